@@ -7,7 +7,6 @@
 //! ```
 
 use crate::cards::Card;
-use crate::levers::with_scratch;
 use crate::queues::Queue;
 use plimsoll_graph::ops::Nature;
 use plimsoll_graph::{DType, DeviceKind, Graph, Io, Node, Op, Place, Storage, Target, Targets, TensorId};
@@ -218,90 +217,12 @@ impl Timeline {
 /// Times of nodes that were predicted already.
 pub(crate) type KnownTimes = FxHashMap<(&'static str, Work), f64>;
 
-/// What is done beside a program's nodes, at the least.
-#[derive(Default)]
-pub(crate) struct Beside {
-    /// Seconds of the device that come before each node; behind the end of the list none are known of.
-    pub(crate) before: Vec<f64>,
-    /// A node of the device before which tensors are on their way to the host for so many seconds, and after whose start they
-    /// come back. What comes before later nodes comes after it.
-    pub(crate) away: Option<(usize, f64)>,
-}
-
-/// An optimizer step whose nodes' times are known.
-pub(crate) struct TimedStep<'g> {
-    /// Each program's name, how often it runs, and its nodes.
-    programs: Vec<(&'static str, usize, Vec<TimedNode<'g>>)>,
-    tensors: usize,
-    overlaps: bool,
-}
-
-/// A node with the queue that runs it, which is the device's on one that does one thing at a time.
-struct TimedNode<'g> {
-    node: &'g Node,
+/// A node's queue, which is the device's on one that does one thing at a time, and its time.
+struct TimedNode {
     queue: Queue,
     seconds: f64,
     /// Whether it takes the place of what the device has done with: what is fetched to be used and forgotten.
     takes_place: bool,
-}
-
-impl TimedStep<'_> {
-    /// The time that the step takes.
-    pub(crate) fn seconds(&self) -> Seconds {
-        let programs = self.programs.iter();
-        Seconds(programs.map(|(_, repeats, nodes)| *repeats as f64 * self.program(nodes, None)).sum())
-    }
-
-    /// The least time that a step can take which does more beside, and the same in the same order but for when what is used and
-    /// forgotten is fetched, with room for all that moves: what that is in a program, by its name.
-    pub(crate) fn at_least(&self, beside: impl Fn(&str) -> Beside) -> Seconds {
-        let programs = self.programs.iter();
-        Seconds(programs.map(|(name, repeats, nodes)| *repeats as f64 * self.program(nodes, Some(&beside(name)))).sum())
-    }
-
-    /// Nodes on the queues that run them, each as early as what it needs is there.
-    fn program(&self, nodes: &[TimedNode], at_least: Option<&Beside>) -> f64 {
-        let nothing = Beside::default();
-        let (beside, has_room) = (at_least.unwrap_or(&nothing), at_least.is_some());
-        let mut timeline = Timeline::new(self.tensors);
-        let (mut busy, mut back) = (0.0_f64, 0.0);
-        // Of transfers to the device, and when those are done that may come before others or behind them.
-        let (mut to_device, mut fetched) = (0.0_f64, 0.0);
-        for (index, &TimedNode { node, queue, seconds, takes_place }) in nodes.iter().enumerate() {
-            if let Some((_, seconds)) = beside.away.filter(|(node, _)| self.overlaps && *node == index) {
-                let free = &mut timeline.free[Queue::Device as usize];
-                *free = free.max(seconds);
-                (busy, back) = (*free, *free + seconds);
-            }
-            if queue == Queue::Device {
-                // What is done meanwhile may fill gaps, so it adds to what the device does, and not to when that ends.
-                let free = &mut timeline.free[Queue::Device as usize];
-                *free = free.max(busy + beside.before.get(index).copied().unwrap_or(0.0));
-                busy += seconds;
-            }
-            if has_room && queue == Queue::Device && matches!(node.op, Op::AwaitTransfer(_)) {
-                continue;
-            }
-            if queue == Queue::ToDevice {
-                to_device += seconds;
-            }
-            if takes_place && has_room && queue == Queue::ToDevice {
-                // Nobody waits for what it read either.
-                let source = node.inputs[0].index();
-                let (others, read) = (timeline.free[queue as usize], timeline.read[source]);
-                timeline.free[queue as usize] = fetched;
-                timeline.run(queue, node, seconds);
-                fetched = std::mem::replace(&mut timeline.free[queue as usize], others);
-                timeline.read[source] = read;
-                continue;
-            }
-            if takes_place {
-                timeline.follow(Queue::Device, queue);
-            }
-            timeline.run(queue, node, seconds);
-        }
-        timeline.end().max(back).max(to_device)
-    }
 }
 
 impl Machine {
@@ -325,42 +246,25 @@ impl Machine {
 
     /// Predicted time of an optimizer step with `accumulation` micro-batches.
     pub fn step(&self, graph: &Graph, accumulation: usize, targets: &Targets) -> Seconds {
-        self.timed(graph, accumulation, targets).seconds()
-    }
-
-    /// A step whose nodes' times are known.
-    pub(crate) fn timed<'g>(&self, graph: &'g Graph, accumulation: usize, targets: &Targets) -> TimedStep<'g> {
         let mut known = KnownTimes::default();
-        let programs = Self::programs(accumulation).map(|(name, repeats)| {
+        let seconds = Self::programs(accumulation).map(|(name, repeats)| {
             let nodes = graph.program(name).map_or(&[][..], |program| &program.nodes);
-            let nodes = nodes.iter().map(|node| self.timed_node(graph, node, targets, &mut known)).collect();
-            (name, repeats, nodes)
+            repeats as f64 * self.program(graph, nodes, targets, &mut known)
         });
-        TimedStep { programs: programs.collect(), tensors: graph.tensors.len(), overlaps: self.overlaps(targets) }
+        Seconds(seconds.sum())
     }
 
-    /// Times the nodes of a step anew that work in rows of logits or of scores, with other rows at a time.
-    pub(crate) fn time_scratch(&self, step: &mut TimedStep, graph: &Graph, scratch: (usize, usize), targets: &Targets) {
-        let mut known = KnownTimes::default();
-        for node in step.programs.iter_mut().flat_map(|(.., nodes)| nodes) {
-            if let Some(op) = with_scratch(&node.node.op, scratch) {
-                node.seconds = self.seconds_of(graph, node.node, &op, targets, &mut known);
+    /// Nodes on the queues that run them, each as early as what it needs is there.
+    fn program(&self, graph: &Graph, nodes: &[Node], targets: &Targets, known: &mut KnownTimes) -> f64 {
+        let mut timeline = Timeline::new(graph.tensors.len());
+        for node in nodes {
+            let TimedNode { queue, seconds, takes_place } = self.timed_node(graph, node, targets, known);
+            if takes_place {
+                timeline.follow(Queue::Device, queue);
             }
+            timeline.run(queue, node, seconds);
         }
-    }
-
-    /// Seconds of a step that tensors are on their way to the device and to the host.
-    pub(crate) fn transfers(&self, graph: &Graph, accumulation: usize, targets: &Targets) -> [f64; 2] {
-        let mut known = KnownTimes::default();
-        let mut seconds = [0.0; 2];
-        for (name, times) in Self::programs(accumulation) {
-            let nodes = graph.program(name).map_or(&[][..], |program| &program.nodes);
-            for node in nodes.iter().filter(|node| matches!(node.op, Op::Transfer(_))) {
-                let place = graph[node.outputs[0]].place;
-                seconds[place as usize] += times as f64 * self.on_device(graph, node, targets, &mut known);
-            }
-        }
-        seconds
+        timeline.end()
     }
 
     /// The programs of a step, and how often each runs.
@@ -374,14 +278,8 @@ impl Machine {
         targets.overlaps() && self.rates.overlaps_transfers
     }
 
-    fn timed_node<'g>(
-        &self,
-        graph: &Graph,
-        node: &'g Node,
-        targets: &Targets,
-        known: &mut KnownTimes,
-    ) -> TimedNode<'g> {
-        let seconds = self.seconds_of(graph, node, &node.op, targets, known);
+    fn timed_node(&self, graph: &Graph, node: &Node, targets: &Targets, known: &mut KnownTimes) -> TimedNode {
+        let seconds = self.seconds_of(graph, node, targets, known);
         let (overlaps, place) = (self.overlaps(targets), node.place(graph));
         let first = |ids: &[TensorId]| ids.first().map(|&id| graph[id].place);
         let queue = match overlaps {
@@ -393,16 +291,16 @@ impl Machine {
             tensor.place == Place::Device && tensor.storage == Storage::Transient && tensor.ty.elements() > 1
         };
         let takes_place = matches!(node.op, Op::Transfer(_)) && node.outputs.iter().all(is_handed_over);
-        TimedNode { node, queue, seconds, takes_place }
+        TimedNode { queue, seconds, takes_place }
     }
 
-    /// Predicted time of a node where it runs, if this is its op.
-    fn seconds_of(&self, graph: &Graph, node: &Node, op: &Op, targets: &Targets, known: &mut KnownTimes) -> f64 {
+    /// Predicted time of a node where it runs.
+    fn seconds_of(&self, graph: &Graph, node: &Node, targets: &Targets, known: &mut KnownTimes) -> f64 {
         let place = node.place(graph);
-        let work = Work::of(op, &graph.io(&node.inputs, &node.outputs), &targets[place]);
+        let work = Work::of(&node.op, &graph.io(&node.inputs, &node.outputs), &targets[place]);
         match place {
-            Place::Host if self.overlaps(targets) => self.on_host_known(op, work, known),
-            _ => self.known(op, work, known),
+            Place::Host if self.overlaps(targets) => self.on_host_known(&node.op, work, known),
+            _ => self.known(&node.op, work, known),
         }
     }
 

@@ -2,9 +2,8 @@
 //! as good as any, and what a little more than there is would buy.
 
 use crate::budget::Budget;
-use crate::least::can_fit;
 use crate::request::{PlanError, Request};
-use crate::search::{Found, search, shortest_step};
+use crate::search::{Found, can_fit, search, shortest_step};
 use plimsoll_units::{Bytes, Seconds};
 use rayon::prelude::*;
 

@@ -1,6 +1,6 @@
 //! What each lever buys and costs in a plan: the plan, beside the same with that one lever off.
 
-use crate::candidates::{Programs, built, plan_candidate, predicted_step, pulled};
+use crate::candidate::{Programs, built, plan_candidate, predicted_step, pulled};
 use crate::levers::{LEVERS, Lever};
 use crate::request::{PlanError, Request};
 use crate::search::Found;

@@ -1,8 +1,7 @@
 //! The most of anything that fits, and the most runs on one device.
 
-use crate::least::can_fit;
 use crate::request::{PlanError, Request};
-use crate::search::search;
+use crate::search::{can_fit, search};
 use plimsoll_units::Bytes;
 
 /// More runs than this don't share a device.

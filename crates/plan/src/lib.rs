@@ -1,28 +1,21 @@
 //! Where every byte of a run lies, and when: from a graph and a budget to a Plan.
 //!
 //! Pure: the same input gives the same Plan, byte for byte, on any number of threads; no clock, no files. Running a plan
-//! is the business of `exec`. Read next: `plan.rs` (the result), `layout.rs` (how it is made), `fastest.rs` (how a
-//! configuration of those in `candidates.rs` is chosen), `validate.rs` (what proves it sound), `arena/` (packing).
+//! is the business of `exec`. Read next: `plan.rs` (the result), `layout.rs` (how it is made), `search/` (how a
+//! configuration is chosen), `validate.rs` (what proves it sound), `arena/` (packing).
 
 pub mod arena;
 mod budget;
-mod candidates;
+mod candidate;
 mod cards;
-mod chains;
-mod choice;
 mod cost;
 mod curve;
 mod effects;
 mod explain;
-mod fastest;
 mod find;
 mod layout;
-mod least;
 mod levers;
 mod lifetimes;
-mod nearest;
-mod outline;
-mod parts;
 mod plan;
 mod queues;
 mod recomputed;
@@ -30,10 +23,9 @@ mod request;
 mod saved;
 mod search;
 mod validate;
-mod workshop;
 
 pub use budget::Budget;
-pub use candidates::{Settings, plan_sampling, plan_settings};
+pub use candidate::{Settings, plan_sampling, plan_settings};
 pub use cards::{Card, UnknownCard, card, card_of_memory, card_with_memory, cards};
 pub use cost::{Machine, Rates, Sample, Work};
 pub use curve::{CurvePoint, curve, saved_with_more};
@@ -45,11 +37,10 @@ pub use levers::{
     Average, Change, EVALUATE_AVERAGE, Excluded, Level, LeverRequest, Levers, NodeSet, Precision, Recompute,
     default_head_chunk, divisors, head_chunk_choices, recompute_ladder,
 };
-pub use nearest::Nearest;
 pub use plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 pub use queues::Queue;
 pub use recomputed::{Recomputed, recomputed};
 pub use request::{PlanError, Request};
 pub use saved::saved_activations;
-pub use search::{Bound, Found, Misfit, search};
+pub use search::{Bound, Found, Misfit, Nearest, search};
 pub use validate::{PlanViolation, validate};

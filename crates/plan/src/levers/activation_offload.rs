@@ -11,13 +11,13 @@
 //! Results are sent one by one as they are made, and come back one by one in the order in which they are needed. Each is held as long
 //! on its way there, and comes back as early, as no more is live for it than the program needs at its peak anyway; four blocks are on
 //! their way at most, and one back, since more is harder to lay out than it is worth. What is recomputed is not kept, and so not sent.
-//! Not here: how many blocks are sent where that is left open (`fastest.rs`).
+//! Not here: how many blocks are sent where that is left open (`search/`).
 
 use super::offload::sent;
 use super::room::Room;
 use super::{Alternative, Lever, LeverRequest, Levers, Places};
 use crate::budget::Budget;
-use crate::candidates::Settings;
+use crate::candidate::Settings;
 use crate::request::Request;
 use plimsoll_graph::ops::AwaitTransfer;
 use plimsoll_graph::{Graph, Node, Pass, Place, Program, Storage, TensorId, TensorIds};
@@ -41,7 +41,7 @@ pub(crate) fn blocks_of(part: f64, blocks: usize) -> usize {
 /// have piled up, and their transfers have the most time; those of an encoder so before those of the decoder behind it. But of alike
 /// ones every second is sent, so that the link is done with each meanwhile, before those between. However many are, one more is sent
 /// beside the same ones.
-fn in_order(nodes: &[Node]) -> impl Iterator<Item = usize> {
+pub(crate) fn in_order(nodes: &[Node]) -> impl Iterator<Item = usize> {
     let kinds = Places::new(nodes).blocks.into_iter();
     let blocks = kinds.map(|kind| kind.into_iter().flatten().map(|block| block as usize).collect::<Vec<_>>());
     blocks.flat_map(|alike| {
@@ -65,6 +65,11 @@ pub fn activation_offload(graph: &mut Graph, blocks: usize) {
         let nodes = std::mem::take(&mut graph.programs[index].nodes);
         graph.programs[index].nodes = rewrite(graph, nodes, &sent);
     }
+}
+
+/// Whether an activation is sent along with the largest one of its block, in bytes.
+pub(crate) fn is_worth_sending(bytes: u64, largest: u64) -> bool {
+    bytes > largest / SMALL
 }
 
 /// Which tensors are sent: what a block makes in its forward pass and blocks read later. What lies between them, such as an output
@@ -94,7 +99,7 @@ fn sent_away(graph: &Graph, nodes: &[Node], blocks: usize) -> Vec<bool> {
     }
     let mut is_sent = vec![false; graph.tensors.len()];
     for (id, block, bytes) in kept {
-        is_sent[id.index()] = bytes > largest[block] / SMALL;
+        is_sent[id.index()] = is_worth_sending(bytes, largest[block]);
     }
     is_sent
 }

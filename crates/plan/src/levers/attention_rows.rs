@@ -1,7 +1,7 @@
 //! How many rows of scores an attention kernel holds at a time, on each worker.
 
 use super::{Lever, LeverRequest, Levers, SCRATCHES};
-use crate::candidates::Settings;
+use crate::candidate::Settings;
 use crate::request::Request;
 use plimsoll_graph::ops::ATTENTION_ROWS;
 use plimsoll_graph::{Graph, Op};

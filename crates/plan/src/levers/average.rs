@@ -2,7 +2,7 @@
 //! comes just before it is used.
 
 use super::{Lever, Levers};
-use crate::candidates::Settings;
+use crate::candidate::Settings;
 use crate::request::Request;
 use plimsoll_graph::ops::{Cast, MovingAverage};
 use plimsoll_graph::{Graph, Node, Place, Program, Role, Storage, TensorId, TensorType};

@@ -1,7 +1,7 @@
 //! How many rows of logits the head holds at a time.
 
 use super::{Lever, LeverRequest, SCRATCHES};
-use crate::candidates::Settings;
+use crate::candidate::Settings;
 use crate::request::Request;
 use plimsoll_graph::{DeviceKind, Graph, Op};
 

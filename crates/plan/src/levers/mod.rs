@@ -2,7 +2,7 @@
 //! rewrite of the graph; no kernel, model or loop knows that it was pulled.
 //!
 //! To add one: its file, with the rewrite and its [`Lever`]; here its field in [`Levers`] and [`LeverRequest`] and its
-//! line in [`LEVERS`]; and its flag in `cli/levers.rs`. What the search leaves open has a ladder in `candidates.rs` too.
+//! line in [`LEVERS`]; and its flag in `cli/levers.rs`. What the search leaves open is an axis of `search/space.rs` too.
 
 mod activation_offload;
 mod attention_rows;
@@ -20,7 +20,7 @@ mod settle;
 mod update_in_backward;
 
 pub use activation_offload::activation_offload;
-pub(crate) use activation_offload::blocks_of;
+pub(crate) use activation_offload::{blocks_of, in_order, is_worth_sending};
 pub use attention_rows::{ATTENTION_ROW_CHOICES, attention_rows};
 pub use average::{Average, EVALUATE_AVERAGE, average};
 pub use head_chunk::{default_head_chunk, head_chunk, head_chunk_choices};
@@ -31,12 +31,12 @@ pub use optimizer_state::optimizer_state;
 pub use places::NodeSet;
 pub(crate) use places::{MOST_KINDS, Place as NodePlace, Places};
 pub use precision::{Precision, precision};
-pub(crate) use recompute::Uses;
 pub use recompute::{Level, Recompute, recompute, recompute_ladder};
+pub(crate) use recompute::{Uses, remade};
 pub use settle::settle;
 pub use update_in_backward::{join_update, update_in_backward, update_in_backward_excluded};
 
-use crate::candidates::{Kept, Settings};
+use crate::candidate::{Kept, Settings};
 use crate::request::{PlanError, Request};
 use plimsoll_graph::ops::{ATTENTION_ROWS, StateFormat};
 use plimsoll_graph::{Graph, Op};

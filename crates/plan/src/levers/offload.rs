@@ -11,7 +11,7 @@
 use super::precision::MASTER;
 use super::{Alternative, Lever, LeverRequest, Levers};
 use crate::budget::Budget;
-use crate::candidates::Settings;
+use crate::candidate::Settings;
 use crate::request::Request;
 use plimsoll_graph::ops::{Cast, Transfer, WeightFormat};
 use plimsoll_graph::{DType, Graph, Node, Op, Pass, Place, Role, Storage, TensorId};

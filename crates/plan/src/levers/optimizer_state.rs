@@ -1,7 +1,7 @@
 //! How the optimizer's moments are kept between updates.
 
 use super::{Alternative, Lever, Levers};
-use crate::candidates::Settings;
+use crate::candidate::Settings;
 use crate::request::Request;
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::{Graph, Node, Role, Storage};

@@ -9,7 +9,7 @@
 //! A half of `F16` is no part of a number of single precision, so that its master is whole. Gradients of parameters, statistics of norms, sums and losses are in single precision always.
 
 use super::{Alternative, Lever, Levers};
-use crate::candidates::Settings;
+use crate::candidate::Settings;
 use crate::request::Request;
 use plimsoll_graph::ops::{Cast, WeightFormat};
 use plimsoll_graph::{DType, Graph, Node, Pass, Role, Storage, TensorId};

@@ -9,7 +9,7 @@
 
 use super::places::{NodeSet, Places};
 use super::{Alternative, Lever, LeverRequest, Levers};
-use crate::candidates::Settings;
+use crate::candidate::Settings;
 use crate::request::Request;
 use plimsoll_graph::{Graph, Node, Op, Pass, Storage, TensorId};
 use serde::{Deserialize, Serialize};
@@ -147,7 +147,7 @@ fn make_again(
 }
 
 /// For each tensor that is made again the index of the forward node that makes it.
-fn remade(graph: &Graph, nodes: &[Node], levels: Recompute) -> Vec<Option<usize>> {
+pub(crate) fn remade(graph: &Graph, nodes: &[Node], levels: Recompute) -> Vec<Option<usize>> {
     let is_forward = |node: &Node| node.pass == Pass::Forward;
     let uses = Uses::new(graph, nodes);
     let places = Places::new(nodes);

@@ -8,7 +8,7 @@
 //! ```
 
 use super::{Excluded, Lever, Levers, Precision};
-use crate::candidates::{Programs, Settings, built};
+use crate::candidate::{Programs, Settings, built};
 use crate::request::{PlanError, Request};
 use plimsoll_graph::ops::GradClip;
 use plimsoll_graph::{Graph, Node, Op, Pass, Role, Storage, TensorId, TensorType};

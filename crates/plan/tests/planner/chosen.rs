@@ -1,4 +1,4 @@
-//! What is recomputed, chosen result by result: never slower than levels of blocks, and close to what is proved to be the best.
+//! What is recomputed, chosen result by result: hardly slower than any level of blocks, or than any choice at random.
 
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{Optimizer, Targets};
@@ -24,69 +24,9 @@ fn request([model, card_name]: [&str; 2], lengths: (usize, Option<usize>), globa
     }
 }
 
-/// Those that the choice is held to.
-fn held_to() -> Vec<(&'static str, Request)> {
-    [
-        ("gpt2-medium", (1024, None), 8),
-        ("gpt2-xl", (1024, None), 8),
-        ("llama-3.2-1b", (2048, None), 8),
-        ("t5-base", (512, Some(128)), 16),
-    ]
-    .map(|(model, lengths, batch)| (model, request([model, "4090"], lengths, batch)))
-    .into()
-}
-
 fn within(request: &Request, device: u64) -> Option<Found> {
     let budget = Budget::Apart { device: Bytes(device), host: Bytes::gib(64) };
     search(&Request { budget, ..request.clone() }).expect("a sensible request").ok()
-}
-
-/// What cards have, in GiB.
-const CARDS: [u64; 4] = [8, 12, 16, 24];
-
-/// Budgets from the least that is enough to the most that is of use, and those of cards less what a driver keeps.
-fn budgets(request: &Request, count: u64, cards: &[u64]) -> Vec<u64> {
-    let most = search(request).expect("a sensible request").expect("enough memory").plan.peak_bytes;
-    // What recomputes the most takes the least, or nearly so, and is found soon.
-    let levers = LeverRequest { recompute: Some(Recompute::all(Level::Block)), ..request.levers };
-    let least = Request { levers, ..request.clone() };
-    let (mut short, mut enough) = (0, most);
-    while enough - short > most >> 10 {
-        let middle = short + (enough - short) / 2;
-        if within(&least, middle).is_some() { enough = middle } else { short = middle }
-    }
-    let cards = cards.iter().map(|gib| Bytes::gib(*gib).0 - Bytes::mib(512).0);
-    (0..count).map(|part| enough + (most - enough) * part / (count - 1)).chain(cards).collect()
-}
-
-/// By how much of its step the best plan may be faster, by budget.
-fn gaps(request: &Request, count: u64, cards: &[u64]) -> Vec<(Bytes, f64)> {
-    let found =
-        budgets(request, count, cards).into_iter().filter_map(|budget| Some((budget, within(request, budget)?)));
-    found.map(|(budget, found)| (Bytes(budget), found.slower_at_most.expect("what is recomputed is open"))).collect()
-}
-
-/// Where all stays on the device, a step is what the device does, and the bound is close, but for the least budgets, at which a
-/// block's own results are much of what there is. Where activations are sent, the bound supposes that the link is never idle; where
-/// the optimizer is offloaded, that all that is recomputed hides behind the host's work.
-#[test]
-fn the_choice_is_close_to_the_best_that_is_possible() {
-    // What is moved, budgets, and gaps: of all, and of two thirds of them.
-    let held_to_gaps = [
-        (Some(0.0), Some(0.0), (6, &CARDS[..]), 0.14, 0.02),
-        (Some(0.0), None, (3, &[]), 0.75, 0.08),
-        (None, None, (3, &[]), 0.9, 0.18),
-    ];
-    held_to().into_par_iter().for_each(|(model, mut request)| {
-        for (optimizer, activations, (count, cards), all, most) in held_to_gaps {
-            (request.levers.optimizer_offload, request.levers.activation_offload) = (optimizer, activations);
-            let gaps = gaps(&request, count, cards);
-            let what = format!("{model}, {optimizer:?}, {activations:?}: {gaps:?}");
-            assert!(gaps.len() >= count as usize && gaps.iter().all(|(_, gap)| (0.0..all).contains(gap)), "{what}");
-            let close = gaps.iter().filter(|(_, gap)| *gap <= most).count();
-            assert!(close * 3 >= gaps.len() * 2, "{what}");
-        }
-    });
 }
 
 /// What a plan takes of a device and of a host is enough for it, however it was found that it fits.
@@ -142,23 +82,12 @@ fn a_curve_goes_from_what_is_enough_to_what_is_as_good_as_any() {
     assert!(points[4].budget < Bytes::gib(40), "{}", points[4].budget);
 }
 
-/// The figures that the manual has, at twenty budgets.
-#[test]
-#[ignore = "prints a table and checks nothing"]
-fn table_of_gaps() {
-    for (model, mut request) in held_to() {
-        for (optimizer, activations) in [(Some(0.0), Some(0.0)), (Some(0.0), None), (None, None)] {
-            (request.levers.optimizer_offload, request.levers.activation_offload) = (optimizer, activations);
-            let gaps = gaps(&request, 20, &CARDS);
-            println!("{model}, optimizer offload {optimizer:?}, activation offload {activations:?}");
-            gaps.iter().for_each(|(budget, gap)| println!("  {budget}: {:.2} %", 100.0 * gap));
-        }
-    }
-}
+/// How much slower a plan may be than a choice that is not among those of the search, as a part of its step.
+const GRID: f64 = 0.02;
 
-/// The levels of blocks, and more of them, are among what is chosen from.
+/// Most levels of blocks cost more than what the search chooses within the same bytes.
 #[test]
-fn the_choice_is_never_slower_than_levels_of_blocks() {
+fn the_choice_is_hardly_slower_than_levels_of_blocks() {
     let mut request = request(["gpt2-medium", "3070"], (1024, None), 4);
     (request.micro_batch, request.levers.optimizer_offload) = (Some(4), Some(0.0));
     request.levers.activation_offload = Some(0.0);
@@ -170,15 +99,15 @@ fn the_choice_is_never_slower_than_levels_of_blocks() {
     let mut is_faster = 0;
     for level in &levels {
         let chosen = within(&request, level.plan.peak_bytes).expect("as much as that level needs");
-        assert!(chosen.step.0 <= level.step.0 * (1.0 + 1e-9), "{:?}", level.settings.levers.recompute);
+        assert!(chosen.step.0 <= level.step.0 * (1.0 + GRID), "{:?}", level.settings.levers.recompute);
         is_faster += usize::from(chosen.step.0 < 0.999 * level.step.0);
     }
     assert!(is_faster * 10 > levels.len(), "faster at {is_faster} of {} budgets", levels.len());
 }
 
-/// Any choice whatever, with any number of blocks sent, takes as long, if it fits, as is said that all do.
+/// Any results recomputed, with any number of blocks offloaded, take about as long, if they fit.
 #[test]
-fn no_choice_is_faster_than_the_bound() {
+fn no_choice_at_random_is_faster() {
     for (model, lengths) in [("gpt2", (512, None)), ("smollm2-135m", (512, None)), ("t5-small", (256, Some(64)))] {
         let mut request = request([model, "3060"], lengths, 8);
         let clipped = request.optimizer.grad_clip;
@@ -202,11 +131,11 @@ fn no_choice_is_faster_than_the_bound() {
                 let (graph, plan) = plan_settings(&request, settings).expect("levers that go together");
                 let step = request.machine.step(&graph, 8 / micro_batch, &request.targets).0;
                 let best = within(&request, plan.peak_bytes).expect("as much as that choice needs");
-                let bound = best.step.0 / (1.0 + best.slower_at_most.expect("it is open"));
+                let what = settings.levers;
                 assert!(
-                    step >= bound * (1.0 - 1e-9),
-                    "{model}, {offload}: {step} s, not {bound}: {:?}",
-                    settings.levers
+                    best.step.0 <= step * (1.0 + GRID),
+                    "{model}, {offload}: {step} s, not {:?}: {what:?}",
+                    best.step
                 );
             }
         }

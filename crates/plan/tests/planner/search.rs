@@ -50,8 +50,9 @@ fn most(request: &Request) -> u64 {
     search(request).expect("a sensible request").expect("a gibibyte is enough").plan.peak_bytes
 }
 
-/// Steps are sums of thousands of numbers, in an order that configurations may differ in.
-const ROUNDING: f64 = 1.0 + 1e-9;
+/// How much longer a step may be than the shortest that can be had: a use of the host has to gain 0.4 %, and a plan that
+/// offloads more activations may gain a little by the room that they leave.
+const TOLERATED: f64 = 1.01;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10))]
@@ -66,8 +67,8 @@ proptest! {
             let request = Request { budget: apart(budget, host_budget), ..request.clone() };
             match search(&request).expect("a sensible request") {
                 Ok(found) => {
-                    prop_assert!(found.step.0 <= fastest * ROUNDING, "{} s after {fastest} s", found.step.0);
-                    fastest = found.step.0;
+                    prop_assert!(found.step.0 <= fastest * TOLERATED, "{} s after {fastest} s", found.step.0);
+                    fastest = fastest.min(found.step.0);
                     prop_assert!(found.plan.peak() <= budget && found.plan.host_bytes <= host_budget.0);
                     let mut roomier = found.plan.clone();
                     roomier.budget_bytes += 1 + budget.0 / 3;
@@ -146,7 +147,7 @@ proptest! {
         match search(&request).expect("a sensible request") {
             Ok(found) => {
                 let fastest = fastest.unwrap_or(f64::INFINITY);
-                prop_assert!(found.step.0 <= fastest * ROUNDING, "{} s, {fastest} s can be had", found.step.0);
+                prop_assert!(found.step.0 <= fastest * TOLERATED, "{} s, {fastest} s can be had", found.step.0);
             }
             Err(_) => prop_assert_eq!(fastest, None),
         }
@@ -166,6 +167,46 @@ proptest! {
         let alone = answer(1);
         for threads in [2, 3, 8] {
             prop_assert_eq!(&alone, &answer(threads), "{} threads", threads);
+        }
+    }
+}
+
+/// What `auto` chooses does not depend on which of the levers are left to it.
+#[test]
+fn asking_for_what_auto_chose_gives_the_same_plan() {
+    for (model, card_name, seq_len, target_len, global_batch, gib) in [
+        ("gpt2-medium", "3060", 1024, None, 64, 4),
+        ("gpt2-xl", "3090", 1024, None, 64, 22),
+        ("llama-3.2-1b", "3060", 1024, None, 64, 10),
+        ("t5-base", "3060", 512, Some(128), 32, 3),
+    ] {
+        let card = card(card_name).expect("a known card");
+        let mut model = ModelConfig::preset(model).expect("a preset");
+        model.set_max_positions(seq_len);
+        let request = Request {
+            optimizer: Optimizer { grad_clip: Some(1.0), ..Optimizer::default() },
+            global_batch,
+            seq_len,
+            target_len,
+            budget: apart(Bytes::gib(gib), Bytes::gib(64)),
+            levers: LeverRequest { precision: Precision::Bf16, ..LeverRequest::default() },
+            ..Request::new(model, Targets::cuda(card.compute_capability, 8), Machine::of_rates(Rates::of_card(card)))
+        };
+        let find = |request: &Request| search(request).expect("a sensible request").expect("enough memory");
+        let auto = find(&request);
+        let Settings { micro_batch, head_chunk, levers } = auto.settings;
+        let open = request.levers;
+        let offloaded = levers.activation_offload as f64 / request.model.blocks() as f64;
+        for (asked, levers) in [
+            (Some(micro_batch), open),
+            (None, LeverRequest { optimizer_offload: Some(levers.optimizer_offload), ..open }),
+            (None, LeverRequest { activation_offload: Some(offloaded), ..open }),
+            (None, LeverRequest { recompute: Some(levers.recompute), ..open }),
+            (None, LeverRequest { head_chunk: Some(head_chunk), attention_rows: Some(levers.attention_rows), ..open }),
+        ] {
+            let found = find(&Request { micro_batch: asked, levers, ..request.clone() });
+            assert_eq!((found.settings, found.step), (auto.settings, auto.step), "{asked:?}, {levers:?}");
+            assert_eq!(found.plan, auto.plan, "{asked:?}, {levers:?}");
         }
     }
 }

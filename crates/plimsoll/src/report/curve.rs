@@ -17,7 +17,6 @@ pub fn curve_table(points: &[CurvePoint], chosen: &Found) -> String {
         "peak",
         "step",
         "time",
-        "at most slower",
         "micro-batch",
         "optimizer",
         "sent blocks",
@@ -31,14 +30,13 @@ pub fn curve_table(points: &[CurvePoint], chosen: &Found) -> String {
             found.plan.peak().to_string(),
             milliseconds(found.step),
             format!("{:.2} x", found.step.0 / fastest),
-            found.slower_at_most.map_or("-".to_owned(), |part| format!("{:.1} %", 100.0 * part)),
             format!("{} x {}", found.plan.micro_batch, found.plan.accumulation),
             format!("{:.0} %", 100.0 * found.settings.levers.optimizer_offload),
             found.settings.levers.activation_offload.to_string(),
             if here == Some(index) { "< the plan above" } else { "" }.to_owned(),
         ]);
     }
-    for column in 0..=7 {
+    for column in 0..=6 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -54,7 +52,6 @@ pub fn curve_json(points: &[CurvePoint]) -> Value {
             "peak_bytes": found.plan.peak_bytes,
             "host_bytes": found.plan.host_bytes,
             "step_ms": found.step.0 * 1e3,
-            "slower_at_most": found.slower_at_most,
             "micro_batch": found.plan.micro_batch,
             "activation_offload_blocks": found.settings.levers.activation_offload,
             "optimizer_offload": found.settings.levers.optimizer_offload,

@@ -53,7 +53,6 @@ pub fn plan_json(report: &PlanReport) -> Value {
         "short_by_bytes": short_by_bytes,
         "host_short_by_bytes": host_short_by_bytes,
         "bound": bound,
-        "slower_at_most": result.as_ref().ok().and_then(|found| found.slower_at_most),
         "breakdown": plan.breakdown,
         "saved_activations_bytes": saved_activations(plan).0,
         "next_larger": next_larger,

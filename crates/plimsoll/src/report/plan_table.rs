@@ -32,15 +32,6 @@ pub(super) fn found_words(found: &Found) -> Vec<String> {
         None => "the whole global batch fits at once".to_owned(),
     }];
     lines.push(bound_words(found.bound).to_owned());
-    lines.extend(found.slower_at_most.filter(|_| found.bound != Bound::Nothing).map(|part| match part < 5e-4 {
-        true => "no other choice of what is recomputed or sent to the host is faster, as predicted".to_owned(),
-        false => {
-            format!(
-                "at most {:.1} % slower than any other choice of what is recomputed or sent to the host, as predicted",
-                100.0 * part
-            )
-        }
-    }));
     lines.extend(plan.targets.device.products().map(|by| format!("matrix products by {}", products_named(by))));
     lines.push(format!(
         "predicted: {} per step, {} tokens/s",

@@ -117,7 +117,6 @@ fn plan_as_json() {
             search.candidates: count
             search.milliseconds: number
             short_by_bytes: count
-            slower_at_most: number
         "#]],
     );
     assert_eq!((&plan["fits"], &plan["short_by_bytes"]), (&true.into(), &0.into()));

@@ -1,9 +1,10 @@
 //! Changes that make a run fit which does not.
 
+use super::heap::{Best, Search};
+use super::space::Fineness;
+use super::{best, can_fit};
 use crate::budget::Budget;
-use crate::fastest::{Best, Fastest};
 use crate::levers::{Alternative, Change, LEVERS, divisors};
-use crate::parts::Detail;
 use crate::request::{PlanError, Request};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_units::{Bytes, Seconds};
@@ -38,10 +39,11 @@ type Ladder = Vec<Alternative>;
 /// Up to three changes that fit: first those that keep the result, then those that round it otherwise, then those that
 /// train something else. Among each, the one that costs the least time comes first. Several levers at once are named where
 /// one is no help. Where weights, gradients and moments alone are too large, shorter sequences are no help.
-pub(crate) fn nearest_that_fit(misfit: &Fastest) -> Result<Vec<Nearest>, PlanError> {
-    let request = misfit.workshop.request;
-    let Some(asked) = misfit.without_limits()? else { return Ok(Vec::new()) };
-    let asked = per_token(asked, request);
+pub(super) fn nearest_that_fit(misfit: &Search) -> Result<Vec<Nearest>, PlanError> {
+    let request = misfit.builder.request;
+    let without_limits = Request { budget: request.budget.without_limits(), ..request.clone() };
+    let Some(asked) = best(&without_limits, Fineness::HINT)? else { return Ok(Vec::new()) };
+    let asked = per_token(asked.step, request);
     let of_kind = |kind: Vec<Ladder>| {
         let fitting = kind.into_par_iter().map(|ladder| first_that_fits(ladder, asked));
         let mut fitting = fitting.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect::<Vec<_>>();
@@ -75,20 +77,16 @@ fn first_that_fits(ladder: Ladder, asked: f64) -> Result<Option<Nearest>, PlanEr
     let (mut low, mut high) = (0, if ladder.len() == 1 { 0 } else { ladder.len() });
     // The last rung tells at once of those that are no help at all.
     let mut next = high.saturating_sub(1);
-    let mut fitting = None;
     while low < high {
-        let search = Fastest::new(&ladder[next].request, Detail::Rough)?;
-        if search.can_fit()? {
-            high = next;
-            fitting = Some(search);
+        if can_fit(&ladder[next].request)? {
+            high = next
         } else {
-            low = next + 1;
+            low = next + 1
         }
         next = low + (high - low) / 2;
     }
     let Some(Alternative { changes, request }) = ladder.get(low) else { return Ok(None) };
-    let search = fitting.map_or_else(|| Fastest::new(request, Detail::Rough), Ok)?;
-    Ok(search.search()?.best.map(|Best { layout, step, .. }| {
+    Ok(best(request, Fineness::HINT)?.map(|Best { layout, step, .. }| {
         let [peak, _] = Budget::needed(layout.arenas(), request.budget.host().is_none());
         Nearest { changes: changes.clone(), peak, step, added_time: per_token(step, request) / asked - 1.0 }
     }))

@@ -4,12 +4,6 @@ use crate::layout::ALIGNMENT;
 use crate::levers::moved;
 use plimsoll_graph::{DType, Graph, Node, Parameter, Place, Role, Storage, Tensor, TensorId, Training};
 
-/// What its tensors keep over the run on device and host once a part of the optimizer is moved. The graph may be one
-/// whose update is joined to its micro-step or one where that is still to come.
-pub(crate) fn state_when_moved(graph: &Graph, part: f64) -> [u64; 2] {
-    Moved::of(graph, part).state
-}
-
 /// A part of the optimizer that is moved.
 pub(super) struct Moved {
     /// Whose, by the index of the parameter.
@@ -39,11 +33,7 @@ pub(super) fn kept_over_the_run(graph: &Graph) -> [u64; 2] {
 }
 
 impl Moved {
-    pub(super) fn of(graph: &Graph, part: f64) -> Self {
-        Self::new(graph, part, kept_over_the_run(graph))
-    }
-
-    /// Beside it what is kept where nothing is moved yet.
+    /// Of a graph in which nothing is moved, which keeps `state` on device and host.
     pub(super) fn new(graph: &Graph, part: f64, mut state: [u64; 2]) -> Self {
         let (is_kept, bytes) = (is_kept(graph), kept_bytes);
         let mut parameters = vec![false; graph.parameters.len()];

@@ -1,5 +1,13 @@
-//! What queues are certain to do in a step.
+//! What each queue certainly does in a step, and so how long the step takes at least.
+//!
+//! ```text
+//!   device      forward ─────────► backward, recomputation ─────────►
+//!   to host            offloaded activations     gradients
+//!   host                                         updates
+//!   to device                                    activations, weights
+//! ```
 
+use super::live::micro_step;
 use super::moved::{Moved, Owners};
 use crate::cost::{KnownTimes, Machine, Work};
 use crate::levers::{whole, with_scratch};
@@ -8,13 +16,13 @@ use plimsoll_graph::ops::{Home, Transfer};
 use plimsoll_graph::{Access, DType, Graph, Io, Node, Op, Pass, Place, Targets, TensorId};
 use plimsoll_units::Seconds;
 
-/// Seconds of the queues that work side by side.
+/// Seconds of each queue.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Busy {
-    pub(crate) device: f64,
-    pub(crate) host: f64,
-    pub(crate) to_device: f64,
-    pub(crate) to_host: f64,
+pub(super) struct Busy {
+    device: f64,
+    host: f64,
+    to_device: f64,
+    to_host: f64,
 }
 
 impl Busy {
@@ -24,39 +32,45 @@ impl Busy {
         self.to_device += other.to_device;
         self.to_host += other.to_host;
     }
-
-    /// With what others do.
-    pub(super) fn and(mut self, other: Self) -> Self {
-        self.add(other);
-        self
-    }
-
-    fn end(self, overlaps: bool) -> f64 {
-        let Self { device, host, to_device, to_host } = self;
-        if overlaps { device.max(host).max(to_device).max(to_host) } else { device + host + to_device + to_host }
-    }
 }
 
-/// Seconds of the nodes that all graphs of a micro-batch have, whatever they recompute.
-pub(super) struct CommonTimes {
-    /// Those of a step.
+/// What each queue does of a program, in all and after the backward pass has come to the first block.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct OfQueues {
+    all: Busy,
+    in_backward: Busy,
+}
+
+/// Seconds that a micro-step spends on activations that it does not keep.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Activity {
+    /// Of the device.
+    pub(super) recompute: f64,
+    /// Of the link, each way.
+    pub(super) offload: f64,
+}
+
+/// Seconds of the nodes of a micro-batch's programs.
+pub(super) struct StepTimes {
     programs: Vec<OfProgram>,
     overlaps: bool,
 }
 
-/// Seconds of a program's nodes.
+/// Seconds of one program.
 struct OfProgram {
-    name: &'static str,
     /// How often it runs in a step.
     repeats: usize,
+    has_backward: bool,
     stays: Busy,
+    /// Of the device, before it comes to the backward pass of the first block.
+    before_backward: f64,
     movable: Vec<Movable>,
-    /// For each scratch, how much longer the device takes than with all of it.
+    /// For each scratch, how much longer the device takes than with the first.
     longer: Vec<f64>,
 }
 
-impl CommonTimes {
-    /// Of a graph with the first of these scratches, which is all of it.
+impl StepTimes {
+    /// Of a graph with the first of these scratches that recomputes and offloads nothing.
     pub(super) fn new(
         request: &Request,
         micro_batch: usize,
@@ -65,65 +79,78 @@ impl CommonTimes {
         scratches: &[(usize, usize)],
     ) -> Self {
         let mut times = Times::new(request, graph);
+        let micro_step = micro_step(graph).map(|index| &*graph.programs[index].nodes);
         let programs = Machine::programs(request.global_batch / micro_batch).map(|(name, repeats)| {
-            let nodes = times.nodes(name);
+            // The first micro-step of several does what the others do.
+            let nodes = graph.program(name).map_or(&[][..], |program| &program.nodes);
+            let is_micro_step = name != "update";
+            let nodes = if is_micro_step && nodes.is_empty() { micro_step.unwrap_or_default() } else { nodes };
             let (stays, movable) = times.of_program(nodes, owners);
-            let longer = scratches.iter().map(|&scratch| times.longer(nodes, scratch)).collect();
-            OfProgram { name, repeats, stays, movable, longer }
+            let first_backward = nodes.iter().position(|n| n.pass == Pass::Backward && n.block.is_some());
+            OfProgram {
+                repeats,
+                has_backward: first_backward.is_some(),
+                stays,
+                before_backward: times.certain(&nodes[..first_backward.unwrap_or(0)]),
+                movable,
+                longer: scratches.iter().map(|&scratch| times.longer(nodes, scratch)).collect(),
+            }
         });
         Self { programs: programs.collect(), overlaps: request.machine.overlaps(&request.targets) }
     }
 
-    /// What is done in each program with a part moved.
-    pub(super) fn busy(&self, part: &Moved) -> Vec<Busy> {
+    /// What each program does with a share of the optimizer moved.
+    pub(super) fn busy(&self, share: &Moved) -> Vec<OfQueues> {
         let of_program = |OfProgram { stays, movable, .. }: &OfProgram| {
-            let mut busy = *stays;
-            for (owner, here, moved) in movable {
-                busy.add(if part.parameters[*owner] { *moved } else { *here });
-            }
-            busy
-        };
-        self.programs.iter().map(of_program).collect()
-    }
-
-    /// What a graph recomputes and sends, in each program.
-    pub(super) fn beside(&self, request: &Request, graph: &Graph) -> Vec<Busy> {
-        let mut times = Times::new(request, graph);
-        let of_program = |OfProgram { name, .. }: &OfProgram| {
-            let mut beside = Busy::default();
-            // A first micro-step recomputes and sends what those do that add to it.
-            let program = if graph.program(name).is_none() && *name == "micro_step" { "micro_step_add" } else { name };
-            for node in times.nodes(program) {
-                match node.op {
-                    Op::Transfer(_) => beside.add(times.sent(node)),
-                    _ if node.pass == Pass::Recompute => beside.add(times.on_device(node)),
-                    _ => {}
+            let mut of_queues = OfQueues { all: *stays, in_backward: Busy::default() };
+            for Movable { owner, here, moved, is_in_block } in movable {
+                let busy = if share.parameters[*owner] { *moved } else { *here };
+                of_queues.all.add(busy);
+                if *is_in_block {
+                    of_queues.in_backward.add(busy);
                 }
             }
-            beside
+            of_queues
         };
         self.programs.iter().map(of_program).collect()
     }
 
-    /// What each program does of something that is done in each micro-step with a backward pass.
-    pub(super) fn in_micro_steps(&self, each: Busy) -> impl Iterator<Item = Busy> {
-        self.programs.iter().map(move |program| if program.name == "update" { Busy::default() } else { each })
-    }
-
-    /// No step is shorter whose queues do this in each program, with a scratch: what the busiest queue certainly does.
-    pub(super) fn step(&self, busy: impl Iterator<Item = Busy>, scratch: usize) -> Seconds {
+    /// The least time of a step whose programs do this, with a scratch by its index.
+    pub(super) fn at_least(&self, busy: &[OfQueues], activity: Activity, scratch: usize) -> Seconds {
         /// Sums of thousands of numbers, in another order than the step's that is predicted.
         const ROUNDING: f64 = 1.0 - 1e-9;
-        let of_program = |(OfProgram { repeats, longer, .. }, busy): (&OfProgram, Busy)| {
-            let busy = Busy { device: busy.device + longer[scratch], ..busy };
-            ROUNDING * *repeats as f64 * busy.end(self.overlaps)
-        };
-        Seconds(self.programs.iter().zip(busy).map(of_program).sum())
+        let seconds = self.programs.iter().zip(busy).map(|(program, OfQueues { all, in_backward })| {
+            let activity = if program.has_backward { activity } else { Activity::default() };
+            let Activity { recompute, offload } = activity;
+            let Busy { device, host, to_device, to_host } = *all;
+            let device = device + recompute + program.longer[scratch];
+            let end = if self.overlaps {
+                // The backward pass comes to the first block when all that is offloaded is on the host. Then that comes back,
+                // and the optimizer on the host begins with the blocks' gradients.
+                let begin = program.before_backward.max(offload);
+                let rest = program.stays.device - program.before_backward + recompute;
+                let Busy { host: host_then, to_device: to_device_then, to_host: to_host_then, .. } = *in_backward;
+                let backward = rest.max(host_then).max(to_host_then).max(to_device_then + offload);
+                device.max(host).max(to_device + offload).max(to_host + offload).max(begin + backward)
+            } else {
+                device + host + to_device + to_host + 2.0 * offload
+            };
+            ROUNDING * program.repeats as f64 * end
+        });
+        Seconds(seconds.sum())
     }
 }
 
-/// A node whose queue depends on whether a parameter's optimizer is moved: of which, and its seconds here and there.
-type Movable = (usize, Busy, Busy);
+/// A node whose queue depends on whether a parameter's optimizer is moved.
+struct Movable {
+    /// The parameter's index.
+    owner: usize,
+    /// Its seconds with the optimizer on the device.
+    here: Busy,
+    /// The same with the optimizer on the host.
+    moved: Busy,
+    is_in_block: bool,
+}
 
 struct Times<'a> {
     machine: &'a Machine,
@@ -137,8 +164,10 @@ impl<'a> Times<'a> {
         Self { machine: &request.machine, targets: &request.targets, graph, known: KnownTimes::default() }
     }
 
-    fn nodes(&self, program: &str) -> &'a [Node] {
-        self.graph.program(program).map_or(&[], |program| &program.nodes)
+    /// Seconds of the nodes that run on the device wherever the optimizer is.
+    fn certain(&mut self, nodes: &[Node]) -> f64 {
+        let is_certain = |node: &&Node| node.op.home() == Home::Device && node.place(self.graph) == Place::Device;
+        nodes.iter().filter(is_certain).map(|node| self.on_device(node).device).sum()
     }
 
     /// What is on the device in any case, and what may be elsewhere. Left out is what follows its operands, and what not all
@@ -148,10 +177,13 @@ impl<'a> Times<'a> {
         let is_common =
             |node: &&Node| node.pass != Pass::Recompute && !matches!(node.op, Op::Transfer(_) | Op::AwaitTransfer(_));
         for node in nodes.iter().filter(is_common) {
+            let is_in_block = node.block.is_some();
             if let Some(owner) = owners.updated(node) {
-                movable.push((owner, self.on_device(node), self.when_moved(owner, node)));
+                let (here, moved) = (self.on_device(node), self.when_moved(owner, node));
+                movable.push(Movable { owner, here, moved, is_in_block });
             } else if let Some(owner) = owners.gradient(node.outputs[0]).filter(|_| node.op.home() == Home::Result) {
-                movable.push((owner, self.on_device(node), self.beside_its_result(node)));
+                let (here, moved) = (self.on_device(node), self.beside_its_result(node));
+                movable.push(Movable { owner, here, moved, is_in_block });
             } else if node.op.home() == Home::Device && node.place(self.graph) == Place::Device {
                 stays.add(self.on_device(node));
                 for (index, &id) in node.outputs.iter().enumerate() {
@@ -159,7 +191,7 @@ impl<'a> Times<'a> {
                         let seconds = self.transfer(id);
                         let fetched = if node.op.access(index) == Access::ReadWrite { seconds } else { 0.0 };
                         let sent = Busy { to_host: seconds, to_device: fetched, ..Busy::default() };
-                        movable.push((owner, Busy::default(), sent));
+                        movable.push(Movable { owner, here: Busy::default(), moved: sent, is_in_block });
                     }
                 }
             }
@@ -210,15 +242,6 @@ impl<'a> Times<'a> {
         match self.machine.overlaps(self.targets) {
             true => self.machine.on_host_known(op, work, &mut self.known),
             false => self.machine.known(op, work, &mut self.known),
-        }
-    }
-
-    /// A transfer of an activation.
-    fn sent(&mut self, node: &Node) -> Busy {
-        let seconds = self.transfer(node.inputs[0]);
-        match self.graph[node.outputs[0]].place {
-            Place::Device => Busy { to_device: seconds, ..Busy::default() },
-            Place::Host => Busy { to_host: seconds, ..Busy::default() },
         }
     }
 

@@ -5,22 +5,8 @@ use crate::layout::{ALIGNMENT, lifetimes_of, scratch_bytes};
 use crate::levers::with_scratch;
 use crate::lifetimes::{Buffer, Lifetimes};
 use plimsoll_graph::ops::Home;
-use plimsoll_graph::{Access, Graph, Node, Op, Place, Program, Role, Storage, Targets, TensorId};
+use plimsoll_graph::{Access, Graph, Node, Place, Program, Role, Storage, Targets, TensorId};
 use rustc_hash::FxHashMap;
-
-/// For each scratch, the most bytes that are certain to be live at once in the micro-step's transients on the device: those that
-/// its kernels hand to each other, and what they work with.
-pub(super) fn live_at_work(
-    transients: &Transients,
-    moved: &Moved,
-    is_single: bool,
-    at_work: &[Vec<(usize, u64)>],
-) -> Vec<u64> {
-    let live = transients.at_rest(moved, is_single);
-    let working = |at_work: &[(usize, u64)]| at_work.iter().map(|&(time, bytes)| live[time] + bytes).max().unwrap_or(0);
-    let always = live.iter().copied().max().unwrap_or(0).max(working(&transients.working));
-    at_work.iter().map(|at_work| always.max(working(at_work))).collect()
-}
 
 /// A gradient's buffer. Searches have hundreds of outlines at a time.
 struct Owned {
@@ -79,17 +65,19 @@ impl Transients {
         Some(Self { program, at_rest, owned, gradients, working, in_rows })
     }
 
-    /// Bytes at each tick, without scratch, with this moved, or some part up to it: then not all of the room is certain that
-    /// what is moved has on the device.
-    pub(super) fn at_rest(&self, part: &Moved, is_single: bool) -> Vec<u64> {
-        let mut live = self.at_rest.clone();
-        for Owned { lower, upper, bytes, .. } in self.owned.iter().filter(|of| part.parameters[of.owner as usize]) {
-            live.remove(*lower as usize, *upper as usize, *bytes);
+    /// Bytes at each tick with nothing moved, without scratch.
+    pub(super) fn at_rest(&self) -> Vec<i64> {
+        self.at_rest.over_time()
+    }
+
+    /// What moving a share of the optimizer adds to each tick: below zero where gradients are no longer on the device.
+    pub(super) fn added_by(&self, share: &Moved) -> Vec<i64> {
+        let mut added = Live::new(self.at_rest.0.len() - 1);
+        for Owned { lower, upper, bytes, .. } in self.owned.iter().filter(|of| share.parameters[of.owner as usize]) {
+            added.remove(*lower as usize, *upper as usize, *bytes);
         }
-        if is_single {
-            live.add_staged(&self.gradients, part);
-        }
-        live.over_time()
+        added.add_staged(&self.gradients, share);
+        added.over_time()
     }
 
     /// Scratch at the ticks of nodes with so many rows.
@@ -106,14 +94,6 @@ impl Transients {
 /// A node's tick in lifetimes, and its scratch.
 fn at_work(graph: &Graph, targets: &Targets, index: usize, node: &Node) -> (usize, u64) {
     (index + 1, scratch_bytes(graph, node, targets).next_multiple_of(ALIGNMENT))
-}
-
-/// Bytes of activations that the micro-step sends to the host. All of them are there as the backward pass begins.
-pub(super) fn waiting_on_host(graph: &Graph) -> u64 {
-    let Some(program) = micro_step(graph) else { return 0 };
-    let sent = graph.programs[program].nodes.iter().filter(|node| matches!(node.op, Op::Transfer(_)));
-    let on_host = sent.map(|node| &graph[node.outputs[0]]).filter(|tensor| tensor.place == Place::Host);
-    on_host.map(|tensor| tensor.ty.bytes().align_up(ALIGNMENT).0).sum()
 }
 
 /// A gradient whose update waits for a factor that is made of it and others: of which parameter, and its bytes.
@@ -153,7 +133,6 @@ pub(super) fn gathered_on_host(gathered: &[Gathered], part: &Moved) -> u64 {
 }
 
 /// By how many bytes each tick of lifetimes has more than the one before it.
-#[derive(Clone)]
 struct Live(Vec<i64>);
 
 impl Live {
@@ -187,10 +166,10 @@ impl Live {
         }
     }
 
-    fn over_time(self) -> Vec<u64> {
-        let live = self.0.into_iter().scan(0, |live, change| {
+    fn over_time(&self) -> Vec<i64> {
+        let live = self.0.iter().scan(0, |live, change| {
             *live += change;
-            Some(*live as u64)
+            Some(*live)
         });
         live.collect()
     }
@@ -231,10 +210,4 @@ fn staged_gradients(graph: &Graph, program: &Program, owners: &Owners) -> Vec<St
 pub(super) fn micro_step(graph: &Graph) -> Option<usize> {
     let position = |name| graph.programs.iter().position(|program| program.name == name);
     position("micro_step_add").or_else(|| position("micro_step"))
-}
-
-/// Leaves of a graph whose levers are not pulled the programs that an [`Outline`] is read off: that one and the update.
-pub(crate) fn keep_what_is_outlined(graph: &mut Graph) {
-    let most_live = micro_step(graph).map(|program| graph.programs[program].name.clone());
-    graph.programs.retain(|program| Some(&program.name) == most_live.as_ref() || program.name == "update");
 }

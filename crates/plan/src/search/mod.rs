@@ -1,0 +1,179 @@
+//! Choosing a configuration: the one of the lowest cost whose plan fits, or the reason why none does.
+//!
+//! ```text
+//!   space.rs, choices.rs   the points to choose from, which no budget changes
+//!   profile/               lower bounds on the bytes and the seconds of each; points whose bytes don't fit are rejected
+//!   heap.rs                the first point by cost whose arena packs
+//!   nearest.rs             changes that make a run fit which does not
+//! ```
+//!
+//! A larger budget rejects a subset of what a smaller one rejects, so it never gives a plan of higher cost.
+
+mod build;
+mod choices;
+mod closure;
+mod heap;
+mod hull;
+mod nearest;
+mod profile;
+mod space;
+
+use crate::candidate::{Programs, Settings, plan_candidate, plan_layout};
+use crate::layout::Layout;
+use crate::levers::divisors;
+use crate::plan::Plan;
+use crate::request::{PlanError, Request};
+use build::Builder;
+use heap::{Best, Search};
+pub use nearest::Nearest;
+use nearest::nearest_that_fit;
+use plimsoll_graph::Graph;
+use plimsoll_units::{Bytes, Seconds};
+use rayon::prelude::*;
+use serde::Serialize;
+use space::{Fineness, Point};
+
+/// A plan that fits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// The graph that it places.
+    pub graph: Graph,
+    /// The plan.
+    pub plan: Plan,
+    /// Its configuration.
+    pub settings: Settings,
+    /// Predicted time of a step.
+    pub step: Seconds,
+    /// Which budget rejected configurations of lower cost.
+    pub bound: Bound,
+    /// The next larger micro-batch and the bytes that it would need; `None` if this one is the whole global batch.
+    pub next_larger: Option<(usize, Bytes)>,
+    /// How many graphs were built.
+    pub candidates: usize,
+}
+
+impl Found {
+    /// Predicted tokens trained on in a second.
+    pub fn tokens_per_s(&self) -> f64 {
+        self.plan.tokens_per_step() as f64 / self.step.0
+    }
+}
+
+/// Which budget limits a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// Neither: nothing that the request leaves open costs less.
+    Nothing,
+    /// The device's.
+    Device,
+    /// The host's.
+    Host,
+    /// Both: some cheaper configurations lack the one, some the other.
+    DeviceAndHost,
+}
+
+/// The run does not fit: a value, not a failure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Misfit {
+    /// The smallest plan that the request allows, which is too large.
+    pub plan: Plan,
+    /// Bytes that the device's budget lacks; zero if only the host's does.
+    pub short: Bytes,
+    /// Bytes that the host's budget lacks.
+    pub host_short: Bytes,
+    /// Changes that make it fit: those that keep the result first, of these the one that adds the least time.
+    pub nearest: Vec<Nearest>,
+    /// How many graphs were built.
+    pub candidates: usize,
+}
+
+/// What each use of the host (an optimizer that is offloaded, activations that are) adds to a plan's cost, as a part of its
+/// predicted step. Predictions are off by more than that, so a plan that gains less is not worth its transfers.
+const HOST_COST: f64 = 0.004;
+
+/// Points that are packed to see whether anything fits, or to find the smallest plan.
+const FEW: usize = 8;
+
+const FITS: [Bytes; 2] = [Bytes::ZERO; 2];
+
+/// Finds a plan within the request's budgets. The outer error is for requests that make no sense; a run that does not
+/// fit is `Ok(Err(misfit))`.
+pub fn search(request: &Request) -> Result<Result<Found, Box<Misfit>>, PlanError> {
+    let builder = Builder::new(request);
+    let search = Search::new(&builder, Fineness::PLAN)?;
+    match search.cheapest()? {
+        Some(best) => found(&search, best).map(Ok),
+        None => misfit(&search).map(|misfit| Err(Box::new(misfit))),
+    }
+}
+
+/// The predicted step of the plan that [`search`] finds; `None` if nothing fits.
+pub(crate) fn shortest_step(request: &Request) -> Result<Option<Seconds>, PlanError> {
+    Ok(best(request, Fineness::PLAN)?.map(|best| best.step))
+}
+
+/// Whether anything fits that the request leaves open. Packs only the few points with the most room.
+pub(crate) fn can_fit(request: &Request) -> Result<bool, PlanError> {
+    let builder = Builder::new(request);
+    let search = Search::new(&builder, Fineness::HINT)?;
+    for (_, point) in search.roomiest().into_iter().filter(|(room, _)| *room >= 0.0) {
+        let candidate = builder.candidate(search.settings(point), Programs::All)?;
+        if Layout::within(request, &candidate.graph).is_ok() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn best(request: &Request, fineness: Fineness) -> Result<Option<Best>, PlanError> {
+    Search::new(&Builder::new(request), fineness)?.cheapest()
+}
+
+fn found(search: &Search, Best { candidate, layout, step, cost }: Best) -> Result<Found, PlanError> {
+    let (builder, settings) = (search.builder, candidate.settings);
+    let request = builder.request;
+    let next_larger = || {
+        let larger = divisors(request.global_batch).into_iter().find(|&d| d > settings.micro_batch);
+        let bytes_of = |micro_batch| {
+            let larger = builder.candidate(Settings { micro_batch, ..settings }, Programs::All)?;
+            let [device, _] = Layout::new(&larger.graph, &request.targets).arenas();
+            Ok::<_, PlanError>((micro_batch, Bytes(device)))
+        };
+        larger.map(bytes_of).transpose()
+    };
+    let is_limited = |memory: usize| search.is_limited(memory, cost);
+    let limits = || rayon::join(|| is_limited(0), || is_limited(1));
+    let improved = || layout.improved(request, &candidate.graph);
+    let ((next_larger, limits), layout) = rayon::join(|| rayon::join(next_larger, limits), improved);
+    let bound = match (limits.0?, limits.1?) {
+        (false, false) => Bound::Nothing,
+        (true, false) => Bound::Device,
+        (false, true) => Bound::Host,
+        (true, true) => Bound::DeviceAndHost,
+    };
+    let plan = plan_layout(request, &candidate, &layout);
+    let (next_larger, candidates) = (next_larger?, search.candidates());
+    Ok(Found { graph: candidate.graph, plan, settings, step, bound, next_larger, candidates })
+}
+
+fn misfit(search: &Search) -> Result<Misfit, PlanError> {
+    let (nearest, plan) = rayon::join(|| nearest_that_fit(search), || smallest(search));
+    let (nearest, plan) = (nearest?, plan?);
+    let [short, host_short] = search.builder.request.budget.lacking(plan.arenas());
+    Ok(Misfit { plan, short, host_short, nearest, candidates: search.candidates() })
+}
+
+/// Of the points with the most room, the plan that lacks the least; of those that lack alike, the one that takes less of
+/// the host.
+fn smallest(search: &Search) -> Result<Plan, PlanError> {
+    let (builder, request) = (search.builder, search.builder.request);
+    let plan = |(_, point): (f64, Point)| {
+        let plan = plan_candidate(request, &builder.candidate(search.settings(point), Programs::All)?);
+        let [device, host] = request.budget.lacking(plan.arenas());
+        Ok((device.0.saturating_add(host.0), plan.host_bytes, plan))
+    };
+    let plans = search.roomiest().into_par_iter().map(plan).collect::<Result<Vec<_>, PlanError>>()?;
+    let smallest = plans.into_iter().min_by_key(|(lacks, host, _)| (*lacks, *host));
+    Ok(smallest.expect("a request has at least one point").2)
+}
