@@ -37,7 +37,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 import golden
 from golden_gpt2 import tiny_gpt2
-from golden_llama import tiny_llama, tiny_qwen2
+from golden_llama import tiny_llama, tiny_mistral, tiny_qwen2
 from golden_t5 import tiny_t5
 
 TOLERANCE = 1e-4
@@ -57,7 +57,8 @@ FAMILIES: dict[str, dict[str, Callable]] = {
         "t5_v1_1": lambda *sizes: tiny_t5(True, *sizes),
     },
     "llama": {"llama": tiny_llama},
-    "qwen2": {"qwen2": tiny_qwen2},
+    "mistral": {"mistral": tiny_mistral},
+    "qwen2": {"qwen2": tiny_qwen2, "qwen2_window": lambda *sizes: tiny_qwen2(*sizes, window=5)},
 }
 
 

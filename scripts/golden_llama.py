@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Makes the golden values that the Llama and Qwen2 models of Plimsoll are tested against.
+"""Makes the golden values that the Llama, Mistral and Qwen2 models of Plimsoll are tested against.
 
 Tiny models of transformers, on one fixed batch, on the CPU in float32 with one thread. The files,
-crates/train/tests/golden/llama.safetensors and qwen2.safetensors, hold what golden.py says, and:
+crates/train/tests/golden/llama.safetensors, mistral.safetensors, qwen2.safetensors and qwen2_window.safetensors, hold what
+golden.py says, and:
 
     tokens       (B, T) int32       the input
     targets      (B, T) int32       what each position should predict; nothing is shifted
@@ -12,7 +13,8 @@ and in their metadata, as `config`, the config.json that transformers writes.
 
 Llama has a head of its own, grouped keys and values, and frequencies scaled as in Llama 3: of its four one is kept,
 one is blended and two are divided. Qwen2 has biases of queries, keys and values, a tied head, which is not stored, and
-heads whose size is not hidden_size / num_attention_heads.
+heads whose size is not hidden_size / num_attention_heads. Mistral attends within a window that is shorter than the
+samples, and so does the second layer of the other Qwen2, whose first layer attends to all tokens.
 The gradient of k_proj.bias is no longer 0 in exact arithmetic, since positions turn it before the softmax sees it.
 
 usage:  python scripts/golden_llama.py [OUT_DIR]
@@ -21,7 +23,14 @@ The committed values were made with torch 2.15.0 and transformers 5.23.0; the fi
 """
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 import golden
 
@@ -60,7 +69,31 @@ def tiny_llama(seed: int = golden.SEED, vocab_size: int = golden.VOCAB_SIZE) -> 
     return model
 
 
-def tiny_qwen2(seed: int = golden.SEED, vocab_size: int = golden.VOCAB_SIZE) -> Qwen2ForCausalLM:
+def tiny_mistral(seed: int = golden.SEED, vocab_size: int = golden.VOCAB_SIZE) -> MistralForCausalLM:
+    config = MistralConfig(
+        vocab_size=vocab_size,
+        hidden_size=24,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=6,
+        max_position_embeddings=64,
+        sliding_window=5,
+        rms_norm_eps=1e-5,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        bos_token_id=0,
+        eos_token_id=1,
+        attn_implementation="eager",
+    )
+    model = MistralForCausalLM(config)
+    golden.randomise(model, seed, LLAMA_STD)
+    return model
+
+
+def tiny_qwen2(
+    seed: int = golden.SEED, vocab_size: int = golden.VOCAB_SIZE, window: int | None = None
+) -> Qwen2ForCausalLM:
     config = Qwen2Config(
         vocab_size=vocab_size,
         hidden_size=16,
@@ -73,6 +106,9 @@ def tiny_qwen2(seed: int = golden.SEED, vocab_size: int = golden.VOCAB_SIZE) -> 
         rms_norm_eps=1e-6,
         rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
         tie_word_embeddings=True,
+        use_sliding_window=window is not None,
+        sliding_window=window,
+        max_window_layers=1,
         bos_token_id=0,
         eos_token_id=1,
         attn_implementation="eager",
@@ -94,5 +130,10 @@ def golden_values(model) -> tuple[golden.Tensors, str]:
 
 
 if __name__ == "__main__":
-    makers = {"llama": lambda: golden_values(tiny_llama()), "qwen2": lambda: golden_values(tiny_qwen2())}
+    makers = {
+        "llama": lambda: golden_values(tiny_llama()),
+        "mistral": lambda: golden_values(tiny_mistral()),
+        "qwen2": lambda: golden_values(tiny_qwen2()),
+        "qwen2_window": lambda: golden_values(tiny_qwen2(window=4)),
+    }
     golden.write_models(__file__, makers)

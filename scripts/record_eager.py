@@ -335,7 +335,8 @@ def map_liger_to_card():
 
 
 def build(case):
-    from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Config, T5Config, T5ForConditionalGeneration
+    from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, T5Config
+    from transformers import T5ForConditionalGeneration
 
     rate = case.get("dropout", 0.0)
     shape, family = case["shape"], case["family"]
@@ -344,7 +345,7 @@ def build(case):
     elif family == "t5":
         config = T5Config(**shape, dropout_rate=rate, decoder_start_token_id=0)
     else:
-        config = {"llama": LlamaConfig, "qwen2": Qwen2Config}[family](**shape, attention_dropout=rate)
+        config = {"llama": LlamaConfig, "mistral": MistralConfig, "qwen2": Qwen2Config}[family](**shape, attention_dropout=rate)
     config.use_cache = False
     config._attn_implementation = case.get("attention", "sdpa")
     with torch.device("meta"):
@@ -491,6 +492,17 @@ def cases():
     # Biases of 4-bit layers that are no `Conv1D`.
     for name, options in {"full": {}, "lora": {"lora": 4}, "qlora": {"lora": 4, "quantized": "double"}}.items():
         all_cases[f"qwen2-{name}-bf16"] = families["llama"] | {"family": "qwen2", "precision": "bf16"} | options
+    # Windows shorter than the samples, in all layers and in the second one.
+    for attention in ("sdpa", "eager"):
+        for precision in ("fp32", "bf16", "amp-bf16"):
+            options = {"attention": attention, "precision": precision}
+            windowed = LLAMA | {"sliding_window": 16}
+            all_cases[f"mistral-window-{attention}-{precision}"] = families["llama"] | options | {
+                "family": "mistral", "shape": windowed}
+            all_cases[f"qwen2-window-{attention}-{precision}"] = families["llama"] | options | {
+                "family": "qwen2", "shape": windowed | {"use_sliding_window": True, "max_window_layers": 1}}
+    all_cases["mistral-wide-window-bf16"] = families["llama"] | {
+        "family": "mistral", "precision": "bf16", "shape": LLAMA | {"sliding_window": 41}}
     for precision in ("fp32", "bf16", "amp-bf16"):
         add("llama", f"liger-{precision}", precision=precision, loss="liger")
     add("llama", "liger-hooks-amp-bf16", precision="amp-bf16", loss="liger", checkpointing="hooks")

@@ -10,6 +10,8 @@
 // Queries and keys are numbered by so many where probabilities are dropped out.
 #define DROPOUT_TOKENS 131072u
 #define MOST_BUCKETS 128
+// The window of an attention that has none: more than there are keys, and half of what an int holds.
+#define ALL_KEYS (1 << 30)
 
 // What an attention is, by value.
 struct Shape {
@@ -19,6 +21,7 @@ struct Shape {
     int queries, keys, head_size, heads, kv_heads;
     int number; // How all but sums lie.
     int causal;
+    int window; // A query sees the last so many keys up to its own, ALL_KEYS or fewer. Causal attention alone has one.
     float scale;
     // Buckets of one direction, 0 if there is no bias, and whether keys behind the query have buckets of their own.
     int buckets, bidirectional;
@@ -40,6 +43,14 @@ __device__ __forceinline__ int bucket_of(const Shape &shape, const Starts &start
     for (int step = MOST_BUCKETS / 2; step > 0; step /= 2)
         if (bucket + step < shape.buckets && starts.at[bucket + step] <= distance) bucket += step;
     return bucket + (shape.bidirectional && ahead > 0 ? shape.buckets : 0);
+}
+
+// The first key that a query sees, rounded down to a tile of `tile` keys; and the end of the queries that see key `last`.
+__device__ __forceinline__ int first_seen(const Shape &shape, int query, int tile) {
+    return max(query + 1 - shape.window, 0) / tile * tile;
+}
+__device__ __forceinline__ int end_of_seeing(const Shape &shape, int last) {
+    return min(shape.queries, last + shape.window);
 }
 
 // Where a segment stands in the order that rows are packed in: 0, which is padding, comes last.

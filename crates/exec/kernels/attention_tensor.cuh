@@ -304,28 +304,35 @@ __device__ __forceinline__ float scale_scores(float (&s)[TILES][4], const Shape 
     return 1.0f;
 }
 
-// Takes away scores that are not seen: of keys beyond the last one, later ones, and those of other segments. Rows and
-// queries beyond their ends are of no account.
+// Takes away scores that are not seen: of keys beyond the last one, later ones, those before the window, and those of
+// other segments. Rows and queries beyond their ends do not count.
 template <bool ROWS_ARE_KEYS, int TILES>
 __device__ __forceinline__ void hide(float (&s)[TILES][4], const Shape &shape, const Tile &tile, bool segmented,
                                      const int (&own)[2], const int *of_columns) {
     int ahead = tile.key - tile.query, row = own_row(), column = own_column(), of_warp = warp_row();
     bool later = shape.causal && ahead + (ROWS_ARE_KEYS ? of_warp + ROWS_OF_WARP : 8 * TILES - of_warp) > 1;
-    if (ROWS_ARE_KEYS && later) {
-        int from = ahead + row - column;
+    // Whether the warp's last query is beyond the window of its first key.
+    bool earlier = ahead + shape.window < (ROWS_ARE_KEYS ? 8 * TILES - of_warp : of_warp + ROWS_OF_WARP);
+    if (ROWS_ARE_KEYS && (later || earlier)) {
+        int from = ahead + row - column, till = from + shape.window;
 #pragma unroll
         for (int j = 0; j < TILES; ++j)
 #pragma unroll
-            for (int e = 0; e < 4; ++e)
-                if (8 * j + e % 2 - e / 2 * 8 < from) s[j][e] = NOTHING;
+            for (int e = 0; e < 4; ++e) {
+                const int at = 8 * j + e % 2 - e / 2 * 8;
+                if (at < from || at >= till) s[j][e] = NOTHING;
+            }
     }
-    if (!ROWS_ARE_KEYS && (later || tile.key + 8 * TILES > shape.keys)) {
-        int end = shape.keys - tile.key - column, till = shape.causal ? row - ahead - column + 1 : end;
+    if (!ROWS_ARE_KEYS && (later || earlier || tile.key + 8 * TILES > shape.keys)) {
+        int last = shape.keys - tile.key - column, till = shape.causal ? row - ahead - column + 1 : last;
+        int from = till - shape.window, end[2] = {min(last, till), min(last, till + 8)};
 #pragma unroll
         for (int j = 0; j < TILES; ++j)
 #pragma unroll
-            for (int e = 0; e < 4; ++e)
-                if (8 * j + e % 2 >= min(end, till + e / 2 * 8)) s[j][e] = NOTHING;
+            for (int e = 0; e < 4; ++e) {
+                const int at = 8 * j + e % 2;
+                if (at >= end[e / 2] || at < from + e / 2 * 8) s[j][e] = NOTHING;
+            }
     }
     if (!segmented) return;
 #pragma unroll

@@ -88,10 +88,13 @@ __device__ __forceinline__ void of_queries(const T *dy, const T *q, const T *k, 
                      dy + tile.query * shape.result_stride, shape.result_stride, shape.queries - tile.query, channels);
     Sums sums = {};
     Rows rows_q, rows_dy;
-    int first = 0, end = shape.causal ? min(shape.keys, tile.query + ROWS) : shape.keys;
+    int first = first_seen(shape, tile.query, COLUMNS);
+    int end = shape.causal ? min(shape.keys, tile.query + ROWS) : shape.keys;
     if (of_queries)
         narrow<ROWS, COLUMNS>(first, end, of_queries + (u64)tile.sample * shape.queries,
                               of_keys + (u64)tile.sample * shape.keys, tile.query, shape.queries, facts->segment);
+    // Without this, assemblers for 9.0 spill where heads are large; with it, where they are small.
+    if (!SMALL) first = uniform(first);
     tile.key = next.key = first;
     k += first * shape.key_stride;
     v += first * shape.key_stride;
@@ -173,7 +176,7 @@ __device__ __forceinline__ void of_keys(const T *dy, const T *q, const T *k, con
     u32 tile_of_head = shared_address(shared), columns_bytes = tile_bytes(COLUMNS, channels);
     u32 tile_k = tile_of_head + 2 * OWN_STAGE * columns_bytes, tile_v = tile_k + tile_bytes(ROWS, channels);
     KeyFacts *facts = reinterpret_cast<KeyFacts *>(shared + (tile_v - tile_of_head) + tile_bytes(ROWS, channels));
-    int key = blockIdx.y * ROWS, first = shape.causal ? key : 0, end = shape.queries;
+    int key = blockIdx.y * ROWS, first = shape.causal ? key : 0, end = end_of_seeing(shape, key + ROWS - 1);
     u64 of_tokens = sample * (u64)shape.keys * shape.key_stride + (u64)kv_head * channels;
     k += of_tokens;
     v += of_tokens;

@@ -71,7 +71,8 @@ __device__ __forceinline__ void forward(const T *q, const T *k, const T *v, cons
     u32 p[TILES / 2][4] = {};
     Running running = {{NOTHING, NOTHING}, {}};
     float scale = 1.0f;
-    int first = 0, end = shape.causal ? min(shape.keys, tile.query + ROWS) : shape.keys;
+    int first = first_seen(shape, tile.query, KEYS);
+    int end = shape.causal ? min(shape.keys, tile.query + ROWS) : shape.keys;
     if (of_queries)
         narrow<ROWS, KEYS>(first, end, of_queries + (u64)tile.sample * shape.queries,
                            of_keys + (u64)tile.sample * shape.keys, tile.query, shape.queries, facts.segment);

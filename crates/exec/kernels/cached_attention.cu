@@ -28,7 +28,7 @@ __device__ __forceinline__ void attend(const void *q, const void *keys, const vo
     float query[MOST], mixed[MOST] = {}, largest = __int_as_float(0xff800000), sum = 0.0f;
 #pragma unroll
     for (int c = 0; c < MOST; ++c) query[c] = c * WARP + lane < channels ? number_at(q, c * WARP + lane, shape.number) : 0.0f;
-    for (int key = warp; key <= place; key += WARPS) {
+    for (int key = first_seen(shape, place, 1) + warp; key <= place; key += WARPS) {
         float dot = 0.0f;
 #pragma unroll
         for (int c = 0; c < MOST; ++c)

@@ -599,12 +599,19 @@ fn attention_over_several_tiles_is_right() {
         (Attention { heads: 2, dropout: key, ..plain }, [1, 65, 65, 16]),
         (Attention { causal: false, ..plain }, [1, 3, 33, 72]),
         (Attention { segmented: true, ..plain }, [1, 97, 97, 33]),
+        (Attention { window: Some(20), ..plain }, [1, 100, 100, 8]),
+        (Attention { window: Some(33), segmented: true, dropout: key, ..plain }, [1, 150, 150, 8]),
+        (Attention { window: Some(1), heads: 2, ..plain }, [1, 66, 66, 8]),
     ];
     let mut examples = cases.into_iter().flat_map(both_ways).collect::<Vec<_>>();
-    let cached = CachedAttention { heads: 2, kv_heads: 1, packed: false, scale: 0.2, bias: None, capacity: 40 };
+    let cached =
+        CachedAttention { heads: 2, kv_heads: 1, packed: false, window: None, scale: 0.2, bias: None, capacity: 40 };
     let mut fed = case(cached, &[&[1, 2, 144], &[1, 2, 72], &[1, 2, 72]]);
     fed.scalars.position = 37;
+    let windows = [1, 6, 37]
+        .map(|window| Example { op: CachedAttention { window: Some(window), ..cached }.into(), ..fed.clone() });
     examples.push(fed);
+    examples.extend(windows);
     check_all(&examples);
 }
 
@@ -615,6 +622,7 @@ fn attention(heads: usize, kv_heads: usize, causal: bool) -> Attention {
         kv_heads,
         packed: false,
         causal,
+        window: None,
         scale: 0.3,
         bias: None,
         segmented: false,
@@ -652,6 +660,11 @@ fn attention_on_tensor_cores_is_right() {
         (Attention { packed: true, ..attention(2, 2, true) }, [1, 65, 65, 24]),
         (attention(3, 3, false), [1, 20, 40, 20]),
         (attention(1, 1, false), [1, 130, 1, 8]),
+        (Attention { window: Some(1), ..attention(1, 1, true) }, [1, 130, 130, 64]),
+        (Attention { window: Some(50), dropout: key, ..attention(2, 1, true) }, [1, 200, 200, 32]),
+        (Attention { window: Some(64), segmented: true, ..attention(1, 1, true) }, [1, 260, 260, 40]),
+        (Attention { window: Some(70), bias: bias(false), ..attention(1, 1, true) }, [1, 150, 150, 128]),
+        (Attention { window: Some(33), ..attention(2, 1, true) }, [1, 129, 129, 160]),
     ];
     let halves = |example: Example| [DType::F16, DType::Bf16].map(|dtype| in_half(&example, dtype));
     let cases = cases.into_iter().flat_map(both_ways).flat_map(halves).flatten().enumerate().collect::<Vec<_>>();
@@ -685,6 +698,28 @@ fn attention_on_tensor_cores_meets_no_bank_conflict() {
                     assert_eq!(counters.matrix_flops, 2 * pairs * head_size as u64, "{kernel} {how:?}");
                 }
             }
+        }
+    }
+}
+
+/// Tiles before the window are skipped: those computed grow with the tokens, not with their square.
+#[test]
+fn attention_skips_tiles_before_the_window() {
+    let (tiles, head_size) = (8, 64);
+    let windowed = Attention { window: Some(64), ..attention(1, 1, true) };
+    for example in both_ways((windowed, [1, 64 * tiles, 64 * tiles, head_size])) {
+        let example = in_half(&example, DType::Bf16).expect("attention in half precision");
+        let how = How { capability: (8, 0), order: Order::Forward, blur: 0, reused: None };
+        for (kernel, counters) in Case::new(&example, &mut Noise::new(1)).run(how).counters {
+            // Two tiles of 64 by 64 a tile of queries, or of keys; one at the end.
+            let products = match kernel.as_str() {
+                "attention_tensor_64_bf16" => 2,
+                "attention_tensor_grad_queries_64_bf16" => 3,
+                "attention_tensor_grad_keys_64_bf16" => 4,
+                _ => 0,
+            };
+            let pairs = products * (2 * tiles - 1) * 64 * 64;
+            assert_eq!(counters.matrix_flops, (2 * pairs * head_size) as u64, "{kernel}");
         }
     }
 }

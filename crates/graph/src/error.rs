@@ -55,19 +55,6 @@ pub enum GraphError {
         /// Positions there are.
         positions: usize,
     },
-    /// The sequence is longer than the window of the model's attention.
-    #[error(
-        "a sequence of {seq_len} tokens does not fit the model's sliding window of {window} tokens; attention to a part of \
-         the {positions} positions is not built"
-    )]
-    BeyondWindow {
-        /// Tokens asked for.
-        seq_len: usize,
-        /// Tokens of the window.
-        window: usize,
-        /// Positions there are.
-        positions: usize,
-    },
 }
 
 fn did_you_mean(suggestions: &[String]) -> String {

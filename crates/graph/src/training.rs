@@ -1,7 +1,7 @@
 //! The programs of a run: how a model, an optimizer and a shape become `micro_step`, `update`, `evaluate`, `prefill`,
 //! `sample` and `encode`, all on the same parameters.
 
-use crate::models::{Caches, Declared, Inputs, Mode, ModelConfig, Window};
+use crate::models::{Caches, Declared, Inputs, Mode, ModelConfig};
 use crate::ops::{
     GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, StateFormat, TakeRow, WeightFormat,
     WeightLayout,
@@ -99,13 +99,10 @@ pub struct SampleShape {
     pub source: usize,
 }
 
-/// A graph that trains. Errors: `TooLong`, `BeyondWindow`, `BadConfig`, `UnknownParameter`, `NothingTrained`.
+/// A graph that trains. Errors: `TooLong`, `BadConfig`, `UnknownParameter`, `NothingTrained`.
 pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainShape) -> Result<Graph, GraphError> {
     model.validate()?;
     for tokens in [shape.seq_len, shape.target_len.unwrap_or(1)] {
-        if let Some(Window { tokens: window, positions }) = model.window().filter(|window| tokens > window.tokens) {
-            return Err(GraphError::BeyondWindow { seq_len: tokens, window, positions });
-        }
         if tokens > model.max_positions() {
             let positions = model.max_positions();
             return Err(GraphError::TooLong { name: "the model".into(), seq_len: tokens, positions });

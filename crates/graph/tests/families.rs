@@ -145,19 +145,6 @@ fn keys_of_older_and_newer_files_mean_the_same() {
     assert_eq!(read(&older), read(&newer));
     assert_ne!(read(&older), read(&json!({})));
 
-    // A window as wide as the positions hides nothing; a narrower one is as far as sequences may reach.
-    assert_eq!(read(&json!({})).max_positions(), 2048);
-    let windowed = changed("mistral-7b", &json!({"sliding_window": 1000})).expect("a window is read");
-    assert_eq!(windowed.max_positions(), 1000);
-    let beyond = |seq_len: usize| {
-        let shape = TrainShape { seq_len, ..TrainShape::default() };
-        build_training(&windowed, &Optimizer::default(), &shape).expect_err("it is longer").to_string()
-    };
-    for seq_len in [1001, 40_000] {
-        let said = beyond(seq_len);
-        assert!(said.contains("sliding window of 1000 tokens") && said.contains("the 32768 positions"), "{said}");
-    }
-
     // Older files say of a head of its own that it is not scaled either; newer ones leave it to the weights.
     let untied = changed("t5-small", &json!({"tie_word_embeddings": false, "scale_decoder_outputs": null}));
     let untied = untied.expect("both keys are read");
@@ -169,6 +156,46 @@ fn keys_of_older_and_newer_files_mean_the_same() {
     assert_eq!((older, newer_scales), (1, 0));
     newer.untie_head();
     assert_eq!(newer, untied);
+}
+
+/// The windows that `transformers` gives the layers of such files.
+#[test]
+fn windows_are_those_of_transformers() {
+    let windows = |preset: &str, change: &Value| {
+        let model = changed(preset, change).expect("windows are read");
+        let again = ModelConfig::from_json(&model.to_json()).expect("what is written is read");
+        assert_eq!(again, model, "{preset} with {change}");
+        let ModelConfig::Llama(config) = model else { unreachable!("a Llama") };
+        (0..3).map(|layer| config.window(layer)).collect::<Vec<_>>()
+    };
+    let all = |window: usize| vec![Some(window); 3];
+    assert_eq!(windows("mistral-7b", &json!({})), all(4096));
+    assert_eq!(windows("mistral-7b", &json!({"sliding_window": 1000})), all(1000));
+    assert_eq!(windows("mistral-7b-v0.2", &json!({})), [None; 3]);
+    // These families ignore the key.
+    assert_eq!(windows("tinyllama-1.1b", &json!({"sliding_window": 1000, "use_sliding_window": true})), [None; 3]);
+    assert_eq!(windows("qwen2.5-0.5b", &json!({"sliding_window": 1000, "max_window_layers": 0})), [None; 3]);
+    let slides = |more: &Value| {
+        let mut change = json!({"use_sliding_window": true, "sliding_window": 1000, "num_hidden_layers": 3});
+        change.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        windows("qwen2.5-0.5b", &change)
+    };
+    assert_eq!(slides(&json!({})), [None; 3], "the first 28 layers have none");
+    assert_eq!(slides(&json!({"max_window_layers": 0})), all(1000));
+    assert_eq!(slides(&json!({"max_window_layers": 1})), [None, Some(1000), Some(1000)]);
+    let types = json!(["sliding_attention", "full_attention", "sliding_attention"]);
+    assert_eq!(slides(&json!({"max_window_layers": 1, "layer_types": types})), [Some(1000), None, Some(1000)]);
+    for (change, key) in [
+        (json!({"layer_types": ["sliding_attention"]}), "layer_types"),
+        (json!({"num_hidden_layers": 1, "layer_types": ["chunked_attention"]}), "layer_types"),
+        (json!({"num_hidden_layers": 1, "layer_types": ["sliding_attention"]}), "layer_types"),
+        (json!({"use_sliding_window": true, "max_window_layers": -1}), "max_window_layers"),
+    ] {
+        let error = changed("qwen2.5-0.5b", &change).expect_err("a window that means nothing").to_string();
+        assert!(error.contains(&format!("`{key}`")), "{change}: {error}");
+    }
+    // `changed` leaves out what is null.
+    assert_eq!(windows("mistral-7b-v0.2", &json!({"sliding_window": null})), all(4096));
 }
 
 /// How often a model's evaluation multiplies by a constant.

@@ -142,7 +142,7 @@ impl Gpt2 {
         let positions = positions(rt, self.options.length);
         let placed = rt.module("wpe", || ops::embedding(&self.positions, &positions));
         let mut x = embedded.add(&placed);
-        let mask = (self.options.attention == Attention::Eager).then(|| causal_mask(&embedded));
+        let mask = (self.options.attention == Attention::Eager).then(|| causal_mask(&embedded, false));
         x = rt.module("drop", || x.dropout(self.embedding_rate));
         for (index, block) in self.blocks.iter().enumerate() {
             let name = format!("h.{index}");

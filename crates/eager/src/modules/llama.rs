@@ -2,10 +2,10 @@
 
 use super::linear::Linear;
 use super::loader::Loader;
-use super::parts::{Model, Options, causal_mask, headed_loss, positions, tokens};
+use super::parts::{Model, Options, causal_mask, headed_loss, positions, seen_keys, tokens};
 use crate::ops::{self, Sdpa};
 use crate::runtime::{DType, Rt, Tensor, checkpoint};
-use plimsoll_graph::models::LlamaConfig;
+use plimsoll_graph::models::{LlamaConfig, Variant};
 use plimsoll_trainers::{Attention, Loss, Run};
 use std::rc::Rc;
 
@@ -26,6 +26,8 @@ struct Block {
     /// Gate, up and down.
     mlp: [Linear; 3],
     heads: Heads,
+    /// Whether attention is to the last tokens only.
+    windowed: bool,
     /// Whether Liger's kernels are in place of norms, activations and rotations.
     liger: bool,
 }
@@ -37,6 +39,10 @@ struct Llama {
     norm: Tensor,
     /// As they are used, and as they were before any stretch.
     frequencies: [Tensor; 2],
+    /// The tokens that blocks with a window attend to.
+    window: Option<u64>,
+    /// Whether the mask of blocks without a window is made, even if there are no such blocks.
+    has_full_mask: bool,
     options: Options,
     trained: Vec<Tensor>,
 }
@@ -126,6 +132,9 @@ impl Block {
             }
             Attention::Sdpa | Attention::Flash2 => {
                 let options = Sdpa { causal: true, dropout: rate };
+                // With a mask PyTorch's kernels want as many heads of keys: `use_gqa_in_sdpa` of transformers.
+                let times = if mask.is_some() { times } else { 1 };
+                let (k, v) = (repeat_kv(&k, times), repeat_kv(&v, times));
                 let attended = ops::scaled_dot_product_attention(&q, &k, &v, mask, options);
                 (attended.transpose(1, 2).contiguous(), None)
             }
@@ -179,7 +188,8 @@ pub(super) fn load(loader: &Loader, config: &LlamaConfig, run: &Run) -> Box<dyn 
         ];
         let norm = |part: &str| loader.parameter(&name(part), &[channels]);
         let norms = [norm("input_layernorm.weight"), norm("post_attention_layernorm.weight")];
-        Rc::new(Block { norms, attention, mlp, heads, liger: options.loss == Loss::Liger })
+        let windowed = config.window(index).is_some();
+        Rc::new(Block { norms, attention, mlp, heads, windowed, liger: options.loss == Loss::Liger })
     };
     let blocks = (0..config.num_hidden_layers).map(block).collect();
     let norm = loader.parameter("model.norm.weight", &[channels]);
@@ -189,7 +199,11 @@ pub(super) fn load(loader: &Loader, config: &LlamaConfig, run: &Run) -> Box<dyn 
     };
     let head = Linear::head(loader, head);
     let frequencies = [(); 2].map(|()| loader.weight("model.rotary_emb", &[heads.channels / 2], DType::F32));
-    Box::new(Llama { tokens, head, blocks, norm, frequencies, options, trained: loader.trained() })
+    // Mistral has one mask for all blocks, Qwen2 one of each kind.
+    let window = config.sliding_window.map(|window| window as u64);
+    let has_full_mask = window.is_none() || config.variant != Variant::Mistral;
+    let trained = loader.trained();
+    Box::new(Llama { tokens, head, blocks, norm, frequencies, window, has_full_mask, options, trained })
 }
 
 impl Llama {
@@ -198,11 +212,12 @@ impl Llama {
         let embedded = rt.module("embed_tokens", || self.options.embedded(ops::embedding(&self.tokens, ids)));
         let mut x = embedded.clone();
         let positions = positions(rt, self.options.length);
-        let mask = (self.options.attention == Attention::Eager).then(|| causal_mask(&x));
+        let masks = self.masks(&x);
         let angles = rt.module("rotary_emb", || self.angles(rt, x.dtype()));
         for (index, block) in self.blocks.iter().enumerate() {
             let name = format!("layers.{index}");
-            let (block, rt_, mask, angles) = (block.clone(), rt.clone(), mask.clone(), angles.clone());
+            let mask = masks[usize::from(block.windowed)].clone();
+            let (block, rt_, angles) = (block.clone(), rt.clone(), angles.clone());
             let positions = positions.clone();
             let run = Rc::new(move |inputs: &[Tensor]| {
                 // Blocks are told positions, which only their angles were made of.
@@ -212,6 +227,20 @@ impl Llama {
             x = checkpoint(rt, self.options.checkpointing, &[x], run).swap_remove(0);
         }
         rt.module("norm", || rms_norm(&self.norm, &x, self.options.loss == Loss::Liger))
+    }
+
+    /// The masks of blocks without a window and with one: numbers for eager attention, booleans (B, 1, T, T) for PyTorch's
+    /// kernels where a window hides something, as they have no windows. Source: `_ignore_causal_mask_sdpa` of transformers.
+    fn masks(&self, embedded: &Tensor) -> [Option<Tensor>; 2] {
+        let (batch, length) = (self.options.micro_batch, self.options.length);
+        let eager = self.options.attention == Attention::Eager;
+        let full = (eager && self.has_full_mask).then(|| causal_mask(embedded, false));
+        let windowed = self.window.and_then(|window| match self.options.attention {
+            Attention::Eager => Some(causal_mask(embedded, true)),
+            Attention::Sdpa if length >= window => Some(seen_keys(embedded, true).expand(&[batch, 1, length, length])),
+            Attention::Sdpa | Attention::Flash2 => None,
+        });
+        [full, windowed]
     }
 
     /// Cosines and sines of the positions: (1, T, D) each, in the hidden states' type.

@@ -108,15 +108,33 @@ pub(crate) fn headed_loss(rt: &Rt, how: Loss, hidden: &Tensor, head: &Linear, la
     }
 }
 
-/// The mask of eager attention: (B, 1, T, T) in the hidden states' type.
-pub(crate) fn causal_mask(embedded: &Tensor) -> Tensor {
+/// Which keys queries see: booleans (1, 1, T, T). Source: `sdpa_mask` of transformers' `masking_utils.py`.
+pub(crate) fn seen_keys(embedded: &Tensor, windowed: bool) -> Tensor {
     let (rt, batch, length) = (embedded.rt(), embedded.size(0), embedded.size(1));
     let counted = |count| Tensor::new(rt, &[count], DType::I64, "arange");
     let batches = counted(batch);
     let places = [(); 2].map(|()| counted(length).shift());
-    let allowed = Tensor::new(rt, &[1, 1, length, length], DType::Bool, "le");
+    let compared = |op| Tensor::new(rt, &[1, 1, length, length], DType::Bool, op);
+    let within = windowed.then(|| {
+        let first = places[0].shift();
+        let after = compared("gt");
+        drop(first);
+        after.empty_like(DType::Bool, "bitwise_and")
+    });
+    let earlier = compared("le");
+    let seen = match &within {
+        Some(within) => within.empty_like(DType::Bool, "bitwise_and"),
+        None => earlier.clone(),
+    };
     drop((batches, places));
-    allowed.mark(Kind::Input);
+    seen.mark(Kind::Input);
+    seen
+}
+
+/// The mask of eager attention: (B, 1, T, T) in the hidden states' type.
+pub(crate) fn causal_mask(embedded: &Tensor, windowed: bool) -> Tensor {
+    let (rt, batch, length) = (embedded.rt(), embedded.size(0), embedded.size(1));
+    let _seen = seen_keys(embedded, windowed);
     let mask = Tensor::new(rt, &[batch, 1, length, length], embedded.dtype(), "where");
     mask.mark(Kind::Input);
     mask

@@ -290,7 +290,7 @@ impl Stack {
     fn forward(&self, rt: &Rt, model: &T5, ids: &Tensor, source: Option<&Tensor>) -> Tensor {
         let embedded = rt.module("embed_tokens", || model.options.embedded(ops::embedding(&model.shared, ids)));
         let eager = model.options.attention == Attention::Eager;
-        let mask = (eager && source.is_some()).then(|| super::parts::causal_mask(&embedded));
+        let mask = (eager && source.is_some()).then(|| super::parts::causal_mask(&embedded, false));
         let mut inputs =
             Inputs { hidden: embedded.dropout(model.rate), bias: None, source: source.cloned(), cross_bias: None };
         for (index, block) in self.blocks.iter().enumerate() {

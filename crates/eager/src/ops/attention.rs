@@ -15,7 +15,7 @@ pub(crate) struct Sdpa {
 }
 
 /// Attention. q: (B, H, T, D), k and v: (B, K, S, D), mask broadcast to (B, H, T, S) -> (B, H, T, D), lying as (B, T, H, D).
-/// K divides H.
+/// K divides H. A mask of booleans is first copied to one of numbers (`convert_boolean_attn_mask`).
 pub(crate) fn scaled_dot_product_attention(
     q: &Tensor,
     k: &Tensor,
@@ -24,6 +24,10 @@ pub(crate) fn scaled_dot_product_attention(
     options: Sdpa,
 ) -> Tensor {
     let (q, k, v, mask) = (autocast_to(q), autocast_to(k), autocast_to(v), mask.map(autocast_to));
+    let mask = mask.map(|mask| match mask.dtype() {
+        DType::Bool => mask.empty_like(q.dtype(), "where"),
+        _ => mask,
+    });
     let channels = q.size(-1);
     let has_flash = q.rt().gpu.compute_capability >= (8, 0) && q.dtype().is_half();
     let aligned = if q.dtype().is_half() { 8 } else { 4 };

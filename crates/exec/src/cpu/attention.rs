@@ -7,8 +7,8 @@
 //!      ↓    │  ╲│   │   │       of what they compute, only the small triangles under the diagonal, which the
 //!           └───┼─╲─┤   │       first queries of the block don't see, are set to minus infinity
 //!               │  ╲│   │
-//!               └───┼─╲─┤       where there are segments, a block begins with the first key and ends with the
-//!                   │  ╲│       last that any of its queries sees
+//!               └───┼─╲─┤       with segments or a window, a block begins with the first key and ends with the
+//!                   │  ╲│       last that any of its queries sees; what a query of it does not see is set likewise
 //!                   └───┘
 //! ```
 //!
@@ -220,12 +220,13 @@ impl<'a, E: Float> Head<'a, E> {
     fn seen(&self, queries: &Range<usize>) -> Range<usize> {
         let end = if self.operands.op.causal { queries.end } else { self.operands.extents.keys };
         let grain = if E::DTYPE == DType::F32 { 4 } else { TILE_MULTIPLE };
-        let Some([of_queries, of_keys]) = self.segments else { return 0..end };
+        let begin = self.operands.op.window.map_or(0, |window| (queries.start + 1).saturating_sub(window));
+        let Some([of_queries, of_keys]) = self.segments else { return begin / grain * grain..end };
         let wanted = &of_queries[queries.clone()];
-        let visible = |segment: &i32| wanted.contains(segment);
-        match of_keys[..end].iter().position(visible) {
+        let mut visible = (begin..end).filter(|&key| wanted.contains(&of_keys[key]));
+        match visible.next() {
             None => 0..0,
-            Some(first) => first / grain * grain..of_keys[..end].iter().rposition(visible).map_or(end, |last| last + 1),
+            Some(first) => first / grain * grain..visible.next_back().unwrap_or(first) + 1,
         }
     }
 
@@ -286,6 +287,11 @@ impl<'a, E: Float> Head<'a, E> {
                 for (score, of_query) in scores.iter_mut().zip(&of_queries[start..end]) {
                     *score = if of_query == segment { *score } else { f32::NEG_INFINITY };
                 }
+            }
+        }
+        if let Some(window) = self.operands.op.window {
+            for (scores, key) in scores.chunks_exact_mut(columns).zip(keys.clone()) {
+                scores[key.saturating_add(window).saturating_sub(start).min(columns)..].fill(f32::NEG_INFINITY);
             }
         }
         if self.operands.op.causal {

@@ -53,9 +53,9 @@ pub(super) fn run<E: Float>(grad: &ops::AttentionGrad, mut call: Call) {
         in_single(&mut into.keys, dk, |dk| {
             in_single(&mut into.values, dv, |dv| {
                 // A block that sees all keys sets what the others add to: a causal attention's last one does, with no
-                // segments.
-                let mut present = op.segmented;
-                if op.segmented {
+                // segments and no window.
+                let mut present = op.segmented || op.window.is_some();
+                if present {
                     dk.fill(0.0);
                     dv.fill(0.0);
                 }

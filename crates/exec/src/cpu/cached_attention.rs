@@ -45,24 +45,25 @@ pub(super) fn run<E: Float>(op: &ops::CachedAttention, mut call: Call) {
                 for (of_group, y) in y.row(token).chunks_exact_mut(head_size).enumerate() {
                     let head = kv_head * group + of_group;
                     let q = widened(&queries.row(fed)[head * head_size..][..head_size], query_tile);
-                    let scores = &mut scores[..seen];
+                    let first = op.window.map_or(0, |window| seen.saturating_sub(window));
+                    let scores = &mut scores[..seen - first];
                     match table {
                         None => scores.fill(0.0),
                         Some((bias, table)) => {
-                            for (key, score) in scores.iter_mut().enumerate() {
+                            for (key, score) in (first..).zip(scores.iter_mut()) {
                                 let at = bias.bucket(seen - 1, key) * op.heads + head;
                                 E::widen(&table[at..=at], std::slice::from_mut(score));
                             }
                         }
                     }
-                    for (row, score) in scores.iter_mut().enumerate() {
+                    for (row, score) in (first..).zip(scores.iter_mut()) {
                         *score += op.scale * inner_product(q, widened(keys.row(row), tile));
                     }
                     let sum = exponentials_of(scores);
                     in_single(&mut MatrixMut::new(y, 1, head_size), result_tile, |y| {
                         let y = y.row(0);
                         y.fill(0.0);
-                        for (row, &weight) in scores.iter().enumerate() {
+                        for (row, &weight) in (first..).zip(scores.iter()) {
                             add_weighted(y, weight, widened(values.row(row), tile));
                         }
                         let factor = 1.0 / sum;

@@ -61,7 +61,8 @@ impl<'a, F: Real> Case<'a, F> {
     /// Which keys a query sees.
     fn seen(&self, b: usize, i: usize) -> Vec<usize> {
         let same = |j: usize| self.segments.is_none_or(|[q, k]| q[b * self.e.queries + i] == k[b * self.e.keys + j]);
-        (0..if self.op.causal { i + 1 } else { self.e.keys }).filter(|&j| same(j)).collect()
+        let first = self.op.window.map_or(0, |window| (i + 1).saturating_sub(window));
+        (first..if self.op.causal { i + 1 } else { self.e.keys }).filter(|&j| same(j)).collect()
     }
 
     fn score(&self, [b, h, i, j]: [usize; 4]) -> f64 {

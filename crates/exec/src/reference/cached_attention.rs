@@ -33,10 +33,11 @@ pub(super) fn cached_attention<F: Real>(op: &CachedAttention, call: &RefCall<F>,
                     op.bias.map(|bias| call.f(call.inputs.len() - 1)[bias.bucket(start + row, j) * op.heads + h]);
                 (f64::from(op.scale) * dot + bias.map_or(0.0, Real::to_f64)).exp()
             };
-            let weights = (0..=start + row).map(score).collect::<Vec<_>>();
+            let first = op.window.map_or(0, |window| (start + row + 1).saturating_sub(window));
+            let weights = (first..=start + row).map(score).collect::<Vec<_>>();
             let total = weights.iter().sum::<f64>();
             for k in 0..d {
-                let mixed = weights.iter().enumerate().map(|(j, w)| w * cached(&outputs[2], j, k)).sum::<f64>();
+                let mixed = weights.iter().zip(first..).map(|(w, j)| w * cached(&outputs[2], j, k)).sum::<f64>();
                 outputs[0][(b * t + row) * width + h * d + k] = F::from_f64(mixed / total);
             }
         }

@@ -287,6 +287,7 @@ fn causal(heads: usize) -> Attention {
         packed: false,
         causal: true,
         scale: 1.0 / (HEAD_SIZE as f32).sqrt(),
+        window: None,
         bias: None,
         segmented: false,
         dropout: None,

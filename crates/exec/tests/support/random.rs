@@ -26,8 +26,19 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
     let dropout = (noise.unit() < 0.5).then_some(key);
     let scale = 1.0 / (d as f32).sqrt();
     let rows = pick(&[1, 8, 64], noise);
-    let packed =
-        Attention { heads, kv_heads: heads, packed: true, causal, scale, bias: None, segmented: false, dropout, rows };
+    let window = (causal && noise.unit() < 0.5).then(|| pick(&[1, 5, 20, 64, 100], noise));
+    let packed = Attention {
+        heads,
+        kv_heads: heads,
+        packed: true,
+        causal,
+        window,
+        scale,
+        bias: None,
+        segmented: false,
+        dropout,
+        rows,
+    };
     let relative = RelativeBias { buckets: 16, max_distance: 40, bidirectional: !causal };
     let grouped = Attention {
         heads: heads * pick(&[1, 2, 4], noise),

@@ -175,7 +175,8 @@ impl Gpt2Config {
         let dropout = dropouts.key(self.attn_pdrop);
         if let Some([keys, values]) = cache {
             let capacity = builder.graph[keys].ty.shape[1];
-            let op = CachedAttention { heads, kv_heads: heads, packed: true, scale, bias: None, capacity };
+            let op =
+                CachedAttention { heads, kv_heads: heads, packed: true, window: None, scale, bias: None, capacity };
             return Ok(builder.push_into(op, &[qkv], &[None, Some(keys), Some(values)])?[0]);
         }
         let op = Attention {
@@ -183,6 +184,7 @@ impl Gpt2Config {
             kv_heads: heads,
             packed: true,
             causal: true,
+            window: None,
             scale,
             bias: None,
             segmented: inputs.segments.is_some(),

@@ -6,7 +6,7 @@ use super::keys::{
     LARGEST_EXTENT, bad, check_extents, check_layers, check_positive, check_rates, parse, refuse_others, require_whole,
 };
 use super::parts::{Dropouts, Projection};
-use super::{CacheShapes, Caches, Family, Inputs, Mode, Window};
+use super::{CacheShapes, Caches, Family, Inputs, Mode};
 use crate::ops::{
     ATTENTION_ROWS, Activation, Add, Attention, CachedAttention, Embedding, Gated, RmsNorm, RopeScaling, Rotary,
 };
@@ -38,6 +38,9 @@ pub struct LlamaConfig {
     pub initializer_range: f32,
     #[serde(default)]
     pub sliding_window: Option<usize>,
+    /// Whether each layer attends within the window. Empty: all layers do.
+    #[serde(skip)]
+    pub sliding_layers: Vec<bool>,
     #[serde(skip)]
     pub variant: Variant,
     #[serde(skip)]
@@ -87,6 +90,15 @@ fn default_range() -> f32 {
     0.02
 }
 
+/// The window that `transformers` takes where a file that asks for one has no `sliding_window`; null stands for none.
+const DEFAULT_WINDOW: usize = 4096;
+
+/// The first layer with a window where a Qwen2's file does not say.
+const DEFAULT_WINDOW_LAYERS: usize = 28;
+
+/// The names of layers in `layer_types`, without a window and with one.
+const LAYER_TYPES: [&str; 2] = ["full_attention", "sliding_attention"];
+
 /// A named size.
 struct Preset {
     name: &'static str,
@@ -98,6 +110,7 @@ struct Preset {
     heads: usize,
     kv_heads: usize,
     positions: usize,
+    window: Option<usize>,
     epsilon: f32,
     theta: f32,
     /// How much Llama 3.1 and later stretch their positions.
@@ -116,6 +129,7 @@ const PLAIN: Preset = Preset {
     heads: 0,
     kv_heads: 0,
     positions: 2048,
+    window: None,
     epsilon: 1e-5,
     theta: 10_000.0,
     stretch: None,
@@ -178,7 +192,7 @@ const PRESETS: &[Preset] = &[
     Preset { name: "llama-3.1-70b", width: 8192, inner: 28_672, layers: 80, heads: 64, kv_heads: 8, stretch: Some(8.0), ..LLAMA3 },
     Preset { name: "llama-3.1-405b", width: 16_384, inner: 53_248, layers: 126, heads: 128, kv_heads: 8, stretch: Some(8.0), ..LLAMA3 },
     Preset { name: "llama-3.3-70b", width: 8192, inner: 28_672, layers: 80, heads: 64, kv_heads: 8, stretch: Some(8.0), ..LLAMA3 },
-    Preset { name: "mistral-7b", ..MISTRAL },
+    Preset { name: "mistral-7b", window: Some(4096), ..MISTRAL },
     Preset { name: "mistral-7b-v0.2", theta: 1_000_000.0, ..MISTRAL },
     Preset { name: "mistral-7b-v0.3", vocab_size: 32_768, theta: 1_000_000.0, ..MISTRAL },
     Preset { name: "qwen2-0.5b", width: 896, inner: 4864, layers: 24, heads: 14, kv_heads: 2, positions: 131_072, ..QWEN2 },
@@ -210,8 +224,8 @@ impl Preset {
             tie_word_embeddings: self.tied,
             attention_dropout: 0.0,
             initializer_range: default_range(),
-            // The first Mistral attends within a window; what fits in it is not affected.
-            sliding_window: (self.name == "mistral-7b").then_some(4096),
+            sliding_window: self.window,
+            sliding_layers: vec![],
             variant: self.variant,
             qkv_bias: self.variant == Variant::Qwen2,
             output_bias: false,
@@ -259,7 +273,11 @@ impl LlamaConfig {
         let of_llama = variant == Variant::Llama;
         let biased = of_llama && flag("attention_bias")?;
         let mlp_bias = of_llama && flag("mlp_bias")?;
-        let windowed = variant == Variant::Mistral || flag("use_sliding_window")?;
+        let sliding_layers = match variant {
+            Variant::Llama => None,
+            Variant::Mistral => Some(vec![]),
+            Variant::Qwen2 => sliding_layers(&value, flag("use_sliding_window")?)?,
+        };
         let (theta, scaling) = rope(&value)?;
         let heads = value["num_attention_heads"].as_u64().unwrap_or(1).max(1);
         let map = value.as_object_mut().ok_or_else(|| bad("(file)", "is not an object"))?;
@@ -276,7 +294,9 @@ impl LlamaConfig {
             }
             map.insert("head_dim".into(), json!(width / heads));
         }
-        if !windowed {
+        if sliding_layers.is_some() {
+            map.entry("sliding_window").or_insert(json!(DEFAULT_WINDOW));
+        } else {
             map.remove("sliding_window");
         }
         if let Some(theta) = theta {
@@ -284,7 +304,7 @@ impl LlamaConfig {
         }
         map.retain(|_, value| !value.is_null());
         let mut config: Self = parse(value)?;
-        config.variant = variant;
+        (config.variant, config.sliding_layers) = (variant, sliding_layers.unwrap_or_default());
         config.qkv_bias = biased || variant == Variant::Qwen2;
         (config.output_bias, config.mlp_bias, config.scaling) = (biased, mlp_bias, scaling);
         config.validate()?;
@@ -303,11 +323,16 @@ impl LlamaConfig {
         Rotary { head_size: self.head_dim, base: self.rope_theta, scaling: self.scaling, inverse: false, offset }
     }
 
+    /// How many tokens each token of a layer attends to at most, itself included.
+    pub fn window(&self, layer: usize) -> Option<usize> {
+        self.sliding_window.filter(|_| self.sliding_layers.get(layer).is_none_or(|&slides| slides))
+    }
+
     /// Attention of a block. Returns what is added to the residual stream.
     fn attend(
         &self,
         builder: &mut ProgramBuilder,
-        block: &Block,
+        (block, window): (&Block, Option<usize>),
         normed: TensorId,
         inputs: &Inputs,
         cache: Option<[TensorId; 2]>,
@@ -321,7 +346,7 @@ impl LlamaConfig {
         let dropout = dropouts.key(self.attention_dropout);
         let y = if let Some([keys, values]) = cache {
             let capacity = builder.graph[keys].ty.shape[1];
-            let op = CachedAttention { heads, kv_heads, packed: false, scale, bias: None, capacity };
+            let op = CachedAttention { heads, kv_heads, packed: false, window, scale, bias: None, capacity };
             builder.push_into(op, &[q, k, v], &[None, Some(keys), Some(values)])?[0]
         } else {
             let op = Attention {
@@ -329,6 +354,7 @@ impl LlamaConfig {
                 kv_heads,
                 packed: false,
                 causal: true,
+                window,
                 scale,
                 bias: None,
                 segmented: inputs.segments.is_some(),
@@ -344,6 +370,48 @@ impl LlamaConfig {
     fn norm(&self, builder: &mut ProgramBuilder, x: TensorId, weight: TensorId) -> Result<TensorId, GraphError> {
         Ok(builder.push(RmsNorm { eps: self.rms_norm_eps }, &[x, weight])?[0])
     }
+}
+
+/// Which layers of a Qwen2 attend within the window: those that `layer_types` names, or all from `max_window_layers` on.
+/// `None` if no layer does. Errors: `BadConfig`.
+/// Source: transformers 5.24, `configuration_qwen2.py`.
+fn sliding_layers(value: &Value, windowed: bool) -> Result<Option<Vec<bool>>, GraphError> {
+    let whole = |key: &str, default| match value.get(key).filter(|found| !found.is_null()) {
+        None => Ok(default),
+        Some(found) => {
+            let number = found.as_u64().and_then(|number| usize::try_from(number).ok());
+            number.ok_or_else(|| bad(key, format!("is {found}; it must be a whole number")))
+        }
+    };
+    let layers = whole("num_hidden_layers", 0)?;
+    check_layers("num_hidden_layers", layers)?;
+    let slides = match value.get("layer_types").filter(|found| !found.is_null()) {
+        None => {
+            let first = whole("max_window_layers", DEFAULT_WINDOW_LAYERS)?;
+            (0..layers).map(|layer| windowed && layer >= first).collect::<Vec<_>>()
+        }
+        Some(types) => {
+            let slides = |name: &Value| LAYER_TYPES.iter().position(|known| name == known).map(|place| place == 1);
+            let found = types.as_array().filter(|types| types.len() == layers);
+            let found = found.and_then(|types| types.iter().map(slides).collect::<Option<Vec<_>>>());
+            found.ok_or_else(|| {
+                bad(
+                    "layer_types",
+                    format!("is {types}; it must name each of {layers} layers: {}", LAYER_TYPES.join(" or ")),
+                )
+            })?
+        }
+    };
+    if !slides.contains(&true) {
+        return Ok(None);
+    }
+    if !windowed || value.get("sliding_window").is_some_and(Value::is_null) {
+        return Err(bad(
+            "layer_types",
+            "asks for sliding_attention, but use_sliding_window and sliding_window set no window",
+        ));
+    }
+    Ok(Some(slides))
 }
 
 /// The base and the scaling of rotary positions: under `rope_parameters`, as newer files have it, or as older ones do.
@@ -420,11 +488,17 @@ impl Family for LlamaConfig {
                 "attention_factor": attention_factor,
             }),
         };
-        let more = json!({
+        let mut more = json!({
             "model_type": model_type, "architectures": [class], "hidden_act": "silu", "torch_dtype": "float32",
             "rope_scaling": scaling, "attention_bias": self.output_bias, "mlp_bias": self.mlp_bias,
             "use_sliding_window": self.variant == Variant::Qwen2 && self.sliding_window.is_some(),
         });
+        if self.variant == Variant::Qwen2 && self.sliding_window.is_some() {
+            let slides = (0..self.num_hidden_layers).map(|layer| self.window(layer).is_some());
+            more["max_window_layers"] =
+                json!(slides.clone().position(|slides| slides).unwrap_or(self.num_hidden_layers));
+            more["layer_types"] = slides.map(|slides| LAYER_TYPES[usize::from(slides)]).collect();
+        }
         super::keys::to_json(self, &more)
     }
 
@@ -461,18 +535,11 @@ impl Family for LlamaConfig {
     }
 
     fn max_positions(&self) -> usize {
-        self.sliding_window.map_or(self.max_position_embeddings, |window| window.min(self.max_position_embeddings))
-    }
-
-    fn window(&self) -> Option<Window> {
-        let positions = self.max_position_embeddings;
-        let tokens = self.sliding_window.filter(|tokens| *tokens < positions)?;
-        Some(Window { tokens, positions })
+        self.max_position_embeddings
     }
 
     fn set_max_positions(&mut self, positions: usize) {
         self.max_position_embeddings = positions;
-        self.sliding_window = self.sliding_window.map(|window| window.max(positions));
     }
 
     fn vocab_size(&self) -> usize {
@@ -549,7 +616,7 @@ impl Family for LlamaConfig {
             builder.scope(format!("h{layer}/attention"), number);
             let normed = self.norm(builder, x, block.norm1)?;
             let cache = caches.own.get(layer).copied();
-            let y = self.attend(builder, block, normed, inputs, cache, &mut dropouts)?;
+            let y = self.attend(builder, (block, self.window(layer)), normed, inputs, cache, &mut dropouts)?;
             x = builder.apply(Add, &[x, y])?;
             builder.scope(format!("h{layer}/mlp"), number);
             let normed = self.norm(builder, x, block.norm2)?;

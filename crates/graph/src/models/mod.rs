@@ -64,15 +64,6 @@ pub struct CacheShapes {
     pub source: Vec<[Vec<usize>; 2]>,
 }
 
-/// Attention that reaches back fewer tokens than there are positions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
-    /// Tokens that a token attends to, itself included.
-    pub tokens: usize,
-    /// The longest sequence that the model has positions for.
-    pub positions: usize,
-}
-
 /// What every family is asked.
 trait Family {
     /// The parameters in a graph, as the forward pass needs them.
@@ -87,13 +78,8 @@ trait Family {
     /// Number of blocks (layers), of an encoder and a decoder together.
     fn blocks(&self) -> usize;
 
-    /// The longest sequence that is computed as the model defines it: as long as its positions, and its window.
+    /// The longest sequence that the model has positions for.
     fn max_positions(&self) -> usize;
-
-    /// The window of its attention, if that is what limits sequences.
-    fn window(&self) -> Option<Window> {
-        None
-    }
 
     /// Changes the number of positions; for models that start from scratch.
     fn set_max_positions(&mut self, positions: usize);
@@ -331,14 +317,9 @@ impl ModelConfig {
         with_config!(self, config => config.blocks())
     }
 
-    /// The longest sequence that is computed as the model defines it: as long as its positions, and its window.
+    /// The longest sequence that the model has positions for.
     pub fn max_positions(&self) -> usize {
         with_config!(self, config => config.max_positions())
-    }
-
-    /// The window of its attention, if that is what limits sequences.
-    pub fn window(&self) -> Option<Window> {
-        with_config!(self, config => config.window())
     }
 
     /// Changes the number of positions; for models that start from scratch.

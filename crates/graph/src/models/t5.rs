@@ -299,6 +299,7 @@ impl T5Config {
             kv_heads: self.num_heads,
             packed: false,
             causal,
+            window: None,
             scale: 1.0,
             bias,
             segmented,
@@ -353,9 +354,9 @@ impl T5Config {
         let [q, k, v] = block.own.streams(builder, normed, normed)?;
         let op = self.attention(true, Some(self.bias(false)), false, dropouts);
         let Some([keys, values]) = cache else { return Ok(builder.push(op, &[q, k, v, table])?[0]) };
-        let Attention { heads, kv_heads, packed, scale, bias, .. } = op;
+        let Attention { heads, kv_heads, packed, window, scale, bias, .. } = op;
         let capacity = builder.graph[keys].ty.shape[1];
-        let op = CachedAttention { heads, kv_heads, packed, scale, bias, capacity };
+        let op = CachedAttention { heads, kv_heads, packed, window, scale, bias, capacity };
         Ok(builder.push_into(op, &[q, k, v, table], &[None, Some(keys), Some(values)])?[0])
     }
 

@@ -1,9 +1,9 @@
 //! Attention that saves only its output and the log-sum-exp of each row of scores: a sequence to itself or to another
-//! one, causal or not, with grouped heads, relative positions and segments.
+//! one, causal or not, with grouped heads, relative positions, segments and a sliding window.
 
 use super::{
-    Access, DropoutKey, Example, Fill, Io, Nature, Op, Operation, Target, accumulating, expect_rank, expect_type,
-    panel_words,
+    Access, DropoutKey, Example, Fill, Io, Nature, Op, Operation, TILE_MULTIPLE, Target, accumulating, expect_rank,
+    expect_type, panel_words,
 };
 use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
@@ -16,16 +16,16 @@ pub const ATTENTION_ROWS: usize = 64;
 /// q: (B, T, H·D), k and v: (B, S, K·D), or side by side in one operand if `packed`, with S = T and K = H: (B, T, 3·H·D);
 /// table: (buckets, H) if there is a `bias`; segments of queries (B, T) and of keys (B, S), integers, if `segmented`
 /// -> y: (B, T, H·D), lse: (B, H, T), the log of the sum of each row's exponentials.
-/// Each key head serves H/K neighbouring query heads. Token t of a causal attention sees tokens up to t; a segmented one
-/// sees tokens of its own segment; a query that sees nothing gives zeros, with an lse of `EMPTY_LSE`.
+/// Each key head serves H/K neighbouring query heads. Token t of a causal attention sees tokens up to t, and with a
+/// `window` only those after t - window; a segmented one sees tokens of its own segment; a query that sees nothing gives zeros, with an lse of `EMPTY_LSE`.
 /// Probabilities are dropped out after the softmax, if at all. That of query i and key j is element
 /// (`DROPOUT_TOKENS` · i + j) at its head's site, whatever T and S are, so that padding does not change what is dropped.
 /// Saves its operands, y, lse: linear in T and S.
-/// Scratch: `rows` × S scores a worker, and with a bias T + S of its values; in half precision a head and a block of queries
+/// Scratch: `rows` × S scores a worker (with a window, S is at most about window + `rows`), and with a bias T + S of its values; in half precision a head and a block of queries
 /// in panels.
 /// Errors: `ShapeMismatch` if operands don't match, or the heads don't divide the channels.
 /// Source: Dao et al. 2022, algorithms 1 and 4, with whole rows in place of online rescaling; Ainslie et al. 2023 for
-/// grouped heads.
+/// grouped heads; Jiang et al. 2023 for the window.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
     /// Number of query heads H.
@@ -36,6 +36,8 @@ pub struct Attention {
     pub packed: bool,
     /// Whether token t sees only tokens up to t.
     pub causal: bool,
+    /// How many tokens a token of a causal attention sees at most, itself included.
+    pub window: Option<usize>,
     /// What products of queries and keys are multiplied by.
     pub scale: f32,
     /// What is added to scores by the distance of query and key.
@@ -167,14 +169,23 @@ impl Attention {
     /// Operations of one of the T×S×D products, over all heads and samples.
     fn product_flops(&self, e: &AttentionExtents) -> u64 {
         let (t, s) = (e.queries as u64, e.keys as u64);
-        let pairs = if self.causal { t * (t + 1) / 2 } else { t * s };
+        let triangle = |t: u64| t * (t + 1) / 2;
+        // With a window the pairs are a band: the triangle less the one that the last query no longer reaches.
+        let hidden = self.window.map_or(0, |window| t.saturating_sub(window as u64));
+        let pairs = if self.causal { triangle(t) - triangle(hidden) } else { t * s };
         2 * pairs * (e.samples * self.heads * e.head_size) as u64
     }
 
     /// Floats of scratch that a worker takes: `buffers` of scores, and as many of the bias if there is one.
     pub fn worker_scratch(&self, e: &AttentionExtents, buffers: usize) -> usize {
         let bias = if self.bias.is_some() { e.queries + e.keys } else { 0 };
-        (buffers * (self.rows.min(e.queries) * e.keys + bias)).next_multiple_of(16)
+        (buffers * (self.rows.min(e.queries) * self.keys_of_block(e) + bias)).next_multiple_of(16)
+    }
+
+    /// Keys that a block of queries sees at most. The first one is rounded down to where panels may begin.
+    fn keys_of_block(&self, e: &AttentionExtents) -> usize {
+        let within = |window: usize| window.saturating_add(self.rows.min(e.queries) + TILE_MULTIPLE);
+        self.window.map_or(e.keys, |window| e.keys.min(within(window)))
     }
 
     /// Floats that a worker of the processor takes in half precision: operands in panels of a head, of a block of queries and
@@ -229,6 +240,9 @@ impl Attention {
         }
         if self.causal && e.queries != e.keys {
             return bad(format!("causal, with {} queries and {} keys", e.queries, e.keys));
+        }
+        if self.window.is_some_and(|window| window == 0 || !self.causal) {
+            return bad(format!("a window of {:?} tokens, causal: {}", self.window, self.causal));
         }
         if !self.packed {
             let keys = inputs[0].with_shape(&[e.samples, e.keys, kv_heads * e.head_size]);
@@ -307,6 +321,7 @@ impl Operation for Attention {
                 kv_heads: heads,
                 packed: true,
                 causal,
+                window: None,
                 scale,
                 bias: None,
                 segmented: false,
@@ -334,9 +349,37 @@ impl Operation for Attention {
             (1, 1, false, Some(both), false, None, 1, [1, 1, 1, 2]),
         ];
         for (heads, kv_heads, causal, bias, segmented, dropout, rows, [b, t, s, d]) in cases {
-            let op = Self { heads, kv_heads, packed: false, causal, scale: 0.7, bias, segmented, dropout, rows };
-            examples.push(op.example([b, t, s, d]));
+            let plain = Self {
+                heads,
+                kv_heads,
+                packed: false,
+                causal,
+                window: None,
+                scale: 0.7,
+                bias,
+                segmented,
+                dropout,
+                rows,
+            };
+            examples.push(plain.example([b, t, s, d]));
+            // A window that hides most keys, and one that ends within a block of queries.
+            let windows = [3, rows + 1].into_iter().filter(|_| causal);
+            examples.extend(windows.map(|window| Self { window: Some(window), ..plain }.example([b, t, s, d])));
         }
+        let long = Self {
+            heads: 2,
+            kv_heads: 1,
+            packed: false,
+            causal: true,
+            window: Some(21),
+            scale: 0.4,
+            bias: None,
+            segmented: false,
+            dropout: key,
+            rows: 64,
+        };
+        examples.push(long.example([1, 150, 150, 6]));
+        examples.push(Self { window: Some(1), dropout: None, rows: 16, ..long }.example([1, 40, 40, 4]));
         examples
     }
 }
@@ -473,6 +516,7 @@ mod tests {
                 kv_heads: 1,
                 packed: false,
                 causal: false,
+                window: None,
                 scale: 1.0,
                 bias,
                 segmented: false,

@@ -1,12 +1,12 @@
 //! Causal attention of a few new tokens to all earlier ones, whose keys and values are kept: for writing text.
 
-use super::{Access, Example, Io, Nature, Operation, RelativeBias, Target, expect_rank, expect_type};
+use super::{Access, Example, Io, Nature, Op, Operation, RelativeBias, Target, expect_rank, expect_type};
 use crate::{GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// The T new tokens of each sample stand at positions p = `Scalars::position` and following. Their keys and values are written to
-/// rows p.. of the caches, and each attends to all rows up to its own, as [`super::Attention`] of these attributes does.
+/// rows p.. of the caches, and each attends to all rows up to its own, or to the last `window` of them, as [`super::Attention`] of these attributes does.
 /// q: (B, T, H·D), k and v: (B, T, K·D), or side by side in one operand if `packed`; table: (buckets, H) if there is a
 /// bias -> y: (B, T, H·D); keys and values: (B, P, K·D) each, updated in place. p + T must not exceed P.
 /// Scratch: P scores a worker. Errors: `ShapeMismatch` if the heads don't divide the channels.
@@ -18,6 +18,8 @@ pub struct CachedAttention {
     pub kv_heads: usize,
     /// Whether queries, keys and values come in one operand.
     pub packed: bool,
+    /// How many tokens a token sees at most, itself included.
+    pub window: Option<usize>,
     /// What products of queries and keys are multiplied by.
     pub scale: f32,
     /// What is added to scores by the distance of query and key.
@@ -43,7 +45,7 @@ impl Operation for CachedAttention {
         let streams = if self.packed { 1 } else { 3 };
         let (heads, kv_heads) = (self.heads, self.kv_heads);
         let divided = heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && (!self.packed || kv_heads == heads);
-        if inputs.len() != streams + usize::from(self.bias.is_some()) || !divided {
+        if inputs.len() != streams + usize::from(self.bias.is_some()) || !divided || self.window == Some(0) {
             let problem = format!("{} operands with {heads} heads, {kv_heads} of them of keys", inputs.len());
             return Err(GraphError::ShapeMismatch { op, problem });
         }
@@ -72,7 +74,7 @@ impl Operation for CachedAttention {
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        4 * (io.outputs[0].elements() * self.capacity) as u64
+        4 * (io.outputs[0].elements() * self.window.unwrap_or(self.capacity).min(self.capacity)) as u64
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
@@ -90,13 +92,13 @@ impl Operation for CachedAttention {
     fn examples() -> Vec<Example> {
         let packed = |heads, capacity, position, shape: &[usize]| {
             let scale = 1.0 / ((shape[2] / 3 / heads) as f32).sqrt();
-            let op = Self { heads, kv_heads: heads, packed: true, scale, bias: None, capacity };
+            let op = Self { heads, kv_heads: heads, packed: true, window: None, scale, bias: None, capacity };
             let mut example = Example::uniform(op, &[shape]);
             example.scalars.position = position;
             example
         };
         let grouped = |heads, kv_heads, bias: Option<RelativeBias>, capacity, position, [b, t, d]: [usize; 3]| {
-            let op = Self { heads, kv_heads, packed: false, scale: 0.6, bias, capacity };
+            let op = Self { heads, kv_heads, packed: false, window: None, scale: 0.6, bias, capacity };
             let keys = [b, t, kv_heads * d];
             let table = [bias.map_or(0, |bias| bias.buckets), heads];
             let shapes: [&[usize]; 4] = [&[b, t, heads * d], &keys, &keys, &table];
@@ -105,7 +107,15 @@ impl Operation for CachedAttention {
             example
         };
         let bias = RelativeBias { buckets: 8, max_distance: 6, bidirectional: false };
+        let windowed = |window, example: Example| {
+            let Op::CachedAttention(op) = example.op else { unreachable!("examples of cached attention hold it") };
+            Example { op: Self { window: Some(window), ..op }.into(), ..example }
+        };
         vec![
+            windowed(4, grouped(4, 2, None, 12, 5, [2, 3, 5])),
+            windowed(1, packed(2, 9, 4, &[1, 3, 12])),
+            windowed(3, grouped(2, 2, Some(bias), 15, 0, [1, 6, 3])),
+            windowed(40, packed(1, 64, 50, &[1, 9, 9])),
             packed(2, 9, 4, &[1, 3, 12]),
             packed(1, 4, 0, &[1, 4, 9]),
             packed(2, 5, 1, &[3, 2, 12]),

@@ -146,9 +146,6 @@ impl From<GraphError> for Failure {
             GraphError::TooLong { positions, .. } => {
                 Self::bad_flag(message).hint(format!("use `--seq-len {positions}` or less"))
             }
-            GraphError::BeyondWindow { window, .. } => {
-                Self::bad_flag(message).hint(format!("use `--seq-len {window}` or less"))
-            }
             GraphError::NothingTrained { .. } => {
                 Self::bad_input(message).hint("narrow `--freeze` to leave at least one parameter to train")
             }

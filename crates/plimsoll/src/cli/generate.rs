@@ -160,11 +160,7 @@ impl GenerateArgs {
         }
         let positions = chosen.config.max_positions();
         if self.logits.is_some() && !chosen.has_decoder() && ids.len() > positions {
-            let limit = match chosen.config.window() {
-                Some(window) => format!("attention to a window of {positions} of its {} positions", window.positions),
-                None => format!("{positions} positions"),
-            };
-            let message = format!("the prompt has {} tokens, but {} has {limit}", ids.len(), chosen.name);
+            let message = format!("the prompt has {} tokens, but {} has {positions} positions", ids.len(), chosen.name);
             return Err(Failure::bad_input(message).hint(format!("shorten the prompt to {positions} tokens or less")));
         }
         let rows = chosen.config.vocab_size();
@@ -230,7 +226,7 @@ impl GenerateArgs {
                 result.is_ok()
             })
             .map_err(|error| Stopped::Failure(error.into()))?;
-        warn_of_length(chosen, prompt.len() + out.tokens.len());
+        warn_of_length(chosen, [prompt.len(), out.tokens.len()]);
         result.and_then(|()| out.end()).map_err(Stopped::Output)
     }
 
@@ -250,7 +246,7 @@ impl GenerateArgs {
         let mut order = (0..ids.len()).collect::<Vec<_>>();
         order.sort_by_key(|&i| ids[i].len());
         let mut written = vec![None; ids.len()];
-        let (mut shown, mut longest) = (0, 0);
+        let (mut shown, mut longest) = (0, [0, 0]);
         for group in order.chunk_by(alike).flat_map(|group| group.chunks(rows)) {
             let prompts = group.iter().map(|&i| ids[i].as_slice()).collect::<Vec<_>>();
             let mut answers = vec![vec![]; group.len()];
@@ -261,7 +257,8 @@ impl GenerateArgs {
             Writer::new(engine, chosen.config.decoder_start())
                 .write(&prompts, self.max_tokens, vocab, &tokenizer.ends(), &self.sampling(), &mut on_token)
                 .map_err(|error| Stopped::Failure(error.into()))?;
-            longest = longest.max(prompts.iter().zip(&answers).map(|(p, a)| p.len() + a.len()).max().unwrap_or(0));
+            let lengths = prompts.iter().zip(&answers).map(|(prompt, answer)| [prompt.len(), answer.len()]);
+            longest = lengths.chain([longest]).max_by_key(|[prompt, answer]| prompt + answer).unwrap_or(longest);
             for (&i, answer) in group.iter().zip(answers) {
                 written[i] = Some(answer);
             }
@@ -305,13 +302,14 @@ impl GenerateArgs {
     }
 }
 
-/// Says that a text, of prompt and answer together, is longer than the model can attend to at once.
-fn warn_of_length(chosen: &Chosen, tokens: usize) {
+/// Warns of a text that is longer than the model's positions, given the tokens of its prompt and its answer.
+fn warn_of_length(chosen: &Chosen, [prompt, answer]: [usize; 2]) {
     let positions = chosen.config.max_positions();
-    if !chosen.has_decoder() && tokens > positions {
+    if !chosen.has_decoder() && prompt + answer > positions {
         talk(format_args!(
-            "warning: the text has {tokens} tokens, more than the {positions} that the model is computed with; beyond them, \
-             each token follows only the last {} to {positions}\nhint: use fewer `--max-tokens`",
+            "warning: a prompt of {prompt} tokens and its answer of {answer} exceed the model's {positions} positions; the \
+             tokens beyond them attend only to the last {} to {positions} tokens\nhint: use a shorter prompt or fewer \
+             `--max-tokens`",
             positions / 2
         ));
     }

@@ -16,6 +16,7 @@ mod devices;
 mod docs;
 mod download;
 mod estimate;
+mod foreign;
 mod gpus;
 mod heat;
 mod interrupt;

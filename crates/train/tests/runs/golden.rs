@@ -54,10 +54,12 @@ struct Golden {
 impl Golden {
     /// What is stored of every family.
     fn all() -> Vec<Self> {
-        let files: [(_, &'static [u8]); 5] = [
+        let files: [(_, &'static [u8]); 7] = [
             ("gpt2", include_bytes!("../golden/gpt2.safetensors")),
             ("llama", include_bytes!("../golden/llama.safetensors")),
+            ("mistral", include_bytes!("../golden/mistral.safetensors")),
             ("qwen2", include_bytes!("../golden/qwen2.safetensors")),
+            ("qwen2 with a window", include_bytes!("../golden/qwen2_window.safetensors")),
             ("t5 v1.0", include_bytes!("../golden/t5_v1_0.safetensors")),
             ("t5 v1.1", include_bytes!("../golden/t5_v1_1.safetensors")),
         ];

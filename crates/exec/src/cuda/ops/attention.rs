@@ -14,6 +14,9 @@ use plimsoll_graph::{DType, TensorType};
 /// Threads of a block: `THREADS` of `attention.cuh`.
 const THREADS: u32 = 128;
 
+/// The window of an attention that has none: `ALL_KEYS` of `attention.cuh`.
+const ALL_KEYS: usize = 1 << 30;
+
 /// Channels of the largest head that there are kernels for.
 pub(super) const MOST_CHANNELS: usize = 256;
 
@@ -35,6 +38,7 @@ struct Shape {
     kv_heads: usize,
     dtype: DType,
     causal: bool,
+    window: Option<usize>,
     scale: f32,
     bias: Option<RelativeBias>,
     dropout: Option<DropoutKey>,
@@ -52,6 +56,7 @@ impl Shape {
             kv_heads: op.kv_heads,
             dtype: operands[0].dtype,
             causal: op.causal,
+            window: op.window,
             scale: op.scale,
             bias: op.bias,
             dropout: op.dropout,
@@ -70,6 +75,7 @@ impl Shape {
             .int(self.kv_heads)
             .int(number(self.dtype))
             .flag(self.causal)
+            .int(self.window.map_or(ALL_KEYS, |window| window.min(ALL_KEYS)))
             .float(self.scale)
             .int(self.bias.map_or(0, |bias| bias.buckets / directions))
             .flag(bidirectional)
@@ -250,6 +256,7 @@ pub(super) fn cached(op: &CachedAttention, operands: &Operands) -> Vec<Launch> {
         kv_heads: op.kv_heads,
         dtype: q.dtype,
         causal: true,
+        window: op.window,
         scale: op.scale,
         bias: op.bias,
         dropout: None,
