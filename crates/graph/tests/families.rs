@@ -1,6 +1,7 @@
 //! The families' sizes and configurations: published parameter counts, and every key that asks for what is not built.
 
 use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::ops::RopeScaling;
 use plimsoll_graph::{Graph, Op, Optimizer, TrainShape, build_training};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -72,6 +73,56 @@ fn parameter_counts_are_the_published_ones() {
         assert_eq!(parameters(&model), published, "{name}");
         assert!(model.parameter_bound() >= u128::from(published), "{name}");
     }
+}
+
+/// What parameter counts do not show. Source: litgpt 0.5.13, `config.py`; Llama 1: EasyLM, `LLAMA_STANDARD_CONFIGS`; the base
+/// models of Qwen2.5: torchtune, `qwen2_5/_model_builders.py`; Qwen2: NeMo, `qwen2.py`, and the models' config.json.
+#[test]
+fn positions_and_constants_are_the_published_ones() {
+    let llama3 = |factor| RopeScaling::Llama3 {
+        factor,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_max_positions: 8192,
+    };
+    let mut left = ModelConfig::preset_names();
+    for (names, positions, epsilon, theta, scaling) in [
+        ("smollm2-135m smollm2-360m", 8192, 1e-5, 1e5, RopeScaling::None),
+        ("smollm2-1.7b", 8192, 1e-5, 130_000.0, RopeScaling::None),
+        ("tinyllama-1.1b", 2048, 1e-5, 1e4, RopeScaling::None),
+        ("open-llama-3b open-llama-7b open-llama-13b", 2048, 1e-6, 1e4, RopeScaling::None),
+        ("llama-7b llama-13b llama-30b", 2048, 1e-6, 1e4, RopeScaling::None),
+        ("llama-65b", 2048, 1e-5, 1e4, RopeScaling::None),
+        ("llama-2-7b llama-2-13b llama-2-70b", 4096, 1e-5, 1e4, RopeScaling::None),
+        ("codellama-7b codellama-13b codellama-34b", 16_384, 1e-5, 1e6, RopeScaling::None),
+        ("llama-3-8b llama-3-70b", 8192, 1e-5, 5e5, RopeScaling::None),
+        ("llama-3.1-8b llama-3.1-70b llama-3.1-405b llama-3.3-70b", 131_072, 1e-5, 5e5, llama3(8.0)),
+        ("llama-3.2-1b llama-3.2-3b", 131_072, 1e-5, 5e5, llama3(32.0)),
+        ("mistral-7b", 32_768, 1e-5, 1e4, RopeScaling::None),
+        ("mistral-7b-v0.2 mistral-7b-v0.3", 32_768, 1e-5, 1e6, RopeScaling::None),
+        ("qwen2-0.5b qwen2-1.5b qwen2-7b", 131_072, 1e-6, 1e6, RopeScaling::None),
+        ("qwen2-72b", 131_072, 1e-5, 1e6, RopeScaling::None),
+        ("qwen2.5-0.5b qwen2.5-3b", 32_768, 1e-6, 1e6, RopeScaling::None),
+        ("qwen2.5-1.5b qwen2.5-7b", 131_072, 1e-6, 1e6, RopeScaling::None),
+        ("qwen2.5-14b qwen2.5-32b qwen2.5-72b", 131_072, 1e-5, 1e6, RopeScaling::None),
+    ] {
+        for name in names.split(' ') {
+            let ModelConfig::Llama(config) = ModelConfig::preset(name).expect("a preset") else {
+                unreachable!("{name}")
+            };
+            let found = (config.max_position_embeddings, config.rms_norm_eps, config.rope_theta, config.scaling);
+            assert_eq!(found, (positions, epsilon, theta, scaling), "{name}");
+            assert_eq!(config.sliding_window, (name == "mistral-7b").then_some(4096), "{name}");
+            let small =
+                ["smollm2", "llama-3.2", "qwen2-0.5b", "qwen2-1.5b", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b"];
+            assert_eq!(config.tie_word_embeddings, small.iter().any(|small| name.starts_with(small)), "{name}");
+            assert_eq!(config.qkv_bias, name.starts_with("qwen"), "{name}");
+            assert!(!config.output_bias && !config.mlp_bias, "{name}");
+            left.retain(|other| *other != name);
+        }
+    }
+    left.retain(|name| matches!(ModelConfig::preset(name), Ok(ModelConfig::Llama(_))));
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]

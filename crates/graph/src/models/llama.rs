@@ -164,7 +164,11 @@ const QWEN2: Preset = Preset {
 /// Qwen2 and Qwen2.5 from 7B up.
 const LARGE_QWEN2: Preset = Preset { vocab_size: 152_064, positions: 131_072, tied: false, ..QWEN2 };
 
-/// The published sizes. Source: each model's config.json on the Hugging Face hub.
+/// The published sizes: those of the first of each preset's names in `hub.rs`. Of Qwen2 and Qwen2.5 these are the base
+/// models; those tuned for instructions have 32,768 positions and an epsilon of 1e-6 in all sizes.
+/// Source: each model's config.json on the Hugging Face hub, compared with copies of it. SmolLM2, TinyLlama, OpenLLaMA, Code
+/// Llama, Mistral and Llama from 2 on: litgpt 0.5.13, `config.py`. Llama 1: EasyLM, `LLAMA_STANDARD_CONFIGS`. Qwen2.5:
+/// torchtune, `qwen2_5/_model_builders.py`. Qwen2: NeMo, `collections/llm/gpt/model/qwen2.py`.
 #[rustfmt::skip]
 const PRESETS: &[Preset] = &[
     Preset { name: "smollm2-135m", width: 576, inner: 1536, layers: 30, heads: 9, kv_heads: 3, ..SMOLLM2 },
@@ -200,7 +204,7 @@ const PRESETS: &[Preset] = &[
     Preset { name: "qwen2-7b", width: 3584, inner: 18_944, layers: 28, heads: 28, kv_heads: 4, ..LARGE_QWEN2 },
     Preset { name: "qwen2-72b", width: 8192, inner: 29_568, layers: 80, heads: 64, kv_heads: 8, epsilon: 1e-5, ..LARGE_QWEN2 },
     Preset { name: "qwen2.5-0.5b", width: 896, inner: 4864, layers: 24, heads: 14, kv_heads: 2, ..QWEN2 },
-    Preset { name: "qwen2.5-1.5b", width: 1536, inner: 8960, layers: 28, heads: 12, kv_heads: 2, ..QWEN2 },
+    Preset { name: "qwen2.5-1.5b", width: 1536, inner: 8960, layers: 28, heads: 12, kv_heads: 2, positions: 131_072, ..QWEN2 },
     Preset { name: "qwen2.5-3b", width: 2048, inner: 11_008, layers: 36, heads: 16, kv_heads: 2, ..QWEN2 },
     Preset { name: "qwen2.5-7b", width: 3584, inner: 18_944, layers: 28, heads: 28, kv_heads: 4, ..LARGE_QWEN2 },
     Preset { name: "qwen2.5-14b", width: 5120, inner: 13_824, layers: 48, heads: 40, kv_heads: 8, epsilon: 1e-5, ..LARGE_QWEN2 },
