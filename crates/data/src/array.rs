@@ -1,16 +1,18 @@
-//! The objects of a file that is one JSON array, one by one, so that memory holds one alone.
+//! The objects of a JSON array, one by one, so that memory holds one alone: of a file that is the array, or of one key of a
+//! file that is an object.
 //! Not here: whether what is between an object's braces is JSON, which reading it will say.
 
-use crate::{DataError, RowNumber, Source};
+use crate::{DataError, RowNumber, Source, Within};
 use plimsoll_units::Bytes;
 use std::io::{self, BufRead, BufReader, Read};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// A file `[{…}, {…}]`.
+/// A file `[{…}, {…}]`, `{…}` or `{"key": [{…}, "…"]}`.
 pub(crate) struct Array {
     reader: BufReader<Box<dyn Read>>,
     bytes_max: usize,
+    within: Option<Within>,
     state: State,
     object: Vec<u8>,
     /// Objects read, the last one included.
@@ -19,6 +21,13 @@ pub(crate) struct Array {
     at: u64,
     /// Where the last object begins.
     offset: u64,
+}
+
+/// What is read to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Object,
+    Text,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +39,9 @@ enum State {
 
 impl Array {
     /// Longer objects than `bytes_max` are refused.
-    pub(crate) fn new(reader: Box<dyn Read>, bytes_max: usize) -> Self {
+    pub(crate) fn new(reader: Box<dyn Read>, bytes_max: usize, within: Option<Within>) -> Self {
         let reader = BufReader::new(reader);
-        Self { reader, bytes_max, state: State::Before, object: Vec::new(), number: 0, at: 0, offset: 0 }
+        Self { reader, bytes_max, within, state: State::Before, object: Vec::new(), number: 0, at: 0, offset: 0 }
     }
 
     /// The number of the object that was read last, counted from 1.
@@ -74,18 +83,20 @@ impl Array {
             State::Within => self.solid_byte()?,
             State::Before => {
                 self.skip_mark()?;
-                if self.solid_byte()? != Some(b'[') {
-                    return Ok(Err("the file does not begin with ["));
+                match self.within.clone() {
+                    Some(Within::Itself) => return self.read_itself(),
+                    Some(Within::Key(key)) if !self.find_array(&key)? => return Ok(Err("the file has no such array")),
+                    None if self.solid_byte()? != Some(b'[') => return Ok(Err("the file does not begin with [")),
+                    Some(Within::Key(_)) | None => {}
                 }
                 self.solid_byte()?
             }
         };
         if first == Some(b']') {
             self.state = State::Behind;
-            return Ok(if self.solid_byte()?.is_some() {
-                Err("the array is followed by something")
-            } else {
-                Ok(false)
+            return Ok(match self.within.is_none() && self.solid_byte()?.is_some() {
+                true => Err("the array is followed by something"),
+                false => Ok(false),
             });
         }
         if self.state == State::Within {
@@ -95,18 +106,105 @@ impl Array {
             first = self.solid_byte()?;
         }
         self.state = State::Within;
-        if first != Some(b'{') {
-            return Ok(Err("it is not an object"));
-        }
         self.offset = self.at - 1;
         self.object.clear();
-        self.object.push(b'{');
-        Ok(if self.read_object()? { Ok(true) } else { Err("the file ends within it") })
+        let is_whole = match (first, &self.within) {
+            (Some(b'{'), _) => {
+                self.object.push(b'{');
+                self.read_on(Part::Object)?
+            }
+            // A column of texts: each is a row with this field.
+            (Some(b'"'), Some(Within::Key(key))) => {
+                self.object.extend(format!("{{{}:\"", serde_json::Value::from(key.as_str())).bytes());
+                let is_whole = self.read_on(Part::Text)?;
+                self.object.push(b'}');
+                is_whole
+            }
+            _ => return Ok(Err("it is not an object")),
+        };
+        Ok(if is_whole { Ok(true) } else { Err("the file ends within it") })
     }
 
-    /// Reads on to the brace that closes the first one; false if there is none.
-    fn read_object(&mut self) -> io::Result<bool> {
-        let (mut depth, mut in_text, mut is_escaped) = (1, false, false);
+    /// Reads the object that is the file.
+    fn read_itself(&mut self) -> io::Result<Result<bool, &'static str>> {
+        if self.solid_byte()? != Some(b'{') {
+            return Ok(Err("the file does not begin with {"));
+        }
+        self.state = State::Behind;
+        self.object.push(b'{');
+        Ok(if self.read_on(Part::Object)? { Ok(true) } else { Err("the file ends within it") })
+    }
+
+    /// Reads to the first element of the array of this key; false if the file's object has none.
+    fn find_array(&mut self, key: &str) -> io::Result<bool> {
+        let mut next = self.solid_byte()?;
+        while matches!(next, Some(b'{' | b',')) {
+            if self.solid_byte()? != Some(b'"') {
+                return Ok(false);
+            }
+            self.object.clear();
+            self.object.push(b'"');
+            if !self.read_on(Part::Text)? || self.solid_byte()? != Some(b':') {
+                return Ok(false);
+            }
+            let is_wanted = serde_json::from_slice::<String>(&self.object).is_ok_and(|found| found == key);
+            next = match self.solid_byte()? {
+                Some(b'[') if is_wanted => return Ok(true),
+                Some(b'[' | b'{') => self.skip(1)?,
+                Some(b'"') => self.skip_text()?,
+                // A number or a word.
+                _ => self.skip(0)?,
+            };
+        }
+        Ok(false)
+    }
+
+    /// Skips what is left of a value that is `depth` brackets deep, and returns what follows it.
+    fn skip(&mut self, mut depth: usize) -> io::Result<Option<u8>> {
+        loop {
+            let byte = self.solid_byte()?;
+            match byte {
+                None => return Ok(None),
+                Some(b',' | b'}' | b']') if depth == 0 => return Ok(byte),
+                Some(b'{' | b'[') => depth += 1,
+                Some(b'}' | b']') => depth -= 1,
+                Some(b'"') => self.skip_to_quote()?,
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Skips a text and returns what follows it.
+    fn skip_text(&mut self) -> io::Result<Option<u8>> {
+        self.skip_to_quote()?;
+        self.skip(0)
+    }
+
+    fn skip_to_quote(&mut self) -> io::Result<()> {
+        let mut is_escaped = false;
+        loop {
+            let buffer = self.reader.fill_buf()?;
+            if buffer.is_empty() {
+                return Ok(());
+            }
+            let end = buffer.iter().position(|&byte| {
+                let ends = byte == b'"' && !is_escaped;
+                is_escaped = byte == b'\\' && !is_escaped;
+                ends
+            });
+            let taken = end.map_or(buffer.len(), |end| end + 1);
+            self.reader.consume(taken);
+            self.at += taken as u64;
+            if end.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads on to the brace or the quote that closes what has begun; false if there is none.
+    fn read_on(&mut self, part: Part) -> io::Result<bool> {
+        let is_text = part == Part::Text;
+        let (mut depth, mut in_text, mut is_escaped) = (usize::from(!is_text), is_text, false);
         loop {
             let buffer = self.reader.fill_buf()?;
             if buffer.is_empty() {
@@ -121,7 +219,7 @@ impl Array {
                     b'}' if !in_text => depth -= 1,
                     _ => {}
                 }
-                depth == 0
+                depth == 0 && !in_text
             });
             let taken = end.map_or(buffer.len(), |end| end + 1);
             self.object.extend(&buffer[..taken]);
@@ -169,9 +267,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn objects(text: &str, bytes_max: usize) -> Result<Vec<(u64, String)>, DataError> {
-        let source =
-            Source { path: "a.json".into(), format: Format::Json, compression: Compression::None, limit: None };
-        let mut array = Array::new(Box::new(io::Cursor::new(text.as_bytes().to_vec())), bytes_max);
+        objects_within(None, text, bytes_max)
+    }
+
+    fn objects_within(within: Option<Within>, text: &str, bytes_max: usize) -> Result<Vec<(u64, String)>, DataError> {
+        let source = Source::new("a.json".into(), Format::Json, Compression::None);
+        let mut array = Array::new(Box::new(io::Cursor::new(text.as_bytes().to_vec())), bytes_max, within);
         let mut found = Vec::new();
         while array.next(&source)? {
             assert_eq!(array.number(), found.len() as u64 + 1);
@@ -215,10 +316,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn rows_within_an_object_are_found_by_their_key() {
+        let found = |key: &str, text: &str| {
+            objects_within(Some(Within::Key(key.to_owned())), text, 99)
+                .map(|rows| rows.into_iter().map(|(_, row)| row).collect::<Vec<_>>())
+        };
+        let text = "\u{feff}{ \"a\" : \"]\\\"[\", \"b\":[{\"rows\":[{}]}], \"n\": -1.5e3 ,\"t\":true, \"o\":{\"rows\":[1]},\
+                    \"rows\": [ {\"x\":\"}]\"} , {} ] , \"z\": [[]]}";
+        assert_eq!(found("rows", text).unwrap(), [r#"{"x":"}]"}"#, "{}"]);
+        assert_eq!(found("b", text).unwrap(), [r#"{"rows":[{}]}"#]);
+        assert_eq!(
+            found("te\"xt", r#"{"te\"xt":["a]\\","b\"c"]}"#).unwrap(),
+            [r#"{"te\"xt":"a]\\"}"#, r#"{"te\"xt":"b\"c"}"#]
+        );
+        assert!(found("none", text).unwrap_err().to_string().contains("the file has no such array"));
+        let alone = objects_within(Some(Within::Itself), " {\"a\": {}}\n", 99).unwrap();
+        assert_eq!(alone, [(0, "{\"a\": {}}".to_owned())]);
+    }
+
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "[\\[\\]{},\"\\\\a1 ]{0,40}") {
-            let _ = objects(&text, 20);
+        fn any_text_is_read_or_refused(text in "[\\[\\]{}:,\"\\\\a1 ]{0,40}") {
+            for within in [None, Some(Within::Itself), Some(Within::Key("a".to_owned()))] {
+                let _ = objects_within(within, &text, 20);
+            }
         }
     }
 }

@@ -13,11 +13,6 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// section 3.1.1.1.2, asks for 8 MiB at least; the format goes to terabytes.
 const WINDOW_BYTES_MAX: u64 = 32 << 20;
 
-/// The byte order mark of UTF-16, little or big endian. It is the inner error of an [`io::Error`] of the kind `InvalidData`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it is UTF-16; text must be UTF-8")]
-pub(crate) struct Utf16;
-
 /// The decompressed bytes of a source. `raw_bytes` grows by what is read from disk. Errors: what the system says; `Utf16`.
 pub(crate) fn open(source: &Source, raw_bytes: Arc<AtomicU64>) -> io::Result<Box<dyn Read>> {
     let limit = source.limit.map_or(u64::MAX, |limit| limit.0);
@@ -26,8 +21,10 @@ pub(crate) fn open(source: &Source, raw_bytes: Arc<AtomicU64>) -> io::Result<Box
     let mut reader = BufReader::new(decompressed(file, source.compression));
     // Readers look for a byte order mark in what they get first, so nothing is taken out of the buffer here.
     let failed = match reader.fill_buf() {
-        Ok([0xff, 0xfe, ..] | [0xfe, 0xff, ..]) => return Err(io::Error::new(io::ErrorKind::InvalidData, Utf16)),
-        Ok(_) => None,
+        Ok(start) => {
+            plimsoll_files::refuse_utf16(start)?;
+            None
+        }
         // What can't be decompressed is reported by the caller when it reads.
         Err(error) => Some(error),
     };
@@ -153,7 +150,7 @@ pub(crate) mod tests {
     fn read_all(bytes: &[u8], compression: Compression) -> io::Result<Vec<u8>> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(bytes).unwrap();
-        let source = Source { path: file.path().to_owned(), format: Format::Text, compression, limit: None };
+        let source = Source::new(file.path().to_owned(), Format::Text, compression);
         let raw_bytes = Arc::default();
         let mut text = Vec::new();
         open(&source, Arc::clone(&raw_bytes))?.read_to_end(&mut text)?;
@@ -202,8 +199,8 @@ pub(crate) mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(b"0123456789").unwrap();
         let limit = Some(plimsoll_units::Bytes(4));
-        let source =
-            Source { path: file.path().to_owned(), format: Format::Text, compression: Compression::None, limit };
+        let whole = Source::new(file.path().to_owned(), Format::Text, Compression::None);
+        let source = Source { limit, ..whole };
         let mut text = String::new();
         open(&source, Arc::default()).unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "0123");

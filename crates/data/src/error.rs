@@ -108,6 +108,14 @@ pub enum DataError {
         /// Where they would lie.
         path: PathBuf,
     },
+    /// A .json that does not show where its rows are.
+    #[error("{} has no rows that are clear{}", path.display(), keys_in_words(keys))]
+    NoRows {
+        /// The file.
+        path: PathBuf,
+        /// The first keys of the object that the file is; none of an array.
+        keys: Vec<String>,
+    },
     /// All sources together hold no text.
     #[error("the data is empty: {files} files without text, the first is {}", first.display())]
     Empty {
@@ -124,11 +132,13 @@ pub enum DataError {
         /// The first bad byte, counted from 0 in the decompressed file.
         offset: u64,
     },
-    /// Text in UTF-16, by its byte order mark.
-    #[error("{} is UTF-16; text must be UTF-8", path.display())]
+    /// Text in UTF-16.
+    #[error("{} is {encoding}; text must be UTF-8", path.display())]
     Utf16 {
         /// The file.
         path: PathBuf,
+        /// The encoding's name.
+        encoding: &'static str,
     },
     /// A .gz or .zst that does not decompress.
     #[error("{} can't be decompressed: {source}", path.display())]
@@ -437,8 +447,8 @@ impl DataError {
         if let Some(plimsoll_files::TooLong { limit }) = inner.and_then(|inner| inner.downcast_ref()) {
             return Self::FileTooLong { path, limit: *limit };
         }
-        if inner.is_some_and(|inner| inner.is::<crate::decompress::Utf16>()) {
-            return Self::Utf16 { path };
+        if let Some(plimsoll_files::Utf16 { encoding }) = inner.and_then(|inner| inner.downcast_ref()) {
+            return Self::Utf16 { path, encoding };
         }
         if inner.is_some_and(|inner| inner.is::<plimsoll_files::LfsPointer>()) {
             return Self::LfsPointer { path };
@@ -456,6 +466,14 @@ pub(crate) fn cut_name(name: &str) -> String {
     match name.char_indices().nth(CHARACTERS) {
         Some((end, _)) => format!("{}…", &name[..end]),
         None => name.to_owned(),
+    }
+}
+
+/// What the top of a .json is, given the keys of an object.
+fn keys_in_words(keys: &[String]) -> String {
+    match keys {
+        [] => ": it is neither an array of objects nor objects in lines".to_owned(),
+        keys => format!(": it is one object with the keys {}", listed(keys)),
     }
 }
 

@@ -49,12 +49,16 @@ pub use loader::Loader;
 pub use micro_batch::{Batch, PADDING_INPUT, PADDING_TARGET, Shape, StepBatches};
 pub use order::Order;
 pub use packed::{Packed, Packing};
-pub use pairs::{Column, PairColumns, PairSettings, PairStore, Pairs, prepare_pairs, tokenize_pairs};
+pub use pairs::{
+    Column, FirstRow, PairColumns, PairSettings, PairStore, Pairs, first_row, prepare_pairs, tokenize_pairs,
+};
 pub use progress::Progress;
 pub use registry::cargo_registry_sources;
 pub use rows::RowNumber;
 pub use shards::{count_tokens, prepare};
-pub use sources::{Compression, DEFAULT_TEXT_FIELD, FILES_MAX, Format, LINE_BYTES_MAX, Source, Sources, resolve};
+pub use sources::{
+    Compression, DEFAULT_TEXT_FIELD, FILES_MAX, Format, LINE_BYTES_MAX, Source, Sources, Within, resolve,
+};
 pub use split::{HeldOut, Split, Windows};
 pub use store::TokenStore;
 pub use tokenizer::{EncodeError, Tokenizer, TokenizerKind, TokenizerSpec, train_tokenizer};

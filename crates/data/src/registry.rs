@@ -39,7 +39,7 @@ fn registry_sources_in(root: &Path, cap: Bytes) -> Result<Sources, DataError> {
             let Some(taken_bytes) = utf8_bytes(&start, left_bytes) else { continue };
             if taken_bytes > 0 {
                 let limit = (!is_whole).then_some(Bytes(taken_bytes as u64));
-                files.push(Source { path, format: Format::Text, compression: Compression::None, limit });
+                files.push(Source { limit, ..Source::new(path, Format::Text, Compression::None) });
             }
             left_bytes -= taken_bytes;
             if !is_whole || left_bytes == 0 {

@@ -68,7 +68,7 @@ impl Rows {
         }
         let reader = decompress::open(source, raw_bytes).map_err(|error| DataError::unreadable(&source.path, error))?;
         Ok(match source.format {
-            Format::Json => Self::Array(Array::new(reader, row_bytes_max)),
+            Format::Json => Self::Array(Array::new(reader, row_bytes_max, source.within.clone())),
             Format::JsonLines | Format::Text | Format::Parquet => Self::Lines(Lines::new(reader, row_bytes_max)),
         })
     }

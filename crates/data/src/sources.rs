@@ -2,7 +2,7 @@
 //! Not here: reading them (`documents.rs`), and the Rust sources that cargo downloaded (`registry.rs`).
 
 use crate::DataError;
-use crate::json_file::json_format;
+use crate::json_file::json_file;
 use crate::splits::{TrainingFiles, training_files};
 use plimsoll_units::Bytes;
 use std::collections::{HashMap, HashSet};
@@ -57,7 +57,7 @@ pub enum Format {
     Text,
     /// Each line is a JSON object: a document in one field of it, a pair, a chat.
     JsonLines,
-    /// The file is an array of such objects.
+    /// The file is an array of such objects, or an object that holds one.
     Json,
     /// Each row of the table is such an object.
     Parquet,
@@ -85,9 +85,25 @@ pub struct Source {
     pub compression: Compression,
     /// Read only so much of it, where the data as a whole is capped.
     pub limit: Option<Bytes>,
+    /// Where the rows are in a .json that is one object; `None` for any other file.
+    pub within: Option<Within>,
+}
+
+/// Where the rows are in a file that is one JSON object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Within {
+    /// The object is the one row.
+    Itself,
+    /// The array of this key: of objects, or of texts, which are rows with a field of the same name.
+    Key(String),
 }
 
 impl Source {
+    /// All of a file.
+    pub(crate) fn new(path: PathBuf, format: Format, compression: Compression) -> Self {
+        Self { path, format, compression, limit: None, within: None }
+    }
+
     /// What it means that reading the file failed.
     pub(crate) fn read_error(&self, error: io::Error) -> DataError {
         match self.compression {
@@ -207,15 +223,14 @@ fn named_file(path: &Path, text_field: &str) -> Result<Source, DataError> {
         Recognised::Unknown(compression) => (Format::Text, compression),
         Recognised::NotText(extension) => return Err(DataError::NotText { path: path.to_owned(), extension }),
     };
-    Ok(looked_into(Source { path: path.to_owned(), format, compression, limit: None }, text_field, true))
+    looked_into(Source::new(path.to_owned(), format, compression), text_field, true)
 }
 
-/// A file whose name says less than what it holds: a .json.
-fn looked_into(source: Source, text_field: &str, is_named: bool) -> Source {
+/// A file whose name says less than what it holds: a .json. Errors: `NoRows`.
+fn looked_into(source: Source, text_field: &str, is_named: bool) -> Result<Source, DataError> {
     let extensions = source.path.to_string_lossy().to_ascii_lowercase();
     let is_json = [".json", ".json.gz", ".json.zst", ".json.zstd"].iter().any(|e| extensions.ends_with(e));
-    let format = if is_json { json_format(&source, text_field, is_named) } else { source.format };
-    Source { format, ..source }
+    if is_json { json_file(source, text_field, is_named) } else { Ok(source) }
 }
 
 /// The files of a folder, and how many were left out since they are of other splits.
@@ -242,8 +257,8 @@ fn in_folder(folder: &Path, files_max: usize, text_field: &str) -> Result<(Vec<S
 fn known_file(path: &Path, text_field: &str) -> Option<Source> {
     match recognise(path) {
         Recognised::Known(format, compression) => {
-            let source = Source { path: path.to_owned(), format, compression, limit: None };
-            Some(looked_into(source, text_field, false))
+            let source = Source::new(path.to_owned(), format, compression);
+            looked_into(source, text_field, false).ok()
         }
         Recognised::Unknown(_) | Recognised::NotText(_) => None,
     }
@@ -383,7 +398,7 @@ mod tests {
             let f = folder(&[name]);
             let path = f.path().join(name);
             let found = resolve(&[path.to_str().unwrap()], "text").unwrap().files.remove(0);
-            assert_eq!(found, Source { path, format, compression, limit: None }, "{name}");
+            assert_eq!(found, Source::new(path, format, compression), "{name}");
         }
     }
 

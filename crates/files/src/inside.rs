@@ -2,7 +2,8 @@
 //! this user: what is read there is shown in pages, and what is written there replaces what it leads to. Therefore no link
 //! below a run's folder is followed, whoever owns it. The folder itself, and those above it, may be links: a user names them.
 
-use crate::open::{check, not_regular, open_regular_with, rest_at_most, text};
+use crate::encoding::text;
+use crate::open::{check, not_regular, open_regular_with, rest_at_most};
 use plimsoll_units::Bytes;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};

@@ -14,6 +14,7 @@
 //! A file that decides what is run or signaled counts only if this user alone can have written it (`trust.rs`).
 
 mod disk;
+mod encoding;
 #[cfg(unix)]
 mod groups;
 mod inside;
@@ -27,6 +28,7 @@ mod trust;
 mod write;
 
 pub use disk::{Disk, Log, Operation, Watch};
+pub use encoding::{Utf16, refuse_utf16};
 pub use inside::{open_inside, read_inside, read_text_inside};
 pub use library::library_problem;
 pub use lock::{FolderLock, LOCK, LockError};

@@ -1,5 +1,6 @@
 //! Opens and reads files whose names come from outside.
 
+use crate::encoding::text;
 use crate::read_at::read_exact_at;
 use plimsoll_units::Bytes;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -68,7 +69,7 @@ pub(crate) fn open_regular_with(path: &Path, refuses_links: bool) -> io::Result<
 
 /// The text of whatever a path names, a pipe or a terminal included, if it has at most `limit` bytes. For files that a
 /// user names to be read once, and knows why; it waits where they wait.
-/// Errors: what the system says; `TooLong`; `LfsPointer`; `InvalidData` unless it is UTF-8.
+/// Errors: what the system says; `TooLong`; `LfsPointer`; `Utf16`; `InvalidData` unless it is UTF-8.
 pub fn read_any_text(path: &Path, limit: Bytes) -> io::Result<String> {
     let bytes = rest_at_most(File::open(path)?, limit)?;
     check_pointer(&bytes)?;
@@ -90,7 +91,7 @@ pub fn read_at_most(path: &Path, limit: Bytes) -> io::Result<Vec<u8>> {
 }
 
 /// The text of a regular file that has at most `limit` bytes.
-/// Errors: those of [`read_at_most`]; `InvalidData` unless it is UTF-8.
+/// Errors: those of [`read_at_most`]; `Utf16`; `InvalidData` unless it is UTF-8.
 pub fn read_text(path: &Path, limit: Bytes) -> io::Result<String> {
     text(read_at_most(path, limit)?)
 }
@@ -104,10 +105,6 @@ pub fn rest_at_most(file: File, limit: Bytes) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, TooLong { limit }));
     }
     Ok(bytes)
-}
-
-pub(crate) fn text(bytes: Vec<u8>) -> io::Result<String> {
-    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 pub(crate) fn check(metadata: &Metadata) -> io::Result<()> {

@@ -170,8 +170,9 @@ mod tests {
         assert!(trained(last_alone, &TURNS, TrainOn::All).is_ok());
     }
 
+    /// The arguments of a call in OpenAI's format are objects, or the text that a template needs.
     #[test]
-    fn arguments_are_objects_or_the_text_that_a_template_needs() {
+    fn b_openai_arguments() {
         let row = r#"{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"tide","arguments":"{\"port\":\"Hull\"}"}}]}]}"#;
         let chat = Fields::of_row(row).unwrap().unwrap().conversation(ChatFormat::Messages).unwrap();
         let text = |template_text: &str| render(&chat, &template(template_text), TrainOn::All).unwrap().text;

@@ -1,7 +1,7 @@
 //! Which columns of a table, or which fields of JSON lines, hold the pairs.
 //!
-//! A .csv or .tsv has a header if one of the two columns is given by name; with numbers alone (1 and 2 unless told
-//! otherwise) the first row is a pair like any other. Lines of JSON have names only: `source` and `target`, or the
+//! A .csv or .tsv has a header if one of the two columns is given by name, or if the first row has the names `source` and
+//! `target`; else, with numbers alone (1 and 2 by default), the first row is a pair like any other. Lines of JSON have names only: `source` and `target`, or the
 //! text of what was given.
 
 use crate::DataError;
@@ -66,7 +66,7 @@ impl PairColumns {
 
     /// What makes the rows of the same file other pairs, for the name of their cache.
     pub(super) fn identity(&self) -> String {
-        format!("pairs {:?} {:?} {:?}", self.in_table(), self.in_json(), self.prefix)
+        format!("pairs without headers {:?} {:?} {:?}", self.in_table(), self.in_json(), self.prefix)
     }
 }
 

@@ -2,14 +2,15 @@
 //! Not here: which columns (`column.rs`), and what becomes of the texts (`prepare.rs`).
 //!
 //! A .csv may quote fields, over several lines too; in a .tsv quotes are text, and a row is a line. Empty lines are no
-//! rows. Where a header names the columns, every file has one.
+//! rows. Where a header names the columns, every file has one; where columns are known by their numbers, a first row with the
+//! default names is a header too.
 
 use super::{Column, PairColumns};
 use crate::error::{NAMES_MAX, cut_name};
 use crate::jsonl::texts_of_line;
 use crate::pieces::PIECE_OVERHEAD_BYTES;
 use crate::rows::{Rows, Wanted};
-use crate::{DataError, Format, RowNumber, Source, Sources, decompress};
+use crate::{DataError, Format, LINE_BYTES_MAX, RowNumber, Source, Sources, decompress};
 use csv::{ByteRecord, Reader, ReaderBuilder, Terminator};
 use plimsoll_units::Bytes;
 use std::io::{self, Read};
@@ -26,6 +27,56 @@ pub(super) struct Row {
     pub number: RowNumber,
     pub source: Vec<u8>,
     pub target: Vec<u8>,
+}
+
+/// The names of columns by default.
+const DEFAULT_NAMES: [&str; 2] = ["source", "target"];
+
+/// Names of columns, of sources and of targets, that data sets of pairs often have.
+const USUAL_NAMES: [[&str; 11]; 2] = [
+    ["source", "src", "input", "inputs", "question", "prompt", "text", "document", "article", "en", "instruction"],
+    ["target", "tgt", "output", "targets", "answer", "completion", "label", "summary", "highlights", "de", "response"],
+];
+
+/// What the first row of a .csv or .tsv is whose columns are known by their numbers, if it may be no pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FirstRow {
+    /// A header with the default names, which is skipped.
+    Header,
+    /// A pair of words that data sets often call columns.
+    LikelyNames([String; 2]),
+}
+
+/// What the first row of a file is; `None` for a pair, for a file without such rows, and for one that can't be read.
+pub fn first_row(source: &Source, columns: &PairColumns) -> Option<FirstRow> {
+    let delimiter = match table_of(source).ok()? {
+        Table::Tabs => b'\t',
+        Table::Commas => b',',
+        Table::Objects => return None,
+    };
+    let reader = decompress::open(source, Arc::default()).ok()?;
+    let mut cells = Cells::open(RowLimit::new(reader, delimiter, LINE_BYTES_MAX), columns.in_table(), source).ok()?;
+    if !std::mem::take(&mut cells.may_begin_with_header) {
+        return None;
+    }
+    let (_, texts) = cells.next(source).ok()??;
+    let names = texts.map(|text| String::from_utf8_lossy(&text).trim().to_owned());
+    let is_usual = |[a, b]: [usize; 2]| {
+        let known = |at: usize, of: usize| USUAL_NAMES[of].iter().any(|name| name.eq_ignore_ascii_case(&names[at]));
+        known(a, 0) && known(b, 1)
+    };
+    match names.each_ref().map(String::as_bytes) {
+        cells if are_default_names(cells) => Some(FirstRow::Header),
+        _ if is_usual([0, 1]) || is_usual([1, 0]) => Some(FirstRow::LikelyNames(names)),
+        _ => None,
+    }
+}
+
+/// Whether these are the default names, in whatever order and case.
+fn are_default_names(cells: [&[u8]; 2]) -> bool {
+    let is = |cell: &[u8], name: &str| cell.trim_ascii().eq_ignore_ascii_case(name.as_bytes());
+    let [source, target] = DEFAULT_NAMES;
+    is(cells[0], source) && is(cells[1], target) || is(cells[0], target) && is(cells[1], source)
 }
 
 /// How the rows of a file are written.
@@ -155,6 +206,8 @@ struct Cells {
     line: u64,
     /// Whether that was the last row.
     ended: bool,
+    /// Whether the next row is the first one and may be a header.
+    may_begin_with_header: bool,
 }
 
 /// The number of a row, its source and its target.
@@ -188,7 +241,7 @@ impl Cells {
                 at.ok_or_else(|| DataError::NoSuchColumn { path: source.path.clone(), name, present: present() })
             }
         });
-        Ok(Self { reader, at: [first?, second?], record, line: 1, ended: false })
+        Ok(Self { reader, at: [first?, second?], record, line: 1, ended: false, may_begin_with_header: !named })
     }
 
     fn next(&mut self, source: &Source) -> Result<Option<Texts>, DataError> {
@@ -202,7 +255,11 @@ impl Cells {
             let line_feeds = cells.iter().filter(|&&byte| byte == b'\n').count() as u64;
             let line = self.reader.position().line().saturating_sub(1 + line_feeds).max(line_before);
             self.ended = self.record.len() == 1 && cells == b"\x04";
-            if !self.ended && (self.record.len() > 1 || !cells.trim_ascii().is_empty()) {
+            if self.ended || (self.record.len() <= 1 && cells.trim_ascii().is_empty()) {
+                continue;
+            }
+            let named = self.at.map(|at| self.record.get(at).unwrap_or_default());
+            if !(std::mem::take(&mut self.may_begin_with_header) && are_default_names(named)) {
                 break line;
             }
         };
@@ -352,6 +409,38 @@ mod tests {
         let jsonl = b"{\"source\":\"a\",\"target\":\"b\",\"en\":\"c\"}\n\n{\"target\":\"e\",\"source\":\"d\"}";
         assert_eq!(rows("a.jsonl", jsonl, &plain).unwrap(), ["1 a=b", "3 d=e"]);
         assert_eq!(rows("a.jsonl", &jsonl[..36], &columns(Some("en"), Some("en"), "")).unwrap(), ["1 c=c"]);
+    }
+
+    #[test]
+    fn a_first_row_with_the_default_names_is_a_header() {
+        let plain = PairColumns::default();
+        let swapped = columns(Some("2"), Some("1"), "");
+        for (name, bytes) in [
+            ("a.csv", "source,target\na,b\n"),
+            ("a.csv", "\u{feff}\"Source\" ,\"TARGET\"\r\n\r\na,b\r\n"),
+            ("a.tsv", "\n\u{20}source\ttarget\tmore\na\tb\tc\n"),
+            ("a.tsv", "\u{feff}source\ttarget\na\tb\n"),
+        ] {
+            let found = rows(name, bytes.as_bytes(), &plain).unwrap();
+            assert_eq!(found.len(), 1, "{bytes:?}");
+            assert!(found[0].ends_with(" a=b"), "{bytes:?}: {found:?}");
+        }
+        assert_eq!(rows("a.csv", b"target,source\nb,a\n", &swapped).unwrap(), ["2 a=b"]);
+        // Only in the first row, only both.
+        let later = b"a,b\nsource,target\nsource,Quelle\n";
+        assert_eq!(rows("a.csv", later, &plain).unwrap(), ["1 a=b", "2 source=target", "3 source=Quelle"]);
+        let first = |name: &str, bytes: &str, columns: &PairColumns| {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            first_row(&resolve(&[path.to_str().unwrap()], "text").unwrap().files[0], columns)
+        };
+        assert_eq!(first("a.csv", "source,target\na,b\n", &plain), Some(FirstRow::Header));
+        let names = FirstRow::LikelyNames(["Question".to_owned(), "answer".to_owned()]);
+        assert_eq!(first("a.tsv", "Question\tanswer\na\tb\n", &plain), Some(names));
+        assert_eq!(first("a.csv", "a ship,one\n", &plain), None);
+        assert_eq!(first("a.csv", "source,target\na,b\n", &columns(Some("source"), None, "")), None);
+        assert_eq!(first("a.jsonl", "{\"source\":\"source\",\"target\":\"target\"}", &plain), None);
     }
 
     #[test]

@@ -31,11 +31,11 @@ impl FileTokenizer {
     /// ask for, are switched off.
     pub(super) fn open(path: &Path) -> Result<Self, DataError> {
         let file = file_of(path)?;
-        let bytes =
-            plimsoll_files::read_at_most(&file, FILE_BYTES_MAX).map_err(|error| DataError::unreadable(&file, error))?;
-        let hash = blake3::hash(&bytes);
+        let text =
+            plimsoll_files::read_text(&file, FILE_BYTES_MAX).map_err(|error| DataError::unreadable(&file, error))?;
+        let hash = blake3::hash(text.as_bytes());
         let bad = |message: String| DataError::BadTokenizer { path: file.clone(), message };
-        let (mut inner, worst_growth) = parsed(&bytes).map_err(&bad)?;
+        let (mut inner, worst_growth) = parsed(text.as_bytes()).map_err(&bad)?;
         inner.with_truncation(None).map_err(|error| bad(error.to_string()))?;
         inner.with_padding(None);
         if let Some(dropout) = dropout(inner.get_model()) {

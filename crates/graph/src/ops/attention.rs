@@ -17,12 +17,13 @@ pub const ATTENTION_ROWS: usize = 64;
 /// table: (buckets, H) if there is a `bias`; segments of queries (B, T) and of keys (B, S), integers, if `segmented`
 /// -> y: (B, T, H·D), lse: (B, H, T), the log of the sum of each row's exponentials.
 /// Each key head serves H/K neighbouring query heads. Token t of a causal attention sees tokens up to t, and with a
-/// `window` only those after t - window; a segmented one sees tokens of its own segment; a query that sees nothing gives zeros, with an lse of `EMPTY_LSE`.
+/// `window` only those after t - window; a segmented one sees tokens of its own segment; a query that sees nothing gives
+/// zeros, with an lse of `EMPTY_LSE`.
 /// Probabilities are dropped out after the softmax, if at all. That of query i and key j is element
 /// (`DROPOUT_TOKENS` · i + j) at its head's site, whatever T and S are, so that padding does not change what is dropped.
 /// Saves its operands, y, lse: linear in T and S.
-/// Scratch: `rows` × S scores a worker (with a window, S is at most about window + `rows`), and with a bias T + S of its values; in half precision a head and a block of queries
-/// in panels.
+/// Scratch: `rows` × S scores a worker, or `rows` × (window + `rows` + a tile) if that is less, and with a bias T + S of its
+/// values; in half precision a head and a block of queries in panels.
 /// Errors: `ShapeMismatch` if operands don't match, or the heads don't divide the channels.
 /// Source: Dao et al. 2022, algorithms 1 and 4, with whole rows in place of online rescaling; Ainslie et al. 2023 for
 /// grouped heads; Jiang et al. 2023 for the window.

@@ -40,6 +40,8 @@ fn hint(error: &DataError) -> String {
         DataError::NotUtf8 { .. } => {
             "convert it (`iconv -f latin1 -t utf-8`), leave it out, or use `--tokenizer bytes`"
         }
+        DataError::Utf16 { encoding: "UTF-16LE", .. } => "convert it: `iconv -f utf-16le -t utf-8 FILE > NEW`",
+        DataError::Utf16 { encoding: "UTF-16BE", .. } => "convert it: `iconv -f utf-16be -t utf-8 FILE > NEW`",
         DataError::Utf16 { .. } => "convert it: `iconv -f utf-16 -t utf-8 FILE > NEW`",
         DataError::BadCompression { .. } => "it may be truncated; download it again, or decompress it yourself",
         DataError::LineTooLong { .. } => {
@@ -62,6 +64,9 @@ fn hint(error: &DataError) -> String {
         DataError::CacheDamaged { .. } => "the disk may be failing; choose another folder with `--cache-dir FOLDER`",
         DataError::CacheChanged { .. } => "start again to rebuild it; `--resume auto` continues the run",
         DataError::BadColumn { .. } => "give a column's number, from 1, or its name in the table's header",
+        DataError::NoRows { .. } => {
+            "write its rows as an array of objects, or one a line: `jq '.KEY' FILE > NEW.json`; to train on the file as text, name it .txt"
+        }
         DataError::NotPairs { .. } => "save it as .tsv, .csv, .jsonl or .parquet; all but the last may be compressed",
         DataError::BadTable { .. } => {
             "it may be truncated: download it again; or in Python, `pandas.read_parquet(…).to_parquet(…)` writes it anew"

@@ -136,7 +136,8 @@ impl GenerateArgs {
     fn prompts(&self) -> Result<Vec<String>, Failure> {
         let Some(path) = &self.prompt_file else { return Ok(vec![self.prompt.clone()]) };
         let text = plimsoll_files::read_any_text(path, PROMPT_BYTES_MAX)
-            .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))?;
+            .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))
+            .map_err(|failure| failure.hint("write one prompt per line, in UTF-8"))?;
         let prompts = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect::<Vec<_>>();
         if prompts.is_empty() {
             let message = format!("{} has no prompt", path.display());

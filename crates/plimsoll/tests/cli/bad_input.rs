@@ -246,7 +246,7 @@ fn models() {
 
 /// As a clone of a repository leaves them where Git LFS is not installed.
 #[test]
-fn git_lfs_pointers_are_named() {
+fn a_lfs_pointers() {
     let sandbox = sandbox();
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:07\nsize 988097824\n";
     sandbox.write("clone/config.json", tiny_config(&json!({})));
@@ -281,9 +281,9 @@ fn git_lfs_pointers_are_named() {
     );
 }
 
-/// As Windows PowerShell's `>` writes text.
+/// As Windows PowerShell's `>` writes text, in every file that a user names; without a byte order mark too.
 #[test]
-fn utf_16_is_named() {
+fn b_utf16() {
     let sandbox = sandbox();
     let encode = |text: &str, bytes: fn(u16) -> [u8; 2]| {
         "\u{feff}".chars().chain(text.chars()).flat_map(|c| bytes(c as u16)).collect::<Vec<_>>()
@@ -298,11 +298,44 @@ fn utf_16_is_named() {
     }
     sandbox.write("a.csv", encode("source,target\na,b\n", u16::to_le_bytes));
     check(&sandbox, &[("train --model t5-nano --tokenizer bytes --data a.csv --max-steps 1", BAD_INPUT, words)]);
+
+    let without_mark = |text: &str, bytes: fn(u16) -> [u8; 2]| encode(text, bytes)[2..].to_vec();
+    sandbox.write("le.txt", without_mark("some text", u16::to_le_bytes));
+    sandbox.write("be.jsonl", without_mark("{\"text\": \"a\"}\n", u16::to_be_bytes));
+    sandbox.write("run.yml", encode("seed: 1\n", u16::to_le_bytes));
+    sandbox.write("le.yml", without_mark("seed: 1\n", u16::to_le_bytes));
+    sandbox.write("tokenizer.json", encode("{}", u16::to_le_bytes));
+    sandbox.write("chat.jinja", encode("{{ messages }}", u16::to_be_bytes));
+    sandbox.write(
+        "chat.jsonl",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]}\n",
+    );
+    sandbox.write("wide/config.json", encode(&tiny_config(&json!({})), u16::to_le_bytes));
+    for (flags, encoding) in [
+        ("--data le.txt", "utf-16le"),
+        ("--data be.jsonl", "utf-16be"),
+        ("--config run.yml", "utf-16"),
+        ("--config le.yml", "utf-16le"),
+        ("--tokenizer tokenizer.json", "utf-16"),
+        ("--data chat.jsonl --chat-template chat.jinja", "utf-16"),
+        ("--model wide", "utf-16"),
+    ] {
+        let said = sandbox.train(flags);
+        assert_eq!(said.code, Some(BAD_INPUT), "{flags}: {}", said.stderr);
+        let advice = format!("iconv -f {encoding} -t utf-8");
+        assert!(said.stderr.to_lowercase().contains(&advice), "{flags}: {}", said.stderr);
+    }
+    sandbox.write("prompts.txt", encode("a\n", u16::to_le_bytes));
+    let prompts = "generate --checkpoint runs/kept --prompt-file prompts.txt --tokenizer bytes";
+    check(&sandbox, &[(prompts, BAD_INPUT, &["it is UTF-16, not UTF-8", "iconv -f UTF-16 -t UTF-8"])]);
+    // UTF-8 with a byte order mark is UTF-8.
+    sandbox.write("run.yml", "\u{feff}seed: 1\n");
+    assert_eq!(sandbox.train("--config run.yml --name marked").code, Some(0));
 }
 
 /// Which of them is meant is not known.
 #[test]
-fn two_columns_of_a_name_are_refused() {
+fn b_duplicate_columns() {
     let sandbox = sandbox();
     sandbox.write("a.csv", "source,target,target\na,b,c\n");
     let flags =

@@ -7,8 +7,8 @@ use crate::cli::processor::threads_within_memory;
 use crate::cli::{Failure, in_pool};
 use crate::streams::talk;
 use plimsoll_data::{
-    Batches, ChatSettings, ChatStore, DataFormat, Dataset, HeldOut, Packed, Packing, PairSettings, Pairs, Progress,
-    Split, TemplateHabits, Tokenizer, TrainOn,
+    Batches, ChatSettings, ChatStore, DataFormat, Dataset, FirstRow, HeldOut, Packed, Packing, PairColumns,
+    PairSettings, Pairs, Progress, Source, Split, TemplateHabits, Tokenizer, TrainOn, Within,
 };
 use std::path::PathBuf;
 
@@ -57,6 +57,11 @@ impl TrainArgs {
         if !self.data.is_empty() {
             warn_of_binary(&sources);
         }
+        for file in &sources.files {
+            if let Some(Within::Key(key)) = &file.within {
+                talk(format_args!("note: the rows of {} are those under its key `{key}`", file.path.display()));
+            }
+        }
         if sources.other_splits > 0 {
             talk(format_args!("note: {} files of splits to validate or test on are left out", sources.other_splits));
         }
@@ -68,6 +73,7 @@ impl TrainArgs {
         let bar = crate::report::DataProgress::new();
         let dataset = if let Some(decoder_start) = chosen.config.decoder_start() {
             let columns = self.pairs.columns();
+            sources.files.iter().for_each(|file| tell_first_row(file, &columns));
             let store =
                 plimsoll_data::prepare_pairs(&sources, &columns, tokenizer, &cache, &|progress| bar.show(&progress))?;
             let settings =
@@ -96,6 +102,21 @@ impl TrainArgs {
         drop(bar);
         talk(data_line(&dataset, sources.files.len()));
         Ok(dataset)
+    }
+}
+
+/// Whether the first row of a table names its columns, or may do so.
+fn tell_first_row(file: &Source, columns: &PairColumns) {
+    match plimsoll_data::first_row(file, columns) {
+        Some(FirstRow::Header) => {
+            talk(format_args!("note: the first row of {} names its columns and is not a pair", file.path.display()));
+        }
+        Some(FirstRow::LikelyNames([source, target])) => talk(format_args!(
+            "warning: the first row of {} is trained on as a pair, `{source}` and `{target}`\nhint: if it names the columns, \
+             give them: `--source-column '{source}' --target-column '{target}'`",
+            file.path.display()
+        )),
+        None => {}
     }
 }
 
