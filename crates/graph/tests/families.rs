@@ -257,9 +257,10 @@ fn scales_of_head(model: &ModelConfig) -> usize {
     nodes.iter().filter(|node| matches!(node.op, Op::Scale(_))).count()
 }
 
+/// Other names of keys and activations mean the same.
 /// Source: `attribute_map` of the families' configurations, and `ACT2CLS` of `transformers`.
 #[test]
-fn other_names_of_keys_and_activations_mean_the_same() {
+fn a_gelu_alias() {
     for (preset, aliases) in [
         ("gpt2", &[("n_embd", "hidden_size"), ("n_layer", "num_hidden_layers")][..]),
         ("gpt2", &[("n_head", "num_attention_heads"), ("n_positions", "max_position_embeddings")]),
@@ -288,8 +289,9 @@ fn other_names_of_keys_and_activations_mean_the_same() {
     }
 }
 
+/// A key of which no value is built is not supported; no list of accepted values follows.
 #[test]
-fn what_no_value_of_is_built_is_not_supported() {
+fn a_empty_list_of_values() {
     for (preset, change, words) in [
         (
             "llama-3.2-1b",

@@ -62,9 +62,10 @@ fn templates_have_names() {
     assert_ne!(losses_with("--chat-template chatml", "file"), usual, "a file of that name is meant");
 }
 
-/// The template asks for an answer with `<think>`, which DeepSeek's do.
+/// A template that asks for an answer with `<think>`, as DeepSeek's do, and does not write it before answers: they are trained
+/// on without it, and the run says so.
 #[test]
-fn an_answer_that_does_not_begin_with_its_invitation_is_trained_on_and_said() {
+fn a_answer_not_after_invitation() {
     let sandbox = sandbox();
     let thinks =
         TEMPLATE.replace("%}>{% endif", "%}>T{% endif").replace("m.content", "m.content.split('</think>')[-1]");

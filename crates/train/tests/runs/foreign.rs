@@ -106,9 +106,9 @@ fn halves_are_widened() {
     }
 }
 
-/// As google-t5/t5-small to t5-3b have it, and as older releases of `transformers` saved Llama.
+/// Tensors that `transformers` ignores are ignored: of google-t5/t5-small to t5-3b, and of Llama as older releases saved it.
 #[test]
-fn tensors_that_transformers_ignores_are_ignored() {
+fn a_t5_encdec_bias() {
     for (family, ignored) in [
         ("T5", "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"),
         ("T5 v1.1 with R-Drop", "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"),
@@ -140,9 +140,9 @@ fn a_tied_head_stands_for_the_embedding() {
     assert!(loaded(&mut engine, single(&tied).path()) == expected);
 }
 
-/// As `transformers` 5 saves T5: its configuration says the same of a head of its own and of none.
+/// `transformers` 5 writes the same configuration for a head of its own and for none, so the weights decide.
 #[test]
-fn weights_decide_on_the_head_that_a_configuration_leaves_to_them() {
+fn a_t5_saved_by_transformers5() {
     let setup = families().into_iter().find(|(name, _)| *name == "T5").expect("a family").1;
     let engine = setup.engine();
     let mut tensors = right_tensors(&engine);
