@@ -997,7 +997,7 @@ fn generate(sandbox: &Sandbox, flags: &[&str]) -> Vec<u8> {
     let arguments = ["generate", "--checkpoint", "runs/run", "--threads", "1", "--vram", "0.1"];
     let said = must(Said::of(sandbox.command(arguments.iter().chain(flags)).output().expect("the binary runs")));
     let rest = said.stderr.strip_prefix(ON_CPU).unwrap_or_default();
-    let of_length = ["warning: the text has ", "hint: use fewer `--max-tokens`"];
+    let of_length = ["warning: a prompt of ", "hint: use a shorter prompt or fewer `--max-tokens`"];
     let rest = rest.lines().filter(|line| !of_length.iter().any(|start| line.starts_with(start))).collect::<Vec<_>>();
     assert!(rest.len() == 1 && rest[0].starts_with("measured: "), "{}", said.stderr);
     said.stdout
