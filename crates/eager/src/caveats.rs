@@ -1,6 +1,6 @@
 //! What is assumed of a run, and what it asks for in vain; whole sentences.
 
-use crate::sharding::is_parallel;
+use crate::sharding::{self, is_parallel};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Elements, Loss, Offload, Precision, Run, Sharding};
 
@@ -24,6 +24,13 @@ pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
     if run.offload != Offload::default() && matches!(run.sharding, Sharding::None | Sharding::Ddp { .. }) {
         said.push(
             "The optimizer and its state are counted as in the host's memory; gradients stay on the card.".to_owned(),
+        );
+    }
+    if sharding::frees_gradients_elsewhere(run) {
+        said.push(
+            "Updates in the backward pass are modeled on one card alone: the range is from without gradients, and the likely \
+             figures have all of them."
+                .to_owned(),
         );
     }
     if is_parallel(run) {

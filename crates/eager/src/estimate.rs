@@ -4,7 +4,7 @@
 use crate::card::Gpu;
 use crate::frozen;
 use crate::sharding::{self, Bound};
-use crate::{simulate, step};
+use crate::{range, simulate, step};
 use plimsoll_graph::GraphError;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Method, Run};
@@ -16,8 +16,10 @@ use std::fmt;
 pub struct Estimate {
     /// The likely figures: of the run as it was told, step after step until nothing changes.
     pub likely: Footprint,
-    /// The least and the most, where something can't be known: the context's size, what a compiler fuses.
+    /// The least and the most, where something can't be known or is not modeled: the context's size, what a compiler fuses.
     pub range: [Footprint; 2],
+    /// Whether the card has the least.
+    pub least_fits: bool,
     /// When the most was allocated.
     pub phase: Phase,
     /// What was allocated then, by kind and op, the largest first. Their bytes add up to `likely.allocated`.
@@ -41,10 +43,27 @@ pub struct Footprint {
     pub context: Bytes,
 }
 
+/// Whether a run fits a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// All of the range does.
+    Fits,
+    /// The least does, and the most does not.
+    MayFit,
+    /// Not even the least does.
+    DoesNotFit,
+}
+
 impl Footprint {
     /// What `nvidia-smi` shows for the process.
     pub fn process(&self) -> Bytes {
         self.reserved + self.context
+    }
+
+    /// Adds bytes that are allocated.
+    pub(crate) fn grow(&mut self, bytes: Bytes) {
+        self.allocated += bytes;
+        self.reserved += bytes;
     }
 }
 
@@ -215,26 +234,24 @@ pub fn estimate(model: &ModelConfig, run: &Run, gpu: Gpu) -> Result<Estimate, Ca
     check(model, run)?;
     if frozen::divides_frozen_weights(run) {
         let whole = estimate(model, &frozen::with_whole_weights(run), gpu)?;
-        return Ok(frozen::divided(whole, model, run));
+        return Ok(frozen::divided(whole, model, run, gpu));
     }
-    let judged = |bound| step::steps(model, run, gpu, true, bound).map(|steps| simulate::judged(&steps, run, gpu));
-    let mut likely = judged(Bound::Likely)?;
-    if sharding::is_uncertain(run) {
-        let [least, most] = [judged(Bound::Least)?, judged(Bound::Most)?];
-        likely.widen(&least, &most);
-    }
+    let steps = step::steps(model, run, gpu, true, Bound::Likely)?;
+    let mut likely = simulate::judged(&steps, run, gpu);
+    range::widen(&mut likely, model, run, gpu)?;
     Ok(likely)
 }
 
 impl Estimate {
-    /// Lets the range reach down to that of another estimate, and up to that of a third.
-    fn widen(&mut self, least: &Self, most: &Self) {
-        let [low, high] = &mut self.range;
-        let of = |a: Bytes, b: Bytes, pick: fn(u64, u64) -> u64| Bytes(pick(a.0, b.0));
-        low.allocated = of(low.allocated, least.range[0].allocated, u64::min);
-        low.reserved = of(low.reserved, least.range[0].reserved, u64::min);
-        high.allocated = of(high.allocated, most.range[1].allocated, u64::max);
-        high.reserved = of(high.reserved, most.range[1].reserved, u64::max);
+    /// Whether the run fits: as it is likely on the card that it was estimated for, and at the most in all of its memory, of
+    /// which the card's may be a part.
+    pub fn verdict(&self, gpu: Gpu, memory: Bytes) -> Verdict {
+        let is_likely = self.shortfall.is_none() && self.likely.process() <= gpu.memory;
+        match (is_likely && self.range[1].process() <= memory, self.least_fits) {
+            (true, _) => Verdict::Fits,
+            (false, true) => Verdict::MayFit,
+            (false, false) => Verdict::DoesNotFit,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Low-rank additions to weights that ZeRO-3 or FSDP divide among cards: a range about the same run with whole weights.
 //! What is trained is small; how frozen weights are gathered, in 4 bits or whole, trainers do in ways of their own.
 
+use crate::card::Gpu;
 use crate::estimate::{Estimate, Kind};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Method, Run, Sharding};
@@ -23,7 +24,7 @@ pub(crate) fn with_whole_weights(run: &Run) -> Run {
 
 /// The range of a run, by that with whole weights, which is the most: at the least a card has its part of the weights, none
 /// if they are on the host; likely two gathered blocks beside it.
-pub(crate) fn divided(mut whole: Estimate, model: &ModelConfig, run: &Run) -> Estimate {
+pub(crate) fn divided(mut whole: Estimate, model: &ModelConfig, run: &Run, gpu: Gpu) -> Estimate {
     let weights =
         whole.breakdown.iter().filter(|share| share.kind == Kind::Weight).map(|share| share.bytes.0).sum::<u64>();
     let part = if run.offload.weights { 0 } else { weights.div_ceil(run.cards) };
@@ -39,6 +40,8 @@ pub(crate) fn divided(mut whole: Estimate, model: &ModelConfig, run: &Run) -> Es
         share.bytes = Bytes(share.bytes.0 - less);
         left -= less;
     }
+    whole.least_fits |= whole.range[0].process() <= gpu.memory;
+    whole.shortfall = whole.shortfall.filter(|_| whole.likely.process() > gpu.memory);
     whole.caveats.push(
         "How weights that are not trained are divided and gathered is not modeled: the range is from a card's part of them \
          alone to all of them, and likely two gathered blocks are there beside the part."
@@ -59,7 +62,7 @@ fn blocks(model: &ModelConfig) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Gpu, estimate};
+    use crate::estimate;
     use plimsoll_trainers::{Lora, Offload, Precision, Quantized, Targets};
 
     /// Weights of TinyLlama in bf16, and what each way leaves of them on a card.

@@ -20,10 +20,11 @@ mod golden;
 mod modules;
 mod ops;
 mod optimizers;
+mod range;
 mod runtime;
 mod sharding;
 mod simulate;
 mod step;
 
 pub use card::Gpu;
-pub use estimate::{Cannot, Estimate, Footprint, Kind, Live, Phase, Share, Shortfall, estimate};
+pub use estimate::{Cannot, Estimate, Footprint, Kind, Live, Phase, Share, Shortfall, Verdict, estimate};

@@ -1,7 +1,7 @@
 //! The events of a process, through PyTorch's allocator: its peaks, and who had the memory then.
 //! Not here: where events come from (`step.rs`).
 
-use crate::card::Gpu;
+use crate::card::{Gpu, Likely};
 use crate::estimate::{Estimate, Footprint, Kind, Live, Phase, Share, Shortfall};
 use crate::runtime::{Event, Record};
 use crate::sharding::is_parallel;
@@ -29,52 +29,97 @@ struct Played {
 
 /// The estimate of a run on a card.
 pub(crate) fn judged(steps: &Steps, run: &Run, gpu: Gpu) -> Estimate {
-    let mut settings = Settings::default();
     let mut caveats = steps.caveats.clone();
-    let unknown = settings.set(&run.alloc_conf);
+    let unknown = Settings::default().set(&run.alloc_conf);
     caveats.extend(unknown.iter().map(|setting| format!("The allocator's {setting} is not known, and ignored.")));
-    let context = if is_parallel(run) { gpu.context() + gpu.nccl() } else { gpu.context() };
-    let available = gpu.memory.0.saturating_sub(context.likely);
-    let fraction = run.memory_fraction.or(settings.memory_fraction);
-    let allowed = fraction.map(|fraction| (gpu.memory.as_f64() * fraction) as u64);
-    let endless = play(steps, settings.clone(), ENDLESS, None);
-    // A cache near the card's end is given back, which changes the peak but not what fits.
-    let fits = endless.reserved <= available.min(allowed.unwrap_or(available));
-    let played = if fits { None } else { Some(play(steps, settings, available, allowed)) };
-    let refused = played.as_ref().and_then(|played| played.refused);
-    let reserved = played.as_ref().filter(|_| refused.is_none()).map_or(endless.reserved, |played| played.reserved);
-    let shortfall = refused.map(|(id, phase)| {
+    let context = context(run, gpu);
+    let played = on_card(steps, run, gpu, context.likely, &[]);
+    let shortfall = played.refused.map(|(id, phase)| {
         let Record { bytes, op, module, .. } = &steps.records[id as usize];
         Shortfall {
             request: Bytes(*bytes),
             op,
             module: module.to_string(),
             phase,
-            needed: Bytes(endless.allocated + context.likely),
+            needed: Bytes(played.allocated + context.likely),
             available: gpu.memory,
         }
     });
-    let footprint = |allocated, reserved, context| Footprint {
-        allocated: Bytes(allocated),
-        reserved: Bytes(reserved),
-        context: Bytes(context),
-    };
+    let least = if shortfall.is_none() { &played } else { &on_card(steps, run, gpu, context.low, &[]) };
     Estimate {
-        likely: footprint(endless.allocated, reserved, context.likely),
-        range: [
-            footprint(endless.allocated, reserved, context.low),
-            footprint(endless.allocated, reserved, context.high),
-        ],
-        phase: endless.phase,
-        breakdown: breakdown(&steps.records, &endless.live),
-        live: live(&steps.records, &endless.live),
+        likely: footprint(&played, context.likely),
+        range: [footprint(least, context.low), footprint(&played, context.high)],
+        least_fits: least.refused.is_none(),
+        phase: played.phase,
+        breakdown: breakdown(&steps.records, &played.live),
+        live: live(&steps.records, &played.live),
         shortfall,
         caveats,
     }
 }
 
+/// The least that a run needs of a card if storages of these kinds are missing, and whether the card has it.
+pub(crate) fn least(steps: &Steps, run: &Run, gpu: Gpu, missing: &[Kind]) -> (Footprint, bool) {
+    let context = context(run, gpu).low;
+    let played = on_card(steps, run, gpu, context, missing);
+    (footprint(&played, context), played.refused.is_none())
+}
+
+/// The most that a run needs of a card if storages of these kinds need as much again, whenever they need the most.
+pub(crate) fn most(steps: &Steps, run: &Run, gpu: Gpu, twice: &[Kind]) -> Footprint {
+    let context = context(run, gpu).high;
+    let mut most = footprint(&on_card(steps, run, gpu, context, &[]), context);
+    most.grow(peak_of(steps, twice));
+    most
+}
+
+fn footprint(played: &Played, context: u64) -> Footprint {
+    Footprint { allocated: Bytes(played.allocated), reserved: Bytes(played.reserved), context: Bytes(context) }
+}
+
+fn context(run: &Run, gpu: Gpu) -> Likely {
+    if is_parallel(run) { gpu.context() + gpu.nccl() } else { gpu.context() }
+}
+
+/// The largest numbers of bytes that storages of these kinds have at a time, added up.
+pub(crate) fn peak_of(steps: &Steps, kinds: &[Kind]) -> Bytes {
+    let of = |kind: &Kind| {
+        let (mut live, mut peak) = (0, 0);
+        for event in &steps.events {
+            let (Event::Allocate(id) | Event::Free(id)) = event else { continue };
+            let record = &steps.records[*id as usize];
+            match event {
+                _ if record.kind != *kind => {}
+                Event::Allocate(_) => live += record.bytes,
+                _ => live -= record.bytes,
+            }
+            peak = peak.max(live);
+        }
+        peak
+    };
+    Bytes(kinds.iter().map(of).sum())
+}
+
+/// What the allocator says of a process on a card beside a context of so many bytes, without storages of the missing kinds.
+/// The peak is that of a card without a limit; so is what is reserved where the card refuses.
+fn on_card(steps: &Steps, run: &Run, gpu: Gpu, context: u64, missing: &[Kind]) -> Played {
+    let mut settings = Settings::default();
+    settings.set(&run.alloc_conf);
+    let available = gpu.memory.0.saturating_sub(context);
+    let fraction = run.memory_fraction.or(settings.memory_fraction);
+    let allowed = fraction.map(|fraction| (gpu.memory.as_f64() * fraction) as u64);
+    let endless = play(steps, settings.clone(), ENDLESS, None, missing);
+    // A cache near the card's end is given back, which changes the peak but not what fits.
+    if endless.reserved <= available.min(allowed.unwrap_or(available)) {
+        return endless;
+    }
+    let limited = play(steps, settings, available, allowed, missing);
+    let reserved = if limited.refused.is_none() { limited.reserved } else { endless.reserved };
+    Played { reserved, refused: limited.refused, ..endless }
+}
+
 /// Sends events through an allocator of a card with so much memory.
-fn play(steps: &Steps, settings: Settings, capacity: u64, allowed: Option<u64>) -> Played {
+fn play(steps: &Steps, settings: Settings, capacity: u64, allowed: Option<u64>, missing: &[Kind]) -> Played {
     let mut allocator = Allocator::new(settings, allowed);
     let mut card = Card::new(capacity);
     let mut blocks: FxHashMap<u32, BlockId> = FxHashMap::default();
@@ -90,9 +135,9 @@ fn play(steps: &Steps, settings: Settings, capacity: u64, allowed: Option<u64>) 
                 }
             }
             Event::Allocate(id) => {
-                let bytes = steps.records[*id as usize].bytes;
+                let Record { bytes, kind, .. } = steps.records[*id as usize];
                 // PyTorch takes no block for an empty tensor.
-                if bytes == 0 {
+                if bytes == 0 || missing.contains(&kind) {
                     continue;
                 }
                 match allocator.allocate(Request { bytes, stream: 0, pool: (0, 0) }, &mut card) {

@@ -34,6 +34,8 @@ pub enum Change {
     Clips(bool),
     /// Whether the model goes through `torch.compile`.
     Compiles(bool),
+    /// Whether each parameter is updated as soon as its gradient is complete.
+    UpdatesInBackward(bool),
 }
 
 impl Change {
@@ -54,6 +56,7 @@ impl Change {
             Self::Offload(offload) => run.offload = *offload,
             Self::Clips(clips) => run.clips = *clips,
             Self::Compiles(compiles) => run.compiles = *compiles,
+            Self::UpdatesInBackward(updates) => run.updates_in_backward = *updates,
         }
     }
 
@@ -76,6 +79,7 @@ impl Change {
             Self::Offload(run.offload),
             Self::Clips(run.clips),
             Self::Compiles(run.compiles),
+            Self::UpdatesInBackward(run.updates_in_backward),
         ]);
         all
     }
@@ -87,8 +91,12 @@ impl Change {
     }
 
     /// A smaller micro-batch with more accumulation, of which the product stays the same: the effective batch is that of
-    /// the run. None: the micro-batch is one sample already. Odd ones are divided by their smallest divisor.
+    /// the run. Odd ones are divided by their smallest divisor. `None` if the micro-batch is one sample already, or if updates
+    /// in the backward pass leave no gradient to add to.
     pub fn halve_micro_batch(run: &Run) -> Option<[Self; 2]> {
+        if run.updates_in_backward {
+            return None;
+        }
         let divisor = (2..=run.micro_batch).find(|divisor| run.micro_batch.is_multiple_of(*divisor))?;
         let accumulation = run.accumulation.checked_mul(divisor)?;
         Some([Self::MicroBatch(run.micro_batch / divisor), Self::Accumulation(accumulation)])
@@ -122,6 +130,7 @@ impl fmt::Display for Change {
             Self::Offload(_) => "offload",
             Self::Clips(_) => "clipping of gradients",
             Self::Compiles(_) => "`torch.compile`",
+            Self::UpdatesInBackward(_) => "updates in the backward pass",
         })
     }
 }

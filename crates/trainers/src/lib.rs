@@ -13,6 +13,7 @@ mod kind;
 mod read;
 mod rewrite;
 mod run;
+mod unsure;
 mod view;
 
 pub use change::Change;
@@ -27,3 +28,4 @@ pub use run::{
     Attention, Buffers, Checkpointing, Elements, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run,
     Sharding, Targets,
 };
+pub use unsure::{Effect, Part, Unsure};

@@ -8,6 +8,7 @@ use crate::flags;
 use crate::keys;
 use crate::kind::Kind;
 use crate::run::{Run, Sharding};
+use crate::unsure::Effect;
 use crate::view::View;
 use plimsoll_units::Bytes;
 
@@ -72,6 +73,8 @@ pub struct Unmodelled {
     pub key: String,
     /// From 1; none for an argument.
     pub line: Option<u64>,
+    /// How the memory needed may differ from what is counted.
+    pub effect: Effect,
     /// What it does, and how it is taken instead.
     pub why: String,
 }
@@ -148,6 +151,7 @@ impl Read {
             _ => keys::layer_deepspeed(&mut view, &mut self.run),
         }
         self.run.divide();
+        view.unmodelled.iter().for_each(|key| self.run.unsure.add(key.effect));
         self.told.append(&mut view.told);
         self.unknown.append(&mut view.unknown());
         self.unmodelled.append(&mut view.unmodelled);
@@ -171,7 +175,8 @@ fn parse(text: &str) -> Result<Document, ReadError> {
 
 fn read_view(mut view: View) -> Result<Read, ReadError> {
     let kind = view.kind();
-    let (run, model, layers) = keys::read(kind, &mut view);
+    let (mut run, model, layers) = keys::read(kind, &mut view);
+    run.unsure = view.unsure();
     if !view.bad.is_empty() {
         return Err(ReadError::Values(view.bad));
     }

@@ -1,5 +1,6 @@
 //! A training run of PyTorch's, as far as its memory depends on it, in no trainer's words.
 
+use crate::unsure::Unsure;
 use plimsoll_units::Bytes;
 
 /// What a run of transformers' models is told. Lengths are in tokens.
@@ -43,6 +44,10 @@ pub struct Run {
     pub alloc_conf: String,
     /// The part of the card's memory that the process may take, if it was set.
     pub memory_fraction: Option<f64>,
+    /// Whether each parameter is updated as soon as its gradient is complete, and the gradient freed.
+    pub updates_in_backward: bool,
+    /// How the memory needed may differ from what the other settings say.
+    pub unsure: Unsure,
 }
 
 impl Default for Run {
@@ -68,6 +73,8 @@ impl Default for Run {
             compiles: false,
             alloc_conf: String::new(),
             memory_fraction: None,
+            updates_in_backward: false,
+            unsure: Unsure::default(),
         }
     }
 }

@@ -4,6 +4,7 @@
 use crate::document::{Document, Entry, Value, cut};
 use crate::kind::Kind;
 use crate::read::{BadValue, Told, Unknown, Unmodelled};
+use crate::unsure::{Effect, Unsure};
 use std::collections::BTreeSet;
 
 /// Values that say that something is not wanted.
@@ -27,6 +28,7 @@ pub(crate) struct View<'d> {
     pub(crate) unmodelled: Vec<Unmodelled>,
     pub(crate) bad: Vec<BadValue>,
     pub(crate) assumed: Vec<String>,
+    assumed_effects: Vec<Effect>,
     /// Whether TRL is known to read them, by the command.
     pub(crate) of_trl: bool,
 }
@@ -47,7 +49,18 @@ impl<'d> View<'d> {
         let mut leaves = vec![];
         flatten("", &document.0, &mut leaves);
         let (told, unmodelled, bad, assumed) = (vec![], vec![], vec![], vec![]);
-        Self { kind, document, leaves, asked: BTreeSet::new(), told, unmodelled, bad, assumed, of_trl: false }
+        Self {
+            kind,
+            document,
+            leaves,
+            asked: BTreeSet::new(),
+            told,
+            unmodelled,
+            bad,
+            assumed,
+            assumed_effects: vec![],
+            of_trl: false,
+        }
     }
 
     /// Whose they are.
@@ -188,28 +201,42 @@ impl<'d> View<'d> {
         }
     }
 
-    /// Says that the key that was read last matters, and how it is taken.
-    pub(crate) fn note_last(&mut self, why: &str) {
+    /// Says that the key that was read last matters, how it is counted, and what that leaves open.
+    pub(crate) fn note_last(&mut self, effect: Effect, why: &str) {
         if let Some(Told { key, line, .. }) = self.told.last().cloned() {
-            self.unmodelled.push(Unmodelled { kind: self.kind, key, line, why: why.to_owned() });
+            self.unmodelled.push(Unmodelled { kind: self.kind, key, line, effect, why: why.to_owned() });
         }
     }
 
-    /// Says of a key that was read that it matters, and how it is taken.
-    pub(crate) fn note_of(&mut self, key: &str, why: &str) {
+    /// Says the same of a key that was read before.
+    pub(crate) fn note_of(&mut self, key: &str, effect: Effect, why: &str) {
         if let Some(Told { key, line, .. }) = self.told.iter().find(|told| told.key == key).cloned() {
-            self.unmodelled.push(Unmodelled { kind: self.kind, key, line, why: why.to_owned() });
+            self.unmodelled.push(Unmodelled { kind: self.kind, key, line, effect, why: why.to_owned() });
         }
     }
 
-    /// Says of keys that ask for something, patterns among them, that they matter and are not modelled.
-    pub(crate) fn cannot(&mut self, keys: &[&str], why: &str) {
+    /// Says what is assumed where no key says it, and what that leaves open.
+    pub(crate) fn assume(&mut self, effect: Effect, what: impl Into<String>) {
+        self.assumed.push(what.into());
+        self.assumed_effects.push(effect);
+    }
+
+    /// What all settings that are not modeled exactly leave open.
+    pub(crate) fn unsure(&self) -> Unsure {
+        let mut unsure = Unsure::default();
+        let effects = self.unmodelled.iter().map(|key| key.effect).chain(self.assumed_effects.iter().copied());
+        effects.for_each(|effect| unsure.add(effect));
+        unsure
+    }
+
+    /// Says of keys that ask for something, patterns among them, that they are not modeled, and what that leaves open.
+    pub(crate) fn cannot(&mut self, keys: &[&str], effect: Effect, why: &str) {
         self.asked.extend(keys.iter().filter(|key| !key.ends_with('*')).map(|key| (*key).to_owned()));
         for leaf in self.leaves.iter_mut().filter(|leaf| !leaf.used && keys.iter().any(|key| fits(key, &leaf.path))) {
             leaf.used = true;
             if is_wanted(leaf.value) {
                 let (key, line, why) = (leaf.path.clone(), leaf.line, why.to_owned());
-                self.unmodelled.push(Unmodelled { kind: self.kind, key, line, why });
+                self.unmodelled.push(Unmodelled { kind: self.kind, key, line, effect, why });
             }
         }
     }

@@ -5,7 +5,12 @@ use crate::runtime::{DType, Tensor};
 
 /// The values of a tensor in another type, in a new storage.
 pub(crate) fn cast_values(tensor: &Tensor, dtype: DType) -> Tensor {
-    if tensor.dtype() == dtype { tensor.clone() } else { tensor.empty_like(dtype, "_to_copy") }
+    if tensor.dtype() == dtype {
+        return tensor.clone();
+    }
+    let cast = tensor.empty_like(dtype, "_to_copy");
+    cast.mark_if_logits(tensor);
+    cast
 }
 
 /// An operand of a product in autocast's type. Casts of weights are kept until autocast ends.

@@ -1,5 +1,6 @@
 //! Cross-entropy of logits.
 
+use crate::estimate::Kind;
 use crate::runtime::{DType, Op, Rt, Saved, Tensor};
 
 /// Labels (B, T) moved by one, as transformers' causal loss does it: padded by one, and copied without the first.
@@ -15,7 +16,11 @@ pub(crate) fn pad_labels(labels: &Tensor) -> [Tensor; 2] {
 /// Mean cross-entropy. logits: (N, V), labels: (N,) -> (). In single precision under autocast. Saves the logarithms of the
 /// probabilities.
 pub(crate) fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Tensor {
-    let logarithms = logits.in_single_precision().log_softmax();
+    let upcast = logits.in_single_precision();
+    upcast.mark(Kind::Logits);
+    let logarithms = upcast.log_softmax();
+    drop(upcast);
+    logarithms.mark(Kind::Logits);
     let op = Op::new("nll_loss", &[&logarithms]);
     let saved = [op.save(&logarithms), op.save(labels)];
     let scalar = |rt: &Rt| Tensor::new(rt, &[], logarithms.dtype(), "nll_loss");
@@ -26,6 +31,8 @@ pub(crate) fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Tensor {
         let [logarithms, _labels] = saved.map(|saved| saved.map(Saved::unpack));
         let _weight = weight.map(Saved::unpack);
         let logarithms = logarithms.expect("the loss saves its operand");
-        vec![Some(Tensor::new(rt, logarithms.shape(), logarithms.dtype(), "nll_loss_backward"))]
+        let gradient = Tensor::new(rt, logarithms.shape(), logarithms.dtype(), "nll_loss_backward");
+        gradient.mark(Kind::Logits);
+        vec![Some(gradient)]
     })
 }

@@ -25,7 +25,9 @@ impl Tensor {
         drop(this);
         op.finish_one(out, move |rt, _, _| {
             let result = saved.map(Saved::unpack).expect("softmax saves its result");
-            vec![Some(Self::new(rt, result.shape(), from, "softmax_backward"))]
+            let gradient = Self::new(rt, result.shape(), from, "softmax_backward");
+            gradient.mark_if_logits(&result);
+            vec![Some(gradient)]
         })
     }
 }

@@ -274,6 +274,13 @@ impl Tensor {
         }
     }
 
+    /// Says that it is used for logits, if another is: a cast or a gradient of them.
+    pub fn mark_if_logits(&self, other: &Self) {
+        if other.kind() == Kind::Logits {
+            self.mark(Kind::Logits);
+        }
+    }
+
     /// Says what it is used for, unless more was said already.
     pub fn mark_if_temporary(&self, kind: Kind) {
         if self.0.storage.place == Place::Card {

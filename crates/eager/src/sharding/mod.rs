@@ -19,10 +19,11 @@ mod zero3;
 pub(crate) use units::{Units, watched};
 
 use crate::estimate::Cannot;
-use crate::optimizers::{Stepper, clip};
+use crate::optimizers::{self, Stepper, clip};
 use crate::runtime::{DType, Rt, Tensor};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Method, Precision, Run, Sharding};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// Which of several truths a step is run for, where what is sent overlaps with what computes, or a setting is not told.
@@ -54,6 +55,13 @@ impl Division for Whole {
     fn update(&self, rt: &Rt, optimizer: &mut dyn Stepper, clips: bool) {
         update(rt, &self.trained, optimizer, clips);
     }
+}
+
+/// All on one card, updated in the backward pass.
+struct Updated;
+
+impl Division for Updated {
+    fn update(&self, _: &Rt, _: &mut dyn Stepper, _: bool) {}
 }
 
 /// Clips, steps, and frees gradients.
@@ -118,8 +126,30 @@ pub(crate) fn build(rt: &Rt, model: &ModelConfig, run: &Run, trained: &[Tensor],
         Sharding::Fsdp => fsdp::build(rt, run, trained, bound),
         Sharding::Ddp { bucket, views } if run.cards > 1 => ddp::build(rt, run, trained, bucket, views),
         Sharding::None | Sharding::Ddp { .. } if run.offload.optimizer => Rc::new(host::Updated::new(trained)),
+        Sharding::None | Sharding::Ddp { .. } if run.updates_in_backward => {
+            trained.iter().for_each(|parameter| update_when_complete(rt, run, parameter));
+            Rc::new(Updated)
+        }
         Sharding::None | Sharding::Ddp { .. } => Rc::new(Whole { trained: trained.to_vec() }),
     }
+}
+
+/// Whether a run frees gradients in the backward pass in a way that is not modeled: not on one card by the card itself.
+pub(crate) fn frees_gradients_elsewhere(run: &Run) -> bool {
+    run.updates_in_backward && (is_parallel(run) || run.offload.optimizer || has_weights(run))
+}
+
+/// Gives a parameter an optimizer of its own, which updates it when its gradient is complete, and frees the gradient.
+/// Source: torchtune 0.6, `training/memory.py`, `register_optim_in_bwd_hooks`.
+fn update_when_complete(rt: &Rt, run: &Run, parameter: &Tensor) {
+    let Some(leaf) = parameter.leaf() else { return };
+    let optimizer = RefCell::new(optimizers::build(run));
+    let (rt, updated) = (rt.clone(), parameter.clone());
+    let hook = move |_: &_| {
+        optimizer.borrow_mut().step(&rt, std::slice::from_ref(&updated));
+        drop(taken_gradient(&updated));
+    };
+    *leaf.hook.borrow_mut() = Some(Rc::new(hook));
 }
 
 /// Lets go of what a division holds of the tape, so that nothing holds itself.

@@ -1,11 +1,12 @@
 //! What `accelerate config` writes. Source: accelerate 1.12, `commands/config/config_args.py`, `utils/dataclasses.py`.
 
-use super::{NoKey, half_called};
+use super::{ALL, DIVISION, NoKey, half_called};
 use crate::change::Change;
 use crate::document::Document;
 use crate::kind::Kind;
 use crate::rewrite::edit::Edit;
 use crate::run::{Checkpointing, Offload, Precision, Run, Sharding};
+use crate::unsure::Effect;
 use crate::view::View;
 
 pub(super) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, NoKey> {
@@ -92,11 +93,15 @@ pub(crate) fn layer(view: &mut View, run: &mut Run, layers: &mut Vec<(Kind, Stri
         "DEEPSPEED" => of_deepspeed(view, run, layers),
         "FSDP" => of_fsdp(view, run),
         "" | "NO" | "MULTI_GPU" => {}
-        _ => view.note_last("not modelled: counted as if each card had all"),
+        _ => view.note_last(Effect::Less(ALL), "not modelled: counted with all of it on each card"),
     }
     let compiler = view.word(&["dynamo_config.dynamo_backend", "dynamo_backend"]);
     run.compiles |= compiler.is_some_and(|name| !name.eq_ignore_ascii_case("no"));
-    view.cannot(&["megatron_lm_config*", "tp_config*", "parallelism_config*", "fp8_config*"], "it is not modelled");
+    view.cannot(
+        &["megatron_lm_config*", "tp_config*", "parallelism_config*", "fp8_config*"],
+        Effect::Either(ALL),
+        "it is not modelled",
+    );
     view.nothing(NOTHING);
 }
 
@@ -124,7 +129,7 @@ fn of_fsdp(view: &mut View, run: &mut Run) {
     let strategy = view.word(&["fsdp_config.fsdp_sharding_strategy", "fsdp_config.fsdp_reshard_after_forward"]);
     let whole = ["FULL_SHARD", "1", "TRUE", ""];
     if !whole.contains(&strategy.unwrap_or_default().to_ascii_uppercase().as_str()) {
-        view.note_last("counted as `FULL_SHARD`, which divides weights too");
+        view.note_last(Effect::More(DIVISION), "counted as `FULL_SHARD`, which divides weights too");
     }
     if view.flag(&["fsdp_config.fsdp_offload_params"]) == Some(true) {
         run.offload = Offload { optimizer: true, weights: true };

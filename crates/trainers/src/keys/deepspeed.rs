@@ -1,11 +1,12 @@
 //! DeepSpeed's own JSON. Values that are `auto` are the trainer's. Source: DeepSpeed's documentation of its configuration, and
 //! transformers 5.23, `integrations/deepspeed.py`.
 
-use super::NoKey;
+use super::{ACTIVATIONS, ALL, DIVISION, GRADIENTS, NoKey, OPTIMIZER_STATE, Unmodelled};
 use crate::change::Change;
 use crate::document::Document;
 use crate::rewrite::edit::{Edit, Literal};
 use crate::run::{Buffers, Elements, Offload, Optimizer, Precision, Run, Sharding};
+use crate::unsure::Effect;
 use crate::view::View;
 
 /// What stays the trainer's.
@@ -93,14 +94,20 @@ const NOTHING: &[&str] = &[
 ];
 
 /// Keys that matter, and how they are taken.
-const UNMODELLED: &[(&[&str], &str)] = &[
-    (&["activation_checkpointing.*"], "only scripts that call DeepSpeed's checkpointing use it: not counted"),
+const UNMODELLED: &[Unmodelled] = &[
+    (
+        &["activation_checkpointing.*"],
+        Effect::Less(ACTIVATIONS),
+        "only scripts that call DeepSpeed's checkpointing use it: not counted",
+    ),
     (
         &["pipeline.*", "tensor_parallel.*", "sequence_parallel_size", "autotuning.*", "elasticity.*"],
+        Effect::Either(ALL),
         "it is not modelled",
     ),
     (
         &["compression_training.*", "quantize_training.*", "sparse_attention.*", "progressive_layer_drop.*"],
+        Effect::Either(ALL),
         "it is not modelled",
     ),
     (
@@ -110,6 +117,7 @@ const UNMODELLED: &[(&[&str], &str)] = &[
             "zero_optimization.mics_*",
             "zero_optimization.zenflow*",
         ],
+        Effect::More(DIVISION),
         "it is not modelled",
     ),
 ];
@@ -170,7 +178,7 @@ pub(super) fn layer(within: &str, view: &mut View, run: &mut Run) {
     let mut is_host = |part: &str| {
         let place = view.word(&[&key(&format!("zero_optimization.{part}.device"))]);
         if place.as_deref() == Some("nvme") {
-            view.note_last("counted as if it lay in the host's memory");
+            view.note_last(Effect::Same, "counted as in the host's memory");
         }
         place.is_some_and(|place| place == "cpu" || place == "nvme")
     };
@@ -191,7 +199,7 @@ pub(super) fn layer(within: &str, view: &mut View, run: &mut Run) {
             // Source: `runtime/engine.py`: its own fused kernel.
             Some((Optimizer::AdamWForeach, _)) => run.optimizer = Optimizer::AdamWFused,
             Some((other, None)) => run.optimizer = other,
-            _ => view.note_last("counted as the trainer's optimizer"),
+            _ => view.note_last(Effect::Either(OPTIMIZER_STATE), "counted as the trainer's optimizer"),
         }
     }
     let told = buffers(view, key);
@@ -201,12 +209,12 @@ pub(super) fn layer(within: &str, view: &mut View, run: &mut Run) {
     let keys = |list: &[&str]| list.iter().map(|name| key(name)).collect::<Vec<_>>();
     for name in keys(OTHER_SIZES) {
         if view.word(&[&name]).is_some_and(|value| value != AUTO) {
-            view.note_last("buffers are counted with their usual sizes");
+            view.note_last(Effect::Either(GRADIENTS), "buffers are counted with their usual sizes");
         }
     }
-    for (names, why) in UNMODELLED {
+    for (names, effect, why) in UNMODELLED {
         let names = keys(names);
-        view.cannot(&names.iter().map(String::as_str).collect::<Vec<_>>(), why);
+        view.cannot(&names.iter().map(String::as_str).collect::<Vec<_>>(), *effect, why);
     }
     let names = keys(NOTHING);
     view.nothing(&names.iter().map(String::as_str).collect::<Vec<_>>());

@@ -2,11 +2,15 @@
 //! `model/adapter.py`, `model/model_utils/`.
 
 use super::hugging_face::{MICRO_BATCH, checkpoints, layers, method_of, mixed, note_evaluation, shared, shared_run};
-use super::{Found, NoKey, lora, named, present};
+use super::{
+    ALL, ATTENTION, Found, GENERATES, NoKey, ON_PREFERENCES, PREFERENCES, SAMPLES, TRAINED, Unmodelled, WEIGHTS, lora,
+    named, present,
+};
 use crate::change::Change;
 use crate::document::Document;
 use crate::rewrite::edit::{Edit, Literal};
 use crate::run::{Attention, Checkpointing, Lora, Loss, Method, Precision, Quantized, Run, Targets};
+use crate::unsure::{Effect, Part};
 use crate::view::View;
 
 pub(super) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, NoKey> {
@@ -184,33 +188,56 @@ const NOTHING: &[&str] = &[
 ];
 
 /// Keys that matter, and how they are taken.
-const UNMODELLED: &[(&[&str], &str)] = &[
-    (&["auto_find_batch_size"], "it halves the micro-batch by itself: counted with the one that is told"),
+const UNMODELLED: &[Unmodelled] = &[
+    (
+        &["auto_find_batch_size"],
+        Effect::Less(SAMPLES),
+        "it halves the micro-batch by itself: counted with the one that is told",
+    ),
     (
         &["use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon"],
+        Effect::Less(TRAINED),
         "its optimizer keeps less: counted as the one of `optim`",
     ),
-    (&["galore_*", "apollo_*", "badam_*"], "not modelled"),
-    (&["neat_packing", "block_diag_attn"], "its masks, with a row for each token, are not counted"),
-    (&["use_dora", "pissa_*", "additional_target", "module_dropout", "oft_*", "use_kt", "kt_*"], "it is not modelled"),
-    (&["use_dft_loss", "use_asft_loss", "asft_alpha", "use_eaft_loss", "eaft_alpha"], "counted as the plain loss"),
-    (&["use_hyper_parallel", "hyper_parallel_args*"], "it is not modelled"),
+    (&["galore_*", "apollo_*", "badam_*"], Effect::Less(TRAINED), "not modelled"),
+    (
+        &["neat_packing", "block_diag_attn"],
+        Effect::More(ATTENTION),
+        "its masks, with a row for each token, are not counted",
+    ),
+    (&["use_dora", "pissa_*", "module_dropout"], Effect::More(ALL), "it is not modelled"),
+    (&["additional_target"], Effect::More(&[Part::Additions]), "modules that are trained whole are not counted"),
+    (&["oft_*", "use_kt", "kt_*"], Effect::Either(ALL), "it is not modelled"),
+    (
+        &["use_dft_loss", "use_asft_loss", "asft_alpha", "use_eaft_loss", "eaft_alpha"],
+        Effect::More(PREFERENCES),
+        "counted as the plain loss",
+    ),
+    (&["use_hyper_parallel", "hyper_parallel_args*"], Effect::Either(ALL), "it is not modelled"),
     (
         &["shift_attn", "mixture_of_depths", "use_llama_pro", "rope_scaling"],
+        Effect::Either(ALL),
         "it changes the model, and is not modelled",
     ),
-    (&["use_unsloth", "use_unsloth_gc", "use_v1_kernels"], "Unsloth's kernels are not modelled"),
+    (&["use_unsloth", "use_unsloth_gc", "use_v1_kernels"], Effect::Less(SAMPLES), "Unsloth's kernels are not modelled"),
     (
         &["resize_vocab", "new_special_tokens", "add_tokens", "add_special_tokens"],
+        Effect::Same,
         "the vocabulary is counted as the model's own",
     ),
-    (&["fp8*", "use_mca"], "it is not modelled"),
-    (&["upcast_layernorm", "upcast_lmhead_output"], "casts that it asks for are not counted"),
-    (&["freeze_trainable_*", "freeze_extra_modules", "freeze_language_model"], "all weights are counted as trained"),
+    (&["fp8*", "use_mca"], Effect::Either(ALL), "it is not modelled"),
+    (&["upcast_layernorm", "upcast_lmhead_output"], Effect::More(SAMPLES), "casts that it asks for are not counted"),
     (
-        &["ref_model*", "reward_model*", "pref_*", "ppo_*", "kto_*", "simpo_gamma", "dpo_label_smoothing"],
-        "only training on the next token is modelled",
+        &["freeze_trainable_*", "freeze_extra_modules", "freeze_language_model"],
+        Effect::Less(TRAINED),
+        "all weights are counted as trained",
     ),
+    (
+        &["ref_model*", "reward_model*", "pref_*", "kto_*", "simpo_gamma", "dpo_label_smoothing"],
+        Effect::More(PREFERENCES),
+        ON_PREFERENCES,
+    ),
+    (&["ppo_*"], Effect::Unbounded, GENERATES),
 ];
 
 /// Its defaults. Source: `hparams/`: LoRA of rank 8 on all linear layers, samples of 2,048 tokens, re-entrant checkpointing
@@ -237,13 +264,15 @@ pub(super) fn read(view: &mut View) -> Found {
     }
     note_evaluation(view, &["per_device_eval_batch_size"], 8, run.micro_batch);
     let stage = view.word(&["stage"]);
-    if stage.is_some_and(|stage| !matches!(stage.as_str(), "pt" | "sft")) {
-        view.note_last("only training on the next token is modelled");
+    match stage.as_deref() {
+        None | Some("pt" | "sft") => {}
+        Some("dpo" | "kto" | "rm") => view.note_last(Effect::More(PREFERENCES), ON_PREFERENCES),
+        Some(_) => view.note_last(Effect::Unbounded, GENERATES),
     }
     read_method(view, &mut run);
     run.precision = read_precision(view, &run.method);
-    for (keys, why) in UNMODELLED {
-        view.cannot(keys, why);
+    for (keys, effect, why) in UNMODELLED {
+        view.cannot(keys, *effect, why);
     }
     let model = view.word(&["model_name_or_path"]);
     view.nothing(NOTHING);
@@ -256,20 +285,25 @@ fn read_method(view: &mut View, run: &mut Run) {
     let dropout = view.real(&["lora_dropout"]).is_some_and(|dropout| dropout > 0.0);
     let bits = view.number(&["quantization_bit"]);
     if bits.is_some_and(|bits| bits != 4) {
-        view.note_last("only weights in 4 bits are modelled: counted as they are loaded otherwise");
+        view.note_last(
+            Effect::Less(WEIGHTS),
+            "only weights in 4 bits are modelled: counted as they are loaded otherwise",
+        );
     }
     if view.word(&["quantization_type"]).is_some_and(|name| name == "fp4") {
-        view.note_last("counted as NF4, whose tables are as large");
+        view.note_last(Effect::Same, "counted as NF4, whose tables are as large");
     }
     if view.word(&["quantization_method"]).is_some_and(|name| !matches!(name.as_str(), "bnb" | "bitsandbytes")) {
-        view.note_last("counted as bitsandbytes' 4 bits");
+        view.note_last(Effect::Either(WEIGHTS), "counted as bitsandbytes' 4 bits");
     }
     let double = view.flag(&["double_quantization"]) != Some(false);
     let quantized = bits.filter(|bits| *bits == 4).map(|_| Quantized { block: 64, double });
     match view.word(&["finetuning_type"]).as_deref() {
         None | Some("lora") => run.method = method_of(Lora { rank, targets, dropout }, quantized),
         Some("full") => {}
-        Some(_) => view.note_of("finetuning_type", "not modelled: all weights are counted as trained"),
+        Some(_) => {
+            view.note_of("finetuning_type", Effect::Less(TRAINED), "not modelled: all weights are counted as trained")
+        }
     }
 }
 
@@ -283,9 +317,9 @@ fn read_precision(view: &mut View, method: &Method) -> Precision {
         (Some(half), _) => half.pure(),
         (None, Method::Full) => Precision::Fp32,
         (None, _) => {
-            view.assumed.push(
-                "frozen weights in bf16: neither `bf16` nor `fp16` is set, so they are loaded as they were saved"
-                    .to_owned(),
+            view.assume(
+                Effect::More(WEIGHTS),
+                "frozen weights in bf16: neither `bf16` nor `fp16` is set, so they are loaded as they were saved",
             );
             Precision::PureBf16
         }

@@ -14,7 +14,36 @@ use crate::document::{Document, Value};
 use crate::kind::Kind;
 use crate::rewrite::edit::{Edit, Literal};
 use crate::run::{Lora, Method, Optimizer, Precision, Run, Targets};
+use crate::unsure::{Effect, Part};
 use crate::view::View;
+
+const ACTIVATIONS: &[Part] = &[Part::Activations];
+const ATTENTION: &[Part] = &[Part::Attention];
+const DIVISION: &[Part] = &[Part::Division];
+const GRADIENTS: &[Part] = &[Part::Gradients];
+const LOGITS: &[Part] = &[Part::Logits];
+const OPTIMIZER_STATE: &[Part] = &[Part::OptimizerState];
+const RECOMPUTATION: &[Part] = &[Part::Recomputation];
+const TEMPORARIES: &[Part] = &[Part::Temporaries];
+const WEIGHTS: &[Part] = &[Part::Weights];
+/// All that grows with the samples.
+const SAMPLES: &[Part] = &[Part::Activations, Part::Temporaries, Part::Logits];
+/// All that there is for what is trained.
+const TRAINED: &[Part] = &[Part::Gradients, Part::OptimizerState, Part::Activations];
+/// A second model, and two samples in place of one.
+const PREFERENCES: &[Part] = &[Part::Weights, Part::Activations, Part::Temporaries, Part::Logits];
+/// The model and all that is computed with it.
+const ALL: &[Part] =
+    &[Part::Weights, Part::Gradients, Part::OptimizerState, Part::Activations, Part::Temporaries, Part::Logits];
+
+/// How training on preferences is counted.
+const ON_PREFERENCES: &str = "counted as training on one sample in place of a pair, without a reference model";
+
+/// Why runs that generate are not counted.
+const GENERATES: &str = "runs that generate or teach with other models are not modeled";
+
+/// A setting that is not modeled: its keys, what that leaves open, and how it is counted.
+type Unmodelled = (&'static [&'static str], Effect, &'static str);
 
 /// Why a trainer has no key for a change, where there is more to say.
 pub(crate) type NoKey = Option<&'static str>;
@@ -132,11 +161,13 @@ pub(crate) fn layer_deepspeed(view: &mut View, run: &mut Run) {
 }
 
 /// The optimizer that Hugging Face calls so, and how it differs if it is not quite that one. None: no such one.
-fn optimizer_called(name: &str) -> Option<(Optimizer, Option<&'static str>)> {
-    const ONE_MOMENT: &str = "it keeps one moment: counted as gradient descent with momentum";
-    const EIGHT_BITS: &str = "counted as AdamW with moments in 8 bits";
-    const AT_MOST: &str = "it keeps less than AdamW: counted as AdamW";
-    const AS_ADAMW: &str = "counted as AdamW, whose state is the nearest";
+fn optimizer_called(name: &str) -> Option<(Optimizer, Option<(Effect, &'static str)>)> {
+    type Note = (Effect, &'static str);
+    const ONE_MOMENT: Note = (Effect::Same, "it keeps one moment: counted as gradient descent with momentum");
+    const EIGHT_BITS: Note = (Effect::Either(OPTIMIZER_STATE), "counted as AdamW with moments in 8 bits");
+    const AT_MOST: Note =
+        (Effect::Less(&[Part::Gradients, Part::OptimizerState]), "it keeps less than AdamW: counted as AdamW");
+    const AS_ADAMW: Note = (Effect::Either(OPTIMIZER_STATE), "counted as AdamW, whose state is the nearest");
     Some(match name {
         "adamw_torch" | "adamw" | "adam" => (Optimizer::AdamWForeach, None),
         "adamw_torch_fused" => (Optimizer::AdamWFused, None),
@@ -154,9 +185,10 @@ fn optimizer_called(name: &str) -> Option<(Optimizer, Option<&'static str>)> {
         "paged_lion_8bit" | "paged_ademamix_8bit" => (Optimizer::PagedAdamW8bit, Some(EIGHT_BITS)),
         "paged_lion_32bit" | "paged_ademamix_32bit" => (Optimizer::PagedAdamW, Some(AS_ADAMW)),
         name if name.starts_with("galore_") || name.starts_with("apollo_") => (Optimizer::AdamWForeach, Some(AT_MOST)),
-        "lomo" | "adalomo" => {
-            (Optimizer::Sgd { momentum: false }, Some("it has no gradients at rest: counted with them"))
-        }
+        "lomo" | "adalomo" => (
+            Optimizer::Sgd { momentum: false },
+            Some((Effect::Either(GRADIENTS), "it frees gradients early: counted with them")),
+        ),
         "ademamix"
         | "grokadamw"
         | "stable_adamw"
@@ -178,13 +210,13 @@ fn read_optimizer(view: &mut View, keys: &[&str], default: Optimizer) -> Optimiz
     let Some(name) = view.word(keys) else { return default };
     match optimizer_called(&name) {
         Some((optimizer, note)) => {
-            if let Some(note) = note {
-                view.note_last(note);
+            if let Some((effect, note)) = note {
+                view.note_last(effect, note);
             }
             optimizer
         }
         None => {
-            view.note_last("no such optimizer is known: counted as AdamW");
+            view.note_last(Effect::Either(OPTIMIZER_STATE), "no such optimizer is known: counted as AdamW");
             Optimizer::AdamWForeach
         }
     }

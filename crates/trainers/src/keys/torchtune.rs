@@ -1,10 +1,14 @@
 //! torchtune's YAML, whose values are arguments of classes and functions. Source: torchtune 0.6, `recipes/configs/`, `recipes/`.
 
-use super::{Found, NoKey, present};
+use super::{
+    ACTIVATIONS, ALL, DIVISION, Found, GENERATES, LOGITS, NoKey, ON_PREFERENCES, OPTIMIZER_STATE, PREFERENCES,
+    RECOMPUTATION, Unmodelled, present,
+};
 use crate::change::Change;
 use crate::document::Document;
 use crate::rewrite::edit::Edit;
 use crate::run::{Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, Sharding, Targets};
+use crate::unsure::Effect;
 use crate::view::View;
 
 /// What decides over it.
@@ -39,6 +43,8 @@ pub(super) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, N
         Change::Clips(true) => vec![Edit::set("clip_grad_norm", 1u64)],
         Change::Compiles(true) => vec![Edit::set("compile", true)],
         Change::Compiles(false) => vec![Edit::replace("compile", false)],
+        Change::UpdatesInBackward(true) => vec![Edit::set("optimizer_in_bwd", true), Edit::remove("clip_grad_norm")],
+        Change::UpdatesInBackward(false) => vec![Edit::replace("optimizer_in_bwd", false)],
         Change::Attention(_) => return Err(Some("it chooses by itself")),
         Change::TargetLen(_) => return Err(None),
     })
@@ -126,28 +132,28 @@ const NOTHING: &[&str] = &[
 ];
 
 /// Keys that matter, and how they are taken.
-const UNMODELLED: &[(&[&str], &str)] = &[
+const UNMODELLED: &[Unmodelled] = &[
     (
         &["enable_activation_offloading", "enable_activation_offloading_with_mem_usage"],
+        Effect::Less(ACTIVATIONS),
         "activations are counted as if they stayed on the card",
     ),
-    (&["optimizer_in_bwd"], "gradients are counted as if they all lived until the update"),
-    (&["ac_mode", "ac_option"], "every block is counted as recomputed, not only some"),
-    (&["kd_*", "teacher_*"], "distillation is not modelled"),
-    (&["rl_*", "ref_*", "grpo_*", "ppo_*"], "only training on the next token is modelled"),
-    (&["quantizer*", "fake_quant_after_n_steps", "enable_fp8_training", "fp8_recipe_name"], "it is not modelled"),
+    (&["ac_mode", "ac_option"], Effect::More(RECOMPUTATION), "every block is counted as recomputed, not only some"),
+    (&["kd_*", "teacher_*", "grpo_*", "ppo_*"], Effect::Unbounded, GENERATES),
+    (&["rl_*", "ref_*"], Effect::More(PREFERENCES), ON_PREFERENCES),
     (
-        &[
-            "tensor_parallel_dim",
-            "tensor_parallel_plan*",
-            "context_parallel_dim",
-            "data_parallel_*",
-            "custom_sharded_layers",
-        ],
+        &["quantizer*", "fake_quant_after_n_steps", "enable_fp8_training", "fp8_recipe_name"],
+        Effect::Either(ALL),
+        "it is not modelled",
+    ),
+    (
+        &["tensor_parallel_dim", "tensor_parallel_plan*", "context_parallel_dim", "custom_sharded_layers"],
+        Effect::Less(ALL),
         "layers and sequences are not divided among cards",
     ),
-    (&["model.use_dora"], "DoRA's magnitudes are not counted"),
-    (&["model.*"], "the model is counted with its usual sizes"),
+    (&["data_parallel_*"], Effect::More(DIVISION), "weights are counted as divided among all cards"),
+    (&["model.use_dora"], Effect::More(ALL), "DoRA's magnitudes are not counted"),
+    (&["model.*"], Effect::Either(ALL), "the model is counted with its usual sizes"),
 ];
 
 /// Its defaults are those of its recipes, which have a key for nearly everything. Source: `recipes/`: no clipping, samples as
@@ -157,7 +163,10 @@ pub(super) fn read(view: &mut View) -> Found {
     run.micro_batch = view.count(&["batch_size"]).unwrap_or(1);
     run.accumulation = view.count(&["gradient_accumulation_steps"]).unwrap_or(1);
     run.seq_len = view.count(&["tokenizer.max_seq_len"]).unwrap_or(run.seq_len);
-    view.assumed.push("torchtune's own modules take what transformers' do, which are what is modelled".to_owned());
+    view.assume(
+        Effect::Same,
+        "torchtune's own modules need what transformers' do, which are the ones that are modelled",
+    );
     run.optimizer = read_optimizer(view);
     if view.flag(&["enable_activation_checkpointing"]) == Some(true) {
         run.checkpointing = Checkpointing::NonReentrant;
@@ -169,12 +178,18 @@ pub(super) fn read(view: &mut View) -> Found {
         _ => Precision::PureBf16,
     };
     let loss = view.word(&["loss._component_", "loss"]).unwrap_or_default();
-    if loss.contains("KL") || loss.contains("DPO") {
-        view.note_last("only training on the next token is modelled");
+    if loss.contains("KL") || loss.contains("KD") || loss.contains("GRPO") || loss.contains("PPO") {
+        view.note_last(Effect::Unbounded, GENERATES);
+    } else if loss.contains("DPO") || loss.contains("RSO") || loss.contains("SimPO") {
+        view.note_last(Effect::More(PREFERENCES), ON_PREFERENCES);
     } else if loss.contains("Chunked") || loss.contains("Linear") {
-        view.note_last("its chunks hold fewer logits in single precision: counted as the plain loss");
+        view.note_last(
+            Effect::Less(LOGITS),
+            "its chunks hold fewer logits in single precision: counted as the plain loss",
+        );
     }
     run.clips = view.real(&["clip_grad_norm"]).is_some_and(|norm| norm > 0.0);
+    run.updates_in_backward = view.flag(&["optimizer_in_bwd"]) == Some(true);
     run.compiles = view.flag(&["compile"]) == Some(true);
     if view.flag(&["fsdp_cpu_offload"]) == Some(true) {
         run.offload = Offload { optimizer: true, weights: true };
@@ -185,8 +200,8 @@ pub(super) fn read(view: &mut View) -> Found {
     let model = view.word(&["model._component_"]);
     read_method(view, &mut run);
     view.nothing(NOTHING);
-    for (keys, why) in UNMODELLED {
-        view.cannot(keys, why);
+    for (keys, effect, why) in UNMODELLED {
+        view.cannot(keys, *effect, why);
     }
     (run, model, vec![])
 }
@@ -237,7 +252,7 @@ fn read_optimizer(view: &mut View) -> Optimizer {
         ("SGD", _) => Optimizer::Sgd { momentum },
         ("Adafactor", _) => Optimizer::Adafactor,
         _ => {
-            view.note_last("no such optimizer is known: counted as AdamW");
+            view.note_last(Effect::Either(OPTIMIZER_STATE), "no such optimizer is known: counted as AdamW");
             Optimizer::AdamWForeach
         }
     }

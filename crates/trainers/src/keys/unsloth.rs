@@ -2,11 +2,15 @@
 //! Source: unsloth 2026.10, `models/loader.py`, `models/llama.py`.
 
 use super::hugging_face::{self, MICRO_BATCH, layers, method_of, mixed, note_evaluation, shared, shared_run};
-use super::{Found, Half, NoKey, half_called, lora, named, optim, present};
+use super::{
+    ACTIVATIONS, ALL, Found, Half, LOGITS, NoKey, SAMPLES, TRAINED, Unmodelled, WEIGHTS, half_called, lora, named,
+    optim, present,
+};
 use crate::change::Change;
 use crate::document::Document;
 use crate::rewrite::edit::{Edit, Literal};
 use crate::run::{Checkpointing, Lora, Loss, Method, Precision, Quantized, Targets};
+use crate::unsure::{Effect, Part};
 use crate::view::View;
 
 /// Names of the length of a sample, which `from_pretrained` is told.
@@ -101,28 +105,25 @@ const NOTHING: &[&str] = &[
 ];
 
 /// Keys that matter, and how they are taken.
-const UNMODELLED: &[(&[&str], &str)] = &[
-    (
-        &[
-            "modules_to_save",
-            "layers_to_transform",
-            "loftq_config*",
-            "init_lora_weights",
-            "use_dora",
-            "layer_replication",
-        ],
-        "it is not modelled",
-    ),
+const UNMODELLED: &[Unmodelled] = &[
+    (&["modules_to_save"], Effect::More(&[Part::Additions]), "modules that are trained whole are not counted"),
+    (&["layers_to_transform"], Effect::Less(TRAINED), "adapters are counted in all layers"),
+    (&["loftq_config*", "init_lora_weights", "use_dora", "layer_replication"], Effect::More(ALL), "it is not modelled"),
     (
         &["finetune_*", "layers_pattern", "target_parameters", "offload_layers", "checkpoint_skip_layers"],
+        Effect::Either(ALL),
         "all layers are counted alike, with adapters in those of their names",
     ),
-    (&["bias"], "biases are counted as not trained"),
-    (&["load_in_fp8", "float8_training", "qat_scheme", "embedding_learning_rate"], "it is not modelled"),
-    (&["offload_embedding"], "embeddings are counted as if they stayed on the card"),
-    (&["unsloth_tiled_mlp"], "its tiles hold less: counted as the whole rows"),
-    (&["resize_model_vocab"], "the vocabulary is counted as the model's own"),
-    (&["packing_strategy", "activation_offloading"], "it is not modelled"),
+    (&["bias"], Effect::Same, "biases are counted as not trained"),
+    (
+        &["load_in_fp8", "float8_training", "qat_scheme", "embedding_learning_rate"],
+        Effect::Either(ALL),
+        "it is not modelled",
+    ),
+    (&["offload_embedding"], Effect::Less(WEIGHTS), "embeddings are counted as if they stayed on the card"),
+    (&["unsloth_tiled_mlp"], Effect::Less(SAMPLES), "its tiles hold less: counted as the whole rows"),
+    (&["resize_model_vocab"], Effect::Same, "the vocabulary is counted as the model's own"),
+    (&["packing_strategy", "activation_offloading"], Effect::Less(ACTIVATIONS), "it is not modelled"),
 ];
 
 /// Its defaults. Source: `FastLanguageModel.from_pretrained` and `get_peft_model`: weights in 4 bits, samples of 2,048 tokens,
@@ -137,15 +138,21 @@ pub(super) fn read(view: &mut View) -> Found {
     // Source: unsloth_zoo 2026.10, `fused_losses/cross_entropy_loss.py`: as many tokens at a time as half of what is free, 4 GiB
     // at the most, has room for, 16 bytes a logit; older versions hold all of them.
     run.loss = Loss::Plain;
-    view.assumed.push(
-        "all logits at once; Unsloth's own loss cuts them to fit in half of what is free, 4 GiB at the most, and needs less"
-            .to_owned(),
+    view.assume(
+        Effect::Less(LOGITS),
+        "all logits at once; Unsloth's own loss cuts them to fit in half of what is free, 4 GiB at the most, and needs less",
     );
-    view.assumed
-        .push("modules as transformers has them, which hold more for the backward pass than Unsloth's own".to_owned());
+    view.assume(
+        Effect::Less(SAMPLES),
+        "modules as transformers has them, which hold more for the backward pass than Unsloth's own",
+    );
     let full = view.flag(&["full_finetuning"]) == Some(true);
     let four = view.flag(&["load_in_4bit"]) != Some(false);
-    view.cannot(&["load_in_8bit"], "weights in 8 bits are not modelled: counted as they are loaded otherwise");
+    view.cannot(
+        &["load_in_8bit"],
+        Effect::Less(WEIGHTS),
+        "weights in 8 bits are not modelled: counted as they are loaded otherwise",
+    );
     let rank = view.count(&["r", "lora_r"]).unwrap_or(16);
     let names = view.list(&["target_modules"]).unwrap_or_else(|| PROJECTIONS.map(str::to_owned).to_vec());
     let dropout = view.real(&["lora_dropout"]).is_some_and(|dropout| dropout > 0.0);
@@ -154,8 +161,8 @@ pub(super) fn read(view: &mut View) -> Found {
         run.method = method_of(lora, four.then_some(Quantized { block: 64, double: true }));
     }
     run.precision = read_precision(view, full);
-    for (keys, why) in UNMODELLED {
-        view.cannot(keys, why);
+    for (keys, effect, why) in UNMODELLED {
+        view.cannot(keys, *effect, why);
     }
     let model = view.word(&["model_name", "model_name_or_path"]).map(|name| plain_name(&name));
     view.nothing(NOTHING);
@@ -168,13 +175,16 @@ fn checkpoints(view: &mut View) -> Checkpointing {
     let of_trainer = hugging_face::checkpoints(view);
     match view.word(&["use_gradient_checkpointing"]).map(|how| how.to_ascii_lowercase()).as_deref() {
         None => {
-            view.assumed.push(format!("`use_gradient_checkpointing: unsloth`, its default: {TO_HOST}"));
+            view.assume(
+                Effect::Less(ACTIVATIONS),
+                format!("`use_gradient_checkpointing: unsloth`, its default: {TO_HOST}"),
+            );
             Checkpointing::Reentrant
         }
         Some("false" | "no" | "off" | "none" | "0" | "") => of_trainer,
         Some("true" | "yes" | "on" | "1") => Checkpointing::Reentrant,
         Some(_) => {
-            view.note_last(TO_HOST);
+            view.note_last(Effect::Less(ACTIVATIONS), TO_HOST);
             Checkpointing::Reentrant
         }
     }

@@ -79,6 +79,9 @@ pub(in crate::cli) struct EstimateArgs {
     /// The model goes through `torch.compile`; the answer is a range then
     #[arg(long)]
     pub(super) compile: bool,
+    /// Update each parameter as soon as its gradient is complete, as torchtune's `optimizer_in_bwd` does [default: off]
+    #[arg(long, value_enum, value_name = "on|off")]
+    pub(super) update_in_backward: Option<Switch>,
     /// The value of PYTORCH_CUDA_ALLOC_CONF
     #[arg(long, value_name = "CONF")]
     pub(super) alloc_conf: Option<String>,
@@ -218,7 +221,7 @@ choices! {
 }
 
 choices! {
-    /// `--clip`.
+    /// `--clip` and `--update-in-backward`.
     Switch -> bool {
         #[value(alias = "true")]
         On = true,
@@ -238,6 +241,13 @@ choices! {
         Deepspeed = Some(Kind::DeepSpeed),
         Accelerate = Some(Kind::Accelerate),
         Env = None,
+    }
+}
+
+impl ExportName {
+    /// Whether what is exported can ask for updates in the backward pass; the allocator's line changes no settings.
+    pub(super) fn has_updates_in_backward(self) -> bool {
+        matches!(self, Self::Torchtune | Self::Env)
     }
 }
 
@@ -267,6 +277,7 @@ impl EstimateArgs {
         set(&mut run.offload, self.offload.map(OffloadName::value));
         set(&mut run.cards, self.cards);
         run.compiles |= self.compile;
+        set(&mut run.updates_in_backward, self.update_in_backward.map(Switch::value));
         set(&mut run.alloc_conf, self.alloc_conf.clone());
         if self.sharding.is_none() {
             run.divide();

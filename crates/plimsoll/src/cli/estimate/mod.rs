@@ -17,8 +17,8 @@ use crate::streams::{talk, write_data, write_text};
 use ::plimsoll_plan::cards;
 use card::{Asked, asked};
 use console::Term;
-use nearest::{fits, nearest};
-use plimsoll_eager::{Cannot, Gpu, estimate};
+use nearest::nearest;
+use plimsoll_eager::{Cannot, Gpu, Verdict, estimate};
 use plimsoll_trainers::{Change, Kind, Run, alloc_line, export, export_env, rewrite};
 use plimsoll_units::Bytes;
 use told::{Told, told};
@@ -37,9 +37,11 @@ pub(super) fn run(args: &EstimateArgs) -> Result<u8, Failure> {
     let told = told(args)?;
     let gpu = card.as_ref().map_or(ENDLESS, Asked::gpu);
     let found = estimate(&told.model.config, &told.run, gpu).map_err(refused)?;
-    let fits = card.as_ref().map(|card| fits(&found, gpu, card.memory));
-    let ways = match (&card, fits) {
-        (Some(card), Some(false)) => nearest(&told.model.config, &told.run, gpu, card.memory),
+    let verdict = card.as_ref().map(|card| found.verdict(gpu, card.memory));
+    let ways = match (&card, verdict) {
+        (Some(card), Some(Verdict::MayFit | Verdict::DoesNotFit)) => {
+            nearest(&told.model.config, &told.run, gpu, card.memory)
+        }
         _ => vec![],
     };
     let shown = ways.iter().take(WAYS_MAX);
@@ -49,11 +51,11 @@ pub(super) fn run(args: &EstimateArgs) -> Result<u8, Failure> {
         read: told.read.as_ref(),
         missing: &told.missing,
         estimate: &found,
-        card: card.as_ref().map(|card| EstimateCard {
+        card: card.as_ref().zip(verdict).map(|(card, verdict)| EstimateCard {
             name: &card.name,
             memory: card.memory,
             margin: card.margin,
-            fits: fits == Some(true),
+            verdict,
         }),
         smallest: smallest(found.range[1].process()),
         ways: shown
@@ -61,9 +63,16 @@ pub(super) fn run(args: &EstimateArgs) -> Result<u8, Failure> {
             .collect(),
     };
     estimate_warnings(&report).iter().for_each(|warning| talk(format_args!("warning: {warning}")));
+    if verdict == Some(Verdict::MayFit) {
+        talk("warning: whether it fits is not known: the card has the least of the range, and not the most");
+    }
     if let Some(name) = args.export {
         let repaired = ways.iter().find(|way| !way.trains_less).map(|way| &way.run);
-        let run = if fits == Some(false) { repaired } else { Some(&told.run) };
+        let run = match verdict {
+            Some(Verdict::DoesNotFit) => repaired,
+            Some(Verdict::MayFit) => repaired.or(Some(&told.run)),
+            Some(Verdict::Fits) | None => Some(&told.run),
+        };
         return export_what_fits(name.value(), &told, run);
     }
     match args.json {
@@ -73,7 +82,7 @@ pub(super) fn run(args: &EstimateArgs) -> Result<u8, Failure> {
             write_data(estimate_text(&report, columns))?;
         }
     }
-    Ok(if fits == Some(false) { exit_code::DOES_NOT_FIT } else { exit_code::DONE })
+    Ok(if verdict == Some(Verdict::DoesNotFit) { exit_code::DOES_NOT_FIT } else { exit_code::DONE })
 }
 
 /// Why there is no estimate.

@@ -3,7 +3,7 @@
 //! Not here: what a run takes (`plimsoll_eager`), and how ways are told (`report/estimate`).
 
 use ::plimsoll_graph::models::ModelConfig;
-use plimsoll_eager::{Estimate, Gpu, estimate};
+use plimsoll_eager::{Estimate, Gpu, Verdict, estimate};
 use plimsoll_trainers::{
     Attention, Change, Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, Sharding,
     Targets,
@@ -36,9 +36,9 @@ const PRECISION: &[Lever] = &[lower_precision, lower_precision];
 /// What needs several cards.
 const CARDS: &[Lever] = &[divide, offload];
 
-/// Whether a run fits a card of this much memory: as it is likely, and at the most within what the margin leaves too.
-pub(super) fn fits(estimate: &Estimate, gpu: Gpu, memory: plimsoll_units::Bytes) -> bool {
-    estimate.shortfall.is_none() && estimate.likely.process() <= gpu.memory && estimate.range[1].process() <= memory
+/// Whether all of a run's range fits a card of this much memory.
+fn fits(estimate: &Estimate, gpu: Gpu, memory: plimsoll_units::Bytes) -> bool {
+    estimate.verdict(gpu, memory) == Verdict::Fits
 }
 
 /// Ways to fit, the nearest first; those that train less at the end. None of them, if nothing does.

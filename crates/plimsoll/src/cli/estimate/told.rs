@@ -6,7 +6,7 @@ use crate::cli::Failure;
 use crate::cli::model::{CONFIG_BYTES_MAX, Chosen, is_hub_name, open};
 use crate::cli::words::{torchtune_model, without_adapters};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Kind, Read, ReadError, Run, Sharding, command, detect, read, read_command};
+use plimsoll_trainers::{Effect, Kind, Read, ReadError, Run, Sharding, command, detect, read, read_command};
 use std::path::{Path, PathBuf};
 
 /// Problems of values that are told; a file with more is none of settings.
@@ -42,6 +42,7 @@ pub(super) fn told(args: &EstimateArgs) -> Result<Told, Failure> {
     if let Some(read) = &mut read {
         lay_named_files(read, &folder, &mut missing)?;
     }
+    read.as_ref().map_or(Ok(()), uncounted)?;
     let model = model(args, read.as_ref())?;
     let named = args.model.as_deref().or(read.as_ref().and_then(|read| read.model.as_deref()));
     let name_elsewhere = name_elsewhere(&model, named.unwrap_or_default());
@@ -56,6 +57,10 @@ pub(super) fn told(args: &EstimateArgs) -> Result<Told, Failure> {
         }
     }
     args.lay_over(&mut run);
+    if run.updates_in_backward && args.export.is_some_and(|name| !name.has_updates_in_backward()) {
+        missing.push("updates in the backward pass are torchtune's: counted and exported without them".to_owned());
+        run.updates_in_backward = false;
+    }
     let positions = model.config.max_positions() as u64;
     if model.config.has_position_table() && run.seq_len > positions {
         let message = format!("{} has {positions} positions, and samples have {} tokens", model.name, run.seq_len);
@@ -166,6 +171,14 @@ fn lay_named_files(read: &mut Read, folder: &Path, missing: &mut Vec<String>) ->
         }
     }
     Ok(())
+}
+
+/// Refuses settings of which no estimate is a bound: the first of them, in a line.
+fn uncounted(read: &Read) -> Result<(), Failure> {
+    let Some(key) = read.unmodelled.iter().find(|key| key.effect == Effect::Unbounded) else { return Ok(()) };
+    let line = key.line.map_or(String::new(), |line| format!(", line {line}"));
+    let message = format!("{}{line}: `{}`: {}", key.kind, key.key, key.why);
+    Err(Failure::bad_input(message).hint("without the key, the estimate is of training on the next token"))
 }
 
 /// What is taken of a file that is not here.

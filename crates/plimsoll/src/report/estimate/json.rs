@@ -1,11 +1,11 @@
 //! What `estimate --json` prints. Keys stay as they are; sizes are bytes.
 
 use super::words::{
-    attention_name, checkpointing_name, loss_name, method_name, offload_name, optimizer_name, precision_name,
-    sharding_name,
+    attention_name, checkpointing_name, loss_name, method_name, offload_name, optimizer_name, part_name,
+    precision_name, sharding_name, verdict_words,
 };
 use super::{EstimateReport, Part, changed_words, parts};
-use plimsoll_eager::{Estimate, Footprint};
+use plimsoll_eager::{Estimate, Footprint, Verdict};
 use plimsoll_trainers::Run;
 use serde_json::{Value, json};
 
@@ -15,7 +15,13 @@ pub fn estimate_json(report: &EstimateReport) -> Value {
     let mut value = footprint(&estimate.likely);
     value["model"] = json!(report.model);
     value["run"] = run_json(report.run);
-    value["fits"] = json!(report.card.as_ref().map(|card| card.fits));
+    let verdict = report.card.as_ref().map(|card| card.verdict);
+    value["verdict"] = json!(verdict.map(verdict_words));
+    value["fits"] = match verdict {
+        Some(Verdict::Fits) => json!(true),
+        Some(Verdict::DoesNotFit) => json!(false),
+        Some(Verdict::MayFit) | None => Value::Null,
+    };
     value["card"] =
         json!(report.card.as_ref().map(|card| {
             json!({ "name": card.name, "memory_bytes": card.memory.0, "margin_bytes": card.margin.0 })
@@ -87,7 +93,7 @@ fn run_json(run: &Run) -> Value {
         "seq_len": run.seq_len, "target_len": run.target_len, "optimizer": optimizer_name(run.optimizer),
         "gradient_checkpointing": checkpointing_name(run.checkpointing), "attention": attention_name(run.attention),
         "loss": loss_name(run.loss), "clip": run.clips, "sharding": sharding_name(run.sharding),
-        "offload": offload_name(run.offload), "cards": run.cards, "compile": run.compiles,
+        "offload": offload_name(run.offload), "cards": run.cards, "compile": run.compiles, "update_in_backward": run.updates_in_backward,
         "alloc_conf": run.alloc_conf,
     })
 }
@@ -102,10 +108,13 @@ fn settings(report: &EstimateReport) -> Value {
     let unknown = read.unknown.iter().map(|unknown| {
         json!({ "trainer": unknown.kind.name(), "key": unknown.key, "line": unknown.line, "near": unknown.near })
     });
-    let unmodelled = read
-        .unmodelled
-        .iter()
-        .map(|key| json!({ "trainer": key.kind.name(), "key": key.key, "line": key.line, "why": key.why }));
+    let unmodelled = read.unmodelled.iter().map(|key| {
+        json!({
+            "trainer": key.kind.name(), "key": key.key, "line": key.line, "why": key.why,
+            "may_need_less": key.effect.less().iter().map(|part| part_name(*part)).collect::<Vec<_>>(),
+            "may_need_more": key.effect.more().iter().map(|part| part_name(*part)).collect::<Vec<_>>(),
+        })
+    });
     json!({
         "trainer": read.kind.name(), "told": told.collect::<Vec<_>>(), "unknown": unknown.collect::<Vec<_>>(),
         "not_modelled": unmodelled.collect::<Vec<_>>(), "assumed": read.assumed, "missing_files": report.missing,

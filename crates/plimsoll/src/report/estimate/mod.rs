@@ -9,7 +9,7 @@ pub use json::estimate_json;
 pub use text::estimate_text;
 pub use words::{changed_words, estimate_warnings};
 
-use plimsoll_eager::{Estimate, Kind};
+use plimsoll_eager::{Estimate, Kind, Verdict};
 use plimsoll_trainers::{Read, Run};
 use plimsoll_units::Bytes;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub struct EstimateReport<'a> {
     pub card: Option<EstimateCard<'a>>,
     /// The smallest card that is sold with enough memory, and how much it has.
     pub smallest: Option<(&'static str, Bytes)>,
-    /// The nearest runs that fit, if this one does not.
+    /// The nearest runs that fit, if this one does not, or only may.
     pub ways: Vec<EstimateWay<'a>>,
 }
 
@@ -43,7 +43,7 @@ pub struct EstimateCard<'a> {
     /// Kept free of it.
     pub margin: Bytes,
     /// Whether the run fits what is left.
-    pub fits: bool,
+    pub verdict: Verdict,
 }
 
 /// A run that fits.

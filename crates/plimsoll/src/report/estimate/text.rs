@@ -1,9 +1,10 @@
 //! What `estimate` prints.
 
-use super::words::run_lines;
+use super::words::{range_words, run_lines};
 use super::{EstimateCard, EstimateReport, Part, changed_words, parts};
 use crate::report::figures::figures_table;
 use crate::report::plan_table::grouped;
+use plimsoll_eager::Verdict;
 use plimsoll_trainers::Sharding;
 use plimsoll_units::Bytes;
 
@@ -21,6 +22,7 @@ pub fn estimate_text(report: &EstimateReport, columns: Option<usize>) -> String 
         lines.push(format!("  PYTORCH_CUDA_ALLOC_CONF={}", report.run.alloc_conf));
     }
     lines.push(peaks(report));
+    lines.extend(range_words(&report.run.unsure).map(|words| format!("range           {words}")));
     lines.push(figures_table(&["at the peak", "bytes", "part", "storages"], part_rows(report), columns));
     lines.push(largest(report));
     lines.extend(verdict(report));
@@ -80,8 +82,8 @@ fn largest(report: &EstimateReport) -> String {
 }
 
 fn verdict(report: &EstimateReport) -> Vec<String> {
-    let [_, most] = report.estimate.range.map(|footprint| footprint.process());
-    let Some(EstimateCard { name, memory, margin, fits }) = report.card else {
+    let [least, most] = report.estimate.range.map(|footprint| footprint.process());
+    let Some(EstimateCard { name, memory, margin, verdict }) = report.card else {
         let smallest =
             report.smallest.map_or("no card that is known has as much memory".to_owned(), |(name, memory)| {
                 format!("the smallest card for it: {name} ({memory})")
@@ -91,14 +93,16 @@ fn verdict(report: &EstimateReport) -> Vec<String> {
     let whose = if name.contains(&memory.to_string()) { name.to_owned() } else { format!("{name} ({memory})") };
     let process = report.estimate.likely.process();
     let left = memory.saturating_sub(margin);
-    if fits {
-        return vec![format!("fits {whose}: {} are left of it", memory.saturating_sub(process))];
+    match verdict {
+        Verdict::Fits => return vec![format!("fits {whose}: {} are left of it", memory.saturating_sub(process))],
+        Verdict::MayFit => {
+            return vec![format!("may fit {whose}, less {margin} that are kept free: it needs {least} to {most}")];
+        }
+        Verdict::DoesNotFit => {}
     }
-    let short = process.saturating_sub(left);
-    let lacking = match (short, most > memory) {
-        (Bytes::ZERO, true) => format!("at the most {} are lacking", most.saturating_sub(memory)),
-        (Bytes::ZERO, false) => "what its allocator gives back is not enough".to_owned(),
-        (short, _) => format!("{short} are lacking"),
+    let lacking = match process.saturating_sub(left) {
+        Bytes::ZERO => "what its allocator gives back is not enough".to_owned(),
+        short => format!("{short} are lacking"),
     };
     let mut lines = vec![format!("does not fit {whose}, less {margin} that are kept free: {lacking}")];
     lines.extend(report.estimate.shortfall.as_ref().map(|shortfall| {
@@ -112,7 +116,7 @@ fn verdict(report: &EstimateReport) -> Vec<String> {
 }
 
 fn ways(report: &EstimateReport, columns: Option<usize>) -> Vec<String> {
-    if report.card.as_ref().is_none_or(|card| card.fits) {
+    if report.card.as_ref().is_none_or(|card| card.verdict == Verdict::Fits) {
         return vec![];
     }
     let (whole, less): (Vec<_>, Vec<_>) = report.ways.iter().partition(|way| !way.trains_less);

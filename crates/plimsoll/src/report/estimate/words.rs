@@ -1,8 +1,10 @@
 //! Runs in words and as flags of `plimsoll estimate`.
 
 use super::EstimateReport;
+use plimsoll_eager::Verdict;
 use plimsoll_trainers::{
-    Attention, Change, Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Run, Sharding, Targets,
+    Attention, Change, Checkpointing, Lora, Loss, Method, Offload, Optimizer, Part, Precision, Run, Sharding, Targets,
+    Unsure,
 };
 
 /// What makes one run of another, as flags.
@@ -36,6 +38,7 @@ fn flag(change: &Change) -> String {
         Change::Offload(offload) => format!("--offload {}", offload_name(*offload)),
         Change::Clips(clips) => format!("--clip {}", if *clips { "on" } else { "off" }),
         Change::Compiles(_) => "--compile".to_owned(),
+        Change::UpdatesInBackward(updates) => format!("--update-in-backward {}", if *updates { "on" } else { "off" }),
     }
 }
 
@@ -132,6 +135,49 @@ pub(super) fn method_name(method: &Method) -> &'static str {
     }
 }
 
+/// What a setting that is not modeled leaves open.
+pub(super) fn part_name(part: Part) -> &'static str {
+    match part {
+        Part::Weights => "weights",
+        Part::Gradients => "gradients",
+        Part::OptimizerState => "optimizer state",
+        Part::Activations => "saved activations",
+        Part::Temporaries => "temporaries",
+        Part::Logits => "logits",
+        Part::Recomputation => "recomputation",
+        Part::Attention => "attention kernels",
+        Part::Loss => "a cut loss",
+        Part::Division => "division among cards",
+        Part::Additions => "training additions alone",
+        Part::SinglePrecision => "single precision",
+    }
+}
+
+/// What makes the range of a run, in a line. `None` if all of its settings are modeled.
+pub(super) fn range_words(unsure: &Unsure) -> Option<String> {
+    let names = |parts: &[Part]| parts.iter().map(|part| part_name(*part)).collect::<Vec<_>>().join(", ");
+    let is_doubled = |part: &&Part| **part <= Part::Logits;
+    let less = unsure.less.iter().copied().collect::<Vec<_>>();
+    let (twice, without): (Vec<_>, Vec<_>) = unsure.more.iter().copied().partition(|part| is_doubled(&part));
+    let mut most = vec![];
+    most.extend((!twice.is_empty()).then(|| format!("with twice the {}", names(&twice))));
+    most.extend((!without.is_empty()).then(|| format!("without {}", names(&without))));
+    most.extend(unsure.evaluated.map(|samples| format!("with {samples} samples at a time")));
+    let mut ends = vec![];
+    ends.extend((!less.is_empty()).then(|| format!("the least is without {}", names(&less))));
+    ends.extend((!most.is_empty()).then(|| format!("the most is {}", most.join(" and "))));
+    (!ends.is_empty()).then(|| ends.join("; "))
+}
+
+/// Whether a run fits, in words.
+pub(super) fn verdict_words(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Fits => "fits",
+        Verdict::MayFit => "may fit",
+        Verdict::DoesNotFit => "does not fit",
+    }
+}
+
 /// A run in two lines: what is trained and how, and on what.
 pub(super) fn run_lines(run: &Run) -> Vec<String> {
     let method = match &run.method {
@@ -150,6 +196,9 @@ pub(super) fn run_lines(run: &Run) -> Vec<String> {
     }
     if run.compiles {
         how.push("compiled".to_owned());
+    }
+    if run.updates_in_backward {
+        how.push("updates in the backward pass".to_owned());
     }
     let target = run.target_len.map_or(String::new(), |target| format!(" -> {target}"));
     let mut what = format!("{} x {} samples of {}{target} tokens", run.micro_batch, run.accumulation, run.seq_len);

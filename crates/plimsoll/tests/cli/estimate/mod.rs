@@ -83,6 +83,7 @@ fn the_keys_of_the_json_stay() {
             "settings",
             "shortfall",
             "smallest_card",
+            "verdict",
             "what_fits",
         ]
     );

@@ -1,6 +1,12 @@
 //! Keys on which no memory of a card depends, and those that matter and are not modelled. Not here: what the others mean
 //! (`read.rs`).
 
+use crate::keys::{
+    ACTIVATIONS, ALL, ATTENTION, DIVISION, GENERATES, LOGITS, ON_PREFERENCES, PREFERENCES, RECOMPUTATION, SAMPLES,
+    TRAINED, Unmodelled,
+};
+use crate::unsure::{Effect, Part};
+
 /// Keys on which no memory of a card depends, beside those of `TrainingArguments`.
 pub(super) const NOTHING: &[&str] = &[
     "base_model_*",
@@ -133,45 +139,61 @@ pub(super) const NOTHING: &[&str] = &[
 ];
 
 /// Keys that matter, and how they are taken.
-pub(super) const UNMODELLED: &[(&[&str], &str)] = &[
-    (&["auto_find_batch_size"], "it halves the micro-batch by itself: counted with the one that is told"),
+pub(super) const UNMODELLED: &[Unmodelled] = &[
     (
-        &["rl", "rl_*", "trl*", "dpo_*", "orpo_alpha", "kto_*", "reward_model", "process_reward_model"],
-        "only training on the next token is modelled",
+        &["auto_find_batch_size"],
+        Effect::Less(SAMPLES),
+        "it halves the micro-batch by itself: counted with the one that is told",
     ),
-    (&["unfrozen_parameters"], "all weights are counted as trained"),
-    (&["lora_modules_to_save"], "modules that are trained whole beside adapters are not counted"),
     (
-        &["lora_target_parameters", "peft_layers_to_transform", "peft_layers_pattern", "peft_layer_replication"],
-        "adapters are counted in all layers",
+        &["rl_*", "dpo_*", "orpo_alpha", "kto_*", "reward_model", "process_reward_model"],
+        Effect::More(PREFERENCES),
+        ON_PREFERENCES,
     ),
-    (&["peft_use_dora"], "DoRA's magnitudes are not counted"),
-    (&["lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"], "its kernels save activations, which is not counted"),
-    (&["unsloth_*"], "Unsloth's kernels are not modelled"),
-    (&["fp8*", "qat*", "quantization*", "gptq", "peft.*"], "it is not modelled"),
+    (&["trl*", "vllm*"], Effect::Unbounded, GENERATES),
+    (&["unfrozen_parameters"], Effect::Less(TRAINED), "all weights are counted as trained"),
+    (
+        &["lora_modules_to_save"],
+        Effect::More(&[Part::Additions]),
+        "modules that are trained whole beside adapters are not counted",
+    ),
+    (&["lora_target_parameters"], Effect::More(TRAINED), "adapters of parameters are not counted"),
+    (&["peft_layer_replication"], Effect::More(ALL), "layers are counted once"),
+    (&["peft_layers_to_transform", "peft_layers_pattern"], Effect::Less(TRAINED), "adapters are counted in all layers"),
+    (&["peft_use_dora"], Effect::More(ALL), "DoRA's magnitudes are not counted"),
+    (
+        &["lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"],
+        Effect::Less(ACTIVATIONS),
+        "its kernels save activations, which is not counted",
+    ),
+    (&["unsloth_*"], Effect::Less(SAMPLES), "Unsloth's kernels are not modelled"),
+    (&["fp8*", "qat*", "quantization*", "gptq", "peft.*"], Effect::Either(ALL), "it is not modelled"),
     (
         &[
             "sequence_parallel_degree",
             "context_parallel_size",
             "tensor_parallel_size",
-            "dp_shard_size",
-            "dp_replicate_size",
             "ring_attn_func",
             "heads_k_stride",
         ],
+        Effect::Less(ALL),
         "sequences and layers are not divided among cards",
     ),
     (
         &["tokens", "added_tokens_overrides", "resize_token_embeddings_to_32x", "shrink_embeddings"],
+        Effect::Same,
         "the vocabulary is counted as the model's own",
     ),
-    (&["relora*", "lisa_*", "use_pose", "pose_*"], "it is not modelled"),
-    (&["noisy_embedding_alpha"], "its noise, as large as the embeddings, is not counted"),
+    (&["relora*", "lisa_*"], Effect::Either(TRAINED), "it is not modelled"),
+    (&["use_pose", "pose_*"], Effect::Same, "positions are counted as without it"),
+    (&["dp_shard_size", "dp_replicate_size"], Effect::More(DIVISION), "weights are counted as divided among all cards"),
+    (&["noisy_embedding_alpha"], Effect::More(ACTIVATIONS), "its noise, as large as the embeddings, is not counted"),
     (
         &["activation_offloading", "layer_offloading", "ple_cpu_offload"],
+        Effect::Less(&[Part::Weights, Part::Activations]),
         "what it sends to the host is counted as if it stayed on the card",
     ),
-    (&["selective_checkpointing*"], "every block is counted as recomputed whole"),
+    (&["selective_checkpointing*"], Effect::More(RECOMPUTATION), "every block is counted as recomputed whole"),
     (
         &[
             "flash_attn_fuse_mlp",
@@ -185,42 +207,41 @@ pub(super) const UNMODELLED: &[(&[&str], &str)] = &[
             "use_dsv4_kernels",
             "use_glm_dsa_kernels",
         ],
+        Effect::Either(SAMPLES),
         "its kernels are not modelled",
     ),
-    (&["tiled_mlp*"], "its tiles hold less: counted as the whole rows"),
+    (&["tiled_mlp*"], Effect::Less(SAMPLES), "its tiles hold less: counted as the whole rows"),
     (
         &["embeddings_skip_upcast", "fp32_norms", "fp32_norm_classes"],
+        Effect::Either(SAMPLES),
         "types of single layers are counted as the others'",
     ),
     (
         &["large_head_attention", "gemma4_hybrid_attn_impl", "sdpa_varlen", "scaling_softmax*"],
+        Effect::More(ATTENTION),
         "attention is counted as `attn_implementation` says",
     ),
     (
         &["lora_rank_pattern*", "peft_trainable_token_indices*", "peft_autocast_adapter_dtype", "use_mora", "mora*"],
+        Effect::Either(TRAINED),
         "adapters are counted as of one rank and in one type",
     ),
-    (&["spectrum_top_fraction"], "all weights are counted as trained"),
+    (&["spectrum_top_fraction"], Effect::Less(TRAINED), "all weights are counted as trained"),
     (
         &["rope_scaling*", "overrides_of_model_config*", "overrides_of_model_kwargs*", "model_quantization_config*"],
+        Effect::Either(ALL),
         "the model is counted with its usual sizes",
     ),
+    (&["kd_*", "diffusion*", "ebft*"], Effect::Unbounded, GENERATES),
     (
-        &[
-            "kd_*",
-            "diffusion*",
-            "ebft*",
-            "simpo_gamma",
-            "cpo_alpha",
-            "rpo_alpha",
-            "vllm*",
-            "center_rewards_coefficient",
-        ],
-        "only training on the next token is modelled",
+        &["simpo_gamma", "cpo_alpha", "rpo_alpha", "center_rewards_coefficient"],
+        Effect::More(PREFERENCES),
+        ON_PREFERENCES,
     ),
-    (&["use_eaft", "eaft_*"], "counted as the plain loss"),
+    (&["use_eaft", "eaft_*"], Effect::More(LOGITS), "counted as the plain loss"),
     (
         &["qgalore_*", "dion_*", "deepcompile", "expert_*", "quantize_moe_experts", "llmcompressor*"],
+        Effect::Either(ALL),
         "it is not modelled",
     ),
 ];

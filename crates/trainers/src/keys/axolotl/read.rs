@@ -3,8 +3,12 @@
 use super::ATTENTIONS;
 use super::others::{NOTHING, UNMODELLED};
 use crate::keys::hugging_face::{self, layers, method_of, note_evaluation, quantized, shared_run};
-use crate::keys::{Found, read_optimizer, targets};
+use crate::keys::{
+    ACTIVATIONS, ALL, Found, GENERATES, LOGITS, ON_PREFERENCES, PREFERENCES, SAMPLES, TEMPORARIES, read_optimizer,
+    targets,
+};
 use crate::run::{Attention, Checkpointing, Lora, Loss, Optimizer, Precision, Run, Targets};
+use crate::unsure::Effect;
 use crate::view::View;
 
 /// Its defaults. Source: `AxolotlInputConfig` and the parts of it: a micro-batch of 1, `sequence_len` 512, `bf16: auto`,
@@ -23,12 +27,24 @@ pub(in crate::keys) fn read(view: &mut View) -> Found {
     read_loss(view, &mut run);
     run.precision = read_precision(view);
     read_method(view, &mut run);
-    for (keys, why) in UNMODELLED {
-        view.cannot(keys, why);
+    read_preferences(view);
+    for (keys, effect, why) in UNMODELLED {
+        view.cannot(keys, *effect, why);
     }
     let model = view.word(&["base_model"]);
     view.nothing(NOTHING);
     (run, model, layers(view))
+}
+
+/// Training on preferences is counted as a range; training on what the model generates is not counted.
+fn read_preferences(view: &mut View) {
+    match view.word(&["rl"]).unwrap_or_default().to_ascii_lowercase().as_str() {
+        "" | "false" | "none" | "null" => {}
+        "dpo" | "ipo" | "kto" | "orpo" | "simpo" | "cpo" | "bco" => {
+            view.note_last(Effect::More(PREFERENCES), ON_PREFERENCES);
+        }
+        _ => view.note_last(Effect::Unbounded, GENERATES),
+    }
 }
 
 fn checkpoints(view: &mut View) -> Checkpointing {
@@ -38,7 +54,7 @@ fn checkpoints(view: &mut View) -> Checkpointing {
     match how.to_ascii_lowercase().as_str() {
         "" | "false" | "no" | "off" => Checkpointing::Off,
         "offload" | "offload_disk" | "unsloth" => {
-            view.note_last("checkpoints are counted as if they stayed on the card");
+            view.note_last(Effect::Less(ACTIVATIONS), "checkpoints are counted as if they stayed on the card");
             Checkpointing::Reentrant
         }
         _ if reentrant => Checkpointing::Reentrant,
@@ -51,12 +67,12 @@ fn read_attention(view: &mut View) -> Attention {
     let chosen = ATTENTIONS.iter().find_map(|(key, of)| {
         (view.flag(&[key]) == Some(true)).then(|| {
             if of.is_none() {
-                view.note_last("not modelled: counted as SDPA");
+                view.note_last(Effect::Either(TEMPORARIES), "not modelled: counted as SDPA");
             }
             of.unwrap_or(Attention::Sdpa)
         })
     });
-    view.cannot(&["s2_attention", "flash_optimum"], "not modelled: counted as SDPA");
+    view.cannot(&["s2_attention", "flash_optimum"], Effect::Either(TEMPORARIES), "not modelled: counted as SDPA");
     chosen.unwrap_or(newer)
 }
 
@@ -73,10 +89,15 @@ fn read_loss(view: &mut View, run: &mut Run) {
     }
     view.cannot(
         &["chunked_cross_entropy", "liger_cross_entropy", "unsloth_cross_entropy_loss", "flash_attn_cross_entropy"],
+        Effect::Less(LOGITS),
         "counted as the plain loss",
     );
     if run.loss == Loss::Plain {
-        view.cannot(&["liger_*"], "Liger's other kernels are not modelled by themselves: counted as without them");
+        view.cannot(
+            &["liger_*"],
+            Effect::Less(SAMPLES),
+            "Liger's other kernels are not modelled by themselves: counted as without them",
+        );
     }
 }
 
@@ -108,6 +129,10 @@ fn read_method(view: &mut View, run: &mut Run) {
     match adapter.as_str() {
         "" | "false" | "none" => {}
         "lora" | "qlora" => run.method = method_of(lora, quantized),
-        _ => view.note_of("adapter", "no such adapter is modelled: all weights are counted as trained"),
+        _ => view.note_of(
+            "adapter",
+            Effect::Less(ALL),
+            "no such adapter is modelled: all weights are counted as trained",
+        ),
     }
 }

@@ -1,9 +1,10 @@
 //! LoRA by the keys of TRL's `ModelConfig`, read and written, and what all trainers say of adapters alike.
 
 use crate::document::Document;
-use crate::keys::{self, NoKey, named, present};
+use crate::keys::{self, ALL, NoKey, WEIGHTS, named, present};
 use crate::rewrite::edit::Edit;
 use crate::run::{Lora, Method, Quantized, Targets};
+use crate::unsure::{Effect, Part};
 use crate::view::View;
 
 /// Adapters by the keys of TRL's `ModelConfig`, where the script has it.
@@ -37,7 +38,12 @@ pub(super) fn read_method(view: &mut View) -> Method {
     let rank = view.count(&["lora_r", "lora_rank"]);
     let targets = keys::targets(view.list(&["lora_target_modules"]));
     let dropout = view.real(&["lora_dropout"]).is_none_or(|dropout| dropout > 0.0);
-    view.cannot(&["lora_modules_to_save", "lora_target_parameters", "use_dora"], "it is not modelled");
+    view.cannot(
+        &["lora_modules_to_save"],
+        Effect::More(&[Part::Additions]),
+        "modules that are trained whole beside adapters are not counted",
+    );
+    view.cannot(&["lora_target_parameters", "use_dora"], Effect::More(ALL), "it is not modelled");
     match adapts == Some(true) || adapts.is_none() && (rank.is_some() || quantized.is_some()) {
         true => method_of(Lora { rank: rank.unwrap_or(16), targets, dropout }, quantized),
         false => Method::Full,
@@ -48,7 +54,11 @@ pub(super) fn read_method(view: &mut View) -> Method {
 pub(in crate::keys) fn quantized(view: &mut View, double: bool) -> Option<Quantized> {
     let four = view.flag(&["load_in_4bit"]) == Some(true);
     let double = view.flag(&["use_bnb_nested_quant", "bnb_4bit_use_double_quant"]).unwrap_or(double);
-    view.cannot(&["load_in_8bit"], "weights in 8 bits are not modelled: counted as they are loaded otherwise");
+    view.cannot(
+        &["load_in_8bit"],
+        Effect::Less(WEIGHTS),
+        "weights in 8 bits are not modelled: counted as they are loaded otherwise",
+    );
     // Source: bitsandbytes' default for NF4.
     four.then_some(Quantized { block: 64, double })
 }

@@ -1,5 +1,8 @@
 //! Keys on which no memory of a card depends. Not here: what the others mean (`read.rs`).
 
+use crate::keys::{ACTIVATIONS, Unmodelled, WEIGHTS};
+use crate::unsure::Effect;
+
 /// Keys of `TrainingArguments`, of any version, on which no memory of a card depends.
 pub(super) const NOTHING: &[&str] = &[
     "output_dir",
@@ -160,7 +163,7 @@ pub(super) const OF_SCRIPTS: &[&str] = &[
 ];
 
 /// Keys of scripts that matter, and how they are taken.
-pub(super) const UNMODELLED: &[(&[&str], &str)] = &[
-    (&["activation_offloading"], "activations are counted as if they stayed on the card"),
-    (&["model_init_kwargs*"], "what the model is loaded with is counted by the other keys"),
+pub(super) const UNMODELLED: &[Unmodelled] = &[
+    (&["activation_offloading"], Effect::Less(ACTIVATIONS), "activations are counted as if they stayed on the card"),
+    (&["model_init_kwargs*"], Effect::Either(WEIGHTS), "what the model is loaded with is counted by the other keys"),
 ];

@@ -2,8 +2,12 @@
 
 use super::others::{NOTHING, OF_SCRIPTS, UNMODELLED};
 use super::{DTYPE, MICRO_BATCH, SEQ_LEN, adapters, is_of_trl, layers, sharding};
-use crate::keys::{Found, Half, half_called, read_optimizer};
+use crate::keys::{
+    ACTIVATIONS, ALL, Found, Half, LOGITS, OPTIMIZER_STATE, RECOMPUTATION, SAMPLES, TEMPORARIES, half_called,
+    read_optimizer,
+};
 use crate::run::{Attention, Checkpointing, Loss, Optimizer, Precision, Run};
+use crate::unsure::{Effect, Part};
 use crate::view::View;
 
 pub(in crate::keys) fn read(view: &mut View) -> Found {
@@ -13,7 +17,11 @@ pub(in crate::keys) fn read(view: &mut View) -> Found {
     run.checkpointing = checkpoints(view);
     run.micro_batch = view.count(MICRO_BATCH).unwrap_or(8);
     note_evaluation(view, &["per_device_eval_batch_size"], 8, run.micro_batch);
-    view.cannot(&["auto_find_batch_size"], "it halves the micro-batch by itself: counted with the one that is told");
+    view.cannot(
+        &["auto_find_batch_size"],
+        Effect::Less(SAMPLES),
+        "it halves the micro-batch by itself: counted with the one that is told",
+    );
     // `TrainingArguments` don't say how long samples are, TRL's do.
     run.seq_len = view.count(SEQ_LEN).unwrap_or(run.seq_len);
     run.target_len = view.count(&["max_target_length"]);
@@ -24,8 +32,8 @@ pub(in crate::keys) fn read(view: &mut View) -> Found {
     run.method = adapters::read_method(view);
     run.attention = attention(view, &["attn_implementation"]);
     let model = view.word(&["model_name_or_path", "model_name", "model_id", "model"]);
-    for (keys, why) in UNMODELLED {
-        view.cannot(keys, why);
+    for (keys, effect, why) in UNMODELLED {
+        view.cannot(keys, *effect, why);
     }
     view.nothing(OF_SCRIPTS);
     (run, model, layers(view))
@@ -37,13 +45,16 @@ fn read_trl(view: &mut View, run: &mut Run) {
     if !keys.iter().any(|key| view.has(key)) && run.checkpointing == Checkpointing::Off {
         let reentrant = view.flag(&["gradient_checkpointing_kwargs.use_reentrant"]) == Some(true);
         run.checkpointing = if reentrant { Checkpointing::Reentrant } else { Checkpointing::NonReentrant };
-        view.assumed.push("gradient checkpointing, which TRL has on unless it is told otherwise".to_owned());
+        view.assume(
+            Effect::More(RECOMPUTATION),
+            "gradient checkpointing, which TRL has on unless it is told otherwise (older versions had it off)",
+        );
     }
     if !view.has("bf16") && !view.has("fp16") {
-        view.assumed.push("mixed precision in bf16, which TRL takes unless it is told otherwise".to_owned());
+        view.assume(Effect::Same, "mixed precision in bf16, which TRL uses unless it is told otherwise");
     }
     if run.loss == Loss::Plain {
-        view.assumed.push("all logits at once; newer versions of TRL cut them, and need less".to_owned());
+        view.assume(Effect::Less(LOGITS), "all logits at once; newer versions of TRL cut them, and need less");
     }
 }
 
@@ -60,22 +71,39 @@ pub(in crate::keys) fn shared_run(view: &mut View) -> Run {
         run.loss = Loss::Liger;
     }
     if view.flag(&["liger_kernel_config.fused_linear_cross_entropy"]) == Some(false) && run.loss == Loss::Liger {
-        view.note_last("Liger's other kernels are not modelled by themselves: counted as without all of them");
+        view.note_last(
+            Effect::Less(SAMPLES),
+            "Liger's other kernels are not modelled by themselves: counted as without all of them",
+        );
         run.loss = Loss::Plain;
     }
-    view.cannot(&["torch_empty_cache_steps"], "what the allocator has cached is counted as if it kept it");
+    view.cannot(
+        &["torch_empty_cache_steps"],
+        Effect::Less(TEMPORARIES),
+        "what the allocator has cached is counted as if it kept it",
+    );
     run.clips = view.real(&["max_grad_norm"]).is_none_or(|norm| norm > 0.0);
     let compiles = view.flag(&["torch_compile"]);
     run.compiles = compiles.unwrap_or(view.has("torch_compile_backend") || view.has("torch_compile_mode"));
     sharding::sharding(view, &mut run);
-    view.cannot(&["optim_target_modules"], "its optimizer keeps less for these modules: counted as if for none");
+    view.cannot(
+        &["optim_target_modules"],
+        Effect::Less(OPTIMIZER_STATE),
+        "its optimizer keeps less for these modules: counted as if for none",
+    );
     view.cannot(
         &["label_smoothing_factor"],
+        Effect::More(LOGITS),
         "its loss has more temporaries as large as the logits, which are not counted",
     );
-    view.cannot(&["neftune_noise_alpha"], "its noise, as large as the embeddings, is not counted");
+    view.cannot(
+        &["neftune_noise_alpha"],
+        Effect::More(ACTIVATIONS),
+        "its noise, as large as the embeddings, is not counted",
+    );
     view.cannot(
         &["parallelism_config*"],
+        Effect::Either(ALL),
         "ways to divide a model among cards other than FSDP and ZeRO are not modelled",
     );
     view.nothing(NOTHING);
@@ -89,8 +117,10 @@ pub(in crate::keys) fn note_evaluation(view: &mut View, keys: &[&str], default: 
     let when = ["eval_strategy", "evaluation_strategy"].iter().find_map(|key| view.document().plain(key));
     let evaluates = when.is_some_and(|when| !matches!(when.to_ascii_lowercase().as_str(), "no" | "false"));
     match view.count(keys) {
-        Some(samples) if evaluates && samples > train => view.note_last(WHY),
-        None if evaluates && default > train => view.assumed.push(format!("{default} samples: {WHY}")),
+        Some(samples) if evaluates && samples > train => view.note_last(Effect::Evaluation(samples), WHY),
+        None if evaluates && default > train => {
+            view.assume(Effect::Evaluation(default), format!("{default} samples: {WHY}"));
+        }
         _ => {}
     }
 }
@@ -101,7 +131,11 @@ pub(in crate::keys) fn checkpoints(view: &mut View) -> Checkpointing {
     let keys = ["activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"];
     let reentrant = view.flag(&keys.map(|key| format!("{key}.use_reentrant")).each_ref().map(String::as_str));
     let some = keys.map(|key| format!("{key}.every_n_layers"));
-    view.cannot(&some.each_ref().map(String::as_str), "every block is counted as recomputed, not only some");
+    view.cannot(
+        &some.each_ref().map(String::as_str),
+        Effect::More(RECOMPUTATION),
+        "every block is counted as recomputed, not only some",
+    );
     let of_fsdp = view.flag(&["fsdp_config.activation_checkpointing", "fsdp_config.fsdp_activation_checkpointing"]);
     match (is_on || of_fsdp == Some(true), reentrant) {
         (false, _) => Checkpointing::Off,
@@ -120,8 +154,9 @@ fn mixed_or_pure(view: &mut View, of_trl: bool) -> Precision {
         (Some(half), _) => half.pure(),
         (None, Some(mixed)) => {
             if loaded.as_deref().is_none_or(|name| name == "auto") {
-                view.assumed.push(
-                    "weights in single precision: the settings don't say in which type they are loaded".to_owned(),
+                view.assume(
+                    Effect::Less(&[Part::SinglePrecision]),
+                    "weights in single precision: the settings don't say in which type they are loaded",
                 );
             }
             mixed.mixed()
@@ -147,7 +182,7 @@ pub(in crate::keys) fn attention(view: &mut View, keys: &[&str]) -> Attention {
         None | Some("sdpa" | "auto") => Attention::Sdpa,
         Some(name) if name.starts_with("flash_attention") || name.contains("flash-attn") => Attention::Flash2,
         Some(_) => {
-            view.note_last("not modelled: counted as SDPA");
+            view.note_last(Effect::Either(TEMPORARIES), "not modelled: counted as SDPA");
             Attention::Sdpa
         }
     }

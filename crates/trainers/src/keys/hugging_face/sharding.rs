@@ -1,8 +1,9 @@
 //! How a run is divided by Hugging Face's keys: FSDP, DeepSpeed's keys within, and the files that they name.
 
-use crate::keys::deepspeed;
+use crate::keys::{DIVISION, deepspeed};
 use crate::kind::Kind;
 use crate::run::{Offload, Run, Sharding};
+use crate::unsure::Effect;
 use crate::view::View;
 use plimsoll_units::Bytes;
 
@@ -16,11 +17,11 @@ pub(super) fn sharding(view: &mut View, run: &mut Run) {
             .iter()
             .any(|word| matches!(word.as_str(), "shard_grad_op" | "no_shard" | "hybrid_shard" | "hybrid_shard_zero2"))
         {
-            view.note_last("counted as `full_shard`, which divides weights too");
+            view.note_last(Effect::More(DIVISION), "counted as `full_shard`, which divides weights too");
         }
     }
     if view.flag(&["fsdp_config.reshard_after_forward", "fsdp_config.fsdp_reshard_after_forward"]) == Some(false) {
-        view.note_last("counted as if weights were divided again behind each block");
+        view.note_last(Effect::More(DIVISION), "weights are counted as divided again after each block");
     }
     let offload =
         view.flag(&["fsdp_config.cpu_offload", "fsdp_config.offload_params", "fsdp_config.fsdp_offload_params"]);

@@ -1,0 +1,92 @@
+//! The least and the most that a run may need, where what it does is not modeled exactly.
+//! Not here: which settings these are (`plimsoll_trainers`), what the allocator does (`simulate.rs`).
+
+use crate::card::Gpu;
+use crate::estimate::{Cannot, Estimate, Footprint, Kind};
+use crate::sharding::{self, Bound};
+use crate::{frozen, simulate, step};
+use plimsoll_graph::models::ModelConfig;
+use plimsoll_trainers::{Attention, Checkpointing, Loss, Method, Part, Precision, Run};
+use plimsoll_units::Bytes;
+use std::collections::BTreeSet;
+
+/// Widens the range of an estimate to what the run leaves open.
+/// Errors: those of steps.
+pub(crate) fn widen(estimate: &mut Estimate, model: &ModelConfig, run: &Run, gpu: Gpu) -> Result<(), Cannot> {
+    let unsure = &run.unsure;
+    let is_unsure = sharding::is_uncertain(run) || sharding::frees_gradients_elsewhere(run);
+    if is_unsure || !unsure.less.is_empty() {
+        let run = least(run);
+        let steps = step::steps(model, &run, gpu, true, Bound::Least)?;
+        let mut missing = kinds(&run.unsure.less);
+        missing.extend(sharding::frees_gradients_elsewhere(&run).then_some(Kind::Gradient));
+        let (least, fits) = simulate::least(&steps, &run, gpu, &missing);
+        replace(&mut estimate.range[0], least, std::cmp::min);
+        estimate.least_fits |= fits;
+    }
+    if is_unsure || !unsure.more.is_empty() || unsure.evaluated.is_some() {
+        let run = most(run);
+        let steps = |run: &Run| step::steps(model, run, gpu, true, Bound::Most);
+        let mut most = simulate::most(&steps(&run)?, &run, gpu, &kinds(&run.unsure.more));
+        if run.method != Method::Full && run.unsure.more.contains(&Part::Additions) {
+            let whole = steps(&Run { method: Method::Full, ..run })?;
+            most.grow(simulate::peak_of(&whole, &[Kind::Weight, Kind::Gradient, Kind::OptimizerState]));
+        }
+        replace(&mut estimate.range[1], most, std::cmp::max);
+    }
+    Ok(())
+}
+
+/// Replaces figures by the picked ones of another footprint; the context stays.
+fn replace(footprint: &mut Footprint, other: Footprint, pick: fn(Bytes, Bytes) -> Bytes) {
+    footprint.allocated = pick(footprint.allocated, other.allocated);
+    footprint.reserved = pick(footprint.reserved, other.reserved);
+}
+
+/// The run of which the least is counted.
+fn least(run: &Run) -> Run {
+    let is_half = run.unsure.less.contains(&Part::SinglePrecision);
+    let precision = match run.precision {
+        Precision::AmpBf16 if is_half => Precision::PureBf16,
+        Precision::AmpFp16 if is_half => Precision::PureFp16,
+        precision => precision,
+    };
+    Run { precision, ..run.clone() }
+}
+
+/// The run of which the most is counted.
+fn most(run: &Run) -> Run {
+    let mut most = run.clone();
+    for part in &run.unsure.more {
+        match part {
+            Part::Recomputation => most.checkpointing = Checkpointing::Off,
+            Part::Attention => most.attention = Attention::Eager,
+            Part::Loss => most.loss = Loss::Plain,
+            Part::Division if sharding::is_parallel(run) => most = frozen::with_whole_weights(&most),
+            _ => {}
+        }
+    }
+    most.micro_batch = most.micro_batch.max(run.unsure.evaluated.unwrap_or(0));
+    most
+}
+
+/// The storages of parts.
+fn kinds(parts: &BTreeSet<Part>) -> Vec<Kind> {
+    let of = |part: &Part| -> &[Kind] {
+        match part {
+            Part::Weights => &[Kind::Weight, Kind::Cast],
+            Part::Gradients => &[Kind::Gradient],
+            Part::OptimizerState => &[Kind::OptimizerState],
+            Part::Activations => &[Kind::Activation, Kind::Recomputed],
+            Part::Temporaries => &[Kind::Temporary],
+            Part::Logits => &[Kind::Logits],
+            Part::Recomputation
+            | Part::Attention
+            | Part::Loss
+            | Part::Division
+            | Part::Additions
+            | Part::SinglePrecision => &[],
+        }
+    };
+    parts.iter().flat_map(of).copied().collect()
+}
