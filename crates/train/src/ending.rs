@@ -93,6 +93,7 @@ impl Trainer<'_> {
             target_tokens: session.seen.targets,
             padding_tokens: session.seen.padding,
             truncated_samples: session.seen.truncated,
+            updates_skipped: session.step - session.updates,
             seconds: session.seconds(),
         }
     }

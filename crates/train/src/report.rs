@@ -137,6 +137,9 @@ pub struct Report {
     pub padding_tokens: u64,
     /// Samples whose text was cut to the longest that is allowed.
     pub truncated_samples: u64,
+    /// Steps whose update was skipped because a gradient overflowed in half precision, resumed sessions included.
+    #[serde(default)]
+    pub updates_skipped: u64,
     /// Time spent training, resumed sessions included.
     pub seconds: f64,
     /// What the run's cards used, resumed sessions included; `null` where none tells.

@@ -139,7 +139,7 @@ impl<'a> Trainer<'a> {
                 Length::MaxSteps(_) | Length::Epochs(_) => 0.0,
             };
             if last_step.is_some_and(|last| session.step >= last) || part >= 1.0 {
-                return Ok(Ending::Finished);
+                return self.all_made(session);
             }
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(Ending::Interrupted);
@@ -165,6 +165,18 @@ impl<'a> Trainer<'a> {
             }
             self.checkpoint_if_due(session)?;
         }
+    }
+
+    /// How a run ends that made all its steps. Where gradients are scaled and every one of them overflowed, it has trained
+    /// nothing, and has diverged.
+    fn all_made(&mut self, session: &mut Session<'_>) -> Result<Ending, TrainError> {
+        if session.step == 0 || session.updates > 0 {
+            return Ok(Ending::Finished);
+        }
+        let loss = self.engine.ports("micro_step").loss.expect("a micro-step gives a loss");
+        let loss = Some(f64::from(self.engine.read_one(loss)?)).filter(|loss| loss.is_finite());
+        session.emit(Event::Diverged { step: session.step, loss, grad_norm: None, weights_whole: true });
+        Ok(Ending::Diverged)
     }
 
     /// Makes a step; false if its loss or gradient is not a number, in which case the weights are those before it.

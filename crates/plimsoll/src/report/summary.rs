@@ -9,6 +9,9 @@ use plimsoll_train::{Footprint, Outcome, Report};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::path::Path;
 
+/// A warning says so if more than one update in this many was skipped.
+const SKIPPED_PART: u64 = 10;
+
 /// A prompt and what the model wrote after it. Control characters are shown, not obeyed.
 pub fn sample_text(text: &[String; 2]) -> String {
     let [prompt, written] = text.each_ref().map(|t| printable(t));
@@ -27,6 +30,14 @@ pub fn summary(outcome: &Outcome, folder: &Path, page: &str) -> String {
     }
     if report.truncated_samples > 0 {
         lines.push(format!("{} samples were truncated", report.truncated_samples));
+    }
+    let steps = report.losses.len() as u64;
+    if report.updates_skipped > steps / SKIPPED_PART {
+        lines.push(format!(
+            "warning: {} of {} updates were skipped, since gradients overflowed in fp16; `--precision bf16` does not overflow",
+            grouped(report.updates_skipped),
+            grouped(steps)
+        ));
     }
     if report.journal_events_lost > 0 {
         lines.push(format!("journal    {} events of this session may be missing", report.journal_events_lost));

@@ -801,6 +801,41 @@ fn resuming() {
     assert!(said.stderr.contains("resumed after step 20"), "{}", said.stderr);
 }
 
+/// Flags that say where a run is or what it starts from, where the run is named by a path or has a checkpoint.
+#[test]
+fn g_resume_ignores_name() {
+    let sandbox = sandbox();
+    sandbox.write("elsewhere/x", "");
+    sandbox.write("run.yaml", "runs_dir: elsewhere\nresume: runs/kept\n");
+    let checkpoint = "runs/kept/checkpoints/step-000020";
+    let other_folder = "continues runs/kept, but `--runs-dir` is elsewhere";
+    check(
+        &sandbox,
+        &[
+            (
+                &format!("train --resume {checkpoint} --name zz"),
+                USAGE,
+                &["continues runs/kept, but `--name` is zz", "`--init CHECKPOINT --name NAME`"],
+            ),
+            (&format!("train --resume {checkpoint} --runs-dir elsewhere"), USAGE, &[other_folder]),
+            ("train --resume runs/kept --runs-dir elsewhere", USAGE, &[other_folder, "leave out `--name`"]),
+            ("train --resume runs/kept --runs-dir missing", USAGE, &["but `--runs-dir` is missing"]),
+            ("train --config run.yaml", USAGE, &[other_folder]),
+        ],
+    );
+    let goes_on = |flags: &str, step: u64| {
+        let said = sandbox.run(&format!("train {flags} --max-steps {step}"));
+        assert_eq!(said.code, Some(0), "{flags}: {}", said.stderr);
+        assert!(said.stderr.contains(&format!("resumed after step {}", step - 1)), "{flags}: {}", said.stderr);
+        said.stderr
+    };
+    goes_on("--resume runs/kept --name kept --runs-dir ./runs/../runs", 21);
+    let said = goes_on("--resume auto --name kept --init runs/kept/checkpoints/step-000020", 22);
+    assert!(said.contains("so `--init runs/kept/checkpoints/step-000020` is not used"), "{said}");
+    let said = goes_on("--resume runs/kept --loss-scale 1024", 23);
+    assert!(said.contains("a resumed run continues with the loss scale of its checkpoint"), "{said}");
+}
+
 #[test]
 fn checkpoints_that_are_all_damaged_are_kept() {
     let sandbox = sandbox();

@@ -234,6 +234,7 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
             target_tokens: count
             tokens_seen: count
             truncated_samples: count
+            updates_skipped: count
         "#]],
     );
     assert_exact(&report);
@@ -1041,4 +1042,41 @@ fn text_from_a_checkpoint() {
     let by_checkpoint = sandbox.run(&format!("generate --checkpoint {checkpoint} --max-tokens 30 --seed 1"));
     let by_run = sandbox.run("generate --checkpoint runs/run --max-tokens 30 --seed 1");
     assert_eq!(must(by_checkpoint).stdout, must(by_run).stdout);
+}
+
+/// Gradients that overflow at a scale of 2^40 overflow at 2^36 too, to which five steps bring it.
+#[test]
+fn updates_that_were_skipped_are_said_and_none_at_all_is_no_success() {
+    let sandbox = Sandbox::new();
+    let flags = "--precision fp16 --loss-scale 1099511627776 --sample-tokens 0 --name";
+    let said = sandbox.train(&format!("{flags} none --max-steps 5"));
+    assert_eq!(said.code, Some(7), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("nothing was trained: the gradients of all 5 steps overflowed in fp16"),
+        "{}",
+        said.stderr
+    );
+    assert!(said.stderr.contains("hint: `--precision bf16` does not overflow"), "{}", said.stderr);
+    assert_eq!(sandbox.json("runs/none/report.json")["status"], "diverged");
+    let said = sandbox.train(&format!("{flags} some --max-steps 40"));
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let skipped = sandbox.json("runs/some/report.json")["updates_skipped"].as_u64().expect("a count");
+    let warning = format!("warning: {skipped} of 40 updates were skipped, since gradients overflowed in fp16");
+    assert!(skipped > 4 && said.stderr.contains(&warning), "{}", said.stderr);
+    let said = sandbox.train("--precision fp16 --name all --max-steps 3 --loss-scale 1 --sample-tokens 0");
+    assert!(said.code == Some(0) && !said.stderr.contains("were skipped"), "{}", said.stderr);
+}
+
+/// Ten samples in steps of four: half of the third step's are of the second epoch.
+#[test]
+fn batches_that_an_epoch_does_not_fill_are_said_to_be_filled_by_the_next() {
+    let sandbox = Sandbox::new();
+    sandbox.write("ten.txt", "0123456789abcdef".repeat(10));
+    let flags = "train --model tiny --tokenizer bytes --data ten.txt --held-out 0 --seq-len 16 --sample-tokens 0 --micro-batch 2";
+    let said = sandbox.run(&format!("{flags} --global-batch 4 --epochs 3 --name uneven"));
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let note = "note: 3 epochs of 10 samples are 8 steps of 4: a batch that an epoch does not fill has samples of the next epoch";
+    assert!(said.stderr.contains(note) && said.stderr.contains("9 steps in all"), "{}", said.stderr);
+    let said = sandbox.run(&format!("{flags} --global-batch 2 --epochs 1 --name even"));
+    assert!(said.code == Some(0) && !said.stderr.contains("a batch that an epoch"), "{}", said.stderr);
 }

@@ -127,6 +127,30 @@ fn the_loop_skips_and_lowers_the_scale_until_gradients_fit() {
     assert!(last < 0.98 * first, "nothing is learnt after the skipped steps: {first} {last}");
 }
 
+/// In as many steps as the scale needs to halve, no gradient fits, and the weights stay as they were.
+#[test]
+fn a_run_whose_updates_were_all_skipped_has_diverged() {
+    let setup = |steps| Setup {
+        loss_scale: Some(LossScale { scale: 2f32.powi(40), good_steps: 0 }),
+        steps,
+        eval_every: None,
+        ..in_precision(Precision::Fp16, StateFormat::F32)
+    };
+    for (steps, expected, skipped) in [(4, Ending::Diverged, 4..=4), (40, Ending::Finished, 10..=30)] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut diverged = None;
+        let (ending, report, _) = setup(steps).run(&folder.path().join("run"), &Start::Fresh, |event: &_, _: &_| {
+            if let Event::Diverged { step, loss, weights_whole, .. } = event {
+                diverged = Some((*step, loss.is_some(), *weights_whole));
+            }
+        });
+        assert_eq!(ending, expected);
+        assert!(skipped.contains(&report.updates_skipped), "{}", report.updates_skipped);
+        assert_eq!(diverged, (expected == Ending::Diverged).then_some((steps, true, true)));
+        assert_eq!(report.status, if expected == Ending::Diverged { "diverged" } else { "finished" });
+    }
+}
+
 /// One of two micro-batches is poisoned: its loss or its gradients are no numbers, or infinite.
 #[test]
 fn what_is_no_number_is_seen_in_its_step_and_reaches_no_weight() {

@@ -16,7 +16,7 @@ use super::blas::is_harmless;
 use super::model::CONFIG_BYTES_MAX;
 use super::named::{NAMED, Named, unknown};
 use super::notify::warn_of_unknown;
-use super::train::resumed_config;
+use super::train::{check_run_of_path, resumed_config};
 use super::{Cli, Failure};
 use crate::streams::talk;
 use ::plimsoll_train::checkpoint::CONFIG_FILE;
@@ -110,6 +110,15 @@ fn settings(given: &ArgMatches, starts: bool) -> Result<(Settings, Vec<PathBuf>)
                 "`--resume PATH` continues a run with its own weights, so `--init` has no effect",
             )
             .hint("leave out one of them: `--init` starts a new run, `--resume` continues one"));
+        }
+        let given_runs_dir = is_set("runs_dir").then_some(runs_dir.as_path());
+        if resume != "auto" {
+            check_run_of_path(&resume, chosen("name").as_deref(), given_runs_dir)?;
+        }
+        if starts && on_command_line("loss_scale") {
+            talk(
+                "note: a resumed run continues with the loss scale of its checkpoint; `--loss-scale` is for the start",
+            );
         }
         if let Some(path) = resumed_config(&resume, chosen("name").as_deref(), &runs_dir)? {
             // The run may have come from another person, with links to files of this user.

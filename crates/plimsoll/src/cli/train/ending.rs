@@ -78,6 +78,13 @@ impl Session {
     }
 
     fn divergence(&self, outcome: &Outcome, resume: &str) -> Failure {
+        let steps = outcome.report.losses.len() as u64;
+        if steps > 0 && outcome.report.updates_skipped == steps {
+            let message = format!("nothing was trained: the gradients of all {steps} steps overflowed in fp16");
+            return Failure::new(exit_code::DIVERGED, message).hint(
+                "`--precision bf16` does not overflow; in fp16 a lower `--loss-scale`, or more steps, each of which halves it",
+            );
+        }
         let rate = self.trainer.schedule.learning_rate / 2.0;
         let message = "the loss or a gradient is not finite; no checkpoint contains that step";
         let failure = Failure::new(exit_code::DIVERGED, message);

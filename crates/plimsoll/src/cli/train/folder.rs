@@ -18,7 +18,7 @@ use std::time::SystemTime;
 const PRODUCTS_BYTES_MAX: Bytes = Bytes::mib(1);
 
 /// The settings of the run that `--resume` means, if there are any; they are laid under all others.
-/// Errors: a folder can't be read; a path names another run than `name`, which the user gave.
+/// Errors: a folder can't be read, or a path is not in a run.
 pub(in crate::cli) fn resumed_config(
     resume: &str,
     name: Option<&str>,
@@ -27,22 +27,36 @@ pub(in crate::cli) fn resumed_config(
     let run = match (resume, name) {
         ("auto", Some(name)) => Some(runs_dir.join(name)),
         ("auto", None) => newest_run(runs_dir)?,
-        (path, name) => Some(run_named(run_of(Path::new(path))?, name)?),
+        (path, _) => Some(run_of(Path::new(path))?),
     };
     let Some(config) = run.map(|run| run.join("config.yaml")) else { return Ok(None) };
     let is_there = is_file(&config).map_err(io_failure(config.display()))?;
     Ok(is_there.then_some(config))
 }
 
-/// The run, if the user gave it no other name. Errors: the user did; its path can't be followed.
-fn run_named(run: PathBuf, name: Option<&str>) -> Result<PathBuf, Failure> {
-    let Some(name) = name else { return Ok(run) };
-    let whole = run.canonicalize().map_err(io_failure(run.display()))?;
-    match [&whole, &run].iter().any(|path| path.file_name() == Some(name.as_ref())) {
-        true => Ok(run),
-        false => Err(Failure::bad_flag(format!("`--resume` continues {}, but `--name` is {name}", run.display()))
-            .hint("leave out `--name`, or start a new run from the checkpoint: `--init CHECKPOINT --name NAME`")),
-    }
+/// Refuses another name or another folder of runs than those of the run that `--resume PATH` continues.
+/// Errors: the user gave one; the path can't be followed, or is not in a run.
+pub(in crate::cli) fn check_run_of_path(
+    resume: &str,
+    name: Option<&str>,
+    runs_dir: Option<&Path>,
+) -> Result<(), Failure> {
+    let run = run_of(Path::new(resume))?;
+    let whole = |path: &Path| path.canonicalize().map_err(io_failure(path.display()));
+    let found = whole(&run)?;
+    let is_named = |name: &str| [&found, &run].iter().any(|path| path.file_name() == Some(name.as_ref()));
+    // A run may be reached by a link.
+    let parent = run.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parents = [found.parent().map(Path::to_owned), whole(parent).ok()];
+    let is_in = |runs: &Path| whole(runs).is_ok_and(|runs| parents.contains(&Some(runs)));
+    let other = match (name, runs_dir) {
+        (Some(name), _) if !is_named(name) => format!("`--name` is {name}"),
+        (_, Some(runs)) if !is_in(runs) => format!("`--runs-dir` is {}", runs.display()),
+        _ => return Ok(()),
+    };
+    Err(Failure::bad_flag(format!("`--resume` continues {}, but {other}", run.display())).hint(
+        "leave out `--name` and `--runs-dir`, or start a new run from the checkpoint: `--init CHECKPOINT --name NAME`",
+    ))
 }
 
 /// The run whose checkpoint, or which itself, lies at `path`.
@@ -122,6 +136,13 @@ impl TrainArgs {
             None => self.new_folder(model_name)?,
         };
         if let Some(newest) = self.newest_checkpoint(&folder)? {
+            if let Some(weights) = &self.run.init {
+                talk(format_args!(
+                    "note: the run continues from {}, so `--init {}` is not used",
+                    newest.display(),
+                    weights.display()
+                ));
+            }
             return Ok((folder, Start::Resume(newest)));
         }
         if !checkpoint::list(&folder.checkpoints())?.is_empty() {

@@ -15,7 +15,7 @@ mod watched;
 
 pub(super) use args::{GRAD_CLIP, TrainArgs};
 pub(super) use ending::for_a_shell;
-pub(super) use folder::{newest_run, resumed_config};
+pub(super) use folder::{check_run_of_path, newest_run, resumed_config};
 pub(super) use text::default_cache_dir;
 pub(super) use watch::sample_time;
 
@@ -264,6 +264,21 @@ impl Session {
         }
     }
 
+    /// Says what becomes of batches that an epoch does not fill.
+    fn note_ends_of_epochs(&self) {
+        let Length::Epochs(epochs) = self.trainer.length else { return };
+        let (samples, batch) = (self.dataset.training(), self.found.plan.global_batch as u64);
+        let Some(steps) = self.trainer.length.last_step(samples as f64 / batch as f64) else { return };
+        if !samples.is_multiple_of(batch) {
+            let smaller = (epochs * samples.div_ceil(batch) as f64).ceil().max(1.0);
+            talk(format_args!(
+                "note: {epochs} epochs of {samples} samples are {steps} steps of {batch}: a batch that an epoch does not fill \
+                 has samples of the next epoch, and the last step has some of one more (Hugging Face's trainer makes a \
+                 smaller batch at the end of each epoch, {smaller} steps in all)"
+            ));
+        }
+    }
+
     fn train(
         mut self,
         opened: Opened,
@@ -276,6 +291,7 @@ impl Session {
         let (card, reopening) = (opened.uuid(), opened.reopening());
         let engine = self.load(opened)?;
         self.warn_if_long();
+        self.note_ends_of_epochs();
         let files = self.files(&engine)?;
         let others = files.iter().map(|(_, contents)| contents.len() as u64).sum();
         let checkpoint = self.check_room(&engine, Bytes(others) + ENTRY)?;

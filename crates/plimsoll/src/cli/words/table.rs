@@ -28,6 +28,7 @@ const ANY_FORMAT: &str = "weights are read in any format; `precision` says how t
 const SAFETENSORS: &str = "checkpoints are whole, in safetensors";
 const SENT: &str =
     "activations that do not fit are sent to the host or recomputed by themselves, or as `activation_offload` says";
+const FULL_BATCHES: &str = "a batch that an epoch does not fill has samples of the next epoch; none is dropped";
 const FITTED: &str = "what fits is planned before the first step";
 const WHICH_RUNS: &str = "`plimsoll train` trains and evaluates";
 const OWN_RECOMPUTE: &str = "recomputation has no such details";
@@ -177,6 +178,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("data_parallel_*", Nothing(ONE_DEVICE)),
     ("data_seed", Instead(&[], "`seed` gives the order of the data too")),
     ("dataloader_*", Nothing(READ_AHEAD)),
+    ("dataloader_drop_last", Instead(&[], FULL_BATCHES)),
     ("dataset", Data),
     ("dataset._component_", Instead(OWN_ROWS, OWN_PROMPT)),
     ("dataset.column", Name("text_field")),
