@@ -142,7 +142,9 @@ impl Backwards {
         let agrees = match action {
             Action::Alloc => {
                 let was_used = self.used.remove(&address).is_some();
-                if let Some((_, before)) = self.used.range_mut(..address).next_back() {
+                let segment = self.ranges.range(..=address).next_back().map_or(address, |(begin, _)| *begin);
+                // A block of another segment says nothing of where this one ends.
+                if let Some((_, before)) = self.used.range_mut(segment..address).next_back() {
                     before.behind = Some(address);
                 }
                 was_used

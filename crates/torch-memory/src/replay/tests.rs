@@ -143,6 +143,37 @@ proptest! {
     }
 }
 
+/// A block got all of a free block of 11 MiB, though it was rounded to 10 MiB, and was there before the recording. The first
+/// allocation after it in its segment says so; one in the segment that comes next in memory does not.
+#[test]
+fn what_a_block_got_is_seen_in_its_own_segment() {
+    let mut recorder = Recorder::new(settings("roundup_power2_divisions:[2:1,4:2,>:8]"), 372 * MIB, None);
+    let stack = recorder.stack(&[("forward", "model.py", 12)]);
+    let allocate = |recorder: &mut Recorder, bytes| {
+        recorder.allocate(Request { bytes, stream: 0, pool: (0, 0) }, stack).expect("there is room")
+    };
+    let segment = allocate(&mut recorder, 36 * MIB);
+    recorder.free(segment);
+    let first = allocate(&mut recorder, 11 * MIB);
+    let rest = allocate(&mut recorder, 5 * MIB);
+    recorder.free(first);
+    let block = allocate(&mut recorder, 10_187_056);
+    recorder.free(rest);
+    let small = allocate(&mut recorder, 1000);
+    recorder.free(small);
+    let before = recorder.snapshot(usize::MAX).cards[0].events.len();
+    // The small segment is next in memory.
+    allocate(&mut recorder, 281_280);
+    allocate(&mut recorder, 3_342_314);
+    recorder.free(block);
+    let all = recorder.snapshot(usize::MAX).cards[0].events.len();
+    let snapshot = read_back(&recorder.snapshot(all - before));
+    let replay = replay(&snapshot.cards[0], &snapshot.settings);
+    assert!(replay.agreement.is_whole(), "{:?}", replay.agreement);
+    let part = replay.start.blocks.iter().find(|block| block.requested == 10_187_056).expect("it was there");
+    assert_eq!(part.bytes, 11 * MIB);
+}
+
 /// A program with blocks of all kinds, recorded under `conf`.
 fn small_recording(conf: &str) -> Snapshot {
     let mut recorder = Recorder::new(settings(conf), 800 * MIB, None);
