@@ -17,12 +17,11 @@
 //! loop's iteration writes; the last message with all that follows it. White space after that is not trained on, since no
 //! model generates it. An answer whose ends are not certain is an error.
 
-use super::format::{self, Conversation, field};
+use super::format::{Conversation, field, with_field};
 use super::marks::{PROBE, Probe, Unmarked};
 use super::spans::RenderError;
-use super::template::{ChatTemplate, made};
-use minijinja::Value;
-use minijinja::value::ValueKind;
+use super::template::ChatTemplate;
+use plimsoll_jinja::Value;
 use plimsoll_units::Bytes;
 use std::ops::Range;
 
@@ -227,7 +226,7 @@ impl Search<'_> {
 
     /// What the template writes before any message of a role that follows these.
     fn head(&mut self, before: &[Value], role: &str) -> Result<Option<String>, RenderError> {
-        let message = Value::from_pairs([("role", Value::from(role)), ("content", Value::from(format!("{PROBE}a")))]);
+        let message = Value::dict([("role", Value::from(role)), ("content", Value::from(format!("{PROBE}a")))]);
         let Some(unmarked) = self.render(&[before, &[message]].concat(), false)? else { return Ok(None) };
         let [probe] = &unmarked.probes[..] else { return Ok(None) };
         let start = match unmarked.turn(probe, &[]) {
@@ -312,42 +311,40 @@ enum Words {
 /// A message with a probe; `None` if it has no such words.
 fn with_probe(message: &Value, words: Words) -> Option<Value> {
     match words {
-        Words::Call => with_field(message, "tool_calls", probed_calls(&field(message, "tool_calls")?)?),
+        Words::Call => Some(with_field(message, "tool_calls", probed_calls(&field(message, "tool_calls")?)?)),
         Words::Absent => {
             let blank = field(message, "content")?.as_str().filter(|text| text.trim().is_empty())?.to_owned();
-            with_field(message, "content", Value::from(format!("{PROBE}{blank}")))
+            Some(with_field(message, "content", Value::from(format!("{PROBE}{blank}"))))
         }
-        _ => with_field(message, "content", probed_content(&field(message, "content")?, words)?),
+        _ => Some(with_field(message, "content", probed_content(&field(message, "content")?, words)?)),
     }
 }
 
 fn probed_calls(calls: &Value) -> Option<Value> {
-    let mut calls: Vec<Value> = calls.try_iter().ok()?.collect();
+    let mut calls = calls.as_list()?.to_vec();
     let call = calls.pop()?;
     let function = field(&call, "function");
     let named = function.as_ref().unwrap_or(&call);
     let name = format!("{}{PROBE}", field(named, "name")?.as_str()?);
-    let named = with_field(named, "name", Value::from(name))?;
-    calls.push(if function.is_some() { with_field(&call, "function", named)? } else { named });
-    Some(Value::from(calls))
+    let named = with_field(named, "name", Value::from(name));
+    calls.push(if function.is_some() { with_field(&call, "function", named) } else { named });
+    Some(Value::list(calls))
 }
 
 /// A text, or a list of parts with texts.
 fn probed_content(content: &Value, words: Words) -> Option<Value> {
     if let Some(text) = content.as_str() {
         return probed_text(text, words).map(Value::from);
-    } else if content.kind() != ValueKind::Seq {
-        return None;
     }
-    let mut parts: Vec<Value> = content.try_iter().ok()?.collect();
+    let mut parts = content.as_list()?.to_vec();
     let has_words = |part: &Value| {
         field(part, "text").is_some_and(|text| text.as_str().is_some_and(|text| !text.trim().is_empty()))
     };
     let at =
         if words == Words::Last { parts.iter().rposition(has_words)? } else { parts.iter().position(has_words)? };
     let text = probed_text(field(&parts[at], "text")?.as_str()?, words)?;
-    parts[at] = with_field(&parts[at], "text", Value::from(text))?;
-    Some(Value::from(parts))
+    parts[at] = with_field(&parts[at], "text", Value::from(text));
+    Some(Value::list(parts))
 }
 
 fn probed_text(text: &str, words: Words) -> Option<String> {
@@ -363,10 +360,6 @@ fn probed_text(text: &str, words: Words) -> Option<String> {
     };
     let (before, after) = text.split_at(at);
     Some(format!("{before}{PROBE}{after}"))
-}
-
-fn with_field(object: &Value, name: &str, value: Value) -> Option<Value> {
-    made(format::with_field(object, name, value)).ok()
 }
 
 #[cfg(test)]

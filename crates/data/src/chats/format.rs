@@ -1,10 +1,8 @@
 //! How rows hold chats, and the messages of a row in the one form that chat templates take.
 //! Not here: which format the data has (`detect.rs`), and what becomes of messages (`spans.rs`).
 
-use super::template::made;
 use crate::{DataError, RowNumber};
-use minijinja::Value;
-use minijinja::value::ValueKind;
+use plimsoll_jinja::Value;
 use serde::Deserialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -104,8 +102,8 @@ impl Fields {
 
     /// Which format it looks like.
     pub(super) fn format(&self) -> Option<ChatFormat> {
-        if let Some(first) = self.turns().and_then(|turns| turns.try_iter().ok()?.next()) {
-            let has = |name| first.get_attr(name).is_ok_and(|value| !value.is_undefined());
+        if let Some(first) = self.turns().and_then(|turns| turns.as_list()?.first().cloned()) {
+            let has = |name| first.get(name).is_some();
             return if has("from") { Some(ChatFormat::ShareGpt) } else { has("role").then_some(ChatFormat::Messages) };
         }
         let is_text = |field: &Option<Value>| field.as_ref().is_some_and(|field| field.as_str().is_some());
@@ -115,10 +113,9 @@ impl Fields {
     /// The list of turns, whatever its name. Columns of a table may hold a list a field instead of a list of objects.
     fn turns(&self) -> Option<Value> {
         let turns = parsed(self.messages.as_ref().or(self.conversations.as_ref())?.clone()).ok()?;
-        match turns.kind() {
-            ValueKind::Seq => Some(turns),
-            ValueKind::Map => rows_of_columns(&turns),
-            _ => None,
+        match turns {
+            Value::List(_) => Some(turns),
+            _ => rows_of_columns(&turns),
         }
     }
 
@@ -142,7 +139,7 @@ impl Fields {
             ChatFormat::Alpaca => self.append_alpaca(&mut messages)?,
             ChatFormat::Messages | ChatFormat::ShareGpt => {
                 let turns = self.turns().expect("the format was told by them");
-                for (turn, number) in turns.try_iter().map_err(|error| error.to_string())?.zip(1..) {
+                for (turn, number) in turns.as_list().unwrap_or_default().iter().zip(1..) {
                     let of_turn = |problem| format!("message {number} {problem}");
                     let turn = whole(turn)?;
                     let read = if format == ChatFormat::Messages { checked(turn) } else { of_sharegpt(&turn) };
@@ -150,28 +147,23 @@ impl Fields {
                 }
             }
         }
-        let tools = parsed_tools(self.tools.map_or(Ok(Value::from(())), whole)?)?;
-        let made_all = |messages: Vec<Value>| {
-            messages.into_iter().map(|message| made(message).map_err(|error| error.0)).collect::<Result<Vec<_>, _>>()
-        };
+        let tools = parsed_tools(self.tools.as_ref().map_or(Ok(Value::None), whole)?)?;
         let given = messages.clone();
         let mut has_texts = false;
         for (message, number) in messages.iter_mut().zip(1..) {
             has_texts |= parse_arguments(message).map_err(|problem| format!("message {number} {problem}"))?;
         }
-        let with_texts = has_texts.then(|| made_all(given)).transpose()?;
-        let tools = made(tools).map_err(|error| error.0)?;
-        Ok(Conversation { messages: made_all(messages)?, tools, with_texts })
+        Ok(Conversation { messages, tools, with_texts: has_texts.then_some(given) })
     }
 
     /// An input is a second paragraph of the instruction.
     fn append_alpaca(&self, messages: &mut Vec<Value>) -> Result<(), String> {
         if let Some(history) = &self.history {
-            for pair in history.try_iter().map_err(|_| "its `history` is not a list")? {
+            for pair in history.as_list().ok_or("its `history` is not a list")? {
                 for (at, role) in [(0, "user"), (1, "assistant")] {
-                    let text = pair.get_item_by_index(at).ok().filter(|text| text.as_str().is_some());
+                    let text = pair.as_list().and_then(|pair| pair.get(at)).filter(|text| text.as_str().is_some());
                     let text = text.ok_or("its `history` is not a list of pairs of texts")?;
-                    messages.push(message(role, text_of(&text, "`history`")?));
+                    messages.push(message(role, text_of(text, "`history`")?));
                 }
             }
         }
@@ -185,17 +177,15 @@ impl Fields {
 }
 
 fn message(role: &str, content: String) -> Value {
-    Value::from_pairs([("role", Value::from(role)), ("content", Value::from(content))])
+    Value::dict([("role", Value::from(role)), ("content", Value::from(content))])
 }
 
 /// A message of OpenAI's that a template can be given.
 fn checked(turn: Value) -> Result<Value, String> {
-    let has = |name| turn.get_attr(name).is_ok_and(|value| !value.is_undefined());
-    match turn.get_attr("role") {
-        Ok(role) if role.as_str().is_some() => {}
-        _ => return Err("has no `role`".to_owned()),
+    if turn.get("role").and_then(Value::as_str).is_none() {
+        return Err("has no `role`".to_owned());
     }
-    if has("content") || has("tool_calls") {
+    if turn.get("content").or(turn.get("tool_calls")).is_some() {
         Ok(turn)
     } else {
         Err("has neither `content` nor `tool_calls`".to_owned())
@@ -204,16 +194,18 @@ fn checked(turn: Value) -> Result<Value, String> {
 
 /// A message of ShareGPT's, in the terms of OpenAI's.
 fn of_sharegpt(turn: &Value) -> Result<Value, String> {
-    let field = |name: &str| turn.get_attr(name).ok().filter(|value| !value.is_undefined());
-    let from = field("from").ok_or("has no `from`")?;
+    let from = turn.get("from").ok_or("has no `from`")?;
     let role = match from.as_str() {
         Some("human" | "user") => "user",
         Some("gpt" | "chatgpt" | "assistant" | "model" | "bing" | "bard" | "function_call") => "assistant",
         Some("system") => "system",
         Some("tool" | "function" | "observation" | "function_response") => "tool",
-        _ => return Err(format!("is from `{from:.40}`, not `human`, `gpt`, `system` or `tool`")),
+        from => {
+            let from = from.unwrap_or("what is not text");
+            return Err(format!("is from `{from:.40}`, not `human`, `gpt`, `system` or `tool`"));
+        }
     };
-    Ok(message(role, text_of(&field("value").ok_or("has no `value`")?, "`value`")?))
+    Ok(message(role, text_of(turn.get("value").ok_or("has no `value`")?, "`value`")?))
 }
 
 fn text_of(value: &Value, what: &str) -> Result<String, String> {
@@ -225,7 +217,7 @@ fn text_of(value: &Value, what: &str) -> Result<String, String> {
 /// A value that may be given as JSON in a text, since tables have no objects of several kinds.
 fn parsed(value: Value) -> Result<Value, String> {
     match value.as_str() {
-        Some(text) => whole(serde_json::from_str(text).map_err(|error| error.to_string())?),
+        Some(text) => whole(&serde_json::from_str(text).map_err(|error| error.to_string())?),
         None => Ok(value),
     }
 }
@@ -233,23 +225,20 @@ fn parsed(value: Value) -> Result<Value, String> {
 /// Tools and their parameters, each an object or JSON in a text.
 fn parsed_tools(tools: Value) -> Result<Value, String> {
     if tools.as_str().is_some_and(|text| text.trim().is_empty()) {
-        return Ok(Value::from(()));
+        return Ok(Value::None);
     }
     let not_json = |error| format!("its `tools` are not JSON: {error}");
     let tools = parsed(tools).map_err(not_json)?;
-    if tools.kind() != ValueKind::Seq {
-        return Ok(tools);
-    }
-    let tool = |tool: Value| {
-        let tool = parsed(tool)?;
+    let Some(list) = tools.as_list() else { return Ok(tools) };
+    let tool = |tool: &Value| {
+        let tool = parsed(tool.clone())?;
         let function = field(&tool, "function").map(parsed).transpose()?;
         let described = function.as_ref().unwrap_or(&tool);
         let Some(parameters) = field(described, "parameters") else { return Ok(tool) };
         let described = with_field(described, "parameters", parsed(parameters)?);
         Ok(if function.is_some() { with_field(&tool, "function", described) } else { described })
     };
-    let tools = tools.try_iter().map_err(|error| error.to_string())?.map(tool);
-    tools.collect::<Result<Vec<Value>, String>>().map(Value::from).map_err(not_json)
+    list.iter().map(tool).collect::<Result<Vec<Value>, String>>().map(Value::list).map_err(not_json)
 }
 
 /// Makes objects of calls and arguments that are JSON in a text, as OpenAI's format has them. Returns whether there were any.
@@ -259,7 +248,8 @@ fn parse_arguments(message: &mut Value) -> Result<bool, String> {
     let mut changed = calls.as_str().is_some();
     let calls = parsed(calls).map_err(|error| not_json("`tool_calls`", error))?;
     let mut parsed_calls = Vec::new();
-    for call in calls.try_iter().map_err(|_| "has `tool_calls` that are not a list".to_owned())? {
+    for call in calls.as_list().ok_or("has `tool_calls` that are not a list")? {
+        let call = call.clone();
         let function = field(&call, "function");
         let called = function.as_ref().unwrap_or(&call);
         let text = field(called, "arguments").filter(|arguments| arguments.as_str().is_some());
@@ -275,66 +265,51 @@ fn parse_arguments(message: &mut Value) -> Result<bool, String> {
         parsed_calls.push(if function.is_some() { with_field(&call, "function", called) } else { called });
     }
     if changed {
-        *message = with_field(message, "tool_calls", Value::from(parsed_calls));
+        *message = with_field(message, "tool_calls", Value::list(parsed_calls));
     }
     Ok(changed)
 }
 
 /// A field of an object; `None` if it is absent or null.
 pub(super) fn field(value: &Value, name: &str) -> Option<Value> {
-    value.get_attr(name).ok().filter(|value| !value.is_undefined() && !value.is_none())
+    value.get(name).filter(|value| !value.is_none()).cloned()
 }
 
 /// An object with another value in a field that it has.
 pub(super) fn with_field(object: &Value, name: &str, value: Value) -> Value {
-    let names = object.try_iter().into_iter().flatten();
-    Value::from_pairs(names.map(|key| {
-        let item = if key.as_str() == Some(name) { value.clone() } else { object.get_item(&key).unwrap_or_default() };
-        (key, item)
-    }))
+    let fields = object.as_dict().into_iter().flat_map(|object| object.iter());
+    Value::dict(fields.map(|(key, old)| (key.clone(), if key.as_str() == Some(name) { &value } else { old }.clone())))
 }
 
 /// A list of objects out of an object of lists. None if these have several lengths.
 fn rows_of_columns(columns: &Value) -> Option<Value> {
     let mut rows: Vec<Vec<(Value, Value)>> = Vec::new();
-    for (at, name) in columns.try_iter().ok()?.enumerate() {
-        let column = columns.get_item(&name).ok().filter(|column| column.kind() == ValueKind::Seq)?;
+    for (at, (name, column)) in columns.as_dict()?.iter().enumerate() {
+        let column = column.as_list()?;
         if at == 0 {
-            rows.resize(column.len()?, Vec::new());
+            rows.resize(column.len(), Vec::new());
         }
-        if column.len() != Some(rows.len()) {
+        if column.len() != rows.len() {
             return None;
         }
-        rows.iter_mut().zip(column.try_iter().ok()?).for_each(|(row, cell)| row.push((name.clone(), cell)));
+        rows.iter_mut().zip(column).for_each(|(row, cell)| row.push((name.clone(), cell.clone())));
     }
-    Some(rows.into_iter().map(Value::from_pairs).collect())
+    Some(Value::list(rows.into_iter().map(Value::dict).collect()))
 }
 
 /// A value without the fields that are null: tables fill up objects with them, and to a template a field that is null is
 /// there. Errors: a text that holds a mark of trained spans.
-fn whole(value: Value) -> Result<Value, String> {
-    match value.kind() {
-        ValueKind::Map => {
-            let mut pairs = Vec::new();
-            for name in value.try_iter().map_err(|error| error.to_string())? {
-                let field = value.get_item(&name).map_err(|error| error.to_string())?;
-                if !field.is_none() {
-                    pairs.push((name, whole(field)?));
-                }
-            }
-            Ok(Value::from_pairs(pairs))
-        }
-        ValueKind::Seq => value
-            .try_iter()
-            .map_err(|error| error.to_string())?
-            .map(whole)
-            .collect::<Result<Vec<_>, _>>()
-            .map(Value::from),
-        _ => {
-            value.as_str().map_or(Ok(()), without_marks)?;
-            Ok(value)
-        }
+fn whole(value: &Value) -> Result<Value, String> {
+    if let Some(items) = value.as_list() {
+        return items.iter().map(whole).collect::<Result<Vec<_>, _>>().map(Value::list);
     }
+    let Some(object) = value.as_dict() else {
+        value.as_str().map_or(Ok(()), without_marks)?;
+        return Ok(value.clone());
+    };
+    let fields = object.iter().filter(|(_, field)| !field.is_none());
+    let fields = fields.map(|(name, field)| Ok((name.clone(), whole(field)?)));
+    fields.collect::<Result<Vec<_>, String>>().map(Value::dict)
 }
 
 fn without_marks(text: &str) -> Result<(), String> {
@@ -346,14 +321,23 @@ fn without_marks(text: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{ChatTemplate, Date};
     use super::*;
 
     /// `role: content` of each message, by the format that the row has, or by another one.
     fn read(row: &str, format: Option<ChatFormat>) -> Result<Vec<String>, ChatError> {
         let fields = Fields::of_row(row)?.expect("a row that is not blank");
         let format = format.or(fields.format()).ok_or_else(|| ChatError::NotAChat("no format".to_owned()))?;
-        let shown = |m: &Value| format!("{}: {}", m.get_attr("role").unwrap(), m.get_attr("content").unwrap());
+        let text = |m: &Value, name| m.get(name).and_then(Value::as_str).unwrap().to_owned();
+        let shown = |m: &Value| format!("{}: {}", text(m, "role"), text(m, "content"));
         Ok(fields.conversation(format)?.messages.iter().map(shown).collect())
+    }
+
+    /// A value as the JSON that a template writes of it.
+    fn json(value: &Value) -> String {
+        let template = "{{ tools | tojson(separators=(',', ':')) }}";
+        let template = ChatTemplate::of_text(template, Date::of_unix_seconds(0)).unwrap();
+        template.render(&[], value, false).unwrap()
     }
 
     fn problem(row: &str, format: ChatFormat) -> String {
@@ -423,12 +407,12 @@ mod tests {
         };
         let read = |row: &str| Fields::of_row(row).unwrap().unwrap().conversation(ChatFormat::Messages);
         let arguments = |chat: &Conversation| {
-            let json = serde_json::to_value(&chat.messages).unwrap();
-            json[0]["tool_calls"][0]["function"]["arguments"].to_string()
+            let calls = chat.messages[0].get("tool_calls").and_then(Value::as_list).unwrap();
+            json(calls[0].get("function").unwrap().get("arguments").unwrap())
         };
         let chat = read(&row(r#""{\"port\": \"Hull\", \"a\": 1}""#)).unwrap();
-        assert_eq!(arguments(&chat), r#"{"a":1,"port":"Hull"}"#);
-        assert!(serde_json::to_string(&chat.with_texts).unwrap().contains(r#""arguments":"{\"port\""#));
+        assert_eq!(arguments(&chat), r#"{"port":"Hull","a":1}"#);
+        assert!(json(&Value::list(chat.with_texts.clone().unwrap())).contains(r#""arguments":"{\"port\""#));
         let chat = read(&row(r#"{"port": "Hull"}"#)).unwrap();
         assert_eq!((arguments(&chat).as_str(), chat.with_texts.is_none()), (r#"{"port":"Hull"}"#, true));
         assert_eq!(arguments(&read(&row(r#""""#)).unwrap()), "{}");
@@ -440,10 +424,7 @@ mod tests {
         let texts = r#"{"messages":"[{\"role\":\"user\",\"content\":\"a\"}]","tools":"[{\"function\":{\"name\":\"t\",\"parameters\":\"{\\\"type\\\":1}\"}}]"}"#;
         assert_eq!(Fields::of_row(texts).unwrap().unwrap().format(), Some(ChatFormat::Messages));
         let chat = read(texts).unwrap();
-        assert_eq!(
-            serde_json::to_string(&chat.tools).unwrap(),
-            r#"[{"function":{"name":"t","parameters":{"type":1}}}]"#
-        );
+        assert_eq!(json(&chat.tools), r#"[{"function":{"name":"t","parameters":{"type":1}}}]"#);
         let calls = r#"{"messages":[{"role":"assistant","tool_calls":"[{\"function\":{\"name\":\"t\",\"arguments\":\"{}\"}}]"}]}"#;
         assert_eq!(arguments(&read(calls).unwrap()), "{}");
     }
@@ -452,8 +433,8 @@ mod tests {
     fn fields_that_are_null_are_absent_and_the_rest_is_as_it_was() {
         let row = r#"{"messages":[{"role":"assistant","name":null,"tool_calls":[{"z":1,"a":null,"b":[null]}]}],"tools":"[{\"t\":1}]"}"#;
         let read = Fields::of_row(row).unwrap().unwrap().conversation(ChatFormat::Messages).unwrap();
-        let json = serde_json::to_string(&read.messages).unwrap();
-        assert_eq!(json, r#"[{"role":"assistant","tool_calls":[{"z":1,"b":[null]}]}]"#);
-        assert_eq!(serde_json::to_string(&read.tools).unwrap(), r#"[{"t":1}]"#);
+        let messages = json(&Value::list(read.messages));
+        assert_eq!(messages, r#"[{"role":"assistant","tool_calls":[{"z":1,"b":[null]}]}]"#);
+        assert_eq!(json(&read.tools), r#"[{"t":1}]"#);
     }
 }

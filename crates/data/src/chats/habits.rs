@@ -2,8 +2,7 @@
 
 use super::ChatTemplate;
 use super::marks::Unmarked;
-use super::template::made;
-use minijinja::Value;
+use plimsoll_jinja::Value;
 
 /// What a template does to answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,10 +18,10 @@ impl ChatTemplate {
     pub fn habits(&self) -> TemplateHabits {
         let chat = |turns: &[(&str, &str)], invite: bool| {
             let message = |&(role, content): &(&str, &str)| {
-                made(Value::from_pairs([("role", Value::from(role)), ("content", Value::from(content))])).ok()
+                Value::dict([("role", Value::from(role)), ("content", Value::from(content))])
             };
-            let messages: Option<Vec<Value>> = turns.iter().map(message).collect();
-            let marked = self.render(&messages?, &Value::from(()), invite).ok()?;
+            let messages: Vec<Value> = turns.iter().map(message).collect();
+            let marked = self.render(&messages, &Value::None, invite).ok()?;
             Some(Unmarked::of(&marked))
         };
         let question = ("user", "a question");

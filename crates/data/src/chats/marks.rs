@@ -6,7 +6,7 @@
 //!   a message that is being looked for         PROBE, put into its text by `answers.rs`
 //! ```
 //!
-//! Not here: who writes them (`template/guarded.rs`, `template/budget.rs`).
+//! Not here: who writes them (the templates' engine, as `template.rs` asks).
 
 use std::ops::Range;
 

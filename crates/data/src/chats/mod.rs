@@ -7,7 +7,6 @@ mod date;
 mod detect;
 mod format;
 mod habits;
-mod json;
 mod marks;
 mod prepare;
 mod spans;

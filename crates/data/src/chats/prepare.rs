@@ -143,8 +143,8 @@ impl Job<'_> {
             tokens.into_iter().map(|(id, range)| (id, rendered.is_trained(&range))).unzip();
         if let Some(separator) = self.tokenizer.separator().filter(|_| template.ends_with_separator()) {
             ids.push(separator);
-            let answered = chat.messages.last().and_then(|last| last.get_attr("role").ok()?.to_str());
-            trained.push(train_on == TrainOn::All || answered.as_deref() == Some("assistant"));
+            let answered = chat.messages.last().and_then(|last| last.get("role")?.as_str());
+            trained.push(train_on == TrainOn::All || answered == Some("assistant"));
         }
         let text_bytes = rendered.text.len() as u64;
         Ok((!ids.is_empty()).then_some(Encoded { ids, trained, text_bytes }))

@@ -1,27 +1,25 @@
 //! Chat templates: Jinja that writes messages as the text that a model was trained on, as `transformers` runs it.
 //! Not here: where templates lie (`template_file.rs`), and what is trained on (`spans.rs`).
 //!
-//! A template comes with a model, whose author may be anyone. It reaches nothing outside; `guarded.rs` bounds how deep it
-//! nests, `budget.rs` its steps and memory, and `weighed.rs` how deep its values nest.
-
-mod budget;
-mod expressions;
-mod guarded;
-mod strings;
-mod tags;
-mod weighed;
-mod writer;
+//! A template comes with a model, whose author may be anyone: what it may take depends on the size of the chat.
 
 use super::Date;
+use super::marks::{BEGIN, END, LOOP, LOOP_END, TURN, Unmarked};
 use super::template_file::{TemplateFile, template_file};
 use crate::{DataError, Tokenizer};
-use guarded::{Guarded, guarded, in_line};
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Value;
-use minijinja::{Environment, Error, ErrorKind};
+use plimsoll_jinja::{Host, Limits, Marks, Template, Value, Weight};
 use std::path::{Path, PathBuf};
 
-const NAME: &str = "chat_template";
+/// Steps that writing any chat once may cost, of which 64 bytes that it reads or writes are one: 32 MB.
+const STEPS: u64 = 500_000;
+/// More of them for each value of the chat, and for each byte of its text.
+const STEPS_PER_NODE: u64 = 400;
+const STEPS_PER_BYTE: u64 = 1;
+/// What a template may write besides what the chat says, which tokenizing multiplies: real ones write up to 20 KB.
+const TEXT_BYTES: u64 = 512 << 10;
+const TEXT_BYTES_PER_BYTE: u64 = 8;
+
+const MARKS: Marks = Marks { generation: [BEGIN, END], iterations: [LOOP, TURN, LOOP_END] };
 
 /// ChatML, for tokenizers that bring no template: its marks are plain text to them. Behind each chat comes the tokenizer's
 /// separator, by which a model ends its answer.
@@ -34,9 +32,8 @@ pub(super) struct TemplateError(pub String);
 
 /// A chat template, ready to use from any thread.
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    template: Template,
     text: String,
-    marks_generation: bool,
     file: Option<PathBuf>,
     /// By the names of tokenizer_config.json.
     special_tokens: Vec<(String, String)>,
@@ -71,15 +68,8 @@ impl ChatTemplate {
         special_tokens: Vec<(String, String)>,
         date: Date,
     ) -> Result<Self, String> {
-        let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        environment.set_syntax(syntax.expect("the usual delimiters"));
-        budget::set_up(&mut environment, date);
-        // As Jinja does.
-        let text = text.replace("\r\n", "\n").replace('\r', "\n");
-        let Guarded { text: guarded, marks_generation } = guarded(&text)?;
-        environment.add_template_owned(NAME, guarded).map_err(|error| words_of(&error))?;
-        Ok(Self { environment, text, marks_generation, file, special_tokens, date })
+        let template = Template::new(&text).map_err(|error| error.to_string())?;
+        Ok(Self { template, text, file, special_tokens, date })
     }
 
     /// Where it was read from; none for ChatML, which is built in.
@@ -89,7 +79,7 @@ impl ChatTemplate {
 
     /// Whether the template says what the assistant generates.
     pub(super) fn marks_generation(&self) -> bool {
-        self.marks_generation
+        self.template.marks_generation()
     }
 
     /// Whether the template can write an invitation of the assistant.
@@ -110,36 +100,40 @@ impl ChatTemplate {
 
     /// The text of messages, with marks (`marks.rs`), and an invitation of the assistant behind them if asked for.
     pub(super) fn render(&self, messages: &[Value], tools: &Value, invite: bool) -> Result<String, TemplateError> {
-        self.rendered(messages, tools, invite).map_err(|error| TemplateError(words_of(&error)))
-    }
-
-    fn rendered(&self, messages: &[Value], tools: &Value, invite: bool) -> Result<String, Error> {
-        let messages = weighed::made(None, Value::from(messages.to_vec()))?;
-        let tools = weighed::made(None, tools.clone())?;
-        let mut environment = self.environment.clone();
-        environment.set_fuel(Some(budget::fuel(&messages, &tools)?));
-        let text_bytes_max = budget::text_bytes_max(&messages, &tools)?;
-        let fixed = [
+        let messages = Value::list(messages.to_vec());
+        let Weight { nodes, bytes } = messages.weight() + tools.weight();
+        let strftime_now = |format: &str| {
+            let unknown = |directive| format!("strftime_now does not know {directive}");
+            self.date.strftime(format).map_err(unknown)
+        };
+        let steps = STEPS + STEPS_PER_NODE * nodes + STEPS_PER_BYTE * bytes;
+        let host = Host { strftime_now: &strftime_now, marks: Some(MARKS), limits: Limits { steps } };
+        let mut variables: Vec<(&str, Value)> = vec![
             ("messages", messages),
-            ("tools", tools),
-            ("documents", Value::from(())),
-            ("add_generation_prompt", Value::from(invite)),
+            ("tools", tools.clone()),
+            ("documents", Value::None),
+            ("add_generation_prompt", Value::Bool(invite)),
         ];
-        let special_tokens =
-            self.special_tokens.iter().map(|(name, token)| (name.as_str(), Value::from(token.as_str())));
-        let context = Value::from_pairs(special_tokens.chain(fixed));
-        let text = environment.get_template(NAME)?.render(context)?;
-        if text.len() as u64 <= text_bytes_max {
-            return Ok(text);
+        let special_tokens = self.special_tokens.iter();
+        variables.extend(special_tokens.map(|(name, token)| (name.as_str(), Value::from(token.as_str()))));
+        let failed = |error: plimsoll_jinja::Error| TemplateError(error.to_string());
+        let text = self.template.render(&variables, &host).map_err(failed)?;
+        let text_bytes_max = TEXT_BYTES + TEXT_BYTES_PER_BYTE * bytes;
+        if text.len() as u64 > text_bytes_max {
+            let problem =
+                format!("its text has {} bytes, more than {text_bytes_max} for a chat of this size", text.len());
+            return Err(TemplateError(problem));
         }
-        let message = format!("its text has {} bytes, more than {text_bytes_max} for a chat of this size", text.len());
-        Err(Error::new(ErrorKind::InvalidOperation, message))
+        if self.template.generates_in_values() {
+            let host = Host { marks: None, ..host };
+            let unmarked = self.template.render(&variables, &host).map_err(failed)?;
+            if Unmarked::of(&text).text != unmarked {
+                let problem = "the template changes a text that holds a `{% generation %}` block";
+                return Err(TemplateError(problem.to_owned()));
+            }
+        }
+        Ok(text)
     }
-}
-
-/// A message or value of a chat, as templates handle it.
-pub(super) fn made(value: Value) -> Result<Value, TemplateError> {
-    weighed::made(None, value).map_err(|error| TemplateError(words_of(&error)))
 }
 
 #[cfg(test)]
@@ -150,26 +144,16 @@ impl ChatTemplate {
     }
 }
 
-/// Of an error that a template raises, what it says.
-fn words_of(error: &Error) -> String {
-    let what = match error.kind() {
-        ErrorKind::OutOfFuel => "it takes more steps or memory than a chat of this size may".to_owned(),
-        kind => error.detail().map_or_else(|| kind.to_string(), str::to_owned),
-    };
-    error.line().map_or(what.clone(), |line| in_line(&what, line))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::marks::Unmarked;
     use super::*;
     use crate::TokenizerSpec;
 
     fn rendered(text: &str) -> Result<String, String> {
         let date = "2024-07-26".parse().unwrap();
-        let message = Value::from_pairs([("role", "user"), ("content", " Hi <b> ")]);
+        let message = Value::dict([("role", "user"), ("content", " Hi <b> ")]);
         let template = ChatTemplate::of_text(text, date)?;
-        let marked = template.render(&[message], &Value::from(()), true).map_err(|TemplateError(message)| message)?;
+        let marked = template.render(&[message], &Value::None, true).map_err(|TemplateError(message)| message)?;
         Ok(Unmarked::of(&marked).text)
     }
 
@@ -242,8 +226,8 @@ mod tests {
     fn a_tokenizer_without_a_template_gets_chatml() {
         let tokenizer = Tokenizer::open(&TokenizerSpec::Gpt2).unwrap();
         let template = ChatTemplate::open(&tokenizer, None, Date::of_unix_seconds(0)).unwrap();
-        let message = Value::from_pairs([("role", "user"), ("content", "Hi")]);
-        let text = Unmarked::of(&template.render(&[message], &Value::from(()), true).unwrap()).text;
+        let message = Value::dict([("role", "user"), ("content", "Hi")]);
+        let text = Unmarked::of(&template.render(&[message], &Value::None, true).unwrap()).text;
         assert_eq!(text, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
         assert!(template.ends_with_separator() && template.file().is_none());
     }

@@ -1,0 +1,44 @@
+//! Jinja templates as Jinja2 renders them in Python, set up as `transformers` does for chat templates: sandboxed, with
+//! `trim_blocks`, `lstrip_blocks`, `break` and `continue`, `{% generation %}`, and its functions and `tojson`.
+//!
+//! ```text
+//!   text → tokens → statements → statements with variables → text
+//!        lexer.rs   parser.rs     scopes.rs               render.rs
+//! ```
+//!
+//! A template renders what Python renders, or is refused with an error: an error of Python's, something that isn't built
+//! ([`ErrorKind::NotBuilt`]), or too much work ([`ErrorKind::OverBudget`]). A template may come from anyone: it reaches
+//! nothing outside, and its steps, memory and recursion are bounded.
+//!
+//! Read next: `value.rs`, then `render.rs`.
+
+mod arguments;
+mod arithmetic;
+mod ast;
+mod attributes;
+mod calls;
+mod compare;
+mod dict;
+mod error;
+mod evaluate;
+mod expressions;
+mod filters;
+mod format;
+mod iterate;
+mod json;
+mod lexer;
+mod methods;
+mod numbers;
+mod objects;
+mod parser;
+mod predicates;
+mod render;
+mod repr;
+mod scopes;
+mod unicode;
+mod value;
+
+pub use dict::Dict;
+pub use error::{Error, ErrorKind};
+pub use render::{Host, Limits, Marks, Template};
+pub use value::{Function, Items, Method, ObjectId, Range, Text, Undefined, Value, View, Weight};

@@ -1,0 +1,483 @@
+//! Templates, and how their statements run.
+//! Not here: expressions (`evaluate.rs`), calls (`calls.rs`), iterators (`iterate.rs`).
+
+use crate::Value;
+use crate::arguments::Arguments;
+use crate::ast::{Body, For, Load, Macro, Scope, Slot, Statement, StatementKind, Target};
+use crate::error::{Error, Meter, Result};
+use crate::iterate::Iter;
+use crate::objects::{LoopState, Object};
+use crate::parser::parsed;
+use crate::scopes::resolve;
+use crate::value::ObjectId;
+use std::sync::Arc;
+
+/// Expressions and blocks within one another, those of called macros among them: 250 calls of a small macro, of which
+/// Python allows 200. It bounds the stack to about 1 MiB.
+const DEPTH_MAX: usize = 600;
+
+/// A parsed template, ready to be rendered from any thread.
+#[derive(Debug)]
+pub struct Template {
+    body: Body,
+    scope: Scope,
+    slots: usize,
+    marks_generation: bool,
+    generates_in_values: bool,
+}
+
+/// What a render may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Steps, of which 64 bytes that are read or written are one.
+    pub steps: u64,
+}
+
+/// Characters that a render adds to the text, so that a caller finds its parts again.
+#[derive(Debug, Clone, Copy)]
+pub struct Marks {
+    /// Before and after what `{% generation %}` encloses.
+    pub generation: [char; 2],
+    /// Before a loop that writes to the text, before each of its iterations, and after the loop. Loops whose text becomes a
+    /// value, as in a macro, and recursive loops have no marks.
+    pub iterations: [char; 3],
+}
+
+/// What a template gets from its caller besides variables.
+pub struct Host<'a> {
+    /// `strftime_now`: the current time in a format. Errors: in words.
+    pub strftime_now: &'a (dyn Fn(&str) -> Result<String, String> + Sync),
+    /// Marks to add, if any.
+    pub marks: Option<Marks>,
+    /// What a render may take.
+    pub limits: Limits,
+}
+
+impl Template {
+    /// Parses a template. Errors: it is not one, is too long, nests too deep, or uses what is not supported.
+    pub fn new(text: &str) -> Result<Self> {
+        let mut body = parsed(text)?;
+        let (scope, slots) = resolve(&mut body)?;
+        let mut found = (false, false);
+        find_generation(&body, false, &mut found);
+        let (marks_generation, generates_in_values) = found;
+        Ok(Self { body, scope, slots, marks_generation, generates_in_values })
+    }
+
+    /// Whether the template has a `{% generation %}` block.
+    pub fn marks_generation(&self) -> bool {
+        self.marks_generation
+    }
+
+    /// Whether such a block is where the text becomes a value, as in a macro. Its marks are a part of that value.
+    pub fn generates_in_values(&self) -> bool {
+        self.generates_in_values
+    }
+
+    /// The text that the template writes, given these variables.
+    /// Errors: the template raises one, uses what is not supported, or takes too much.
+    pub fn render(&self, variables: &[(&str, Value)], host: &Host<'_>) -> Result<String> {
+        let mut render = Render {
+            host,
+            variables,
+            meter: Meter::new(host.limits.steps),
+            frames: Vec::new(),
+            objects: Vec::new(),
+            out: String::new(),
+            captures: 0,
+            depth: 0,
+        };
+        let frame = render.open_frame(self.slots, 0)?;
+        render.enter(&self.scope, frame)?;
+        render.run(&self.body, frame)?;
+        Ok(render.out)
+    }
+}
+
+/// Looks for generation blocks: whether there is one, and whether the text around one becomes a value.
+fn find_generation(body: &[Statement], is_in_value: bool, found: &mut (bool, bool)) {
+    for statement in body {
+        let captures = match &statement.kind {
+            StatementKind::Generation(_) => {
+                *found = (true, found.1 | is_in_value);
+                true
+            }
+            StatementKind::If(_) | StatementKind::With(_) => false,
+            StatementKind::For(node) => node.recursive.is_some(),
+            _ => true,
+        };
+        for body in crate::scopes::bodies(statement) {
+            find_generation(body, is_in_value | captures, found);
+        }
+    }
+}
+
+/// The variables of a call of a function.
+struct Frame {
+    slots: Vec<Option<Value>>,
+    /// The frame of the function around it.
+    parent: usize,
+    /// Whether a macro sees its variables.
+    is_captured: bool,
+}
+
+/// A template that is being rendered.
+pub(crate) struct Render<'t> {
+    pub(crate) host: &'t Host<'t>,
+    variables: &'t [(&'t str, Value)],
+    pub(crate) meter: Meter,
+    frames: Vec<Frame>,
+    pub(crate) objects: Vec<Object<'t>>,
+    pub(crate) out: String,
+    /// Open blocks whose text becomes a value.
+    captures: usize,
+    depth: usize,
+}
+
+/// How statements end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Normal,
+    Break,
+    Continue,
+}
+
+impl<'t> Render<'t> {
+    pub(crate) fn open_frame(&mut self, slots: usize, parent: usize) -> Result<usize> {
+        self.meter.charge_items(slots + 2)?;
+        self.frames.push(Frame { slots: vec![None; slots], parent, is_captured: false });
+        Ok(self.frames.len() - 1)
+    }
+
+    pub(crate) fn close_frame(&mut self, frame: usize) {
+        let is_last = frame + 1 == self.frames.len();
+        match self.frames[frame].is_captured {
+            true => {}
+            false if is_last => _ = self.frames.pop(),
+            false => self.frames[frame].slots.clear(),
+        }
+    }
+
+    pub(crate) fn capture_frame(&mut self, frame: usize) {
+        let mut at = frame;
+        while !std::mem::replace(&mut self.frames[at].is_captured, true) {
+            at = self.frames[at].parent;
+        }
+    }
+
+    fn frame_of(&self, slot: Slot, frame: usize) -> usize {
+        (0..slot.up).fold(frame, |at, _| self.frames[at].parent)
+    }
+
+    pub(crate) fn variable(&self, slot: Slot, frame: usize) -> Option<&Value> {
+        self.frames[self.frame_of(slot, frame)].slots[slot.index].as_ref()
+    }
+
+    pub(crate) fn set_variable(&mut self, slot: Slot, frame: usize, value: Option<Value>) {
+        let frame = self.frame_of(slot, frame);
+        self.frames[frame].slots[slot.index] = value;
+    }
+
+    /// Gives the variables of a scope their first values.
+    pub(crate) fn enter(&mut self, scope: &'t Scope, frame: usize) -> Result<()> {
+        for (index, load) in &scope.loads {
+            self.meter.step()?;
+            let value = match load {
+                Load::Missing => None,
+                Load::Copy(slot) => self.variable(*slot, frame).cloned(),
+                Load::Global(name) => self.global(name)?,
+            };
+            self.frames[frame].slots[*index] = value;
+        }
+        Ok(())
+    }
+
+    fn global(&self, name: &str) -> Result<Option<Value>> {
+        let given = self.variables.iter().find(|(other, _)| *other == name).map(|(_, value)| value.clone());
+        match given.or_else(|| crate::calls::function(name).map(Value::Function)) {
+            None if name == "self" => Err(Error::not_built("`self`")),
+            value => Ok(value),
+        }
+    }
+
+    /// Something that nests one level deeper. Errors: it nests too deep.
+    pub(crate) fn deeper<T>(&mut self, inside: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.deeper_by(1, inside)
+    }
+
+    /// Something that takes the stack of several levels.
+    pub(crate) fn deeper_by<T>(&mut self, levels: usize, inside: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.depth += levels;
+        if self.depth > DEPTH_MAX {
+            return Err(Error::over_budget("its macros, blocks and expressions nest too deep"));
+        }
+        let result = inside(self);
+        self.depth -= levels;
+        result
+    }
+
+    pub(crate) fn write(&mut self, text: &str) -> Result<()> {
+        self.meter.charge(text.len())?;
+        self.out.push_str(text);
+        Ok(())
+    }
+
+    /// The text that something writes, and what it returns.
+    pub(crate) fn captured<T>(&mut self, write: impl FnOnce(&mut Self) -> Result<T>) -> Result<(String, T)> {
+        let outer = std::mem::take(&mut self.out);
+        self.captures += 1;
+        let result = write(self)?;
+        self.captures -= 1;
+        Ok((std::mem::replace(&mut self.out, outer), result))
+    }
+
+    pub(crate) fn run(&mut self, body: &'t [Statement], frame: usize) -> Result<Flow> {
+        self.deeper(|render| {
+            for statement in body {
+                render.meter.step()?;
+                let flow = render.run_statement(&statement.kind, frame).map_err(|error| error.at(statement.line))?;
+                if flow != Flow::Normal {
+                    return Ok(flow);
+                }
+            }
+            Ok(Flow::Normal)
+        })
+    }
+
+    fn run_statement(&mut self, kind: &'t StatementKind, frame: usize) -> Result<Flow> {
+        match kind {
+            StatementKind::Text(text) => self.write(text)?,
+            StatementKind::Print(expr) => {
+                let value = self.evaluate(expr, frame)?;
+                self.write_value(&value)?;
+            }
+            StatementKind::If(branches) => {
+                for (test, body) in branches {
+                    if self.evaluate(test, frame)?.is_true() {
+                        return self.run(body, frame);
+                    }
+                }
+            }
+            StatementKind::For(node) => return self.run_loop(node, frame),
+            StatementKind::Set(target, expr) => {
+                self.check_namespaces(target, frame)?;
+                let value = self.evaluate(expr, frame)?;
+                self.assign(target, value, frame)?;
+            }
+            StatementKind::SetBlock(node) => {
+                self.enter(&node.scope, frame)?;
+                let (text, flow) = self.captured(|render| render.run(&node.body, frame))?;
+                if flow != Flow::Normal {
+                    return Ok(flow);
+                }
+                let mut value = Value::from(text);
+                if let Some(filter) = &node.filter {
+                    value = self.evaluate_block_filter(filter, value, frame)?;
+                }
+                self.assign(&node.target, value, frame)?;
+            }
+            StatementKind::With(node) => {
+                self.enter(&node.scope, frame)?;
+                for (target, expr) in &node.targets {
+                    let value = self.evaluate(expr, frame)?;
+                    self.assign(target, value, frame)?;
+                }
+                return self.run(&node.body, frame);
+            }
+            StatementKind::Macro(name, node) => {
+                let value = self.macro_value(node, frame)?;
+                self.set_variable(name.slot, frame, Some(value));
+            }
+            StatementKind::CallBlock(node) => {
+                let caller = self.macro_value(&node.1, frame)?;
+                let value = self.call(&node.0, frame, Some(caller))?;
+                self.write_value(&value)?;
+            }
+            StatementKind::FilterBlock(node) => {
+                self.enter(&node.scope, frame)?;
+                let (text, flow) = self.captured(|render| render.run(&node.body, frame))?;
+                if flow != Flow::Normal {
+                    return Ok(flow);
+                }
+                let value = self.evaluate_block_filter(&node.filter, Value::from(text), frame)?;
+                self.write_value(&value)?;
+            }
+            StatementKind::Generation(node) => self.run_generation(node, frame)?,
+            StatementKind::Break => return Ok(Flow::Break),
+            StatementKind::Continue => return Ok(Flow::Continue),
+        }
+        Ok(Flow::Normal)
+    }
+
+    fn run_generation(&mut self, node: &'t Macro, frame: usize) -> Result<()> {
+        let text = self.call_macro(node, frame, Arguments::default())?;
+        let Some(Marks { generation: [begin, end], .. }) = self.host.marks else { return self.write(&text) };
+        self.out.push(begin);
+        self.write(&text)?;
+        self.out.push(end);
+        Ok(())
+    }
+
+    fn run_loop(&mut self, node: &'t For, frame: usize) -> Result<Flow> {
+        let items = self.evaluate(&node.items, frame)?;
+        if node.recursive.is_some() {
+            let text = self.run_recursion(node, frame, &items, 0)?;
+            self.write(&text)?;
+            return Ok(Flow::Normal);
+        }
+        let marks = self.host.marks.filter(|_| self.captures == 0).map(|marks| marks.iterations);
+        if let Some([begin, ..]) = marks {
+            self.out.push(begin);
+        }
+        let flow = self.iterate(node, frame, frame, &items, marks.map(|[_, turn, _]| turn), 0)?;
+        if let Some([.., end]) = marks {
+            self.out.push(end);
+        }
+        Ok(flow)
+    }
+
+    /// The text of a recursive loop over items. `frame` is that of the function which has the loop.
+    pub(crate) fn run_recursion(&mut self, node: &'t For, frame: usize, items: &Value, depth: usize) -> Result<String> {
+        let inner = self.open_frame(node.recursive.unwrap_or(0), frame)?;
+        let (text, _) = self.captured(|render| render.iterate(node, frame, inner, items, None, depth))?;
+        self.close_frame(inner);
+        Ok(text)
+    }
+
+    /// Runs a loop's body, whose variables are in `inner`, for each item.
+    fn iterate(
+        &mut self,
+        node: &'t For,
+        frame: usize,
+        inner: usize,
+        items: &Value,
+        turn: Option<char>,
+        depth: usize,
+    ) -> Result<Flow> {
+        let mut iter = self.iter(items)?;
+        let mut len = self.len_of(items).ok();
+        let mut test_frame = None;
+        if let Some(test) = &node.test {
+            let frame = self.open_frame(test.slots, frame)?;
+            self.enter(&test.scope, frame)?;
+            iter = Iter::Tested { source: Box::new(iter), test, frame };
+            (len, test_frame) = (None, Some(frame));
+        }
+        let mut state = None;
+        if let Some(slot) = node.loop_slot {
+            let recursion = node.recursive.map(|_| (node, frame));
+            let id =
+                self.object(Object::Loop(Box::new(LoopState::new(std::mem::take(&mut iter), len, recursion, depth))))?;
+            state = Some((id, Slot { up: 0, index: slot }));
+        }
+        let mut is_empty = true;
+        loop {
+            self.meter.step()?;
+            let item = match state {
+                Some((id, _)) => self.next_of_loop(id)?,
+                None => self.next(&mut iter)?,
+            };
+            let Some(item) = item else { break };
+            self.assign(&node.target, item, inner)?;
+            if let Some((id, slot)) = state {
+                self.set_variable(slot, inner, Some(Value::Object(id)));
+            }
+            self.enter(&node.scope, inner)?;
+            if let Some(turn) = turn {
+                self.out.push(turn);
+            }
+            let flow = self.run(&node.body, inner)?;
+            // As Jinja2 does, which notes after an iteration that there was one.
+            is_empty &= flow != Flow::Normal;
+            if flow == Flow::Break {
+                break;
+            }
+        }
+        if let (Some((id, _)), Some(_)) = (state, test_frame) {
+            self.end_loop(id);
+        }
+        if let Some(frame) = test_frame {
+            self.close_frame(frame);
+        }
+        if is_empty && !node.otherwise.is_empty() {
+            self.enter(&node.otherwise_scope, inner)?;
+            return self.run(&node.otherwise, inner);
+        }
+        Ok(Flow::Normal)
+    }
+
+    /// Errors: a target is an attribute of what is not a namespace.
+    fn check_namespaces(&self, target: &Target, frame: usize) -> Result<()> {
+        match target {
+            Target::Name(_) => Ok(()),
+            Target::Tuple(targets) => targets.iter().try_for_each(|target| self.check_namespaces(target, frame)),
+            Target::Attribute(name, attribute) => self.namespace(name.slot, frame).map(|_| ()).ok_or_else(|| {
+                Error::raised(format!("can't assign to `{}.{attribute}`: it is not a namespace", name.name))
+            }),
+        }
+    }
+
+    fn namespace(&self, slot: Slot, frame: usize) -> Option<ObjectId> {
+        match self.variable(slot, frame) {
+            Some(Value::Object(id)) if matches!(self.objects[id.0], Object::Namespace(_)) => Some(*id),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn assign(&mut self, target: &'t Target, value: Value, frame: usize) -> Result<()> {
+        match target {
+            Target::Name(name) => self.set_variable(name.slot, frame, Some(value)),
+            Target::Attribute(name, attribute) => {
+                if attribute.starts_with('_') {
+                    return Err(Error::raised(format!("`{attribute}` of a namespace begins with `_`")));
+                }
+                let id = self.namespace(name.slot, frame).ok_or_else(|| Error::raised("it is not a namespace"))?;
+                self.set_attribute(id, attribute, value)?;
+            }
+            Target::Tuple(targets) => {
+                let mut iter = self.iter(&value)?;
+                let mut items = Vec::new();
+                let count = |found: &str| format!("{found} values for {} names", targets.len());
+                while let Some(item) = self.next(&mut iter)? {
+                    if items.len() == targets.len() {
+                        return Err(Error::raised(count("too many")));
+                    }
+                    items.push(item);
+                }
+                if items.len() < targets.len() {
+                    return Err(Error::raised(count("not enough")));
+                }
+                for (target, item) in targets.iter().zip(items) {
+                    self.assign(target, item, frame)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a target that was assigned an item holds: Jinja2 makes a tuple of what it unpacks.
+    pub(crate) fn assigned(&self, target: &Target, item: Value, frame: usize) -> Value {
+        match target {
+            Target::Name(_) | Target::Attribute(..) => item,
+            Target::Tuple(targets) => Value::tuple(
+                targets
+                    .iter()
+                    .map(|target| match target {
+                        Target::Name(name) => self.variable(name.slot, frame).cloned().unwrap_or(Value::None),
+                        nested => self.assigned(nested, Value::None, frame),
+                    })
+                    .collect(),
+            ),
+        }
+    }
+
+    fn set_attribute(&mut self, id: ObjectId, name: &Arc<str>, value: Value) -> Result<()> {
+        let Object::Namespace(attributes) = &mut self.objects[id.0] else { return Ok(()) };
+        self.meter.charge(16 * attributes.len())?;
+        match attributes.iter_mut().find(|(key, _)| key.as_str() == Some(name)) {
+            Some((_, old)) => *old = value,
+            None => attributes.push((Value::from(Arc::clone(name)), value)),
+        }
+        Ok(())
+    }
+}

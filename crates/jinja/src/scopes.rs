@@ -1,0 +1,550 @@
+//! Finds out which variable each name means, by the rules of Jinja2's compiler (its `idtracking.py`).
+//!
+//! A scope knows all names of its statements before it runs: a name that is assigned anywhere in a scope is that scope's
+//! variable, which begins as a copy of an outer one. A name that is only read is the nearest outer variable, or else what the
+//! template was given. Loops, `with`, macros and blocks have scopes; `if` has none. Macros, call blocks, tests of loops and
+//! recursive loops are functions too: they have variables of their own, and see those of the functions around them.
+
+use crate::ast::{
+    ArgumentExprs, Body, Call, Expr, Filter, For, Load, Macro, Name, Scope, Slot, Statement, StatementKind, Target,
+};
+use crate::error::{Error, Result};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Sets the slots of all names of a template. Returns the scope of the template and how many variables it has.
+/// Errors: a name is assigned that can't be; a filter or test is unknown where Jinja2 checks that first.
+pub(crate) fn resolve(body: &mut Body) -> Result<(Scope, usize)> {
+    let mut resolver = Resolver { scopes: Vec::new(), functions: vec![HashMap::new()] };
+    resolver.enter();
+    resolver.analyze(body);
+    resolver.body(body)?;
+    let scope = resolver.leave();
+    Ok((scope, resolver.functions[0].len()))
+}
+
+/// A variable: the function that it is of, counted from the template, and its index there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Variable {
+    function: usize,
+    index: usize,
+}
+
+#[derive(Default)]
+struct Symbols {
+    function: usize,
+    variables: HashMap<Arc<str>, Variable>,
+    /// Of variables that are not parameters.
+    loads: Vec<(Arc<str>, Load)>,
+    /// Where the load of a name is in `loads`.
+    load_of: HashMap<Arc<str>, usize>,
+    stored: HashSet<Arc<str>>,
+    /// The names of `stored`, in order.
+    stores: Vec<Arc<str>>,
+}
+
+struct Resolver {
+    scopes: Vec<Symbols>,
+    /// The variables of each open function, by the depth of their scope and their name.
+    functions: Vec<HashMap<(usize, Arc<str>), usize>>,
+}
+
+impl Resolver {
+    fn enter(&mut self) {
+        self.scopes.push(Symbols { function: self.functions.len() - 1, ..Symbols::default() });
+    }
+
+    fn leave(&mut self) -> Scope {
+        let symbols = self.scopes.pop().expect("a scope was entered");
+        let indices = |(name, load): (Arc<str>, Load)| (symbols.variables[&name].index, load);
+        Scope { loads: symbols.loads.into_iter().map(indices).collect() }
+    }
+
+    fn top(&mut self) -> &mut Symbols {
+        self.scopes.last_mut().expect("a scope was entered")
+    }
+
+    fn find(&self, name: &str) -> Option<Variable> {
+        self.scopes.iter().rev().find_map(|symbols| symbols.variables.get(name)).copied()
+    }
+
+    fn find_outside(&self, name: &str) -> Option<Variable> {
+        self.scopes.iter().rev().skip(1).find_map(|symbols| symbols.variables.get(name)).copied()
+    }
+
+    /// A variable as the innermost function sees it.
+    fn slot(&self, variable: Variable) -> Slot {
+        Slot { up: self.functions.len() - 1 - variable.function, index: variable.index }
+    }
+
+    fn define(&mut self, name: &Arc<str>, load: Option<Load>) -> usize {
+        let depth = self.scopes.len();
+        let function = self.top().function;
+        let indices = &mut self.functions[function];
+        let next = indices.len();
+        let index = *indices.entry((depth, Arc::clone(name))).or_insert(next);
+        let top = self.top();
+        top.variables.insert(Arc::clone(name), Variable { function, index });
+        if let Some(load) = load {
+            top.load_of.insert(Arc::clone(name), top.loads.len());
+            top.loads.push((Arc::clone(name), load));
+        } else if let Some(at) = top.load_of.remove(name) {
+            // It was read before it became a parameter.
+            top.loads.remove(at);
+            top.load_of.values_mut().filter(|other| **other > at).for_each(|other| *other -= 1);
+        }
+        index
+    }
+
+    // What a scope's statements read and assign, before they are resolved.
+
+    fn load(&mut self, name: &Arc<str>) {
+        if self.find(name).is_none() {
+            self.define(name, Some(Load::Global(Arc::clone(name))));
+        }
+    }
+
+    fn store(&mut self, name: &Arc<str>) {
+        let top = self.top();
+        if top.stored.insert(Arc::clone(name)) {
+            top.stores.push(Arc::clone(name));
+        }
+        if !top.variables.contains_key(name) {
+            let load = self.find_outside(name).map_or(Load::Missing, |outer| Load::Copy(self.slot(outer)));
+            self.define(name, Some(load));
+        }
+    }
+
+    fn parameter(&mut self, name: &Arc<str>) -> usize {
+        let top = self.top();
+        if top.stored.insert(Arc::clone(name)) {
+            top.stores.push(Arc::clone(name));
+        }
+        self.define(name, None)
+    }
+
+    fn store_target(&mut self, target: &Target) {
+        match target {
+            Target::Name(name) => self.store(&name.name),
+            Target::Tuple(targets) => targets.iter().for_each(|target| self.store_target(target)),
+            Target::Attribute(name, _) => self.load(&name.name),
+        }
+    }
+
+    fn parameter_target(&mut self, target: &Target) {
+        match target {
+            Target::Name(name) | Target::Attribute(name, _) => {
+                self.parameter(&name.name);
+            }
+            Target::Tuple(targets) => targets.iter().for_each(|target| self.parameter_target(target)),
+        }
+    }
+
+    fn load_expr(&mut self, expr: &Expr) {
+        for_each_name(expr, &mut |name| self.load(name));
+    }
+
+    fn analyze(&mut self, body: &[Statement]) {
+        for statement in body {
+            match &statement.kind {
+                StatementKind::Text(_) | StatementKind::Generation(_) => {}
+                StatementKind::Break | StatementKind::Continue => {}
+                StatementKind::Print(expr) => self.load_expr(expr),
+                StatementKind::If(branches) => self.analyze_branches(branches),
+                StatementKind::For(node) => self.load_expr(&node.items),
+                StatementKind::Set(target, expr) => {
+                    self.load_expr(expr);
+                    self.store_target(target);
+                }
+                StatementKind::SetBlock(node) => self.store_target(&node.target),
+                StatementKind::With(node) => node.targets.iter().for_each(|(_, value)| self.load_expr(value)),
+                StatementKind::Macro(name, _) => self.store(&name.name),
+                StatementKind::CallBlock(node) => for_each_name_of_call(&node.0, &mut |name| self.load(name)),
+                StatementKind::FilterBlock(node) => self.load_expr(&node.filter),
+            }
+        }
+    }
+
+    /// What a branch assigns may not be assigned, so it begins with the value from outside.
+    fn analyze_branches(&mut self, branches: &[(Expr, Body)]) {
+        let known = self.top().stores.len();
+        for (test, body) in branches {
+            self.load_expr(test);
+            self.analyze(body);
+        }
+        for name in self.top().stores.split_off(known) {
+            let outer = self.find_outside(&name).map(|outer| Load::Copy(self.slot(outer)));
+            let top = self.top();
+            if let Some(&at) = top.load_of.get(&name) {
+                top.loads[at].1 = outer.unwrap_or_else(|| Load::Global(Arc::clone(&name)));
+            }
+            top.stores.push(name);
+        }
+    }
+
+    // Resolves what was analyzed.
+
+    fn name(&self, name: &mut Name) -> Result<()> {
+        let unknown = || Error::raised(format!("`{}` is not known to the block of this filter", name.name));
+        name.slot = self.slot(self.find(&name.name).ok_or_else(unknown)?);
+        Ok(())
+    }
+
+    fn target(&self, target: &mut Target) -> Result<()> {
+        match target {
+            Target::Name(name) | Target::Attribute(name, _) => self.name(name),
+            Target::Tuple(targets) => targets.iter_mut().try_for_each(|target| self.target(target)),
+        }
+    }
+
+    /// `is_soft`: whether an unknown filter or test is an error only where it runs, as in `if`.
+    fn expr(&self, expr: &mut Expr, is_soft: bool) -> Result<()> {
+        match expr {
+            Expr::Const(_) => Ok(()),
+            Expr::Name(name) => self.name(name),
+            Expr::List(items) | Expr::Tuple(items) | Expr::Concat(items) => self.exprs(items, is_soft),
+            Expr::Dict(pairs) => pairs.iter_mut().try_for_each(|(key, value)| {
+                self.expr(key, is_soft)?;
+                self.expr(value, is_soft)
+            }),
+            Expr::Negative(of) | Expr::Positive(of) | Expr::Not(of) | Expr::Attribute(of, _) => self.expr(of, is_soft),
+            Expr::Binary(_, parts) | Expr::And(parts) | Expr::Or(parts) | Expr::Item(parts) => {
+                self.expr(&mut parts.0, is_soft)?;
+                self.expr(&mut parts.1, is_soft)
+            }
+            Expr::Compare(first, others) => {
+                self.expr(first, is_soft)?;
+                others.iter_mut().try_for_each(|(_, other)| self.expr(other, is_soft))
+            }
+            Expr::Conditional(node) => {
+                self.expr(&mut node.test, true)?;
+                self.expr(&mut node.then, true)?;
+                node.otherwise.as_mut().map_or(Ok(()), |otherwise| self.expr(otherwise, true))
+            }
+            Expr::Slice(of, parts) => {
+                self.expr(of, is_soft)?;
+                parts.iter_mut().flatten().try_for_each(|part| self.expr(part, is_soft))
+            }
+            Expr::Filter(node) => self.filter(node, is_soft),
+            Expr::Test(node) => {
+                if node.function.is_none() && !is_soft {
+                    return Err(Error::raised(format!("no test is named `{}`", node.name)).at(node.line));
+                }
+                self.expr(&mut node.of, is_soft)?;
+                self.arguments(&mut node.arguments, is_soft)
+            }
+            Expr::Call(node) => self.call(node, is_soft),
+        }
+    }
+
+    fn exprs(&self, exprs: &mut [Expr], is_soft: bool) -> Result<()> {
+        exprs.iter_mut().try_for_each(|expr| self.expr(expr, is_soft))
+    }
+
+    fn filter(&self, node: &mut Filter, is_soft: bool) -> Result<()> {
+        if node.function.is_none() && !is_soft {
+            return Err(Error::raised(format!("no filter is named `{}`", node.name)).at(node.line));
+        }
+        node.of.as_mut().map_or(Ok(()), |of| self.expr(of, is_soft))?;
+        self.arguments(&mut node.arguments, is_soft)
+    }
+
+    fn call(&self, node: &mut Call, is_soft: bool) -> Result<()> {
+        self.expr(&mut node.of, is_soft)?;
+        self.arguments(&mut node.arguments, is_soft)
+    }
+
+    fn arguments(&self, arguments: &mut ArgumentExprs, is_soft: bool) -> Result<()> {
+        self.exprs(&mut arguments.positional, is_soft)?;
+        arguments.named.iter_mut().try_for_each(|(_, value)| self.expr(value, is_soft))?;
+        let others = [&mut arguments.all_positional, &mut arguments.all_named];
+        others.into_iter().flatten().try_for_each(|value| self.expr(value, is_soft))
+    }
+
+    fn body(&mut self, body: &mut Body) -> Result<()> {
+        self.statements(body, false)
+    }
+
+    fn statements(&mut self, body: &mut Body, is_soft: bool) -> Result<()> {
+        body.iter_mut().try_for_each(|statement| {
+            self.statement(&mut statement.kind, is_soft).map_err(|error| error.at(statement.line))
+        })
+    }
+
+    fn statement(&mut self, kind: &mut StatementKind, is_soft: bool) -> Result<()> {
+        match kind {
+            StatementKind::Text(_) | StatementKind::Break | StatementKind::Continue => Ok(()),
+            StatementKind::Print(expr) => self.expr(expr, is_soft),
+            StatementKind::If(branches) => branches.iter_mut().try_for_each(|(test, body)| {
+                self.expr(test, true)?;
+                self.statements(body, true)
+            }),
+            StatementKind::For(node) => self.for_loop(node, is_soft),
+            StatementKind::Set(target, expr) => {
+                self.target(target)?;
+                self.expr(expr, is_soft)
+            }
+            StatementKind::SetBlock(node) => {
+                self.enter();
+                self.analyze(&node.body);
+                self.body(&mut node.body)?;
+                if let Some(filter) = &mut node.filter {
+                    self.expr(filter, false)?;
+                }
+                node.scope = self.leave();
+                self.target(&mut node.target)
+            }
+            StatementKind::With(node) => {
+                node.targets.iter_mut().try_for_each(|(_, value)| self.expr(value, is_soft))?;
+                self.enter();
+                node.targets.iter().for_each(|(target, _)| self.parameter_target(target));
+                self.analyze(&node.body);
+                node.targets.iter_mut().try_for_each(|(target, _)| self.target(target))?;
+                self.body(&mut node.body)?;
+                node.scope = self.leave();
+                Ok(())
+            }
+            StatementKind::Macro(name, node) => {
+                self.function(node)?;
+                self.name(name)
+            }
+            StatementKind::CallBlock(node) => {
+                self.function(&mut node.1)?;
+                self.call(&mut node.0, is_soft)
+            }
+            StatementKind::Generation(node) => self.function(node),
+            StatementKind::FilterBlock(node) => {
+                self.enter();
+                self.analyze(&node.body);
+                self.load_expr(&node.filter);
+                self.body(&mut node.body)?;
+                self.expr(&mut node.filter, false)?;
+                node.scope = self.leave();
+                Ok(())
+            }
+        }
+    }
+
+    fn for_loop(&mut self, node: &mut For, is_soft: bool) -> Result<()> {
+        self.expr(&mut node.items, is_soft)?;
+        let mut assigns_loop = false;
+        for_each_target(&node.target, &mut |name| assigns_loop |= name == "loop");
+        if assigns_loop || node.body.iter().chain(&node.otherwise).any(|statement| assigns(statement, "loop")) {
+            return Err(Error::raised("can't assign to `loop` in a loop"));
+        }
+        if let Some(test) = &mut node.test {
+            self.functions.push(HashMap::new());
+            self.enter();
+            self.parameter_target(&test.target);
+            self.load_expr(&test.test);
+            self.target(&mut test.target)?;
+            self.expr(&mut test.test, false)?;
+            test.scope = self.leave();
+            test.slots = self.functions.pop().expect("a function was entered").len();
+        }
+        if node.recursive.is_some() {
+            self.functions.push(HashMap::new());
+        }
+        self.enter();
+        if node.recursive.is_some() || reads(&node.body, "loop") {
+            node.loop_slot = Some(self.parameter(&"loop".into()));
+        }
+        self.parameter_target(&node.target);
+        self.analyze(&node.body);
+        self.target(&mut node.target)?;
+        self.body(&mut node.body)?;
+        node.scope = self.leave();
+        self.enter();
+        self.analyze(&node.otherwise);
+        self.body(&mut node.otherwise)?;
+        node.otherwise_scope = self.leave();
+        if node.recursive.is_some() {
+            node.recursive = self.functions.pop().map(|variables| variables.len());
+        }
+        Ok(())
+    }
+
+    /// A macro or a block that is like one.
+    fn function(&mut self, node: &mut Macro) -> Result<()> {
+        self.functions.push(HashMap::new());
+        self.enter();
+        node.parameters.iter().for_each(|parameter| _ = self.parameter(&parameter.name.name));
+        let has = |node: &Macro, name: &str| node.parameters.iter().any(|parameter| &*parameter.name.name == name);
+        if reads(&node.body, "caller") {
+            if !has(node, "caller") {
+                node.caller = Some(self.parameter(&"caller".into()));
+            } else if node.parameters.iter().any(|p| &*p.name.name == "caller" && p.default.is_none()) {
+                return Err(Error::raised("the parameter `caller` of a macro needs a default"));
+            }
+        }
+        if reads(&node.body, "kwargs") && !has(node, "kwargs") {
+            node.kwargs = Some(self.parameter(&"kwargs".into()));
+        }
+        if reads(&node.body, "varargs") && !has(node, "varargs") {
+            node.varargs = Some(self.parameter(&"varargs".into()));
+        }
+        for parameter in &node.parameters {
+            parameter.default.iter().for_each(|default| self.load_expr(default));
+        }
+        self.analyze(&node.body);
+        for parameter in &mut node.parameters {
+            self.name(&mut parameter.name)?;
+            if let Some(default) = &mut parameter.default {
+                self.expr(default, false)?;
+            }
+        }
+        self.body(&mut node.body)?;
+        node.scope = self.leave();
+        node.slots = self.functions.pop().expect("a function was entered").len();
+        Ok(())
+    }
+}
+
+fn for_each_name(expr: &Expr, see: &mut impl FnMut(&Arc<str>)) {
+    match expr {
+        Expr::Const(_) => {}
+        Expr::Name(name) => see(&name.name),
+        Expr::List(items) | Expr::Tuple(items) | Expr::Concat(items) => {
+            items.iter().for_each(|item| for_each_name(item, see));
+        }
+        Expr::Dict(pairs) => pairs.iter().for_each(|(key, value)| {
+            for_each_name(key, see);
+            for_each_name(value, see);
+        }),
+        Expr::Negative(of) | Expr::Positive(of) | Expr::Not(of) | Expr::Attribute(of, _) => for_each_name(of, see),
+        Expr::Binary(_, parts) | Expr::And(parts) | Expr::Or(parts) | Expr::Item(parts) => {
+            for_each_name(&parts.0, see);
+            for_each_name(&parts.1, see);
+        }
+        Expr::Compare(first, others) => {
+            for_each_name(first, see);
+            others.iter().for_each(|(_, other)| for_each_name(other, see));
+        }
+        Expr::Conditional(node) => {
+            for_each_name(&node.test, see);
+            for_each_name(&node.then, see);
+            node.otherwise.iter().for_each(|otherwise| for_each_name(otherwise, see));
+        }
+        Expr::Slice(of, parts) => {
+            for_each_name(of, see);
+            parts.iter().flatten().for_each(|part| for_each_name(part, see));
+        }
+        Expr::Filter(node) => {
+            node.of.iter().for_each(|of| for_each_name(of, see));
+            for_each_name_of_arguments(&node.arguments, see);
+        }
+        Expr::Test(node) => {
+            for_each_name(&node.of, see);
+            for_each_name_of_arguments(&node.arguments, see);
+        }
+        Expr::Call(node) => for_each_name_of_call(node, see),
+    }
+}
+
+fn for_each_name_of_call(node: &Call, see: &mut impl FnMut(&Arc<str>)) {
+    for_each_name(&node.of, see);
+    for_each_name_of_arguments(&node.arguments, see);
+}
+
+fn for_each_name_of_arguments(arguments: &ArgumentExprs, see: &mut impl FnMut(&Arc<str>)) {
+    arguments.positional.iter().for_each(|value| for_each_name(value, see));
+    arguments.named.iter().for_each(|(_, value)| for_each_name(value, see));
+    [&arguments.all_positional, &arguments.all_named].into_iter().flatten().for_each(|value| for_each_name(value, see));
+}
+
+fn for_each_target(target: &Target, see: &mut impl FnMut(&str)) {
+    match target {
+        Target::Name(name) => see(&name.name),
+        Target::Tuple(targets) => targets.iter().for_each(|target| for_each_target(target, see)),
+        Target::Attribute(..) => {}
+    }
+}
+
+/// The statements within a statement.
+pub(crate) fn bodies(statement: &Statement) -> Vec<&Body> {
+    match &statement.kind {
+        StatementKind::If(branches) => branches.iter().map(|(_, body)| body).collect(),
+        StatementKind::For(node) => vec![&node.body, &node.otherwise],
+        StatementKind::SetBlock(node) => vec![&node.body],
+        StatementKind::With(node) => vec![&node.body],
+        StatementKind::Macro(_, node) | StatementKind::Generation(node) => vec![&node.body],
+        StatementKind::CallBlock(node) => vec![&node.1.body],
+        StatementKind::FilterBlock(node) => vec![&node.body],
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a statement, or one within it, assigns to a name.
+fn assigns(statement: &Statement, wanted: &str) -> bool {
+    let mut found = false;
+    let mut see = |name: &str| found |= name == wanted;
+    match &statement.kind {
+        StatementKind::Set(target, _) => for_each_target(target, &mut see),
+        StatementKind::SetBlock(node) => for_each_target(&node.target, &mut see),
+        StatementKind::For(node) => for_each_target(&node.target, &mut see),
+        _ => {}
+    }
+    found || bodies(statement).into_iter().flatten().any(|statement| assigns(statement, wanted))
+}
+
+/// Whether statements, or those within them, read a name before they assign to it.
+fn reads(body: &[Statement], wanted: &str) -> bool {
+    first_use(body, wanted) == Some(true)
+}
+
+/// Whether the first use of a name reads it; `None` if it has no use.
+fn first_use(body: &[Statement], wanted: &str) -> Option<bool> {
+    let of_expr = |expr: &Expr| {
+        let mut is_read = false;
+        for_each_name(expr, &mut |name| is_read |= &**name == wanted);
+        is_read.then_some(true)
+    };
+    let of_target = |target: &Target| {
+        let mut is_assigned = false;
+        for_each_target(target, &mut |name| is_assigned |= name == wanted);
+        is_assigned.then_some(false)
+    };
+    let of_call = |call: &Call| {
+        let mut is_read = false;
+        for_each_name_of_call(call, &mut |name| is_read |= &**name == wanted);
+        is_read.then_some(true)
+    };
+    // The order in which Jinja2 visits the parts of its nodes.
+    body.iter().find_map(|statement| match &statement.kind {
+        StatementKind::Text(_) | StatementKind::Break | StatementKind::Continue => None,
+        StatementKind::Print(expr) => of_expr(expr),
+        StatementKind::If(branches) => {
+            branches.iter().find_map(|(test, body)| of_expr(test).or_else(|| first_use(body, wanted)))
+        }
+        StatementKind::For(node) => of_target(&node.target)
+            .or_else(|| of_expr(&node.items))
+            .or_else(|| first_use(&node.body, wanted))
+            .or_else(|| first_use(&node.otherwise, wanted))
+            .or_else(|| node.test.as_ref().and_then(|test| of_expr(&test.test))),
+        StatementKind::Set(target, expr) => of_target(target).or_else(|| of_expr(expr)),
+        StatementKind::SetBlock(node) => of_target(&node.target)
+            .or_else(|| node.filter.as_ref().and_then(of_expr))
+            .or_else(|| first_use(&node.body, wanted)),
+        StatementKind::With(node) => node
+            .targets
+            .iter()
+            .find_map(|(target, _)| of_target(target))
+            .or_else(|| node.targets.iter().find_map(|(_, value)| of_expr(value)))
+            .or_else(|| first_use(&node.body, wanted)),
+        StatementKind::Macro(_, node) | StatementKind::Generation(node) => first_use_in_macro(node, wanted),
+        StatementKind::CallBlock(node) => of_call(&node.0).or_else(|| first_use_in_macro(&node.1, wanted)),
+        StatementKind::FilterBlock(node) => first_use(&node.body, wanted).or_else(|| of_expr(&node.filter)),
+    })
+}
+
+fn first_use_in_macro(node: &Macro, wanted: &str) -> Option<bool> {
+    if node.parameters.iter().any(|parameter| &*parameter.name.name == wanted) {
+        return Some(false);
+    }
+    let is_read = node.parameters.iter().filter_map(|parameter| parameter.default.as_ref()).any(|default| {
+        let mut found = false;
+        for_each_name(default, &mut |name| found |= &**name == wanted);
+        found
+    });
+    if is_read { Some(true) } else { first_use(&node.body, wanted) }
+}
