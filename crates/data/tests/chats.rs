@@ -156,3 +156,58 @@ fn broken_tables_are_read_or_refused() {
         }
     }
 }
+
+/// The text of each chat, and what is trained on of it, by a tokenizer of bytes.
+fn texts(rows: &str, template: &str, train_on: TrainOn) -> Vec<(String, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, path) = (folder.path().join("chats.jsonl"), folder.path().join("template.jinja"));
+    fs::write(&data, rows).unwrap();
+    fs::write(&path, template).unwrap();
+    let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes).unwrap();
+    let template = ChatTemplate::open(&tokenizer, Some(&path), Date::of_unix_seconds(0)).unwrap();
+    let sources = resolve(&[data.to_str().unwrap()], "text").unwrap();
+    let settings = ChatSettings { format: ChatFormat::Messages, template: &template, train_on };
+    let store = prepare_chats(&sources, &settings, &tokenizer, &folder.path().join("cache"), &|_| {}).unwrap();
+    let text_of = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let chats = contents(&store).into_iter().map(|(ids, trained)| {
+        let bytes: Vec<u8> = ids.iter().map(|&id| u8::try_from(id).unwrap()).collect();
+        let answers = bytes.iter().zip(trained.chars()).filter(|(_, digit)| *digit == '1').map(|(&byte, _)| byte);
+        (text_of(bytes.clone()), text_of(answers.collect()))
+    });
+    chats.collect()
+}
+
+const TWO_CHATS: &str = r#"{"messages":[{"role":"user","content":"How deep?"},{"role":"assistant","content":"To the line."}]}
+{"messages":[{"role":"user","content":"x2 + 2?"},{"role":"assistant","content":"I think that it is\n\n4"}]}
+"#;
+
+#[test]
+fn a_jinja_methods() {
+    let template = "{{ '%d turns' % (messages | length) }}{% for m in messages %}<|{{ m.role }}|>{{ m.content.removeprefix('x') }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}";
+    let expected = [
+        ("2 turns<|user|>How deep?<|im_end|>\n<|assistant|>To the line.<|im_end|>\n", "To the line.<|im_end|>"),
+        (
+            "2 turns<|user|>2 + 2?<|im_end|>\n<|assistant|>I think that it is\n\n4<|im_end|>\n",
+            "I think that it is\n\n4<|im_end|>",
+        ),
+    ];
+    assert_eq!(
+        texts(TWO_CHATS, template, TrainOn::Answers),
+        expected.map(|(text, trained)| (text.to_owned(), trained.to_owned()))
+    );
+    for method in ["partition('+')[0]", "rsplit(' ', 1)[0]", "zfill(40)", "removesuffix('?')"] {
+        let template = template.replace("removeprefix('x')", method);
+        assert!(!texts(TWO_CHATS, &template, TrainOn::All).is_empty(), "{method}");
+    }
+    let joined = "{% set j = joiner(', ') %}{% for m in messages %}{{ j() }}{{ m.content }}{% endfor %}{{ strftime_now(' %j') }}";
+    assert_eq!(texts(TWO_CHATS, joined, TrainOn::All)[0].0, "How deep?, To the line. 001");
+}
+
+#[test]
+fn a_crlf_template() {
+    let template = "{% for m in messages %}<|im_start|>{{ m.role }}\r\n{{ m.content }}<|im_end|>\r\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\r\n{% endif %}";
+    let chats = texts(TWO_CHATS, template, TrainOn::Answers);
+    assert_eq!(chats, texts(TWO_CHATS, &template.replace("\r\n", "\n"), TrainOn::Answers));
+    let text = "<|im_start|>user\nHow deep?<|im_end|>\n<|im_start|>assistant\nTo the line.<|im_end|>\n";
+    assert_eq!(chats[0], (text.to_owned(), "To the line.<|im_end|>".to_owned()));
+}
