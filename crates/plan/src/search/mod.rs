@@ -17,6 +17,8 @@ mod hull;
 mod nearest;
 mod profile;
 mod space;
+#[cfg(test)]
+mod tests;
 
 use crate::candidate::{Programs, Settings, plan_candidate, plan_layout};
 use crate::layout::Layout;
