@@ -46,6 +46,12 @@ impl Arguments {
         self.bind::<0>(function, [], 0).map(|_| ())
     }
 
+    /// What it costs to hand them over: functions read their texts.
+    pub(crate) fn cost(&self) -> usize {
+        let values = self.positional.iter().chain(self.named.iter().map(|(_, value)| value));
+        values.map(|value| 64 + value.as_str().map_or(0, str::len)).sum()
+    }
+
     /// Takes an argument by its name.
     pub(crate) fn take_named(&mut self, name: &str) -> Option<Value> {
         let at = self.named.iter().position(|(other, _)| **other == *name)?;

@@ -93,6 +93,7 @@ impl<'t> Render<'t> {
             }
             arguments.named.push(("caller".into(), caller));
         }
+        self.meter.charge(arguments.cost())?;
         Ok(arguments)
     }
 

@@ -5,7 +5,7 @@ use crate::arguments::Arguments;
 use crate::ast::LoopTest;
 use crate::dict::Dict;
 use crate::error::{Error, Result};
-use crate::filters::lists::{Each, Kept};
+use crate::filters::each::{Each, Kept};
 use crate::objects::Object;
 use crate::render::Render;
 use crate::value::{Items, ObjectId, Range, View};
@@ -105,29 +105,36 @@ impl<'t> Render<'t> {
         }
     }
 
-    /// The next item of a generator.
+    /// The next item of a generator, which may ask others. Each takes the stack of several levels.
     fn resume(&mut self, id: ObjectId) -> Result<Option<Value>> {
         let Object::Generator(generator) = &mut self.objects[id.0] else { return Ok(None) };
         // A generator that asks itself for an item has none.
         let generator = std::mem::replace(generator, Generator::Iter(Iter::Empty));
-        let mut generator = self.started(generator)?;
-        let item = self.deeper_by(3, |render| match &mut generator {
-            Generator::Iter(iter) => render.next(iter),
-            Generator::Mapped(source, each) => match render.next(source)? {
-                Some(item) => each.apply(render, item).map(Some),
+        let (generator, item) = self.deeper_by(3, |render| {
+            let mut generator = render.started(generator)?;
+            let item = render.next_of_generator(&mut generator)?;
+            Ok((generator, item))
+        })?;
+        self.objects[id.0] = Object::Generator(generator);
+        Ok(item)
+    }
+
+    fn next_of_generator(&mut self, generator: &mut Generator<'t>) -> Result<Option<Value>> {
+        match generator {
+            Generator::Iter(iter) => self.next(iter),
+            Generator::Mapped(source, each) => match self.next(source)? {
+                Some(item) => each.apply(self, item).map(Some),
                 None => Ok(None),
             },
             Generator::Selected(source, kept, each) => loop {
-                render.meter.step()?;
-                let Some(item) = render.next(source)? else { return Ok(None) };
-                if each.apply(render, item.clone())?.is_true() == kept.if_true {
+                self.meter.step()?;
+                let Some(item) = self.next(source)? else { return Ok(None) };
+                if each.apply(self, item.clone())?.is_true() == kept.if_true {
                     return Ok(Some(item));
                 }
             },
             Generator::Whole(..) | Generator::Map(..) | Generator::Select(..) => unreachable!("it was started"),
-        })?;
-        self.objects[id.0] = Object::Generator(generator);
-        Ok(item)
+        }
     }
 
     fn started(&mut self, generator: Generator<'t>) -> Result<Generator<'t>> {
@@ -140,11 +147,11 @@ impl<'t> Render<'t> {
                 Generator::Iter(Iter::Empty)
             }
             Generator::Map(value, arguments) => {
-                let each = Each::of_map(arguments)?;
+                let each = Each::of_map(&mut self.meter, arguments)?;
                 Generator::Mapped(self.iter(&value)?, each)
             }
             Generator::Select(kept, value, arguments) => {
-                let each = Each::of_select(kept, arguments)?;
+                let each = Each::of_select(&mut self.meter, kept, arguments)?;
                 Generator::Selected(self.iter(&value)?, kept, each)
             }
             started => started,

@@ -35,10 +35,11 @@ mod predicates;
 mod render;
 mod repr;
 mod scopes;
+mod template;
 mod unicode;
 mod value;
 
 pub use dict::Dict;
 pub use error::{Error, ErrorKind};
-pub use render::{Host, Limits, Marks, Template};
+pub use template::{Host, Limits, Marks, Template};
 pub use value::{Function, Items, Method, ObjectId, Range, Text, Undefined, Value, View, Weight};

@@ -1,116 +1,19 @@
-//! Templates, and how their statements run.
+//! How the statements of a template run.
 //! Not here: expressions (`evaluate.rs`), calls (`calls.rs`), iterators (`iterate.rs`).
 
 use crate::Value;
 use crate::arguments::Arguments;
-use crate::ast::{Body, For, Load, Macro, Scope, Slot, Statement, StatementKind, Target};
+use crate::ast::{For, Load, Macro, Scope, Slot, Statement, StatementKind, Target};
 use crate::error::{Error, Meter, Result};
 use crate::iterate::Iter;
 use crate::objects::{LoopState, Object};
-use crate::parser::parsed;
-use crate::scopes::resolve;
+use crate::template::{Host, Marks};
 use crate::value::ObjectId;
 use std::sync::Arc;
 
 /// Expressions and blocks within one another, those of called macros among them: 250 calls of a small macro, of which
 /// Python allows 200. It bounds the stack to about 1 MiB.
 const DEPTH_MAX: usize = 600;
-
-/// A parsed template, ready to be rendered from any thread.
-#[derive(Debug)]
-pub struct Template {
-    body: Body,
-    scope: Scope,
-    slots: usize,
-    marks_generation: bool,
-    generates_in_values: bool,
-}
-
-/// What a render may take.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Steps, of which 64 bytes that are read or written are one.
-    pub steps: u64,
-}
-
-/// Characters that a render adds to the text, so that a caller finds its parts again.
-#[derive(Debug, Clone, Copy)]
-pub struct Marks {
-    /// Before and after what `{% generation %}` encloses.
-    pub generation: [char; 2],
-    /// Before a loop that writes to the text, before each of its iterations, and after the loop. Loops whose text becomes a
-    /// value, as in a macro, and recursive loops have no marks.
-    pub iterations: [char; 3],
-}
-
-/// What a template gets from its caller besides variables.
-pub struct Host<'a> {
-    /// `strftime_now`: the current time in a format. Errors: in words.
-    pub strftime_now: &'a (dyn Fn(&str) -> Result<String, String> + Sync),
-    /// Marks to add, if any.
-    pub marks: Option<Marks>,
-    /// What a render may take.
-    pub limits: Limits,
-}
-
-impl Template {
-    /// Parses a template. Errors: it is not one, is too long, nests too deep, or uses what is not supported.
-    pub fn new(text: &str) -> Result<Self> {
-        let mut body = parsed(text)?;
-        let (scope, slots) = resolve(&mut body)?;
-        let mut found = (false, false);
-        find_generation(&body, false, &mut found);
-        let (marks_generation, generates_in_values) = found;
-        Ok(Self { body, scope, slots, marks_generation, generates_in_values })
-    }
-
-    /// Whether the template has a `{% generation %}` block.
-    pub fn marks_generation(&self) -> bool {
-        self.marks_generation
-    }
-
-    /// Whether such a block is where the text becomes a value, as in a macro. Its marks are a part of that value.
-    pub fn generates_in_values(&self) -> bool {
-        self.generates_in_values
-    }
-
-    /// The text that the template writes, given these variables.
-    /// Errors: the template raises one, uses what is not supported, or takes too much.
-    pub fn render(&self, variables: &[(&str, Value)], host: &Host<'_>) -> Result<String> {
-        let mut render = Render {
-            host,
-            variables,
-            meter: Meter::new(host.limits.steps),
-            frames: Vec::new(),
-            objects: Vec::new(),
-            out: String::new(),
-            captures: 0,
-            depth: 0,
-        };
-        let frame = render.open_frame(self.slots, 0)?;
-        render.enter(&self.scope, frame)?;
-        render.run(&self.body, frame)?;
-        Ok(render.out)
-    }
-}
-
-/// Looks for generation blocks: whether there is one, and whether the text around one becomes a value.
-fn find_generation(body: &[Statement], is_in_value: bool, found: &mut (bool, bool)) {
-    for statement in body {
-        let captures = match &statement.kind {
-            StatementKind::Generation(_) => {
-                *found = (true, found.1 | is_in_value);
-                true
-            }
-            StatementKind::If(_) | StatementKind::With(_) => false,
-            StatementKind::For(node) => node.recursive.is_some(),
-            _ => true,
-        };
-        for body in crate::scopes::bodies(statement) {
-            find_generation(body, is_in_value | captures, found);
-        }
-    }
-}
 
 /// The variables of a call of a function.
 struct Frame {
@@ -143,6 +46,27 @@ pub(crate) enum Flow {
 }
 
 impl<'t> Render<'t> {
+    pub(crate) fn new(variables: &'t [(&'t str, Value)], host: &'t Host<'t>) -> Self {
+        Self {
+            host,
+            variables,
+            meter: Meter::new(host.limits.steps),
+            frames: Vec::new(),
+            objects: Vec::new(),
+            out: String::new(),
+            captures: 0,
+            depth: 0,
+        }
+    }
+
+    /// The text of a whole template.
+    pub(crate) fn template(mut self, body: &'t [Statement], scope: &'t Scope, slots: usize) -> Result<String> {
+        let frame = self.open_frame(slots, 0)?;
+        self.enter(scope, frame)?;
+        self.run(body, frame)?;
+        Ok(self.out)
+    }
+
     pub(crate) fn open_frame(&mut self, slots: usize, parent: usize) -> Result<usize> {
         self.meter.charge_items(slots + 2)?;
         self.frames.push(Frame { slots: vec![None; slots], parent, is_captured: false });

@@ -50,6 +50,11 @@ impl Render<'_> {
 
     pub(crate) fn append_repr(&mut self, out: &mut String, value: &Value) -> Result<()> {
         self.meter.charge(32)?;
+        // A list may hold a namespace that holds the list.
+        self.deeper(|render| render.append_repr_of_parts(out, value))
+    }
+
+    fn append_repr_of_parts(&mut self, out: &mut String, value: &Value) -> Result<()> {
         match value {
             Value::Undefined(_) => out.push_str("Undefined"),
             Value::None => out.push_str("None"),
@@ -102,8 +107,7 @@ impl Render<'_> {
                 self.meter.charge_items(2 * attributes.len())?;
                 let attributes = attributes.clone();
                 out.push_str("<Namespace ");
-                // A namespace may hold itself.
-                self.deeper(|render| render.append_entries(out, attributes.iter().map(|(key, value)| (key, value))))?;
+                self.append_entries(out, attributes.iter().map(|(key, value)| (key, value)))?;
                 out.push('>');
             }
             Object::Macro(node, _) => {

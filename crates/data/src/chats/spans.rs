@@ -135,6 +135,18 @@ mod tests {
     }
 
     #[test]
+    fn markers_in_a_macro_show_what_is_generated_unless_its_text_is_changed() {
+        let generates = "{% macro turn(m) %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %} {{ m.content }}</t> {% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endmacro %}{% for m in messages %}{{ turn(m) }}{% endfor %}";
+        assert_eq!(trained(generates, &TURNS, TrainOn::Answers).unwrap(), [" b </t> ", " é</t> "]);
+        let trims = generates.replace("{{ turn(m) }}", "{{ turn(m) | trim }}");
+        let refused = trained(&trims, &TURNS, TrainOn::Answers);
+        assert!(
+            matches!(&refused, Err(RenderError::Template(TemplateError(why))) if why.contains("generation")),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
     fn answers_are_found_where_no_text_begins_with_the_invited_one() {
         // DeepSeek's, whose invitation begins a reasoning that earlier answers lack.
         let thinks = "{% for m in messages %}<{{ m.role }}>{{ m.content.split('</think>')[-1] }}{{ '</s>' if m.role == 'assistant' }}{% endfor %}{% if add_generation_prompt %}<assistant><think>\n{% endif %}";

@@ -1,140 +1,16 @@
 //! Filters of lists and dicts.
 
-use super::filter_function;
+use super::each::{Kept, Path};
 use crate::arguments::{Arguments, given, integer, text};
 use crate::ast::BinaryOperator;
-use crate::calls::FilterFunction;
 use crate::compare::{equal, hash, order};
 use crate::error::{Error, Meter, Result};
 use crate::iterate::{Generator, Iter};
-use crate::predicates::{TestFunction, test_function};
 use crate::render::Render;
 use crate::{Items, Value};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Which items `select` and its like keep.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Kept {
-    /// Those for which the test holds, or the others.
-    pub(crate) if_true: bool,
-    /// Whether an attribute of each item is tested.
-    by_attribute: bool,
-}
-
-/// What is done with each item.
-pub(crate) struct Each {
-    attribute: Option<Path>,
-    apply: Apply,
-}
-
-enum Apply {
-    Nothing,
-    Filter(FilterFunction, Arguments),
-    Test(TestFunction, Arguments),
-    /// Instead of an attribute that is absent.
-    Default(Value),
-}
-
-impl Each {
-    pub(crate) fn of_map(mut arguments: Arguments) -> Result<Self> {
-        if arguments.positional.is_empty()
-            && let Some(attribute) = arguments.take_named("attribute")
-        {
-            let default = given(arguments.take_named("default"));
-            arguments.none("map")?;
-            let apply = default.map_or(Apply::Nothing, Apply::Default);
-            return Ok(Self { attribute: Some(Path::of(&attribute)?), apply });
-        }
-        if arguments.positional.is_empty() {
-            return Err(Error::raised("`map` needs a filter or `attribute`"));
-        }
-        let name = arguments.positional.remove(0);
-        let function = name.as_str().and_then(filter_function).ok_or_else(|| unknown("filter", &name))?;
-        Ok(Self { attribute: None, apply: Apply::Filter(function, arguments) })
-    }
-
-    pub(crate) fn of_select(kept: Kept, mut arguments: Arguments) -> Result<Self> {
-        let mut attribute = None;
-        if kept.by_attribute {
-            if arguments.positional.is_empty() {
-                return Err(Error::raised("`selectattr` and `rejectattr` need an attribute"));
-            }
-            attribute = Some(Path::of(&arguments.positional.remove(0))?);
-        }
-        if arguments.positional.is_empty() {
-            return Ok(Self { attribute, apply: Apply::Nothing });
-        }
-        let name = arguments.positional.remove(0);
-        let function = name.as_str().and_then(test_function).ok_or_else(|| unknown("test", &name))?;
-        Ok(Self { attribute, apply: Apply::Test(function, arguments) })
-    }
-
-    pub(crate) fn apply(&self, render: &mut Render<'_>, item: Value) -> Result<Value> {
-        render.meter.step()?;
-        let item = match (&self.attribute, &self.apply) {
-            (Some(path), Apply::Default(default)) => path.of_item(render, item, Some(default))?,
-            (Some(path), _) => path.of_item(render, item, None)?,
-            (None, _) => item,
-        };
-        match &self.apply {
-            Apply::Nothing | Apply::Default(_) => Ok(item),
-            Apply::Filter(function, arguments) => {
-                render.meter.charge_items(arguments.positional.len() + 2 * arguments.named.len())?;
-                function(render, item, arguments.clone())
-            }
-            Apply::Test(function, arguments) => {
-                render.meter.charge_items(arguments.positional.len() + 2 * arguments.named.len())?;
-                function(render, item, arguments.clone()).map(Value::Bool)
-            }
-        }
-    }
-}
-
-fn unknown(what: &str, name: &Value) -> Error {
-    match name {
-        Value::Undefined(undefined) => undefined.error(),
-        _ => Error::raised(format!("no {what} is named `{}`", name.as_str().unwrap_or(name.type_name()))),
-    }
-}
-
-/// An attribute with dots, such as `function.name` or `0.name`.
-struct Path(Vec<Value>);
-
-impl Path {
-    fn of(attribute: &Value) -> Result<Self> {
-        let part = |part: &str| {
-            let is_number = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-            if is_number { part.parse().map_or(Value::from(part), Value::Int) } else { Value::from(part) }
-        };
-        Ok(Self(match attribute {
-            Value::None => Vec::new(),
-            Value::Text(text) => text.text.split('.').map(part).collect(),
-            other => vec![other.clone()],
-        }))
-    }
-
-    /// Several paths with commas between them.
-    fn all_of(attribute: Option<&Value>) -> Result<Vec<Self>> {
-        match attribute {
-            Some(Value::Text(text)) => text.text.split(',').map(|path| Self::of(&Value::from(path))).collect(),
-            Some(attribute) => Ok(vec![Self::of(attribute)?]),
-            None => Ok(vec![Self(Vec::new())]),
-        }
-    }
-
-    fn of_item(&self, render: &mut Render<'_>, mut item: Value, default: Option<&Value>) -> Result<Value> {
-        for part in &self.0 {
-            render.meter.step()?;
-            item = render.item(&item, part)?;
-            if let (Value::Undefined(_), Some(default)) = (&item, default) {
-                item = default.clone();
-            }
-        }
-        Ok(item)
-    }
-}
 
 /// Texts in lower case, unless case counts.
 fn folded(render: &mut Render<'_>, value: Value, is_case_sensitive: bool) -> Result<Value> {
@@ -222,7 +98,7 @@ pub(super) fn join(render: &mut Render<'_>, value: Value, arguments: Arguments) 
     let [separator, attribute] = arguments.bind("join", ["d", "attribute"], 0)?;
     let mut items = render.items(&value)?;
     if let Some(attribute) = given(attribute) {
-        let path = Path::of(&attribute)?;
+        let path = Path::of(&mut render.meter, &attribute)?;
         for item in &mut items {
             *item = path.of_item(render, item.clone(), None)?;
         }
@@ -233,7 +109,7 @@ pub(super) fn join(render: &mut Render<'_>, value: Value, arguments: Arguments) 
 
 pub(super) fn sum(render: &mut Render<'_>, value: Value, arguments: Arguments) -> Result<Value> {
     let [attribute, start] = arguments.bind("sum", ["attribute", "start"], 0)?;
-    let path = given(attribute).map(|attribute| Path::of(&attribute)).transpose()?;
+    let path = given(attribute).map(|attribute| Path::of(&mut render.meter, &attribute)).transpose()?;
     let mut sum = start.unwrap_or(Value::Int(0));
     if sum.as_str().is_some() {
         return Err(Error::raised("`sum` adds no texts"));
@@ -263,7 +139,7 @@ pub(super) fn sum(render: &mut Render<'_>, value: Value, arguments: Arguments) -
 pub(super) fn sort(render: &mut Render<'_>, value: Value, arguments: Arguments) -> Result<Value> {
     let parameters = ["reverse", "case_sensitive", "attribute"];
     let [reverse, case, attribute] = arguments.bind("sort", parameters, 0)?;
-    let paths = Path::all_of(given(attribute).as_ref())?;
+    let paths = Path::all_of(&mut render.meter, given(attribute).as_ref())?;
     let mut keyed = Vec::new();
     for item in render.items(&value)? {
         let mut keys = Vec::new();
@@ -311,7 +187,7 @@ pub(super) fn max(render: &mut Render<'_>, value: Value, arguments: Arguments) -
 
 fn extreme(render: &mut Render<'_>, value: Value, arguments: Arguments, wanted: Ordering) -> Result<Value> {
     let [case, attribute] = arguments.bind("min", ["case_sensitive", "attribute"], 0)?;
-    let path = Path::of(&attribute.unwrap_or(Value::None))?;
+    let path = Path::of(&mut render.meter, &attribute.unwrap_or(Value::None))?;
     let mut best: Option<(Value, Value)> = None;
     for item in render.items(&value)? {
         let key = path.of_item(render, item.clone(), None)?;
@@ -351,7 +227,7 @@ impl Seen {
 pub(super) fn unique(render: &mut Render<'_>, value: Value, arguments: Arguments) -> Result<Value> {
     let whole = |render: &mut Render<'_>, value: Value, arguments: Arguments| {
         let [case, attribute] = arguments.bind("unique", ["case_sensitive", "attribute"], 0)?;
-        let path = Path::of(&attribute.unwrap_or(Value::None))?;
+        let path = Path::of(&mut render.meter, &attribute.unwrap_or(Value::None))?;
         let (mut seen, mut items) = (Seen::default(), Vec::new());
         for item in render.items(&value)? {
             let key = path.of_item(render, item.clone(), None)?;
@@ -422,7 +298,7 @@ pub(super) fn slice(render: &mut Render<'_>, value: Value, arguments: Arguments)
 
 pub(super) fn groupby(render: &mut Render<'_>, value: Value, arguments: Arguments) -> Result<Value> {
     let [attribute, default, case] = arguments.bind("groupby", ["attribute", "default", "case_sensitive"], 1)?;
-    let (path, default) = (Path::of(&attribute.unwrap_or(Value::None))?, given(default));
+    let (path, default) = (Path::of(&mut render.meter, &attribute.unwrap_or(Value::None))?, given(default));
     let mut keyed = Vec::new();
     for item in render.items(&value)? {
         let key = path.of_item(render, item.clone(), default.as_ref())?;

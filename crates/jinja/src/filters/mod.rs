@@ -1,6 +1,7 @@
 //! The filters after `|`.
 
-pub(crate) mod lists;
+pub(crate) mod each;
+mod lists;
 mod numbers;
 mod texts;
 

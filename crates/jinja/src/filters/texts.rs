@@ -207,7 +207,7 @@ pub(super) fn wordwrap(render: &mut Render<'_>, value: Value, arguments: Argumen
     for line in lines(whole, false) {
         let width = width.ok_or_else(|| Error::raised("`wordwrap` needs a width above 0"));
         let width = if line.is_empty() { width.unwrap_or(1) } else { width? };
-        render.meter.charge(line.len().saturating_mul(8) + 64)?;
+        render.meter.charge(line.len().saturating_mul(8) + (line.len() / width + 1).saturating_mul(96))?;
         wrapped.push(wrapped_line(line, width, breaks_words).join(between));
     }
     render.meter.charge(wrapped.iter().map(|line| line.len() + between.len()).sum())?;
@@ -217,38 +217,35 @@ pub(super) fn wordwrap(render: &mut Render<'_>, value: Value, arguments: Argumen
 fn wrapped_line(line: &str, width: usize, breaks_words: bool) -> Vec<String> {
     // In textwrap, white space is that of ASCII.
     let is_blank = |c: char| matches!(c, '\t' | '\n' | '\u{b}' | '\u{c}' | '\r' | ' ');
-    let mut chunks: Vec<&str> = Vec::new();
+    // With their lengths in characters.
+    let mut chunks: Vec<(&str, usize)> = Vec::new();
     let mut rest = line;
     while let Some(first) = rest.chars().next() {
         let end = rest.find(|c| is_blank(c) != is_blank(first)).unwrap_or(rest.len());
-        chunks.push(&rest[..end]);
+        chunks.push((&rest[..end], rest[..end].chars().count()));
         rest = &rest[end..];
     }
     chunks.reverse();
-    let is_space_chunk = |chunk: &str| chunk.trim_matches(is_space).is_empty();
+    let is_space_chunk = |chunk: &str| chunk.starts_with(is_blank) || chunk.trim_matches(is_space).is_empty();
     let mut lines = Vec::new();
     while !chunks.is_empty() {
         let (mut current, mut len): (Vec<&str>, usize) = (Vec::new(), 0);
-        if !lines.is_empty() && chunks.last().is_some_and(|chunk| is_space_chunk(chunk)) {
+        if !lines.is_empty() && chunks.last().is_some_and(|(chunk, _)| is_space_chunk(chunk)) {
             chunks.pop();
         }
-        while let Some(chunk) = chunks.last() {
-            let chunk_len = chunk.chars().count();
-            if len + chunk_len > width {
-                break;
-            }
+        while let Some((chunk, chunk_len)) = chunks.pop_if(|(_, chunk_len)| len + *chunk_len <= width) {
             len += chunk_len;
-            current.extend(chunks.pop());
+            current.push(chunk);
         }
-        if let Some(chunk) = chunks.last_mut()
-            && chunk.chars().count() > width
+        if let Some((chunk, chunk_len)) = chunks.last_mut()
+            && *chunk_len > width
         {
             if breaks_words {
                 let at = chunk.char_indices().nth(width - len).map_or(chunk.len(), |(at, _)| at);
                 current.push(&chunk[..at]);
-                *chunk = &chunk[at..];
+                (*chunk, *chunk_len) = (&chunk[at..], *chunk_len - (width - len));
             } else if current.is_empty() {
-                current.extend(chunks.pop());
+                current.extend(chunks.pop().map(|(chunk, _)| chunk));
             }
         }
         if current.last().is_some_and(|chunk| is_space_chunk(chunk)) {
