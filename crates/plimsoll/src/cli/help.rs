@@ -228,6 +228,7 @@ const OF_ESTIMATE: &[(&str, &str)] = &[
     ("offload", "To the host's memory"),
     ("cards", "Cards of the run"),
     ("compile", "Through `torch.compile`"),
+    ("update-in-backward", "Update as gradients come"),
     ("alloc-conf", "The allocator's settings"),
     ("gpu", "The card, or `list`"),
     ("vram", "Its memory: `24` (GiB)"),
