@@ -216,3 +216,82 @@ proptest! {
         prop_assert_eq!(reason.cause == Cause::Done, code == 0 && signal.is_none());
     }
 }
+
+/// Ends by the hundred, made from the forms that programs other than PyTorch's own print, with their sizes, places and devices;
+/// after output of every kind that training prints, and before what is printed while a program ends.
+#[test]
+fn d_transcripts() {
+    const BEFORE: &[&str] = &[
+        "",
+        "step 40/200 loss 2.31 lr 2.0e-05\nstep 41/200 loss 2.30 lr 2.0e-05\n",
+        "UserWarning: CUDA out of memory is handled by the data loader\n 12%|#2        | 12/100 [00:10<01:10,  1.2it/s]\n",
+    ];
+    const AFTER: &[&str] = &["", "\n", "\n 12%|#2        | 12/100 [00:12<01:30,  1.1it/s]\n"];
+    let trace = |error: &str| {
+        format!(
+            "Traceback (most recent call last):\n  File \"/home/u/run/train.py\", line 88, in <module>\n    main()\n  \
+             File \"/home/u/run/train.py\", line 61, in main\n    loss.backward()\n{error}"
+        )
+    };
+    let mut ends: Vec<(String, Option<i32>, Option<i32>, &str)> = vec![];
+    let mut end = |text: String, code: i32, kind| {
+        let (code, signal) = if code > 128 { (None, Some(code - 128)) } else { (Some(code), None) };
+        ends.push((text, code, signal, kind));
+    };
+    for (number, size) in [(0, "512.00 MiB"), (1, "1.95 GiB"), (7, "20.00 MiB")] {
+        let bytes = 17_179_869_184_u64 >> number;
+        end(format!("[CUDA ERROR] at file train_gpt2.cu:{}:\nout of memory", 900 + number), 1, "card_memory");
+        for thread in ["thread 'main' panicked", "thread 'main' (4242) panicked"] {
+            let message =
+                format!("CUDA out of memory. Tried to allocate {size} (GPU {number}; 7.79 GiB total capacity)");
+            let unwrap = "called `Result::unwrap()` on an `Err` value: Torch";
+            end(format!("{thread} at src/train.rs:4{number}:30:\n{unwrap}(\"{message}\")"), 101, "card_memory");
+        }
+        let assert = "RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at";
+        let place = format!("\"../c10/cuda/CUDACachingAllocator.cpp\":{}", 830 + number);
+        end(trace(&format!("{assert} {place}, please report a bug to PyTorch. ")), 1, "card_memory");
+        end(
+            format!("Tokenizing: 41%\nmemory allocation of {bytes} bytes failed\nAborted (core dumped)"),
+            134,
+            "host_memory",
+        );
+        let disk = format!(
+            "OSError: Not enough disk space. Needed: 4{number}.20 GiB (download: 12.10 GiB, generated: 29.10 GiB)"
+        );
+        end(trace(&disk), 1, "disk_full");
+        let directml = "There is not enough GPU video memory available!";
+        end(
+            trace(&format!("RuntimeError: Could not allocate tensor with {bytes} bytes. {directml}")),
+            1,
+            "card_memory",
+        );
+        end(trace(&format!("RuntimeError: Invalid buffer size: {}.25 GB", 18 + number)), 1, "card_memory");
+        let onnx = "onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException: [ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : \
+                    Non-zero status code returned while running MatMul node. Status Message: bfc_arena.cc:376 void* \
+                    onnxruntime::BFCArena::AllocateRawInternal(size_t, bool) Failed to allocate memory for requested buffer of size";
+        end(trace(&format!("{onnx} {bytes}")), 1, "card_memory");
+        let ggml = format!("allocating 5120.00 MiB on device {number}: cudaMalloc failed: out of memory");
+        let buffer = format!("llama_model_load: error loading model: unable to allocate CUDA{number} buffer");
+        end(format!("ggml_backend_cuda_buffer_type_alloc_buffer: {ggml}\n{buffer}"), 134, "card_memory");
+        let thc = format!("/pytorch/aten/src/THC/generic/THCStorage.cu:5{number}");
+        end(trace(&format!("RuntimeError: cuda runtime error (2) : out of memory at {thc}")), 1, "card_memory");
+        for killed in ["cc1plus", "cc1", "nvcc", "cudafe++"] {
+            let compiler =
+                format!("c++: fatal error: Killed signal terminated program {killed}\ncompilation terminated.");
+            end(format!("{compiler}\nerror: command '/usr/bin/ninja' failed with exit code 1"), 1, "host_memory");
+        }
+    }
+    let mut wrong = vec![];
+    for (text, code, signal, expected) in &ends {
+        for (before, after) in BEFORE.iter().flat_map(|before| AFTER.iter().map(move |after| (before, after))) {
+            let tail = format!("{before}{text}{after}").into_bytes();
+            let reason = classify(&Ending { code: *code, signal: *signal, tail, ..Ending::default() });
+            if reason.cause.kind() != *expected {
+                wrong.push(format!("{}, not {expected}:\n{before}{text}{after}", said(&reason)));
+            }
+        }
+    }
+    let all = ends.len() * BEFORE.len() * AFTER.len();
+    assert!(all > 300, "{all}");
+    assert!(wrong.is_empty(), "{} of {all} are wrong:\n{}", wrong.len(), wrong.join("\n---\n"));
+}

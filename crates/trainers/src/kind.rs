@@ -2,6 +2,7 @@
 //! Not here: what keys mean (`keys/`), and command lines (`command.rs`).
 
 use crate::document::{Document, Value};
+use crate::keys;
 use std::fmt;
 
 /// A trainer, or what lies beside one, with keys of its own.
@@ -120,6 +121,9 @@ pub(crate) fn detect_document(document: &Document, name: &str) -> Option<Kind> {
     let count = |kind| telltales(document, kind);
     // Hugging Face's keys are in LLaMA-Factory's and Unsloth's files as well, whose own decide.
     let own = [Kind::Axolotl, Kind::LlamaFactory, Kind::Torchtune, Kind::DeepSpeed, Kind::Accelerate, Kind::Unsloth];
+    if keys::LLAMA_FACTORY_V1.iter().filter(|key| has(document, key)).count() > 1 {
+        return Some(Kind::LlamaFactory);
+    }
     let best = own.into_iter().map(|kind| (count(kind), kind)).max_by_key(|(count, kind)| (*count, kind.is_layer()));
     match best {
         Some((found, Kind::Unsloth)) if found < 2 => {}

@@ -82,6 +82,11 @@ impl<'d> View<'d> {
         })
     }
 
+    /// Whether a key has a value, whatever it is, which is what counts.
+    pub(crate) fn counts(&mut self, key: &str) -> bool {
+        self.take(&[key]).is_some()
+    }
+
     /// The value of the first of these keys that has one. All of them were asked for then.
     fn take(&mut self, keys: &[&str]) -> Option<(String, Option<u64>, &'d Value)> {
         self.asked.extend(keys.iter().map(|key| (*key).to_owned()));

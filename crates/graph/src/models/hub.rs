@@ -15,6 +15,7 @@ const NAMES: &[(&str, &[&str])] = &[
             "TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T",
             "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
             "TinyLlama/TinyLlama_v1.1",
+            "unsloth/tinyllama",
         ],
     ),
     ("open-llama-3b", &["openlm-research/open_llama_3b", "openlm-research/open_llama_3b_v2"]),
@@ -24,34 +25,60 @@ const NAMES: &[(&str, &[&str])] = &[
     ("llama-13b", &["huggyllama/llama-13b"]),
     ("llama-30b", &["huggyllama/llama-30b"]),
     ("llama-65b", &["huggyllama/llama-65b"]),
-    ("llama-2-7b", &["meta-llama/Llama-2-7b-hf"]),
-    ("llama-2-13b", &["meta-llama/Llama-2-13b-hf"]),
+    ("llama-2-7b", &["meta-llama/Llama-2-7b-hf", "lmsys/vicuna-7b-v1.5"]),
+    ("llama-2-13b", &["meta-llama/Llama-2-13b-hf", "lmsys/vicuna-13b-v1.5"]),
     ("llama-2-70b", &["meta-llama/Llama-2-70b-hf"]),
     ("codellama-7b", &["codellama/CodeLlama-7b-hf"]),
     ("codellama-13b", &["codellama/CodeLlama-13b-hf"]),
-    ("codellama-34b", &["codellama/CodeLlama-34b-hf"]),
+    ("codellama-34b", &["codellama/CodeLlama-34b-hf", "codellama/CodeLlama-34b-Python-hf"]),
+    ("codellama-7b-python", &["codellama/CodeLlama-7b-Python-hf"]),
+    ("codellama-13b-python", &["codellama/CodeLlama-13b-Python-hf"]),
     ("llama-3.2-1b", &["meta-llama/Llama-3.2-1B", "meta-llama/Llama-3.2-1B-Instruct"]),
-    ("llama-3.2-3b", &["meta-llama/Llama-3.2-3B", "meta-llama/Llama-3.2-3B-Instruct"]),
+    (
+        "llama-3.2-3b",
+        &["meta-llama/Llama-3.2-3B", "meta-llama/Llama-3.2-3B-Instruct", "deepcogito/cogito-v1-preview-llama-3B"],
+    ),
     ("llama-3-8b", &["meta-llama/Meta-Llama-3-8B", "meta-llama/Meta-Llama-3-8B-Instruct"]),
     ("llama-3-70b", &["meta-llama/Meta-Llama-3-70B"]),
-    ("llama-3.1-8b", &["meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Meta-Llama-3.1-8B"]),
+    (
+        "llama-3.1-8b",
+        &[
+            "meta-llama/Llama-3.1-8B",
+            "meta-llama/Llama-3.1-8B-Instruct",
+            "meta-llama/Meta-Llama-3.1-8B",
+            "deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
+            "neuralmagic/Sparse-Llama-3.1-8B-2of4",
+        ],
+    ),
     ("llama-3.1-70b", &["meta-llama/Llama-3.1-70B"]),
     ("llama-3.1-405b", &["meta-llama/Llama-3.1-405B"]),
-    ("llama-3.3-70b", &["meta-llama/Llama-3.3-70B-Instruct"]),
-    ("mistral-7b", &["mistralai/Mistral-7B-v0.1"]),
+    ("llama-3.3-70b", &["meta-llama/Llama-3.3-70B-Instruct", "deepseek-ai/DeepSeek-R1-Distill-Llama-70B"]),
+    ("mistral-7b", &["mistralai/Mistral-7B-v0.1", "HuggingFaceH4/zephyr-7b-beta"]),
     ("mistral-7b-v0.2", &["mistralai/Mistral-7B-Instruct-v0.2"]),
     ("mistral-7b-v0.3", &["mistralai/Mistral-7B-v0.3", "mistralai/Mistral-7B-Instruct-v0.3"]),
     ("qwen2-0.5b", &["Qwen/Qwen2-0.5B"]),
     ("qwen2-1.5b", &["Qwen/Qwen2-1.5B"]),
     ("qwen2-7b", &["Qwen/Qwen2-7B"]),
     ("qwen2-72b", &["Qwen/Qwen2-72B"]),
-    ("qwen2.5-0.5b", &["Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B-Instruct"]),
-    ("qwen2.5-1.5b", &["Qwen/Qwen2.5-1.5B", "Qwen/Qwen2.5-1.5B-Instruct"]),
-    ("qwen2.5-3b", &["Qwen/Qwen2.5-3B", "Qwen/Qwen2.5-3B-Instruct"]),
-    ("qwen2.5-7b", &["Qwen/Qwen2.5-7B"]),
-    ("qwen2.5-14b", &["Qwen/Qwen2.5-14B"]),
-    ("qwen2.5-32b", &["Qwen/Qwen2.5-32B"]),
-    ("qwen2.5-72b", &["Qwen/Qwen2.5-72B"]),
+    ("qwen2.5-0.5b", &["Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-Coder-0.5B"]),
+    (
+        "qwen2.5-1.5b",
+        &["Qwen/Qwen2.5-1.5B", "Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-Coder-1.5B", "Qwen/Qwen2.5-Math-1.5B"],
+    ),
+    ("qwen2.5-3b", &["Qwen/Qwen2.5-3B", "Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-Coder-3B"]),
+    (
+        "qwen2.5-7b",
+        &[
+            "Qwen/Qwen2.5-7B",
+            "Qwen/Qwen2.5-Coder-7B",
+            "Qwen/Qwen2.5-Math-7B",
+            "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B",
+        ],
+    ),
+    ("qwen2.5-14b", &["Qwen/Qwen2.5-14B", "Qwen/Qwen2.5-Coder-14B", "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B"]),
+    ("qwen2.5-32b", &["Qwen/Qwen2.5-32B", "Qwen/Qwen2.5-Coder-32B", "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B"]),
+    ("qwen2.5-72b", &["Qwen/Qwen2.5-72B", "Qwen/Qwen2.5-Math-72B"]),
+    ("r1-distill-qwen-1.5b", &["deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"]),
     ("t5-small", &["google-t5/t5-small"]),
     ("t5-base", &["google-t5/t5-base"]),
     ("t5-large", &["google-t5/t5-large"]),
@@ -71,7 +98,15 @@ pub(super) fn names(preset: &str) -> &'static [&'static str] {
 /// Parts of names that change no size: what the weights were tuned for, and the format in which they are stored. `base` is
 /// not one of them, since it is a size of T5.
 const PARTS_WITHOUT_SIZE: &[&str] =
-    &["hf", "meta", "instruct", "chat", "unsloth", "bnb", "4bit", "8bit", "nf4", "bf16", "fp16"];
+    &["hf", "meta", "instruct", "chat", "it", "unsloth", "bnb", "4bit", "8bit", "nf4", "bf16", "fp16", "1m"];
+
+/// Parts of names that say how the weights are quantized, in ways that trainers keep; no size depends on them.
+const QUANTIZED_PARTS: &[&str] = &["gptq", "awq", "aqlm", "int4", "int8", "2bit", "1x16"];
+
+/// Whether weights of this name are quantized in a way that trainers keep.
+pub(super) fn is_quantized(name: &str) -> bool {
+    name.to_ascii_lowercase().split(['-', '_', '/']).any(|part| QUANTIZED_PARTS.contains(&part))
+}
 
 /// The preset with the sizes of the weights of this name on the hub: a published name, or the name of a copy that another
 /// owner keeps (`NousResearch/Llama-2-7b-hf`) or of a variant with the same sizes (`Qwen/Qwen2-1.5B-Instruct`).
@@ -96,7 +131,8 @@ fn model_part(name: &str) -> Option<&str> {
 /// A model's name in lower case, with hyphens, without the parts that change no size.
 fn sized_name(model: &str) -> String {
     let lower = model.to_ascii_lowercase().replace('_', "-");
-    let parts = lower.split('-').filter(|part| !PARTS_WITHOUT_SIZE.contains(part));
+    let is_size = |part: &&str| !PARTS_WITHOUT_SIZE.contains(part) && !QUANTIZED_PARTS.contains(part);
+    let parts = lower.split('-').filter(is_size);
     parts.collect::<Vec<_>>().join("-")
 }
 
@@ -132,6 +168,21 @@ mod tests {
             ("TinyLlama/TinyLlama_v1.1", "tinyllama-1.1b"),
             ("codellama/CodeLlama-7b-hf", "codellama-7b"),
             ("codellama/CodeLlama-34b-Instruct-hf", "codellama-34b"),
+            ("codellama/CodeLlama-7b-Python-hf", "codellama-7b-python"),
+            ("codellama/CodeLlama-34b-Python-hf", "codellama-34b"),
+            ("unsloth/codellama-7b-bnb-4bit", "codellama-7b"),
+            ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "r1-distill-qwen-1.5b"),
+            ("unsloth/DeepSeek-R1-Distill-Llama-8B-unsloth-bnb-4bit", "llama-3.1-8b"),
+            ("unsloth/DeepSeek-R1-Distill-Qwen-14B-bnb-4bit", "qwen2.5-14b"),
+            ("Qwen/Qwen2.5-Coder-7B-Instruct", "qwen2.5-7b"),
+            ("unsloth/Qwen2.5-Coder-32B-Instruct-bnb-4bit", "qwen2.5-32b"),
+            ("Qwen/Qwen2.5-Math-1.5B-Instruct", "qwen2.5-1.5b"),
+            ("Qwen/Qwen2.5-7B-Instruct-1M", "qwen2.5-7b"),
+            ("Qwen/Qwen2.5-0.5B-Instruct-GPTQ-Int4", "qwen2.5-0.5b"),
+            ("TheBloke/Llama-2-7B-GPTQ", "llama-2-7b"),
+            ("TechxGenus/Meta-Llama-3-8B-Instruct-AWQ", "llama-3-8b"),
+            ("ISTA-DASLab/Meta-Llama-3-8B-Instruct-AQLM-2Bit-1x16", "llama-3-8b"),
+            ("lmsys/vicuna-7b-v1.5", "llama-2-7b"),
             ("Qwen/Qwen2-1.5B-Instruct", "qwen2-1.5b"),
             ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
             ("huggyllama/llama-7b", "llama-7b"),
@@ -139,7 +190,7 @@ mod tests {
             ("unsloth/llama-3-8b-Instruct-bnb-4bit", "llama-3-8b"),
             ("unsloth/Meta-Llama-3.1-8B-Instruct-unsloth-bnb-4bit", "llama-3.1-8b"),
             ("unsloth/mistral-7b-instruct-v0.3-bnb-4bit", "mistral-7b-v0.3"),
-            ("unsloth/tinyllama-bnb-4bit", ""),
+            ("unsloth/tinyllama-bnb-4bit", "tinyllama-1.1b"),
             ("casperhansen/llama-3-70b-fp16", "llama-3-70b"),
             ("mistralai/Mistral-7B-Instruct-v0.1", "mistral-7b"),
             ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b-v0.2"),

@@ -188,6 +188,8 @@ const PRESETS: &[Preset] = &[
     Preset { name: "codellama-7b", vocab_size: 32_016, width: 4096, inner: 11_008, layers: 32, heads: 32, kv_heads: 32, ..CODE_LLAMA },
     Preset { name: "codellama-13b", vocab_size: 32_016, width: 5120, inner: 13_824, layers: 40, heads: 40, kv_heads: 40, ..CODE_LLAMA },
     Preset { name: "codellama-34b", width: 8192, inner: 22_016, layers: 48, heads: 64, kv_heads: 8, ..CODE_LLAMA },
+    Preset { name: "codellama-7b-python", width: 4096, inner: 11_008, layers: 32, heads: 32, kv_heads: 32, ..CODE_LLAMA },
+    Preset { name: "codellama-13b-python", width: 5120, inner: 13_824, layers: 40, heads: 40, kv_heads: 40, ..CODE_LLAMA },
     Preset { name: "llama-3.2-1b", width: 2048, inner: 8192, layers: 16, heads: 32, kv_heads: 8, stretch: Some(32.0), tied: true, ..LLAMA3 },
     Preset { name: "llama-3.2-3b", width: 3072, inner: 8192, layers: 28, heads: 24, kv_heads: 8, stretch: Some(32.0), tied: true, ..LLAMA3 },
     Preset { name: "llama-3-8b", width: 4096, inner: 14_336, layers: 32, heads: 32, kv_heads: 8, positions: 8192, ..LLAMA3 },
@@ -210,6 +212,7 @@ const PRESETS: &[Preset] = &[
     Preset { name: "qwen2.5-14b", width: 5120, inner: 13_824, layers: 48, heads: 40, kv_heads: 8, epsilon: 1e-5, ..LARGE_QWEN2 },
     Preset { name: "qwen2.5-32b", width: 5120, inner: 27_648, layers: 64, heads: 40, kv_heads: 8, epsilon: 1e-5, ..LARGE_QWEN2 },
     Preset { name: "qwen2.5-72b", width: 8192, inner: 29_568, layers: 80, heads: 64, kv_heads: 8, epsilon: 1e-5, ..LARGE_QWEN2 },
+    Preset { name: "r1-distill-qwen-1.5b", width: 1536, inner: 8960, layers: 28, heads: 12, kv_heads: 2, positions: 131_072, theta: 10_000.0, tied: false, ..QWEN2 },
 ];
 
 impl Preset {

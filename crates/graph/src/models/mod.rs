@@ -259,6 +259,11 @@ impl ModelConfig {
         hub::names(preset)
     }
 
+    /// Whether the weights of this name on the hub are quantized in a way that trainers keep, such as GPTQ.
+    pub fn is_quantized_name(name: &str) -> bool {
+        hub::is_quantized(name)
+    }
+
     /// Presets whose names are near to one that none has, the nearest first.
     fn presets_near(name: &str) -> Vec<String> {
         let wanted = name.rsplit('/').next().unwrap_or_default().to_ascii_lowercase().replace('_', "-");

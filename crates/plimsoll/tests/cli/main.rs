@@ -28,6 +28,7 @@ mod outputs;
 mod pairs;
 mod power;
 mod properties;
+mod public_settings;
 mod received;
 mod replay;
 mod rooms;

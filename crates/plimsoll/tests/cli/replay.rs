@@ -49,7 +49,7 @@ fn a_snapshot_is_explained_compressed_or_not() {
 
 /// As `_dump_snapshot` writes it where nothing was recorded: segments, and the event of the snapshot itself.
 #[test]
-fn without_a_history_nothing_is_compared_or_recommended() {
+fn e_no_history() {
     const STATE: &str = "{'segments': [{'address': 4096, 'total_size': 943718400, 'stream': 0, 'segment_type': 'large', \
         'device': 0, 'blocks': [{'address': 4096, 'size': 41943040, 'requested_size': 41943040, \
         'state': 'active_allocated', 'frames': [{'name': 'load', 'filename': 'train.py', 'line': 10}]}, \

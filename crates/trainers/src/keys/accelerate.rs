@@ -57,7 +57,7 @@ pub(super) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, N
 }
 
 /// Keys on which no memory of a card depends.
-const NOTHING: &[&str] = &[
+pub(super) const NOTHING: &[&str] = &[
     "compute_environment",
     "debug",
     "downcast_bf16",

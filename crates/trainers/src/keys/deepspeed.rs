@@ -54,7 +54,7 @@ pub(super) fn offload(within: &str, offload: Offload) -> Vec<Edit> {
 }
 
 /// Keys on which no memory of a card depends.
-const NOTHING: &[&str] = &[
+pub(super) const NOTHING: &[&str] = &[
     "steps_per_print",
     "wall_clock_breakdown",
     "scheduler.*",

@@ -96,7 +96,7 @@ fn method(method: &Method, document: &Document) -> Vec<Edit> {
 }
 
 /// Keys on which no memory of a card depends, beside those of `TrainingArguments`.
-const NOTHING: &[&str] = &[
+pub(super) const NOTHING: &[&str] = &[
     "adapter_name_or_path",
     "adapter_folder",
     "cache_dir",

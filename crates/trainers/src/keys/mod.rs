@@ -6,6 +6,7 @@ mod axolotl;
 mod deepspeed;
 mod hugging_face;
 mod llama_factory;
+mod llama_factory_v1;
 mod torchtune;
 mod unsloth;
 
@@ -53,6 +54,7 @@ pub(crate) fn edits(kind: Kind, change: &Change, document: &Document) -> Result<
     match kind {
         Kind::HuggingFace => hugging_face::edits(change, document),
         Kind::Axolotl => axolotl::edits(change, document),
+        Kind::LlamaFactory if llama_factory_v1::is_new(document) => llama_factory_v1::edits(change),
         Kind::LlamaFactory => llama_factory::edits(change, document),
         Kind::Torchtune => torchtune::edits(change, document),
         Kind::Unsloth => unsloth::edits(change, document),
@@ -129,6 +131,7 @@ pub(crate) fn read(kind: Kind, view: &mut View) -> Found {
     match kind {
         Kind::HuggingFace => hugging_face::read(view),
         Kind::Axolotl => axolotl::read(view),
+        Kind::LlamaFactory if llama_factory_v1::is_new(view.document()) => llama_factory_v1::read(view),
         Kind::LlamaFactory => llama_factory::read(view),
         Kind::Torchtune => torchtune::read(view),
         Kind::Unsloth => unsloth::read(view),
@@ -149,6 +152,7 @@ pub(crate) fn read(kind: Kind, view: &mut View) -> Found {
 pub(crate) type Found = (Run, Option<String>, Vec<(Kind, String)>);
 
 pub(crate) use accelerate::layer as layer_accelerate;
+pub(crate) use llama_factory_v1::TELLTALES as LLAMA_FACTORY_V1;
 
 /// Whether a key says how long samples are, in Hugging Face's words.
 pub(crate) fn is_length(key: &str) -> bool {
@@ -262,3 +266,6 @@ fn targets(names: Option<Vec<String>>) -> Targets {
         Some(names) => Targets::Named(names),
     }
 }
+
+#[cfg(test)]
+mod tests;

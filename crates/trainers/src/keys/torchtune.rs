@@ -87,7 +87,7 @@ fn optimizer(optimizer: Optimizer) -> Result<Vec<Edit>, NoKey> {
 }
 
 /// Keys on which no memory of a card depends.
-const NOTHING: &[&str] = &[
+pub(super) const NOTHING: &[&str] = &[
     "output_dir",
     "tokenizer*",
     "dataset*",
@@ -114,7 +114,6 @@ const NOTHING: &[&str] = &[
     "base_dir",
     "recipe*",
     "keep_last_n_checkpoints",
-    "fsdp_reshard_after_forward",
     "fsdp_sharding_strategy",
     "memory_efficient_fsdp_wrap",
     "nproc_per_node",
@@ -194,7 +193,7 @@ pub(super) fn read(view: &mut View) -> Found {
     if view.flag(&["fsdp_cpu_offload"]) == Some(true) {
         run.offload = Offload { optimizer: true, weights: true };
     }
-    if view.has("fsdp_cpu_offload") || view.has("fsdp_reshard_after_forward") {
+    if view.has("fsdp_cpu_offload") | view.counts("fsdp_reshard_after_forward") {
         run.sharding = Sharding::Fsdp;
     }
     let model = view.word(&["model._component_"]);

@@ -73,7 +73,7 @@ fn method(method: &Method, document: &Document) -> Vec<Edit> {
 }
 
 /// Keys on which no memory of a card depends, beside those of `TrainingArguments`.
-const NOTHING: &[&str] = &[
+pub(super) const NOTHING: &[&str] = &[
     "token",
     "device_map",
     "trust_remote_code",

@@ -6,7 +6,7 @@ use crate::cli::Failure;
 use crate::cli::model::{CONFIG_BYTES_MAX, Chosen, is_hub_name, open};
 use crate::cli::words::{torchtune_model, without_adapters};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Effect, Kind, Read, ReadError, Run, Sharding, command, detect, read, read_command};
+use plimsoll_trainers::{Effect, Kind, Part, Read, ReadError, Run, Sharding, command, detect, read, read_command};
 use std::path::{Path, PathBuf};
 
 /// Problems of values that are told; a file with more is none of settings.
@@ -57,6 +57,10 @@ pub(super) fn told(args: &EstimateArgs) -> Result<Told, Failure> {
         }
     }
     args.lay_over(&mut run);
+    if let Some(name) = named.filter(|name| model.is_preset && ModelConfig::is_quantized_name(name)) {
+        missing.push(format!("{name}: how its weights are quantized is not modeled: counted as not quantized"));
+        run.unsure.add(Effect::Less(&[Part::Weights]));
+    }
     if run.updates_in_backward && args.export.is_some_and(|name| !name.has_updates_in_backward()) {
         missing.push("updates in the backward pass are torchtune's: counted and exported without them".to_owned());
         run.updates_in_backward = false;

@@ -1,6 +1,7 @@
 //! What is wrong with a file of settings, all of it in one go.
 
 use crate::cli::Failure;
+use crate::cli::words::NO_PREFERENCES;
 use std::path::Path;
 
 /// Something wrong.
@@ -24,6 +25,10 @@ const ALL: &str = "`plimsoll train --help` lists all settings";
 /// have the same way out together.
 pub(super) fn failure(path: &Path, mut problems: Vec<Problem>) -> Failure {
     problems.sort_by_key(|problem| problem.line);
+    // Another kind of training is reason enough: what else would be wrong in a file for it does not matter.
+    if let Some(other) = problems.iter().position(|problem| problem.hint.as_deref() == Some(NO_PREFERENCES)) {
+        problems = vec![problems.swap_remove(other)];
+    }
     let path = path.display();
     if let [Problem { line, what, hint, .. }] = &problems[..] {
         let failure = Failure::bad_flag(format!("{path}, line {line}: {what}"));

@@ -170,7 +170,7 @@ fn a_plan_asks_only_for_what_it_needs() {
     let text = "base_model: meta-llama/Llama-3.2-1B\ndatasets:\n  - path: tatsu-lab/alpaca\n    type: alpaca\n    field: a\n  \
                 - path: other/set\n    field: b\noutput_dir: /nowhere/at/all\nwandb_project: x\nreport_to: nothing\n\
                 chat_template: llama3\ntokenizer: /nowhere/tokenizer.json\nadapter: lora\nlora_r: 8\nmade_up: 3\n\
-                sequence_len: 1024\n";
+                optimizer: muon\nsequence_len: 1024\n";
     let mut file = File::parse(text, false).expect("keys with values");
     assert!(file.problems.is_empty(), "{:?}", file.problems);
     file.sets.retain(|set| refused(set).is_none());
@@ -180,11 +180,12 @@ fn a_plan_asks_only_for_what_it_needs() {
     for expected in [
         "`datasets.path`, `datasets.field`, `output_dir`, `report_to` (only `plimsoll train` reads data",
         "`adapter`, `lora_r` (adapters are not built: the plan trains all weights",
+        "`optimizer` (the plan is with AdamW)",
         "`made_up` (not a known setting",
     ] {
         assert!(unused.contains(expected), "{unused}");
     }
-    for text in ["rl: dpo", "sequence_length: 3", "optim: sgd", "sequence_len: many"] {
+    for text in ["rl: dpo", "sequence_length: 3", "sequence_len: many"] {
         let file = File::parse(text, false).expect("keys with values");
         assert!(!file.problems.is_empty() || file.sets.iter().any(|set| refused(set).is_some()), "{text}");
     }

@@ -9,7 +9,7 @@ mod table;
 
 pub(super) use arguments::{Arguments, translate};
 pub(super) use names::{model as torchtune_model, without_adapters};
-pub(super) use table::planned_without;
+pub(super) use table::{NO_PREFERENCES, planned_without};
 
 use super::hub::has_weights;
 use super::model::is_hub_name;

@@ -1,5 +1,6 @@
 //! Values that are names elsewhere: of optimizers, and of what builds a model.
 
+use super::table::OTHER_OPTIMIZER;
 use super::{NO_ADAPTERS, Refusal, Setting, refused, unknown};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::ops::StateFormat;
@@ -11,7 +12,8 @@ pub(super) fn optimizer(name: &str) -> Result<Vec<Setting>, Refusal> {
     let class = squeezed(name.rsplit('.').next().unwrap_or(name));
     let known = || Rule::all().into_iter().flat_map(|rule| rule.known_as()).map(|(known, _)| *known);
     let of_class = || known().find(|known| squeezed(known) == class).and_then(Rule::known_elsewhere_as);
-    let (rule, state) = Rule::known_elsewhere_as(name).or_else(of_class).ok_or_else(|| unknown(known()))?;
+    let other = || Refusal { instead: Some(OTHER_OPTIMIZER.to_owned()), ..unknown(known()) };
+    let (rule, state) = Rule::known_elsewhere_as(name).or_else(of_class).ok_or_else(other)?;
     let state = match state {
         StateFormat::F32 => None,
         StateFormat::Bf16 => Some(("optimizer_state", "bf16")),

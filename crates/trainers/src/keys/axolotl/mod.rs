@@ -1,6 +1,6 @@
 //! axolotl's YAML. Source: axolotl 0.19, `utils/schemas/`, `utils/config/`, `loaders/`, `core/builders/`.
 
-mod others;
+pub(super) mod others;
 mod read;
 mod write;
 

@@ -8,7 +8,7 @@ use crate::keys::{
 use crate::unsure::{Effect, Part};
 
 /// Keys on which no memory of a card depends, beside those of `TrainingArguments`.
-pub(super) const NOTHING: &[&str] = &[
+pub(in crate::keys) const NOTHING: &[&str] = &[
     "base_model_*",
     "model_type",
     "model_config*",
@@ -16,7 +16,6 @@ pub(super) const NOTHING: &[&str] = &[
     "cls_model_config",
     "processor_type",
     "trust_remote_code",
-    "is_*_derived_model",
     "is_falcon_derived_model",
     "is_llama_derived_model",
     "is_mistral_derived_model",
@@ -232,7 +231,8 @@ pub(super) const UNMODELLED: &[Unmodelled] = &[
         Effect::Either(ALL),
         "the model is counted with its usual sizes",
     ),
-    (&["kd_*", "diffusion*", "ebft*"], Effect::Unbounded, GENERATES),
+    (&["kd_*", "ebft*"], Effect::Unbounded, GENERATES),
+    (&["diffusion*"], Effect::More(PREFERENCES), "counted as training on the next token"),
     (
         &["simpo_gamma", "cpo_alpha", "rpo_alpha", "center_rewards_coefficient"],
         Effect::More(PREFERENCES),

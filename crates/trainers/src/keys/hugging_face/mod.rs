@@ -2,7 +2,7 @@
 //! `ModelConfig`, transformers' examples). Source: transformers 5.23, `training_args.py`; TRL 1.16.
 
 mod adapters;
-mod others;
+pub(super) mod others;
 mod read;
 mod sharding;
 mod write;

@@ -4,7 +4,7 @@ use crate::keys::{ACTIVATIONS, Unmodelled, WEIGHTS};
 use crate::unsure::Effect;
 
 /// Keys of `TrainingArguments`, of any version, on which no memory of a card depends.
-pub(super) const NOTHING: &[&str] = &[
+pub(in crate::keys) const NOTHING: &[&str] = &[
     "output_dir",
     "overwrite_output_dir",
     "do_*",
@@ -93,14 +93,12 @@ pub(super) const NOTHING: &[&str] = &[
     "fsdp_config*",
     "gradient_checkpointing_kwargs*",
     "activation_checkpointing_kwargs*",
-    "torch_compile_backend",
-    "torch_compile_mode",
     "xla*",
     "wandb*",
 ];
 
 /// Keys of scripts beside `TrainingArguments` on which no memory of a card depends.
-pub(super) const OF_SCRIPTS: &[&str] = &[
+pub(in crate::keys) const OF_SCRIPTS: &[&str] = &[
     "model_revision",
     "config_name",
     "config_overrides",
@@ -140,13 +138,9 @@ pub(super) const OF_SCRIPTS: &[&str] = &[
     "pad_to_multiple_of",
     "resize_position_embeddings",
     "packing",
-    "packing_strategy",
-    "padding_free",
     "eval_packing",
     "eos_token",
     "pad_token",
-    "completion_only_loss",
-    "assistant_only_loss",
     "chat_template*",
     "shuffle_dataset",
     "instruction*",

@@ -1,7 +1,7 @@
 //! What Hugging Face's keys come to. Not here: adapters (`adapters.rs`), how a run is divided (`sharding.rs`).
 
 use super::others::{NOTHING, OF_SCRIPTS, UNMODELLED};
-use super::{DTYPE, MICRO_BATCH, SEQ_LEN, adapters, is_of_trl, layers, sharding};
+use super::{DTYPE, MICRO_BATCH, OF_TRL, SEQ_LEN, adapters, is_of_trl, layers, sharding};
 use crate::keys::{
     ACTIVATIONS, ALL, Found, Half, LOGITS, OPTIMIZER_STATE, RECOMPUTATION, SAMPLES, TEMPORARIES, half_called,
     read_optimizer,
@@ -12,6 +12,9 @@ use crate::view::View;
 
 pub(in crate::keys) fn read(view: &mut View) -> Found {
     view.of_trl |= is_of_trl(view.document());
+    for key in OF_TRL {
+        view.counts(key);
+    }
     let of_trl = view.of_trl;
     let mut run = shared_run(view);
     run.checkpointing = checkpoints(view);
@@ -84,7 +87,8 @@ pub(in crate::keys) fn shared_run(view: &mut View) -> Run {
     );
     run.clips = view.real(&["max_grad_norm"]).is_none_or(|norm| norm > 0.0);
     let compiles = view.flag(&["torch_compile"]);
-    run.compiles = compiles.unwrap_or(view.has("torch_compile_backend") || view.has("torch_compile_mode"));
+    let has_compiler = ["torch_compile_backend", "torch_compile_mode"].map(|key| view.counts(key));
+    run.compiles = compiles.unwrap_or(has_compiler.contains(&true));
     sharding::sharding(view, &mut run);
     view.cannot(
         &["optim_target_modules"],

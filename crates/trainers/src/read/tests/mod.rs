@@ -202,3 +202,27 @@ fn command_lines_say_what_files_say() {
     let read = read_command(&command, &argv, Some("cutoff_len: 4096\nbf16: true\nstage: sft\n")).expect("valid");
     assert_eq!((read.run.seq_len, read.run.precision), (64, Precision::AmpBf16));
 }
+
+/// Files with a map for each plugin, as LLaMA-Factory's `examples/v1` have them.
+#[test]
+fn the_newer_layout_of_llama_factory_is_read() {
+    let file = "model: meta-llama/Llama-3.1-8B\nmodel_class: llm\npeft_config:\n  name: lora\n  r: 16\n  lora_alpha: 32\n  \
+                lora_dropout: 0.05\n  target_modules: all\nquant_config:\n  name: bnb\n  quantization_bit: 4\n\
+                kernel_config:\n  name: liger_kernel\ndist_config:\n  name: fsdp2\n  dcp_path: null\n\
+                train_dataset: data/v1_sft_demo.yaml\noutput_dir: out\nmicro_batch_size: 2\ncutoff_len: 4096\n\
+                global_batch_size: 8\nmax_steps: 10\nsample_backend: hf\nlearning_rte: 1\n";
+    let shown = shown(file);
+    let expected = "  LLaMA-Factory: meta-llama/Llama-3.1-8B\n  \
+        Qlora(Lora { rank: 16, targets: AllLinear, dropout: true }, Quantized { block: 64, double: true }), PureBf16, \
+        AdamWForeach\n  2 x 4 of 4096, NonReentrant, Sdpa, Liger\n  Fsdp, Offload { optimizer: false, weights: false }, \
+        clips true, compiles false\n  assumed: weights in bf16: they are loaded as they were saved\n  \
+        line 24: `learning_rte` is not known\n";
+    assert_eq!(shown, expected);
+    let deepspeed =
+        "model: gpt2\nmodel_class: llm\ndist_config:\n  name: deepspeed\n  config_file: ds_z3_config.json\n";
+    let read = of(Kind::LlamaFactory, deepspeed);
+    assert_eq!(read.layers, [(Kind::DeepSpeed, "ds_z3_config.json".to_owned())]);
+    assert_eq!(read.run.method, Method::Full);
+    let smaller = rewrite(Kind::LlamaFactory, file, &[crate::Change::MicroBatch(1)]).expect("it has the key");
+    assert!(smaller.contains("\nmicro_batch_size: 1\n"), "{smaller}");
+}

@@ -1,0 +1,156 @@
+//! Files of other trainers and names of the hub, as strangers bring them: what is understood, what is done instead, and what is
+//! refused, each in a line.
+
+use crate::support::{Sandbox, tiny_config};
+use serde_json::json;
+
+/// A folder with a model, its weights and a file of instructions, for files that begin like this.
+const BEGUN: &str = "base_model: model\ndatasets:\n  - path: al.jsonl\n    type: alpaca\nsequence_len: 32\n\
+                     micro_batch_size: 1\ngradient_accumulation_steps: 1\nmax_steps: 1\n";
+
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.write("model/config.json", tiny_config(&json!({})));
+    sandbox.write("al.jsonl", "{\"instruction\": \"Say hi\", \"input\": \"\", \"output\": \"hi there\"}\n".repeat(30));
+    sandbox
+}
+
+#[test]
+fn c_changes_nothing() {
+    let sandbox = sandbox();
+    let settings = "excess_length_strategy: raise\nspecial_tokens: {eos_token: \"<|im_end|>\"}\n";
+    sandbox.write("run.yml", format!("{BEGUN}{settings}"));
+    let said = sandbox.run("train --config run.yml --tokenizer bytes --init model").stderr;
+    let instead = "not done, with what is done instead: ";
+    for expected in [
+        "`datasets.type` (rows become chats in the tokenizer's chat template, not in the trainer's own prompt)",
+        "`excess_length_strategy` (samples that are longer than `seq_len` are cut into rows; none is left out or refused)",
+        "`special_tokens.eos_token` (the tokenizer's own special tokens are used: answers end with its end token)",
+    ] {
+        assert!(said.contains(instead) && said.contains(expected), "{said}");
+    }
+    let nothing = said.lines().find(|line| line.contains("changes nothing: ")).unwrap_or_default();
+    for key in ["datasets.type", "plugins", "excess_length_strategy", "special_tokens"] {
+        assert!(!nothing.contains(key), "{nothing}");
+    }
+    sandbox.write("kd.yml", format!("{BEGUN}plugins: [axolotl.integrations.kd.KDPlugin]\n"));
+    let said = sandbox.run("train --config kd.yml --tokenizer bytes");
+    assert_eq!(said.code, Some(2), "{}", said.stderr);
+    assert!(said.stderr.contains("`plugins: axolotl.integrations.kd.KDPlugin` is not supported"), "{}", said.stderr);
+    // What no trainer has is told with what it comes to.
+    sandbox.write("typo.yml", format!("{BEGUN}lerning_rate: 1\n"));
+    let said = sandbox.run("train --config typo.yml --tokenizer bytes");
+    assert_eq!(said.code, Some(2), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("unknown setting `lerning_rate`") && said.stderr.contains("did you mean `learning_rate`?")
+    );
+}
+
+#[test]
+fn c_plan_needs_data() {
+    let sandbox = Sandbox::new();
+    let file = "base_model: meta-llama/Llama-3.2-1B\ndatasets:\n  - path: tatsu-lab/alpaca\n    type: alpaca\nsequence_len: 1024\n\
+                micro_batch_size: 1\ngradient_accumulation_steps: 8\nlearning_rate: 2e-5\noptimizer: adamw_torch\nbf16: auto\n";
+    sandbox.write("run.yml", file);
+    let said = sandbox.run("plan --config run.yml --gpu h100");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("not used here: `datasets.path` (only `plimsoll train` reads data"),
+        "{}",
+        said.stderr
+    );
+    // An optimizer that is not built has more state than none, and is planned as AdamW.
+    sandbox.write("muon.yml", file.replace("adamw_torch", "muon"));
+    let said = sandbox.run("plan --config muon.yml --gpu h100");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(said.stderr.contains("`optimizer` (the plan is with AdamW)"), "{}", said.stderr);
+}
+
+/// Files for another kind of training have one reason, however many keys they have for it.
+#[test]
+fn files_for_training_on_preferences_are_refused_in_a_line() {
+    let sandbox = sandbox();
+    let factory = "model_name_or_path: gpt2\nstage: dpo\nfinetuning_type: full\npref_beta: 0.1\npref_loss: sigmoid\nref_model: x\n";
+    let torchtune = "model:\n  _component_: torchtune.models.qwen2_5.qwen2_5_0_5b\nbatch_size: 1\nbeta3: 1\n\
+                     loss:\n  _component_: torchtune.rlhf.loss.DPOLoss\n";
+    for (name, file, said_of) in [
+        ("a.yml", format!("{BEGUN}rl: dpo\ndpo_beta: 0.1\nrl_beta: 0.1\ndpo_loss_type: [x]\n"), "line 9: `rl: dpo`"),
+        ("k.yml", format!("{BEGUN}rl: kto\nkto_desirable_weight: 1.0\n"), "line 9: `rl: kto`"),
+        (
+            "r.yml",
+            format!("{BEGUN}reward_model: true\ncenter_rewards_coefficient: 0.1\n"),
+            "line 9: `reward_model: true`",
+        ),
+        ("l.yaml", factory.to_owned(), "line 2: `stage: dpo`"),
+        ("t.yaml", torchtune.to_owned(), "line 6: `loss._component_: torchtune.rlhf.loss.DPOLoss`"),
+    ] {
+        sandbox.write(name, file);
+        let said = sandbox.run(&format!("plan --config {name} --gpu h100"));
+        assert_eq!((said.code, said.stdout_text()), (Some(2), ""), "{name}: {}", said.stderr);
+        let lines = said.stderr.lines().collect::<Vec<_>>();
+        assert_eq!(lines[0], format!("error: {name}, {said_of} is not supported"), "{}", said.stderr);
+        assert_eq!(
+            lines[1..],
+            ["hint: training is on text or on pairs, not on preferences or rewards"],
+            "{}",
+            said.stderr
+        );
+    }
+}
+
+#[test]
+fn c_same_value_twice() {
+    let sandbox = sandbox();
+    let twice = "bfloat16: true\nbf16: true\nloss_watchdog_threshold: 5.0\neot_tokens: [\"<|im_end|>\"]\n";
+    sandbox.write("run.yml", format!("{BEGUN}{twice}"));
+    let said = sandbox.run("train --config run.yml --tokenizer bytes --init model").stderr;
+    assert!(!said.contains("twice") && !said.contains("unknown setting"), "{said}");
+    for expected in
+        ["`loss_watchdog_threshold` (a run is not ended when its loss rises", "`eot_tokens` (a turn ends where"]
+    {
+        assert!(said.contains(expected), "{said}");
+    }
+    sandbox.write("other.yml", format!("{BEGUN}bfloat16: true\nprecision: fp32\n"));
+    let said = sandbox.run("train --config other.yml --tokenizer bytes");
+    assert_eq!(said.code, Some(2), "{}", said.stderr);
+    assert!(said.stderr.contains("`precision` is set twice, to different values"), "{}", said.stderr);
+}
+
+#[test]
+fn c_template_names() {
+    let sandbox = sandbox();
+    for name in ["llama3", "mistral_v1", "jinja", "alpaca", "qwen_25", "gemma", "phi_3"] {
+        sandbox.write("part.yml", format!("{BEGUN}chat_template: {name}\n"));
+        let said = sandbox.run("train --config part.yml --tokenizer bytes");
+        assert!(matches!(said.code, Some(2 | 4)), "{name}: {}", said.stderr);
+        assert!(said.stderr.contains("names a built-in template of another trainer"), "{name}: {}", said.stderr);
+        assert!(!said.stderr.contains("put patterns"), "{name}: {}", said.stderr);
+    }
+}
+
+#[test]
+fn f_unknown_names() {
+    let sandbox = Sandbox::new();
+    for name in [
+        "NousResearch/Llama-2-7b-hf",
+        "NousResearch/Llama-3.2-1B",
+        "TinyLlama/TinyLlama_v1.1",
+        "codellama/CodeLlama-7b-hf",
+        "codellama/CodeLlama-7b-Python-hf",
+        "Qwen/Qwen2-1.5B-Instruct",
+        "huggyllama/llama-7b",
+        "unsloth/Meta-Llama-3.1-8B-Instruct-bnb-4bit",
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B",
+        "Qwen/Qwen2.5-Coder-7B-Instruct",
+        "TheBloke/Llama-2-7B-GPTQ",
+    ] {
+        let said = sandbox
+            .run(&format!("estimate --model {name} --gpu h200 --micro-batch 1 --seq-len 64 --precision pure-bf16"));
+        assert_eq!(said.code, Some(0), "{name}: {}", said.stderr);
+        let quantized = name.contains("GPTQ");
+        assert_eq!(said.stderr.contains("how its weights are quantized is not modeled"), quantized, "{}", said.stderr);
+    }
+    let said = sandbox.run("estimate --model Qwen/Qwen3-8B --gpu h200");
+    assert_eq!(said.code, Some(2), "{}", said.stderr);
+    assert!(said.stderr.starts_with("error: unknown model `Qwen/Qwen3-8B`"), "{}", said.stderr);
+}

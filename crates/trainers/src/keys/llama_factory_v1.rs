@@ -1,0 +1,145 @@
+//! The newer layout of LLaMA-Factory's YAML, with a map for each plugin. Source: LLaMA-Factory 0.9.5, `src/llamafactory/v1/`:
+//! `config/`, `core/base_trainer.py`, `core/model_engine.py`.
+
+use super::hugging_face::{attention, method_of};
+use super::{
+    ALL, DIVISION, Found, NoKey, ON_PREFERENCES, OPTIMIZER_STATE, PREFERENCES, SAMPLES, TRAINED, Unmodelled, WEIGHTS,
+    present, targets,
+};
+use crate::change::Change;
+use crate::document::Document;
+use crate::kind::Kind;
+use crate::rewrite::edit::Edit;
+use crate::run::{Checkpointing, Lora, Loss, Optimizer, Precision, Quantized, Run, Sharding, Targets};
+use crate::unsure::Effect;
+use crate::view::View;
+
+/// Keys that only this layout has.
+pub(crate) const TELLTALES: &[&str] =
+    &["model_class", "peft_config", "kernel_config", "dist_config", "quant_config", "optim_config", "train_dataset"];
+
+/// Whether a file has this layout.
+pub(super) fn is_new(document: &Document) -> bool {
+    present(document, TELLTALES).is_some()
+}
+
+pub(super) fn edits(change: &Change) -> Result<Vec<Edit>, NoKey> {
+    Ok(match change {
+        Change::MicroBatch(samples) => vec![Edit::set("micro_batch_size", *samples)],
+        Change::SeqLen(tokens) => vec![Edit::set("cutoff_len", *tokens)],
+        Change::Checkpointing(Checkpointing::Off) => vec![Edit::set("enable_activation_checkpointing", false)],
+        Change::Checkpointing(Checkpointing::NonReentrant) => vec![Edit::set("enable_activation_checkpointing", true)],
+        Change::Clips(false) => vec![Edit::set("max_grad_norm", 0u64)],
+        _ => return Err(Some("the newer layout of its files is not rewritten for it")),
+    })
+}
+
+/// Keys on which no memory of a card depends.
+pub(super) const NOTHING: &[&str] = &[
+    "model_class",
+    "trust_remote_code",
+    "custom_chat_template",
+    "init_config*",
+    "kernel_config*",
+    "train_dataset",
+    "eval_dataset",
+    "output_dir",
+    "learning_rate",
+    "num_train_epochs",
+    "max_steps",
+    "batching_workers",
+    "dist_config*",
+    "dist_timeout",
+    "dp_size",
+    "cp_mode",
+    "lr_scheduler_config*",
+    "optim_config*",
+    "peft_config.lora_alpha",
+    "peft_config.bias",
+    "peft_config.task_type",
+    "quant_config.*",
+    "seed",
+    "full_determinism",
+    "resume_from_checkpoint",
+    "save_*",
+    "logging_steps",
+    "sample_backend",
+    "max_new_tokens",
+];
+
+/// Keys that matter, and how they are counted.
+const UNMODELLED: &[Unmodelled] = &[
+    (&["batching_strategy"], Effect::Either(SAMPLES), "batches are counted as `micro_batch_size` says"),
+    (&["mp_replicate_size", "mp_shard_size"], Effect::More(DIVISION), "weights are counted as divided among all cards"),
+    (&["pref_*", "simpo_gamma", "dpo_label_smoothing", "ld_alpha"], Effect::More(PREFERENCES), ON_PREFERENCES),
+    (&["peft_config.*"], Effect::Either(TRAINED), "it is not modelled"),
+];
+
+/// Its defaults: one sample of 2,048 tokens, checkpointing by hooks, PyTorch's AdamW, weights as they were saved.
+pub(super) fn read(view: &mut View) -> Found {
+    let mut run = Run { optimizer: Optimizer::AdamWForeach, ..Run::default() };
+    run.micro_batch = view.count(&["micro_batch_size"]).unwrap_or(1);
+    if let Some(whole) = view.count(&["global_batch_size"]) {
+        run.accumulation = (whole / run.micro_batch).max(1);
+    }
+    run.seq_len = view.count(&["cutoff_len"]).unwrap_or(2048);
+    run.clips = view.real(&["max_grad_norm"]).is_none_or(|norm| norm > 0.0);
+    if view.flag(&["enable_activation_checkpointing"]) != Some(false) {
+        run.checkpointing = Checkpointing::NonReentrant;
+    }
+    run.attention = attention(view, &["flash_attn"]);
+    if view.word(&["kernel_config.name"]).is_some_and(|name| name == "liger_kernel") {
+        run.loss = Loss::Liger;
+    }
+    view.flag(&["bf16"]);
+    run.precision = Precision::PureBf16;
+    view.assume(Effect::More(WEIGHTS), "weights in bf16: they are loaded as they were saved");
+    if view.word(&["optim_config.name"]).is_some() {
+        view.note_last(Effect::Either(OPTIMIZER_STATE), "counted as AdamW, whose state is the nearest");
+    }
+    if view.count(&["cp_size"]).is_some_and(|cards| cards > 1) {
+        view.note_last(Effect::Less(ALL), "sequences are not divided among cards");
+    }
+    read_method(view, &mut run);
+    let layers = read_division(view, &mut run);
+    let model = view.word(&["model"]);
+    view.nothing(NOTHING);
+    for (keys, effect, why) in UNMODELLED {
+        view.cannot(keys, *effect, why);
+    }
+    (run, model, layers)
+}
+
+fn read_method(view: &mut View, run: &mut Run) {
+    let rank = view.count(&["peft_config.r"]).unwrap_or(8);
+    let names = view.list(&["peft_config.target_modules"]);
+    let targets = names.map_or(Targets::AllLinear, |names| targets(Some(names)));
+    let dropout = view.real(&["peft_config.lora_dropout"]).is_some_and(|dropout| dropout > 0.0);
+    let bits = view.number(&["quant_config.quantization_bit"]);
+    if bits.is_some_and(|bits| bits != 4) {
+        view.note_last(
+            Effect::Less(WEIGHTS),
+            "only weights in 4 bits are modelled: counted as they are loaded otherwise",
+        );
+    }
+    let quantized = bits.filter(|bits| *bits == 4).map(|_| Quantized { block: 64, double: true });
+    match view.word(&["peft_config.name"]).as_deref() {
+        Some("lora") => run.method = method_of(Lora { rank, targets, dropout }, quantized),
+        None => {}
+        Some(_) => view.note_last(Effect::Less(TRAINED), "not modelled: all weights are counted as trained"),
+    }
+}
+
+/// How the run is divided, and DeepSpeed's file if it names one.
+fn read_division(view: &mut View, run: &mut Run) -> Vec<(Kind, String)> {
+    match view.word(&["dist_config.name"]).as_deref() {
+        Some("fsdp2") => run.sharding = Sharding::Fsdp,
+        Some("deepspeed") => {
+            let path = view.word(&["dist_config.config_file"]);
+            return path.map(|path| (Kind::DeepSpeed, path)).into_iter().collect();
+        }
+        Some(_) => view.note_last(Effect::Either(ALL), "not modelled: counted with all of it on each card"),
+        None => {}
+    }
+    vec![]
+}
