@@ -2,7 +2,7 @@
 
 use super::plan_table::bound_words;
 use comfy_table::{CellAlignment, Table, presets};
-use plimsoll_plan::{Found, Misfit};
+use plimsoll_plan::{Found, Levers, Misfit};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 
 /// A card and what came of planning for it.
@@ -21,7 +21,7 @@ pub fn compare_table(plans: &[ComparedPlan], tokens: Option<f64>) -> String {
     table.load_style(presets::UTF8_BORDERS_ONLY);
     let time = tokens.map(|tokens| format!("{:.0}M tokens", tokens / 1e6));
     let heads =
-        ["card", "budget", "peak", "used", "micro-batch", "offload", "precision", "tokens/s"].map(str::to_owned);
+        ["card", "budget", "peak", "used", "micro-batch", "offloaded", "precision", "tokens/s"].map(str::to_owned);
     table.set_header(heads.into_iter().chain(time));
     let mut bounds = Vec::new();
     for ComparedPlan { device, budget, result } in plans {
@@ -32,7 +32,7 @@ pub fn compare_table(plans: &[ComparedPlan], tokens: Option<f64>) -> String {
                 row.push(format!("{:.0} %", 100.0 * found.plan.peak_bytes as f64 / found.plan.budget_bytes as f64));
                 bounds.push(format!("{device}: {}", bound_words(found.bound)));
                 row.push(format!("{} x {}", found.plan.micro_batch, found.plan.accumulation));
-                row.push(format!("{:.0} %", 100.0 * found.settings.levers.optimizer_offload));
+                row.push(offloaded(&found.settings.levers));
                 row.push(found.settings.levers.precision.name().to_owned());
                 row.push(format!("{:.0}", found.tokens_per_s()));
                 row.extend(tokens.map(|tokens| format_duration(Seconds(tokens / found.tokens_per_s()))));
@@ -51,4 +51,31 @@ pub fn compare_table(plans: &[ComparedPlan], tokens: Option<f64>) -> String {
     }
     let bounds = bounds.into_iter().map(|bound| bound + "\n").collect::<String>();
     format!("{table}\n{bounds}times are estimates from the cards' data sheets")
+}
+
+/// What a plan keeps on the host.
+fn offloaded(levers: &Levers) -> String {
+    let optimizer = levers.optimizer_offload > 0.0;
+    let optimizer = optimizer.then(|| format!("{:.0} % of the optimizer", 100.0 * levers.optimizer_offload));
+    let blocks = levers.activation_offload;
+    let activations = (blocks > 0).then(|| format!("{blocks} {}", if blocks == 1 { "block" } else { "blocks" }));
+    let all = optimizer.into_iter().chain(activations).collect::<Vec<_>>();
+    if all.is_empty() { "-".to_owned() } else { all.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_offloaded_is_named() {
+        for (optimizer_offload, activation_offload, expected) in [
+            (0.0, 0, "-"),
+            (0.75, 0, "75 % of the optimizer"),
+            (0.0, 1, "1 block"),
+            (1.0, 12, "100 % of the optimizer, 12 blocks"),
+        ] {
+            assert_eq!(offloaded(&Levers { optimizer_offload, activation_offload, ..Levers::default() }), expected);
+        }
+    }
 }

@@ -12,16 +12,7 @@ use std::fmt::Write;
 pub fn curve_table(points: &[CurvePoint], chosen: &Found) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header([
-        "budget",
-        "peak",
-        "step",
-        "time",
-        "micro-batch",
-        "optimizer",
-        "sent blocks",
-        "",
-    ]);
+    table.set_header(["budget", "peak", "step", "time", "micro-batch", "optimizer", "sent blocks", ""]);
     let fastest = points.iter().map(|point| point.found.step.0).fold(f64::INFINITY, f64::min);
     let here = points.iter().rposition(|point| point.budget.0 <= chosen.plan.budget_bytes);
     for (index, CurvePoint { budget, found }) in points.iter().enumerate() {
