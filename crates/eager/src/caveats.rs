@@ -2,12 +2,20 @@
 
 use crate::sharding::{self, is_parallel};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Elements, Loss, Offload, Precision, Run, Sharding};
+use plimsoll_trainers::{Attention, Elements, Loss, Offload, Precision, Run, Sharding};
 
 /// What to know about the figures of a run.
 pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
     let is_llama = matches!(model, ModelConfig::Llama(_));
     let mut said = vec![];
+    if run.attention != Attention::Eager {
+        // Source: pull requests 31172 and 47014 of transformers; its releases of December 2023 and June 2024.
+        said.push(
+            "Counted as transformers 5.23 and PyTorch 2.15 compute it. Attention by a kernel needs transformers 4.36 or newer, \
+             for GPT-2 4.42, for T5 one of July 2026; for older ones, estimate eager attention."
+                .to_owned(),
+        );
+    }
     match run.loss {
         // Source: `MODEL_TYPE_TO_APPLY_LIGER_FN` of Liger-Kernel 0.8.5; cut-cross-entropy's `transformers/patch.py`.
         Loss::Liger if !is_llama => said.push("Liger has no kernels for this family: counted without them.".to_owned()),

@@ -6,7 +6,7 @@ use crate::estimate::{Cannot, Estimate, Footprint, Kind};
 use crate::sharding::{self, Bound};
 use crate::{frozen, simulate, step};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Attention, Checkpointing, Loss, Method, Part, Precision, Run};
+use plimsoll_trainers::{Attention, Checkpointing, Loss, Method, Optimizer, Part, Precision, Run};
 use plimsoll_units::Bytes;
 use std::collections::BTreeSet;
 
@@ -62,6 +62,7 @@ fn most(run: &Run) -> Run {
             Part::Recomputation => most.checkpointing = Checkpointing::Off,
             Part::Attention => most.attention = Attention::Eager,
             Part::Loss => most.loss = Loss::Plain,
+            Part::FusedUpdate if run.optimizer == Optimizer::AdamWFused => most.optimizer = Optimizer::AdamWForeach,
             Part::Division if sharding::is_parallel(run) => most = frozen::with_whole_weights(&most),
             _ => {}
         }
@@ -82,6 +83,7 @@ fn kinds(parts: &BTreeSet<Part>) -> Vec<Kind> {
             Part::Logits => &[Kind::Logits],
             Part::Recomputation
             | Part::Attention
+            | Part::FusedUpdate
             | Part::Loss
             | Part::Division
             | Part::Additions

@@ -33,6 +33,8 @@ pub enum Part {
     Recomputation,
     /// That attention holds no scores: with more, it holds all.
     Attention,
+    /// That AdamW is one kernel: with more, it needs temporaries as large as the weights.
+    FusedUpdate,
     /// That the loss is cut: with more, all logits are there.
     Loss,
     /// That cards divide something: with more, each has all.

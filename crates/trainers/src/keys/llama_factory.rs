@@ -244,6 +244,7 @@ const UNMODELLED: &[Unmodelled] = &[
 /// unless it is disabled, scales of 4-bit weights in 8 bits; the rest is `TrainingArguments`'.
 pub(super) fn read(view: &mut View) -> Found {
     let mut run = shared_run(view);
+    super::assume_fused(view, &["optim", "adafactor"]);
     run.micro_batch = view.count(MICRO_BATCH).unwrap_or(8);
     run.seq_len = view.count(&["cutoff_len"]).unwrap_or(2048);
     let disabled = view.flag(&["disable_gradient_checkpointing"]) == Some(true);

@@ -154,6 +154,17 @@ pub(crate) type Found = (Run, Option<String>, Vec<(Kind, String)>);
 pub(crate) use accelerate::layer as layer_accelerate;
 pub(crate) use llama_factory_v1::TELLTALES as LLAMA_FACTORY_V1;
 
+/// AdamW in one kernel where no key names an optimizer. Source: `TrainingArguments.default_optim` of transformers 5.23.
+fn assume_fused(view: &mut View, keys: &[&str]) {
+    if !keys.iter().any(|key| view.has(key)) {
+        view.assume(
+            Effect::More(&[Part::FusedUpdate]),
+            "AdamW in one kernel, which is the default with PyTorch 2.8 or newer; with an older one it needs temporaries as large \
+             as the weights",
+        );
+    }
+}
+
 /// Whether a key says how long samples are, in Hugging Face's words.
 pub(crate) fn is_length(key: &str) -> bool {
     hugging_face::SEQ_LEN.contains(&key)

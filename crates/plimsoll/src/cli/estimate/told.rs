@@ -6,7 +6,9 @@ use crate::cli::Failure;
 use crate::cli::model::{CONFIG_BYTES_MAX, Chosen, is_hub_name, open};
 use crate::cli::words::{torchtune_model, without_adapters};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Effect, Kind, Part, Read, ReadError, Run, Sharding, command, detect, read, read_command};
+use plimsoll_trainers::{
+    Attention, Effect, Kind, Part, Read, ReadError, Run, Sharding, command, detect, read, read_command,
+};
 use std::path::{Path, PathBuf};
 
 /// Problems of values that are told; a file with more is none of settings.
@@ -61,6 +63,20 @@ pub(super) fn told(args: &EstimateArgs) -> Result<Told, Failure> {
         missing.push(format!("{name}: how its weights are quantized is not modeled: counted as not quantized"));
         run.unsure.add(Effect::Less(&[Part::Weights]));
     }
+    if run.attention == Attention::Sdpa && !is_attention_told(args, read.as_ref()) {
+        match model.config {
+            // Source: pull request 47014 of transformers.
+            ModelConfig::T5(_) => {
+                run.unsure.add(Effect::More(&[Part::Attention]));
+                missing.push(
+                    "attention is counted by SDPA, which transformers has for T5 since July 2026; an older version holds all \
+                     scores, as `--attention eager` counts them"
+                        .to_owned(),
+                );
+            }
+            ModelConfig::Gpt2(_) | ModelConfig::Llama(_) => {}
+        }
+    }
     if run.updates_in_backward && args.export.is_some_and(|name| !name.has_updates_in_backward()) {
         missing.push("updates in the backward pass are torchtune's: counted and exported without them".to_owned());
         run.updates_in_backward = false;
@@ -71,6 +87,14 @@ pub(super) fn told(args: &EstimateArgs) -> Result<Told, Failure> {
         return Err(Failure::bad_flag(message).hint(format!("`--seq-len {positions}` is its longest")));
     }
     Ok(Told { read, file, model, name_elsewhere, run, missing })
+}
+
+/// Whether a flag or a key says how attention is computed; transformers refuses what the model then does not have.
+fn is_attention_told(args: &EstimateArgs, read: Option<&Read>) -> bool {
+    const KEYS: [&str; 5] =
+        ["attn_implementation", "flash_attn", "flash_attention", "sdp_attention", "eager_attention"];
+    let has_key = |read: &Read| read.told.iter().any(|told| KEYS.contains(&told.key.as_str()));
+    args.attention.is_some() || read.is_some_and(has_key)
 }
 
 /// What was read, the trainer's file, and the folder in which the files that it names are looked for.

@@ -146,6 +146,7 @@ pub(super) fn part_name(part: Part) -> &'static str {
         Part::Logits => "logits",
         Part::Recomputation => "recomputation",
         Part::Attention => "attention kernels",
+        Part::FusedUpdate => "AdamW in one kernel",
         Part::Loss => "a cut loss",
         Part::Division => "division among cards",
         Part::Additions => "training additions alone",

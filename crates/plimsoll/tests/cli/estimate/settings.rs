@@ -199,6 +199,36 @@ fn f_optimizer_in_backward() {
     assert!(without.stderr.contains("updates in the backward pass are torchtune's"), "{}", without.stderr);
 }
 
+/// What newer versions compute by a kernel, and older ones do not, is a range where nothing says which it is.
+#[test]
+fn a_kernel_that_an_older_version_lacks_makes_no_run_fit() {
+    let sandbox = Sandbox::new();
+    let flags = "estimate --model flan-t5-small --precision pure-bf16 --micro-batch 16 --seq-len 1024 --vram 80 --vram-margin 0";
+    let of = |more: &str| sandbox.run(&format!("{flags} {more} --json"));
+    let [untold, told, eager] = ["", "--attention sdpa", "--attention eager"].map(|more| processes(&json(&of(more))));
+    assert_eq!((untold[1], untold[2]), (told[1], eager[2]));
+    assert!(eager[2] > told[2] + (1 << 30), "{told:?} {eager:?}");
+    assert!(of("").stderr.contains("which transformers has for T5 since July 2026"));
+    assert!(!of("--attention sdpa").stderr.contains("July 2026"));
+    let between =
+        sandbox.run(&format!("{flags} --json").replace("--vram 80", &format!("--vram {}b", eager[1] - (1 << 29))));
+    assert_eq!(json(&between)["verdict"], "may fit");
+    sandbox.write(
+        "args.yaml",
+        "model_name_or_path: gpt2-xl\noutput_dir: x\nmax_length: 64\nbf16: true\nper_device_train_batch_size: 1\n",
+    );
+    let [_, likely, most] = processes(&json(&sandbox.run("estimate --config args.yaml --vram 80 --json")));
+    // A square root in single precision for each of 1.56 billion weights.
+    assert!(most > likely + 5_000_000_000, "{likely} {most}");
+    let said = sandbox.run("estimate --config args.yaml --vram 80");
+    assert!(said.stderr.contains("the default with PyTorch 2.8 or newer"), "{}", said.stderr);
+    assert!(
+        said.stdout_text().contains("note: Counted as transformers 5.23 and PyTorch 2.15"),
+        "{}",
+        said.stdout_text()
+    );
+}
+
 /// A file of each trainer with a setting that is not modeled, and what it may make of the memory needed.
 #[test]
 fn what_is_not_modeled_makes_a_range_that_may_fit() {
@@ -230,7 +260,7 @@ fn what_is_not_modeled_makes_a_range_that_may_fit() {
         (&hugging_face, "optim: galore_adamw", [less, false]),
         (&hugging_face, "neftune_noise_alpha: 5", [less, more]),
         (&hugging_face, "eval_strategy: steps\nper_device_eval_batch_size: 32\ndtype: bfloat16", [false, more]),
-        (&hugging_face, "dtype: float32", [false, false]),
+        (&hugging_face, "dtype: float32\noptim: adamw_torch_fused", [false, false]),
     ] {
         sandbox.write("run.yaml", format!("{begun}{key}\n"));
         let of =

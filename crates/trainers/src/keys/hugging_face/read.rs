@@ -3,8 +3,8 @@
 use super::others::{NOTHING, OF_SCRIPTS, UNMODELLED};
 use super::{DTYPE, MICRO_BATCH, OF_TRL, SEQ_LEN, adapters, is_of_trl, layers, sharding};
 use crate::keys::{
-    ACTIVATIONS, ALL, Found, Half, LOGITS, OPTIMIZER_STATE, RECOMPUTATION, SAMPLES, TEMPORARIES, half_called,
-    read_optimizer,
+    ACTIVATIONS, ALL, Found, Half, LOGITS, OPTIMIZER_STATE, RECOMPUTATION, SAMPLES, TEMPORARIES, assume_fused,
+    half_called, read_optimizer,
 };
 use crate::run::{Attention, Checkpointing, Loss, Optimizer, Precision, Run};
 use crate::unsure::{Effect, Part};
@@ -17,6 +17,7 @@ pub(in crate::keys) fn read(view: &mut View) -> Found {
     }
     let of_trl = view.of_trl;
     let mut run = shared_run(view);
+    assume_fused(view, &["optim", "adafactor"]);
     run.checkpointing = checkpoints(view);
     run.micro_batch = view.count(MICRO_BATCH).unwrap_or(8);
     note_evaluation(view, &["per_device_eval_batch_size"], 8, run.micro_batch);

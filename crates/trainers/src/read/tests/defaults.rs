@@ -14,7 +14,7 @@ fn trl_recomputes_and_computes_in_bf16_unless_told_otherwise() {
     let read = of(Kind::HuggingFace, &of_trl);
     assert_eq!((read.run.checkpointing, read.run.precision), (Checkpointing::NonReentrant, Precision::AmpBf16));
     assert!(read.tells_length() && !of(Kind::HuggingFace, plain).tells_length());
-    assert_eq!(read.assumed.len(), 4, "{:?}", read.assumed);
+    assert_eq!(read.assumed.len(), 5, "{:?}", read.assumed);
     let told = of(Kind::HuggingFace, &format!("{of_trl}gradient_checkpointing: false\nbf16: false\n"));
     assert_eq!((told.run.checkpointing, told.run.precision), (Checkpointing::Off, Precision::Fp32));
     assert_eq!(of(Kind::HuggingFace, &format!("{of_trl}fp16: true\n")).run.precision, Precision::AmpFp16);
