@@ -238,7 +238,7 @@ pub fn estimate(model: &ModelConfig, run: &Run, gpu: Gpu) -> Result<Estimate, Ca
     }
     let steps = step::steps(model, run, gpu, true, Bound::Likely)?;
     let mut likely = simulate::judged(&steps, run, gpu);
-    range::widen(&mut likely, model, run, gpu)?;
+    range::widen(&mut likely, &steps, model, run, gpu)?;
     Ok(likely)
 }
 

@@ -4,32 +4,43 @@
 use crate::card::Gpu;
 use crate::estimate::{Cannot, Estimate, Footprint, Kind};
 use crate::sharding::{self, Bound};
+use crate::step::Steps;
 use crate::{frozen, simulate, step};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Attention, Checkpointing, Loss, Method, Optimizer, Part, Precision, Run};
 use plimsoll_units::Bytes;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// Widens the range of an estimate to what the run leaves open.
+/// Widens the range of an estimate to what the run leaves open. `likely`: the steps that were estimated.
 /// Errors: those of steps.
-pub(crate) fn widen(estimate: &mut Estimate, model: &ModelConfig, run: &Run, gpu: Gpu) -> Result<(), Cannot> {
+pub(crate) fn widen(
+    estimate: &mut Estimate,
+    likely: &Steps,
+    model: &ModelConfig,
+    run: &Run,
+    gpu: Gpu,
+) -> Result<(), Cannot> {
     let unsure = &run.unsure;
     let is_unsure = sharding::is_uncertain(run) || sharding::frees_gradients_elsewhere(run);
+    // Where nothing overlaps and no setting differs, the steps are those that are likely.
+    let steps = |other: &Run, bound| match other == run && !sharding::is_uncertain(run) {
+        true => Ok(Cow::Borrowed(likely)),
+        false => step::steps(model, other, gpu, true, bound).map(Cow::Owned),
+    };
     if is_unsure || !unsure.less.is_empty() {
         let run = least(run);
-        let steps = step::steps(model, &run, gpu, true, Bound::Least)?;
         let mut missing = kinds(&run.unsure.less);
         missing.extend(sharding::frees_gradients_elsewhere(&run).then_some(Kind::Gradient));
-        let (least, fits) = simulate::least(&steps, &run, gpu, &missing);
+        let (least, fits) = simulate::least(&*steps(&run, Bound::Least)?, &run, gpu, &missing);
         replace(&mut estimate.range[0], least, std::cmp::min);
         estimate.least_fits |= fits;
     }
     if is_unsure || !unsure.more.is_empty() || unsure.evaluated.is_some() {
         let run = most(run);
-        let steps = |run: &Run| step::steps(model, run, gpu, true, Bound::Most);
-        let mut most = simulate::most(&steps(&run)?, &run, gpu, &kinds(&run.unsure.more));
+        let mut most = simulate::most(&*steps(&run, Bound::Most)?, &run, gpu, &kinds(&run.unsure.more));
         if run.method != Method::Full && run.unsure.more.contains(&Part::Additions) {
-            let whole = steps(&Run { method: Method::Full, ..run })?;
+            let whole = steps(&Run { method: Method::Full, ..run }, Bound::Most)?;
             most.grow(simulate::peak_of(&whole, &[Kind::Weight, Kind::Gradient, Kind::OptimizerState]));
         }
         replace(&mut estimate.range[1], most, std::cmp::max);

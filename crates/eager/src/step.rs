@@ -15,6 +15,7 @@ use plimsoll_trainers::{Precision, Run, Sharding};
 const STEPS: usize = 3;
 
 /// A process from its start to the end of its last step.
+#[derive(Clone)]
 pub(crate) struct Steps {
     pub records: Vec<Record>,
     pub events: Vec<Event>,
