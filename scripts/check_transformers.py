@@ -15,7 +15,8 @@ key is missing, unexpected or of another shape, and compares logits with those t
 
 The second form is both ways at once. It makes tiny random models of each family, has transformers save them in one
 file, in shards, in bfloat16 and, where the head is tied, without head and prefix, has PROGRAM compute logits of each
-folder, and compares. Then PROGRAM trains each model for one step and saves it, and the first form checks what was saved.
+folder, and compares. Then PROGRAM trains each model for one step and saves it, and the first form checks what was saved,
+copied to another folder; its tokenizer must give the ids of the one that PROGRAM trained with, with each that is built in.
 
 The third form writes one such model into DIR, and the logits of transformers into DIR/logits.json.
 
@@ -25,6 +26,7 @@ needs:  pip install torch transformers safetensors
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,7 +35,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 import golden
 from golden_gpt2 import tiny_gpt2
@@ -45,6 +47,7 @@ TOLERANCE = 1e-4
 MAKE_SEED = 2024
 # Bytes are tokens, so that models need no tokenizer of their own.
 MAKE_VOCAB_SIZE = 256
+GPT2_VOCAB_SIZE = 50257
 PROMPT = "Load line, 1876"
 TEXT = "A ship that is loaded below her line does not leave the harbour.\n" * 200
 TRAIN_SEQ_LEN = 16
@@ -103,6 +106,22 @@ def check(folder: Path, logits_json: Path, what: str = "") -> None:
         sys.exit(f"error: {what}more than {TOLERANCE:.0e}")
 
 
+def check_tokenizer(folder: Path, logits_json: Path, what: str) -> None:
+    """Compares the ids that the folder's tokenizer gives PROMPT with those that Plimsoll gave it."""
+    expected = json.loads(logits_json.read_text())
+    theirs = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    ids = theirs(PROMPT)["input_ids"]
+    # A source ends as those do that the model was trained on.
+    ours = expected["source"][:-1] if "source" in expected else expected["tokens"]
+    if ids != ours or theirs.decode(ids) != PROMPT:
+        sys.exit(f"error: {what}the tokenizer of transformers gives {ids}, Plimsoll's {ours}")
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    # T5's ids belong to the model, whatever the tokenizer.
+    if config.eos_token_id != theirs.eos_token_id and not config.is_encoder_decoder:
+        sys.exit(f"error: {what}the model ends with {config.eos_token_id}, the tokenizer with {theirs.eos_token_id}")
+    print(f"{what}the same {len(ids)} ids from {type(theirs).__name__}")
+
+
 def save_variants(model, folder: Path) -> list[Path]:
     """Saves a model in every way that checkpoints are published in."""
     variants = {
@@ -127,11 +146,8 @@ def run(program: Path, *arguments) -> None:
         sys.exit(f"error: {program.name} {' '.join(map(str, arguments))}\n{done.stderr}")
 
 
-def generate(program: Path, checkpoint: Path, logits_json: Path) -> None:
-    run(
-        program, "generate", "--checkpoint", checkpoint, "--tokenizer", "bytes", "--prompt", PROMPT,
-        "--logits", logits_json,
-    )  # fmt: skip
+def generate(program: Path, checkpoint: Path, logits_json: Path, *flags: str) -> None:
+    run(program, "generate", "--checkpoint", checkpoint, "--prompt", PROMPT, "--logits", logits_json, *flags)
 
 
 def check_both_ways(program: Path, name: str, make: Callable) -> None:
@@ -140,18 +156,27 @@ def check_both_ways(program: Path, name: str, make: Callable) -> None:
         logits_json = folder / "logits.json"
         model = make(MAKE_SEED, MAKE_VOCAB_SIZE)
         for saved in save_variants(model, folder):
-            generate(program, saved, logits_json)
+            generate(program, saved, logits_json, "--tokenizer", "bytes")
             check(saved, logits_json, f"{name}, {saved.name}: ")
         text = folder / ("pairs.tsv" if model.config.is_encoder_decoder else "text.txt")
         text.write_text("a source\tits target\n" * 40 if model.config.is_encoder_decoder else TEXT)
-        run(
-            program, "train", "--init", folder / "shards", "--data", text, "--tokenizer", "bytes",
-            "--seq-len", TRAIN_SEQ_LEN, "--cache-dir", folder / "cache", "--global-batch", 4, "--max-steps", 1, "--sample-tokens", 0,
-            "--runs-dir", folder / "runs", "--name", name,
-        )  # fmt: skip
-        checkpoint = folder / "runs" / name / "checkpoints" / "step-000001"
-        generate(program, checkpoint, logits_json)
-        check(checkpoint, logits_json, f"{name}, trained by Plimsoll: ")
+        starts = {"bytes": ("--init", folder / "shards")}
+        if name == "gpt2":
+            sizes = json.loads((folder / "shards" / "config.json").read_text()) | {"vocab_size": GPT2_VOCAB_SIZE}
+            (folder / "config.json").write_text(json.dumps(sizes))
+            starts["gpt2"] = ("--model", folder / "config.json")
+        for tokenizer, start in starts.items():
+            run(
+                program, "train", *start, "--data", text, "--tokenizer", tokenizer,
+                "--seq-len", TRAIN_SEQ_LEN, "--cache-dir", folder / "cache", "--global-batch", 4, "--max-steps", 1,
+                "--sample-tokens", 0, "--runs-dir", folder / "runs", "--name", tokenizer,
+            )  # fmt: skip
+            moved = folder / "moved" / tokenizer
+            shutil.copytree(folder / "runs" / tokenizer / "model", moved)
+            what = f"{name}, trained by Plimsoll with {tokenizer}: "
+            generate(program, moved, logits_json)
+            check(moved, logits_json, what)
+            check_tokenizer(moved, logits_json, what)
 
 
 def make(folder: Path, name: str, maker: Callable) -> None:

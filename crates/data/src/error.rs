@@ -196,8 +196,8 @@ pub enum DataError {
         /// The known name that is nearest.
         nearest: Option<&'static str>,
     },
-    /// A folder without a tokenizer.json.
-    #[error("{} has no tokenizer.json", folder.display())]
+    /// A folder without the files of a tokenizer.
+    #[error("{} has no tokenizer.json, nor vocab.json and merges.txt", folder.display())]
     NoTokenizerInFolder {
         /// The folder.
         folder: PathBuf,

@@ -61,4 +61,6 @@ pub use sources::{
 };
 pub use split::{HeldOut, Split, Windows};
 pub use store::TokenStore;
-pub use tokenizer::{EncodeError, Tokenizer, TokenizerKind, TokenizerSpec, train_tokenizer};
+pub use tokenizer::{
+    EncodeError, MODEL_FILES, ModelFile, Tokenizer, TokenizerKind, TokenizerSpec, model_files, train_tokenizer,
+};

@@ -1,20 +1,24 @@
 //! Tokenizers: text to ids and back. One file per kind below; which kind, `spec.rs`.
 //! Not here: files, documents and separators (`shards.rs`).
 
+mod byte_level;
 mod bytes;
 mod file;
+mod files;
 mod gpt2;
 mod growth;
 mod spec;
 mod special;
 mod train;
 
+pub(crate) use files::TEMPLATE_NAME;
+pub use files::{MODEL_FILES, ModelFile, model_files};
 pub use spec::TokenizerSpec;
 pub use train::{TokenizerKind, train_tokenizer};
 
 use crate::DataError;
 use crate::pieces::pieces;
-use file::FileTokenizer;
+use file::{FileTokenizer, TokenizerFile};
 use plimsoll_units::Bytes;
 use std::ops::Range;
 
@@ -51,13 +55,19 @@ enum Kind {
 }
 
 impl Tokenizer {
-    /// Loads what the tokenizer needs.
+    /// Loads what the tokenizer needs. A tokenizer.json that [`model_files`] made of one that is built in opens as that one.
     /// Errors: `NotFound`, `Unreadable`, `NoTokenizerInFolder`, `BadTokenizer` where a file is named.
     pub fn open(spec: &TokenizerSpec) -> Result<Self, DataError> {
         let kind = match spec {
             TokenizerSpec::Bytes => Kind::Bytes,
             TokenizerSpec::Gpt2 => Kind::Gpt2,
-            TokenizerSpec::File(path) => Kind::File(Box::new(FileTokenizer::open(path)?)),
+            TokenizerSpec::File(path) => {
+                let file = TokenizerFile::read(path)?;
+                match byte_level::built_in(&file.text) {
+                    Some(built_in) => built_in,
+                    None => Kind::File(Box::new(FileTokenizer::new(file)?)),
+                }
+            }
         };
         Ok(Self { spec: spec.clone(), kind })
     }
@@ -137,6 +147,23 @@ impl Tokenizer {
     /// The id that ends a source or a target: the same that ends a document.
     pub fn end_token(&self) -> Option<u32> {
         self.separator()
+    }
+
+    /// The id that begins a text, where the tokenizer names one. It is put before documents only if it is in
+    /// [`beginning`](Self::beginning).
+    pub fn begin_token(&self) -> Option<u32> {
+        match &self.kind {
+            Kind::Bytes | Kind::Gpt2 => self.separator(),
+            Kind::File(file) => file.special().begin.or(file.beginning().first().copied()),
+        }
+    }
+
+    /// A token as files write it.
+    fn name_of(&self, id: u32) -> String {
+        match &self.kind {
+            Kind::Bytes | Kind::Gpt2 => String::from_utf8_lossy(&self.decode(&[id])).into_owned(),
+            Kind::File(file) => file.name_of(id),
+        }
     }
 
     /// The id of padding, where the tokenizer names one.

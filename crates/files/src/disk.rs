@@ -19,6 +19,8 @@ pub enum Operation<'a> {
     CreateFolder(&'a Path),
     /// A file is made that was not there. What is written to it is not told; it is read when it is synced.
     CreateFile(&'a Path),
+    /// A symbolic link is made to a path, which is relative to the link's folder.
+    CreateLink(&'a Path, &'a Path),
     /// Bytes are added to the end of a file.
     Append(&'a Path, &'a [u8]),
     /// A file is cut to so many bytes.
@@ -42,6 +44,7 @@ impl<'a> Operation<'a> {
             Self::Rename(from, to) => [Some(from), Some(to)],
             Self::CreateFolder(path)
             | Self::CreateFile(path)
+            | Self::CreateLink(path, _)
             | Self::Append(path, _)
             | Self::Truncate(path, _)
             | Self::SyncFile(path)
@@ -138,6 +141,21 @@ impl Disk {
         self.sync_folder(parent_of(path))
     }
 
+    /// Puts a symbolic link to `target` in the place of a file or of another link, so that it is the old one or the new one
+    /// whatever happens. `target` is relative to the link's folder. Only one process may do so at a time.
+    /// Errors: there is a folder of this name; the system has no such links.
+    pub fn replace_link(&self, path: &Path, target: &Path) -> io::Result<()> {
+        let temporary = temporary_of(path);
+        self.remove_if_there(&temporary)?;
+        self.before(Operation::CreateLink(&temporary, target))?;
+        let made = symlink(target, &temporary).and_then(|()| self.rename(&temporary, path));
+        if made.is_err() {
+            let _ = self.remove_if_there(&temporary);
+        }
+        made?;
+        self.sync_folder(parent_of(path))
+    }
+
     /// Opens a file to add to it; makes one if there is none.
     pub fn open_log(&self, path: &Path) -> io::Result<Log> {
         self.check(parent_of(path))?;
@@ -185,6 +203,14 @@ impl Disk {
             fs::remove_file(path)
         }
     }
+}
+
+#[cfg(unix)]
+use std::os::unix::fs::symlink;
+
+#[cfg(not(unix))]
+fn symlink(_: &Path, _: &Path) -> io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
 }
 
 /// The name under which a file is written before it is put in its place: `.NAME.writing`.

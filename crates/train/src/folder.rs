@@ -41,6 +41,9 @@ pub enum FolderError {
     },
 }
 
+/// The name of the folder of checkpoints.
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
+
 /// An open run folder; the lock is held until it is dropped.
 #[derive(Debug)]
 pub struct RunFolder {
@@ -58,7 +61,7 @@ impl RunFolder {
     /// Like [`open`](Self::open), on a disk that may be watched.
     pub fn open_on(disk: Disk, path: &Path, resume: bool) -> Result<Self, FolderError> {
         let io = |path: &Path, source| FolderError::Io { path: path.to_owned(), source };
-        let checkpoints = path.join("checkpoints");
+        let checkpoints = path.join(CHECKPOINTS);
         // A folder that somebody else made must not lead this run to delete checkpoints elsewhere.
         if fs::symlink_metadata(&checkpoints).is_ok_and(|found| found.is_symlink()) {
             return Err(FolderError::Link { path: checkpoints });
@@ -125,7 +128,12 @@ impl RunFolder {
 
     /// The checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
-        self.path.join("checkpoints")
+        self.path.join(CHECKPOINTS)
+    }
+
+    /// A link to the newest checkpoint.
+    pub fn newest(&self) -> PathBuf {
+        self.path.join("model")
     }
 
     /// What it wrote at its end.

@@ -34,10 +34,9 @@ impl Trainer<'_> {
         // A checkpoint counts on the losses before it, which only the journal has.
         session.sinks.sync();
         let state = self.state(session);
-        let config = self.config.model.to_json();
         let whole = session.saved.as_ref().map(|(_, path)| path.as_path());
         let keep = Keep { most: self.config.keep_checkpoints, whole };
-        let saved = checkpoint::save(self.engine, self.folder, &config, state, keep);
+        let saved = checkpoint::save(self.engine, self.folder, &self.config.model_folder, state, keep);
         let event = match saved {
             Ok(saved) => {
                 session.saved = Some((session.step, saved.path.clone()));

@@ -1,6 +1,7 @@
 //! The loop: steps, and what is due between them. Not here: how a session begins (`session.rs`) and ends (`ending.rs`),
 //! and what is saved (`saving.rs`).
 
+use crate::checkpoint::ModelFolder;
 use crate::session::Session;
 use crate::undo::run_step;
 use crate::{EVALUATE, Ending, Engine, Length, LossScale, Outcome, Pace, Progress, RunFolder, Schedule, TrainError};
@@ -23,6 +24,8 @@ pub struct TrainerConfig {
     pub model_name: String,
     /// The model.
     pub model: ModelConfig,
+    /// What makes its checkpoints model folders.
+    pub model_folder: ModelFolder,
     /// How long.
     pub length: Length,
     /// The learning rate along it.

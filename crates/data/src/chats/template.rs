@@ -77,6 +77,16 @@ impl ChatTemplate {
         self.file.as_deref()
     }
 
+    /// What it says.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it is the template that comes with a tokenizer.
+    pub(crate) fn is_of(&self, tokenizer: &Tokenizer) -> bool {
+        template_file(tokenizer.spec(), None).is_ok_and(|own| own.text.as_ref() == Some(&self.text))
+    }
+
     /// Whether the template says what the assistant generates.
     pub(super) fn marks_generation(&self) -> bool {
         self.template.marks_generation()
@@ -88,8 +98,8 @@ impl ChatTemplate {
     }
 
     /// Whether a separator comes behind each chat.
-    pub(super) fn ends_with_separator(&self) -> bool {
-        self.file.is_none()
+    pub(crate) fn ends_with_separator(&self) -> bool {
+        self.text == CHATML
     }
 
     /// What makes its texts what they are, for the name of a cache.

@@ -1,6 +1,7 @@
 //! Where chat templates lie: in a file that is named, or beside a tokenizer.json as `transformers` saves them.
 //! Not here: what they say (`template.rs`).
 
+use crate::tokenizer::TEMPLATE_NAME;
 use crate::{DataError, TokenizerSpec};
 use plimsoll_units::Bytes;
 use serde::Deserialize;
@@ -10,7 +11,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 const CONFIG_NAME: &str = "tokenizer_config.json";
-const TEMPLATE_NAME: &str = "chat_template.jinja";
 const CONFIG_BYTES_MAX: Bytes = Bytes::mib(16);
 const TEMPLATE_BYTES_MAX: Bytes = Bytes::mib(1);
 

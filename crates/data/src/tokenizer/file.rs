@@ -1,5 +1,6 @@
 //! A tokenizer.json as Hugging Face's libraries save it, read by their `tokenizers` crate.
 
+use super::byte_level::{VOCAB_NAME, json_of_pair};
 use super::special::SpecialTokens;
 use super::{EncodeError, REPLACEMENT, growth};
 use crate::DataError;
@@ -11,9 +12,40 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use tokenizers::{Encoding, ModelWrapper, Tokenizer as Inner};
 
-const FILE_NAME: &str = "tokenizer.json";
+pub(super) const FILE_NAME: &str = "tokenizer.json";
 /// The longest of known families, Gemma's, has 33 MB. Opened, a file takes some ten times as much memory.
 const FILE_BYTES_MAX: Bytes = Bytes::mib(64);
+
+/// The text of a tokenizer.json.
+pub(super) struct TokenizerFile {
+    /// Where it is; the vocab.json of an older pair of files that amounts to one.
+    pub path: PathBuf,
+    pub text: String,
+}
+
+impl TokenizerFile {
+    /// Reads the file that `path` names, or in a folder the tokenizer.json, else vocab.json and merges.txt.
+    /// Errors: `NotFound`, `Unreadable`, `FileTooLong`, `NoTokenizerInFolder`; `BadTokenizer` for a pair of files of a
+    /// tokenizer other than GPT-2's.
+    pub(super) fn read(path: &Path) -> Result<Self, DataError> {
+        let file = match fs::metadata(path) {
+            Ok(metadata) if !metadata.is_dir() => path.to_owned(),
+            Ok(_) if path.join(FILE_NAME).is_file() => path.join(FILE_NAME),
+            Ok(_) => {
+                let text = json_of_pair(path)?;
+                let text = text.ok_or_else(|| DataError::NoTokenizerInFolder { folder: path.to_owned() })?;
+                return Ok(Self { path: path.join(VOCAB_NAME), text });
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(DataError::NotFound { path: path.to_owned(), nearest: None });
+            }
+            Err(source) => return Err(DataError::Unreadable { path: path.to_owned(), source }),
+        };
+        let text =
+            plimsoll_files::read_text(&file, FILE_BYTES_MAX).map_err(|error| DataError::unreadable(&file, error))?;
+        Ok(Self { path: file, text })
+    }
+}
 
 pub(super) struct FileTokenizer {
     inner: Inner,
@@ -27,12 +59,9 @@ pub(super) struct FileTokenizer {
 }
 
 impl FileTokenizer {
-    /// Opens the file, or the tokenizer.json in the folder, that `path` names. Truncation and padding, which a file may
-    /// ask for, are switched off.
-    pub(super) fn open(path: &Path) -> Result<Self, DataError> {
-        let file = file_of(path)?;
-        let text =
-            plimsoll_files::read_text(&file, FILE_BYTES_MAX).map_err(|error| DataError::unreadable(&file, error))?;
+    /// Truncation and padding, which a file may ask for, are switched off.
+    /// Errors: `BadTokenizer`; those of reading the files next to it.
+    pub(super) fn new(TokenizerFile { path: file, text }: TokenizerFile) -> Result<Self, DataError> {
         let hash = blake3::hash(text.as_bytes());
         let bad = |message: String| DataError::BadTokenizer { path: file.clone(), message };
         let (mut inner, worst_growth) = parsed(text.as_bytes()).map_err(&bad)?;
@@ -146,18 +175,6 @@ fn beginning(inner: &Inner) -> Vec<u32> {
     let (Some(text), Some(all)) = (ids(false), ids(true)) else { return Vec::new() };
     let at = all.windows(text.len().max(1)).position(|window| window == text);
     all[..at.unwrap_or(0)].to_owned()
-}
-
-fn file_of(path: &Path) -> Result<PathBuf, DataError> {
-    match fs::metadata(path) {
-        Ok(metadata) if !metadata.is_dir() => Ok(path.to_owned()),
-        Ok(_) if path.join(FILE_NAME).is_file() => Ok(path.join(FILE_NAME)),
-        Ok(_) => Err(DataError::NoTokenizerInFolder { folder: path.to_owned() }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(DataError::NotFound { path: path.to_owned(), nearest: None })
-        }
-        Err(source) => Err(DataError::Unreadable { path: path.to_owned(), source }),
-    }
 }
 
 /// Byte-pair dropout (Provilkov et al. 2020), which picks merges at random.

@@ -1,5 +1,7 @@
 //! Which tokenizer: `bytes`, `gpt2`, or the path to a tokenizer.json or to a folder that holds one.
 
+use super::byte_level::{MERGES_NAME, VOCAB_NAME};
+use super::file::FILE_NAME;
 use crate::DataError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -18,6 +20,20 @@ pub enum TokenizerSpec {
     Gpt2,
     /// A tokenizer.json, or a folder that holds one.
     File(PathBuf),
+}
+
+impl TokenizerSpec {
+    /// The tokenizer that comes with the model in a folder: its tokenizer.json, else its vocab.json and merges.txt.
+    pub fn in_folder(folder: &Path) -> Option<Self> {
+        let has = |name: &str| folder.join(name).is_file();
+        if has(FILE_NAME) {
+            Some(Self::File(folder.join(FILE_NAME)))
+        } else if has(VOCAB_NAME) && has(MERGES_NAME) {
+            Some(Self::File(Path::new(".").join(folder)))
+        } else {
+            None
+        }
+    }
 }
 
 /// Names are read in either case. Anything that looks like a path (has a slash, ends in `.json`) or exists is a path;

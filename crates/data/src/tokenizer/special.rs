@@ -29,6 +29,8 @@ pub(super) struct SpecialTokens {
     /// All that end an answer, the separator first.
     pub ends: Vec<u32>,
     pub pad: Option<u32>,
+    /// What the files name as the begin of a text.
+    pub begin: Option<u32>,
 }
 
 impl SpecialTokens {
@@ -62,7 +64,8 @@ impl SpecialTokens {
             }
         }
         let pad = named("pad_token").first().map(|(ids, _)| ids[0]).or_else(|| by_name(&PADDINGS));
-        Ok(Self { separator, ends: all, pad })
+        let begin = named("bos_token").first().map(|(ids, _)| ids[0]);
+        Ok(Self { separator, ends: all, pad, begin })
     }
 }
 
@@ -107,7 +110,7 @@ mod tests {
 
     #[test]
     fn files_name_the_tokens_before_names_do() {
-        let tokens = |separator, ends: &[u32], pad| SpecialTokens { separator, ends: ends.to_vec(), pad };
+        let tokens = |separator, ends: &[u32], pad| SpecialTokens { separator, ends: ends.to_vec(), pad, begin: None };
         let (config, generation) = ("tokenizer_config.json", "generation_config.json");
         for (files, expected) in [
             (&[][..], tokens(Some((0, None)), &[0], Some(3))),
@@ -134,6 +137,7 @@ mod tests {
         ] {
             assert_eq!(found(files).unwrap(), expected, "{files:?}");
         }
+        assert_eq!(found(&[(config, r#"{"bos_token":"<eot>"}"#)]).unwrap().begin, Some(2));
         assert!(matches!(found(&[(config, "{")]), Err(DataError::BadTokenizer { .. })));
     }
 }

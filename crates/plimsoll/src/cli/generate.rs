@@ -13,7 +13,7 @@ use crate::report::memory;
 use crate::streams::{talk, write_text};
 use ::plimsoll_plan::plan_sampling;
 use ::plimsoll_train::checkpoint::{
-    AVERAGE_FILE, CONFIG_FILE, CheckpointError, load_averages, load_weights, newest_whole, read_state,
+    AVERAGE_FILE, CONFIG_FILE, CheckpointError, load_averages, load_weights, newest_whole,
 };
 use ::plimsoll_train::{Engine, Sampling, Writer};
 use clap::Args;
@@ -101,14 +101,10 @@ impl GenerateArgs {
         }
         let chosen = model::open(&folder.join(CONFIG_FILE).to_string_lossy())?;
         let spec = match &self.tokenizer {
-            Some(spec) => Some(spec.clone()),
-            None => tokenizer_of(&folder)?,
-        };
-        let spec = match spec {
-            Some(spec) => spec,
+            Some(spec) => spec.parse::<TokenizerSpec>()?,
             None => chosen.default_tokenizer(Some(&folder))?,
         };
-        let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
+        let tokenizer = Tokenizer::open(&spec)?;
         tokenizer.special_in_words().into_iter().for_each(|words| talk(format_args!("tokenizer: {words}")));
         let prompts = self.prompts()?;
         let ids = prompts.iter().map(|text| self.encode(text, &tokenizer, &chosen)).collect::<Result<Vec<_>, _>>()?;
@@ -341,12 +337,6 @@ fn write_logits(engine: &mut Engine, chosen: &Chosen, prompt: &[u32], path: &Pat
     }
     put("]}\n".to_owned())?;
     file.flush().map_err(io_failure(path.display()))
-}
-
-/// The tokenizer that a run of ours was trained with; none where others saved the weights.
-/// Errors: a state is there and can't be read.
-fn tokenizer_of(folder: &Path) -> Result<Option<String>, Failure> {
-    Ok(read_state(folder)?.map(|state| state.tokenizer))
 }
 
 /// Writes text to stdout token by token. Tokenizers may join or split characters between tokens, so all of the text

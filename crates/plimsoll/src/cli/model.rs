@@ -3,8 +3,8 @@
 use super::Failure;
 use super::failure::io_failure;
 use crate::streams::talk;
-use ::plimsoll_train::checkpoint::{CONFIG_FILE, has_own_head};
-use plimsoll_data::Tokenizer;
+use ::plimsoll_train::checkpoint::{CONFIG_FILE, has_own_head, read_state};
+use plimsoll_data::{Tokenizer, TokenizerSpec};
 use plimsoll_files::is_file;
 use plimsoll_graph::DeviceKind;
 use plimsoll_graph::models::ModelConfig;
@@ -29,9 +29,6 @@ const PRETRAINING: usize = 1 << 19;
 /// Tokens of a step from weights, and of encoder-decoders: 128 samples of 512. Sources: Raffel et al. 2020 (T5), section 3.1.2,
 /// for both; Taori et al. 2023 (Alpaca) for fine-tuning Llama.
 const FINE_TUNING: usize = 1 << 16;
-
-/// The tokenizer's file beside weights that `transformers` saved.
-const TOKENIZER_FILE: &str = "tokenizer.json";
 
 /// Files of settings and of sizes are a few kilobytes.
 pub(super) const CONFIG_BYTES_MAX: Bytes = Bytes::mib(1);
@@ -164,20 +161,49 @@ impl Chosen {
         }
     }
 
-    /// The tokenizer that a model goes with: a built-in one, else that which lies beside the weights that it starts from.
-    /// Errors: neither is there.
-    pub(super) fn default_tokenizer(&self, weights: Option<&Path>) -> Result<String, Failure> {
-        let beside = weights.map(|folder| folder.join(TOKENIZER_FILE)).filter(|path| path.is_file());
-        match (&self.config, self.config.vocab_size()) {
-            (_, 256) => Ok("bytes".to_owned()),
-            (ModelConfig::Gpt2(_), _) => Ok("gpt2".to_owned()),
-            _ if let Some(path) = beside => Ok(path.to_string_lossy().into_owned()),
-            _ => Err(Failure::bad_flag(format!("{} needs the tokenizer that it was made with", self.name)).hint(
-                "`--tokenizer PATH` takes its tokenizer.json; `plimsoll tokenizer train` makes one for a new model",
-            )),
+    /// The model's folder; `None` for a preset, or a configuration under another name than config.json.
+    pub(super) fn folder(&self) -> Option<PathBuf> {
+        let path = Path::new(&self.name);
+        match self.is_preset {
+            false if path.is_dir() => Some(path.to_owned()),
+            false if path.file_name().is_some_and(|name| name == CONFIG_FILE) => path.parent().map(Path::to_owned),
+            _ => None,
         }
     }
+
+    /// The tokenizer that a model goes with: the one in the folder of its weights or of its config.json, else the one that
+    /// the checkpoint there names, else the built-in one of a preset. Weights without any get a built-in one only if their
+    /// vocabulary has exactly its size; a note says so.
+    /// Errors: no tokenizer is known; the checkpoint's state can't be read.
+    pub(super) fn default_tokenizer(&self, weights: Option<&Path>) -> Result<TokenizerSpec, Failure> {
+        for folder in weights.map(Path::to_owned).into_iter().chain(self.folder()) {
+            if let Some(spec) = TokenizerSpec::in_folder(&folder) {
+                return Ok(spec);
+            }
+            if let Some(state) = read_state(&folder)? {
+                return Ok(state.tokenizer.parse()?);
+            }
+        }
+        let built_in = match (&self.config, self.config.vocab_size()) {
+            (_, 256) => Some(TokenizerSpec::Bytes),
+            (ModelConfig::Gpt2(_), GPT2_IDS) => Some(TokenizerSpec::Gpt2),
+            (ModelConfig::Gpt2(_), _) if self.is_preset => Some(TokenizerSpec::Gpt2),
+            _ => None,
+        };
+        let Some(spec) = built_in else {
+            return Err(Failure::bad_flag(format!("{} needs the tokenizer that it was made with", self.name)).hint(
+                "`--tokenizer PATH` takes its tokenizer.json; `plimsoll tokenizer train` makes one for a new model",
+            ));
+        };
+        if let Some(folder) = weights.map(Path::to_owned).or_else(|| self.folder()) {
+            talk(format_args!("note: {} has no tokenizer, so the built-in `{spec}` is used", folder.display()));
+        }
+        Ok(spec)
+    }
 }
+
+/// Ids of GPT-2's tokenizer.
+const GPT2_IDS: usize = 50_257;
 
 /// Tokens of a source and of a target at most, unless asked for otherwise.
 pub(super) const USUAL_PAIR: usize = 512;

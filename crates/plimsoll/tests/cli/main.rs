@@ -21,6 +21,7 @@ mod gpus;
 mod heat;
 mod interrupt;
 mod live;
+mod model_folders;
 mod notify;
 mod numbers;
 mod orders;

@@ -259,6 +259,8 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
         checkpoints/step-000010/model.safetensors
         checkpoints/step-000010/optimizer.safetensors
         checkpoints/step-000010/state.json
+        checkpoints/step-000010/tokenizer.json
+        checkpoints/step-000010/tokenizer_config.json
         config.json
         config.yaml
         journal.jsonl

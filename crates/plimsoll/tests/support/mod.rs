@@ -78,7 +78,7 @@ impl Sandbox {
         serde_json::from_slice(&self.read(name)).expect("JSON")
     }
 
-    /// All files below a folder and their contents.
+    /// All files below a folder and their contents, without the folders that links lead to.
     pub fn tree(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut files = BTreeMap::new();
         let mut folders = vec![self.path(name)];
@@ -86,7 +86,7 @@ impl Sandbox {
             for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
                 let path = entry.path();
                 if path.is_dir() {
-                    folders.push(path);
+                    folders.extend((!path.is_symlink()).then_some(path));
                 } else {
                     let contents = fs::read(&path).expect("a file");
                     files.insert(path, contents);

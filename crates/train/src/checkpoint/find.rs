@@ -3,6 +3,7 @@
 
 use super::hash::sum;
 use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
+use plimsoll_data::MODEL_FILES;
 use plimsoll_files::{open_inside, read_text_inside};
 use plimsoll_telemetry::Branches;
 use plimsoll_units::Bytes;
@@ -117,7 +118,8 @@ fn verify_files(path: &Path, state: State) -> Result<State, CheckpointError> {
     }
     for file in &state.files {
         // Names are not paths: nothing outside the checkpoint is looked at.
-        if ![MODEL_FILE, OPTIMIZER_FILE, AVERAGE_FILE, CONFIG_FILE].contains(&file.name.as_str()) {
+        let own = [MODEL_FILE, OPTIMIZER_FILE, AVERAGE_FILE, CONFIG_FILE];
+        if !own.iter().chain(&MODEL_FILES).any(|name| file.name == *name) {
             return Err(damaged(&state_path, format!("it lists {:?}, which is not a checkpoint file", file.name)));
         }
         verify_file(path, file)?;

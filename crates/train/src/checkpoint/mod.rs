@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   step-000200/  model.safetensors  optimizer.safetensors  (average.safetensors)  config.json  state.json
+//!                 tokenizer.json and what else `plimsoll_data::model_files` names
 //!   branches.json, once an older checkpoint was resumed
 //! ```
 
@@ -11,6 +12,7 @@ mod contents;
 mod error;
 mod find;
 mod hash;
+mod model_folder;
 mod names;
 mod read;
 mod same_run;
@@ -22,6 +24,7 @@ mod write;
 pub use error::CheckpointError;
 pub(crate) use find::later;
 pub use find::{Newest, Skipped, list, newest_whole, read_state, verify};
+pub use model_folder::ModelFolder;
 pub use read::{has_own_head, load_averages, load_weights, restore};
 pub(crate) use same_run::check_same_run;
 pub use size::{room, sizes};

@@ -2,7 +2,7 @@
 
 use super::contents::contents;
 use super::tensors::file_bytes;
-use super::{CONFIG_FILE, STATE_FILE};
+use super::{CONFIG_FILE, ModelFolder, STATE_FILE};
 use crate::Engine;
 use plimsoll_units::Bytes;
 
@@ -13,13 +13,15 @@ const STATE_BYTES: u64 = 8 << 10;
 const BLOCK_BYTES: u64 = 4 << 10;
 
 /// The files of a checkpoint and their sizes in bytes: exact but for `state.json`, which is at most as long.
-pub fn sizes(engine: &Engine, config_json: &str) -> Vec<(&'static str, u64)> {
+pub fn sizes(engine: &Engine, model: &ModelFolder) -> Vec<(&'static str, u64)> {
     let tensors = contents(engine).into_iter().map(|(file, tensors)| (file, file_bytes(engine, &tensors)));
-    tensors.chain([(CONFIG_FILE, config_json.len() as u64), (STATE_FILE, STATE_BYTES)]).collect()
+    let files = model.files.iter().map(|file| (file.name, file.contents.len() as u64));
+    let others = [(CONFIG_FILE, model.config_json.len() as u64), (STATE_FILE, STATE_BYTES)];
+    tensors.chain(files).chain(others).collect()
 }
 
 /// What a checkpoint takes of a disk.
-pub fn room(engine: &Engine, config_json: &str) -> Bytes {
-    let files = sizes(engine, config_json).into_iter().map(|(_, bytes)| bytes.next_multiple_of(BLOCK_BYTES));
+pub fn room(engine: &Engine, model: &ModelFolder) -> Bytes {
+    let files = sizes(engine, model).into_iter().map(|(_, bytes)| bytes.next_multiple_of(BLOCK_BYTES));
     Bytes(files.sum::<u64>() + BLOCK_BYTES)
 }

@@ -5,7 +5,8 @@ use super::contents::{Content, contents};
 use super::find::{list, name_of, own_state, step_of};
 use super::hash::sum;
 use super::size::room;
-use super::{CONFIG_FILE, CheckpointError, FileSum, STATE_FILE, State, tensors};
+use super::{CONFIG_FILE, CheckpointError, FileSum, ModelFolder, STATE_FILE, State, tensors};
+use crate::folder::CHECKPOINTS;
 use crate::{Engine, RunFolder, TrainError};
 use plimsoll_files::{Disk, free_space, is_there};
 use plimsoll_telemetry::Branches;
@@ -34,14 +35,14 @@ pub struct Keep<'p> {
     pub whole: Option<&'p Path>,
 }
 
-/// Saves the engine's weights and moments and `state`, whose files and checksum are filled in, into a run's folder; then
-/// deletes all but the newest of the run up to this one that are to be kept.
+/// Saves the engine's weights and moments, the files of the model's folder and `state`, whose files and checksum are filled
+/// in, into a run's folder; then links the folder's `model` to it and deletes all but the newest of the run up to this one that are to be kept.
 /// Errors: `Checkpoint`, where the disk refuses; `Device`, where a tensor can't be read. Older checkpoints are then
 /// untouched.
 pub fn save(
     engine: &Engine,
     folder: &RunFolder,
-    config_json: &str,
+    model: &ModelFolder,
     state: State,
     keep: Keep<'_>,
 ) -> Result<Saved, TrainError> {
@@ -51,8 +52,8 @@ pub fn save(
     let path = checkpoints.join(&name);
     let step = state.step;
     let unread = OnceCell::new();
-    make_room(disk, &checkpoints, step, room(engine, config_json), keep);
-    let saved = write_files((engine, &unread), disk, &temporary, config_json, state).and_then(|bytes| {
+    make_room(disk, &checkpoints, step, room(engine, model), keep);
+    let saved = write_files((engine, &unread), disk, &temporary, model, state).and_then(|bytes| {
         let replaced = replace(disk, &temporary, &path)?;
         disk.sync_folder(&checkpoints)?;
         Ok((Saved { path: path.clone(), bytes }, replaced))
@@ -61,6 +62,8 @@ pub fn save(
         Ok((saved, replaced)) => {
             // What can't be deleted now is swept when the run is started again.
             let _ = disk.remove_if_there(&replaced);
+            // Before the checkpoint goes that it names now. Where the system has no links, the checkpoint is there without.
+            let _ = disk.replace_link(&folder.newest(), &path_inside(&name));
             delete_old(disk, &checkpoints, step, keep.most);
             Ok(saved)
         }
@@ -70,6 +73,11 @@ pub fn save(
             Err(unread.into_inner().unwrap_or_else(|| CheckpointError::Io { path, source }.into()))
         }
     }
+}
+
+/// A checkpoint's path from the run's folder.
+fn path_inside(name: &str) -> PathBuf {
+    Path::new(CHECKPOINTS).join(name)
 }
 
 /// What the name of a checkpoint begins with while it is written, or about to be deleted.
@@ -93,10 +101,13 @@ fn is_unfinished(name: &str) -> bool {
 /// An engine, and where it is said that a tensor of it can't be read.
 type Source<'e> = (&'e Engine, &'e OnceCell<TrainError>);
 
-fn write_files(from: Source<'_>, disk: &Disk, folder: &Path, config_json: &str, mut state: State) -> io::Result<u64> {
+fn write_files(from: Source<'_>, disk: &Disk, folder: &Path, model: &ModelFolder, mut state: State) -> io::Result<u64> {
     disk.remove_if_there(folder)?;
     disk.create_folder(folder)?;
-    disk.write_new(&folder.join(CONFIG_FILE), config_json.as_bytes())?;
+    disk.write_new(&folder.join(CONFIG_FILE), model.config_json.as_bytes())?;
+    for file in &model.files {
+        disk.write_new(&folder.join(file.name), &file.contents)?;
+    }
     let contents = contents(from.0);
     for (name, tensors) in &contents {
         let path = folder.join(name);
@@ -104,6 +115,7 @@ fn write_files(from: Source<'_>, disk: &Disk, folder: &Path, config_json: &str, 
         disk.sync_file(&path)?;
     }
     let names = contents.iter().map(|(name, _)| *name).chain([CONFIG_FILE]);
+    let names = names.chain(model.files.iter().map(|file| file.name));
     state.files = names.map(|name| sum_of(folder, name)).collect::<io::Result<_>>()?;
     let own = state.to_json();
     disk.write_new(&folder.join(STATE_FILE), own.as_bytes())?;

@@ -70,8 +70,8 @@ fn the_size_of_a_checkpoint_is_known_before_it_is_written() {
             let loss_scale = precision.scales_gradients().then(plimsoll_train::LossScale::default);
             let setup = Setup { steps: 1, levers, loss_scale, ..setup.clone() };
             let engine = setup.engine();
-            let config = setup.model.to_json();
-            let expected = checkpoint::sizes(&engine, &config);
+            let model = setup.model_folder();
+            let expected = checkpoint::sizes(&engine, &model);
             let (_parent, checkpoints) = run(&setup);
             let folder = checkpoints.join("step-000001");
             for (file, bytes) in expected {
@@ -81,7 +81,7 @@ fn the_size_of_a_checkpoint_is_known_before_it_is_written() {
             }
             let files = fs::read_dir(&folder).expect("a folder").map(|file| file.expect("a file").path());
             let taken = files.map(|file| read(&file).len().next_multiple_of(4096) as u64).sum::<u64>();
-            let room = checkpoint::room(&engine, &config).0;
+            let room = checkpoint::room(&engine, &model).0;
             assert!(taken <= room && room <= taken + 16384, "{family}: {taken} bytes on a disk, {room} were expected");
         }
     }

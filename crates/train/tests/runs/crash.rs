@@ -7,7 +7,7 @@
 use crate::support::Setup;
 use plimsoll_files::{Disk, Operation, Watch};
 use plimsoll_telemetry::{Branches, Event};
-use plimsoll_train::checkpoint::newest_whole;
+use plimsoll_train::checkpoint::{newest_whole, verify};
 use plimsoll_train::{Ending, History, Start};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use std::{fs, io};
 enum Recorded {
     CreateFolder(PathBuf),
     CreateFile(PathBuf),
+    CreateLink(PathBuf, PathBuf),
     Append(PathBuf, Vec<u8>),
     Truncate(PathBuf, u64),
     /// With the file's contents at that time.
@@ -46,6 +47,7 @@ impl Watch for Recorder {
         self.push(match operation {
             Operation::CreateFolder(path) => Recorded::CreateFolder(own(path)),
             Operation::CreateFile(path) => Recorded::CreateFile(own(path)),
+            Operation::CreateLink(path, target) => Recorded::CreateLink(own(path), own(target)),
             Operation::Append(path, bytes) => Recorded::Append(own(path), bytes.to_vec()),
             Operation::Truncate(path, bytes) => Recorded::Truncate(own(path), bytes),
             Operation::SyncFile(path) => Recorded::SyncFile(own(path), fs::read(path)?),
@@ -175,6 +177,11 @@ impl Model {
                     _ => None,
                 });
                 self.create(path, Node::File { durable: vec![], current: written.unwrap_or_default() });
+            }
+            Recorded::CreateLink(path, target) => {
+                // What it names is part of it. Here it is a file that holds a path.
+                let target = target.to_string_lossy().into_owned().into_bytes();
+                self.create(path, Node::File { durable: target.clone(), current: target });
             }
             Recorded::Append(path, bytes) => self.contents(path).1.extend(bytes),
             Recorded::Truncate(path, bytes) => self.contents(path).1.truncate(*bytes as usize),
@@ -321,6 +328,11 @@ impl Folders {
         let newest = newest_whole(&checkpoints).unwrap_or_else(|error| panic!("{error}: {told}"));
         let found = newest.found.as_ref().map(|(_, state)| state.step);
         assert!(found >= promised, "step {promised:?} was on disk, {found:?} is: {:?} {told}", newest.skipped);
+        if let Ok(target) = fs::read_to_string(run.join("model")) {
+            let target = run.join(target);
+            // It is gone for a moment where another of the same step takes its place.
+            assert!(!target.exists() || verify(&target).is_ok(), "the link to the newest checkpoint: {told}");
+        }
         if let Some((path, state)) = &newest.found {
             let lineage = Branches::read(&checkpoints).expect("branches").lineage();
             let history = History::read(&run.join("journal.jsonl"), &lineage, state.step, path);

@@ -12,6 +12,7 @@ use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::{Graph, Lengths, Objective, Optimizer, Targets, TrainShape, build_training};
 use plimsoll_plan::{Level, Levers, Plan, Recompute, lay_out};
 use plimsoll_telemetry::{Event, Sink};
+use plimsoll_train::checkpoint::ModelFolder;
 use plimsoll_train::{
     Ending, Engine, Length, LossScale, Report, RunFolder, Schedule, Shape, Start, TrainError, Trainer, TrainerConfig,
 };
@@ -311,12 +312,20 @@ impl Setup {
         self
     }
 
+    /// What makes its checkpoints model folders.
+    pub fn model_folder(&self) -> ModelFolder {
+        let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes).expect("a built-in tokenizer");
+        let files = plimsoll_data::model_files(&tokenizer, None, None).expect("nothing is read");
+        ModelFolder::new(&self.model, &tokenizer, &serde_json::Map::new(), files)
+    }
+
     /// What the run's loop is told.
     pub fn config(&self) -> TrainerConfig {
         TrainerConfig {
             name: "test".into(),
             model_name: "tiny".into(),
             model: self.model.clone(),
+            model_folder: self.model_folder(),
             length: Length::MaxSteps(self.steps),
             schedule: Schedule {
                 learning_rate: 1e-2,

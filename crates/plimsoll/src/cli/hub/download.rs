@@ -11,6 +11,7 @@ use crate::cli::failure::line;
 use crate::report::DownloadProgress;
 use crate::streams::talk;
 use ::plimsoll_train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
+use plimsoll_data::MODEL_FILES;
 use plimsoll_files::free_space;
 use plimsoll_graph::GraphError;
 use plimsoll_graph::models::ModelConfig;
@@ -21,7 +22,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 /// What is fetched beside the weights where it is there.
-const BESIDE: &[&str] = &["generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
+const BESIDE: &[&str] = &MODEL_FILES;
 
 /// Files beside the weights are shorter.
 const SMALL_BYTES_MAX: Bytes = Bytes::mib(64);

@@ -8,7 +8,7 @@ use crate::cli::cards::DeviceArgs;
 use crate::cli::chats::ChatArgs;
 use crate::cli::cublas::TuneArgs;
 use crate::cli::failure::io_failure;
-use crate::cli::model::Chosen;
+use crate::cli::model::{CONFIG_BYTES_MAX, Chosen};
 use crate::cli::notify::TellArgs;
 use crate::cli::options::{positive_count, positive_duration, positive_number, positive_size, seed};
 use crate::cli::pairs::PairArgs;
@@ -17,12 +17,13 @@ use crate::cli::request::{RequestArgs, RunArgs};
 use crate::cli::schedule::ScheduleArgs;
 use crate::cli::track::TrackArgs;
 use ::plimsoll_plan::{Found, Precision};
-use ::plimsoll_train::checkpoint::{INDEX_FILE, MODEL_FILE};
+use ::plimsoll_train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE, ModelFolder};
 use ::plimsoll_train::{Length, LossScale, RunFolder, Start, TrainerConfig};
 use clap::Args;
-use plimsoll_data::{Dataset, HeldOut, Tokenizer};
+use plimsoll_data::{Dataset, HeldOut, Tokenizer, TokenizerSpec};
 use plimsoll_files::is_file;
 use plimsoll_units::Seconds;
+use serde_json::Map;
 use std::path::{Path, PathBuf};
 
 /// Tokens of held-out text that an evaluation takes by default.
@@ -179,7 +180,7 @@ impl TrainArgs {
         tokenizer: &Tokenizer,
         dataset: &Dataset,
         found: &Found,
-    ) -> TrainerConfig {
+    ) -> Result<TrainerConfig, Failure> {
         let is_nano = chosen.name == "nano";
         let length = match (self.max_steps, self.epochs, self.duration) {
             (Some(steps), _, _) => Length::MaxSteps(steps),
@@ -191,10 +192,11 @@ impl TrainArgs {
         let name = folder.path().file_name().map_or("run".into(), |n| n.to_string_lossy());
         let usual_rate = if is_nano { 4e-3 } else { 3e-4 } * self.request.optimizer.rule().rate_beside_adamw();
         let every = |n: u64| (n > 0).then_some(n);
-        TrainerConfig {
+        Ok(TrainerConfig {
             name: name.into_owned(),
             model_name: chosen.name.clone(),
             model: chosen.config.clone(),
+            model_folder: self.model_folder(chosen, tokenizer, dataset)?,
             length,
             schedule: self.schedule.schedule(usual_rate, length, steps_per_epoch),
             seed: self.seed,
@@ -206,6 +208,24 @@ impl TrainArgs {
             precision: found.settings.levers.precision.name().to_owned(),
             loss_scale: (found.settings.levers.precision == Precision::Fp16)
                 .then_some(LossScale { scale: self.loss_scale, good_steps: 0 }),
-        }
+        })
+    }
+
+    /// What makes the run's checkpoints folders that other programs open. Errors: a file can't be read.
+    fn model_folder(&self, chosen: &Chosen, tokenizer: &Tokenizer, dataset: &Dataset) -> Result<ModelFolder, Failure> {
+        let weights = self.run.init.as_deref();
+        // With another tokenizer, the ids that the weights' config.json names are those of other tokens.
+        let own = weights.filter(|folder| TokenizerSpec::in_folder(folder).as_ref() == Some(tokenizer.spec()));
+        let published = match own.map(|folder| folder.join(CONFIG_FILE)) {
+            Some(path) if is_file(&path).map_err(io_failure(path.display()))? => {
+                let text = plimsoll_files::read_text(&path, CONFIG_BYTES_MAX).map_err(io_failure(path.display()))?;
+                serde_json::from_str(&text).unwrap_or_default()
+            }
+            _ => Map::new(),
+        };
+        let is_of_chats = matches!(dataset, Dataset::Packed(packed) if packed.chats().is_some());
+        let template = is_of_chats.then(|| self.chats.template(tokenizer)).transpose()?;
+        let files = plimsoll_data::model_files(tokenizer, template.as_ref(), weights)?;
+        Ok(ModelFolder::new(&chosen.config, tokenizer, &published, files))
     }
 }

@@ -152,10 +152,10 @@ impl Session {
         let mut chosen = model::choose(args.model.as_deref(), weights)?;
         args.check_kind_of_data(&chosen)?;
         let spec = match &args.tokenizer {
-            Some(spec) => spec.clone(),
+            Some(spec) => spec.parse::<TokenizerSpec>()?,
             None => chosen.default_tokenizer(weights)?,
         };
-        let tokenizer = Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?;
+        let tokenizer = Tokenizer::open(&spec)?;
         tokenizer.special_in_words().into_iter().for_each(|words| talk(format_args!("tokenizer: {words}")));
         let of_pairs = chosen.has_decoder().then_some(args.pairs.source_len);
         let seq_len = args.request.seq_len.or(of_pairs).unwrap_or_else(|| chosen.default_seq_len());
@@ -199,7 +199,7 @@ impl Session {
             Some(pairs) => pairs,
             None => args.open_data(&tokenizer, &chosen, seq_len)?,
         };
-        let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found);
+        let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found)?;
         let dataset = Arc::new(dataset);
         let (budget, name, times) = (device.budget.clone(), device.name.clone(), device.times.clone());
         let products = kept_products(&folder);
@@ -351,7 +351,7 @@ impl Session {
         let mut files = vec![
             (self.folder.plan(), plan_json),
             (self.folder.config(), config.into_bytes()),
-            (self.folder.model(), self.chosen.config.to_json().into_bytes()),
+            (self.folder.model(), self.trainer.model_folder.config_json.clone().into_bytes()),
         ];
         files.extend(
             engine

@@ -32,7 +32,7 @@ impl Session {
     /// that are to be kept. `others`: what else is written before the first step.
     pub(super) fn check_room(&self, engine: &Engine, others: Bytes) -> Result<Bytes, Failure> {
         let folder = self.folder.checkpoints();
-        let each = room(engine, &self.chosen.config.to_json());
+        let each = room(engine, &self.trainer.model_folder);
         let Ok(free) = free_space(&folder) else { return Ok(each) };
         let free = Bytes(free.0.saturating_sub(others.0));
         let there = match &self.start {

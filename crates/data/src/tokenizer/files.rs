@@ -1,0 +1,177 @@
+//! A tokenizer as the files of a model folder, which `transformers` and programs that read its folders open.
+
+use super::byte_level::{MERGES_NAME, VOCAB_NAME, bytes_json, gpt2_json};
+use super::file::{FILE_NAME, TokenizerFile};
+use super::{Tokenizer, TokenizerSpec};
+use crate::{ChatTemplate, DataError};
+use plimsoll_units::Bytes;
+use serde_json::{Map, Value, json};
+use std::io;
+use std::path::Path;
+
+const CONFIG_NAME: &str = "tokenizer_config.json";
+pub(crate) const TEMPLATE_NAME: &str = "chat_template.jinja";
+/// How a model generates text by default. It comes with the weights.
+const GENERATION_NAME: &str = "generation_config.json";
+
+/// The files of a model folder in addition to its weights and its config.json.
+pub const MODEL_FILES: [&str; 10] = [
+    FILE_NAME,
+    CONFIG_NAME,
+    TEMPLATE_NAME,
+    "special_tokens_map.json",
+    "added_tokens.json",
+    VOCAB_NAME,
+    MERGES_NAME,
+    "tokenizer.model",
+    "spiece.model",
+    GENERATION_NAME,
+];
+
+const FILE_BYTES_MAX: Bytes = Bytes::mib(64);
+
+/// A file of a model folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelFile {
+    /// One of [`MODEL_FILES`].
+    pub name: &'static str,
+    /// Its contents.
+    pub contents: Vec<u8>,
+}
+
+/// What a model folder needs in addition to weights and config.json: the tokenizer with the files next to it, the chat
+/// template that a run trained with, and the generation_config.json in the folder of the weights that the run started from.
+/// Errors: `Unreadable`, `FileTooLong`, and those of [`Tokenizer::open`].
+pub fn model_files(
+    tokenizer: &Tokenizer,
+    template: Option<&ChatTemplate>,
+    weights: Option<&Path>,
+) -> Result<Vec<ModelFile>, DataError> {
+    let mut files = match tokenizer.spec() {
+        TokenizerSpec::File(path) => files_of(path)?,
+        TokenizerSpec::Bytes => vec![ModelFile { name: FILE_NAME, contents: bytes_json().into_bytes() }],
+        TokenizerSpec::Gpt2 => vec![ModelFile { name: FILE_NAME, contents: gpt2_json().into_bytes() }],
+    };
+    if !files.iter().any(|file| file.name == CONFIG_NAME) {
+        files.push(ModelFile { name: CONFIG_NAME, contents: config_of(tokenizer).into_bytes() });
+    }
+    if let Some(template) = template.filter(|template| !template.is_of(tokenizer)) {
+        files.retain(|file| file.name != TEMPLATE_NAME);
+        files.push(ModelFile { name: TEMPLATE_NAME, contents: template.text().as_bytes().to_owned() });
+    }
+    if let Some(folder) = weights {
+        files.extend(read(folder, GENERATION_NAME)?);
+    }
+    Ok(files)
+}
+
+/// A tokenizer.json and what is stored next to it.
+fn files_of(path: &Path) -> Result<Vec<ModelFile>, DataError> {
+    let TokenizerFile { path, text } = TokenizerFile::read(path)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut files = vec![ModelFile { name: FILE_NAME, contents: text.into_bytes() }];
+    for name in MODEL_FILES.into_iter().filter(|&name| name != FILE_NAME && name != GENERATION_NAME) {
+        files.extend(read(folder, name)?);
+    }
+    Ok(files)
+}
+
+/// A tokenizer_config.json for a tokenizer that has none.
+fn config_of(tokenizer: &Tokenizer) -> String {
+    let tokens = [
+        ("bos_token", tokenizer.begin_token()),
+        ("eos_token", tokenizer.end_token()),
+        ("pad_token", tokenizer.pad_token()),
+    ];
+    let mut config = Map::new();
+    config.insert("tokenizer_class".to_owned(), json!("PreTrainedTokenizerFast"));
+    config.insert("clean_up_tokenization_spaces".to_owned(), json!(false));
+    config.extend(tokens.into_iter().filter_map(|(key, id)| Some((key.to_owned(), json!(tokenizer.name_of(id?))))));
+    serde_json::to_string_pretty(&Value::Object(config)).expect("plain data")
+}
+
+/// `None` if there is no such file.
+fn read(folder: &Path, name: &'static str) -> Result<Option<ModelFile>, DataError> {
+    let path = folder.join(name);
+    match plimsoll_files::read_at_most(&path, FILE_BYTES_MAX) {
+        Ok(contents) => Ok(Some(ModelFile { name, contents })),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(DataError::unreadable(&path, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    /// A model folder with a tokenizer's files.
+    fn saved(tokenizer: &Tokenizer, template: Option<&ChatTemplate>) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for file in model_files(tokenizer, template, None).unwrap() {
+            fs::write(folder.path().join(file.name), file.contents).unwrap();
+        }
+        folder
+    }
+
+    fn open(path: &Path) -> Tokenizer {
+        Tokenizer::open(&TokenizerSpec::File(path.to_owned())).unwrap()
+    }
+
+    /// The exported tokenizer.json as the library reads it gives the ids of the tokenizer that is built in.
+    #[test]
+    fn exported_tokenizers_give_the_same_ids() {
+        let text = "Hello  world, it's\r\n\tä 漢字 Āā\u{0} x=12345; \u{1f6a2}\u{a0}ship's \n\n  end";
+        for (spec, end) in [(TokenizerSpec::Bytes, "\u{0}"), (TokenizerSpec::Gpt2, "<|endoftext|>")] {
+            let built_in = Tokenizer::open(&spec).unwrap();
+            let folder = saved(&built_in, None);
+            let read = TokenizerFile::read(folder.path()).unwrap();
+            let file = super::super::file::FileTokenizer::new(read).unwrap();
+            let ids = built_in.encode(text.as_bytes()).unwrap();
+            assert_eq!(file.encode(text).unwrap(), ids, "{spec}");
+            assert_eq!(file.decode(&ids), text.as_bytes(), "{spec}");
+            assert_eq!(file.vocab_size(), built_in.vocab_size(), "{spec}");
+            assert_eq!(file.encode(end).unwrap(), [built_in.end_token().unwrap()], "{spec}");
+            assert_eq!(file.special().ends, built_in.ends(), "{spec}");
+            // It is opened as the one that is built in, so that text which is not UTF-8 and caches of tokens stay usable.
+            assert_eq!(open(folder.path()).identity(), spec.to_string());
+        }
+    }
+
+    #[test]
+    fn the_files_next_to_a_tokenizer_come_with_it() {
+        let folder = crate::tokenizer::file::tests::written(&crate::tokenizer::file::tests::tiny().to_string());
+        let names = |tokenizer: &Tokenizer, weights: Option<&Path>| {
+            let files = model_files(tokenizer, None, weights).unwrap();
+            files.into_iter().map(|file| (file.name, file.contents)).collect::<BTreeMap<_, _>>()
+        };
+        let own: Value = serde_json::from_slice(&names(&open(folder.path()), None)[CONFIG_NAME]).unwrap();
+        assert_eq!((&own["eos_token"], &own["pad_token"]), (&json!("<|endoftext|>"), &Value::Null));
+        for name in MODEL_FILES.into_iter().skip(1) {
+            fs::write(folder.path().join(name), "{}").unwrap();
+        }
+        fs::write(folder.path().join("README.md"), "no part of the model").unwrap();
+        let found = names(&open(&folder.path().join(FILE_NAME)), None);
+        let expected = MODEL_FILES.into_iter().filter(|&name| name != GENERATION_NAME);
+        assert_eq!(found.keys().copied().collect::<Vec<_>>(), {
+            let mut names = expected.collect::<Vec<_>>();
+            names.sort_unstable();
+            names
+        });
+        assert_eq!(found[CONFIG_NAME], b"{}", "a file of the user is kept as it is");
+        assert!(names(&open(folder.path()), Some(folder.path())).contains_key(GENERATION_NAME));
+    }
+
+    #[test]
+    fn the_template_that_a_run_trained_with_comes_with_it() {
+        let date: crate::Date = "2024-01-01".parse().unwrap();
+        let tokenizer = Tokenizer::open(&TokenizerSpec::Gpt2).unwrap();
+        let chatml = ChatTemplate::chatml(date);
+        let folder = saved(&tokenizer, Some(&chatml));
+        let tokenizer = open(folder.path());
+        let reopened = ChatTemplate::open(&tokenizer, None, date).unwrap();
+        assert_eq!(reopened.text(), chatml.text());
+        assert!(reopened.ends_with_separator(), "ChatML from a file ends as it does built in");
+    }
+}
