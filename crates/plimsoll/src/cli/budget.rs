@@ -120,6 +120,8 @@ impl BudgetArgs {
     pub(super) fn budget(&self) -> Result<Budget, Failure> {
         let others = Bytes::ZERO;
         if let Some(total) = self.vram {
+            let free = available().map_or(Bytes::ZERO, |free| free.bytes);
+            refuse_size("--vram", total, VRAM_MAX.max(free))?;
             return self.budget_of(Memory::requested(total, others, Bytes::ZERO));
         }
         let failure = Failure::bad_flag("this system does not say how much memory is free");
@@ -142,6 +144,11 @@ impl BudgetArgs {
     /// it, they are named.
     pub(super) fn of_card(&self, memory: CardMemory) -> Result<Budget, Failure> {
         let CardMemory { name, uuid, total, others, presence } = memory;
+        let vram_max = match presence {
+            Presence::Open | Presence::Here => vram_max_of(total),
+            Presence::Elsewhere => VRAM_MAX,
+        };
+        self.vram.map_or(Ok(()), |vram| refuse_size("--vram", vram, vram_max))?;
         let margin = if presence == Presence::Open { OPEN_CARD_MARGIN } else { CARD_MARGIN };
         let memory = Memory { source: name, ..Memory::requested(self.vram.unwrap_or(total), others, margin) };
         let budget = self.budget_of(memory).map_err(|failure| match uuid {
@@ -212,6 +219,28 @@ impl BudgetArgs {
     }
 }
 
+/// A larger `--vram` is taken for a number of MiB without its unit, unless the machine has that much.
+pub(super) const VRAM_MAX: Bytes = Bytes::gib(1024);
+
+/// The same for `--vram` on a known card: 16 times its memory.
+pub(super) fn vram_max_of(card: Bytes) -> Bytes {
+    VRAM_MAX.min(Bytes(card.0.saturating_mul(16)))
+}
+
+/// The same for `--host-ram`: the largest servers have 4 TiB, and more only rarely.
+const HOST_RAM_MAX: Bytes = Bytes::gib(8192);
+
+/// Refuses a size above `most`, which is likely a number of MiB that was read as GiB. Errors: it is above.
+pub(super) fn refuse_size(flag: &str, asked: Bytes, most: Bytes) -> Result<(), Failure> {
+    if asked <= most {
+        return Ok(());
+    }
+    let gib = asked.0 / Bytes::gib(1).0;
+    let in_gib = gib.is_multiple_of(1024).then(|| format!(" or `{flag} {}GiB`", gib / 1024)).unwrap_or_default();
+    Err(Failure::bad_flag(format!("`{flag}` is {asked}; a bare number is GiB"))
+        .hint(format!("did you mean `{flag} {gib}MiB`{in_gib}?")))
+}
+
 /// "Does not fit", of a plan for which there is less memory than it needs.
 pub(super) fn no_room(message: String, left: Option<Bytes>) -> Failure {
     let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
@@ -268,6 +297,7 @@ impl Budget {
                     .hint("`--vram` is the budget for all of it; with `--gpu NAME`, `plan` takes both"))
             }
             (DeviceKind::Cuda, host) => {
+                host_ram.map_or(Ok(()), |bytes| refuse_size("--host-ram", bytes, HOST_RAM_MAX))?;
                 let host = host.or(self.assumed_host).map_or_else(free, Ok)?;
                 Ok(::plimsoll_plan::Budget::Apart { device: self.bytes, host })
             }

@@ -1,7 +1,7 @@
 //! Which device a plan is made for: the processor, a card by name, or a card of this machine.
 
 use super::Failure;
-use super::budget::{Budget, BudgetArgs, CardMemory, Presence};
+use super::budget::{Budget, BudgetArgs, CardMemory, Presence, refuse_size, vram_max_of};
 use super::cards::{Speed, check_tf32, speed_by_name};
 use super::machine::{Subject, known};
 use super::processor::guessed_rates;
@@ -117,6 +117,7 @@ impl Device {
 /// Errors: the budget that is asked for is more than the card has, by more than what a driver reports less than is sold.
 fn check_vram(card: &Card, budget: &BudgetArgs) -> Result<(), Failure> {
     const REPORTED: f64 = 0.95;
+    budget.vram.map_or(Ok(()), |vram| refuse_size("--vram", vram, vram_max_of(card.memory)))?;
     match budget.vram {
         Some(vram) if REPORTED * vram.as_f64() > card.memory.as_f64() => {
             let message = format!("`--vram` asks for {vram}, and the {} has {}", card.name, card.memory);

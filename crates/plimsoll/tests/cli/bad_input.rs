@@ -149,6 +149,11 @@ fn budgets() {
             ("--vram nan", USAGE, &["`nan` is not a size"]),
             ("--vram 12parsecs", USAGE, &["`parsecs` in `12parsecs` is not a unit of size", "600MiB"]),
             ("--vram 99999999t", USAGE, &["too large"]),
+            (
+                "--vram 12288",
+                USAGE,
+                &["`--vram` is 12.0 TiB; a bare number is GiB", "did you mean `--vram 12288MiB` or `--vram 12GiB`?"],
+            ),
             ("--vram 1 --vram-margin 2gb", USAGE, &["nothing is left of 1.00 GiB after a margin of 2.00 GiB"]),
             ("--vram 1 --vram-auto", USAGE, &["'--vram <SIZE>' cannot be used with '--vram-auto"]),
             ("--threads 0", USAGE, &["must be at least 1"]),
@@ -168,6 +173,9 @@ fn budgets() {
             ("plan --global-batch 99999999999", USAGE, &["the global batch is too large: 99999999999"]),
             ("plan --seq-len 0", USAGE, &["must be at least 1"]),
             ("plan --gpu 3060 --vram-margin 12gb", USAGE, &["nothing is left of 12.0 GiB after a margin of 12.0 GiB"]),
+            ("plan --gpu 3060 --vram 200", USAGE, &["`--vram` is 200 GiB", "did you mean `--vram 200MiB`?"]),
+            ("plan --gpu 3060 --host-ram 65536", USAGE, &["`--host-ram 65536MiB` or `--host-ram 64GiB`?"]),
+            ("estimate --model gpt2 --vram 24576", USAGE, &["did you mean `--vram 24576MiB` or `--vram 24GiB`?"]),
             ("plan --gpu 3606", USAGE, &["unknown card `3606`", "did you mean `RTX 3060"]),
             ("bench --model gpt2 --vram 0.4", DOES_NOT_FIT, &["gpt2 needs", "(short "]),
             ("generate --checkpoint runs/kept --vram 9KiB", DOES_NOT_FIT, &["the budget is 9.00 KiB (short "]),
@@ -637,6 +645,14 @@ fn weights() {
     check_train(&sandbox, &[("--init ours --name new", BAD_INPUT, changed)]);
     check(&sandbox, &[("generate --checkpoint ours", BAD_INPUT, changed)]);
     sandbox.write("foreign/model.safetensors", &weights);
+    let needs_data = &["`--init` needs `--data`", "`--data PATH` takes text or chats"][..];
+    check(
+        &sandbox,
+        &[
+            ("train --init foreign", USAGE, needs_data),
+            ("train --init foreign --resume auto --name other", USAGE, needs_data),
+        ],
+    );
     // A start that was refused did not take the name.
     sandbox.must_train("--init foreign --name new --max-steps 1");
 

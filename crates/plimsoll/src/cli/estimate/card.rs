@@ -2,6 +2,7 @@
 
 use super::args::EstimateArgs;
 use crate::cli::Failure;
+use crate::cli::budget::{VRAM_MAX, refuse_size};
 use ::plimsoll_plan::{card, card_of_memory, card_with_memory};
 use plimsoll_eager::Gpu;
 use plimsoll_telemetry::gpus;
@@ -47,6 +48,7 @@ pub(super) fn asked(args: &EstimateArgs) -> Result<Option<Asked>, Failure> {
             Some(asked(card.name.to_owned(), memory, card.compute_capability))
         }
         (None, Some(vram)) => {
+            refuse_size("--vram", vram, VRAM_MAX)?;
             let of_table = card_of_memory(vram).map_or(USUAL, |card| card.compute_capability);
             Some(asked(format!("a card of {vram}"), vram, of_table))
         }

@@ -164,6 +164,7 @@ impl TrainArgs {
     /// Weights to start from, or none. Errors: there are none where they should be.
     pub(super) fn fresh(&self) -> Result<Start, Failure> {
         let Some(folder) = &self.run.init else { return Ok(Start::Fresh) };
+        self.refuse_weights_without_data()?;
         if !(has(folder, MODEL_FILE)? || has(folder, INDEX_FILE)?) {
             let message = format!("{} holds no {MODEL_FILE}", folder.display());
             return Err(Failure::bad_input(message).hint(
@@ -171,6 +172,15 @@ impl TrainArgs {
             ));
         }
         Ok(Start::Weights(folder.clone()))
+    }
+
+    /// Errors: weights are to be trained further, and no data is named. The default data is for a first look.
+    pub(super) fn refuse_weights_without_data(&self) -> Result<(), Failure> {
+        if self.run.init.is_some() && self.data.is_empty() {
+            return Err(Failure::bad_flag("`--init` needs `--data`: what to train the weights on")
+                .hint("`--data PATH` takes text or chats: files, folders or globs, such as `--data chats.jsonl`"));
+        }
+        Ok(())
     }
 
     pub(super) fn trainer_config(

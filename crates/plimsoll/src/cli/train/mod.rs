@@ -147,6 +147,9 @@ struct Session {
 impl Session {
     /// Resolves everything, and opens the device, which is to be given the plan.
     fn prepare(mut args: TrainArgs) -> Result<(Self, Opened), Failure> {
+        if args.resume.is_none() {
+            args.refuse_weights_without_data()?;
+        }
         args.run.init = hub::init_of(args.run.init, args.run.download)?;
         let weights = args.run.init.as_deref();
         let mut chosen = model::choose(args.model.as_deref(), weights)?;
