@@ -18,8 +18,10 @@ const GPT2_CLASS: &str = "GPT2Tokenizer";
 
 /// A byte-level byte-pair encoding.
 struct Encoding {
-    vocab: BTreeMap<String, u32>,
-    merges: Vec<String>,
+    /// As JSON: the id of each token, by name.
+    vocab: String,
+    /// As JSON: two names with a space between them each, the first merge first.
+    merges: String,
     /// Tokens that text is searched for before it is split.
     added: BTreeMap<u32, String>,
     add_prefix_space: bool,
@@ -41,9 +43,7 @@ impl Encoding {
             r#"{{"type":"ByteLevel","add_prefix_space":{},"trim_offsets":true,"use_regex":{}}}"#,
             self.add_prefix_space, self.splits_words
         );
-        let plain = "plain data";
-        let vocab = serde_json::to_string(&self.vocab).expect(plain);
-        let merges = serde_json::to_string(&self.merges).expect(plain);
+        let Self { vocab, merges, .. } = self;
         format!(
             r#"{{"version":"1.0","truncation":null,"padding":null,"added_tokens":[{added}],"normalizer":null,"pre_tokenizer":{byte_level},"post_processor":null,"decoder":{byte_level},"model":{{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,"ignore_merges":false,"vocab":{vocab},"merges":{merges}}}}}"#
         )
@@ -67,7 +67,8 @@ pub(super) fn bytes_json() -> String {
     vocab.retain(|_, id| *id != bytes::SEPARATOR);
     vocab.insert(separator.clone(), bytes::SEPARATOR);
     let added = BTreeMap::from([(bytes::SEPARATOR, separator)]);
-    Encoding { vocab, merges: Vec::new(), added, add_prefix_space: false, splits_words: false }.to_json()
+    let (vocab, merges) = (json_of(&vocab), "[]".to_owned());
+    Encoding { vocab, merges, added, add_prefix_space: false, splits_words: false }.to_json()
 }
 
 /// The hash of [`gpt2_json`], which takes long to make.
@@ -84,23 +85,62 @@ pub(super) fn built_in(text: &str) -> Option<Kind> {
     }
 }
 
-/// `gpt2` as a tokenizer.json. In it `<|endoftext|>` in a text is the special token.
+/// `gpt2` as a tokenizer.json. In it `<|endoftext|>` in a text is the special token. Tokens and names are in two buffers, which
+/// the allocator returns to the system: a run holds little besides its plan.
 pub(super) fn gpt2_json() -> String {
     let characters = characters();
-    let name = |token: &[u8]| token.iter().map(|&byte| characters[usize::from(byte)]).collect::<String>();
-    let tokens: Vec<Vec<u8>> = (0..gpt2::SEPARATOR).map(|id| gpt2::decode(&[id])).collect();
-    let ranks: HashMap<&[u8], u32> = (0..).zip(&tokens).map(|(rank, token)| (token.as_slice(), rank)).collect();
-    let merges = (0..).zip(&tokens).filter(|(_, token)| token.len() > 1);
-    let merges = merges.map(|(rank, token)| {
-        let (left, right) = token.split_at(last_merge(token, rank, &ranks));
-        format!("{} {}", name(left), name(right))
-    });
-    let merges = merges.collect();
+    let (mut tokens, mut names) = (Slices::default(), Slices::default());
+    for id in 0..gpt2::SEPARATOR {
+        let token = gpt2::decode(&[id]);
+        let name = token.iter().map(|&byte| characters[usize::from(byte)]).collect::<String>();
+        tokens.push(&token);
+        names.push(name.as_bytes());
+    }
     let end = String::from_utf8(gpt2::decode(&[gpt2::SEPARATOR])).expect("it is ASCII");
-    let mut vocab: BTreeMap<_, _> = tokens.iter().map(|token| name(token)).zip(0..).collect();
-    vocab.insert(end.clone(), gpt2::SEPARATOR);
+    names.push(end.as_bytes());
+    let name = |id: u32| std::str::from_utf8(names.get(id)).expect("made of characters");
+    let ranks: HashMap<&[u8], u32> = (0..gpt2::SEPARATOR).map(|rank| (tokens.get(rank), rank)).collect();
+    let mut merges = String::from("[");
+    for rank in (0..gpt2::SEPARATOR).filter(|&rank| tokens.get(rank).len() > 1) {
+        let (left, right) = tokens.get(rank).split_at(last_merge(tokens.get(rank), rank, &ranks));
+        merges.push_str(if merges.len() > 1 { "," } else { "" });
+        merges.push_str(&json_of(&format!("{} {}", name(ranks[left]), name(ranks[right]))));
+    }
+    merges.push(']');
+    let mut ids = (0..=gpt2::SEPARATOR).collect::<Vec<_>>();
+    ids.sort_unstable_by_key(|&id| name(id));
+    let mut vocab = String::from("{");
+    for id in ids {
+        vocab.push_str(if vocab.len() > 1 { "," } else { "" });
+        vocab.push_str(&format!("{}:{id}", json_of(name(id))));
+    }
+    vocab.push('}');
     let added = BTreeMap::from([(gpt2::SEPARATOR, end)]);
     Encoding { vocab, merges, added, add_prefix_space: false, splits_words: true }.to_json()
+}
+
+/// Byte strings one after another.
+#[derive(Default)]
+struct Slices {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Slices {
+    fn push(&mut self, slice: &[u8]) {
+        self.bytes.extend_from_slice(slice);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn get(&self, index: u32) -> &[u8] {
+        let index = index as usize;
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.bytes[start..self.ends[index]]
+    }
+}
+
+fn json_of(value: &(impl serde::Serialize + ?Sized)) -> String {
+    serde_json::to_string(value).expect("plain data")
 }
 
 /// Where the last merge joins a token: the encoding of its bytes by the merges of lower rank leaves two parts.
@@ -167,9 +207,10 @@ pub(super) fn json_of_pair(folder: &Path) -> Result<Option<String>, DataError> {
             }
         }
     }
-    let merges = merges.lines().filter(|line| !line.is_empty() && !line.starts_with("#version")).map(str::to_owned);
+    let merges = merges.lines().filter(|line| !line.is_empty() && !line.starts_with("#version"));
     let add_prefix_space = config["add_prefix_space"].as_bool().unwrap_or(false);
-    Ok(Some(Encoding { vocab, merges: merges.collect(), added, add_prefix_space, splits_words: true }.to_json()))
+    let (vocab, merges) = (json_of(&vocab), json_of(&merges.collect::<Vec<_>>()));
+    Ok(Some(Encoding { vocab, merges, added, add_prefix_space, splits_words: true }.to_json()))
 }
 
 /// `None` if there is no such file.

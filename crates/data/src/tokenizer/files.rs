@@ -1,12 +1,15 @@
 //! A tokenizer as the files of a model folder, which `transformers` and programs that read its folders open.
 
-use super::byte_level::{MERGES_NAME, VOCAB_NAME, bytes_json, gpt2_json};
+use super::byte_level::{MERGES_NAME, VOCAB_NAME, built_in, bytes_json, gpt2_json};
 use super::file::{FILE_NAME, TokenizerFile};
-use super::{Tokenizer, TokenizerSpec};
+use super::{Kind, Tokenizer, TokenizerSpec};
 use crate::{ChatTemplate, DataError};
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
 use plimsoll_units::Bytes;
 use serde_json::{Map, Value, json};
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 const CONFIG_NAME: &str = "tokenizer_config.json";
@@ -30,34 +33,56 @@ pub const MODEL_FILES: [&str; 10] = [
 
 const FILE_BYTES_MAX: Bytes = Bytes::mib(64);
 
-/// A file of a model folder.
+/// A file of a model folder, compressed, since a run keeps it from its start to its last checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelFile {
     /// One of [`MODEL_FILES`].
     pub name: &'static str,
-    /// Its contents.
-    pub contents: Vec<u8>,
+    /// Its size.
+    pub bytes: u64,
+    deflated: Vec<u8>,
+}
+
+impl ModelFile {
+    fn new(name: &'static str, contents: &[u8]) -> Self {
+        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+        let deflated =
+            encoder.write_all(contents).and_then(|()| encoder.finish()).expect("memory takes what is written");
+        Self { name, bytes: contents.len() as u64, deflated }
+    }
+
+    /// Writes its contents. Errors: those of `to`.
+    pub fn write(&self, mut to: impl Write) -> io::Result<()> {
+        io::copy(&mut DeflateDecoder::new(&*self.deflated), &mut to).map(drop)
+    }
 }
 
 /// What a model folder needs in addition to weights and config.json: the tokenizer with the files next to it, the chat
 /// template that a run trained with, and the generation_config.json in the folder of the weights that the run started from.
+/// `saved` is the folder of an earlier checkpoint of the run, if there is one: exporting `gpt2` anew takes memory.
 /// Errors: `Unreadable`, `FileTooLong`, and those of [`Tokenizer::open`].
 pub fn model_files(
     tokenizer: &Tokenizer,
     template: Option<&ChatTemplate>,
     weights: Option<&Path>,
+    saved: Option<&Path>,
 ) -> Result<Vec<ModelFile>, DataError> {
+    let exported = match (tokenizer.spec(), saved) {
+        (TokenizerSpec::Gpt2, Some(folder)) => exported_gpt2(folder)?,
+        _ => None,
+    };
     let mut files = match tokenizer.spec() {
+        _ if let Some(exported) = exported => exported,
         TokenizerSpec::File(path) => files_of(path)?,
-        TokenizerSpec::Bytes => vec![ModelFile { name: FILE_NAME, contents: bytes_json().into_bytes() }],
-        TokenizerSpec::Gpt2 => vec![ModelFile { name: FILE_NAME, contents: gpt2_json().into_bytes() }],
+        TokenizerSpec::Bytes => vec![ModelFile::new(FILE_NAME, bytes_json().as_bytes())],
+        TokenizerSpec::Gpt2 => vec![ModelFile::new(FILE_NAME, gpt2_json().as_bytes())],
     };
     if !files.iter().any(|file| file.name == CONFIG_NAME) {
-        files.push(ModelFile { name: CONFIG_NAME, contents: config_of(tokenizer).into_bytes() });
+        files.push(ModelFile::new(CONFIG_NAME, config_of(tokenizer).as_bytes()));
     }
     if let Some(template) = template.filter(|template| !template.is_of(tokenizer)) {
         files.retain(|file| file.name != TEMPLATE_NAME);
-        files.push(ModelFile { name: TEMPLATE_NAME, contents: template.text().as_bytes().to_owned() });
+        files.push(ModelFile::new(TEMPLATE_NAME, template.text().as_bytes()));
     }
     if let Some(folder) = weights {
         files.extend(read(folder, GENERATION_NAME)?);
@@ -65,11 +90,22 @@ pub fn model_files(
     Ok(files)
 }
 
+/// The files of `gpt2` in a folder; `None` if its tokenizer.json is not the one that [`gpt2_json`] makes.
+fn exported_gpt2(folder: &Path) -> Result<Option<Vec<ModelFile>>, DataError> {
+    let path = folder.join(FILE_NAME);
+    let Ok(text) = plimsoll_files::read_text(&path, FILE_BYTES_MAX) else { return Ok(None) };
+    if !matches!(built_in(&text), Some(Kind::Gpt2)) {
+        return Ok(None);
+    }
+    let files = [Some(ModelFile::new(FILE_NAME, text.as_bytes())), read(folder, CONFIG_NAME)?];
+    Ok(Some(files.into_iter().flatten().collect()))
+}
+
 /// A tokenizer.json and what is stored next to it.
 fn files_of(path: &Path) -> Result<Vec<ModelFile>, DataError> {
     let TokenizerFile { path, text } = TokenizerFile::read(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    let mut files = vec![ModelFile { name: FILE_NAME, contents: text.into_bytes() }];
+    let mut files = vec![ModelFile::new(FILE_NAME, text.as_bytes())];
     for name in MODEL_FILES.into_iter().filter(|&name| name != FILE_NAME && name != GENERATION_NAME) {
         files.extend(read(folder, name)?);
     }
@@ -94,7 +130,7 @@ fn config_of(tokenizer: &Tokenizer) -> String {
 fn read(folder: &Path, name: &'static str) -> Result<Option<ModelFile>, DataError> {
     let path = folder.join(name);
     match plimsoll_files::read_at_most(&path, FILE_BYTES_MAX) {
-        Ok(contents) => Ok(Some(ModelFile { name, contents })),
+        Ok(contents) => Ok(Some(ModelFile::new(name, &contents))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(DataError::unreadable(&path, error)),
     }
@@ -109,8 +145,8 @@ mod tests {
     /// A model folder with a tokenizer's files.
     fn saved(tokenizer: &Tokenizer, template: Option<&ChatTemplate>) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        for file in model_files(tokenizer, template, None).unwrap() {
-            fs::write(folder.path().join(file.name), file.contents).unwrap();
+        for file in model_files(tokenizer, template, None, None).unwrap() {
+            file.write(fs::File::create(folder.path().join(file.name)).unwrap()).unwrap();
         }
         folder
     }
@@ -143,8 +179,13 @@ mod tests {
     fn the_files_next_to_a_tokenizer_come_with_it() {
         let folder = crate::tokenizer::file::tests::written(&crate::tokenizer::file::tests::tiny().to_string());
         let names = |tokenizer: &Tokenizer, weights: Option<&Path>| {
-            let files = model_files(tokenizer, None, weights).unwrap();
-            files.into_iter().map(|file| (file.name, file.contents)).collect::<BTreeMap<_, _>>()
+            let files = model_files(tokenizer, None, weights, None).unwrap();
+            let contents = |file: ModelFile| {
+                let mut contents = Vec::new();
+                file.write(&mut contents).unwrap();
+                (file.name, contents)
+            };
+            files.into_iter().map(contents).collect::<BTreeMap<_, _>>()
         };
         let own: Value = serde_json::from_slice(&names(&open(folder.path()), None)[CONFIG_NAME]).unwrap();
         assert_eq!((&own["eos_token"], &own["pad_token"]), (&json!("<|endoftext|>"), &Value::Null));

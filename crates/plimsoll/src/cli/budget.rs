@@ -236,7 +236,7 @@ pub(super) fn refuse_size(flag: &str, asked: Bytes, most: Bytes) -> Result<(), F
         return Ok(());
     }
     let gib = asked.0 / Bytes::gib(1).0;
-    let in_gib = gib.is_multiple_of(1024).then(|| format!(" or `{flag} {}GiB`", gib / 1024)).unwrap_or_default();
+    let in_gib = if gib.is_multiple_of(1024) { format!(" or `{flag} {}GiB`", gib / 1024) } else { String::new() };
     Err(Failure::bad_flag(format!("`{flag}` is {asked}; a bare number is GiB"))
         .hint(format!("did you mean `{flag} {gib}MiB`{in_gib}?")))
 }

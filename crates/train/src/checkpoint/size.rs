@@ -15,7 +15,7 @@ const BLOCK_BYTES: u64 = 4 << 10;
 /// The files of a checkpoint and their sizes in bytes: exact but for `state.json`, which is at most as long.
 pub fn sizes(engine: &Engine, model: &ModelFolder) -> Vec<(&'static str, u64)> {
     let tensors = contents(engine).into_iter().map(|(file, tensors)| (file, file_bytes(engine, &tensors)));
-    let files = model.files.iter().map(|file| (file.name, file.contents.len() as u64));
+    let files = model.files.iter().map(|file| (file.name, file.bytes));
     let others = [(CONFIG_FILE, model.config_json.len() as u64), (STATE_FILE, STATE_BYTES)];
     tensors.chain(files).chain(others).collect()
 }

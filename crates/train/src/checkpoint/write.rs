@@ -106,7 +106,9 @@ fn write_files(from: Source<'_>, disk: &Disk, folder: &Path, model: &ModelFolder
     disk.create_folder(folder)?;
     disk.write_new(&folder.join(CONFIG_FILE), model.config_json.as_bytes())?;
     for file in &model.files {
-        disk.write_new(&folder.join(file.name), &file.contents)?;
+        let path = folder.join(file.name);
+        disk.create_with(&path, |path| file.write(File::create_new(path)?))?;
+        disk.sync_file(&path)?;
     }
     let contents = contents(from.0);
     for (name, tensors) in &contents {

@@ -315,7 +315,7 @@ impl Setup {
     /// What makes its checkpoints model folders.
     pub fn model_folder(&self) -> ModelFolder {
         let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes).expect("a built-in tokenizer");
-        let files = plimsoll_data::model_files(&tokenizer, None, None).expect("nothing is read");
+        let files = plimsoll_data::model_files(&tokenizer, None, None, None).expect("nothing is read");
         ModelFolder::new(&self.model, &tokenizer, &serde_json::Map::new(), files)
     }
 

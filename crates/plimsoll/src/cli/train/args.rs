@@ -206,7 +206,7 @@ impl TrainArgs {
             name: name.into_owned(),
             model_name: chosen.name.clone(),
             model: chosen.config.clone(),
-            model_folder: self.model_folder(chosen, tokenizer, dataset)?,
+            model_folder: self.model_folder(folder, chosen, tokenizer, dataset)?,
             length,
             schedule: self.schedule.schedule(usual_rate, length, steps_per_epoch),
             seed: self.seed,
@@ -222,7 +222,13 @@ impl TrainArgs {
     }
 
     /// What makes the run's checkpoints folders that other programs open. Errors: a file can't be read.
-    fn model_folder(&self, chosen: &Chosen, tokenizer: &Tokenizer, dataset: &Dataset) -> Result<ModelFolder, Failure> {
+    fn model_folder(
+        &self,
+        folder: &RunFolder,
+        chosen: &Chosen,
+        tokenizer: &Tokenizer,
+        dataset: &Dataset,
+    ) -> Result<ModelFolder, Failure> {
         let weights = self.run.init.as_deref();
         // With another tokenizer, the ids that the weights' config.json names are those of other tokens.
         let own = weights.filter(|folder| TokenizerSpec::in_folder(folder).as_ref() == Some(tokenizer.spec()));
@@ -235,7 +241,7 @@ impl TrainArgs {
         };
         let is_of_chats = matches!(dataset, Dataset::Packed(packed) if packed.chats().is_some());
         let template = is_of_chats.then(|| self.chats.template(tokenizer)).transpose()?;
-        let files = plimsoll_data::model_files(tokenizer, template.as_ref(), weights)?;
+        let files = plimsoll_data::model_files(tokenizer, template.as_ref(), weights, Some(&folder.newest()))?;
         Ok(ModelFolder::new(&chosen.config, tokenizer, &published, files))
     }
 }
