@@ -191,7 +191,7 @@ fn every_command_takes_little_outside_its_plan() {
         ),
         (kept, "generate --checkpoint runs/run --vram 1 --max-tokens 4 --prompt line --json"),
         (kept, "generate --checkpoint runs/run --vram 1 --logits logits.json --prompt line --json"),
-        (32, "report runs/run"),
+        (36, "report runs/run"),
         (32, "replay snapshot.pickle --html memory.html"),
         (48, "estimate --model google/flan-t5-xl --precision pure-bf16 --micro-batch 8 --seq-len 16 --gpu 5090"),
         (32, "notify test --notify webhook --secrets mine"),
