@@ -54,7 +54,7 @@ struct Bounded {
     profile: Profile,
     /// A lower bound on the cost of each point, and which budgets lack bytes for it, in the order of [`Profile::index_of`].
     bounds: Vec<(f64, [bool; 2])>,
-    /// The points that leave the largest part of the budget, with that part; where they lack bytes, with these below zero.
+    /// The points with the most room; see [`Search::roomiest`].
     roomiest: Vec<(f64, Point)>,
 }
 
@@ -131,7 +131,7 @@ impl<'b, 'r> Search<'b, 'r> {
         self.timed().len().max(1)
     }
 
-    /// Whether a point costs less than this that lacks bytes of a memory.
+    /// Whether a budget rejects a point of lower cost: `memory` is 0 for the device, 1 for the host.
     pub(super) fn is_limited(&self, memory: usize, cost: f64) -> Result<bool, PlanError> {
         let of_bounded = |bounded: &Bounded| {
             let lacking = bounded
@@ -154,8 +154,8 @@ impl<'b, 'r> Search<'b, 'r> {
         Ok(false)
     }
 
-    /// The points that leave the largest part of the budget, with that part, or that lack the fewest bytes, with these
-    /// below zero.
+    /// The points with the most room, and that room: the part of the budget that they leave, or the bytes that they lack as
+    /// a negative number.
     pub(super) fn roomiest(&self) -> Vec<(f64, Point)> {
         let mut roomiest = self.bounded.iter().flat_map(|bounded| bounded.roomiest.iter().copied()).collect::<Vec<_>>();
         roomiest.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));

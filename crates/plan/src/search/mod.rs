@@ -166,8 +166,7 @@ fn misfit(search: &Search) -> Result<Misfit, PlanError> {
     Ok(Misfit { plan, short, host_short, nearest, candidates: search.candidates() })
 }
 
-/// Of the points with the most room, the plan that lacks the least; of those that lack alike, the one that takes less of
-/// the host.
+/// The plan with the smallest shortfall among the points with the most room; the one with fewer host bytes if two are equal.
 fn smallest(search: &Search) -> Result<Plan, PlanError> {
     let (builder, request) = (search.builder, search.builder.request);
     let plan = |(_, point): (f64, Point)| {

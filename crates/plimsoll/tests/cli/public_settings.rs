@@ -37,7 +37,7 @@ fn c_changes_nothing() {
     let said = sandbox.run("train --config kd.yml --tokenizer bytes");
     assert_eq!(said.code, Some(2), "{}", said.stderr);
     assert!(said.stderr.contains("`plugins: axolotl.integrations.kd.KDPlugin` is not supported"), "{}", said.stderr);
-    // What no trainer has is told with what it comes to.
+    // A key that no trainer has is reported with its consequence.
     sandbox.write("typo.yml", format!("{BEGUN}lerning_rate: 1\n"));
     let said = sandbox.run("train --config typo.yml --tokenizer bytes");
     assert_eq!(said.code, Some(2), "{}", said.stderr);

@@ -192,7 +192,7 @@ const UNMODELLED: &[Unmodelled] = &[
     (
         &["auto_find_batch_size"],
         Effect::Less(SAMPLES),
-        "it halves the micro-batch by itself: counted with the one that is told",
+        "it halves the micro-batch by itself: the estimate is for the one that you set",
     ),
     (
         &["use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon"],

@@ -50,7 +50,7 @@ fn c_changes_nothing() {
                 }
             }
         }
-        // What no list has is told, with what it comes to.
+        // A key in no list is reported as unknown.
         let unknown = with_key(kind, begun, "no_such_key", "7").expect("a file");
         assert!(unknown.unknown.iter().any(|unknown| unknown.key == "no_such_key"), "{kind}");
     }

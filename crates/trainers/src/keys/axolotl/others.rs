@@ -142,7 +142,7 @@ pub(super) const UNMODELLED: &[Unmodelled] = &[
     (
         &["auto_find_batch_size"],
         Effect::Less(SAMPLES),
-        "it halves the micro-batch by itself: counted with the one that is told",
+        "it halves the micro-batch by itself: the estimate is for the one that you set",
     ),
     (
         &["rl_*", "dpo_*", "orpo_alpha", "kto_*", "reward_model", "process_reward_model"],

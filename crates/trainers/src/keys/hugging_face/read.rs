@@ -24,7 +24,7 @@ pub(in crate::keys) fn read(view: &mut View) -> Found {
     view.cannot(
         &["auto_find_batch_size"],
         Effect::Less(SAMPLES),
-        "it halves the micro-batch by itself: counted with the one that is told",
+        "it halves the micro-batch by itself: the estimate is for the one that you set",
     );
     // `TrainingArguments` don't say how long samples are, TRL's do.
     run.seq_len = view.count(SEQ_LEN).unwrap_or(run.seq_len);
@@ -43,7 +43,7 @@ pub(in crate::keys) fn read(view: &mut View) -> Found {
     (run, model, layers(view))
 }
 
-/// What TRL does unless it is told otherwise. Source: TRL 1.16, `trainer/base_config.py`, `trainer/sft_config.py`.
+/// The defaults of TRL. Source: TRL 1.16, `trainer/base_config.py`, `trainer/sft_config.py`.
 fn read_trl(view: &mut View, run: &mut Run) {
     let keys = ["gradient_checkpointing", "activation_checkpointing"];
     if !keys.iter().any(|key| view.has(key)) && run.checkpointing == Checkpointing::Off {
@@ -51,11 +51,11 @@ fn read_trl(view: &mut View, run: &mut Run) {
         run.checkpointing = if reentrant { Checkpointing::Reentrant } else { Checkpointing::NonReentrant };
         view.assume(
             Effect::More(RECOMPUTATION),
-            "gradient checkpointing, which TRL has on unless it is told otherwise (older versions had it off)",
+            "gradient checkpointing, which is on by default in TRL (off in older versions)",
         );
     }
     if !view.has("bf16") && !view.has("fp16") {
-        view.assume(Effect::Same, "mixed precision in bf16, which TRL uses unless it is told otherwise");
+        view.assume(Effect::Same, "mixed precision in bf16, the default of TRL");
     }
     if run.loss == Loss::Plain {
         view.assume(Effect::Less(LOGITS), "all logits at once; newer versions of TRL cut them, and need less");

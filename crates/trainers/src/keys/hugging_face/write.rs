@@ -124,7 +124,7 @@ fn precision(precision: Precision, document: &Document) -> Result<Vec<Edit>, NoK
         Precision::PureFp16 => (false, false, "float16"),
     };
     let on = |key: &str, wanted: bool| if wanted { Edit::set(key, true) } else { Edit::replace(key, false) };
-    // TRL takes bf16 unless it is told otherwise.
+    // TRL defaults to bf16.
     let bf16 = if is_of_trl(document) && !fp16 { Edit::set("bf16", bf16) } else { on("bf16", bf16) };
     let mut edits = vec![bf16, on("fp16", fp16)];
     match dtype {
