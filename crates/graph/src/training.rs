@@ -102,12 +102,7 @@ pub struct SampleShape {
 /// A graph that trains. Errors: `TooLong`, `BadConfig`, `UnknownParameter`, `NothingTrained`.
 pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainShape) -> Result<Graph, GraphError> {
     model.validate()?;
-    for tokens in [shape.seq_len, shape.target_len.unwrap_or(1)] {
-        if tokens > model.max_positions() {
-            let positions = model.max_positions();
-            return Err(GraphError::TooLong { name: "the model".into(), seq_len: tokens, positions });
-        }
-    }
+    model.check_length(shape.seq_len.max(shape.target_len.unwrap_or(1)))?;
     let mut graph = Graph::default();
     let declared = model.declare(&mut graph);
     if let Some(unknown) =

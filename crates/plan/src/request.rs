@@ -145,6 +145,7 @@ impl Request {
                 return Err(PlanError::Zero { what });
             }
         }
+        self.model.check_length(self.seq_len.max(self.target_len.unwrap_or(1)))?;
         let has_decoder = self.model.decoder_start().is_some();
         if has_decoder != self.target_len.is_some() {
             return Err(PlanError::Target { has_decoder });

@@ -62,6 +62,9 @@ impl Shape {
     }
 }
 
+/// The part of a run bounded by time after which warm-up has ended.
+const WARM_UP_OF_TIME: f64 = 0.1;
+
 /// Linear warm-up, then a fall to a part of the peak.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
@@ -78,21 +81,24 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The learning rate of the step that begins. `last_step` is the run's, where it is known: the fall then begins right
-    /// after warm-up and ends with that step. A run bounded by time falls over the time instead.
+    /// The learning rate of the step that begins. `last_step` is the run's last step, if it is known: the fall then starts
+    /// after warm-up and ends with that step. In a run bounded by time, warm-up ends after a tenth of the time at the latest,
+    /// and the rate falls with the time from the start, so that it does not jump when warm-up ends.
     pub fn at(&self, progress: Progress, last_step: Option<u64>) -> f64 {
-        if progress.step <= self.warmup_steps {
-            return self.learning_rate * progress.step as f64 / self.warmup_steps as f64;
-        }
-        let part = match last_step {
+        let Progress { step, part } = progress;
+        let peak = match step {
+            step if step <= self.warmup_steps => self.learning_rate * step as f64 / self.warmup_steps as f64,
+            _ => self.learning_rate,
+        };
+        let (peak, part) = match last_step {
             Some(last) => {
-                let behind = (progress.step - self.warmup_steps) as f64;
-                behind / last.saturating_sub(self.warmup_steps).max(1) as f64
+                let after_warm_up = step.saturating_sub(self.warmup_steps) as f64;
+                (peak, after_warm_up / last.saturating_sub(self.warmup_steps).max(1) as f64)
             }
-            None => progress.part,
+            None => (peak.max(self.learning_rate * (part / WARM_UP_OF_TIME).min(1.0)), part),
         };
         let left = self.shape.left(part.clamp(0.0, 1.0), self.decay_part);
-        self.learning_rate * (self.final_part + (1.0 - self.final_part) * left)
+        peak * (self.final_part + (1.0 - self.final_part) * left)
     }
 }
 
@@ -135,6 +141,18 @@ mod tests {
         let schedule = Schedule { warmup_steps: 2, final_part: 0.0, ..COSINE };
         let at = |part| schedule.at(Progress { step: 50, part }, None);
         assert!((at(0.0) - 1.0).abs() < 1e-12 && (at(0.5) - 0.5).abs() < 1e-12 && at(2.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_rate_of_a_run_bounded_by_time_does_not_jump_when_warm_up_ends() {
+        // 50 steps of equal time: fewer than warm-up has.
+        let schedule = Schedule { warmup_steps: 100, ..COSINE };
+        let at = |step: u64| schedule.at(Progress { step, part: (step - 1) as f64 / 50.0 }, None);
+        let jump = (1..50).map(|step| (at(step + 1) - at(step)).abs()).fold(0.0, f64::max);
+        assert!(jump < 0.21, "the rate changes by {jump} of the peak from one step to the next");
+        assert!(at(1) > 0.0 && at(6) > 0.95, "{} and {}", at(1), at(6));
+        let many = |step: u64| schedule.at(Progress { step, part: (step - 1) as f64 / 1e6 }, None);
+        assert!((many(50) - 0.5).abs() < 1e-3 && many(101) > 0.999, "{} and {}", many(50), many(101));
     }
 
     #[test]

@@ -59,6 +59,16 @@ impl ChatStore {
         self.chats == 0
     }
 
+    /// Tokens of the longest chat; 0 if there is none. Errors: `CacheChanged`.
+    pub fn longest(&self) -> Result<u64, DataError> {
+        let (mut longest, mut start) = (0, 0);
+        self.for_each_end(|end| {
+            longest = longest.max(end.saturating_sub(start));
+            start = end;
+        })?;
+        Ok(longest)
+    }
+
     /// The tokens of all chats, one behind the other.
     pub fn tokens(&self) -> &TokenStore {
         &self.tokens

@@ -327,6 +327,15 @@ impl ModelConfig {
         with_config!(self, config => config.max_positions())
     }
 
+    /// Errors: `TooLong` if the model has fewer positions than tokens.
+    pub fn check_length(&self, tokens: usize) -> Result<(), GraphError> {
+        let positions = self.max_positions();
+        if tokens > positions {
+            return Err(GraphError::TooLong { name: "the model".into(), seq_len: tokens, positions });
+        }
+        Ok(())
+    }
+
     /// Changes the number of positions; for models that start from scratch.
     pub fn set_max_positions(&mut self, positions: usize) {
         with_config!(self, config => config.set_max_positions(positions));

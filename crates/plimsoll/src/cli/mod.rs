@@ -38,6 +38,7 @@ mod places;
 mod plan;
 mod power;
 mod processor;
+mod recipe;
 mod replay;
 mod report;
 mod request;

@@ -6,7 +6,6 @@ use crate::streams::talk;
 use ::plimsoll_train::checkpoint::{CONFIG_FILE, has_own_head, read_state};
 use plimsoll_data::{Tokenizer, TokenizerSpec};
 use plimsoll_files::is_file;
-use plimsoll_graph::DeviceKind;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_units::Bytes;
 use std::path::{Path, PathBuf};
@@ -21,14 +20,6 @@ pub(super) struct Chosen {
     /// Whether sizes that a tokenizer or a sequence length suggest may still be set.
     pub(super) is_preset: bool,
 }
-
-/// Tokens of a step from scratch: 512 samples of 1,024. Source: Brown et al. 2020 (GPT-3), table 2.1, for models of GPT-2's
-/// sizes, of half a million tokens.
-const PRETRAINING: usize = 1 << 19;
-
-/// Tokens of a step from weights, and of encoder-decoders: 128 samples of 512. Sources: Raffel et al. 2020 (T5), section 3.1.2,
-/// for both; Taori et al. 2023 (Alpaca) for fine-tuning Llama.
-const FINE_TUNING: usize = 1 << 16;
 
 /// Files of settings and of sizes are a few kilobytes.
 pub(super) const CONFIG_BYTES_MAX: Bytes = Bytes::mib(1);
@@ -143,22 +134,6 @@ impl Chosen {
     /// The sequence length to train with if none was asked for.
     pub(super) fn default_seq_len(&self) -> usize {
         self.config.max_positions().min(if self.has_decoder() { USUAL_PAIR } else { 1024 })
-    }
-
-    /// Samples of a step if none were asked for, of so many tokens. On a card a step has the tokens that the model's authors
-    /// trained with, or the usual ones for models that start from weights, so that the card is used as far as that makes
-    /// it faster; the processor, for which these are minutes, has four samples, and `nano` as many as learn it fast.
-    pub(super) fn usual_global_batch(&self, device: DeviceKind, starts_from_weights: bool, tokens: usize) -> usize {
-        match device {
-            _ if self.name == "nano" => 32,
-            DeviceKind::Cpu => 4,
-            DeviceKind::Cuda => {
-                let tokens_of_step = if starts_from_weights || self.has_decoder() { FINE_TUNING } else { PRETRAINING };
-                // A power of two, which has many divisors.
-                let samples = (tokens_of_step / tokens).max(1);
-                1 << samples.ilog2()
-            }
-        }
     }
 
     /// The model's folder; `None` for a preset, or a configuration under another name than config.json.

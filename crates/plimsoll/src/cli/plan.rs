@@ -353,7 +353,7 @@ impl PlanArgs {
             Some(samples) => &self.request.of_one_micro_batch(samples),
             None => &self.request,
         };
-        let request = self.run.request(asked, &chosen, device, sequences)?;
+        let request = self.run.request(asked, &chosen, device, sequences, None)?;
         Ok((chosen, request))
     }
 

@@ -7,6 +7,7 @@ use super::model::Chosen;
 use super::objective::ObjectiveArgs;
 use super::optimizer::OptimizerArgs;
 use super::options::{AutoOr, auto_or_size, positive_size, rate};
+use super::recipe::Recipe;
 use super::train::{GRAD_CLIP, PREFILL};
 use ::plimsoll_plan::Request;
 use clap::Args;
@@ -22,7 +23,8 @@ pub(super) struct RequestArgs {
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(super) seq_len: Option<usize>,
     /// Samples per optimizer step [default: on a card as many as make 524,288 tokens, from
-    /// weights and for T5 65,536; on the CPU 4; 32 for nano; for `bench` the micro-batch, else 4]
+    /// weights and for T5 65,536; on the CPU 4, from weights 16; 32 for nano; in each case at most a
+    /// hundredth of the training samples, or 4; for `bench` the micro-batch, else 4]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(super) global_batch: Option<usize>,
     /// Samples per micro-batch: a divisor of the global batch, or `auto` for the fastest that fits
@@ -63,7 +65,8 @@ pub(super) struct RunArgs {
 }
 
 impl RunArgs {
-    /// A request for training a model on a device, with all that a run does beside its steps.
+    /// A request for training a model on a device, with evaluations and samples. `records`: the training samples, if they are
+    /// known.
     /// Errors: those of [`RequestArgs::request`].
     pub(super) fn request(
         &self,
@@ -71,12 +74,18 @@ impl RunArgs {
         chosen: &Chosen,
         on: &Device,
         sequences: Sequences,
+        records: Option<u64>,
     ) -> Result<Request, Failure> {
-        let tokens = sequences.longest.tokens;
-        let usual_batch = chosen.usual_global_batch(on.targets.device.kind(), self.init.is_some(), tokens);
+        let (device, tokens) = (on.targets.device.kind(), sequences.longest.tokens);
+        let usual_batch = self.recipe(chosen).samples_of_step(device, tokens, records);
         let request = asked.request(chosen, on, sequences, usual_batch, GRAD_CLIP)?;
         let sample_prefill = (self.sample_tokens > 0).then_some(PREFILL);
         Ok(Request { packed: self.packing, sample_prefill, evaluates: true, ..request })
+    }
+
+    /// The defaults for training the model.
+    pub(super) fn recipe(&self, chosen: &Chosen) -> Recipe {
+        Recipe::new(chosen, self.init.is_some())
     }
 }
 
@@ -144,6 +153,11 @@ impl RequestArgs {
             levers: self.levers.request(on.precision),
             ..Request::new(chosen.config.clone(), on.targets, on.machine.clone())
         })
+    }
+
+    /// Whether a flag gives the samples of a step.
+    pub(super) fn gives_global_batch(&self) -> bool {
+        self.global_batch.is_some() || self.gradient_accumulation_steps.is_some()
     }
 
     fn global_batch(&self, usual: usize) -> usize {

@@ -1,28 +1,28 @@
 //! The flags of the learning rate along a run.
 
 use super::options::{part, part_from_zero, positive_number};
-use ::plimsoll_train::{Length, Schedule, Shape};
+use super::recipe::warm_up;
+use ::plimsoll_train::{Schedule, Shape};
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
-/// Steps of warm-up at most, unless asked for otherwise.
-const USUAL_WARMUP: u64 = 100;
-
 #[derive(Debug, Clone, Args)]
 pub(super) struct ScheduleArgs {
-    /// Peak learning rate [default: 4e-3 for nano, else 3e-4; for other optimizers than adamw, their usual rate]
+    /// Peak learning rate [default: from scratch 3e-4, for nano 4e-3; from weights by the model's size, 2e-5 for 7 billion
+    /// parameters; scaled for other optimizers than adamw]
     #[arg(long, value_name = "X", value_parser = positive_number)]
-    learning_rate: Option<f64>,
+    pub(super) learning_rate: Option<f64>,
     /// How the learning rate falls after warm-up: along half a cosine, in a straight line, not at all, or in the run's last
     /// part only (`wsd`: warmup, stable, decay)
     #[arg(long, value_enum, value_name = "SHAPE", default_value = "cosine")]
     scheduler: Scheduler,
-    /// Steps of linear warm-up [default: a tenth of the run, at most 100]
+    /// Steps of linear warm-up [default: a tenth of the run, at most 100]; with `--duration`, warm-up ends after a tenth of the
+    /// time at the latest
     #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count)]
-    warmup_steps: Option<u64>,
+    pub(super) warmup_steps: Option<u64>,
     /// Warm-up as a fraction of the run's steps, where their number is known in advance
     #[arg(long, value_name = "X", value_parser = part_from_zero, conflicts_with_all = ["warmup_steps", "duration"])]
-    warmup_ratio: Option<f64>,
+    pub(super) warmup_ratio: Option<f64>,
     /// Final learning rate, as a fraction of the peak
     #[arg(long, value_name = "X", value_parser = part_from_zero, default_value = "0.1")]
     final_lr_part: f64,
@@ -52,15 +52,12 @@ impl From<Scheduler> for Shape {
 }
 
 impl ScheduleArgs {
-    /// The schedule of a run of this length, whose peak is `usual_rate` unless another is asked for.
-    pub(super) fn schedule(&self, usual_rate: f64, length: Length, steps_per_epoch: f64) -> Schedule {
-        // Of a run bounded by time nobody knows it, and no fraction of it can be asked for.
-        let last_step = length.last_step(steps_per_epoch);
-        let usual = last_step.map_or(USUAL_WARMUP, |last| (last / 10).min(USUAL_WARMUP));
+    /// The schedule of a run with this last step, if it is known. The peak is `usual_rate` unless the flag gives another.
+    pub(super) fn schedule(&self, usual_rate: f64, last_step: Option<u64>) -> Schedule {
         let part_of_run = self.warmup_ratio.zip(last_step).map(|(ratio, last)| (ratio * last as f64).ceil() as u64);
         Schedule {
             learning_rate: self.learning_rate.unwrap_or(usual_rate),
-            warmup_steps: self.warmup_steps.or(part_of_run).unwrap_or(usual),
+            warmup_steps: self.warmup_steps.or(part_of_run).unwrap_or_else(|| warm_up(last_step)),
             final_part: self.final_lr_part,
             shape: self.scheduler.into(),
             decay_part: f64::from(self.decay_part),

@@ -285,3 +285,37 @@ fn what_is_no_chat_is_refused_with_file_and_row() {
         assert!(said.stderr.contains(words), "{flags} lacks `{words}`: {}", said.stderr);
     }
 }
+
+/// Fifty-five chats are not one step, rows are as long as the longest chat, and the rate is not that of pre-training.
+#[test]
+fn defaults_follow_the_weights_and_the_data() {
+    let sandbox = sandbox();
+    sandbox.must_train("--model nano --name base --max-steps 1 --seq-len 256 --global-batch 1");
+    let chats = sandbox.text("messages.jsonl").lines().take(55).map(|line| format!("{line}\n")).collect::<String>();
+    sandbox.write("few.jsonl", chats);
+    let run = |flags: &str| {
+        let said = sandbox.run(&format!(
+            "train --init runs/base/model --data few.jsonl --sample-tokens 0 --eval-samples 1 --vram 1 {flags}"
+        ));
+        assert_eq!(said.code, Some(0), "{flags}: {}", said.stderr);
+        said.stderr
+    };
+    let said = run("--name all");
+    let parameters = sandbox.json("runs/all/plan.json")["parameters"].as_u64().expect("a count");
+    let rate = (2e-5 * (7e9 / parameters as f64).sqrt()).min(4e-3);
+    let defaults = format!(
+        "defaults: learning rate {rate:.1e} (for the model's size, from trained weights), 4 of 53 samples a step, 3 epochs (40 \
+         steps), warm-up for 4 steps\n"
+    );
+    assert!(said.contains(&defaults), "{defaults}{said}");
+    let row = said.split("one in each row of ").nth(1).and_then(|rest| rest.split(' ').next());
+    let row = row.and_then(|tokens| tokens.parse::<u64>().ok()).expect("the length of a row");
+    assert!(row % 64 == 0 && row < 256, "{row}");
+    assert!(!said.contains("update the weights"), "{said}");
+    assert_eq!(losses(&sandbox.json("runs/all/report.json")).len(), 40);
+    // What flags give is not a default, and a run that updates little is warned of.
+    let said = run("--name given --learning-rate 1e-3 --global-batch 16 --epochs 2 --warmup-steps 1 --seq-len 256");
+    assert!(!said.contains("defaults:") && said.contains("one in each row of 256 tokens"), "{said}");
+    let warning = "warning: 2 epochs of 53 samples, 16 a step, update the weights 7 times";
+    assert!(said.contains(warning) && said.contains("hint: a smaller `--global-batch` or more `--epochs`"), "{said}");
+}

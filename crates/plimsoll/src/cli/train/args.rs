@@ -32,9 +32,6 @@ const EVAL_TOKENS: u64 = 16_384;
 /// Largest norm of the gradient, unless asked for otherwise.
 pub(in crate::cli) const GRAD_CLIP: f64 = 1.0;
 
-/// Steps of a run whose length was not asked for: with `nano`, one to two minutes on two cores.
-const DEFAULT_STEPS: u64 = 1000;
-
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct TrainArgs {
@@ -67,7 +64,7 @@ pub(crate) struct TrainArgs {
     pub(super) blas: BlasArgs,
     #[command(flatten)]
     pub(super) request: RequestArgs,
-    /// Number of optimizer steps
+    /// Number of optimizer steps [default: 1000 from scratch; from weights 3 epochs]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) max_steps: Option<u64>,
     /// Epochs: passes over the training text
@@ -191,16 +188,17 @@ impl TrainArgs {
         dataset: &Dataset,
         found: &Found,
     ) -> Result<TrainerConfig, Failure> {
-        let is_nano = chosen.name == "nano";
+        let recipe = self.run.recipe(chosen);
         let length = match (self.max_steps, self.epochs, self.duration) {
             (Some(steps), _, _) => Length::MaxSteps(steps),
             (_, Some(epochs), _) => Length::Epochs(epochs),
             (_, _, Some(time)) => Length::Duration(time),
-            (None, None, None) => Length::MaxSteps(DEFAULT_STEPS),
+            (None, None, None) => recipe.length(),
         };
         let steps_per_epoch = dataset.training() as f64 / found.plan.global_batch as f64;
         let name = folder.path().file_name().map_or("run".into(), |n| n.to_string_lossy());
-        let usual_rate = if is_nano { 4e-3 } else { 3e-4 } * self.request.optimizer.rule().rate_beside_adamw();
+        let of_adamw = self.request.optimizer.rule().rate_beside_adamw();
+        let usual_rate = recipe.learning_rate(found.plan.parameters) * of_adamw;
         let every = |n: u64| (n > 0).then_some(n);
         Ok(TrainerConfig {
             name: name.into_owned(),
@@ -208,7 +206,7 @@ impl TrainArgs {
             model: chosen.config.clone(),
             model_folder: self.model_folder(folder, chosen, tokenizer, dataset)?,
             length,
-            schedule: self.schedule.schedule(usual_rate, length, steps_per_epoch),
+            schedule: self.schedule.schedule(usual_rate, length.last_step(steps_per_epoch)),
             seed: self.seed,
             eval_every: every(self.eval_every),
             eval_samples: self.eval_samples.unwrap_or((EVAL_TOKENS / found.plan.seq_len as u64).max(1)),

@@ -5,6 +5,7 @@ mod binary;
 mod ending;
 mod folder;
 mod orders;
+mod outlook;
 mod prompt;
 mod replan;
 mod room;
@@ -49,7 +50,7 @@ use plimsoll_graph::optimizers::Constants;
 use plimsoll_heat::Settings;
 use plimsoll_notify::{Notifier, Teller};
 use plimsoll_telemetry::{Event, Sink};
-use plimsoll_units::{Bytes, Seconds, format_duration};
+use plimsoll_units::Bytes;
 use prompt::Text;
 use replan::Around;
 use serde_json::{Map, Value, json};
@@ -58,9 +59,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use watch::{Subject, Told, Watch};
-
-/// Runs that take longer are warned of.
-const LONG: Seconds = Seconds(7.0 * 86_400.0);
 
 /// What a run's entry for `plimsoll ps` takes of the disk, replaced as a whole.
 const ENTRY: Bytes = Bytes(8 << 10);
@@ -184,10 +182,17 @@ impl Session {
         let mut opened = args.device.open(&args.budget, None)?;
         let wished = args.power.wished(opened.uuid().as_deref(), &opened.device.name)?;
         let device = &opened.device;
-        // The lengths of pairs are known from the data, and a plan is made for each; that of other rows is asked for.
-        let pairs = if chosen.has_decoder() { Some(args.open_data(&tokenizer, &chosen, seq_len)?) } else { None };
-        let sequences = pairs.as_ref().map_or_else(|| Sequences::of_length(seq_len, None), Sequences::of);
-        let request = args.run.request(&args.request, &chosen, device, sequences)?;
+        // Flags that can't be together are refused before the data is tokenized, which may take long.
+        let longest = Sequences::of_length(seq_len, chosen.has_decoder().then_some(seq_len));
+        args.run.request(&args.request, &chosen, device, longest, None)?.check()?;
+        // The data says how many samples a step takes, and how long they are.
+        let dataset = args.open_data(&tokenizer, &chosen, seq_len)?;
+        let sequences = Sequences::of(&dataset);
+        if !chosen.has_decoder() {
+            chosen.fit(None, sequences.longest.tokens);
+        }
+        let records = Some(dataset.training());
+        let request = args.run.request(&args.request, &chosen, device, sequences, records)?;
         let found = match search(&request)? {
             Ok(found) => found,
             Err(misfit) => {
@@ -198,10 +203,6 @@ impl Session {
         };
         opened.check_free(&args.budget, &found.plan)?;
         let (folder, start) = args.open_folder(&chosen.name)?;
-        let dataset = match pairs {
-            Some(pairs) => pairs,
-            None => args.open_data(&tokenizer, &chosen, seq_len)?,
-        };
         let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found)?;
         let dataset = Arc::new(dataset);
         let (budget, name, times) = (device.budget.clone(), device.name.clone(), device.times.clone());
@@ -255,33 +256,6 @@ impl Session {
         Ok(engine)
     }
 
-    /// Says it where the steps that are asked for are predicted to take longer than anybody waits by mistake.
-    fn warn_if_long(&self) {
-        let steps_per_epoch = self.dataset.training() as f64 / self.found.plan.global_batch as f64;
-        let last_step = self.trainer.length.last_step(steps_per_epoch).map(|last| last as f64);
-        if let Some(time) = last_step.map(|last| Seconds(last * self.found.step.0)).filter(|time| *time > LONG) {
-            talk(format_args!(
-                "warning: the run is predicted to take {}; `--duration 8h` or fewer `--max-steps` or `--epochs` shorten it",
-                format_duration(time)
-            ));
-        }
-    }
-
-    /// Says what becomes of batches that an epoch does not fill.
-    fn note_ends_of_epochs(&self) {
-        let Length::Epochs(epochs) = self.trainer.length else { return };
-        let (samples, batch) = (self.dataset.training(), self.found.plan.global_batch as u64);
-        let Some(steps) = self.trainer.length.last_step(samples as f64 / batch as f64) else { return };
-        if !samples.is_multiple_of(batch) {
-            let smaller = (epochs * samples.div_ceil(batch) as f64).ceil().max(1.0);
-            talk(format_args!(
-                "note: {epochs} epochs of {samples} samples are {steps} steps of {batch}: a batch that an epoch does not fill \
-                 has samples of the next epoch, and the last step has some of one more (Hugging Face's trainer makes a \
-                 smaller batch at the end of each epoch, {smaller} steps in all)"
-            ));
-        }
-    }
-
     fn train(
         mut self,
         opened: Opened,
@@ -293,8 +267,7 @@ impl Session {
         note_if_sent_for_nothing(&self.found.settings, self.found.plan.targets.device.kind());
         let (card, reopening) = (opened.uuid(), opened.reopening());
         let engine = self.load(opened)?;
-        self.warn_if_long();
-        self.note_ends_of_epochs();
+        self.say_outlook();
         let files = self.files(&engine)?;
         let others = files.iter().map(|(_, contents)| contents.len() as u64).sum();
         let checkpoint = self.check_room(&engine, Bytes(others) + ENTRY)?;
@@ -416,7 +389,7 @@ impl Session {
         let tracked = Tracked {
             folder: &self.folder,
             config,
-            steps_per_epoch: self.dataset.training() as f64 / self.found.plan.global_batch as f64,
+            steps_per_epoch: self.steps_per_epoch(),
             every_steps: self.args.log_every.unwrap_or(1),
         };
         self.args.track.start(tracked, &self.args.tell.secrets()?)

@@ -67,8 +67,7 @@ impl Session {
 
     /// How many checkpoints the run writes at most.
     fn checkpoints_to_come(&self) -> u64 {
-        let steps_per_epoch = self.dataset.training() as f64 / self.found.plan.global_batch as f64;
-        match (self.trainer.length.last_step(steps_per_epoch), self.trainer.checkpoint_every) {
+        match (self.last_step(), self.trainer.checkpoint_every) {
             (_, None) => 1,
             (Some(last), Some(every)) => last.div_ceil(every),
             (None, Some(_)) => u64::MAX,

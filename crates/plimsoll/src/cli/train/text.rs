@@ -37,7 +37,8 @@ impl TrainArgs {
         Ok(())
     }
 
-    /// Opens the data, tokenized on as many threads as there is memory for; `tokens` is the length of a sample.
+    /// Opens the data, tokenized on as many threads as there is memory for. `tokens`: the length of a sample; chats that are not
+    /// packed get shorter rows if the longest fits and `--seq-len` is not given.
     pub(super) fn open_data(&self, tokenizer: &Tokenizer, chosen: &Chosen, tokens: usize) -> Result<Dataset, Failure> {
         let threads = self.budget.threads()?;
         match threads_within_memory(threads, tokenizer.memory_per_thread()) {
@@ -88,6 +89,10 @@ impl TrainArgs {
                     let show = |progress: Progress<'_>| bar.show(&progress);
                     let store = plimsoll_data::prepare_chats(&sources, &settings, tokenizer, &cache, &show)?;
                     let packing = if self.run.packing { Packing::Packed } else { Packing::OneEach };
+                    let tokens = match (packing, self.request.seq_len) {
+                        (Packing::OneEach, None) => row_of_longest(store.longest()?, tokens),
+                        _ => tokens,
+                    };
                     Dataset::Packed(Packed::of_chats(store, packing, tokens, split)?)
                 }
                 DataFormat::Text => {
@@ -103,6 +108,12 @@ impl TrainArgs {
         talk(data_line(&dataset, sources.files.len()));
         Ok(dataset)
     }
+}
+
+/// Tokens of a row in which the longest chat fits, in steps that kernels like, at most `most`.
+fn row_of_longest(longest: u64, most: usize) -> usize {
+    const STEP: u64 = 64;
+    most.min(usize::try_from(longest.next_multiple_of(STEP)).unwrap_or(usize::MAX)).max(1)
 }
 
 /// Whether the first row of a table names its columns, or may do so.
@@ -149,7 +160,10 @@ fn data_line(dataset: &Dataset, files: usize) -> String {
             let packed = match packed.packing() {
                 Packing::Packed => ", packed into rows".to_owned(),
                 Packing::OneEach => {
-                    format!(", one a row, {:.0} % of which is padding (`--packing` fills it)", 100.0 * packed.padding())
+                    let (tokens, padding) = (packed.seq_len(), 100.0 * packed.padding());
+                    format!(
+                        ", one in each row of {tokens} tokens, {padding:.0} % of them padding (`--packing` fills it)"
+                    )
                 }
             };
             format!("data: {of}{packed}; {samples}")
