@@ -102,10 +102,17 @@ fn program(name: &str) -> OsString {
 
 /// `sh train_toy.sh` would be no trainer that is known: its name ends as a Python script's does.
 fn toy(workplace: &Workplace, flags: &str) -> Vec<OsString> {
-    let script = workplace.path("train_toy.py");
-    fs::copy(program("train_toy.sh"), &script).expect("copied");
-    let words = flags.split(' ').map(OsString::from);
-    ["sh".into(), script.into(), "--output_dir".into(), workplace.path("out").into()].into_iter().chain(words).collect()
+    let mut argv = as_python(workplace, "train_toy", &["--output_dir"]);
+    argv.push(workplace.path("out").into());
+    argv.extend(flags.split(' ').map(OsString::from));
+    argv
+}
+
+/// The command of a shell script that is named as one of Python's.
+fn as_python(workplace: &Workplace, name: &str, flags: &[&str]) -> Vec<OsString> {
+    let script = workplace.path(&format!("{name}.py"));
+    fs::copy(program(&format!("{name}.sh")), &script).expect("copied");
+    ["sh".into(), script.into()].into_iter().chain(flags.iter().map(OsString::from)).collect()
 }
 
 fn unlimited(flags: &str) -> String {
@@ -164,6 +171,25 @@ fn where_nothing_suffices_it_ends_and_says_so() {
     assert!(last.is_some_and(|why| why.contains("nothing is left to change")), "{last:?}");
     assert_eq!(run.kinds(), ["card_memory", "card_memory", "card_memory", "card_memory", "configuration"]);
     assert!(last.is_some_and(|why| why.contains("unrecognized arguments: --optim")), "{last:?}");
+}
+
+/// A script that parses its own flags gets no flag that it does not have, and its effective batch stays.
+#[test]
+fn a_script_with_its_own_flags_is_repaired_by_its_own_flags() {
+    let flags =
+        ["--batch_size", "4", "--gradient_accumulation_steps=3", "--use_cpu_offload", "--cpu_offload_fraction", "0.5"];
+    let workplace = Workplace::new().with("TOY_CAP", 1).with("TOY_FRACTION", 75);
+    let run = workplace.run(&as_python(&workplace, "train_own_flags", &flags), Ladder::new(false, ""));
+    assert_eq!(run.report.status, Status::Finished, "{}\n{:#?}", run.output, run.events);
+    assert_eq!(run.kinds(), ["card_memory", "card_memory", "card_memory", "success"]);
+    let batches = run.output.lines().filter(|line| line.starts_with("effective batch ")).collect::<Vec<_>>();
+    assert_eq!(batches, ["effective batch 12"; 4]);
+    assert!(run.output.contains("trained with batch 1, accumulation 12, fraction 0.75"), "{}", run.output);
+    assert!(
+        run.reasons()[0].contains("--batch_size 4 → 2, --gradient_accumulation_steps 3 → 6"),
+        "{:?}",
+        run.reasons()
+    );
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Command lines that start a trainer: whose, which file they name, and where the trainer's own arguments begin.
 //! Not here: what the arguments say (`flags.rs`), and other programs' arguments, which stay as they are.
 
+use crate::document::Document;
 use crate::flags::{self, Style};
-use crate::kind::{Kind, telltales};
+use crate::kind::{Kind, is_certain, telltales};
 
 /// A command line that starts a trainer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct Command {
     pub own: usize,
     /// Processes that a launcher starts on a machine, one a card, where it says how many.
     pub cards: Option<u64>,
+    /// Whether the trainer is taken for this one by the keys of a script's settings, and not by a program's name.
+    by_keys: bool,
     pub(crate) style: Style,
     /// Whether it is TRL's own program, whose defaults are not those of `TrainingArguments`.
     pub(crate) of_trl: bool,
@@ -40,6 +43,18 @@ impl FileArgument {
     }
 }
 
+impl Command {
+    /// Whether the trainer is recognized with certainty: by its program, or by keys that no other program has. Only then may
+    /// settings be written that the command does not have yet. `file`: the text of `config`.
+    pub fn is_certain(&self, argv: &[String], file: Option<&str>) -> bool {
+        let below = file.and_then(|text| Document::parse(text).ok()).unwrap_or_default();
+        let given = flags::overlay(&below, &flags::read(argv, self.own, self.style));
+        // Hugging Face's examples without the trainer have its names for flags of their own.
+        let is_without = argv[..self.own.min(argv.len())].iter().any(|word| word.contains("no_trainer"));
+        !self.by_keys || !is_without && is_certain(&given, self.kind)
+    }
+}
+
 /// What starts a trainer in a command line, if it is one that is known. `argv`: the program first.
 pub fn command(argv: &[String]) -> Option<Command> {
     let base = |word: &str| word.rsplit(['/', '\\']).next().unwrap_or_default().trim_end_matches(".exe").to_owned();
@@ -59,7 +74,7 @@ pub fn command(argv: &[String]) -> Option<Command> {
         return Some(of_torchtune(argv, at + 2));
     }
     if let Some(at) = program("trl") {
-        return Some(Command { of_trl: true, ..of_script(Kind::HuggingFace, argv, at + 2) });
+        return Some(Command { of_trl: true, by_keys: false, ..of_script(Kind::HuggingFace, argv, at + 2) });
     }
     let own = 1 + argv.iter().position(|word| word.ends_with(".py")).or_else(|| module(argv))?;
     let given = flags::read(argv, own, Style::Argparse);
@@ -68,7 +83,7 @@ pub fn command(argv: &[String]) -> Option<Command> {
         return Some(of_script(Kind::LlamaFactory, argv, own));
     }
     let of_file = argv.get(own).filter(|_| argv.len() == own + 1).is_some_and(|word| is_file_of_settings(word));
-    let is_known = of_file || telltales(&given, Kind::HuggingFace) > 0;
+    let is_known = of_file || telltales(&given, Kind::HuggingFace) > 0 || is_certain(&given, Kind::HuggingFace);
     is_known.then(|| of_script(Kind::HuggingFace, argv, own))
 }
 
@@ -85,14 +100,14 @@ fn is_file_of_settings(word: &str) -> bool {
 fn with_first_file(kind: Kind, style: Style, argv: &[String], own: usize) -> Command {
     let plain = (own..argv.len()).find(|at| !argv[*at].starts_with('-'));
     let config = plain.map(|at| FileArgument { at, before: String::new(), path: argv[at].clone() });
-    finish(Command { kind, config, layers: vec![], own, cards: None, style, of_trl: false }, argv)
+    finish(Command { kind, config, layers: vec![], own, cards: None, by_keys: false, style, of_trl: false }, argv)
 }
 
 /// LLaMA-Factory takes a file with `key=value` behind it, or flags.
 fn of_factory(argv: &[String], own: usize) -> Command {
     match argv.get(own).is_some_and(|word| is_file_of_settings(word)) {
         true => with_first_file(Kind::LlamaFactory, Style::Assign, argv, own),
-        false => of_script(Kind::LlamaFactory, argv, own),
+        false => Command { by_keys: false, ..of_script(Kind::LlamaFactory, argv, own) },
     }
 }
 
@@ -106,6 +121,7 @@ fn of_torchtune(argv: &[String], own: usize) -> Command {
             layers: vec![],
             own: from,
             cards: None,
+            by_keys: false,
             style: Style::Assign,
             of_trl: false,
         },
@@ -118,7 +134,17 @@ fn of_script(kind: Kind, argv: &[String], own: usize) -> Command {
     let alone = argv.get(own).filter(|word| is_file_of_settings(word));
     let alone = alone.map(|path| FileArgument { at: own, before: String::new(), path: path.clone() });
     let config = alone.or_else(|| file_flag(argv, own, "config"));
-    finish(Command { kind, config, layers: vec![], own, cards: None, style: Style::Argparse, of_trl: false }, argv)
+    let command = Command {
+        kind,
+        config,
+        layers: vec![],
+        own,
+        cards: None,
+        by_keys: true,
+        style: Style::Argparse,
+        of_trl: false,
+    };
+    finish(command, argv)
 }
 
 /// The command with what launchers and the trainer itself name beside it.
@@ -183,6 +209,29 @@ mod tests {
             assert_eq!(of(line), None, "{line}");
         }
         assert_eq!(command(&[]), None);
+    }
+
+    #[test]
+    fn a_script_is_a_trainers_only_by_keys_that_no_other_has() {
+        let file = "per_device_train_batch_size: 4\noutput_dir: out\n";
+        for (line, text, certain) in [
+            ("python train.py --per_device_train_batch_size 8", None, true),
+            ("python run_clm.py --overwrite_output_dir --save_strategy epoch", None, true),
+            ("python src/train.py --stage sft --finetuning_type lora", None, true),
+            ("trl sft --max_length 512", None, true),
+            ("axolotl train a.yml", None, true),
+            ("python train.py config.yaml", Some(file), true),
+            ("python train.py config.yaml", Some("batch_size: 4\noutput_dir: out\n"), false),
+            ("python train.py config.yaml", None, false),
+            ("python3 train.py --batch_size 3 --gradient_accumulation_steps 4", None, false),
+            ("torchrun train.py --output_dir out --bf16 --optim sgd", None, false),
+            ("python train.py --stage sft --template x", None, false),
+            ("accelerate launch run_clm_no_trainer.py --per_device_train_batch_size 8", None, false),
+        ] {
+            let argv = line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+            let found = command(&argv).unwrap_or_else(|| panic!("{line}"));
+            assert_eq!(found.is_certain(&argv, text), certain, "{line}");
+        }
     }
 
     #[test]

@@ -152,6 +152,49 @@ pub(crate) fn telltales(document: &Document, kind: Kind) -> usize {
     kind.telltales().iter().filter(|key| has(document, key)).count()
 }
 
+/// Whether settings of a script are certainly this trainer's. Keys such as `output_dir` and `gradient_accumulation_steps` are
+/// those of many scripts that parse their own flags, so they are no proof.
+pub(crate) fn is_certain(document: &Document, kind: Kind) -> bool {
+    let count = |keys: &[&str]| keys.iter().filter(|key| has(document, key)).count();
+    match kind {
+        Kind::LlamaFactory => count(&["finetuning_type"]) > 0,
+        Kind::HuggingFace => {
+            // `TrainingArguments` have no key of these names.
+            let is_other = count(&["batch_size", "train_batch_size"]) > 0;
+            !is_other && (count(ONLY_HUGGING_FACE) > 0 || count(RARELY_ELSEWHERE) > 1)
+        }
+        _ => true,
+    }
+}
+
+/// Keys that only `TrainingArguments` have.
+const ONLY_HUGGING_FACE: &[&str] = &[
+    "per_device_train_batch_size",
+    "per_gpu_train_batch_size",
+    "auto_find_batch_size",
+    "gradient_checkpointing_kwargs",
+    "lr_scheduler_kwargs",
+];
+
+/// Keys of `TrainingArguments` that few other scripts have; none has two of them.
+const RARELY_ELSEWHERE: &[&str] = &[
+    "per_device_eval_batch_size",
+    "eval_strategy",
+    "evaluation_strategy",
+    "save_strategy",
+    "save_total_limit",
+    "logging_strategy",
+    "load_best_model_at_end",
+    "metric_for_best_model",
+    "overwrite_output_dir",
+    "predict_with_generate",
+    "dataloader_num_workers",
+    "dataloader_pin_memory",
+    "ddp_find_unused_parameters",
+    "use_liger_kernel",
+    "torch_compile_backend",
+];
+
 /// Whether a document has a key, whose keys within keys are joined by dots.
 fn has(document: &Document, path: &str) -> bool {
     let mut entries = &document.0;

@@ -31,7 +31,7 @@ pub(crate) struct Configuration {
 /// Why a configuration can't be changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
-    #[error("the trainer is not known, or its file can't be read")]
+    #[error("the trainer is not known, or its file can't be read; no flag of the command line sets it")]
     NoTrainer,
     #[error(transparent)]
     Rewrite(#[from] RewriteError),
@@ -53,9 +53,13 @@ impl Configuration {
         self.argv.iter().map(|word| word.to_str().map(str::to_owned)).collect()
     }
 
-    /// The trainer's command, if the arguments start one that is known.
+    /// The trainer's command, if the arguments start one that is recognized with certainty: settings may then be written
+    /// that the command does not have yet.
     pub(crate) fn command(&self) -> Option<Command> {
-        command(&self.words()?)
+        let words = self.words()?;
+        let command = command(&words)?;
+        let file = command.config.as_ref().and_then(|config| self.text(&config.path).ok());
+        command.is_certain(&words, file.as_deref()).then_some(command)
     }
 
     /// The text of a file as it is to be: changed, or as it is on disk.

@@ -5,6 +5,7 @@
 mod allocator;
 pub mod checkpoints;
 mod configuration;
+mod own_flags;
 mod resume;
 mod rungs;
 #[cfg(test)]

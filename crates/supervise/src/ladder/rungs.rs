@@ -1,8 +1,10 @@
 //! The steps by which people repair a run that ran out of memory, in their order. The effective batch stays.
-//! Not here: which step is next (`mod.rs`), the steps that a user wrote (`user.rs`).
+//! Not here: which step is next (`mod.rs`), the steps that a user wrote (`user.rs`), scripts that parse their own flags
+//! (`own_flags.rs`).
 
 use super::allocator;
 use super::configuration::{ChangeError, Configuration};
+use super::own_flags;
 use super::user::set_flag;
 use crate::ends::{CardAllocator, Cause, HostShortage};
 use plimsoll_trainers::document::Document;
@@ -44,7 +46,7 @@ pub(crate) struct Situation<'a> {
 pub(crate) type Step = (Configuration, Vec<String>);
 
 /// No sample is cut below so many tokens.
-const SHORTEST: u64 = 128;
+pub(super) const SHORTEST: u64 = 128;
 
 const CARD: [Rung; 6] =
     [Rung::Allocator, Rung::Halve, Rung::Checkpointing, Rung::Optimizer, Rung::Shorter, Rung::Minimum];
@@ -98,6 +100,9 @@ impl Rung {
     pub(crate) fn take(self, from: &Configuration, situation: &Situation<'_>) -> Result<Option<Step>, ChangeError> {
         if self == Self::Allocator {
             return Ok(allocator_setting(from, situation));
+        }
+        if from.command().is_none() {
+            return own_flags::take(self, from, situation);
         }
         let read = from.read().ok_or(ChangeError::NoTrainer)?;
         match self {
@@ -157,13 +162,14 @@ fn halved(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeError
     let to = from.change(&changes)?;
     let mut run = read.run.clone();
     changes.iter().for_each(|change| change.apply(&mut run));
+    // How many cards a launcher takes is not always known here; their number multiplies the effective batch.
     let note = format!(
-        "micro-batch {} → {}, accumulation {} → {}: the effective batch stays {}",
+        "micro-batch {} → {}, accumulation {} → {}: the effective batch stays {} per card",
         read.run.micro_batch,
         run.micro_batch,
         read.run.accumulation,
         run.accumulation,
-        run.micro_batch * run.accumulation * run.cards,
+        run.micro_batch * run.accumulation,
     );
     Ok(Some((to, vec![note])))
 }

@@ -53,7 +53,7 @@ fn steps_come_in_the_order_in_which_people_take_them_and_keep_the_effective_batc
     ] {
         assert!(said.contains(flag), "{flag} is not in {said}");
     }
-    assert_eq!(notes[1], "micro-batch 4 → 2, accumulation 2 → 4: the effective batch stays 8");
+    assert_eq!(notes[1], "micro-batch 4 → 2, accumulation 2 → 4: the effective batch stays 8 per card");
     let (names, ..) = climb(&Ladder::new(false, "expandable_segments:True"), &argv, &card());
     assert!(!names.contains(&"shorter".to_owned()) && !names.contains(&"allocator".to_owned()), "{names:?}");
 }
@@ -159,6 +159,48 @@ fn of_a_program_that_nobody_knows_only_the_environment_is_changed() {
         let none = ladder.next(&Configuration::new(&words(command)), &card(), &[], &["allocator".to_owned()].into());
         assert!(none.expect_err("nothing is known").contains("the trainer is not known"));
     }
+}
+
+/// Only flags that are there are rewritten, in their own spelling and form, and only what was read and written is claimed.
+#[test]
+fn of_a_script_with_its_own_flags_only_flags_that_are_there_are_rewritten() {
+    let ladder = Ladder::new(true, "expandable_segments:True");
+    for (flags, last, said) in [
+        (
+            "--batch_size 3 --gradient_accumulation_steps 4 --use_cpu_offload --cpu_offload_fraction 0.5",
+            "--batch_size 1 --gradient_accumulation_steps 12 --use_cpu_offload --cpu_offload_fraction 1",
+            "--batch_size 3 → 1, --gradient_accumulation_steps 4 → 12: their product, the effective batch per process, stays 12",
+        ),
+        (
+            "--batch-size=2 --grad-accum-steps=1 --no_rdrop",
+            "--batch-size=1 --grad-accum-steps=2 --no_rdrop",
+            "--batch-size 2 → 1, --grad-accum-steps 1 → 2: their product, the effective batch per process, stays 2",
+        ),
+        (
+            "--batch_size 2 --output_dir out --bf16",
+            "--batch_size 1 --output_dir out --bf16",
+            "--batch_size 2 → 1: the effective batch changes with it, since no flag for accumulation is on the command line",
+        ),
+        (
+            "--micro_batch_size 2 --batch_size 128 --gradient_accumulation_steps 4",
+            "--micro_batch_size 1 --batch_size 128 --gradient_accumulation_steps 4",
+            "--micro_batch_size 2 → 1: --batch_size is on the command line too, so the effective batch is not known",
+        ),
+        (
+            "--max_length 300 --output_dir out",
+            "--max_length 128 --output_dir out",
+            "--max_length 300 → 150: results differ",
+        ),
+    ] {
+        let argv = words(&format!("python3 train.py {flags}"));
+        let (_, configuration, notes) = climb(&ladder, &argv, &card());
+        assert_eq!(line(&configuration.argv), format!("python3 train.py {last}"));
+        assert_eq!(notes[0], said);
+    }
+    let argv = words("python train.py --batch_size 1 --num_workers 2 --cpu_offload_fraction 0.5");
+    let (names, configuration, _) = climb(&ladder, &argv, &Cause::HostMemory(HostShortage::Killed));
+    assert_eq!(names, ["workers", "workers"], "offload moves memory to the host");
+    assert_eq!(line(&configuration.argv), "python train.py --batch_size 1 --num_workers 0 --cpu_offload_fraction 0.5");
 }
 
 #[test]
