@@ -118,7 +118,7 @@ impl Notifier {
         message.advice = message.advice.map(|advice| self.redactor.redact(&advice));
         for told in &self.told {
             let concerned = match message.kind {
-                Kind::Progress => told.is_due(message.step.unwrap_or(u64::MAX), true),
+                Kind::Progress => told.is_due(message.step.unwrap_or(0), true),
                 Kind::Checkpoint => told.service != Service::Mail,
                 _ => true,
             };

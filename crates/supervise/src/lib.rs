@@ -7,6 +7,7 @@
 // Process groups, and signals to them, are Unix's: elsewhere the crate is empty, and `plimsoll` has no such commands.
 #![cfg(unix)]
 
+mod card_peaks;
 mod child;
 pub mod ends;
 mod event;
@@ -36,8 +37,9 @@ mod supervisor;
 mod unchanged;
 mod worker;
 
+pub use card_peaks::{CardPeak, CardPeaks};
 pub use event::{Event, Record, SCHEMA_VERSION};
-pub use folder::{Folder, FolderError, output_of};
+pub use folder::{Folder, FolderError, output_of, progress_of};
 pub use follow::Follower;
 pub use input::Input;
 pub use keeper::keep;

@@ -1,5 +1,6 @@
 //! What came of a run: `report.json`.
 
+use crate::card_peaks::CardPeak;
 use crate::output::Progress;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -66,6 +67,9 @@ pub struct Report {
     pub restarts: u32,
     /// How many attempts failed, by kind.
     pub failures: BTreeMap<String, u64>,
+    /// The most memory that was used on each card that it could see.
+    #[serde(default)]
+    pub cards: Vec<CardPeak>,
     /// All attempts, in the order in which they ended.
     pub attempts: Vec<AttemptReport>,
 }

@@ -4,7 +4,9 @@
 use plimsoll_supervise::failures::Failures;
 use plimsoll_supervise::hook::Hook;
 use plimsoll_supervise::ladder::{Ladder, UserLadder};
-use plimsoll_supervise::{Event, Folder, Input, Job, Limits, Mender, Registry, Report, Settings, Status, Stream};
+use plimsoll_supervise::{
+    CardPeaks, Event, Folder, Input, Job, Limits, Mender, Registry, Report, Settings, Status, Stream,
+};
 use plimsoll_supervise::{output_of, shares, supervise};
 use plimsoll_units::Bytes;
 use std::env;
@@ -69,6 +71,7 @@ impl Workplace {
             input: Input::Nothing,
             streams: [nowhere(), nowhere()],
             pacer: None,
+            peaks: CardPeaks::default(),
         };
         let mut events = Vec::new();
         let report = supervise(job, &mut |event| events.push(event.clone())).expect("supervised").report;

@@ -5,16 +5,10 @@ use crate::events::push;
 use crate::reader::heat_action;
 use crate::run_view::{RunView, Standing};
 use crate::text::{LINE, NAME, clean};
-use plimsoll_files::{open_inside, read_exact_at};
-use plimsoll_supervise::{
-    Entry, Event, Kind, Progress, SCHEMA_VERSION, State, Status, last_progress, output_of, program_name,
-};
+use plimsoll_supervise::{Entry, Event, Kind, SCHEMA_VERSION, State, Status, program_name, progress_of};
 use plimsoll_telemetry::{JournalError, Level, Record, Tail};
 use plimsoll_units::{Seconds, format_duration};
 use std::path::Path;
-
-/// The end of an output in which progress is looked for.
-const END: u64 = 16 << 10;
 
 /// Words of a command that are kept.
 const WORDS: usize = 100;
@@ -69,7 +63,7 @@ impl Supervised {
             view.last_s = entry.ended.as_ref().map(|ended| ended.time_s).or(view.last_s);
             let until = entry.ended.as_ref().map_or_else(plimsoll_telemetry::now_s, |ended| ended.time_s);
             view.seconds = if view.standing == Standing::CutShort { 0.0 } else { (until - entry.started_s).max(0.0) };
-            if let Some(progress) = progress(&entry) {
+            if let Some(progress) = progress_of(&entry.folder, entry.worker_count.min(WORDS)) {
                 (view.step, view.last_step) = (progress.step, progress.of);
             }
         }
@@ -88,21 +82,6 @@ fn standing(entry: &Entry) -> Standing {
         (_, Some(Status::TooHot)) => Standing::TooHot,
         _ => Standing::CutShort,
     }
-}
-
-/// How far its slowest worker has come, by what it prints.
-fn progress(entry: &Entry) -> Option<Progress> {
-    let outputs = (0..entry.worker_count.min(WORDS)).map(|worker| output_of(&entry.folder, worker, entry.worker_count));
-    outputs.map(|output| end_of(&output).and_then(|end| last_progress(&end))).min().flatten()
-}
-
-fn end_of(path: &Path) -> Option<Vec<u8>> {
-    let file = open_inside(path, 1).ok()?;
-    let length = file.metadata().ok()?.len();
-    let start = length.saturating_sub(END);
-    let mut bytes = vec![0; (length - start) as usize];
-    read_exact_at(&file, &mut bytes, start).ok()?;
-    Some(bytes)
 }
 
 fn take(view: &mut RunView, record: &Record<Event>) {

@@ -42,6 +42,7 @@ mod recipe;
 mod replay;
 mod report;
 mod request;
+mod samples;
 mod schedule;
 mod self_test;
 mod serve;

@@ -93,6 +93,11 @@ impl TellArgs {
         self.recipients.started(self.notify_every, self.mail_every)
     }
 
+    /// As [`Recipients::without_unknown`].
+    pub(super) fn without_unknown(self, folder: &Path) -> Self {
+        Self { recipients: self.recipients.without_unknown(folder), ..self }
+    }
+
     /// What is in the environment, in the file of `--secrets`, and in `.env`.
     pub(super) fn secrets(&self) -> Result<Secrets, Failure> {
         self.recipients.secrets()
@@ -160,7 +165,7 @@ impl Recipients {
     }
 
     /// These recipients without those that only a run's folder names, with a warning: the folder may come from another person.
-    pub(super) fn without_unknown(mut self, folder: &Path) -> Self {
+    fn without_unknown(mut self, folder: &Path) -> Self {
         let unknown = unknown(&self.named());
         if unknown.is_empty() {
             return self;
@@ -174,11 +179,6 @@ impl Recipients {
             self.notify.retain(|service| *service != Service::Mail);
         }
         self
-    }
-
-    /// Starts to tell what needs no progress; none where nobody is to be told. Errors: a secret is missing, or can't be used.
-    pub(super) fn start(&self) -> Result<Option<Notifier>, Failure> {
-        self.started(0, Seconds(0.0))
     }
 
     fn started(&self, every_steps: u64, mail_every: Seconds) -> Result<Option<Notifier>, Failure> {

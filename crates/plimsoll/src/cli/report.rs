@@ -1,15 +1,29 @@
 //! `plimsoll report`: the page of a run, made again from its folder; of one that crashed or is still going too. As Markdown or
-//! JSON on stdout.
+//! JSON on stdout, which is all that there is of a program that `plimsoll run` keeps.
 
 use super::Failure;
 use super::failure::{exit_code, io_failure};
 use super::train::newest_run;
 use crate::report::{CardStory, RunStory, run_html, run_markdown};
+#[cfg(unix)]
+use crate::report::{KeptRun, kept_run_json, kept_run_markdown};
 use crate::streams::write_data;
 use clap::Args;
+#[cfg(unix)]
+use plimsoll_files::read_text_inside;
 use plimsoll_files::{Disk, is_there, write_whole};
+#[cfg(unix)]
+use plimsoll_supervise::{Entry, Kind};
+#[cfg(unix)]
+use plimsoll_telemetry::history;
+#[cfg(unix)]
+use plimsoll_units::Bytes;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+
+/// Far longer than the report of any run.
+#[cfg(unix)]
+const LONGEST_REPORT: Bytes = Bytes::mib(64);
 
 #[derive(Debug, Args)]
 pub(super) struct ReportArgs {
@@ -38,6 +52,34 @@ fn card_json(card: &CardStory) -> Value {
     })
 }
 
+/// A program that `plimsoll run` kept in this folder; none if the folder is not such a run's.
+#[cfg(unix)]
+fn kept_run(folder: &Path) -> Result<Option<KeptRun>, Failure> {
+    let Ok(entry) = Entry::read(folder) else { return Ok(None) };
+    if entry.kind != Kind::Supervised {
+        return Ok(None);
+    }
+    let text = read_text_inside(&folder.join("report.json"), 1, LONGEST_REPORT).ok();
+    let report = text.and_then(|text| serde_json::from_str(&text).ok());
+    let samples = history(folder, 0.0..f64::INFINITY).map_err(io_failure(folder.display()))?;
+    Ok(Some(KeptRun { entry, report, samples }))
+}
+
+#[cfg(unix)]
+fn report_kept(args: &ReportArgs, run: &KeptRun) -> Result<u8, Failure> {
+    if args.html.is_some() {
+        return Err(Failure::bad_flag(
+            "pages are made of runs of `plimsoll train`, and this one is of another program",
+        )
+        .hint("`--md` and `--json` report it"));
+    }
+    match args.json {
+        true => write_data(serde_json::to_string_pretty(&kept_run_json(run)).expect("plain data"))?,
+        false => write_data(kept_run_markdown(run).trim_end())?,
+    }
+    Ok(exit_code::DONE)
+}
+
 pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
     let run = match &args.run {
         Some(run) => run.clone(),
@@ -45,6 +87,10 @@ pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
             .ok_or_else(|| Failure::bad_flag("there is no run in `runs`").hint("name the folder of a run"))?,
     };
     let journal = run.join("journal.jsonl");
+    #[cfg(unix)]
+    if let Some(kept) = kept_run(&run)? {
+        return report_kept(args, &kept);
+    }
     if !is_there(&journal).map_err(io_failure(journal.display()))? {
         let message = format!("{} is not the folder of a run: it has no journal.jsonl", run.display());
         return Err(

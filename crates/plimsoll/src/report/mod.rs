@@ -12,6 +12,8 @@ mod gpus;
 mod gpus_csv;
 mod gpus_now;
 mod health;
+#[cfg(unix)]
+mod kept_run;
 mod live;
 mod models;
 mod page;
@@ -41,6 +43,8 @@ pub use gpus::{gpus_table, known_cards_table};
 pub use gpus_csv::GpusCsv;
 pub use gpus_now::gpus_now;
 pub use health::{health_event, health_line};
+#[cfg(unix)]
+pub use kept_run::{KeptRun, kept_run_json, kept_run_markdown};
 pub use live::{Live, LiveRun};
 pub use models::{ListedModel, models_table};
 pub use picture::{PlanPage, plan_html, plan_svg};

@@ -48,7 +48,7 @@ impl ListedRun {
 pub fn runs_table(runs: &[ListedRun]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(vec!["run", "state", "time", "step", "restarts", "pid", "command"]);
+    table.set_header(vec!["run", "state", "time", "step", "restarts", "card memory", "pid", "command"]);
     for run in runs {
         let step = run.progress.map_or("-".to_owned(), |progress| match progress.of {
             Some(of) => format!("{}/{of}", progress.step),
@@ -60,11 +60,12 @@ pub fn runs_table(runs: &[ListedRun]) -> String {
             format_duration(Seconds(run.age_s())),
             step,
             run.entry.restarts.to_string(),
+            run.entry.cards.iter().map(|card| card.peak).max().map_or("-".to_owned(), |peak| peak.to_string()),
             run.entry.process.pid.to_string(),
             shortened(&run.entry.command.join(" ")),
         ]);
     }
-    for column in [3, 4, 5] {
+    for column in [3, 4, 5, 6] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -103,6 +104,7 @@ pub fn runs_json(runs: &[ListedRun]) -> Value {
             "ran_s": run.age_s(),
             "progress": progress,
             "restarts": entry.restarts,
+            "cards": entry.cards,
             "workers": workers.collect::<Vec<_>>(),
             "status": entry.ended.as_ref().map(|ended| ended.status),
             "exit_code": entry.ended.as_ref().and_then(|ended| ended.code),

@@ -1,5 +1,6 @@
 //! A run, as the file in its folder tells of it.
 
+use crate::card_peaks::CardPeak;
 use crate::keeper::End;
 use crate::processes::{Group, MARK, Machine, Process, has_open, marked};
 use crate::repair::{Attempt, Past};
@@ -96,6 +97,9 @@ pub struct Entry {
     pub arguments: Vec<OsString>,
     /// Restarts so far.
     pub restarts: u32,
+    /// The most memory that was used on each card that it could see, as of its last attempt.
+    #[serde(default)]
+    pub cards: Vec<CardPeak>,
     /// How it ended, once it has.
     pub ended: Option<Ended>,
 }
@@ -142,6 +146,7 @@ impl Entry {
             workers: vec![],
             arguments: vec![],
             restarts: 0,
+            cards: vec![],
             ended: None,
         }
     }

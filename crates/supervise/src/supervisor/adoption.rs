@@ -25,6 +25,7 @@ pub fn adopt(job: Job, entry: &Entry, tell: &mut dyn FnMut(&Event)) -> Result<Su
     let mut supervisor = Supervisor::new(job, tell)?;
     let arguments = std::mem::take(&mut supervisor.entry.arguments);
     supervisor.entry = Entry { process: Process::own(), arguments, ..entry.clone() };
+    supervisor.peaks.resume(&entry.cards);
     supervisor.report.attempts = attempts;
     supervisor.has_started = true;
     let ran_for = Duration::from_secs_f64((now_s() - entry.started_s).clamp(0.0, 1e9));

@@ -139,6 +139,7 @@ impl Supervisor<'_> {
         };
         self.entry.workers.retain(|entry| entry.worker != index);
         self.entry.workers.push(entered);
+        self.entry.cards = self.peaks.list();
         self.entry.restarts = self.workers.iter().map(|worker| worker.restarts.made()).sum();
         if let Err(error) = self.entry.write() {
             self.tell_loss(&error.to_string());

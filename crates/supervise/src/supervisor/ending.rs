@@ -33,6 +33,8 @@ impl Supervisor<'_> {
         self.report.ran_s = self.began.elapsed().as_secs_f64();
         self.report.workers_succeeded = outcomes.iter().filter(|outcome| outcome.is_success).count();
         self.report.restarts = self.workers.iter().map(|worker| worker.restarts.made()).sum();
+        self.report.cards = self.peaks.list();
+        self.entry.cards.clone_from(&self.report.cards);
         self.report.count();
         self.tell_losses();
         if self.refusal.is_none() {

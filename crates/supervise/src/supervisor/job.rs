@@ -1,5 +1,6 @@
 //! What a supervisor is given, and what it gives back.
 
+use crate::card_peaks::CardPeaks;
 use crate::folder::Folder;
 use crate::input::Input;
 use crate::output::Stream;
@@ -57,6 +58,8 @@ pub struct Job {
     pub streams: [Stream; 2],
     /// How fast its programs may go, if somebody says so.
     pub pacer: Option<Pacer>,
+    /// The most memory on cards, as far as cards are sampled while it goes.
+    pub peaks: CardPeaks,
 }
 
 /// Why a run can't be supervised.

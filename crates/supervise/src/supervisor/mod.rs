@@ -11,6 +11,7 @@ mod job;
 pub use adoption::adopt;
 pub use job::{Job, Refusal, Settings, SuperviseError, Supervised};
 
+use crate::card_peaks::CardPeaks;
 use crate::event::{Event, Record, SCHEMA_VERSION};
 use crate::folder::Folder;
 use crate::input::Keyboard;
@@ -95,6 +96,7 @@ struct Supervisor<'t> {
     asked_code: i32,
     /// How fast its programs may go, if somebody says so.
     pacing: Option<Pacing>,
+    peaks: CardPeaks,
     has_started: bool,
     refusal: Option<Refusal>,
 }
@@ -102,7 +104,7 @@ struct Supervisor<'t> {
 impl<'t> Supervisor<'t> {
     fn new(job: Job, tell: &'t mut dyn FnMut(&Event)) -> Result<Self, SuperviseError> {
         let system = |what| move |source| SuperviseError::System { what, source };
-        let Job { folder, registry, settings, command, workers, keeper, arguments, input, streams, pacer } = job;
+        let Job { folder, registry, settings, command, workers, keeper, arguments, input, streams, pacer, peaks } = job;
         let journal = Journal::open(folder.disk(), &folder.journal())?;
         let (sender, messages) = channel();
         let signals = sender.clone();
@@ -138,6 +140,7 @@ impl<'t> Supervisor<'t> {
             success_rate: None,
             restarts: 0,
             failures: [].into(),
+            cards: vec![],
             attempts: vec![],
         };
         Ok(Self {
@@ -150,6 +153,7 @@ impl<'t> Supervisor<'t> {
             interrupts: 0,
             asked_code: 130,
             pacing: pacer.map(|pacer| Pacing::new(pacer, Instant::now())),
+            peaks,
             has_started: false,
             refusal: None,
             folder,

@@ -1,17 +1,16 @@
-//! `plimsoll run --max-temp`: cards that commands may use are watched while they run, and heat decides how fast they may go.
-//! Not here: who stops them (`plimsoll-supervise`), and what is made of a sample (`cli/heat/`).
+//! `plimsoll run --max-temp`: heat of the cards that commands may use decides how fast these may go.
+//! Not here: who samples (`watch.rs`), who stops commands (`plimsoll-supervise`), and what is made of a sample (`cli/heat/`).
 
 use super::run::cards;
 use crate::cli::Failure;
-use crate::cli::failure::{exit_code, no_thread};
+use crate::cli::failure::exit_code;
 use crate::cli::heat::{Guarded, checked};
 use crate::cli::train::sample_time;
 use clap::Args;
 use plimsoll_heat::Settings;
 use plimsoll_supervise::{Job, Pacer, run_slice};
-use plimsoll_telemetry::{Sample, Sampler, SamplerOptions};
+use plimsoll_telemetry::Sample;
 use plimsoll_units::Seconds;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Args)]
@@ -29,7 +28,7 @@ pub(super) struct HeatArgs {
     /// As `--max-temp`, of the card's memory, where it tells [default: 100]
     #[arg(long, value_name = "C")]
     memory_temp: Option<f64>,
-    /// Time between two samples of the cards, where heat is watched: `1s`, `0.5`, `1m`
+    /// Time between two samples of the cards: `1s`, `0.5`, `1m`
     #[arg(long, value_name = "TIME", value_parser = sample_time, default_value = "1s")]
     sample_every: Seconds,
 }
@@ -57,9 +56,13 @@ impl HeatArgs {
         .map(Some)
     }
 
-    /// Watches the cards of a job as long as what is returned is there, if that is asked for. Errors: the system starts no
-    /// thread.
-    pub(super) fn watch(&self, job: &mut Job) -> Result<Option<Sampler>, Failure> {
+    /// Time between two samples.
+    pub(super) fn every(&self) -> Duration {
+        Duration::from_secs_f64(self.sample_every.0)
+    }
+
+    /// Gives a job a pacer and the cards of its workers guards, if that is asked for. Errors: the limits are none.
+    pub(super) fn guards(&self, job: &mut Job) -> Result<Option<Guards>, Failure> {
         let Some(settings) = self.settings()? else { return Ok(None) };
         let pacer = Pacer::new(job.workers.len(), self.sample_every, exit_code::TOO_HOT.into());
         job.pacer = Some(pacer.clone());
@@ -69,28 +72,31 @@ impl HeatArgs {
             return Ok(None);
         }
         let guard = |Watched { cards, workers }| (Guarded::new(cards, settings, "the run is asked to end"), workers);
-        let mut guarded = watched.into_iter().map(guard).collect::<Vec<_>>();
-        let began = Instant::now();
-        let each = move |sample: &Arc<Sample>| {
-            let now = Seconds(began.elapsed().as_secs_f64());
-            for (guarded, workers) in &mut guarded {
-                observe(guarded, workers, sample, now, &pacer);
-            }
-        };
-        let every = Duration::from_secs_f64(self.sample_every.0);
-        let sampler = Sampler::start(SamplerOptions { every, folder: None }, each);
-        sampler.map(Some).map_err(no_thread("samples can't be taken"))
+        Ok(Some(Guards { guarded: watched.into_iter().map(guard).collect(), pacer, began: Instant::now() }))
     }
 }
 
-fn observe(guarded: &mut Guarded, workers: &[usize], sample: &Sample, now: Seconds, pacer: &Pacer) {
-    let (order, told) = guarded.observe(sample, now, |_| None);
-    told.into_iter().for_each(|told| pacer.tell(told.card, told.what));
-    if let Some(order) = order {
-        if let Some(slice) = run_slice(order) {
-            guarded.guard().micro_batch(slice);
+/// The guards of a run's cards, and who may use which.
+pub(super) struct Guards {
+    guarded: Vec<(Guarded, Vec<usize>)>,
+    pacer: Pacer,
+    began: Instant,
+}
+
+impl Guards {
+    /// Gives orders by a sample.
+    pub(super) fn observe(&mut self, sample: &Sample) {
+        let now = Seconds(self.began.elapsed().as_secs_f64());
+        for (guarded, workers) in &mut self.guarded {
+            let (order, told) = guarded.observe(sample, now, |_| None);
+            told.into_iter().for_each(|told| self.pacer.tell(told.card, told.what));
+            if let Some(order) = order {
+                if let Some(slice) = run_slice(order) {
+                    guarded.guard().micro_batch(slice);
+                }
+                self.pacer.give(workers, order);
+            }
         }
-        pacer.give(workers, order);
     }
 }
 

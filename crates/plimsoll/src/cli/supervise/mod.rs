@@ -12,6 +12,7 @@ mod run;
 mod say;
 mod stop;
 mod told;
+mod watch;
 
 pub(super) use attach::{AttachArgs, run as attach};
 pub(super) use logs::{LogsArgs, run as logs};

@@ -7,12 +7,12 @@ use crate::report::{ListedRun, runs_json, runs_table};
 use crate::streams::{talk, write_data};
 use clap::Args;
 use plimsoll_files::{open_inside, read_exact_at};
-use plimsoll_supervise::{Entry, Kind, Progress, State, last_progress, output_of};
+use plimsoll_supervise::{Entry, Kind, Progress, State, progress_of};
 use plimsoll_telemetry::{Event, Record};
 use std::fs;
 use std::path::Path;
 
-/// The end of an output in which progress is looked for.
+/// The end of a journal in which the last step is looked for.
 const END: u64 = 16 << 10;
 
 #[derive(Debug, Args)]
@@ -84,10 +84,7 @@ fn other_owner(entry: &Entry) -> Option<u32> {
 fn progress(entry: &Entry) -> Option<Progress> {
     match entry.kind {
         Kind::Own => last_step(&end_of(&entry.folder.join("journal.jsonl"))?),
-        Kind::Supervised => {
-            let outputs = (0..entry.worker_count).map(|worker| output_of(&entry.folder, worker, entry.worker_count));
-            outputs.map(|output| end_of(&output).and_then(|end| last_progress(&end))).min().flatten()
-        }
+        Kind::Supervised => progress_of(&entry.folder, entry.worker_count),
     }
 }
 

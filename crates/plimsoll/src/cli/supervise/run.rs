@@ -3,16 +3,18 @@
 use super::heat::HeatArgs;
 use super::repair::RepairArgs;
 use super::told::Told;
+use super::watch::watch;
 use super::{RunsArgs, detach, open, say, untrusted};
 use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
-use crate::cli::notify::Recipients;
+use crate::cli::notify::TellArgs;
 use crate::cli::options::{part, part_from_zero, positive_duration, positive_size};
 use crate::streams::{talk, wait_for_no_reader};
 use clap::{Args, Parser};
+use plimsoll_files::Disk;
 use plimsoll_supervise::{
-    Entry, Folder, Input, Job, Limits, Refusal, Repair, Settings, Share, State, Supervised, adopt, keep, program_name,
-    shares, supervise, usable_cpus,
+    CardPeaks, Entry, Folder, Input, Job, Limits, Refusal, Repair, Settings, Share, State, Supervised, adopt, keep,
+    program_name, shares, supervise, usable_cpus,
 };
 use plimsoll_telemetry::gpus;
 use plimsoll_units::{Bytes, Seconds};
@@ -113,7 +115,7 @@ pub(in crate::cli) struct RunArgs {
     heat: HeatArgs,
 
     #[command(flatten)]
-    recipients: Recipients,
+    tell: TellArgs,
 
     /// How much of each worker's output is kept; the oldest goes first
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
@@ -148,7 +150,7 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
             match adopted {
                 Some(_) => adopt_in(folder, true),
                 None => {
-                    let told = Told::start(&args.recipients)?;
+                    let told = Told::start(&args.tell)?;
                     args.start_in(folder, told)
                 }
             }
@@ -163,7 +165,7 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
         (None, None) => {
             // What is missing to tell somebody is said before anything is made. One in the background tells by itself.
             args.heat.settings()?;
-            let told = Told::start(&args.recipients)?;
+            let told = Told::start(&args.tell)?;
             let folder = args.new_folder()?;
             if args.detach {
                 return detach::start(&folder);
@@ -203,11 +205,18 @@ impl RunArgs {
     }
 
     fn start_in(self, folder: Folder, mut told: Told) -> Result<u8, Failure> {
+        let path = folder.path().to_owned();
         let mut job = self.job(folder)?;
-        let _watched = self.heat.watch(&mut job)?;
+        let watched = watch(&mut job, &self.heat, told.notifier())?;
         let supervised = supervise(job, &mut |event| told.take(event));
+        drop(watched);
         told.finish();
-        conclude(supervised?)
+        let supervised = supervised?;
+        if supervised.refusal.is_some() {
+            // A sample that was written meanwhile may have kept the folder of a run that never began.
+            let _ = Disk::default().remove_if_there(&path);
+        }
+        conclude(supervised)
     }
 
     /// What decides what a worker runs.
@@ -256,6 +265,7 @@ impl RunArgs {
             input,
             streams,
             pacer: None,
+            peaks: CardPeaks::default(),
         })
     }
 
@@ -289,10 +299,11 @@ fn adopt_in(folder: Folder, is_background: bool) -> Result<u8, Failure> {
     let mut job = args.job(folder)?;
     job.arguments.clone_from(&entry.arguments);
     job.input = Input::Nothing;
-    let _watched = args.heat.watch(&mut job)?;
-    let recipients = args.recipients.without_unknown(&entry.folder);
-    let mut told = Told::start(&recipients)?.of_run(entry.name(), entry.workers.len());
+    let tell = args.tell.clone().without_unknown(&entry.folder);
+    let mut told = Told::start(&tell)?.of_run(entry.name(), entry.workers.len());
+    let watched = watch(&mut job, &args.heat, told.notifier())?;
     let supervised = adopt(job, &entry, &mut |event| told.take(event));
+    drop(watched);
     told.finish();
     conclude(supervised?)
 }

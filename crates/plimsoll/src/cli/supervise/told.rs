@@ -2,18 +2,19 @@
 
 use super::say;
 use crate::cli::Failure;
-use crate::cli::notify::{Recipients, say_goodbye};
+use crate::cli::notify::{TellArgs, say_goodbye};
 use plimsoll_notify::{Kind, Message, Notifier};
 use plimsoll_supervise::{Event, STOPPED, SUCCESS, Status, TOO_HOT, program_name};
 use plimsoll_telemetry::now_s;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Kinds of ends that are want of memory.
 const OF_MEMORY: [&str; 2] = ["card_memory", "host_memory"];
 
 /// Says what happens on the terminal, and tells it to whom it concerns.
 pub(super) struct Told {
-    notifier: Option<Notifier>,
+    notifier: Option<Arc<Notifier>>,
     narrator: Narrator,
 }
 
@@ -35,8 +36,8 @@ struct Failed {
 
 impl Told {
     /// Errors: a secret is missing, or can't be used.
-    pub(super) fn start(recipients: &Recipients) -> Result<Self, Failure> {
-        Ok(Self { notifier: recipients.start()?, narrator: Narrator::default() })
+    pub(super) fn start(args: &TellArgs) -> Result<Self, Failure> {
+        Ok(Self { notifier: args.start()?.map(Arc::new), narrator: Narrator::default() })
     }
 
     /// A run of this name and with so many workers, which began before.
@@ -53,9 +54,14 @@ impl Told {
         }
     }
 
-    /// Sends what waits, and says what did not arrive.
+    /// What sends messages, for a thread that tells where the run is.
+    pub(super) fn notifier(&self) -> Option<Arc<Notifier>> {
+        self.notifier.clone()
+    }
+
+    /// Sends what waits, and says what did not arrive. Once no other thread has the notifier.
     pub(super) fn finish(self) {
-        self.notifier.into_iter().for_each(say_goodbye);
+        self.notifier.and_then(Arc::into_inner).into_iter().for_each(say_goodbye);
     }
 }
 

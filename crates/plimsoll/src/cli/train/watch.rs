@@ -9,15 +9,15 @@ use crate::cli::Failure;
 use crate::cli::failure::no_thread;
 use crate::cli::heat::checked;
 use crate::cli::power::Set;
+use crate::cli::samples::KeptSamples;
 use crate::streams::talk;
 use ::plimsoll_train::{Ending, MicroBatch, Pace};
 use clap::Args;
-use plimsoll_files::Disk;
 use plimsoll_health::{Facts, Settings as HealthSettings};
 use plimsoll_heat::{Order, Settings};
 use plimsoll_notify::{Card, Teller};
 use plimsoll_power::{Meter, Price};
-use plimsoll_telemetry::{EnergyUse, Event, History, Sample, Sampler, SamplerOptions, Sink, for_each_record};
+use plimsoll_telemetry::{EnergyUse, Event, Sample, Sampler, SamplerOptions, Sink, for_each_record};
 use plimsoll_trackers::MachineTap;
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use serde_json::{Map, Value, json};
@@ -258,7 +258,7 @@ impl Watch {
             Err(error) => talk(format_args!("note: the run takes no orders (`plimsoll pause`): {error}")),
         }
         let Some(every) = self.every else { return Ok(()) };
-        let mut history = Kept::open(run);
+        let mut history = KeptSamples::open(run);
         let Subject { card, offloads, price, .. } = &self.subject;
         let cards = card.iter().cloned().collect::<Vec<_>>();
         let health = HealthSettings {
@@ -356,22 +356,6 @@ impl Sink for Told<'_, '_> {
             self.teller.narrator.set_cards(Card::of_sample(&sample));
         }
         self.teller.take(event);
-    }
-}
-
-/// The samples on disk, as long as the disk takes them.
-struct Kept(Option<History>);
-
-impl Kept {
-    fn open(run: &Path) -> Self {
-        let opened = History::open(run, Disk::default());
-        Self(opened.map_err(|error| talk(format_args!("note: samples are not kept: {error}"))).ok())
-    }
-
-    fn append(&mut self, sample: &Sample) {
-        let Some(error) = self.0.as_mut().and_then(|history| history.append(sample).err()) else { return };
-        talk(format_args!("warning: samples of the card and the system are no longer kept: {error}"));
-        self.0 = None;
     }
 }
 

@@ -12,7 +12,7 @@ const COUNTS: &str = "trap 'echo saved; exit 3' TERM; \
 const TOLD: &str = "told";
 
 /// A run on a card of a script whose temperature can be set meanwhile.
-fn on_card(sandbox: &Sandbox, script: &str, flags: &str, shell: &str) -> Command {
+pub(super) fn on_card(sandbox: &Sandbox, script: &str, flags: &str, shell: &str) -> Command {
     sandbox.write("script", script);
     let mut command = command(sandbox, flags, shell);
     command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library());
@@ -27,8 +27,9 @@ fn start(sandbox: &Sandbox, script: &str, flags: &str, shell: &str) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
 }
 
-fn set_temperature(sandbox: &Sandbox, celsius: u32) {
-    sandbox.write(TOLD, format!("0 temperature {celsius}\n"));
+/// Lets the card say something else from now on.
+pub(super) fn set_told(sandbox: &Sandbox, name: &str, value: u32) {
+    sandbox.write(TOLD, format!("0 {name} {value}\n"));
 }
 
 /// What happened to the card, by the run's journal.
@@ -129,11 +130,11 @@ fn above_the_maximum_a_program_is_asked_to_end_and_not_started_again() {
     let flags = "--max-temp 83 --sample-every 0.02 --workers 2 --stagger-time 10m";
     let child = start(&sandbox, "0 0 temperature 60\n", flags, COUNTS);
     let [pid, outside] = both(&sandbox);
-    set_temperature(&sandbox, 81);
+    set_told(&sandbox, "temperature", 81);
     until("it is paused", || {
         is_told(&sandbox, "paused: its core is at 81 °C, the run ends above 83") && is_stopped(&pid)
     });
-    set_temperature(&sandbox, 90);
+    set_told(&sandbox, "temperature", 90);
     let said = ended(child);
     assert_eq!(said.code, Some(6), "{}", said.stderr);
     assert!(said.stdout_text().contains("saved"), "{}", said.stderr);
@@ -208,7 +209,7 @@ fn a_pause_by_a_person_outlasts_one_for_heat() {
     assert_eq!(sandbox.run("pause it").code, Some(0));
     until("its supervisor is stopped", || is_stopped(&child.id().to_string()));
     assert!(!sandbox.path("runs/it/held-0").exists(), "it is a person's now");
-    set_temperature(&sandbox, 60);
+    set_told(&sandbox, "temperature", 60);
     std::thread::sleep(Duration::from_millis(200));
     assert!(is_stopped(&pid) && is_stopped(&outside));
     assert_eq!(sandbox.run("resume it").code, Some(0));
@@ -228,7 +229,7 @@ fn a_killed_supervisor_leaves_no_program_stopped() {
         let entry = sandbox.json("runs/it/process.json");
         let keeper = entry.pointer("/workers/0/keeper/pid").expect("a keeper").to_string();
         // Cool from now on, for the next supervisor.
-        set_temperature(&sandbox, 60);
+        set_told(&sandbox, "temperature", 60);
         if with_keeper {
             kill("KILL", &keeper);
             until("it is gone", || !is_alive(&keeper));
@@ -258,9 +259,9 @@ fn an_adopted_run_is_watched_as_before() {
     until("it is entered", || sandbox.json("runs/it/process.json").pointer("/workers/0/leader/pid").is_some());
     child.kill().and_then(|()| child.wait()).expect("it runs");
     assert!(listed(&sandbox, "--adopt")[0]["adopted_by"].is_u64());
-    set_temperature(&sandbox, 81);
+    set_told(&sandbox, "temperature", 81);
     until("it is paused", || is_told(&sandbox, "paused: ") && is_stopped(&pid));
-    set_temperature(&sandbox, 90);
+    set_told(&sandbox, "temperature", 90);
     let attached = sandbox.run("attach it");
     assert_eq!(attached.code, Some(6), "{}", attached.stderr);
     assert_eq!(report(&sandbox)["status"], "too_hot");

@@ -1,5 +1,6 @@
 //! Programs under `plimsoll run`: real processes that fail, hang, fork and ignore signals; that lose their supervisor
-//! (`adoption.rs`), work on hot cards (`heat.rs`), lack memory (`repairs.rs`), have no room for what they print (`room.rs`), or
+//! (`adoption.rs`), work on hot cards (`heat.rs`), lack memory (`repairs.rs`), have no room for what they print (`room.rs`), are sampled
+//! (`samples.rs`), or
 //! are in folders that other users control (`trust.rs`).
 
 #![cfg(target_os = "linux")]
@@ -8,6 +9,7 @@ mod adoption;
 mod heat;
 mod repairs;
 mod room;
+mod samples;
 mod trust;
 
 use crate::interrupt::{end_of, signal, wait_until};

@@ -1,0 +1,89 @@
+//! The most memory that was used on each card while a run went, from samples of the cards.
+//! Not here: who samples them (`plimsoll`), and their memory over time (`plimsoll_telemetry::History`).
+
+use plimsoll_telemetry::Sample;
+use plimsoll_units::Bytes;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The most memory that was used on a card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardPeak {
+    /// `GPU-8932f937-d72c-4106-c12f-20bd9faed9f6`.
+    pub uuid: String,
+    /// The product.
+    pub name: String,
+    /// What all processes on it had together at the most.
+    #[serde(rename = "peak_bytes")]
+    pub peak: Bytes,
+    /// All of its memory.
+    #[serde(rename = "total_bytes")]
+    pub total: Option<Bytes>,
+}
+
+/// Peaks that a thread which samples and a supervisor share.
+#[derive(Debug, Clone, Default)]
+pub struct CardPeaks(Arc<Mutex<BTreeMap<String, CardPeak>>>);
+
+impl CardPeaks {
+    /// Takes the peaks of an earlier supervisor of the run.
+    pub(crate) fn resume(&self, peaks: &[CardPeak]) {
+        peaks.iter().for_each(|peak| self.raise(peak.clone()));
+    }
+
+    /// Takes a sample. Only cards with one of these UUIDs count.
+    pub fn observe(&self, sample: &Sample, uuids: &[String]) {
+        for card in sample.cards.iter().filter(|card| uuids.contains(&card.uuid)) {
+            let Some(peak) = card.used else { continue };
+            self.raise(CardPeak { uuid: card.uuid.clone(), name: card.name.clone(), peak, total: card.total });
+        }
+    }
+
+    fn raise(&self, seen: CardPeak) {
+        let mut peaks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match peaks.get_mut(&seen.uuid) {
+            Some(known) => known.peak = known.peak.max(seen.peak),
+            None => drop(peaks.insert(seen.uuid.clone(), seen)),
+        }
+    }
+
+    /// The peaks so far, by UUID.
+    pub fn list(&self) -> Vec<CardPeak> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_telemetry::CardSample;
+
+    #[test]
+    fn the_largest_of_all_samples_and_supervisors_counts() {
+        let peaks = CardPeaks::default();
+        let sample = |mib| {
+            let card = |uuid: &str| CardSample {
+                uuid: uuid.to_owned(),
+                name: "RTX 3060".to_owned(),
+                used: mib,
+                total: Some(Bytes::mib(12288)),
+                ..CardSample::default()
+            };
+            Sample { cards: vec![card("GPU-a"), card("GPU-other")], ..Sample::default() }
+        };
+        let own = ["GPU-a".to_owned()];
+        for mib in [Some(Bytes::mib(3)), Some(Bytes::mib(9)), None, Some(Bytes::mib(5))] {
+            peaks.observe(&sample(mib), &own);
+        }
+        let found = peaks.list();
+        assert_eq!(
+            found.iter().map(|card| (card.uuid.as_str(), card.peak)).collect::<Vec<_>>(),
+            [("GPU-a", Bytes::mib(9))]
+        );
+        let next = CardPeaks::default();
+        next.resume(&found);
+        next.observe(&sample(Some(Bytes::mib(4))), &own);
+        assert_eq!(next.list(), found);
+    }
+}
