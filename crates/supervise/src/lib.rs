@@ -16,6 +16,7 @@ mod folder;
 mod follow;
 mod hang;
 pub mod hook;
+mod hopeless;
 mod input;
 mod keeper;
 pub mod ladder;

@@ -1,11 +1,9 @@
 //! The repair that changes nothing: what failed is started again as it was.
 
+use crate::ends::classify;
+use crate::hopeless::never_begins;
 use crate::repair::{Attempt, Decision, Ending, Repair, Verdict};
 use std::ffi::OsString;
-
-/// What shells say of a command that can't be started; trying again helps nothing.
-const NOT_EXECUTABLE: i32 = 126;
-const NOT_FOUND: i32 = 127;
 
 /// Restarts the same command.
 #[derive(Debug, Clone)]
@@ -30,8 +28,10 @@ impl Repair for Unchanged {
         let decision = match ending.code {
             Some(0) if !ending.hung => Decision::Stop { why: "it is done".to_owned() },
             _ if ending.is_unknown() => Decision::Stop { why: crate::UNKNOWN_END.to_owned() },
-            Some(NOT_EXECUTABLE | NOT_FOUND) => Decision::Stop { why: "the command can't be started".to_owned() },
-            _ => Decision::Again { attempt: self.start(), why: "started again as it was".to_owned() },
+            code => match never_begins(&self.argv, code, &classify(ending)) {
+                Some(why) => Decision::Stop { why },
+                None => Decision::Again { attempt: self.start(), why: "started again as it was".to_owned() },
+            },
         };
         Verdict { cause: kind.clone(), kind, decision }
     }

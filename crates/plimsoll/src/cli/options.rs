@@ -1,5 +1,6 @@
 //! Parsers of values that several flags take: numbers that must make sense.
 
+use plimsoll_torch_memory::snapshot::{refused_settings, setting_names};
 use plimsoll_units::{Bytes, Seconds, parse_count};
 
 /// A whole count above zero; `20k` and `1.5M` are read too.
@@ -89,6 +90,15 @@ pub(super) fn positive_duration(text: &str) -> Result<Seconds, String> {
         Seconds(0.0) => Err("must be above 0".to_owned()),
         duration => Ok(duration),
     }
+}
+
+/// Settings of PyTorch's allocator. It refuses to start with a name that it does not know.
+pub(super) fn alloc_conf(text: &str) -> Result<String, String> {
+    let Some(refused) = refused_settings(text).into_iter().next() else { return Ok(text.to_owned()) };
+    let names = setting_names().collect::<Vec<_>>().join(", ");
+    Err(format!(
+        "PyTorch's allocator does not take `{refused}`: a setting is `NAME:VALUE`, with one of the names {names}"
+    ))
 }
 
 /// A seed: any 64 bits.

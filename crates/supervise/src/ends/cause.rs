@@ -87,6 +87,8 @@ pub enum Fault {
     DiskFull,
     /// A flag, a key of a file or a path is wrong.
     Configuration,
+    /// The script is not there, or Python can't parse it.
+    Script,
     /// Somebody interrupted it.
     Interrupted,
     /// It was ended from outside: SIGTERM, or SIGKILL that was not the kernel's for lack of memory.
@@ -132,6 +134,7 @@ impl Cause {
                 Fault::Import => "import",
                 Fault::DiskFull => "disk_full",
                 Fault::Configuration => "configuration",
+                Fault::Script => "script",
                 Fault::Interrupted => "interrupted",
                 Fault::Killed => "killed",
                 Fault::Hang => "hang",

@@ -252,6 +252,8 @@ fn fault(base: &str, message: &str) -> Fault {
         Fault::KernelLimits
     } else if matches!(base, "ImportError" | "ModuleNotFoundError") {
         Fault::Import
+    } else if matches!(base, "SyntaxError" | "IndentationError" | "TabError") {
+        Fault::Script
     } else if is_full(message) {
         Fault::DiskFull
     } else if is_not_a_number(base, message) {

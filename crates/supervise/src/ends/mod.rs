@@ -36,6 +36,21 @@ pub struct Reason {
     pub line: Option<String>,
 }
 
+impl Reason {
+    /// What went wrong, if it was not memory.
+    pub(crate) fn fault(&self) -> Option<&Fault> {
+        match &self.cause {
+            Cause::Fault(fault) => Some(fault),
+            _ => None,
+        }
+    }
+
+    /// The line, behind a colon.
+    pub(crate) fn said(&self) -> String {
+        self.line.as_deref().map(|line| format!(": {line}")).unwrap_or_default()
+    }
+}
+
 /// Why a run ended.
 pub fn classify(end: &Ending) -> Reason {
     let (code, signal) = codes(end);
@@ -50,7 +65,10 @@ pub fn classify(end: &Ending) -> Reason {
         Said::Nothing | Said::ByOthers(..) if end.oom_kills > 0 => killed,
         Said::Cause(cause, at) => Reason { cause, line: Some(lines[at].text.clone()) },
         Said::ByOthers(fault, at) => Reason { cause: Cause::Fault(fault), line: Some(lines[at].text.clone()) },
-        Said::Nothing => Reason { cause: Cause::Fault(silent(code, signal)), line: None },
+        Said::Nothing => match usage(&lines).filter(|_| code == USAGE) {
+            Some(line) => Reason { cause: Cause::Fault(Fault::Configuration), line: Some(line) },
+            None => Reason { cause: Cause::Fault(silent(code, signal)), line: None },
+        },
     }
 }
 
@@ -130,6 +148,17 @@ fn said(lines: &[Line]) -> Said {
             Some(Said::Cause(cause, at))
         })
         .unwrap_or(Said::Nothing)
+}
+
+/// The exit code by which parsers of command lines refuse them.
+const USAGE: i32 = 2;
+
+/// What a parser of command lines says that prints its usage: the line for the error, or else that of the usage.
+fn usage(lines: &[Line]) -> Option<String> {
+    let begins = |line: &&Line, word: &str| line.text.get(..word.len()).is_some_and(|s| s.eq_ignore_ascii_case(word));
+    let usage = lines.iter().rev().find(|line| begins(line, "usage:"))?;
+    let error = lines.iter().rev().find(|line| begins(line, "error:"));
+    Some(error.unwrap_or(usage).text.clone())
 }
 
 fn last_of<T>(statements: &[Statement], read: impl Fn(&Statement) -> Option<T>) -> Option<(T, usize)> {

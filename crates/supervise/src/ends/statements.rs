@@ -185,6 +185,7 @@ fn last_words(lines: &Numbered<'_>, here: usize) -> Option<(Weight, Meaning)> {
     uncaught_in_cpp(lines, here)
         .or_else(|| bitsandbytes(line))
         .or_else(|| usage_error(lines, here))
+        .or_else(|| no_script(line))
         .or_else(|| signal_of_child(line).map(Meaning::Signal))
         .map(|meaning| (Weight::Final, meaning))
         .or_else(|| native(lines, here))
@@ -216,13 +217,30 @@ fn bitsandbytes(line: &str) -> Option<Meaning> {
     Some(Meaning::Cause(cause))
 }
 
-/// `train.py: error: unrecognized arguments: --x`, after a line or more of usage.
+/// `train.py: error: unrecognized arguments: --x`, or `Error: No such option: --x`, after a line or more of usage.
 fn usage_error(lines: &Numbered<'_>, here: usize) -> Option<Meaning> {
     const LONGEST_USAGE: usize = 400;
-    let (program, _) = lines[here].1.split_once(": error: ")?;
+    let line = lines[here].1;
+    let is_error = line.split_once(": error: ").is_some_and(|(program, _)| !program.contains(": "));
     let mut before = lines[..here].iter().rev().take(LONGEST_USAGE);
-    let is_usage = !program.contains(": ") && before.any(|(_, line)| line.starts_with("usage: "));
-    is_usage.then_some(Meaning::Cause(Cause::Fault(Fault::Configuration)))
+    let is_usage = |line: &str| line.starts_with("usage: ") || line.starts_with("Usage: ");
+    let has_usage = (is_error || line.starts_with("Error: ")) && before.any(|(_, line)| is_usage(line));
+    has_usage.then_some(Meaning::Cause(Cause::Fault(Fault::Configuration)))
+}
+
+/// What interpreters say of a script or a module that is not there: Python's `can't open file` and `No module named`, and
+/// dash's `cannot open`.
+fn no_script(line: &str) -> Option<Meaning> {
+    let (program, what) = line.split_once(": ")?;
+    let name = program.rsplit('/').next().unwrap_or(program);
+    let is_python = name.starts_with("python") || name.starts_with("pypy");
+    let fault = match what {
+        what if is_python && what.starts_with("can't open file ") => Fault::Script,
+        what if is_python && what.starts_with("No module named ") => Fault::Import,
+        what if name == "sh" && what.starts_with("0: cannot open ") => Fault::Script,
+        _ => return None,
+    };
+    Some(Meaning::Cause(Cause::Fault(fault)))
 }
 
 /// What launchers say of a process that a signal ended, but for those that they sent themselves.

@@ -7,6 +7,7 @@ mod words;
 
 use crate::ends::{Cause, Fault, Reason, classify};
 use crate::failures::{Failures, Outcome, Start, Subject};
+use crate::hopeless::never_begins;
 use crate::ladder::{Configuration, Ladder, Taken, resumed};
 use crate::repair::{Attempt, Decision, Ending, Past, Repair, Verdict};
 use crate::{UNKNOWN, UNKNOWN_END};
@@ -19,9 +20,6 @@ use words::{cause, kind, may_refuse, unknown_shortage, words};
 
 /// The key by which trainers are told to resume.
 const RESUMING: &str = "resume_from_checkpoint";
-
-/// What shells say of a command that can't be started.
-const NOT_STARTED: [i32; 2] = [126, 127];
 
 /// Repairs one worker's run.
 #[derive(Debug)]
@@ -164,11 +162,9 @@ impl Mender {
 
     /// Another attempt may help against what comes from outside, and not against what the command itself says.
     fn after_fault(&mut self, fault: &Fault, reason: &Reason) -> Decision {
-        let said = reason.line.as_deref().map(|line| format!(": {line}")).unwrap_or_default();
+        let said = reason.said();
         let hopeless = match fault {
             Fault::Interrupted => "it was interrupted",
-            Fault::Configuration => "its settings are wrong",
-            Fault::Import => "a module can't be loaded",
             Fault::DiskFull => "the disk is full",
             Fault::NotANumber => "its loss is no number, and would be again",
             Fault::KernelLimits => "a kernel needs more than the card's chip has, whatever the batch",
@@ -176,6 +172,9 @@ impl Mender {
             Fault::IllegalAccess
             | Fault::Cuda
             | Fault::Communication
+            | Fault::Configuration
+            | Fault::Script
+            | Fault::Import
             | Fault::Killed
             | Fault::Hang
             | Fault::Crashed { .. }
@@ -240,21 +239,20 @@ impl Repair for Mender {
         let reason = classify(ending);
         let has_trained = ending.progress.is_some_and(|progress| progress.step > 0);
         let is_new = std::mem::take(&mut self.is_unproven) && !has_trained;
-        let decision = match &reason.cause {
-            _ if ending.code.is_some_and(|code| NOT_STARTED.contains(&code)) => {
-                Decision::Stop { why: "the command can't be started".to_owned() }
-            }
-            Cause::CardMemory { .. } | Cause::HostMemory(_) => self.after_memory(&reason),
+        let never_begins = never_begins(&self.given.argv, ending.code, &reason);
+        let decision = match (&reason.cause, never_begins) {
+            (Cause::CardMemory { .. } | Cause::HostMemory(_), _) => self.after_memory(&reason),
             _ if ending.is_unknown() => {
                 let (kind, why) = (UNKNOWN.to_owned(), UNKNOWN_END.to_owned());
                 return Verdict { cause: kind.clone(), kind, decision: Decision::Stop { why } };
             }
-            Cause::Done => {
+            (Cause::Done, _) => {
                 self.worked();
                 Decision::Stop { why: "it is done".to_owned() }
             }
-            Cause::Fault(fault) if is_new && may_refuse(fault) => self.after_refusal(&reason),
-            Cause::Fault(fault) => {
+            (Cause::Fault(fault), _) if is_new && may_refuse(fault) => self.after_refusal(&reason),
+            (Cause::Fault(_), Some(why)) => Decision::Stop { why },
+            (Cause::Fault(fault), None) => {
                 if has_trained {
                     self.worked();
                 }

@@ -9,7 +9,7 @@ mod stacks;
 #[cfg(test)]
 mod tests;
 
-pub use settings::{Settings, UnknownSetting};
+pub use settings::{Settings, UnknownSetting, refused_settings, setting_names};
 pub use stacks::{Frame, StackId, Stacks};
 
 use crate::pickle::PickleError;

@@ -46,8 +46,27 @@ impl Default for Settings {
 #[error("setting {0}")]
 pub struct UnknownSetting(pub String);
 
-/// Settings that say nothing about where blocks lie.
+/// Settings that decide where blocks are.
+const WITH_EFFECT: &[&str] = &[
+    "backend",
+    "expandable_segments",
+    "garbage_collection_threshold",
+    "large_segment_size_mb",
+    "max_non_split_rounding_mb",
+    "max_split_size_mb",
+    "per_process_memory_fraction",
+    "roundup_power2_divisions",
+];
+
+/// Settings that say nothing about where blocks are. Source: PyTorch 2.15, `c10/cuda/CUDAAllocatorConfig.h` and
+/// `c10/core/AllocatorConfig.cpp`.
 const WITHOUT_EFFECT: &[&str] = &[
+    "expandable_segments_reserve",
+    "expandable_segments_reserve_by_class",
+    "pinned_free_catch_all",
+    "pinned_max_cached_size_mb",
+    "pinned_max_round_threshold_mb",
+    "pinned_use_hip_host_register",
     "pinned_use_cuda_host_register",
     "pinned_num_register_threads",
     "pinned_use_background_threads",
@@ -57,6 +76,20 @@ const WITHOUT_EFFECT: &[&str] = &[
     "graph_capture_record_stream_reuse",
     "throw_on_cudamalloc_oom",
 ];
+
+/// The names of all settings that PyTorch's allocator takes.
+pub fn setting_names() -> impl Iterator<Item = &'static str> {
+    WITH_EFFECT.iter().chain(WITHOUT_EFFECT).copied()
+}
+
+/// Entries of a text of settings whose name PyTorch does not know, and entries without a value: it refuses to start with them.
+pub fn refused_settings(conf: &str) -> Vec<&str> {
+    let is_known = |entry: &&str| {
+        let name = entry.split_once(':').map(|(name, value)| (name.trim(), value.trim()));
+        name.is_some_and(|(name, value)| !value.is_empty() && setting_names().any(|known| known == name))
+    };
+    split_entries(conf).into_iter().filter(|entry| !is_known(entry)).collect()
+}
 
 impl Settings {
     /// Takes over what a text such as `max_split_size_mb:128,roundup_power2_divisions:[256:1,>:4]` sets. Returns what

@@ -1,7 +1,7 @@
 //! The flags of `plimsoll estimate`, and what they make of a run.
 //! Not here: files and command lines of trainers (`told.rs`), cards (`card.rs`).
 
-use crate::cli::options::{positive_count, positive_size};
+use crate::cli::options::{alloc_conf, positive_count, positive_size};
 use clap::{Args, ValueEnum};
 use plimsoll_trainers::{
     Attention, Checkpointing, Kind, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, Sharding,
@@ -83,7 +83,7 @@ pub(in crate::cli) struct EstimateArgs {
     #[arg(long, value_enum, value_name = "on|off")]
     pub(super) update_in_backward: Option<Switch>,
     /// The value of PYTORCH_CUDA_ALLOC_CONF
-    #[arg(long, value_name = "CONF")]
+    #[arg(long, value_name = "CONF", value_parser = alloc_conf)]
     pub(super) alloc_conf: Option<String>,
     /// The card: `3060`, `a100 80gb`; `list` lists them [default: the first of this machine]
     #[arg(long, value_name = "NAME", conflicts_with = "vram")]

@@ -8,7 +8,7 @@ use super::{RunsArgs, detach, open, say, untrusted};
 use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
 use crate::cli::notify::TellArgs;
-use crate::cli::options::{part, part_from_zero, positive_duration, positive_size};
+use crate::cli::options::{alloc_conf, part, part_from_zero, positive_duration, positive_size};
 use crate::streams::{talk, wait_for_no_reader};
 use clap::{Args, Parser};
 use plimsoll_files::Disk;
@@ -105,7 +105,7 @@ pub(in crate::cli) struct RunArgs {
     threads: Option<usize>,
 
     /// Settings of PyTorch's allocator, such as `expandable_segments:True`; `plimsoll replay` recommends them
-    #[arg(long, value_name = "SETTINGS")]
+    #[arg(long, value_name = "SETTINGS", value_parser = alloc_conf)]
     alloc_conf: Option<String>,
 
     #[command(flatten)]

@@ -374,7 +374,7 @@ fn a_run_ends_when_its_time_is_over() {
 #[test]
 fn commands_are_told_of_the_machine_what_the_user_did_not_say() {
     let sandbox = Sandbox::new();
-    let mut command = command(&sandbox, "--alloc-conf a:1 --threads 3 --memory-fraction 0.5", "env");
+    let mut command = command(&sandbox, "--alloc-conf max_split_size_mb:64 --threads 3 --memory-fraction 0.5", "env");
     command.env("CUDA_MODULE_LOADING", "EAGER").env("MKL_NUM_THREADS", "9").env_remove("OMP_NUM_THREADS");
     command.env("PYTORCH_CUDA_ALLOC_CONF", "b:2").env_remove("PYTHONUNBUFFERED");
     let said = Said::of(command.output().expect("the binary runs"));
@@ -383,13 +383,54 @@ fn commands_are_told_of_the_machine_what_the_user_did_not_say() {
         "CUDA_MODULE_LOADING=EAGER",
         "MKL_NUM_THREADS=9",
         "OMP_NUM_THREADS=3",
-        "PYTORCH_CUDA_ALLOC_CONF=a:1",
-        "PYTORCH_ALLOC_CONF=a:1",
+        "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64",
+        "PYTORCH_ALLOC_CONF=max_split_size_mb:64",
         "PYTHONUNBUFFERED=1",
         "PLIMSOLL_MEMORY_FRACTION=0.5",
     ] {
         assert!(lines.contains(&expected), "{expected} of {lines:?}");
     }
+}
+
+/// PyTorch would refuse such settings at its start, each attempt.
+#[test]
+fn settings_that_pytorchs_allocator_does_not_know_are_refused() {
+    let sandbox = Sandbox::new();
+    for settings in ["nonsense:1", "max_split_size_mb", "expandable_segments:True,max_split:9"] {
+        for command in [format!("run --alloc-conf {settings} -- true"), format!("estimate --alloc-conf {settings}")] {
+            let said = sandbox.run(&command);
+            assert_eq!(said.code, Some(2), "{command}: {}", said.stderr);
+            assert!(said.stderr.contains("roundup_power2_divisions"), "{command}: {}", said.stderr);
+        }
+    }
+    assert!(!sandbox.path("runs").exists());
+    let known = "backend:native,roundup_power2_divisions:[256:1,>:4],pinned_use_background_threads:True";
+    assert_eq!(sandbox.run(&format!("run --alloc-conf {known} -- true")).code, Some(0));
+}
+
+/// With and without repair.
+#[test]
+fn what_can_never_begin_is_started_once() {
+    let sandbox = Sandbox::new();
+    for flags in ["", "--no-repair"] {
+        let said = run(&sandbox, flags, "echo x >> seen; exec sh missing.sh");
+        assert_eq!((said.code, sandbox.text("seen").as_str()), (Some(2), "x\n"), "{}", said.stderr);
+        assert!(said.stderr.contains("no further attempt: its script is not there"), "{}", said.stderr);
+        fs::remove_file(sandbox.path("seen")).expect("it was there");
+        fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
+    }
+    // This program's own exit codes are known: 3 is a run that does not fit.
+    let own = sandbox
+        .command(["run", "--name", "own", "--"])
+        .arg(env!("CARGO_BIN_EXE_plimsoll"))
+        .args(["train", "--model", "gpt2", "--vram", "1MiB"])
+        .output();
+    let said = Said::of(own.expect("the binary runs"));
+    assert_eq!(said.code, Some(3), "{}", said.stderr);
+    assert!(said.stderr.contains("no further attempt: `plimsoll train` says that it does not fit"), "{}", said.stderr);
+    // In another program, 3 is a crash like any other.
+    let said = run(&sandbox, "", "exit 3");
+    assert_eq!((said.code, &report(&sandbox)["failures"]["exit_3"]), (Some(3), &3.into()), "{}", said.stderr);
 }
 
 #[test]
