@@ -28,7 +28,7 @@ pub(super) struct HeatArgs {
     /// As `--max-temp`, of the card's memory, where it tells [default: 100]
     #[arg(long, value_name = "C")]
     memory_temp: Option<f64>,
-    /// Time between two samples of the cards: `1s`, `0.5`, `1m`
+    /// Time between two samples of the cards: `1s`, `0.5s`, `1m`
     #[arg(long, value_name = "TIME", value_parser = sample_time, default_value = "1s")]
     sample_every: Seconds,
 }

@@ -13,6 +13,7 @@ mod say;
 mod stop;
 mod told;
 mod watch;
+mod workers;
 
 pub(super) use attach::{AttachArgs, run as attach};
 pub(super) use logs::{LogsArgs, run as logs};

@@ -4,6 +4,7 @@ use super::heat::HeatArgs;
 use super::repair::RepairArgs;
 use super::told::Told;
 use super::watch::watch;
+use super::workers::Workers;
 use super::{RunsArgs, detach, open, say, untrusted};
 use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
@@ -16,23 +17,12 @@ use plimsoll_supervise::{
     CardPeaks, Entry, Folder, Input, Job, Limits, Refusal, Repair, Settings, Share, State, Supervised, adopt, keep,
     program_name, shares, supervise, usable_cpus,
 };
-use plimsoll_telemetry::gpus;
+use plimsoll_telemetry::{Gpu, gpus};
 use plimsoll_units::{Bytes, Seconds};
 use std::ffi::OsString;
 use std::io::{self, sink, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// More commands on a card than this are a mistake.
-const MOST_WORKERS: usize = 1024;
-
-/// A number of workers.
-fn workers(text: &str) -> Result<usize, String> {
-    match positive_size(text)? {
-        count @ ..=MOST_WORKERS => Ok(count),
-        _ => Err(format!("must be at most {MOST_WORKERS}")),
-    }
-}
 
 /// The exit code of a run of which nobody knows how it ended.
 const UNKNOWN_END: u8 = 1;
@@ -83,9 +73,9 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     duration: Option<Seconds>,
 
-    /// Commands that run side by side on each card
-    #[arg(long, value_name = "N", value_parser = workers, default_value = "1")]
-    workers: usize,
+    /// Commands that run side by side on each card; `7@3.33GiB`: seven, each with so much of its card's memory
+    #[arg(long, value_name = "N[@SIZE]", default_value = "1")]
+    workers: Workers,
 
     /// Part of its card's memory that each worker may take, above 0 and up to 1 [default: 0.9 divided by the workers of a
     /// card where there are several, else all]
@@ -165,6 +155,7 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
         (None, None) => {
             // What is missing to tell somebody is said before anything is made. One in the background tells by itself.
             args.heat.settings()?;
+            args.workers.check(args.memory_fraction, &visible_cards())?;
             let told = Told::start(&args.tell)?;
             let folder = args.new_folder()?;
             if args.detach {
@@ -230,9 +221,11 @@ impl RunArgs {
     }
 
     fn job(&self, folder: Folder) -> Result<Job, Failure> {
-        let cards = if self.workers > 1 { cards() } else { vec![] };
+        let (visible, per_card) = (visible_cards(), self.workers.per_card);
+        let cards = if per_card > 1 { uuids(&visible) } else { vec![] };
         let fraction = self.memory_fraction.map(f64::from);
-        let shares = shares(self.workers, &cards, &usable_cpus(), self.threads, fraction);
+        let mut shares = shares(per_card, &cards, &usable_cpus(), self.threads, fraction);
+        self.workers.divide(&mut shares, &visible);
         let count = shares.len();
         let workers = shares.into_iter().map(|share| Ok((share.clone(), self.repair(folder.path(), &share, count)?)));
         let workers = workers.collect::<Result<Vec<_>, Failure>>()?;
@@ -308,12 +301,21 @@ fn adopt_in(folder: Folder, is_background: bool) -> Result<u8, Failure> {
     conclude(supervised?)
 }
 
-/// The UUIDs of the cards that commands see, in their order; none where there is no driver.
-pub(super) fn cards() -> Vec<String> {
+/// The cards that commands see, in their order; none where there is no driver.
+fn visible_cards() -> Vec<Gpu> {
     let mut cards = gpus().map(|gpus| gpus.cards).unwrap_or_default();
     cards.retain(|card| card.cuda_index.is_some());
     cards.sort_by_key(|card| card.cuda_index);
-    cards.into_iter().map(|card| card.uuid).collect()
+    cards
+}
+
+fn uuids(cards: &[Gpu]) -> Vec<String> {
+    cards.iter().map(|card| card.uuid.clone()).collect()
+}
+
+/// The UUIDs of the cards that commands see.
+pub(super) fn cards() -> Vec<String> {
+    uuids(&visible_cards())
 }
 
 fn words(command: &[OsString]) -> Vec<String> {

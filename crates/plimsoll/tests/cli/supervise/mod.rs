@@ -22,7 +22,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Flags of runs that restart at once.
-const QUICK: [&str; 2] = ["--backoff", "0.01"];
+const QUICK: [&str; 2] = ["--backoff", "0.01s"];
 
 /// Far more than any of these waits takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -194,7 +194,7 @@ fn a_loop_of_crashes_ends_and_progress_is_none() {
 #[test]
 fn a_hang_is_seen_and_ended() {
     let sandbox = Sandbox::new();
-    let flags = "--hang-timeout 0.4 --grace 0.2 --max-restarts 1";
+    let flags = "--hang-timeout 0.4s --grace 0.2s --max-restarts 1";
     // The shell ignores what asks it to end, and its child is not in its group.
     let script = "trap '' TERM ABRT; echo working; setsid sleep 600 & echo $! > pid; while :; do wait; sleep 600; done";
     let said = run(&sandbox, flags, script);
@@ -212,14 +212,14 @@ fn a_hang_is_seen_and_ended() {
 fn a_command_that_computes_prints_or_was_stopped_does_not_hang() {
     let sandbox = Sandbox::new();
     let busy = "end=$(($(date +%s) + 3)); while [ $(date +%s) -lt $end ]; do :; done";
-    let said = run(&sandbox, "--hang-timeout 1 --max-restarts 0", busy);
+    let said = run(&sandbox, "--hang-timeout 1s --max-restarts 0", busy);
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
     let prints = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 0.25; echo $i; done; exit 6";
-    let said = run(&sandbox, "--hang-timeout 1 --max-restarts 0", prints);
+    let said = run(&sandbox, "--hang-timeout 1s --max-restarts 0", prints);
     assert_eq!(said.code, Some(6), "it waits, and says so: {}", said.stderr);
     fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
-    let child = spawn(&sandbox, "--hang-timeout 0.3 --max-restarts 0", "echo $$ > pid; kill -STOP $$; exit 5");
+    let child = spawn(&sandbox, "--hang-timeout 0.3s --max-restarts 0", "echo $$ > pid; kill -STOP $$; exit 5");
     let pid = written_pid(&sandbox, "pid");
     std::thread::sleep(Duration::from_secs(1));
     kill("CONT", &pid);
@@ -230,7 +230,7 @@ fn a_command_that_computes_prints_or_was_stopped_does_not_hang() {
 fn a_command_whose_card_computes_does_not_hang() {
     let sandbox = Sandbox::new();
     for (busy, code) in [(40, 0), (0, 134)] {
-        let mut command = command(&sandbox, "--hang-timeout 0.5 --grace 60 --max-restarts 0", "exec sleep 2");
+        let mut command = command(&sandbox, "--hang-timeout 0.5s --grace 60s --max-restarts 0", "exec sleep 2");
         command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library());
         command.env(plimsoll_fake_nvml::MACHINE, format!("RTX 3060,GPU-a,12288,350,1200,busy={busy}"));
         let said = Said::of(command.output().expect("the binary runs"));
@@ -293,11 +293,11 @@ fn a_signal_to_every_process_of_a_job_leaves_the_exit_code_known() {
 #[test]
 fn a_command_that_ignores_what_asks_it_to_end_is_ended() {
     let sandbox = Sandbox::new();
-    let said = signaled(&sandbox, "--grace 0.2", "trap '' TERM", &["TERM"]);
+    let said = signaled(&sandbox, "--grace 0.2s", "trap '' TERM", &["TERM"]);
     assert_eq!(said.code, Some(137), "{}", said.stderr);
     let said = signaled(&sandbox, "", "trap '' INT", &["INT", "INT"]);
     assert_eq!(said.code, Some(130), "a second interrupt leaves at once: {}", said.stderr);
-    let said = signaled(&sandbox, "--grace 0.2", "trap '' INT TERM", &["INT", "TERM"]);
+    let said = signaled(&sandbox, "--grace 0.2s", "trap '' INT TERM", &["INT", "TERM"]);
     assert_eq!(said.code, Some(137), "{}", said.stderr);
 }
 
@@ -326,7 +326,7 @@ fn nothing_is_left_behind() {
                   (setsid sh -c 'echo $$ > outside; trap \"\" TERM; while :; do sleep 600; done' &) ; \
                   (setsid env -i PATH=\"$PATH\" sh -c 'echo $$ > unmarked; sleep 600' &) ; \
                   until [ -s outside ] && [ -s unmarked ]; do sleep 0.01; done; exit 5";
-    let said = run(&sandbox, "--max-restarts 0 --grace 0.2", script);
+    let said = run(&sandbox, "--max-restarts 0 --grace 0.2s", script);
     assert_eq!(said.code, Some(5), "{}", said.stderr);
     for name in ["in-group", "outside", "unmarked"] {
         assert!(!is_alive(&written_pid(&sandbox, name)), "{name}: {}", said.stderr);
@@ -366,7 +366,7 @@ fn what_a_program_leaves_behind_is_reaped() {
 #[test]
 fn a_run_ends_when_its_time_is_over() {
     let sandbox = Sandbox::new();
-    let said = run(&sandbox, "--duration 0.3", "trap 'echo saved; exit 9' INT; while :; do sleep 0.02; done");
+    let said = run(&sandbox, "--duration 0.3s", "trap 'echo saved; exit 9' INT; while :; do sleep 0.02; done");
     assert_eq!((said.code, said.stdout_text()), (Some(9), "saved\n"), "{}", said.stderr);
     assert_eq!(report(&sandbox)["status"], "time_over");
 }
@@ -466,6 +466,35 @@ fn workers_share_cards_and_processors() {
     assert_eq!(lines, ["[0] GPU-a 0.45", "[1] GPU-a 0.45", "[2] GPU-b 0.45", "[3] GPU-b 0.45"], "{}", said.stderr);
 }
 
+/// Of 12 GiB.
+#[test]
+fn workers_take_no_more_than_a_card_has() {
+    let sandbox = Sandbox::new();
+    let on_cards = |flags: &str| {
+        let mut command = command(&sandbox, flags, "echo $PLIMSOLL_MEMORY_FRACTION");
+        command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library());
+        command.env(plimsoll_fake_nvml::MACHINE, "A,GPU-a,12288,350,0;B,GPU-b,12288,350,0");
+        Said::of(command.output().expect("the binary runs"))
+    };
+    for (flags, words) in [
+        ("--workers 3 --memory-fraction 0.5", "150 % of a card's memory"),
+        ("--workers 3 --memory-fraction 0.5", "`--workers 2` fits, or `--memory-fraction 0.333` for 3"),
+        ("--workers 7@3.33GiB", "7 workers of 3.33 GiB take 23.3 GiB, and card 0 (A) has 11.7 GiB free of 12.0 GiB"),
+        ("--workers 7@3.33GiB", "`--workers 3@3409MiB` fits, or `--workers 7@1705MiB`"),
+        ("--workers 2@20GiB", "hint: `--workers 2@5969MiB` fits"),
+        ("--workers 2@1GiB --memory-fraction 0.2", "both say what a worker may take"),
+    ] {
+        let said = on_cards(flags);
+        assert_eq!(said.code, Some(2), "{flags}: {}", said.stderr);
+        assert!(said.stderr.contains(words), "{flags}: {}", said.stderr);
+        assert!(!sandbox.path("runs").exists(), "{flags}");
+    }
+    let said = on_cards("--workers 2@3GiB --stagger-time 0");
+    assert_eq!(said.stdout_text().lines().filter(|line| line.ends_with(" 0.25")).count(), 4, "{}", said.stderr);
+    fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
+    assert_eq!(on_cards("--workers 3 --memory-fraction 0.3333 --stagger-time 0").code, Some(0));
+}
+
 #[test]
 fn a_run_in_the_background_is_listed_followed_and_stopped() {
     let sandbox = Sandbox::new();
@@ -505,8 +534,8 @@ fn a_run_in_the_background_that_can_not_be_started_says_so() {
 fn stop_ends_what_does_not_want_to() {
     let sandbox = Sandbox::new();
     let script = "trap '' INT TERM; echo $$ > pid; while :; do sleep 0.02; done";
-    for flags in ["--now", "--grace 0.2"] {
-        let said = run(&sandbox, "--detach --grace 0.2", script);
+    for flags in ["--now", "--grace 0.2s"] {
+        let said = run(&sandbox, "--detach --grace 0.2s", script);
         assert_eq!(said.code, Some(0), "{}", said.stderr);
         let pid = written_pid(&sandbox, "pid");
         let said = sandbox.run(&format!("stop it {flags}"));
