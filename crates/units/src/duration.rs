@@ -4,14 +4,15 @@ use crate::ParseQuantityError;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-const EXAMPLE: &str = "90s, 5m, 1h30m (a bare number is seconds)";
+const EXAMPLE: &str = "90s, 5m, 1h30m";
 
 /// A span of time in seconds.
 #[derive(Debug, Default, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seconds(pub f64);
 
-/// Accepts a bare number of seconds, or numbers each followed by `s`, `m`, `h` or `d`.
+/// Accepts numbers each followed by `s`, `m`, `h` or `d`, and 0. A number without a unit is refused: other programs take it for
+/// minutes.
 impl FromStr for Seconds {
     type Err = ParseQuantityError;
 
@@ -31,6 +32,7 @@ impl FromStr for Seconds {
             let unit = rest[..unit_end].to_ascii_lowercase();
             total += number
                 * match unit.as_str() {
+                    "" if number != 0.0 => return Err(ParseQuantityError::NoUnit { text: text.trim().to_owned() }),
                     "" | "s" | "sec" | "secs" | "second" | "seconds" => 1.0,
                     "m" | "min" | "mins" | "minute" | "minutes" => 60.0,
                     "h" | "hr" | "hour" | "hours" => 3600.0,
@@ -74,8 +76,12 @@ mod tests {
 
     #[test]
     fn durations_are_read_as_people_write_them() {
-        for (text, seconds) in [("90", 90.0), ("90s", 90.0), ("5m", 300.0), ("1h30m", 5400.0), ("1.5 h", 5400.0)] {
+        for (text, seconds) in [("0", 0.0), ("90s", 90.0), ("5m", 300.0), ("1h30m", 5400.0), ("1.5 h", 5400.0)] {
             assert_eq!(text.parse(), Ok(Seconds(seconds)), "{text}");
+        }
+        for text in ["5", "0.5", "1h30"] {
+            let said = text.parse::<Seconds>().unwrap_err().to_string();
+            assert_eq!(said, format!("`{text}` has no unit of time: write `{text}s`, `{text}m` or `{text}h`"));
         }
         for text in ["", "m", "five", "3 fortnights", "-1s", "1e99"] {
             assert!(text.parse::<Seconds>().is_err(), "{text}");

@@ -34,6 +34,12 @@ pub enum ParseQuantityError {
         /// Accepted spellings.
         example: &'static str,
     },
+    /// A duration without a unit.
+    #[error("`{text}` has no unit of time: write `{text}s`, `{text}m` or `{text}h`")]
+    NoUnit {
+        /// What the user wrote.
+        text: String,
+    },
     /// The quantity does not fit 64 bits.
     #[error("`{text}` is too large")]
     TooLarge {

@@ -28,7 +28,7 @@ pub(super) struct GpusArgs {
     /// The same once
     #[arg(long, conflicts_with = "watch")]
     once: bool,
-    /// Time between two samples of `--watch`: `1s`, `0.5`, `5m`
+    /// Time between two samples of `--watch`: `1s`, `0.5s`, `5m`
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = sample_time)]
     sample_every: Seconds,
     /// Lines as `nvidia-smi --query-gpu=COLUMNS --format=csv` has them

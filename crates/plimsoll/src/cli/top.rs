@@ -21,7 +21,7 @@ pub(super) struct TopArgs {
     /// Colors; `auto` has none where NO_COLOR is set
     #[arg(long, value_enum, default_value = "auto")]
     palette: PaletteArg,
-    /// Time between two samples: `1s`, `0.5`, `5m`
+    /// Time between two samples: `1s`, `0.5s`, `5m`
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = sample_time)]
     sample_every: Seconds,
     #[command(flatten)]

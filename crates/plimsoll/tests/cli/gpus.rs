@@ -61,7 +61,7 @@ fn what_is_wrong_with_a_question_is_said() {
     for (arguments, words) in [
         ("gpus --csv=temprature.gpu", "did you mean `temperature.gpu`?"),
         ("gpus --csv=index,", "columns are timestamp, "),
-        ("gpus --watch --sample-every 0.001", "from 0.01 seconds to 24h"),
+        ("gpus --watch --sample-every 0.001s", "from 0.01 seconds to 24h"),
         ("gpus --watch --once", "cannot be used with"),
         ("gpus --known --watch", "cannot be used with"),
         ("gpus --no-header", "--csv"),
@@ -79,7 +79,7 @@ fn what_is_wrong_with_a_question_is_said() {
 #[test]
 fn samples_follow_each_other_until_nobody_reads_them() {
     let sandbox = Sandbox::new();
-    let mut child = command(&sandbox, "gpus --watch --json --sample-every 0.01");
+    let mut child = command(&sandbox, "gpus --watch --json --sample-every 0.01s");
     let mut child = child.stdout(Stdio::piped()).spawn().expect("the binary runs");
     let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().take(6);
     let samples = lines.map(|line| serde_json::from_str(&line.expect("a line")).expect("JSON")).collect::<Vec<Value>>();

@@ -10,7 +10,7 @@ const CARD: &str = "NVIDIA GeForce RTX 3060,GPU-66616b65-2d63-7564-612d-63617264
 
 /// Few steps of few tokens: each instruction of each thread is interpreted.
 const RUN: &str = "--max-steps 4 --global-batch 2 --micro-batch 1 --seq-len 8 --checkpoint-every 0 --eval-every 0 \
-                   --eval-samples 2 --precision fp32 --sample-tokens 0 --device cuda --vram 2 --sample-every 0.01 --json";
+                   --eval-samples 2 --precision fp32 --sample-tokens 0 --device cuda --vram 2 --sample-every 0.01s --json";
 
 fn on_card(sandbox: &Sandbox, script: &str, arguments: &[String]) -> Said {
     fs::write(sandbox.path("script"), script).expect("written");

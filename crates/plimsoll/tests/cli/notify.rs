@@ -53,7 +53,7 @@ fn every_service_that_is_set_up_gets_a_message() {
 #[test]
 fn a_run_tells_its_start_progress_checkpoints_and_end_and_no_file_of_it_has_a_secret() {
     let (sandbox, server) = (Sandbox::new(), MessageServer::start(200));
-    let flags = "--name told --max-steps 600 --checkpoint-every 300 --notify-every 2 --sample-every 0.05";
+    let flags = "--name told --max-steps 600 --checkpoint-every 300 --notify-every 2 --sample-every 0.05s";
     let mut command = sandbox.command(Sandbox::train_arguments(flags));
     command.env("PLIMSOLL_WEBHOOK_URL", format!("{}/hook/CANARY", server.url));
     let said = Said::of(command.output().expect("the binary runs"));

@@ -47,7 +47,7 @@ fn on_card(sandbox: &Sandbox, script: &str, arguments: &[String]) -> Command {
 
 fn arguments(flags: &str) -> Vec<String> {
     let steps = if flags.contains("--max-steps") { "" } else { "--max-steps 3" };
-    let samples = if flags.contains("--sample-every") { "" } else { "--sample-every 0.01" };
+    let samples = if flags.contains("--sample-every") { "" } else { "--sample-every 0.01s" };
     Sandbox::train_arguments(&format!("{RUN} {steps} {samples} {flags}"))
 }
 

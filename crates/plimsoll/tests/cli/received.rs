@@ -78,7 +78,7 @@ fn links_under_the_names_of_files_that_a_run_writes_are_not_followed() {
 #[test]
 fn no_link_in_a_runs_folder_is_followed() {
     let sandbox = Sandbox::new();
-    sandbox.must_train("--name sent --max-steps 5 --sample-every 0.05 --log-to csv");
+    sandbox.must_train("--name sent --max-steps 5 --sample-every 0.05s --log-to csv");
     let private = "key: CANARY\n";
     sandbox.write("private/secret", private);
     let at = |name: &str| sandbox.path(&format!("runs/sent/{name}"));
@@ -116,7 +116,7 @@ fn no_link_in_a_runs_folder_is_followed() {
         ("logs", "runs/sent/logs is a symbolic link; a run writes only inside its own folder"),
     ] {
         link(name, "elsewhere");
-        let resume = "--resume runs/sent --sample-every 0.05 --log-to csv --max-steps";
+        let resume = "--resume runs/sent --sample-every 0.05s --log-to csv --max-steps";
         let steps = if name == "samples" { 6 } else { 7 };
         assert_said(&train_in_time(&sandbox, &format!("{resume} {steps}")), 0, &[words]);
         assert_eq!(fs::read_dir(sandbox.path("elsewhere")).expect("a folder").count(), 0, "{name} was written through");

@@ -47,7 +47,7 @@ fn cards_and_runs_are_shown_and_a_run_is_found_by_its_name() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name first --max-steps 3");
     sandbox.must_train("--name second --max-steps 5");
-    for (arguments, others) in [("top --sample-every 0.1", true), ("top second", false)] {
+    for (arguments, others) in [("top --sample-every 0.1s", true), ("top second", false)] {
         let (terminal, child) = Terminal::start(&mut command(&sandbox, arguments), 120, 40);
         let shown = terminal.wait_for("5/5", 0);
         terminal.wait_for("RTX 4090", 0);
@@ -69,7 +69,7 @@ fn a_run_that_is_paused_is_shown_as_such() {
         assert_eq!(said.code, Some(0), "{}", said.stderr);
     };
     done(&arguments);
-    let (terminal, child) = Terminal::start(&mut command(&sandbox, "top it --sample-every 0.1"), 120, 40);
+    let (terminal, child) = Terminal::start(&mut command(&sandbox, "top it --sample-every 0.1s"), 120, 40);
     let before = terminal.wait_for("running", 0);
     assert!(!terminal.shows("paused"));
     done(&["pause", "it"]);

@@ -38,7 +38,7 @@ const EVENTS: usize = 256;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WatchArgs {
-    /// Time between two samples of the card and the system, kept in the run's folder: `1s`, `0.5`, `1m`; `off`: none, and
+    /// Time between two samples of the card and the system, kept in the run's folder: `1s`, `0.5s`, `1m`; `off`: none, and
     /// nobody watches heat, health and energy
     #[arg(long, value_name = "TIME|off", default_value = "1s")]
     sample_every: SampleEvery,

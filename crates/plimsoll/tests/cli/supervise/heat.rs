@@ -74,7 +74,7 @@ fn ended_by(name: &str, child: Child) -> Said {
 fn a_program_is_slowed_to_its_part_of_the_time_and_does_not_hang_meanwhile() {
     let sandbox = Sandbox::new();
     // Far below the maximum, and as far above what is held as asks for half of the time.
-    let flags = "--throttle-temp 78 --max-temp 110 --sample-every 0.05 --hang-timeout 1 --max-restarts 0";
+    let flags = "--throttle-temp 78 --max-temp 110 --sample-every 0.05s --hang-timeout 1s --max-restarts 0";
     let shell = format!("sleep 600 & echo $! > other; kill -STOP $!; {COUNTS}");
     let child = start(&sandbox, "0 0 temperature 84\n", flags, &shell);
     let [pid, outside] = both(&sandbox);
@@ -113,7 +113,8 @@ fn a_program_is_slowed_to_its_part_of_the_time_and_does_not_hang_meanwhile() {
 fn a_program_that_hangs_is_seen_while_it_is_slowed() {
     let sandbox = Sandbox::new();
     // Longer than it runs in one piece.
-    let flags = "--throttle-temp 78 --max-temp 110 --sample-every 0.05 --hang-timeout 3 --max-restarts 0 --grace 0.2";
+    let flags =
+        "--throttle-temp 78 --max-temp 110 --sample-every 0.05s --hang-timeout 3s --max-restarts 0 --grace 0.2s";
     let child = start(&sandbox, "0 0 temperature 84\n", flags, "echo $$ > pid; exec sleep 600");
     let pid = written_pid(&sandbox, "pid");
     until("it is slowed", || is_stopped(&pid));
@@ -127,7 +128,7 @@ fn a_program_that_hangs_is_seen_while_it_is_slowed() {
 fn above_the_maximum_a_program_is_asked_to_end_and_not_started_again() {
     let sandbox = Sandbox::new();
     // Of two workers, the second was not started yet.
-    let flags = "--max-temp 83 --sample-every 0.02 --workers 2 --stagger-time 10m";
+    let flags = "--max-temp 83 --sample-every 0.02s --workers 2 --stagger-time 10m";
     let child = start(&sandbox, "0 0 temperature 60\n", flags, COUNTS);
     let [pid, outside] = both(&sandbox);
     set_told(&sandbox, "temperature", 81);
@@ -155,7 +156,7 @@ fn above_the_maximum_a_program_is_asked_to_end_and_not_started_again() {
 fn a_program_whose_card_tells_nothing_any_more_is_slowed_and_that_is_said() {
     let sandbox = Sandbox::new();
     let script = "0 0 temperature 60\n20 0 error nvmlDeviceGetTemperature 15\n";
-    let child = start(&sandbox, script, "--memory-temp 95 --sample-every 0.05", COUNTS);
+    let child = start(&sandbox, script, "--memory-temp 95 --sample-every 0.05s", COUNTS);
     let [pid, _] = both(&sandbox);
     until("it is stopped", || is_stopped(&pid));
     for words in ["tells no temperature any more; last 60 °C", "no sensor is believed: slowed to 50 % of the time"] {
@@ -175,8 +176,8 @@ fn heat_is_watched_only_where_it_is_asked_for_and_there_is_a_card() {
         fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
         told
     };
-    assert_eq!(watched(&sandbox, "0 0 temperature 99\n", "--sample-every 0.02"), Vec::<String>::new());
-    let told = watched(&sandbox, "0 0 error nvmlDeviceGetTemperature 3\n", "--max-temp 83 --sample-every 0.02");
+    assert_eq!(watched(&sandbox, "0 0 temperature 99\n", "--sample-every 0.02s"), Vec::<String>::new());
+    let told = watched(&sandbox, "0 0 error nvmlDeviceGetTemperature 3\n", "--max-temp 83 --sample-every 0.02s");
     assert_eq!(told, ["\"tells no temperature: heat is not watched\""]);
     let said = run(&sandbox, "--max-temp 83", "exit 0");
     assert!(
@@ -195,7 +196,7 @@ fn heat_is_watched_only_where_it_is_asked_for_and_there_is_a_card() {
 #[test]
 fn a_pause_by_a_person_outlasts_one_for_heat() {
     let sandbox = Sandbox::new();
-    let child = start(&sandbox, "0 0 temperature 60\n", "--max-temp 83 --sample-every 0.8", COUNTS);
+    let child = start(&sandbox, "0 0 temperature 60\n", "--max-temp 83 --sample-every 0.8s", COUNTS);
     let [pid, outside] = both(&sandbox);
     // By hand, before heat.
     kill("STOP", &outside);
@@ -223,7 +224,7 @@ fn a_killed_supervisor_leaves_no_program_stopped() {
     for with_keeper in [false, true] {
         let sandbox = Sandbox::new();
         let shell = format!("trap '' HUP; {COUNTS}");
-        let mut child = start(&sandbox, "0 0 temperature 81\n", "--max-temp 83 --sample-every 0.05", &shell);
+        let mut child = start(&sandbox, "0 0 temperature 81\n", "--max-temp 83 --sample-every 0.05s", &shell);
         let [pid, outside] = both(&sandbox);
         until("both are stopped", || is_stopped(&pid) && is_stopped(&outside));
         let entry = sandbox.json("runs/it/process.json");
@@ -244,7 +245,7 @@ fn a_killed_supervisor_leaves_no_program_stopped() {
         if !with_keeper {
             assert_eq!(listed(&sandbox, "")[0]["state"], "orphaned");
         }
-        let said = sandbox.run("stop it --grace 0.5");
+        let said = sandbox.run("stop it --grace 0.5s");
         assert_eq!(said.code, Some(0), "{}", said.stderr);
         assert!(!is_alive(&pid) && !is_alive(&outside));
     }
@@ -254,7 +255,7 @@ fn a_killed_supervisor_leaves_no_program_stopped() {
 #[test]
 fn an_adopted_run_is_watched_as_before() {
     let sandbox = Sandbox::new();
-    let mut child = start(&sandbox, "0 0 temperature 60\n", "--max-temp 83 --sample-every 0.05", COUNTS);
+    let mut child = start(&sandbox, "0 0 temperature 60\n", "--max-temp 83 --sample-every 0.05s", COUNTS);
     let [pid, _] = both(&sandbox);
     until("it is entered", || sandbox.json("runs/it/process.json").pointer("/workers/0/leader/pid").is_some());
     child.kill().and_then(|()| child.wait()).expect("it runs");

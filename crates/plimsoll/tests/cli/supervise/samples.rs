@@ -10,7 +10,7 @@ const STEPS: &str = "i=0; while [ ! -e done ]; do i=$((i+1)); echo \"step $i/100
 #[test]
 fn the_most_memory_of_a_card_is_in_the_runs_reports() {
     let sandbox = Sandbox::new();
-    let mut command = on_card(&sandbox, "0 0 used 300\n", "--sample-every 0.02", STEPS);
+    let mut command = on_card(&sandbox, "0 0 used 300\n", "--sample-every 0.02s", STEPS);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
     let samples = || plimsoll_telemetry::history(&sandbox.path("runs/it"), 0.0..f64::INFINITY).unwrap_or_default();
     let is_sampled = |mib| {
@@ -43,7 +43,7 @@ fn the_most_memory_of_a_card_is_in_the_runs_reports() {
 #[test]
 fn a_status_is_sent_while_a_program_runs() {
     let (sandbox, server) = (Sandbox::new(), MessageServer::start(200));
-    let flags = "--sample-every 0.02 --notify webhook --notify-every 2";
+    let flags = "--sample-every 0.02s --notify webhook --notify-every 2";
     let mut command = on_card(&sandbox, "0 0 used 300\n", flags, STEPS);
     command.env("PLIMSOLL_WEBHOOK_URL", format!("{}/hook", server.url));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
