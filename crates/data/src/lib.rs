@@ -39,8 +39,8 @@ mod tokenizer;
 
 pub use batch::{Batches, HeldOutSubset};
 pub use chats::{
-    ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataFormat, Date, TemplateHabits, TrainOn, detect_format,
-    prepare_chats,
+    AnswerEnds, Chat, ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataFormat, Date, TemplateHabits, TrainOn,
+    detect_format, prepare_chats,
 };
 pub use damage::Damage;
 pub use dataset::{Dataset, HeldOutBatches};
@@ -62,5 +62,6 @@ pub use sources::{
 pub use split::{HeldOut, Split, Windows};
 pub use store::TokenStore;
 pub use tokenizer::{
-    EncodeError, MODEL_FILES, ModelFile, Tokenizer, TokenizerKind, TokenizerSpec, model_files, train_tokenizer,
+    EncodeError, MODEL_FILES, ModelFile, Tokenizer, TokenizerKind, TokenizerSpec, generation_ends, model_files,
+    train_tokenizer,
 };

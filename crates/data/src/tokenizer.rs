@@ -14,6 +14,7 @@ mod train;
 pub(crate) use files::TEMPLATE_NAME;
 pub use files::{MODEL_FILES, ModelFile, model_files};
 pub use spec::TokenizerSpec;
+pub use special::generation_ends;
 pub use train::{TokenizerKind, train_tokenizer};
 
 use crate::DataError;
@@ -166,6 +167,14 @@ impl Tokenizer {
         }
     }
 
+    /// Whether an id is a mark, such as one that ends texts, instead of text.
+    pub fn is_special(&self, id: u32) -> bool {
+        match &self.kind {
+            Kind::Bytes | Kind::Gpt2 => self.separator() == Some(id),
+            Kind::File(file) => file.is_special(id),
+        }
+    }
+
     /// The id of padding, where the tokenizer names one.
     pub fn pad_token(&self) -> Option<u32> {
         match &self.kind {
@@ -253,9 +262,22 @@ fn utf8(text: &[u8]) -> Result<&str, EncodeError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::pieces::PIECE_BYTES_MAX;
+
+    /// A folder with a tokenizer.json of printable characters that has these special tokens, and `<|endoftext|>`.
+    pub(crate) fn file_with_tokens(tokens: &[&str]) -> tempfile::TempDir {
+        let mut json = file::tests::tiny();
+        let characters = (' '..='~').enumerate().map(|(id, c)| (c.to_string(), (100 + id).into()));
+        json["model"]["vocab"].as_object_mut().unwrap().extend(characters);
+        for (id, token) in (300..).zip(tokens) {
+            let mut added = json["added_tokens"][0].clone();
+            (added["id"], added["content"]) = (id.into(), (*token).into());
+            json["added_tokens"].as_array_mut().unwrap().push(added);
+        }
+        file::tests::written(&json.to_string())
+    }
 
     #[test]
     fn the_first_bad_byte_is_counted_over_all_pieces() {

@@ -68,6 +68,14 @@ impl ChatError {
             Self::NotAChat(message) => DataError::NotAChat { path, row, message },
         }
     }
+
+    /// What is wrong, without a file.
+    pub(super) fn into_words(self) -> String {
+        match self {
+            Self::NotAnObject(message) => format!("it is not a JSON object: {message}"),
+            Self::NotAChat(message) => message,
+        }
+    }
 }
 
 /// The names of [`Fields`].
@@ -176,7 +184,7 @@ impl Fields {
     }
 }
 
-fn message(role: &str, content: String) -> Value {
+pub(super) fn message(role: &str, content: String) -> Value {
     Value::dict([("role", Value::from(role)), ("content", Value::from(content))])
 }
 
@@ -312,7 +320,7 @@ fn whole(value: &Value) -> Result<Value, String> {
     fields.collect::<Result<Vec<_>, String>>().map(Value::dict)
 }
 
-fn without_marks(text: &str) -> Result<(), String> {
+pub(super) fn without_marks(text: &str) -> Result<(), String> {
     match text.find(super::marks::is_mark) {
         Some(at) => Err(format!("a text holds a noncharacter of Unicode, at byte {at}")),
         None => Ok(()),

@@ -51,10 +51,22 @@ impl ChatTemplate {
     /// tokenizer_config.json; where there is none, ChatML. `date` is today's to it.
     /// Errors: `BadChatTemplate`, `NotFound`, `Unreadable`, `FileTooLong`.
     pub fn open(tokenizer: &Tokenizer, file: Option<&Path>, date: Date) -> Result<Self, DataError> {
-        let TemplateFile { path, text, special_tokens } = template_file(tokenizer.spec(), file)?;
-        let (text, file) = text.map_or_else(|| (CHATML.to_owned(), None), |text| (text, Some(path)));
-        Self::new(text, file.clone(), special_tokens, date)
-            .map_err(|message| DataError::BadChatTemplate { path: file.unwrap_or_default(), message })
+        let found = template_file(tokenizer.spec(), file)?;
+        let special_tokens = found.special_tokens.clone();
+        let chatml = || Self::new(CHATML.to_owned(), None, special_tokens, date).expect("a template that is built in");
+        Ok(Self::of_file(found, date)?.unwrap_or_else(chatml))
+    }
+
+    /// The template that comes with the tokenizer, if one does. Errors: those of [`ChatTemplate::open`].
+    pub fn own(tokenizer: &Tokenizer, date: Date) -> Result<Option<Self>, DataError> {
+        Self::of_file(template_file(tokenizer.spec(), None)?, date)
+    }
+
+    fn of_file(found: TemplateFile, date: Date) -> Result<Option<Self>, DataError> {
+        let TemplateFile { path, text, special_tokens } = found;
+        let Some(text) = text else { return Ok(None) };
+        let template = Self::new(text, Some(path.clone()), special_tokens, date);
+        template.map(Some).map_err(|message| DataError::BadChatTemplate { path, message })
     }
 
     /// ChatML, whatever the tokenizer has.

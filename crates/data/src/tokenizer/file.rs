@@ -6,6 +6,7 @@ use super::{EncodeError, REPLACEMENT, growth};
 use crate::DataError;
 use crate::quiet::caught;
 use plimsoll_units::Bytes;
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -56,6 +57,8 @@ pub(super) struct FileTokenizer {
     special: SpecialTokens,
     /// What the post-processor puts before a text.
     beginning: Vec<u32>,
+    /// The added tokens that the file calls special, and those that end or pad texts.
+    marks: HashSet<u32>,
 }
 
 impl FileTokenizer {
@@ -79,7 +82,9 @@ impl FileTokenizer {
         let is_id = |id: u32| (id as usize) < vocab_size && inner.id_to_token(id).is_some();
         let special = SpecialTokens::of_folder(folder, &|name| inner.token_to_id(name), &is_id)?;
         let beginning = beginning(&inner).into_iter().filter(|&id| is_id(id)).collect();
-        Ok(Self { inner, hash, vocab_size, worst_growth, special, beginning })
+        let added = inner.get_added_tokens_decoder().into_iter().filter(|(_, token)| token.special).map(|(id, _)| id);
+        let marks = added.chain(special.ends.iter().copied()).chain(special.pad).collect();
+        Ok(Self { inner, hash, vocab_size, worst_growth, special, beginning, marks })
     }
 
     pub(super) fn hash(&self) -> blake3::Hash {
@@ -92,6 +97,11 @@ impl FileTokenizer {
 
     pub(super) fn special(&self) -> &SpecialTokens {
         &self.special
+    }
+
+    /// Whether a token is a mark instead of text.
+    pub(super) fn is_special(&self, id: u32) -> bool {
+        self.marks.contains(&id)
     }
 
     pub(super) fn beginning(&self) -> &[u32] {

@@ -69,6 +69,12 @@ impl SpecialTokens {
     }
 }
 
+/// The ids that the generation_config.json in a folder ends answers with; none if there is no such file.
+/// Errors: `Unreadable`, `FileTooLong`; `BadTokenizer` for a file that is not JSON.
+pub fn generation_ends(folder: &Path) -> Result<Vec<u32>, DataError> {
+    Ok(tokens_of(&read(&folder.join(GENERATION_CONFIG))?, "eos_token", &|_| None))
+}
+
 /// The ids of `eos_token` or its like in a file: a text, an object with a text, or, as `eos_token_id`, a number or several.
 fn tokens_of(file: &Value, kind: &str, id: &dyn Fn(&str) -> Option<u32>) -> Vec<u32> {
     let token = file.get(kind).and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));
@@ -139,5 +145,11 @@ mod tests {
         }
         assert_eq!(found(&[(config, r#"{"bos_token":"<eot>"}"#)]).unwrap().begin, Some(2));
         assert!(matches!(found(&[(config, "{")]), Err(DataError::BadTokenizer { .. })));
+        let folder = tempfile::tempdir().unwrap();
+        assert!(generation_ends(folder.path()).unwrap().is_empty());
+        for (ids, expected) in [("[7, 8]", &[7, 8][..]), ("7", &[7]), ("null", &[])] {
+            std::fs::write(folder.path().join(generation), format!(r#"{{"eos_token_id":{ids}}}"#)).unwrap();
+            assert_eq!(generation_ends(folder.path()).unwrap(), expected);
+        }
     }
 }

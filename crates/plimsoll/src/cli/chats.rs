@@ -59,6 +59,12 @@ fn template_name(name: &str) -> Result<PathBuf, String> {
         .to_owned())
 }
 
+/// The day by the system's clock.
+pub(super) fn today() -> Date {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    Date::of_unix_seconds(since.map_or(0, |since| since.as_secs()))
+}
+
 impl ChatArgs {
     /// What the data holds, where a field of text was named or not.
     /// Errors: what reading a row can meet; flags for chats where there is text.
@@ -109,10 +115,6 @@ impl ChatArgs {
     }
 
     fn date(&self) -> Date {
-        let today = || {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH);
-            Date::of_unix_seconds(since.map_or(0, |since| since.as_secs()))
-        };
         self.chat_date.unwrap_or_else(today)
     }
 

@@ -17,6 +17,9 @@ const GROUPS: &[Group] = &[
             ("seq-len", "Tokens per sample"),
             ("prompt", "Text to continue, or the source to answer"),
             ("prompt-file", "File of prompts, one per line"),
+            ("chat", "Prompts are messages to a chat model"),
+            ("system", ""),
+            ("messages", ""),
             ("text-field", ""),
             ("data-format", ""),
             ("train-on", ""),
@@ -367,11 +370,8 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "generate",
         &[
             ("plimsoll generate --checkpoint runs/nano-1 --prompt Once", "continue a prompt"),
+            ("plimsoll generate --checkpoint runs/chat-1 --chat", "talk to a chat model in the terminal"),
             ("plimsoll generate --checkpoint runs/t5-1 --prompt-file questions.txt", "a line of answer for each"),
-            (
-                "plimsoll generate --checkpoint openai-community/gpt2 --temperature 0 --max-tokens 50",
-                "from weights in the Hugging Face cache",
-            ),
         ],
     ),
     (

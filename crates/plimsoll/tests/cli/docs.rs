@@ -79,6 +79,7 @@ fn sandbox() -> Sandbox {
         json!({ "messages": [turn("user", format!("What comes after {n}?")), turn("assistant", format!("{}.", n + 1))] })
     };
     sandbox.write("chats.jsonl", (0..400).map(|n| format!("{}\n", chat(n))).collect::<String>());
+    sandbox.write("chat.json", r#"[{"role": "user", "content": "What comes after 7?"}]"#);
     let pair = |n: u32| format!("number {n}\tthe {n}th of the numbers\n");
     sandbox.write("pairs.tsv", (0..300).map(pair).collect::<String>());
     let pairs = (0..300).map(|n: u32| format!("number {n},the {n}th of the numbers\n")).collect::<String>();

@@ -17,6 +17,7 @@ mod docs;
 mod download;
 mod estimate;
 mod foreign;
+mod generate;
 mod gpus;
 mod heat;
 mod interrupt;

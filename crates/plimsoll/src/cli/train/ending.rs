@@ -113,10 +113,13 @@ impl Session {
         format!("plimsoll train --resume {}{library}", for_a_shell(&self.folder.path().to_string_lossy()))
     }
 
-    /// What continues a line of this prompt with the trained weights.
+    /// What talks to the trained model if it was trained on chats, and else continues a line of this prompt with it.
     pub(super) fn generate_command(&self, prompt: &str) -> String {
-        let line = prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("Once");
         let run = self.folder.path().to_string_lossy();
+        if self.is_of_chats() {
+            return format!("plimsoll generate --checkpoint {} --chat", for_a_shell(&run));
+        }
+        let line = prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("Once");
         format!("plimsoll generate --checkpoint {} --prompt={}", for_a_shell(&run), for_a_shell(line))
     }
 }

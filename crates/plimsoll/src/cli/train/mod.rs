@@ -43,7 +43,7 @@ use ::plimsoll_plan::{Found, Request, search};
 use ::plimsoll_train::{Ending, Engine, Length, Outcome, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
 use folder::kept_products;
 use orders::Asking;
-use plimsoll_data::{DataFormat, Dataset, PADDING_TARGET, Tokenizer, TokenizerSpec};
+use plimsoll_data::{AnswerEnds, DataFormat, Dataset, PADDING_TARGET, Tokenizer, TokenizerSpec};
 use plimsoll_exec::cuda::ProductChoices;
 use plimsoll_graph::DeviceKind;
 use plimsoll_graph::optimizers::Constants;
@@ -496,23 +496,37 @@ impl Session {
         map.clone()
     }
 
+    /// Whether the data are chats.
+    fn is_of_chats(&self) -> bool {
+        matches!(&*self.dataset, Dataset::Packed(packed) if packed.chats().is_some())
+    }
+
+    /// What ends a sample.
+    fn ends(&self) -> Result<AnswerEnds, Failure> {
+        Ok(match self.is_of_chats() {
+            true => self.args.chats.template(&self.tokenizer)?.answer_ends(&self.tokenizer),
+            false => AnswerEnds::of(&self.tokenizer),
+        })
+    }
+
     /// Held-out text that begins with words, a held-out source, or a held-out chat up to its first answer; of what is trained
     /// on if nothing is held out.
     fn prompt(&self) -> Result<Vec<u32>, Failure> {
         let held_out = self.dataset.held_out_batches(prompt::SAMPLES, 1)?.collect::<Result<Vec<_>, _>>()?;
         let batches = if held_out.is_empty() { self.dataset.step(0, 1, 1)?.micro } else { held_out };
-        let is_chat = matches!(&*self.dataset, Dataset::Packed(packed) if packed.chats().is_some());
         let rows = batches.iter().map(|batch| {
             let real = match &batch.segments {
                 // The first target is the token behind the question.
-                _ if is_chat => 1 + batch.targets.iter().position(|&target| target != PADDING_TARGET).unwrap_or(0),
+                _ if self.is_of_chats() => {
+                    1 + batch.targets.iter().position(|&target| target != PADDING_TARGET).unwrap_or(0)
+                }
                 Some(segments) => segments.iter().take_while(|&&segment| segment == 1).count(),
                 None => batch.tokens.len(),
             };
             batch.tokens[..real.max(1)].iter().map(|&id| id as u32).collect::<Vec<_>>()
         });
         let rows = rows.collect::<Vec<_>>();
-        if self.chosen.has_decoder() || is_chat {
+        if self.chosen.has_decoder() || self.is_of_chats() {
             return Ok(rows.into_iter().next().unwrap_or_default());
         }
         // No prompt runs from one document into the next.
@@ -539,18 +553,13 @@ impl Session {
         let mut written = Vec::new();
         let (most, vocab) = (self.args.run.sample_tokens as usize, self.tokenizer.vocab_size());
         let decoder_start = self.chosen.config.decoder_start();
-        Writer::new(engine, decoder_start).write(
-            &[&prompt],
-            most,
-            vocab,
-            &self.tokenizer.ends(),
-            &sampling,
-            &mut |_, token| {
-                written.push(token);
-                true
-            },
-        )?;
         let text = |ids: &[u32]| String::from_utf8_lossy(&self.tokenizer.decode(ids)).into_owned();
+        let ends = self.ends()?;
+        let mut on_token = |_, token| {
+            written.push(token);
+            ends.texts.is_empty() || !ends.texts.iter().any(|end| text(&written).contains(end))
+        };
+        Writer::new(engine, decoder_start).write(&[&prompt], most, vocab, &ends.ids, &sampling, &mut on_token)?;
         Ok([text(&prompt), text(&written)])
     }
 }

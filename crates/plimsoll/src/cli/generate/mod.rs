@@ -1,0 +1,353 @@
+//! `plimsoll generate`: text from a checkpoint. The text goes to stdout as it is written, everything else to stderr.
+//! Not here: what is continued or answered (`prompts.rs`), messages from stdin (`conversation.rs`), and what is shown of tokens
+//! (`answer.rs`).
+
+mod answer;
+mod conversation;
+mod prompts;
+
+use self::answer::Answer;
+use self::prompts::{Addressing, Prompt, PromptArgs};
+use super::blas::BlasArgs;
+use super::budget::BudgetArgs;
+use super::cards::DeviceArgs;
+use super::failure::{exit_code, io_failure};
+use super::hub;
+use super::model::Chosen;
+use super::options::{number_from_zero, part, positive_size};
+use super::train::PREFILL;
+use super::{Failure, in_pool, model};
+use crate::report::memory;
+use crate::streams::{talk, write_text};
+use ::plimsoll_plan::plan_sampling;
+use ::plimsoll_train::checkpoint::{
+    AVERAGE_FILE, CONFIG_FILE, CheckpointError, load_averages, load_weights, newest_whole,
+};
+use ::plimsoll_train::{Engine, Sampling, Writer};
+use clap::Args;
+use plimsoll_data::{AnswerEnds, Tokenizer, TokenizerSpec};
+use plimsoll_files::{is_file, is_folder};
+use plimsoll_graph::SampleShape;
+use serde_json::json;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
+pub(super) struct GenerateArgs {
+    /// A run, a checkpoint of one, a folder saved by `transformers`, or what the Hugging Face cache has under this name
+    #[arg(long, value_name = "PATH|NAME")]
+    checkpoint: PathBuf,
+    /// Fetch the weights that `--checkpoint` names from the Hugging Face hub if they are not in the cache
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value = "false", action = clap::ArgAction::Set)]
+    download: bool,
+    /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: what the run was trained with]
+    #[arg(long, value_name = "NAME|PATH")]
+    tokenizer: Option<String>,
+    #[command(flatten)]
+    prompts: PromptArgs,
+    /// Prompts per batch; prompts to continue are batched only with prompts of the same length
+    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "8")]
+    batch: usize,
+    /// Maximum number of tokens to generate
+    #[arg(long, value_name = "N", value_parser = positive_size, default_value = "200")]
+    max_tokens: usize,
+    /// Sampling temperature; 0 always picks the most likely token
+    #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "0.8")]
+    temperature: f64,
+    /// Sample only from the N most likely tokens
+    #[arg(long, value_name = "N", value_parser = positive_size)]
+    top_k: Option<usize>,
+    /// Sample only from the most likely tokens whose probabilities add up to this
+    #[arg(long, value_name = "X", value_parser = part, default_value = "1")]
+    top_p: f32,
+    /// Random seed
+    #[arg(long, value_name = "N", value_parser = super::options::seed, default_value = "1337")]
+    seed: u64,
+    /// Write the logits after each prompt token to this file instead of text: {"tokens": [..], "logits": [[..]..]}
+    #[arg(long, value_name = "FILE")]
+    logits: Option<PathBuf>,
+    /// Use the moving average of the weights, if the run kept one
+    #[arg(long)]
+    ema: bool,
+    /// Print a line of JSON for each prompt: {"prompt": .., "text": .., "tokens": N}
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    budget: BudgetArgs,
+    #[command(flatten)]
+    blas: BlasArgs,
+}
+
+pub(super) fn run(mut args: GenerateArgs) -> Result<u8, Failure> {
+    args.checkpoint = hub::weights_of(args.checkpoint, args.download)?;
+    let threads = args.budget.threads()?;
+    args.blas.choose()?;
+    in_pool(threads, || args.generate())
+}
+
+impl GenerateArgs {
+    fn generate(&self) -> Result<u8, Failure> {
+        let folder = self.folder()?;
+        let averages = folder.join(AVERAGE_FILE);
+        if self.ema && !is_file(&averages).map_err(io_failure(averages.display()))? {
+            let message = format!("{} has no averaged weights", folder.display());
+            return Err(Failure::bad_input(message)
+                .hint("train with `--ema 0.999` to keep them, or leave out `--ema` to use the weights themselves"));
+        }
+        let chosen = model::open(&folder.join(CONFIG_FILE).to_string_lossy())?;
+        let spec = match &self.tokenizer {
+            Some(spec) => spec.parse::<TokenizerSpec>()?,
+            None => chosen.default_tokenizer(Some(&folder))?,
+        };
+        let tokenizer = Tokenizer::open(&spec)?;
+        tokenizer.special_in_words().into_iter().for_each(|words| talk(format_args!("tokenizer: {words}")));
+        let addressing = self.prompts.addressing(&folder, &tokenizer, &chosen)?;
+        let is_conversation = self.prompts.is_conversation() && self.logits.is_none();
+        let prompts = match is_conversation {
+            true => vec![],
+            false => self.prompts.prompts(&addressing, &tokenizer, &chosen)?,
+        };
+        let Sizes { rows, longest, positions } = self.sizes(&chosen, &prompts)?;
+        let shape = SampleShape { rows, prefill: PREFILL, capacity: positions, source: longest };
+        let engine = self.engine(&folder, &chosen, &shape)?;
+        let Addressing { template, ends } = addressing;
+        let mut session = Session { args: self, engine, tokenizer, chosen, ends, positions };
+        let result = match (&self.logits, template) {
+            (Some(path), _) => session.write_logits(&prompts[0].ids, path).map_err(Stopped::Failure),
+            (None, Some(template)) if is_conversation => session.converse(&template),
+            _ if self.prompts.prompt_file.is_some() || self.json => session.answer_all(&prompts).map(drop),
+            _ => session.answer(&prompts[0]).map(drop),
+        };
+        talk(memory(&session.engine.memory().footprint));
+        match result {
+            Ok(()) => Ok(exit_code::DONE),
+            // Whoever reads has seen enough.
+            Err(Stopped::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(exit_code::DONE),
+            Err(Stopped::Output(error)) => Err(io_failure("stdout")(error)),
+            Err(Stopped::Failure(failure)) => Err(failure),
+        }
+    }
+
+    /// The sizes for these prompts, or for a conversation if there are none. Errors: logits are asked for of more tokens than
+    /// the model has positions.
+    fn sizes(&self, chosen: &Chosen, prompts: &[Prompt]) -> Result<Sizes, Failure> {
+        let most = chosen.config.max_positions();
+        let longest = prompts.iter().map(|prompt| prompt.ids.len()).max();
+        if let Some(longest) = longest.filter(|&longest| self.logits.is_some() && longest > most)
+            && !chosen.has_decoder()
+        {
+            let message = format!("the prompt has {longest} tokens, but {} has {most} positions", chosen.name);
+            return Err(Failure::bad_input(message).hint(format!("shorten the prompt to {most} tokens or less")));
+        }
+        let written = match longest {
+            _ if chosen.has_decoder() => self.max_tokens,
+            Some(longest) => longest.saturating_add(self.max_tokens),
+            None => conversation::POSITIONS.max(self.max_tokens.saturating_mul(2)),
+        };
+        let rows = self.batch.min(prompts.len()).max(1);
+        Ok(Sizes { rows, longest: longest.unwrap_or(1), positions: written.min(most) })
+    }
+
+    /// An engine with the weights.
+    fn engine(&self, folder: &Path, chosen: &Chosen, shape: &SampleShape) -> Result<Engine, Failure> {
+        let opened = self.device.open(&self.budget, None)?;
+        let (targets, budget) = (opened.device.targets, opened.device.budget.bytes);
+        let (graph, plan) = plan_sampling(&chosen.config, shape, &targets, budget)?;
+        if plan.peak() > budget {
+            let short = plan.peak() - budget;
+            let message = format!("{} needs {}, the budget is {budget} (short {short})", chosen.name, plan.peak());
+            let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
+            let failure = match opened.uuid() {
+                Some(uuid) => failure.naming_holders(&uuid),
+                None => failure,
+            };
+            return Err(failure.hint(match self.budget.vram {
+                Some(_) => "use a larger `--vram` or fewer `--max-tokens`",
+                None => "use fewer `--max-tokens`, or end other programs that hold memory",
+            }));
+        }
+        opened.check_free(&self.budget, &plan)?;
+        let mut engine = Engine::new(opened.into_device(&self.budget), &graph, plan)?;
+        if self.ema {
+            load_averages(&mut engine, folder)?;
+        } else {
+            load_weights(&mut engine, folder)?;
+        }
+        Ok(engine)
+    }
+
+    fn sampling(&self) -> Sampling {
+        Sampling { temperature: self.temperature as f32, top_k: self.top_k, top_p: self.top_p, seed: self.seed }
+    }
+
+    /// The folder with the weights.
+    fn folder(&self) -> Result<PathBuf, Failure> {
+        let checkpoints = self.checkpoint.join("checkpoints");
+        let is_run = is_folder(&checkpoints).map_err(io_failure(checkpoints.display()))?;
+        let config = self.checkpoint.join(CONFIG_FILE);
+        if !is_run && is_file(&config).map_err(io_failure(config.display()))? {
+            return Ok(self.checkpoint.clone());
+        } else if !is_run {
+            let message = format!("{} is neither a run nor a folder with a {CONFIG_FILE}", self.checkpoint.display());
+            return Err(Failure::bad_input(message)
+                .hint("`--checkpoint` takes runs/NAME, a checkpoint in it, or a folder saved by `transformers`"));
+        }
+        let newest = newest_whole(&checkpoints)?;
+        for skipped in newest.skipped {
+            talk(format_args!("warning: checkpoint {} is skipped: {}", skipped.path.display(), skipped.reason));
+        }
+        Ok(newest.found.ok_or(CheckpointError::None { path: self.checkpoint.clone() })?.0)
+    }
+}
+
+/// Rows, the tokens of the longest prompt, and the positions that the caches of keys and values have.
+struct Sizes {
+    rows: usize,
+    longest: usize,
+    positions: usize,
+}
+
+/// A model that is ready to answer.
+struct Session<'a> {
+    args: &'a GenerateArgs,
+    engine: Engine,
+    tokenizer: Tokenizer,
+    chosen: Chosen,
+    ends: AnswerEnds,
+    positions: usize,
+}
+
+/// What a model wrote.
+#[derive(Clone)]
+struct Written {
+    text: Vec<u8>,
+    tokens: usize,
+}
+
+/// Why writing stopped early.
+enum Stopped {
+    /// Nobody takes the text.
+    Output(std::io::Error),
+    /// Something else.
+    Failure(Failure),
+}
+
+impl Session<'_> {
+    /// Writes what the model makes of a prompt to stdout, token by token, after the prompt if it is continued. Returns the
+    /// text that the model wrote.
+    fn answer(&mut self, prompt: &Prompt) -> Result<String, Stopped> {
+        let is_continued = !self.chosen.has_decoder() && !self.args.prompts.is_chat();
+        let mut shown = 0;
+        let mut result = write_text(if is_continued { prompt.text.as_bytes() } else { b"" });
+        let mut show = |answer: &Answer<'_>| {
+            let certain = answer.certain();
+            if certain.len() > shown {
+                result = write_text(&certain[shown..]);
+                shown = certain.len();
+            }
+            result.is_ok()
+        };
+        let written = self.write(&[prompt], &mut show)?.remove(0);
+        self.warn_of_length([prompt.ids.len(), written.tokens]);
+        let left = written.text.get(shown..).unwrap_or_default();
+        result.and_then(|()| write_text(left)).and_then(|()| write_text(b"\n")).map_err(Stopped::Output)?;
+        Ok(String::from_utf8_lossy(&written.text).into_owned())
+    }
+
+    /// Writes what the model makes of each prompt to stdout, a line each, some prompts at a time. Returns the texts that the
+    /// model wrote.
+    fn answer_all(&mut self, prompts: &[Prompt]) -> Result<Vec<String>, Stopped> {
+        let rows = self.args.batch.min(prompts.len());
+        // Answers begin at the same position for all, but what is continued must be as long as its neighbours.
+        let has_decoder = self.chosen.has_decoder();
+        let alike = |a: &usize, b: &usize| has_decoder || prompts[*a].ids.len() == prompts[*b].ids.len();
+        let mut order = (0..prompts.len()).collect::<Vec<_>>();
+        order.sort_by_key(|&i| prompts[i].ids.len());
+        let mut written = vec![None; prompts.len()];
+        let (mut texts, mut longest) = (Vec::new(), [0, 0]);
+        for group in order.chunk_by(alike).flat_map(|group| group.chunks(rows)) {
+            let group_prompts = group.iter().map(|&i| &prompts[i]).collect::<Vec<_>>();
+            let answers = self.write(&group_prompts, &mut |_| true)?;
+            let lengths = group_prompts.iter().zip(&answers).map(|(prompt, answer)| [prompt.ids.len(), answer.tokens]);
+            longest = lengths.chain([longest]).max_by_key(|[prompt, answer]| prompt + answer).unwrap_or(longest);
+            for (&i, answer) in group.iter().zip(answers) {
+                written[i] = Some(answer);
+            }
+            // In the order of the file, as far as all is there.
+            while let Some(Some(answer)) = written.get(texts.len()) {
+                let text = String::from_utf8_lossy(&answer.text).into_owned();
+                self.show(&prompts[texts.len()].text, &text, answer.tokens).map_err(Stopped::Output)?;
+                texts.push(text);
+            }
+        }
+        self.warn_of_length(longest);
+        Ok(texts)
+    }
+
+    /// What the model writes after each of some prompts, no more than the rows of the plan. `show` receives an answer after
+    /// each of its tokens, and returns whether to continue it.
+    fn write(
+        &mut self,
+        prompts: &[&Prompt],
+        show: &mut dyn FnMut(&Answer<'_>) -> bool,
+    ) -> Result<Vec<Written>, Stopped> {
+        let Self { args, engine, tokenizer, chosen, ends, .. } = self;
+        let vocab = tokenizer.vocab_size().min(chosen.config.vocab_size());
+        let ids = prompts.iter().map(|prompt| &*prompt.ids).collect::<Vec<_>>();
+        let mut answers = prompts.iter().map(|_| Answer::new(tokenizer, ends)).collect::<Vec<_>>();
+        let mut on_token = |prompt: usize, token| {
+            let continues = answers[prompt].push(token);
+            show(&answers[prompt]) && continues
+        };
+        Writer::new(engine, chosen.config.decoder_start())
+            .write(&ids, args.max_tokens, vocab, &ends.ids, &args.sampling(), &mut on_token)
+            .map_err(|error| Stopped::Failure(error.into()))?;
+        Ok(answers.iter().map(|answer| Written { text: answer.text().to_vec(), tokens: answer.tokens() }).collect())
+    }
+
+    /// Writes an answer as a line.
+    fn show(&self, prompt: &str, text: &str, tokens: usize) -> std::io::Result<()> {
+        let line = match self.args.json {
+            true => json!({ "prompt": prompt, "text": text, "tokens": tokens }).to_string(),
+            false => text.replace(['\n', '\r'], " "),
+        };
+        write_text(format!("{line}\n").as_bytes())
+    }
+
+    /// Warns of a text that is longer than the model's positions, given the tokens of its prompt and its answer.
+    fn warn_of_length(&self, [prompt, answer]: [usize; 2]) {
+        let positions = self.chosen.config.max_positions();
+        if !self.chosen.has_decoder() && prompt + answer > positions {
+            talk(format_args!(
+                "warning: a prompt of {prompt} tokens and its answer of {answer} exceed the model's {positions} positions; \
+                 the tokens beyond them attend only to the last {} to {positions} tokens\nhint: use a shorter prompt or fewer \
+                 `--max-tokens`",
+                positions / 2
+            ));
+        }
+    }
+
+    /// What the model expects after each token of a prompt, or after the decoder's first where there is one, for comparing
+    /// with other implementations. Written token by token: all of them may be more than the plan.
+    fn write_logits(&mut self, prompt: &[u32], path: &Path) -> Result<(), Failure> {
+        let start = self.chosen.config.decoder_start();
+        let mut writer = Writer::new(&mut self.engine, start);
+        writer.encode(&[prompt])?;
+        let fed = start.map_or_else(|| prompt.to_vec(), |start| vec![start]);
+        let mut file = BufWriter::new(File::create(path).map_err(io_failure(path.display()))?);
+        let mut put = |text: String| file.write_all(text.as_bytes()).map_err(io_failure(path.display()));
+        let source = start.map_or(String::new(), |_| format!(r#""source":{},"#, json!(prompt)));
+        put(format!(r#"{{{source}"tokens":{},"logits":["#, json!(fed)))?;
+        for (index, &token) in fed.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            put(format!("{comma}{}", json!(writer.feed(&[&[token]])?)))?;
+        }
+        put("]}\n".to_owned())?;
+        file.flush().map_err(io_failure(path.display()))
+    }
+}
