@@ -21,7 +21,7 @@ fn repository() -> PathBuf {
 }
 
 /// The README and the pages of the manual: names and texts.
-fn pages() -> Vec<(String, String)> {
+pub(crate) fn pages() -> Vec<(String, String)> {
     let root = repository();
     let pages = fs::read_dir(root.join("docs/src")).expect("the manual").map(|entry| entry.expect("a page").path());
     let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));

@@ -14,6 +14,7 @@ mod cuda_run;
 mod cuda_visible;
 mod devices;
 mod docs;
+mod docs_shown;
 mod download;
 mod estimate;
 mod foreign;

@@ -55,11 +55,13 @@ impl Session {
             });
         }
         if args.schedule.warmup_steps.is_none() && args.schedule.warmup_ratio.is_none() {
-            let steps = schedule.warmup_steps;
-            defaults.push(match self.trainer.length {
-                Length::Duration(_) => format!("warm-up for {steps} steps or a tenth of the time"),
-                _ => format!("warm-up for {steps} steps"),
-            });
+            match (self.trainer.length, schedule.warmup_steps) {
+                (_, 0) => {}
+                (Length::Duration(_), steps) => {
+                    defaults.push(format!("warm-up for {steps} steps or a tenth of the time"))
+                }
+                (_, steps) => defaults.push(format!("warm-up for {steps} steps")),
+            }
         }
         if !defaults.is_empty() {
             talk(format_args!("defaults: {}", defaults.join(", ")));
