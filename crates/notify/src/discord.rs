@@ -1,7 +1,7 @@
 //! Discord: an embed by a webhook. Source: Discord, "Execute Webhook", "Embed Limits".
 
 use crate::http::Poster;
-use crate::message::{Kind, Message};
+use crate::message::Message;
 use crate::send_error::SendError;
 use crate::service::Service;
 use crate::words::{lines, shortened, story, title};
@@ -24,19 +24,10 @@ fn rendered(message: &Message) -> Value {
         "embeds": [{
             "title": shortened(&title(message), 256),
             "description": shortened(&story(message), 2000),
-            "color": color(message.kind),
+            "color": message.kind.color(),
             "fields": lines(message).into_iter().take(10).map(field).collect::<Vec<_>>(),
         }],
     })
-}
-
-fn color(kind: Kind) -> u32 {
-    match kind {
-        Kind::Failure => 0xc0_392b,
-        Kind::Heat | Kind::Health | Kind::OutOfMemoryAverted => 0xe6_7e22,
-        Kind::End => 0x27_ae60,
-        Kind::Start | Kind::Progress | Kind::Checkpoint | Kind::Test => 0x29_80b9,
-    }
 }
 
 #[cfg(test)]

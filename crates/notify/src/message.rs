@@ -22,8 +22,10 @@ pub enum Kind {
     OutOfMemoryAverted,
     /// Something went wrong.
     Failure,
-    /// The run came to its end, or was stopped.
+    /// The run came to its end.
     End,
+    /// The run was stopped before its end, as it was asked to.
+    Stopped,
     /// Somebody tries whether messages arrive.
     Test,
 }
@@ -36,7 +38,17 @@ impl Kind {
             Self::Checkpoint => 1,
             Self::Start => 2,
             Self::Heat | Self::Health | Self::OutOfMemoryAverted => 3,
-            Self::Failure | Self::End | Self::Test => u8::MAX,
+            Self::Failure | Self::End | Self::Stopped | Self::Test => u8::MAX,
+        }
+    }
+
+    /// The color of its edge, as 0xRRGGBB: red for what failed, amber for warnings, green for a success, blue for the rest.
+    pub(crate) fn color(self) -> u32 {
+        match self {
+            Self::Failure => 0xc0_392b,
+            Self::Heat | Self::Health | Self::OutOfMemoryAverted | Self::Stopped => 0xe6_7e22,
+            Self::End => 0x27_ae60,
+            Self::Start | Self::Progress | Self::Checkpoint | Self::Test => 0x29_80b9,
         }
     }
 
@@ -160,6 +172,18 @@ impl Message {
 mod tests {
     use super::*;
     use plimsoll_telemetry::CardSample;
+
+    #[test]
+    fn only_a_success_is_green_and_only_a_failure_red() {
+        let all = [
+            (Kind::Failure, 0xc0_392b),
+            (Kind::Heat, 0xe6_7e22),
+            (Kind::Stopped, 0xe6_7e22),
+            (Kind::End, 0x27_ae60),
+            (Kind::Progress, 0x29_80b9),
+        ];
+        assert!(all.iter().all(|(kind, color)| kind.color() == *color));
+    }
 
     #[test]
     fn cards_are_told_as_they_were_sampled() {

@@ -75,7 +75,7 @@ impl Narrator {
             last_step: self.last_step,
             loss: self.loss,
             tokens_per_s: self.tokens_per_s,
-            time_left: time_left.filter(|_| !matches!(kind, Kind::End)),
+            time_left: time_left.filter(|_| !matches!(kind, Kind::End | Kind::Stopped)),
             memory: self.memory,
             cards: self.cards.clone(),
             energy: self.energy.clone(),
@@ -163,7 +163,7 @@ impl Narrator {
             }
             Event::Interrupted { step } => {
                 self.step = Some(*step);
-                (Kind::End, format!("Stopped after step {step}, as it was asked to; it can be resumed."), None)
+                (Kind::Stopped, format!("Stopped after step {step}, as it was asked to; it can be resumed."), None)
             }
             Event::Heat { card, what } => (Kind::Heat, format!("{card}: {what}."), None),
             Event::Paused { step, .. } => (Kind::Progress, format!("Paused in step {step}, as it was asked to."), None),

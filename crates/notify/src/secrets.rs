@@ -16,10 +16,10 @@ pub const VARIABLES: [(&str, &str); 11] = [
     ("PLIMSOLL_SLACK_WEBHOOK", "address of a Slack webhook"),
     ("PLIMSOLL_TELEGRAM_TOKEN", "token of a Telegram bot"),
     ("PLIMSOLL_TELEGRAM_CHAT", "chat that the bot writes to"),
-    ("PLIMSOLL_TELEGRAM_SERVER", "a Bot API server of your own"),
+    ("PLIMSOLL_TELEGRAM_SERVER", "Bot API server of your own"),
     ("PLIMSOLL_NTFY_TOPIC", "ntfy topic"),
     ("PLIMSOLL_NTFY_TOKEN", "ntfy access token, if the topic needs one"),
-    ("PLIMSOLL_NTFY_SERVER", "an ntfy server of your own"),
+    ("PLIMSOLL_NTFY_SERVER", "ntfy server of your own"),
     ("PLIMSOLL_WEBHOOK_URL", "address that JSON is posted to"),
 ];
 
@@ -31,6 +31,10 @@ pub const TRACKER_VARIABLES: [(&str, &str); 5] = [
     ("MLFLOW_TRACKING_USERNAME", "name at the MLflow server"),
     ("MLFLOW_TRACKING_PASSWORD", "password at the MLflow server"),
 ];
+
+/// Other names of variables, by which other programs know them. The variable's own name wins.
+const ALIASES: [(&str, &str); 2] =
+    [("DISCORD_WEBHOOK", "PLIMSOLL_DISCORD_WEBHOOK"), ("DISCORD_WEBHOOK_URL", "PLIMSOLL_DISCORD_WEBHOOK")];
 
 /// Variables of other programs' secrets: none is used here, and no text that is sent has them in it.
 const OTHERS: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
@@ -119,7 +123,9 @@ impl Secrets {
     ) -> Result<Self, SecretsError> {
         let mut secrets = Self::default();
         for (variable, _) in all_variables() {
-            if let Some(value) = environment(variable) {
+            let aliases = ALIASES.iter().filter(|(_, of)| *of == variable).map(|(alias, _)| *alias);
+            let value = [variable].into_iter().chain(aliases).filter_map(&environment).find(|value| !value.is_empty());
+            if let Some(value) = value {
                 secrets.add(variable, value.to_str().ok_or(SecretsError::Characters { variable })?)?;
             }
         }
@@ -184,7 +190,9 @@ impl Secrets {
 
     fn add_all(&mut self, pairs: &[(String, String)]) -> Result<bool, SecretsError> {
         let mut of_file = Self::default();
-        for (key, value) in pairs {
+        // Aliases first, so that a variable's own name replaces them.
+        let (own, aliases): (Vec<_>, Vec<_>) = pairs.iter().partition(|(key, _)| known(key) == Some(key));
+        for (key, value) in aliases.into_iter().rev().chain(own) {
             if let Some(variable) = known(key) {
                 of_file.add(variable, value)?;
             }
@@ -213,5 +221,36 @@ fn all_variables() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 fn known(key: &str) -> Option<&'static str> {
-    all_variables().map(|(name, _)| name).find(|name| *name == key)
+    let named = ALIASES.iter().find(|(alias, _)| *alias == key).map_or(key, |(_, variable)| variable);
+    all_variables().map(|(name, _)| name).find(|name| *name == named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_discord_webhook_has_the_name_that_other_programs_give_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join(".env");
+        let discord = |environment: &[(&str, &str)], text: &str| {
+            std::fs::write(&path, text).expect("written");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("set");
+            let of_environment =
+                |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value));
+            let secrets = Secrets::load(of_environment, None, Some(&path)).expect("secrets");
+            secrets.get("PLIMSOLL_DISCORD_WEBHOOK").map(|secret| secret.expose().to_owned())
+        };
+        let both = "PLIMSOLL_DISCORD_WEBHOOK=own\nDISCORD_WEBHOOK=alias\n";
+        assert_eq!(discord(&[], "DISCORD_WEBHOOK=alias\n").as_deref(), Some("alias"));
+        assert_eq!(discord(&[], both).as_deref(), Some("own"));
+        assert_eq!(discord(&[("DISCORD_WEBHOOK", "said")], both).as_deref(), Some("said"));
+        assert_eq!(
+            discord(&[("DISCORD_WEBHOOK", "said"), ("PLIMSOLL_DISCORD_WEBHOOK", "own")], "").as_deref(),
+            Some("own")
+        );
+        assert_eq!(discord(&[], "OTHER=x\n"), None);
+    }
 }

@@ -17,10 +17,7 @@ fn is_accepted(answer: &str) -> bool {
 }
 
 fn rendered(message: &Message) -> Value {
-    let title = title(message);
-    let mut blocks = vec![json!({
-        "type": "header", "text": { "type": "plain_text", "text": shortened(&title, 150), "emoji": false },
-    })];
+    let mut blocks = vec![];
     let story = story(message);
     if !story.is_empty() {
         // Escaped characters are longer, and 3,000 are allowed.
@@ -35,11 +32,15 @@ fn rendered(message: &Message) -> Value {
     if !fields.is_empty() {
         blocks.push(json!({ "type": "section", "fields": fields }));
     }
-    // What notifications show.
-    json!({ "text": escaped(&shortened(&title, 150)), "blocks": blocks })
+    // What notifications show, and the headline.
+    let mut rendered = json!({ "text": escaped(&shortened(&title(message), 150)) });
+    if !blocks.is_empty() {
+        // Only an attachment has a color.
+        rendered["attachments"] = json!([{ "color": format!("#{:06x}", message.kind.color()), "blocks": blocks }]);
+    }
+    rendered
 }
 
-/// So that no name becomes a link, and no `<!channel>` wakes one.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -57,15 +58,16 @@ mod tests {
         message.run = "<@U1>".repeat(100);
         message.cards = vec![message.cards[0].clone(); 40];
         let value = rendered(&message);
-        let blocks = value["blocks"].as_array().expect("blocks");
-        assert!(blocks[0]["text"]["text"].as_str().expect("a header").chars().count() <= 150);
-        let section = blocks[1]["text"]["text"].as_str().expect("a section");
+        let blocks = value["attachments"][0]["blocks"].as_array().expect("blocks");
+        let section = blocks[0]["text"]["text"].as_str().expect("a section");
         assert!(section.len() <= 3000 && section.starts_with("&lt;!channel&gt; &amp;") && !section.contains('<'));
         assert!(value["text"].as_str().is_some_and(|text| text.starts_with("&lt;@U1&gt;")));
-        assert_eq!(blocks[2]["fields"].as_array().map(Vec::len), Some(10));
-        assert_eq!(blocks[2]["fields"][1]["text"], "*loss*\n2.3012");
+        assert_eq!(blocks[1]["fields"].as_array().map(Vec::len), Some(10));
+        assert_eq!(blocks[1]["fields"][1]["text"], "*loss*\n2.3012");
         // A section without text or fields would be refused.
         let bare = rendered(&Message::new(Kind::End, "run", "", 0.0));
-        assert_eq!(bare["blocks"].as_array().map(Vec::len), Some(1));
+        assert_eq!(bare, json!({ "text": "run: ended" }));
+        message.kind = Kind::Failure;
+        assert_eq!(rendered(&message)["attachments"][0]["color"], "#c0392b");
     }
 }

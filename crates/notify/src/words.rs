@@ -20,6 +20,7 @@ pub(crate) fn title(message: &Message) -> String {
         (Kind::OutOfMemoryAverted, ..) => "out of memory averted".to_owned(),
         (Kind::Failure, ..) => "failed".to_owned(),
         (Kind::End, ..) => "ended".to_owned(),
+        (Kind::Stopped, ..) => "stopped".to_owned(),
         (Kind::Test, ..) => "test message".to_owned(),
     };
     format!("{run}: {what}")

@@ -241,12 +241,14 @@ pub(super) fn run(args: &NotifyArgs) -> Result<u8, Failure> {
     let Command::Test(args) = &args.command;
     let (settings, secrets) = args.recipients.resolve(0, Seconds(0.0))?;
     if settings.services.is_empty() {
-        let names = VARIABLES.map(|(name, what)| format!("{name}, the {what}")).join("; ");
+        let names = VARIABLES.map(|(name, what)| format!("{name} ({what})")).join(", ");
         return Err(Failure::bad_input("no service is set up, so nobody is told")
             .hint("for mail, use `--mail-to me@example.com --smtp smtp.example.com:465`")
             .hint(format!("for others, set in the environment or in a file for `--secrets`: {names}")));
     }
     let notifier = Notifier::start(&settings, &secrets)?;
+    let names = settings.services.iter().map(|service| service.name()).collect::<Vec<_>>().join(", ");
+    talk(format_args!("sending a test message by {names}; this can take up to {} s", TEST_TIMEOUT.as_secs()));
     let text = "Messages of plimsoll arrive here.";
     notifier.tell(&Message::new(Kind::Test, "plimsoll", text, now_s()));
     let report = notifier.finish(TEST_TIMEOUT);

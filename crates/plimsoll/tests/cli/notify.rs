@@ -154,7 +154,10 @@ fn what_does_not_arrive_is_said_without_its_secret() {
     assert_eq!(refused.code, Some(5));
     let line = refused.stdout_text();
     assert!(line.starts_with("webhook   failed: the server answers with status 404: POST /…"), "{line}");
-    assert_eq!(refused.stderr, "error: 1 of 1 test messages did not arrive\n");
+    assert_eq!(
+        refused.stderr,
+        "sending a test message by webhook; this can take up to 30 s\nerror: 1 of 1 test messages did not arrive\n"
+    );
     // What the environment has counts more.
     let mut command = sandbox.command(["notify", "test", "--secrets", "mine"]);
     command.env("PLIMSOLL_WEBHOOK_URL", "http://CANARY.example/");

@@ -7,6 +7,7 @@ use plimsoll_notify::{Kind, Message, Notifier};
 use plimsoll_supervise::{Event, STOPPED, SUCCESS, Status, TOO_HOT, program_name};
 use plimsoll_telemetry::now_s;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
 /// Kinds of ends that are want of memory.
@@ -52,6 +53,14 @@ impl Told {
         if let (Some(notifier), Some(message)) = (&self.notifier, message) {
             notifier.tell(&message);
         }
+    }
+
+    /// The run can't be started, so it has no end to tell of.
+    pub(super) fn refuse(&self, program: &str, reason: &io::Error) {
+        let program = program_name(&[program.to_owned()]);
+        let text = format!("Failed: {program} can't be started: {reason}.");
+        let message = Message::new(Kind::Failure, self.narrator.run.clone(), text, now_s());
+        self.notifier.iter().for_each(|notifier| notifier.tell(&message));
     }
 
     /// What sends messages, for a thread that tells where the run is.
@@ -108,9 +117,9 @@ impl Narrator {
                 let (kind, how) = match status {
                     Status::Finished => (Kind::End, "Finished"),
                     Status::Failed => (Kind::Failure, "Failed"),
-                    Status::Stopped => (Kind::End, "Stopped, as it was asked to"),
+                    Status::Stopped => (Kind::Stopped, "Stopped, as it was asked to"),
                     Status::TooHot => (Kind::Heat, "Stopped for heat"),
-                    Status::TimeOver => (Kind::End, "Its time was over"),
+                    Status::TimeOver => (Kind::Stopped, "Its time was over"),
                     Status::Unknown => (Kind::Failure, "Ended, and nobody knows how"),
                 };
                 let failed = std::mem::take(&mut self.failed).into_values().flat_map(|failed| failed.sentences);
@@ -209,8 +218,8 @@ mod tests {
     #[test]
     fn an_end_that_was_asked_for_is_no_failure() {
         for (status, kind) in [
-            (Status::Stopped, Kind::End),
-            (Status::TimeOver, Kind::End),
+            (Status::Stopped, Kind::Stopped),
+            (Status::TimeOver, Kind::Stopped),
             (Status::TooHot, Kind::Heat),
             (Status::Unknown, Kind::Failure),
         ] {
