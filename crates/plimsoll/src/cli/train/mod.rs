@@ -350,6 +350,8 @@ impl Session {
         let mut live = Live::new(LiveRun {
             planned: self.found.plan.needed()[0],
             device: self.found.plan.targets.device.kind(),
+            device_total: self.budget.total(),
+            samples: self.found.plan.global_batch as u64,
             duration: self.args.duration,
             log_every: self.args.log_every,
         });

@@ -22,6 +22,10 @@ pub struct LiveRun {
     pub planned: Bytes,
     /// The device, whose memory it is.
     pub device: DeviceKind,
+    /// All memory of the device.
+    pub device_total: Bytes,
+    /// Samples of a step.
+    pub samples: u64,
     /// Time after which the run ends, if it is not as long as it takes.
     pub duration: Option<Seconds>,
     /// Steps between lines; a line each few seconds, and none on a terminal, if it is not said.
@@ -131,7 +135,7 @@ impl Sink for Live {
                 "warning: {events} events could not be written to the journal: {reason}; reports \
                  will lack their losses"
             )),
-            Event::Step { step, loss, learning_rate, grad_norm, tokens_per_s, memory_bytes, .. } => {
+            Event::Step { step, loss, learning_rate, grad_norm, step_ms, tokens_per_s, memory_bytes } => {
                 let (done, left) = self.progress(*step);
                 self.show_step(&Status {
                     step: *step,
@@ -140,6 +144,9 @@ impl Sink for Live {
                     learning_rate: *learning_rate,
                     grad_norm: *grad_norm,
                     tokens_per_s: *tokens_per_s,
+                    step_s: step_ms / 1000.0,
+                    samples: self.run.samples,
+                    card_total: (self.run.device == DeviceKind::Cuda).then_some(self.run.device_total),
                     memory: memory_name(self.run.device),
                     used: Bytes(*memory_bytes),
                     planned: self.run.planned,

@@ -20,6 +20,12 @@ pub(super) struct Status {
     pub(super) learning_rate: f64,
     pub(super) grad_norm: f64,
     pub(super) tokens_per_s: f64,
+    /// Time of the step.
+    pub(super) step_s: f64,
+    /// Samples of a step.
+    pub(super) samples: u64,
+    /// All memory of the card, if the run is on one.
+    pub(super) card_total: Option<Bytes>,
     /// What memory the run is held to: `VRAM` or `RAM`.
     pub(super) memory: &'static str,
     pub(super) used: Bytes,
@@ -41,6 +47,8 @@ impl Status {
             format!("lr {learning_rate:.1e}"),
             format!("norm {grad_norm:.2}"),
             self.speed(),
+            self.samples_per_s(),
+            self.steps_per_s(),
             self.memory(),
             self.left(),
         ];
@@ -61,7 +69,8 @@ impl Status {
         let loss = format!("loss {}", style(format!("{loss:.3}")).for_stderr().bold());
         // Its place is kept before the rates, which change little.
         let least = if losses.bars(SPARKLINE.0).is_empty() { 0 } else { SPARKLINE.0 + 1 };
-        let others = [self.speed(), self.memory(), format!("lr {learning_rate:.1e}"), format!("norm {grad_norm:.2}")];
+        let (rate, norm) = (format!("lr {learning_rate:.1e}"), format!("norm {grad_norm:.2}"));
+        let others = [self.speed(), self.memory(), self.samples_per_s(), self.steps_per_s(), rate, norm];
         let others = others.into_iter().chain(self.energy.as_ref().map(ToString::to_string));
         let room = columns.saturating_sub(measure_text_width(&loss) + least + GAP.len());
         let others = join_while_they_fit(others, room);
@@ -79,17 +88,39 @@ impl Status {
         format!("{} tok/s", grouped(self.tokens_per_s as u64))
     }
 
-    /// `VRAM 5.94/8.00 GiB`; both units where they differ.
+    fn samples_per_s(&self) -> String {
+        format!("{} samples/s", rate(self.samples as f64 / self.step_s))
+    }
+
+    /// Steps are updates, each of one batch.
+    fn steps_per_s(&self) -> String {
+        format!("{} steps/s", rate(1.0 / self.step_s))
+    }
+
+    /// `VRAM 25 %, 5.94/8.00 GiB`: the part of the card, and what is held of what is planned; both units where they differ.
     fn memory(&self) -> String {
         let (used, planned) = (self.used.to_string(), self.planned.to_string());
-        match (used.split_once(' '), planned.split_once(' ')) {
-            (Some((value, unit)), Some((_, of))) if unit == of => format!("{} {value}/{planned}", self.memory),
-            _ => format!("{} {used}/{planned}", self.memory),
-        }
+        let held = match (used.split_once(' '), planned.split_once(' ')) {
+            (Some((value, unit)), Some((_, of))) if unit == of => format!("{value}/{planned}"),
+            _ => format!("{used}/{planned}"),
+        };
+        let part = |total: Bytes| format!("{:.0} %, ", 100.0 * self.used.0 as f64 / total.0 as f64);
+        let part = self.card_total.filter(|total| total.0 > 0).map_or(String::new(), part);
+        format!("{} {part}{held}", self.memory)
     }
 
     fn left(&self) -> String {
         format!("{} left", format_duration(self.left))
+    }
+}
+
+/// A number of a second with two digits or three: `0.27`, `3.2`, `48`. Without a time there is none.
+fn rate(per_s: f64) -> String {
+    match per_s {
+        per_s if !per_s.is_finite() => "-".to_owned(),
+        per_s if per_s < 1.0 => format!("{per_s:.2}"),
+        per_s if per_s < 10.0 => format!("{per_s:.1}"),
+        per_s => grouped(per_s.round() as u64),
     }
 }
 
@@ -123,6 +154,9 @@ mod tests {
             learning_rate: 3e-4,
             grad_norm: 0.521,
             tokens_per_s: 14_012.4,
+            step_s: 2.5,
+            samples: 8,
+            card_total: Some(Bytes(24 << 30)),
             memory: "VRAM",
             used: Bytes(6_377_000_000),
             planned: Bytes(8 << 30),
@@ -142,7 +176,8 @@ mod tests {
     fn a_line_of_a_log_has_everything() {
         assert_eq!(
             status().log_line(),
-            "step 412/1000  loss 2.134  lr 3.0e-4  norm 0.52  14,012 tok/s  VRAM 5.94/8.00 GiB  1 min 20 s left"
+            "step 412/1000  loss 2.134  lr 3.0e-4  norm 0.52  14,012 tok/s  3.2 samples/s  0.40 steps/s  \
+             VRAM 25 %, 5.94/8.00 GiB  1 min 20 s left"
         );
         let energy = EnergyUse {
             energy_j: 4.5e6,
@@ -154,14 +189,20 @@ mod tests {
         let told = Status { energy: Some(energy), ..status() }.log_line();
         assert!(told.ends_with("left  1.250 kWh (0.39 EUR)"), "{told}");
         let small = Status { used: Bytes(800 << 20), last_step: None, ..status() };
-        assert!(small.log_line().starts_with("step 412  loss") && small.log_line().contains("VRAM 800 MiB/8.00 GiB"));
+        assert!(
+            small.log_line().starts_with("step 412  loss") && small.log_line().contains("VRAM 3 %, 800 MiB/8.00 GiB")
+        );
     }
 
     #[test]
     fn eighty_columns_hold_all_figures_and_a_sparkline() {
         console::set_colors_enabled_stderr(false);
         let below = status().below_bar(&falling(), 79);
-        assert_eq!(below, "loss 2.134 █▇▇▆▅▄▄▃▂▁▁  14,012 tok/s  VRAM 5.94/8.00 GiB  lr 3.0e-4  norm 0.52");
+        assert_eq!(below, "loss 2.134 █▇▇▆▆▅▄▄▃▃▂▁▁  14,012 tok/s  VRAM 25 %, 5.94/8.00 GiB  3.2 samples/s");
+        let wide = status().below_bar(&falling(), 120);
+        assert!(wide.ends_with("3.2 samples/s  0.40 steps/s  lr 3.0e-4  norm 0.52"), "{wide}");
+        let on_cpu = Status { card_total: None, memory: "RAM", ..status() }.log_line();
+        assert!(on_cpu.contains("  RAM 5.94/8.00 GiB  "), "{on_cpu}");
         assert_eq!(status().beside_bar(60), "41 %  1 min 20 s left  step 412/1000");
         assert_eq!(status().beside_bar(24), "41 %  1 min 20 s left");
     }
