@@ -31,7 +31,7 @@ pub(super) struct BudgetArgs {
     #[arg(long, visible_alias = "vram-safety-margin", value_name = "SIZE", value_parser = margin)]
     pub(super) vram_margin: Option<Bytes>,
 
-    /// Number of compute threads [default: all cores]
+    /// Number of compute threads [default: OMP_NUM_THREADS, or all cores]
     #[arg(long, value_name = "N", value_parser = super::options::positive_size)]
     pub(super) threads: Option<usize>,
 }
@@ -250,15 +250,23 @@ pub(super) fn no_room(message: String, left: Option<Bytes>) -> Failure {
     }
 }
 
-/// The threads asked for, or one per core. Errors: more than can make sense.
+/// The threads asked for, by a flag or else by `OMP_NUM_THREADS`, or one per core. Errors: more than can make sense.
 pub(super) fn threads(asked: Option<usize>) -> Result<usize, Failure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    match asked {
-        Some(n) if n > 8 * cores => Err(Failure::bad_flag(format!("{n} threads are too many for {cores} cores"))
-            .hint(format!("leave out `--threads` to use one per core, {cores}"))),
+    let of_openmp = || openmp_threads(&std::env::var("OMP_NUM_THREADS").ok()?);
+    match asked.or_else(of_openmp) {
+        Some(n) if n > 8 * cores => Err(Failure::bad_flag(format!("{n} threads are too many for {cores} cores")).hint(
+            format!("leave out `--threads`, and OMP_NUM_THREADS in the environment, to use one per core, {cores}"),
+        )),
         Some(n) => Ok(n),
         None => Ok(cores),
     }
+}
+
+/// The threads that OpenMP's variable asks for: a number for each nested level, of which the first counts. `None` if it is not
+/// such a list: OpenMP ignores it then.
+fn openmp_threads(text: &str) -> Option<usize> {
+    text.split(',').next()?.trim().parse().ok().filter(|threads| *threads > 0)
 }
 
 impl Budget {
@@ -341,6 +349,15 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn openmps_variable_is_a_number_or_a_list_of_them() {
+        for (text, threads) in
+            [("3", Some(3)), (" 4 , 2", Some(4)), ("0", None), ("-1", None), ("", None), ("many", None), ("2.5", None)]
+        {
+            assert_eq!(openmp_threads(text), threads, "{text}");
+        }
+    }
 
     #[test]
     fn what_vram_for_asks_for_is_enough() {

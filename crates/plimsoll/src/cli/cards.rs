@@ -29,6 +29,9 @@ const INSTALL: &str = if cfg!(target_os = "windows") {
     "`sudo ubuntu-drivers install` on Ubuntu, or nvidia.com/drivers; under WSL2, Windows' own driver is the one"
 };
 
+/// By which NVIDIA's libraries are told not to use TF32 (`0`).
+const TF32_OVERRIDE: &str = "NVIDIA_TF32_OVERRIDE";
+
 /// Which device, and how a card is used.
 #[derive(Debug, Clone, Args)]
 pub(super) struct DeviceArgs {
@@ -210,7 +213,19 @@ impl DeviceArgs {
 
     /// Whether products in single precision round their operands to TF32.
     pub(super) fn tf32(&self) -> bool {
-        self.tf32 == OnOff::On
+        self.tf32 == OnOff::On && std::env::var_os(TF32_OVERRIDE).is_none_or(|value| value != "0")
+    }
+
+    /// What NVIDIA's variable changes, where it is set.
+    fn tf32_note(&self, is_card: bool) -> Option<String> {
+        let value = std::env::var(TF32_OVERRIDE).ok()?;
+        let set = format!("{TF32_OVERRIDE}={value}");
+        Some(match (value.as_str(), self.tf32) {
+            _ if !is_card => format!("{set} changes nothing: the CPU has no TF32"),
+            ("0", OnOff::On) => format!("{set} turns `--tf32 on` off"),
+            ("0", OnOff::Off) => format!("{set} changes nothing: TF32 is off without `--tf32 on`"),
+            _ => format!("{set} is for NVIDIA's libraries alone; `--tf32 on` uses TF32 in all products"),
+        })
     }
 
     /// What multiplies in plans for a card that is not open. Errors: the library that was named can't be opened.
@@ -234,6 +249,7 @@ impl DeviceArgs {
             }
             (None, _) => {}
         }
+        self.tf32_note(card.is_some()).iter().for_each(|note| talk(format_args!("note: {note}")));
         if self.tf32() {
             match &card {
                 None => {

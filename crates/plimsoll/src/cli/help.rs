@@ -195,6 +195,7 @@ const GROUPS: &[Group] = &[
             ("cublas", ""),
             ("autotune", ""),
             ("cuda-graph", ""),
+            ("disable-cudagraphs", ""),
             ("tf32", ""),
             ("head-chunk", ""),
             ("attention-rows", ""),

@@ -25,6 +25,32 @@ fn without_a_driver_all_is_as_before_and_that_is_said() {
     }
 }
 
+/// Variables that PyTorch's users set: obeyed, or answered in a line.
+#[test]
+fn variables_of_openmp_and_nvidia_are_obeyed_or_explained() {
+    let sandbox = Sandbox::new();
+    let threads = |value: &str, flags: &str| {
+        let mut command = sandbox.command(format!("plan --model nano --json {flags}").split_whitespace());
+        json(&Said::of(command.env("OMP_NUM_THREADS", value).output().expect("the binary runs")))["device"]["threads"]
+            .clone()
+    };
+    assert_eq!((threads("3", ""), threads("4,2", ""), threads("3", "--threads 2")), (3.into(), 4.into(), 2.into()));
+    for (card, flags, value, words) in [
+        ("", "--host-ram 4 --tf32 on", "0", "note: NVIDIA_TF32_OVERRIDE=0 turns `--tf32 on` off"),
+        ("", "--host-ram 4", "0", "note: NVIDIA_TF32_OVERRIDE=0 changes nothing: TF32 is off without `--tf32 on`"),
+        ("", "--host-ram 4", "1", "note: NVIDIA_TF32_OVERRIDE=1 is for NVIDIA's libraries alone"),
+        ("cards=0", "--device cpu", "0", "note: NVIDIA_TF32_OVERRIDE=0 changes nothing: the CPU has no TF32"),
+        // The card has no TF32, which nobody asks for then.
+        ("capability=7.5", "--host-ram 4 --tf32 on", "0", "turns `--tf32 on` off"),
+    ] {
+        let arguments = format!("plan --model nano {flags}");
+        let mut command = sandbox.command_on_card(card, arguments.split_whitespace());
+        let said = Said::of(command.env("NVIDIA_TF32_OVERRIDE", value).output().expect("the binary runs"));
+        assert_eq!(said.code, Some(0), "{flags}: {}", said.stderr);
+        assert!(said.stderr.contains(words), "{flags}: {}", said.stderr);
+    }
+}
+
 #[test]
 fn a_card_is_taken_with_what_is_free_on_it() {
     let sandbox = Sandbox::new();

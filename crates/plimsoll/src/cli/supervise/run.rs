@@ -98,6 +98,11 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "SETTINGS", value_parser = alloc_conf)]
     alloc_conf: Option<String>,
 
+    /// Do not let `torch.compile` capture CUDA graphs where the environment asks for them (TORCHINDUCTOR_CUDAGRAPHS=0). A
+    /// script that asks for them itself (`mode="reduce-overhead"`, `torch.cuda.CUDAGraph`) still gets them
+    #[arg(long)]
+    disable_cudagraphs: bool,
+
     #[command(flatten)]
     repair: RepairArgs,
 
@@ -201,6 +206,8 @@ impl RunArgs {
         let watched = watch(&mut job, &self.heat, told.notifier())?;
         let supervised = supervise(job, &mut |event| told.take(event));
         drop(watched);
+        let refusal = supervised.as_ref().ok().and_then(|supervised| supervised.refusal.as_ref());
+        refusal.iter().for_each(|refusal| told.refuse(&refusal.program, &refusal.reason));
         told.finish();
         let supervised = supervised?;
         if supervised.refusal.is_some() {
@@ -277,7 +284,8 @@ impl RunArgs {
         // PyTorch from 2.9 on reads the second name, before that the first.
         let names = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
         let allocator = self.alloc_conf.iter().flat_map(|settings| names.map(|name| (name, settings.as_str())));
-        unset.chain(allocator).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+        let graphs = self.disable_cudagraphs.then_some(("TORCHINDUCTOR_CUDAGRAPHS", "0"));
+        unset.chain(allocator).chain(graphs).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 }
 

@@ -247,6 +247,7 @@ mod tests {
             ("--gradient-checkpointing --no-rdrop", "--recompute=blocks --r-drop=0"),
             ("--dataloader-num-workers 2 --epochs 1", "--epochs 1"),
             ("--disable-compilation --epochs 1", "--epochs 1"),
+            ("--disable-cudagraphs --epochs 1", "--cuda-graph=off --epochs 1"),
             ("--local-rank -1 --epochs 1", "--epochs 1"),
             ("--model-output out --optim adamw_bnb_8bit", "--runs-dir out --optimizer=adamw --optimizer-state=8bit"),
             ("--load-in-8bit false --lora-rank 0 --epochs 1", "--epochs 1"),

@@ -275,6 +275,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("diffusion.*", Missing(OTHER_TRAINING)),
     ("dion_*", Missing(OTHER_OPTIMIZER)),
     ("disable_compilation", Nothing(NOTHING_COMPILED)),
+    ("disable_cudagraphs", Choice(&[("true", &[("cuda_graph", "off")]), ("false", &[])])),
     ("disable_gradient_checkpointing", Choice(&[("true", &[("recompute", "none")]), ("false", &[])])),
     ("disable_shuffling", Only(&["false"], SHUFFLED)),
     ("disable_tqdm", Nothing(OWN_REPORTS)),

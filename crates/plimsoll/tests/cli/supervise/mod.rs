@@ -374,7 +374,11 @@ fn a_run_ends_when_its_time_is_over() {
 #[test]
 fn commands_are_told_of_the_machine_what_the_user_did_not_say() {
     let sandbox = Sandbox::new();
-    let mut command = command(&sandbox, "--alloc-conf max_split_size_mb:64 --threads 3 --memory-fraction 0.5", "env");
+    let mut command = command(
+        &sandbox,
+        "--disable-cudagraphs --alloc-conf max_split_size_mb:64 --threads 3 --memory-fraction 0.5",
+        "env",
+    );
     command.env("CUDA_MODULE_LOADING", "EAGER").env("MKL_NUM_THREADS", "9").env_remove("OMP_NUM_THREADS");
     command.env("PYTORCH_CUDA_ALLOC_CONF", "b:2").env_remove("PYTHONUNBUFFERED");
     let said = Said::of(command.output().expect("the binary runs"));
@@ -386,6 +390,7 @@ fn commands_are_told_of_the_machine_what_the_user_did_not_say() {
         "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64",
         "PYTORCH_ALLOC_CONF=max_split_size_mb:64",
         "PYTHONUNBUFFERED=1",
+        "TORCHINDUCTOR_CUDAGRAPHS=0",
         "PLIMSOLL_MEMORY_FRACTION=0.5",
     ] {
         assert!(lines.contains(&expected), "{expected} of {lines:?}");
