@@ -169,7 +169,7 @@ pub trait Device {
     fn memory(&self) -> MemoryReport;
 
     /// Bytes of the arenas' pages that are in memory now, as the system counts them: each arena rounded up to whole
-    /// pages, unless some of it was swapped out. `None` where the system does not say.
+    /// pages, unless some of it was swapped out. `None` where the system does not say, or counts other processes' memory too.
     fn resident_bytes(&self) -> Option<u64> {
         None
     }

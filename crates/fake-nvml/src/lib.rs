@@ -11,7 +11,7 @@ mod nvml;
 ///
 /// Entries are separated by `;`. A card is `name,uuid,total,reserved,used` with sizes in MiB, and may add faults:
 /// `error=CODE` makes every call about the card fail with that NVML code, `memory_v2=CODE` the newer reading of memory,
-/// `sensors=CODE` temperature and power limit; `holder=PID/MIB` is a process that holds memory of it, `mig=1` puts it in MIG mode,
+/// `sensors=CODE` temperature and power limit; `holder=PID/MIB` is a process that holds memory of it, the calling one with a PID of 0, `mig=1` puts it in MIG mode,
 /// `busy=PERCENT` is how much it computes.
 /// The entry `init=CODE` makes NVML fail to start; `count=N` makes it claim N cards. A card's temperature is 50 °C and its power limit 170 W, unless a script ([`SCRIPT`]) says otherwise.
 pub const MACHINE: &str = "PLIMSOLL_FAKE_GPUS";

@@ -124,7 +124,11 @@ fn parse_card(entry: &[u8]) -> Card {
         if let Some(holder) = fault.strip_prefix(b"holder=") {
             let mut parts = holder.split(|&b| b == b'/').map(number);
             let mut part = || parts.next().expect("a holder is PID/MIB");
-            card.holders.push((part() as c_uint, part()));
+            let pid = match part() as c_uint {
+                0 => std::process::id(),
+                pid => pid,
+            };
+            card.holders.push((pid, part()));
             continue;
         }
         let value = fault.iter().position(|&b| b == b'=').map_or(fault.len(), |sign| sign + 1);

@@ -27,6 +27,19 @@ pub fn gpu_holders() -> Vec<Holder> {
     Driver::open().map_or_else(|_| Vec::new(), |driver| read(&driver))
 }
 
+/// What this process holds of the card with this UUID. `None` where NVML does not say, as on Windows, or knows the process
+/// by another number, as in containers.
+pub fn own_gpu_memory(card: &str) -> Option<Bytes> {
+    let driver = Driver::open().ok()?;
+    let devices = (0..driver.device_count().ok()?).filter_map(|index| driver.device_by_index(index).ok());
+    let device = devices.into_iter().find(|device| device.uuid().is_ok_and(|uuid| uuid == card))?;
+    let processes = device.running_compute_processes().ok()?;
+    match processes.into_iter().find(|process| process.pid == std::process::id())?.used_gpu_memory {
+        UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
+        UsedGpuMemory::Unavailable => None,
+    }
+}
+
 fn read(nvml: &Nvml) -> Vec<Holder> {
     let devices = (0..nvml.device_count().unwrap_or(0)).filter_map(|index| nvml.device_by_index(index).ok());
     let mut holders = Vec::new();

@@ -33,7 +33,7 @@ pub use event::{Event, Level, Record, SCHEMA_VERSION, Sink};
 pub use gpu_use::{CardUse, gpu_use};
 pub use gpus::{Gpu, GpuError, GpuNote, Gpus, gpus, gpus_from};
 pub use history::{History, history, history_span};
-pub use holders::{Holder, gpu_holders};
+pub use holders::{Holder, gpu_holders, own_gpu_memory};
 pub use journal::{Journal, JournalError, for_each_record, now_s, read_journal};
 pub use lane::{Counts, Lane, Next, Wake};
 pub use machine::{anonymous_rss, peak_rss, processor_name, system_name, total_memory};

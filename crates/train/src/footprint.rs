@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 /// Measured bytes of a process that carries out a plan. What the system does not say is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Footprint {
-    /// Bytes of the arenas' pages that were in memory when they were last counted.
+    /// Bytes of the arenas' pages that were in memory when they were last counted: this process's alone. `None` also where a
+    /// card's driver counts them with other processes' memory.
     pub arena_resident_bytes: Option<u64>,
     /// The most that were.
     pub arena_resident_peak_bytes: Option<u64>,

@@ -8,7 +8,7 @@ use super::hooks::Use;
 use super::host::Node;
 use super::launch::device_scalars;
 use super::library::Driver;
-use super::loaded::Loaded;
+use super::loaded::{Loaded, OwnMemory};
 use crate::arena::{FreeMemory, Supply};
 use crate::{Capabilities, Device, DeviceError, MemoryReport, Room};
 use plimsoll_graph::{DeviceKind, Place, Scalars, TensorId};
@@ -46,6 +46,7 @@ pub struct CudaDevice {
     context: Arc<Context>,
     options: CudaOptions,
     supply: Supply,
+    own_memory: Option<OwnMemory>,
     touched: [u64; 2],
 }
 
@@ -60,6 +61,7 @@ impl CudaDevice {
             context,
             options,
             supply: Supply::default(),
+            own_memory: None,
             touched: [0; 2],
         })
     }
@@ -86,6 +88,13 @@ impl CudaDevice {
     #[must_use]
     pub fn within(mut self, free: FreeMemory) -> Self {
         self.supply = Supply::of(free);
+        self
+    }
+
+    /// What the arena takes of the card is measured by what this says of the process.
+    #[must_use]
+    pub fn measured_by(mut self, own_memory: OwnMemory) -> Self {
+        self.own_memory = Some(own_memory);
         self
     }
 
@@ -210,6 +219,7 @@ impl Device for CudaDevice {
             plan,
             self.options,
             &mut self.supply,
+            self.own_memory,
         )?);
         Ok(())
     }
@@ -316,7 +326,7 @@ impl Device for CudaDevice {
     }
 
     fn resident_bytes(&self) -> Option<u64> {
-        Some(self.loaded.as_ref()?.taken_bytes + self.resident_in_process_bytes()?)
+        Some(self.loaded.as_ref()?.taken_bytes? + self.resident_in_process_bytes()?)
     }
 
     fn resident_in_process_bytes(&self) -> Option<u64> {

@@ -22,6 +22,18 @@ use plimsoll_units::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Reads what this process uses of the card with this UUID. `None` where the system does not say.
+pub type OwnMemory = fn(&str) -> Option<Bytes>;
+
+/// What a reservation of `reserved` bytes took of a card, measured: by what this process uses of it before and after, else by
+/// what all processes do, as long as that is what was reserved. `None` where it is not: memory of another process is in it.
+fn taken(own: [Option<Bytes>; 2], of_all: Option<u64>, reserved: u64) -> Option<u64> {
+    match own {
+        [Some(before), Some(after)] => Some(after.saturating_sub(before).0),
+        _ => of_all.filter(|used| *used == reserved),
+    }
+}
+
 /// A loaded plan. Fields go in this order, each before what it uses.
 pub(super) struct Loaded {
     captured: Vec<Option<CapturedProgram>>,
@@ -37,8 +49,8 @@ pub(super) struct Loaded {
     algorithms: Option<Algorithms>,
     context: Arc<Context>,
     setting: Setting,
-    /// What the driver had less of once the arena was there.
-    pub(super) taken_bytes: u64,
+    /// What reserving the arena took of the card. `None` where other processes' memory can't be told apart.
+    pub(super) taken_bytes: Option<u64>,
     pub(super) notes: Vec<String>,
 }
 
@@ -51,6 +63,7 @@ impl Loaded {
         plan: &Plan,
         options: CudaOptions,
         supply: &mut Supply,
+        own_memory: Option<OwnMemory>,
     ) -> Result<Self, DeviceError> {
         context.enter().map_err(CudaError::from)?;
         let no_room = |error: DeviceError| explained(error, context, plan);
@@ -59,12 +72,15 @@ impl Loaded {
             Algorithms::new(handle, options.tf32, workspace.0, kept)
         });
         let kernels = kernels_of(context, plan, options, algorithms.as_mut()).map_err(|error| no_room(error.into()))?;
-        let before = context.room()?;
+        let own = || own_memory.and_then(|own_memory| own_memory(&context.card().uuid));
+        let (before, own_before) = (context.room()?, own());
         if before.free < plan.peak() {
             return Err(no_room_on(context, plan, Some(before.free), "it is not free".to_owned()));
         }
         let arena = CardMemory::take(context, plan.peak_bytes).map_err(|error| no_room(error.into()))?;
-        let after = context.room()?;
+        let (after, own_after) = (context.room()?, own());
+        let used_bytes = before.free.0.checked_sub(after.free.0);
+        let taken_bytes = taken([own_before, own_after], used_bytes, arena.reserved_bytes());
         let mut notes = algorithms.as_ref().map_or_else(Vec::new, Algorithms::notes);
         let (host, refused) = HostSide::new(context, plan, supply.reserve([0, plan.host_bytes])?)?;
         if let Some(refused) = refused {
@@ -90,7 +106,7 @@ impl Loaded {
             algorithms,
             context: context.clone(),
             setting,
-            taken_bytes: before.free.0.saturating_sub(after.free.0),
+            taken_bytes,
             notes,
         };
         loaded.make_streams(plan).map_err(no_room)?;
@@ -330,5 +346,22 @@ fn fail_on_fault(refused: CallError) -> Result<(), DeviceError> {
     match CudaError::from(refused) {
         fault @ CudaError::CardFailed { .. } => Err(fault.into()),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_processes_took_meanwhile_is_not_counted() {
+        let own = |before: u64, after: u64| [before, after].map(|bytes| Some(Bytes(bytes)));
+        // The process's own, whatever all processes use.
+        assert_eq!(taken(own(5, 25), Some(520), 20), Some(20));
+        assert_eq!(taken(own(5, 29), None, 20), Some(24));
+        // Of all processes: what was reserved, more, less.
+        for (of_all, known) in [(Some(20), Some(20)), (Some(520), None), (Some(8), None), (None, None)] {
+            assert_eq!(taken([None, Some(Bytes(25))], of_all, 20), known, "{of_all:?}");
+        }
     }
 }

@@ -22,6 +22,9 @@ use std::sync::Arc;
 /// Mapped at a time at most; a multiple of every card's granularity.
 const PIECE: u64 = 256 << 20;
 
+/// Memory of a card that is not mapped is allocated in multiples of this.
+const PAGE: u64 = 2 << 20;
+
 /// Memory of a card.
 #[derive(Debug)]
 pub(super) struct CardMemory {
@@ -70,6 +73,15 @@ impl CardMemory {
     /// Bytes that it was asked for.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Bytes that the driver reserved for it: whole pages of the card.
+    pub(super) fn reserved_bytes(&self) -> u64 {
+        match &self.kind {
+            Kind::Empty => 0,
+            Kind::Allocated => self.bytes.next_multiple_of(PAGE),
+            Kind::Mapped { reserved, .. } => *reserved,
+        }
     }
 
     fn map(&mut self) -> Result<(), CallError> {

@@ -31,5 +31,6 @@ pub use device::{CudaDevice, CudaOptions};
 pub use error::{CallError, CudaError, Fault};
 pub use launch::{Arguments, Launch, Operands, Scratch, device_scalars};
 pub use library::{Driver, LIBRARY};
+pub use loaded::OwnMemory;
 pub use modules::{in_f16, module_names, ptx};
 pub use ops::{OLDEST_WITH_TF32, launches, refusal};

@@ -84,6 +84,11 @@ fn the_driver_has_less_by_what_was_reserved() {
     device.load(&sums.plan).expect("loads");
     let host = sums.plan.host_bytes.next_multiple_of(4096);
     assert_eq!(device.resident_bytes(), Some(sums.plan.peak_bytes.next_multiple_of(2 << 20) + host));
+    // Another process takes some at the same time: that is not this device's.
+    machine.reset("grab=cuMemCreate:1:500");
+    let mut device = machine.device(GRAPHS).expect("a card");
+    device.load(&sums.plan).expect("loads");
+    assert_eq!((device.resident_bytes(), device.resident_in_process_bytes()), (None, Some(host)));
     machine.reset("mapping=0");
 }
 

@@ -20,7 +20,7 @@ pub fn sample_text(text: &[String; 2]) -> String {
 }
 
 /// What is on disk, and planned against measured bytes. `page`: where the run's page is, or why it is not.
-pub fn summary(outcome: &Outcome, folder: &Path, page: &str) -> String {
+pub fn summary(outcome: &Outcome, folder: &Path, page: &str, device: DeviceKind) -> String {
     let report = &outcome.report;
     let mut lines = vec![String::new()];
     if report.padding_tokens > 0 {
@@ -57,7 +57,7 @@ pub fn summary(outcome: &Outcome, folder: &Path, page: &str) -> String {
         part => format!(" for the longest batch, {part} for the batches that ran"),
     };
     lines.push(format!("planned {planned} bytes{shorter}, touched {}", measured.touched_bytes));
-    lines.push(memory(&measured.footprint));
+    lines.push(memory(&measured.footprint, device));
     lines.extend(energy(report));
     lines.join("\n")
 }
@@ -97,8 +97,8 @@ pub fn closing(report: &Report, model: &str, device: &str, plan: &Plan) -> Strin
         bytes => format!(", and {} of host memory", Bytes(bytes)),
     };
     let used = match touched == planned {
-        true => format!("{} of {memory}, exactly as planned{beside}", Bytes(touched)),
-        false => format!("{} of {memory}, of {} planned{beside}", Bytes(touched), Bytes(planned)),
+        true => format!("{} of {memory} touched, exactly as planned{beside}", Bytes(touched)),
+        false => format!("{} of {memory} touched, of {} planned{beside}", Bytes(touched), Bytes(planned)),
     };
     format!(
         "\n{}: {steps} steps, {tokens} tokens in {time}, {speed} tokens/s\n{model}, {} parameters, on {device}\n{held_out}{used}",
@@ -115,12 +115,18 @@ pub(super) fn memory_name(device: DeviceKind) -> &'static str {
     }
 }
 
-/// What the system counted, in a line.
-pub fn memory(footprint: &Footprint) -> String {
+/// What the system counted of this process, in a line, and why it did not count what a plan uses of a card.
+pub fn memory(footprint: &Footprint, device: DeviceKind) -> String {
     let shown = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |bytes| Bytes(bytes).to_string());
     let Footprint { arena_resident_bytes, outside_plan_bytes, peak_rss_bytes, .. } = footprint;
+    let mixed = match (arena_resident_bytes, device) {
+        (None, DeviceKind::Cuda) => {
+            " (another process's use of the card changed as the plan's memory was reserved, and the driver does not count each)"
+        }
+        _ => "",
+    };
     format!(
-        "measured: {} resident for the plan, {} outside it, {} at the peak",
+        "measured of this process: {} resident for the plan{mixed}, {} outside it, {} at the peak",
         shown(*arena_resident_bytes),
         shown(*outside_plan_bytes),
         shown(*peak_rss_bytes)

@@ -123,7 +123,7 @@ impl GenerateArgs {
             _ if self.prompts.prompt_file.is_some() || self.json => session.answer_all(&prompts).map(drop),
             _ => session.answer(&prompts[0]).map(drop),
         };
-        talk(memory(&session.engine.memory().footprint));
+        talk(memory(&session.engine.memory().footprint, session.engine.plan().targets.device.kind()));
         match result {
             Ok(()) => Ok(exit_code::DONE),
             // Whoever reads has seen enough.

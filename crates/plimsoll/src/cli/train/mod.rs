@@ -300,7 +300,8 @@ impl Session {
             outcome.report.measured.update_memory(engine.memory());
         }
         sample.iter().for_each(|text| self.keep_sample(text, outcome.report.losses.len() as u64));
-        talk(summary(&outcome, self.folder.path(), &self.write_page()));
+        let device = self.found.plan.targets.device.kind();
+        talk(summary(&outcome, self.folder.path(), &self.write_page(), device));
         sample.iter().for_each(|text| talk(sample_text(text)));
         talk(closing(&outcome.report, &self.chosen.name, &self.device, &self.found.plan));
         if let Some([prompt, _]) = sample.filter(|_| !self.chosen.has_decoder()) {

@@ -304,7 +304,10 @@ fn memory_rows(story: &RunStory) -> Vec<Vec<String>> {
         ("planned peak", run.planned_bytes),
         ("planned for the batches that ran", report.map(|r| r.measured.planned_bytes_of_what_ran)),
         ("touched (the device, by its highest region)", report.map(|r| r.measured.touched_bytes)),
-        ("in memory for the plan (the system, by pages)", footprint.and_then(|f| f.arena_resident_peak_bytes)),
+        (
+            "in memory for the plan (the system, by pages of this process)",
+            footprint.and_then(|f| f.arena_resident_peak_bytes),
+        ),
         ("held while training, at most (the system, else the device)", held),
         ("outside the plan (the system)", footprint.and_then(|f| f.outside_plan_bytes)),
         ("the process at its peak (the system)", footprint.and_then(|f| f.peak_rss_bytes)),
