@@ -190,13 +190,14 @@ pub(crate) const LEVERS: [&dyn Lever; 9] = [
 /// A setting and the value that it is changed to, both as settings files write them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// What is changed, in lower case with hyphens: a lever, or `micro-batch`, `seq-len`, `model`.
+    /// What is changed, in lower case with hyphens: a lever, or `micro-batch`, `seq-len`, `host-ram`, `optimizer`, `model`.
     pub setting: &'static str,
     /// What it is changed to.
     pub value: String,
 }
 
 /// A request with changes.
+#[derive(Clone)]
 pub(crate) struct Alternative {
     pub(crate) changes: Vec<Change>,
     pub(crate) request: Request,
@@ -206,6 +207,11 @@ impl Alternative {
     /// With one thing changed.
     pub(crate) fn new(setting: &'static str, value: impl ToString, request: Request) -> Self {
         Self { changes: vec![Change { setting, value: value.to_string() }], request }
+    }
+
+    /// One of `next`, which was made of this one's request, with the changes of both.
+    pub(crate) fn and(&self, next: Self) -> Self {
+        Self { changes: [&self.changes[..], &next.changes].concat(), ..next }
     }
 
     /// With one lever changed.

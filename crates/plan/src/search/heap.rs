@@ -15,7 +15,7 @@
 use super::build::Builder;
 use super::profile::Profile;
 use super::space::{Fineness, Point, Space, micro_batches};
-use super::{FEW, FITS, HOST_COST};
+use super::{FEW, FITS, HOST_COST, shortfall};
 use crate::Budget;
 use crate::candidate::{Candidate, Programs, Settings, predicted_step};
 use crate::layout::{Layout, lacks_at_least};
@@ -74,11 +74,7 @@ impl Bounded {
             let cost = cost(at_least.step, profile.uses_of_host(point));
             let lacks = request.budget.lacking(at_least.bytes);
             bounds.push((cost, lacks.map(|lacks| lacks > Bytes::ZERO)));
-            let room = if lacks == FITS {
-                room(request.budget, at_least.bytes)
-            } else {
-                -lacks[0].as_f64() - lacks[1].as_f64()
-            };
+            let room = if lacks == FITS { room(request.budget, at_least.bytes) } else { -shortfall(lacks) };
             if roomiest.len() < FEW || room > roomiest[FEW - 1].0 {
                 let place = roomiest.partition_point(|(other, _)| *other >= room);
                 roomiest.insert(place, (room, point));
@@ -154,8 +150,8 @@ impl<'b, 'r> Search<'b, 'r> {
         Ok(false)
     }
 
-    /// The points with the most room, and that room: the part of the budget that they leave, or the bytes that they lack as
-    /// a negative number.
+    /// The points with the most room, and that room: the part of the budget that they leave, or their shortfall as a
+    /// negative number.
     pub(super) fn roomiest(&self) -> Vec<(f64, Point)> {
         let mut roomiest = self.bounded.iter().flat_map(|bounded| bounded.roomiest.iter().copied()).collect::<Vec<_>>();
         roomiest.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));

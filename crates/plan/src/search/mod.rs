@@ -97,6 +97,12 @@ const HOST_COST: f64 = 0.004;
 /// Points that are packed to see whether anything fits, or to find the smallest plan.
 const FEW: usize = 8;
 
+/// How far a plan is from a budget, of what device and host lack. A host's memory can be extended, and costs a quarter of a
+/// card's.
+fn shortfall([device, host]: [Bytes; 2]) -> f64 {
+    device.as_f64() + host.as_f64() / 4.0
+}
+
 const FITS: [Bytes; 2] = [Bytes::ZERO; 2];
 
 /// Finds a plan within the request's budgets. The outer error is for requests that make no sense; a run that does not
@@ -117,8 +123,13 @@ pub(crate) fn shortest_step(request: &Request) -> Result<Option<Seconds>, PlanEr
 
 /// Whether anything fits that the request leaves open. Packs only the few points with the most room.
 pub(crate) fn can_fit(request: &Request) -> Result<bool, PlanError> {
+    fits_at(request, Fineness::HINT)
+}
+
+/// The same among so many points.
+fn fits_at(request: &Request, fineness: Fineness) -> Result<bool, PlanError> {
     let builder = Builder::new(request);
-    let search = Search::new(&builder, Fineness::HINT)?;
+    let search = Search::new(&builder, fineness)?;
     for (_, point) in search.roomiest().into_iter().filter(|(room, _)| *room >= 0.0) {
         let candidate = builder.candidate(search.settings(point), Programs::All)?;
         if Layout::within(request, &candidate.graph).is_ok() {
@@ -167,14 +178,14 @@ fn misfit(search: &Search) -> Result<Misfit, PlanError> {
 }
 
 /// The plan with the smallest shortfall among the points with the most room; the one with fewer host bytes if two are equal.
+/// Host memory counts less than a card's: see [`shortfall`].
 fn smallest(search: &Search) -> Result<Plan, PlanError> {
     let (builder, request) = (search.builder, search.builder.request);
     let plan = |(_, point): (f64, Point)| {
         let plan = plan_candidate(request, &builder.candidate(search.settings(point), Programs::All)?);
-        let [device, host] = request.budget.lacking(plan.arenas());
-        Ok((device.0.saturating_add(host.0), plan.host_bytes, plan))
+        Ok((shortfall(request.budget.lacking(plan.arenas())), plan.host_bytes, plan))
     };
     let plans = search.roomiest().into_par_iter().map(plan).collect::<Result<Vec<_>, PlanError>>()?;
-    let smallest = plans.into_iter().min_by_key(|(lacks, host, _)| (*lacks, *host));
+    let smallest = plans.into_iter().min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     Ok(smallest.expect("a request has at least one point").2)
 }

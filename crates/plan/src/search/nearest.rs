@@ -2,11 +2,13 @@
 
 use super::heap::{Best, Search};
 use super::space::Fineness;
-use super::{best, can_fit};
+use super::{best, fits_at};
 use crate::budget::Budget;
 use crate::levers::{Alternative, Change, LEVERS, divisors};
 use crate::request::{PlanError, Request};
+use plimsoll_graph::Optimizer;
 use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::optimizers::{AdamW, Lion, Rule};
 use plimsoll_units::{Bytes, Seconds};
 use rayon::prelude::*;
 
@@ -30,15 +32,19 @@ const WANTED: usize = 3;
 /// The setting of a smaller model.
 const MODEL: &str = "model";
 
+/// The setting of the host's memory.
+const HOST_RAM: &str = "host-ram";
+
 /// Shorter sequences are not suggested.
 const SHORTEST: usize = 16;
 
 /// Alternatives from the smallest change on, each of which takes less memory than the one before.
 type Ladder = Vec<Alternative>;
 
-/// Up to three changes that fit: first those that keep the result, then those that round it otherwise, then those that
-/// train something else. Among each, the one that costs the least time comes first. Several levers at once are named where
-/// one is no help. Where weights, gradients and moments alone are too large, shorter sequences are no help.
+/// Up to three changes that fit: first those that keep the result, then those that round it otherwise, more host memory,
+/// those that train the model otherwise (shorter sequences, another optimizer), and smaller models. Within each kind, the one
+/// that costs the least time comes first. Several changes at once are named where one is not enough. Where weights, gradients
+/// and moments alone are too large, shorter sequences are not tried.
 pub(super) fn nearest_that_fit(misfit: &Search) -> Result<Vec<Nearest>, PlanError> {
     let request = misfit.builder.request;
     let without_limits = Request { budget: request.budget.without_limits(), ..request.clone() };
@@ -55,41 +61,52 @@ pub(super) fn nearest_that_fit(misfit: &Search) -> Result<Vec<Nearest>, PlanErro
         // Several levers at once are no help where one is enough.
         let together = if nearest.is_empty() { together(request) } else { Vec::new() };
         let models = SmallerModels::than(request);
-        let kinds = [together, rounding(request), vec![shorter(request, misfit.state_is_too_large), models.of_family]];
+        let otherwise = [vec![shorter(request, misfit.state_is_too_large)], other_optimizer(request)].concat();
+        let kinds = [together, rounding(request), vec![more_of_host(request)], otherwise, vec![models.of_family]];
         let kinds = kinds.into_par_iter().map(of_kind).collect::<Result<Vec<_>, _>>()?;
-        let [together, mut rounding, mut less] = <[_; 3]>::try_from(kinds).expect("as many as there are kinds");
+        let [together, mut rounding, host, mut otherwise, mut models_that_fit] =
+            <[_; 5]>::try_from(kinds).expect("as many as there are kinds");
         if nearest.is_empty() && together.is_empty() && rounding.is_empty() {
             rounding = of_kind(rounding_together(request))?;
+            if rounding.is_empty() && otherwise.is_empty() {
+                otherwise = of_kind(rounding_and_otherwise(request)?)?;
+            }
         }
-        if !less.iter().any(|way| way.changes.iter().any(|change| change.setting == MODEL)) {
-            less.extend(of_kind(vec![models.of_others])?);
+        if models_that_fit.is_empty() {
+            models_that_fit = of_kind(vec![models.of_others])?;
         }
-        nearest.extend([together, rounding, less].into_iter().flatten());
+        nearest.extend([together, rounding, host, otherwise, models_that_fit].into_iter().flatten());
     }
     nearest.truncate(WANTED);
     Ok(nearest)
 }
 
-/// The first rung that fits with its price beside the step that was asked for, in seconds a token; none if the last
-/// does not. Bisected, by whether the smallest plan of a rung fits.
+/// The first rung that fits with its price beside the step that was asked for, in seconds a token; `None` if the last
+/// does not. Bisected, by whether the smallest plan of a rung fits on few points; a single rung is tried on all of them where
+/// none of these fits.
 fn first_that_fits(ladder: Ladder, asked: f64) -> Result<Option<Nearest>, PlanError> {
-    // Whether a single rung fits is seen when it is priced.
-    let (mut low, mut high) = (0, if ladder.len() == 1 { 0 } else { ladder.len() });
-    // The last rung tells at once of those that are no help at all.
-    let mut next = high.saturating_sub(1);
-    while low < high {
-        if can_fit(&ladder[next].request)? {
-            high = next
-        } else {
-            low = next + 1
+    let finenesses = if ladder.len() == 1 { &[Fineness::HINT, Fineness::PLAN][..] } else { &[Fineness::HINT] };
+    for &fineness in finenesses {
+        // Whether a single rung fits is seen when it is priced.
+        let (mut low, mut high) = (0, if ladder.len() == 1 { 0 } else { ladder.len() });
+        // The last rung tells at once of those that are no help at all.
+        let mut next = high.saturating_sub(1);
+        while low < high {
+            if fits_at(&ladder[next].request, fineness)? {
+                high = next
+            } else {
+                low = next + 1
+            }
+            next = low + (high - low) / 2;
         }
-        next = low + (high - low) / 2;
+        let Some(Alternative { changes, request }) = ladder.get(low) else { continue };
+        if let Some(Best { layout, step, .. }) = best(request, fineness)? {
+            let [peak, _] = Budget::needed(layout.arenas(), request.budget.host().is_none());
+            let added_time = per_token(step, request) / asked - 1.0;
+            return Ok(Some(Nearest { changes: changes.clone(), peak, step, added_time }));
+        }
     }
-    let Some(Alternative { changes, request }) = ladder.get(low) else { return Ok(None) };
-    Ok(best(request, Fineness::HINT)?.map(|Best { layout, step, .. }| {
-        let [peak, _] = Budget::needed(layout.arenas(), request.budget.host().is_none());
-        Nearest { changes: changes.clone(), peak, step, added_time: per_token(step, request) / asked - 1.0 }
-    }))
+    Ok(None)
 }
 
 /// Seconds of a step for each of its tokens.
@@ -133,22 +150,68 @@ fn rounding(request: &Request) -> Vec<Ladder> {
     LEVERS.iter().flat_map(|lever| lever.coarser(request)).map(|alternative| vec![alternative]).collect()
 }
 
-/// Fewer bits by several levers at once, and by one or several with all left open that was fixed.
-fn rounding_together(request: &Request) -> Vec<Ladder> {
+/// The request, with no change or with all left open that was fixed and keeps the result, and both with fewer bits by any
+/// number of levers: how many, and the request.
+fn rounded(request: &Request) -> Vec<(usize, Alternative)> {
     let asked = || Alternative { changes: Vec::new(), request: request.clone() };
-    let opened = together(request).into_iter().flatten().next();
-    let least = if opened.is_some() { 1 } else { 2 };
-    let mut all = vec![(0, opened.unwrap_or_else(asked))];
+    let mut all = vec![(0, together(request).into_iter().flatten().next().unwrap_or_else(asked))];
     for lever in LEVERS {
         let coarser = all.iter().flat_map(|(levers, before)| {
             let further = lever.coarser(&before.request).into_iter();
-            further.map(move |next| {
-                (levers + 1, Alternative { changes: [&before.changes[..], &next.changes].concat(), ..next })
-            })
+            further.map(move |next| (levers + 1, before.and(next)))
         });
         all.extend(coarser.collect::<Vec<_>>());
     }
-    all.into_iter().filter(|(levers, _)| *levers >= least).map(|(_, alternative)| vec![alternative]).collect()
+    all
+}
+
+/// Fewer bits by several levers at once, and by one or several with all left open that was fixed.
+fn rounding_together(request: &Request) -> Vec<Ladder> {
+    let least = if together(request).is_empty() { 2 } else { 1 };
+    let several = rounded(request).into_iter().filter(|(levers, _)| *levers >= least);
+    several.map(|(_, alternative)| vec![alternative]).collect()
+}
+
+/// Fewer bits with shorter sequences or another optimizer: by as few levers as are enough.
+fn rounding_and_otherwise(request: &Request) -> Result<Vec<Ladder>, PlanError> {
+    let after = |before: &Alternative| -> Vec<Ladder> {
+        let ladders = other_optimizer(&before.request).into_iter().chain([shorter(&before.request, false)]);
+        let ladders = ladders.map(|ladder| ladder.into_iter().map(|next| before.and(next)).collect::<Ladder>());
+        ladders.filter(|ladder| !ladder.is_empty()).collect()
+    };
+    let all = rounded(request);
+    let most = all.iter().map(|(levers, _)| *levers).max().unwrap_or(0);
+    for wanted in 0..=most {
+        let ladders = all.iter().filter(|(levers, _)| *levers == wanted).flat_map(|(_, before)| after(before));
+        let ladders = ladders.collect::<Vec<_>>();
+        let last = |ladder: &Ladder| ladder.last().map_or(Ok(false), |last| fits_at(&last.request, Fineness::HINT));
+        let fits = ladders.par_iter().map(last).collect::<Result<Vec<_>, PlanError>>()?;
+        if fits.contains(&true) || wanted == most {
+            return Ok(ladders);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Sizes of the host's memory that are tried, in GiB.
+const HOSTS: [u64; 12] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
+
+/// More memory of the host, where it has one of its own.
+fn more_of_host(request: &Request) -> Ladder {
+    let Budget::Apart { device, host } = request.budget else { return Vec::new() };
+    let larger = HOSTS.into_iter().map(Bytes::gib).filter(|&larger| larger > host);
+    let with = |host: Bytes| Request { budget: Budget::Apart { device, host }, ..request.clone() };
+    larger.map(|host| Alternative::new(HOST_RAM, format!("{}GiB", host.0 >> 30), with(host))).collect()
+}
+
+/// An optimizer that keeps less for each parameter, where the one that was asked for has its usual constants.
+fn other_optimizer(request: &Request) -> Vec<Ladder> {
+    let (asked, lion) = (request.optimizer.rule, Rule::from(Lion::default()));
+    if asked != Rule::from(AdamW::default()) {
+        return Vec::new();
+    }
+    let optimizer = Optimizer { rule: lion, ..request.optimizer };
+    vec![vec![Alternative::new("optimizer", lion.name(), Request { optimizer, ..request.clone() })]]
 }
 
 /// Shorter sequences.

@@ -1,6 +1,7 @@
 //! The search over random models and budgets: more budget is never slower, plans stay valid, nothing depends on chance.
 
 use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::{Optimizer, Place, Targets};
 use plimsoll_plan::{
     Average, Budget, Found, Level, LeverRequest, Machine, Misfit, Precision, Rates, Recompute, Request, Settings, card,
@@ -338,10 +339,44 @@ fn ways_out_combine_levers_and_keep_the_family() {
     let ways = ways_out("flan-t5-xl", 18);
     let together = [("precision", "bf16-pure"), ("optimizer-state", "8bit")];
     assert_eq!(ways[0], together.map(|(setting, value)| (setting, value.to_owned())), "{ways:?}");
-    assert_eq!(ways[1], [("model", "flan-t5-large".to_owned())], "and not t5-large: {ways:?}");
-    assert_eq!(ways.len(), 2, "t5-large is no third: {ways:?}");
-    // Nothing rounds Llama 3.2 3B into this card; Qwen 2.5 1.5B is larger than Llama 3.2 1B, and another model.
-    assert_eq!(ways_out("llama-3.2-3b", 18), [[("model", "llama-3.2-1b".to_owned())]]);
+    assert_eq!(ways[1], [("host-ram", "48GiB".to_owned())], "{ways:?}");
+    assert_eq!(ways[2], [("model", "flan-t5-large".to_owned())], "and not t5-large: {ways:?}");
+    // Few points of Llama 3.2 3B fit with both; Qwen 2.5 1.5B is larger than Llama 3.2 1B, and another model.
+    let ways = ways_out("llama-3.2-3b", 24);
+    assert_eq!(ways[0], together.map(|(setting, value)| (setting, value.to_owned())), "{ways:?}");
+    assert_eq!(ways[1..], [[("host-ram", "48GiB".to_owned())], [("model", "llama-3.2-1b".to_owned())]]);
+    // Neither more of the host nor fewer bits are enough for weights that are larger than the card.
+    assert_eq!(ways_out("llama-3.1-8b", 24), [[("model", "llama-3.2-1b".to_owned())]]);
+}
+
+/// Moments in eight bits and shorter sequences are enough together, and neither is alone.
+#[test]
+fn ways_out_combine_fewer_bits_with_shorter_sequences() {
+    let mut model = small_model(4, 64, 512);
+    model.set_max_positions(512);
+    let within = |device: u64| Request {
+        global_batch: 1,
+        seq_len: 512,
+        budget: Budget::Shared(Bytes(device)),
+        levers: LeverRequest { precision: Precision::Bf16Pure, ..LeverRequest::default() },
+        ..Request::new(model.clone(), Targets::cpu(2), Machine::of_rates(Rates::guess(2)))
+    };
+    let eight_bits = |request: &Request| Request {
+        levers: LeverRequest { optimizer_state: Some(StateFormat::Blockwise8), ..request.levers },
+        ..request.clone()
+    };
+    let fits = |request: &Request| search(request).expect("a sensible request").is_ok();
+    let shortest = |request: Request| Request { seq_len: 16, ..request };
+    // From the least that both need together on, up to where one is enough.
+    let mut device = 1 << 16;
+    while !fits(&shortest(eight_bits(&within(device)))) {
+        device += device / 16;
+    }
+    assert!(!fits(&eight_bits(&within(device))) && !fits(&shortest(within(device))), "{device} bytes");
+    let misfit = search(&within(device)).expect("a sensible request").expect_err("too large");
+    let ways = misfit.nearest.iter().map(|way| way.changes.iter().map(|change| change.setting).collect::<Vec<_>>());
+    let ways = ways.collect::<Vec<_>>();
+    assert!(ways.iter().any(|way| way[0] == "optimizer-state" && way.len() == 2), "{ways:?}");
 }
 
 #[test]
