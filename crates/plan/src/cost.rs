@@ -225,7 +225,32 @@ struct TimedNode {
     takes_place: bool,
 }
 
+impl Rates {
+    /// A share of it, for each of so many runs that compute at the same time.
+    fn shared_by(self, runs: f64) -> Self {
+        Self {
+            flops_per_s: self.flops_per_s / runs,
+            product_flops_per_s: self.product_flops_per_s / runs,
+            f16_flops_per_s: self.f16_flops_per_s / runs,
+            bf16_flops_per_s: self.bf16_flops_per_s / runs,
+            bytes_per_s: self.bytes_per_s / runs,
+            transfer_bytes_per_s: self.transfer_bytes_per_s / runs,
+            overlaps_transfers: self.overlaps_transfers,
+            host_bytes_per_s: self.host_bytes_per_s / runs,
+            node_s: self.node_s * runs,
+        }
+    }
+}
+
 impl Machine {
+    /// Each of so many runs' share of it: everything takes so many times as long.
+    #[must_use]
+    pub(crate) fn shared_by(&self, runs: usize) -> Self {
+        let mut shared = Self { rates: self.rates.shared_by(runs as f64), ..self.clone() };
+        shared.samples.values_mut().flatten().for_each(|sample| sample.seconds *= runs as f64);
+        shared
+    }
+
     /// A machine of which only rates are known.
     pub fn of_rates(rates: Rates) -> Self {
         Self { rates, samples: BTreeMap::new() }

@@ -24,14 +24,34 @@ pub fn largest_that_fits<E: From<PlanError>>(
     Ok(Some(found + beyond.unwrap_or(0)))
 }
 
+/// The first of so many requests that fits, where each after one that fits does too; `None` if not even the last does.
+/// Errors: those of a request, and of making it.
+pub fn first_that_fits<E: From<PlanError>>(
+    count: usize,
+    request_of: impl Fn(usize) -> Result<Request, E>,
+) -> Result<Option<usize>, E> {
+    let mut fitting = None;
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if can_fit(&request_of(middle)?)? {
+            (fitting, high) = (Some(middle), middle);
+        } else {
+            low = middle + 1;
+        }
+    }
+    Ok(fitting)
+}
+
 /// The most independent runs that share the device and the host evenly; none if not even one fits.
 pub fn most_workers(request: &Request) -> Result<Option<usize>, PlanError> {
     largest(MOST_WORKERS, |workers| can_fit(&shared(request, workers)))
 }
 
-/// The request of one of `workers` runs that share the device and the host evenly.
+/// The request of one of `workers` runs that share the device and the host evenly: their memory and their speed.
 pub fn shared(request: &Request, workers: usize) -> Request {
-    Request { budget: request.budget.divided(workers), ..request.clone() }
+    let (budget, machine) = (request.budget.divided(workers), request.machine.shared_by(workers));
+    Request { budget, machine, ..request.clone() }
 }
 
 /// The largest number up to `most` that fits, if whatever is smaller than one that fits does too.
@@ -81,6 +101,11 @@ pub fn rule_of_thumb(memory: Bytes) -> RuleOfThumb {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
+    use crate::cards::card;
+    use crate::cost::{Machine, Rates};
+    use plimsoll_graph::Targets;
+    use plimsoll_graph::models::ModelConfig;
 
     #[test]
     fn the_largest_is_found_wherever_it_is() {
@@ -90,6 +115,16 @@ mod tests {
                 assert_eq!(found, (limit > 0).then_some(limit.min(most)), "{limit} of {most}");
             }
         }
+    }
+
+    #[test]
+    fn runs_that_share_a_device_share_its_speed() {
+        let model = ModelConfig::preset("nano").expect("a preset");
+        let machine = Machine::of_rates(Rates::of_card(card("3090").expect("a known card")));
+        let alone = Request { budget: Budget::UNLIMITED, ..Request::new(model, Targets::cuda((8, 6), 2), machine) };
+        let step = |request: &Request| search(request).expect("a sensible request").expect("it fits").step.0;
+        let ratio = step(&shared(&alone, 4)) / step(&alone);
+        assert!((ratio - 4.0).abs() < 1e-6, "{ratio}");
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use cost::{Machine, Rates, Sample, Work};
 pub use curve::{CurvePoint, curve, saved_with_more};
 pub use effects::{LeverEffect, lever_effects};
 pub use explain::{Alive, Moment, alike, moment_of_peak};
-pub use find::{MOST_WORKERS, RuleOfThumb, largest_that_fits, most_workers, rule_of_thumb, shared};
+pub use find::{MOST_WORKERS, RuleOfThumb, first_that_fits, largest_that_fits, most_workers, rule_of_thumb, shared};
 pub use layout::{ALIGNMENT, lay_out};
 pub use levers::{
     Average, Change, EVALUATE_AVERAGE, Excluded, Level, LeverRequest, Levers, NodeSet, Precision, Recompute,

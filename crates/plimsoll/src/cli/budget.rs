@@ -4,6 +4,7 @@ use super::Failure;
 use super::failure::exit_code;
 use super::options::{margin, part};
 use super::processor::{available, page_tables, process_margin};
+use crate::streams::talk;
 use ::plimsoll_plan::Plan;
 use clap::Args;
 use plimsoll_graph::DeviceKind;
@@ -13,7 +14,8 @@ use plimsoll_units::Bytes;
 /// How much memory a run may take, and how many threads.
 #[derive(Debug, Clone, Args)]
 pub(super) struct BudgetArgs {
-    /// Hard memory budget, exact to the byte, also on the CPU: `12` (GiB), `600MiB`, `16gb` [default: all free memory]
+    /// Hard memory budget: `12` (GiB), `600MiB`, `16gb`. On a GPU, all that the run may use of it, with its driver and the
+    /// margin; a run never uses more than is free. On the CPU, the plan alone, exact to the byte [default: all free memory]
     #[arg(long, value_name = "SIZE")]
     pub(super) vram: Option<Bytes>,
 
@@ -27,7 +29,7 @@ pub(super) struct BudgetArgs {
     pub(super) memory_fraction: f32,
 
     /// Memory kept free outside the plan; a bare number is MiB [default: what the process itself needs, up to 64, not
-    /// subtracted from `--vram`; 1024 on a GPU, for its driver]
+    /// subtracted from `--vram`; 1024 on a GPU, for what its driver uses, before and after it is opened]
     #[arg(long, visible_alias = "vram-safety-margin", value_name = "SIZE", value_parser = margin)]
     pub(super) vram_margin: Option<Bytes>,
 
@@ -41,14 +43,10 @@ pub(super) struct BudgetArgs {
 pub(super) struct Budget {
     /// What a plan must stay under.
     pub(super) bytes: Bytes,
-    /// Whose memory it is.
-    source: String,
-    total: Bytes,
+    memory: Memory,
     fraction: f32,
-    margin: Bytes,
     /// The margin that would be taken off `--vram`.
     margin_of_vram: Bytes,
-    others: Bytes,
     /// The host's memory, where it is assumed.
     pub(super) assumed_host: Option<Bytes>,
 }
@@ -58,20 +56,20 @@ pub(super) struct Budget {
 struct Memory {
     /// Whose it is, for people.
     source: String,
-    /// All of it.
+    /// `--vram`, or all of it.
     total: Bytes,
-    /// What other processes use of it.
-    others: Bytes,
-    /// Kept free unless the flags say otherwise.
+    /// The most that a run could use of it, with the margin: what no other process uses. `None` where that is not limited.
+    free: Option<Bytes>,
+    /// Kept free of it.
     margin: Bytes,
     /// Whether the total is what is free at the moment, and not a size that stays.
     is_momentary: bool,
 }
 
 impl Memory {
-    /// A size that was asked for, or that a card has.
-    fn requested(total: Bytes, others: Bytes, margin: Bytes) -> Self {
-        Self { source: "requested".to_owned(), total, others, margin, is_momentary: false }
+    /// A size that was asked for.
+    fn requested(total: Bytes, margin: Bytes) -> Self {
+        Self { source: "requested".to_owned(), total, free: None, margin, is_momentary: false }
     }
 }
 
@@ -80,49 +78,70 @@ impl Memory {
 pub(super) struct CardMemory {
     /// The card's name.
     pub(super) name: String,
-    /// Its UUID; `None` if it is not in this machine.
-    pub(super) uuid: Option<String>,
     /// All of it.
     pub(super) total: Bytes,
-    /// What other processes use of it.
-    pub(super) others: Bytes,
     /// Where the card is.
     pub(super) presence: Presence,
 }
 
 /// Where a card is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// In this machine, and opened: the driver has taken its own already.
-    Open,
     /// In this machine.
-    Here,
-    /// In another machine, of whose memory nothing is known.
-    Elsewhere,
+    Here {
+        /// Its UUID.
+        uuid: String,
+        /// What is used of it.
+        used: Bytes,
+        /// This process's part of what is used.
+        own: OwnUse,
+    },
+    /// In another machine, with all of its memory free.
+    Elsewhere {
+        /// Whether a larger `--vram` would mean another card.
+        is_any: bool,
+    },
+}
+
+/// What this process uses of a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OwnUse {
+    /// So much: nothing where the card is not open.
+    Known(Bytes),
+    /// The driver has opened the card and does not say how much that took.
+    Unknown,
+}
+
+impl OwnUse {
+    /// Bytes that this process uses of what is used, of which the margin is kept.
+    fn of(self, used: Bytes, margin: Bytes) -> Bytes {
+        match self {
+            Self::Known(own) => own.min(used),
+            // Of the 539 MiB that were used on an H100, 440 were before the arena was reserved; smaller cards use a
+            // smaller part.
+            Self::Unknown => Bytes(margin.0 / 4 * 3).min(used),
+        }
+    }
 }
 
 /// Memory of the host of a card that is elsewhere, unless it is said, as a multiple of the card's: as people with such cards
 /// have it, 24 GiB beside 12, 48 beside 24.
 const HOST_OF_CARD: u64 = 2;
 
-/// Kept free on a card by default: what its driver, its libraries and their workspaces take beside the arena. On an H100 that
+/// Kept free on a card by default, however the card was found: what its driver, its libraries and their workspaces use
+/// besides the arena, with what the driver uses as soon as the card is open. On an H100 that
 /// was 539 MiB, of which 440 before the arena was reserved (bench/results/2026-11-22-h100-second.md); the driver keeps some
 /// for each multiprocessor, of which other cards have fewer.
 pub(super) const CARD_MARGIN: Bytes = Bytes::mib(1024);
-
-/// Kept free on a card that was opened, whose driver has taken its own already: the kernels, what the driver takes for
-/// captured programs, and what it takes meanwhile.
-const OPEN_CARD_MARGIN: Bytes = Bytes::mib(256);
 
 impl BudgetArgs {
     /// Of the processor: what is asked for, or what is free less what the process itself takes.
     /// Errors: the margin takes it all, or the system does not say how much is free.
     pub(super) fn budget(&self) -> Result<Budget, Failure> {
-        let others = Bytes::ZERO;
         if let Some(total) = self.vram {
             let free = available().map_or(Bytes::ZERO, |free| free.bytes);
             refuse_size("--vram", total, VRAM_MAX.max(free))?;
-            return self.budget_of(Memory::requested(total, others, Bytes::ZERO));
+            return self.budget_of(Memory::requested(total, self.vram_margin.unwrap_or(Bytes::ZERO)));
         }
         let failure = Failure::bad_flag("this system does not say how much memory is free");
         let free = available().ok_or_else(|| failure.hint("give a budget: `--vram 4`"))?;
@@ -134,45 +153,56 @@ impl BudgetArgs {
                 no_room(message, None).hint("`--vram-margin 32` reserves less for it, at the risk of being killed")
             );
         }
-        let source = free.bound.to_string();
-        let budget = self.budget_of(Memory { source, total: free.bytes, others, margin, is_momentary: true });
+        let (source, margin) = (free.bound.to_string(), self.vram_margin.unwrap_or(margin));
+        let budget = self.budget_of(Memory { source, total: free.bytes, free: None, margin, is_momentary: true });
         let margin_of_vram = self.vram_margin.unwrap_or(Bytes::ZERO);
         budget.map(|budget| Budget { margin_of_vram, ..budget })
     }
 
-    /// Of a card: what is asked for or all of it, less what others use. Errors: nothing is left; where other processes hold
-    /// it, they are named.
+    /// Of a card: `--vram` or all of it, at most what other processes leave of it, less the margin. Says it where less is
+    /// free than `--vram` asks for. Errors: nothing is left; where other processes hold it, they are named.
     pub(super) fn of_card(&self, memory: CardMemory) -> Result<Budget, Failure> {
-        let CardMemory { name, uuid, total, others, presence } = memory;
-        let vram_max = match presence {
-            Presence::Open | Presence::Here => vram_max_of(total),
-            Presence::Elsewhere => VRAM_MAX,
+        let CardMemory { name, total, presence } = memory;
+        let margin = self.vram_margin.unwrap_or(CARD_MARGIN);
+        let (uuid, used, own) = match presence {
+            Presence::Here { uuid, used, own } => (uuid, used, own),
+            Presence::Elsewhere { is_any } => {
+                self.vram.map_or(Ok(()), |vram| refuse_size("--vram", vram, VRAM_MAX))?;
+                let (total, most) = (self.vram.unwrap_or(total), total);
+                let free = (!is_any).then_some(most.max(total));
+                let memory = Memory { source: name, free, ..Memory::requested(total, margin) };
+                return Ok(Budget { assumed_host: Some(Bytes(HOST_OF_CARD * most.0)), ..self.budget_of(memory)? });
+            }
         };
-        self.vram.map_or(Ok(()), |vram| refuse_size("--vram", vram, vram_max))?;
-        let margin = if presence == Presence::Open { OPEN_CARD_MARGIN } else { CARD_MARGIN };
-        let memory = Memory { source: name, ..Memory::requested(self.vram.unwrap_or(total), others, margin) };
-        let budget = self.budget_of(memory).map_err(|failure| match uuid {
-            Some(uuid) if failure.code() == exit_code::DOES_NOT_FIT => failure.naming_holders(&uuid),
+        self.vram.map_or(Ok(()), |vram| refuse_size("--vram", vram, vram_max_of(total)))?;
+        let own = own.of(used, margin);
+        let free = total.saturating_sub(used.saturating_sub(own));
+        if let Some(words) = self.vram.and_then(|vram| less_than_asked(vram, &name, total, free)) {
+            talk(words);
+        }
+        // What the driver of an open card uses is a part of the margin.
+        let (margin, total) = (margin.max(own), self.vram.unwrap_or(total).min(total));
+        let memory = Memory { source: name, total, free: Some(free), margin, is_momentary: false };
+        self.budget_of(memory).map_err(|failure| match failure.code() {
+            exit_code::DOES_NOT_FIT => failure.naming_holders(&uuid),
             _ => failure,
-        })?;
-        let assumed_host = (presence == Presence::Elsewhere).then(|| Bytes(HOST_OF_CARD * total.0));
-        Ok(Budget { assumed_host, ..budget })
+        })
     }
 
-    /// Of any memory: its total times the fraction, less the margin, less what other processes use.
+    /// Of any memory: its total times the fraction, at most what is free of it, less the margin.
     /// Errors: the flags leave nothing of it; nothing is left since other processes hold it.
     fn budget_of(&self, memory: Memory) -> Result<Budget, Failure> {
-        let Memory { source, total, others, is_momentary, .. } = memory;
-        if total == Bytes::ZERO && !is_momentary {
+        let Memory { source, total, is_momentary, .. } = &memory;
+        if *total == Bytes::ZERO && !is_momentary {
             return Err(
                 Failure::bad_flag("the budget is 0 B").hint("`--vram 12` means 12 GiB; `--vram 600MiB` works too")
             );
         }
         let fraction = self.memory_fraction;
-        let usable = Bytes((total.as_f64() * f64::from(fraction)) as u64).min(total);
-        let margin = self.vram_margin.unwrap_or(memory.margin);
-        let bytes = usable.saturating_sub(margin).saturating_sub(others);
+        let margin = memory.margin;
+        let bytes = memory.at_most_free(fraction).saturating_sub(margin);
         if bytes == Bytes::ZERO {
+            let usable = memory.part(fraction);
             let message = |held: &str| format!("nothing is left of {usable} after a margin of {margin}{held}");
             return Err(match (is_momentary, usable > margin) {
                 (true, _) => Failure::new(exit_code::DOES_NOT_FIT, message(&format!(" ({source})")))
@@ -181,13 +211,13 @@ impl BudgetArgs {
                     Failure::bad_flag(message("")).hint("use a smaller `--vram-margin` or a larger `--vram`")
                 }
                 (false, true) => {
-                    let held = format!(" and the {others} that other processes hold");
+                    let held = format!(" and the {} that other processes hold", memory.used_by_others(fraction));
                     Failure::new(exit_code::DOES_NOT_FIT, message(&held))
                         .hint("end the processes that hold the memory, or wait until they end")
                 }
             });
         }
-        Ok(Budget { bytes, source, total, fraction, margin, margin_of_vram: margin, others, assumed_host: None })
+        Ok(Budget { bytes, memory, fraction, margin_of_vram: margin, assumed_host: None })
     }
 
     /// A budget is a promise only if the memory is there, and what the process itself takes beside it.
@@ -217,6 +247,39 @@ impl BudgetArgs {
     pub(super) fn threads(&self) -> Result<usize, Failure> {
         threads(self.threads)
     }
+}
+
+impl Memory {
+    /// A fraction of the total.
+    fn part(&self, fraction: f32) -> Bytes {
+        Bytes((self.total.as_f64() * f64::from(fraction)) as u64).min(self.total)
+    }
+
+    /// The same, at most what is free.
+    fn at_most_free(&self, fraction: f32) -> Bytes {
+        self.part(fraction).min(self.free.unwrap_or(Bytes(u64::MAX)))
+    }
+
+    /// What other processes use of that part.
+    fn used_by_others(&self, fraction: f32) -> Bytes {
+        self.part(fraction).saturating_sub(self.at_most_free(fraction))
+    }
+}
+
+/// A driver reports a little less memory than a card is sold with: so much of it at least.
+const REPORTED: f64 = 0.95;
+
+/// Whether a card with this total can't be the one that `--vram` means.
+pub(super) fn is_more_than(vram: Bytes, total: Bytes) -> bool {
+    REPORTED * vram.as_f64() > total.as_f64()
+}
+
+/// That less is free on a card of this machine than `--vram` asks for; `None` where as much is.
+fn less_than_asked(vram: Bytes, name: &str, total: Bytes, free: Bytes) -> Option<String> {
+    if is_more_than(vram, total) {
+        return Some(format!("`--vram` asks for {vram}, and {name} has {total}: planning for the {free} that is free"));
+    }
+    (vram > free).then(|| format!("`--vram` asks for {vram}: planning for the {free} that is free on {name}"))
 }
 
 /// A larger `--vram` is taken for a number of MiB without its unit, unless the machine has that much.
@@ -272,18 +335,20 @@ fn openmp_threads(text: &str) -> Option<usize> {
 impl Budget {
     /// Of the same memory if this had been asked for, by flags that say the rest. Errors: nothing is left of it.
     pub(super) fn of_vram(&self, args: &BudgetArgs, vram: Bytes) -> Result<Self, Failure> {
-        let (others, margin) = (self.others, self.margin_of_vram);
-        args.budget_of(Memory::requested(vram, others, margin))
+        let memory = Memory { free: self.memory.free, ..Memory::requested(vram, self.margin_of_vram) };
+        args.budget_of(memory)
     }
 
     /// The memory that it is taken of.
     pub(super) fn total(&self) -> Bytes {
-        self.total
+        self.memory.total
     }
 
-    /// The same where others gave back so much.
+    /// The same where other processes freed so much.
     pub(super) fn with_more(&self, freed: Bytes) -> Self {
-        Self { bytes: self.bytes + freed, others: self.others.saturating_sub(freed), ..self.clone() }
+        let memory = Memory { free: self.memory.free.map(|free| free + freed), ..self.memory.clone() };
+        let bytes = memory.at_most_free(self.fraction).saturating_sub(memory.margin);
+        Self { bytes, memory, ..self.clone() }
     }
 
     /// With the host's beside it, for a plan: of a card what is given, or what is assumed of one that is elsewhere, or all that
@@ -312,16 +377,19 @@ impl Budget {
         }
     }
 
-    /// What `--vram` must say, in whole MiB, for a plan to be left this many bytes.
-    pub(super) fn vram_for(&self, bytes: Bytes) -> Bytes {
-        let usable = bytes.as_f64() + self.margin_of_vram.as_f64() + self.others.as_f64();
-        let total = Bytes((usable / f64::from(self.fraction)).ceil() as u64 + 1);
-        total.align_up(Bytes::mib(1).0)
+    /// What `--vram` must say, in whole MiB, for a plan to be left this many bytes; `None` where less is free.
+    pub(super) fn vram_for(&self, bytes: Bytes) -> Option<Bytes> {
+        let usable = bytes.as_f64() + self.margin_of_vram.as_f64();
+        let total = Bytes((usable / f64::from(self.fraction)).ceil() as u64 + 1).align_up(Bytes::mib(1).0);
+        let is_free = self.memory.free.is_none_or(|free| bytes + self.margin_of_vram <= free);
+        is_free.then_some(total)
     }
 
     /// The subtraction, for people, a line for each thing that is taken off.
     pub(super) fn describe(&self) -> String {
-        let Self { bytes, source, total, fraction, margin, margin_of_vram, others, assumed_host } = self;
+        let Self { bytes, memory, fraction, margin_of_vram, assumed_host } = self;
+        let Memory { source, total, margin, .. } = memory;
+        let others = memory.used_by_others(*fraction);
         let host = assumed_host.map_or(String::new(), |host| {
             format!(
                 "\n{:>10}  of host memory, as is assumed of a card that is elsewhere; `--host-ram` says otherwise",
@@ -336,8 +404,8 @@ impl Budget {
             lines.push(format!("{:>10}  times {fraction}, the memory fraction", ""));
         }
         let whose = if margin == margin_of_vram { "margin" } else { "for the process itself" };
-        for (taken, what) in [(margin, whose), (others, "used by other processes")] {
-            if *taken > Bytes::ZERO {
+        for (taken, what) in [(others, "used by other processes"), (*margin, whose)] {
+            if taken > Bytes::ZERO {
                 lines.push(format!("{:>10}  {what}", format!("- {taken}")));
             }
         }
@@ -350,6 +418,16 @@ impl Budget {
 mod tests {
     use super::*;
 
+    fn args(vram: Option<u64>, fraction: f32, margin: Option<u64>) -> BudgetArgs {
+        let (vram, vram_margin) = (vram.map(Bytes::mib), margin.map(Bytes::mib));
+        BudgetArgs { vram, vram_auto: None, memory_fraction: fraction, vram_margin, threads: None }
+    }
+
+    fn here(total: u64, used: u64, own: OwnUse) -> CardMemory {
+        let presence = Presence::Here { uuid: "GPU-a".to_owned(), used: Bytes::mib(used), own };
+        CardMemory { name: "card".to_owned(), total: Bytes::mib(total), presence }
+    }
+
     #[test]
     fn openmps_variable_is_a_number_or_a_list_of_them() {
         for (text, threads) in
@@ -360,22 +438,65 @@ mod tests {
     }
 
     #[test]
-    fn what_vram_for_asks_for_is_enough() {
-        for (fraction, margin, others) in [(1.0, 0, 0), (0.9, 500, 0), (0.33, 1024, 3000)] {
-            let (margin, others) = (Bytes::mib(margin), Bytes::mib(others));
-            let args = BudgetArgs {
-                vram: None,
-                vram_auto: None,
-                memory_fraction: fraction,
-                vram_margin: Some(margin),
-                threads: None,
-            };
-            let memory = |total| Memory::requested(total, others, Bytes::ZERO);
+    fn what_vram_for_asks_for_is_enough_where_it_is_free() {
+        for (fraction, margin) in [(1.0, 0), (0.9, 500), (0.33, 1024)] {
+            let args = args(None, fraction, None);
+            let memory = |total| Memory::requested(total, Bytes::mib(margin));
             let some = args.budget_of(memory(Bytes::gib(100))).expect("enough");
             for needed in [1, 4095, 123_456_789, 7 << 30].map(Bytes) {
-                let enough = args.budget_of(memory(some.vram_for(needed))).expect("enough");
+                let enough = args.budget_of(memory(some.vram_for(needed).expect("no limit"))).expect("enough");
                 assert!(enough.bytes >= needed && enough.bytes.0 < needed.0 + (4 << 20), "{needed} of {enough:?}");
             }
         }
+        let budget =
+            args(Some(4096), 1.0, None).of_card(here(12288, 2048, OwnUse::Known(Bytes::ZERO))).expect("enough");
+        assert_eq!(budget.vram_for(Bytes::mib(9216 - 1)), Some(Bytes::mib(10240)), "all that is free");
+        assert_eq!(budget.vram_for(Bytes::mib(9216 + 1)), None, "of 10 GiB that are free, 1 is the margin");
+    }
+
+    /// In MiB: `--vram`, what is used and what of it is this process's, and the budget, of a card of 12 GiB.
+    #[test]
+    fn vram_is_all_that_a_run_uses_of_a_card_and_at_most_what_is_free() {
+        const M: u64 = 1024;
+        for (vram, used, own, expected) in [
+            (None, 0, 0, 12288 - M),
+            (None, 1700, 0, 12288 - 1700 - M),
+            // What other processes use is not taken off a budget that is free without it.
+            (Some(10000), 1700, 0, 10000 - M),
+            (Some(10588), 1700, 0, 10588 - M),
+            // More than is free, and more than there is.
+            (Some(12288), 1700, 0, 12288 - 1700 - M),
+            (Some(16384), 1700, 0, 12288 - 1700 - M),
+            // An open card has the same budget: what its driver has taken is a part of the margin.
+            (None, 2140, 440, 12288 - 1700 - M),
+            (Some(10000), 2140, 440, 10000 - M),
+            (Some(16384), 440, 440, 12288 - M),
+            // More than the margin.
+            (None, 3000, 1300, 12288 - 1700 - 1300),
+        ] {
+            let card = here(12288, used, OwnUse::Known(Bytes::mib(own)));
+            let budget = args(vram, 1.0, None).of_card(card).expect("something is left").bytes;
+            assert_eq!(budget, Bytes::mib(expected), "{vram:?} {used} {own}");
+        }
+        // A driver that does not say what it took: a quarter of the margin stays free.
+        for (vram, used, margin, expected) in [
+            (None, 2140, None, 12288 - 2140 - 256),
+            (None, 100, None, 12288 - M),
+            (Some(8000), 2140, None, 8000 - M),
+            (None, 2140, Some(0), 12288 - 2140),
+        ] {
+            let budget = args(vram, 1.0, margin).of_card(here(12288, used, OwnUse::Unknown)).expect("something").bytes;
+            assert_eq!(budget, Bytes::mib(expected), "{vram:?} {used} {margin:?}");
+        }
+        let half = args(None, 0.5, None).of_card(here(12288, 4096, OwnUse::Known(Bytes::ZERO))).expect("something");
+        assert_eq!(half.bytes, Bytes::mib(6144 - M), "half of the card is free");
+    }
+
+    #[test]
+    fn less_than_was_asked_for_is_said() {
+        let said = |vram, free| less_than_asked(Bytes::mib(vram), "card", Bytes::mib(12000), Bytes::mib(free));
+        assert_eq!(said(8000, 9000), None);
+        assert!(said(12288, 9000).is_some_and(|words| words.contains("that is free on card")));
+        assert!(said(16384, 9000).is_some_and(|words| words.contains("and card has 11.7 GiB")));
     }
 }

@@ -2,7 +2,7 @@
 //! the budget is what is free then.
 
 use super::Failure;
-use super::budget::{BudgetArgs, CardMemory, Presence};
+use super::budget::{BudgetArgs, CardMemory, OwnUse, Presence};
 use super::cublas::{Cublas, products_of};
 use super::device::Device;
 use super::failure::{exit_code, line};
@@ -17,6 +17,7 @@ use plimsoll_exec::cuda::{
 };
 use plimsoll_exec::{Device as _, DeviceError};
 use plimsoll_graph::{DeviceKind, Products, Targets};
+use plimsoll_telemetry::own_gpu_memory;
 use plimsoll_units::Bytes;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -364,9 +365,10 @@ pub(super) fn speed_by_name(
 fn of_card(opened: &CudaDevice, budget: &BudgetArgs, speed: Speed) -> Result<Device, Failure> {
     let card = opened.card();
     let free = free_on(opened).map_err(Failure::from)?;
-    let others = card.memory.saturating_sub(free);
-    let (name, uuid) = (card.name.clone(), Some(card.uuid.clone()));
-    let memory = CardMemory { name, uuid, total: card.memory, others, presence: Presence::Open };
+    let used = card.memory.saturating_sub(free);
+    let own = own_gpu_memory(&card.uuid).map_or(OwnUse::Unknown, OwnUse::Known);
+    let presence = Presence::Here { uuid: card.uuid.clone(), used, own };
+    let memory = CardMemory { name: card.name.clone(), total: card.memory, presence };
     let threads = budget.threads()?;
     let (machine, times) = speed_of(card, threads, speed)?;
     let device = Device::of_card(on_paper(card).0, budget.of_card(memory)?, threads, speed);
@@ -480,7 +482,7 @@ impl Opened {
     pub(super) fn into_device(self, budget: &BudgetArgs) -> Box<dyn plimsoll_exec::Device> {
         match self.card {
             None => processor(budget.vram_margin),
-            Some(card) => Box::new(card.within(free_memory(None))),
+            Some(card) => Box::new(card.within(free_memory(None)).measured_by(own_gpu_memory)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Which device a plan is made for: the processor, a card by name, or a card of this machine.
 
 use super::Failure;
-use super::budget::{Budget, BudgetArgs, CardMemory, Presence, refuse_size, vram_max_of};
+use super::budget::{Budget, BudgetArgs, CardMemory, OwnUse, Presence, is_more_than, refuse_size, vram_max_of};
 use super::cards::{Speed, check_tf32, speed_by_name};
 use super::machine::{Subject, known};
 use super::processor::guessed_rates;
@@ -47,9 +47,8 @@ impl Device {
         if !name.eq_ignore_ascii_case("auto") {
             let card = card(name)?;
             check_vram(card, budget)?;
-            let (total, others) = (card.memory, Bytes::ZERO);
-            let presence = Presence::Elsewhere;
-            let memory = CardMemory { name: card.name.to_owned(), uuid: None, total, others, presence };
+            let (name, total) = (card.name.to_owned(), card.memory);
+            let memory = CardMemory { name, total, presence: Presence::Elsewhere { is_any: false } };
             if speed.tf32 {
                 check_tf32(card.name, card.compute_capability)?;
             }
@@ -68,8 +67,8 @@ impl Device {
     pub(super) fn of_vram(vram: Bytes, budget: &BudgetArgs, speed: Speed) -> Result<Option<Self>, Failure> {
         let Some(card) = card_of_memory(vram) else { return Ok(None) };
         let name = format!("NVIDIA card of {vram}");
-        let (others, presence) = (Bytes::ZERO, Presence::Elsewhere);
-        let memory = CardMemory { name: name.clone(), uuid: None, total: vram, others, presence };
+        let presence = Presence::Elsewhere { is_any: true };
+        let memory = CardMemory { name: name.clone(), total: vram, presence };
         let times = format!("times are estimates from the data sheet of {}, the slowest with as much", card.name);
         let device = Self::of_card(card, budget.of_card(memory)?, budget.threads()?, speed);
         Ok(Some(Self { name, times, ..device }))
@@ -81,9 +80,9 @@ impl Device {
         if speed.tf32 {
             check_tf32(&gpu.name, card.compute_capability)?;
         }
-        let others = gpu.used + gpu.reserved.unwrap_or(Bytes::ZERO);
-        let (name, uuid) = (gpu.name.clone(), Some(gpu.uuid.clone()));
-        let memory = CardMemory { name, uuid, total: gpu.total, others, presence: Presence::Here };
+        let used = gpu.used + gpu.reserved.unwrap_or(Bytes::ZERO);
+        let presence = Presence::Here { uuid: gpu.uuid.clone(), used, own: OwnUse::Known(Bytes::ZERO) };
+        let memory = CardMemory { name: gpu.name.clone(), total: gpu.total, presence };
         let threads = budget.threads()?;
         let (machine, times) = speed_by_name(&gpu.name, (card, ""), threads, speed)?;
         let on_paper = Self::of_card(card, budget.of_card(memory)?, threads, speed);
@@ -116,10 +115,9 @@ impl Device {
 
 /// Errors: the budget that is asked for is more than the card has, by more than what a driver reports less than is sold.
 fn check_vram(card: &Card, budget: &BudgetArgs) -> Result<(), Failure> {
-    const REPORTED: f64 = 0.95;
     budget.vram.map_or(Ok(()), |vram| refuse_size("--vram", vram, vram_max_of(card.memory)))?;
     match budget.vram {
-        Some(vram) if REPORTED * vram.as_f64() > card.memory.as_f64() => {
+        Some(vram) if is_more_than(vram, card.memory) => {
             let message = format!("`--vram` asks for {vram}, and the {} has {}", card.name, card.memory);
             Err(Failure::bad_flag(message).hint("leave out `--vram` to use all of the card; `--gpu list` shows others"))
         }

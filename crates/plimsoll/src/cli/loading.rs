@@ -8,6 +8,7 @@ use crate::streams::talk;
 use ::plimsoll_plan::Found;
 use ::plimsoll_train::{Engine, TrainError};
 use plimsoll_exec::DeviceError;
+use plimsoll_exec::cuda::CudaError;
 
 /// How often a run is planned again.
 const PLANNED_AGAIN: usize = 2;
@@ -20,8 +21,8 @@ pub(super) struct Flags<'a> {
 }
 
 impl Flags<'_> {
-    /// The plan on its device. Where there is no room for it any more, and no budget was named, `plan_for` plans again for
-    /// what is left, and `found` becomes that. Errors: there is no room, or nothing fits in it; what the device refuses;
+    /// The plan on its device. Where there is no room for it any more, `plan_for` plans again for what is left, and `found`
+    /// becomes that; not on the CPU where a budget was named. Errors: there is no room, or nothing fits in it; what the device refuses;
     /// those of `plan_for`.
     pub(super) fn load(
         self,
@@ -32,13 +33,20 @@ impl Flags<'_> {
         for _ in 0..PLANNED_AGAIN {
             let (card, before) = (opened.reopening(), opened.device.budget.bytes);
             let refused = match self.reserve(opened, found) {
-                Err(TrainError::Device(refused @ DeviceError::NoRoom { .. })) if self.budget.vram.is_none() => refused,
+                Err(TrainError::Device(refused @ DeviceError::NoRoom { .. }))
+                    if card.is_some() || self.budget.vram.is_none() =>
+                {
+                    refused
+                }
                 loaded => return Ok(loaded?),
             };
             let is_of_card = matches!(refused, DeviceError::NoRoom { card: Some(_), .. });
             (opened, *found) = match card {
                 Some(card) if is_of_card => {
-                    let again = self.device.again(&card)?;
+                    let again = match self.device.again(&card) {
+                        Err(CudaError::NoRoomForDriver { .. }) => return Err(TrainError::from(refused).into()),
+                        again => again?,
+                    };
                     let opened = card.opened(again, self).map_err(|_| TrainError::from(refused))?;
                     let found =
                         plan_for(&opened.device).map_err(|failure| failure.naming_holders(&card.card().uuid))?;

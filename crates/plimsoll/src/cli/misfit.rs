@@ -3,21 +3,34 @@
 use super::Failure;
 use super::budget::Budget;
 use super::failure::exit_code;
+use super::processor::available;
 use crate::report::as_flags;
 use ::plimsoll_plan::{Misfit, Nearest, Request, search};
 use plimsoll_graph::DeviceKind;
+use plimsoll_graph::models::ModelConfig;
 use plimsoll_telemetry::gpu_holders;
 use plimsoll_units::Bytes;
 
-/// The error for a run that has the whole budget and does not fit.
-pub(super) fn misfit_of(model: &str, misfit: &Misfit, budget: &Budget) -> Failure {
-    let [device, host] = misfit.plan.needed();
-    misfit_failure(model, misfit, budget.vram_for(device), host)
+/// What `--vram` and `--host-ram` must say for the smallest plan.
+pub(super) struct Enough {
+    /// `None` where no value is enough.
+    pub(super) vram: Option<Bytes>,
+    pub(super) host_ram: Bytes,
+    /// The most that `--host-ram` can say; `None` where the run may be on another machine.
+    pub(super) host_max: Option<Bytes>,
 }
 
-/// What is short, and the nearest configurations that do fit. `vram` and `host_ram` are what the flags of these names
-/// must say for the smallest plan.
-pub(super) fn misfit_failure(model: &str, misfit: &Misfit, vram: Bytes, host_ram: Bytes) -> Failure {
+/// The error for a run on this machine that has the whole budget and does not fit.
+pub(super) fn misfit_of(model: &str, misfit: &Misfit, budget: &Budget) -> Failure {
+    let [device, host_ram] = misfit.plan.needed();
+    let host_max = available().map(|free| free.bytes);
+    misfit_failure(model, misfit, &Enough { vram: budget.vram_for(device), host_ram, host_max })
+}
+
+/// What is short, and the nearest configurations that do fit.
+pub(super) fn misfit_failure(model: &str, misfit: &Misfit, smallest: &Enough) -> Failure {
+    let &Enough { vram, host_ram, host_max } = smallest;
+    let is_there = |host: Bytes| host_max.is_none_or(|most| host <= most);
     let plan = &misfit.plan;
     let [needed, _] = plan.needed();
     let held = |budget: Bytes, short: Bytes| match short {
@@ -31,11 +44,16 @@ pub(super) fn misfit_failure(model: &str, misfit: &Misfit, vram: Bytes, host_ram
         true => format!("; the weights alone are {}", Bytes(weights)),
         false => String::new(),
     };
-    let mut flags = format!("--vram {}", whole_mib(vram));
+    let mut enough = vram.map(|vram| format!("--vram {}", whole_mib(vram)));
     let message = match plan.budget().host().filter(|_| misfit.host_short > Bytes::ZERO) {
         None => format!("{model} needs {needed} {shape}, {of_device}{weights}"),
         Some(host) => {
-            flags += &format!(" --host-ram {}", whole_mib(host_ram));
+            let of_host = format!("--host-ram {}", whole_mib(host_ram));
+            enough = match misfit.short {
+                Bytes::ZERO => Some(of_host),
+                _ => enough.map(|of_card| format!("{of_card} {of_host}")),
+            };
+            enough = enough.filter(|_| is_there(host_ram));
             let of_host = held(host, misfit.host_short);
             let host = plan.host();
             format!(
@@ -44,12 +62,29 @@ pub(super) fn misfit_failure(model: &str, misfit: &Misfit, vram: Bytes, host_ram
         }
     };
     let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
-    let nearest = misfit.nearest.iter();
-    let failure = nearest.fold(failure, |failure, nearest| {
+    let nearest = misfit.nearest.iter().filter(|way| host_ram_of(way).is_none_or(is_there)).collect::<Vec<_>>();
+    let keeps_the_model = nearest.iter().any(|way| way.changes.iter().all(|change| change.setting != "model"));
+    let failure = nearest.iter().fold(failure, |failure, nearest| {
         let Nearest { changes, peak, added_time, .. } = nearest;
         failure.hint(format!("`{}` fits in {peak}{}", as_flags(changes), speed_words(*added_time)))
     });
-    failure.hint(format!("`{flags}` is enough"))
+    // A size of host memory that is sold is named among the nearest.
+    let is_named = misfit.short == Bytes::ZERO && nearest.iter().any(|way| host_ram_of(way).is_some());
+    let enough = enough.filter(|_| !is_named);
+    let failure = enough.into_iter().fold(failure, |failure, flags| failure.hint(format!("`{flags}` is enough")));
+    match !keeps_the_model && ModelConfig::preset(model).is_ok_and(|config| config.decoder_start().is_none()) {
+        true => failure.hint(format!(
+            "training all parameters does not fit, and Plimsoll does not train adapters; `plimsoll estimate --model {model} \
+             --method qlora` says what QLoRA needs in other trainers"
+        )),
+        false => failure,
+    }
+}
+
+/// The host memory that a way out needs the flag `--host-ram` for.
+fn host_ram_of(way: &Nearest) -> Option<Bytes> {
+    let change = way.changes.iter().find(|change| change.setting == "host-ram")?;
+    change.value.parse().ok()
 }
 
 /// A card on which others may hold memory.

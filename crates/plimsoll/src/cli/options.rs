@@ -79,6 +79,28 @@ impl<T: std::fmt::Display> std::fmt::Display for AutoOr<T> {
     }
 }
 
+/// Runs that share a device: `2`, `auto` for as many as fit, and with a size what each has of it, as `7@3.33GiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Workers {
+    pub(super) count: AutoOr<usize>,
+    /// Evenly shared where it is not given.
+    pub(super) each: Option<Bytes>,
+}
+
+/// `N`, `auto`, `N@SIZE` or `auto@SIZE`.
+pub(super) fn workers(text: &str) -> Result<Workers, String> {
+    let (count, each) = match text.split_once('@') {
+        None => (text, None),
+        Some((count, each)) => {
+            (count, Some(each.trim().parse::<Bytes>().map_err(|e: plimsoll_units::ParseQuantityError| e.to_string())?))
+        }
+    };
+    if each == Some(Bytes::ZERO) {
+        return Err("each worker needs more than 0 B".to_owned());
+    }
+    Ok(Workers { count: auto_or_size(count)?, each })
+}
+
 /// A number from 0 to 1.
 pub(super) fn part_from_zero(text: &str) -> Result<f64, String> {
     number_where(text, |x| (0.0..=1.0).contains(&x), "must be from 0 to 1")
@@ -157,6 +179,23 @@ pub(super) mod tests {
         assert!(part_from_zero("0").is_ok() && part_from_zero("1").is_ok() && part_from_zero("1.1").is_err());
         assert!(positive_duration("0s").is_err() && positive_duration("1s").is_ok());
         assert!(seed("18446744073709551615").is_ok() && seed("-1").is_err() && seed("1e3").is_err());
+    }
+
+    #[test]
+    fn workers_are_a_number_with_or_without_a_size() {
+        let (given, mib) = (AutoOr::Given, Bytes::mib);
+        for (text, count, each) in [
+            ("2", given(2), None),
+            ("auto", AutoOr::Auto, None),
+            ("7@3.33GiB", given(7), Some("3.33GiB".parse().expect("a size"))),
+            ("3@600MiB", given(3), Some(mib(600))),
+            ("auto@2", AutoOr::Auto, Some(mib(2048))),
+        ] {
+            assert_eq!(workers(text), Ok(Workers { count, each }), "{text}");
+        }
+        for text in ["0", "@2", "2@", "2@0", "2@many", "two", "2@1@1", "-1", ""] {
+            assert!(workers(text).is_err(), "{text}");
+        }
     }
 
     #[test]

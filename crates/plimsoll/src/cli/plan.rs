@@ -1,7 +1,7 @@
 //! `plimsoll plan`: the plan for a model and a budget, and nothing run.
 
 use super::Failure;
-use super::budget::BudgetArgs;
+use super::budget::{BudgetArgs, is_more_than};
 use super::cards::{DeviceArgs, Looked, Speed};
 use super::device::Device;
 use super::explain;
@@ -10,9 +10,9 @@ use super::find::Find;
 use super::gpus::list_known;
 use super::half;
 use super::hub;
-use super::misfit::misfit_failure;
+use super::misfit::{Enough, misfit_failure};
 use super::model::{self, Chosen};
-use super::options::{AutoOr, auto_or_size, positive_count, positive_number, positive_size};
+use super::options::{AutoOr, Workers, positive_count, positive_number, positive_size, workers};
 use super::request::{RequestArgs, RunArgs, Sequences};
 use crate::report::{
     ComparedPlan, PlanPage, PlanReport, compare_table, curve_svg, levers_table, moment_text, plan_html, plan_json,
@@ -20,8 +20,9 @@ use crate::report::{
 };
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::{
-    CurvePoint, Found, Level, LeverEffect, MOST_WORKERS, Misfit, Moment, Plan, Recompute, Request, RuleOfThumb, curve,
-    lever_effects, moment_of_peak, most_workers, rule_of_thumb, search, shared, validate,
+    Budget, Card, CurvePoint, Found, Level, LeverEffect, MOST_WORKERS, Misfit, Moment, Plan, Recompute, Request,
+    RuleOfThumb, card_of_memory, curve, first_that_fits, lever_effects, moment_of_peak, most_workers, rule_of_thumb,
+    search, shared, validate,
 };
 use ::plimsoll_train::TrainError;
 use clap::Args;
@@ -82,9 +83,10 @@ pub(super) struct PlanArgs {
     /// Compare the plan with the usual rule of thumb for this much memory
     #[arg(long)]
     rules: bool,
-    /// Independent runs that share the device evenly, or `auto` for as many as fit; the plan is that of one of them
-    #[arg(long, value_name = "N", value_parser = auto_or_size)]
-    workers: Option<AutoOr<usize>>,
+    /// Independent runs that share the device and its speed evenly, `auto` for as many as fit, or `N@SIZE` for N with so much
+    /// each; the plan is that of one of them
+    #[arg(long, value_name = "N|N@SIZE|auto", value_parser = workers)]
+    workers: Option<Workers>,
     /// Measurements by `plimsoll calibrate --out` [default: those in the user's cache folder]
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
@@ -98,6 +100,9 @@ pub(super) struct PlanArgs {
     #[arg(long)]
     json: bool,
 }
+
+/// Memory of cards that are sold, in GiB, of which a misfit names the first that is enough.
+const CARD_SIZES: [u64; 9] = [8, 12, 16, 24, 32, 48, 80, 96, 141];
 
 /// Budgets of `--curve`.
 const CURVE_POINTS: u64 = 20;
@@ -177,8 +182,12 @@ struct Made {
     result: Result<Found, Box<Misfit>>,
     effects: Vec<LeverEffect>,
     milliseconds: f64,
+    /// A larger card that it fits on, as a hint.
+    larger_card: Option<String>,
     /// Runs that share the device.
     workers: usize,
+    /// Whether the memory of each was given.
+    is_sized: bool,
     /// Answers to what was asked beside the plan: the question's name, its answer as data, and in words.
     answers: Vec<Answer>,
     /// The fastest plans by budget, if they were asked for.
@@ -214,7 +223,9 @@ impl Made {
         let misfit = self.result.as_ref().err()?;
         let of_all = |bytes: Bytes| Bytes(bytes.0.saturating_mul(self.workers as u64));
         let [device, host] = misfit.plan.needed().map(of_all);
-        Some(misfit_failure(&self.model, misfit, self.device.budget.vram_for(device), host))
+        let vram = self.device.budget.vram_for(device).filter(|_| !self.is_sized);
+        let failure = misfit_failure(&self.model, misfit, &Enough { vram, host_ram: host, host_max: None });
+        Some(self.larger_card.iter().fold(failure, |failure, card| failure.hint(card)))
     }
 
     fn page(&self) -> String {
@@ -278,23 +289,17 @@ impl PlanArgs {
         }
     }
 
-    /// The device that `train` would take; where there is no card, `--vram` means one with so much memory, as it does in most
-    /// guides, if there are any.
+    /// The device that `train` would take; where there is no card, or one with less memory, `--vram` means a card with so much
+    /// memory, as it does in most guides, if there are any.
     fn device_here_or_of_vram(&self) -> Result<Device, Failure> {
         let found = self.on.look()?;
         // Measurements are of what is here.
-        if let (Looked::NoCard(why), Some(vram), None) = (&found, self.budget.vram, &self.machine) {
+        if let (Some(vram), None) = (self.budget.vram, &self.machine)
+            && let Some(why) = why_elsewhere(&found, vram)
+        {
             let speed = self.speed_of_absent_card(None)?;
             if let Some(device) = Device::of_vram(vram, &self.budget, speed)? {
-                let why = if matches!(why, CudaError::NoDriver { .. }) {
-                    "no NVIDIA driver was found"
-                } else {
-                    "none here can be used"
-                };
-                talk(format_args!(
-                    "planning for an NVIDIA card of {vram}, since {why}; `--device cpu` plans for the CPU, which `train` \
-                     would use here"
-                ));
+                talk(format_args!("planning for an NVIDIA card of {vram}, since {why}"));
                 return Ok(device);
             }
         }
@@ -367,13 +372,19 @@ impl PlanArgs {
                 (chosen, request) = of_answer;
             }
         }
+        let whole = request.budget;
         let mut workers = 1;
         if let Some(asked) = self.workers {
             workers = count(&request, asked)?;
-            answers.push(share(&mut request, workers));
+            share(&mut request, workers, asked.each)?;
         }
         let start = Instant::now();
-        let result = search(&request)?;
+        let mut result = search(&request)?;
+        if let (Err(misfit), 2..) = (&mut result, workers) {
+            // Of the host, each has a part only.
+            misfit.nearest.retain(|way| way.changes.iter().all(|change| change.setting != "host-ram"));
+        }
+        answers.extend(self.workers.map(|_| shared_answer(&request, workers, whole.device(), &result)));
         let milliseconds = start.elapsed().as_secs_f64() * 1e3;
         let plan = result.as_ref().map_or_else(|misfit| &misfit.plan, |found| &found.plan);
         // What does not fit is shown as what it would be with the memory that it lacks.
@@ -397,7 +408,64 @@ impl PlanArgs {
             }
             answers.extend(self.curve.then(|| explain::along_the_curve(&points, found)));
         }
-        Ok(Made { device, model: chosen.name, result, effects, milliseconds, workers, answers, curve: points })
+        let larger_card = match (&result, workers) {
+            (Err(_), 1) => self.larger_card(&device)?,
+            _ => None,
+        };
+        let model = chosen.name;
+        let is_sized = self.workers.is_some_and(|workers| workers.each.is_some());
+        Ok(Made {
+            device,
+            model,
+            result,
+            effects,
+            milliseconds,
+            larger_card,
+            workers,
+            is_sized,
+            answers,
+            curve: points,
+        })
+    }
+
+    /// The smallest card with more memory than the one that `--gpu` names on which the run fits, as a hint.
+    fn larger_card(&self, named: &Device) -> Result<Option<String>, Failure> {
+        let is_named = self.gpu.as_ref().is_some_and(|name| !name.eq_ignore_ascii_case("auto"));
+        if !is_named || self.budget.vram.is_some() {
+            return Ok(None);
+        }
+        let larger = CARD_SIZES.into_iter().map(Bytes::gib).filter(|size| *size > named.budget.total());
+        let larger = larger.filter_map(card_of_memory).collect::<Vec<_>>();
+        let asked = |card: &Card| -> Result<Request, Failure> {
+            let device = Device::cards(card.name, &self.budget, self.speed_of_absent_card(None)?)?.remove(0);
+            Ok(self.asked(self.model()?, &device, Given::default())?.1)
+        };
+        let Some(first) = first_that_fits(larger.len(), |index| asked(larger[index]))? else { return Ok(None) };
+        let flag = larger[first].name.to_lowercase().replace(' ', "-");
+        Ok(Some(format!("`--gpu {flag}` is enough")))
+    }
+}
+
+/// Why `--vram` means a card that is not in this machine; `None` where it means what is here.
+fn why_elsewhere(found: &Looked, vram: Bytes) -> Option<String> {
+    match found {
+        Looked::Processor | Looked::Card(_) => None,
+        Looked::AnyCard(card) => {
+            let card = card.card();
+            is_more_than(vram, card.memory).then(|| {
+                format!(
+                    "the card that `train` would use here, {}, has {}; `--device cuda` plans for what is free on it",
+                    card.name, card.memory
+                )
+            })
+        }
+        Looked::NoCard(why) => {
+            let why = match why {
+                CudaError::NoDriver { .. } => "no NVIDIA driver was found",
+                _ => "none here can be used",
+            };
+            Some(format!("{why}; `--device cpu` plans for the CPU, which `train` would use here"))
+        }
     }
 }
 
@@ -418,25 +486,59 @@ fn numbered(path: &Path, number: usize) -> PathBuf {
 }
 
 /// How many workers there are to be. Errors: more than are ever looked for.
-fn count(request: &Request, workers: AutoOr<usize>) -> Result<usize, Failure> {
-    match workers {
-        AutoOr::Given(workers) if workers > MOST_WORKERS => {
+fn count(request: &Request, asked: Workers) -> Result<usize, Failure> {
+    match (asked.count, asked.each) {
+        (AutoOr::Given(workers), _) if workers > MOST_WORKERS => {
             Err(Failure::bad_flag(format!("{workers} runs can't share a device, at most {MOST_WORKERS} can"))
                 .hint("`--workers auto` finds how many fit"))
         }
-        AutoOr::Given(workers) => Ok(workers),
-        AutoOr::Auto => Ok(most_workers(request)?.unwrap_or(1)),
+        (AutoOr::Given(workers), _) => Ok(workers),
+        (AutoOr::Auto, None) => Ok(most_workers(request)?.unwrap_or(1)),
+        (AutoOr::Auto, Some(each)) => {
+            let most = (request.budget.device().0 / each.0).clamp(1, MOST_WORKERS as u64);
+            Ok(most as usize)
+        }
     }
 }
 
-/// Shares the device among workers; the request becomes that of one of them.
-fn share(request: &mut Request, workers: usize) -> Answer {
+/// Shares the device among workers; the request becomes that of one of them. Errors: together they have more than there is.
+fn share(request: &mut Request, workers: usize, each: Option<Bytes>) -> Result<(), Failure> {
+    let whole = request.budget.device();
     *request = shared(request, workers);
+    let Some(each) = each else { return Ok(()) };
+    let together = Bytes(each.0.saturating_mul(workers as u64));
+    if together > whole {
+        let message =
+            format!("{workers} runs with {each} each need {together}, and the budget of the device is {whole}");
+        let fit = whole.0 / each.0;
+        let failure = Failure::new(exit_code::DOES_NOT_FIT, message)
+            .hint(format!("`--workers {workers}@{}MiB` shares it evenly", (whole.0 / workers as u64) >> 20));
+        return Err(match fit {
+            0 => failure,
+            fit => {
+                failure.hint(format!("`--workers {fit}@{}` is as many as it holds", each.to_string().replace(' ', "")))
+            }
+        });
+    }
+    request.budget = match request.budget {
+        Budget::Shared(_) => Budget::Shared(each),
+        Budget::Apart { host, .. } => Budget::Apart { device: each, host },
+    };
+    Ok(())
+}
+
+/// What each of the workers has, and what they do together.
+fn shared_answer(request: &Request, workers: usize, whole: Bytes, result: &Result<Found, Box<Misfit>>) -> Answer {
     let (device, host) = (request.budget.device(), request.budget.host());
     let of_host = host.map_or(String::new(), |host| format!(" and {host} of the host"));
-    let words = format!("{workers} runs share the device, each with {device}{of_host}");
+    let each = result.as_ref().ok().map(Found::tokens_per_s);
+    let speed = each.map_or(String::new(), |each| {
+        format!("; {each:.0} tokens/s each while all compute, {:.0} together", each * workers as f64)
+    });
+    let words = format!("{workers} runs share the device's {whole}, each with {device}{of_host}{speed}");
     let value = json!({
         "count": workers, "budget_bytes": device.0, "host_budget_bytes": host.map(|host| host.0),
+        "tokens_per_s_together": each.map(|each| each * workers as f64),
     });
     Answer { key: "workers", value, words }
 }

@@ -133,7 +133,7 @@ fn a_card_that_cannot_be_trained_on_says_why_and_leaves_the_name_free() {
         ("stick=cuDevicePrimaryCtxRetain:1:214", 5, "its memory has errors"),
         ("stick=cuMemCreate:1:999", 5, "it does not answer"),
         ("fail=cuStreamCreate:1:9999", 5, "cuStreamCreate gives error 9999"),
-        ("fail=cuMemCreate:1:2", 3, "of memory is needed"),
+        ("fail=cuMemCreate:1:2;fail=cuMemCreate:2:2;fail=cuMemCreate:3:2", 3, "of memory is needed"),
         ("cards=0", 5, "shows no card"),
         ("mig=", 5, "shows no card"),
     ] {
@@ -206,12 +206,17 @@ fn memory_that_others_take_after_the_plan_is_planned_around() {
     assert!(bytes(&resumed.json(), "peak_bytes") <= 4 << 20);
     assert!(sandbox.tensors("runs/whole", 2) == last, "other weights");
 
-    // Nothing fits in what is left; a budget was named; memory goes on shrinking.
+    // A budget was named: it is planned down likewise.
+    let named = train(&sandbox, &taken, &format!("{} --vram 20MiB --name named", of_model.replace("--vram-auto ", "")));
+    assert_says(&named, 0, &["planned again for 4"]);
+    assert_eq!(named.json()["losses"], whole["losses"]);
+
+    // Nothing fits in what is left, also where a budget was named; memory keeps shrinking.
     let nvml = format!("NVIDIA GeForce RTX 3060,{UUID},20,0,16,holder=4194305/16");
     for (card, given, words) in [
         ("grab=cuMemAddressReserve:1:19", "", "wide needs "),
         ("grab=cuMemAddressReserve:1:20", "", "of memory is needed"),
-        ("grab=cuMemAddressReserve:1:16", "--vram 20MiB", "of memory is needed"),
+        ("grab=cuMemAddressReserve:1:19", "--vram 20MiB", "wide needs "),
         ("grab=cuMemAddressReserve:1:15;grab=cuMemAddressReserve:2:1;grab=cuMemAddressReserve:3:1", "", " needed"),
     ] {
         let arguments = Sandbox::train_arguments(&format!("{of_model} {given} --name none"));
@@ -224,6 +229,16 @@ fn memory_that_others_take_after_the_plan_is_planned_around() {
         let said = Said::of(command.output().expect("the binary runs"));
         assert_says(&said, 3, &[words, "hint: of the card's memory 16.0 MiB is held by a process (4194305)"]);
     }
+}
+
+#[test]
+fn memory_that_others_take_meanwhile_is_not_measured_as_the_run_s() {
+    let sandbox = Sandbox::new();
+    let said = train(&sandbox, "grab=cuMemCreate:1:500", &format!("{RUN} --max-steps 1 --name mixed"));
+    assert_says(&said, 0, &["measured of this process: - resident for the plan (another process's use of the card"]);
+    assert_eq!(sandbox.json("runs/mixed/report.json")["measured"]["arena_resident_bytes"], Value::Null);
+    let alone = train(&sandbox, "", &format!("{RUN} --max-steps 1 --name alone"));
+    assert_says(&alone, 0, &["2.00 MiB resident for the plan, "]);
 }
 
 #[test]
@@ -247,7 +262,7 @@ fn a_benchmark_is_planned_again_too() {
     assert!(bytes(&less) <= 4 << 20 && 4 << 20 < bytes(&whole), "{less}");
     assert_eq!(less["measured"]["touched_bytes"], less["plan"]["peak_bytes"]);
     assert_eq!(less["loss"], whole["loss"]);
-    assert_says(&run(&taken, "--vram 20MiB"), 3, &["of memory is needed"]);
+    assert_says(&run(&taken, "--vram 20MiB"), 0, &["planned, for 20.0 MiB: planned again for 4"]);
 }
 
 /// What other processes hold says nothing about the command line.

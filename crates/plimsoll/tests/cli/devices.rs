@@ -59,8 +59,8 @@ fn a_card_is_taken_with_what_is_free_on_it() {
     assert!(said.stderr.contains("on NVIDIA GeForce RTX 3060"), "{}", said.stderr);
     let value = json(&said);
     assert_eq!(value["device"]["kind"], "cuda");
-    // 350 MiB are others', 250 the context's, and 256 stay free.
-    assert_eq!(value["plan"]["budget_bytes"], (12_288u64 - 350 - 250 - 256) << 20);
+    // Of the 600 MiB in use it is not known what is the context's: up to three quarters of the margin of 1 GiB.
+    assert_eq!(value["plan"]["budget_bytes"], (12_288u64 - 1024) << 20);
     let value = json(&sandbox.run_on_card("cards=2", &format!("{arguments} --device cuda:1 --precision fp32")));
     assert_eq!(value["device"]["name"], "NVIDIA GeForce RTX 3060");
     let value = json(&sandbox.run_on_card("", "plan --model nano --json --device cpu"));

@@ -197,7 +197,7 @@ impl Planner {
     pub(super) fn plan(&self, vram: Bytes) -> Result<Next, String> {
         let planned = self.try_plan(vram);
         // The other ways out would change what is computed.
-        planned.map_err(|failure| match failure.hints().last() {
+        planned.map_err(|failure| match failure.hints().iter().find(|hint| hint.starts_with("`--vram")) {
             Some(enough) => format!("{}; {enough}", failure.message()),
             None => failure.message(),
         })
