@@ -97,11 +97,13 @@ pub(super) fn names(preset: &str) -> &'static [&'static str] {
 
 /// Parts of names that change no size: what the weights were tuned for, and the format in which they are stored. `base` is
 /// not one of them, since it is a size of T5.
-const PARTS_WITHOUT_SIZE: &[&str] =
-    &["hf", "meta", "instruct", "chat", "it", "unsloth", "bnb", "4bit", "8bit", "nf4", "bf16", "fp16", "1m"];
+const PARTS_WITHOUT_SIZE: &[&str] = &[
+    "hf", "meta", "instruct", "chat", "it", "unsloth", "bnb", "4bit", "8bit", "nf4", "bf16", "fp16", "fp32", "1m",
+    "gguf", "mlx", "dynamic", "sft", "dpo",
+];
 
 /// Parts of names that say how the weights are quantized, in ways that trainers keep; no size depends on them.
-const QUANTIZED_PARTS: &[&str] = &["gptq", "awq", "aqlm", "int4", "int8", "2bit", "1x16"];
+const QUANTIZED_PARTS: &[&str] = &["gptq", "awq", "aqlm", "hqq", "exl2", "int4", "int8", "fp8", "2bit", "1x16"];
 
 /// Whether weights of this name are quantized in a way that trainers keep.
 pub(super) fn is_quantized(name: &str) -> bool {
@@ -111,14 +113,19 @@ pub(super) fn is_quantized(name: &str) -> bool {
 /// The preset with the sizes of the weights of this name on the hub: a published name, or the name of a copy that another
 /// owner keeps (`NousResearch/Llama-2-7b-hf`) or of a variant with the same sizes (`Qwen/Qwen2-1.5B-Instruct`).
 pub(super) fn preset(name: &str) -> Option<&'static str> {
-    let is_published = |names: &[&str]| names.iter().any(|known| known.eq_ignore_ascii_case(name));
-    let published = NAMES.iter().find(|(_, names)| is_published(names));
+    let published = NAMES.iter().find(|(_, names)| names.iter().any(|known| known.eq_ignore_ascii_case(name)));
     let same_sizes = || {
         let wanted = sized_name(model_part(name)?);
         let is_same = |known: &str| model_part(known).is_some_and(|known| sized_name(known) == wanted);
         NAMES.iter().find(|(preset, names)| is_same(preset) || names.iter().any(|known| is_same(known)))
     };
     published.or_else(same_sizes).map(|(preset, _)| *preset)
+}
+
+/// Whether a name is a preset's or that of published weights with its sizes; else its parts show what it is built like.
+pub(super) fn is_published(name: &str) -> bool {
+    let is_preset = |preset: &str| preset.eq_ignore_ascii_case(&name.replace('_', "-"));
+    NAMES.iter().any(|(preset, names)| is_preset(preset) || names.iter().any(|known| known.eq_ignore_ascii_case(name)))
 }
 
 /// The model in `owner/model` or in a name without an owner; `None` if it is a path.
@@ -158,6 +165,16 @@ mod tests {
     }
 
     #[test]
+    fn published_names_are_told_from_those_that_are_built_like_them() {
+        for name in ["gpt2", "T5_base", "meta-llama/llama-3.2-1b-instruct", "TinyLlama/TinyLlama_v1.1", "qwen2.5-7b"] {
+            assert!(is_published(name), "{name}");
+        }
+        for name in ["unsloth/Llama-3.2-1B-Instruct", "Qwen/Qwen2.5-7B-Instruct", "Llama-2-7b-hf"] {
+            assert!(!is_published(name), "{name}");
+        }
+    }
+
+    #[test]
     fn copies_and_variants_have_the_sizes_of_what_they_are_made_from() {
         for (name, expected) in [
             ("NousResearch/Llama-2-7b-hf", "llama-2-7b"),
@@ -192,6 +209,12 @@ mod tests {
             ("unsloth/mistral-7b-instruct-v0.3-bnb-4bit", "mistral-7b-v0.3"),
             ("unsloth/tinyllama-bnb-4bit", "tinyllama-1.1b"),
             ("casperhansen/llama-3-70b-fp16", "llama-3-70b"),
+            ("unsloth/Llama-3.2-1B-Instruct", "llama-3.2-1b"),
+            ("unsloth/llama-3-8b-bnb-4bit", "llama-3-8b"),
+            ("bartowski/Meta-Llama-3.1-8B-Instruct-GGUF", "llama-3.1-8b"),
+            ("Qwen/Qwen2.5-Coder-7B-Instruct-AWQ", "qwen2.5-7b"),
+            ("mlx-community/Llama-3.2-3B-Instruct-4bit", "llama-3.2-3b"),
+            ("neuralmagic/Meta-Llama-3-8B-Instruct-FP8", "llama-3-8b"),
             ("mistralai/Mistral-7B-Instruct-v0.1", "mistral-7b"),
             ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b-v0.2"),
             ("mistral-community/Mistral-7B-v0.2", "mistral-7b-v0.2"),
@@ -200,6 +223,9 @@ mod tests {
             ("meta-llama/Llama-3.2-11B-Vision-Instruct", ""),
             ("mistralai/Mixtral-8x7B-v0.1", ""),
             ("Qwen/Qwen1.5-7B", ""),
+            ("Qwen/Qwen2.5-VL-7B-Instruct", ""),
+            ("google/gemma-2-2b-it", ""),
+            ("unsloth/Qwen3-8B-bnb-4bit", ""),
             ("google/t5", ""),
             ("karpathy/nano", ""),
             // Paths.

@@ -259,18 +259,26 @@ impl ModelConfig {
         hub::names(preset)
     }
 
+    /// Whether a name is a preset's or that of published weights; else [`Self::preset_name`] goes by the parts of the name.
+    pub fn is_published_name(name: &str) -> bool {
+        hub::is_published(name)
+    }
+
     /// Whether the weights of this name on the hub are quantized in a way that trainers keep, such as GPTQ.
     pub fn is_quantized_name(name: &str) -> bool {
         hub::is_quantized(name)
     }
 
-    /// Presets whose names are near to one that none has, the nearest first.
+    /// Presets whose names are near to one that none has, the nearest first: of another version of a family (`qwen2-7b` for
+    /// `qwen3-8b`) only if one letter differs.
     fn presets_near(name: &str) -> Vec<String> {
         let wanted = name.rsplit('/').next().unwrap_or_default().to_ascii_lowercase().replace('_', "-");
-        let far = |candidate: &&'static str| strsim::damerau_levenshtein(candidate, &wanted);
+        let far = |candidate: &str| strsim::damerau_levenshtein(candidate, &wanted);
         let mut near = Self::preset_names();
-        near.retain(|candidate| far(candidate) <= (wanted.len() / 3).max(2));
-        near.sort_by_key(far);
+        let version = |name: &str| name.split('-').next().unwrap_or_default().replace(char::is_alphabetic, "");
+        let is_of_version = |candidate: &str| far(candidate) <= 1 || version(candidate) == version(&wanted);
+        near.retain(|candidate| far(candidate) <= (wanted.len() / 3).min(2) && is_of_version(candidate));
+        near.sort_by_key(|candidate| far(candidate));
         near.into_iter().take(SUGGESTIONS_MAX).map(str::to_owned).collect()
     }
 

@@ -48,6 +48,7 @@ mod self_test;
 mod serve;
 mod settings;
 mod shell;
+mod sought;
 mod state;
 #[cfg(unix)]
 mod supervise;
@@ -190,12 +191,13 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 /// Parses the arguments, underlaid with the files of settings that they name.
 fn with_settings(arguments: Vec<OsString>) -> Result<Cli, Failure> {
     let words::Arguments { own: arguments, of_run } = words::translate(arguments, Cli::command())?;
-    let refused = match arguments.get(1) {
+    let unknown = match arguments.get(1) {
         _ if of_run.is_some() => settings::unknown_flag,
         #[cfg(unix)]
         Some(command) if command == "run" => supervise::misplaced_command,
         _ => Failure::usage,
     };
+    let refused = |error| sought::refused(error, unknown);
     let matches = help::command().try_get_matches_from(&arguments).map_err(refused)?;
     let arguments = match of_run {
         Some(of_run) => settings::underlay(arguments, &matches, &of_run)?,

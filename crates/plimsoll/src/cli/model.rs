@@ -67,6 +67,9 @@ pub(super) fn open(name: &str) -> Result<Chosen, Failure> {
     let is_there = name.ends_with(".json") || path.is_dir();
     let preset = if is_there { None } else { ModelConfig::preset_name(name) };
     if let Some(preset) = preset {
+        if !ModelConfig::is_published_name(name) && !preset.eq_ignore_ascii_case(name) {
+            talk(format_args!("note: {name} has the shape of {preset}, by its name"));
+        }
         return Ok(Chosen { config: ModelConfig::preset(&preset)?, name: preset, is_preset: true });
     }
     if !is_there && (!name.contains(std::path::is_separator) || is_hub_name(name)) {

@@ -1,5 +1,6 @@
 //! What an unknown key may have been meant to be: a known one that is spelled almost like it, else one about the same thing.
 
+use crate::cli::sought::is_near;
 use crate::cli::{Failure, words};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -70,7 +71,7 @@ pub(super) fn suggestion(name: &str, own: &[String]) -> Option<String> {
     }
     let names = own.iter().map(String::as_str).chain(words::words().map(|word| word as &str));
     let nearest = names.map(|known| (strsim::damerau_levenshtein(known, name), known)).min();
-    let spelled = nearest.filter(|(distance, _)| *distance <= 1 + name.len() / 5).map(|(_, known)| known);
+    let spelled = nearest.map(|(_, known)| known).filter(|known| is_near(name, known));
     let about = || ABOUT.iter().find(|(part, _)| name.contains(part)).map(|(_, setting)| *setting);
     spelled.or_else(about).map(str::to_owned)
 }

@@ -1,0 +1,225 @@
+//! What users look for under names that no command and no flag has: what there is for each, and what there is not. Also
+//! which of clap's suggestions are near enough to be meant.
+//! Not here: words that other trainers have for settings (`words/`).
+
+use super::Failure;
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+
+const ADAPTERS: &str = "LoRA and other adapters are not built: `plimsoll train` trains all weights, or all but those of \
+    `--freeze`; `plimsoll estimate --method lora` estimates a PyTorch run with adapters, and `plimsoll run -- COMMAND` \
+    supervises one";
+const MERGE: &str = "there are no adapters to merge: runs/NAME/model has all weights";
+const GGUF: &str = "GGUF is neither read nor written: `convert_hf_to_gguf.py` of llama.cpp converts runs/NAME/model";
+const EXPORT: &str = "runs/NAME/model is a folder that `transformers` and vLLM open, so nothing is exported; `plimsoll \
+    estimate --export hf` prints settings for a trainer";
+const CHAT: &str = "`plimsoll generate --checkpoint runs/NAME --chat` talks to a chat model";
+const INFERENCE: &str = "`plimsoll generate --checkpoint runs/NAME --prompt TEXT` generates text; there is no server for \
+    inference, and vLLM opens runs/NAME/model";
+const SERVE: &str = "`plimsoll serve` is a web page of runs; models are not served, and vLLM opens runs/NAME/model";
+const EVAL: &str = "`plimsoll train` evaluates held-out data every `--eval-every` steps; there are no benchmarks of tasks, and \
+    lm-evaluation-harness opens runs/NAME/model";
+const SEVERAL_GPUS: &str = "`plimsoll train` uses one GPU, such as `--device cuda:1`; `plimsoll run -- torchrun COMMAND` \
+    supervises a trainer on several, and `plimsoll estimate --cards N` estimates one";
+const SHARDING: &str = "FSDP and DeepSpeed are not built: `plimsoll train` moves what does not fit to the host \
+    (`--optimizer-offload`, `--activation-offload`); `plimsoll estimate --sharding zero3` estimates a PyTorch run with them";
+const LAUNCHER: &str =
+    "`plimsoll run -- torchrun train.py` or `plimsoll run -- accelerate launch train.py` supervises a trainer";
+const TRAINERS: &str = "`plimsoll run -- COMMAND` supervises another trainer; `plimsoll estimate --config FILE` estimates it, and \
+    `plimsoll train --config FILE` reads its settings";
+const PREFERENCES: &str = "training is on text, chats and pairs, not on preferences or rewards (DPO, GRPO, RLHF); `plimsoll run \
+    -- python dpo.py` supervises a trainer that does it";
+const LOGS: &str =
+    "`plimsoll train --log-to wandb` logs for W&B; `tensorboard`, `mlflow`, `jsonl` and `csv` are others";
+const QUANTIZE: &str = "weights are neither quantized nor trained in 4 or 8 bits; `--optimizer-state 8bit` quantizes the \
+    optimizer's state, and `--precision bf16-pure` halves the weights";
+const UPLOAD: &str = "nothing is uploaded: `hf upload OWNER/NAME runs/NAME/model` uploads a checkpoint";
+const DOWNLOAD: &str = "`plimsoll train --init OWNER/NAME --download` fetches weights from the Hugging Face hub";
+const ATTENTION: &str = "attention is always computed in tiles, as FlashAttention does; no flag is needed";
+const TRAIN: &str = "`plimsoll train --init OWNER/NAME --data FILE` fine-tunes, and without `--init` pretrains";
+const PAGE: &str = "`plimsoll serve` is a web page of runs and GPUs, `plimsoll top` the same in a terminal";
+const BACKGROUND: &str = "`plimsoll run --detach -- plimsoll train` trains in the background";
+const TOKENIZE: &str =
+    "`plimsoll train` tokenizes its data and caches the tokens; `plimsoll tokenizer train` makes a tokenizer";
+const RUNS: &str = "`plimsoll ps --all` lists runs, and `plimsoll models` models";
+const SWEEP: &str =
+    "there are no sweeps: `plimsoll run --workers 2 -- COMMAND --seed {worker}` runs a command several times";
+
+/// Names, with hyphens and in lower case, and what there is.
+const SOUGHT: &[(&[&str], &str)] = &[
+    (
+        &[
+            "lora",
+            "qlora",
+            "dora",
+            "qdora",
+            "peft",
+            "adapter",
+            "adapters",
+            "rslora",
+            "lora-r",
+            "lora-rank",
+            "lora-alpha",
+        ],
+        ADAPTERS,
+    ),
+    (&["merge", "merge-adapter", "merge-adapters", "merge-lora", "merge-and-unload"], MERGE),
+    (&["gguf", "ggml", "llama-cpp", "llamacpp", "ollama", "to-gguf"], GGUF),
+    (&["export", "convert", "save-model", "to-hf", "onnx", "safetensors", "vllm"], EXPORT),
+    (&["chat", "talk", "ask", "repl"], CHAT),
+    (&["inference", "infer", "predict", "sample", "complete", "completion", "prompt"], INFERENCE),
+    (&["serve", "deploy", "api", "server"], SERVE),
+    (&["eval", "evaluate", "evaluation", "validate", "test", "mmlu", "lm-eval", "perplexity"], EVAL),
+    (
+        &[
+            "gpus",
+            "multi-gpu",
+            "multigpu",
+            "num-gpus",
+            "n-gpus",
+            "ngpus",
+            "ddp",
+            "data-parallel",
+            "tensor-parallel",
+            "pipeline-parallel",
+            "nproc-per-node",
+            "num-processes",
+            "world-size",
+            "nnodes",
+            "distributed",
+        ],
+        SEVERAL_GPUS,
+    ),
+    (&["fsdp", "fsdp2", "deepspeed", "zero", "zero2", "zero3", "zero-stage", "cpu-offload"], SHARDING),
+    (&["torchrun", "accelerate", "launch", "mpirun", "slurm"], LAUNCHER),
+    (
+        &["unsloth", "axolotl", "trl", "llamafactory", "llama-factory", "torchtune", "transformers", "hf", "lightning"],
+        TRAINERS,
+    ),
+    (
+        &["dpo", "grpo", "rlhf", "rl", "ppo", "orpo", "kto", "simpo", "rloo", "reward", "reward-model", "preference"],
+        PREFERENCES,
+    ),
+    (&["wandb", "tensorboard", "mlflow", "comet", "trackio", "log", "track", "tracking", "logger"], LOGS),
+    (
+        &["quantize", "quantise", "quantization", "bnb", "bitsandbytes", "gptq", "awq", "int8", "int4", "4bit", "8bit"],
+        QUANTIZE,
+    ),
+    (&["push", "push-to-hub", "upload", "publish", "hub"], UPLOAD),
+    (&["download", "pull", "fetch"], DOWNLOAD),
+    (&["flash-attention", "flash-attn", "flash", "sdpa", "xformers", "flex-attention"], ATTENTION),
+    (&["finetune", "fine-tune", "finetuning", "sft", "pretrain", "pretraining", "fit"], TRAIN),
+    (&["ui", "webui", "web", "gui", "dashboard", "monitor", "watch"], PAGE),
+    (&["detach", "background", "daemon", "nohup"], BACKGROUND),
+    (&["tokenize", "preprocess", "prepare", "prepare-data"], TOKENIZE),
+    (&["list", "ls", "runs", "status"], RUNS),
+    (&["sweep", "optuna", "hpo", "tune", "grid-search"], SWEEP),
+];
+
+/// Beginnings that say no more than the rest of a name.
+const FILLERS: &[&str] = &["use-", "enable-", "with-", "do-", "run-", "no-"];
+
+/// What there is for a name that no command or flag has.
+fn answer(name: &str) -> Option<&'static str> {
+    let name = name.trim_start_matches('-').to_ascii_lowercase().replace('_', "-");
+    let name = name.split('=').next().unwrap_or_default();
+    let find = |name: &str| SOUGHT.iter().find(|(names, _)| names.contains(&name)).map(|(_, answer)| *answer);
+    find(name).or_else(|| FILLERS.iter().find_map(|filler| find(name.strip_prefix(filler)?)))
+}
+
+/// Whether a name may be a misspelling of another: at most three edits lead to it, and one for each four letters, of which the
+/// last four may lack one.
+pub(super) fn is_near(name: &str, known: &str) -> bool {
+    let edits = strsim::damerau_levenshtein(name, known);
+    edits <= 3 && 4 * edits <= name.chars().count() + 1
+}
+
+/// The failure for what clap refuses: with what there is for a name that users look for, else as `otherwise` makes it of an
+/// error whose suggestions are near.
+pub(super) fn refused(mut error: Error, otherwise: impl FnOnce(Error) -> Failure) -> Failure {
+    let (given, suggested) = match error.kind() {
+        ErrorKind::UnknownArgument => (ContextKind::InvalidArg, ContextKind::SuggestedArg),
+        ErrorKind::InvalidSubcommand => (ContextKind::InvalidSubcommand, ContextKind::SuggestedSubcommand),
+        _ => return otherwise(error),
+    };
+    let Some(ContextValue::String(name)) = error.get(given).cloned() else { return otherwise(error) };
+    let answer = answer(&name);
+    let is_near = |known: &str| is_near(name.trim_start_matches('-'), known.trim_start_matches('-'));
+    let near = match error.remove(suggested) {
+        Some(ContextValue::String(known)) if answer.is_none() && is_near(&known) => Some(ContextValue::String(known)),
+        Some(ContextValue::Strings(known)) if answer.is_none() => {
+            let near = known.into_iter().filter(|known| is_near(known)).collect::<Vec<_>>();
+            (!near.is_empty()).then_some(ContextValue::Strings(near))
+        }
+        _ => None,
+    };
+    if let Some(near) = near {
+        error.insert(suggested, near);
+    }
+    // "To pass it as a value" is what nobody wants of a name with two hyphens.
+    error.remove(ContextKind::Suggested);
+    match answer {
+        Some(answer) => Failure::usage(error).hint(answer),
+        None => otherwise(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_name_is_answered_once() {
+        let mut seen = BTreeSet::new();
+        for name in SOUGHT.iter().flat_map(|(names, _)| *names) {
+            assert!(seen.insert(name), "{name} has two answers");
+            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_found_however_they_are_written() {
+        for (name, expected) in [
+            ("--lora", Some(ADAPTERS)),
+            ("--use_LoRA=true", Some(ADAPTERS)),
+            ("export", Some(EXPORT)),
+            ("--enable-flash-attn", Some(ATTENTION)),
+            ("--no-wandb", Some(LOGS)),
+            ("--zebra", None),
+        ] {
+            assert_eq!(answer(name), expected, "{name}");
+        }
+    }
+
+    /// Each command that an answer names exists, and so do its flags.
+    #[test]
+    fn answers_name_commands_and_flags_that_exist() {
+        let commands = super::super::help::command();
+        for (names, answer) in SOUGHT {
+            let quoted = answer.split('`').skip(1).step_by(2).filter(|text| text.starts_with("plimsoll "));
+            for command in quoted {
+                let words = command.split_whitespace().take_while(|word| *word != "--").collect::<Vec<_>>();
+                let sub = commands.find_subcommand(words[1]).unwrap_or_else(|| panic!("{names:?}: {command}"));
+                for flag in words.iter().filter_map(|word| word.strip_prefix("--")) {
+                    assert!(sub.get_arguments().any(|arg| arg.get_long() == Some(flag)), "{names:?}: {command}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_near_names_are_meant() {
+        for (name, known, expected) in [
+            ("lerning-rate", "learning-rate", true),
+            ("gpuz", "gpus", true),
+            ("pln", "plan", true),
+            ("export", "report", false),
+            ("detach", "head-chunk", false),
+            ("lora", "host-ram", false),
+            ("sft", "stop", false),
+            ("ab", "ac", false),
+        ] {
+            assert_eq!(is_near(name, known), expected, "{name} {known}");
+        }
+    }
+}
