@@ -1,13 +1,18 @@
 //! Runs a plan's programs on a device.
 
 use crate::{Device, DeviceError};
-use plimsoll_graph::Scalars;
+use plimsoll_graph::{ProgramName, Scalars};
 use plimsoll_plan::Plan;
 use std::time::{Duration, Instant};
 
 /// Runs a program of the plan and waits for its end. Panics if the plan has no program of that name.
-pub fn run_program(device: &mut dyn Device, plan: &Plan, program: &str, scalars: &Scalars) -> Result<(), DeviceError> {
-    device.run_program(plan, index_of(plan, program), scalars)?;
+pub fn run_program(
+    device: &mut dyn Device,
+    plan: &Plan,
+    program: impl Into<ProgramName>,
+    scalars: &Scalars,
+) -> Result<(), DeviceError> {
+    device.run_program(plan, index_of(plan, program.into()), scalars)?;
     device.synchronize()
 }
 
@@ -15,11 +20,11 @@ pub fn run_program(device: &mut dyn Device, plan: &Plan, program: &str, scalars:
 pub fn run_program_timed(
     device: &mut dyn Device,
     plan: &Plan,
-    program: &str,
+    program: impl Into<ProgramName>,
     scalars: &Scalars,
     observe: &mut dyn FnMut(usize, Duration),
 ) -> Result<(), DeviceError> {
-    let index = index_of(plan, program);
+    let index = index_of(plan, program.into());
     device.begin(plan, index);
     for (number, step) in plan.programs[index].steps.iter().enumerate() {
         let start = Instant::now();
@@ -30,7 +35,7 @@ pub fn run_program_timed(
     Ok(())
 }
 
-fn index_of(plan: &Plan, program: &str) -> usize {
+fn index_of(plan: &Plan, program: ProgramName) -> usize {
     let index = plan.programs.iter().position(|p| p.name == program);
     index.unwrap_or_else(|| panic!("the plan has no program `{program}`"))
 }

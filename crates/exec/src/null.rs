@@ -140,7 +140,7 @@ fn ordered(plan: &Plan, program: &PlannedProgram, order: Order) -> Result<Vec<us
         };
         let Some(next) = next else {
             let problem = format!("{} of {} plan steps wait forever", queues.len() - result.len(), queues.len());
-            return Err(DeviceError::BadStep { step: program.name.clone(), problem });
+            return Err(DeviceError::BadStep { step: program.name.to_string(), problem });
         };
         waiting[queues[next] as usize].pop();
         done[next] = true;
@@ -163,7 +163,7 @@ impl Device for NullDevice {
         match plan.scalars {
             Some(region) if !self.holds(Place::Device, region, Owner::Scalars) => {
                 let problem = format!("the run's scalars at {region:?} were overwritten");
-                Err(DeviceError::BadStep { step: program.name.clone(), problem })
+                Err(DeviceError::BadStep { step: program.name.to_string(), problem })
             }
             _ => Ok(()),
         }

@@ -4,7 +4,7 @@
 use plimsoll_exec::cases::Noise;
 use plimsoll_exec::{CpuDevice, Device, run_program};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
-use plimsoll_graph::{Optimizer, Role, Scalars, Targets, TensorId, TrainShape, build_training};
+use plimsoll_graph::{Optimizer, ProgramKind, Role, Scalars, Targets, TensorId, TrainShape, build_training};
 use plimsoll_plan::{Plan, lay_out, validate};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -95,7 +95,7 @@ fn load(plan: &Plan) -> CpuDevice {
 }
 
 /// Feeds a program some tokens, runs it and fetches its results, as the loop of a run would.
-fn run(device: &mut CpuDevice, plan: &Plan, program: &str) {
+fn run(device: &mut CpuDevice, plan: &Plan, program: ProgramKind) {
     let ports = &plan.program(program).expect("a program of the plan").ports;
     for port in ports.fed() {
         let ids = (0..plan[port].ty.elements() as i32).map(|i| i * 7 % 500).collect::<Vec<_>>();
@@ -141,7 +141,7 @@ fn invariant_3_exact_after_the_first_step_nothing_is_allocated() {
             assert_resident(&device, &plan);
             let asked = device.memory().allocations;
             let mut step = || {
-                for program in ["micro_step", "micro_step_add", "update"] {
+                for program in [ProgramKind::MicroStep, ProgramKind::MicroStepAdd, ProgramKind::Update] {
                     run(&mut device, &plan, program);
                 }
                 assert_eq!(device.memory().allocations, asked, "the device asks for memory after its load");
@@ -193,7 +193,15 @@ fn invariant_4_whole_every_program_runs_inside_the_one_arena() {
             return;
         };
         let mut device = load(&plan);
-        for program in ["micro_step", "micro_step_add", "update", "evaluate", "prefill", "sample", "sample"] {
+        for program in [
+            ProgramKind::MicroStep,
+            ProgramKind::MicroStepAdd,
+            ProgramKind::Update,
+            ProgramKind::Evaluate,
+            ProgramKind::Prefill,
+            ProgramKind::Sample,
+            ProgramKind::Sample,
+        ] {
             run(&mut device, &plan, program);
             let grown = anonymous_bytes().expect("it was told before") - before;
             assert!(grown >= plan.peak_bytes, "an arena of {} bytes in {grown}", plan.peak_bytes);

@@ -3,7 +3,7 @@
 use plimsoll_exec::cases::{Noise, fill_value};
 use plimsoll_exec::reference::{Value, interpret};
 use plimsoll_graph::{
-    Example, Graph, Init, Node, Op, Ports, Program, ProgramBuilder, Scalars, TensorId, differentiate,
+    Example, Graph, Init, Node, Op, Ports, Program, ProgramBuilder, ProgramKind, Scalars, TensorId, differentiate,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -96,7 +96,7 @@ fn build(example: &Example, frozen: &BTreeSet<String>, noise: &mut Noise) -> Cas
     for (_, cotangent) in &cotangents {
         values.insert(*cotangent, fill_value(&graph[*cotangent].ty, plimsoll_graph::Fill::Uniform, noise));
     }
-    let backward = Program { name: "gradient".into(), nodes, ports: Ports::default() };
+    let backward = Program { name: ProgramKind::Numbered(1).into(), nodes, ports: Ports::default() };
     Case { graph, inputs, forward, backward, cotangents, gradients, values, scalars: example.scalars }
 }
 
@@ -104,7 +104,11 @@ impl Case {
     /// The sum of the op's output weighted by the cotangent, or the loss.
     fn objective(&self, values: &Values) -> f64 {
         let mut values = values.clone();
-        let program = Program { name: "forward".into(), nodes: vec![self.forward.clone()], ports: Ports::default() };
+        let program = Program {
+            name: ProgramKind::Numbered(0).into(),
+            nodes: vec![self.forward.clone()],
+            ports: Ports::default(),
+        };
         interpret(&self.graph, &program, &mut values, &self.scalars);
         match self.cotangents.first() {
             Some((output, cotangent)) => {

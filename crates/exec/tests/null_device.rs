@@ -7,7 +7,8 @@ use plimsoll_graph::models::{FeedForward, Gpt2Config, LlamaConfig, ModelConfig, 
 use plimsoll_graph::ops::{RopeScaling, StateFormat};
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{
-    Lengths, Objective, Optimizer, Place, Products, Scalars, Storage, Targets, TensorId, TrainShape, build_training,
+    Lengths, Objective, Optimizer, Place, Products, ProgramKind, ProgramName, Scalars, Storage, Targets, TensorId,
+    TrainShape, build_training,
 };
 use plimsoll_plan::{
     Average, Budget, Level, LeverRequest, Levers, Machine, NodeSet, Plan, PlanViolation, Precision, Queue, Rates,
@@ -252,13 +253,20 @@ fn rehearse(plan: &Plan, order: Order) -> Result<MemoryReport, DeviceError> {
     for id in tensors(plan, Storage::Persistent) {
         device.write(plan, id, &[])?;
     }
-    let step: &[_] = &[("micro_step", 1), ("micro_step_add", plan.accumulation - 1), ("update", 1)];
-    let between_steps: &[_] = &[("evaluate", 1), ("evaluate_average", 1), ("encode", 1), ("prefill", 1), ("sample", 3)];
+    let step: &[_] =
+        &[(ProgramKind::MicroStep, 1), (ProgramKind::MicroStepAdd, plan.accumulation - 1), (ProgramKind::Update, 1)];
+    let between_steps: &[_] = &[
+        (ProgramKind::Evaluate, 1),
+        (ProgramKind::EvaluateAverage, 1),
+        (ProgramKind::Encode, 1),
+        (ProgramKind::Prefill, 1),
+        (ProgramKind::Sample, 3),
+    ];
     for phase in [step, between_steps, step] {
-        for &(base, times) in phase {
+        for &(kind, times) in phase {
             // Those for shorter sequences too, in turn.
-            let of_it = plan.programs.iter().filter(|p| p.name.split('@').next() == Some(base));
-            for program in of_it.map(|p| &p.name) {
+            let of_it = plan.programs.iter().filter(|p| p.name.kind == kind);
+            for program in of_it.map(|p| p.name) {
                 (0..times).try_for_each(|_| feed_run_fetch(&mut device, plan, program))?;
             }
         }
@@ -280,7 +288,7 @@ fn rehearse_in_all_orders(plan: &Plan) -> Result<(), DeviceError> {
 }
 
 /// Runs a program as the host would. The caches must survive a program that uses them.
-fn feed_run_fetch(device: &mut NullDevice, plan: &Plan, program: &str) -> Result<(), DeviceError> {
+fn feed_run_fetch(device: &mut NullDevice, plan: &Plan, program: ProgramName) -> Result<(), DeviceError> {
     let planned = plan.program(program).expect("a program of the plan");
     planned.ports.fed().try_for_each(|id| device.write(plan, id, &[]))?;
     run_program(device, plan, program, &Scalars::default())?;

@@ -2,7 +2,10 @@
 //! execution. The builder appends nodes whose outputs it infers from the op.
 
 use crate::optimizers::Moment;
-use crate::{Access, DType, GraphError, Init, Io, Op, Place, Role, Storage, Tensor, TensorId, TensorType};
+use crate::{
+    Access, DType, GraphError, Init, Io, Op, Place, ProgramKind, ProgramName, Role, Storage, Tensor, TensorId,
+    TensorType,
+};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -92,20 +95,12 @@ impl Ports {
 /// A list of nodes that runs as a whole.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
-    /// `micro_step`, `micro_step_add`, `update`, `evaluate`, `evaluate_average`, `prefill`, `sample` or `encode`; those
-    /// for shorter sequences than the longest have these behind an `@`: `micro_step@64x32`.
-    pub name: String,
+    /// What it computes, and for which lengths.
+    pub name: ProgramName,
     /// In the order of execution.
     pub nodes: Vec<Node>,
     /// Where the host takes part.
     pub ports: Ports,
-}
-
-impl Program {
-    /// The name without the sequences' lengths.
-    pub fn base_name(&self) -> &str {
-        self.name.split('@').next().unwrap_or_default()
-    }
 }
 
 /// A parameter and what belongs to it.
@@ -201,9 +196,15 @@ impl Graph {
         self.parameters.iter().filter(|p| counts(p)).map(|p| self[p.tensor].ty.elements() as u64).sum()
     }
 
-    /// The program of this name.
-    pub fn program(&self, name: &str) -> Option<&Program> {
-        self.programs.iter().find(|p| p.name == name)
+    /// The program of this name; of this kind, the one for the longest sequences.
+    pub fn program(&self, name: impl Into<ProgramName>) -> Option<&Program> {
+        let name = name.into();
+        self.programs.iter().find(|program| program.name == name)
+    }
+
+    /// The micro-step that all micro-batches of a step run but the first, or the only one.
+    pub fn repeated_micro_step(&self) -> Option<&Program> {
+        self.program(ProgramKind::MicroStepAdd).or_else(|| self.program(ProgramKind::MicroStep))
     }
 
     /// The types of a node's operands and results.
@@ -338,9 +339,9 @@ impl<'g> ProgramBuilder<'g> {
     }
 
     /// Ends the program: drops nodes that nobody needs and hands it to the graph.
-    pub fn finish(self, name: &str) {
+    pub fn finish(self, name: impl Into<ProgramName>) {
         let nodes = drop_dead_nodes(self.graph, self.nodes, &self.ports);
-        self.graph.programs.push(Program { name: name.to_owned(), nodes, ports: self.ports });
+        self.graph.programs.push(Program { name: name.into(), nodes, ports: self.ports });
     }
 
     fn infer(&self, op: &Op, inputs: &[TensorId]) -> Result<Vec<TensorType>, GraphError> {

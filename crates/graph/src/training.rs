@@ -7,28 +7,12 @@ use crate::ops::{
     WeightLayout,
 };
 use crate::optimizers::Optimizer;
-use crate::{DType, Graph, GraphError, Pass, ProgramBuilder, Role, Storage, TensorId, TensorType, differentiate};
+use crate::{
+    DType, Graph, GraphError, Lengths, Pass, ProgramBuilder, ProgramKind, ProgramName, Role, Storage, TensorId,
+    TensorType, differentiate,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
-
-/// Lengths of the sequences that a program takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Lengths {
-    /// Tokens of a sample; of its source, where there is a decoder.
-    pub tokens: usize,
-    /// Tokens of the decoder, where there is one.
-    pub target: Option<usize>,
-}
-
-impl Lengths {
-    /// The name of the program that does what `base` does for the longest sequences.
-    pub fn program(self, base: &str) -> String {
-        match self.target {
-            None => format!("{base}@{}", self.tokens),
-            Some(target) => format!("{base}@{}x{target}", self.tokens),
-        }
-    }
-}
 
 /// What is minimised beside the targets' mean cross-entropy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -120,13 +104,13 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
     let longest = Lengths { tokens: shape.seq_len, target: shape.target_len };
     let run = Run { model, declared: &declared, shape };
     for (number, &lengths) in [longest].iter().chain(&shape.buckets).enumerate() {
-        let name = |base: &str| if number == 0 { base.to_owned() } else { lengths.program(base) };
-        run.add_micro_step(&mut graph, lengths, loss, false, &name("micro_step"))?;
+        let name = |kind| ProgramName { kind, lengths: (number > 0).then_some(lengths) };
+        run.add_micro_step(&mut graph, lengths, loss, name(ProgramKind::MicroStep))?;
         if shape.accumulates {
-            run.add_micro_step(&mut graph, lengths, loss, true, &name("micro_step_add"))?;
+            run.add_micro_step(&mut graph, lengths, loss, name(ProgramKind::MicroStepAdd))?;
         }
         if let Some(loss) = held_out_loss {
-            run.add_evaluate(&mut graph, lengths, loss, &name("evaluate"))?;
+            run.add_evaluate(&mut graph, lengths, loss, name(ProgramKind::Evaluate))?;
         }
     }
     add_update(&mut graph, optimizer)?;
@@ -161,9 +145,9 @@ impl Run<'_> {
         graph: &mut Graph,
         lengths: Lengths,
         loss: TensorId,
-        accumulate: bool,
-        name: &str,
+        name: ProgramName,
     ) -> Result<(), GraphError> {
+        let accumulate = name.kind == ProgramKind::MicroStepAdd;
         let mut builder = ProgramBuilder::new(graph);
         let inputs = self.inputs(&mut builder, lengths);
         let caches = Caches::default();
@@ -185,7 +169,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn add_evaluate(&self, graph: &mut Graph, lengths: Lengths, loss: TensorId, name: &str) -> Result<(), GraphError> {
+    fn add_evaluate(
+        &self,
+        graph: &mut Graph,
+        lengths: Lengths,
+        loss: TensorId,
+        name: ProgramName,
+    ) -> Result<(), GraphError> {
         let mut builder = ProgramBuilder::new(graph);
         let inputs = self.inputs(&mut builder, lengths);
         let hidden = self.model.forward(&mut builder, self.declared, &inputs, Mode::Evaluate, &Caches::default())?;
@@ -246,14 +236,14 @@ fn add_update(graph: &mut Graph, optimizer: &Optimizer) -> Result<(), GraphError
         builder.push_into(op, &[training.gradient, factor], &outputs)?;
     }
     builder.ports.grad_norm = Some(norm);
-    builder.finish("update");
+    builder.finish(ProgramKind::Update);
     Ok(())
 }
 
 /// How many blocks lie between each parameter's first use and the head: 0 for what comes after the last block, 1 for
 /// the last block itself, and one more than there are blocks for what comes before the first.
 fn depths(graph: &Graph) -> HashMap<TensorId, i32> {
-    let step = graph.program("micro_step").expect("a training graph has this program");
+    let step = graph.program(ProgramKind::MicroStep).expect("a training graph has this program");
     let blocks = step.nodes.iter().filter_map(|n| n.block).max().map_or(0, |last| last as i32 + 1);
     let mut depths = HashMap::new();
     let mut begun = 0;
@@ -294,10 +284,10 @@ fn add_sampling(
     let caches = Caches { own: carried("cache", shapes.own), source: carried("cache_of_source", shapes.source) };
     if model.decoder_start().is_some() {
         add_encode(graph, model, declared, &caches, [shape.rows, shape.source])?;
-        return add_next(graph, model, declared, &caches, "sample", [shape.rows, 1], Some(shape.source));
+        return add_next(graph, model, declared, &caches, ProgramKind::Sample, [shape.rows, 1], Some(shape.source));
     }
-    for (name, tokens) in [("prefill", shape.prefill.min(shape.capacity)), ("sample", 1)] {
-        add_next(graph, model, declared, &caches, name, [shape.rows, tokens], None)?;
+    for (kind, tokens) in [(ProgramKind::Prefill, shape.prefill.min(shape.capacity)), (ProgramKind::Sample, 1)] {
+        add_next(graph, model, declared, &caches, kind, [shape.rows, tokens], None)?;
     }
     Ok(())
 }
@@ -315,7 +305,7 @@ fn add_encode(
     let inputs = Inputs { tokens: input("tokens"), segments: Some(input("segments")), positions: None, decoder: None };
     feed(&mut builder, &inputs);
     model.cache_source(&mut builder, declared, &inputs, caches)?;
-    builder.finish("encode");
+    builder.finish(ProgramKind::Encode);
     Ok(())
 }
 
@@ -325,7 +315,7 @@ fn add_next(
     model: &ModelConfig,
     declared: &Declared,
     caches: &Caches,
-    name: &str,
+    kind: ProgramKind,
     [rows, tokens]: [usize; 2],
     source: Option<usize>,
 ) -> Result<(), GraphError> {
@@ -343,6 +333,6 @@ fn add_next(
     builder.ports.tokens = Some(fed);
     builder.ports.segments = segments;
     builder.ports.decoder_segments = decoder.map(|[_, segments]| segments);
-    builder.finish(name);
+    builder.finish(kind);
     Ok(())
 }

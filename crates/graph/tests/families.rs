@@ -2,7 +2,7 @@
 
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::ops::RopeScaling;
-use plimsoll_graph::{Graph, Op, Optimizer, TrainShape, build_training};
+use plimsoll_graph::{Graph, Op, Optimizer, ProgramKind, TrainShape, build_training};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -258,7 +258,7 @@ fn windows_are_those_of_transformers() {
 fn scales_of_head(model: &ModelConfig) -> usize {
     let shape = TrainShape { seq_len: 8, target_len: Some(8), evaluates: true, ..TrainShape::default() };
     let graph = build_training(model, &Optimizer::default(), &shape).expect("a sensible model");
-    let nodes = &graph.program("evaluate").expect("it evaluates").nodes;
+    let nodes = &graph.program(ProgramKind::Evaluate).expect("it evaluates").nodes;
     nodes.iter().filter(|node| matches!(node.op, Op::Scale(_))).count()
 }
 
@@ -330,7 +330,7 @@ fn layer_wise_rates_fall_towards_the_embedding() {
         let shape = TrainShape { seq_len: 8, target_len, ..TrainShape::default() };
         let model = ModelConfig::preset(name).expect("a preset");
         let graph = build_training(&model, &optimizer, &shape).expect("a sensible model");
-        let update = graph.program("update").expect("a training graph updates").nodes.clone();
+        let update = graph.program(ProgramKind::Update).expect("a training graph updates").nodes.clone();
         let of_node = update.into_iter().filter_map(|node| match node.op {
             Op::ParameterUpdate(op) => Some((graph[node.outputs[0]].name.to_string(), op.rate)),
             _ => None,

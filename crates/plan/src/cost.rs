@@ -9,7 +9,7 @@
 use crate::cards::Card;
 use crate::queues::Queue;
 use plimsoll_graph::ops::Nature;
-use plimsoll_graph::{DType, DeviceKind, Graph, Io, Node, Op, Place, Storage, Target, Targets, TensorId};
+use plimsoll_graph::{DType, DeviceKind, Graph, Io, Node, Op, Place, ProgramKind, Storage, Target, Targets, TensorId};
 use plimsoll_units::Seconds;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -272,8 +272,8 @@ impl Machine {
     /// Predicted time of an optimizer step with `accumulation` micro-batches.
     pub fn step(&self, graph: &Graph, accumulation: usize, targets: &Targets) -> Seconds {
         let mut known = KnownTimes::default();
-        let seconds = Self::programs(accumulation).map(|(name, repeats)| {
-            let nodes = graph.program(name).map_or(&[][..], |program| &program.nodes);
+        let seconds = Self::programs(accumulation).map(|(kind, repeats)| {
+            let nodes = graph.program(kind).map_or(&[][..], |program| &program.nodes);
             repeats as f64 * self.program(graph, nodes, targets, &mut known)
         });
         Seconds(seconds.sum())
@@ -293,8 +293,12 @@ impl Machine {
     }
 
     /// The programs of a step, and how often each runs.
-    pub(crate) fn programs(accumulation: usize) -> impl Iterator<Item = (&'static str, usize)> {
-        let programs = [("micro_step", 1), ("micro_step_add", accumulation.saturating_sub(1)), ("update", 1)];
+    pub(crate) fn programs(accumulation: usize) -> impl Iterator<Item = (ProgramKind, usize)> {
+        let programs = [
+            (ProgramKind::MicroStep, 1),
+            (ProgramKind::MicroStepAdd, accumulation.saturating_sub(1)),
+            (ProgramKind::Update, 1),
+        ];
         programs.into_iter().filter(|(_, times)| *times > 0)
     }
 

@@ -1,7 +1,7 @@
 //! Where a plan's bytes go: the moment of its peak, and what is alive then.
 
 use crate::plan::{Plan, PlannedProgram, PlannedTensor};
-use plimsoll_graph::{Place, Role, Storage, TensorId};
+use plimsoll_graph::{Place, ProgramName, Role, Storage, TensorId};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Moment {
     /// The program.
-    pub program: String,
+    pub program: ProgramName,
     /// Index of the step in it.
     pub step: usize,
     /// The step's op.
@@ -91,7 +91,7 @@ pub fn moment_of_peak(plan: &Plan, most: usize) -> Option<Moment> {
     let mut alive = alike(alive.chain(scratch));
     alive.truncate(most);
     Some(Moment {
-        program: program.name.clone(),
+        program: program.name,
         step,
         op: now.op.name().to_owned(),
         makes: now.outputs.first().map_or_else(String::new, |&id| plan[id].name.clone()),

@@ -157,7 +157,7 @@ impl Layout {
             }
             let [device, host] = &packed.arenas;
             programs.push(PlannedProgram {
-                name: program.name.clone(),
+                name: program.name,
                 peak_bytes: device.peak,
                 host_peak_bytes: host.peak,
                 lower_bound_bytes: device.lower_bound,

@@ -34,8 +34,8 @@ pub use explain::{Alive, Moment, alike, moment_of_peak};
 pub use find::{MOST_WORKERS, RuleOfThumb, first_that_fits, largest_that_fits, most_workers, rule_of_thumb, shared};
 pub use layout::{ALIGNMENT, lay_out};
 pub use levers::{
-    Average, Change, EVALUATE_AVERAGE, Excluded, Level, LeverRequest, Levers, NodeSet, Precision, Recompute,
-    default_head_chunk, divisors, head_chunk_choices, recompute_ladder,
+    Average, Change, Excluded, Level, LeverRequest, Levers, NodeSet, Precision, Recompute, default_head_chunk,
+    divisors, head_chunk_choices, recompute_ladder,
 };
 pub use plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 pub use queues::Queue;

@@ -13,7 +13,9 @@
 
 use crate::budget::Budget;
 use crate::queues::Queue;
-use plimsoll_graph::{DType, Op, Pass, Place, Ports, Role, Storage, Targets, TensorId, TensorType};
+use plimsoll_graph::{
+    DType, Op, Pass, Place, Ports, ProgramKind, ProgramName, Role, Storage, Targets, TensorId, TensorType,
+};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +92,7 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlannedProgram {
     /// As in the graph.
-    pub name: String,
+    pub name: ProgramName,
     /// End of the highest byte that the program uses.
     pub peak_bytes: u64,
     /// End of the highest byte of host memory that it uses.
@@ -191,9 +193,15 @@ impl Plan {
     /// Version of the schema that this code writes.
     pub const VERSION: u32 = 2;
 
-    /// The program of this name.
-    pub fn program(&self, name: &str) -> Option<&PlannedProgram> {
-        self.programs.iter().find(|p| p.name == name)
+    /// The program of this name; of this kind, the one for the longest sequences.
+    pub fn program(&self, name: impl Into<ProgramName>) -> Option<&PlannedProgram> {
+        let name = name.into();
+        self.programs.iter().find(|program| program.name == name)
+    }
+
+    /// The micro-step that all micro-batches of a step run but the first, or the only one.
+    pub fn repeated_micro_step(&self) -> Option<&PlannedProgram> {
+        self.program(ProgramKind::MicroStepAdd).or_else(|| self.program(ProgramKind::MicroStep))
     }
 
     /// Tokens of a step of the longest sequences, those of source and target together.

@@ -33,7 +33,7 @@ pub struct Recomputed {
 /// By op, the most bytes first. Ops of which nothing is recomputed are last.
 pub fn recomputed(request: &Request, found: &Found) -> Vec<Recomputed> {
     let graph = &found.graph;
-    let program = graph.program("micro_step_add").or_else(|| graph.program("micro_step"));
+    let program = graph.repeated_micro_step();
     let mut known = KnownTimes::default();
     let mut by_op = BTreeMap::<&str, Recomputed>::new();
     let mut makers = HashMap::new();

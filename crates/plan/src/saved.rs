@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// Activations of a micro-batch on the device that its forward pass makes and what comes after it reads, without what rounds
 /// sizes up to the alignment. Token batches and parameters' gradients are none.
 pub fn saved_activations(plan: &Plan) -> Bytes {
-    let Some(program) = plan.program("micro_step_add").or_else(|| plan.program("micro_step")) else {
+    let Some(program) = plan.repeated_micro_step() else {
         return Bytes::ZERO;
     };
     let is_activation = |id: &TensorId| {

@@ -164,7 +164,7 @@ fn check_place(plan: &Plan, what: &str, place: Place, region: Region) -> Result<
 }
 
 fn check_types(plan: &Plan, program: &PlannedProgram, index: usize, step: &Step) -> Result<(), PlanViolation> {
-    let ill = |problem: String| PlanViolation::IllTyped { program: program.name.clone(), step: index, problem };
+    let ill = |problem: String| PlanViolation::IllTyped { program: program.name.to_string(), step: index, problem };
     if let Some(id) = step.inputs.iter().chain(&step.outputs).find(|id| id.index() >= plan.tensors.len()) {
         return Err(ill(format!("tensor {} does not exist", id.index())));
     }
@@ -201,7 +201,7 @@ fn occupants(plan: &Plan, program: &PlannedProgram) -> Result<Vec<Occupant>, Pla
                 Some(life) => life.1 = index + 1,
                 None if stays(id) => {}
                 None => {
-                    let (program, tensor) = (program.name.clone(), plan[id].name.clone());
+                    let (program, tensor) = (program.name.to_string(), plan[id].name.clone());
                     return Err(PlanViolation::ReadBeforeWrite { program, step: index, tensor });
                 }
             }
@@ -214,7 +214,7 @@ fn occupants(plan: &Plan, program: &PlannedProgram) -> Result<Vec<Occupant>, Pla
         match lives.get_mut(&id) {
             Some(life) => life.1 = end,
             None => {
-                let (program, tensor) = (program.name.clone(), plan[id].name.clone());
+                let (program, tensor) = (program.name.to_string(), plan[id].name.clone());
                 return Err(PlanViolation::ReadBeforeWrite { program, step: end, tensor });
             }
         }
@@ -256,7 +256,7 @@ fn check_pair(program: &PlannedProgram, a: &Occupant, b: &Occupant) -> Result<()
         return Ok(());
     }
     Err(PlanViolation::Overlap {
-        program: program.name.clone(),
+        program: program.name.to_string(),
         first: a.name.clone(),
         second: b.name.clone(),
         step: a.first.max(b.first),

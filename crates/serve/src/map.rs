@@ -104,7 +104,7 @@ impl Map {
         rects.truncate(MOST);
         rects.sort_by_key(|rect| (rect.first, rect.offset));
         Self {
-            program: program.name.clone(),
+            program: program.name.to_string(),
             moments: end,
             peak_bytes: plan.peak_bytes,
             budget_bytes: plan.budget_bytes,

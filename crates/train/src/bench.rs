@@ -3,7 +3,7 @@
 use crate::{Engine, Measured, TrainError};
 use plimsoll_data::Batch;
 use plimsoll_exec::philox;
-use plimsoll_graph::Scalars;
+use plimsoll_graph::{ProgramKind, Scalars};
 use plimsoll_plan::Plan;
 use serde::Serialize;
 use std::time::Instant;
@@ -28,7 +28,7 @@ pub fn bench(
     seed: u64,
 ) -> Result<BenchResult, TrainError> {
     engine.initialise(seed)?;
-    let loss = engine.ports("micro_step").loss.expect("a micro-step gives a loss");
+    let loss = engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step gives a loss");
     let mut step_ms = Vec::new();
     let tokens_per_step = engine.plan().tokens_per_step() as f64;
     for step in 1..=warmup + steps {
@@ -58,9 +58,13 @@ pub(crate) fn run_step(engine: &mut Engine, batches: &[Batch], seed: u64, step: 
     };
     for (micro, batch) in batches.iter().enumerate() {
         scalars.first_sample = batch.first_sample;
-        engine.run_batch(if micro == 0 { "micro_step" } else { "micro_step_add" }, batch, &scalars)?;
+        engine.run_batch(
+            if micro == 0 { ProgramKind::MicroStep } else { ProgramKind::MicroStepAdd },
+            batch,
+            &scalars,
+        )?;
     }
-    engine.run("update", &scalars)
+    engine.run(ProgramKind::Update, &scalars)
 }
 
 /// The micro-batches of a step (from 1), as long as the plan has room for.

@@ -461,7 +461,7 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_graph::DType;
+    use plimsoll_graph::{DType, ProgramKind};
     use plimsoll_plan::Work;
 
     #[test]
@@ -510,7 +510,9 @@ mod tests {
         let mut largest = BTreeMap::<_, u64>::new();
         for run in TimedRun::standard(&targets) {
             let (graph, _) = run.planned().expect("a run that can be planned");
-            let nodes = ["micro_step", "micro_step_add", "update"].iter().filter_map(|name| graph.program(name));
+            let nodes = [ProgramKind::MicroStep, ProgramKind::MicroStepAdd, ProgramKind::Update]
+                .iter()
+                .filter_map(|kind| graph.program(*kind));
             for node in nodes.flat_map(|program| &program.nodes) {
                 let work = Work::of(&node.op, &graph.io(&node.inputs, &node.outputs), &targets.device);
                 let most = largest.entry((node.op.name(), work.dtype)).or_default();

@@ -6,7 +6,7 @@ use plimsoll_exec::cuda::ProductChoices;
 use plimsoll_exec::{
     Capabilities, Device, DeviceError, converted, fill_normal, remainders, run_program, run_program_timed,
 };
-use plimsoll_graph::{DType, Graph, Init, Lengths, Parameter, Scalars, TensorId};
+use plimsoll_graph::{DType, Graph, Init, Lengths, Parameter, ProgramKind, ProgramName, Scalars, TensorId};
 use plimsoll_plan::{Plan, validate};
 use std::borrow::Cow;
 
@@ -176,7 +176,13 @@ impl Engine {
     }
 
     /// Feeds a program what its ports take and runs it. Panics if a port's size is another.
-    pub fn run_fed(&mut self, program: &str, feed: &Feed, scalars: &Scalars) -> Result<(), TrainError> {
+    pub fn run_fed(
+        &mut self,
+        program: impl Into<ProgramName>,
+        feed: &Feed,
+        scalars: &Scalars,
+    ) -> Result<(), TrainError> {
+        let program = program.into();
         let ports = self.ports(program);
         for (port, ids) in [
             (ports.tokens, feed.tokens),
@@ -193,13 +199,18 @@ impl Engine {
         self.run(program, scalars)
     }
 
-    /// Feeds a batch to the program of this name for sequences of its lengths, and runs it. Returns the program's name.
+    /// Feeds a batch to the program of this kind for sequences of its lengths, and runs it. Returns the program's name.
     /// Panics if the plan has none: plans are made for all lengths that the data can have.
-    pub fn run_batch(&mut self, base: &str, batch: &Batch, scalars: &Scalars) -> Result<String, TrainError> {
-        let longest = (self.plan.seq_len, self.plan.target_len);
+    pub fn run_batch(
+        &mut self,
+        kind: ProgramKind,
+        batch: &Batch,
+        scalars: &Scalars,
+    ) -> Result<ProgramName, TrainError> {
+        let longest = Lengths { tokens: self.plan.seq_len, target: self.plan.target_len };
         let lengths = Lengths { tokens: batch.source_len, target: batch.target_len };
-        let program = if (lengths.tokens, lengths.target) == longest { base.to_owned() } else { lengths.program(base) };
-        let positions = match (self.ports(&program).positions, &batch.segments) {
+        let program = ProgramName { kind, lengths: (lengths != longest).then_some(lengths) };
+        let positions = match (self.ports(program).positions, &batch.segments) {
             (Some(_), Some(segments)) => positions_in_segments(segments, batch.source_len),
             _ => vec![],
         };
@@ -211,7 +222,7 @@ impl Engine {
             decoder_segments: &vec![1; batch.decoder_tokens.len()],
             targets: &batch.targets,
         };
-        self.run_fed(&program, &feed, scalars)?;
+        self.run_fed(program, &feed, scalars)?;
         Ok(program)
     }
 
@@ -221,7 +232,8 @@ impl Engine {
     }
 
     /// Runs a program.
-    pub fn run(&mut self, program: &str, scalars: &Scalars) -> Result<(), TrainError> {
+    pub fn run(&mut self, program: impl Into<ProgramName>, scalars: &Scalars) -> Result<(), TrainError> {
+        let program = program.into();
         if let Some(planned) = self.plan.program(program) {
             self.planned_bytes_of_what_ran = self.planned_bytes_of_what_ran.max(planned.peak_bytes);
         }
@@ -243,7 +255,8 @@ impl Engine {
     }
 
     /// Where the host takes part in a program. Panics if the plan has no program of that name.
-    pub fn ports(&self, program: &str) -> plimsoll_graph::Ports {
+    pub fn ports(&self, program: impl Into<ProgramName>) -> plimsoll_graph::Ports {
+        let program = program.into();
         let found = self.plan.program(program).unwrap_or_else(|| panic!("the plan has no program `{program}`"));
         found.ports.clone()
     }

@@ -2,20 +2,17 @@
 
 use crate::{Engine, TrainError};
 use plimsoll_data::Dataset;
-use plimsoll_graph::Scalars;
-
-/// The program that evaluates the weights.
-pub const EVALUATE: &str = "evaluate";
+use plimsoll_graph::{ProgramKind, Scalars};
 
 /// Mean held-out loss a target (nats) over at most `most_samples` held-out samples, always the same ones, and the
-/// number of targets predicted, by the program `name`. None if nothing is held out, or if the plan has no such program.
+/// number of targets predicted, by the programs of this kind. None if nothing is held out, or if the plan has no such program.
 pub fn evaluate(
     engine: &mut Engine,
-    name: &str,
+    kind: ProgramKind,
     dataset: &Dataset,
     most_samples: u64,
 ) -> Result<Option<(f64, u64)>, TrainError> {
-    if engine.plan().program(name).is_none() {
+    if engine.plan().program(kind).is_none() {
         return Ok(None);
     }
     let rows = engine.plan().micro_batch;
@@ -24,8 +21,8 @@ pub fn evaluate(
         let batch = batch?;
         let count = batch.real_targets();
         let scalars = Scalars { loss_scale: 1.0 / count.max(1) as f32, ..Scalars::default() };
-        let program = engine.run_batch(name, &batch, &scalars)?;
-        let loss = engine.ports(&program).loss.expect("an evaluation gives a loss");
+        let program = engine.run_batch(kind, &batch, &scalars)?;
+        let loss = engine.ports(program).loss.expect("an evaluation gives a loss");
         total += f64::from(engine.read_one(loss)?) * count as f64;
         predicted += count;
     }

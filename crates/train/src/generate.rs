@@ -2,7 +2,7 @@
 
 use crate::{Engine, Feed, TrainError};
 use plimsoll_exec::philox;
-use plimsoll_graph::Scalars;
+use plimsoll_graph::{ProgramKind, Scalars};
 
 /// How the next token is drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -89,15 +89,15 @@ impl<'e> Writer<'e> {
             .iter()
             .find(|t| t.storage == plimsoll_graph::Storage::Carried)
             .map_or(0, |cache| cache.ty.shape[1]);
-        let columns = |program: &str| {
+        let columns = |program: ProgramKind| {
             let port = plan.program(program).and_then(|program| program.ports.tokens);
             port.map(|tokens| plan[tokens].ty.columns())
         };
-        let logits = &plan[engine.ports("sample").logits.expect("sample gives logits")].ty;
+        let logits = &plan[engine.ports(ProgramKind::Sample).logits.expect("sample gives logits")].ty;
         let (rows, elements) = (logits.rows(), logits.elements());
-        let source = decoder_start.zip(columns("encode"));
+        let source = decoder_start.zip(columns(ProgramKind::Encode));
         let source = source.map(|(start, capacity)| Source { start, capacity, segments: vec![0; rows * capacity] });
-        let prefill = columns("prefill").unwrap_or(1);
+        let prefill = columns(ProgramKind::Prefill).unwrap_or(1);
         Self { engine, rows, capacity, prefill, contexts: vec![vec![]; rows], logits: vec![0.0; elements], source }
     }
 
@@ -121,7 +121,7 @@ impl<'e> Writer<'e> {
         }
         self.contexts.iter_mut().for_each(Vec::clear);
         let feed = Feed { tokens: &ids, segments: &source.segments, ..Feed::default() };
-        self.engine.run_fed("encode", &feed, &Scalars::default())
+        self.engine.run_fed(ProgramKind::Encode, &feed, &Scalars::default())
     }
 
     /// Appends as many tokens to the context of each row and returns the logits (B, V) of what comes next. When the
@@ -151,7 +151,7 @@ impl<'e> Writer<'e> {
     fn feed_once(&mut self, position: usize) -> Result<usize, TrainError> {
         let left = self.contexts[0].len() - position;
         let wide = left.min(self.prefill) > 1 && position + self.prefill <= self.capacity;
-        let (program, width) = if wide { ("prefill", self.prefill) } else { ("sample", 1) };
+        let (program, width) = if wide { (ProgramKind::Prefill, self.prefill) } else { (ProgramKind::Sample, 1) };
         let fed = left.min(width);
         let mut ids = vec![0; self.rows * width];
         for (ids, context) in ids.chunks_exact_mut(width).zip(&self.contexts) {

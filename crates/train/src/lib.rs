@@ -30,7 +30,7 @@ pub use calibrate::{Agreement, Calibration, CalibrationError, Comparison, agreem
 pub use ending::{Ending, Outcome};
 pub use engine::{Engine, Feed};
 pub use error::TrainError;
-pub use evaluate::{EVALUATE, evaluate};
+pub use evaluate::evaluate;
 pub use folder::{FolderError, RunFolder};
 pub use footprint::Footprint;
 pub use generate::{Sampling, Writer, choose};

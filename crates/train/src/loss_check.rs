@@ -6,7 +6,7 @@ use crate::calibrate::MakeDevice;
 use crate::{CalibrationError, Engine};
 use plimsoll_exec::{CpuDevice, Device};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
-use plimsoll_graph::{Graph, Targets};
+use plimsoll_graph::{Graph, ProgramKind, Targets};
 use plimsoll_plan::{Levers, Machine, Plan, PlanError, Rates, Request, Settings, default_head_chunk, plan_settings};
 use std::time::{Duration, Instant};
 
@@ -108,7 +108,7 @@ impl Trial {
         let (graph, plan) = self.plan(targets)?;
         let mut engine = Engine::new(device, &graph, plan)?;
         engine.initialise(SEED)?;
-        let loss = engine.ports("micro_step").loss.expect("a micro-step gives a loss");
+        let loss = engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step gives a loss");
         let mut steps = Steps { losses: Vec::new(), shortest_s: f64::INFINITY };
         for step in 1..=STEPS {
             let batches = random_batches(engine.plan(), self.model.vocab_size(), SEED, step);

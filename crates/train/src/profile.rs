@@ -1,7 +1,7 @@
 //! Where the time goes: each step of each program, timed by itself.
 
 use plimsoll_graph::ops::Nature;
-use plimsoll_graph::{Io, Pass};
+use plimsoll_graph::{Io, Pass, ProgramName};
 use plimsoll_plan::{Plan, Sample, Work};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Default)]
 pub struct Profile {
     /// Program and index of the step -> its times.
-    times: BTreeMap<(String, usize), Vec<Duration>>,
+    times: BTreeMap<(ProgramName, usize), Vec<Duration>>,
 }
 
 /// A step with its work and its usual time.
@@ -30,8 +30,8 @@ pub struct TimedStep {
 
 impl Profile {
     /// Takes a step's time.
-    pub(crate) fn observe(&mut self, program: &str, step: usize, time: Duration) {
-        self.times.entry((program.to_owned(), step)).or_default().push(time);
+    pub(crate) fn observe(&mut self, program: ProgramName, step: usize, time: Duration) {
+        self.times.entry((program, step)).or_default().push(time);
     }
 
     /// All steps that ran of a plan. Panics if another plan's did.
@@ -39,7 +39,7 @@ impl Profile {
         self.times
             .iter()
             .map(|((program, index), times)| {
-                let step = &plan.program(program).expect("a program that ran").steps[*index];
+                let step = &plan.program(*program).expect("a program that ran").steps[*index];
                 let io = Io {
                     inputs: step.inputs.iter().map(|&id| &plan[id].ty).collect(),
                     outputs: step.outputs.iter().map(|&id| &plan[id].ty).collect(),

@@ -4,11 +4,11 @@
 use crate::checkpoint::ModelFolder;
 use crate::session::Session;
 use crate::undo::run_step;
-use crate::{EVALUATE, Ending, Engine, Length, LossScale, Outcome, Pace, Progress, RunFolder, Schedule, TrainError};
+use crate::{Ending, Engine, Length, LossScale, Outcome, Pace, Progress, RunFolder, Schedule, TrainError};
 use plimsoll_data::{Dataset, Loader, StepBatches};
+use plimsoll_graph::ProgramKind;
 use plimsoll_graph::Scalars;
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_plan::EVALUATE_AVERAGE;
 use plimsoll_telemetry::{Event, Sink};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -176,7 +176,7 @@ impl<'a> Trainer<'a> {
         if session.step == 0 || session.updates > 0 {
             return Ok(Ending::Finished);
         }
-        let loss = self.engine.ports("micro_step").loss.expect("a micro-step gives a loss");
+        let loss = self.engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step gives a loss");
         let loss = Some(f64::from(self.engine.read_one(loss)?)).filter(|loss| loss.is_finite());
         session.emit(Event::Diverged { step: session.step, loss, grad_norm: None, weights_whole: true });
         Ok(Ending::Diverged)
@@ -204,8 +204,8 @@ impl<'a> Trainer<'a> {
             ..Scalars::default()
         };
         run_step(self.engine, batches, scalars, self.pace, self.stop, &mut |event| session.emit(event))?;
-        let loss = self.engine.ports("micro_step").loss.expect("a micro-step gives a loss");
-        let norm = self.engine.ports("update").grad_norm.expect("an update gives a norm");
+        let loss = self.engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step gives a loss");
+        let norm = self.engine.ports(ProgramKind::Update).grad_norm.expect("an update gives a norm");
         let (loss, scaled_norm) = (f64::from(self.engine.read_one(loss)?), f64::from(self.engine.read_one(norm)?));
         let grad_norm = scaled_norm / f64::from(scalars.gradient_scale);
         let overflowed = loss.is_finite() && !grad_norm.is_finite();
@@ -260,8 +260,8 @@ impl<'a> Trainer<'a> {
 
     pub(crate) fn evaluate(&mut self, session: &mut Session<'_>) -> Result<(), TrainError> {
         let samples = self.config.eval_samples;
-        if let Some((loss, tokens)) = crate::evaluate(self.engine, EVALUATE, self.dataset, samples)? {
-            let average = crate::evaluate(self.engine, EVALUATE_AVERAGE, self.dataset, samples)?;
+        if let Some((loss, tokens)) = crate::evaluate(self.engine, ProgramKind::Evaluate, self.dataset, samples)? {
+            let average = crate::evaluate(self.engine, ProgramKind::EvaluateAverage, self.dataset, samples)?;
             let (step, average_loss) = (session.step, average.map(|(loss, _)| loss));
             session.evaluated = Some(step);
             session.emit(Event::Evaluated { step, loss, average_loss, tokens });

@@ -8,7 +8,7 @@
 use crate::checkpoint;
 use crate::{Engine, Freely, MicroBatch, Pace, Start, TrainError};
 use plimsoll_data::{Dataset, Loader, StepBatches};
-use plimsoll_graph::Scalars;
+use plimsoll_graph::{ProgramKind, Scalars};
 use plimsoll_plan::{Plan, PlannedProgram};
 use plimsoll_telemetry::Event;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl Undo {
 
 /// Whether a step of this plan updates a parameter before it knows the norm of all gradients.
 fn updates_early(plan: &Plan) -> bool {
-    let norm = plan.program("update").and_then(|update| update.ports.grad_norm);
+    let norm = plan.program(ProgramKind::Update).and_then(|update| update.ports.grad_norm);
     let early = |program: &PlannedProgram| {
         let update = program.steps.iter().position(|step| step.op.update().is_some());
         let norm = program.steps.iter().position(|step| step.outputs.iter().any(|id| Some(*id) == norm));
@@ -111,11 +111,15 @@ pub(crate) fn run_step(
     for (micro, batch) in batches.micro.iter().enumerate() {
         scalars.first_sample = batch.first_sample;
         let start = Instant::now();
-        engine.run_batch(if micro == 0 { "micro_step" } else { "micro_step_add" }, batch, &scalars)?;
+        engine.run_batch(
+            if micro == 0 { ProgramKind::MicroStep } else { ProgramKind::MicroStepAdd },
+            batch,
+            &scalars,
+        )?;
         if pace.watches() {
             engine.synchronize()?;
             pace.micro_batch(MicroBatch { step: scalars.step, took: start.elapsed() }, stop, tell);
         }
     }
-    engine.run("update", &scalars)
+    engine.run(ProgramKind::Update, &scalars)
 }

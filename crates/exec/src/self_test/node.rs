@@ -1,6 +1,8 @@
 //! Plans of programs of one node each. All tensors are persistent, so that they are written before and read afterwards.
 
-use plimsoll_graph::{Example, Graph, Node, Pass, Place, Ports, Program, Role, Storage, Targets, TensorId, TensorType};
+use plimsoll_graph::{
+    Example, Graph, Node, Pass, Place, Ports, Program, ProgramKind, Role, Storage, Targets, TensorId, TensorType,
+};
 use plimsoll_plan::{Plan, lay_out, validate};
 
 /// A node, where its operands lie, and where its results.
@@ -14,13 +16,17 @@ pub(super) struct PlacedNode<'a> {
 /// A program for each node, under its number. Panics if an example is not well-typed, or the planner is wrong.
 pub(super) fn plan_of_nodes<'a>(nodes: impl IntoIterator<Item = PlacedNode<'a>>, targets: &Targets) -> Plan {
     let mut graph = Graph::default();
-    for (number, node) in nodes.into_iter().enumerate() {
+    for (number, node) in (0..).zip(nodes) {
         let types = node.example.inputs.iter().map(|(ty, _)| ty).collect::<Vec<_>>();
         let results = node.example.op.infer(&types).expect("examples are well-typed");
         let inputs = types.into_iter().map(|ty| tensor(&mut graph, ty, node.from)).collect();
         let outputs = results.iter().map(|ty| tensor(&mut graph, ty, node.to)).collect();
         let node = Node { op: node.example.op.clone(), inputs, outputs, block: None, pass: Pass::Forward };
-        graph.programs.push(Program { name: number.to_string(), nodes: vec![node], ports: Ports::default() });
+        graph.programs.push(Program {
+            name: ProgramKind::Numbered(number).into(),
+            nodes: vec![node],
+            ports: Ports::default(),
+        });
     }
     let plan = lay_out(&graph, targets);
     assert_eq!(validate(&plan), Ok(()));

@@ -3,7 +3,7 @@
 use plimsoll_exec::{CpuDevice, Device, DeviceError, run_program};
 use plimsoll_graph::ops::{Add, AwaitTransfer, Transfer};
 use plimsoll_graph::{
-    Graph, Node, Op, Pass, Place, Ports, Program, Role, Scalars, Storage, Targets, TensorId, TensorType,
+    Graph, Node, Op, Pass, Place, Ports, Program, ProgramKind, Role, Scalars, Storage, Targets, TensorId, TensorType,
 };
 use plimsoll_plan::{Plan, lay_out, validate};
 
@@ -55,7 +55,7 @@ impl Sums {
             node(Add.into(), &[twice, over], &[part]),
             node(Add.into(), &[part, back], &[result]),
         ];
-        graph.programs.push(Program { name: "sums".to_owned(), nodes, ports: Ports::default() });
+        graph.programs.push(Program { name: ProgramKind::Numbered(0).into(), nodes, ports: Ports::default() });
         let plan = lay_out(&graph, targets);
         assert_eq!(validate(&plan), Ok(()));
         Self { plan, inputs: [a, b], home, result }
@@ -104,5 +104,5 @@ fn the_processor_gives_what_is_expected_of_the_sums() {
     let sums = Sums::on(&Targets::cuda((8, 6), 1));
     let mut device = CpuDevice::new();
     assert_eq!(sums.run(&mut device, 3), Ok(Sums::expected(3)));
-    run_program(&mut device, &sums.plan, "sums", &Scalars::default()).expect("once more");
+    run_program(&mut device, &sums.plan, ProgramKind::Numbered(0), &Scalars::default()).expect("once more");
 }

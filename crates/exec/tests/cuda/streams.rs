@@ -4,7 +4,7 @@ use super::machine::Machine;
 use super::plans::Sums;
 use plimsoll_exec::cuda::{CudaError, CudaOptions};
 use plimsoll_exec::{Device, DeviceError, MemoryReport, run_program_timed};
-use plimsoll_graph::{Op, Scalars, Storage};
+use plimsoll_graph::{Op, ProgramKind, Scalars, Storage};
 use plimsoll_plan::{Plan, PlannedProgram, Region, validate};
 
 const GRAPHS: CudaOptions = CudaOptions { graphs: true, tf32: false, autotune: false };
@@ -102,7 +102,8 @@ fn steps_can_be_timed_one_by_one() {
     device.load(&sums.plan).expect("loads again");
     assert_eq!(once, sums.run(&mut device, 0).map(|_| Sums::expected(1)).expect("loads again"));
     let mut observe = |step, _| steps.push(step);
-    run_program_timed(&mut device, &sums.plan, "sums", &Scalars::default(), &mut observe).expect("runs");
+    run_program_timed(&mut device, &sums.plan, ProgramKind::Numbered(0), &Scalars::default(), &mut observe)
+        .expect("runs");
     assert_eq!(steps, (0..sums.plan.programs[0].steps.len()).collect::<Vec<_>>());
     let names = ["result", "home"];
     for (name, expected) in names.iter().zip(Sums::expected(1)) {

@@ -7,7 +7,8 @@ use plimsoll_exec::cuda::CudaOptions;
 use plimsoll_exec::{CpuDevice, Device, DeviceError, converted, joined, normal_pair, philox, remainders, run_program};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::{
-    DType, Graph, Init, Optimizer, Products, Scalars, Target, Targets, TensorId, TrainShape, build_training,
+    DType, Graph, Init, Optimizer, Products, ProgramKind, Scalars, Target, Targets, TensorId, TrainShape,
+    build_training,
 };
 use plimsoll_plan::{Level, Levers, Plan, Precision, Recompute, lay_out, validate};
 
@@ -123,16 +124,16 @@ fn steps(device: &mut dyn Device, graph: &Graph, plan: &Plan, pace: Pace) -> Res
     start_weights(device, graph, plan)?;
     let mut losses = Vec::new();
     for step in 1..=pace.steps {
-        for (number, program) in ["micro_step", "micro_step_add"].into_iter().enumerate() {
+        for (number, program) in [ProgramKind::MicroStep, ProgramKind::MicroStepAdd].into_iter().enumerate() {
             feed(device, plan, program, step * 2 + number as u64)?;
             run_program(device, plan, program, &scalars(pace, step, number as u64))?;
         }
-        let loss = plan.program("micro_step_add").expect("accumulates").ports.loss.expect("a loss");
+        let loss = plan.program(ProgramKind::MicroStepAdd).expect("accumulates").ports.loss.expect("a loss");
         let mut value = [0.0f32];
         device.read(plan, loss, bytemuck::cast_slice_mut(&mut value))?;
         losses.push(value[0]);
-        if plan.program("update").is_some() {
-            run_program(device, plan, "update", &scalars(pace, step, 0))?;
+        if plan.program(ProgramKind::Update).is_some() {
+            run_program(device, plan, ProgramKind::Update, &scalars(pace, step, 0))?;
         }
     }
     let mut weights = Vec::new();
@@ -186,7 +187,7 @@ fn start_weights(device: &mut dyn Device, graph: &Graph, plan: &Plan) -> Result<
 }
 
 /// Tokens that nothing is known about.
-fn feed(device: &mut dyn Device, plan: &Plan, program: &str, batch: u64) -> Result<(), DeviceError> {
+fn feed(device: &mut dyn Device, plan: &Plan, program: ProgramKind, batch: u64) -> Result<(), DeviceError> {
     let ports = plan.program(program).expect("a program of the plan").ports.clone();
     let mut write = |port: Option<TensorId>, id: &dyn Fn(u32) -> i32| match port {
         None => Ok(()),

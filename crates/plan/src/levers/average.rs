@@ -5,7 +5,7 @@ use super::{Lever, Levers};
 use crate::candidate::Settings;
 use crate::request::Request;
 use plimsoll_graph::ops::{Cast, MovingAverage};
-use plimsoll_graph::{Graph, Node, Place, Program, Role, Storage, TensorId, TensorType};
+use plimsoll_graph::{Graph, Node, Place, Program, ProgramKind, ProgramName, Role, Storage, TensorId, TensorType};
 use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 use std::collections::HashMap;
@@ -18,9 +18,6 @@ pub struct Average {
     /// The memory that it is kept in.
     pub place: Place,
 }
-
-/// Name of the program that evaluates the averages.
-pub const EVALUATE_AVERAGE: &str = "evaluate_average";
 
 /// Adds averages to all parameters that are trained, to the update, and to evaluation. Of the others the average is the
 /// weight.
@@ -57,7 +54,8 @@ pub fn average(graph: &mut Graph, wanted: Average) {
             program.nodes.extend(follows);
         }
     }
-    let evaluations = graph.programs.iter().filter(|p| p.base_name() == "evaluate").cloned().collect::<Vec<_>>();
+    let evaluations =
+        graph.programs.iter().filter(|p| p.name.kind == ProgramKind::Evaluate).cloned().collect::<Vec<_>>();
     for evaluate in evaluations {
         let program = evaluate_averages(graph, evaluate, &averages);
         graph.programs.push(program);
@@ -100,7 +98,7 @@ fn evaluate_averages(graph: &mut Graph, evaluate: Program, averages: &HashMap<Te
     for port in ports.each_mut() {
         *port = copy(graph, *port);
     }
-    Program { name: evaluate.name.replacen("evaluate", EVALUATE_AVERAGE, 1), nodes, ports }
+    Program { name: ProgramName { kind: ProgramKind::EvaluateAverage, ..evaluate.name }, nodes, ports }
 }
 
 pub(super) struct AverageLever;

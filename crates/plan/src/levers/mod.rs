@@ -22,7 +22,7 @@ mod update_in_backward;
 pub use activation_offload::activation_offload;
 pub(crate) use activation_offload::{blocks_of, in_order, is_worth_sending};
 pub use attention_rows::{ATTENTION_ROW_CHOICES, attention_rows};
-pub use average::{Average, EVALUATE_AVERAGE, average};
+pub use average::{Average, average};
 pub use head_chunk::{default_head_chunk, head_chunk, head_chunk_choices};
 pub use micro_batch::divisors;
 pub use offload::offload;

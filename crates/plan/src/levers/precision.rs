@@ -172,7 +172,7 @@ impl Lever for PrecisionLever {
 mod tests {
     use super::*;
     use plimsoll_graph::models::ModelConfig;
-    use plimsoll_graph::{Optimizer, TrainShape, build_training};
+    use plimsoll_graph::{Optimizer, ProgramKind, TrainShape, build_training};
 
     fn graph_in(wanted: Precision) -> Graph {
         let model = ModelConfig::preset("nano").expect("a preset");
@@ -203,7 +203,7 @@ mod tests {
             }
             assert!(graph.tensors.iter().any(|t| t.name.ends_with("/add")), "a model has residuals");
             let keeps_master = wanted == Precision::Fp16;
-            let nodes = &graph.program("update").expect("a graph that trains").nodes;
+            let nodes = &graph.program(ProgramKind::Update).expect("a graph that trains").nodes;
             for parameter in &graph.parameters {
                 let training = parameter.training.as_ref().expect("all are trained");
                 assert_eq!(training.master.is_some(), keeps_master, "{wanted:?}");
@@ -223,7 +223,7 @@ mod tests {
                     assert_eq!(nodes[at + 1], expected, "{wanted:?}");
                 }
             }
-            let logits = graph.program("sample").and_then(|p| p.ports.logits).expect("text is sampled");
+            let logits = graph.program(ProgramKind::Sample).and_then(|p| p.ports.logits).expect("text is sampled");
             assert_eq!(graph[logits].ty.dtype, DType::F32);
         }
     }

@@ -11,7 +11,7 @@ use super::{Excluded, Lever, Levers, Precision};
 use crate::candidate::{Programs, Settings, built};
 use crate::request::{PlanError, Request};
 use plimsoll_graph::ops::GradClip;
-use plimsoll_graph::{Graph, Node, Op, Pass, Role, Storage, TensorId, TensorType};
+use plimsoll_graph::{Graph, Node, Op, Pass, ProgramKind, ProgramName, Role, Storage, TensorId, TensorType};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::smallvec;
 
@@ -32,11 +32,11 @@ pub fn update_in_backward_excluded(graph: &Graph, precision: Precision) -> Optio
 }
 
 fn accumulates(graph: &Graph) -> bool {
-    graph.program("micro_step_add").is_some()
+    graph.program(ProgramKind::MicroStepAdd).is_some()
 }
 
-fn position(graph: &Graph, name: &str) -> usize {
-    graph.programs.iter().position(|p| p.name == name).expect("a training graph has this program")
+fn position(graph: &Graph, name: ProgramName) -> usize {
+    graph.programs.iter().position(|program| program.name == name).expect("a training graph has this program")
 }
 
 /// Joins the update to the micro-step if there is only one, so that gradients are transient. What the host reads after
@@ -50,7 +50,7 @@ pub fn join_update(graph: &mut Graph) {
         graph.tensors[training.gradient.index()].storage = Storage::Transient;
         gradients.insert(training.gradient);
     }
-    let update = position(graph, "update");
+    let update = position(graph, ProgramKind::Update.into());
     let update = std::mem::take(&mut graph.programs[update].nodes);
     for (number, step) in micro_steps(graph).into_iter().enumerate() {
         let mut nodes = std::mem::take(&mut graph.programs[step].nodes);
@@ -66,7 +66,7 @@ pub fn join_update(graph: &mut Graph) {
 /// The micro-steps for sequences of all lengths.
 fn micro_steps(graph: &Graph) -> Vec<usize> {
     let programs = graph.programs.iter().enumerate();
-    programs.filter(|(_, p)| p.base_name() == "micro_step").map(|(index, _)| index).collect()
+    programs.filter(|(_, p)| p.name.kind == ProgramKind::MicroStep).map(|(index, _)| index).collect()
 }
 
 /// Gives a program transients of its own in place of the gradients and of those of the update, which begins at node

@@ -38,7 +38,7 @@ pub(super) fn recompute_steps(request: &Request, graph: &Graph, most: usize) -> 
         return vec![asked];
     }
     let mut steps = LEVELS.to_vec();
-    let Some(program) = graph.program("micro_step_add").or_else(|| graph.program("micro_step")) else { return steps };
+    let Some(program) = graph.repeated_micro_step() else { return steps };
     let places = Places::new(&program.nodes);
     let rises = rises(request, graph, &program.nodes, &places);
     if rises.is_empty() || most == 0 {

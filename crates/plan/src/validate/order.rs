@@ -53,7 +53,7 @@ pub(super) fn check_order(plan: &Plan, program: &PlannedProgram) -> Result<(), P
         let done = &mut at_start[step.queue as usize];
         for &on in &program.steps[index].waits {
             if on as usize >= index || steps[on as usize].queue == step.queue {
-                return Err(PlanViolation::BadWait { program: program.name.clone(), step: index, on });
+                return Err(PlanViolation::BadWait { program: program.name.to_string(), step: index, on });
             }
             for (queue, last) in after[on as usize].into_iter().enumerate() {
                 done[queue] = done[queue].max(last);
@@ -65,7 +65,7 @@ pub(super) fn check_order(plan: &Plan, program: &PlannedProgram) -> Result<(), P
             if let Some(&earlier) = unordered.find(|&&earlier| step.needs(&steps[earlier])) {
                 let name = |index: usize| format!("{} (plan step {index})", program.steps[index].op.name());
                 let (first, second) = (name(earlier), name(index));
-                return Err(PlanViolation::Unordered { program: program.name.clone(), first, second });
+                return Err(PlanViolation::Unordered { program: program.name.to_string(), first, second });
             }
         }
         done[step.queue as usize] = Some(index);

@@ -2,7 +2,7 @@
 //! waits, which follow from the places, are to give the same time, and to hide transfers behind what computes.
 
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Io, Optimizer, Pass, Place, Targets};
+use plimsoll_graph::{Io, Optimizer, Pass, Place, ProgramKind, Targets};
 use plimsoll_plan::{
     Budget, Found, LeverRequest, Machine, Plan, PlannedProgram, Precision, Queue, Rates, Request, Step, Work, card,
     search,
@@ -72,8 +72,8 @@ fn a_step_takes_as_long_as_its_queues_and_waits_say() {
         ([0.5, 0.5], false),
     ] {
         let found = found(offload, clips, &machine);
-        let names = ["micro_step", "update"];
-        let programs = found.plan.programs.iter().filter(|program| names.contains(&program.name.as_str()));
+        let kinds = [ProgramKind::MicroStep, ProgramKind::Update];
+        let programs = found.plan.programs.iter().filter(|program| kinds.contains(&program.name.kind));
         let scheduled = programs.map(|program| carried_out(&machine, &found.plan, program).0).sum::<f64>();
         let ratio = found.step.0 / scheduled;
         assert!(
@@ -108,9 +108,13 @@ fn what_comes_back_within_a_budget_takes_as_long_as_is_predicted() {
         let Found { plan, settings, step, .. } = search(&request).expect("a sensible request").expect("enough memory");
         let levers = settings.levers;
         assert!(levers.activation_offload > 0 || levers.optimizer_offload > 0.0, "{model}, {mib} MiB: {settings:?}");
-        let repeats = [("micro_step", 1), ("micro_step_add", global_batch / settings.micro_batch - 1), ("update", 1)];
-        let of_program = |(name, times): (&str, usize)| {
-            plan.program(name).map_or(0.0, |program| times as f64 * carried_out(&machine, &plan, program).0)
+        let repeats = [
+            (ProgramKind::MicroStep, 1),
+            (ProgramKind::MicroStepAdd, global_batch / settings.micro_batch - 1),
+            (ProgramKind::Update, 1),
+        ];
+        let of_program = |(kind, times): (ProgramKind, usize)| {
+            plan.program(kind).map_or(0.0, |program| times as f64 * carried_out(&machine, &plan, program).0)
         };
         let scheduled = repeats.into_iter().map(of_program).sum::<f64>();
         let ratio = step.0 / scheduled;
@@ -122,7 +126,7 @@ fn what_comes_back_within_a_budget_takes_as_long_as_is_predicted() {
 fn what_is_sent_is_hidden_behind_what_computes() {
     let machine = Machine::of_rates(Rates::of_card(card("3090").expect("a known card")));
     let found = found([1.0, 0.0], false, &machine);
-    let program = found.plan.program("micro_step").expect("training has one");
+    let program = found.plan.program(ProgramKind::MicroStep).expect("training has one");
     let (end, works) = carried_out(&machine, &found.plan, program);
     let (sum, longest) = (works.iter().sum::<f64>(), works.iter().copied().fold(0.0, f64::max));
     let of = |queue: Queue| works[queue as usize];
@@ -136,7 +140,7 @@ fn what_is_sent_is_hidden_behind_what_computes() {
 fn moved_and_clipped() -> (Plan, Vec<(Step, f64)>, Vec<f64>) {
     let machine = Machine::of_rates(Rates::of_card(card("3090").expect("a known card")));
     let plan = found([1.0, 0.0], true, &machine).plan;
-    let program = plan.program("micro_step").expect("training has one");
+    let program = plan.program(ProgramKind::MicroStep).expect("training has one");
     let (ends, _) = ends(&machine, &plan, program);
     let takes = program.steps.iter().map(|step| seconds(&machine, &plan, step)).collect();
     let steps = program.steps.iter().cloned().zip(ends).collect();

@@ -1,7 +1,7 @@
 //! Activations that wait on the host: what is sent, what that frees and costs, and when it is chosen.
 
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Op, Optimizer, Pass, Place, Targets, TensorId};
+use plimsoll_graph::{Op, Optimizer, Pass, Place, ProgramKind, Targets, TensorId};
 use plimsoll_plan::{
     Budget, Found, Level, LeverRequest, Machine, Misfit, Precision, Rates, Recompute, Request, Step, card,
     lever_effects, search,
@@ -46,7 +46,7 @@ fn found(request: &Request) -> Found {
 fn what_the_backward_pass_reads_goes_away_and_comes_back() {
     for (model, level) in [("gpt2", Level::None), ("smollm2-135m", Level::Cheap), ("t5-small", Level::Block)] {
         let plan = found(&request(model, Some(1.0), Some(level))).plan;
-        let program = plan.program("micro_step").expect("training has one");
+        let program = plan.program(ProgramKind::MicroStep).expect("training has one");
         let mut moves = BTreeMap::<TensorId, Vec<Place>>::new();
         for step in program.steps.iter().filter(|step| matches!(step.op, Op::Transfer(_))) {
             let (from, to) = (step.inputs[0], step.outputs[0]);
@@ -78,7 +78,7 @@ fn no_more_than_four_blocks_are_on_their_way_and_one_back() {
         ("t5-small", Level::Cheap, 0.9),
     ] {
         let plan = found(&request(model, Some(part), Some(level))).plan;
-        let program = plan.program("micro_step").expect("training has one");
+        let program = plan.program(ProgramKind::MicroStep).expect("training has one");
         let bytes = |id: TensorId| plan[id].ty.bytes().0;
         let is_from = |step: &Step, place| matches!(step.op, Op::Transfer(_)) && plan[step.inputs[0]].place == place;
         let is_op = |step: &Step| !matches!(step.op, Op::Transfer(_) | Op::AwaitTransfer(_));

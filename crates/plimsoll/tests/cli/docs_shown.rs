@@ -86,7 +86,7 @@ fn printed(sandbox: &Sandbox, block: &Block<'_>, page: &str) -> Vec<String> {
     let mut command = sandbox.command(words(block.command));
     let said = Said::of(command.env("COLUMNS", "100").output().expect("the binary runs"));
     assert_eq!(said.code, Some(block.code), "{page}: {}\n{}", block.command, said.stderr);
-    let text = said.stderr.clone() + &said.stdout_text();
+    let text = said.stderr.clone() + said.stdout_text();
     text.replace(&*sandbox.root().to_string_lossy(), "~").lines().map(|line| line.trim_end().to_owned()).collect()
 }
 

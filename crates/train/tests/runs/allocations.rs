@@ -2,7 +2,7 @@
 
 use crate::support::Setup;
 use plimsoll_exec::{Capabilities, CpuDevice, Device, DeviceError, MemoryReport};
-use plimsoll_graph::{Scalars, TensorId};
+use plimsoll_graph::{ProgramKind, Scalars, TensorId};
 use plimsoll_plan::{Plan, Step};
 use plimsoll_train::{Engine, bench};
 use std::borrow::Cow;
@@ -61,9 +61,9 @@ fn allocations_after_the_first_step_are_reported() {
         let result = bench(&mut engine, setup.model.vocab_size(), 0, steps, 1).expect("steps");
         let count = result.measured.device_allocations_after_first_step;
         let plan = engine.plan();
-        let ops = |program: &str| plan.program(program).map_or(0, |program| program.steps.len()) as u64;
-        let micro_steps = ops("micro_step") + (plan.accumulation as u64 - 1) * ops("micro_step_add");
-        let expected = if greedy { (steps - 1) * (micro_steps + ops("update")) } else { 0 };
+        let ops = |program: ProgramKind| plan.program(program).map_or(0, |program| program.steps.len()) as u64;
+        let micro_steps = ops(ProgramKind::MicroStep) + (plan.accumulation as u64 - 1) * ops(ProgramKind::MicroStepAdd);
+        let expected = if greedy { (steps - 1) * (micro_steps + ops(ProgramKind::Update)) } else { 0 };
         assert_eq!(count, expected, "greedy: {greedy}");
     }
 }

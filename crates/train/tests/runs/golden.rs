@@ -5,7 +5,9 @@
 use crate::support::{assert_close, plan_training};
 use plimsoll_exec::reference::{Value, interpret};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
-use plimsoll_graph::{DType, Graph, Optimizer, Role, SampleShape, Scalars, Storage, Targets, TensorId, TrainShape};
+use plimsoll_graph::{
+    DType, Graph, Optimizer, ProgramKind, Role, SampleShape, Scalars, Storage, Targets, TensorId, TrainShape,
+};
 use plimsoll_plan::{Level, Levers, Precision, Recompute, plan_sampling};
 use plimsoll_train::{Engine, Sampling, Writer};
 use plimsoll_units::Bytes;
@@ -136,7 +138,7 @@ trait Machine {
     fn graph(&self) -> &Graph;
     fn write_floats(&mut self, tensor: TensorId, values: &[f32]);
     fn write_ints(&mut self, tensor: TensorId, values: &[i32]);
-    fn run(&mut self, program: &str, scalars: &Scalars);
+    fn run(&mut self, program: ProgramKind, scalars: &Scalars);
     fn read(&mut self, tensor: TensorId) -> Vec<f64>;
 }
 
@@ -159,7 +161,7 @@ impl Machine for Fast {
         self.engine.write(tensor, bytemuck::cast_slice(values)).expect("a tensor of this size");
     }
 
-    fn run(&mut self, program: &str, scalars: &Scalars) {
+    fn run(&mut self, program: ProgramKind, scalars: &Scalars) {
         self.engine.run(program, scalars).expect("a sound plan runs");
     }
 
@@ -189,7 +191,7 @@ impl Machine for Reference {
         self.values.insert(tensor, Value::Int(values.to_vec()));
     }
 
-    fn run(&mut self, program: &str, scalars: &Scalars) {
+    fn run(&mut self, program: ProgramKind, scalars: &Scalars) {
         let program = self.graph.program(program).expect("a program of the graph");
         interpret(&self.graph, program, &mut self.values, scalars);
     }
@@ -246,7 +248,7 @@ fn fill(machine: &mut dyn Machine, golden: &Golden) {
 }
 
 /// Feeds the batch to `program` and returns the loss.
-fn loss_of_batch(machine: &mut dyn Machine, golden: &Golden, program: &str) -> f64 {
+fn loss_of_batch(machine: &mut dyn Machine, golden: &Golden, program: ProgramKind) -> f64 {
     let ports = machine.graph().program(program).expect("a program with a batch").ports.clone();
     machine.write_ints(ports.tokens.expect("tokens are fed"), &golden.ints("tokens"));
     machine.write_ints(ports.targets.expect("targets are fed"), &golden.ints("targets"));
@@ -263,19 +265,19 @@ fn loss_of_batch(machine: &mut dyn Machine, golden: &Golden, program: &str) -> f
 
 /// Reads a sample's source, where there is a decoder.
 fn encode(machine: &mut dyn Machine, golden: &Golden, sample: usize) {
-    let Some(ports) = machine.graph().program("encode").map(|p| p.ports.clone()) else { return };
+    let Some(ports) = machine.graph().program(ProgramKind::Encode).map(|p| p.ports.clone()) else { return };
     machine.write_ints(ports.tokens.expect("tokens are fed"), &golden.of_sample("tokens", sample));
     machine.write_ints(ports.segments.expect("segments are fed"), &golden.of_sample("segments", sample));
-    machine.run("encode", &Scalars::default());
+    machine.run(ProgramKind::Encode, &Scalars::default());
 }
 
 /// The logits after the last of `tokens`: `prefill` as often as it can be filled, then `sample`.
 fn logits_after(machine: &mut dyn Machine, golden: &Golden, sample: usize, tokens: &[i32]) -> Vec<f64> {
     encode(machine, golden, sample);
     let (wide, rest) = if golden.has_decoder() { (&[][..], tokens) } else { tokens.as_chunks::<PREFILL>() };
-    let wide = wide.iter().map(|chunk| ("prefill", &chunk[..]));
+    let wide = wide.iter().map(|chunk| (ProgramKind::Prefill, &chunk[..]));
     let (mut position, mut logits) = (0, vec![]);
-    for (program, chunk) in wide.chain(rest.chunks(1).map(|token| ("sample", token))) {
+    for (program, chunk) in wide.chain(rest.chunks(1).map(|token| (ProgramKind::Sample, token))) {
         let ports = machine.graph().program(program).expect("a program that samples").ports.clone();
         machine.write_ints(ports.tokens.expect("tokens are fed"), chunk);
         if let (Some(segments), Some(of_decoder)) = (ports.segments, ports.decoder_segments) {
@@ -368,7 +370,7 @@ fn greedy_text_is_that_of_transformers() {
 fn every_gradient_is_pytorchs() {
     for golden in Golden::all() {
         for (name, mut machine) in machines(&golden) {
-            let loss = loss_of_batch(machine.as_mut(), &golden, "micro_step");
+            let loss = loss_of_batch(machine.as_mut(), &golden, ProgramKind::MicroStep);
             assert_close(&format!("{name}, loss"), &[loss], &golden.doubles("losses")[..1], LATER_STEPS);
             let graph = machine.graph().clone();
             assert_eq!(graph.parameters.len(), golden.weight_count(), "{name}");
@@ -391,10 +393,17 @@ fn ten_steps_of_adamw_are_pytorchs() {
         assert!(norms.iter().any(|&n| n > 1.0), "clipping is not put to the test: {norms:?}");
         for (name, mut machine) in machines(&golden) {
             for step in 0..losses.len() {
-                let evaluated = loss_of_batch(machine.as_mut(), &golden, "evaluate");
-                let trained = loss_of_batch(machine.as_mut(), &golden, "micro_step");
-                machine.run("update", &Scalars { update: step as u64 + 1, learning_rate: 1e-2, ..Scalars::default() });
-                let norm = machine.graph().program("update").and_then(|p| p.ports.grad_norm).expect("a norm is given");
+                let evaluated = loss_of_batch(machine.as_mut(), &golden, ProgramKind::Evaluate);
+                let trained = loss_of_batch(machine.as_mut(), &golden, ProgramKind::MicroStep);
+                machine.run(
+                    ProgramKind::Update,
+                    &Scalars { update: step as u64 + 1, learning_rate: 1e-2, ..Scalars::default() },
+                );
+                let norm = machine
+                    .graph()
+                    .program(ProgramKind::Update)
+                    .and_then(|p| p.ports.grad_norm)
+                    .expect("a norm is given");
                 let norm = machine.read(norm)[0];
                 let relative = |what, found: f64, expected: f64| {
                     assert_close(&format!("{name}, step {step}, {what}"), &[found / expected], &[1.0], LATER_STEPS);
@@ -443,7 +452,7 @@ fn golden_values_hold_in_bf16_within_its_rounding() {
 
         let losses = golden.doubles("losses");
         for (step, expected) in losses.iter().enumerate() {
-            let loss = loss_of_batch(&mut fast, &golden, "micro_step");
+            let loss = loss_of_batch(&mut fast, &golden, ProgramKind::MicroStep);
             assert_close(&format!("{}, loss {step}", golden.family), &[loss / expected], &[1.0], 6.0 * BF16);
             if step == 0 {
                 for parameter in fast.graph.parameters.clone() {
@@ -456,7 +465,10 @@ fn golden_values_hold_in_bf16_within_its_rounding() {
                     assert!(error < gradients * BF16, "{}, {weight}: {error}", golden.family);
                 }
             }
-            fast.run("update", &Scalars { update: step as u64 + 1, learning_rate: 1e-2, ..Scalars::default() });
+            fast.run(
+                ProgramKind::Update,
+                &Scalars { update: step as u64 + 1, learning_rate: 1e-2, ..Scalars::default() },
+            );
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::support::{GLOBAL_BATCH, Setup, all_losses, bits, families};
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::optimizers::{AdamW, Lion, Rule};
-use plimsoll_graph::{Op, Optimizer, Place, Role, TrainShape};
+use plimsoll_graph::{Op, Optimizer, Place, ProgramKind, Role, TrainShape};
 use plimsoll_plan::{Average, Level, Levers, Precision, Recompute};
 use plimsoll_telemetry::Event;
 use plimsoll_train::checkpoint::{MODEL_FILE, OPTIMIZER_FILE, load_weights};
@@ -231,7 +231,7 @@ fn a_frozen_parameter_costs_its_weight_alone() {
     }
     let nodes = |setup: &Setup| {
         let (graph, _) = with(setup, Precision::Fp32);
-        let step = graph.program("micro_step").expect("a graph that trains").nodes.clone();
+        let step = graph.program(ProgramKind::MicroStep).expect("a graph that trains").nodes.clone();
         let products = step.iter().filter(|n| matches!(n.op, Op::LinearWeightGrad(_))).count();
         let inputs = step.iter().filter(|n| matches!(n.op, Op::LinearInputGrad(_))).count();
         (products, inputs)

@@ -2,9 +2,9 @@
 
 use crate::support::{families, plan_training};
 use plimsoll_data::{Batch, PADDING_TARGET};
-use plimsoll_graph::{Optimizer, Scalars, TrainShape};
+use plimsoll_graph::{Optimizer, ProgramKind, Scalars, TrainShape};
 use plimsoll_plan::Levers;
-use plimsoll_train::{EVALUATE, Engine};
+use plimsoll_train::Engine;
 
 const ROW: usize = 16;
 
@@ -35,8 +35,8 @@ fn the_loss_of_a_packed_row_is_that_of_its_documents() {
             Engine::new(Box::new(plimsoll_exec::CpuDevice::new()), &graph, plan).expect("memory for a tiny model");
         engine.initialise(3).expect("a sound plan");
         let mut loss = |batch: &Batch| {
-            let program = engine.run_batch(EVALUATE, batch, &Scalars::default()).expect("a sound plan");
-            let port = engine.ports(&program).loss.expect("a loss is given");
+            let program = engine.run_batch(ProgramKind::Evaluate, batch, &Scalars::default()).expect("a sound plan");
+            let port = engine.ports(program).loss.expect("a loss is given");
             f64::from(engine.read_one(port).expect("a loss is a number"))
         };
         let together = loss(&row_of(&documents));

@@ -5,7 +5,7 @@ use plimsoll_data::{Batches, Dataset, TokenStore};
 use plimsoll_exec::cases::Noise;
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
-use plimsoll_graph::{Optimizer, Place, Scalars, TensorId, TrainShape};
+use plimsoll_graph::{Optimizer, Place, ProgramKind, Scalars, TensorId, TrainShape};
 use plimsoll_plan::{Average, Level, Levers, Precision, Recompute};
 use plimsoll_telemetry::Event;
 use plimsoll_train::{Ending, Engine, Feed, LossScale, RunFolder, Start, Trainer};
@@ -32,7 +32,7 @@ fn in_precision(precision: Precision, optimizer_state: StateFormat) -> Setup {
 fn step(engine: &mut Engine, number: u64, first: Scalars, second: Scalars) {
     let elements = (engine.plan().micro_batch * engine.plan().seq_len) as u64;
     let ids = |from: u64| (0..elements).map(move |i| ((from + number * 31 + i * i * 7) % VOCAB_SIZE as u64) as i32);
-    for (program, from, scalars) in [("micro_step", 3, first), ("micro_step_add", 11, second)] {
+    for (program, from, scalars) in [(ProgramKind::MicroStep, 3, first), (ProgramKind::MicroStepAdd, 11, second)] {
         if engine.plan().program(program).is_some() {
             let (tokens, targets) = (ids(from).collect::<Vec<_>>(), ids(from + 5).collect::<Vec<_>>());
             engine
@@ -40,7 +40,7 @@ fn step(engine: &mut Engine, number: u64, first: Scalars, second: Scalars) {
                 .expect("a sound plan");
         }
     }
-    engine.run("update", &second).expect("a sound plan");
+    engine.run(ProgramKind::Update, &second).expect("a sound plan");
 }
 
 fn scalars(update: u64, gradient_scale: f32) -> Scalars {
@@ -72,8 +72,8 @@ fn engine_of(setup: &Setup) -> Engine {
 }
 
 fn loss_and_norm(engine: &mut Engine) -> [f32; 2] {
-    let loss = engine.ports("micro_step").loss.expect("a loss");
-    let norm = engine.ports("update").grad_norm.expect("a norm");
+    let loss = engine.ports(ProgramKind::MicroStep).loss.expect("a loss");
+    let norm = engine.ports(ProgramKind::Update).grad_norm.expect("a norm");
     [loss, norm].map(|id| engine.read_one(id).expect("a loaded plan"))
 }
 
@@ -245,9 +245,8 @@ fn evaluated(setup: &Setup, checkpoint: &Path) -> f64 {
     let mut engine = setup.engine();
     plimsoll_train::checkpoint::load_averages(&mut engine, checkpoint).expect("averages were saved");
     let dataset = setup.dataset();
-    let (loss, _) = plimsoll_train::evaluate(&mut engine, plimsoll_train::EVALUATE, &dataset, 5)
-        .expect("a sound plan")
-        .expect("text");
+    let (loss, _) =
+        plimsoll_train::evaluate(&mut engine, ProgramKind::Evaluate, &dataset, 5).expect("a sound plan").expect("text");
     loss
 }
 

@@ -208,6 +208,6 @@ fn staged_gradients(graph: &Graph, program: &Program, owners: &Owners) -> Vec<St
 
 /// The program that is live the most: the one that adds to what an earlier one left, or else the only one.
 pub(super) fn micro_step(graph: &Graph) -> Option<usize> {
-    let position = |name| graph.programs.iter().position(|program| program.name == name);
-    position("micro_step_add").or_else(|| position("micro_step"))
+    let name = graph.repeated_micro_step()?.name;
+    graph.programs.iter().position(|program| program.name == name)
 }

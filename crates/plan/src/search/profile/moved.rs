@@ -2,7 +2,7 @@
 
 use crate::layout::ALIGNMENT;
 use crate::levers::moved;
-use plimsoll_graph::{DType, Graph, Node, Parameter, Place, Role, Storage, Tensor, TensorId, Training};
+use plimsoll_graph::{DType, Graph, Node, Parameter, Place, ProgramKind, Role, Storage, Tensor, TensorId, Training};
 
 /// A part of the optimizer that is moved.
 pub(super) struct Moved {
@@ -14,7 +14,7 @@ pub(super) struct Moved {
 
 /// Whether a tensor has bytes over the whole run: where a step has one micro-batch, gradients don't outlive it.
 fn is_kept(graph: &Graph) -> impl Fn(&Tensor) -> bool + use<> {
-    let keeps_gradients = graph.program("micro_step_add").is_some();
+    let keeps_gradients = graph.program(ProgramKind::MicroStepAdd).is_some();
     move |tensor| tensor.storage == Storage::Persistent && (keeps_gradients || tensor.role != Role::Gradient)
 }
 

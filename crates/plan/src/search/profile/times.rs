@@ -13,7 +13,7 @@ use crate::cost::{KnownTimes, Machine, Work};
 use crate::levers::{whole, with_scratch};
 use crate::request::Request;
 use plimsoll_graph::ops::{Home, Transfer};
-use plimsoll_graph::{Access, DType, Graph, Io, Node, Op, Pass, Place, Targets, TensorId};
+use plimsoll_graph::{Access, DType, Graph, Io, Node, Op, Pass, Place, ProgramKind, Targets, TensorId};
 use plimsoll_units::Seconds;
 
 /// Seconds of each queue.
@@ -80,10 +80,10 @@ impl StepTimes {
     ) -> Self {
         let mut times = Times::new(request, graph);
         let micro_step = micro_step(graph).map(|index| &*graph.programs[index].nodes);
-        let programs = Machine::programs(request.global_batch / micro_batch).map(|(name, repeats)| {
+        let programs = Machine::programs(request.global_batch / micro_batch).map(|(kind, repeats)| {
             // The first micro-step of several does what the others do.
-            let nodes = graph.program(name).map_or(&[][..], |program| &program.nodes);
-            let is_micro_step = name != "update";
+            let nodes = graph.program(kind).map_or(&[][..], |program| &program.nodes);
+            let is_micro_step = kind != ProgramKind::Update;
             let nodes = if is_micro_step && nodes.is_empty() { micro_step.unwrap_or_default() } else { nodes };
             let (stays, movable) = times.of_program(nodes, owners);
             let first_backward = nodes.iter().position(|n| n.pass == Pass::Backward && n.block.is_some());

@@ -151,9 +151,9 @@ fn pictures(scene: &Scene) -> String {
 
 /// As fine as there is room for.
 fn charts(scene: &Scene) -> String {
-    let highest = scene.highest().map(|highest| highest.program.name.as_str());
+    let highest = scene.highest().map(|highest| highest.program.name);
     let (mut first, mut others) = (Vec::new(), Vec::new());
-    scene.programs.iter().for_each(|program| match highest == Some(&program.program.name) && first.is_empty() {
+    scene.programs.iter().for_each(|program| match highest == Some(program.program.name) && first.is_empty() {
         true => first.push(program),
         false => others.push(program),
     });
@@ -181,7 +181,7 @@ fn chart(scene: &Scene, program: &ProgramScene, detail: Detail, open: bool) -> S
         Bytes(program.device.staying_end())
     );
     let mut html = format!("<details{}>\n", if open { " open=\"\"" } else { "" });
-    let _ = writeln!(html, "<summary><b>{}</b>: {steps} steps, peak {peak}</summary>", escape(&planned.name));
+    let _ = writeln!(html, "<summary><b>{}</b>: {steps} steps, peak {peak}</summary>", planned.name);
     let _ = write!(html, "<figure>\n<figcaption>{}</figcaption>\n", escape(&summary));
     html += &program_chart(scene, program, detail).html(&summary);
     html + "</figure>\n</details>\n"
