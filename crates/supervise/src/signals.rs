@@ -51,9 +51,14 @@ pub(crate) fn listen(take: impl Fn(Signal) + Send + 'static) -> io::Result<()> {
     Ok(())
 }
 
-/// The signals that this process ignores, a bit each; none where the system does not tell. Asked before any is heard.
+/// The signals that this process ignores. Asked before any is heard.
 fn ignored() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ignored_by(std::process::id())
+}
+
+/// The signals that a process ignores, a bit each; none where the system does not tell.
+pub(crate) fn ignored_by(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

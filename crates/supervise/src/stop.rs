@@ -3,6 +3,7 @@
 use crate::pause::is_paused;
 use crate::processes::{self, Process};
 use crate::registry::{Entry, State};
+use crate::signals::ignored_by;
 use rustix::process::{Signal, kill_process, kill_process_group};
 use std::io;
 use std::time::{Duration, Instant};
@@ -52,7 +53,9 @@ pub fn stop(entry: &Entry, grace: Option<Duration>, tell: &mut dyn FnMut(&str)) 
         (Signal::TERM, "SIGTERM", grace.map(|grace| grace.max(own_grace)), Stopped::ByRequest),
     ];
     for (signal, name, patience, outcome) in steps {
-        let Some(patience) = patience else { continue };
+        // Shells start `nohup … &` of a script with SIGINT ignored: it would be waited for in vain.
+        let is_in_vain = signal == Signal::INT && is_ignored(entry, signal);
+        let Some(patience) = patience.filter(|_| !is_in_vain) else { continue };
         tell(name);
         ask(entry, signal);
         // Who is paused hears nothing.
@@ -84,15 +87,24 @@ pub fn stop(entry: &Entry, grace: Option<Duration>, tell: &mut dyn FnMut(&str)) 
     Ok(if ends_within(entry, REPORT) { Stopped::Killed } else { Stopped::Survives })
 }
 
-/// Asks whoever is responsible: the supervisor, or the programs themselves where it is gone.
+/// Asks whoever is responsible.
 fn ask(entry: &Entry, signal: Signal) {
-    if entry.process.is_alive() {
-        if let Some(process) = entry.proved() {
-            signal_process(process, signal);
-        }
-        return;
+    responsible(entry).iter().for_each(|process| signal_process(process, signal));
+}
+
+/// The supervisor, or the programs themselves where it is gone.
+fn responsible(entry: &Entry) -> Vec<Process> {
+    match entry.process.is_alive() {
+        true => entry.proved().into_iter().cloned().collect(),
+        false => entry.survivors().into_iter().filter_map(Process::of).collect(),
     }
-    entry.survivors().into_iter().filter_map(Process::of).for_each(|process| signal_process(&process, signal));
+}
+
+/// Whether all that would be asked ignore a signal.
+fn is_ignored(entry: &Entry, signal: Signal) -> bool {
+    let ignores = |process: &Process| ignored_by(process.pid) & (1 << (signal.as_raw() - 1)) != 0;
+    let asked = responsible(entry);
+    !asked.is_empty() && asked.iter().all(ignores)
 }
 
 fn ends_within(entry: &Entry, patience: Duration) -> bool {

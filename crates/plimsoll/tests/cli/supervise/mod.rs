@@ -319,6 +319,23 @@ fn a_signal_that_the_supervisor_was_started_to_ignore_is_ignored() {
     assert_eq!(end_of(child).code, Some(6));
 }
 
+/// Shells without job control start `nohup … &` so. The wait for SIGINT would be longer than this test.
+#[test]
+fn stop_does_not_wait_for_a_signal_that_is_ignored() {
+    let sandbox = Sandbox::new();
+    let mut command = Command::new("sh");
+    let script = "trap 'exit 6' TERM; touch ready; while :; do sleep 0.02; done";
+    let run = "trap '' INT HUP; exec \"$0\" run --max-restarts 0 --name it -- sh -c \"$1\"";
+    command.args(["-c", run, env!("CARGO_BIN_EXE_plimsoll"), script]);
+    sandbox.confine(&mut command);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a shell");
+    assert!(wait_until(&mut child, || sandbox.path("ready").exists()));
+    let stopped = sandbox.run("stop it --grace 1h");
+    assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
+    assert!(!stopped.stderr.contains("SIGINT") && stopped.stderr.contains("ended at SIGTERM"), "{}", stopped.stderr);
+    assert_eq!(end_of(child).code, Some(6));
+}
+
 #[test]
 fn nothing_is_left_behind() {
     let sandbox = Sandbox::new();
