@@ -177,38 +177,39 @@ impl Card {
         }
         let span = self.limits.of(heat.sensor);
         let (sensor, celsius) = (heat.sensor, heat.celsius);
+        let by_card = felt.excess_c > heat.excess_c;
         match self.throttle.step(&felt, pace) {
-            Some(Change::Slows) => self.tell_slowing(&heat, tell),
-            Some(Change::Pauses) => tell(What::Pauses { sensor, celsius, max_c: span.max_c }),
-            None => self.tell_pauses(&heat, tell),
+            Some(Change::Slows) => self.tell_slowing(&heat, by_card, tell),
+            Some(Change::Pauses) => tell(What::Pauses { sensor, celsius, max_c: span.max_c, by_card }),
+            None => self.tell_pauses(&heat, by_card, tell),
             Some(Change::Resumes(after_s)) => tell(What::Resumes { sensor, celsius, slowed: Seconds(after_s) }),
         }
         order_of(self.throttle.share())
     }
 
     /// Tells that the card is slowed: by its power limit, or by pauses.
-    fn tell_slowing(&mut self, heat: &Heat, tell: &mut impl FnMut(What)) {
+    fn tell_slowing(&mut self, heat: &Heat, by_card: bool, tell: &mut impl FnMut(What)) {
         let Heat { sensor, celsius, .. } = *heat;
         let (throttle_c, share) = (self.limits.of(sensor).throttle_c, self.throttle.share());
         self.pauses_told = self.split.is_none();
         match &self.split {
-            None => tell(What::Slows { sensor, celsius, throttle_c, duty: Duty::new(share) }),
+            None => tell(What::Slows { sensor, celsius, throttle_c, by_card, duty: Duty::new(share) }),
             Some(split) => {
                 let mut split = split.clone();
                 split.carry_out(order_of(share), 0.0);
-                tell(What::LimitsPower { sensor, celsius, throttle_c, limit_w: split.limit_w() });
+                tell(What::LimitsPower { sensor, celsius, throttle_c, by_card, limit_w: split.limit_w() });
             }
         }
     }
 
     /// Tells once in a time of slowing that its lowest power limit is not enough.
-    fn tell_pauses(&mut self, heat: &Heat, tell: &mut impl FnMut(What)) {
+    fn tell_pauses(&mut self, heat: &Heat, by_card: bool, tell: &mut impl FnMut(What)) {
         let Heat { sensor, celsius, .. } = *heat;
         let Some(split) = self.split.as_ref().filter(|split| split.is_least() && !self.pauses_told) else { return };
         let share = self.throttle.share();
         if share > 0.0 && share < Duty::MOST * split.cap() {
             let (throttle_c, duty) = (self.limits.of(sensor).throttle_c, Duty::new(share / split.cap()));
-            tell(What::Slows { sensor, celsius, throttle_c, duty });
+            tell(What::Slows { sensor, celsius, throttle_c, by_card, duty });
             self.pauses_told = true;
         }
     }

@@ -37,6 +37,8 @@ pub enum What {
         celsius: f64,
         /// Where slowing begins for it, °C.
         throttle_c: f64,
+        /// Whether the sensor asks for nothing, and the card does: it lowers its own clocks for heat.
+        by_card: bool,
         /// The first duty.
         duty: Duty,
     },
@@ -48,6 +50,8 @@ pub enum What {
         celsius: f64,
         /// Where slowing begins for it, °C.
         throttle_c: f64,
+        /// Whether the sensor asks for nothing, and the card does: it lowers its own clocks for heat.
+        by_card: bool,
         /// The first limit, W.
         limit_w: f64,
     },
@@ -59,6 +63,8 @@ pub enum What {
         celsius: f64,
         /// Where the run would be stopped, °C.
         max_c: f64,
+        /// Whether the sensor asks for nothing, and the card does: it lowers its own clocks for heat.
+        by_card: bool,
     },
     /// The card lets the run go freely again.
     Resumes {

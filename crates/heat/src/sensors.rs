@@ -88,7 +88,7 @@ impl Sensors {
         let mut too_hot = None;
         for sensor in Sensor::ALL {
             let at = sensor as usize;
-            said[at] = self.trackers[at].look(reading.of(sensor), around, &mut *tell);
+            said[at] = self.trackers[at].look(reading.of(sensor), limits.of(sensor).resume_c, around, &mut *tell);
             let max_c = limits.of(sensor).max_c;
             self.above[at] = match said[at] {
                 Said::Now(celsius) if celsius > max_c => self.above[at] + 1,

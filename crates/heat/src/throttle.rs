@@ -75,6 +75,12 @@ const HEATS_C_PER_S: f64 = 0.33;
 /// How long a pause may last for a card that doesn't cool as far as that, s.
 const LONGEST_PAUSE_S: f64 = 900.0;
 
+/// A card that is cooler than the resume temperature and has fallen by less than so much, °C, for so long, s, cools no further:
+/// it is as cool as its air lets it be, or others heat it. A pause that goes on would gain nothing, unless the next micro-batch
+/// would heat it above its maximum.
+const STEADY_C: f64 = 1.0;
+const STEADY_S: f64 = 20.0;
+
 /// How warm a card that lowers its own clocks is taken to be at least, above the temperature held, °C.
 pub(crate) const THROTTLING_C: f64 = 1.0;
 
@@ -109,6 +115,9 @@ struct Cooling {
     since_peak_s: f64,
     /// How far the temperature fell at once, which is how far it will rise at once.
     fall_c: Option<f64>,
+    /// The lowest temperature so far, above that which is held, and for how long none was lower by a degree.
+    lowest_c: f64,
+    steady_s: f64,
     for_s: f64,
 }
 
@@ -191,8 +200,7 @@ impl Throttle {
         if !self.is_paused() && self.is_urgent(heat, pace) {
             let hold = self.hold.unwrap_or(1.0).min(pace.share.max(Duty::LEAST));
             self.hold = Some((hold * AFTER_PAUSE).max(Duty::LEAST));
-            let cooling = Cooling { peak_c: excess_c, since_peak_s: 0.0, fall_c: None, for_s: 0.0 };
-            self.phase = Phase::Paused(cooling);
+            self.phase = Phase::Paused(Cooling::from(excess_c, 0.0));
             return Some(Change::Pauses);
         }
         match self.phase {
@@ -216,7 +224,7 @@ impl Throttle {
             Phase::Paused(cooling) => {
                 let cooling = cooling.with(excess_c, pace.dt_s);
                 self.phase = Phase::Paused(cooling);
-                if cooling.is_over(excess_c, pace.batch_s) {
+                if cooling.is_over(heat, pace.batch_s) {
                     self.forget();
                     self.begin_slowing(delay_s);
                 }
@@ -277,20 +285,32 @@ fn beyond(excess_c: f64) -> f64 {
 }
 
 impl Cooling {
+    /// At its highest temperature, so long after the pause was ordered.
+    fn from(excess_c: f64, for_s: f64) -> Self {
+        Self { peak_c: excess_c, since_peak_s: 0.0, fall_c: None, lowest_c: excess_c, steady_s: 0.0, for_s }
+    }
+
     fn with(self, excess_c: f64, dt_s: f64) -> Self {
         let for_s = self.for_s + dt_s;
         if excess_c > self.peak_c {
-            return Self { peak_c: excess_c, since_peak_s: 0.0, fall_c: None, for_s };
+            return Self::from(excess_c, for_s);
         }
+        let (lowest_c, steady_s) = match excess_c <= self.lowest_c - STEADY_C {
+            true => (excess_c, 0.0),
+            false => (self.lowest_c, self.steady_s + dt_s),
+        };
         let since_peak_s = self.since_peak_s + dt_s;
         let fell = since_peak_s >= FALL_S + dt_s;
         let fall_c = self.fall_c.or_else(|| fell.then_some(self.peak_c - excess_c));
-        Self { since_peak_s, fall_c, for_s, ..self }
+        Self { since_peak_s, fall_c, lowest_c, steady_s, for_s, ..self }
     }
 
-    fn is_over(&self, excess_c: f64, batch_s: f64) -> bool {
+    fn is_over(&self, heat: &Heat, batch_s: f64) -> bool {
+        let excess_c = heat.excess_c;
         let rise_c = self.fall_c.map(|fall_c| fall_c + HEATS_C_PER_S * batch_s);
-        let cool = rise_c.is_some_and(|rise_c| excess_c + rise_c <= -COOLED_C);
-        cool || (self.for_s >= LONGEST_PAUSE_S && excess_c < 0.0)
+        let stays_below = |limit_c: f64| rise_c.is_some_and(|rise_c| excess_c + rise_c <= limit_c);
+        let cool = stays_below(-COOLED_C);
+        let steady = excess_c <= -heat.depth_c && self.steady_s >= STEADY_S && stays_below(heat.room_c);
+        cool || steady || (self.for_s >= LONGEST_PAUSE_S && excess_c < 0.0)
     }
 }

@@ -168,7 +168,14 @@ impl Tracker {
     }
 
     /// A sample, or none. Returns what is known now, and tells when that begins or ends to be believed.
-    pub(crate) fn look(&mut self, read_c: Option<f64>, around: &Around, mut tell: impl FnMut(What)) -> Said {
+    /// `resume_c`: the temperature below which the card needs no pause.
+    pub(crate) fn look(
+        &mut self,
+        read_c: Option<f64>,
+        resume_c: f64,
+        around: &Around,
+        mut tell: impl FnMut(What),
+    ) -> Said {
         let sensor = self.sensor;
         let Some(celsius) = read_c.filter(|c| self.can_be(*c, around.dt_s)) else {
             self.speaking_s = 0.0;
@@ -185,7 +192,7 @@ impl Tracker {
         self.silent_s = 0.0;
         self.speaking_s += around.dt_s;
         let changed = celsius != self.last_c || self.trust == Trust::Never;
-        self.follow(celsius, changed, around);
+        self.follow(celsius, changed, resume_c, around);
         match self.trust {
             Trust::Never => {
                 self.trust = Trust::Good;
@@ -215,7 +222,7 @@ impl Tracker {
     }
 
     /// Keeps what the sensor said, and what it should have answered to since it last changed.
-    fn follow(&mut self, celsius: f64, changed: bool, around: &Around) {
+    fn follow(&mut self, celsius: f64, changed: bool, resume_c: f64, around: &Around) {
         self.last_c = celsius;
         self.mean_c += around.mean_weight * (celsius - self.mean_c);
         if changed {
@@ -231,6 +238,10 @@ impl Tracker {
             let above_air = ((celsius - AIR_C) / ABOVE_AIR_C).clamp(0.0, 1.0);
             let change = above_air * (around.recent_share - self.share_then) / most;
             self.unanswered_s += around.dt_s * (change - self.unanswered_s / FORGETS_S);
+            // A card that idles at a steady low temperature is as cool as it gets, and it needs no pause by this sensor.
+            if celsius <= resume_c {
+                self.unanswered_s = self.unanswered_s.max(0.0);
+            }
         }
         if self.same_s <= SIBLING_S {
             self.means_then = around.means;

@@ -202,9 +202,37 @@ fn a_card_that_lowers_its_own_clocks_is_slowed_whatever_its_sensors_say() {
     let (_, order, notes) = shown_readings(about(60.0, 60).map(core).chain(about(60.0, 60).map(throttling)));
     assert!(matches!(order, Order::Slow(_)), "{order:?}");
     assert_eq!(count(&notes, |w| matches!(w, What::ThrottlesItself { .. })), 1);
+    assert_eq!(
+        count(&notes, |w| matches!(w, What::Slows { by_card: true, .. })),
+        1,
+        "its temperature asks for nothing"
+    );
     let blind = std::iter::repeat_n(Reading { throttling: Some(true), ..Reading::default() }, 300);
     let (_, order, _) = shown_readings(blind);
     assert_eq!(order, Order::Pause, "nothing else is known of the card");
+}
+
+/// A card that idles keeps its temperature, to the digit or within noise: the pause ends, and its sensor is believed.
+#[test]
+fn a_pause_ends_at_a_steady_temperature_below_the_resume_temperature() {
+    let hot = || about(70.0, 60).chain(about(82.0, 20));
+    for steady in [vec![63.0; 120], about(66.0, 120).collect(), (0..120).map(|s| 60.0 + f64::from(s * 7 % 6)).collect()]
+    {
+        assert_eq!(shown(hot()).1, Order::Pause);
+        let (_, order, notes) = shown(hot().chain(steady.iter().copied().take(60)));
+        assert!(matches!(order, Order::Slow(_)), "{order:?} at {:?}", &steady[..6]);
+        let (_, order, notes_later) = shown(hot().chain(steady.iter().copied()));
+        assert!(matches!(order, Order::Slow(_) | Order::Run), "{order:?} at {:?}", &steady[..6]);
+        for notes in [notes, notes_later] {
+            assert_eq!(count(&notes, |w| matches!(w, What::SensorStuck { .. } | What::Blind { .. })), 0, "{notes:?}");
+        }
+    }
+    // One that would be too hot at once waits, and its sensor is believed all the same.
+    let (_, order, notes) = shown(about(70.0, 60).chain(about(82.8, 20)).chain([63.0; 200]));
+    assert_eq!((order, count(&notes, |w| matches!(w, What::SensorStuck { .. }))), (Order::Pause, 0), "{notes:?}");
+    // Above the resume temperature it waits.
+    let (_, order, _) = shown(hot().chain(about(74.0, 60)));
+    assert_eq!(order, Order::Pause);
 }
 
 #[test]

@@ -42,9 +42,15 @@ fn a_run_that_is_slowed_for_heat_has_the_same_losses_and_keeps_its_samples() {
     assert_eq!(hot.code, Some(0), "{}", hot.stderr);
     let told = heat(&sandbox, "hot");
     // It is slowed from the beginning; when it may go freely again is tested with simulated cards, in their time.
-    for words in ["slowed to ", "lowers its own clocks for heat"] {
+    for words in ["slowed to ", "lowers its own clocks (HW thermal slowdown) at 80 °C"] {
         assert!(told.iter().any(|what| what.contains(words)), "{words}: {told:?}");
     }
+    // At 60 °C its temperature is no reason: the one that it tells is named.
+    let warm = train(&sandbox, "0 0 temperature 60\n0 0 throttling 32\n", "--name warm");
+    assert_eq!(warm.code, Some(0), "{}", warm.stderr);
+    let told = heat(&sandbox, "warm");
+    let by_card = "of the time: it lowers its own clocks (SW thermal slowdown); its core is at 60 °C";
+    assert!(told.iter().any(|what| what.contains(by_card)), "{told:?}");
     assert!(hot.stderr.contains("card 0 (NVIDIA GeForce RTX 3060): slowed to "), "{}", hot.stderr);
     assert_eq!(cool.json()["losses"], hot.json()["losses"]);
     let samples = fs::read_dir(sandbox.path("runs/hot/samples")).expect("a folder").count();

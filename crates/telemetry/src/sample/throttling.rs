@@ -27,6 +27,12 @@ impl Throttling {
         self.0 & 0x60 != 0
     }
 
+    /// The reasons that are heat, by the names that `nvidia-smi` gives them.
+    pub fn thermal_reasons(self) -> Vec<&'static str> {
+        let names = [(0x40, "HW thermal slowdown"), (0x20, "SW thermal slowdown")];
+        names.into_iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, name)| name).collect()
+    }
+
     /// Whether the power limit is a reason, or a power supply that asks for less.
     pub fn is_power(self) -> bool {
         self.0 & 0x84 != 0
@@ -57,6 +63,7 @@ mod tests {
     fn reasons_are_told_apart() {
         let hot_and_capped = Throttling(0x44);
         assert!(hot_and_capped.is_thermal() && hot_and_capped.is_power() && hot_and_capped.is_trouble());
+        assert_eq!(hot_and_capped.thermal_reasons(), ["HW thermal slowdown"]);
         assert_eq!(hot_and_capped.words(), ["too hot (hardware)", "power limit"]);
         assert!(!Throttling(0x04).is_trouble() && !Throttling(0x04).is_thermal());
         assert!(Throttling(0x01).is_idle() && Throttling(0).words().is_empty());

@@ -70,9 +70,17 @@ impl Guarded {
         let order = self.guard.observe(now, &readings);
         for note in self.guard.take_notes() {
             let Some(note) = self.digest.take(now, note) else { continue };
-            told.extend(told_words(&note, self.end).map(|what| self.tell(note.note.card, what)));
+            let reasons = self.reasons(sample, note.note.card);
+            told.extend(told_words(&note, self.end, &reasons).map(|what| self.tell(note.note.card, what)));
         }
         (Some(order), told)
+    }
+
+    /// Why the card that the guard has in this place lowers its own clocks for heat, if it does.
+    fn reasons(&self, sample: &Sample, place: usize) -> Vec<&'static str> {
+        let card = self.cards.iter().find(|card| card.place == Some(place));
+        let found = card.and_then(|card| sample.cards.iter().find(|sampled| sampled.uuid == card.uuid));
+        found.and_then(|found| found.throttling).map(Throttling::thermal_reasons).unwrap_or_default()
     }
 
     /// The guard, whose cards have the places in which they first told a temperature.

@@ -3,9 +3,10 @@
 use plimsoll_heat::{Sensor, Told, What};
 use plimsoll_units::format_duration;
 
-/// What is told of a card's heat; nothing for what only says how warm it is. `end`: what becomes of the run above the maximum.
-pub(super) fn told_words(told: &Told, end: &str) -> Option<String> {
-    let words = in_words(&told.note.what, end)?;
+/// What is told of a card's heat; nothing for what only says how warm it is. `end`: what becomes of the run above the maximum;
+/// `reasons`: why the card lowers its own clocks, as it tells now.
+pub(super) fn told_words(told: &Told, end: &str, reasons: &[&str]) -> Option<String> {
+    let words = in_words(&told.note.what, end, reasons)?;
     Some(match told.times {
         1 => words,
         times => format!("{words} (for the {times}th time in {})", format_duration(told.over)),
@@ -13,7 +14,11 @@ pub(super) fn told_words(told: &Told, end: &str) -> Option<String> {
 }
 
 /// What happened to a card, for people; nothing for what only says how warm it is.
-fn in_words(what: &What, end: &str) -> Option<String> {
+fn in_words(what: &What, end: &str, reasons: &[&str]) -> Option<String> {
+    let clocks = match reasons {
+        [] => "lowers its own clocks for heat".to_owned(),
+        reasons => format!("lowers its own clocks ({})", reasons.join(", ")),
+    };
     let of = |sensor: Sensor| match sensor {
         Sensor::Core => "core",
         Sensor::Memory => "memory",
@@ -21,16 +26,28 @@ fn in_words(what: &What, end: &str) -> Option<String> {
     };
     Some(match *what {
         What::Band { .. } => return None,
-        What::Slows { sensor, celsius, throttle_c, duty } => format!(
+        What::Slows { sensor, celsius, by_card: true, duty, .. } => format!(
+            "slowed to {:.0} % of the time: it {clocks}; its {} is at {celsius:.0} °C",
+            100.0 * duty.share(),
+            of(sensor)
+        ),
+        What::LimitsPower { sensor, celsius, by_card: true, limit_w, .. } => format!(
+            "power limit lowered, to {limit_w:.0} W at first: it {clocks}; its {} is at {celsius:.0} °C",
+            of(sensor)
+        ),
+        What::Pauses { sensor, celsius, by_card: true, .. } => {
+            format!("paused: it {clocks}; its {} is at {celsius:.0} °C", of(sensor))
+        }
+        What::Slows { sensor, celsius, throttle_c, duty, .. } => format!(
             "slowed to {:.0} % of the time: its {} is at {celsius:.0} °C of {throttle_c:.0}",
             100.0 * duty.share(),
             of(sensor)
         ),
-        What::LimitsPower { sensor, celsius, throttle_c, limit_w } => format!(
+        What::LimitsPower { sensor, celsius, throttle_c, limit_w, .. } => format!(
             "power limit lowered, to {limit_w:.0} W at first: its {} is at {celsius:.0} °C of {throttle_c:.0}",
             of(sensor)
         ),
-        What::Pauses { sensor, celsius, max_c } => {
+        What::Pauses { sensor, celsius, max_c, .. } => {
             format!("paused: its {} is at {celsius:.0} °C, the run ends above {max_c:.0}", of(sensor))
         }
         What::Resumes { celsius, slowed, .. } => {
@@ -52,7 +69,7 @@ fn in_words(what: &What, end: &str) -> Option<String> {
         }
         What::ThrottlesItself { celsius } => {
             let at = celsius.map_or(String::new(), |celsius| format!(" at {celsius:.0} °C"));
-            format!("lowers its own clocks for heat{at}")
+            format!("{clocks}{at}")
         }
         What::ClockJumped { by } => format!("the clock jumped by {:.0} s", by.0),
     })
