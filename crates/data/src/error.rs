@@ -1,7 +1,7 @@
 //! What can go wrong between text and batches, with the numbers.
 //! Not here: how a message is shown, and what to do about it, which the command line says.
 
-use crate::{Damage, RowNumber};
+use crate::{Damage, Preferences, RowNumber};
 use plimsoll_units::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -317,6 +317,14 @@ pub enum DataError {
     NotChats {
         /// The file.
         path: PathBuf,
+    },
+    /// A file of preferences.
+    #[error("{} is a preference file ({kind})", path.display())]
+    Preferences {
+        /// The file.
+        path: PathBuf,
+        /// What they are for.
+        kind: Preferences,
     },
     /// A row that is no chat, or a chat of another format than the data's.
     #[error("{} {row} is not a chat of the data's format: {message}", path.display())]

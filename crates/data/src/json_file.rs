@@ -1,6 +1,6 @@
 //! What a .json holds: one document, as a configuration is, or rows, as a data set is, and where in the file they are.
 
-use crate::chats::format_of_row;
+use crate::chats::is_record;
 use crate::error::{NAMES_MAX, cut_name};
 use crate::jsonl::text_of_line;
 use crate::rows::{Rows, Wanted};
@@ -51,7 +51,7 @@ fn are_rows(source: &Source, text_field: &str, is_named: bool) -> Option<bool> {
     if !is_object(first) {
         return Some(false);
     }
-    if text_of_line(first, text_field).is_ok_and(|text| text.is_some()) || format_of_row(first).is_some() {
+    if text_of_line(first, text_field).is_ok_and(|text| text.is_some()) || is_record(first) {
         return Some(true);
     }
     // One line may be a whole document; two lines are none.

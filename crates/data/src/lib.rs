@@ -39,8 +39,8 @@ mod tokenizer;
 
 pub use batch::{Batches, HeldOutSubset};
 pub use chats::{
-    AnswerEnds, Chat, ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataFormat, Date, TemplateHabits, TrainOn,
-    detect_format, prepare_chats,
+    AnswerEnds, Chat, ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataFormat, Date, Preferences, TemplateHabits,
+    TrainOn, detect_format, prepare_chats,
 };
 pub use damage::Damage;
 pub use dataset::{Dataset, HeldOutBatches};
@@ -50,7 +50,7 @@ pub use micro_batch::{Batch, PADDING_INPUT, PADDING_TARGET, Shape, StepBatches};
 pub use order::Order;
 pub use packed::{Packed, Packing};
 pub use pairs::{
-    Column, FirstRow, PairColumns, PairSettings, PairStore, Pairs, first_row, prepare_pairs, tokenize_pairs,
+    Column, FirstRow, PairColumns, PairSettings, PairStore, Pairs, first_row, is_table, prepare_pairs, tokenize_pairs,
 };
 pub use progress::Progress;
 pub use registry::cargo_registry_sources;

@@ -38,7 +38,7 @@ pub(super) fn answers(
     text: &str,
 ) -> Result<Vec<Range<usize>>, RenderError> {
     let mut search = Search { chat, template, text, written: 0 };
-    let numbers: Vec<usize> = (0..chat.messages.len()).filter(|&at| is_answer(&chat.messages[at])).collect();
+    let numbers: Vec<usize> = (chat.prompt..chat.messages.len()).filter(|&at| is_answer(&chat.messages[at])).collect();
     let places = search.places(&numbers)?;
     let results = search.results(&numbers, &places)?;
     let mut spans = Vec::new();
@@ -75,7 +75,7 @@ struct ToolResult {
     written: Option<Range<usize>>,
 }
 
-fn is_answer(message: &Value) -> bool {
+pub(super) fn is_answer(message: &Value) -> bool {
     field(message, "role").is_some_and(|role| role.as_str() == Some("assistant"))
 }
 

@@ -1,4 +1,4 @@
-//! What the data holds, by its first row.
+//! What the data holds, by its first row. Preferences, which are not trained on, are refused by their name.
 //! Not here: the formats of chats (`format.rs`).
 
 use super::format::{ChatFormat, FIELDS, Fields};
@@ -25,23 +25,50 @@ impl fmt::Display for DataFormat {
     }
 }
 
+/// Data of preferences, by the training that they are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preferences {
+    /// `chosen` and `rejected`.
+    Dpo,
+    /// `prompt`, `completion` and a `label` that is true or false.
+    Kto,
+}
+
+impl fmt::Display for Preferences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Dpo => "DPO: its rows have `chosen` and `rejected`",
+            Self::Kto => "KTO: its rows have `completion` and `label`",
+        })
+    }
+}
+
 /// The format of the first row of all files; `Text` where no file has rows, and where that row is no chat, of which reading
 /// it will say what is wrong.
-/// Errors: what reading a row can meet.
+/// Errors: what reading a row can meet; `Preferences`.
 pub fn detect_format(sources: &Sources) -> Result<DataFormat, DataError> {
     for source in sources.files.iter().filter(|source| source.format != Format::Text) {
         let mut rows = Rows::open(source, Wanted::Any(FIELDS), sources.line_bytes_max, Arc::default())?;
         while rows.next(source)? {
             let row = rows.text(source)?;
             if !row.trim().is_empty() {
-                return Ok(format_of_row(row).map_or(DataFormat::Text, DataFormat::Chats));
+                let fields = fields_of(row);
+                if let Some(kind) = fields.as_ref().and_then(Fields::preferences) {
+                    return Err(DataError::Preferences { path: source.path.clone(), kind });
+                }
+                let format = fields.and_then(|fields| fields.format());
+                return Ok(format.map_or(DataFormat::Text, DataFormat::Chats));
             }
         }
     }
     Ok(DataFormat::Text)
 }
 
-/// The format of a row, if it is a chat.
-pub(crate) fn format_of_row(row: &str) -> Option<ChatFormat> {
-    Fields::of_row(row).ok().flatten().and_then(|fields| fields.format())
+/// Whether a row is a chat or a preference.
+pub(crate) fn is_record(row: &str) -> bool {
+    fields_of(row).is_some_and(|fields| fields.format().is_some() || fields.preferences().is_some())
+}
+
+fn fields_of(row: &str) -> Option<Fields> {
+    Fields::of_row(row).ok().flatten()
 }

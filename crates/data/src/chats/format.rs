@@ -1,6 +1,7 @@
 //! How rows hold chats, and the messages of a row in the one form that chat templates take.
 //! Not here: which format the data has (`detect.rs`), and what becomes of messages (`spans.rs`).
 
+use super::Preferences;
 use crate::{DataError, RowNumber};
 use plimsoll_jinja::Value;
 use serde::Deserialize;
@@ -11,12 +12,14 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChatFormat {
     /// OpenAI's: a list `messages` (or `conversations`) of objects with `role` and `content`, which templates get as they
-    /// are; `tools` beside it.
+    /// are; `tools` beside it. Or two such lists, `prompt` and `completion`, of which the second is trained on.
     Messages,
     /// ShareGPT's: a list `conversations` (or `messages`) of objects with `from` and `value`; `system` beside it.
     ShareGpt,
     /// Alpaca's: `instruction`, `input` and `output`; `system` and `history` beside them.
     Alpaca,
+    /// Texts `prompt` and `completion`, which no template writes.
+    Completion,
 }
 
 impl fmt::Display for ChatFormat {
@@ -25,6 +28,7 @@ impl fmt::Display for ChatFormat {
             Self::Messages => "messages",
             Self::ShareGpt => "sharegpt",
             Self::Alpaca => "alpaca",
+            Self::Completion => "completion",
         })
     }
 }
@@ -36,6 +40,7 @@ impl ChatFormat {
             Self::Messages => "`messages` with `role` and `content`",
             Self::ShareGpt => "`conversations` with `from` and `value`",
             Self::Alpaca => "`instruction` and `output`",
+            Self::Completion => "texts `prompt` and `completion`",
         }
     }
 }
@@ -49,6 +54,8 @@ pub(super) struct Conversation {
     pub tools: Value,
     /// The messages with the arguments of calls as the text that the row has, if it has such: some templates write that.
     pub with_texts: Option<Vec<Value>>,
+    /// How many messages at the beginning are a prompt, of which nothing is trained on.
+    pub prompt: usize,
 }
 
 /// Why a row is no chat.
@@ -79,8 +86,21 @@ impl ChatError {
 }
 
 /// The names of [`Fields`].
-pub(super) const FIELDS: &[&str] =
-    &["messages", "conversations", "instruction", "input", "output", "system", "history", "tools"];
+pub(super) const FIELDS: &[&str] = &[
+    "messages",
+    "conversations",
+    "instruction",
+    "input",
+    "output",
+    "system",
+    "history",
+    "tools",
+    "prompt",
+    "completion",
+    "chosen",
+    "rejected",
+    "label",
+];
 
 /// The fields of a row that may belong to a chat. Other fields are checked but not kept.
 #[derive(Debug, Default, Deserialize)]
@@ -94,6 +114,11 @@ pub(super) struct Fields {
     system: Option<Value>,
     history: Option<Value>,
     tools: Option<Value>,
+    pub(super) prompt: Option<Value>,
+    pub(super) completion: Option<Value>,
+    chosen: Option<Value>,
+    rejected: Option<Value>,
+    label: Option<Value>,
 }
 
 impl Fields {
@@ -115,16 +140,38 @@ impl Fields {
             return if has("from") { Some(ChatFormat::ShareGpt) } else { has("role").then_some(ChatFormat::Messages) };
         }
         let is_text = |field: &Option<Value>| field.as_ref().is_some_and(|field| field.as_str().is_some());
-        (is_text(&self.instruction) && is_text(&self.output)).then_some(ChatFormat::Alpaca)
+        match () {
+            () if is_text(&self.instruction) && is_text(&self.output) => Some(ChatFormat::Alpaca),
+            () if is_text(&self.prompt) && is_text(&self.completion) => Some(ChatFormat::Completion),
+            () => None,
+        }
+    }
+
+    /// Which preferences it is of, if it holds no chat in addition to them.
+    pub(super) fn preferences(&self) -> Option<Preferences> {
+        if self.messages.is_some() || self.conversations.is_some() || self.format() == Some(ChatFormat::Alpaca) {
+            return None;
+        }
+        let is_chosen = self.chosen.is_some() && self.rejected.is_some();
+        let is_judged = self.completion.is_some() && matches!(self.label, Some(Value::Bool(_)));
+        is_chosen.then_some(Preferences::Dpo).or(is_judged.then_some(Preferences::Kto))
     }
 
     /// The list of turns, whatever its name. Columns of a table may hold a list a field instead of a list of objects.
     fn turns(&self) -> Option<Value> {
-        let turns = parsed(self.messages.as_ref().or(self.conversations.as_ref())?.clone()).ok()?;
-        match turns {
-            Value::List(_) => Some(turns),
-            _ => rows_of_columns(&turns),
+        match self.messages.as_ref().or(self.conversations.as_ref()) {
+            Some(turns) => list_of_turns(turns),
+            None => {
+                let lists = [self.prompt_messages()?, list_of_turns(self.completion.as_ref()?)?];
+                Some(Value::list(lists.iter().flat_map(|list| list.as_list().unwrap_or_default()).cloned().collect()))
+            }
         }
+    }
+
+    /// The messages of a prompt that is a list, where a completion is apart.
+    fn prompt_messages(&self) -> Option<Value> {
+        let is_apart = self.messages.is_none() && self.conversations.is_none();
+        list_of_turns(self.prompt.as_ref().filter(|_| is_apart)?)
     }
 
     /// Its messages. Errors: it has another format, or lacks something.
@@ -145,6 +192,7 @@ impl Fields {
         }
         match format {
             ChatFormat::Alpaca => self.append_alpaca(&mut messages)?,
+            ChatFormat::Completion => unreachable!("`completion.rs` reads texts"),
             ChatFormat::Messages | ChatFormat::ShareGpt => {
                 let turns = self.turns().expect("the format was told by them");
                 for (turn, number) in turns.as_list().unwrap_or_default().iter().zip(1..) {
@@ -161,7 +209,8 @@ impl Fields {
         for (message, number) in messages.iter_mut().zip(1..) {
             has_texts |= parse_arguments(message).map_err(|problem| format!("message {number} {problem}"))?;
         }
-        Ok(Conversation { messages, tools, with_texts: has_texts.then_some(given) })
+        let prompt = self.prompt_messages().map_or(0, |prompt| prompt.as_list().unwrap_or_default().len());
+        Ok(Conversation { messages, tools, with_texts: has_texts.then_some(given), prompt })
     }
 
     /// An input is a second paragraph of the instruction.
@@ -175,11 +224,11 @@ impl Fields {
                 }
             }
         }
-        let text = |field: &Option<Value>, name| field.as_ref().map_or(Ok(String::new()), |f| text_of(f, name));
-        let (instruction, input) = (text(&self.instruction, "`instruction`")?, text(&self.input, "`input`")?);
+        let input = self.input.as_ref().map_or(Ok(String::new()), |input| text_of(input, "`input`"))?;
+        let instruction = field_text(&self.instruction, "`instruction`")?;
         let asked = if input.trim().is_empty() { instruction } else { format!("{instruction}\n\n{input}") };
         messages.push(message("user", asked));
-        messages.push(message("assistant", text(&self.output, "`output`")?));
+        messages.push(message("assistant", field_text(&self.output, "`output`")?));
         Ok(())
     }
 }
@@ -214,6 +263,11 @@ fn of_sharegpt(turn: &Value) -> Result<Value, String> {
         }
     };
     Ok(message(role, text_of(turn.get("value").ok_or("has no `value`")?, "`value`")?))
+}
+
+/// The text of a field. Errors: there is none.
+pub(super) fn field_text(field: &Option<Value>, what: &str) -> Result<String, String> {
+    field.as_ref().map_or_else(|| Err(format!("it has no {what}")), |field| text_of(field, what))
 }
 
 fn text_of(value: &Value, what: &str) -> Result<String, String> {
@@ -287,6 +341,15 @@ pub(super) fn field(value: &Value, name: &str) -> Option<Value> {
 pub(super) fn with_field(object: &Value, name: &str, value: Value) -> Value {
     let fields = object.as_dict().into_iter().flat_map(|object| object.iter());
     Value::dict(fields.map(|(key, old)| (key.clone(), if key.as_str() == Some(name) { &value } else { old }.clone())))
+}
+
+/// A list of messages, which columns of a table may hold as an object of lists, or as JSON in a text.
+fn list_of_turns(turns: &Value) -> Option<Value> {
+    let turns = parsed(turns.clone()).ok()?;
+    match turns {
+        Value::List(_) => Some(turns),
+        _ => rows_of_columns(&turns),
+    }
 }
 
 /// A list of objects out of an object of lists. None if these have several lengths.

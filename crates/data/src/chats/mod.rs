@@ -3,6 +3,7 @@
 //! `prepare.rs` for the cache. Rows of them are packed by `../packed.rs`.
 
 mod answers;
+mod completion;
 mod date;
 mod detect;
 mod format;
@@ -15,10 +16,10 @@ mod store;
 mod template;
 mod template_file;
 
-pub(crate) use detect::format_of_row;
+pub(crate) use detect::is_record;
 
 pub use date::Date;
-pub use detect::{DataFormat, detect_format};
+pub use detect::{DataFormat, Preferences, detect_format};
 pub use format::ChatFormat;
 pub use habits::TemplateHabits;
 pub use prepare::{ChatSettings, prepare_chats};

@@ -1,7 +1,9 @@
 //! Tokenizes chats on all cores and keeps them, with what is trained on: `CACHE/KEY.chats`.
 //! Not here: what a chat's text is (`spans.rs`), how a cache is put into place (`../cache.rs`).
 
-use super::format::{FIELDS, Fields};
+use super::answers::is_answer;
+use super::completion;
+use super::format::{ChatError, FIELDS, Fields};
 use super::spans::{RenderError, render};
 use super::{ChatFormat, ChatStore, ChatTemplate, TrainOn};
 use crate::cache::{Cache, CacheWriter};
@@ -125,14 +127,23 @@ impl Job<'_> {
             return Ok(None);
         };
         let ChatSettings { format, template, train_on } = *self.settings;
-        let chat = fields.conversation(format).map_err(|error| error.in_file(path(), row.number))?;
-        let rendered = render(&chat, template, train_on).map_err(|error| match error {
-            RenderError::Template(error) => {
-                DataError::ChatTemplateFailed { path: path(), row: row.number, message: error.0 }
-            }
-            RenderError::UnclearAnswer(message) => DataError::UnclearAnswer { path: path(), row: row.number, message },
-            RenderError::TooLong(limit) => DataError::ChatTooLong { path: path(), row: row.number, limit },
-        })?;
+        let in_file = |error: ChatError| error.in_file(path(), row.number);
+        let is_completion = format == ChatFormat::Completion;
+        let (rendered, is_answered) = if is_completion {
+            (completion::rendered(&fields, train_on).map_err(in_file)?, true)
+        } else {
+            let chat = fields.conversation(format).map_err(in_file)?;
+            let rendered = render(&chat, template, train_on).map_err(|error| match error {
+                RenderError::Template(error) => {
+                    DataError::ChatTemplateFailed { path: path(), row: row.number, message: error.0 }
+                }
+                RenderError::UnclearAnswer(message) => {
+                    DataError::UnclearAnswer { path: path(), row: row.number, message }
+                }
+                RenderError::TooLong(limit) => DataError::ChatTooLong { path: path(), row: row.number, limit },
+            })?;
+            (rendered, chat.messages.last().is_some_and(is_answer))
+        };
         let tokens = self.tokenizer.encode_with_ranges(&rendered.text).map_err(|error| match error {
             EncodeError::NotUtf8 { .. } => unreachable!("what a template writes is UTF-8"),
             EncodeError::Failed { message } => {
@@ -141,10 +152,16 @@ impl Job<'_> {
         })?;
         let (mut ids, mut trained): (Vec<u32>, Vec<bool>) =
             tokens.into_iter().map(|(id, range)| (id, rendered.is_trained(&range))).unzip();
-        if let Some(separator) = self.tokenizer.separator().filter(|_| template.ends_with_separator()) {
+        let beginning = self.tokenizer.beginning();
+        if is_completion && !ids.starts_with(beginning) {
+            ids.splice(..0, beginning.iter().copied());
+            trained.splice(..0, beginning.iter().map(|_| train_on == TrainOn::All));
+        }
+        let is_ended = |separator: &u32| is_completion && ids.last() == Some(separator);
+        let ends = is_completion || template.ends_with_separator();
+        if let Some(separator) = self.tokenizer.separator().filter(|separator| ends && !is_ended(separator)) {
             ids.push(separator);
-            let answered = chat.messages.last().and_then(|last| last.get("role")?.as_str());
-            trained.push(train_on == TrainOn::All || answered == Some("assistant"));
+            trained.push(train_on == TrainOn::All || is_answered);
         }
         let text_bytes = rendered.text.len() as u64;
         Ok((!ids.is_empty()).then_some(Encoded { ids, trained, text_bytes }))

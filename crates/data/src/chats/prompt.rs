@@ -108,7 +108,8 @@ impl ChatTemplate {
     fn ends_of_turns(&self, turns: usize) -> Vec<String> {
         const ANSWER: &str = "an answer";
         let turn = [message("user", "a question".to_owned()), message("assistant", ANSWER.to_owned())];
-        let chat = Conversation { messages: vec![turn; turns].concat(), tools: Value::None, with_texts: None };
+        let chat =
+            Conversation { messages: vec![turn; turns].concat(), tools: Value::None, with_texts: None, prompt: 0 };
         let Ok(rendered) = render(&chat, self, TrainOn::Answers) else { return Vec::new() };
         let ends = rendered.trained.iter().filter_map(|span| {
             let (_, end) = rendered.text[span.clone()].rsplit_once(ANSWER)?;

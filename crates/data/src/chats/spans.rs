@@ -3,10 +3,11 @@
 //! A template may say so itself: what it writes between `{% generation %}` and `{% endgeneration %}` is the assistant's.
 //! Otherwise `answers.rs` finds the answers.
 
-use super::answers::answers;
+use super::answers::{answers, is_answer};
 use super::format::Conversation;
 use super::marks::Unmarked;
 use super::template::{ChatTemplate, TemplateError};
+use plimsoll_jinja::Value;
 use plimsoll_units::Bytes;
 use std::ops::Range;
 
@@ -60,7 +61,7 @@ pub(super) fn render(chat: &Conversation, template: &ChatTemplate, train_on: Tra
     let marked = match (template.render(&chat.messages, &chat.tools, false), &chat.with_texts) {
         (Err(_), Some(messages)) => {
             let messages = messages.clone();
-            let chat = Conversation { messages, tools: chat.tools.clone(), with_texts: None };
+            let chat = Conversation { messages, tools: chat.tools.clone(), with_texts: None, prompt: chat.prompt };
             return render(&chat, template, train_on);
         }
         (marked, _) => marked?,
@@ -71,10 +72,21 @@ pub(super) fn render(chat: &Conversation, template: &ChatTemplate, train_on: Tra
     let Unmarked { text, generated, .. } = Unmarked::of(&marked);
     let trained = match train_on {
         TrainOn::All => std::iter::once(0..text.len()).collect(),
-        TrainOn::Answers if template.marks_generation() => generated,
+        TrainOn::Answers if template.marks_generation() => after_prompt(chat, generated)?,
         TrainOn::Answers => answers(chat, template, &text)?,
     };
     Ok(Rendered { trained: trained.into_iter().filter(|span| !span.is_empty()).collect(), text })
+}
+
+/// What is generated of a chat after its prompt. Errors: it is not known which answers are generated.
+fn after_prompt(chat: &Conversation, generated: Vec<Range<usize>>) -> Result<Vec<Range<usize>>, RenderError> {
+    let answers = |messages: &[Value]| messages.iter().filter(|message| is_answer(message)).count();
+    let before = answers(&chat.messages[..chat.prompt]);
+    match generated.len() == answers(&chat.messages) {
+        true => Ok(generated[before..].to_vec()),
+        false if before == 0 => Ok(generated),
+        false => Err(RenderError::UnclearAnswer(chat.prompt + 1)),
+    }
 }
 
 #[cfg(test)]
@@ -180,6 +192,21 @@ mod tests {
         let twice = CHATML.replace("{{ m.content }}", "{{ m.content }}{{ m.content }}");
         assert_eq!(trained(&twice, &TURNS, TrainOn::Answers), Ok(vec!["b b </end>".to_owned(), "éé</end>".to_owned()]));
         assert!(trained(last_alone, &TURNS, TrainOn::All).is_ok());
+    }
+
+    /// Of a prompt that is a list of messages nothing is trained on, whoever wrote them.
+    #[test]
+    fn answers_in_a_prompt_are_not_trained_on() {
+        let row = r#"{"prompt":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],"completion":[{"role":"assistant","content":"d"}]}"#;
+        let fields = Fields::of_row(row).unwrap().unwrap();
+        assert_eq!(fields.format(), Some(ChatFormat::Messages));
+        let chat = fields.conversation(ChatFormat::Messages).unwrap();
+        let marked = "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}</end>{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}";
+        for text in [CHATML, marked] {
+            let rendered = render(&chat, &template(text), TrainOn::Answers).unwrap();
+            let trained: Vec<_> = rendered.trained.iter().map(|span| &rendered.text[span.clone()]).collect();
+            assert_eq!(trained, ["d</end>"], "{text}");
+        }
     }
 
     /// The arguments of a call in OpenAI's format are objects, or the text that a template needs.

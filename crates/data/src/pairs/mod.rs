@@ -12,5 +12,5 @@ mod store;
 pub use batches::{PairSettings, Pairs};
 pub use column::{Column, PairColumns};
 pub use prepare::{prepare_pairs, tokenize_pairs};
-pub use rows::{FirstRow, first_row};
+pub use rows::{FirstRow, first_row, is_table};
 pub use store::PairStore;

@@ -79,6 +79,11 @@ fn are_default_names(cells: [&[u8]; 2]) -> bool {
     is(cells[0], source) && is(cells[1], target) || is(cells[0], target) && is(cells[1], source)
 }
 
+/// Whether a file is a .csv or .tsv.
+pub fn is_table(source: &Source) -> bool {
+    matches!(table_of(source), Ok(Table::Tabs | Table::Commas))
+}
+
 /// How the rows of a file are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Table {

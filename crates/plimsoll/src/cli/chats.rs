@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ChatArgs {
-    /// What rows hold: `text`, or chats as `messages` (OpenAI), `sharegpt` or `alpaca`; `auto` goes by the first row, and
-    /// is `text` with `--text-field`
+    /// What rows hold: `text`, or chats as `messages` (OpenAI), `sharegpt` or `alpaca`, or texts as `prompt` and
+    /// `completion`; `auto` goes by the first row, and is `text` with `--text-field`
     #[arg(long, value_name = "FORMAT", hide_possible_values = true, default_value = "auto")]
     data_format: FormatName,
     /// Which tokens of chats to train on: the assistant's `answers`, or `all` [default: answers]
@@ -32,6 +32,8 @@ enum FormatName {
     Messages,
     Sharegpt,
     Alpaca,
+    #[value(alias = "prompt-completion")]
+    Completion,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -76,11 +78,23 @@ impl ChatArgs {
             FormatName::Messages => DataFormat::Chats(ChatFormat::Messages),
             FormatName::Sharegpt => DataFormat::Chats(ChatFormat::ShareGpt),
             FormatName::Alpaca => DataFormat::Chats(ChatFormat::Alpaca),
+            FormatName::Completion => DataFormat::Chats(ChatFormat::Completion),
         };
+        if format == DataFormat::Chats(ChatFormat::Completion) && self.chat_template.is_some() {
+            let message = "`--chat-template` is for chats, and the data are prompts and completions";
+            return Err(Failure::bad_flag(message).hint(
+                "write both as lists of messages, `[{\"role\": \"user\", \"content\": \"…\"}]`, to have a template write them",
+            ));
+        }
         if format == DataFormat::Text {
             self.refuse_for("text")?;
         }
         Ok(format)
+    }
+
+    /// Whether the first row shows what rows hold.
+    pub(super) fn is_detected(&self) -> bool {
+        self.data_format == FormatName::Auto
     }
 
     /// Errors: flags for chats where there is none.
@@ -89,7 +103,8 @@ impl ChatArgs {
         for (flag, is_given) in [("--train-on answers", answers), ("--chat-template", self.chat_template.is_some())] {
             if is_given {
                 return Err(Failure::bad_flag(format!("`{flag}` is for chats, and the data is {data}")).hint(
-                    "rows with `messages`, `conversations` or `instruction` are chats; `--data-format` says which",
+                    "rows with `messages`, `conversations`, `instruction` or `prompt` and `completion` are chats; \
+                     `--data-format` says which",
                 ));
             }
         }

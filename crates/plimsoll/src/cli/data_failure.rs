@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::failure::{THREAD_LIMITS, line};
-use plimsoll_data::DataError;
+use plimsoll_data::{DataError, Preferences};
 
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
@@ -84,8 +84,16 @@ fn hint(error: &DataError) -> String {
         DataError::EmptySide { .. } => "fill it in or drop that row",
         DataError::BadRow { .. } => "fix or drop that row; text must be UTF-8",
         DataError::NotChats { .. } => "leave it out of `--data`, or name the chats' files one by one",
+        DataError::Preferences { kind: Preferences::Dpo, .. } => {
+            "Plimsoll does not train on preferences: write the chosen answers as `completion` next to `prompt`, or as \
+             `messages`, to train on them; or run another trainer with `plimsoll run -- COMMAND`"
+        }
+        DataError::Preferences { kind: Preferences::Kto, .. } => {
+            "Plimsoll does not train on preferences: keep the rows whose `label` is true, without `label`, to train on their \
+             completions; or run another trainer with `plimsoll run -- COMMAND`"
+        }
         DataError::NotAChat { .. } => {
-            "all rows must have one format; `--data-format messages`, `sharegpt` or `alpaca` says which"
+            "all rows must have one format; `--data-format messages`, `sharegpt`, `alpaca` or `completion` says which"
         }
         DataError::BadChatTemplate { .. } => "`--chat-template FILE` takes a Jinja file or a tokenizer_config.json",
         DataError::ChatTemplateFailed { .. } => {

@@ -126,6 +126,7 @@ const GROUPS: &[Group] = &[
             ("log-every", ""),
             ("log-to", ""),
             ("log-dir", ""),
+            ("log-project", ""),
             ("explain", "Show what is alive at the peak"),
             ("profile", "Show where the time goes"),
             ("html", "Write a page with the map of the memory"),

@@ -29,6 +29,9 @@ pub(super) struct TrackArgs {
     /// Folder for logs of several runs, each in a folder of its name [default: `logs` in the run's folder]
     #[arg(long, value_name = "PATH")]
     log_dir: Option<PathBuf>,
+    /// Project of the run for W&B, and experiment for MLflow [default: WANDB_PROJECT, MLFLOW_EXPERIMENT_NAME, else plimsoll]
+    #[arg(long, value_name = "NAME")]
+    log_project: Option<String>,
 }
 
 /// A word of `--log-to`.
@@ -87,7 +90,8 @@ impl TrackArgs {
             None => (run.join("logs"), run.join("logs/mlruns")),
         };
         let of = |variable: &str| std::env::var(variable).ok().filter(|value| !value.trim().is_empty());
-        let project = of("WANDB_PROJECT").or_else(|| of("MLFLOW_EXPERIMENT_NAME"));
+        let project = self.log_project.clone().or_else(|| of("WANDB_PROJECT"));
+        let project = project.or_else(|| of("MLFLOW_EXPERIMENT_NAME"));
         let settings = TrackSettings {
             trackers,
             every_steps: tracked.every_steps,
@@ -112,6 +116,7 @@ impl TrackArgs {
             settings.insert("log_to".to_owned(), json!(names));
         }
         settings.extend(self.log_dir.as_ref().map(|path| ("log_dir".to_owned(), json!(path))));
+        settings.extend(self.log_project.as_ref().map(|name| ("log_project".to_owned(), json!(name))));
         settings
     }
 }
@@ -188,6 +193,9 @@ mod tests {
 
     #[test]
     fn a_resumed_run_has_every_setting_of_trackers() {
-        assert_resumed_alike(&["--log-to=csv,wandb", "--log-dir=/tmp/logs"], TrackArgs::resolved);
+        assert_resumed_alike(
+            &["--log-to=csv,wandb", "--log-dir=/tmp/logs", "--log-project=tides"],
+            TrackArgs::resolved,
+        );
     }
 }

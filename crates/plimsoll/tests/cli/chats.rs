@@ -229,6 +229,63 @@ fn the_template_is_that_of_the_tokenizer_and_a_sample_answers() {
     assert!(!prompt.contains(';'), "{prompt}");
 }
 
+/// Prompts with completions: as texts, and as lists of messages that the template writes.
+#[test]
+fn completions_alone_are_trained_on() {
+    let sandbox = sandbox();
+    sandbox.write("texts.jsonl", lines(|q, a| json!({"prompt": q, "completion": a, "id": 7})));
+    let list = |role: &str, text: String| json!([{"role": role, "content": text}]);
+    sandbox.write("lists.jsonl", lines(|q, a| json!({"prompt": list("user", q), "completion": list("assistant", a)})));
+    let run = RUN.replace("--chat-template short.jinja ", "");
+    let said = sandbox.train(&format!("--data texts.jsonl {run} --name texts"));
+    let report_of_texts = report(&said);
+    // Each completion and the tokenizer's end token.
+    let completions: usize = (0..60u64).map(|n| (n * n * n).to_string().len() + 1).sum();
+    let prompts: usize = (0..60u64).map(|n| format!("{n}?").len()).sum();
+    let expected = format!("60 prompts with completions of {} tokens, {completions} of them", prompts + completions);
+    assert!(said.stderr.contains(&expected), "{}", said.stderr);
+    assert!(!sandbox.path("runs/texts/model/chat_template.jinja").exists(), "no template wrote them");
+    assert!(report_of_texts["target_tokens"].as_u64() < report_of_texts["tokens_seen"].as_u64());
+    assert!(sandbox.text("runs/texts/config.yaml").contains("data_format: completion"));
+    let resumed = sandbox.run("train --resume runs/texts --max-steps 5");
+    assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
+    // The same chats in another form are the same run.
+    let messages = losses(&report(&sandbox.train(&format!("--data messages.jsonl {RUN} --name messages"))));
+    assert_eq!(losses(&report(&sandbox.train(&format!("--data lists.jsonl {RUN} --name lists")))), messages);
+}
+
+/// What a decoder is not trained on is told by its name, with what to do.
+#[test]
+fn preferences_and_pairs_are_refused() {
+    let sandbox = sandbox();
+    sandbox.write("dpo.jsonl", lines(|q, a| json!({"prompt": q, "chosen": a, "rejected": "no"})));
+    sandbox.write("kto.json", json!([{"prompt": "a", "completion": "b", "label": true}]).to_string());
+    sandbox.write("pairs.csv", "source,target\na,b\n".repeat(30));
+    sandbox.write("named.csv", "article,summary\na,b\n".repeat(30));
+    sandbox.write("plain.csv", "1,one\n2,two\n".repeat(200));
+    for (data, words) in [
+        ("dpo.jsonl", "dpo.jsonl is a preference file (DPO: its rows have `chosen` and `rejected`)"),
+        ("kto.json", "kto.json is a preference file (KTO: its rows have `completion` and `label`)"),
+        ("pairs.csv", "pairs.csv holds pairs, with the columns source and target, and the model continues text"),
+        ("named.csv", "named.csv holds pairs, with the columns article and summary"),
+        ("dpo.jsonl --model t5-nano --source-len 16 --target-len 16", "dpo.jsonl is a preference file (DPO"),
+    ] {
+        let arguments = Sandbox::train_arguments(&format!("--data {data} --tokenizer bytes --max-steps 1")).join(" ");
+        let arguments = if data.contains("t5") { arguments.replace("--seq-len 16 ", "") } else { arguments };
+        let said = sandbox.run(&arguments);
+        assert_eq!(said.code, BAD_INPUT, "{data}: {}", said.stderr);
+        assert!(said.stderr.contains(words) && said.stderr.contains("hint: "), "{data}: {}", said.stderr);
+    }
+    // A chat next to preferences is trained on; so are the chosen texts, and a table as text.
+    let both = json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "chosen": "b", "rejected": "c"});
+    sandbox.write("both.jsonl", format!("{both}\n").repeat(8));
+    sandbox.must_train(&format!("--data both.jsonl {RUN} --name both"));
+    sandbox.must_train("--data dpo.jsonl --text-field chosen --tokenizer bytes --max-steps 1 --name chosen");
+    sandbox.must_train("--data pairs.csv --data-format text --tokenizer bytes --max-steps 1 --name text");
+    let said = sandbox.must_train("--data plain.csv --tokenizer bytes --max-steps 1 --name plain");
+    assert!(said.stderr.contains("warning: plain.csv is trained on as text, with its separators"), "{}", said.stderr);
+}
+
 #[test]
 fn what_is_no_chat_is_refused_with_file_and_row() {
     let sandbox = sandbox();

@@ -113,3 +113,23 @@ fn what_cannot_be_logged_to_is_said_before_anything_is_made() {
     assert!(alone.stderr.contains("warning: mlflow lacks "), "{}", alone.stderr);
     assert_eq!(sandbox.text("runs/alone/logs/metrics.csv").lines().count(), 4);
 }
+
+/// As axolotl's files switch W&B on; `report_to` decides where both are there.
+#[test]
+fn a_project_of_wandb_switches_it_on() {
+    let sandbox = Sandbox::new();
+    for (name, keys, is_logged) in [
+        ("project", "wandb_project: tides\nwandb_entity: me\n", true),
+        ("both", "report_to: wandb\nwandb_project: tides\n", true),
+        ("elsewhere", "report_to: csv\nwandb_project: tides\n", false),
+        ("disabled", "wandb_mode: disabled\nwandb_project: tides\n", false),
+        ("empty", "wandb_project:\n", false),
+    ] {
+        sandbox.write("trainer.yml", keys);
+        sandbox.must_train(&format!("--config trainer.yml --name {name} --max-steps 1"));
+        let logs = sandbox.tree(&format!("runs/{name}/logs"));
+        let wandb = logs.iter().find(|(path, _)| path.extension().is_some_and(|extension| extension == "wandb"));
+        assert_eq!(wandb.is_some(), is_logged, "{name}: {:?}", logs.keys());
+        assert!(wandb.is_none_or(|(_, log)| log.windows(5).any(|word| word == b"tides")), "{name}");
+    }
+}

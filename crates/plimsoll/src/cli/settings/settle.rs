@@ -18,6 +18,9 @@ const DECIDING: &[&str] = &[
     "lr_scheduler",
     "neat_packing",
     "pure_bf16",
+    "wandb_mode",
+    "report_to",
+    "log_to",
 ];
 
 /// Why what they decide over changes nothing.

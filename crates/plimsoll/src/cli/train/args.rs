@@ -1,5 +1,6 @@
 //! The flags of `plimsoll train`, and what they come to: model, request, schedule.
 
+use super::text::has_template;
 use super::watch::WatchArgs;
 use crate::cli::Failure;
 use crate::cli::blas::BlasArgs;
@@ -237,8 +238,7 @@ impl TrainArgs {
             }
             _ => Map::new(),
         };
-        let is_of_chats = matches!(dataset, Dataset::Packed(packed) if packed.chats().is_some());
-        let template = is_of_chats.then(|| self.chats.template(tokenizer)).transpose()?;
+        let template = has_template(dataset).then(|| self.chats.template(tokenizer)).transpose()?;
         let files = plimsoll_data::model_files(tokenizer, template.as_ref(), weights, Some(&folder.newest()))?;
         Ok(ModelFolder::new(&chosen.config, tokenizer, &published, files))
     }

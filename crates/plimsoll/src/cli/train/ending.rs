@@ -1,6 +1,7 @@
 //! What is said when a run has ended: what is on disk, and the command that resumes it.
 
 use super::Session;
+use super::text::has_template;
 use crate::cli::Failure;
 use crate::cli::blas::library_flag;
 use crate::cli::failure::exit_code;
@@ -116,7 +117,7 @@ impl Session {
     /// What talks to the trained model if it was trained on chats, and else continues a line of this prompt with it.
     pub(super) fn generate_command(&self, prompt: &str) -> String {
         let run = self.folder.path().to_string_lossy();
-        if self.is_of_chats() {
+        if has_template(&self.dataset) {
             return format!("plimsoll generate --checkpoint {} --chat", for_a_shell(&run));
         }
         let line = prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("Once");

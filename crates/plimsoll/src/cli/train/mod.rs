@@ -18,6 +18,7 @@ pub(super) use args::{GRAD_CLIP, TrainArgs};
 pub(super) use ending::for_a_shell;
 pub(super) use folder::{check_run_of_path, newest_run, resumed_config};
 pub(super) use text::default_cache_dir;
+use text::has_template;
 pub(super) use watch::sample_time;
 
 use super::budget::Budget;
@@ -499,14 +500,9 @@ impl Session {
         map.clone()
     }
 
-    /// Whether the data are chats.
-    fn is_of_chats(&self) -> bool {
-        matches!(&*self.dataset, Dataset::Packed(packed) if packed.chats().is_some())
-    }
-
     /// What ends a sample.
     fn ends(&self) -> Result<AnswerEnds, Failure> {
-        Ok(match self.is_of_chats() {
+        Ok(match has_template(&self.dataset) {
             true => self.args.chats.template(&self.tokenizer)?.answer_ends(&self.tokenizer),
             false => AnswerEnds::of(&self.tokenizer),
         })
@@ -517,19 +513,18 @@ impl Session {
     fn prompt(&self) -> Result<Vec<u32>, Failure> {
         let held_out = self.dataset.held_out_batches(prompt::SAMPLES, 1)?.collect::<Result<Vec<_>, _>>()?;
         let batches = if held_out.is_empty() { self.dataset.step(0, 1, 1)?.micro } else { held_out };
+        let has_answers = matches!(&*self.dataset, Dataset::Packed(packed) if packed.chats().is_some());
         let rows = batches.iter().map(|batch| {
             let real = match &batch.segments {
                 // The first target is the token behind the question.
-                _ if self.is_of_chats() => {
-                    1 + batch.targets.iter().position(|&target| target != PADDING_TARGET).unwrap_or(0)
-                }
+                _ if has_answers => 1 + batch.targets.iter().position(|&target| target != PADDING_TARGET).unwrap_or(0),
                 Some(segments) => segments.iter().take_while(|&&segment| segment == 1).count(),
                 None => batch.tokens.len(),
             };
             batch.tokens[..real.max(1)].iter().map(|&id| id as u32).collect::<Vec<_>>()
         });
         let rows = rows.collect::<Vec<_>>();
-        if self.chosen.has_decoder() || self.is_of_chats() {
+        if self.chosen.has_decoder() || has_answers {
             return Ok(rows.into_iter().next().unwrap_or_default());
         }
         // No prompt runs from one document into the next.

@@ -7,8 +7,8 @@ use crate::cli::processor::threads_within_memory;
 use crate::cli::{Failure, in_pool};
 use crate::streams::talk;
 use plimsoll_data::{
-    Batches, ChatSettings, ChatStore, DataFormat, Dataset, FirstRow, HeldOut, Packed, Packing, PairColumns,
-    PairSettings, Pairs, Progress, Source, Split, TemplateHabits, Tokenizer, TrainOn, Within,
+    Batches, ChatFormat, ChatSettings, ChatStore, DataError, DataFormat, Dataset, FirstRow, HeldOut, Packed, Packing,
+    PairColumns, PairSettings, Pairs, Progress, Source, Sources, Split, TemplateHabits, Tokenizer, TrainOn, Within,
 };
 use std::path::PathBuf;
 
@@ -74,6 +74,9 @@ impl TrainArgs {
         let bar = crate::report::DataProgress::new();
         let dataset = if let Some(decoder_start) = chosen.config.decoder_start() {
             let columns = self.pairs.columns();
+            if columns.source.is_none() && columns.target.is_none() {
+                refuse_preferences(&sources)?;
+            }
             sources.files.iter().for_each(|file| tell_first_row(file, &columns));
             let store =
                 plimsoll_data::prepare_pairs(&sources, &columns, tokenizer, &cache, &|progress| bar.show(&progress))?;
@@ -85,7 +88,9 @@ impl TrainArgs {
                 DataFormat::Chats(format) => {
                     let template = self.chats.template(tokenizer)?;
                     let settings = ChatSettings { format, template: &template, train_on: self.chats.train_on() };
-                    tell_habits(&template.habits(), settings.train_on);
+                    if format != ChatFormat::Completion {
+                        tell_habits(&template.habits(), settings.train_on);
+                    }
                     let show = |progress: Progress<'_>| bar.show(&progress);
                     let store = plimsoll_data::prepare_chats(&sources, &settings, tokenizer, &cache, &show)?;
                     let packing = if self.run.packing { Packing::Packed } else { Packing::OneEach };
@@ -96,6 +101,9 @@ impl TrainArgs {
                     Dataset::Packed(Packed::of_chats(store, packing, tokens, split)?)
                 }
                 DataFormat::Text => {
+                    if self.chats.is_detected() {
+                        sources.files.iter().try_for_each(refuse_pairs)?;
+                    }
                     let store = plimsoll_data::prepare(&sources, tokenizer, &cache, &|progress| bar.show(&progress))?;
                     match self.run.packing {
                         true => Dataset::Packed(Packed::new(store, tokenizer, tokens, split)?),
@@ -114,6 +122,45 @@ impl TrainArgs {
 fn row_of_longest(longest: u64, most: usize) -> usize {
     const STEP: u64 = 64;
     most.min(usize::try_from(longest.next_multiple_of(STEP)).unwrap_or(usize::MAX)).max(1)
+}
+
+/// Whether a chat template writes the data.
+pub(super) fn has_template(dataset: &Dataset) -> bool {
+    let chats = match dataset {
+        Dataset::Packed(packed) => packed.chats(),
+        Dataset::Windows(_) | Dataset::Pairs(_) => None,
+    };
+    chats.is_some_and(|chats| chats.format() != ChatFormat::Completion)
+}
+
+/// Errors: the data are preferences. Other errors are those of the first row as pairs are read.
+fn refuse_preferences(sources: &Sources) -> Result<(), Failure> {
+    match plimsoll_data::detect_format(sources) {
+        Err(error @ DataError::Preferences { .. }) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Errors: a table whose first row names the columns of pairs, for a model that continues text. Of other tables a warning says
+/// how they are read.
+fn refuse_pairs(file: &Source) -> Result<(), Failure> {
+    let path = file.path.display();
+    let names = match plimsoll_data::first_row(file, &PairColumns::default()) {
+        Some(FirstRow::Header) => "source and target".to_owned(),
+        Some(FirstRow::LikelyNames([source, target])) => format!("{source} and {target}"),
+        None if plimsoll_data::is_table(file) => {
+            talk(format_args!(
+                "warning: {path} is trained on as text, with its separators\nhint: write its rows as {{\"text\": …}} or \
+                 {{\"prompt\": …, \"completion\": …}} to a .jsonl"
+            ));
+            return Ok(());
+        }
+        None => return Ok(()),
+    };
+    let message = format!("{path} holds pairs, with the columns {names}, and the model continues text");
+    Err(Failure::bad_input(message)
+        .hint("write its rows as {\"prompt\": …, \"completion\": …} to a .jsonl, of which the completion is trained on")
+        .hint("`--model t5-small` trains on pairs; `--data-format text` trains on the file as text"))
 }
 
 /// Whether the first row of a table names its columns, or may do so.
@@ -179,7 +226,8 @@ fn data_line(dataset: &Dataset, files: usize) -> String {
 fn chats_line(chats: &ChatStore) -> String {
     let (tokens, trained) = (chats.tokens().len(), chats.trained());
     let percent = 100.0 * trained as f64 / tokens as f64;
-    format!("{} chats of {tokens} tokens, {trained} of them ({percent:.0} %) trained on", chats.len())
+    let what = if chats.format() == ChatFormat::Completion { "prompts with completions" } else { "chats" };
+    format!("{} {what} of {tokens} tokens, {trained} of them ({percent:.0} %) trained on", chats.len())
 }
 
 pub(in crate::cli) fn default_cache_dir() -> Result<PathBuf, Failure> {

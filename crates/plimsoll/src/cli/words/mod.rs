@@ -46,6 +46,8 @@ pub(super) enum Meaning {
     Model,
     /// The optimizer and how its state is kept, by Hugging Face's name for both or by that of its class.
     Optimizer,
+    /// The project of W&B, which naming it switches on.
+    Project,
     /// β₁ and β₂, in a list.
     Betas,
     /// Files to train on.
@@ -62,8 +64,8 @@ pub(super) enum Meaning {
 }
 
 use Meaning::{
-    Adapter, Betas, Choice, Data, Folder, Instead, Missing, Model, Name, Nothing, Only, Optimizer, Or, Part, Size,
-    Strategy, Weights,
+    Adapter, Betas, Choice, Data, Folder, Instead, Missing, Model, Name, Nothing, Only, Optimizer, Or, Part, Project,
+    Size, Strategy, Weights,
 };
 
 /// What a word with its value comes to.
@@ -173,6 +175,8 @@ impl Meaning {
             Model if starts => one("model", &names::model(value)?),
             Model => one("model", &names::model(&names::without_adapters(value))?),
             Optimizer => names::optimizer(value).map(|settings| Meant::Settings(owned(&settings))),
+            Project if is_unwanted(value) => Ok(Meant::Settings(vec![])),
+            Project => Ok(Meant::Settings(vec![("log_to", "wandb".to_owned()), ("log_project", value.to_owned())])),
             Betas => Err(refused("must be a list of two numbers")),
             Nothing(because) => Ok(Meant::Nothing(because)),
             Instead(same, _) if is_unwanted(value) || same.iter().any(|same| same.eq_ignore_ascii_case(value)) => {

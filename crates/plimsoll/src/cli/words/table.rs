@@ -4,7 +4,7 @@
 
 use super::Meaning::{
     self, Adapter, Betas, Choice, Data, Folder, Instead, Missing, Model, Name, Nothing, Only, Optimizer, Or, Part,
-    Size, Strategy, Weights,
+    Project, Size, Strategy, Weights,
 };
 use super::Setting;
 
@@ -13,6 +13,8 @@ const NOTHING_COMPILED: &str = "kernels are compiled already";
 const OWN_ATTENTION: &str = "attention is always computed in tiles, without its quadratic buffer";
 const OWN_REPORTS: &str = "progress, events and a report are always written to the run's folder";
 const NO_UPLOAD: &str = "nothing is uploaded, and no other service is told";
+const WANDB_SAYS: &str =
+    "`log_to: wandb` writes an offline run, and variables such as WANDB_ENTITY say where it belongs";
 const ONE_DEVICE: &str = "a run has one device";
 const HELD_OUT: &str = "a part of the data is held out, `held_out`, and evaluated as `eval_steps` says";
 const COUNTED: &str =
@@ -115,6 +117,12 @@ const TRAIN_ON_ANSWERS: &[(&str, &[Setting])] =
     &[("true", &[("train_on", "answers")]), ("false", &[("train_on", "all")]), ("null", &[])];
 /// Whether all of a chat is, or else what is without the word.
 const TRAIN_ON_ALL: &[(&str, &[Setting])] = &[("true", &[("train_on", "all")]), ("false", &[])];
+
+/// Whether a run is logged for W&B.
+const WANDB: &[(&str, &[Setting])] = &[("true", &[("log_to", "wandb")]), ("false", &[])];
+/// W&B's modes: runs are written offline, and uploaded by its own program.
+const WANDB_MODES: &[(&str, &[Setting])] =
+    &[("online", &[]), ("offline", &[]), ("shared", &[]), ("disabled", &[("log_to", "none")]), ("dryrun", &[])];
 
 /// In alphabetical order, patterns behind what they begin with.
 pub(super) const WORDS: &[(&str, Meaning)] = &[
@@ -771,14 +779,17 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("use_trackio", Nothing(NO_UPLOAD)),
     ("use_unsloth*", Nothing(NOTHING_COMPILED)),
     ("use_v1_kernels", Nothing(NOTHING_COMPILED)),
-    ("use_wandb", Nothing(NO_UPLOAD)),
+    ("use_wandb", Choice(WANDB)),
     ("val_set_size", Part("held_out", COUNTED)),
     ("val_size", Part("held_out", COUNTED)),
     ("video_*", Nothing(NO_PICTURES)),
     ("virtual_pipeline_model_parallel_size", Nothing(ONE_DEVICE)),
     ("vllm*", Nothing(SERVES)),
     ("vram_safety_margin", Name("vram_margin")),
-    ("wandb_*", Nothing(NO_UPLOAD)),
+    ("wandb_*", Nothing(WANDB_SAYS)),
+    ("wandb_log", Choice(WANDB)),
+    ("wandb_mode", Choice(WANDB_MODES)),
+    ("wandb_project", Project),
     ("warmup_iters", Name("warmup_steps")),
     ("world_size", Nothing(ONE_DEVICE)),
     ("xformers_attention", Nothing(OWN_ATTENTION)),
