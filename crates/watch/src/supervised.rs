@@ -61,8 +61,7 @@ impl Supervised {
             view.standing = standing(&entry);
             view.is_paused = view.standing == Standing::Running && plimsoll_supervise::is_paused(&entry);
             view.last_s = entry.ended.as_ref().map(|ended| ended.time_s).or(view.last_s);
-            let until = entry.ended.as_ref().map_or_else(plimsoll_telemetry::now_s, |ended| ended.time_s);
-            view.seconds = if view.standing == Standing::CutShort { 0.0 } else { (until - entry.started_s).max(0.0) };
+            view.seconds = entry.ran_s(entry.state());
             if let Some(progress) = progress_of(&entry.folder, entry.worker_count.min(WORDS)) {
                 (view.step, view.last_step) = (progress.step, progress.of);
             }

@@ -2,7 +2,6 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 use plimsoll_supervise::{Entry, Kind, Progress, State};
-use plimsoll_telemetry::now_s;
 use plimsoll_units::{Seconds, format_duration};
 use serde_json::{Value, json};
 
@@ -24,8 +23,7 @@ pub struct ListedRun {
 impl ListedRun {
     /// How long it has run, or ran.
     fn age_s(&self) -> f64 {
-        let end = self.entry.ended.as_ref().map_or_else(now_s, |ended| ended.time_s);
-        (end - self.entry.started_s).max(0.0)
+        self.entry.ran_s(self.state)
     }
 
     fn state_in_words(&self) -> String {
@@ -37,7 +35,7 @@ impl ListedRun {
             (State::Orphaned, _) => "orphaned".to_owned(),
             (State::Ended, Some(Some(code))) => format!("ended ({code})"),
             (State::Ended, _) => "ended".to_owned(),
-            (State::Gone, _) => "gone".to_owned(),
+            (State::Gone, _) => "cut short".to_owned(),
             (State::Elsewhere, _) => format!("on {}", self.entry.machine.host),
         };
         words + &of_owner

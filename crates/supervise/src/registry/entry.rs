@@ -235,6 +235,32 @@ impl Entry {
         }
     }
 
+    /// How long it has run in this state, or ran, in seconds: to its end or, of a run that is gone or elsewhere, to the last
+    /// write of one of its files.
+    pub fn ran_s(&self, state: State) -> f64 {
+        let end_s = match (&self.ended, state) {
+            (Some(ended), _) => ended.time_s,
+            (None, State::Running | State::Orphaned) => plimsoll_telemetry::now_s(),
+            (None, State::Ended | State::Gone | State::Elsewhere) => self.last_write_s().unwrap_or(self.started_s),
+        };
+        (end_s - self.started_s).max(0.0)
+    }
+
+    /// When one of the files in its folder and in its history was written to last: seconds since 1970.
+    fn last_write_s(&self) -> Option<f64> {
+        let folders = [self.folder.clone(), self.folder.join("samples")];
+        let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+        // A report that is made later is no sign of life, nor is a page.
+        let files = entries.filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            [".jsonl", ".log", ".bin"].iter().any(|ending| name.ends_with(ending)) || name == FILE
+        });
+        let written = files.filter_map(|entry| entry.metadata().ok()?.modified().ok());
+        let newest = written.max()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+        Some(newest.as_secs_f64())
+    }
+
     /// The supervisor, or the process that trains, if it is proved to be this run's: it is alive, runs as this user, and has the
     /// run's lock open. Other systems than Linux show no open files, so there the first two have to do.
     pub(crate) fn proved(&self) -> Option<&Process> {
