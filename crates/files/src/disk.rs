@@ -11,6 +11,13 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// How the names of files end that are being written.
+const WRITING: &str = ".writing";
+
+/// After so long without a write, a file that is being written and that no process has locked is abandoned.
+const ABANDONED: Duration = Duration::from_secs(60);
 
 /// Something that is done to files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,13 +139,42 @@ impl Disk {
     pub fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<()> {
         let temporary = temporary_of(path);
         self.remove_if_there(&temporary)?;
-        let written = self.write_new(&temporary, contents).and_then(|()| self.rename(&temporary, path));
+        let mut writing = None;
+        let made = self.create_with(&temporary, |path| {
+            let mut file = File::create_new(path)?;
+            // A file system without locks costs `remove_abandoned` its proof, and nothing else.
+            let _ = file.try_lock();
+            file.write_all(contents)?;
+            writing = Some(file);
+            Ok(())
+        });
+        let written = made.and_then(|()| self.sync_file(&temporary)).and_then(|()| self.rename(&temporary, path));
+        drop(writing);
         if written.is_err() {
             // What was written can't be used; if it stays, the next try removes it.
             let _ = self.remove_if_there(&temporary);
         }
         written?;
         self.sync_folder(parent_of(path))
+    }
+
+    /// Deletes the file that a writer which was killed left in place of another one's name, if `path` is one: nothing was
+    /// written to it for a minute, and no process has it locked, as [`replace`](Self::replace) does while it writes.
+    pub fn remove_abandoned(&self, path: &Path, now: SystemTime) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_temporary = name.starts_with('.') && name.ends_with(WRITING);
+        let is_old = |found: fs::Metadata| {
+            let age = found.modified().ok().and_then(|time| now.duration_since(time).ok());
+            found.is_file() && age.is_some_and(|age| age > ABANDONED)
+        };
+        if !is_temporary || !fs::symlink_metadata(path).is_ok_and(is_old) {
+            return;
+        }
+        // What can't be opened, locked or deleted stays, and is in nobody's way.
+        let Ok(file) = open_own(path) else { return };
+        if file.try_lock().is_ok() {
+            let _ = self.remove_if_there(path);
+        }
     }
 
     /// Puts a symbolic link to `target` in the place of a file or of another link, so that it is the old one or the new one
@@ -216,7 +252,7 @@ fn symlink(_: &Path, _: &Path) -> io::Result<()> {
 /// The name under which a file is written before it is put in its place: `.NAME.writing`.
 fn temporary_of(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.writing"))
+    path.with_file_name(format!(".{name}{WRITING}"))
 }
 
 /// A file that is only added to.
@@ -260,6 +296,28 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_not() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (disk, now) = (Disk::default(), SystemTime::now());
+        let later = now + ABANDONED + Duration::from_secs(10);
+        let path = temporary_of(&folder.path().join("name"));
+        let file = File::create_new(&path).expect("made");
+        file.lock().expect("locked");
+        disk.remove_abandoned(&path, later);
+        assert!(path.exists(), "a process writes it");
+        drop(file);
+        disk.remove_abandoned(&path, now);
+        assert!(path.exists(), "a process may be about to lock it");
+        disk.remove_abandoned(&path, later);
+        assert!(!path.exists());
+        // Files of other names are not touched.
+        let other = folder.path().join("name.writing");
+        fs::write(&other, "").expect("written");
+        disk.remove_abandoned(&other, later);
+        assert!(other.exists());
+    }
 
     #[test]
     fn a_file_is_replaced_whole_and_nothing_is_left() {

@@ -12,6 +12,7 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Where runs are looked for.
 #[derive(Debug, Clone)]
@@ -29,6 +30,9 @@ impl Registry {
         let Some(state) = &self.state else { return Ok(()) };
         let disk = Disk::default();
         disk.create_folders(state)?;
+        for name in fs::read_dir(state).into_iter().flatten().flatten() {
+            disk.remove_abandoned(&name.path(), SystemTime::now());
+        }
         disk.replace(&state.join(&entry.token), entry.folder.as_os_str().as_bytes())
     }
 
@@ -95,6 +99,23 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path().join("state")).expect("a folder").count(), 0);
     }
 
+    /// Each run has a name of its own there, so no later write replaces what a crash left.
+    #[test]
+    fn what_a_crash_left_in_the_state_folder_is_removed_by_the_next_run() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let registry = Registry { state: Some(folder.path().join("state")), runs: folder.path().join("runs") };
+        registry.add(&run(&registry, "a")).expect("entered");
+        let state = folder.path().join("state");
+        let [old, new] = [".0123.writing", ".4567.writing"].map(|name| state.join(name));
+        for (path, age_s) in [(&old, 600), (&new, 0)] {
+            let file = fs::File::create(path).expect("made");
+            file.set_modified(SystemTime::now() - std::time::Duration::from_secs(age_s)).expect("set");
+        }
+        registry.add(&run(&registry, "b")).expect("entered");
+        assert!(!old.exists() && new.exists());
+        assert_eq!(registry.entries().len(), 2);
+    }
+
     #[test]
     fn a_number_that_another_process_has_now_is_not_the_run() {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -113,6 +134,29 @@ mod tests {
         assert_eq!(entry.state(), State::Elsewhere);
         entry.ended = Some(Ended { status: Status::Finished, code: Some(0), time_s: 0.0 });
         assert_eq!(entry.state(), State::Ended);
+    }
+
+    /// One that is gone does not age.
+    #[test]
+    fn a_run_ran_until_its_end_or_the_last_write_of_its_files() {
+        use std::time::Duration;
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let registry = Registry { state: None, runs: folder.path().to_owned() };
+        let mut entry = run(&registry, "a");
+        entry.started_s -= 1000.0;
+        entry.write().expect("written");
+        assert!((entry.ran_s(entry.state()) - 1000.0).abs() < 60.0, "it runs");
+        let started = std::time::UNIX_EPOCH + Duration::from_secs_f64(entry.started_s);
+        for (name, after_s) in [(FILE, 1), ("output.log", 30)] {
+            let file = fs::File::options().create(true).append(true).open(entry.folder.join(name)).expect("a file");
+            file.set_modified(started + Duration::from_secs(after_s)).expect("set");
+        }
+        fs::write(entry.folder.join("report.html"), "made later").expect("written");
+        entry.process.started = "1".to_owned();
+        assert_eq!(entry.state(), State::Gone);
+        assert!((entry.ran_s(State::Gone) - 30.0).abs() < 0.1, "{}", entry.ran_s(State::Gone));
+        entry.ended = Some(Ended { status: Status::Failed, code: Some(1), time_s: entry.started_s + 7.0 });
+        assert!((entry.ran_s(entry.state()) - 7.0).abs() < 1e-3);
     }
 
     #[test]
