@@ -55,7 +55,7 @@ use plimsoll_units::Bytes;
 use prompt::Text;
 use replan::Around;
 use serde_json::{Map, Value, json};
-use signals::stop_on_signals;
+use signals::{StepClock, stop_on_signals};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -141,6 +141,8 @@ struct Session {
     wished: Option<Wished>,
     /// What was changed so that the run fits, after it was planned.
     averted: Option<String>,
+    /// How long its last step took.
+    clock: StepClock,
 }
 
 impl Session {
@@ -225,6 +227,7 @@ impl Session {
             products,
             wished,
             averted: None,
+            clock: StepClock::default(),
         };
         Ok((session, opened))
     }
@@ -274,12 +277,12 @@ impl Session {
         let checkpoint = self.check_room(&engine, Bytes(others) + ENTRY)?;
         self.compare_products(&engine);
         engine.notes().iter().for_each(|note| talk(format_args!("note: {note}")));
-        let stop = stop_on_signals()?;
+        let stop = stop_on_signals(self.clock.clone())?;
         let subject =
             Subject { card, offloads: self.found.plan.host_bytes > 0, checkpoint, price: self.args.power.price() };
         // From here on, whatever ends the run puts it back.
         let set = self.wished.take().and_then(|wished| wished.set(&self.trainer.name));
-        let asked = Asking { stop: stop.clone(), planner: self.planner() };
+        let asked = Asking { stop: stop.clone(), planner: self.planner(), clock: self.clock.clone() };
         let mut watch = Watch::new(&self.args.watch, limits, subject, set, asked);
         self.averted.take().into_iter().for_each(|what| watch.tell(Event::OutOfMemoryAverted { what }));
         let mut teller = notifier.map(|notifier| Teller::new(notifier, self.trainer.name.clone()));
@@ -358,7 +361,8 @@ impl Session {
             log_every: self.args.log_every,
         });
         let mut told = teller.map(|teller| Told { teller, watch });
-        let mut sinks: Vec<&mut dyn Sink> = vec![&mut live];
+        let mut clock = self.clock.clone();
+        let mut sinks: Vec<&mut dyn Sink> = vec![&mut live, &mut clock];
         sinks.extend(told.as_mut().map(|told| -> &mut dyn Sink { told }));
         let mut tracking = self.start_tracking()?;
         watch.log_to(tracking.as_ref().map(|tracking| tracking.trackers.machine_tap()));

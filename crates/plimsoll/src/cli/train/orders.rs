@@ -2,6 +2,7 @@
 //! micro-batches (`watch.rs`). Another budget is planned for between two steps, on the thread that trains.
 //! Not here: how orders are written and believed (`plimsoll-orders`), and who gives them (`cli/supervise/order.rs`).
 
+use super::signals::StepClock;
 use super::watch::{Shared, State};
 use crate::cli::Failure;
 use crate::cli::budget::{Budget, BudgetArgs};
@@ -59,6 +60,8 @@ pub(super) struct Asking {
     pub(super) stop: Arc<AtomicBool>,
     /// Plans the run for another budget.
     pub(super) planner: Planner,
+    /// How long its last step took.
+    pub(super) clock: StepClock,
 }
 
 /// Listens for orders until it is dropped.
@@ -70,15 +73,20 @@ pub(super) struct Listener {
 impl Listener {
     /// For the run in a folder. A thread of its own, since a card's driver may keep that of the samples waiting, and samples
     /// may be far apart. Errors: the folder takes no orders, or the system starts no thread.
-    pub(super) fn start(run: &Path, shared: &Arc<Shared>, stop: &Arc<AtomicBool>) -> io::Result<Self> {
+    pub(super) fn start(
+        run: &Path,
+        shared: &Arc<Shared>,
+        stop: &Arc<AtomicBool>,
+        clock: &StepClock,
+    ) -> io::Result<Self> {
         let mut inbox = Inbox::open(run)?;
         let is_over = Arc::new(AtomicBool::new(false));
-        let (over, shared, stop) = (is_over.clone(), shared.clone(), stop.clone());
+        let (over, shared, stop, clock) = (is_over.clone(), shared.clone(), stop.clone(), clock.clone());
         let listen = move || {
             while !over.load(Ordering::Relaxed) {
                 let Looked { orders, lost } = inbox.look();
                 for (number, order) in orders {
-                    obey(&mut shared.lock(), number, order, &stop);
+                    obey(&mut shared.lock(), number, order, &stop, &clock);
                     shared.changed.notify_all();
                 }
                 if let Some(why) = lost {
@@ -106,7 +114,7 @@ impl Drop for Listener {
     }
 }
 
-fn obey(state: &mut State, number: u64, order: Order, stop: &AtomicBool) {
+fn obey(state: &mut State, number: u64, order: Order, stop: &AtomicBool, clock: &StepClock) {
     match order {
         Order::Pause if state.asked.is_paused() => state.refuse(number, "it is paused already"),
         Order::Pause => state.asked.pause = Some(number),
@@ -125,7 +133,8 @@ fn obey(state: &mut State, number: u64, order: Order, stop: &AtomicBool) {
         Order::Stop => {
             if !stop.swap(true, Ordering::Relaxed) {
                 end_soon();
-                talk("\nasked to stop: stopping after this step and saving a checkpoint");
+                let step = clock.words();
+                talk(format_args!("\nasked to stop: stopping after this step{step} and saving a checkpoint"));
             }
         }
         Order::Budget { bytes } => {

@@ -5,8 +5,10 @@
 use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure, no_thread};
 use crate::streams::{end_soon, finish, talk};
+use plimsoll_telemetry::{Event, Sink};
+use plimsoll_units::{Seconds, format_duration};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long what was said may take to be written once the run quits immediately.
@@ -30,12 +32,38 @@ const ASKING: &[libc::c_int] = &[
     libc::SIGPWR,
 ];
 
+/// How long the last step took, for who asks to stop in the midst of the next one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct StepClock(Arc<AtomicU64>);
+
+impl StepClock {
+    /// What is said of the step that is being finished; nothing before the first one.
+    pub(super) fn words(&self) -> String {
+        match self.0.load(Ordering::Relaxed) {
+            0 => String::new(),
+            milliseconds => {
+                let time = Seconds(milliseconds as f64 / 1000.0);
+                let time =
+                    if time.0 < 1.0 { "less than 1 s".to_owned() } else { format!("about {}", format_duration(time)) };
+                format!(" ({time})")
+            }
+        }
+    }
+}
+
+impl Sink for StepClock {
+    fn take(&mut self, event: &Event) {
+        if let Event::Step { step_ms, .. } = event {
+            self.0.store(step_ms.ceil().max(1.0) as u64, Ordering::Relaxed);
+        }
+    }
+}
+
 /// The flag that is set when the run is asked to stop.
 #[cfg(unix)]
-pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+pub(super) fn stop_on_signals(clock: StepClock) -> Result<Arc<AtomicBool>, Failure> {
     use signal_hook::consts::SIGINT;
     use signal_hook::iterator::Signals;
-    use std::sync::atomic::Ordering;
     let stop = Arc::new(AtomicBool::new(false));
     // A file over the limit (`ulimit -f`) is then an error of its write, which the run survives.
     signal_hook::flag::register(libc::SIGXFSZ, Arc::default()).map_err(io_failure("can't handle signals"))?;
@@ -55,7 +83,10 @@ pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
             end_soon();
             if !asked.swap(true, Ordering::Relaxed) || signal == SIGINT {
                 let again = if is_interrupted { "Ctrl-C again" } else { "Ctrl-C twice" };
-                talk(format_args!("\nstopping after this step and saving a checkpoint; {again} quits immediately"));
+                let step = clock.words();
+                talk(format_args!(
+                    "\nstopping after this step{step} and saving a checkpoint; {again} quits immediately"
+                ));
             }
         }
     };
@@ -79,7 +110,7 @@ fn has_default_action(signal: libc::c_int) -> bool {
 
 /// The flag that is set when the run is asked to stop. A second Ctrl-C quits immediately.
 #[cfg(not(unix))]
-pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+pub(super) fn stop_on_signals(_: StepClock) -> Result<Arc<AtomicBool>, Failure> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     use signal_hook::flag::{register, register_conditional_shutdown};
     let (stop, interrupted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -90,4 +121,30 @@ pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
         .map_err(io_failure("can't handle signals"))?;
     talk("Ctrl-C stops after the current step and saves a checkpoint; twice quits immediately");
     Ok(stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_step_that_is_finished_is_said_to_take_as_long_as_the_last() {
+        let mut clock = StepClock::default();
+        assert_eq!(clock.words(), "", "before the first step nothing is known");
+        for (step_ms, words) in
+            [(12_345.0, " (about 12 s)"), (0.2, " (less than 1 s)"), (95_000.0, " (about 1 min 35 s)")]
+        {
+            let (loss, learning_rate, grad_norm, tokens_per_s) = (1.0, 1e-3, 1.0, 1.0);
+            clock.take(&Event::Step {
+                step: 1,
+                loss,
+                learning_rate,
+                grad_norm,
+                step_ms,
+                tokens_per_s,
+                memory_bytes: 1,
+            });
+            assert_eq!(clock.words(), words);
+        }
+    }
 }

@@ -253,7 +253,7 @@ impl Watch {
 
     /// Watches the run in this folder from now on. Errors: the system starts no thread.
     pub(super) fn begin(&self, run: &Path) -> Result<(), Failure> {
-        match Listener::start(run, &self.shared, &self.asking.stop) {
+        match Listener::start(run, &self.shared, &self.asking.stop, &self.asking.clock) {
             Ok(listener) => drop(self.listener.set(listener)),
             Err(error) => talk(format_args!("note: the run takes no orders (`plimsoll pause`): {error}")),
         }
