@@ -104,6 +104,13 @@ impl TrackArgs {
             steps_per_epoch: Some(tracked.steps_per_epoch).filter(|steps| steps.is_finite() && *steps > 0.0),
             disk: Disk::default().within(run),
         };
+        if settings.trackers.contains(&Tracker::Wandb) {
+            let runs = settings.folder.join("wandb").join("offline-run-*");
+            talk(format_args!(
+                "W&B: the run is uploaded when it ends; `wandb beta sync --live {}` uploads it while it goes",
+                runs.display()
+            ));
+        }
         let started = Trackers::start(settings, secrets)?;
         Ok(Some(Tracking { trackers: started, secrets: secrets.clone() }))
     }
