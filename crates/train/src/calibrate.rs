@@ -5,7 +5,7 @@ use crate::{Engine, Footprint, TimedStep, TrainError, bench};
 use plimsoll_exec::{Device, DeviceError};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
-use plimsoll_graph::{DeviceKind, Graph, Optimizer, Target, Targets};
+use plimsoll_graph::{DType, DeviceKind, Graph, Optimizer, Target, Targets};
 use plimsoll_plan::{
     Level, Levers, Machine, Plan, PlanError, Precision, Rates, Recompute, Request, Sample, Settings, plan_settings,
 };
@@ -270,42 +270,58 @@ fn half_precision(target: Target) -> Precision {
     }
 }
 
+/// How far a calibration is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stage {
+    /// Runs that are done, with those of an earlier calibration.
+    pub done: usize,
+    /// All runs.
+    pub all: usize,
+}
+
 /// What was measured of a machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibration {
     /// Each kind of node once.
     pub samples: Vec<Sample>,
+    /// How far it is; not all runs are done where time ran out.
+    pub stage: Stage,
     /// What measuring took, one run after the other.
     pub footprint: Footprint,
 }
 
-/// Times the standard runs and returns what was measured. No run begins after `at_most`, but for the first; runs that
-/// the device has no room for are left out. `told` is told how many runs are done and how many there are.
+/// Times the standard runs after the first `skipped` and returns what was measured. No run begins after `at_most`, but for the
+/// first of these; runs that the device has no room for are left out. `told` is called when a run is done, with what was measured so far.
 /// Errors: the device can't be opened, it has room for none of the runs, or it fails.
 pub fn calibrate(
     targets: &Targets,
     device: MakeDevice,
     at_most: Option<Duration>,
-    told: &mut dyn FnMut(usize, usize),
+    skipped: usize,
+    told: &mut dyn FnMut(Stage, Vec<Sample>),
 ) -> Result<Calibration, CalibrationError> {
     const STEPS: u64 = 4;
     let start = Instant::now();
     let runs = TimedRun::standard(targets);
     let mut alone = None::<CostOfBeingTimed>;
-    let mut found = BTreeMap::<_, Vec<f64>>::new();
+    let mut found = BTreeMap::<NodeKind, Vec<f64>>::new();
     let mut footprint = None::<Footprint>;
-    let (mut no_room, mut begun) = (None, 0);
-    for (done, run) in runs.iter().enumerate() {
-        if footprint.is_some() && at_most.is_some_and(|most| start.elapsed() >= most) {
+    let all = runs.len();
+    let (mut no_room, mut stage, mut is_further) = (None, Stage { done: skipped.min(all), all }, false);
+    for (index, run) in runs.iter().enumerate() {
+        // The first one tells what being timed costs.
+        if (1..skipped).contains(&index) {
+            continue;
+        }
+        if is_further && at_most.is_some_and(|most| start.elapsed() >= most) {
             break;
         }
-        told(done, runs.len());
-        begun = done + 1;
         let (graph, plan) = run.planned()?;
         let mut engine = match Engine::new(device()?, &graph, plan) {
             Ok(engine) => engine,
             Err(TrainError::Device(error @ DeviceError::NoRoom { .. })) => {
                 no_room = Some(error);
+                stage.done = stage.done.max(index + 1);
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -323,20 +339,30 @@ pub fn calibrate(
         }
         let later = engine.memory().footprint;
         footprint = Some(footprint.map_or(later, |earlier| earlier.then(later)));
+        stage.done = stage.done.max(index + 1);
+        is_further |= index >= skipped;
+        told(stage, samples_of(&found));
     }
-    told(begun, runs.len());
-    let sample = |((device, op, dtype, flops, bytes, operands), mut times): (_, Vec<f64>)| {
-        times.sort_by(f64::total_cmp);
-        // Of nodes of one kind, the usual one.
-        Sample { device, op, dtype, flops, bytes, operands, seconds: times[times.len() / 2] }
-    };
-    // What took no time that the clock can tell is left to be estimated.
-    let samples = found.into_iter().map(sample).filter(|sample| sample.seconds > 0.0).collect();
     match (footprint, no_room) {
-        (Some(footprint), _) => Ok(Calibration { samples, footprint }),
+        (Some(footprint), _) => Ok(Calibration { samples: samples_of(&found), stage, footprint }),
         (None, Some(error)) => Err(error.into()),
         (None, None) => unreachable!("a run is timed, or has no room"),
     }
+}
+
+/// A kind of node, and what it is given.
+type NodeKind = (DeviceKind, String, DType, u64, u64, usize);
+
+/// Each kind of node with its usual time.
+fn samples_of(found: &BTreeMap<NodeKind, Vec<f64>>) -> Vec<Sample> {
+    let sample = |((device, op, dtype, flops, bytes, operands), times): (&NodeKind, &Vec<f64>)| {
+        let mut times = times.clone();
+        times.sort_by(f64::total_cmp);
+        let (op, seconds) = (op.clone(), times[times.len() / 2]);
+        Sample { device: *device, op, dtype: *dtype, flops: *flops, bytes: *bytes, operands: *operands, seconds }
+    };
+    // What took no time that the clock can tell is left to be estimated.
+    found.iter().map(sample).filter(|sample| sample.seconds > 0.0).collect()
 }
 
 /// What it costs on a card to time nodes one by one, which else follow one another without the host. A processor runs

@@ -26,7 +26,9 @@ mod trainer;
 mod undo;
 
 pub use bench::{BenchResult, bench};
-pub use calibrate::{Agreement, Calibration, CalibrationError, Comparison, agreement, calibrate, compare_predictions};
+pub use calibrate::{
+    Agreement, Calibration, CalibrationError, Comparison, Stage, agreement, calibrate, compare_predictions,
+};
 pub use ending::{Ending, Outcome};
 pub use engine::{Engine, Feed};
 pub use error::TrainError;

@@ -9,11 +9,12 @@ use super::processor::{free_memory, guessed_rates, processor};
 use super::{Failure, in_pool};
 use crate::report::{comparison_json, comparison_table};
 use crate::streams::{talk, write_data};
-use ::plimsoll_train::{Calibration, agreement, calibrate, compare_predictions};
+use ::plimsoll_plan::Sample;
+use ::plimsoll_train::{Calibration, Stage, agreement, calibrate, compare_predictions};
 use clap::Args;
 use plimsoll_exec::{Device, DeviceError};
 use plimsoll_graph::{Products, Targets};
-use plimsoll_units::Seconds;
+use plimsoll_units::{Seconds, format_duration};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -49,6 +50,25 @@ pub(super) fn run(args: CalibrateArgs) -> Result<u8, Failure> {
     let card = opened.map(|opened| Reopening::new(opened.card().clone(), opened.library()));
     let measured = Measured { card, threads, args };
     in_pool(threads, || if measured.args.check { measured.compare() } else { measured.measure() })
+}
+
+/// What was measured before, where it was not measured again, and what was measured now.
+fn joined(before: &[Sample], now: &[Sample]) -> Vec<Sample> {
+    let is_alike = |a: &Sample, b: &Sample| {
+        (a.device, &a.op, a.dtype, a.flops, a.bytes, a.operands)
+            == (b.device, &b.op, b.dtype, b.flops, b.bytes, b.operands)
+    };
+    let before = before.iter().filter(|old| !now.iter().any(|new| is_alike(old, new)));
+    before.chain(now).cloned().collect()
+}
+
+/// `12 of 36 runs, about 40 s left`: by the mean time of the runs of this session.
+fn progress(Stage { done, all }: Stage, skipped: usize, elapsed: Seconds) -> String {
+    // The first run is repeated where others are skipped.
+    let here = done.saturating_sub(skipped) + usize::from(skipped > 1);
+    let left = Seconds(elapsed.0 / here.max(1) as f64 * all.saturating_sub(done) as f64);
+    let left = if done < all { format!(", about {} left", format_duration(left)) } else { String::new() };
+    format!("{done} of {all} runs{left}")
 }
 
 /// What is measured, and how.
@@ -91,14 +111,33 @@ impl Measured {
         let Self { threads, args, .. } = self;
         let start = Instant::now();
         let at_most = args.duration.map(|time| Duration::try_from_secs_f64(time.0).unwrap_or(Duration::MAX));
-        let mut told = |done: usize, all: usize| talk(format_args!("measuring: {done} of {all} runs"));
-        let Calibration { samples, footprint } = calibrate(&self.targets(), &|| self.device(), at_most, &mut told)?;
         let path = match &args.out {
             Some(path) => path.clone(),
             None => MachineFile::path(self.subject())?,
         };
-        let (count, seconds) = (samples.len(), start.elapsed().as_secs_f64());
-        MachineFile::new(self.subject(), samples).write(&path)?;
+        let (before, skipped) = MachineFile::unfinished(&path, self.subject());
+        talk(match skipped {
+            0 => "measuring; what is measured is kept after each run, and another `plimsoll calibrate` continues"
+                .to_owned(),
+            _ => format!("continuing after run {skipped} of the calibration in {}", path.display()),
+        });
+        let keep = |stage: Stage, samples: &[Sample]| {
+            let runs = Some([stage.done, stage.all]);
+            MachineFile::new(self.subject(), joined(&before, samples), runs).write(&path)
+        };
+        let mut kept = Ok(());
+        let mut told = |stage: Stage, samples: Vec<Sample>| {
+            talk(format_args!("measuring: {}", progress(stage, skipped, Seconds(start.elapsed().as_secs_f64()))));
+            if kept.is_ok() {
+                kept = keep(stage, &samples);
+            }
+        };
+        let measured = calibrate(&self.targets(), &|| self.device(), at_most, skipped, &mut told)?;
+        kept?;
+        let Calibration { samples, stage, footprint } = measured;
+        // Runs without room are done without being told of.
+        keep(stage, &samples)?;
+        let (count, seconds) = (joined(&before, &samples).len(), start.elapsed().as_secs_f64());
         if args.json {
             let value = json!({
                 "file": path, "device": self.subject().card.unwrap_or("CPU"), "samples": count, "threads": threads,
@@ -134,5 +173,34 @@ impl Measured {
             write_data(comparison_table(&comparisons, &judged))?;
         }
         Ok(exit_code::DONE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_graph::{DType, DeviceKind};
+
+    #[test]
+    fn what_is_measured_again_replaces_what_was_measured_before() {
+        let sample = |op: &str, seconds| Sample {
+            device: DeviceKind::Cpu,
+            op: op.to_owned(),
+            dtype: DType::F32,
+            flops: 1,
+            bytes: 1,
+            operands: 1,
+            seconds,
+        };
+        let all = joined(&[sample("add", 1.0), sample("gelu", 2.0)], &[sample("gelu", 3.0), sample("norm", 4.0)]);
+        assert_eq!(all, [sample("add", 1.0), sample("gelu", 3.0), sample("norm", 4.0)]);
+    }
+
+    #[test]
+    fn the_time_that_is_left_goes_by_the_runs_of_this_session() {
+        let said = |done, skipped, seconds| progress(Stage { done, all: 36 }, skipped, Seconds(seconds));
+        assert_eq!(said(9, 0, 18.0), "9 of 36 runs, about 54 s left");
+        assert_eq!(said(21, 20, 4.0), "21 of 36 runs, about 30 s left");
+        assert_eq!(said(36, 20, 60.0), "36 of 36 runs");
     }
 }

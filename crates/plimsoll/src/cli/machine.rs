@@ -51,11 +51,14 @@ pub(super) struct MachineFile {
     /// The BLAS that large products were left to; none if they were the built-in ones.
     #[serde(default)]
     blas: Option<String>,
+    /// Runs of the calibration that are done, of all; `None` in files of earlier versions, whose calibration ended.
+    #[serde(default)]
+    runs: Option<[usize; 2]>,
     samples: Vec<Sample>,
 }
 
 impl MachineFile {
-    pub(super) fn new(subject: Subject, samples: Vec<Sample>) -> Self {
+    pub(super) fn new(subject: Subject, samples: Vec<Sample>, runs: Option<[usize; 2]>) -> Self {
         Self {
             version: VERSION,
             program: env!("CARGO_PKG_VERSION").to_owned(),
@@ -65,6 +68,7 @@ impl MachineFile {
             tf32: subject.tf32,
             products: subject.products,
             blas: blas_in_use().map(ToString::to_string),
+            runs,
             samples,
         }
     }
@@ -105,9 +109,32 @@ impl MachineFile {
         plimsoll_files::write_whole(path, text.as_bytes()).map_err(io_failure(path.display()))
     }
 
+    /// What a calibration of the same subject that did not end has measured, and how many of its runs are done. Nothing where
+    /// there is no such file.
+    pub(super) fn unfinished(path: &Path, subject: Subject) -> (Vec<Sample>, usize) {
+        match Self::read(path, subject) {
+            Ok(Self { samples, runs: Some([done, all]), .. }) if done < all => (samples, done),
+            _ => (Vec::new(), 0),
+        }
+    }
+
+    /// A file that can be used. Errors: why it can't.
+    fn read(path: &Path, subject: Subject) -> Result<Self, String> {
+        let text = plimsoll_files::read_text(path, FILE_BYTES_MAX).map_err(|e| e.to_string())?;
+        let file: Self = serde_json::from_str(&text).map_err(|e| format!("it is damaged: {e}"))?;
+        if let Some(sample) = file.samples.iter().find(|sample| !is_plausible(sample)) {
+            let Sample { op, operands, seconds, .. } = sample;
+            return Err(format!("it is damaged: a sample of {op} has operands: {operands}, seconds: {seconds}"));
+        }
+        match file.foreign(subject) {
+            Some(why) => Err(why),
+            None => Ok(file),
+        }
+    }
+
     /// Why its times are not this machine's and this program's, if they are not.
     fn foreign(&self, subject: Subject) -> Option<String> {
-        let (here, threads) = (Self::new(subject, Vec::new()), subject.threads);
+        let (here, threads) = (Self::new(subject, Vec::new(), None), subject.threads);
         if (self.version, &self.program) != (here.version, &here.program) {
             return Some("it was measured with another version of this program".to_owned());
         }
@@ -169,20 +196,16 @@ pub(super) fn known(
             _ => return guess("nothing is measured yet".to_owned()),
         },
     };
-    let read = || -> Result<MachineFile, String> {
-        let text = plimsoll_files::read_text(&path, FILE_BYTES_MAX).map_err(|e| e.to_string())?;
-        let file: MachineFile = serde_json::from_str(&text).map_err(|e| format!("it is damaged: {e}"))?;
-        if let Some(sample) = file.samples.iter().find(|sample| !is_plausible(sample)) {
-            let Sample { op, operands, seconds, .. } = sample;
-            return Err(format!("it is damaged: a sample of {op} has operands: {operands}, seconds: {seconds}"));
+    match MachineFile::read(&path, subject) {
+        Ok(file) => {
+            let part = match file.runs {
+                Some([done, all]) if done < all => {
+                    format!(", of {done} of {all} runs; `plimsoll calibrate` measures the others")
+                }
+                _ => String::new(),
+            };
+            Ok((Machine::measured(rates, file.samples), format!("times from {}{part}", path.display())))
         }
-        match file.foreign(subject) {
-            Some(why) => Err(why),
-            None => Ok(file),
-        }
-    };
-    match read() {
-        Ok(file) => Ok((Machine::measured(rates, file.samples), format!("times from {}", path.display()))),
         Err(why) if asked.is_some() => Err(Failure::bad_input(format!("{} can't be used: {why}", path.display()))
             .hint("run `plimsoll calibrate --out FILE` to measure this machine")),
         Err(why) => guess(format!("{} is ignored: {why}", path.display())),

@@ -133,18 +133,19 @@ fn a_card_that_was_measured_is_planned_by_what_was_measured() {
         assert!(of(op) > 0, "no {op} among {samples:?}");
     }
     let after = run(plan);
-    assert_eq!(times(&after), format!("times from {file}"));
+    let of_one_run = "of 1 of 23 runs; `plimsoll calibrate` measures the others";
+    assert_eq!(times(&after), format!("times from {file}, {of_one_run}"));
     assert_ne!(report(&after)["predicted"]["step_ms"], report(&before)["predicted"]["step_ms"]);
     // The same card, by NVML's word.
     let present = |arguments: &str| {
         report(&sandbox.run_with_cards("NVIDIA GeForce RTX 3060,GPU-aaaa,12288,350,0", arguments))["predicted"].clone()
     };
     let predicted = present("plan --model nano --json --host-ram 4 --gpu auto");
-    assert_eq!(predicted["times"], format!("times from {file}"));
+    assert_eq!(predicted["times"], format!("times from {file}, {of_one_run}"));
     assert_eq!(predicted["step_ms"], report(&after)["predicted"]["step_ms"]);
     std::fs::copy(file, sandbox.path("kept.json")).expect("a copy");
     let named = present("plan --model nano --json --host-ram 4 --gpu auto --machine kept.json");
-    assert_eq!(named["times"], "times from kept.json");
+    assert_eq!(named["times"], format!("times from kept.json, {of_one_run}"));
     // Times that nothing can take.
     for seconds in ["0.0", "-1e308"] {
         let mut broken = serde_json::from_str::<Value>(&text).expect("JSON");
