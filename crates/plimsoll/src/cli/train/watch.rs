@@ -326,6 +326,16 @@ impl Watch {
         tell(Event::Unpaused { step, order, seconds: since.elapsed().as_secs_f64() });
     }
 
+    /// The newest sample; `None` where nothing is sampled.
+    pub(super) fn latest(&self) -> Option<Arc<Sample>> {
+        self.sampler.get().and_then(Sampler::latest)
+    }
+
+    /// The UUID of the card that the run is on; `None` on the processor.
+    pub(super) fn card(&self) -> Option<&str> {
+        self.subject.card.as_deref()
+    }
+
     /// Puts back what is set of the card, and says so.
     pub(super) fn put_back(&self) {
         self.power.iter().for_each(|set| set.put_back());
@@ -352,7 +362,7 @@ pub(super) struct Told<'a, 'n> {
 
 impl Sink for Told<'_, '_> {
     fn take(&mut self, event: &Event) {
-        if let Some(sample) = self.watch.sampler.get().and_then(Sampler::latest) {
+        if let Some(sample) = self.watch.latest() {
             self.teller.narrator.set_cards(Card::of_sample(&sample));
         }
         self.teller.take(event);

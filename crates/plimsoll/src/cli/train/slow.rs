@@ -1,0 +1,186 @@
+//! A run that is much slower than its plan predicted says so once, and why it may be.
+
+use super::watch::Watch;
+use crate::streams::talk;
+use plimsoll_telemetry::{Event, Sample, Sink};
+use plimsoll_units::{Seconds, format_duration};
+
+/// A run is judged when its steps took this long, the first left out.
+const JUDGED_AFTER: Seconds = Seconds(20.0);
+
+/// Slower than this many times the prediction.
+const SLOW: f64 = 2.0;
+
+/// A core is waited for in so much of the time where others compute too.
+const PRESSURE_PERCENT: f64 = 20.0;
+
+/// So much of the cores is in use by others.
+const BUSY_PERCENT: f64 = 20.0;
+
+/// What may slow a run down.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Circumstances {
+    /// Whether the step computes on a card.
+    is_on_card: bool,
+    /// The part of the cores' time that all processes use, less what the run's threads can.
+    busy_by_others_percent: Option<f64>,
+    /// The part of the time in which a task waited for a core.
+    cpu_pressure_percent: Option<f64>,
+    /// The same for memory.
+    memory_pressure_percent: Option<f64>,
+    /// Whether the card is slowed for heat, or for its power limit.
+    throttled: [bool; 2],
+    /// Other processes that compute on the card.
+    others_on_card: usize,
+    /// Whether the prediction comes from measurements of this device.
+    is_calibrated: bool,
+}
+
+impl Circumstances {
+    /// By a sample, of a run on the card with this UUID or on this many threads of the processor.
+    fn of(sample: &Sample, card: Option<&str>, threads: usize, is_calibrated: bool) -> Self {
+        let found = sample.cards.iter().find(|found| Some(found.uuid.as_str()) == card);
+        let throttling = found.and_then(|card| card.throttling);
+        let computes = |card: &plimsoll_telemetry::CardSample| card.processes.iter().filter(|p| p.computes).count();
+        let system = &sample.system;
+        let own = |cores: u32| if card.is_some() { 0.0 } else { 100.0 * threads as f64 / f64::from(cores.max(1)) };
+        let busy = system.cpu_percent.zip(system.cores).map(|(busy, cores)| busy - own(cores).min(100.0));
+        Self {
+            is_on_card: card.is_some(),
+            busy_by_others_percent: busy,
+            cpu_pressure_percent: system.cpu_pressure_percent,
+            memory_pressure_percent: system.memory_pressure_percent,
+            throttled: [throttling.is_some_and(|t| t.is_thermal()), throttling.is_some_and(|t| t.is_power())],
+            others_on_card: found.map_or(0, computes).saturating_sub(1),
+            is_calibrated,
+        }
+    }
+
+    /// What is out of the ordinary, in words.
+    fn reasons(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        let [is_hot, is_limited] = self.throttled;
+        reasons.extend((self.others_on_card > 0).then(|| match self.others_on_card {
+            1 => "another process computes on the card".to_owned(),
+            others => format!("{others} other processes compute on the card"),
+        }));
+        reasons.extend(is_hot.then(|| "the card is slowed for its temperature".to_owned()));
+        reasons.extend((is_limited && !is_hot).then(|| "the card is at its power limit".to_owned()));
+        let pressure = self.cpu_pressure_percent.filter(|percent| *percent >= PRESSURE_PERCENT);
+        let busy = self.busy_by_others_percent.filter(|percent| *percent >= BUSY_PERCENT);
+        reasons.extend(match (pressure, busy) {
+            (Some(percent), _) => {
+                Some(format!("the processor is busy: tasks waited for a core {percent:.0} % of the time"))
+            }
+            (None, Some(percent)) => Some(format!("the processor is busy: other processes use {percent:.0} % of it")),
+            (None, None) => None,
+        });
+        let pressure = self.memory_pressure_percent.filter(|percent| *percent >= PRESSURE_PERCENT);
+        reasons
+            .extend(pressure.map(|percent| format!("memory is short: tasks waited for it {percent:.0} % of the time")));
+        if !self.is_calibrated {
+            let device = if self.is_on_card { "this card" } else { "this processor" };
+            reasons.push(format!("the prediction is an estimate until `plimsoll calibrate` has measured {device}"));
+        }
+        reasons
+    }
+}
+
+/// That steps take much longer than predicted, and why that may be; `None` where they do not.
+fn slow(predicted: Seconds, measured: Seconds, around: &Circumstances) -> Option<String> {
+    let times = measured.0 / predicted.0;
+    if !times.is_finite() || times < SLOW {
+        return None;
+    }
+    let shown = |time: Seconds| match time.0 < 10.0 {
+        true => format!("{:.0} ms", time.0 * 1e3),
+        false => format_duration(time),
+    };
+    let reasons = around.reasons();
+    let why =
+        if reasons.is_empty() { "nothing that the system reports explains it".to_owned() } else { reasons.join("; ") };
+    Some(format!("note: a step takes {}, {times:.1} times the predicted {}: {why}", shown(measured), shown(predicted)))
+}
+
+/// Compares a run's steps with their prediction, once.
+pub(super) struct Compared<'a> {
+    predicted: Seconds,
+    watch: &'a Watch,
+    threads: usize,
+    is_calibrated: bool,
+    steps: Vec<f64>,
+    is_done: bool,
+}
+
+impl<'a> Compared<'a> {
+    pub(super) fn new(predicted: Seconds, watch: &'a Watch, threads: usize, is_calibrated: bool) -> Self {
+        Self { predicted, watch, threads, is_calibrated, steps: Vec::new(), is_done: false }
+    }
+}
+
+impl Sink for Compared<'_> {
+    fn take(&mut self, event: &Event) {
+        let Event::Step { step_ms, .. } = event else { return };
+        if self.is_done {
+            return;
+        }
+        self.steps.push(step_ms / 1e3);
+        let later = &self.steps[1..];
+        if later.iter().sum::<f64>() < JUDGED_AFTER.0 {
+            return;
+        }
+        self.is_done = true;
+        let mut later = later.to_vec();
+        later.sort_by(f64::total_cmp);
+        let sample = self.watch.latest();
+        let around = sample
+            .map_or(Circumstances { is_calibrated: self.is_calibrated, ..Circumstances::default() }, |sample| {
+                Circumstances::of(&sample, self.watch.card(), self.threads, self.is_calibrated)
+            });
+        slow(self.predicted, Seconds(later[later.len() / 2]), &around).into_iter().for_each(talk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_run_says_what_may_slow_it_down() {
+        let calm = Circumstances { is_calibrated: true, cpu_pressure_percent: Some(3.0), ..Circumstances::default() };
+        let said = |measured, around: &Circumstances| slow(Seconds(0.5), Seconds(measured), around);
+        assert_eq!(said(0.9, &calm), None);
+        assert_eq!(
+            said(1.5, &calm).as_deref(),
+            Some(
+                "note: a step takes 1500 ms, 3.0 times the predicted 500 ms: nothing that the system reports explains it"
+            )
+        );
+        for (around, words) in [
+            (Circumstances { cpu_pressure_percent: Some(61.0), ..calm.clone() }, "waited for a core 61 % of the time"),
+            (Circumstances { busy_by_others_percent: Some(48.0), ..calm.clone() }, "other processes use 48 % of it"),
+            (Circumstances { memory_pressure_percent: Some(30.0), ..calm.clone() }, "memory is short"),
+            (Circumstances { throttled: [true, true], ..calm.clone() }, ": the card is slowed for its temperature"),
+            (Circumstances { throttled: [false, true], ..calm.clone() }, "at its power limit"),
+            (Circumstances { others_on_card: 1, ..calm.clone() }, "another process computes on the card"),
+            (Circumstances { others_on_card: 2, ..calm.clone() }, "2 other processes compute on the card"),
+            (
+                Circumstances { is_calibrated: false, ..calm.clone() },
+                "`plimsoll calibrate` has measured this processor",
+            ),
+            (Circumstances { is_calibrated: false, is_on_card: true, ..calm.clone() }, "has measured this card"),
+        ] {
+            let sentence = said(1.5, &around).expect("slow");
+            assert!(sentence.contains(words) && !sentence.contains("nothing"), "{words}: {sentence}");
+        }
+    }
+
+    #[test]
+    fn what_a_run_itself_uses_is_not_what_others_do() {
+        let mut sample = Sample { time_s: 0.0, cards: vec![], system: plimsoll_telemetry::SystemSample::default() };
+        (sample.system.cpu_percent, sample.system.cores) = (Some(100.0), Some(4));
+        assert_eq!(Circumstances::of(&sample, None, 4, true).busy_by_others_percent, Some(0.0));
+        assert_eq!(Circumstances::of(&sample, None, 1, true).busy_by_others_percent, Some(75.0));
+        assert_eq!(Circumstances::of(&sample, Some("GPU-a"), 4, true).busy_by_others_percent, Some(100.0));
+    }
+}
