@@ -4,7 +4,7 @@ use super::Failure;
 use super::device::Device;
 use super::model::{self, Chosen};
 use super::plan::{Answer, Given, PlanArgs};
-use ::plimsoll_plan::{Request, largest_that_fits};
+use ::plimsoll_plan::{Request, divisors, largest_that_fits};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
@@ -59,8 +59,18 @@ impl Find {
                 let of = |samples| {
                     args.asked(chosen.clone(), device, Given { micro_batch: Some(samples), ..Given::default() })
                 };
-                let largest = largest_that_fits(MOST, |samples| of(samples).map(|(_, request)| request))?;
-                let flags = |n| format!("--micro-batch {n} --global-batch {n}");
+                let asked = args.request();
+                // A step of a given size has micro-batches that divide it.
+                let sizes = asked.global_batch.map(divisors);
+                let most =
+                    sizes.as_ref().map_or(MOST / asked.gradient_accumulation_steps.unwrap_or(1), Vec::len).max(1);
+                let samples = |n: usize| sizes.as_ref().map_or(n, |sizes| sizes[n - 1]);
+                let largest = largest_that_fits(most, |n| of(samples(n)).map(|(_, request)| request))?.map(samples);
+                let flags = |n| match (asked.global_batch, asked.gradient_accumulation_steps) {
+                    (Some(global), _) => format!("--micro-batch {n} --global-batch {global}"),
+                    (None, Some(steps)) => format!("--micro-batch {n} --gradient-accumulation-steps {steps}"),
+                    (None, None) => format!("--micro-batch {n} --global-batch {n}"),
+                };
                 FoundMost::new("largest micro-batch", largest, "", flags, largest.map(of).transpose()?)
             }
             Self::Model => {

@@ -15,8 +15,8 @@ use super::model::{self, Chosen};
 use super::options::{AutoOr, Workers, positive_count, positive_number, positive_size, workers};
 use super::request::{RequestArgs, RunArgs, Sequences};
 use crate::report::{
-    ComparedPlan, PlanPage, PlanReport, compare_table, curve_svg, levers_table, moment_text, plan_html, plan_json,
-    plan_svg, plan_table,
+    ComparedPlan, PlanPage, PlanReport, compare_table, curve_svg, grouped, levers_table, moment_text, plan_html,
+    plan_json, plan_svg, plan_table,
 };
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::{
@@ -30,7 +30,7 @@ use plimsoll_data::{Tokenizer, TokenizerSpec};
 use plimsoll_exec::cuda::CudaError;
 use plimsoll_files::write_whole;
 use plimsoll_telemetry::gpus;
-use plimsoll_units::Bytes;
+use plimsoll_units::{Bytes, Seconds, format_duration};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -53,12 +53,15 @@ pub(super) struct PlanArgs {
     /// Compare plans for several cards
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', conflicts_with_all = ["gpu", "vram", "explain", "machine"])]
     compare: Vec<String>,
-    /// Epochs, for the training time that `--compare` shows
+    /// Epochs, for the time of the whole training, with `--tokens` or `--records`
     #[arg(long, value_name = "X", value_parser = positive_number)]
     epochs: Option<f64>,
     /// Tokens in the text: `100M`
     #[arg(long, value_name = "N", value_parser = positive_count, requires = "epochs")]
     tokens: Option<u64>,
+    /// Records in the data, a sample each: `55k`
+    #[arg(long, value_name = "N", value_parser = positive_count, requires = "epochs", conflicts_with_all = ["tokens", "compare"])]
+    records: Option<u64>,
     #[command(flatten)]
     on: DeviceArgs,
     #[command(flatten)]
@@ -205,7 +208,7 @@ pub(super) struct Answer {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Given {
     pub(super) seq_len: Option<usize>,
-    /// Samples of a step of one micro-batch.
+    /// Samples of a micro-batch: of the only one of a step, unless a flag says how large a step is.
     pub(super) micro_batch: Option<usize>,
 }
 
@@ -333,6 +336,11 @@ impl PlanArgs {
         self.request.seq_len
     }
 
+    /// The flags of the request.
+    pub(super) fn request(&self) -> &RequestArgs {
+        &self.request
+    }
+
     /// The model that is asked for.
     fn model(&self) -> Result<Chosen, Failure> {
         model::choose(self.model.as_deref(), self.run.init.as_deref())
@@ -355,7 +363,7 @@ impl PlanArgs {
         self.request.set_dropout(&mut chosen);
         let sequences = Sequences::of_length(seq_len, self.target_len.or(chosen.has_decoder().then_some(seq_len)));
         let asked = match micro_batch {
-            Some(samples) => &self.request.of_one_micro_batch(samples),
+            Some(samples) => &self.request.with_micro_batch(samples),
             None => &self.request,
         };
         let request = self.run.request(asked, &chosen, device, sequences, None)?;
@@ -396,14 +404,16 @@ impl PlanArgs {
         let effects = effects?;
         answers.extend(in_half?);
         if self.rules {
-            answers.push(compare_rule(&request, &device, &result)?);
+            answers.push(compare_rule(&request, &device, &result, chosen.most_positions())?);
         }
+        answers.extend(result.as_ref().ok().and_then(|found| self.whole_training(found)));
         let mut points = Vec::new();
         if let Ok(found) = &result {
             if self.explain {
                 answers.push(explain::choice(&request, found)?);
             }
             if self.curve || self.curve_svg.is_some() {
+                say_how_long(milliseconds);
                 points = curve(&request, CURVE_POINTS)?;
             }
             answers.extend(self.curve.then(|| explain::along_the_curve(&points, found)));
@@ -428,6 +438,27 @@ impl PlanArgs {
         })
     }
 
+    /// The steps and the time of all epochs, where the size of the data is given.
+    fn whole_training(&self, found: &Found) -> Option<Answer> {
+        let (epochs, plan) = (self.epochs?, &found.plan);
+        let (steps_of_epoch, data) = match (self.tokens, self.records) {
+            (Some(tokens), _) => (tokens as f64 / plan.tokens_per_step() as f64, format!("{} tokens", grouped(tokens))),
+            (None, records) => {
+                let records = records?;
+                (records as f64 / plan.global_batch as f64, format!("{} records", grouped(records)))
+            }
+        };
+        let steps = (epochs * steps_of_epoch).ceil().max(1.0);
+        let time = Seconds(steps * found.step.0);
+        let words = format!(
+            "{epochs} epochs of {data}: {} steps, {} as predicted",
+            grouped(steps as u64),
+            format_duration(time)
+        );
+        let value = json!({ "epochs": epochs, "steps": steps as u64, "seconds": time.0 });
+        Some(Answer { key: "training", value, words })
+    }
+
     /// The smallest card with more memory than the one that `--gpu` names on which the run fits, as a hint.
     fn larger_card(&self, named: &Device) -> Result<Option<String>, Failure> {
         let is_named = self.gpu.as_ref().is_some_and(|name| !name.eq_ignore_ascii_case("auto"));
@@ -443,6 +474,16 @@ impl PlanArgs {
         let Some(first) = first_that_fits(larger.len(), |index| asked(larger[index]))? else { return Ok(None) };
         let flag = larger[first].name.to_lowercase().replace(' ', "-");
         Ok(Some(format!("`--gpu {flag}` is enough")))
+    }
+}
+
+/// Says about how long a curve takes, of which each point is searched for like the plan, and its ends by some ten searches each.
+fn say_how_long(milliseconds: f64) {
+    const SEARCHES: f64 = 40.0;
+    const LONG: Seconds = Seconds(5.0);
+    let time = Seconds(SEARCHES * milliseconds / 1e3);
+    if time > LONG {
+        talk(format_args!("planning for {CURVE_POINTS} budgets, about {}", format_duration(time)));
     }
 }
 
@@ -544,9 +585,16 @@ fn shared_answer(request: &Request, workers: usize, whole: Bytes, result: &Resul
 }
 
 /// The plan that the rule of thumb asks for, beside ours with sequences of the same length.
-fn compare_rule(request: &Request, device: &Device, ours: &Result<Found, Box<Misfit>>) -> Result<Answer, Failure> {
+fn compare_rule(
+    request: &Request,
+    device: &Device,
+    ours: &Result<Found, Box<Misfit>>,
+    most_positions: usize,
+) -> Result<Answer, Failure> {
     let rule = rule_of_thumb(device.budget.total());
-    let RuleOfThumb { micro_batch, seq_len, accumulation, recompute } = rule;
+    let RuleOfThumb { micro_batch, accumulation, recompute, .. } = rule;
+    // A longer one would be refused.
+    let seq_len = rule.seq_len.min(most_positions);
     let mut model = request.model.clone();
     model.set_max_positions(model.max_positions().max(seq_len));
     let level = Recompute::all(if recompute { Level::Block } else { Level::None });
@@ -560,16 +608,28 @@ fn compare_rule(request: &Request, device: &Device, ours: &Result<Found, Box<Mis
     let by_rule = Request { model, seq_len, global_batch, micro_batch: Some(micro_batch), levers, ..request.clone() };
     let open = Request { micro_batch: None, levers: request.levers, ..by_rule.clone() };
     let speed = |result: &Result<Found, Box<Misfit>>| result.as_ref().ok().map(Found::tokens_per_s);
-    let (found, same_length) = (search(&by_rule)?, search(&open)?);
+    let rule = format!(
+        "rule of thumb: batch {micro_batch}, length {seq_len}, accumulation {accumulation}{}",
+        if recompute { ", recompute" } else { "" }
+    );
+    let (found, same_length) = match (search(&by_rule), search(&open)) {
+        (Ok(found), Ok(same_length)) => (found, same_length),
+        // Other flags exclude it.
+        (Err(refused), _) | (_, Err(refused)) => {
+            let value = json!({
+                "micro_batch": micro_batch, "seq_len": seq_len, "accumulation": accumulation, "recompute": recompute,
+                "refused": refused.to_string(),
+            });
+            return Ok(Answer { key: "rule_of_thumb", value, words: format!("{rule}: refused: {refused}") });
+        }
+    };
     let peak = match &found {
         Ok(found) => found.plan.peak(),
         Err(misfit) => misfit.plan.peak(),
     };
     let said = |speed: Option<f64>| speed.map_or("does not fit".to_owned(), |speed| format!("{speed:.0} tokens/s"));
     let words = format!(
-        "rule of thumb: batch {micro_batch}, length {seq_len}, accumulation {accumulation}{}: {peak}, {}; \
-         planned at that length: {}; as asked: {}",
-        if recompute { ", recompute" } else { "" },
+        "{rule}: {peak}, {}; planned at that length: {}; as asked: {}",
         said(speed(&found)),
         said(speed(&same_length)),
         said(speed(ours))

@@ -116,10 +116,11 @@ impl Sequences {
 }
 
 impl RequestArgs {
-    /// The same with steps of one micro-batch of so many samples.
-    pub(super) fn of_one_micro_batch(&self, samples: usize) -> Self {
-        let micro_batch = AutoOr::Given(samples);
-        Self { micro_batch, global_batch: Some(samples), gradient_accumulation_steps: None, ..self.clone() }
+    /// The same with micro-batches of so many samples: one a step, unless another flag says how large a step is.
+    pub(super) fn with_micro_batch(&self, samples: usize) -> Self {
+        let is_sized = self.global_batch.is_some() || self.gradient_accumulation_steps.is_some();
+        let global_batch = if is_sized { self.global_batch } else { Some(samples) };
+        Self { micro_batch: AutoOr::Given(samples), global_batch, ..self.clone() }
     }
 
     /// Sets the model's dropout if another is asked for.

@@ -24,7 +24,7 @@ pub fn curve_table(points: &[CurvePoint], chosen: &Found) -> String {
             format!("{} x {}", found.plan.micro_batch, found.plan.accumulation),
             format!("{:.0} %", 100.0 * found.settings.levers.optimizer_offload),
             found.settings.levers.activation_offload.to_string(),
-            if here == Some(index) { "< the plan above" } else { "" }.to_owned(),
+            mark(here == Some(index), found, chosen).to_owned(),
         ]);
     }
     for column in 0..=6 {
@@ -33,6 +33,15 @@ pub fn curve_table(points: &[CurvePoint], chosen: &Found) -> String {
         }
     }
     table.to_string()
+}
+
+/// What is said of a row: that it is the plan above, or of the last one within its budget, which may differ from it.
+fn mark(is_here: bool, row: &Found, chosen: &Found) -> &'static str {
+    match is_here {
+        true if row.settings == chosen.settings => "< the plan above",
+        true => "< the budget above ends here",
+        false => "",
+    }
 }
 
 /// The same as data. Units are in the keys.

@@ -49,7 +49,7 @@ pub use live::{Live, LiveRun};
 pub use models::{ListedModel, models_table};
 pub use picture::{PlanPage, plan_html, plan_svg};
 pub use plan_json::{PlanReport, plan_json};
-pub use plan_table::{as_flags, levers_table, moment_text, plan_table, products_named};
+pub use plan_table::{as_flags, grouped, levers_table, moment_text, plan_table, products_named};
 pub use profile::{Best, StepProfile};
 pub use replay::{ReplayReport, replay_html, replay_json, replay_svg, replay_text};
 pub use run_page::{CardStory, RunStory, run_html, run_markdown};

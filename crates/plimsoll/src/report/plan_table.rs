@@ -135,7 +135,7 @@ fn parts(b: &Breakdown) -> [(&'static str, u64); 7] {
 }
 
 /// A number with its thousands set apart: `12,345,678`.
-pub(super) fn grouped(n: u64) -> String {
+pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut grouped = String::new();
     for (index, digit) in digits.chars().enumerate() {

@@ -155,6 +155,8 @@ fn budgets() {
                 &["`--vram` is 12.0 TiB; a bare number is GiB", "did you mean `--vram 12288MiB` or `--vram 12GiB`?"],
             ),
             ("--vram 1 --vram-margin 2gb", USAGE, &["nothing is left of 1.00 GiB after a margin of 2.00 GiB"]),
+            ("--bf16 --fp16", USAGE, &["`--bf16` and `--fp16` exclude each other", "leave one of them out"]),
+            ("--bf16 --precision fp32", USAGE, &["`--bf16` and `--precision fp32` exclude each other"]),
             ("--vram 1 --vram-auto", USAGE, &["'--vram <SIZE>' cannot be used with '--vram-auto"]),
             ("--threads 0", USAGE, &["must be at least 1"]),
             ("--threads 100000", USAGE, &["100000 threads are too many"]),

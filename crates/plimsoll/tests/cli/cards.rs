@@ -311,6 +311,63 @@ fn workers_share_and_rules_are_set_beside() {
     assert_eq!((&rule["micro_batch"], &rule["seq_len"], &rule["accumulation"]), (&4.into(), &1024.into(), &4.into()));
 }
 
+/// What an interrupted calibration measured is kept and used, and another one continues after it.
+#[test]
+fn a_calibration_continues_where_it_ended() {
+    let sandbox = Sandbox::new();
+    let calibrate = || sandbox.run("calibrate --device cpu --threads 2 --duration 0s --out here.json --json");
+    let (first, second) = (calibrate(), calibrate());
+    assert!(first.stderr.contains("another `plimsoll calibrate` continues"), "{}", first.stderr);
+    assert!(first.stderr.contains("measuring: 1 of 36 runs, about "), "{}", first.stderr);
+    assert!(second.stderr.contains("continuing after run 1 of the calibration in here.json"), "{}", second.stderr);
+    assert!(second.stderr.contains("measuring: 2 of 36 runs, about "), "{}", second.stderr);
+    assert!(json(&second)["samples"].as_u64() > json(&first)["samples"].as_u64());
+    let plan = json(&sandbox.run("plan --model nano --device cpu --threads 2 --vram 1 --machine here.json --json"));
+    let times = "times from here.json, of 2 of 36 runs; `plimsoll calibrate` measures the others";
+    assert_eq!(plan["predicted"]["times"], times);
+}
+
+/// A rule of thumb that other flags exclude, or that has longer samples than the model, prices nothing that is refused.
+#[test]
+fn a_rule_of_thumb_is_what_could_be_run() {
+    let sandbox = Sandbox::new();
+    let flags =
+        "plan --model gpt2 --gpu 3060 --rules --update-in-backward on --global-batch 1 --grad-clip 0 --host-ram 16";
+    let said = sandbox.run(flags);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let words = "accumulation 8, recompute: refused: update-in-backward can't be used";
+    assert!(said.stdout_text().contains(words), "{}", said.stdout_text());
+    let longest = json(&sandbox.run("plan --model gpt2 --gpu h200 --rules --global-batch 4 --json --host-ram 16"));
+    assert_eq!(longest["rule_of_thumb"]["seq_len"], 1024, "gpt2 has no more positions");
+}
+
+#[test]
+fn the_time_of_a_whole_training_is_told() {
+    let sandbox = Sandbox::new();
+    let flags = "plan --model gpt2 --gpu 3060 --global-batch 8 --host-ram 16 --epochs 20";
+    let of = |data: &str| json(&sandbox.run(&format!("{flags} {data} --json")));
+    let (tokens, records) = (of("--tokens 9M"), of("--records 55k"));
+    // 20 times nine million tokens in steps of 8 x 1024, and 20 times 55,000 samples in steps of 8.
+    assert_eq!((&tokens["training"]["steps"], &records["training"]["steps"]), (&21_973.into(), &137_500.into()));
+    let step_s = tokens["predicted"]["step_ms"].as_f64().expect("a number") / 1e3;
+    let ratio = tokens["training"]["seconds"].as_f64().expect("a number") / (21_973.0 * step_s);
+    assert!((ratio - 1.0).abs() < 1e-6, "{ratio}");
+    let said = sandbox.run(&format!("{flags} --records 55k"));
+    assert!(said.stdout_text().contains("20 epochs of 55,000 records: 137,500 steps, "), "{}", said.stdout_text());
+}
+
+#[test]
+fn the_largest_micro_batch_is_one_of_the_step_that_is_asked_for() {
+    let sandbox = Sandbox::new();
+    for (given, steps) in [("--global-batch 24", None), ("--gradient-accumulation-steps 3", Some(3))] {
+        let found = json(&sandbox.run(&format!("plan --model nano --vram 24MiB --json --find micro-batch {given}")));
+        let micro = found["most_that_fits"].as_u64().expect("a batch");
+        let global = found["plan"]["global_batch"].as_u64().expect("a batch");
+        assert_eq!(global, steps.map_or(24, |steps| steps * micro), "{given}: {micro}");
+        assert_eq!(found["plan"]["micro_batch"], micro, "{given}");
+    }
+}
+
 /// On a card a step has the tokens that models are trained with, so that each card is filled as far as that is faster.
 #[test]
 fn a_step_on_a_card_is_as_large_as_models_are_trained_with() {

@@ -4,7 +4,7 @@ use super::{Meaning, Meant, Nothing, ONE_MICRO_BATCH, is_one_micro_batch, meanin
 use crate::cli::Failure;
 use crate::streams::talk;
 use clap::{Arg, Command};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
 use std::slice::Iter;
@@ -41,6 +41,7 @@ pub(in crate::cli) fn translate(arguments: Vec<OsString>, mut commands: Command)
         left_out: BTreeSet::new(),
         words: vec![],
         settings: vec![],
+        values: BTreeMap::new(),
         own: vec![],
         of_run: vec![],
     };
@@ -74,6 +75,8 @@ struct Written<'c> {
     words: Vec<String>,
     /// What is set, with underscores.
     settings: Vec<String>,
+    /// Values by the flag that they are set of, each with what set it, where that is known.
+    values: BTreeMap<String, (String, String)>,
     own: Vec<OsString>,
     of_run: Vec<OsString>,
 }
@@ -87,9 +90,37 @@ impl Written<'_> {
         match meaning(&word).filter(|_| !is_known) {
             Some(meaning) => self.word(&word, meaning, inline, rest),
             None => {
+                let value = inline.map(OsStr::new).or_else(|| rest.peek().map(|next| next.as_os_str()));
+                let value = value.and_then(OsStr::to_str).filter(|value| !value.starts_with("--"));
+                if let Some(value) = value
+                    && self.note(name, value, &format!("--{name} {value}"))?
+                {
+                    // A word of others has set it to the same.
+                    if inline.is_none() {
+                        rest.next();
+                    }
+                    return Ok(());
+                }
                 self.known(name, inline.is_some(), argument.to_owned(), rest);
                 Ok(())
             }
+        }
+    }
+
+    /// Remembers what sets a flag, in our words or in others'. Whether it has that value already by one of others' words.
+    /// Errors: it has another value by one of them.
+    fn note(&mut self, flag: &str, value: &str, by: &str) -> Result<bool, Failure> {
+        let is_ours = by.starts_with(&format!("--{flag} "));
+        match self.values.insert(flag.to_owned(), (value.to_owned(), by.to_owned())) {
+            // What our flags say twice is clap's to judge.
+            Some((_, earlier)) if is_ours && earlier.starts_with(&format!("--{flag} ")) => Ok(false),
+            Some((other, earlier)) if other != value => {
+                let message =
+                    format!("`{earlier}` and `{by}` exclude each other: `--{flag}` can't be {other} and {value}");
+                Err(Failure::bad_flag(message).hint("leave one of them out"))
+            }
+            Some(_) => Ok(true),
+            None => Ok(false),
         }
     }
 
@@ -152,6 +183,9 @@ impl Written<'_> {
             Ok(Meant::Settings(settings)) => {
                 for (name, value) in settings {
                     let flag = name.replace('_', "-");
+                    if self.note(&flag, &value, &shown)? {
+                        continue;
+                    }
                     self.known(&flag, true, format!("--{flag}={value}").into(), rest);
                 }
                 Ok(())

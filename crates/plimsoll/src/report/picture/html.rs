@@ -200,7 +200,11 @@ fn beside(shown: &PlanPage, plan: &Plan) -> String {
     if let Ok(found) = shown.result {
         paragraphs("Predicted, and what limits it", &mut found_words(found).into_iter());
     }
-    paragraphs("Asked besides", &mut shown.answers.iter().map(|answer| (*answer).to_owned()));
+    let (tables, lines) = shown.answers.iter().partition::<Vec<&str>, _>(|answer| answer.contains('│'));
+    paragraphs("Asked besides", &mut lines.iter().flat_map(|answer| answer.lines()).map(str::to_owned));
+    for table in tables {
+        let _ = writeln!(html, "<pre class=\"rows\">{}</pre>", escape(table));
+    }
     if !shown.levers.is_empty() {
         let cells = shown.levers.iter().map(lever_cells).collect::<Vec<_>>();
         let notes = lever_notes(shown.levers).map(|note| format!("<p class=\"quiet\">{}</p>\n", escape(&note)));
