@@ -34,6 +34,7 @@ const GROUPS: &[Group] = &[
             ("bucket", ""),
             ("held-out", ""),
             ("tokens", ""),
+            ("records", ""),
             ("data-only", ""),
         ],
     ),

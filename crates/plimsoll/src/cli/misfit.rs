@@ -72,7 +72,9 @@ pub(super) fn misfit_failure(model: &str, misfit: &Misfit, smallest: &Enough) ->
     let is_named = misfit.short == Bytes::ZERO && nearest.iter().any(|way| host_ram_of(way).is_some());
     let enough = enough.filter(|_| !is_named);
     let failure = enough.into_iter().fold(failure, |failure, flags| failure.hint(format!("`{flags}` is enough")));
-    match !keeps_the_model && ModelConfig::preset(model).is_ok_and(|config| config.decoder_start().is_none()) {
+    let is_decoder = || ModelConfig::preset(model).is_ok_and(|config| config.decoder_start().is_none());
+    let is_on_card = plan.targets.device.kind() == DeviceKind::Cuda;
+    match is_on_card && !keeps_the_model && !ModelConfig::hub_names(model).is_empty() && is_decoder() {
         true => failure.hint(format!(
             "training all parameters does not fit, and Plimsoll does not train adapters; `plimsoll estimate --model {model} \
              --method qlora` says what QLoRA needs in other trainers"
