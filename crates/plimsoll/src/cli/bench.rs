@@ -126,7 +126,11 @@ impl BenchArgs {
     fn bench(&self, threads: usize) -> Result<u8, Failure> {
         let mut chosen = model::open(&self.model)?;
         let asked = &self.request;
-        let seq_len = asked.seq_len.unwrap_or(SEQ_LEN);
+        if asked.finds_seq_len() {
+            return Err(Failure::bad_flag("`bench` measures one length, and `--seq-len auto` is to be found")
+                .hint("`plimsoll plan --seq-len auto` names it"));
+        }
+        let seq_len = asked.seq_len().unwrap_or(SEQ_LEN);
         chosen.fit(None, seq_len);
         self.resize(&mut chosen.config, seq_len)?;
         chosen.config.set_dropout(0.0);

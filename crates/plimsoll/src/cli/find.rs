@@ -90,6 +90,21 @@ impl Find {
     }
 }
 
+/// Shorter sequences are not taken by `--seq-len auto`.
+const SHORTEST: usize = 16;
+
+/// The longest power of two up to `most` tokens whose request fits; the shortest where none does, so that what it lacks can be
+/// reported. Errors: those of a request.
+pub(super) fn longest_power_of_two(
+    most: usize,
+    request_of: impl Fn(usize) -> Result<Request, Failure>,
+) -> Result<usize, Failure> {
+    let Some(doublings) = most.min(MOST).checked_div(SHORTEST).and_then(usize::checked_ilog2) else { return Ok(most) };
+    let length = |n: usize| SHORTEST << (n - 1);
+    let found = largest_that_fits(doublings as usize + 1, |n| request_of(length(n)))?;
+    Ok(length(found.unwrap_or(1)))
+}
+
 fn most_positions_of(preset: &str) -> usize {
     model::open(preset).map_or(0, |chosen| chosen.most_positions())
 }

@@ -6,7 +6,7 @@ use super::cards::{DeviceArgs, Looked, Speed};
 use super::device::Device;
 use super::explain;
 use super::failure::{exit_code, io_failure};
-use super::find::Find;
+use super::find::{Find, longest_power_of_two};
 use super::gpus::list_known;
 use super::half;
 use super::hub;
@@ -333,7 +333,7 @@ impl PlanArgs {
 
     /// `--seq-len`.
     pub(super) fn seq_len(&self) -> Option<usize> {
-        self.request.seq_len
+        self.request.seq_len()
     }
 
     /// The flags of the request.
@@ -346,6 +346,17 @@ impl PlanArgs {
         model::choose(self.model.as_deref(), self.run.init.as_deref())
     }
 
+    /// The length that `--seq-len auto` finds on a device; nothing without it.
+    fn given(&self, device: &Device) -> Result<Given, Failure> {
+        let of = |seq_len| Given { seq_len: Some(seq_len), ..Given::default() };
+        if !self.request.finds_seq_len() {
+            return Ok(Given::default());
+        }
+        let model = self.model()?;
+        let request = |seq_len| self.asked(model.clone(), device, of(seq_len)).map(|(_, request)| request);
+        longest_power_of_two(model.most_positions(), request).map(of)
+    }
+
     /// What is asked of the planner with this model, as if `--seq-len` and `--micro-batch` said what is given.
     pub(super) fn asked(
         &self,
@@ -354,7 +365,7 @@ impl PlanArgs {
         given: Given,
     ) -> Result<(Chosen, Request), Failure> {
         let Given { seq_len, micro_batch } = given;
-        let seq_len = seq_len.or(self.request.seq_len).unwrap_or_else(|| chosen.default_seq_len());
+        let seq_len = seq_len.or(self.request.seq_len()).unwrap_or_else(|| chosen.default_seq_len());
         let vocab_size = match &self.tokenizer {
             Some(spec) => Some(Tokenizer::open(&spec.parse::<TokenizerSpec>()?)?.vocab_size()),
             None => None,
@@ -372,7 +383,7 @@ impl PlanArgs {
 
     fn plan(&self, device: Device) -> Result<Made, Failure> {
         let mut answers = Vec::new();
-        let (mut chosen, mut request) = self.asked(self.model()?, &device, Given::default())?;
+        let (mut chosen, mut request) = self.asked(self.model()?, &device, self.given(&device)?)?;
         if let Some(what) = self.find {
             let found = what.find(self, &self.model()?, &device)?;
             answers.push(found.answer);
@@ -469,7 +480,7 @@ impl PlanArgs {
         let larger = larger.filter_map(card_of_memory).collect::<Vec<_>>();
         let asked = |card: &Card| -> Result<Request, Failure> {
             let device = Device::cards(card.name, &self.budget, self.speed_of_absent_card(None)?)?.remove(0);
-            Ok(self.asked(self.model()?, &device, Given::default())?.1)
+            Ok(self.asked(self.model()?, &device, self.given(named)?)?.1)
         };
         let Some(first) = first_that_fits(larger.len(), |index| asked(larger[index]))? else { return Ok(None) };
         let flag = larger[first].name.to_lowercase().replace(' ', "-");

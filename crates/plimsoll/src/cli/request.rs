@@ -19,9 +19,9 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Args)]
 pub(super) struct RequestArgs {
     /// Tokens per sample; for an encoder-decoder, per source [default: the model's positions, at most 1024; 256 for
-    /// `bench`]
-    #[arg(long, value_name = "N", value_parser = positive_size)]
-    pub(super) seq_len: Option<usize>,
+    /// `bench`]. `auto`: the longest power of two that fits, up to the model's positions
+    #[arg(long, value_name = "N|auto", value_parser = auto_or_size)]
+    pub(super) seq_len: Option<AutoOr<usize>>,
     /// Samples per optimizer step [default: on a card as many as make 524,288 tokens, from
     /// weights and for T5 65,536; on the CPU 4, from weights 16; 32 for nano; in each case at most a
     /// hundredth of the training samples, or 4; for `bench` the micro-batch, else 4]
@@ -116,6 +116,16 @@ impl Sequences {
 }
 
 impl RequestArgs {
+    /// The length that `--seq-len` gives; `None` where it is left out or `auto`.
+    pub(super) fn seq_len(&self) -> Option<usize> {
+        self.seq_len.and_then(AutoOr::given)
+    }
+
+    /// Whether the length is to be found.
+    pub(super) fn finds_seq_len(&self) -> bool {
+        self.seq_len == Some(AutoOr::Auto)
+    }
+
     /// The same with micro-batches of so many samples: one a step, unless another flag says how large a step is.
     pub(super) fn with_micro_batch(&self, samples: usize) -> Self {
         let is_sized = self.global_batch.is_some() || self.gradient_accumulation_steps.is_some();

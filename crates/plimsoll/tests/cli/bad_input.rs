@@ -502,7 +502,7 @@ fn flags_and_commands() {
             ("trian", USAGE, &["'trian'", "'train'"]),
             ("plan extra", USAGE, &["unexpected argument 'extra'"]),
             ("plan --json yes", USAGE, &["unexpected argument 'yes'"]),
-            ("plan --seq-len", USAGE, &["a value is required for '--seq-len <N>'"]),
+            ("plan --seq-len", USAGE, &["a value is required for '--seq-len <N|auto>'"]),
             ("generate", USAGE, &["--checkpoint <PATH|NAME>"]),
             (
                 "train --batchsize 4",

@@ -356,6 +356,25 @@ fn the_time_of_a_whole_training_is_told() {
     assert!(said.stdout_text().contains("20 epochs of 55,000 records: 137,500 steps, "), "{}", said.stdout_text());
 }
 
+/// The longest power of two: it fits, twice as much does not, or the model has no more positions.
+#[test]
+fn the_longest_samples_are_found_for_a_plan_and_a_run() {
+    let sandbox = Sandbox::new();
+    let plan = |seq_len: &str| {
+        sandbox.run(&format!("plan --model nano --vram 24MiB --global-batch 4 --json --seq-len {seq_len}"))
+    };
+    let found = json(&plan("auto"))["plan"]["seq_len"].as_u64().expect("a length");
+    assert!(found.is_power_of_two() && plan(&(2 * found).to_string()).code == Some(3), "{found}");
+    let all = json(&sandbox.run("plan --model gpt2 --gpu h200 --global-batch 4 --host-ram 16 --json --seq-len auto"));
+    assert_eq!(all["plan"]["seq_len"], 1024, "gpt2 has no more positions");
+    let said = sandbox.run("plan --model nano --vram 60KiB --global-batch 4 --seq-len auto");
+    assert_eq!(said.code, Some(3), "{}", said.stderr);
+    assert!(said.stderr.contains("sequences of 16"), "{}", said.stderr);
+    sandbox.must_train("--name found --seq-len auto --max-steps 1 --vram 1 --global-batch 1");
+    assert_eq!(sandbox.json("runs/found/plan.json")["seq_len"], 32, "tiny has as many positions");
+    assert_eq!(sandbox.run("bench --model nano --seq-len auto").code, Some(2));
+}
+
 #[test]
 fn the_largest_micro_batch_is_one_of_the_step_that_is_asked_for() {
     let sandbox = Sandbox::new();
@@ -442,6 +461,16 @@ fn what_is_not_there_is_said_with_a_way_out() {
             "plan --gpu 3060 --vram 16",
             2,
             &["`--vram` asks for 16.0 GiB, and the RTX 3060 12GB has 12.0 GiB", "leave out"],
+        ),
+        (
+            "plan --model llama-3.2-3b --gpu 3060",
+            3,
+            &["hint: `--precision bf16-pure --optimizer-state 8bit` fits", "`--host-ram ", "hint: `--gpu rtx-"],
+        ),
+        (
+            "plan --model llama-3.1-8b --gpu 3060",
+            3,
+            &["Plimsoll does not train adapters; `plimsoll estimate --model llama-3.1-8b --method qlora` says"],
         ),
         ("plan --compare 3060,nothing", 2, &["unknown card `nothing`"]),
         ("plan --gpu 3060 --vram-margin 13gb", 2, &["nothing is left of 12.0 GiB after a margin of 13.0 GiB"]),

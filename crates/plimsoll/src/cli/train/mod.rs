@@ -26,6 +26,7 @@ use super::budget::Budget;
 use super::cards::Opened;
 use super::device::Device;
 use super::failure::exit_code;
+use super::find::longest_power_of_two;
 use super::hub;
 use super::levers::note_if_sent_for_nothing;
 use super::loading::Flags;
@@ -164,7 +165,11 @@ impl Session {
         let tokenizer = Tokenizer::open(&spec)?;
         tokenizer.special_in_words().into_iter().for_each(|words| talk(format_args!("tokenizer: {words}")));
         let of_pairs = chosen.has_decoder().then_some(args.pairs.source_len);
-        let seq_len = args.request.seq_len.or(of_pairs).unwrap_or_else(|| chosen.default_seq_len());
+        if args.request.finds_seq_len() && chosen.has_decoder() {
+            let failure = Failure::bad_flag("`--seq-len auto` is for models without an encoder");
+            return Err(failure.hint("`--source-len N` and `--target-len N` say how long pairs may be"));
+        }
+        let mut seq_len = args.request.seq_len().or(of_pairs).unwrap_or_else(|| chosen.default_seq_len());
         let published = chosen.config.vocab_size();
         chosen.fit(args.run.init.is_none().then_some(tokenizer.vocab_size()), seq_len);
         if chosen.config.vocab_size() != published && chosen.has_published_sizes() {
@@ -187,6 +192,14 @@ impl Session {
         let mut opened = args.device.open(&args.budget, None)?;
         let wished = args.power.wished(opened.uuid().as_deref(), &opened.device.name)?;
         let device = &opened.device;
+        if args.request.finds_seq_len() {
+            seq_len = longest_power_of_two(chosen.most_positions(), |seq_len| {
+                let mut chosen = chosen.clone();
+                chosen.fit(None, seq_len);
+                args.run.request(&args.request, &chosen, device, Sequences::of_length(seq_len, None), None)
+            })?;
+            chosen.fit(None, seq_len);
+        }
         // Flags that can't be together are refused before the data is tokenized, which may take long.
         let longest = Sequences::of_length(seq_len, chosen.has_decoder().then_some(seq_len));
         args.run.request(&args.request, &chosen, device, longest, None)?.check()?;
@@ -463,7 +476,7 @@ impl Session {
         map.insert("r_drop".into(), json!(r_drop));
         map.insert("layer_decay".into(), json!(layer_decay.to_string()));
         if self.chosen.has_decoder() {
-            map.append(&mut args.pairs.resolved(args.request.seq_len));
+            map.append(&mut args.pairs.resolved(args.request.seq_len()));
         } else {
             map.insert("seq_len".into(), json!(plan.seq_len));
             map.insert("packing".into(), json!(args.run.packing));

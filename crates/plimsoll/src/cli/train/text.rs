@@ -94,7 +94,7 @@ impl TrainArgs {
                     let show = |progress: Progress<'_>| bar.show(&progress);
                     let store = plimsoll_data::prepare_chats(&sources, &settings, tokenizer, &cache, &show)?;
                     let packing = if self.run.packing { Packing::Packed } else { Packing::OneEach };
-                    let tokens = match (packing, self.request.seq_len) {
+                    let tokens = match (packing, self.request.seq_len()) {
                         (Packing::OneEach, None) => row_of_longest(store.longest()?, tokens),
                         _ => tokens,
                     };
