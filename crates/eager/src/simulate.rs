@@ -30,8 +30,14 @@ struct Played {
 /// The estimate of a run on a card.
 pub(crate) fn judged(steps: &Steps, run: &Run, gpu: Gpu) -> Estimate {
     let mut caveats = steps.caveats.clone();
-    let unknown = Settings::default().set(&run.alloc_conf);
+    let mut settings = Settings::default();
+    let unknown = settings.set(&run.alloc_conf);
     caveats.extend(unknown.iter().map(|setting| format!("The allocator's {setting} is not known, and ignored.")));
+    if settings.fills_cards() {
+        let fills = "With expandable_segments and max_split_size_mb, PyTorch does not reuse large free blocks and reserves \
+                     more until the card is full (pytorch/pytorch#123548); leave out max_split_size_mb.";
+        caveats.push(fills.to_owned());
+    }
     let context = context(run, gpu);
     let played = on_card(steps, run, gpu, context.likely, &[]);
     let shortfall = played.refused.map(|(id, phase)| {
@@ -113,9 +119,27 @@ fn on_card(steps: &Steps, run: &Run, gpu: Gpu, context: u64, missing: &[Kind]) -
     if endless.reserved <= available.min(allowed.unwrap_or(available)) {
         return endless;
     }
-    let limited = play(steps, settings, available, allowed, missing);
-    let reserved = if limited.refused.is_none() { limited.reserved } else { endless.reserved };
+    let limited = play(steps, settings.clone(), available, allowed, missing);
+    let reserved = match &limited.refused {
+        _ if settings.fills_cards() => least_capacity(steps, &settings, &endless, missing),
+        None => limited.reserved,
+        Some(_) => endless.reserved,
+    };
     Played { reserved, refused: limited.refused, ..endless }
+}
+
+/// The memory of the smallest card that a process runs on, to 32 MiB: for settings with which it reserves all that there is.
+fn least_capacity(steps: &Steps, settings: &Settings, endless: &Played, missing: &[Kind]) -> u64 {
+    const STEP: u64 = 32 << 20;
+    let (mut refused, mut enough) = (endless.allocated.saturating_sub(1), endless.reserved);
+    while enough - refused > STEP {
+        let middle = refused.midpoint(enough);
+        match play(steps, settings.clone(), middle, None, missing).refused {
+            Some(_) => refused = middle,
+            None => enough = middle,
+        }
+    }
+    enough
 }
 
 /// Sends events through an allocator of a card with so much memory.

@@ -3,7 +3,7 @@
 
 use crate::findings::{Copies, Growth, OwnedAtPeak, Owners, Steps, at_event, copies, growth, peak_event};
 use crate::replay::{Moment, Replay, replay};
-use crate::snapshot::{Action, CardRecord, Snapshot};
+use crate::snapshot::{Action, CardRecord, Settings, Snapshot};
 use crate::what_if::{Least, Outcome, Program, best};
 
 /// What a card's recording tells.
@@ -54,13 +54,18 @@ fn has_history(record: &CardRecord) -> bool {
     record.events.iter().any(|event| !matches!(event.action, Action::Snapshot | Action::OutOfMemory | Action::Other))
 }
 
-/// Examines a card's recording.
-pub fn examine<'a>(snapshot: &Snapshot, owners: &Owners, record: &'a CardRecord) -> Examined<'a> {
+/// Examines a card's recording. `asked`: a setting to try in addition to the usual ones.
+pub fn examine<'a>(
+    snapshot: &Snapshot,
+    owners: &Owners,
+    record: &'a CardRecord,
+    asked: Option<&Settings>,
+) -> Examined<'a> {
     let replay = replay(record, &snapshot.settings);
     let peak = peak_event(&replay);
     let program = Program::of(record, &replay, &snapshot.stacks);
     let is_program = has_history(record);
-    let outcomes = if is_program { program.candidates(&snapshot.settings) } else { vec![] };
+    let outcomes = if is_program { program.candidates(&snapshot.settings, asked) } else { vec![] };
     let outcomes = outcomes.iter().map(|settings| program.run(settings)).collect::<Vec<_>>();
     let best = best(&outcomes).and_then(|best| outcomes.iter().position(|outcome| outcome == best)).unwrap_or(0);
     let least = if is_program { program.least(record.events.len()) } else { None };

@@ -111,8 +111,8 @@ impl<'a> Program<'a> {
         outcome
     }
 
-    /// Settings that people set: the recorded one first, then PyTorch's own, each once.
-    pub fn candidates(&self, recorded: &Settings) -> Vec<Settings> {
+    /// Settings that people set: the recorded one first, then those that are asked for, then PyTorch's own, each once.
+    pub fn candidates(&self, recorded: &Settings, asked: Option<&Settings>) -> Vec<Settings> {
         let mut confs = vec![
             "",
             "expandable_segments:True",
@@ -130,10 +130,13 @@ impl<'a> Program<'a> {
             // They count only where there is a limit.
             confs.extend(["garbage_collection_threshold:0.6", "garbage_collection_threshold:0.8"]);
         }
-        let mut all = vec![recorded.clone()];
-        for conf in confs {
+        let usual = confs.into_iter().map(|conf| {
             let mut settings = Settings::default();
             settings.set(conf);
+            settings
+        });
+        let mut all = vec![recorded.clone()];
+        for settings in asked.cloned().into_iter().chain(usual) {
             if !all.contains(&settings) {
                 all.push(settings);
             }

@@ -10,7 +10,7 @@ use plimsoll_files::write_whole;
 use plimsoll_torch_memory::examine::examine;
 use plimsoll_torch_memory::findings::Owners;
 use plimsoll_torch_memory::pickle::{MAX_BYTES, PickleError};
-use plimsoll_torch_memory::snapshot::{Snapshot, SnapshotError};
+use plimsoll_torch_memory::snapshot::{Settings, Snapshot, SnapshotError};
 use plimsoll_units::Bytes;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,9 @@ pub(super) struct ReplayArgs {
     /// What `torch.cuda.memory._dump_snapshot` wrote, as it is or compressed by gzip
     #[arg(value_name = "SNAPSHOT")]
     snapshot: PathBuf,
+    /// Setting of PyTorch's allocator to try in addition to the usual ones, as in `PYTORCH_CUDA_ALLOC_CONF`
+    #[arg(long, value_name = "CONF", value_parser = settings)]
+    alloc_conf: Option<Settings>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -30,6 +33,15 @@ pub(super) struct ReplayArgs {
     /// Write the same as a picture, of the card that has the most in use
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+}
+
+/// Errors: a setting that is not known.
+fn settings(conf: &str) -> Result<Settings, String> {
+    let mut settings = Settings::default();
+    match settings.set(conf).first() {
+        None => Ok(settings),
+        Some(unknown) => Err(format!("{unknown} is not known")),
+    }
 }
 
 /// How a snapshot is made.
@@ -46,7 +58,11 @@ pub(super) fn run(args: &ReplayArgs) -> Result<u8, Failure> {
         return Err(Failure::bad_input(format!("{name}: it has neither segments nor events")).hint(HOW));
     }
     let owners = Owners::of(&snapshot.stacks);
-    let cards = snapshot.cards.iter().map(|card| examine(&snapshot, &owners, card)).collect::<Vec<_>>();
+    let cards = snapshot
+        .cards
+        .iter()
+        .map(|card| examine(&snapshot, &owners, card, args.alloc_conf.as_ref()))
+        .collect::<Vec<_>>();
     let report = ReplayReport { name: &name, snapshot: &snapshot, owners: &owners, cards: &cards };
     if args.json {
         let milliseconds = start.elapsed().as_secs_f64() * 1e3;

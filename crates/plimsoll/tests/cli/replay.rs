@@ -206,3 +206,13 @@ fn a_page_and_a_picture_are_written() {
     let said = sandbox.run("replay snapshot.pickle --html nowhere/memory.html");
     assert_eq!(said.code, Some(5), "{}", said.stderr);
 }
+
+#[test]
+fn a_setting_that_is_asked_for_is_tried_too() {
+    let sandbox = sandbox();
+    let said = sandbox.run("replay snapshot.pickle --alloc-conf expandable_segments:True,max_split_size_mb:77");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(said.stdout_text().contains("max_split_size_mb:77"), "{}", said.stdout_text());
+    let said = sandbox.run("replay snapshot.pickle --alloc-conf expandible:True");
+    assert!(said.code == Some(2) && said.stderr.contains("setting expandible:True is not known"), "{}", said.stderr);
+}

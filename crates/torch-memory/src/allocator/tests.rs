@@ -141,6 +141,31 @@ fn sizes_are_rounded_up_to_divisions() {
 }
 
 /// Memory is mapped in 2 and 20 MiB, behind what is free at the end; rests of any size are split off.
+/// With both settings, PyTorch applies the limit of `max_split_size_mb` when it looks for a free block, but not when it splits
+/// one (`get_free_block`, `should_split`; pytorch/pytorch#123548). So a large free block between blocks in use serves no
+/// request that it is too large for, and the segment grows instead, until the card refuses and free memory is given back.
+#[test]
+fn expandable_segments_with_a_limit_for_splits_grow_until_the_card_is_full() {
+    let script = "a=100 k=2 -a b=10 c=80 d=70";
+    let grown = "+100 a S0+0[100] +20 k S0+100[2] b S0+102[10] +80 c S0+112[80]";
+    let both = "expandable_segments:True,max_split_size_mb:64";
+    assert_eq!(played(both, 1000, None, script), format!("{grown} +80 d S0+192[70]"));
+    assert_eq!(played(both, 200, None, script), format!("{grown} -100 +80 d S0+0[70]"));
+    // Rounding changes the sizes of requests (100 MiB to 100, 70 to 72 with 16 parts), not which blocks serve them.
+    let all = "expandable_segments:True,max_split_size_mb:64,roundup_power2_divisions:16";
+    assert_eq!(played(all, 200, None, script), format!("{grown} -100 +80 d S0+0[72]"));
+    let expandable = "+100 a S0+0[100] +20 k S0+100[2] b S0+0[10] c S0+10[80] +60 d S0+102[70]";
+    check("expandable_segments:True", script, expandable);
+    assert!(["", "expandable_segments:True", "max_split_size_mb:64"].iter().all(|conf| !fills_cards(conf)));
+    assert!(fills_cards(both) && fills_cards(all));
+}
+
+fn fills_cards(conf: &str) -> bool {
+    let mut settings = Settings::default();
+    settings.set(conf);
+    settings.fills_cards()
+}
+
 #[test]
 fn expandable_segments_grow() {
     let conf = "expandable_segments:True";

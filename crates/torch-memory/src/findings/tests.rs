@@ -148,7 +148,7 @@ fn the_setting_that_needs_the_least_is_recommended() {
     let (snapshot, replay) = replayed(&recorder);
     let program = Program::of(&snapshot.cards[0], &replay, &snapshot.stacks);
     let outcomes =
-        program.candidates(&snapshot.settings).iter().map(|settings| program.run(settings)).collect::<Vec<_>>();
+        program.candidates(&snapshot.settings, None).iter().map(|settings| program.run(settings)).collect::<Vec<_>>();
     let recorded = replay.memory.iter().map(|moment| moment.reserved).max();
     assert_eq!(
         Some(outcomes[0].peak_reserved),
@@ -179,7 +179,7 @@ fn a_setting_under_which_a_refused_request_has_room_is_recommended() {
     let program = Program::of(&snapshot.cards[0], &replay, &snapshot.stacks);
     assert_eq!(program.capacity, Some(200 * MIB));
     let outcomes =
-        program.candidates(&snapshot.settings).iter().map(|settings| program.run(settings)).collect::<Vec<_>>();
+        program.candidates(&snapshot.settings, None).iter().map(|settings| program.run(settings)).collect::<Vec<_>>();
     assert_eq!(outcomes[0].refused, 1);
     let best = best(&outcomes).expect("there are settings");
     assert_eq!((best.refused, best.settings.conf().as_str()), (0, "expandable_segments:True"));

@@ -145,6 +145,12 @@ impl Settings {
         }
     }
 
+    /// Whether reserved memory grows until the card is full, whatever the program needs: large free blocks of expandable
+    /// segments are not reused where `max_split_bytes` is set. Source: pytorch/pytorch#123548.
+    pub fn fills_cards(&self) -> bool {
+        self.expandable_segments && self.max_split_bytes.is_some()
+    }
+
     /// The text that sets this; empty for the defaults.
     pub fn conf(&self) -> String {
         let default = Self::default();

@@ -28,7 +28,7 @@ fn recording(conf: &str, owners: u32, blocks: u32) -> Snapshot {
 /// Makes all views of a recording and hands them over: text, page, picture.
 fn views(snapshot: &Snapshot) -> [String; 3] {
     let owners = Owners::of(&snapshot.stacks);
-    let cards = snapshot.cards.iter().map(|card| examine(snapshot, &owners, card)).collect::<Vec<_>>();
+    let cards = snapshot.cards.iter().map(|card| examine(snapshot, &owners, card, None)).collect::<Vec<_>>();
     for card in &cards {
         let colors = Colors::of(card, &owners);
         assert!(check_labels(&time_chart(card, &owners, &colors)) > 20);
@@ -59,7 +59,7 @@ fn pages_are_sound_and_small_whatever_the_recording() {
 fn the_map_has_the_colors_of_what_is_there() {
     let snapshot = recording("", 2, 60);
     let owners = Owners::of(&snapshot.stacks);
-    let card = examine(&snapshot, &owners, &snapshot.cards[0]);
+    let card = examine(&snapshot, &owners, &snapshot.cards[0], None);
     let colors = Colors::of(&card, &owners);
     let html = map_chart(&card, &owners, &colors).html("");
     let area = |class: &str| {

@@ -243,3 +243,25 @@ fn a_run_fits_only_if_the_upper_end_of_its_range_does() {
         text.stdout_text().contains("CUDA's context; ") && text.stdout_text().contains("What `torch.compile` fuses")
     );
 }
+
+/// Together these settings make PyTorch reserve more until the card is full. What a run needs is not that, but the memory of
+/// the smallest card on which it runs; a note says so.
+#[test]
+fn settings_that_fill_the_card_do_not_decide_whether_a_run_fits() {
+    let sandbox = Sandbox::new();
+    let estimate = |card: &str, conf: &str| {
+        let run = "estimate --model t5-small --micro-batch 16 --seq-len 512 --json --vram";
+        let said = sandbox.run(&format!("{run} {card} --alloc-conf {conf}"));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        (bytes(&json(&said), "peak_reserved_bytes"), said.stdout_text().contains("until the card is full"))
+    };
+    let all = "expandable_segments:True,max_split_size_mb:64,roundup_power2_divisions:16";
+    let two = "expandable_segments:True,roundup_power2_divisions:16";
+    let (large, is_noted) = estimate("64", all);
+    let (needed, _) = estimate("64", two);
+    assert!(is_noted && large > needed + needed / 8, "{large} for {needed}");
+    let card = (needed + needed / 8) as f64 / f64::from(1 << 30) + 1.0;
+    let (limited, _) = estimate(&format!("{card:.2}"), all);
+    assert!(limited < needed + needed / 16, "{limited} for {needed}");
+    assert!(!estimate("64", two).1);
+}
