@@ -58,7 +58,8 @@ impl ModelFile {
 }
 
 /// What a model folder needs in addition to weights and config.json: the tokenizer with the files next to it, the chat
-/// template that a run trained with, and the generation_config.json in the folder of the weights that the run started from.
+/// template that a run trained with, and the generation_config.json in the folder of the weights that the run started from, with
+/// the ids that end an answer of the template.
 /// `saved` is the folder of an earlier checkpoint of the run, whose export of `gpt2` is reused: making one takes 13 MiB.
 /// Errors: `Unreadable`, `FileTooLong`, and those of [`Tokenizer::open`].
 pub fn model_files(
@@ -84,10 +85,44 @@ pub fn model_files(
         files.retain(|file| file.name != TEMPLATE_NAME);
         files.push(ModelFile::new(TEMPLATE_NAME, template.text().as_bytes()));
     }
-    if let Some(folder) = weights {
-        files.extend(read(folder, GENERATION_NAME)?);
-    }
+    let published = weights.map(|folder| contents_of(folder, GENERATION_NAME)).transpose()?.flatten();
+    let generation = match template {
+        Some(template) => with_ends(published, tokenizer, template),
+        None => published,
+    };
+    files.extend(generation.map(|contents| ModelFile::new(GENERATION_NAME, &contents)));
     Ok(files)
+}
+
+/// A generation_config.json by which other programs stop where an answer of the template ends, with everything that the
+/// published one has. Returns that one if it is damaged, and `None` for neither it nor an end that config.json has not.
+fn with_ends(published: Option<Vec<u8>>, tokenizer: &Tokenizer, template: &ChatTemplate) -> Option<Vec<u8>> {
+    let mut config = match published.as_deref().map(serde_json::from_slice::<Map<String, Value>>) {
+        Some(Ok(config)) => config,
+        Some(Err(_)) => return published,
+        None => Map::new(),
+    };
+    let mut ends = match config.get("eos_token_id") {
+        Some(Value::Array(ids)) => ids.clone(),
+        Some(id @ Value::Number(_)) => vec![id.clone()],
+        _ => tokenizer.end_token().map(|id| json!(id)).into_iter().collect(),
+    };
+    let known = ends.len();
+    for id in template.answer_ends(tokenizer).ids.into_iter().map(|id| json!(id)) {
+        if !ends.contains(&id) {
+            ends.push(id);
+        }
+    }
+    if ends.len() == known {
+        return published;
+    }
+    config.insert("eos_token_id".to_owned(), Value::Array(ends));
+    for (key, id) in [("bos_token_id", tokenizer.begin_token()), ("pad_token_id", tokenizer.pad_token())] {
+        if let Some(id) = id {
+            config.entry(key).or_insert(json!(id));
+        }
+    }
+    Some(serde_json::to_vec_pretty(&config).expect("plain data"))
 }
 
 /// The files of `gpt2` in a folder; `None` if its tokenizer.json is not the one that [`gpt2_json`] makes.
@@ -128,9 +163,14 @@ fn config_of(tokenizer: &Tokenizer) -> String {
 
 /// `None` if there is no such file.
 fn read(folder: &Path, name: &'static str) -> Result<Option<ModelFile>, DataError> {
+    Ok(contents_of(folder, name)?.map(|contents| ModelFile::new(name, &contents)))
+}
+
+/// `None` if there is no such file.
+fn contents_of(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, DataError> {
     let path = folder.join(name);
     match plimsoll_files::read_at_most(&path, FILE_BYTES_MAX) {
-        Ok(contents) => Ok(Some(ModelFile::new(name, &contents))),
+        Ok(contents) => Ok(Some(contents)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(DataError::unreadable(&path, error)),
     }
@@ -214,5 +254,27 @@ mod tests {
         let reopened = ChatTemplate::open(&tokenizer, None, date).unwrap();
         assert_eq!(reopened.text(), chatml.text());
         assert!(reopened.ends_with_separator(), "ChatML from a file ends as it does built in");
+    }
+
+    /// vLLM and `transformers` stop at the ids of generation_config.json.
+    #[test]
+    fn other_programs_learn_where_an_answer_of_the_template_ends() {
+        let date: crate::Date = "2024-01-01".parse().unwrap();
+        let folder = super::super::tests::file_with_tokens(&["<|im_start|>", "<|im_end|>"]);
+        let (tokenizer, chatml) = (open(folder.path()), ChatTemplate::chatml(date));
+        let (end, turn) = (tokenizer.end_token().unwrap(), 301);
+        let made = |published: Option<&str>| {
+            let made = with_ends(published.map(|text| text.as_bytes().to_vec()), &tokenizer, &chatml).unwrap();
+            String::from_utf8(made).unwrap()
+        };
+        let config = |published| serde_json::from_str::<Value>(&made(published)).unwrap();
+        assert_eq!(config(None)["eos_token_id"], json!([end, turn]));
+        assert_eq!(config(Some(r#"{"top_p":0.9}"#)), json!({"top_p": 0.9, "eos_token_id": [end, turn]}));
+        assert_eq!(config(Some(r#"{"eos_token_id":7}"#))["eos_token_id"], json!([7, end, turn]));
+        for kept in [format!("{{\"eos_token_id\": [{turn}, {end}]}}"), "no JSON".to_owned()] {
+            assert_eq!(made(Some(&kept)), kept);
+        }
+        let bytes = Tokenizer::open(&TokenizerSpec::Bytes).unwrap();
+        assert_eq!(with_ends(None, &bytes, &chatml), None, "its turns end with text, not with a token");
     }
 }
