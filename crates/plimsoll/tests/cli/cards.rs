@@ -221,12 +221,9 @@ fn cards_are_compared_side_by_side() {
 fn the_most_that_fits_is_the_most() {
     let sandbox = Sandbox::new();
     let found = |what: &str| {
-        json(
-            &sandbox.run(&format!("plan --model nano --vram 24MiB --global-batch 4 --json --find {what}")),
-        )["most_that_fits"]
-            .clone()
+        json(&sandbox.run(&format!("plan --model nano --vram 24MiB --json --find {what}")))["most_that_fits"].clone()
     };
-    let longest = found("seq-len").as_u64().expect("a length");
+    let longest = found("seq-len --global-batch 4").as_u64().expect("a length");
     let fits = |seq_len: u64| {
         let said = sandbox.run(&format!("plan --model nano --vram 24MiB --global-batch 4 --seq-len {seq_len}"));
         said.code == Some(0)
