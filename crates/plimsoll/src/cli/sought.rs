@@ -37,7 +37,8 @@ const DOWNLOAD: &str = "`plimsoll train --init OWNER/NAME --download` fetches we
 const ATTENTION: &str = "attention is always computed in tiles, as FlashAttention does; no flag is needed";
 const TRAIN: &str = "`plimsoll train --init OWNER/NAME --data FILE` fine-tunes, and without `--init` pretrains";
 const PAGE: &str = "`plimsoll serve` is a web page of runs and GPUs, `plimsoll top` the same in a terminal";
-const BACKGROUND: &str = "`plimsoll run --detach -- plimsoll train` trains in the background";
+const BACKGROUND: &str =
+    "`plimsoll train --detach` trains in the background, and `plimsoll run --detach -- COMMAND` runs other trainers";
 const TOKENIZE: &str =
     "`plimsoll train` tokenizes its data and caches the tokens; `plimsoll tokenizer train` makes a tokenizer";
 const RUNS: &str = "`plimsoll ps --all` lists runs, and `plimsoll models` models";

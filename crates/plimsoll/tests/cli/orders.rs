@@ -195,3 +195,27 @@ fn other_programs_are_stopped_and_let_go_on_and_end_when_they_are_asked_to_while
     let stopped = said(&sandbox, 0, "stop it --grace 30s");
     assert!(!stopped.contains("SIGKILL"), "who is paused hears what it is sent: {stopped}");
 }
+
+/// It has one entry, its log is in its folder, and what keeps it from starting is said at once, with its exit code.
+#[test]
+fn a_run_in_the_background_is_one_run() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.train(&format!("{RUN} --max-steps 50000000 --name night --detach"));
+    assert_eq!((said.code, said.stdout_text().as_str()), (Some(0), "night\n"), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("the CPU") && said.stderr.contains("`plimsoll stop night` stops it"),
+        "{}",
+        said.stderr
+    );
+    let runs = sandbox.run("ps --json").json();
+    assert_eq!((&runs["runs"][0]["name"], runs["runs"].as_array().map(Vec::len)), (&"night".into(), Some(1)), "{runs}");
+    assert_eq!(sandbox.run("stop night").code, Some(0));
+    assert_eq!(sandbox.run("logs -f night").code, Some(0));
+    assert!(sandbox.text("runs/night/train.log").contains("--resume"), "{}", sandbox.text("runs/night/train.log"));
+    let said = sandbox.train("--data none.txt --detach");
+    assert_eq!(said.code, Some(BAD_INPUT));
+    assert!(said.stderr.contains("error: ") && said.stderr.contains("none.txt"), "{}", said.stderr);
+    let files =
+        std::fs::read_dir(sandbox.path("runs")).expect("the runs").map(|entry| entry.expect("a file").file_name());
+    assert!(files.into_iter().all(|name| name == "night"), "no log is left");
+}

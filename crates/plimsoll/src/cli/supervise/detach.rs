@@ -88,7 +88,7 @@ fn begin(folder: &Path, arguments: Vec<OsString>, surroundings: Option<Surroundi
 }
 
 /// This program, also where another was installed in its place since it was started.
-pub(super) fn own_program() -> PathBuf {
+pub(in crate::cli) fn own_program() -> PathBuf {
     match cfg!(target_os = "linux") {
         true => PathBuf::from("/proc/self/exe"),
         false => std::env::current_exe().unwrap_or_else(|_| PathBuf::from("plimsoll")),

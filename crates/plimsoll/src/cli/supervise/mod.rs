@@ -16,6 +16,7 @@ mod watch;
 mod workers;
 
 pub(super) use attach::{AttachArgs, run as attach};
+pub(super) use detach::own_program;
 pub(super) use logs::{LogsArgs, run as logs};
 pub(super) use order::{BudgetArgs, PauseArgs, run_budget as budget, run_pause as pause, run_resume as resume};
 pub(super) use ps::{PsArgs, run as ps};
@@ -58,6 +59,11 @@ impl RunsArgs {
 /// The runs in a folder, and those that the user's state folder names. Nothing is there where nothing was run.
 fn registry(runs: &Path) -> Registry {
     Registry { state: names_folder(), runs: runs.to_owned() }
+}
+
+/// The run that the process with this number entered; `None` if it has not.
+pub(super) fn entry_of(runs: &Path, pid: u32) -> Option<Entry> {
+    registry(runs).entries().into_iter().find(|entry| entry.process.pid == pid && entry.state() == State::Running)
 }
 
 /// The user's folder of names of runs; none where there is no place for one.

@@ -125,6 +125,9 @@ pub(crate) struct TrainArgs {
     /// a log each step]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) log_every: Option<u64>,
+    /// Run in the background; stdout is the run's name, and `train.log` in its folder what it prints
+    #[arg(long, conflicts_with = "json")]
+    pub(super) detach: bool,
     /// Print report.json to stdout at the end
     #[arg(long)]
     pub(super) json: bool,

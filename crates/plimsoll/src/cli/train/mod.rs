@@ -2,6 +2,8 @@
 
 mod args;
 mod binary;
+#[cfg(unix)]
+mod detach;
 mod ending;
 mod folder;
 mod orders;
@@ -72,6 +74,12 @@ pub(super) const PREFILL: usize = 32;
 
 pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     wait_for_no_reader();
+    if args.detach {
+        #[cfg(unix)]
+        return detach::start(&args.runs_dir);
+        #[cfg(not(unix))]
+        return Err(Failure::bad_flag("`--detach` needs a Unix system"));
+    }
     let threads = args.budget.threads()?;
     args.blas.choose()?;
     let limits = args.watch.limits()?;
@@ -151,7 +159,11 @@ struct Session {
 impl Session {
     /// Resolves everything, and opens the device, which is to be given the plan.
     fn prepare(mut args: TrainArgs) -> Result<(Self, Opened), Failure> {
-        if args.resume.is_none() {
+        let continues = match &args.resume {
+            Some(resume) => resumed_config(resume, args.name.as_deref(), &args.runs_dir)?.is_some(),
+            None => false,
+        };
+        if !continues {
             args.refuse_weights_without_data()?;
         }
         args.run.init = hub::init_of(args.run.init, args.run.download)?;

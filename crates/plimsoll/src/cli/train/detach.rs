@@ -1,0 +1,65 @@
+//! `plimsoll train --detach`: the same run in the background. What it prints is in `train.log` of its folder.
+
+use crate::cli::Failure;
+use crate::cli::failure::{exit_code, io_failure};
+use crate::cli::supervise::{entry_of, own_program};
+use crate::streams::{talk, write_data};
+use plimsoll_supervise::Follower;
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How often the parent checks whether the run has started.
+const TICK: Duration = Duration::from_millis(20);
+
+const LOG: &str = "train.log";
+
+/// Starts this process's command without `--detach` in a process group of its own, which no terminal ends. Passes on what the
+/// run prints until it has started, and returns the exit code: its own if it ended before that.
+/// Errors: the log can't be written; no process can be started.
+pub(super) fn start(runs: &Path) -> Result<u8, Failure> {
+    fs::create_dir_all(runs).map_err(io_failure(runs.display()))?;
+    // Its folder has no name yet; in the folder of all runs, the log can be moved there later.
+    let path = runs.join(format!(".detached-{}.log", std::process::id()));
+    let log = plimsoll_files::open_own(&path).map_err(io_failure(path.display()))?;
+    let mut command = Command::new(own_program());
+    command.args(std::env::args_os().skip(1).filter(|word| word != "--detach"));
+    let errors = log.try_clone().map_err(io_failure(path.display()))?;
+    command.stdin(Stdio::null()).stdout(log).stderr(errors).process_group(0);
+    let mut child = command.spawn().map_err(io_failure("no process can be started"))?;
+    let mut printed = Follower::new(&path, u64::MAX).map_err(io_failure(path.display()))?;
+    loop {
+        // Both are asked before the log is read: what was printed until then is passed on.
+        let ended = child.try_wait().map_err(io_failure("the run can't be waited for"))?;
+        let entry = entry_of(runs, child.id());
+        pass_on(&mut printed).map_err(io_failure(path.display()))?;
+        if let Some(entry) = entry {
+            // A run of a folder that was resumed has the last session's log replaced.
+            fs::rename(&path, entry.folder.join(LOG)).map_err(io_failure(path.display()))?;
+            let name = entry.name();
+            talk(format_args!(
+                "{name} runs in the background; `plimsoll logs -f {name}` follows it, `plimsoll stop {name}` stops it"
+            ));
+            write_data(name)?;
+            return Ok(exit_code::DONE);
+        }
+        if let Some(status) = ended {
+            fs::remove_file(&path).map_err(io_failure(path.display()))?;
+            return Ok(status.code().map_or(exit_code::DEVICE_FAILED, |code| code.to_le_bytes()[0]));
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+/// Writes what the log has more to stderr.
+fn pass_on(printed: &mut Follower) -> std::io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    while let count @ 1.. = printed.read(&mut buffer)? {
+        // Whoever does not read it has it in the log.
+        let _ = std::io::stderr().write_all(&buffer[..count]);
+    }
+    Ok(())
+}
