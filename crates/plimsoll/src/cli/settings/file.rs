@@ -50,6 +50,7 @@ const OF_STARTS: &[&str] = &[
     "chat_template",
     "data",
     "data_format",
+    "log_project",
     "log_to",
     "name",
     "notify",
