@@ -264,7 +264,7 @@ impl From<CheckpointError> for Failure {
             CheckpointError::Damaged { .. } => {
                 failure.hint("copy it again, or use an older checkpoint; `--resume auto` finds the newest complete one")
             }
-            CheckpointError::OtherRun { .. } => failure
+            CheckpointError::OtherRun { .. } | CheckpointError::OtherData { .. } => failure
                 .hint("use the flags that the run was started with, or start a new run with `--init` and `--name`"),
             CheckpointError::OtherFamily { .. } => failure.hint(
                 "name a model of the weights' family, or leave out `--model` to use the config.json next to the weights",
@@ -297,10 +297,10 @@ impl From<CheckpointError> for Failure {
             CheckpointError::Io { path, source } if !is_damage => Self::device(format!("{}: {source}", path.display()))
                 .hint("check that the disk is mounted and readable; nothing was changed"),
             CheckpointError::Io { .. } => failure,
-            CheckpointError::OtherModel { key, .. } => failure.hint(format!(
-                "the checkpoint's own config.json is the model that was trained: was `{key}` edited in the run's, or another \
-                 `--model` given?"
-            )),
+            CheckpointError::OtherModel { .. } => failure.hint(
+                "leave out `--model` to continue with the checkpoint's, undo edits of the run's config.json, or start a new \
+                 run with `--init` and `--name`",
+            ),
             CheckpointError::NoHistory { .. } => {
                 failure.hint("restore the run's journal.jsonl, or start a new run with `--init` and `--name`")
             }

@@ -804,14 +804,26 @@ fn resuming() {
             ("train --resume runs/kept --seed 3", BAD_INPUT, &["was made with a seed of 1337, but this run has 3"]),
             ("train --resume runs/kept --global-batch 8", BAD_INPUT, &["a global batch of 4, but this run has 8"]),
             ("train --resume runs/kept --seq-len 8", BAD_INPUT, &["a sequence length of 16, but this run has 8"]),
-            ("train --resume runs/kept --data text.txt more.txt", BAD_INPUT, &["was made with data "]),
+            (
+                "train --resume runs/kept --data text.txt more.txt",
+                BAD_INPUT,
+                &["was trained on other data, or on the same data"],
+            ),
             (
                 "train --resume runs/kept --model wide",
                 BAD_INPUT,
-                &["was made with `n_embd` 16, but this run's model has "],
+                &["runs/kept/checkpoints/step-000020 is of another model than this run's: hidden size 16 instead of "],
             ),
             ("train --resume runs/kept --tokenizer gpt2", BAD_INPUT, &["50257 ids"]),
         ],
+    );
+    // A run that has made its steps says so, and how it continues.
+    let said = sandbox.run("train --resume runs/kept --name kept");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("the run is finished: it has made its 20 steps\nhint: a larger `--max-steps`"),
+        "{}",
+        said.stderr
     );
     // The run that refused all of these still goes on.
     let said = sandbox.run("train --resume runs/kept --name kept --max-steps 21");

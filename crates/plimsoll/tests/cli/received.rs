@@ -216,12 +216,13 @@ fn an_edited_configuration_is_noticed() {
     sandbox.must_train("--name kept --max-steps 5");
     let own = sandbox.text("runs/kept/config.json");
     let epsilon = "9.999999747378752e-6";
-    for (key, from, to) in [("n_head", "\"n_head\": 2", "\"n_head\": 4"), ("layer_norm_epsilon", epsilon, "1e-3")] {
+    let heads = "attention heads 2 instead of 4";
+    for (words, from, to) in [(heads, "\"n_head\": 2", "\"n_head\": 4"), ("`layer_norm_epsilon` ", epsilon, "1e-3")] {
         assert!(own.contains(from), "{own}");
         sandbox.write("runs/kept/config.json", own.replace(from, to));
         for flags in ["--resume runs/kept", "--resume runs/kept/checkpoints/step-000005", "--resume auto"] {
             let said = sandbox.run(&format!("train {flags} --runs-dir runs --max-steps 7"));
-            assert_said(&said, 4, &[&format!("was made with `{key}` "), "hint: "]);
+            assert_said(&said, 4, &["is of another model than this run's: ", words, "hint: "]);
         }
     }
     sandbox.write("runs/kept/config.json", &own);

@@ -103,7 +103,7 @@ pub enum CheckpointError {
         /// The tensors in it, at least one.
         tensors: Vec<String>,
     },
-    /// The checkpoint belongs to a run with other data or sizes, so that going on would not be the same run.
+    /// The checkpoint belongs to a run with other sizes or settings, so that going on would not be the same run.
     #[error("{path} was made with {what} {found}, but this run has {expected}")]
     OtherRun {
         /// The checkpoint.
@@ -116,16 +116,18 @@ pub enum CheckpointError {
         expected: String,
     },
     /// The checkpoint is of a model whose configuration differs, though its shapes may be the same.
-    #[error("{path} was made with `{key}` {found}, but this run's model has {expected}")]
+    #[error("{path} is of another model than this run's: {}", differences.join(", "))]
     OtherModel {
-        /// The checkpoint's configuration.
+        /// The checkpoint's folder.
         path: PathBuf,
-        /// The first key of config.json that differs.
-        key: String,
-        /// Its value in the checkpoint; `absent` if it has none.
-        found: String,
-        /// Of this run.
-        expected: String,
+        /// Each size or setting that differs, with its value in the checkpoint and in this run's model.
+        differences: Vec<String>,
+    },
+    /// The checkpoint is of a run with other data.
+    #[error("{path} was trained on other data, or on the same data prepared in another way")]
+    OtherData {
+        /// The checkpoint.
+        path: PathBuf,
     },
     /// Nearly all losses of a run are missing, so that its state does not belong to this run.
     #[error(

@@ -9,13 +9,14 @@ use plimsoll_graph::models::ModelConfig;
 use plimsoll_plan::Plan;
 use plimsoll_units::Bytes;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Far more than a configuration takes.
 const LONGEST_CONFIG: Bytes = Bytes(1 << 20);
 
 /// Whether the checkpoint at `path`, which `verify` has passed, is of the run that is about to go on.
-/// Errors: `OtherRun`, `OtherModel`; its configuration can't be read.
+/// Errors: `OtherRun`, `OtherModel`, `OtherData`; its configuration can't be read.
 pub(crate) fn check_same_run(
     path: &Path,
     state: &State,
@@ -25,7 +26,6 @@ pub(crate) fn check_same_run(
 ) -> Result<(), CheckpointError> {
     let length = |tokens: Option<usize>| tokens.map_or("none".to_owned(), |n| n.to_string());
     for (what, found, expected) in [
-        ("data", state.data_fingerprint.clone(), data_fingerprint),
         ("a precision of", state.precision.clone(), config.precision.clone()),
         ("a seed of", state.seed.to_string(), config.seed.to_string()),
         ("a global batch of", state.global_batch.to_string(), plan.global_batch.to_string()),
@@ -36,20 +36,70 @@ pub(crate) fn check_same_run(
             return Err(CheckpointError::OtherRun { path: path.to_owned(), what, found, expected });
         }
     }
-    check_same_model(&path.join(CONFIG_FILE), &config.model)
+    check_same_model(path, &config.model)?;
+    match state.data_fingerprint == data_fingerprint {
+        true => Ok(()),
+        false => Err(CheckpointError::OtherData { path: path.to_owned() }),
+    }
 }
 
+/// What keys of a config.json are called; other keys are shown as they are.
+const WORDS: &[(&str, &str)] = &[
+    ("model_type", "family"),
+    ("n_positions", "context"),
+    ("max_position_embeddings", "context"),
+    ("n_embd", "hidden size"),
+    ("hidden_size", "hidden size"),
+    ("d_model", "hidden size"),
+    ("n_layer", "layers"),
+    ("num_hidden_layers", "layers"),
+    ("num_layers", "layers"),
+    ("num_decoder_layers", "decoder layers"),
+    ("n_head", "attention heads"),
+    ("num_attention_heads", "attention heads"),
+    ("num_heads", "attention heads"),
+    ("num_key_value_heads", "key/value heads"),
+    ("n_inner", "feed-forward size"),
+    ("intermediate_size", "feed-forward size"),
+    ("d_ff", "feed-forward size"),
+    ("vocab_size", "vocabulary"),
+];
+
+/// Keys that follow from others.
+const DERIVED: &[&str] = &["architectures", "n_ctx"];
+
 /// Compares all of the model but its rates of dropout with the checkpoint's own configuration.
-fn check_same_model(path: &Path, model: &ModelConfig) -> Result<(), CheckpointError> {
+fn check_same_model(folder: &Path, model: &ModelConfig) -> Result<(), CheckpointError> {
+    let path = &folder.join(CONFIG_FILE);
     let text = read_text(path, LONGEST_CONFIG);
-    let text = text.map_err(|source| CheckpointError::Io { path: path.to_owned(), source })?;
+    let text = text.map_err(|source| CheckpointError::Io { path: path.clone(), source })?;
     let saved = ModelConfig::from_json(&text).map_err(|error| damaged(path, error.to_string()))?;
     let [found, expected] = [&saved, model].map(without_dropout);
-    let mut keys = found.keys().chain(expected.keys());
-    let Some(key) = keys.find(|&key| found.get(key) != expected.get(key)) else { return Ok(()) };
-    let value = |keys: &Map<String, Value>| keys.get(key).map_or("absent".to_owned(), Value::to_string);
-    let (path, key, found, expected) = (path.to_owned(), key.clone(), value(&found), value(&expected));
-    Err(CheckpointError::OtherModel { path, key, found, expected })
+    let differences = differences(&found, &expected);
+    match differences.is_empty() {
+        true => Ok(()),
+        false => Err(CheckpointError::OtherModel { path: folder.to_owned(), differences }),
+    }
+}
+
+/// What differs, in words. Of models of two families, the family alone: their keys have other names.
+fn differences(found: &Map<String, Value>, expected: &Map<String, Value>) -> Vec<String> {
+    let differs = |key: &str| found.get(key) != expected.get(key);
+    let keys = found.keys().chain(expected.keys()).map(String::as_str).collect::<BTreeSet<_>>();
+    let is_other_family = differs("model_type");
+    let keys = keys.into_iter().filter(|key| !DERIVED.contains(key) && differs(key));
+    let keys = keys.filter(|key| !is_other_family || *key == "model_type");
+    let value = |model: &Map<String, Value>, key: &str| match model.get(key) {
+        None | Some(Value::Null) => "none".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    };
+    let said = keys.map(|key| {
+        let word = WORDS.iter().find(|(known, _)| *known == key);
+        let word = word.map_or_else(|| format!("`{key}`"), |(_, word)| (*word).to_owned());
+        format!("{word} {} instead of {}", value(found, key), value(expected, key))
+    });
+    said.collect()
 }
 
 fn without_dropout(model: &ModelConfig) -> Map<String, Value> {

@@ -123,7 +123,15 @@ fn branched(from_step: u64, left_behind: &[PathBuf]) -> String {
 impl Sink for Live {
     fn take(&mut self, event: &Event) {
         match event {
-            Event::RunStarted { first_step, last_step, .. } => self.start(*first_step, *last_step),
+            Event::RunStarted { first_step, last_step, .. } => {
+                self.start(*first_step, *last_step);
+                if let Some(last) = last_step.filter(|last| last < first_step) {
+                    talk(format_args!(
+                        "the run is finished: it has made its {last} steps\nhint: a larger `--max-steps` or `--epochs` \
+                         continues it"
+                    ));
+                }
+            }
             Event::Resumed { step, checkpoint } => {
                 talk(format_args!("resumed after step {step} from {}", checkpoint.display()));
             }
