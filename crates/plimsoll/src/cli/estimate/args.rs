@@ -31,10 +31,10 @@ pub(in crate::cli) struct EstimateArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(super) lora_targets: Vec<String>,
     /// Types of weights, and of what is computed: `pure-bf16` has all in bf16, `amp-bf16` weights in single precision under
-    /// autocast [default: fp32]
+    /// autocast [default: fp32; amp-bf16 with `--method qlora`]
     #[arg(long, value_enum, value_name = "PRECISION")]
     pub(super) precision: Option<PrecisionName>,
-    /// Samples of a forward pass on one card [default: 8, as Hugging Face's trainer]
+    /// Samples of a forward pass on one card [default: 8, as Hugging Face's trainer; 1 with `--method qlora`]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) micro_batch: Option<u64>,
     /// Micro-batches of an optimizer step [default: 1]
@@ -282,6 +282,11 @@ impl EstimateArgs {
         if self.sharding.is_none() {
             run.divide();
         }
+    }
+
+    /// Whether the weights are asked to be in 4 bits.
+    pub(super) fn is_qlora(&self) -> bool {
+        matches!(self.method, Some(MethodName::Qlora))
     }
 
     fn lay_method_over(&self, run: &mut Run) {

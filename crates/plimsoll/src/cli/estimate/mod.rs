@@ -3,6 +3,7 @@
 mod args;
 mod card;
 mod nearest;
+mod python;
 mod told;
 
 pub(super) use args::EstimateArgs;

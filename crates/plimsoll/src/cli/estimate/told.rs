@@ -2,12 +2,15 @@
 //! Not here: what keys mean (`plimsoll_trainers`), and the flags that are laid over them (`args.rs`).
 
 use super::args::EstimateArgs;
+use super::python::settings_of;
 use crate::cli::Failure;
 use crate::cli::model::{CONFIG_BYTES_MAX, Chosen, is_hub_name, open};
 use crate::cli::words::{torchtune_model, without_adapters};
+use crate::streams::talk;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{
-    Attention, Effect, Kind, Part, Read, ReadError, Run, Sharding, command, detect, read, read_command,
+    Attention, Checkpointing, Effect, Kind, Part, Precision, Read, ReadError, Run, Sharding, command, detect, read,
+    read_command,
 };
 use std::path::{Path, PathBuf};
 
@@ -35,6 +38,8 @@ pub(super) struct TrainerFile {
     pub(super) kind: Kind,
     pub(super) path: PathBuf,
     pub(super) text: String,
+    /// Whether the text is the settings of a notebook or a script, which can't be rewritten.
+    is_code: bool,
 }
 
 /// Everything that was told. Errors: a file can't be read or is nobody's, a value is wrong, no model is named or known.
@@ -48,7 +53,11 @@ pub(super) fn told(args: &EstimateArgs) -> Result<Told, Failure> {
     let model = model(args, read.as_ref())?;
     let named = args.model.as_deref().or(read.as_ref().and_then(|read| read.model.as_deref()));
     let name_elsewhere = name_elsewhere(&model, named.unwrap_or_default());
-    let mut run = read.as_ref().map_or_else(Run::default, |read| read.run.clone());
+    let mut run = match &read {
+        Some(read) => read.run.clone(),
+        None if args.is_qlora() => of_qlora(args),
+        None => Run::default(),
+    };
     if !read.as_ref().is_some_and(Read::tells_length) {
         run.seq_len = model.default_seq_len() as u64;
         if let Some(read) = read.as_ref().filter(|_| args.seq_len.is_none()) {
@@ -89,6 +98,24 @@ pub(super) fn told(args: &EstimateArgs) -> Result<Told, Failure> {
     Ok(Told { read, file, model, name_elsewhere, run, missing })
 }
 
+/// A run of QLoRA of which nothing else is said, as its trainers have it; says what is taken for granted.
+/// Sources: Dettmers et al. 2023 (QLoRA), section 3; PEFT's `prepare_model_for_kbit_training`.
+fn of_qlora(args: &EstimateArgs) -> Run {
+    let default = Run::default();
+    let run =
+        Run { precision: Precision::AmpBf16, checkpointing: Checkpointing::NonReentrant, micro_batch: 1, ..default };
+    let usual = [
+        (args.precision.is_none(), "`--precision amp-bf16`"),
+        (args.gradient_checkpointing.is_none(), "`--gradient-checkpointing`"),
+        (args.micro_batch.is_none(), "`--micro-batch 1`"),
+    ];
+    let taken = usual.into_iter().filter(|(is_taken, _)| *is_taken).map(|(_, flag)| flag).collect::<Vec<_>>();
+    if !taken.is_empty() {
+        talk(format_args!("note: QLoRA is estimated with {}, as its trainers run it by default", taken.join(", ")));
+    }
+    run
+}
+
 /// Whether a flag or a key says how attention is computed; transformers refuses what the model then does not have.
 fn is_attention_told(args: &EstimateArgs, read: Option<&Read>) -> bool {
     const KEYS: [&str; 5] =
@@ -118,7 +145,7 @@ fn of_files(args: &EstimateArgs) -> Result<Found, Failure> {
         found.layers.retain(|(kind, _)| *kind != layer.kind);
         found.layer(layer.kind, &layer.text).map_err(|error| unreadable(&layer.path, &error))?;
     }
-    Ok((Some(found), own, folder))
+    Ok((Some(found), own.filter(|file| !file.is_code), folder))
 }
 
 fn of_command(args: &EstimateArgs) -> Result<Found, Failure> {
@@ -141,6 +168,9 @@ fn of_command(args: &EstimateArgs) -> Result<Found, Failure> {
 
 fn opened(path: &Path) -> Result<TrainerFile, Failure> {
     let text = text_of(path)?;
+    let settings = settings_of(path, &text)?;
+    let is_code = settings.is_some();
+    let text = settings.unwrap_or(text);
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(kind) = detect(&text, &name) else {
         // Where it can't be parsed, the parser says why.
@@ -150,10 +180,10 @@ fn opened(path: &Path) -> Result<TrainerFile, Failure> {
         let message = format!("{} has no keys of a trainer that is known", path.display());
         return Err(Failure::bad_input(message).hint(
             "files of Hugging Face's TrainingArguments, axolotl, LLaMA-Factory, torchtune, Unsloth, DeepSpeed and \
-             accelerate are read; for `plimsoll train`'s own there is `plimsoll plan`",
+             accelerate, notebooks and Python scripts are read; for `plimsoll train`'s own there is `plimsoll plan`",
         ));
     };
-    Ok(TrainerFile { kind, path: path.to_owned(), text })
+    Ok(TrainerFile { kind, path: path.to_owned(), text, is_code })
 }
 
 fn text_of(path: &Path) -> Result<String, Failure> {

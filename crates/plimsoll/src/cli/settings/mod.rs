@@ -5,7 +5,7 @@
 
 mod data;
 mod file;
-mod notebook;
+pub(super) mod notebook;
 mod problems;
 mod settle;
 mod suggest;

@@ -66,17 +66,21 @@ impl Default for Source {
 }
 
 /// The settings of a notebook; their lines are counted through its cells of code. Errors: it is none, in words.
-pub(super) fn parse(text: &str) -> Result<Document, String> {
+pub(in crate::cli) fn parse(text: &str) -> Result<Document, String> {
     let notebook: Notebook = serde_json::from_str(text).map_err(|error| format!("it is no notebook: {error}"))?;
     let code = notebook.cells.into_iter().filter(|cell| cell.cell_type == "code").map(|cell| match cell.source {
         Source::Text(text) => text + "\n",
         Source::Lines(lines) => lines.concat() + "\n",
     });
-    let code = code.collect::<String>();
+    parse_code(&code.collect::<String>())
+}
+
+/// The settings of a Python script, as a notebook is exported. Errors: it is too long, in words.
+pub(in crate::cli) fn parse_code(code: &str) -> Result<Document, String> {
     if code.len() > CODE_BYTES_MAX {
         return Err(format!("it is no notebook of settings: its code is longer than {}", Bytes(CODE_BYTES_MAX as u64)));
     }
-    Ok(Document(arguments(&tokens(&code))))
+    Ok(Document(arguments(&tokens(code))))
 }
 
 /// A piece of Python, and its line.

@@ -309,3 +309,46 @@ fn runs_that_no_range_covers_are_refused_in_a_line() {
         assert!(lines[0].contains("runs that generate or teach with other models are not modeled"), "{}", said.stderr);
     }
 }
+
+/// Unsloth's notebooks, and the scripts that they are exported as, say the same as its keys in a file.
+#[test]
+fn a_notebook_is_a_file_of_settings() {
+    let sandbox = Sandbox::new();
+    let code = "max_seq_length = 2048\nmodel, tokenizer = FastLanguageModel.from_pretrained(\n    model_name = \"unsloth/Llama-3.2-1B-Instruct\",\n    \
+                max_seq_length = max_seq_length,\n    load_in_4bit = True,\n)\nmodel = FastLanguageModel.get_peft_model(\n    model, r = 16,\n    \
+                target_modules = [\"q_proj\", \"v_proj\"],\n    use_gradient_checkpointing = \"unsloth\",\n)\ntrainer = SFTTrainer(model = model, \
+                args = SFTConfig(per_device_train_batch_size = 2, gradient_accumulation_steps = 4))\n";
+    let keys = "model_name: unsloth/Llama-3.2-1B-Instruct\nmax_seq_length: 2048\nload_in_4bit: true\nr: 16\n\
+                target_modules: [q_proj, v_proj]\nuse_gradient_checkpointing: unsloth\nper_device_train_batch_size: 2\n\
+                gradient_accumulation_steps: 4\n";
+    let cell = serde_json::json!({"cells": [{"cell_type": "code", "source": code}], "nbformat": 4});
+    sandbox.write("keys.yml", keys);
+    sandbox.write("run.py", code);
+    sandbox.write("run.ipynb", cell.to_string());
+    let reserved = |file: &str| {
+        let said = sandbox.run(&format!("estimate --config {file} --gpu 4090 --json"));
+        assert_eq!(said.code, Some(0), "{file}: {}", said.stderr);
+        assert!(said.stderr.contains("has the shape of llama-3.2-1b"), "{}", said.stderr);
+        said.json()["peak_reserved_bytes"].as_u64().expect("bytes")
+    };
+    let expected = reserved("keys.yml");
+    assert_eq!([reserved("run.py"), reserved("run.ipynb")], [expected, expected]);
+}
+
+/// QLoRA alone is estimated as its trainers run it, and says so.
+#[test]
+fn qlora_has_the_defaults_of_its_trainers() {
+    let sandbox = Sandbox::new();
+    let reserved = |more: &str| {
+        let said = sandbox.run(&format!("estimate --model llama-3.2-1b --method qlora --json {more}"));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        (said.json()["peak_reserved_bytes"].as_u64().expect("bytes"), said.stderr)
+    };
+    let (alone, said) = reserved("");
+    let note =
+        "note: QLoRA is estimated with `--precision amp-bf16`, `--gradient-checkpointing`, `--micro-batch 1`, as";
+    assert!(said.contains(note), "{said}");
+    let (same, said) = reserved("--precision amp-bf16 --gradient-checkpointing --micro-batch 1");
+    assert!(same == alone && !said.contains("QLoRA is estimated"), "{said}");
+    assert!(reserved("--micro-batch 8").0 > alone);
+}
