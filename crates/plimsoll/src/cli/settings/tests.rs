@@ -178,7 +178,7 @@ fn a_plan_asks_only_for_what_it_needs() {
     assert_eq!(sets, ["model = meta-llama/Llama-3.2-1B", "seq_len = 1024"]);
     let unused = keys_by_reason(&file.unused);
     for expected in [
-        "`datasets.path`, `datasets.field`, `output_dir`, `report_to` (only `plimsoll train` reads data",
+        "`datasets.path`, `datasets.field`, `output_dir`, `wandb_project`, `report_to` (only `plimsoll train` reads data",
         "`adapter`, `lora_r` (adapters are not built: the plan trains all weights",
         "`optimizer` (the plan is with AdamW)",
         "`made_up` (not a known setting",
