@@ -107,8 +107,11 @@ impl Failure {
                     let _ = error.print();
                     return ExitCode::from(exit_code::DONE);
                 }
-                // Without clap's colors: among them would be those of what it quotes.
-                talk(error.render().to_string().trim_end());
+                // Without clap's colors: among them would be those of what it quotes. A hint says more than the usage, in
+                // which clap names the flag that it would have suggested.
+                let text = error.render().to_string();
+                let shown = if self.hints.is_empty() { Some(&*text) } else { text.split("\n\n").next() };
+                talk(shown.unwrap_or_default().trim_end());
             }
             Message::Text(text) => talk(format_args!("error: {text}")),
         }

@@ -118,11 +118,12 @@ pub(super) fn run(mut args: PlanArgs) -> Result<u8, Failure> {
         return list_known(args.json);
     }
     args.run.init = hub::init_of(args.run.init, args.run.download)?;
+    let model = model::choose(args.model.as_deref(), args.run.init.as_deref())?;
     let mut devices = args.devices()?;
     if args.request.levers.host_ram.is_some() {
         devices.iter_mut().for_each(|device| device.budget.assumed_host = None);
     }
-    let made = devices.into_iter().map(|device| args.plan(device)).collect::<Result<Vec<_>, _>>()?;
+    let made = devices.into_iter().map(|device| args.plan(device, &model)).collect::<Result<Vec<_>, _>>()?;
     args.draw(&made)?;
     let all_fit = made.iter().all(|made| made.result.is_ok());
     let code = if all_fit { exit_code::DONE } else { exit_code::DOES_NOT_FIT };
@@ -341,18 +342,12 @@ impl PlanArgs {
         &self.request
     }
 
-    /// The model that is asked for.
-    fn model(&self) -> Result<Chosen, Failure> {
-        model::choose(self.model.as_deref(), self.run.init.as_deref())
-    }
-
-    /// The length that `--seq-len auto` finds on a device; nothing without it.
-    fn given(&self, device: &Device) -> Result<Given, Failure> {
+    /// The length that `--seq-len auto` finds for a model on a device; nothing without it.
+    fn given(&self, model: &Chosen, device: &Device) -> Result<Given, Failure> {
         let of = |seq_len| Given { seq_len: Some(seq_len), ..Given::default() };
         if !self.request.finds_seq_len() {
             return Ok(Given::default());
         }
-        let model = self.model()?;
         let request = |seq_len| self.asked(model.clone(), device, of(seq_len)).map(|(_, request)| request);
         longest_power_of_two(model.most_positions(), request).map(of)
     }
@@ -381,11 +376,11 @@ impl PlanArgs {
         Ok((chosen, request))
     }
 
-    fn plan(&self, device: Device) -> Result<Made, Failure> {
+    fn plan(&self, device: Device, model: &Chosen) -> Result<Made, Failure> {
         let mut answers = Vec::new();
-        let (mut chosen, mut request) = self.asked(self.model()?, &device, self.given(&device)?)?;
+        let (mut chosen, mut request) = self.asked(model.clone(), &device, self.given(model, &device)?)?;
         if let Some(what) = self.find {
-            let found = what.find(self, &self.model()?, &device)?;
+            let found = what.find(self, model, &device)?;
             answers.push(found.answer);
             if let Some(of_answer) = found.asked {
                 (chosen, request) = of_answer;
@@ -430,7 +425,7 @@ impl PlanArgs {
             answers.extend(self.curve.then(|| explain::along_the_curve(&points, found)));
         }
         let larger_card = match (&result, workers) {
-            (Err(_), 1) => self.larger_card(&device)?,
+            (Err(_), 1) => self.larger_card(model, &device)?,
             _ => None,
         };
         let model = chosen.name;
@@ -471,7 +466,7 @@ impl PlanArgs {
     }
 
     /// The smallest card with more memory than the one that `--gpu` names on which the run fits, as a hint.
-    fn larger_card(&self, named: &Device) -> Result<Option<String>, Failure> {
+    fn larger_card(&self, model: &Chosen, named: &Device) -> Result<Option<String>, Failure> {
         let is_named = self.gpu.as_ref().is_some_and(|name| !name.eq_ignore_ascii_case("auto"));
         if !is_named || self.budget.vram.is_some() {
             return Ok(None);
@@ -480,7 +475,7 @@ impl PlanArgs {
         let larger = larger.filter_map(card_of_memory).collect::<Vec<_>>();
         let asked = |card: &Card| -> Result<Request, Failure> {
             let device = Device::cards(card.name, &self.budget, self.speed_of_absent_card(None)?)?.remove(0);
-            Ok(self.asked(self.model()?, &device, self.given(named)?)?.1)
+            Ok(self.asked(model.clone(), &device, self.given(model, named)?)?.1)
         };
         let Some(first) = first_that_fits(larger.len(), |index| asked(larger[index]))? else { return Ok(None) };
         let flag = larger[first].name.to_lowercase().replace(' ', "-");

@@ -1005,7 +1005,7 @@ fn generate(sandbox: &Sandbox, flags: &[&str]) -> Vec<u8> {
     let rest = said.stderr.strip_prefix(ON_CPU).unwrap_or_default();
     let of_length = ["warning: a prompt of ", "hint: use a shorter prompt or fewer `--max-tokens`"];
     let rest = rest.lines().filter(|line| !of_length.iter().any(|start| line.starts_with(start))).collect::<Vec<_>>();
-    assert!(rest.len() == 1 && rest[0].starts_with("measured: "), "{}", said.stderr);
+    assert!(rest.len() == 1 && rest[0].starts_with("measured of this process: "), "{}", said.stderr);
     said.stdout
 }
 

@@ -445,7 +445,7 @@ fn what_can_never_begin_is_started_once() {
     let own = sandbox
         .command(["run", "--name", "own", "--"])
         .arg(env!("CARGO_BIN_EXE_plimsoll"))
-        .args(["train", "--model", "gpt2", "--vram", "1MiB"])
+        .args(["train", "--model", "gpt2", "--vram", "1MiB", "--data", "text.txt"])
         .output();
     let said = Said::of(own.expect("the binary runs"));
     assert_eq!(said.code, Some(3), "{}", said.stderr);
