@@ -974,7 +974,6 @@ fn names_of_other_tools_are_answered() {
         ("estimate --qlora", adapters),
         ("run --peft -- python a.py", adapters),
         ("lora", adapters),
-        ("train --detach", "`plimsoll run --detach -- plimsoll train`"),
         ("export", "runs/NAME/model is a folder that `transformers` and vLLM open"),
         ("train --gguf", "GGUF is neither read nor written"),
         ("generate --wandb", "`plimsoll train --log-to wandb`"),

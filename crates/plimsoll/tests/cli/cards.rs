@@ -244,11 +244,11 @@ fn what_is_found_is_what_plan_plans() {
     let sandbox = Sandbox::new();
     for (asked, what, positions) in [
         ("--model gpt2 --gpu 4090 --host-ram 16", "seq-len", Some(1024)),
-        ("--model t5-small --gpu 3060 --host-ram 4", "seq-len", None),
+        ("--model t5-nano --device cpu --vram 300MiB --global-batch 4", "seq-len", None),
         ("--model nano --vram 24MiB --global-batch 4", "seq-len", None),
         ("--model nano --vram 24MiB --optimizer-state 8bit", "micro-batch", None),
         ("--model gpt2-medium --gpu 3060 --host-ram 16", "micro-batch", None),
-        ("--model t5-small --gpu 3060 --host-ram 16 --seq-len 256", "micro-batch", None),
+        ("--model t5-nano --device cpu --vram 300MiB --seq-len 64", "micro-batch", None),
         ("--model gpt2 --gpu 3060 --host-ram 16", "model", None),
         ("--model smollm2-135m --gpu 3060 --host-ram 32 --seq-len 20000", "model", None),
     ] {

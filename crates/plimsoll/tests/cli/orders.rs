@@ -201,7 +201,7 @@ fn other_programs_are_stopped_and_let_go_on_and_end_when_they_are_asked_to_while
 fn a_run_in_the_background_is_one_run() {
     let sandbox = Sandbox::new();
     let said = sandbox.train(&format!("{RUN} --max-steps 50000000 --name night --detach"));
-    assert_eq!((said.code, said.stdout_text().as_str()), (Some(0), "night\n"), "{}", said.stderr);
+    assert_eq!((said.code, said.stdout_text()), (Some(0), "night\n"), "{}", said.stderr);
     assert!(
         said.stderr.contains("the CPU") && said.stderr.contains("`plimsoll stop night` stops it"),
         "{}",

@@ -29,7 +29,7 @@ use super::state::state_folder;
 use crate::streams::talk;
 use clap::Args;
 use plimsoll_files::{Distrust, TRUSTED_FOLDERS, check_folder};
-use plimsoll_supervise::{Entry, Folder, FolderError, Kind, Registry, Status, SuperviseError};
+use plimsoll_supervise::{Entry, Folder, FolderError, Kind, Registry, State, Status, SuperviseError};
 use plimsoll_telemetry::now_s;
 use std::env;
 use std::io;
