@@ -1,36 +1,36 @@
-//! Time between samples, from a clock that may jump, stand still or tell nonsense.
-//! Not here: what the time is used for. Read next: `guard.rs`.
+//! Time between samples, from a clock that may jump, stand still or return invalid values.
+//! Not here: the use of that time. Read next: `guard.rs`.
 
 use plimsoll_units::Seconds;
 
-/// The time between samples until any was measured, s.
+/// Assumed time between samples before the first measurement, s.
 const USUAL_S: f64 = 1.0;
 
-/// Times between samples that are taken as they are, s. Shorter ones are taken as the shortest.
+/// Accepted range of the time between samples, s. Shorter times are raised to the shortest.
 const SHORTEST_S: f64 = 0.05;
 const LONGEST_S: f64 = 60.0;
 
-/// Samples at usual distances after which a jump is a new one.
+/// Number of regular samples after a jump, before another jump is reported.
 const SETTLED: u32 = 60;
 
-/// A clock, as samples tell it.
+/// A clock, as seen through the times of samples.
 #[derive(Debug, Clone)]
 pub(crate) struct Clock {
     last_s: Option<f64>,
     usual_s: f64,
-    /// Samples since it jumped.
+    /// Samples since the last jump.
     since_jump: u32,
 }
 
-/// What a sample says of time.
+/// The time step of one sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tick {
-    /// Time since the last sample, s: what the clock says or, where that can't be, what is usual.
+    /// Time since the last sample, s: the measured time, or the usual one if the measurement is not plausible.
     pub dt_s: f64,
-    /// The clock jumped, so that what was before says little of now.
+    /// The clock jumped, so earlier samples say little about the present.
     pub jumped: bool,
-    /// That is to be told, with how far.
-    pub tell: Option<Seconds>,
+    /// The size of a jump that should be reported.
+    pub report: Option<Seconds>,
 }
 
 impl Clock {
@@ -38,7 +38,7 @@ impl Clock {
         Self { last_s: None, usual_s: USUAL_S, since_jump: SETTLED }
     }
 
-    /// A sample at this time.
+    /// Records a sample at this time.
     pub(crate) fn tick(&mut self, time: Seconds) -> Tick {
         let now = Some(time.0).filter(|t| t.is_finite());
         let by_s = now.zip(self.last_s).map(|(now, last)| now - last);
@@ -50,14 +50,14 @@ impl Clock {
                     self.usual_s += 0.1 * (by_s.max(SHORTEST_S) - self.usual_s);
                 }
                 let dt_s = if by_s > 0.0 { by_s.max(SHORTEST_S) } else { self.usual_s };
-                Tick { dt_s, jumped: false, tell: None }
+                Tick { dt_s, jumped: false, report: None }
             }
             Some(by_s) => {
-                let tell = (self.since_jump >= SETTLED).then_some(Seconds(by_s));
+                let report = (self.since_jump >= SETTLED).then_some(Seconds(by_s));
                 self.since_jump = 0;
-                Tick { dt_s: self.usual_s, jumped: true, tell }
+                Tick { dt_s: self.usual_s, jumped: true, report }
             }
-            None => Tick { dt_s: self.usual_s, jumped: false, tell: None },
+            None => Tick { dt_s: self.usual_s, jumped: false, report: None },
         }
     }
 }

@@ -1,12 +1,13 @@
-//! How fast a run may go, from what the sensors of its cards say: freely, for a part of the time, not now, or not any
-//! more. A pure state machine: samples and times are handed in, orders and notes come out.
+//! Thermal control: decides from GPU sensor readings whether a run computes at full speed, at a reduced duty, pauses,
+//! or stops. A pure state machine: the caller passes samples and times, and gets orders and notes back.
 //!
 //! ```text
 //!   readings ─► tracker ─► sensors ─► throttle ─► card ─► guard ─► order
-//!    of a card   one        a card's   how fast    falls    several  Run | Slow | Pause | Stop
-//!                sensor     hottest    by heat     back     cards
+//!    of a card   one        hottest    duty from   fallback several  Run | Slow | Pause | Stop
+//!                sensor     sensor     heat                 cards
 //! ```
-//! Not here: reading sensors (`telemetry`), pausing (`train`), and what people are told. Read next: `guard.rs`.
+//! Not here: reading sensors (`telemetry`), pausing (`train`), and the text of messages (`plimsoll`). Read next:
+//! `guard.rs`.
 
 mod card;
 mod clock;
@@ -22,10 +23,10 @@ mod throttle;
 mod tracker;
 mod trend;
 
-pub use digest::{Digest, Told};
+pub use digest::{Digest, Reported};
 pub use guard::Guard;
-pub use limits::{Band, Limits, LimitsError, Settings, Span, Taken, Thresholds};
-pub use note::{Note, What};
+pub use limits::{Band, LimitSource, Limits, LimitsError, Settings, Span, Thresholds};
+pub use note::{Note, NoteKind};
 pub use order::{Duty, Order, TooHot};
 pub use reading::{Reading, Sensor};
 pub use split::PowerRange;

@@ -1,40 +1,42 @@
-//! The temperatures at which a card is slowed, resumed and stopped: what the user asks for, never above what the card
-//! itself bears.
-//! Not here: what is done about them. Read next: `guard.rs`.
+//! Temperature limits at which a card is slowed, resumed and stopped: the user's settings, capped by the card's own
+//! thresholds.
+//! Not here: the reaction to exceeded limits. Read next: `guard.rs`.
 
 use crate::reading::Sensor;
 
-/// How far below the card's own slowdown the maximum stays, °C: at its slowdown a card halves its clocks, which is
-/// slower than any duty that would have kept it from there, and sensors tell whole degrees.
+/// Margin between the card's slowdown threshold and the maximum, °C. At its slowdown threshold a card halves its
+/// clocks, which is slower than a duty that keeps the card below the threshold. Sensors report whole degrees.
 const BELOW_SLOWDOWN_C: f64 = 2.0;
 
-/// How far below the card's shutdown the maximum stays, °C, where it tells no slowdown. ADLINK's manual of the
-/// EGX-MXM-RTX5000 (table 1-4) has the slowdown 5 °C below the shutdown; the other two are the margin above.
+/// Margin between the card's shutdown threshold and the maximum, °C, for cards that report no slowdown threshold.
+/// ADLINK's manual of the EGX-MXM-RTX5000 (table 1-4) puts the slowdown 5 °C below the shutdown; the other 2 °C are the
+/// margin above.
 const BELOW_SHUTDOWN_C: f64 = 7.0;
 
-/// How much hotter than the mean of the die its hottest place may be, °C. 10 to 15 °C are usual under load, and
-/// beyond 20 °C the contact with the cooler is bad.
+/// How much hotter than the die's mean its hottest point may be, °C. 10 to 15 °C are usual under load; more than 20 °C
+/// means poor contact with the cooler.
 const HOTSPOT_ABOVE_CORE_C: f64 = 20.0;
 
-/// Temperatures that a setting may name, °C. Below, a card is idle; above, silicon is not rated.
+/// Accepted range of the settings, °C. Cards idle below it, and silicon is not rated above it.
 const SETTINGS_C: (f64, f64) = (30.0, 120.0);
 
-/// Thresholds that a card may tell, °C; whatever else it says is not a temperature.
+/// Plausible range of the thresholds that a card reports, °C. Values outside of it are ignored.
 const THRESHOLDS_C: (f64, f64) = (50.0, 130.0);
 
-/// The smallest distance between two limits, °C: sensors tell whole degrees, and can't tell less apart.
+/// Smallest distance between two limits, °C. Sensors report whole degrees and cannot resolve less.
 const APART_C: f64 = 1.0;
 
-/// What the user asks for, °C.
+/// The user's temperature settings, °C.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// Above this temperature of the die, the run stops.
+    /// The run stops when the die is above this temperature.
     pub max_c: f64,
-    /// From this temperature of the die on, the run is slowed; it is held here.
+    /// The run slows down when the die reaches this temperature, and is then held at it.
     pub throttle_c: f64,
-    /// Below this temperature of the die, a run that was slowed runs freely again.
+    /// A slowed run returns to full speed when the die is below this temperature.
     pub resume_c: f64,
-    /// Above this temperature of the memory, the run stops. It is slowed and resumed as far below as the die is.
+    /// The run stops when the memory is above this temperature. The memory's throttle and resume temperatures keep the
+    /// same distances to the maximum as the die's.
     pub memory_max_c: f64,
 }
 
@@ -44,25 +46,25 @@ impl Default for Settings {
     }
 }
 
-/// What a card tells of its own limits, °C.
+/// Thresholds that a card reports about itself, °C.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct Thresholds {
-    /// The die's temperature from which the card lowers its clocks by itself.
+    /// Die temperature at which the card lowers its own clocks.
     pub slowdown_c: Option<f64>,
-    /// The die's temperature at which the card switches itself off.
+    /// Die temperature at which the card shuts down.
     pub shutdown_c: Option<f64>,
-    /// The memory's temperature from which the card lowers its clocks by itself.
+    /// Memory temperature at which the card lowers its own clocks.
     pub memory_slowdown_c: Option<f64>,
 }
 
-/// Where a maximum comes from.
+/// Source of a maximum.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Taken {
-    /// The setting, which is low enough.
+pub enum LimitSource {
+    /// The user's setting, which is below the card's thresholds.
     Setting,
-    /// The card's slowdown, at this temperature in °C, less a margin.
+    /// The card's slowdown threshold, given here in °C, minus a margin.
     Slowdown(f64),
-    /// The card's shutdown, at this temperature in °C, less a margin.
+    /// The card's shutdown threshold, given here in °C, minus a margin.
     Shutdown(f64),
 }
 
@@ -74,22 +76,22 @@ pub enum Taken {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span {
-    /// Below this, a slowed run runs freely again.
+    /// A slowed run returns to full speed below this temperature.
     pub resume_c: f64,
-    /// From here on, the run is slowed.
+    /// The run slows down at or above this temperature.
     pub throttle_c: f64,
-    /// Above this, the run stops.
+    /// The run stops above this temperature.
     pub max_c: f64,
 }
 
-/// How hot a card is, in a word.
+/// How hot a card is, relative to its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Band {
-    /// Below the temperature at which a slowed run runs freely again.
+    /// Below the resume temperature.
     Normal,
-    /// Between that and the temperature at which it is slowed.
+    /// Between the resume and the throttle temperature.
     Warm,
-    /// At the temperature at which it is slowed, or above.
+    /// At or above the throttle temperature.
     Hot,
 }
 
@@ -105,7 +107,7 @@ impl Span {
         }
     }
 
-    /// The same span, moved so that its maximum is `max_c`.
+    /// The same span, shifted so that its maximum is `max_c`.
     fn with_max(self, max_c: f64) -> Self {
         let by = max_c - self.max_c;
         Self { resume_c: self.resume_c + by, throttle_c: self.throttle_c + by, max_c }
@@ -115,34 +117,34 @@ impl Span {
 /// The limits of one card.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Of the die.
+    /// Limits of the die.
     pub core: Span,
-    /// Of the memory.
+    /// Limits of the memory.
     pub memory: Span,
-    /// Of the hottest place of the die.
+    /// Limits of the hottest point of the die.
     pub hotspot: Span,
-    /// Where the die's maximum comes from.
-    pub core_from: Taken,
-    /// Where the memory's maximum comes from.
-    pub memory_from: Taken,
+    /// Source of the die's maximum.
+    pub core_from: LimitSource,
+    /// Source of the memory's maximum.
+    pub memory_from: LimitSource,
 }
 
-/// Why settings are no limits.
+/// Why settings were rejected.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum LimitsError {
-    /// A temperature at which nothing runs, or nothing should.
+    /// A temperature outside of the accepted range.
     #[error("the {what} of {celsius} °C is not between {low} and {high} °C")]
     OutOfRange {
-        /// Which setting.
+        /// Name of the setting.
         what: &'static str,
         /// Its value.
         celsius: f64,
-        /// The lowest that is accepted.
+        /// Lowest accepted value.
         low: f64,
-        /// The highest that is accepted.
+        /// Highest accepted value.
         high: f64,
     },
-    /// Two settings in the wrong order, or too close for sensors to tell apart.
+    /// Two settings in the wrong order, or too close for the sensors to resolve.
     #[error("the {lower} of {lower_c} °C must be at least {APART_C} °C below the {upper} of {upper_c} °C")]
     Order {
         /// The setting that must be lower.
@@ -157,15 +159,15 @@ pub enum LimitsError {
 }
 
 impl Limits {
-    /// The limits of a card under these settings. Where the card bears less than they ask for, all three limits of the
-    /// sensor move down together, so that what lies between them stays as it was set.
+    /// The limits of a card for these settings. If the card's thresholds are lower than the settings, all three limits
+    /// of a sensor move down together and keep their distances.
     /// Errors: a setting that is not finite or out of range, or two in the wrong order.
     pub fn new(settings: &Settings, card: &Thresholds) -> Result<Self, LimitsError> {
         let Settings { max_c, throttle_c, resume_c, memory_max_c } = *settings;
         let max = ("maximum temperature", max_c);
         let throttle = ("throttle temperature", throttle_c);
         let resume = ("resume temperature", resume_c);
-        let memory = ("maximum temperature of the memory", memory_max_c);
+        let memory = ("maximum memory temperature", memory_max_c);
         let (low, high) = SETTINGS_C;
         for (what, celsius) in [max, throttle, resume, memory] {
             if !(low..=high).contains(&celsius) {
@@ -196,15 +198,15 @@ impl Limits {
     }
 }
 
-/// The lowest of a setting and what a card bears, and which it is. Thresholds that can't be temperatures are ignored.
-fn lowest(setting_c: f64, slowdown_c: Option<f64>, shutdown_c: Option<f64>) -> (f64, Taken) {
+/// The lowest of the setting and the card's thresholds, and its source. Implausible thresholds are ignored.
+fn lowest(setting_c: f64, slowdown_c: Option<f64>, shutdown_c: Option<f64>) -> (f64, LimitSource) {
     let plausible = |celsius: &f64| (THRESHOLDS_C.0..=THRESHOLDS_C.1).contains(celsius);
-    let slowdown = slowdown_c.filter(plausible).map(|c| (c - BELOW_SLOWDOWN_C, Taken::Slowdown(c)));
-    let shutdown = shutdown_c.filter(plausible).map(|c| (c - BELOW_SHUTDOWN_C, Taken::Shutdown(c)));
-    let mut lowest = (setting_c, Taken::Setting);
-    for told in [slowdown, shutdown].into_iter().flatten() {
-        if told.0 < lowest.0 {
-            lowest = told;
+    let slowdown = slowdown_c.filter(plausible).map(|c| (c - BELOW_SLOWDOWN_C, LimitSource::Slowdown(c)));
+    let shutdown = shutdown_c.filter(plausible).map(|c| (c - BELOW_SHUTDOWN_C, LimitSource::Shutdown(c)));
+    let mut lowest = (setting_c, LimitSource::Setting);
+    for threshold in [slowdown, shutdown].into_iter().flatten() {
+        if threshold.0 < lowest.0 {
+            lowest = threshold;
         }
     }
     lowest

@@ -1,125 +1,125 @@
-//! What happened, for events: each once an episode, with the card and its figures.
-//! Not here: how it is said to people. Read next: `guard.rs`.
+//! Notes about cards for the event log: one per episode, with the card and its figures.
+//! Not here: the wording of messages. Read next: `guard.rs`.
 
 use crate::limits::Band;
 use crate::order::{Duty, TooHot};
 use crate::reading::Sensor;
 use plimsoll_units::Seconds;
 
-/// Something about a card that a person wants to know.
+/// Something that happened to a card.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Note {
-    /// Which card, as readings count them; 0 for what is about the clock.
+    /// Index of the card among the readings; 0 for a note about the clock.
     pub card: usize,
     /// What happened.
-    pub what: What,
+    pub what: NoteKind,
 }
 
 /// What happened to a card.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum What {
-    /// The card became hotter or cooler, by the hottest of its sensors against its limits.
+pub enum NoteKind {
+    /// The card entered another band, as judged by its hottest sensor relative to its limits.
     Band {
-        /// How hot it was.
+        /// The previous band.
         from: Band,
-        /// How hot it is.
+        /// The new band.
         to: Band,
-        /// By which sensor.
+        /// The sensor that determined it.
         sensor: Sensor,
-        /// What that says, °C.
+        /// Its temperature, °C.
         celsius: f64,
     },
-    /// The run is slowed.
+    /// The run is slowed by pauses.
     Slows {
-        /// The sensor that asks for it.
+        /// The sensor that requires it.
         sensor: Sensor,
-        /// What that says, °C.
+        /// Its temperature, °C.
         celsius: f64,
-        /// Where slowing begins for it, °C.
+        /// The sensor's throttle temperature, °C.
         throttle_c: f64,
-        /// Whether the sensor asks for nothing, and the card does: it lowers its own clocks for heat.
+        /// Whether the reason is that the card lowers its own clocks for heat, rather than the temperature.
         by_card: bool,
         /// The first duty.
         duty: Duty,
     },
-    /// The card's power limit is lowered, instead of pauses.
+    /// The card's power limit is lowered, before pauses are used.
     LimitsPower {
-        /// The sensor that asks for it.
+        /// The sensor that requires it.
         sensor: Sensor,
-        /// What that says, °C.
+        /// Its temperature, °C.
         celsius: f64,
-        /// Where slowing begins for it, °C.
+        /// The sensor's throttle temperature, °C.
         throttle_c: f64,
-        /// Whether the sensor asks for nothing, and the card does: it lowers its own clocks for heat.
+        /// Whether the reason is that the card lowers its own clocks for heat, rather than the temperature.
         by_card: bool,
         /// The first limit, W.
         limit_w: f64,
     },
     /// The run is paused until the card has cooled.
     Pauses {
-        /// The sensor that asks for it.
+        /// The sensor that requires it.
         sensor: Sensor,
-        /// What that says, °C.
+        /// Its temperature, °C.
         celsius: f64,
-        /// Where the run would be stopped, °C.
+        /// The sensor's maximum, above which the run stops, °C.
         max_c: f64,
-        /// Whether the sensor asks for nothing, and the card does: it lowers its own clocks for heat.
+        /// Whether the reason is that the card lowers its own clocks for heat, rather than the temperature.
         by_card: bool,
     },
-    /// The card lets the run go freely again.
+    /// The card no longer limits the run.
     Resumes {
         /// The hottest sensor.
         sensor: Sensor,
-        /// What that says, °C.
+        /// Its temperature, °C.
         celsius: f64,
-        /// How long it was slowed or paused.
+        /// How long the card was slowed or paused.
         slowed: Seconds,
     },
     /// The run must stop.
     Stops(TooHot),
-    /// A sensor says nothing any more, or nothing that can be a temperature.
+    /// A sensor stopped reporting plausible temperatures.
     SensorLost {
-        /// Which.
+        /// The sensor.
         sensor: Sensor,
-        /// What it said last that was believed, °C.
+        /// Its last trusted temperature, °C.
         last_c: f64,
     },
-    /// A sensor says the same although the card must have become hotter or cooler.
+    /// A sensor's value did not change although the card must have become hotter or cooler.
     SensorStuck {
-        /// Which.
+        /// The sensor.
         sensor: Sensor,
-        /// What it says, °C.
+        /// Its temperature, °C.
         celsius: f64,
-        /// For how long.
+        /// How long the value has not changed.
         same: Seconds,
     },
-    /// A sensor that was lost or stuck is believed again.
+    /// A lost or stuck sensor is trusted again.
     SensorBack {
-        /// Which.
+        /// The sensor.
         sensor: Sensor,
-        /// What it says, °C.
+        /// Its temperature, °C.
         celsius: f64,
     },
-    /// The die's sensor is not believed; its temperature is estimated from another of the card.
+    /// The die sensor is not trusted; its temperature is estimated from another sensor of the card.
     Estimated {
-        /// From which.
+        /// The other sensor.
         by: Sensor,
-        /// The estimate, °C.
+        /// The estimated temperature, °C.
         celsius: f64,
     },
-    /// No sensor of the card is believed: the run continues at a duty that is known to be mild.
+    /// No sensor of the card is trusted: the run continues at a duty that is known to be safe.
     Blind {
         /// The duty.
         duty: Duty,
     },
     /// The card lowers its own clocks because of heat.
     ThrottlesItself {
-        /// The hottest sensor, if any is believed, °C.
+        /// Temperature of the hottest trusted sensor, °C.
         celsius: Option<f64>,
     },
-    /// The clock went back, or a long way forward, by this much.
+    /// The clock jumped backward, or far forward.
     ClockJumped {
-        /// By how much.
+        /// The size of the jump.
         by: Seconds,
     },
 }

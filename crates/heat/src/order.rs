@@ -1,47 +1,47 @@
-//! What a run is told: how fast it may go.
-//! Not here: how that is found. Read next: `guard.rs`.
+//! Orders to a run: how fast it may compute.
+//! Not here: how an order is found. Read next: `guard.rs`.
 
 use crate::reading::Sensor;
 use plimsoll_units::Seconds;
 
-/// An order that is older than so many samples, and than this, s, is nobody's any more.
+/// An order older than this many samples and than this time, s, is stale.
 const STALE_SAMPLES: f64 = 10.0;
 const STALE_S: f64 = 30.0;
 
-/// A run whose orders are stale runs for so much of the time at the most, and for so much where it was paused.
+/// Maximum duty of a run with a stale order, and the duty if that order was a pause.
 const STALE_SHARE: f64 = 0.5;
 
-/// How fast a run may go until the next sample.
+/// How fast a run may compute until the next sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Order {
-    /// As fast as it can.
+    /// At full speed.
     Run,
-    /// For this part of the time, by pauses between micro-batches.
+    /// For this fraction of the time, with pauses between micro-batches.
     Slow(Duty),
-    /// Not at all for now: the next micro-batch waits.
+    /// Paused: the next micro-batch waits.
     Pause,
-    /// Not any more. Final.
+    /// The run ends. Final.
     Stop {
-        /// What was too hot.
+        /// The sensor that was too hot.
         why: TooHot,
     },
 }
 
-/// A sensor that was above its maximum twice in a row.
+/// A sensor above its maximum in two consecutive samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TooHot {
-    /// Which card, as readings count them.
+    /// Index of the card among the readings.
     pub card: usize,
-    /// Which sensor.
+    /// The sensor.
     pub sensor: Sensor,
-    /// What it said, °C.
+    /// Its temperature, °C.
     pub celsius: f64,
     /// Its maximum, °C.
     pub max_c: f64,
 }
 
 impl Order {
-    /// The part of the time that the cards may compute: 1 for `Run`, 0 for `Pause` and `Stop`.
+    /// The fraction of the time that the cards may compute: 1 for `Run`, 0 for `Pause` and `Stop`.
     pub fn share(&self) -> f64 {
         match self {
             Order::Run => 1.0,
@@ -50,13 +50,14 @@ impl Order {
         }
     }
 
-    /// How old an order of a guard that is given a sample each so often may become, s, until [`stale`](Order::stale) holds.
+    /// How long an order stays valid, s, if the guard receives a sample each `every`. After that, use
+    /// [`stale`](Order::stale).
     pub fn lasts(every: Seconds) -> Seconds {
         Seconds((every.0 * STALE_SAMPLES).max(STALE_S))
     }
 
-    /// What holds where no sample has renewed an order for long: half of the time, or less where it was less, so that a card
-    /// that nobody looks at stays cool and its run goes on. `Stop` stays.
+    /// The order to use if no sample has renewed this one in time: at most half of the time, so that an unobserved card
+    /// stays cool and its run continues. `Stop` stays.
     pub fn stale(self) -> Self {
         match self {
             Order::Slow(duty) if duty.share() < STALE_SHARE => self,
@@ -65,12 +66,12 @@ impl Order {
         }
     }
 
-    /// The stricter of two orders; the first if they are alike.
+    /// The stricter of two orders; the first if they are equally strict.
     pub fn stricter(self, other: Self) -> Self {
         if other.strictness() > self.strictness() { other } else { self }
     }
 
-    /// Larger for what is slower.
+    /// Larger for slower orders.
     fn strictness(&self) -> f64 {
         match self {
             Order::Stop { .. } => 2.0,
@@ -79,22 +80,22 @@ impl Order {
     }
 }
 
-/// The part of the time that a card may compute: above 0, below 1.
+/// The fraction of the time that a card may compute: above 0, below 1.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Duty(f64);
 
 impl Duty {
-    /// The least that is ordered; less is a pause.
+    /// Lowest duty of an order. Anything less is a pause.
     pub(crate) const LEAST: f64 = 0.02;
-    /// The most that is ordered; more is running freely.
+    /// Highest duty of an order. Anything more is full speed.
     pub(crate) const MOST: f64 = 0.99;
 
-    /// The nearest duty that may be ordered.
+    /// The closest duty that an order may have.
     pub(crate) fn new(share: f64) -> Self {
         Self(share.clamp(Self::LEAST, Self::MOST))
     }
 
-    /// The part of the time, above 0 and below 1.
+    /// The fraction of the time, above 0 and below 1.
     pub fn share(&self) -> f64 {
         self.0
     }
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_s_orders_leave_a_run_half_of_the_time_at_most_and_never_stop_it() {
+    fn stale_orders_allow_at_most_half_of_the_time_and_never_stop_a_run() {
         for (order, share) in [(Order::Run, 0.5), (Order::Pause, 0.5)] {
             assert_eq!(order.stale().share(), share);
         }

@@ -1,35 +1,35 @@
-//! The sensors of one card together: which of them is nearest to its limit, and what stands in for one that is not
-//! believed.
-//! Not here: how fast the card may go then. Read next: `card.rs`.
+//! All sensors of one card: which one is closest to its limit, and which other sensor substitutes for one that is not
+//! trusted.
+//! Not here: how fast the card may compute. Read next: `card.rs`.
 
 use crate::limits::Limits;
-use crate::note::What;
+use crate::note::NoteKind;
 use crate::order::TooHot;
 use crate::reading::{Reading, Sensor};
-use crate::tracker::{Around, Said, Tracker};
+use crate::tracker::{Context, SensorValue, Tracker};
 
-/// How far below the maximum temperatures are held at least, °C, however close the throttle temperature is to it: a
-/// sensor of whole degrees that swings by one, and one more.
+/// Minimum distance between the held temperature and the maximum, °C, even if the throttle temperature is closer: a
+/// whole-degree sensor that fluctuates by one degree, plus a margin.
 const BELOW_MAX_C: f64 = 3.0;
 
-/// What is added to an estimate of the die's temperature, °C: hot spots follow the die closely, memory does not.
+/// Margin added to an estimate of the die temperature, °C. Hot spots follow the die closely, memory does not.
 const BY_HOTSPOT_C: f64 = 1.0;
 const BY_MEMORY_C: f64 = 5.0;
 
-/// How hot a card is, against its limits.
+/// How hot a card is, relative to its limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Heat {
-    /// The sensor that is nearest to its limit.
+    /// The sensor closest to its limit.
     pub sensor: Sensor,
-    /// What it says, °C.
+    /// Its temperature, °C.
     pub celsius: f64,
-    /// How far that is above the temperature that is held, °C.
+    /// Temperature minus the held temperature, °C.
     pub excess_c: f64,
-    /// How far its maximum is above the temperature that is held, °C.
+    /// Maximum minus the held temperature, °C.
     pub room_c: f64,
-    /// How far below the temperature that is held a slowed run runs freely again, °C.
+    /// Held temperature minus the resume temperature, °C.
     pub depth_c: f64,
-    /// Whether it was read now.
+    /// Whether the temperature was read in this sample.
     pub fresh: bool,
 }
 
@@ -37,22 +37,23 @@ pub(crate) struct Heat {
 #[derive(Debug, Clone)]
 pub(crate) struct Sensors {
     trackers: [Tracker; 3],
-    /// By how much the die is hotter than each sensor, in the mean, °C; unknown until both were believed.
+    /// Mean difference between the die and each other sensor, °C; `None` until both were trusted at once.
     core_over_c: [Option<f64>; 3],
-    /// Samples in a row above the maximum.
+    /// Number of consecutive samples above the maximum.
     above: [u32; 3],
     estimating: bool,
 }
 
-/// What sensors say of a card.
+/// Summary of one sample of all sensors of a card.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Look {
-    /// The nearest to its limit; nothing if no sensor is believed.
+pub(crate) struct Summary {
+    /// The sensor closest to its limit; `None` if no sensor is trusted.
     pub heat: Option<Heat>,
-    /// A sensor is above its maximum, for so many samples in a row.
+    /// A sensor above its maximum, and the number of consecutive samples above it.
     pub too_hot: Option<(TooHot, u32)>,
-    /// Nothing is believed that tells the die's temperature: neither it, nor its hot spot, nor an estimate.
-    pub die_unseen: bool,
+    /// Whether the die temperature is unknown: neither the die sensor, nor the hot spot sensor, nor an estimate is
+    /// available.
+    pub die_unknown: bool,
 }
 
 impl Sensors {
@@ -60,57 +61,57 @@ impl Sensors {
         Self { trackers: Sensor::ALL.map(Tracker::new), core_over_c: [None; 3], above: [0; 3], estimating: false }
     }
 
-    /// Means of the sensors that are believed, °C.
+    /// Mean temperature of each trusted sensor, °C.
     pub(crate) fn means(&self) -> [Option<f64>; 3] {
         [self.trackers[0].mean_c(), self.trackers[1].mean_c(), self.trackers[2].mean_c()]
     }
 
-    /// For how long the sensor has said exactly the same, s; 0 if it is not believed.
+    /// How long the sensor has reported the same value, s; 0 if the sensor is not trusted.
     pub(crate) fn same_s(&self, sensor: Sensor) -> f64 {
         self.trackers[sensor as usize].same_s()
     }
 
-    /// The sensor did not answer to what must have changed it.
-    pub(crate) fn suspect(&mut self, sensor: Sensor) -> What {
+    /// Stops trusting a sensor that did not react to a change of load.
+    pub(crate) fn suspect(&mut self, sensor: Sensor) -> NoteKind {
         self.trackers[sensor as usize].suspect()
     }
 
-    /// What the sensors say now.
-    pub(crate) fn look(
+    /// Processes a sample.
+    pub(crate) fn observe(
         &mut self,
         card: usize,
         reading: &Reading,
         limits: &Limits,
-        around: &Around,
-        tell: &mut impl FnMut(What),
-    ) -> Look {
-        let mut said = [Said::Nothing; 3];
+        context: &Context,
+        emit: &mut impl FnMut(NoteKind),
+    ) -> Summary {
+        let mut values = [SensorValue::Untrusted; 3];
         let mut too_hot = None;
         for sensor in Sensor::ALL {
             let at = sensor as usize;
-            said[at] = self.trackers[at].look(reading.of(sensor), limits.of(sensor).resume_c, around, &mut *tell);
+            values[at] = self.trackers[at].observe(reading.of(sensor), limits.of(sensor).resume_c, context, &mut *emit);
             let max_c = limits.of(sensor).max_c;
-            self.above[at] = match said[at] {
-                Said::Now(celsius) if celsius > max_c => self.above[at] + 1,
-                // A sample that is missing is no sample below the maximum.
-                Said::Before(_) => self.above[at],
+            self.above[at] = match values[at] {
+                SensorValue::Fresh(celsius) if celsius > max_c => self.above[at] + 1,
+                // A missing sample does not count as one below the maximum.
+                SensorValue::Recent(_) => self.above[at],
                 _ => 0,
             };
-            if let (Said::Now(celsius), times @ 1..) = (said[at], self.above[at])
+            if let (SensorValue::Fresh(celsius), times @ 1..) = (values[at], self.above[at])
                 && too_hot.is_none_or(|(_, so_far)| so_far < times)
             {
                 too_hot = Some((TooHot { card, sensor, celsius, max_c }, times));
             }
         }
-        self.learn(&said);
-        let estimate = self.estimate(&said, tell);
+        self.learn(&values);
+        let estimate = self.estimate(&values, emit);
         let mut heat: Option<Heat> = None;
         for (at, sensor) in Sensor::ALL.into_iter().enumerate() {
-            let here = match (said[at], estimate) {
-                (Said::Now(celsius), _) => Some((celsius, true)),
-                (Said::Before(celsius), _) => Some((celsius, false)),
-                (Said::Nothing, Some((celsius, fresh))) if sensor == Sensor::Core => Some((celsius, fresh)),
-                (Said::Nothing, _) => None,
+            let here = match (values[at], estimate) {
+                (SensorValue::Fresh(celsius), _) => Some((celsius, true)),
+                (SensorValue::Recent(celsius), _) => Some((celsius, false)),
+                (SensorValue::Untrusted, Some((celsius, fresh))) if sensor == Sensor::Core => Some((celsius, fresh)),
+                (SensorValue::Untrusted, _) => None,
             };
             let here = here.map(|(celsius, fresh)| heat_of(sensor, celsius, fresh, limits));
             if let Some(here) = here
@@ -119,42 +120,43 @@ impl Sensors {
                 heat = Some(here);
             }
         }
-        let sees = |sensor: Sensor| said[sensor as usize] != Said::Nothing;
-        let die_unseen = !sees(Sensor::Core) && !sees(Sensor::Hotspot) && estimate.is_none();
-        Look { heat, too_hot, die_unseen }
+        let is_known = |sensor: Sensor| values[sensor as usize] != SensorValue::Untrusted;
+        let die_unknown = !is_known(Sensor::Core) && !is_known(Sensor::Hotspot) && estimate.is_none();
+        Summary { heat, too_hot, die_unknown }
     }
 
-    /// Keeps by how much the die is hotter than the others, while all are believed.
-    fn learn(&mut self, said: &[Said; 3]) {
+    /// Updates the mean differences between the die and the other sensors, while all of them are trusted.
+    fn learn(&mut self, values: &[SensorValue; 3]) {
         let core = self.trackers[Sensor::Core as usize].mean_c();
-        let fresh = |said: Said| matches!(said, Said::Now(_));
+        let fresh = |value: SensorValue| matches!(value, SensorValue::Fresh(_));
         for at in [Sensor::Memory as usize, Sensor::Hotspot as usize] {
             if let (Some(core), Some(other)) = (core, self.trackers[at].mean_c())
-                && fresh(said[Sensor::Core as usize])
-                && fresh(said[at])
+                && fresh(values[Sensor::Core as usize])
+                && fresh(values[at])
             {
                 self.core_over_c[at] = Some(core - other);
             }
         }
     }
 
-    /// The die's temperature by another sensor, °C, and whether that was read now, if the die's own is not believed.
-    fn estimate(&mut self, said: &[Said; 3], tell: &mut impl FnMut(What)) -> Option<(f64, bool)> {
+    /// Estimate of the die temperature from another sensor, °C, and whether that sensor was read in this sample. `None`
+    /// while the die sensor is trusted.
+    fn estimate(&mut self, values: &[SensorValue; 3], emit: &mut impl FnMut(NoteKind)) -> Option<(f64, bool)> {
         let core = Sensor::Core as usize;
-        if said[core] != Said::Nothing || !self.trackers[core].was_seen() {
+        if values[core] != SensorValue::Untrusted || !self.trackers[core].was_seen() {
             self.estimating = false;
             return None;
         }
         for (by, margin_c) in [(Sensor::Hotspot, BY_HOTSPOT_C), (Sensor::Memory, BY_MEMORY_C)] {
-            let (other_c, fresh) = match said[by as usize] {
-                Said::Now(celsius) => (celsius, true),
-                Said::Before(celsius) => (celsius, false),
-                Said::Nothing => continue,
+            let (other_c, fresh) = match values[by as usize] {
+                SensorValue::Fresh(celsius) => (celsius, true),
+                SensorValue::Recent(celsius) => (celsius, false),
+                SensorValue::Untrusted => continue,
             };
             let Some(over_c) = self.core_over_c[by as usize] else { continue };
             let celsius = other_c + over_c + margin_c;
             if !self.estimating {
-                tell(What::Estimated { by, celsius });
+                emit(NoteKind::Estimated { by, celsius });
             }
             self.estimating = true;
             return Some((celsius, fresh));

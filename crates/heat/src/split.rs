@@ -1,42 +1,42 @@
-//! How a card is slowed that takes a power limit: by the limit as far down as it goes, and by pauses below that. A chip that
-//! may draw less lowers its voltage with its clocks, so it loses less speed than heat; a pause loses as much of both.
+//! Slows a card first by its power limit, down to the lowest allowed one, and then by pauses. A chip with a lower power
+//! limit reduces voltage along with clocks, so it loses less speed than heat; a pause loses the same fraction of both.
 //!
 //! ```text
-//!   heat that is allowed, of what the card makes at full speed
-//!   1 ───── limit falls, no pauses ───── least limit ───── pauses ───── 0
+//!   allowed heat, as a fraction of the card's heat at full speed
+//!   1 ───── limit falls, no pauses ───── lowest limit ───── pauses ───── 0
 //! ```
 //! Not here: how much heat is allowed. Read next: `card.rs`.
 
 use crate::order::{Duty, Order};
 use crate::trend::weight;
 
-/// By how much a limit changes at least, of what the card draws at full speed: less is noise. It is less than what the duty may be
-/// ahead of what is carried out (`STEP` of `throttle.rs`).
+/// Smallest change of a limit, as a fraction of the draw at full speed. Smaller changes are noise. It is below the
+/// amount by which the duty may differ from the one carried out (`STEP` of `throttle.rs`).
 const STEP: f64 = 0.005;
 
-/// Time between two limits of which the second is higher, s.
+/// Minimum time before the limit is raised, s.
 const RAISE_S: f64 = 10.0;
 
-/// Time over which what a card draws at full speed is taken, s.
+/// Time constant of the measured draw at full speed, s.
 const FULL_S: f64 = 20.0;
 
-/// The least part of its limit that a card draws which computes; what draws less waits for something.
+/// Minimum draw of a computing card, as a fraction of its limit. A card that draws less is waiting.
 const LEAST_DRAW: f64 = 0.3;
 
-/// The power limits that a card may be given, W.
+/// The allowed range of a card's power limit, W.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PowerRange {
-    /// The least.
+    /// Lowest limit.
     pub least_w: f64,
-    /// What it has when nothing is hot; never more.
+    /// Limit while nothing is hot, and the highest one.
     pub most_w: f64,
 }
 
-/// A card's limit, and what is left to pauses.
+/// Divides a card's slowdown between its power limit and pauses.
 #[derive(Debug, Clone)]
 pub(crate) struct Split {
     range: PowerRange,
-    /// What it draws at full speed, W, as far as it was seen.
+    /// Measured draw at full speed, W, if known.
     full_w: Option<f64>,
     limit_w: f64,
     since_s: f64,
@@ -47,17 +47,17 @@ impl Split {
         Self { range, full_w: None, limit_w: range.most_w, since_s: RAISE_S }
     }
 
-    /// The limit, W.
+    /// The current limit, W.
     pub(crate) fn limit_w(&self) -> f64 {
         self.limit_w
     }
 
-    /// Whether it is as low as it goes.
-    pub(crate) fn is_least(&self) -> bool {
+    /// Whether the limit is the lowest allowed one.
+    pub(crate) fn is_lowest(&self) -> bool {
         self.limit_w <= self.range.least_w
     }
 
-    /// The part of its heat that the card makes under its limit while it computes.
+    /// The fraction of its full heat output that the card produces while it computes under its limit.
     pub(crate) fn cap(&self) -> f64 {
         (self.limit_w / self.full_w()).clamp(Duty::LEAST, 1.0)
     }
@@ -66,8 +66,8 @@ impl Split {
         self.full_w.unwrap_or(self.range.most_w)
     }
 
-    /// What the card draws, W, and the part of the time that it was allowed to compute.
-    pub(crate) fn look(&mut self, power_w: Option<f64>, duty: f64, dt_s: f64) {
+    /// Records the card's draw, W, and the fraction of the time that it was allowed to compute.
+    pub(crate) fn observe_power(&mut self, power_w: Option<f64>, duty: f64, dt_s: f64) {
         let is_free = duty >= 1.0 && self.limit_w >= self.range.most_w;
         let plausible = |watts: &f64| (LEAST_DRAW * self.range.most_w..=1.2 * self.range.most_w).contains(watts);
         if let Some(watts) = power_w.filter(|watts| is_free && plausible(watts)) {
@@ -76,13 +76,13 @@ impl Split {
         }
     }
 
-    /// Carries out an order about heat: moves the limit, and returns what is left to pauses.
+    /// Carries out an order about heat: adjusts the limit, and returns the remaining slowdown for pauses.
     pub(crate) fn carry_out(&mut self, order: Order, dt_s: f64) -> Order {
         self.since_s += dt_s;
         let heat = match order {
             Order::Run => 1.0,
             Order::Slow(duty) => duty.share(),
-            // A card that waits draws no more under one limit than under another.
+            // A waiting card draws the same under any limit.
             Order::Pause | Order::Stop { .. } => return order,
         };
         let most_w = if heat >= 1.0 { self.range.most_w } else { heat * self.full_w() };
@@ -113,19 +113,19 @@ mod tests {
     #[test]
     fn the_limit_falls_first_and_pauses_come_below_it() {
         let mut split = Split::new(PowerRange { least_w: 100.0, most_w: 200.0 });
-        split.look(Some(160.0), 1.0, 1000.0);
+        split.observe_power(Some(160.0), 1.0, 1000.0);
         assert_eq!((split.carry_out(slow(0.8), 1.0), split.limit_w()), (Order::Run, 128.0));
         let order = split.carry_out(slow(0.5), 1.0);
-        assert_eq!((split.limit_w(), split.is_least()), (100.0, true));
+        assert_eq!((split.limit_w(), split.is_lowest()), (100.0, true));
         assert!((order.share() - 0.8).abs() < 1e-9, "{order:?}: half of the heat is 0.8 of 100 W of 160");
-        // It is raised again, but not at once, and not beyond what it was.
+        // The limit rises again, but not at once, and not above the original one.
         assert_eq!((split.carry_out(Order::Run, 1.0), split.limit_w()), (Order::Run, 100.0));
         split.carry_out(Order::Run, RAISE_S);
         assert_eq!(split.limit_w(), 200.0);
     }
 
     #[test]
-    fn small_changes_are_left_to_pauses_and_pauses_leave_the_limit() {
+    fn pauses_absorb_small_changes_and_do_not_change_the_limit() {
         let mut split = Split::new(PowerRange { least_w: 50.0, most_w: 200.0 });
         split.carry_out(slow(0.7), 1.0);
         let limit_w = split.limit_w();
@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_card_draws_at_full_speed_is_not_learned_while_it_is_held_back() {
+    fn draw_at_full_speed_is_not_measured_while_the_card_is_limited() {
         let mut split = Split::new(PowerRange { least_w: 50.0, most_w: 200.0 });
-        split.look(Some(20.0), 1.0, 1000.0);
-        split.look(Some(f64::NAN), 1.0, 1000.0);
-        split.look(Some(100.0), 0.5, 1000.0);
+        split.observe_power(Some(20.0), 1.0, 1000.0);
+        split.observe_power(Some(f64::NAN), 1.0, 1000.0);
+        split.observe_power(Some(100.0), 0.5, 1000.0);
         assert_eq!(split.full_w(), 200.0);
         split.carry_out(slow(0.7), 1.0);
-        split.look(Some(140.0), 1.0, 1000.0);
+        split.observe_power(Some(140.0), 1.0, 1000.0);
         assert_eq!(split.full_w(), 200.0);
     }
 }

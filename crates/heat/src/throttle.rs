@@ -1,102 +1,102 @@
-//! How fast one card may go, by how hot it is: freely, for a part of the time that holds it at a temperature, or not
+//! How fast one card may compute, given its temperature: at full speed, at the duty that holds a temperature, or not
 //! until it has cooled.
 //!
 //! ```text
-//!            would be too hot soon              far above what is held
-//!      Free ────────────────────────► Slowing ────────────────────────► Paused
-//!           ◄────────────────────────         ◄────────────────────────
-//!            at full duty, yet cool             cool enough for what work adds at once
+//!            too hot soon                     far above the held temperature
+//!      Free ──────────────────────► Slowing ────────────────────────► Paused
+//!           ◄──────────────────────         ◄────────────────────────
+//!            cool at full duty                cool enough for the next micro-batch
 //! ```
-//! Not here: sensors, and what they say when they fail. Read next: `card.rs`.
+//! Not here: sensors and their failures. Read next: `card.rs`.
 
 use crate::order::Duty;
 use crate::sensors::Heat;
 use crate::trend::{Peaks, Trend};
 
-/// How long the card takes to answer, s, besides samples and micro-batches: a second or two for the heat to reach the
-/// die's sensor, and the smoothing.
+/// How long a card takes to react, s, in addition to samples and micro-batches: a second or two until the heat reaches
+/// the die's sensor, and the smoothing.
 const ANSWER_S: f64 = 8.0;
 
-/// The proportional gain times the dead time, s/°C, relative to the duty. SIMC's rule (Skogestad 2003) for a plant of
-/// gain k, time constant τ and dead time θ is τ / (k · 2θ). The gain, times the duty, is how far the card is held above
-/// the air, 50 °C; τ is at least the 60 s of a light cooler.
+/// Proportional gain times dead time, s/°C, relative to the duty. SIMC's rule (Skogestad 2003) for a plant of gain k,
+/// time constant τ and dead time θ is τ / (k · 2θ). The gain times the duty is the distance between the held
+/// temperature and the air, 50 °C; τ is at least the 60 s of a light cooler.
 const GAIN_S_PER_C: f64 = 60.0 / (50.0 * 2.0);
 
-/// The integral time, s. SIMC's is the plant's own time constant, 100 to 450 s; a longer one only takes longer.
+/// Integral time, s. SIMC sets it to the plant's time constant, 100 to 450 s; a longer one only converges more slowly.
 const INTEGRAL_S: f64 = 200.0;
 
-/// Time over which slopes are taken, s, at least.
+/// Minimum time over which slopes are measured, s.
 const SLOPE_S: f64 = 20.0;
 
-/// How long dies take to be as hot as their coolers make them when work begins, s, after which slopes count.
+/// How long a die takes to reach its working temperature above the cooler when work begins, s. Slopes count after that.
 const SETTLES_S: f64 = 12.0;
 
-/// Temperatures this near to what is held are held: half of a sensor's degree, °C.
+/// Temperatures this close to the held one count as held: half of a sensor's degree, °C.
 const DEAD_BAND_C: f64 = 0.5;
 
-/// By how much a duty changes at least, relative to itself: less is noise.
+/// Smallest change of the duty, relative to itself. Smaller changes are noise.
 const STEP: f64 = 0.01;
 
-/// How fast a duty may rise, relative to itself, 1/s.
+/// Fastest rise of the duty, relative to itself, 1/s.
 const RISE_PER_S: f64 = 0.1 / 60.0;
 
-/// How far above the duty that holds the temperature a cool card may go, as a factor: it is not cool for long.
+/// Largest factor above the holding duty for a cool card, which is cool only for a short time.
 const ABOVE_HOLD: f64 = 1.1;
 
-/// The duty with which slowing begins, when none was found before, at least: from below, what is held is not exceeded.
+/// Lowest initial duty of the first slowdown. Approaching the held temperature from below does not exceed it.
 const FIRST: f64 = 0.5;
 
-/// The highest duty with which slowing begins, whatever was found before.
+/// Highest initial duty of a slowdown, whatever an earlier one found.
 const AGAIN: f64 = 0.8;
 
-/// How fast a cooler of 4 J/°C for each watt heats at full power while it gives nothing to the air, °C/s; lighter ones
-/// heat faster.
+/// Heating rate of a cooler of 4 J/°C per watt at full power that gives no heat to the air, °C/s. Lighter coolers heat
+/// faster.
 const HEATS_LEAST_C_PER_S: f64 = 0.25;
 
-/// What is left of a duty that did not hold the card.
+/// Factor applied to a duty that did not hold the temperature.
 const AFTER_PAUSE: f64 = 0.8;
 
-/// The part of the way from the temperature held to the maximum where the card is paused.
+/// The card is paused at this fraction of the distance between the held temperature and the maximum.
 const PAUSE_AT: f64 = 0.6;
 
-/// The part of that way where it is paused if it will be there with the next micro-batch, and how far that is looked
-/// ahead at most, s.
+/// The card is also paused if the prediction for the end of the next micro-batch reaches this fraction of that
+/// distance. The second constant caps how far ahead the prediction looks, s.
 const PAUSE_SOON_AT: f64 = 0.9;
 const LONGEST_REACH_S: f64 = 120.0;
 
 /// How long the die takes to fall to its cooler's temperature when work ends, s: four of the longest time constants.
 const FALL_S: f64 = 20.0;
 
-/// How far below the temperature held the card must be at the end of the next micro-batch, after a pause, °C, and how
-/// fast its cooler heats until then, °C/s: at full power, with 3 J/°C for each watt.
+/// How far below the held temperature the card must be at the end of the first micro-batch after a pause, °C, and how
+/// fast its cooler heats during it: at full power, with 3 J/°C per watt.
 const COOLED_C: f64 = 1.0;
 const HEATS_C_PER_S: f64 = 0.33;
 
-/// How long a pause may last for a card that doesn't cool as far as that, s.
+/// Longest pause of a card that does not cool that far, s.
 const LONGEST_PAUSE_S: f64 = 900.0;
 
-/// A card that is cooler than the resume temperature and has fallen by less than so much, °C, for so long, s, cools no further:
-/// it is as cool as its air lets it be, or others heat it. A pause that goes on would gain nothing, unless the next micro-batch
-/// would heat it above its maximum.
+/// A card below the resume temperature whose temperature fell by less than this, °C, for this long, s, cools no
+/// further: it has reached what its air allows, or other cards heat it. A longer pause gains nothing, unless the next
+/// micro-batch would heat the card above its maximum.
 const STEADY_C: f64 = 1.0;
 const STEADY_S: f64 = 20.0;
 
-/// How warm a card that lowers its own clocks is taken to be at least, above the temperature held, °C.
+/// Minimum assumed temperature of a card that lowers its own clocks, °C above the held temperature.
 pub(crate) const THROTTLING_C: f64 = 1.0;
 
-/// How fast one card may go.
+/// How fast one card may compute.
 #[derive(Debug, Clone)]
 pub(crate) struct Throttle {
     phase: Phase,
-    /// The duty that holds the temperature, as far as is known: the integral.
+    /// The duty that holds the temperature, as currently estimated: the controller's integral.
     hold: Option<f64>,
-    /// The duty that is ordered while slowing.
+    /// The duty ordered while slowing.
     duty: f64,
-    /// Temperatures above that which is held.
+    /// Temperatures relative to the held one.
     trend: Trend,
     peaks: Peaks,
     slowed_s: f64,
-    /// For how long no sensor was read, s.
+    /// How long no sensor was read, s.
     stale_s: f64,
 }
 
@@ -107,47 +107,48 @@ enum Phase {
     Paused(Cooling),
 }
 
-/// A card that cools.
+/// A paused card that is cooling.
 #[derive(Debug, Clone, Copy)]
 struct Cooling {
-    /// The highest temperature since the pause was ordered, above that which is held, and how long ago it was.
+    /// The highest temperature since the pause was ordered, relative to the held one, and the time since then.
     peak_c: f64,
     since_peak_s: f64,
-    /// How far the temperature fell at once, which is how far it will rise at once.
+    /// How far the temperature fell right after the pause began; it will rise by as much when work resumes.
     fall_c: Option<f64>,
-    /// The lowest temperature so far, above that which is held, and for how long none was lower by a degree.
+    /// The lowest temperature so far, relative to the held one, and the time since it last fell by a degree.
     lowest_c: f64,
     steady_s: f64,
     for_s: f64,
 }
 
-/// What changed with a sample.
+/// A transition caused by a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Change {
     Slows,
     Pauses,
-    /// After so many seconds.
+    /// With the duration of the slowdown, s.
     Resumes(f64),
 }
 
-/// Time, as it matters to a sample, s.
+/// Timing of a sample, and the pace of the run since the previous one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
-    /// Since the last sample.
+    /// Time since the last sample, s.
     pub dt_s: f64,
-    /// Of a micro-batch, before whose end no order has an effect.
+    /// Duration of a micro-batch, s, before whose end no order has an effect.
     pub batch_s: f64,
-    /// The part of its heat that the card was allowed to make since the last sample: without a lower power limit, the part of the
-    /// time that it was allowed to compute.
+    /// The fraction of its full heat output that the card was allowed since the last sample. Without a lowered power
+    /// limit, the fraction of the time that it was allowed to compute.
     pub share: f64,
-    /// That was a short pause, or followed one, which shows whether a sensor follows: it says nothing of the duty.
+    /// Whether the time since the last sample was a pause that tests a sensor, or followed one. Such samples do not
+    /// count for the duty.
     pub probing: bool,
-    /// The part of its heat that the card makes while it computes, under its power limit.
+    /// The fraction of its full heat output that the card produces while it computes under its power limit.
     pub cap: f64,
 }
 
 impl Pace {
-    /// The part of the time in which a card computes that may make this part of its heat.
+    /// The fraction of the time that a card may compute to produce this fraction of its full heat output.
     pub fn duty_of(&self, share: f64) -> f64 {
         (share / self.cap).min(1.0)
     }
@@ -159,7 +160,7 @@ impl Throttle {
         Self { phase: Phase::Free, hold: None, duty: 1.0, trend, peaks, slowed_s: 0.0, stale_s: 0.0 }
     }
 
-    /// The part of the time that the card may compute: 1 freely, 0 not at all.
+    /// The fraction of the time that the card may compute: 1 at full speed, 0 while paused.
     pub(crate) fn share(&self) -> f64 {
         match self.phase {
             Phase::Free => 1.0,
@@ -168,12 +169,12 @@ impl Throttle {
         }
     }
 
-    /// Whether the card waits until it has cooled.
+    /// Whether the card is paused until it has cooled.
     pub(crate) fn is_paused(&self) -> bool {
         matches!(self.phase, Phase::Paused(_))
     }
 
-    /// Whether a temperature asks for a pause at once, or will before the next pause begins to have an effect.
+    /// Whether the temperature requires a pause now, or will before the next pause can take effect.
     pub(crate) fn is_urgent(&self, heat: &Heat, pace: &Pace) -> bool {
         let cycle_s = pace.batch_s / pace.duty_of(self.share()).max(Duty::LEAST);
         let reach_s = cycle_s.min(LONGEST_REACH_S) + pace.dt_s;
@@ -181,13 +182,13 @@ impl Throttle {
         heat.excess_c >= PAUSE_AT * heat.room_c || soon_c >= PAUSE_SOON_AT * heat.room_c
     }
 
-    /// Forgets what temperatures did, as after a gap in time.
+    /// Discards the temperature history, for example after a gap in time.
     pub(crate) fn forget(&mut self) {
         self.trend.clear();
         self.peaks.clear();
     }
 
-    /// A sample.
+    /// Processes a sample.
     pub(crate) fn step(&mut self, heat: &Heat, pace: &Pace) -> Option<Change> {
         let cycle_s = pace.batch_s / pace.duty_of(self.share()).max(Duty::LEAST);
         let window_s = if cycle_s > 1.0 { cycle_s + 2.0 * pace.dt_s } else { 0.0 };
@@ -233,7 +234,7 @@ impl Throttle {
         }
     }
 
-    /// Takes a sample into the trend, unless the sensor was silent.
+    /// Adds a sample to the trend, unless the sensor reported nothing.
     fn follow(&mut self, heat: &Heat, pace: &Pace, window_s: f64, delay_s: f64) {
         if !heat.fresh {
             self.stale_s += pace.dt_s;
@@ -244,8 +245,9 @@ impl Throttle {
         self.trend.add(peak_c, pace.dt_s, SLOPE_S.max(delay_s), SETTLES_S + window_s);
     }
 
-    /// The duty with which slowing begins, when none was found before. A card that heats at a part of the speed at which
-    /// its cooler would without air gives the rest of its power to the air already, which is the duty that holds it.
+    /// The initial duty of the first slowdown. A card that heats at a fraction of the rate at which its cooler would
+    /// without air already gives the rest of its power to the air, and that rest is the duty that holds its
+    /// temperature.
     fn first(&self) -> f64 {
         FIRST.max(1.0 - self.trend.slope().max(0.0) / HEATS_LEAST_C_PER_S)
     }
@@ -255,19 +257,20 @@ impl Throttle {
         self.duty = self.wanted(delay_s);
     }
 
-    /// The duty that the hold and the temperature ask for.
+    /// The duty for the current hold and temperature.
     fn wanted(&self, delay_s: f64) -> f64 {
         let gain = GAIN_S_PER_C / delay_s;
         let excess_c = beyond(self.trend.value_or(0.0));
         (self.hold.unwrap_or(FIRST) * (1.0 - gain * excess_c).min(ABOVE_HOLD)).clamp(Duty::LEAST, Duty::MOST)
     }
 
-    /// Moves the hold and, if it is worth it, the duty.
+    /// Adjusts the hold, and the duty if the change is large enough.
     fn control(&mut self, pace: &Pace, delay_s: f64) {
         let excess_c = beyond(self.trend.value_or(0.0));
         let rate = (-excess_c * GAIN_S_PER_C / delay_s / INTEGRAL_S).min(RISE_PER_S);
         let hold = self.hold.unwrap_or(FIRST);
-        // What another card holds back is no proof that this one bears more. Its own limit, which rises in steps, is no other.
+        // Do not raise the hold while another card limits the run: this card has not shown that it bears a higher duty.
+        // Its own power limit, which rises in steps, does not count as another card.
         let held_back = rate > 0.0 && pace.share < self.duty.min(pace.cap) - STEP;
         if !held_back {
             self.hold = Some((hold * (1.0 + rate * pace.dt_s)).clamp(Duty::LEAST, Duty::MOST));
@@ -285,7 +288,7 @@ fn beyond(excess_c: f64) -> f64 {
 }
 
 impl Cooling {
-    /// At its highest temperature, so long after the pause was ordered.
+    /// A card at its highest temperature, `for_s` after the pause was ordered.
     fn from(excess_c: f64, for_s: f64) -> Self {
         Self { peak_c: excess_c, since_peak_s: 0.0, fall_c: None, lowest_c: excess_c, steady_s: 0.0, for_s }
     }

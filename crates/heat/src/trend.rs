@@ -1,17 +1,18 @@
-//! What a series of samples says of the present: a smooth value, how fast it changes, and its recent peaks. All are
-//! updated in place, for any distance between samples.
-//! Not here: what follows from them. Read next: `throttle.rs`.
+//! Statistics of a series of samples: a smoothed value, its slope, and recent peaks. Each update is in place and
+//! accepts any time between samples.
+//! Not here: the decisions based on them. Read next: `throttle.rs`.
 
-/// Time over which values are smoothed, s: whole degrees and noise of a sample are no heat, and heat takes longer.
+/// Time constant of smoothing, s. It removes rounding to whole degrees and sensor noise, which change faster than the
+/// temperature does.
 pub(crate) const SMOOTHING_S: f64 = 5.0;
 
-/// An exponential mean's weight of a new sample, after `dt_s`, with the time constant `tau_s`.
+/// Weight of a new sample in an exponential mean, `dt_s` after the previous sample, with time constant `tau_s`.
 pub(crate) fn weight(dt_s: f64, tau_s: f64) -> f64 {
     dt_s / (tau_s + dt_s)
 }
 
-/// Two exponential means of one series, a fast and a slow one. Of a ramp, each lags by the slope times its time
-/// constant, so that their difference tells the slope.
+/// A fast and a slow exponential mean of one series. On a ramp each mean lags by slope times time constant, so their
+/// difference gives the slope.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Trend {
     means: Option<(f64, f64)>,
@@ -20,8 +21,8 @@ pub(crate) struct Trend {
 }
 
 impl Trend {
-    /// A sample `dt_s` after the last one; the slope is that over the last `over_s`, which is longer than `SMOOTHING_S`.
-    /// What happens in the first `settle_s` is no trend: work begins, and dies jump.
+    /// Adds a sample, `dt_s` after the previous one. The slope covers the last `over_s`, which must exceed
+    /// `SMOOTHING_S`. The first `settle_s` are excluded: die temperatures jump when work begins.
     pub(crate) fn add(&mut self, value: f64, dt_s: f64, over_s: f64, settle_s: f64) {
         self.age_s += dt_s;
         let settled = self.means.filter(|_| self.age_s > settle_s);
@@ -32,23 +33,23 @@ impl Trend {
         self.slope = (fast - slow) / (over_s - SMOOTHING_S);
     }
 
-    /// The smooth value; `raw` before there is any.
+    /// The smoothed value, or `raw` if there are no samples yet.
     pub(crate) fn value_or(&self, raw: f64) -> f64 {
         self.means.map_or(raw, |(fast, _)| fast)
     }
 
-    /// Change a second.
+    /// Slope, units per second.
     pub(crate) fn slope(&self) -> f64 {
         self.slope
     }
 
-    /// Forgets everything, as after a gap.
+    /// Discards all samples, for example after a gap in time.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 }
 
-/// The highest value of the recent past, in three buckets of half a window each.
+/// Maximum over a recent window, in three buckets of half a window each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peaks {
     highest: [f64; 3],
@@ -62,8 +63,8 @@ impl Default for Peaks {
 }
 
 impl Peaks {
-    /// A sample `dt_s` after the last one. Returns the highest of at least the last `window_s` and at most half as much
-    /// again; the sample itself if the window is empty.
+    /// Adds a sample, `dt_s` after the previous one, and returns the maximum over at least the last `window_s` and at
+    /// most 1.5 times that; the sample itself if the window is empty.
     pub(crate) fn add(&mut self, value: f64, dt_s: f64, window_s: f64) -> f64 {
         self.filled_s += dt_s;
         if self.filled_s > window_s / 2.0 {
@@ -77,7 +78,7 @@ impl Peaks {
         self.highest[0].max(self.highest[1]).max(self.highest[2])
     }
 
-    /// Forgets everything, as after a gap.
+    /// Discards all samples, for example after a gap in time.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

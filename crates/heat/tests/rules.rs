@@ -1,23 +1,23 @@
-//! What holds for any sequence of readings, and for each kind of them by example.
+//! Rules that hold for any sequence of readings, and examples of each kind of reading.
 
-use plimsoll_heat::{Band, Guard, Limits, Order, PowerRange, Reading, Sensor, Settings, Thresholds, What};
+use plimsoll_heat::{Band, Guard, Limits, NoteKind, Order, PowerRange, Reading, Sensor, Settings, Thresholds};
 use plimsoll_units::Seconds;
 use proptest::prelude::*;
 
 fn limits() -> Limits {
-    Limits::new(&Settings::default(), &Thresholds::default()).expect("the defaults are limits")
+    Limits::new(&Settings::default(), &Thresholds::default()).expect("the defaults are valid")
 }
 
 fn core(celsius: f64) -> Reading {
     Reading { core_c: Some(celsius), throttling: Some(false), ..Reading::default() }
 }
 
-/// A guard of one card that was shown these temperatures, one a second, and its last order and all notes.
-fn shown(temperatures: impl IntoIterator<Item = f64>) -> (Guard, Order, Vec<What>) {
-    shown_readings(temperatures.into_iter().map(core))
+/// Runs a guard of one card on these temperatures, one per second. Returns the guard, its last order and all notes.
+fn run(temperatures: impl IntoIterator<Item = f64>) -> (Guard, Order, Vec<NoteKind>) {
+    run_readings(temperatures.into_iter().map(core))
 }
 
-fn shown_readings(readings: impl IntoIterator<Item = Reading>) -> (Guard, Order, Vec<What>) {
+fn run_readings(readings: impl IntoIterator<Item = Reading>) -> (Guard, Order, Vec<NoteKind>) {
     let mut guard = Guard::new(&[limits()]);
     let mut order = Order::Run;
     for (second, reading) in readings.into_iter().enumerate() {
@@ -27,53 +27,53 @@ fn shown_readings(readings: impl IntoIterator<Item = Reading>) -> (Guard, Order,
     (guard, order, notes)
 }
 
-/// The same temperature for so many seconds, but not to the digit: sensors that live are never quite still.
+/// A nearly constant temperature for this many seconds: working sensors always fluctuate a little.
 fn about(celsius: f64, seconds: usize) -> impl Iterator<Item = f64> {
     (0..seconds).map(move |second| celsius + 0.1 * (second % 3) as f64)
 }
 
-fn count(notes: &[What], kind: impl Fn(&What) -> bool) -> usize {
+fn count(notes: &[NoteKind], kind: impl Fn(&NoteKind) -> bool) -> usize {
     notes.iter().filter(|what| kind(what)).count()
 }
 
 #[test]
-fn a_cool_card_runs_freely_and_says_nothing() {
-    let (_, order, notes) = shown(about(60.0, 1000));
+fn a_cool_card_runs_at_full_speed_without_notes() {
+    let (_, order, notes) = run(about(60.0, 1000));
     assert_eq!(order, Order::Run);
     assert_eq!(notes, []);
 }
 
 #[test]
 fn a_card_at_its_throttle_temperature_is_slowed_once() {
-    let (_, order, notes) = shown(about(60.0, 100).chain(about(78.0, 300)));
+    let (_, order, notes) = run(about(60.0, 100).chain(about(78.0, 300)));
     assert!(matches!(order, Order::Slow(_)), "{order:?}");
-    assert_eq!(count(&notes, |w| matches!(w, What::Slows { sensor: Sensor::Core, throttle_c: 78.0, .. })), 1);
-    assert_eq!(count(&notes, |w| matches!(w, What::Band { to: Band::Hot, .. })), 1);
+    assert_eq!(count(&notes, |w| matches!(w, NoteKind::Slows { sensor: Sensor::Core, throttle_c: 78.0, .. })), 1);
+    assert_eq!(count(&notes, |w| matches!(w, NoteKind::Band { to: Band::Hot, .. })), 1);
 }
 
 #[test]
 fn hysteresis_keeps_a_card_slowed_until_it_is_below_the_resume_temperature() {
     let between = about(60.0, 100).chain(about(79.0, 60)).chain(about(72.0, 20_000));
-    let (mut guard, order, notes) = shown(between);
+    let (mut guard, order, notes) = run(between);
     assert!(matches!(order, Order::Slow(duty) if duty.share() > 0.98), "{order:?}");
-    assert_eq!(count(&notes, |w| matches!(w, What::Resumes { .. })), 0);
+    assert_eq!(count(&notes, |w| matches!(w, NoteKind::Resumes { .. })), 0);
     let resumed = about(65.0, 100)
         .enumerate()
         .any(|(second, celsius)| guard.observe(Seconds(30_000.0 + second as f64), &[core(celsius)]) == Order::Run);
     assert!(resumed, "below the resume temperature at full duty");
     let notes = guard.take_notes();
-    assert_eq!(notes.iter().filter(|n| matches!(n.what, What::Resumes { .. })).count(), 1);
+    assert_eq!(notes.iter().filter(|n| matches!(n.what, NoteKind::Resumes { .. })).count(), 1);
 }
 
 #[test]
-fn hours_of_warmth_do_not_wind_the_duty_up() {
-    let (_, order, _) = shown(about(79.0, 60).chain(about(74.0, 20_000)).chain(about(79.5, 120)));
+fn hours_below_the_held_temperature_do_not_wind_up_the_duty() {
+    let (_, order, _) = run(about(79.0, 60).chain(about(74.0, 20_000)).chain(about(79.5, 120)));
     assert!(matches!(order, Order::Slow(duty) if duty.share() < 0.95), "{order:?}");
 }
 
 #[test]
 fn one_sample_above_the_maximum_pauses_and_two_stop() {
-    let (mut guard, order, _) = shown(about(77.0, 60).chain([84.0]));
+    let (mut guard, order, _) = run(about(77.0, 60).chain([84.0]));
     assert_eq!(order, Order::Pause);
     let stopped = guard.clone().observe(Seconds(61.0), &[core(85.0)]);
     assert!(matches!(stopped, Order::Stop { why } if why.celsius == 85.0 && why.max_c == 83.0), "{stopped:?}");
@@ -84,31 +84,31 @@ fn one_sample_above_the_maximum_pauses_and_two_stop() {
 #[test]
 fn a_silent_sample_between_two_above_the_maximum_does_not_hide_them() {
     let readings = about(77.0, 60).map(core).chain([core(84.0), Reading::default(), core(84.0)]);
-    let (_, order, _) = shown_readings(readings);
+    let (_, order, _) = run_readings(readings);
     assert!(matches!(order, Order::Stop { .. }), "{order:?}");
 }
 
 #[test]
 fn each_sensor_has_its_own_maximum() {
     let hot_memory = |celsius| Reading { memory_c: Some(celsius), ..core(60.0) };
-    let (_, order, _) = shown_readings([hot_memory(90.0), hot_memory(90.0), hot_memory(91.0)]);
+    let (_, order, _) = run_readings([hot_memory(90.0), hot_memory(90.0), hot_memory(91.0)]);
     assert_eq!(order, Order::Run, "memory may be hotter than the die");
-    let (_, order, _) = shown_readings([hot_memory(90.0), hot_memory(101.0), hot_memory(101.0)]);
+    let (_, order, _) = run_readings([hot_memory(90.0), hot_memory(101.0), hot_memory(101.0)]);
     assert!(matches!(order, Order::Stop { why } if why.sensor == Sensor::Memory && why.max_c == 100.0), "{order:?}");
     let hot_spot = |celsius| Reading { hotspot_c: Some(celsius), ..core(70.0) };
-    let (_, order, _) = shown_readings([hot_spot(90.0), hot_spot(104.0), hot_spot(104.0)]);
+    let (_, order, _) = run_readings([hot_spot(90.0), hot_spot(104.0), hot_spot(104.0)]);
     assert!(matches!(order, Order::Stop { why } if why.sensor == Sensor::Hotspot && why.max_c == 103.0), "{order:?}");
 }
 
 #[test]
-fn the_hottest_card_rules() {
+fn the_hottest_card_determines_the_order() {
     let mut guard = Guard::new(&[limits(), limits()]);
     let mut order = Order::Run;
     for second in 0..60 {
         order = guard.observe(Seconds(f64::from(second)), &[core(50.0), core(78.5 + 0.1 * f64::from(second % 3))]);
     }
     assert!(matches!(order, Order::Slow(_)), "{order:?}");
-    let slows = guard.take_notes().into_iter().filter(|n| matches!(n.what, What::Slows { .. })).map(|n| n.card);
+    let slows = guard.take_notes().into_iter().filter(|n| matches!(n.what, NoteKind::Slows { .. })).map(|n| n.card);
     assert_eq!(slows.collect::<Vec<_>>(), [1]);
     guard.observe(Seconds(60.0), &[core(50.0), core(84.0)]);
     let order = guard.observe(Seconds(61.0), &[core(50.0), core(84.0)]);
@@ -116,30 +116,30 @@ fn the_hottest_card_rules() {
 }
 
 #[test]
-fn a_sensor_that_falls_silent_is_told_once_and_the_run_continues_mildly() {
+fn a_lost_sensor_is_noted_once_and_the_run_continues_at_a_safe_duty() {
     let silent = std::iter::repeat_n(Reading { throttling: Some(false), ..Reading::default() }, 300);
-    let (mut guard, order, notes) = shown_readings(about(70.0, 600).map(core).chain(silent));
+    let (mut guard, order, notes) = run_readings(about(70.0, 600).map(core).chain(silent));
     assert!(matches!(order, Order::Slow(duty) if duty.share() <= 0.5), "{order:?}");
-    assert_eq!(count(&notes, |w| matches!(w, What::SensorLost { sensor: Sensor::Core, .. })), 1);
-    assert_eq!(count(&notes, |w| matches!(w, What::Blind { .. })), 1);
+    assert_eq!(count(&notes, |w| matches!(w, NoteKind::SensorLost { sensor: Sensor::Core, .. })), 1);
+    assert_eq!(count(&notes, |w| matches!(w, NoteKind::Blind { .. })), 1);
     let back = about(66.0, 60).enumerate().map(|(n, c)| guard.observe(Seconds(900.0 + n as f64), &[core(c)])).last();
     assert_eq!(back, Some(Order::Run));
-    assert_eq!(guard.take_notes().iter().filter(|n| matches!(n.what, What::SensorBack { .. })).count(), 1);
+    assert_eq!(guard.take_notes().iter().filter(|n| matches!(n.what, NoteKind::SensorBack { .. })).count(), 1);
 }
 
 #[test]
-fn a_sensor_that_is_silent_for_a_moment_is_taken_to_rise_on() {
+fn a_rising_temperature_is_extrapolated_while_its_sensor_is_briefly_silent() {
     let rising = |seconds: usize| (0..seconds).map(|s| core(60.0 + 0.3 * s as f64));
-    let slowed = (0..80).find(|s| shown_readings(rising(*s)).1 != Order::Run).expect("78 °C are hot");
-    let (mut guard, order, _) = shown_readings(rising(slowed - 3));
+    let slowed = (0..80).find(|s| run_readings(rising(*s)).1 != Order::Run).expect("78 °C are hot");
+    let (mut guard, order, _) = run_readings(rising(slowed - 3));
     assert_eq!(order, Order::Run);
     let silent = (0..4).map(|s| guard.observe(Seconds((slowed - 3 + s) as f64), &[Reading::default()])).last();
     assert!(matches!(silent, Some(Order::Slow(_))), "{silent:?}");
-    assert!(!guard.take_notes().iter().any(|n| matches!(n.what, What::SensorLost { .. })));
+    assert!(!guard.take_notes().iter().any(|n| matches!(n.what, NoteKind::SensorLost { .. })));
 }
 
 #[test]
-fn a_card_that_another_holds_back_is_not_wound_up() {
+fn a_card_limited_by_another_does_not_wind_up() {
     let mut guard = Guard::new(&[limits(), limits()]);
     let parts = [(100, 79.0, 79.0), (1800, 79.5, 76.0), (600, 60.0, 77.9)];
     let mut time = 0.0;
@@ -154,100 +154,104 @@ fn a_card_that_another_holds_back_is_not_wound_up() {
 }
 
 #[test]
-fn what_can_be_no_temperature_is_silence() {
+fn an_implausible_temperature_counts_as_missing() {
     for absurd in [f64::NAN, f64::INFINITY, -40.0, 0.0, 127.0, 255.0] {
         let readings = about(70.0, 600).chain(std::iter::repeat_n(absurd, 60)).map(core);
-        let (_, order, notes) = shown_readings(readings);
+        let (_, order, notes) = run_readings(readings);
         assert!(matches!(order, Order::Slow(_)), "{absurd}: {order:?}");
-        assert_eq!(count(&notes, |w| matches!(w, What::SensorLost { .. })), 1, "{absurd}");
+        assert_eq!(count(&notes, |w| matches!(w, NoteKind::SensorLost { .. })), 1, "{absurd}");
     }
 }
 
 #[test]
-fn a_sensor_that_lies_low_from_one_sample_to_the_next_is_not_believed() {
-    let (_, order, notes) = shown(about(77.0, 600).chain(std::iter::repeat_n(20.0, 2000)));
+fn a_sensor_that_suddenly_reads_low_is_not_trusted() {
+    let (_, order, notes) = run(about(77.0, 600).chain(std::iter::repeat_n(20.0, 2000)));
     assert!(matches!(order, Order::Slow(duty) if duty.share() <= 0.5), "{order:?}");
-    assert_eq!(count(&notes, |w| matches!(w, What::SensorBack { .. })), 0);
+    assert_eq!(count(&notes, |w| matches!(w, NoteKind::SensorBack { .. })), 0);
 }
 
 #[test]
-fn a_card_without_its_dies_sensor_goes_by_the_others() {
+fn without_a_die_sensor_the_other_sensors_give_an_estimate() {
     let both = |celsius: f64| Reading { memory_c: Some(celsius + 6.0), ..core(celsius) };
     let memory = |celsius: f64| Reading { core_c: None, ..both(celsius) };
-    let (_, order, notes) = shown_readings(about(65.0, 300).map(both).chain(about(65.0, 100).map(memory)));
+    let (_, order, notes) = run_readings(about(65.0, 300).map(both).chain(about(65.0, 100).map(memory)));
     assert_eq!(order, Order::Run, "cool by the estimate");
-    assert_eq!(count(&notes, |w| matches!(w, What::Estimated { by: Sensor::Memory, .. })), 1);
+    assert_eq!(count(&notes, |w| matches!(w, NoteKind::Estimated { by: Sensor::Memory, .. })), 1);
     let hot = about(65.0, 300).map(both).chain(about(75.0, 100).map(memory));
-    let (_, order, _) = shown_readings(hot);
-    assert!(matches!(order, Order::Slow(_)), "75 °C and a margin: {order:?}");
+    let (_, order, _) = run_readings(hot);
+    assert!(matches!(order, Order::Slow(_)), "75 °C plus the margin: {order:?}");
 }
 
 #[test]
-fn a_sensor_that_stays_the_same_through_a_pause_is_suspected() {
-    let (_, order, notes) = shown(std::iter::repeat_n(75.0, 2000));
-    assert_eq!(count(&notes, |w| matches!(w, What::SensorStuck { sensor: Sensor::Core, .. })), 1);
+fn a_sensor_that_stays_constant_through_a_pause_is_stuck() {
+    let (_, order, notes) = run(std::iter::repeat_n(75.0, 2000));
+    assert_eq!(count(&notes, |w| matches!(w, NoteKind::SensorStuck { sensor: Sensor::Core, .. })), 1);
     assert!(matches!(order, Order::Slow(_)), "blind: {order:?}");
 }
 
 #[test]
-fn a_sensor_that_stays_the_same_while_another_moves_is_suspected() {
+fn a_sensor_that_stays_constant_while_another_moves_is_stuck() {
     let readings = (0..600).map(|s| Reading { hotspot_c: Some(70.0 + 0.05 * f64::from(s)), ..core(60.0) });
-    let (_, _, notes) = shown_readings(readings);
-    assert_eq!(count(&notes, |w| matches!(w, What::SensorStuck { sensor: Sensor::Core, .. })), 1);
+    let (_, _, notes) = run_readings(readings);
+    assert_eq!(count(&notes, |w| matches!(w, NoteKind::SensorStuck { sensor: Sensor::Core, .. })), 1);
 }
 
 #[test]
 fn a_card_that_lowers_its_own_clocks_is_slowed_whatever_its_sensors_say() {
     let throttling = |celsius| Reading { throttling: Some(true), ..core(celsius) };
-    let (_, order, notes) = shown_readings(about(60.0, 60).map(core).chain(about(60.0, 60).map(throttling)));
+    let (_, order, notes) = run_readings(about(60.0, 60).map(core).chain(about(60.0, 60).map(throttling)));
     assert!(matches!(order, Order::Slow(_)), "{order:?}");
-    assert_eq!(count(&notes, |w| matches!(w, What::ThrottlesItself { .. })), 1);
+    assert_eq!(count(&notes, |w| matches!(w, NoteKind::ThrottlesItself { .. })), 1);
     assert_eq!(
-        count(&notes, |w| matches!(w, What::Slows { by_card: true, .. })),
+        count(&notes, |w| matches!(w, NoteKind::Slows { by_card: true, .. })),
         1,
-        "its temperature asks for nothing"
+        "the reason is the card's clocks, not its temperature"
     );
     let blind = std::iter::repeat_n(Reading { throttling: Some(true), ..Reading::default() }, 300);
-    let (_, order, _) = shown_readings(blind);
-    assert_eq!(order, Order::Pause, "nothing else is known of the card");
+    let (_, order, _) = run_readings(blind);
+    assert_eq!(order, Order::Pause, "no sensor, and the card lowers its own clocks");
 }
 
-/// A card that idles keeps its temperature, to the digit or within noise: the pause ends, and its sensor is believed.
+/// An idle card keeps its temperature, exactly or within noise: the pause ends, and the sensor stays trusted.
 #[test]
 fn a_pause_ends_at_a_steady_temperature_below_the_resume_temperature() {
     let hot = || about(70.0, 60).chain(about(82.0, 20));
     for steady in [vec![63.0; 120], about(66.0, 120).collect(), (0..120).map(|s| 60.0 + f64::from(s * 7 % 6)).collect()]
     {
-        assert_eq!(shown(hot()).1, Order::Pause);
-        let (_, order, notes) = shown(hot().chain(steady.iter().copied().take(60)));
+        assert_eq!(run(hot()).1, Order::Pause);
+        let (_, order, notes) = run(hot().chain(steady.iter().copied().take(60)));
         assert!(matches!(order, Order::Slow(_)), "{order:?} at {:?}", &steady[..6]);
-        let (_, order, notes_later) = shown(hot().chain(steady.iter().copied()));
+        let (_, order, notes_later) = run(hot().chain(steady.iter().copied()));
         assert!(matches!(order, Order::Slow(_) | Order::Run), "{order:?} at {:?}", &steady[..6]);
         for notes in [notes, notes_later] {
-            assert_eq!(count(&notes, |w| matches!(w, What::SensorStuck { .. } | What::Blind { .. })), 0, "{notes:?}");
+            assert_eq!(
+                count(&notes, |w| matches!(w, NoteKind::SensorStuck { .. } | NoteKind::Blind { .. })),
+                0,
+                "{notes:?}"
+            );
         }
     }
-    // One that would be too hot at once waits, and its sensor is believed all the same.
-    let (_, order, notes) = shown(about(70.0, 60).chain(about(82.8, 20)).chain([63.0; 200]));
-    assert_eq!((order, count(&notes, |w| matches!(w, What::SensorStuck { .. }))), (Order::Pause, 0), "{notes:?}");
-    // Above the resume temperature it waits.
-    let (_, order, _) = shown(hot().chain(about(74.0, 60)));
+    // A card that the next micro-batch would heat above the maximum waits, and its sensor stays trusted.
+    let (_, order, notes) = run(about(70.0, 60).chain(about(82.8, 20)).chain([63.0; 200]));
+    assert_eq!((order, count(&notes, |w| matches!(w, NoteKind::SensorStuck { .. }))), (Order::Pause, 0), "{notes:?}");
+    // Above the resume temperature the card waits.
+    let (_, order, _) = run(hot().chain(about(74.0, 60)));
     assert_eq!(order, Order::Pause);
 }
 
 #[test]
-fn a_clock_that_jumps_is_told_and_changes_nothing() {
+fn a_clock_jump_is_noted_and_changes_no_order() {
     let mut guard = Guard::new(&[limits()]);
     let times =
         (0..100).map(f64::from).chain((0..100).map(|s| f64::from(s) - 5000.0)).chain([1e9, f64::NAN, 1e9 + 1.0]);
     for (n, time) in times.enumerate() {
         assert_eq!(guard.observe(Seconds(time), &[core(60.0 + 0.1 * (n % 3) as f64)]), Order::Run, "{time}");
     }
-    let jumps = guard.take_notes().into_iter().filter(|n| matches!(n.what, What::ClockJumped { .. })).count();
+    let jumps = guard.take_notes().into_iter().filter(|n| matches!(n.what, NoteKind::ClockJumped { .. })).count();
     assert_eq!(jumps, 2);
     guard.observe(Seconds(1e9 + 1.0), &[core(84.0)]);
     let order = guard.observe(Seconds(1e9 + 1.0), &[core(84.0)]);
-    assert!(matches!(order, Order::Stop { .. }), "a clock that stands still stops nobody from seeing heat");
+    assert!(matches!(order, Order::Stop { .. }), "the guard detects heat although the clock stands still");
 }
 
 #[test]
@@ -263,16 +267,17 @@ fn a_long_micro_batch_is_slowed_earlier() {
 }
 
 #[test]
-fn a_duty_says_how_long_to_wait() {
-    let (_, order, _) = shown(about(79.0, 60));
+fn a_duty_gives_the_pause_after_a_micro_batch() {
+    let (_, order, _) = run(about(79.0, 60));
     let Order::Slow(duty) = order else { panic!("{order:?}") };
     let wait = duty.pause_after(Seconds(2.0)).0;
     assert!((2.0 / (2.0 + wait) - duty.share()).abs() < 1e-12);
 }
 
-/// A card with a power limit: it is lowered first, pauses come below the least, and both go when it has cooled.
+/// A card with a power limit: the limit falls first, pauses follow at the lowest limit, and both are undone when the
+/// card has cooled.
 #[test]
-fn a_power_limit_is_lowered_before_the_run_is_paused() {
+fn the_power_limit_is_lowered_before_pauses_are_used() {
     let range = PowerRange { least_w: 100.0, most_w: 200.0 };
     let mut guard = Guard::new(&[limits()]).with_power(&[Some(range)]);
     let mut orders = vec![];
@@ -281,13 +286,13 @@ fn a_power_limit_is_lowered_before_the_run_is_paused() {
         orders.push((guard.observe(Seconds(second as f64), &[reading]), guard.power_limit_w(0).expect("a limit")));
     }
     assert_eq!(orders[99], (Order::Run, 200.0));
-    let lowered = orders.iter().position(|(_, limit)| *limit < 200.0).expect("it is lowered");
+    let lowered = orders.iter().position(|(_, limit)| *limit < 200.0).expect("a lowered limit");
     assert_eq!(orders[lowered].0, Order::Run, "pauses come later");
     assert!(matches!(orders[1299], (Order::Slow(_), 100.0)), "{:?}", orders[1299]);
     assert_eq!(orders.last(), Some(&(Order::Run, 200.0)));
     let notes = guard.take_notes().into_iter().map(|note| note.what).collect::<Vec<_>>();
-    assert_eq!(count(&notes, |w| matches!(w, What::LimitsPower { .. })), 1);
-    assert_eq!(count(&notes, |w| matches!(w, What::Slows { .. })), 1);
+    assert_eq!(count(&notes, |w| matches!(w, NoteKind::LimitsPower { .. })), 1);
+    assert_eq!(count(&notes, |w| matches!(w, NoteKind::Slows { .. })), 1);
     guard.lose_power(0);
     assert_eq!(guard.power_limit_w(0), None);
 }
@@ -347,8 +352,8 @@ proptest! {
         }
     }
 
-    /// From the same state, a hotter sample never gives a faster order. Both are as far from the last one as a die may
-    /// go in a second, and neither repeats it: what is told by a sensor that is silent, lies or sticks is another matter.
+    /// From the same state, a hotter sample never gives a faster order. Both samples are within the range of a die's
+    /// change in a second, and neither repeats the last one: silent, wrong and stuck sensors follow other rules.
     #[test]
     fn a_hotter_sample_never_gives_a_faster_order(
         start in 50.0..76.0f64,
@@ -372,19 +377,19 @@ proptest! {
         prop_assert!(high.share() <= low.share() && (stops(&high) || !stops(&low)), "{:?} {:?}", low, high);
     }
 
-    /// Between the resume and the throttle temperature, a card neither begins to be slowed nor ceases to be.
+    /// Between the resume and the throttle temperature, slowing neither begins nor ends.
     #[test]
-    fn between_two_limits_nothing_begins_or_ends(
+    fn between_resume_and_throttle_slowing_neither_begins_nor_ends(
         walk in prop::collection::vec(71.0..75.0f64, 100..2000),
         was_hot in any::<bool>(),
     ) {
         let before = about(if was_hot { 79.0 } else { 72.0 }, 60);
-        // As slow as coolers are: a walk that would be predicted to cross a limit is none between them.
+        // As slow as real coolers: the guard predicts that a faster walk crosses a limit.
         let mut smooth = 73.0;
         let walk = walk.into_iter().map(move |c| { smooth += 0.02 * (c - smooth); smooth });
-        let (_, order, notes) = shown(before.chain(walk));
-        prop_assert_eq!(count(&notes, |w| matches!(w, What::Slows { .. })), usize::from(was_hot));
-        prop_assert_eq!(count(&notes, |w| matches!(w, What::Resumes { .. })), 0);
+        let (_, order, notes) = run(before.chain(walk));
+        prop_assert_eq!(count(&notes, |w| matches!(w, NoteKind::Slows { .. })), usize::from(was_hot));
+        prop_assert_eq!(count(&notes, |w| matches!(w, NoteKind::Resumes { .. })), 0);
         prop_assert_eq!(order == Order::Run, !was_hot);
     }
 }

@@ -1,4 +1,4 @@
-//! A day of a run under a guard: what became of it.
+//! Simulates a day of a run under a guard.
 
 use crate::plant::{Limited, Plant};
 use crate::reference::limits;
@@ -7,48 +7,48 @@ use crate::scenario::{Card, Scenario};
 use crate::sensor::Fault;
 use crate::weather::DAY_S;
 use crate::work::Work;
-use plimsoll_heat::{Guard, Limits, Note, Order, PowerRange, Reading, What};
+use plimsoll_heat::{Guard, Limits, Note, NoteKind, Order, PowerRange, Reading};
 use plimsoll_units::Seconds;
 
-/// How long a simulated step is at most, s.
+/// Longest simulated step, s.
 const STEP_S: f64 = 1.0;
 
-/// How often the weather is looked at, s.
+/// Interval between updates of the weather, s.
 const WEATHER_EVERY_S: f64 = 10.0;
 
-/// From when on a duty is taken to be steady, s after slowing began.
+/// Time after slowing began at which the duty counts as steady, s.
 const STEADY_S: f64 = 2.0 * 3600.0;
 
-/// A change of the duty that counts as one.
+/// Smallest change of the duty that counts.
 const SWING: f64 = 0.05;
 
-/// What became of a day.
+/// The result of a simulated day.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// What was computed, of what a day at full speed computes.
+    /// Work done, as a fraction of the work of a day at full speed.
     pub share: f64,
-    /// Samples in a row at which a card was above its maximum: the longest such row, and without those that were taken
-    /// while the micro-batch was in flight in which the row began.
+    /// The longest row of consecutive samples with a card above its maximum; the second value excludes the samples
+    /// taken during the micro-batch in which the row began.
     pub above: u32,
     pub above_after_batch: u32,
     /// When the guard stopped the run, s.
     pub stopped_s: Option<f64>,
-    /// How often the duty turned by at least `SWING`, an hour, once it was steady, two hours after slowing began, and how far it went in all. Short
-    /// pauses that test sensors are no duty, nor are longer ones, which are noted.
+    /// Turns of the duty by at least `SWING` per hour, and its range, both once it was steady, two hours after slowing
+    /// began. Pauses are excluded: short ones test sensors, and longer ones are noted.
     pub turns_per_h: f64,
     pub swing: f64,
-    /// Pauses because of heat, once it was steady.
+    /// Number of pauses because of heat, once the duty was steady.
     pub pauses: usize,
     pub notes: Vec<Note>,
-    /// The same with their times, s.
+    /// The notes with their times, s.
     pub timed: Vec<(f64, Note)>,
-    /// How often a power limit was set, and whether one was beyond what the card takes.
+    /// How many times the power limit was set, and whether one was outside of the card's range.
     pub limits_set: u32,
     pub beyond_range: bool,
 }
 
-/// Lives through a day; with `power`, the cards' power limits may be lowered.
-pub fn live(scenario: &Scenario, power: bool) -> Outcome {
+/// Simulates a day; with `power`, the guard may lower the cards' power limits.
+pub fn simulate(scenario: &Scenario, power: bool) -> Outcome {
     let limits = limits();
     let range = |card: &Card| {
         let Limited { least_w, most_w, .. } = card.build.limited();
@@ -79,7 +79,7 @@ pub fn live(scenario: &Scenario, power: bool) -> Outcome {
             around.extend(cards.iter().map(|c| c.weather.at(time_s)));
         }
         for _ in 0..steps as u32 {
-            // Cards work in step: the faster ones wait for the slowest.
+            // Cards work in step: faster cards wait for the slowest.
             let speed = under.iter().map(|(speed, _)| *speed).fold(1.0, f64::min);
             let computing = work.step(for_s, order.share(), speed);
             computed_s += computing * for_s * speed;
@@ -105,8 +105,8 @@ pub fn live(scenario: &Scenario, power: bool) -> Outcome {
         }
         if power {
             for (at, (under, card)) in under.iter_mut().zip(&cards).enumerate() {
-                let limit_w = guard.power_limit_w(at).expect("it may be lowered");
-                let range = ranges[at].expect("it may be lowered");
+                let limit_w = guard.power_limit_w(at).expect("a limit");
+                let range = ranges[at].expect("a limit");
                 outcome.beyond_range |= !(range.least_w..=range.most_w).contains(&limit_w);
                 if limit_w != limits_w[at] {
                     (*under, limits_w[at]) = (card.build.under(limit_w), limit_w);
@@ -115,14 +115,14 @@ pub fn live(scenario: &Scenario, power: bool) -> Outcome {
             }
         }
         let notes = guard.take_notes();
-        let slows = |what: &What| matches!(what, What::Slows { .. } | What::LimitsPower { .. });
+        let slows = |kind: &NoteKind| matches!(kind, NoteKind::Slows { .. } | NoteKind::LimitsPower { .. });
         if notes.iter().any(|n| slows(&n.what)) {
             (steady_s, turns, outcome.pauses) = (time_s + STEADY_S, Turns::default(), 0);
         }
         if time_s > steady_s {
             let speed = under.iter().map(|(speed, _)| *speed).fold(1.0, f64::min);
             turns.add(order.share() * speed);
-            outcome.pauses += notes.iter().filter(|n| matches!(n.what, What::Pauses { .. })).count();
+            outcome.pauses += notes.iter().filter(|n| matches!(n.what, NoteKind::Pauses { .. })).count();
         }
         outcome.timed.extend(notes.iter().map(|note| (time_s, *note)));
         outcome.notes.extend(notes);
@@ -135,13 +135,13 @@ pub fn live(scenario: &Scenario, power: bool) -> Outcome {
 }
 
 impl Outcome {
-    /// How often something of this kind was noted.
-    pub fn count(&self, kind: impl Fn(&What) -> bool) -> usize {
+    /// Number of notes of this kind.
+    pub fn count(&self, kind: impl Fn(&NoteKind) -> bool) -> usize {
         self.notes.iter().filter(|note| kind(&note.what)).count()
     }
 }
 
-/// Whether a card is above a maximum, of what is read by anybody.
+/// Whether a card is above a maximum of one of the sensors that it has.
 fn is_above(plant: &Plant, card: &Card, limits: &Limits) -> bool {
     plant.core_c > limits.core.max_c
         || (card.memory.is_some() && plant.memory_c > limits.memory.max_c)
@@ -154,18 +154,18 @@ fn read(card: &mut Card, plant: &Plant, time_s: f64, since_s: f64) -> Reading {
         core_c: card.core.read(plant.core_c, since_s, fault),
         memory_c: card.memory.as_mut().and_then(|s| s.read(plant.memory_c, since_s, Fault::None)),
         hotspot_c: card.hotspot.as_mut().and_then(|s| s.read(plant.hotspot_c(), since_s, Fault::None)),
-        // Cards lower their clocks by themselves from 90 °C or so, which is above where a run stops.
+        // Cards lower their own clocks from about 90 °C, which is above the maximum of the run.
         throttling: Some(plant.core_c > 90.0),
         power_w: Some(plant.power_w),
     }
 }
 
-/// Rows of samples above a maximum.
+/// Rows of consecutive samples above a maximum.
 #[derive(Debug, Default)]
 struct Rows {
     length: u32,
     after_batch: u32,
-    /// The micro-batch in which the row began, as long as it is in flight.
+    /// The micro-batch in which the row began, while it is in flight.
     batch: Option<u64>,
 }
 
@@ -186,7 +186,7 @@ impl Rows {
     }
 }
 
-/// Turns of a series, small ones left out.
+/// Turning points of a series, without small ones.
 #[derive(Debug)]
 struct Turns {
     extreme: Option<f64>,

@@ -1,17 +1,18 @@
-//! A thousand days of runs under a guard, simulated: cards of 50 to 600 W, hot summers, dust, fans and sensors that
-//! fail. `cargo test -p plimsoll-heat --test simulated -- --nocapture` prints what became of them.
+//! A thousand simulated days of runs under a guard: cards of 50 to 600 W, hot summers, dust, failing fans and failing
+//! sensors. `cargo test -p plimsoll-heat --test simulated -- --nocapture` prints the results.
 //!
-//! What is claimed, and of which days:
-//! - Never above the maximum for longer than two samples, not counting those within the one micro-batch in which that
-//!   began, which nothing can interrupt: all days, sensors and fans that fail among them. Days are drawn so that some
-//!   duty holds the cards; that is found, not assumed (`reference.rs`), and days without one are left out and counted.
-//! - Stopped only where a micro-batch that was in flight came above the maximum.
-//! - At least 0.97 of the best constant duty that never exceeds the temperature where slowing begins: all days on which
-//!   nothing changes. Where the weather changes, the same of the best duty that is constant in each two hours.
-//! - The same with power limits that may be lowered, and at least 0.995 of what pauses alone
-//!   compute on every day but those on which sensors fail, and more in the mean.
-//! - No oscillation: on days on which nothing changes, after two hours, the duty turns by 0.05 or more at most once
-//!   an hour, and stays within a range of 0.1.
+//! The test checks:
+//! - Temperature: on all days, including those on which sensors and fans fail, no card is above its maximum for more
+//!   than two samples, not counting the micro-batch in which it got there, because a micro-batch cannot be interrupted.
+//!   Days are drawn so that some duty holds the cards; `reference.rs` finds that duty, and days without one are skipped
+//!   and counted.
+//! - Stops: a run stops only if a card got above the maximum during a micro-batch in flight.
+//! - Speed: on days on which nothing changes, at least 0.97 of the best constant duty that never exceeds the throttle
+//!   temperature. If the weather changes, the same relative to the best duty that is constant in each two hours.
+//! - Power limits: the same with power limits, and at least 0.995 of the work done with pauses alone on each day
+//!   without failing sensors, and more in the mean.
+//! - Stability: on days on which nothing changes, after two hours, the duty turns by 0.05 or more at most once per
+//!   hour, and stays within a range of 0.1.
 
 mod day;
 mod plant;
@@ -23,29 +24,29 @@ mod weather;
 mod work;
 
 use day::Outcome;
-use plimsoll_heat::{Digest, What};
+use plimsoll_heat::{Digest, NoteKind};
 use plimsoll_units::Seconds;
 use scenario::{Kind, Scenario};
 use std::collections::BTreeMap;
 
 const SEEDS: u64 = 1000;
 
-/// Parts of a day whose best duties are found each by itself.
+/// Number of parts of a day, each with its own best duty.
 const PARTS: u32 = 12;
 
-/// A day that was lived through.
-struct Lived {
+/// A simulated day and its references.
+struct DayResult {
     scenario: Scenario,
     outcome: Outcome,
-    /// The same day with power limits that may be lowered.
+    /// The same day with lowered power limits.
     limited: Outcome,
-    /// The best share; 0 if there is none.
+    /// The best constant share; 0 if there is none.
     best: f64,
-    /// The best with power limits, where nothing changes; else 0.
+    /// The best throughput with power limits on days on which nothing changes; else 0.
     with_power: f64,
 }
 
-fn lived(seed: u64) -> Lived {
+fn simulate_day(seed: u64) -> DayResult {
     let scenario = Scenario::new(seed);
     let best = match scenario.kind {
         Kind::Changing => reference::best_share_by_parts(&scenario, PARTS),
@@ -56,17 +57,18 @@ fn lived(seed: u64) -> Lived {
         Kind::Constant | Kind::Cards => reference::best_with_power(&scenario),
         _ => 0.0,
     };
-    let (outcome, limited) = (day::live(&scenario, false), day::live(&scenario, true));
-    Lived { outcome, limited, scenario, best, with_power }
+    let (outcome, limited) = (day::simulate(&scenario, false), day::simulate(&scenario, true));
+    DayResult { outcome, limited, scenario, best, with_power }
 }
 
-/// All days, on all cores.
-fn all() -> Vec<Lived> {
+/// Simulates all days, on all cores.
+fn all() -> Vec<DayResult> {
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let mut days = std::thread::scope(|scope| {
-        let live = |worker: u64| move || (worker..SEEDS).step_by(workers as usize).map(lived).collect::<Vec<_>>();
+        let live =
+            |worker: u64| move || (worker..SEEDS).step_by(workers as usize).map(simulate_day).collect::<Vec<_>>();
         let workers = (0..workers).map(|worker| scope.spawn(live(worker))).collect::<Vec<_>>();
-        workers.into_iter().flat_map(|w| w.join().expect("a day is lived through")).collect::<Vec<_>>()
+        workers.into_iter().flat_map(|w| w.join().expect("a simulation panicked")).collect::<Vec<_>>()
     });
     days.sort_by_key(|d| d.scenario.seed);
     days
@@ -77,13 +79,13 @@ fn a_thousand_days() {
     let days = all();
     print(&days);
     let mut failed = Vec::new();
-    let mut check = |day: &Lived, holds: bool, what: &str| {
+    let mut check = |day: &DayResult, holds: bool, what: &str| {
         if !holds {
             failed.push(format!("seed {}: {what}: {}", day.scenario.seed, describe(day)));
         }
     };
     for day in days.iter().filter(|d| d.best > 0.0) {
-        let Lived { scenario, outcome, best, .. } = day;
+        let DayResult { scenario, outcome, best, .. } = day;
         let in_flight = outcome.above > outcome.above_after_batch;
         check(day, outcome.above_after_batch <= 2, "above the maximum");
         check(day, outcome.above <= 2 || scenario.batch_s >= 10.0, "above the maximum with a short micro-batch");
@@ -95,58 +97,59 @@ fn a_thousand_days() {
         if matches!(scenario.kind, Kind::Constant | Kind::Cards) {
             check(day, outcome.turns_per_h <= 1.0, "the duty oscillates");
             check(day, outcome.swing <= 0.1, "the duty swings");
-            check(day, outcome.pauses == 0, "paused when it should be steady");
+            check(day, outcome.pauses == 0, "paused after the duty was steady");
         }
         if scenario.kind != Kind::Sensors {
-            let lost = outcome.count(|w| matches!(w, What::SensorLost { .. } | What::Blind { .. }));
-            check(day, lost == 0, "a sensor that speaks is lost");
+            let lost = outcome.count(|w| matches!(w, NoteKind::SensorLost { .. } | NoteKind::Blind { .. }));
+            check(day, lost == 0, "a working sensor is lost");
         }
     }
     check_limited(&days, &mut check);
-    let suspected = |d: &&Lived| d.outcome.count(|w| matches!(w, What::SensorStuck { .. })) > 0;
+    let suspected = |d: &&DayResult| d.outcome.count(|w| matches!(w, NoteKind::SensorStuck { .. })) > 0;
     let wrongly = days.iter().filter(|d| d.scenario.kind != Kind::Sensors).filter(suspected).count();
     assert!(failed.is_empty(), "{} of {SEEDS} days:\n{}", failed.len(), failed.join("\n"));
-    assert!(wrongly <= 5, "sensors that follow are suspected on {wrongly} days");
-    let most = days.iter().map(|d| told(&d.outcome).max(told(&d.limited))).max();
-    assert!(most <= Some(25), "{most:?} notes of a day are told");
-    let gain = |d: &Lived| d.limited.share / d.outcome.share;
-    let doubted = days.iter().filter(|d| d.scenario.kind == Kind::Sensors && d.outcome.share > 0.0).map(gain);
-    let doubted = doubted.collect::<Vec<_>>();
-    let mean = doubted.iter().sum::<f64>() / doubted.len() as f64;
+    assert!(wrongly <= 5, "working sensors count as stuck on {wrongly} days");
+    let most = days.iter().map(|d| reported(&d.outcome).max(reported(&d.limited))).max();
+    assert!(most <= Some(25), "{most:?} notes of a day are reported");
+    let gain = |d: &DayResult| d.limited.share / d.outcome.share;
+    let distrusted = days.iter().filter(|d| d.scenario.kind == Kind::Sensors && d.outcome.share > 0.0).map(gain);
+    let distrusted = distrusted.collect::<Vec<_>>();
+    let mean = distrusted.iter().sum::<f64>() / distrusted.len() as f64;
     assert!(mean >= 1.0, "slower with power limits where sensors fail: {mean:.3}");
     let gains = days.iter().filter(|d| d.outcome.share > 0.0 && d.outcome.share < 0.95).map(gain).collect::<Vec<_>>();
     let mean = gains.iter().sum::<f64>() / gains.len() as f64;
-    println!("of {} days that were slowed, power limits make {mean:.3} of what pauses do", gains.len());
+    println!("on {} slowed days, power limits give {mean:.3} times the throughput of pauses", gains.len());
     assert!(mean >= 1.05, "power limits gain nothing: {mean:.3}");
-    let slowed = days.iter().filter(|d| d.outcome.count(|w| matches!(w, What::Slows { .. })) > 0).count();
-    assert!(slowed >= 400, "only {slowed} days were hot: the others show little");
+    let slowed = days.iter().filter(|d| d.outcome.count(|w| matches!(w, NoteKind::Slows { .. })) > 0).count();
+    assert!(slowed >= 400, "only {slowed} days were hot");
     let impossible = days.iter().filter(|d| d.best == 0.0).count();
-    assert!(impossible <= 20, "{impossible} days can't be held by any duty: they show nothing");
+    assert!(impossible <= 20, "no duty holds the temperature on {impossible} days");
 }
 
-/// What is claimed of days with power limits.
-fn check_limited(days: &[Lived], check: &mut impl FnMut(&Lived, bool, &str)) {
+/// Checks the days with power limits.
+fn check_limited(days: &[DayResult], check: &mut impl FnMut(&DayResult, bool, &str)) {
     for day in days.iter().filter(|d| d.best > 0.0) {
-        let Lived { scenario, outcome, limited, best, with_power } = day;
+        let DayResult { scenario, outcome, limited, best, with_power } = day;
         let in_flight = limited.above > limited.above_after_batch;
         check(day, limited.above_after_batch <= 2, "above the maximum, with power limits");
         check(
             day,
             limited.above <= 2 || scenario.batch_s >= 10.0,
-            "above it with a short micro-batch and power limits",
+            "above the maximum with a short micro-batch and power limits",
         );
         check(day, limited.stopped_s.is_none() || in_flight, "stopped, with power limits");
-        check(day, !limited.beyond_range, "a power limit that the card does not take");
-        // Whether a sensor that was doubted is soon believed again is chance where its card settles: that is judged in the mean.
-        let is_told = scenario.kind != Kind::Sensors;
-        if is_told && outcome.stopped_s.is_none() && limited.stopped_s.is_none() {
+        check(day, !limited.beyond_range, "a power limit outside of the card's range");
+        // How soon a distrusted sensor is trusted again depends on where its card settles, so such days are checked
+        // only in the mean.
+        let is_compared = scenario.kind != Kind::Sensors;
+        if is_compared && outcome.stopped_s.is_none() && limited.stopped_s.is_none() {
             check(day, limited.share >= 0.995 * outcome.share, "slower with power limits than without");
         }
         if matches!(scenario.kind, Kind::Constant | Kind::Cards) {
             check(day, limited.share >= 0.97 * with_power, "slower than the best constant power limit");
             check(day, limited.turns_per_h <= 1.0, "the power limit oscillates");
             check(day, limited.swing <= 0.1, "the power limit swings");
-            check(day, limited.pauses == 0, "paused when it should be steady, with power limits");
+            check(day, limited.pauses == 0, "paused after the duty was steady, with power limits");
         }
         if matches!(scenario.kind, Kind::Constant | Kind::Cards | Kind::Changing) {
             check(day, limited.share >= 0.97 * best, "slower than the best constant duty, with power limits");
@@ -154,8 +157,8 @@ fn check_limited(days: &[Lived], check: &mut impl FnMut(&Lived, bool, &str)) {
     }
 }
 
-fn describe(day: &Lived) -> String {
-    let Lived { scenario: s, outcome: o, best, limited: l, with_power } = day;
+fn describe(day: &DayResult) -> String {
+    let DayResult { scenario: s, outcome: o, best, limited: l, with_power } = day;
     format!(
         "{:?}, {} cards of {:.0} W, batches of {:.2} s, samples of {} s, air {:.0} °C, fault {:?}: with limits \
          {:.3}, best {with_power:.3}, {} set, {:.2} turns/h, swing {:.3}; above {} ({}), stopped {:?}; share {:.3}, best {best:.3}, above {} ({} after the batch), stopped {:?}, {:.2} turns/h, swing {:.3}, {} pauses",
@@ -183,15 +186,15 @@ fn describe(day: &Lived) -> String {
     )
 }
 
-/// How many notes of a day are told, an hour apart.
-fn told(outcome: &Outcome) -> usize {
+/// Number of notes of a day that the digest reports.
+fn reported(outcome: &Outcome) -> usize {
     let mut digest = Digest::default();
     outcome.timed.iter().filter(|(time_s, note)| digest.take(Seconds(*time_s), *note).is_some()).count()
 }
 
-/// Prints how the figures are distributed.
-fn print(days: &[Lived]) {
-    let mut by_kind: BTreeMap<Kind, Vec<&Lived>> = BTreeMap::new();
+/// Prints the distributions of the results.
+fn print(days: &[DayResult]) {
+    let mut by_kind: BTreeMap<Kind, Vec<&DayResult>> = BTreeMap::new();
     for day in days {
         by_kind.entry(day.scenario.kind).or_default().push(day);
     }
@@ -199,8 +202,8 @@ fn print(days: &[Lived]) {
     for (kind, days) in by_kind {
         let hot = days.iter().filter(|d| d.outcome.share < 0.995).count();
         let held = days.iter().filter(|d| d.best > 0.0).count();
-        println!("{kind:?}: {} days, {held} can be held, {hot} were slowed", days.len());
-        let line = |what: &str, figure: fn(&Lived) -> f64| {
+        println!("{kind:?}: {} days, {held} have a holding duty, {hot} were slowed", days.len());
+        let line = |what: &str, figure: fn(&DayResult) -> f64| {
             let mut figures = days.iter().filter(|d| d.best > 0.0).map(|d| figure(d)).collect::<Vec<_>>();
             figures.sort_by(f64::total_cmp);
             let at = |part: f64| figures[((figures.len() - 1) as f64 * part).round() as usize];
@@ -217,7 +220,7 @@ fn print(days: &[Lived]) {
         line("range of the duty", |d| d.outcome.swing);
         line("pauses by heat, once steady", |d| d.outcome.pauses as f64);
         line("notes a day", |d| d.outcome.notes.len() as f64);
-        line("notes a day that are told", |d| told(&d.outcome) as f64);
+        line("reported notes a day", |d| reported(&d.outcome) as f64);
         line("share with power limits / without", |d| d.limited.share / d.outcome.share);
         if matches!(kind, Kind::Constant | Kind::Cards) {
             line("share / best with power limits", |d| d.limited.share / d.with_power);

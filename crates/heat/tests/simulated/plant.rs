@@ -1,28 +1,30 @@
-//! A card as heat sees it: a die on a cooler in air, with memory beside it and a fan that follows the die.
+//! Thermal model of a card: a die on a cooler in air, with memory next to it and a fan that follows the die.
 //!
 //! ```text
 //!   die ──R core──┐
 //!                 ├── cooler ──R sink(fan, dust)── air
 //!   memory ──R────┘
 //! ```
-//! Sources of the figures:
+//! Sources of the values:
 //! - Die to cooler: junction to case 0.014 °C/W for an RTX 5000 of 110 W (ADLINK, EGX-MXM-RTX5000 manual, table 1-4);
-//!   with the paste and the base, a quarter of the whole way to the air, as in the chains of resistances by Igor's Lab.
-//! - Die and cooler together: reviews find 60 to 80 °C in air of 25 °C at full power and a fan that is not yet at its
-//!   limit, for 75 to 600 W; here the whole rise at full fan is 30 to 75 °C, to have cards that must be slowed.
-//! - Time: a die's own time constant is 2 to 5 s. A cooler has 1.5 to 4 J/°C for each watt that it is built for: 0.2 kg of
-//!   aluminum (897 J/kg/°C) for 75 W, 1.5 kg of copper (385) and aluminum for 450 W. That makes 50 to 300 s.
-//! - Fans: heat transfer of air along fins goes with the square root of its speed where it is laminar (Incropera,
-//!   Fundamentals of Heat and Mass Transfer, flat plate); still air cools as a fan at 5 % would.
+//!   with paste and base plate, a quarter of the total resistance to the air, as in the resistance chains of Igor's
+//!   Lab.
+//! - Die and cooler together: reviews measure 60 to 80 °C in air of 25 °C at full power, with a fan below its maximum,
+//!   for 75 to 600 W. Here the rise at full fan speed is 30 to 75 °C, so that some cards must be slowed.
+//! - Time: a die's own time constant is 2 to 5 s. A cooler has 1.5 to 4 J/°C per watt of its rating: 0.2 kg of aluminum
+//!   (897 J/kg/°C) for 75 W, 1.5 kg of copper (385) and aluminum for 450 W. That gives 50 to 300 s.
+//! - Fans: heat transfer of laminar air along fins grows with the square root of its speed (Incropera, Fundamentals of
+//!   Heat and Mass Transfer, flat plate); still air cools as much as a fan at 5 %.
 //! - Hot spots: 8 to 18 °C above the die's mean at full power. Memory: 10 to 20 % of the power.
 
-//! - Power limits: a chip's power is what it leaks and moves by its clock, and by clock and voltage squared where the voltage
-//!   follows the clock: a f + (1 - a) f^3 of the power above idle at the speed f, with 5 to 60 % in the first part. At 60 % of its
-//!   power such a card has 70 to 83 % of its speed, as an RTX 4090 has in reviews. The least limit is 40 to 70 % of the power.
+//! - Power limits: a chip's power has a part proportional to its clock, and a part proportional to clock times voltage
+//!   squared, with the voltage following the clock: a f + (1 - a) f^3 of the power above idle at the speed f, with a
+//!   from 0.05 to 0.6. At 60 % of its power such a card has 70 to 83 % of its speed, as reviews of the RTX 4090 show.
+//!   The lowest limit is 40 to 70 % of the power.
 
 use crate::rng::Rng;
 
-/// How a card is built.
+/// The physical parameters of a card.
 #[derive(Debug, Clone)]
 pub struct Build {
     pub power_w: f64,
@@ -35,7 +37,7 @@ pub struct Build {
     pub memory_c_per_w: f64,
     pub memory_s: f64,
     pub hotspot_c: f64,
-    /// The fan's least speed, and the die's temperatures at which it begins to rise and is at full, °C.
+    /// The fan's lowest speed, and the die temperatures at which it begins to speed up and reaches full speed, °C.
     pub fan: (f64, f64, f64),
     pub fan_s: f64,
 }
@@ -64,12 +66,13 @@ impl Build {
     }
 }
 
-/// How a card answers to power limits. Drawn from its power alone, so that the days are the same with limits and without.
+/// How a card responds to power limits. Derived from its power alone, so that the days are the same with and without
+/// limits.
 #[derive(Debug, Clone, Copy)]
 pub struct Limited {
-    /// The part of its power that goes with its clock alone.
+    /// The fraction of its power that is proportional to its clock.
     linear: f64,
-    /// The least limit, and what it has at first, W.
+    /// The lowest limit, and the default limit, W.
     pub least_w: f64,
     pub most_w: f64,
 }
@@ -84,7 +87,7 @@ impl Build {
         }
     }
 
-    /// The speed of the card under a limit, of its full speed, and what it draws while it computes, W.
+    /// The speed of the card under a limit, relative to full speed, and its draw while it computes, W.
     pub fn under(&self, limit_w: f64) -> (f64, f64) {
         let linear = self.limited().linear;
         let draw_w = limit_w.clamp(self.idle_w, self.power_w);
@@ -99,13 +102,13 @@ impl Build {
     }
 }
 
-/// What is around the card at a moment.
+/// The surroundings of the card at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Around {
     pub air_c: f64,
-    /// The fan's highest speed, 0 to 1.
+    /// Highest fan speed, 0 to 1.
     pub fan_most: f64,
-    /// What dust makes of the cooler's resistance: 1 or more.
+    /// Factor of the cooler's resistance due to dust: 1 or more.
     pub dust: f64,
 }
 
@@ -123,7 +126,7 @@ pub struct Plant {
     decay: Decay,
 }
 
-/// What is left of a difference after a step of `for_s`.
+/// The remaining fraction of a difference after a step of `for_s`.
 #[derive(Debug, Clone, Copy, Default)]
 struct Decay {
     for_s: f64,
@@ -131,7 +134,7 @@ struct Decay {
     memory: f64,
 }
 
-/// How often the fan is looked at, s.
+/// Interval between updates of the fan, s.
 const FAN_EVERY_S: f64 = 2.0;
 
 impl Plant {
@@ -147,7 +150,7 @@ impl Plant {
         self.core_c + self.build.hotspot_c * self.power_w / self.build.power_w
     }
 
-    /// `for_s` seconds, of which the card computes this part, and then draws so much.
+    /// Advances by `for_s` seconds, of which the card computes the fraction `computing` at a draw of `draw_w`.
     pub fn step(&mut self, for_s: f64, computing: f64, draw_w: f64, around: &Around) {
         if self.decay.for_s != for_s {
             let core = (-for_s / self.build.core_s).exp();
@@ -169,7 +172,7 @@ impl Plant {
         self.memory_c = memory_aim_c + (self.memory_c - memory_aim_c) * self.decay.memory;
     }
 
-    /// The fan follows the die with a lag, as far as it can; the cooler's resistance follows the fan.
+    /// The fan follows the die with a lag, up to its highest speed; the cooler's resistance follows the fan.
     fn turn_fan(&mut self, around: &Around) {
         let (least, from_c, full_c) = self.build.fan;
         let wanted = least + (1.0 - least) * ((self.core_c - from_c) / (full_c - from_c)).clamp(0.0, 1.0);

@@ -1,5 +1,5 @@
-//! What a run could do at best: the highest constant share of the time that holds every card at the temperature where
-//! slowing begins, found by bisection on the same plants.
+//! The best possible result of a run: the highest constant share of the time that holds every card at its throttle
+//! temperature, found by bisection on the same plants.
 
 use crate::plant::{Around, Plant};
 use crate::rng::Rng;
@@ -8,29 +8,29 @@ use crate::weather::DAY_S;
 use crate::work::Work;
 use plimsoll_heat::{Limits, Settings, Thresholds};
 
-/// How long a card takes to settle, and how long it is watched then, s.
+/// How long a card takes to settle, and how long it is then observed, s.
 const SETTLES_S: f64 = 1800.0;
 const WATCHED_S: f64 = 300.0;
 
-/// Bisections of the share.
+/// Number of bisections of the share.
 const HALVINGS: u32 = 11;
 
-/// The lowest share that is looked at.
+/// Lowest share that is tried.
 const LEAST: f64 = 0.02;
 
-/// The limits that all cards have.
+/// The limits of all cards.
 pub fn limits() -> Limits {
     Limits::new(&Settings::default(), &Thresholds::default()).expect("the defaults are limits")
 }
 
-/// The mean of the best shares at so many moments of the day: the best that is constant in each part of it, for weather
-/// that changes slowly against the minutes that cards take to settle.
+/// The mean of the best shares at `parts` moments of the day: the best share that is constant within each part, for
+/// weather that changes slowly compared with the minutes that cards take to settle.
 pub fn best_share_by_parts(scenario: &Scenario, parts: u32) -> f64 {
     let middle_s = |part: u32| (f64::from(part) + 0.5) / f64::from(parts) * DAY_S;
     (0..parts).map(|part| best_share(scenario, middle_s(part))).sum::<f64>() / f64::from(parts)
 }
 
-/// The highest constant share that holds all cards under what is around them at this time, and 0 if none does.
+/// The highest constant share that holds all cards in their surroundings at this time; 0 if there is none.
 pub fn best_share(scenario: &Scenario, time_s: f64) -> f64 {
     let around = scenario.cards.iter().map(|c| c.weather.at(time_s)).collect::<Vec<_>>();
     if holds(scenario, &around, 1.0) {
@@ -51,13 +51,13 @@ pub fn best_share(scenario: &Scenario, time_s: f64) -> f64 {
     low
 }
 
-/// Whether all cards, settled at this share, stay at or below the temperatures where slowing begins.
+/// Whether all cards, once settled at this share, stay at or below their throttle temperatures.
 fn holds(scenario: &Scenario, around: &[Around], share: f64) -> bool {
     let limits = limits();
-    // A card whose sensor of memory or hot spot nobody reads is held by the others alone.
+    // Memory and hot spots without a sensor do not count.
     scenario.cards.iter().zip(around).all(|(card, around)| {
         let mut plant = Plant::new(card.build.clone(), around.air_c);
-        // Near where it will settle, so that it does so soon.
+        // Start near the final temperature, so that the card settles soon.
         plant.sink_c = around.air_c + share * card.build.power_w * card.build.sink_c_per_w * around.dust;
         plant.sink_c = plant.sink_c.min(90.0);
         let mut work = Work::new(scenario.batch_s, 0.0, Rng(1));
@@ -79,8 +79,8 @@ fn holds(scenario: &Scenario, around: &[Around], share: f64) -> bool {
     })
 }
 
-/// The highest throughput of steady cards whose power limits may be lowered, of their full speed: each at its own best limit, and
-/// by pauses below the least; as fast as the slowest.
+/// The highest throughput of steady cards with lowered power limits, relative to full speed: each card at its own best
+/// limit, with pauses at the lowest one; the slowest card determines the result.
 pub fn best_with_power(scenario: &Scenario) -> f64 {
     let best = |card: &Card| {
         let (mut low, mut high) = (0.0, 1.0);
@@ -97,14 +97,14 @@ pub fn best_with_power(scenario: &Scenario) -> f64 {
     scenario.cards.iter().map(best).fold(1.0, f64::min)
 }
 
-/// Speed, duty and draw, W, of a card that makes this part of its heat.
+/// Speed, duty and draw, W, of a card that produces this fraction of its full heat output.
 fn split(card: &Card, heat: f64) -> (f64, f64, f64) {
     let wanted_w = heat * card.build.power_w;
     let (speed, draw_w) = card.build.under(wanted_w.max(card.build.limited().least_w));
     (speed, (wanted_w / draw_w).min(1.0), draw_w)
 }
 
-/// Whether a card, settled at this part of its heat, stays at or below the temperatures where slowing begins.
+/// Whether a card, once settled at this fraction of its full heat output, stays at or below its throttle temperatures.
 fn holds_at(scenario: &Scenario, card: &Card, heat: f64) -> bool {
     let (speed, duty, draw_w) = split(card, heat);
     let (limits, around) = (limits(), card.weather.at(0.0));

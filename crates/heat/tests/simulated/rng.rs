@@ -1,6 +1,6 @@
-//! SplitMix64 (Steele, Lea and Flood 2014): a seed in, the same numbers out on every machine.
+//! SplitMix64 (Steele, Lea and Flood 2014): the same numbers for the same seed on every machine.
 
-/// A source of numbers without a pattern.
+/// A random number generator.
 #[derive(Debug, Clone)]
 pub struct Rng(pub u64);
 
@@ -13,22 +13,22 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Between the two, each as likely.
+    /// Uniform between the two.
     pub fn between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Between the two, each order of magnitude as likely.
+    /// Log-uniform between the two.
     pub fn log_between(&mut self, low: f64, high: f64) -> f64 {
         self.between(low.ln(), high.ln()).exp()
     }
 
-    /// True in this part of the cases.
+    /// True with this probability.
     pub fn chance(&mut self, part: f64) -> bool {
         self.between(0.0, 1.0) < part
     }
 
-    /// One of these.
+    /// One of these, with equal probability.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[(self.next() % of.len() as u64) as usize]
     }

@@ -1,16 +1,16 @@
-//! A day of a run, drawn from a seed: cards, air, sensors and their faults, micro-batches, samples.
+//! A random day of a run: cards, air, sensors and their failures, micro-batches, samples.
 
 use crate::plant::Build;
 use crate::rng::Rng;
 use crate::sensor::{Fault, Sensor};
 use crate::weather::{DAY_S, Weather};
 
-/// What a day is about.
+/// The kind of a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Nothing changes.
+    /// Constant conditions.
     Constant,
-    /// Day, night, summer and dust.
+    /// Day and night, season, and dust.
     Changing,
     /// A fan fails.
     Fan,
@@ -20,7 +20,7 @@ pub enum Kind {
     Cards,
 }
 
-/// A card and what surrounds it.
+/// A card and its surroundings.
 #[derive(Debug, Clone)]
 pub struct Card {
     pub build: Build,
@@ -31,13 +31,13 @@ pub struct Card {
     pub fault: Option<Faulty>,
 }
 
-/// A fault of the die's sensor.
+/// A failure of the die sensor.
 #[derive(Debug, Clone, Copy)]
 pub struct Faulty {
     pub fault: Fault,
     pub from_s: f64,
     pub for_s: f64,
-    /// It comes back as often as this, s.
+    /// Interval at which it recurs, s.
     pub every_s: f64,
 }
 
@@ -64,7 +64,7 @@ pub struct Scenario {
     pub batch_s: f64,
     pub jitter: f64,
     pub sample_s: f64,
-    /// The part of the samples that is missing.
+    /// Fraction of missing samples.
     pub missed: f64,
     pub seed: u64,
 }

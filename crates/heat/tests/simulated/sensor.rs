@@ -1,8 +1,8 @@
-//! Sensors as they are: late, noisy, in whole degrees, and as they fail.
+//! Realistic sensors: delayed, noisy, in whole degrees, and failing.
 
 use crate::rng::Rng;
 
-/// How a sensor is built.
+/// A simulated sensor.
 #[derive(Debug, Clone)]
 pub struct Sensor {
     lag_s: f64,
@@ -20,15 +20,15 @@ enum Rounding {
     Down,
 }
 
-/// What becomes of a sensor.
+/// A failure of a sensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
     None,
-    /// It says nothing.
+    /// It reports nothing.
     Silent,
-    /// It says what it said when it began to stick.
+    /// It keeps reporting the value at which it got stuck.
     Sticks,
-    /// It says something that can't be.
+    /// It reports an implausible value.
     Says(f64),
 }
 
@@ -40,13 +40,13 @@ impl Sensor {
         Self { lag_s, noise_c, rounding, rng: Rng(seed), seen_c: None, stuck_c: None }
     }
 
-    /// What it says `dt_s` after it was last asked.
+    /// The reading `dt_s` after the previous one.
     pub fn read(&mut self, true_c: f64, dt_s: f64, fault: Fault) -> Option<f64> {
         let seen = self.seen_c.unwrap_or(true_c);
         let seen = seen + (true_c - seen) * dt_s / (dt_s + self.lag_s);
         self.seen_c = Some(seen);
         let noisy = seen + self.noise_c * (self.rng.between(-1.0, 1.0) + self.rng.between(-1.0, 1.0));
-        let said = match self.rounding {
+        let shown = match self.rounding {
             Rounding::No => noisy,
             Rounding::Nearest => noisy.round(),
             Rounding::Down => noisy.floor(),
@@ -55,9 +55,9 @@ impl Sensor {
             self.stuck_c = None;
         }
         match fault {
-            Fault::None => Some(said),
+            Fault::None => Some(shown),
             Fault::Silent => None,
-            Fault::Sticks => Some(*self.stuck_c.get_or_insert(said)),
+            Fault::Sticks => Some(*self.stuck_c.get_or_insert(shown)),
             Fault::Says(what) => Some(what),
         }
     }

@@ -1,34 +1,34 @@
-//! What is around a card over a day: air, dust, a fan that fails.
+//! The surroundings of a card over a day: air, dust, a failing fan.
 
 use crate::plant::Around;
 use crate::rng::Rng;
 
-/// Seconds of a day.
+/// Seconds per day.
 pub const DAY_S: f64 = 86_400.0;
 
-/// What is around a card over a day.
+/// The surroundings of a card over a day.
 #[derive(Debug, Clone, Default)]
 pub struct Weather {
     pub air_c: f64,
-    /// By how much air is warmer by day and cooler by night than in the mean, °C.
+    /// Amplitude of the daily cycle of the air temperature, °C.
     pub swing_c: f64,
-    /// When it is warmest, s.
+    /// Warmest time of the day, s.
     pub noon_s: f64,
-    /// By how much it is warmer at the end of the day than at its beginning, °C.
+    /// Rise of the air temperature over the day, °C.
     pub drift_c: f64,
-    /// What dust adds to the cooler's resistance by the end of the day, as a part of it.
+    /// Increase of the cooler's resistance by dust at the end of the day, as a fraction.
     pub dust: f64,
-    /// When the fan begins to fail, how long that takes, s, and the highest speed that is left.
+    /// When the fan begins to fail, how long that takes, s, and the remaining speed.
     pub fan_fails: Option<(f64, f64, f64)>,
 }
 
 impl Weather {
-    /// The same all day.
+    /// Constant air temperature.
     pub fn constant(rng: &mut Rng) -> Self {
         Self { air_c: rng.between(18.0, 42.0), ..Self::default() }
     }
 
-    /// Day and night, a summer that comes, dust.
+    /// Day and night, a seasonal drift, dust.
     pub fn changing(rng: &mut Rng) -> Self {
         Self {
             air_c: rng.between(18.0, 36.0),
@@ -40,7 +40,7 @@ impl Weather {
         }
     }
 
-    /// A fan that fails within a second or an hour.
+    /// A fan that fails within a second to an hour.
     pub fn failing(rng: &mut Rng) -> Self {
         let fails = (rng.between(0.1, 0.8) * DAY_S, rng.log_between(1.0, 3600.0), rng.between(0.0, 0.4));
         Self { fan_fails: Some(fails), ..Self::constant(rng) }

@@ -1,12 +1,12 @@
-//! The loop of a run as heat sees it: micro-batches that can't be interrupted, and waits between them.
+//! The training loop as seen by the guard: micro-batches that cannot be interrupted, and pauses between them.
 
 use crate::rng::Rng;
 
-/// The loop of a run.
+/// The training loop.
 #[derive(Debug, Clone)]
 pub struct Work {
     batch_s: f64,
-    /// Micro-batches are not all alike: longer or shorter by at most this part.
+    /// Largest relative deviation of a micro-batch's duration.
     jitter: f64,
     rng: Rng,
     state: State,
@@ -24,13 +24,13 @@ impl Work {
         Self { batch_s, jitter, rng, state: State::Waiting { after_s: 0.0, waited_s: 0.0 }, begun: 0 }
     }
 
-    /// The micro-batch that is being computed, if one is.
+    /// The micro-batch in flight.
     pub fn in_flight(&self) -> Option<u64> {
         matches!(self.state, State::Computing { .. }).then_some(self.begun)
     }
 
-    /// The part of the next `for_s` seconds that computes, at a part of the full speed. The share that may be computed may have
-    /// changed since a wait began, which then becomes shorter or longer.
+    /// The fraction of the next `for_s` seconds that computes, at `speed` relative to full speed. A change of `share`
+    /// during a pause shortens or lengthens that pause.
     pub fn step(&mut self, for_s: f64, share: f64, speed: f64) -> f64 {
         if self.batch_s < 0.25 * for_s && share > 0.25 {
             return share;

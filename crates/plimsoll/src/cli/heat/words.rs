@@ -1,11 +1,11 @@
 //! What heat does to a run, in words.
 
-use plimsoll_heat::{Sensor, Told, What};
+use plimsoll_heat::{NoteKind, Reported, Sensor};
 use plimsoll_units::format_duration;
 
 /// What is told of a card's heat; nothing for what only says how warm it is. `end`: what becomes of the run above the maximum;
 /// `reasons`: why the card lowers its own clocks, as it tells now.
-pub(super) fn told_words(told: &Told, end: &str, reasons: &[&str]) -> Option<String> {
+pub(super) fn told_words(told: &Reported, end: &str, reasons: &[&str]) -> Option<String> {
     let words = in_words(&told.note.what, end, reasons)?;
     Some(match told.times {
         1 => words,
@@ -14,7 +14,7 @@ pub(super) fn told_words(told: &Told, end: &str, reasons: &[&str]) -> Option<Str
 }
 
 /// What happened to a card, for people; nothing for what only says how warm it is.
-fn in_words(what: &What, end: &str, reasons: &[&str]) -> Option<String> {
+fn in_words(what: &NoteKind, end: &str, reasons: &[&str]) -> Option<String> {
     let clocks = match reasons {
         [] => "lowers its own clocks for heat".to_owned(),
         reasons => format!("lowers its own clocks ({})", reasons.join(", ")),
@@ -25,52 +25,52 @@ fn in_words(what: &What, end: &str, reasons: &[&str]) -> Option<String> {
         Sensor::Hotspot => "hotspot",
     };
     Some(match *what {
-        What::Band { .. } => return None,
-        What::Slows { sensor, celsius, by_card: true, duty, .. } => format!(
+        NoteKind::Band { .. } => return None,
+        NoteKind::Slows { sensor, celsius, by_card: true, duty, .. } => format!(
             "slowed to {:.0} % of the time: it {clocks}; its {} is at {celsius:.0} °C",
             100.0 * duty.share(),
             of(sensor)
         ),
-        What::LimitsPower { sensor, celsius, by_card: true, limit_w, .. } => format!(
+        NoteKind::LimitsPower { sensor, celsius, by_card: true, limit_w, .. } => format!(
             "power limit lowered, to {limit_w:.0} W at first: it {clocks}; its {} is at {celsius:.0} °C",
             of(sensor)
         ),
-        What::Pauses { sensor, celsius, by_card: true, .. } => {
+        NoteKind::Pauses { sensor, celsius, by_card: true, .. } => {
             format!("paused: it {clocks}; its {} is at {celsius:.0} °C", of(sensor))
         }
-        What::Slows { sensor, celsius, throttle_c, duty, .. } => format!(
+        NoteKind::Slows { sensor, celsius, throttle_c, duty, .. } => format!(
             "slowed to {:.0} % of the time: its {} is at {celsius:.0} °C of {throttle_c:.0}",
             100.0 * duty.share(),
             of(sensor)
         ),
-        What::LimitsPower { sensor, celsius, throttle_c, limit_w, .. } => format!(
+        NoteKind::LimitsPower { sensor, celsius, throttle_c, limit_w, .. } => format!(
             "power limit lowered, to {limit_w:.0} W at first: its {} is at {celsius:.0} °C of {throttle_c:.0}",
             of(sensor)
         ),
-        What::Pauses { sensor, celsius, max_c, .. } => {
+        NoteKind::Pauses { sensor, celsius, max_c, .. } => {
             format!("paused: its {} is at {celsius:.0} °C, the run ends above {max_c:.0}", of(sensor))
         }
-        What::Resumes { celsius, slowed, .. } => {
+        NoteKind::Resumes { celsius, slowed, .. } => {
             format!("at {celsius:.0} °C; runs freely again after {}", format_duration(slowed))
         }
-        What::Stops(hot) => {
+        NoteKind::Stops(hot) => {
             format!("its {} is at {:.0} °C, above {:.0}: {end}", of(hot.sensor), hot.celsius, hot.max_c)
         }
-        What::SensorLost { sensor, last_c } => {
+        NoteKind::SensorLost { sensor, last_c } => {
             format!("its {} tells no temperature any more; last {last_c:.0} °C", of(sensor))
         }
-        What::SensorStuck { sensor, celsius, same } => {
+        NoteKind::SensorStuck { sensor, celsius, same } => {
             format!("its {} has said {celsius:.0} °C for {} and is not believed", of(sensor), format_duration(same))
         }
-        What::SensorBack { sensor, celsius } => format!("its {} is believed again, at {celsius:.0} °C", of(sensor)),
-        What::Estimated { by, celsius } => format!("its core is taken to be at {celsius:.0} °C, by its {}", of(by)),
-        What::Blind { duty } => {
+        NoteKind::SensorBack { sensor, celsius } => format!("its {} is believed again, at {celsius:.0} °C", of(sensor)),
+        NoteKind::Estimated { by, celsius } => format!("its core is taken to be at {celsius:.0} °C, by its {}", of(by)),
+        NoteKind::Blind { duty } => {
             format!("no sensor is believed: slowed to {:.0} % of the time to be safe", 100.0 * duty.share())
         }
-        What::ThrottlesItself { celsius } => {
+        NoteKind::ThrottlesItself { celsius } => {
             let at = celsius.map_or(String::new(), |celsius| format!(" at {celsius:.0} °C"));
             format!("{clocks}{at}")
         }
-        What::ClockJumped { by } => format!("the clock jumped by {:.0} s", by.0),
+        NoteKind::ClockJumped { by } => format!("the clock jumped by {:.0} s", by.0),
     })
 }
