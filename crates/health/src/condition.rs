@@ -1,37 +1,37 @@
-//! For how long something is bad or good, until that counts. Not here: what is bad.
+//! How long something must be bad or good before an episode begins or ends. Not here: what counts as bad.
 
 use plimsoll_units::Seconds;
 use std::collections::VecDeque;
 
-/// How something is at a moment.
+/// The verdict on one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum Verdict {
     Bad,
     Good,
-    /// Neither, or not known: nothing begins or ends.
-    Between,
+    /// Neither, or unknown: no episode begins or ends.
+    Unclear,
 }
 
-impl State {
-    /// Bad if it is so, else good.
+impl Verdict {
+    /// `Bad` if `is_bad`, otherwise `Good`.
     pub fn bad_if(is_bad: bool) -> Self {
         if is_bad { Self::Bad } else { Self::Good }
     }
 }
 
-/// What changed.
+/// A transition of an episode.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Change {
+pub(crate) enum Transition {
     Begins,
     Ends(Seconds),
 }
 
-/// Something that lasts: it begins when it was bad for some time, and ends when it was good for some time.
+/// An episode: it begins after its condition was bad for some time, and ends after it was good for some time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Condition {
-    /// Since when it lasts.
+    /// Start of the current episode.
     on_s: Option<f64>,
-    /// Since when it is as it would have to be for the other.
+    /// Start of the current series of verdicts that would end or begin the episode.
     turning_s: Option<f64>,
 }
 
@@ -40,13 +40,14 @@ impl Condition {
         self.on_s.is_some()
     }
 
-    /// How it is at this time; it must be bad, or good, for so many seconds.
-    pub fn step(&mut self, now_s: f64, state: State, bad_s: f64, good_s: f64) -> Option<Change> {
+    /// Adds a verdict at this time. An episode begins after `bad_s` seconds of `Bad`, and ends after `good_s` seconds
+    /// of `Good`.
+    pub fn step(&mut self, now_s: f64, verdict: Verdict, bad_s: f64, good_s: f64) -> Option<Transition> {
         let (turns, for_s) = match self.on_s {
-            None => (State::Bad, bad_s),
-            Some(_) => (State::Good, good_s),
+            None => (Verdict::Bad, bad_s),
+            Some(_) => (Verdict::Good, good_s),
         };
-        if state != turns {
+        if verdict != turns {
             self.turning_s = None;
             return None;
         }
@@ -58,17 +59,17 @@ impl Condition {
         match self.on_s.take() {
             None => {
                 self.on_s = Some(since_s);
-                Some(Change::Begins)
+                Some(Transition::Begins)
             }
-            Some(on_s) => Some(Change::Ends(Seconds((since_s - on_s).max(0.0)))),
+            Some(on_s) => Some(Transition::Ends(Seconds((since_s - on_s).max(0.0)))),
         }
     }
 }
 
-/// Readings of a counter that are kept for its rise: the rise is known to this part of its window.
+/// Number of readings kept per window. The rise is exact to this fraction of the window.
 const READINGS: usize = 64;
 
-/// A counter, and how it rose in some time.
+/// A counter, and its rise within a time window.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rising {
     readings: VecDeque<(f64, u64)>,
@@ -76,12 +77,12 @@ pub(crate) struct Rising {
 }
 
 impl Rising {
-    /// A reading: by how much it rose in the last `window_s`, and since when that is; none before the second reading. A counter
-    /// that falls has started again.
+    /// Adds a reading. Returns the rise in the last `window_s` and the time that it covers; `None` before the second
+    /// reading. A counter that falls was reset.
     pub fn add(&mut self, now_s: f64, count: u64, window_s: f64) -> Option<(u64, f64)> {
-        let started_again = self.last.is_some_and(|last| count < last);
-        let went_back = self.readings.back().is_some_and(|(then, _)| now_s < *then);
-        if started_again || went_back {
+        let was_reset = self.last.is_some_and(|last| count < last);
+        let clock_went_back = self.readings.back().is_some_and(|(then, _)| now_s < *then);
+        if was_reset || clock_went_back {
             self.readings.clear();
         }
         self.last = Some(count);
@@ -101,24 +102,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_bad_for_long_enough_begins_and_ends_once() {
+    fn an_episode_begins_and_ends_once() {
         let mut condition = Condition::default();
-        let states =
-            [State::Bad, State::Good, State::Bad, State::Bad, State::Bad, State::Between, State::Good, State::Good];
-        let changes =
-            states.iter().enumerate().filter_map(|(s, state)| Some((s, condition.step(s as f64, *state, 2.0, 1.0)?)));
-        assert_eq!(changes.collect::<Vec<_>>(), [(4, Change::Begins), (7, Change::Ends(Seconds(4.0)))]);
+        let states = [
+            Verdict::Bad,
+            Verdict::Good,
+            Verdict::Bad,
+            Verdict::Bad,
+            Verdict::Bad,
+            Verdict::Unclear,
+            Verdict::Good,
+            Verdict::Good,
+        ];
+        let changes = states
+            .iter()
+            .enumerate()
+            .filter_map(|(s, verdict)| Some((s, condition.step(s as f64, *verdict, 2.0, 1.0)?)));
+        assert_eq!(changes.collect::<Vec<_>>(), [(4, Transition::Begins), (7, Transition::Ends(Seconds(4.0)))]);
     }
 
     #[test]
-    fn counters_rise_in_a_window_and_may_start_again() {
+    fn counters_rise_in_a_window_and_may_be_reset() {
         let mut rising = Rising::default();
         assert_eq!(rising.add(0.0, 1000, 100.0), None);
         assert_eq!(rising.add(10.0, 1005, 100.0), Some((5, 10.0)));
         assert_eq!(rising.add(90.0, 1005, 100.0), Some((5, 90.0)));
         assert_eq!(rising.add(300.0, 1005, 100.0).map(|(more, _)| more), Some(0));
         assert_eq!(rising.add(310.0, 3, 100.0), None);
-        // A flood of readings is not kept.
+        // The number of readings kept is bounded.
         for n in 0..10_000_u32 {
             rising.add(400.0 + f64::from(n), u64::from(10 + n), 100.0);
         }

@@ -1,146 +1,146 @@
-//! What can be found, as values with their figures. Not here: the words for it.
+//! All findings, as values. Not here: their wording.
 
 use plimsoll_telemetry::{Level, Throttling};
 use plimsoll_units::{Bytes, Seconds};
 
-/// Something that a person should know.
+/// A health finding.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Finding {
-    /// The card does not answer: it fell off the bus, or its driver is gone.
+    /// The card does not respond: it fell off the bus, or its driver is gone.
     Lost {
-        /// What the driver said.
+        /// The driver's message.
         reason: String,
     },
     /// The card lowers its own clocks.
     Throttled {
-        /// Why.
+        /// The reasons.
         reasons: Throttling,
     },
-    /// Errors of its memory that could not be corrected.
+    /// Uncorrectable memory errors.
     EccUncorrected {
-        /// How many there are since the driver was loaded.
+        /// Count since the driver was loaded.
         count: u64,
     },
-    /// Errors of its memory that were corrected, unusually many.
+    /// An unusual number of corrected memory errors.
     EccCorrected {
-        /// How many.
+        /// Number of events.
         more: u64,
-        /// In this time.
+        /// Time in which they occurred.
         over: Seconds,
     },
-    /// Packets to and from the card had to be sent again, unusually many.
+    /// An unusual number of PCIe replays.
     PcieReplays {
-        /// How many.
+        /// Number of events.
         more: u64,
-        /// In this time.
+        /// Time in which they occurred.
         over: Seconds,
     },
-    /// Pages or rows of its memory were taken out of use.
+    /// Pages or rows of its memory were retired or remapped.
     RowsReplaced {
-        /// Retired pages and remapped rows, since the card was made.
+        /// Total of retired pages and remapped rows over the card's lifetime.
         count: u64,
-        /// How many of them are new.
+        /// How many of these are new.
         more: u64,
     },
-    /// The driver reported an error.
+    /// The driver reported an XID error.
     Xid {
-        /// NVIDIA's number.
+        /// NVIDIA's XID number.
         number: u64,
-        /// How often within the last hours.
+        /// Number of occurrences in the current series, which ends after an hour without one.
         times: u32,
     },
-    /// Its fans are at their full speed.
+    /// Its fans run at full speed.
     FansFull {
-        /// Of their largest speed.
+        /// Fan speed, percent of the maximum.
         percent: u32,
     },
-    /// It has fewer lanes to the machine, or slower ones, than both could have, while it works.
+    /// Under load, its PCIe link has fewer lanes or a lower generation than card and machine support.
     PcieNarrow {
-        /// Generation now, and what could be.
+        /// Current and maximum generation.
         generation: (u32, u32),
-        /// Lanes now, and what could be.
+        /// Current and maximum number of lanes.
         lanes: (u32, u32),
     },
-    /// The card waits for data.
+    /// The card waits for training data.
     Starved {
-        /// Percent of the time in which a run waited for its next batch.
+        /// Percent of the time that the run waited for its next batch.
         waited_percent: f64,
     },
-    /// The card has less to do than it could have.
+    /// The card is not fully used.
     Underused {
-        /// Percent of the time in which a kernel ran.
+        /// Percent of the time that a kernel ran.
         busy_percent: f64,
-        /// Why, as far as it shows.
+        /// The most likely cause.
         cause: Cause,
     },
-    /// The disk will not take the next checkpoint.
+    /// The next checkpoint does not fit on the disk.
     DiskFull {
-        /// What is free.
+        /// Free space.
         free: Bytes,
-        /// What the next checkpoint takes.
+        /// Size of the next checkpoint.
         checkpoint: Bytes,
     },
-    /// The disk is nearly full, or will be soon.
+    /// The disk is nearly full, or soon will be.
     DiskNearlyFull {
-        /// What is free.
+        /// Free space.
         free: Bytes,
-        /// What the next checkpoint takes.
+        /// Size of the next checkpoint.
         checkpoint: Option<Bytes>,
-        /// When it will be full, at the speed of the last minutes.
+        /// Time until it is full, at the rate of the last minutes.
         full_in: Option<Seconds>,
     },
-    /// The machine or the control group is short of memory.
+    /// The machine or the control group is low on memory.
     MemoryShort {
-        /// Percent of the last ten seconds in which somebody waited for memory.
+        /// Percent of the last ten seconds in which at least one process waited for memory.
         waiting_percent: Option<f64>,
-        /// What is available, to the machine or the group.
+        /// Memory available to the machine or the group.
         available: Option<Bytes>,
-        /// Of so much.
+        /// Total memory of the machine or the group.
         total: Option<Bytes>,
-        /// Whether the limit is a control group's.
+        /// Whether the limit is that of a control group.
         is_group: bool,
     },
 }
 
-/// Why a card has less to do than it could have.
+/// Why a card is not fully used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// It waits for data.
+    /// It waits for training data.
     Data,
-    /// Others compute on it too: their names and numbers.
+    /// Other processes compute on it: their names and process IDs.
     Others(Vec<String>),
     /// It lowered its own clocks.
     Throttled,
-    /// Its link to the machine is slower than it could be.
+    /// Its PCIe link is slower than it could be.
     Pcie,
-    /// It waits for work of the host: what was offloaded.
+    /// It waits for offloaded work on the host.
     Host,
-    /// Micro-batches are small for it.
+    /// The micro-batches are too small to use it fully.
     SmallBatches,
 }
 
-/// Whether something begins or is over.
+/// Whether an episode begins or ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Phase {
-    /// It begins, or happened.
+    /// The episode begins, or a single event happened.
     Begins,
-    /// It is over after so long.
+    /// The episode ended after this time.
     Ends(Seconds),
 }
 
-/// A finding that begins or is over.
+/// The beginning or end of a finding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Episode {
-    /// The card: its number and name. None for the machine.
+    /// Index and name of the card; `None` for the machine.
     pub card: Option<(u32, String)>,
-    /// What.
+    /// The finding.
     pub finding: Finding,
-    /// Whether it begins.
+    /// Whether it begins or ends.
     pub phase: Phase,
 }
 
 impl Finding {
-    /// What kind of thing, in a word that stays.
+    /// A stable identifier of the kind of finding.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Lost { .. } => "lost",
@@ -158,7 +158,7 @@ impl Finding {
         }
     }
 
-    /// How bad it is.
+    /// Severity.
     pub fn level(&self) -> Level {
         match self {
             Self::Lost { .. } | Self::EccUncorrected { .. } | Self::DiskFull { .. } => Level::Error,

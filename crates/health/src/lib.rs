@@ -1,11 +1,11 @@
-//! What a person should know of cards and machine, from samples and from what a run says of itself: findings, each told once when
-//! it begins and once when it is over. Pure: samples and times are handed in.
+//! Health findings about cards and the machine, derived from samples and from the run's own counters. Each finding is
+//! reported once when it begins and once when it ends. Pure: the caller passes samples and times.
 //!
 //! ```text
 //!   sample, facts ─► card.rs, usage.rs, machine.rs ─► condition.rs ─► episodes
-//!                     what is bad or good now          for how long
+//!                     bad or good now                  for how long
 //! ```
-//! Not here: heat that slows a run (`plimsoll-heat`), and what people are told. Read next: `watcher.rs`.
+//! Not here: heat that slows a run (`plimsoll-heat`), and the text of messages (`plimsoll`). Read next: `watcher.rs`.
 
 mod card;
 mod condition;

@@ -1,32 +1,32 @@
-//! How much of its time a card computes for the run, and what it waits for.
+//! How much of the time a card computes for the run, and why it waits.
 
-use crate::card::{Card, Tell};
-use crate::condition::{Condition, State};
+use crate::card::{Card, Emit};
+use crate::condition::{Condition, Verdict};
 use crate::finding::{Cause, Finding};
 use crate::watcher::{Facts, Settings};
 use plimsoll_telemetry::CardSample;
 
-/// Time over which use is taken, s.
+/// Window over which utilization is measured, s.
 const WINDOW_S: f64 = 60.0;
 
-/// Percent of the time in which a card that has enough to do computes, and from where on it does again.
+/// Utilization below which a card is not fully used, and from which it is again, percent.
 const BUSY: (f64, f64) = (80.0, 85.0);
 
-/// Parts of the time in which a run waits for data: a card that starves, one that does not, and what explains a card that has
-/// little to do.
+/// Fraction of the time that a run waits for data: from which a card starves, below which it no longer does, and from
+/// which this explains a low utilization.
 const STARVED: (f64, f64) = (0.2, 0.1);
 const DATA: f64 = 0.1;
 
-/// A run that was held back for heat for this part of the time says nothing of its speed.
+/// A run that was slowed for heat for more than this fraction of the time is not judged.
 const HELD_BACK: f64 = 0.1;
 
-/// How long a window must be bad to count, s: two of them in a row.
+/// How long utilization must be low, s: two windows in a row.
 const BAD_S: f64 = WINDOW_S;
 
-/// The names of others that are told.
+/// Maximum number of other processes named in a finding.
 const NAMES: usize = 4;
 
-/// The time at hand, and what lasts.
+/// The current window, and ongoing episodes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Usage {
     window: Option<Window>,
@@ -44,14 +44,14 @@ struct Window {
 }
 
 impl Usage {
-    /// A sample of the run's card, and what the run says of itself.
+    /// Processes a sample of the run's card, and the run's counters.
     pub fn observe(
         &mut self,
         now_s: f64,
         of: (&Card, &CardSample),
         facts: &Facts,
         settings: &Settings,
-        tell: &mut Tell<'_>,
+        emit: &mut Emit<'_>,
     ) {
         let (card, sample) = of;
         let new = || Window { began_s: now_s, facts: *facts, busy: 0.0, samples: 0, throttled: 0 };
@@ -68,51 +68,53 @@ impl Usage {
         let Some(window) = self.window.take() else { return };
         let waited = (facts.waited_for_data_s - window.facts.waited_for_data_s).max(0.0) / long_s;
         let held_back = (facts.held_back_s - window.facts.held_back_s).max(0.0) / long_s;
-        // Without a step, an evaluation or a checkpoint took the time.
-        let is_telling = facts.steps > window.facts.steps && held_back < HELD_BACK;
-        self.judge_data(now_s, waited, is_telling, tell);
+        // A window without a step was spent on an evaluation or a checkpoint.
+        let is_representative = facts.steps > window.facts.steps && held_back < HELD_BACK;
+        self.judge_data(now_s, waited, is_representative, emit);
         if window.samples > 0 {
             let busy = window.busy / f64::from(window.samples);
             let cause = cause(&window, waited, card, sample, settings);
-            self.judge_busy(now_s, busy, cause, is_telling, tell);
+            self.judge_utilization(now_s, busy, cause, is_representative, emit);
         }
     }
 
-    fn judge_data(&mut self, now_s: f64, waited: f64, is_telling: bool, tell: &mut Tell<'_>) {
-        let state = match waited {
-            _ if !is_telling => State::Between,
-            much if much >= STARVED.0 => State::Bad,
-            little if little < STARVED.1 => State::Good,
-            _ => State::Between,
+    fn judge_data(&mut self, now_s: f64, waited: f64, is_representative: bool, emit: &mut Emit<'_>) {
+        let verdict = match waited {
+            _ if !is_representative => Verdict::Unclear,
+            much if much >= STARVED.0 => Verdict::Bad,
+            little if little < STARVED.1 => Verdict::Good,
+            _ => Verdict::Unclear,
         };
         let (condition, percent) = &mut self.starved;
         *percent = if condition.is_on() { *percent } else { 100.0 * waited };
-        if let Some(change) = condition.step(now_s, state, 0.0, 0.0) {
-            tell(Finding::Starved { waited_percent: *percent }, change);
+        if let Some(change) = condition.step(now_s, verdict, 0.0, 0.0) {
+            emit(Finding::Starved { waited_percent: *percent }, change);
         }
     }
 
-    fn judge_busy(&mut self, now_s: f64, busy: f64, cause: Cause, is_telling: bool, tell: &mut Tell<'_>) {
-        let state = match busy {
-            _ if !is_telling => State::Between,
-            little if little < BUSY.0 => State::Bad,
-            much if much >= BUSY.1 => State::Good,
-            _ => State::Between,
+    fn judge_utilization(&mut self, now_s: f64, busy: f64, cause: Cause, is_representative: bool, emit: &mut Emit<'_>) {
+        let verdict = match busy {
+            _ if !is_representative => Verdict::Unclear,
+            little if little < BUSY.0 => Verdict::Bad,
+            much if much >= BUSY.1 => Verdict::Good,
+            _ => Verdict::Unclear,
         };
         let (condition, found) = &mut self.underused;
         if !condition.is_on() {
             *found = Some((busy, cause));
         }
-        if let (Some(change), Some((busy_percent, cause))) = (condition.step(now_s, state, BAD_S, 0.0), found.clone()) {
-            tell(Finding::Underused { busy_percent, cause }, change);
+        if let (Some(change), Some((busy_percent, cause))) = (condition.step(now_s, verdict, BAD_S, 0.0), found.clone())
+        {
+            emit(Finding::Underused { busy_percent, cause }, change);
         }
     }
 }
 
-/// Why a card had little to do, the surest reason first.
+/// The most likely cause of low utilization, the most certain one first.
 fn cause(window: &Window, waited: f64, card: &Card, sample: &CardSample, settings: &Settings) -> Cause {
     let computing = sample.processes.iter().filter(|process| process.computes).collect::<Vec<_>>();
-    // In a container, its own number is another outside: then one of them is this run.
+    // In a container, the run has another process ID outside. If its own ID is not listed, the first process
+    // is taken to be the run.
     let is_own = |pid: u32| settings.own_pid == Some(pid);
     let others = match computing.iter().any(|process| is_own(process.pid)) {
         true => computing.iter().filter(|process| !is_own(process.pid)).collect::<Vec<_>>(),

@@ -1,7 +1,7 @@
-//! The one entry: samples and facts go in, episodes come out.
+//! The entry point: takes samples and facts, returns episodes.
 
 use crate::card::Card;
-use crate::condition::Change;
+use crate::condition::Transition;
 use crate::finding::{Episode, Finding, Phase};
 use crate::machine::Machine;
 use crate::usage::Usage;
@@ -9,38 +9,38 @@ use plimsoll_telemetry::Sample;
 use plimsoll_units::{Bytes, Seconds};
 use std::collections::BTreeMap;
 
-/// More cards than any machine has.
+/// Maximum number of cards tracked.
 const CARDS: usize = 1024;
 
-/// What is watched.
+/// Options of a watcher.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// The UUIDs of the cards that are watched; none: all.
+    /// UUIDs of the watched cards; `None` for all cards.
     pub cards: Option<Vec<String>>,
-    /// Whether somebody else tells of heat (`plimsoll-heat`).
+    /// Whether the heat guard (`plimsoll-heat`) reports heat, so that the watcher does not.
     pub is_guarded: bool,
-    /// The process that runs on them, which others are told from.
+    /// Process ID of the run, to distinguish it from other processes on the card.
     pub own_pid: Option<u32>,
-    /// Whether the run leaves work to the host.
+    /// Whether the run offloads work to the host.
     pub offloads: bool,
-    /// Whether the run takes the machine's memory by plan, as one on the processor does: then only waiting for it counts.
+    /// Whether the run's plan uses the machine's memory, as a run on the CPU does. Then only waiting for memory counts.
     pub takes_memory: bool,
 }
 
-/// What a run says of itself, since it began.
+/// The run's counters since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Facts {
-    /// Steps that were made.
+    /// Completed steps.
     pub steps: u64,
-    /// Time in which it waited for its next batch, s.
+    /// Time spent waiting for the next batch, s.
     pub waited_for_data_s: f64,
-    /// Time in which it waited for a card to cool, s.
+    /// Time spent waiting for a card to cool, s.
     pub held_back_s: f64,
-    /// What its next checkpoint takes of the disk.
+    /// Size of its next checkpoint.
     pub checkpoint: Option<Bytes>,
 }
 
-/// Watches cards and machine.
+/// Watches cards and the machine.
 #[derive(Debug, Clone)]
 pub struct Watcher {
     settings: Settings,
@@ -49,12 +49,12 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Nothing is known yet.
+    /// Creates a watcher without samples.
     pub fn new(settings: Settings) -> Self {
         Self { settings, cards: BTreeMap::new(), machine: Machine::default() }
     }
 
-    /// A sample at this time of a clock that does not jump, and what the run says, if one is watched.
+    /// Processes a sample at this time of a clock that does not jump, and the counters of the run, if there is one.
     pub fn observe(&mut self, time: Seconds, sample: &Sample, facts: Option<&Facts>) -> Vec<Episode> {
         let Self { settings, cards, machine } = self;
         let mut episodes = Vec::new();
@@ -68,24 +68,24 @@ impl Watcher {
         for (uuid, (card, usage)) in cards {
             let now = sample.cards.iter().find(|other| other.uuid == *uuid);
             let mut found = vec![];
-            let mut tell = |finding: Finding, change: Change| found.push((finding, change));
-            card.observe(time.0, now, settings.is_guarded, &mut tell);
+            let mut emit = |finding: Finding, change: Transition| found.push((finding, change));
+            card.observe(time.0, now, settings.is_guarded, &mut emit);
             if let (Some(now), Some(facts)) = (now.filter(|now| now.lost.is_none()), facts) {
-                usage.observe(time.0, (card, now), facts, settings, &mut tell);
+                usage.observe(time.0, (card, now), facts, settings, &mut emit);
             }
             episodes.extend(found.into_iter().map(|found| episode(Some(card.name.clone()), found)));
         }
-        let mut tell = |finding: Finding, change: Change| episodes.push(episode(None, (finding, change)));
+        let mut emit = |finding: Finding, change: Transition| episodes.push(episode(None, (finding, change)));
         let checkpoint = facts.and_then(|facts| facts.checkpoint);
-        machine.observe(time.0, &sample.system, checkpoint, settings.takes_memory, &mut tell);
+        machine.observe(time.0, &sample.system, checkpoint, settings.takes_memory, &mut emit);
         episodes
     }
 }
 
-fn episode(card: Option<(u32, String)>, (finding, change): (Finding, Change)) -> Episode {
+fn episode(card: Option<(u32, String)>, (finding, change): (Finding, Transition)) -> Episode {
     let phase = match change {
-        Change::Begins => Phase::Begins,
-        Change::Ends(after) => Phase::Ends(after),
+        Transition::Begins => Phase::Begins,
+        Transition::Ends(after) => Phase::Ends(after),
     };
     Episode { card, finding, phase }
 }

@@ -1,18 +1,18 @@
-//! Errors that NVIDIA's driver reports by number, those that people meet while they train.
-//! Source: NVIDIA, "GPU Deployment and Management: XID Errors" (docs.nvidia.com/deploy/xid-errors), in our own words.
+//! XID errors of NVIDIA's driver: the ones that occur in training.
+//! Source: NVIDIA, "GPU Deployment and Management: XID Errors" (docs.nvidia.com/deploy/xid-errors), reworded.
 
 use plimsoll_telemetry::Level;
 
-/// An error of the driver.
+/// An XID error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Xid {
-    /// NVIDIA's number.
+    /// NVIDIA's XID number.
     pub number: u64,
     /// What it means.
     pub what: &'static str,
     /// What to do.
     pub advice: &'static str,
-    /// How bad it is.
+    /// Severity.
     pub level: Level,
 }
 
@@ -20,97 +20,97 @@ const fn entry(number: u64, level: Level, what: &'static str, advice: &'static s
     Xid { number, what, advice, level }
 }
 
-const REPLACE: &str = "if it comes again, have the card checked: NVIDIA's field diagnostic, or its seller";
+const REPLACE: &str = "if it happens again, run NVIDIA's field diagnostic or contact the vendor";
 
 const TABLE: &[Xid] = &[
     entry(
         13,
         Level::Warn,
-        "a kernel did what it may not, or the card computed it wrong",
-        "if the same program fails on another card too, it is the program; if only here, undo clock offsets and check the card",
+        "a kernel performed an illegal operation, or the card computed incorrectly",
+        "if the program also fails on another card, the program is at fault; otherwise reset clock offsets and check this card",
     ),
     entry(
         31,
         Level::Warn,
-        "a kernel used an address of the card's memory that is not there",
-        "it is a bug of the program or its libraries, more seldom of the card; others on the card go on",
+        "a kernel accessed an invalid address in GPU memory",
+        "usually a bug in the program or its libraries, rarely a faulty card; other programs on the card continue",
     ),
     entry(
         43,
         Level::Warn,
         "a program on the card failed, and the driver ended its work",
-        "the program's own log says why; other programs go on",
+        "check the program's own log for the reason; other programs continue",
     ),
     entry(
         45,
         Level::Warn,
-        "the driver ended a program's work on the card, because it was killed or failed before",
-        "look for an error before this one; alone, a program was only killed",
+        "the driver ended a program's work on the card, because the program was killed or had failed",
+        "look for an earlier error; if there is none, the program was killed",
     ),
     entry(
         48,
         Level::Error,
-        "memory of the card has an error that can't be corrected",
-        "what was computed may be wrong: go back to a checkpoint of before, and restart the machine so that the card takes the row out of use",
+        "GPU memory has an uncorrectable error",
+        "results may be wrong: resume from an earlier checkpoint, and reboot so that the card retires the faulty row",
     ),
     entry(
         61,
         Level::Warn,
-        "the card's own controller stopped at a breakpoint or warned",
-        "update driver and firmware, and restart the machine",
+        "the card's internal microcontroller hit a breakpoint or raised a warning",
+        "update driver and firmware, and reboot",
     ),
     entry(
         62,
         Level::Error,
-        "the card's own controller halted",
-        "restart the machine, and update the driver; if it comes again, have the card checked",
+        "the card's internal microcontroller halted",
+        "reboot and update the driver; if it happens again, have the card checked",
     ),
     entry(
         63,
         Level::Warn,
-        "a page or row of the card's memory was taken out of use",
-        "it takes effect when the card is reset; no result is wrong by it",
+        "a page or row of GPU memory was retired",
+        "takes effect when the card is reset; results are not affected",
     ),
     entry(
         64,
         Level::Error,
-        "a page or row of the card's memory could not be taken out of use",
-        "stop using the card, restart the machine, and have it replaced if it comes again",
+        "a page or row of GPU memory could not be retired",
+        "stop using the card and reboot; have the card replaced if it happens again",
     ),
     entry(
         74,
         Level::Error,
-        "an NVLink between cards had an error",
-        "check that the bridge sits firmly, and restart the machine; runs on several cards may hang",
+        "an NVLink connection between cards had an error",
+        "check that the NVLink bridge is seated firmly, and reboot; multi-GPU runs may hang",
     ),
     entry(
         79,
         Level::Error,
         "the card fell off the bus",
-        "restart the machine; check its power cables and supply, its seat, risers, and its temperature before",
+        "reboot; check power cables, power supply, seating, risers, and earlier temperatures",
     ),
-    entry(92, Level::Warn, "memory of the card has unusually many errors that were corrected", REPLACE),
+    entry(92, Level::Warn, "GPU memory has an unusual number of corrected errors", REPLACE),
     entry(
         94,
         Level::Error,
-        "an error of the card's memory ended the program that used it, and no other",
-        "start the program again from its checkpoint; restart the machine when it suits",
+        "a GPU memory error ended the program that used that memory; other programs are not affected",
+        "resume the program from its checkpoint; reboot when convenient",
     ),
     entry(
         95,
         Level::Error,
-        "an error of the card's memory may have reached any program on it",
-        "stop all programs on the card, reset it or restart the machine, and go back to a checkpoint of before",
+        "a GPU memory error may have affected every program on the card",
+        "stop all programs on the card, reset it or reboot, and resume from an earlier checkpoint",
     ),
     entry(
         119,
         Level::Error,
-        "the card's system processor did not answer the driver",
-        "restart the machine, and update the driver; if it comes again, turn the GSP firmware off (NVreg_EnableGpuFirmware=0)",
+        "the card's system processor (GSP) did not respond to the driver",
+        "reboot and update the driver; if it happens again, disable the GSP firmware (NVreg_EnableGpuFirmware=0)",
     ),
 ];
 
-/// What an error of this number means; none for one that is not in the table.
+/// The meaning of an XID number; `None` if it is not in the table.
 pub fn xid(number: u64) -> Option<&'static Xid> {
     TABLE.iter().find(|xid| xid.number == number)
 }
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn common_errors_are_known_with_advice() {
         for number in [13, 31, 43, 45, 48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 119] {
-            let xid = xid(number).expect("it is in the table");
+            let xid = xid(number).expect("in the table");
             assert!(!xid.what.is_empty() && !xid.advice.is_empty(), "{number}");
         }
         assert_eq!(xid(1), None);

@@ -297,10 +297,7 @@ fn energy_is_told_with_its_price_and_adds_up_over_sessions() {
 fn what_is_wrong_with_a_card_is_an_event_with_advice() {
     let sandbox = Sandbox::new();
     let said = must_train(&sandbox, &format!("{WILLING}0 0 xid 79\n0 0 xid 79\n"), "--name ill");
-    assert_says(
-        &said,
-        &["error: card 0 (NVIDIA GeForce RTX 3060): Xid 79: the card fell off the bus", "hint: restart the machine"],
-    );
+    assert_says(&said, &["error: card 0 (NVIDIA GeForce RTX 3060): Xid 79: the card fell off the bus", "hint: reboot"]);
     let found = events(&sandbox, "ill", "health");
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!((&found[0]["kind"], &found[0]["level"]), (&"xid".into(), &"error".into()));
