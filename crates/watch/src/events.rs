@@ -1,5 +1,5 @@
-//! What happened, as a line for people. Steps are no line: they are curves.
-//! Not here: what is told to people elsewhere, and when (`plimsoll-notify`).
+//! Events as one-line messages. Steps have no line: views show them as curves.
+//! Not here: notifications to people, and when they are sent (`plimsoll-notify`).
 
 use crate::text::{LINE, clean};
 use plimsoll_telemetry::{Event, Level};
@@ -8,21 +8,21 @@ use serde::Serialize;
 use std::collections::VecDeque;
 use std::path::Path;
 
-/// Something that happened.
+/// One line of the event list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EventLine {
-    /// When: seconds since 1970, UTC.
+    /// Unix time in seconds, UTC.
     pub time_s: f64,
-    /// How much it matters.
+    /// Severity.
     pub level: Level,
-    /// What, in a line that is safe to show.
+    /// The message, safe to show on one line.
     pub text: String,
 }
 
-/// Lines that are kept, the newest.
+/// Maximum number of lines; the oldest ones are dropped.
 const MOST: usize = 400;
 
-/// Adds a line, and lets the oldest go where there are too many.
+/// Adds a line, and drops the oldest one if there are too many.
 pub(crate) fn push(lines: &mut VecDeque<EventLine>, time_s: f64, (level, text): (Level, String)) {
     if lines.len() == MOST {
         lines.pop_front();
@@ -30,12 +30,12 @@ pub(crate) fn push(lines: &mut VecDeque<EventLine>, time_s: f64, (level, text): 
     lines.push_back(EventLine { time_s, level, text: clean(&text, LINE) });
 }
 
-/// The name of a checkpoint.
+/// The file name of a checkpoint.
 fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// An event in words; none for a step.
+/// The message for an event; `None` for a step.
 pub fn words(event: &Event) -> Option<(Level, String)> {
     use Level::{Error, Info, Warn};
     Some(match event {
@@ -45,15 +45,19 @@ pub fn words(event: &Event) -> Option<(Level, String)> {
             (Info, format!("started: {model} from step {first_step}, {planned} planned of {budget}"))
         }
         Event::Resumed { step, checkpoint } => (Info, format!("resumed after step {step} from {}", name(checkpoint))),
-        Event::Branched { from_step, left_behind } => {
-            (Info, format!("a branch begins after step {from_step}; {} checkpoints are left behind", left_behind.len()))
-        }
+        Event::Branched { from_step, left_behind } => (
+            Info,
+            format!(
+                "new branch after step {from_step}; {} later checkpoints belong to other branches",
+                left_behind.len()
+            ),
+        ),
         Event::CheckpointSkipped { checkpoint, reason } => {
             (Error, format!("{} is damaged and was skipped: {reason}", name(checkpoint)))
         }
         Event::Evaluated { step, loss, .. } => (Info, format!("step {step}: held-out loss {loss:.4}")),
         Event::UpdateSkipped { step, loss_scale, .. } => {
-            (Warn, format!("step {step}: gradients overflowed, its update was left out; loss scale {loss_scale}"))
+            (Warn, format!("step {step}: gradients overflowed, update skipped; loss scale {loss_scale}"))
         }
         Event::CheckpointSaved { step, bytes, milliseconds, .. } => {
             (Info, format!("step {step}: checkpoint saved, {} in {:.1} s", Bytes(*bytes), milliseconds / 1e3))
@@ -61,12 +65,13 @@ pub fn words(event: &Event) -> Option<(Level, String)> {
         Event::CheckpointFailed { step, reason } => (Error, format!("step {step}: checkpoint not saved: {reason}")),
         Event::EventsLost { events, reason } => (Error, format!("the journal lost {events} events: {reason}")),
         Event::Unsaved { step, saved_step, .. } => {
-            let newest =
-                saved_step.map_or("there is none".to_owned(), |saved| format!("the newest is of step {saved}"));
-            (Error, format!("the state after step {step} is in no checkpoint; {newest}"))
+            let newest = saved_step.map_or("no checkpoint exists".to_owned(), |saved| {
+                format!("the newest checkpoint is from step {saved}")
+            });
+            (Error, format!("the state after step {step} is not saved; {newest}"))
         }
-        Event::Undoing { from, to } => (Warn, format!("steps {} to {to} are made again", from.saturating_add(1))),
-        Event::Diverged { step, .. } => (Error, format!("step {step}: loss or gradient is no number")),
+        Event::Undoing { from, to } => (Warn, format!("repeating steps {} to {to}", from.saturating_add(1))),
+        Event::Diverged { step, .. } => (Error, format!("step {step}: loss or gradient became NaN or infinite")),
         Event::Interrupted { step } => (Warn, format!("interrupted after step {step}")),
         Event::Heat { card, what } => (Warn, format!("{card}: {what}")),
         Event::Health { card, what, advice, level, .. } => {
@@ -77,13 +82,13 @@ pub fn words(event: &Event) -> Option<(Level, String)> {
         Event::OutOfMemoryAverted { what } => (Warn, format!("out of memory averted: {what}")),
         Event::Paused { step, .. } => (Info, format!("paused in step {step}")),
         Event::Unpaused { step, seconds, .. } => {
-            (Info, format!("step {step} goes on after a pause of {}", format_duration(Seconds(*seconds))))
+            (Info, format!("step {step} continues after a pause of {}", format_duration(Seconds(*seconds))))
         }
         Event::Replanned { step, planned_bytes, budget_bytes, .. } => {
             let (planned, budget) = (Bytes(*planned_bytes), Bytes(*budget_bytes));
-            (Info, format!("planned again after step {step}: {planned} of {budget}"))
+            (Info, format!("replanned after step {step}: {planned} of {budget}"))
         }
-        Event::OrderRefused { reason, .. } => (Warn, format!("an order is refused: {reason}")),
+        Event::OrderRefused { reason, .. } => (Warn, format!("order rejected: {reason}")),
         Event::StoppedForHeat { step } => (Error, format!("stopped for heat after step {step}")),
         Event::Finished { step, seconds } => {
             (Info, format!("finished after step {step}, in {}", format_duration(Seconds(*seconds))))

@@ -1,6 +1,6 @@
-//! A run that is followed: its view, brought up to date whenever that is asked for, at the cost of what was added.
+//! Follows a run: updates its view on request, at a cost proportional to what was added.
 
-use crate::alive::{Alive, alive};
+use crate::activity::{Activity, activity};
 use crate::reader::{Cutoffs, PROBLEMS, Reader, first_step};
 use crate::run_view::{Kind, RunView, SavedCheckpoint, Standing};
 use crate::text::{LINE, NAME, clean};
@@ -12,29 +12,29 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Far more than settings take.
+/// Maximum size of config.yaml and sample.json, far more than they need.
 const SETTINGS_BYTES_MAX: Bytes = Bytes::mib(1);
 
-/// Why a run can't be watched.
+/// Why a run cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    /// Nothing there is a run's.
+    /// The folder is not a run's.
     #[error("{} is not the folder of a run", folder.display())]
     NotARun {
         /// The folder.
         folder: PathBuf,
     },
-    /// Its journal can't be read.
+    /// Its journal cannot be read.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
 
-/// A run that is followed.
+/// Follows a run.
 #[derive(Debug, Clone)]
 pub struct RunFollower {
     folder: PathBuf,
     source: Source,
-    /// Shared, since views are large, and are handed to whoever shows them.
+    /// Shared with the code that shows it, since views are large.
     view: Arc<RunView>,
 }
 
@@ -49,25 +49,25 @@ enum Source {
 struct Train {
     tail: Tail,
     lineage: Lineage,
-    /// What is wrong with the branches.
+    /// Why the branches cannot be read.
     problem: Option<String>,
     reader: Reader,
-    /// As many sessions there were when settings were read.
+    /// Number of sessions when the settings were last read.
     settings_of: Option<usize>,
-    /// What was beside the journal.
-    beside: Option<Beside>,
+    /// State outside of the journal at the last refresh.
+    folder_state: Option<FolderState>,
 }
 
-/// What may change of a run while nothing is added to its journal.
+/// State of a run that can change without a new journal record.
 #[derive(Debug, Clone, PartialEq)]
-struct Beside {
-    alive: Alive,
+struct FolderState {
+    activity: Activity,
     problem: Option<String>,
-    /// Which of the checkpoints in the view are there.
+    /// For each checkpoint in the view, whether it exists.
     checkpoints: Vec<bool>,
 }
 
-/// What no other folder has.
+/// An identifier derived from the folder's path.
 fn id(folder: &Path) -> String {
     // FNV-1a in 64 bits.
     let bytes = folder.as_os_str().as_encoded_bytes();
@@ -76,7 +76,7 @@ fn id(folder: &Path) -> String {
 }
 
 impl RunFollower {
-    /// Follows the run in a folder, as it is now. Errors: it is none, or its journal can't be read.
+    /// Follows the run in a folder. Errors: the folder is not a run's, or its journal cannot be read.
     pub fn open(folder: &Path) -> Result<Self, WatchError> {
         let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
         let name = folder.file_name().map_or_else(String::new, |name| clean(&name.to_string_lossy(), NAME));
@@ -108,18 +108,18 @@ impl RunFollower {
         Err(WatchError::NotARun { folder: view.folder })
     }
 
-    /// The run as it was when it was looked at last; the same value as long as nothing has changed.
+    /// The view as of the last refresh; the same value as long as nothing has changed.
     pub fn view(&self) -> &Arc<RunView> {
         &self.view
     }
 
-    /// Whether nobody is at the run, so that it stays as it is until somebody begins.
+    /// Whether no process is working on the run, so that the view stays as it is until one starts.
     pub(crate) fn is_idle(&self) -> bool {
         self.view.standing != Standing::Running && self.view.process.is_none()
     }
 
-    /// Looks again; whether anything has changed.
-    /// Errors: the journal can't be read, or is gone; the view stays as it was.
+    /// Refreshes the view, and returns whether anything has changed.
+    /// Errors: the journal cannot be read or was deleted; the view stays as it was.
     pub fn refresh(&mut self) -> Result<bool, WatchError> {
         let view = match &mut self.source {
             Source::Train(train) => train.refresh(&self.folder)?,
@@ -142,17 +142,17 @@ impl Train {
             lineage,
             problem: None,
             settings_of: None,
-            beside: None,
+            folder_state: None,
         }
     }
 
-    /// The run as it is now; none if it is as it was when it was looked at last, which costs little to see.
+    /// The current view; `None` if nothing changed since the last refresh, which is cheap to detect.
     fn refresh(&mut self, folder: &Path) -> Result<Option<RunView>, JournalError> {
         let branches = Branches::read(&folder.join("checkpoints"));
-        let problem = branches.as_ref().err().map(|error| format!("its branches can't be told apart: {error}"));
+        let problem = branches.as_ref().err().map(|error| format!("its branches cannot be read: {error}"));
         let lineage = branches.unwrap_or_default().lineage();
-        // Whatever goes wrong below, the next look sees something new.
-        let before = self.beside.take();
+        // If reading fails below, the next refresh must not find the state unchanged.
+        let before = self.folder_state.take();
         let is_first = self.reader.view.first_s.is_none();
         let has_branched = lineage != self.lineage;
         (self.lineage, self.problem) = (lineage, problem);
@@ -161,9 +161,9 @@ impl Train {
             if is_first || has_branched { Grown::Replaced } else { self.tail.read(|record| reader.take(record))? };
         match grown {
             Grown::Same => {
-                let beside = Some(self.beside(folder));
-                if beside == before {
-                    self.beside = beside;
+                let folder_state = Some(self.folder_state(folder));
+                if folder_state == before {
+                    self.folder_state = folder_state;
                     return Ok(None);
                 }
             }
@@ -171,21 +171,21 @@ impl Train {
             Grown::Appended | Grown::Replaced => self.read_all(folder)?,
         }
         self.reader.settle();
-        let beside = self.beside(folder);
-        let view = self.finished(folder, &beside);
-        self.beside = Some(beside);
+        let folder_state = self.folder_state(folder);
+        let view = self.finished(folder, &folder_state);
+        self.folder_state = Some(folder_state);
         Ok(Some(view))
     }
 
-    fn beside(&self, folder: &Path) -> Beside {
+    fn folder_state(&self, folder: &Path) -> FolderState {
         let checkpoints = folder.join("checkpoints");
         let is_there =
             |saved: &SavedCheckpoint| is_folder(&checkpoints.join(format!("step-{:06}", saved.step))).unwrap_or(false);
         let checkpoints = self.reader.view.checkpoints.iter().map(is_there).collect();
-        Beside { alive: alive(folder), problem: self.problem.clone(), checkpoints }
+        FolderState { activity: activity(folder), problem: self.problem.clone(), checkpoints }
     }
 
-    /// Reads all of the journal: first where sessions begin, then what they did.
+    /// Reads the whole journal twice: first to find where sessions begin, then their records.
     fn read_all(&mut self, folder: &Path) -> Result<(), JournalError> {
         let old = &self.reader.view;
         let mut view = RunView::new(old.id.clone(), old.folder.clone(), old.name.clone(), Kind::Train);
@@ -203,17 +203,17 @@ impl Train {
         Ok(())
     }
 
-    /// With everything that the journal does not tell.
-    fn finished(&mut self, folder: &Path, beside: &Beside) -> RunView {
+    /// Adds everything to the view that is not in the journal.
+    fn finished(&mut self, folder: &Path, folder_state: &FolderState) -> RunView {
         let mut view = self.reader.view.clone();
-        let alive = &beside.alive;
-        if view.standing == Standing::Running && !alive.is_running {
+        let activity = &folder_state.activity;
+        if view.standing == Standing::Running && !activity.is_running {
             (view.standing, view.seconds_left) = (Standing::CutShort, None);
         }
         view.is_paused &= view.standing == Standing::Running;
-        (view.process, view.process_uid, view.processes) = (alive.process, alive.uid, alive.processes.clone());
-        view.problems.extend(beside.problem.as_deref().map(|problem| clean(problem, LINE)));
-        for (saved, is_there) in view.checkpoints.iter_mut().zip(&beside.checkpoints) {
+        (view.process, view.process_uid, view.processes) = (activity.process, activity.uid, activity.processes.clone());
+        view.problems.extend(folder_state.problem.as_deref().map(|problem| clean(problem, LINE)));
+        for (saved, is_there) in view.checkpoints.iter_mut().zip(&folder_state.checkpoints) {
             saved.is_there = *is_there;
         }
         // Settings are written before a session's first record, and the sample before its last.
@@ -232,7 +232,8 @@ impl Train {
     }
 }
 
-/// The text of one of the folder's files; none if it is not there or can't be read, and the latter is a problem.
+/// The text of one of the folder's files; `None` if it does not exist or cannot be read. The latter is listed as a
+/// problem.
 fn text(problems: &mut Vec<String>, folder: &Path, name: &str) -> Option<String> {
     match read_text_inside(&folder.join(name), 1, SETTINGS_BYTES_MAX) {
         Ok(text) => Some(text),

@@ -1,15 +1,14 @@
-//! What views show of runs and of the machine: read from runs' folders as they grow, and from samples. Nothing in a folder is
-//! trusted, nothing is written there, and what is kept is bounded, however long a run is.
+//! View data of runs and of the machine, read from run folders as they grow, and from samples. Folders are not trusted
+//! and never written to, and memory use is bounded, however long a run is.
 //!
 //! ```text
 //!   RUN/journal.jsonl ─► RunFollower ─► RunView ─┐
 //!       config.yaml …                            ├─► top, serve, report
 //!   Sampler, RUN/samples ─► MachineView ─► MemoryMap
 //! ```
-//! Not here: terminals, HTML, HTTP. Texts in a view have been made safe to show in one line (`text.rs`).
-//! Read next: `run_view.rs`.
+//! Not here: terminals, HTML, HTTP. Text in a view is safe to show on one line (`text.rs`). Read next: `run_view.rs`.
 
-mod alive;
+mod activity;
 mod events;
 mod follower;
 mod machine;

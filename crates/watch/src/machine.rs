@@ -1,19 +1,19 @@
-//! The machine as views show it: the newest sample, and some minutes of each card before it.
+//! View of the machine: the newest sample, and the last minutes of each card.
 
 use plimsoll_telemetry::{CardSample, Sample};
 use serde::Serialize;
 use std::collections::VecDeque;
 
-/// Values of a trace, at most.
+/// Maximum number of values per trace.
 const TRACE: usize = 600;
 
-/// Cards that are remembered, at most.
+/// Maximum number of cards kept.
 const CARDS: usize = 64;
 
-/// A card that is gone is shown so long, in seconds.
+/// How long a missing card is still shown, s.
 const REMEMBERED_S: f64 = 3600.0;
 
-/// The last values of a reading, each with its time in seconds since 1970.
+/// The last values of a reading, each with its Unix time in seconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Trace(VecDeque<(f64, f64)>);
@@ -37,21 +37,21 @@ impl Trace {
 /// A card.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CardView {
-    /// What it said last.
+    /// Its newest sample.
     pub sample: CardSample,
-    /// The last error that the driver reported, by NVIDIA's number.
+    /// The last XID error, by NVIDIA's number.
     pub last_xid: Option<u64>,
-    /// Whether it is in the newest sample; one that is not has fallen off, or its driver is gone.
+    /// Whether it is in the newest sample. A card that is not has fallen off the bus, or its driver is gone.
     pub is_there: bool,
-    /// When it was seen last: seconds since 1970.
+    /// Unix time of its newest sample, in seconds.
     pub seen_s: f64,
-    /// Its core's temperature.
+    /// Core temperature, °C.
     pub temperature_c: Trace,
-    /// What it draws.
+    /// Power draw, W.
     pub power_w: Trace,
-    /// The part of the time in which it computed.
+    /// Utilization, percent.
     pub busy_percent: Trace,
-    /// Its memory that is used, in bytes.
+    /// Used memory, bytes.
     pub used_bytes: Trace,
 }
 
@@ -60,21 +60,21 @@ pub struct CardView {
 pub struct MachineView {
     /// The newest sample.
     pub latest: Option<Sample>,
-    /// Its cards, and those that were there before, by number.
+    /// Its cards, including recently missing ones, by index.
     pub cards: Vec<CardView>,
-    /// The part of all cores' time that was used.
+    /// CPU utilization over all cores, percent.
     pub cpu_percent: Trace,
 }
 
 impl MachineView {
-    /// As of samples of one machine, the oldest first.
+    /// Builds a view from samples of one machine, the oldest first.
     pub fn of(samples: impl IntoIterator<Item = Sample>) -> Self {
         let mut view = Self::default();
         samples.into_iter().for_each(|sample| view.observe(&sample));
         view
     }
 
-    /// Takes a sample.
+    /// Adds a sample.
     pub fn observe(&mut self, sample: &Sample) {
         let time_s = sample.time_s;
         self.cpu_percent.push(time_s, sample.system.cpu_percent);
@@ -84,7 +84,7 @@ impl MachineView {
         for card in sample.cards.iter().take(CARDS) {
             self.observe_card(card, time_s);
         }
-        // Clocks that jump make no card old.
+        // A clock jump must not keep or age a card wrongly.
         self.cards.retain(|card| card.is_there || (0.0..REMEMBERED_S).contains(&(time_s - card.seen_s)));
         self.cards.sort_by_key(|card| (card.sample.index, !card.is_there));
         self.cards.truncate(CARDS);
@@ -92,7 +92,7 @@ impl MachineView {
     }
 
     fn observe_card(&mut self, card: &CardSample, time_s: f64) {
-        // A card that is lost may not tell who it is.
+        // A lost card may not report its UUID.
         let is_same = |known: &CardView| match (known.sample.uuid.is_empty(), card.uuid.is_empty()) {
             (false, false) => known.sample.uuid == card.uuid,
             _ => known.sample.index == card.index,
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn cards_that_vanish_are_shown_as_gone_and_go_on_when_they_are_back() {
+    fn missing_cards_are_shown_as_missing_and_their_traces_continue_on_return() {
         let both: &[_] = &[(0, "a", Some(50.0)), (1, "b", None)];
         let mut view = MachineView::of([sample(1.0, both), sample(2.0, &[(0, "b", Some(40.0))])]);
         let seen = |view: &MachineView| {
@@ -157,7 +157,7 @@ mod tests {
         assert!(view.cards.iter().all(|card| !card.is_there) && view.cards.len() == 2);
         view.observe(&sample(4.0, &[(0, "a", Some(51.0)), (1, "b", Some(41.0))]));
         assert_eq!(seen(&view), [("a".into(), true, vec![50.0, 51.0]), ("b".into(), true, vec![40.0, 41.0])]);
-        // A clock that is set back, or far ahead.
+        // A clock that is set back or far ahead.
         for time_s in [-1e9, 1e9] {
             view.observe(&sample(time_s, &[(1, "b", None)]));
             assert_eq!(view.cards.len(), 1, "{time_s}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_are_bounded_and_have_no_value_for_a_reading_that_is_missing() {
+    fn traces_are_bounded_and_skip_missing_readings() {
         let samples = (0..2_000).map(|n| {
             let reading = (n % 2 == 0).then_some(if n == 1_998 { f64::NAN } else { f64::from(n) });
             sample(f64::from(n), &[(0, "a", reading)])

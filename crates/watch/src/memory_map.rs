@@ -1,9 +1,9 @@
-//! A memory as segments: what runs have, what their plans keep for them, what others have, what is free.
+//! A memory as segments: used by the shown runs, planned by them, used by other processes, free, and reserved.
 //!
 //! ```text
 //!    ours      planned    others    free        reserved
 //!   |██████████|░░░░░░░░░|▒▒▒▒▒▒▒▒|            |▓▓|
-//!                        ▲ the plan's line: ours may grow to here
+//!                        ▲ planned: our use may grow to here
 //! ```
 
 use crate::run_view::{RunView, Standing};
@@ -11,26 +11,26 @@ use plimsoll_telemetry::{CardSample, SystemSample};
 use plimsoll_units::Bytes;
 use serde::Serialize;
 
-/// Whose a segment is.
+/// The owner of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Share {
-    /// Used by the runs that are shown.
+    /// Used by the shown runs.
     Ours,
-    /// Free still, and planned by them.
+    /// Still free, and planned by the shown runs.
     Planned,
-    /// Used by others.
+    /// Used by other processes.
     Others,
-    /// Free, and nobody's.
+    /// Free and not planned.
     Free,
-    /// Kept by driver and firmware.
+    /// Reserved by driver and firmware.
     Reserved,
 }
 
 /// A part of a memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Segment {
-    /// Whose it is.
+    /// Its owner.
     pub share: Share,
     /// Its size.
     pub bytes: Bytes,
@@ -39,16 +39,16 @@ pub struct Segment {
 /// A memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MemoryMap {
-    /// All of it; the segments sum up to it.
+    /// Total size, equal to the sum of the segments.
     pub total: Bytes,
-    /// From the left to the right; none is empty.
+    /// From left to right; no segment is empty.
     pub segments: Vec<Segment>,
-    /// The plan's line, from the left: where the runs' plans end, if they have any.
+    /// Where the runs' plans end, measured from the left, if there are any.
     pub planned: Option<Bytes>,
 }
 
 impl MemoryMap {
-    /// The memory of a card, with the runs that are on it; none if it does not tell.
+    /// The memory of a card and of the runs on it; `None` if the card does not report its memory.
     pub fn of_card(card: &CardSample, runs: &[&RunView]) -> Option<Self> {
         let (total, used) = (card.total?, card.used?);
         let runs = runs.iter().copied().filter(|run| is_on(run, card)).collect::<Vec<_>>();
@@ -56,7 +56,7 @@ impl MemoryMap {
         Some(Self::new(total, used, card.reserved.unwrap_or_default(), ours, planned(&runs)))
     }
 
-    /// The machine's memory, with the runs that train in it; none if the system does not tell.
+    /// The machine's memory and the runs that use it; `None` if the system does not report its memory.
     pub fn of_system(system: &SystemSample, runs: &[&RunView]) -> Option<Self> {
         let total = system.memory_total?;
         let used = total.saturating_sub(system.memory_available?);
@@ -65,7 +65,7 @@ impl MemoryMap {
         Some(Self::new(total, used, Bytes::ZERO, ours, planned(&runs)))
     }
 
-    /// Of what is told, which need not fit together: no segment is larger than what is left for it.
+    /// From values that may be inconsistent: no segment is larger than the space left for it.
     fn new(total: Bytes, used: Bytes, reserved: Bytes, ours: Bytes, planned: Option<Bytes>) -> Self {
         let mut left = total;
         let mut take = |wanted: Bytes| {
@@ -99,12 +99,13 @@ fn planned(runs: &[&RunView]) -> Option<Bytes> {
     (!plans.is_empty()).then(|| sum(plans.into_iter().map(Bytes)))
 }
 
-/// What drivers and journals say may be any number.
+/// Saturating sum: drivers and journals may report any number.
 fn sum(sizes: impl Iterator<Item = Bytes>) -> Bytes {
     Bytes(sizes.fold(0, |sum, size| sum.saturating_add(size.0)))
 }
 
-/// Whether a run is on a card: one of its processes has memory of it, or where that is not told, its settings say so.
+/// Whether a run is on a card: one of its processes has memory on it, or, if the driver does not list them, its
+/// settings name the card.
 fn is_on(run: &RunView, card: &CardSample) -> bool {
     let device = run.device.as_deref().unwrap_or_default();
     let is_named = device == format!("cuda:{}", card.index) || (device == "cuda" && card.index == 0);
@@ -115,7 +116,8 @@ fn has_memory(run: &RunView, card: &CardSample) -> bool {
     card.processes.iter().any(|process| run.processes.contains(&process.pid))
 }
 
-/// What a run has of a card: by the driver, or by its own word where the driver knows it by another number, as in containers.
+/// Memory that a run uses on a card: from the driver, or from the run's journal if the driver knows the process by
+/// another ID, as in containers.
 fn used_on(run: &RunView, card: &CardSample) -> Option<Bytes> {
     if has_memory(run, card) {
         let own = card.processes.iter().filter(|process| run.processes.contains(&process.pid));
@@ -165,9 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn a_card_has_what_is_ours_what_is_planned_and_what_others_have() {
+    fn a_card_is_divided_into_ours_planned_and_others() {
         let ours = run(7, 600);
-        let map = MemoryMap::of_card(&card(500, &[(7, Some(300)), (8, Some(200))]), &[&ours]).expect("it tells");
+        let map = MemoryMap::of_card(&card(500, &[(7, Some(300)), (8, Some(200))]), &[&ours]).expect("readings");
         let expected = [
             (Share::Ours, 300),
             (Share::Planned, 300),
@@ -176,18 +178,18 @@ mod tests {
             (Share::Reserved, 50),
         ];
         assert_eq!((shares(&map), map.planned), (expected.to_vec(), Some(Bytes(600))));
-        // Others hold what the plan needs: what is kept for it is what is left.
-        let map = MemoryMap::of_card(&card(900, &[(7, Some(300)), (8, Some(600))]), &[&ours]).expect("it tells");
+        // Other processes hold memory that the plan needs: `Planned` is limited to what is left.
+        let map = MemoryMap::of_card(&card(900, &[(7, Some(300)), (8, Some(600))]), &[&ours]).expect("readings");
         assert_eq!(shares(&map)[..3], [(Share::Ours, 300), (Share::Planned, 50), (Share::Others, 600)]);
-        // A run that has ended has no plan any more; a card that is not told of is no map.
+        // A finished run has no plan; a card without readings has no map.
         let ended = RunView { standing: Standing::Finished, ..ours };
-        let map = MemoryMap::of_card(&card(200, &[(8, Some(200))]), &[&ended]).expect("it tells");
+        let map = MemoryMap::of_card(&card(200, &[(8, Some(200))]), &[&ended]).expect("readings");
         assert_eq!((shares(&map)[0], map.planned), ((Share::Others, 200), None));
         assert_eq!(MemoryMap::of_card(&CardSample::default(), &[]), None);
     }
 
     proptest! {
-        /// Whatever a driver and a journal say.
+        /// Any values from drivers and journals.
         #[test]
         fn segments_sum_up_to_the_whole(
             total in any::<u64>(), used in any::<u64>(), reserved in any::<u64>(), ours in any::<u64>(),

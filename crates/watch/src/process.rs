@@ -1,26 +1,26 @@
-//! A process of this machine, so that it is recognized later: its number alone may be another's by then.
+//! A process, identified by ID and start time: another process may get the same ID later.
 
 use crate::text::{LINE, NAME, clean};
 use serde::Serialize;
 use std::fs;
 
-/// A process that runs.
+/// A running process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProcessInfo {
-    /// Its number.
+    /// Process ID.
     pub pid: u32,
-    /// When it was started, in words of the system's; no two processes of one number have the same.
+    /// Start time in the system's format; no two processes with the same ID share it.
     pub started: String,
-    /// Its program's name.
+    /// Name of its program.
     pub name: Option<String>,
-    /// Its command.
+    /// Its command line.
     pub command: Option<String>,
-    /// The user that it runs as, by number.
+    /// User ID.
     pub uid: Option<u32>,
 }
 
 impl ProcessInfo {
-    /// The process that has this number now; none if none has, or where the system does not tell.
+    /// The process with this ID; `None` if there is none, or if the system does not report processes.
     pub fn of(pid: u32) -> Option<Self> {
         let started = started(pid)?;
         let file = |name: &str| fs::read(format!("/proc/{pid}/{name}")).ok();
@@ -31,7 +31,7 @@ impl ProcessInfo {
         Some(Self { pid, started, name: said("comm", NAME), command: said("cmdline", LINE), uid: owner(pid) })
     }
 
-    /// Whether it is still there.
+    /// Whether it is still running.
     pub fn is_alive(&self) -> bool {
         started(self.pid).is_some_and(|started| started == self.started)
     }
@@ -42,7 +42,7 @@ fn started(pid: u32) -> Option<String> {
     plimsoll_supervise::Process::of(pid).map(|process| process.started)
 }
 
-/// The user that a process runs as, by number.
+/// User ID of a process.
 #[cfg(unix)]
 pub(crate) fn owner(pid: u32) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
@@ -59,10 +59,9 @@ pub(crate) fn owner(_: u32) -> Option<u32> {
     None
 }
 
-/// Whether a driver counts processes as this one does: containers have numbers of their own, where the driver's are those
-/// outside.
+/// Whether this process is in a container with its own process IDs, which differ from the ones that the driver reports.
 pub fn has_own_numbers() -> bool {
-    // The number of the first space of processes: `PROC_PID_INIT_INO` of the kernel's `proc_ns.h`.
+    // Inode of the initial PID namespace: `PROC_PID_INIT_INO` in the kernel's `proc_ns.h`.
     const FIRST: &str = "pid:[4026531836]";
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() != FIRST)
 }
@@ -73,7 +72,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_process_is_known_by_its_start_and_not_by_its_number() {
+    fn a_process_is_identified_by_its_start_time() {
         let own = ProcessInfo::of(std::process::id()).expect("it runs");
         assert!(own.is_alive() && own.uid.is_some() && own.command.is_some_and(|command| command.contains("plimsoll")));
         let mut child = Command::new("sleep").arg("600").spawn().expect("a child");

@@ -1,10 +1,11 @@
-//! From the records of a run's journal to its view, one by one.
+//! Builds a run's view from the records of its journal.
 //!
 //! ```text
 //!   session 1   1 ─── 10 ─── 20 ✗          killed; resumed from the checkpoint of step 15:
-//!   session 2            16 ─── 20 ─── 30  of session 1, steps from its cutoff on, 16, are left out
+//!   session 2            16 ─── 20 ─── 30  session 1 counts only steps below its cutoff, 16
 //! ```
-//! A cutoff comes after what it cuts, so a journal is read twice; what is added later once, unless it has another one.
+//! A cutoff is known only after the records that it cuts, so the journal is read twice. Records that are added later
+//! are read once, unless they bring a new cutoff.
 
 use crate::events::{push, words};
 use crate::run_view::{HeatAction, LastStep, Noted, RunView, SavedCheckpoint, Standing};
@@ -12,27 +13,27 @@ use crate::text::{LINE, NAME, clean};
 use plimsoll_telemetry::{EnergyUse, Event, Level, Lineage, Record};
 use std::collections::{BTreeMap, VecDeque};
 
-/// No run makes as many steps.
+/// Largest accepted step.
 const LAST_STEP: u64 = 1 << 36;
-/// Checkpoints that are listed, the newest.
+/// Maximum number of listed checkpoints, the newest.
 const CHECKPOINTS: usize = 30;
-/// Problems that are listed at most.
+/// Maximum number of listed problems.
 pub(crate) const PROBLEMS: usize = 20;
-/// Actions against heat that are kept, the newest.
+/// Maximum number of heat actions kept, the newest.
 const ACTIONS: usize = 200;
-/// Notes that are kept, the newest.
+/// Maximum number of notes kept, the newest.
 const NOTES: usize = 30;
-/// Letters of a currency.
+/// Maximum length of a currency name.
 const CURRENCY: usize = 8;
-/// Steps whose time tells how fast the next are made.
+/// Number of recent steps used to estimate the remaining time.
 const RECENT: usize = 64;
 
-/// From which step on each session of a lineage was made again by a later one.
+/// For each session of a lineage, the first step that a later session repeated.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Cutoffs(Vec<u64>);
 
 impl Cutoffs {
-    /// From the first steps of the sessions, in their order.
+    /// Computes the cutoffs from the first steps of the sessions, in order.
     pub fn of(mut first_steps: Vec<u64>) -> Self {
         let mut cutoff = u64::MAX;
         for first_step in first_steps.iter_mut().rev() {
@@ -48,7 +49,7 @@ impl Cutoffs {
     }
 }
 
-/// The first step of a session that a record begins, if it is of this lineage.
+/// The first step of the session that a record begins, if it belongs to this lineage.
 pub(crate) fn first_step(record: &Record, lineage: &Lineage) -> Option<u64> {
     match record.event {
         Event::RunStarted { first_step, .. } if lineage.has(record.branch, first_step) => Some(first_step),
@@ -62,12 +63,13 @@ pub(crate) struct Reader {
     pub view: RunView,
     lineage: Lineage,
     cutoffs: Cutoffs,
-    /// Whether a session made steps again that an earlier one had made, which no cutoff tells of: all is to be read again.
+    /// Whether a session repeated steps of an earlier one without a known cutoff, so that the journal must be read
+    /// again.
     pub is_outdated: bool,
-    /// Until when time is counted.
+    /// Time up to which the run's duration has been counted, s.
     counted_s: f64,
     saved: BTreeMap<u64, SavedCheckpoint>,
-    /// Steps of this session with their times.
+    /// Recent steps of this session with their times, s.
     recent: VecDeque<(u64, f64)>,
 }
 
@@ -131,13 +133,13 @@ impl Reader {
                     tokens_per_s,
                     memory_bytes,
                 });
-                self.made(step, time_s);
+                self.step_completed(step, time_s);
             }
             Event::UpdateSkipped { step, loss, .. } if is_ours(step) => {
                 view.step = view.step.max(step);
                 view.losses.push(step, loss);
                 view.skipped_updates += 1;
-                self.made(step, time_s);
+                self.step_completed(step, time_s);
             }
             Event::Evaluated { step, loss, average_loss, .. } if is_ours(step) => {
                 view.held_out.push(step, loss);
@@ -171,10 +173,10 @@ impl Reader {
             Event::Paused { .. } => view.is_paused = true,
             Event::Unpaused { .. } => {
                 view.is_paused = false;
-                // The pause tells nothing of how fast steps are made.
+                // A pause says nothing about the pace.
                 self.recent.clear();
             }
-            // Of the time between two sessions.
+            // These events fall between two sessions.
             Event::Resumed { .. } | Event::Branched { .. } | Event::CheckpointSkipped { .. } => return,
             Event::Finished { .. } => view.standing = Standing::Finished,
             Event::Interrupted { .. } => view.standing = Standing::Interrupted,
@@ -183,15 +185,15 @@ impl Reader {
             Event::Unsaved { .. } => view.standing = Standing::Unsaved,
             _ => {}
         }
-        // Clocks may be set back.
+        // The clock may be set back.
         if time_s > self.counted_s {
             self.view.seconds += time_s - self.counted_s;
             self.counted_s = time_s;
         }
     }
 
-    /// A step was made at a time.
-    fn made(&mut self, step: u64, time_s: f64) {
+    /// Records that a step was completed.
+    fn step_completed(&mut self, step: u64, time_s: f64) {
         self.view.times_s.push(step, time_s);
         if self.recent.len() == RECENT {
             self.recent.pop_front();
@@ -199,13 +201,13 @@ impl Reader {
         self.recent.push_back((step, time_s));
     }
 
-    /// What follows from all that was taken.
+    /// Updates the derived values.
     pub fn settle(&mut self) {
         self.view.checkpoints = self.saved.values().rev().cloned().collect();
         self.view.seconds_left = self.seconds_left();
     }
 
-    /// At the pace of the last steps, with all that was done between them.
+    /// Estimates the remaining time from the pace of the last steps, including everything between them.
     fn seconds_left(&self) -> Option<f64> {
         let ((first, began_s), (last, ended_s)) = (*self.recent.front()?, *self.recent.back()?);
         let left = self.view.last_step?.checked_sub(self.view.step)?;
@@ -215,7 +217,7 @@ impl Reader {
     }
 }
 
-/// Keeps what was done about heat, made safe to show.
+/// Adds a heat action, made safe to show.
 pub(crate) fn heat_action(view: &mut RunView, time_s: f64, card: &str, what: &str) {
     if view.heat.len() == ACTIONS {
         view.heat.pop_front();
@@ -224,7 +226,7 @@ pub(crate) fn heat_action(view: &mut RunView, time_s: f64, card: &str, what: &st
     note(view, Noted { time_s, level: Level::Warn, what: format!("{card}: {what}"), advice: None });
 }
 
-/// Keeps a note, made safe to show; the oldest goes where there are too many.
+/// Adds a note, made safe to show, and drops the oldest one if there are too many.
 fn note(view: &mut RunView, note: Noted) {
     if view.notes.len() == NOTES {
         view.notes.pop_front();

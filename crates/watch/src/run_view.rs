@@ -1,4 +1,4 @@
-//! A run as views show it. What is not known is `None`.
+//! The view of a run. Unknown values are `None`.
 
 use crate::events::EventLine;
 use crate::text::{NAME, clean};
@@ -7,42 +7,42 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
-/// Who trains.
+/// Which program trains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// This program.
+    /// Plimsoll itself.
     Train,
-    /// Another program, which this one keeps alive.
+    /// Another program, which Plimsoll supervises.
     Supervised,
 }
 
-/// Where a run stands.
+/// The status of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// It made all its steps.
+    /// It completed all its steps.
     Finished,
-    /// It was asked to stop.
+    /// It was stopped on request.
     Interrupted,
-    /// A card was too hot, and the state was saved.
+    /// A card was too hot. The state was saved.
     TooHot,
-    /// Loss or gradient stopped being numbers.
+    /// Loss or gradient became NaN or infinite.
     Diverged,
     /// It ended, and its last state is not on disk.
     Unsaved,
-    /// A supervised program failed, and was not started again.
+    /// A supervised program failed and was not restarted.
     Failed,
-    /// A process is at it.
+    /// It is running.
     Running,
-    /// Its last session left no word of its end: it was killed, or the machine went down.
+    /// Its last session ended without a record: it was killed, or the machine crashed.
     CutShort,
-    /// It never began.
+    /// It never started.
     NotStarted,
 }
 
 impl Standing {
-    /// In words.
+    /// The status in words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Finished => "finished",
@@ -58,70 +58,70 @@ impl Standing {
     }
 }
 
-/// What a run wrote after its last step, to see what it learned.
+/// Text generated after the last step, to show what the model learned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// The last step before it.
+    /// The last step before it was generated.
     pub step: u64,
-    /// What it was to continue.
+    /// The prompt.
     pub prompt: String,
-    /// What it wrote.
+    /// The generated text.
     pub text: String,
 }
 
-/// A checkpoint that was saved.
+/// A saved checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SavedCheckpoint {
-    /// After which step.
+    /// The step after which it was saved.
     pub step: u64,
-    /// Size of all its files.
+    /// Total size of its files.
     pub bytes: u64,
-    /// Time that it took.
+    /// Time spent saving it.
     pub milliseconds: f64,
-    /// Whether it is there still.
+    /// Whether it still exists.
     pub is_there: bool,
 }
 
-/// The last step that was made.
+/// The last completed step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LastStep {
-    /// Which.
+    /// The step.
     pub step: u64,
-    /// When: seconds since 1970, UTC.
+    /// Unix time in seconds, UTC.
     pub time_s: f64,
-    /// Mean loss a token; nats.
+    /// Mean loss per token, nats.
     pub loss: f64,
     /// Learning rate of the update.
     pub learning_rate: f64,
     /// Norm of the gradient before clipping.
     pub grad_norm: f64,
-    /// Its duration.
+    /// Duration.
     pub step_ms: f64,
-    /// Tokens trained on, a second.
+    /// Tokens trained on per second.
     pub tokens_per_s: f64,
     /// Memory held on the device.
     pub memory_bytes: u64,
 }
 
-/// What was done about heat, or noticed of it.
+/// A reaction to heat, or an observation of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HeatAction {
-    /// When: seconds since 1970, UTC.
+    /// Unix time in seconds, UTC.
     pub time_s: f64,
-    /// The card's name and number.
+    /// Name and index of the card.
     pub card: String,
-    /// What happened, with figures.
+    /// What happened, with its values.
     pub what: String,
 }
 
-/// Something about a run's card or machine that a person should know.
+/// A note about a run's card or machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Noted {
-    /// When: seconds since 1970, UTC.
+    /// Unix time in seconds, UTC.
     pub time_s: f64,
-    /// How bad it is.
+    /// Severity.
     pub level: Level,
-    /// What happened, with the card.
+    /// What happened, including the card.
     pub what: String,
     /// What to do about it.
     pub advice: Option<String>,
@@ -130,49 +130,49 @@ pub struct Noted {
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunView {
-    /// What no other folder has; for links. Hexadecimal digits.
+    /// Unique identifier of the folder, for links. Hexadecimal digits.
     pub id: String,
-    /// Its folder, from the root where that is known.
+    /// Its folder, as an absolute path if known.
     pub folder: PathBuf,
-    /// Its name; that of the folder, unless the journal has one.
+    /// Its name: the journal's, or else the folder's.
     pub name: String,
-    /// Who trains.
+    /// Which program trains.
     pub kind: Kind,
-    /// What was started, where that is known.
+    /// Its command line, if known.
     pub command: Vec<String>,
-    /// The name of its script or program, without arguments; empty for a run of `plimsoll train`.
+    /// Name of its script or program, without arguments; empty for a run of `plimsoll train`.
     pub program: String,
     /// The model's name or path.
     pub model: Option<String>,
-    /// Trained parameters.
+    /// Number of trained parameters.
     pub parameters: Option<u64>,
-    /// Where it stands.
+    /// Status.
     pub standing: Standing,
-    /// Whether it waits, since somebody asked it to.
+    /// Whether it is paused on request.
     pub is_paused: bool,
-    /// How often it was started or resumed, on the way to where it stands.
+    /// Number of sessions: starts and resumes that led to the current state.
     pub sessions: usize,
-    /// The last step that was made.
+    /// The last completed step.
     pub step: u64,
-    /// The step that it is to end with, if that is known.
+    /// The planned last step, if known.
     pub last_step: Option<u64>,
-    /// Time between the first and the last event of each session, in all.
+    /// Total time between the first and the last event of each session, s.
     pub seconds: f64,
-    /// The time that is left, as fast as its last steps were made.
+    /// Estimated remaining time at the pace of the last steps, s.
     pub seconds_left: Option<f64>,
-    /// When its first event was: seconds since 1970, UTC.
+    /// Unix time of its first event, in seconds.
     pub first_s: Option<f64>,
-    /// When its last event was.
+    /// Unix time of its last event, in seconds.
     pub last_s: Option<f64>,
-    /// Bytes of the plan.
+    /// Planned bytes.
     pub planned_bytes: Option<u64>,
-    /// Bytes allowed.
+    /// Budget in bytes.
     pub budget_bytes: Option<u64>,
-    /// Where it trains, as its settings say: `cpu`, `cuda:0`.
+    /// Device named in its settings: `cpu`, `cuda:0`.
     pub device: Option<String>,
-    /// The last step that was made, as the journal has it.
+    /// The last completed step, as recorded in the journal.
     pub last: Option<LastStep>,
-    /// Mean loss a token of each step; nats.
+    /// Mean loss per token of each step, nats.
     pub losses: Curve,
     /// Held-out losses.
     pub held_out: Curve,
@@ -182,44 +182,44 @@ pub struct RunView {
     pub learning_rate: Curve,
     /// Norms of gradients before clipping.
     pub grad_norm: Curve,
-    /// Tokens trained on, a second.
+    /// Tokens trained on per second.
     pub tokens_per_s: Curve,
     /// Memory held on the device, in bytes.
     pub memory_bytes: Curve,
-    /// When steps were made: seconds since 1970, UTC.
+    /// Unix times of the steps, in seconds.
     pub times_s: Curve,
-    /// Steps whose update was left out, since gradients overflowed.
+    /// Number of steps whose update was skipped because gradients overflowed.
     pub skipped_updates: u64,
-    /// The newest checkpoints that were saved, the newest first.
+    /// The newest saved checkpoints, the newest first.
     pub checkpoints: Vec<SavedCheckpoint>,
-    /// How many others were saved.
+    /// Number of older saved checkpoints, which are not listed.
     pub more_checkpoints: usize,
-    /// What happened last, the oldest first; steps are not among it.
+    /// The last events other than steps, the oldest first.
     pub events: VecDeque<EventLine>,
-    /// What was done about heat, the oldest first.
+    /// Heat actions, the oldest first.
     pub heat: VecDeque<HeatAction>,
-    /// What was noted of heat, health and memory, the newest last.
+    /// Notes on heat, health and memory, the newest last.
     pub notes: VecDeque<Noted>,
-    /// How many notes there were before.
+    /// Number of older notes, which are not listed.
     pub more_notes: usize,
-    /// What the run's cards used, by the last event that tells.
+    /// Energy used by the run's cards, from the last event that reports it.
     pub energy: Option<EnergyUse>,
-    /// The process that trains, or that keeps those that do, while it is there.
+    /// The running training process, or the keeper of the training processes.
     pub process: Option<u32>,
-    /// The user that it runs as, by number.
+    /// User ID of that process.
     pub process_uid: Option<u32>,
-    /// All of its processes that are known.
+    /// All its known processes.
     pub processes: Vec<u32>,
-    /// config.yaml, as it is: for views to escape.
+    /// config.yaml, unescaped: views must escape it.
     pub settings: Option<String>,
-    /// What it wrote at its end, as it is: for views to escape.
+    /// The text generated at its end, unescaped: views must escape it.
     pub sample: Option<Sample>,
-    /// What could not be read, or is not complete.
+    /// Files that could not be read, or data that is incomplete.
     pub problems: Vec<String>,
 }
 
 impl RunView {
-    /// A run of which nothing is known yet.
+    /// A run without data.
     pub fn new(id: String, folder: PathBuf, name: String, kind: Kind) -> Self {
         Self {
             id,
@@ -268,26 +268,26 @@ impl RunView {
         }
     }
 
-    /// The value of a setting in config.yaml, where it stands in one line.
+    /// The value of a setting in config.yaml, if it is on one line.
     pub fn setting(&self, name: &str) -> Option<String> {
         let values = self.settings.as_deref()?.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         let value = values.map(|value| value.trim().trim_matches(['"', '\''])).next()?;
         Some(clean(value, NAME)).filter(|value| !value.is_empty())
     }
 
-    /// Where it stands, in words, of which a pause is one.
+    /// The status in words, including `paused`.
     pub fn standing_words(&self) -> &'static str {
         if self.is_paused { "paused" } else { self.standing.words() }
     }
 
-    /// The part that is done, from 0 to 1, where its end is known.
+    /// Completed fraction, from 0 to 1, if the last step is known.
     pub fn done(&self) -> Option<f64> {
         let last = self.last_step.filter(|last| *last > 0)?;
         Some((self.step as f64 / last as f64).min(1.0))
     }
 
-    /// The view as it was at a time, as far as curves tell: for replays. Of a step within a stretch of many, the stretch
-    /// before is the last that is shown.
+    /// The view as of an earlier time, as far as curves allow, for replays. Within a stretch of many steps, the end of
+    /// the previous stretch is shown.
     pub fn at(&self, time_s: f64) -> Self {
         let made = self.times_s.stretches().iter().take_while(|stretch| stretch.last.value <= time_s);
         let (step, when) = made.last().map_or((0, None), |stretch| (stretch.last.step, Some(stretch.last.value)));

@@ -1,6 +1,6 @@
-//! Which runs there are, and those that are followed: whoever runs, the newest, and those that somebody named.
+//! Finds runs, and follows the ones that are running, the newest, or the ones named by the user.
 
-use crate::alive::alive;
+use crate::activity::activity;
 use crate::follower::{RunFollower, WatchError};
 use crate::run_view::{Kind, RunView};
 use crate::text::{NAME, clean};
@@ -10,50 +10,50 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Entries of a folder that are looked at.
+/// Maximum number of entries read per folder.
 const ENTRIES: usize = 20_000;
 
-/// Runs that are listed.
+/// Maximum number of listed runs.
 const MOST: usize = 1_000;
 
-/// Between two looks for runs that are new.
+/// Interval between two searches for new runs.
 const DISCOVER_EVERY: Duration = Duration::from_secs(3);
 
-/// A run's folder.
+/// A run that was found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// The folder, from the root.
+    /// Absolute path of the folder.
     pub folder: PathBuf,
     /// Its name.
     pub name: String,
-    /// Who trains there.
+    /// Which program trains.
     pub kind: Kind,
-    /// When something was written to its journal last: seconds since 1970.
+    /// Unix time of the last write to its journal, in seconds.
     pub changed_s: f64,
-    /// Whether somebody is at it.
+    /// Whether it is running.
     pub is_running: bool,
 }
 
-/// Where runs are looked for.
+/// Where to look for runs.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
-    /// Folders of runs.
+    /// Folders that contain runs.
     pub roots: Vec<PathBuf>,
-    /// The user's folder of names of runs (`plimsoll_supervise::Registry`).
+    /// The user's registry of runs (`plimsoll_supervise::Registry`).
     pub state: Option<PathBuf>,
 }
 
 /// All runs that were found.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Runs {
-    /// Those that run first, then the newest.
+    /// The runs: running ones first, then the newest.
     pub found: Vec<Found>,
-    /// How many others there are.
+    /// Number of further runs, which are not listed.
     pub more: usize,
 }
 
 impl Runs {
-    /// Looks for runs. What can't be read is none.
+    /// Searches for runs. Folders that cannot be read are skipped.
     pub fn discover(places: &Places) -> Self {
         let mut folders = BTreeMap::new();
         for root in &places.roots {
@@ -73,7 +73,7 @@ impl Runs {
         found.truncate(MOST);
         let found = found.into_iter().map(|(folder, (kind, changed_s))| {
             let name = clean(&folder.file_name().unwrap_or_default().to_string_lossy(), NAME);
-            let is_running = alive(&folder).is_running;
+            let is_running = activity(&folder).is_running;
             Found { folder, name, kind, changed_s, is_running }
         });
         let mut found = found.collect::<Vec<_>>();
@@ -82,7 +82,7 @@ impl Runs {
     }
 }
 
-/// Who trains in a folder, and when its journal was written to; none if it has none.
+/// Which program trains in a folder, and when its journal was last written to; `None` without a journal.
 fn journal(folder: &Path) -> Option<(Kind, f64)> {
     let changed = |name: &str| {
         let metadata = fs::symlink_metadata(folder.join(name)).ok().filter(fs::Metadata::is_file)?;
@@ -97,7 +97,7 @@ fn journal(folder: &Path) -> Option<(Kind, f64)> {
 #[cfg(unix)]
 fn registered(places: &Places) -> Vec<PathBuf> {
     let Some(state) = &places.state else { return vec![] };
-    // Folders that are listed above are not read twice.
+    // The folders listed above are not read twice.
     let registry = plimsoll_supervise::Registry { state: Some(state.clone()), runs: PathBuf::new() };
     registry.entries().into_iter().map(|entry| entry.folder).collect()
 }
@@ -107,12 +107,12 @@ fn registered(_: &Places) -> Vec<PathBuf> {
     vec![]
 }
 
-/// Runs that are followed.
+/// Follows several runs.
 pub struct RunsFollower {
     places: Places,
-    /// Those that are followed whatever else there is.
+    /// Runs that the user named; they are always followed.
     named: Vec<PathBuf>,
-    /// How many are followed that nobody named.
+    /// Maximum number of followed runs, if the user named none.
     most: usize,
     all: Runs,
     discovered: Option<Instant>,
@@ -120,14 +120,15 @@ pub struct RunsFollower {
 }
 
 impl RunsFollower {
-    /// Follows the runs in these folders; where none is named those of the places that run, and the newest, in all so many.
-    /// Errors: one that is named is none.
+    /// Follows the named runs; if none are named, the running and then the newest runs of `places`, at most `most` of
+    /// them.
+    /// Errors: a named folder is not a run's.
     pub fn new(places: Places, named: Vec<PathBuf>, most: usize) -> Result<Self, WatchError> {
         let followers = named.iter().map(|folder| RunFollower::open(folder)).collect::<Result<_, _>>()?;
         Ok(Self { places, named, most, all: Runs::default(), discovered: None, followers })
     }
 
-    /// Looks again at what is followed, and now and then for what is new. Whether anything has changed.
+    /// Refreshes the followed runs and, at intervals, searches for new ones. Returns whether anything has changed.
     pub fn refresh(&mut self) -> bool {
         let mut has_changed = false;
         let looks_for_new =
@@ -136,10 +137,10 @@ impl RunsFollower {
             has_changed |= self.discover();
             self.discovered = Some(Instant::now());
         }
-        // What begins again is noticed as soon as what is new.
+        // An idle run that resumes is noticed at the same intervals as new runs.
         let looks_at_idle = looks_for_new || !self.named.is_empty();
         for follower in self.followers.iter_mut().filter(|follower| looks_at_idle || !follower.is_idle()) {
-            // A journal that can't be read now may be later; the view stays as it was.
+            // A journal that cannot be read now may be readable later; the view stays as it was.
             has_changed |= follower.refresh().unwrap_or(false);
         }
         has_changed
@@ -160,12 +161,13 @@ impl RunsFollower {
         has_changed
     }
 
-    /// The runs, those that run first, then the newest; named ones as they were named. One that is as it was is the same value.
+    /// The runs, running ones first, then the newest; named runs in the order of their names. An unchanged view is the
+    /// same value.
     pub fn views(&self) -> impl Iterator<Item = &Arc<RunView>> {
         self.followers.iter().map(RunFollower::view)
     }
 
-    /// All runs that were found when they were looked for last.
+    /// All runs found by the last search.
     pub fn all(&self) -> &Runs {
         &self.all
     }

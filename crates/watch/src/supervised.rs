@@ -1,6 +1,6 @@
-//! A program that is kept alive: its view, from what its supervisor writes.
+//! The view of a supervised program, from the files that its supervisor writes.
 
-use crate::alive::Alive;
+use crate::activity::Activity;
 use crate::events::push;
 use crate::reader::heat_action;
 use crate::run_view::{RunView, Standing};
@@ -10,18 +10,18 @@ use plimsoll_telemetry::{JournalError, Level, Record, Tail};
 use plimsoll_units::{Seconds, format_duration};
 use std::path::Path;
 
-/// Words of a command that are kept.
+/// Maximum number of words kept of a command.
 const WORDS: usize = 100;
 
-/// A supervised run that is followed.
+/// Follows a supervised run.
 #[derive(Debug, Clone)]
 pub(crate) struct Supervised {
     tail: Tail,
     view: RunView,
 }
 
-/// Who is at a run; none if nobody wrote it down, or elsewhere.
-pub(crate) fn alive(folder: &Path) -> Option<Alive> {
+/// The processes of a run; `None` without a process record, or if it was written on another machine.
+pub(crate) fn activity(folder: &Path) -> Option<Activity> {
     let entry = Entry::read(folder).ok()?;
     let is_running = match entry.state() {
         State::Running | State::Orphaned => true,
@@ -29,19 +29,19 @@ pub(crate) fn alive(folder: &Path) -> Option<Alive> {
         State::Elsewhere => return None,
     };
     Some(match entry.kind {
-        _ if !is_running => Alive::default(),
+        _ if !is_running => Activity::default(),
         Kind::Own => {
             let process = entry.process.pid;
-            Alive { is_running, process: Some(process), processes: vec![process], uid: None }
+            Activity { is_running, process: Some(process), processes: vec![process], uid: None }
         }
         Kind::Supervised => {
-            Alive { is_running, process: Some(entry.process.pid), processes: entry.survivors(), uid: None }
+            Activity { is_running, process: Some(entry.process.pid), processes: entry.survivors(), uid: None }
         }
     })
 }
 
 impl Supervised {
-    /// The run in a folder; none if there is none.
+    /// Opens the run in a folder; `None` if there is none.
     pub fn open(folder: &Path, mut view: RunView) -> Option<Self> {
         let entry = Entry::read(folder).ok()?;
         view.command = entry.command.iter().take(WORDS).map(|word| clean(word, NAME)).collect();
@@ -52,7 +52,8 @@ impl Supervised {
 
     pub fn refresh(&mut self, folder: &Path) -> Result<RunView, JournalError> {
         let view = &mut self.view;
-        // It has no journal before it begins, and events are told once: what replaces a journal goes on where it ended.
+        // The journal does not exist before the run begins, and events are added only once. If the journal was
+        // replaced, reading continues at the previous end.
         let read = self.tail.read(|record: Record<Event>| take(view, &record));
         if read.is_ok_and(|grown| grown == plimsoll_telemetry::Grown::Replaced) {
             self.tail.read(|record: Record<Event>| take(view, &record))?;
@@ -66,8 +67,8 @@ impl Supervised {
                 (view.step, view.last_step) = (progress.step, progress.of);
             }
         }
-        let alive = crate::alive::alive(folder);
-        (view.process, view.process_uid, view.processes) = (alive.process, alive.uid, alive.processes);
+        let activity = crate::activity::activity(folder);
+        (view.process, view.process_uid, view.processes) = (activity.process, activity.uid, activity.processes);
         Ok(view.clone())
     }
 }
@@ -101,7 +102,7 @@ fn take(view: &mut RunView, record: &Record<Event>) {
     }
 }
 
-/// An event in words; none for what people do not watch.
+/// The message for an event; `None` for events that views do not show.
 fn words(event: &Event) -> Option<(Level, String)> {
     use Level::{Error, Info, Warn};
     let of = |worker: &usize| if *worker == 0 { String::new() } else { format!("worker {worker}: ") };
@@ -110,31 +111,31 @@ fn words(event: &Event) -> Option<(Level, String)> {
         Event::AttemptStarted { worker, attempt, pid, .. } => {
             (Info, format!("{}attempt {attempt} started, process {pid}", of(worker)))
         }
-        Event::Adopted { worker, pid, .. } => (Info, format!("{}process {pid} is watched from here on", of(worker))),
+        Event::Adopted { worker, pid, .. } => (Info, format!("{}now watching process {pid}", of(worker))),
         Event::NotStarted { worker, program, reason, .. } => {
-            (Error, format!("{}{program} could not be started: {reason}", of(worker)))
+            (Error, format!("{}cannot start {program}: {reason}", of(worker)))
         }
         Event::Hung { worker, idle_s, .. } => {
-            (Error, format!("{}hangs: nothing for {}", of(worker), format_duration(Seconds(*idle_s))))
+            (Error, format!("{}hangs: no progress for {}", of(worker), format_duration(Seconds(*idle_s))))
         }
         Event::Signaled { worker, signal, why } => (Warn, format!("{}{signal}: {why}", of(worker))),
-        Event::Forwarded { signal } => (Info, format!("{signal} was passed on")),
+        Event::Forwarded { signal } => (Info, format!("{signal} forwarded")),
         Event::AttemptEnded { worker, kind, cause, ran_s, .. } => {
             let level = if kind == plimsoll_supervise::SUCCESS { Info } else { Error };
             (level, format!("{}ended after {}: {kind} {cause}", of(worker), format_duration(Seconds(*ran_s))))
         }
         Event::Restarting { worker, why, notes, .. } => {
             let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
-            (Warn, format!("{}starts again: {why}{notes}", of(worker)))
+            (Warn, format!("{}restarting: {why}{notes}", of(worker)))
         }
-        Event::GaveUp { worker, why } => (Error, format!("{}is not started again: {why}", of(worker))),
+        Event::GaveUp { worker, why } => (Error, format!("{}not restarted: {why}", of(worker))),
         Event::Heat { card, what } => (Warn, format!("{card}: {what}")),
-        Event::SensorsSilent {} => (Warn, "sensors no longer answer: half of the time is waited".to_owned()),
+        Event::SensorsSilent {} => (Warn, "sensors no longer respond: running at half speed".to_owned()),
         Event::TimeOver { duration_s } => {
-            (Warn, format!("its time of {} is over", format_duration(Seconds(*duration_s))))
+            (Warn, format!("time limit of {} reached", format_duration(Seconds(*duration_s))))
         }
-        Event::RecordsLost { reason } => (Error, format!("journal or report can't be written: {reason}")),
-        Event::OutputLost { worker, reason } => (Error, format!("{}output is not kept: {reason}", of(worker))),
+        Event::RecordsLost { reason } => (Error, format!("cannot write journal or report: {reason}")),
+        Event::OutputLost { worker, reason } => (Error, format!("{}cannot save output: {reason}", of(worker))),
         Event::ScreenGone { .. } | Event::NotShown { .. } => return None,
         Event::RunEnded { status, code } => {
             let level = if *status == Status::Finished { Info } else { Error };
@@ -150,7 +151,7 @@ fn status_words(status: Status) -> &'static str {
         Status::Failed => "failed",
         Status::Stopped => "stopped",
         Status::TooHot => "stopped for heat",
-        Status::TimeOver => "its time is over",
-        Status::Unknown => "nobody knows how",
+        Status::TimeOver => "time limit reached",
+        Status::Unknown => "reason unknown",
     }
 }

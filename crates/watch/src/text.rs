@@ -1,14 +1,14 @@
-//! Texts of others, made safe to show: one line, of a bounded length, without characters that terminals obey or that turn text
-//! around. What a page needs beyond that (escaping HTML) is the page's.
+//! Makes untrusted text safe to show: one line of bounded length, without control characters and without characters
+//! that change the text direction. Pages must escape HTML themselves.
 
-/// Letters of a name, at most.
+/// Maximum characters of a name.
 pub(crate) const NAME: usize = 200;
 
-/// Letters of a line, at most.
+/// Maximum characters of a line.
 pub(crate) const LINE: usize = 400;
 
-/// A text as one line of at most so many characters; the last of a longer one is `…`. Characters that do something, or that
-/// change the direction of text, are shown as `\u{fffd}`.
+/// Returns the text as one line of at most `most` characters; a longer text ends with `…`. Control characters and
+/// characters that change the text direction become `\u{fffd}`.
 pub fn clean(text: &str, most: usize) -> String {
     let shown = |character: char| match character {
         '\n' | '\r' | '\t' => ' ',
@@ -23,7 +23,7 @@ pub fn clean(text: &str, most: usize) -> String {
     cleaned
 }
 
-/// Control characters, those of UAX 9 that change directions, those without width, and those of private use.
+/// Control characters, characters of UAX 9 that change the text direction, and zero-width and private-use characters.
 fn is_harmful(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -39,7 +39,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_terminals_obey_is_gone_and_words_are_left_alone() {
+    fn control_characters_are_replaced_and_words_are_kept() {
         assert_eq!(clean("a\u{1b}[2Jb\u{9b}31m\u{7f}\u{202e}gpj", 99), "a�[2Jb�31m��gpj");
         assert_eq!(clean("Größe 漢字 🙂\nnext", 99), "Größe 漢字 🙂 next");
         assert_eq!((clean("abcd", 4), clean("abcde", 4)), ("abcd".to_owned(), "abc…".to_owned()));

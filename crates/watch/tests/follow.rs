@@ -1,5 +1,5 @@
-//! Runs that are followed: whatever is appended, replaced or damaged, the view is that of somebody who reads the folder for
-//! the first time; and its size is bounded.
+//! Followed runs: after any append, replacement or damage, the view equals that of a first read of the folder, and its
+//! size is bounded.
 
 use plimsoll_telemetry::{EnergySource, EnergyUse, Event, Level, Record, SCHEMA_VERSION};
 use plimsoll_watch::{Kind, Places, RunFollower, RunView, Runs, RunsFollower, Standing, WatchError};
@@ -65,7 +65,7 @@ fn a_run_is_followed_as_its_journal_grows() {
     assert_eq!((follower.view().name.as_str(), follower.view().step), ("nano", 0));
     let before = follower.view().clone();
     assert!(!follower.refresh().expect("readable"), "nothing has changed");
-    assert!(Arc::ptr_eq(&before, follower.view()), "it is not built again");
+    assert!(Arc::ptr_eq(&before, follower.view()), "the view is not rebuilt");
     for made in 1..=4 {
         run.append(&record(100.0 + made as f64 * 2.0, 0, step(made, 5.0 - made as f64)));
         assert!(follower.refresh().expect("readable"));
@@ -92,12 +92,12 @@ fn a_run_is_followed_as_its_journal_grows() {
         lines[1..],
         [(Level::Warn, "card 1: slowed to 60 %"), (Level::Info, "step 4: checkpoint saved, 7 B in 0.0 s")]
     );
-    // Nothing is added to the journal, and a checkpoint is gone.
-    fs::remove_dir(run.folder.join("checkpoints/step-000004")).expect("it was there");
+    // The journal has no new record, and a checkpoint was deleted.
+    fs::remove_dir(run.folder.join("checkpoints/step-000004")).expect("exists");
     assert!(follower.refresh().expect("readable"));
     let view = follower.view();
     assert!(!view.checkpoints[0].is_there);
-    // Nobody is at it.
+    // No process is running.
     assert_eq!((view.standing, view.seconds_left, view.process), (Standing::CutShort, None, None));
     run.append(&record(112.0, 0, Event::Finished { step: 4, seconds: 12.0 }));
     run.write("sample.json", r#"{"step": 4, "prompt": "Once", "text": " upon"}"#);
@@ -107,7 +107,7 @@ fn a_run_is_followed_as_its_journal_grows() {
 }
 
 #[test]
-fn what_was_noted_of_heat_health_memory_and_energy_is_bounded_and_safe() {
+fn notes_and_energy_are_bounded_and_safe_to_show() {
     let run = Run::new();
     run.append(&record(1.0, 0, started(1, Some(10))));
     let flood = (0..40).map(|n| Event::Heat { card: "card 0".to_owned(), what: format!("slowed {n}") });
@@ -144,17 +144,17 @@ fn what_was_noted_of_heat_health_memory_and_energy_is_bounded_and_safe() {
     assert_eq!(currency(follower.view()), None);
 }
 
-/// A run whose lock is held is at work; how long it will be is what its last steps took.
+/// A run whose lock is held is running; its remaining time is estimated from its last steps.
 #[test]
-fn a_run_at_work_says_how_long_it_will_be() {
+fn a_running_run_estimates_its_remaining_time() {
     let run = Run::new();
     let lock = File::create(run.folder.join("lock")).expect("a file");
-    lock.lock().expect("nobody else has it");
+    lock.lock().expect("not locked");
     run.append(&record(0.0, 0, started(1, Some(100))));
     (1..=40).for_each(|made| run.append(&record(made as f64 * 3.0, 0, step(made, 1.0))));
     let mut follower = run.follow();
     assert_eq!((follower.view().standing, follower.view().seconds_left), (Standing::Running, Some(180.0)));
-    // Resumed: what lies between is no pace.
+    // Resumed: the time between the sessions does not count for the pace.
     run.append(&record(9_000.0, 0, started(41, Some(100))));
     follower.refresh().expect("readable");
     assert_eq!(follower.view().seconds_left, None);
@@ -167,7 +167,7 @@ fn a_run_at_work_says_how_long_it_will_be() {
 }
 
 #[test]
-fn steps_that_are_made_again_replace_the_first() {
+fn repeated_steps_replace_earlier_ones() {
     let run = Run::new();
     run.append(&record(0.0, 0, started(1, None)));
     (1..=9).for_each(|made| run.append(&record(1.0, 0, step(made, 9.0))));
@@ -178,19 +178,19 @@ fn steps_that_are_made_again_replace_the_first() {
     follower.refresh().expect("readable");
     assert_eq!(losses(follower.view()), [(1, 9.0), (2, 9.0), (3, 9.0), (4, 9.0), (5, 9.0), (6, 1.0)]);
     assert_eq!((follower.view().step, follower.view().sessions), (6, 2));
-    // A branch from step 2 leaves the rest behind, also what is written to it later.
+    // A branch from step 2 excludes later steps of the old branch, including the ones that are written afterwards.
     run.write("checkpoints/branches.json", r#"{"branches":[{"number":1,"from":{"branch":0,"step":2}}]}"#);
     run.append(&(record(4.0, 1, started(3, None)) + &record(5.0, 1, step(3, 7.0)) + &record(5.0, 0, step(8, 3.0))));
     follower.refresh().expect("readable");
     assert_eq!(losses(follower.view()), [(1, 9.0), (2, 9.0), (3, 7.0)]);
     run.write("checkpoints/branches.json", "{");
     follower.refresh().expect("readable");
-    assert!(follower.view().problems[0].contains("branches can't be told apart"), "{:?}", follower.view().problems);
+    assert!(follower.view().problems[0].contains("branches cannot be read"), "{:?}", follower.view().problems);
     assert_eq!(*follower.view(), *run.follow().view());
 }
 
 #[test]
-fn another_journal_in_its_place_is_another_run() {
+fn a_replaced_journal_is_another_run() {
     let run = Run::new();
     run.append(&(record(0.0, 0, started(1, None)) + &record(1.0, 0, step(1, 9.0))));
     let mut follower = run.follow();
@@ -200,10 +200,10 @@ fn another_journal_in_its_place_is_another_run() {
     run.write("journal.jsonl", "");
     follower.refresh().expect("readable");
     assert_eq!(losses(follower.view()), []);
-    // Gone, the last that was known stays; and it may come back.
+    // If the journal is deleted, the last view stays; the journal may come back.
     run.append(&(record(0.0, 0, started(1, None)) + &record(2.0, 0, step(1, 3.0))));
     follower.refresh().expect("readable");
-    fs::remove_file(run.folder.join("journal.jsonl")).expect("it is there");
+    fs::remove_file(run.folder.join("journal.jsonl")).expect("exists");
     assert!(matches!(follower.refresh(), Err(WatchError::Journal(_))));
     assert_eq!(losses(follower.view()), [(1, 3.0)]);
     run.append(&(record(0.0, 0, started(1, None)) + &record(2.0, 0, step(1, 4.0))));
@@ -211,9 +211,9 @@ fn another_journal_in_its_place_is_another_run() {
     assert_eq!(losses(follower.view()), [(1, 4.0)]);
 }
 
-/// Half a million steps, and as many of all other events.
+/// Half a million steps, and equally many other events.
 #[test]
-fn a_view_is_small_however_long_its_journal_is() {
+fn a_view_is_small_for_a_long_journal() {
     let run = Run::new();
     let mut text = record(0.0, 0, started(1, None));
     let long = "x".repeat(5_000);
@@ -240,20 +240,20 @@ fn a_view_is_small_however_long_its_journal_is() {
     assert!(bytes < 2_000_000, "{bytes} bytes of a journal of {}", text.len());
 }
 
-/// What somebody sends in a folder.
+/// A hostile folder from another user.
 #[test]
-fn hostile_folders_are_no_harm() {
+fn hostile_folders_are_harmless() {
     let run = Run::new();
     assert!(matches!(RunFollower::open(&run.folder), Err(WatchError::NotARun { .. })));
     assert!(matches!(RunFollower::open(&run.folder.join("nothing")), Err(WatchError::NotARun { .. })));
     fs::create_dir(run.folder.join("journal.jsonl")).expect("a folder");
     assert!(matches!(RunFollower::open(&run.folder), Err(WatchError::Journal(_))));
-    fs::remove_dir(run.folder.join("journal.jsonl")).expect("it is there");
+    fs::remove_dir(run.folder.join("journal.jsonl")).expect("exists");
     #[cfg(unix)]
     for target in ["/dev/zero", "/dev/stdin", "/proc/self/mem", "journal.jsonl"] {
         std::os::unix::fs::symlink(target, run.folder.join("journal.jsonl")).expect("a link");
         assert!(matches!(RunFollower::open(&run.folder), Err(WatchError::Journal(_))), "{target}");
-        fs::remove_file(run.folder.join("journal.jsonl")).expect("it is there");
+        fs::remove_file(run.folder.join("journal.jsonl")).expect("exists");
     }
     let name = "\u{1b}]0;owned\u{7}\u{202e}<script>".to_owned();
     let Event::RunStarted { planned_bytes, .. } = started(1, None) else { unreachable!("made so above") };
@@ -277,7 +277,7 @@ fn hostile_folders_are_no_harm() {
         Event::CheckpointSkipped { checkpoint: name.clone().into(), reason: name.clone() },
     ));
     for file in ["config.yaml", "sample.json"] {
-        // Longer than it may be, without taking any room.
+        // A file above the size limit that takes no disk space.
         File::create(run.folder.join(file)).and_then(|file| file.set_len(1 << 40)).expect("a file with a hole");
     }
     for file in ["process.json", "lock", "supervisor.jsonl"] {
@@ -296,7 +296,7 @@ fn hostile_folders_are_no_harm() {
 }
 
 #[test]
-fn a_view_is_shown_as_it_was() {
+fn a_view_can_be_shown_as_of_an_earlier_time() {
     let run = Run::new();
     run.append(&record(100.0, 0, started(1, Some(100))));
     for made in 1..=100 {
@@ -339,9 +339,9 @@ fn runs_are_found_and_the_newest_are_followed() {
     let found = Runs::discover(&places);
     let names = found.found.iter().map(|run| (run.name.as_str(), run.changed_s, run.is_running)).collect::<Vec<_>>();
     assert_eq!(names, [("a\u{fffd}[2J", 1_003.0, false), ("new", 1_001.0, false), ("old", 1_000.0, false)]);
-    // One that is at work comes first, however old.
+    // A running one comes first, however old it is.
     let lock = File::create(runs.join("old/lock")).expect("a file");
-    lock.lock().expect("nobody else has it");
+    lock.lock().expect("not locked");
     let names = Runs::discover(&places).found.into_iter().map(|run| run.name).collect::<Vec<_>>();
     assert_eq!(names, ["old", "a\u{fffd}[2J", "new"]);
     let mut follower = RunsFollower::new(places.clone(), vec![], 2).expect("no names");
@@ -354,7 +354,7 @@ fn runs_are_found_and_the_newest_are_followed() {
     assert!(RunsFollower::new(Places::default(), vec![runs.join("empty")], 2).is_err());
 }
 
-/// A session of a random journal: where it begins, how many steps it makes, on which branch.
+/// A session of a random journal: first step, number of steps, branch.
 fn sessions() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
     prop::collection::vec((1_u64..30, 0_u64..30, 0_u64..2), 1..6)
 }
@@ -362,9 +362,9 @@ fn sessions() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// However a journal was cut into what came in time, the view is that of the whole.
+    /// However a journal was split while it grew, the view equals that of the complete journal.
     #[test]
-    fn what_is_followed_is_what_is_read_at_once(sessions in sessions(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
+    fn following_equals_reading_at_once(sessions in sessions(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
         let mut text = String::new();
         for (number, (first, steps, branch)) in sessions.iter().enumerate() {
             let time_s = number as f64 * 100.0;
@@ -390,7 +390,8 @@ proptest! {
         prop_assert_eq!(follower.view(), fresh.view());
     }
 
-    /// Files of a run that were changed, cut or invented: the view is made, and no refresh fails but for the journal itself.
+    /// Modified, truncated or invented files: there is always a view, and no refresh fails except because of the
+    /// journal itself.
     #[test]
     fn any_files_of_a_run_are_followed(
         pieces in prop::collection::vec(
