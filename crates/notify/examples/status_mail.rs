@@ -1,4 +1,4 @@
-//! Sends a status by mail, as a run does: `status_mail HOST:PORT tls|starttls CERTIFICATE`, for `scripts/check_mail.py`.
+//! Sends a status mail as a run does: `status_mail HOST:PORT tls|starttls CERTIFICATE`, for `scripts/check_mail.py`.
 
 use plimsoll_notify::{
     Card, Encryption, Kind, LossPoint, MailSettings, Message, Notifier, NotifySettings, Secrets, Service, Timing,
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..Card::default()
     }];
     message.curve = (1..=120).map(|step| LossPoint { step, loss: 2.0 + 5.0 / (step as f64).sqrt() }).collect();
-    notifier.tell(&message);
+    notifier.send(&message);
     let report = notifier.finish(Duration::from_secs(10));
     if report.senders[0].sent == 1 { Ok(()) } else { Err(format!("{report:?}").into()) }
 }

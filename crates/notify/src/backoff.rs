@@ -1,4 +1,4 @@
-//! How long is waited before another try. Pure: the same seed gives the same delays.
+//! Delays before retries. Pure: the same seed gives the same delays.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,19 +11,19 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// `first` behind the first failure, never more than `longest`; `seed` is of the random part.
+    /// `first`: the delay after the first failure; `longest`: the upper bound; `seed`: for the random part.
     pub fn new(first: Duration, longest: Duration, seed: u64) -> Self {
         Self { first, longest, state: seed }
     }
 
-    /// The wait behind the `failures`-th failure in a row, counted from 1: twice as long each time, of which a random part
-    /// of up to a half is left out, so that runs that failed together do not try again together.
+    /// The delay after the `failures`-th failure in a row, counted from 1. It doubles each time, and a random part of
+    /// up to a half is subtracted, so that runs that failed together do not retry together.
     pub fn delay(&mut self, failures: u32) -> Duration {
         let doubled = self.first.saturating_mul(1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
         doubled.min(self.longest).mul_f64(0.5 + 0.5 * self.random())
     }
 
-    /// Between 0 and 1. Source: Steele, Lea & Flood 2014, SplitMix64.
+    /// A random number between 0 and 1. Source: Steele, Lea & Flood 2014, SplitMix64.
     fn random(&mut self) -> f64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -33,7 +33,7 @@ impl Backoff {
     }
 }
 
-/// What a `Retry-After` header asks for: seconds, or a date. Source: RFC 9110, section 10.2.3.
+/// Parses a `Retry-After` header: seconds, or a date. Source: RFC 9110, section 10.2.3.
 pub(crate) fn retry_after(header: &str, now: SystemTime) -> Option<Duration> {
     let header = header.trim();
     if let Some(seconds) = header.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0) {
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_may_ask_in_seconds_or_by_date() {
+    fn retry_after_accepts_seconds_and_dates() {
         let now = httpdate::parse_http_date("Fri, 31 Dec 1999 23:59:00 GMT").unwrap();
         for (header, seconds) in [
             ("120", Some(120.0)),

@@ -1,4 +1,4 @@
-//! The loss curve as a small PNG, for mails. Steps go to the right, losses up; its edges are said in words beside it.
+//! The loss curve as a small PNG for mails: steps to the right, losses up. The caption next to it gives its end points.
 
 use crate::message::LossPoint;
 
@@ -11,7 +11,7 @@ const PALETTE: [u8; 9] = [255, 255, 255, 225, 225, 225, 41, 98, 255];
 const GRID: u8 = 1;
 const CURVE: u8 = 2;
 
-/// A PNG, if there is something to see: two points or more.
+/// A PNG; `None` for fewer than two points.
 pub(crate) fn png(points: &[LossPoint]) -> Option<Vec<u8>> {
     let pixels = drawn(points)?;
     let mut bytes = Vec::new();
@@ -25,7 +25,7 @@ pub(crate) fn png(points: &[LossPoint]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The curve in words: `loss from 5.5 (step 1) to 2.3 (step 100), lowest 2.2`.
+/// The caption: `loss from 5.5 (step 1) to 2.3 (step 100), lowest 2.2`.
 pub(crate) fn caption(points: &[LossPoint]) -> Option<String> {
     let (first, last) = (points.first()?, points.last()?);
     let lowest = points.iter().map(|point| point.loss).fold(f64::INFINITY, f64::min);
@@ -34,7 +34,7 @@ pub(crate) fn caption(points: &[LossPoint]) -> Option<String> {
     Some(format!("loss from {from} to {to}, lowest {lowest:.4}"))
 }
 
-/// Pixels by rows, from the top.
+/// Pixels in rows, from the top.
 fn drawn(points: &[LossPoint]) -> Option<Vec<u8>> {
     let points = points.iter().filter(|point| point.loss.is_finite()).collect::<Vec<_>>();
     let (first, last) = (points.first()?.step, points.last()?.step);

@@ -1,4 +1,4 @@
-//! Discord: an embed by a webhook. Source: Discord, "Execute Webhook", "Embed Limits".
+//! Discord: an embed, sent through a webhook. Source: Discord, "Execute Webhook", "Embed Limits".
 
 use crate::http::Poster;
 use crate::message::Message;
@@ -11,7 +11,7 @@ pub(crate) fn send(poster: &Poster, message: &Message) -> Result<(), SendError> 
     poster.post_to(Service::Discord, &rendered(message), is_accepted)
 }
 
-/// Nothing, or the message with its number where the webhook's address asks for it by `wait=true`.
+/// Accepts an empty response, or the message with its ID if the webhook's URL has `wait=true`.
 fn is_accepted(answer: &str) -> bool {
     answer.is_empty() || serde_json::from_str::<Value>(answer).is_ok_and(|answer| answer["id"].is_string())
 }
@@ -19,7 +19,7 @@ fn is_accepted(answer: &str) -> bool {
 fn rendered(message: &Message) -> Value {
     let field = |(name, value): (String, String)| json!({ "name": shortened(&name, 256), "value": shortened(&value, 1024), "inline": true });
     json!({
-        // A run's name or an error may have `@everyone` in it.
+        // A run's name or an error may contain `@everyone`.
         "allowed_mentions": { "parse": [] },
         "embeds": [{
             "title": shortened(&title(message), 256),
@@ -36,7 +36,7 @@ mod tests {
     use crate::words::tests::full;
 
     #[test]
-    fn an_embed_is_within_the_limits_and_mentions_nobody() {
+    fn an_embed_is_within_the_limits_and_mentions_no_user() {
         let mut message = full();
         message.text = "@everyone ".repeat(1000);
         message.run = "r".repeat(1000);

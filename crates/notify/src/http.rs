@@ -1,5 +1,5 @@
-//! Posts JSON to an address that may be a secret as a whole. Errors are in words of our own, since those of the library
-//! quote addresses. Redirects are not followed: what is sent is for one server.
+//! Posts JSON to a URL that may be a secret as a whole. Errors have their own wording, since the library's errors quote
+//! URLs. Redirects are not followed: each message is meant for one server.
 
 use crate::backoff::retry_after;
 use crate::secret::Secret;
@@ -16,13 +16,13 @@ use ureq::http::Response;
 use ureq::http::uri::Uri;
 use ureq::{Agent, Body};
 
-/// Bytes of an answer that are read. Services that quote the message send some tens of KiB.
-const ANSWER_BYTES_MAX: u64 = 1 << 16;
+/// Maximum number of bytes read of a response. Services that quote the message send some tens of KiB.
+const RESPONSE_BYTES_MAX: u64 = 1 << 16;
 
-/// Of what a server says, this much is quoted.
+/// Maximum number of characters quoted from a response.
 const QUOTE_MAX: usize = 200;
 
-/// An address that was checked.
+/// A checked URL.
 #[derive(Debug, Clone)]
 pub(crate) struct Address {
     url: Secret,
@@ -30,28 +30,28 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Errors: why it can't be used, without quoting it. Without TLS only this machine is reached, since others on the way
-    /// would read the secret.
+    /// Errors: why the URL cannot be used, without quoting it. Without TLS, only loopback is allowed, since other
+    /// machines on the path could read the secret.
     pub(crate) fn new(url: &Secret) -> Result<Self, &'static str> {
-        let uri = url.expose().parse::<Uri>().map_err(|_| "is no address such as https://host/path")?;
+        let uri = url.expose().parse::<Uri>().map_err(|_| "is not a URL such as https://host/path")?;
         let host = uri.host().ok_or("has no host; write it as https://host/path")?;
         let is_encrypted = match uri.scheme_str() {
             Some("https") => true,
             Some("http") if is_loopback(host) => false,
-            Some("http") => return Err("has no TLS, by which others could read it; use https://"),
-            _ => return Err("is no address such as https://host/path"),
+            Some("http") => return Err("does not use TLS, so others could read it; use https://"),
+            _ => return Err("is not a URL such as https://host/path"),
         };
         Ok(Self { url: url.clone(), is_encrypted })
     }
 }
 
-/// Whether a name means this machine.
+/// Whether a host name means this machine.
 pub fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// What posts.
+/// Posts JSON to one URL.
 pub(crate) struct Poster {
     agent: Agent,
     address: Address,
@@ -68,43 +68,43 @@ impl Poster {
             .timeout_resolve(Some(timing.connect))
             .timeout_connect(Some(timing.connect))
             .timeout_global(Some(timing.total))
-            // Connections that idled for minutes are often gone.
+            // Connections that were idle for minutes are often closed.
             .max_idle_connections(0)
             .user_agent(concat!("plimsoll/", env!("CARGO_PKG_VERSION")));
-        // A proxy is told the whole address unless it passes TLS through.
+        // Unless it tunnels TLS, a proxy sees the whole URL.
         let config = if address.is_encrypted { config } else { config.proxy(None) };
         Self { agent: config.build().new_agent(), address, token }
     }
 
-    /// Posts a value to a server of any kind. The status alone tells a success: nothing of the answer is read.
+    /// Posts a value to a server of any kind. Only the status counts; the response body is not read.
     pub(crate) fn post(&self, value: &impl Serialize) -> Result<(), SendError> {
-        self.answer(value).map(drop)
+        self.request(value).map(drop)
     }
 
-    /// Posts a value to a service, and reads its answer: a login page or a proxy answers with status 200 too. An answer that
-    /// breaks off is not judged, since a second try could send the message twice.
+    /// Posts a value to a service, and checks its response: login pages and proxies also return status 200. An
+    /// incomplete response is not judged, since a retry could send the message twice.
     pub(crate) fn post_to(
         &self,
         service: Service,
         value: &impl Serialize,
         is_accepted: impl Fn(&str) -> bool,
     ) -> Result<(), SendError> {
-        let mut response = self.answer(value)?;
+        let mut response = self.request(value)?;
         let mut answer = Vec::new();
-        let mut body = response.body_mut().as_reader().take(ANSWER_BYTES_MAX + 1);
-        let is_whole = body.read_to_end(&mut answer).is_ok() && answer.len() as u64 <= ANSWER_BYTES_MAX;
+        let mut body = response.body_mut().as_reader().take(RESPONSE_BYTES_MAX + 1);
+        let is_whole = body.read_to_end(&mut answer).is_ok() && answer.len() as u64 <= RESPONSE_BYTES_MAX;
         if !is_whole || is_accepted(&String::from_utf8_lossy(&answer)) {
             return Ok(());
         }
         let status = response.status().as_u16();
         Err(SendError::never(format!(
-            "the server answers with status {status}, but not as {service} does; is the address right, and is no login needed?"
+            "the server returned status {status}, but not a response of {service}; check the URL, and whether it requires a login"
         )))
     }
 
-    /// The answer to a value, if its status is one of success.
-    fn answer(&self, value: &impl Serialize) -> Result<Response<Body>, SendError> {
-        let body = serde_json::to_vec(value).map_err(|_| SendError::never("the message is no JSON"))?;
+    /// The response to a value, if its status means success.
+    fn request(&self, value: &impl Serialize) -> Result<Response<Body>, SendError> {
+        let body = serde_json::to_vec(value).map_err(|_| SendError::never("the message cannot be encoded as JSON"))?;
         let mut request = self.agent.post(self.address.url.expose()).content_type("application/json");
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {}", token.expose()));
@@ -121,22 +121,22 @@ fn refusal(status: u16, response: &mut Response<Body>) -> SendError {
     let header = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
     let asked = header.and_then(|value| retry_after(value, SystemTime::now()));
     let mut answer = Vec::new();
-    // What can't be read is not quoted; the status says enough.
-    let _ = response.body_mut().as_reader().take(ANSWER_BYTES_MAX).read_to_end(&mut answer);
+    // A response that cannot be read is not quoted; the status is enough.
+    let _ = response.body_mut().as_reader().take(RESPONSE_BYTES_MAX).read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let json = serde_json::from_str::<Value>(&answer).unwrap_or_default();
     let said = ["/description", "/message", "/error"].iter().find_map(|key| json.pointer(key)?.as_str());
     let said = said.or(Some(answer.as_str()).filter(|text| !text.trim_start().starts_with('<'))).unwrap_or_default();
     let text = match shortened(said.trim(), QUOTE_MAX) {
-        said if said.is_empty() => format!("the server answers with status {status}"),
-        said => format!("the server answers with status {status}: {said}"),
+        said if said.is_empty() => format!("the server returned status {status}"),
+        said => format!("the server returned status {status}: {said}"),
     };
     match status {
         300..=399 => SendError::never(format!(
-            "the server redirects elsewhere (status {status}), which is not followed; use the final address"
+            "the server redirects (status {status}), and redirects are not followed; use the final URL"
         )),
         408 | 425 | 429 | 500..=599 => {
-            // Telegram and Discord say it in the body. Sources: Telegram, "ResponseParameters"; Discord, "Rate Limits".
+            // Telegram and Discord put it in the body. Sources: Telegram, "ResponseParameters"; Discord, "Rate Limits".
             let in_body =
                 ["/parameters/retry_after", "/retry_after"].iter().find_map(|key| json.pointer(key)?.as_f64());
             let in_body = in_body.filter(|n| (0.0..1e6).contains(n)).map(Duration::from_secs_f64);
@@ -149,21 +149,23 @@ fn refusal(status: u16, response: &mut Response<Body>) -> SendError {
 
 fn in_words(error: &ureq::Error) -> SendError {
     match error {
-        ureq::Error::Timeout(_) => SendError::later("the server did not answer in time"),
-        ureq::Error::HostNotFound => SendError::later("the server's name was not found; is there a network?"),
-        // rustls hands its errors through the connection's.
-        ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-            SendError::never("no TLS with the server: is its certificate valid?")
+        ureq::Error::Timeout(_) => SendError::later("the server did not respond in time"),
+        ureq::Error::HostNotFound => {
+            SendError::later("the server's host name was not found; check the name and the network")
         }
-        ureq::Error::Io(error) => SendError::later(format!("the connection broke: {}", error.kind())),
-        ureq::Error::ConnectionFailed => SendError::later("the server can't be reached"),
+        // rustls reports its errors through the connection's.
+        ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            SendError::never("TLS handshake failed; check the server's certificate")
+        }
+        ureq::Error::Io(error) => SendError::later(format!("the connection failed: {}", error.kind())),
+        ureq::Error::ConnectionFailed => SendError::later("the server is not reachable"),
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
-            SendError::never("no TLS with the server: is its certificate valid?")
+            SendError::never("TLS handshake failed; check the server's certificate")
         }
         ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
-            SendError::never("the address or the token has odd characters")
+            SendError::never("the URL or the token contains invalid characters")
         }
-        ureq::Error::Protocol(_) => SendError::later("the server's answer is no HTTP"),
+        ureq::Error::Protocol(_) => SendError::later("the server's response is not valid HTTP"),
         _ => SendError::later("the request failed"),
     }
 }
@@ -173,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_tls_only_this_machine_is_reached() {
+    fn without_tls_only_loopback_is_allowed() {
         for (url, works) in [
             ("https://hooks.example/CANARY", true),
             ("http://127.0.0.1:80/CANARY", true),

@@ -1,13 +1,13 @@
-//! Tells a person where they are what a run does: by mail, Discord, Slack, Telegram, ntfy or any webhook.
-//! Not here: how a run is observed (`telemetry`), and which flags say who is told (`plimsoll`).
+//! Sends notifications about a run by mail, Discord, Slack, Telegram, ntfy or any webhook.
+//! Not here: observing runs (`telemetry`), and the flags that select services (`plimsoll`).
 //!
 //!     events, samples ─► Narrator ─► Message ─► a bounded queue ─► a thread ─► a sender
 //!                                              └──────── one for each service ───────┘
 //!
-//! Whoever tells never waits: a queue that is full merges and drops, and says later how much. A sender that hangs, fails
-//! or is refused keeps its own thread busy, and nothing else. Secrets come from the environment or from files that nobody
-//! else can read, and no text that leaves this crate has them in it.
-//! Read next: `notifier.rs`, `message.rs`, then one sender (`ntfy.rs` is the shortest).
+//! Sending never blocks the caller: a full queue merges or drops messages, and a later message reports how many. A
+//! sender that hangs, fails or is rejected blocks only its own thread. Secrets come from the environment or from files
+//! that no other user can read, and no text that leaves this crate contains them. Read next: `notifier.rs`,
+//! `message.rs`, then one sender (`ntfy.rs` is the shortest).
 
 mod backoff;
 mod curve;
@@ -36,7 +36,7 @@ mod worker;
 pub use backoff::Backoff;
 pub use http::is_loopback;
 pub use message::{Card, Kind, LossPoint, Message};
-pub use narrator::{Narrator, Teller};
+pub use narrator::{Narrator, NotifySink};
 pub use notifier::{Notifier, Report, SenderReport};
 pub use secret::{Redactor, Secret};
 pub use secrets::{Secrets, SecretsError, TRACKER_VARIABLES, VARIABLES};

@@ -1,11 +1,11 @@
-//! The losses of a run of any length, in a fixed number of points.
+//! The losses of a run of any length, in a bounded number of points.
 
 use crate::message::LossPoint;
 
-/// More than a small picture has columns.
+/// Maximum number of points, more than a small image has columns.
 const POINTS_MAX: usize = 256;
 
-/// Each point is a mean over the same number of steps; when there are too many, two become one.
+/// Each point is the mean over the same number of steps. When there are too many points, each pair is merged.
 #[derive(Debug, Clone)]
 pub(crate) struct LossPoints {
     points: Vec<LossPoint>,
@@ -21,7 +21,7 @@ impl Default for LossPoints {
 }
 
 impl LossPoints {
-    /// Adds a step's loss; one that is no number has no place.
+    /// Adds a step's loss; NaN and infinity are skipped.
     pub(crate) fn add(&mut self, step: u64, loss: f64) {
         if !loss.is_finite() {
             return;
@@ -40,7 +40,7 @@ impl LossPoints {
         }
     }
 
-    /// Steps after this one are made again.
+    /// Discards the steps after this one, which will be repeated.
     pub(crate) fn rewind(&mut self, to_step: u64) {
         self.points.retain(|point| point.step <= to_step);
         (self.sum, self.count) = (0.0, 0);
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_run_keeps_its_course_in_few_points() {
+    fn a_long_run_is_summarized_in_few_points() {
         let mut losses = LossPoints::default();
         for step in 1..=100_000u64 {
             losses.add(step, step as f64);

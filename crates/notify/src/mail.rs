@@ -1,5 +1,5 @@
-//! Mail: SMTP with TLS, as plain text and as the same text with the loss curve below it.
-//! Sources: RFC 8314 (ports), RFC 2387 and 2392 (pictures in mails), RFC 3834 (`Auto-Submitted`).
+//! Mail: SMTP with TLS, as plain text, and as the same text with the loss curve below it.
+//! Sources: RFC 8314 (ports), RFC 2387 and 2392 (images in mails), RFC 3834 (`Auto-Submitted`).
 
 use crate::curve::{caption, png};
 use crate::message::Message;
@@ -20,13 +20,13 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// A file of certificates is far smaller.
+/// Maximum size of a certificate file, far more than it needs.
 const AUTHORITY_MAX: Bytes = Bytes::mib(1);
 
-/// Name of the picture within a mail.
+/// Name of the image within a mail.
 const PICTURE: &str = "loss-curve";
 
-/// What sends mails. A connection serves one mail.
+/// Sends mails, one per connection.
 pub(crate) struct Mailer {
     transport: SmtpTransport,
     from: Mailbox,
@@ -58,21 +58,21 @@ impl Mailer {
 
     pub(crate) fn send(&mut self, message: &Message) -> Result<(), SendError> {
         let mail = mail(message, &self.from, &self.to);
-        let mail = mail.map_err(|error| SendError::never(format!("the mail can't be written: {error}")))?;
+        let mail = mail.map_err(|error| SendError::never(format!("cannot compose the mail: {error}")))?;
         self.transport.send(&mail).map(drop).map_err(|error| in_words(&error))
     }
 }
 
-/// TLS with the web's authorities, or with one that is named besides.
+/// TLS with the public certificate authorities, and an additional one if a file is given.
 fn tls(host: &str, authority: Option<&Path>) -> Result<TlsParameters, NotifyError> {
     let mut builder = TlsParameters::builder(host.to_owned());
     if let Some(path) = authority {
-        let refused = |reason: String| NotifyError::Certificate { path: path.to_owned(), reason };
-        let pem = read_at_most(path, AUTHORITY_MAX).map_err(|error| refused(error.to_string()))?;
-        // Of a file without any, lettre makes a certificate of nobody.
+        let rejected = |reason: String| NotifyError::Certificate { path: path.to_owned(), reason };
+        let pem = read_at_most(path, AUTHORITY_MAX).map_err(|error| rejected(error.to_string()))?;
+        // lettre accepts a file without a certificate.
         let has_any = String::from_utf8_lossy(&pem).contains("-BEGIN CERTIFICATE-");
         let certificate = Certificate::from_pem(&pem).ok().filter(|_| has_any);
-        let certificate = certificate.ok_or_else(|| refused("it is no certificate in PEM".to_owned()))?;
+        let certificate = certificate.ok_or_else(|| rejected("not a PEM certificate".to_owned()))?;
         builder = builder.add_root_certificate(certificate);
     }
     builder.build_rustls().map_err(|_| NotifyError::BadMailServer)
@@ -88,7 +88,7 @@ fn mail(message: &Message, from: &Mailbox, to: &Mailboxes) -> Result<lettre::Mes
         .subject(shortened(&title(message), 200))
         .date(sent)
         .message_id(None)
-        // No answering machine is to answer.
+        // Suppresses automatic replies.
         .raw_header(HeaderValue::new(HeaderName::new_from_ascii_str("Auto-Submitted"), "auto-generated".to_owned()));
     for recipient in to.iter() {
         builder = builder.to(recipient.clone());
@@ -100,7 +100,7 @@ fn mail(message: &Message, from: &Mailbox, to: &Mailboxes) -> Result<lettre::Mes
         escaped(&caption.unwrap_or_default())
     );
     let picture = Attachment::new_inline_with_name(PICTURE.to_owned(), format!("{PICTURE}.png"))
-        .body(picture, ContentType::parse("image/png").expect("it is a type"));
+        .body(picture, ContentType::parse("image/png").expect("a valid type"));
     let with_picture = MultiPart::related().singlepart(SinglePart::html(page)).singlepart(picture);
     builder.multipart(MultiPart::alternative().singlepart(SinglePart::plain(text)).multipart(with_picture))
 }
@@ -109,7 +109,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// rustls hands its errors through the connection's: a certificate that is not valid is `InvalidData` there.
+/// rustls reports its errors through the connection's: an invalid certificate is `InvalidData` there.
 fn is_of_tls(error: &smtp::Error) -> bool {
     let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
     cause.is_some_and(|cause| cause.kind() == io::ErrorKind::InvalidData)
@@ -118,11 +118,15 @@ fn is_of_tls(error: &smtp::Error) -> bool {
 fn in_words(error: &smtp::Error) -> SendError {
     let cause = error.source().map(|source| format!(": {}", shortened(&source.to_string(), 200))).unwrap_or_default();
     match error.status().map(u16::from) {
-        Some(status) if error.is_permanent() => SendError::never(format!("the mail server refuses ({status}){cause}")),
-        Some(status) => SendError::later(format!("the mail server is not ready ({status}){cause}")),
-        None if error.is_timeout() => SendError::later("the mail server did not answer in time"),
-        None if error.is_tls() || is_of_tls(error) => SendError::never(format!("no TLS with the mail server{cause}")),
-        None if error.is_client() => SendError::never(format!("the mail server lacks what is needed{cause}")),
+        Some(status) if error.is_permanent() => {
+            SendError::never(format!("the mail server rejected the mail ({status}){cause}"))
+        }
+        Some(status) => SendError::later(format!("the mail server is temporarily unavailable ({status}){cause}")),
+        None if error.is_timeout() => SendError::later("the mail server did not respond in time"),
+        None if error.is_tls() || is_of_tls(error) => {
+            SendError::never(format!("TLS handshake with the mail server failed{cause}"))
+        }
+        None if error.is_client() => SendError::never(format!("the mail server lacks a required feature{cause}")),
         None => SendError::later(format!("the connection to the mail server failed{cause}")),
     }
 }

@@ -1,4 +1,4 @@
-//! What is told, as a value. Not here: how it reads (`words.rs`) and how it is sent.
+//! A notification, as a value. Not here: its wording (`words.rs`) and sending it.
 
 use plimsoll_telemetry::{EnergyUse, Sample};
 use plimsoll_units::{Bytes, Seconds};
@@ -8,30 +8,30 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// The run began, or was resumed.
+    /// The run started or was resumed.
     Start,
-    /// How far it is.
+    /// Progress.
     Progress,
-    /// A checkpoint is whole on disk.
+    /// A checkpoint was saved.
     Checkpoint,
-    /// A card is hot, and what was done about it.
+    /// A card is hot, and how the run reacted.
     Heat,
-    /// Something about a card or the machine that costs speed, or that it is over.
+    /// A problem of a card or the machine that costs speed, or the end of one.
     Health,
-    /// The run would not have fitted, and was changed so that it does.
+    /// The run would not have fitted, and was changed so that it fits.
     OutOfMemoryAverted,
-    /// Something went wrong.
+    /// A failure.
     Failure,
-    /// The run came to its end.
+    /// The run finished.
     End,
-    /// The run was stopped before its end, as it was asked to.
+    /// The run was stopped on request.
     Stopped,
-    /// Somebody tries whether messages arrive.
+    /// A test of whether messages arrive.
     Test,
 }
 
 impl Kind {
-    /// Who goes first where a queue is full: the lowest. Failures, ends and tests never go.
+    /// Priority in a full queue: the lowest rank is dropped first. Failures, ends and tests are never dropped.
     pub(crate) fn rank(self) -> u8 {
         match self {
             Self::Progress => 0,
@@ -42,7 +42,8 @@ impl Kind {
         }
     }
 
-    /// The color of its edge, as 0xRRGGBB: red for what failed, amber for warnings, green for a success, blue for the rest.
+    /// Color of the message's edge, as 0xRRGGBB: red for failures, amber for warnings, green for success, blue for the
+    /// rest.
     pub(crate) fn color(self) -> u32 {
         match self {
             Self::Failure => 0xc0_392b,
@@ -52,31 +53,31 @@ impl Kind {
         }
     }
 
-    /// Whether it is kept whatever happens.
+    /// Whether the queue must never drop it.
     pub(crate) fn is_kept(self) -> bool {
         self.rank() == u8::MAX
     }
 }
 
-/// A card of the machine, as far as it tells.
+/// A card of the machine, with the readings that it provides.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Card {
-    /// The product, with its number where there are several.
+    /// Product name, with the card's index if there are several.
     pub name: String,
-    /// Of the core.
+    /// Core temperature, °C.
     pub temperature_c: Option<f64>,
-    /// Of the memory chips.
+    /// Memory temperature, °C.
     pub memory_temperature_c: Option<f64>,
-    /// What it draws.
+    /// Power draw, W.
     pub power_w: Option<f64>,
-    /// What it may draw.
+    /// Power limit, W.
     pub power_limit_w: Option<f64>,
-    /// The part of the last moment in which a kernel ran.
+    /// Recent utilization: percent of the time that a kernel ran.
     pub busy_percent: Option<u32>,
-    /// Memory that processes have.
+    /// Memory used by processes.
     #[serde(rename = "used_bytes")]
     pub used: Option<Bytes>,
-    /// All memory.
+    /// Total memory.
     #[serde(rename = "total_bytes")]
     pub total: Option<Bytes>,
 }
@@ -102,51 +103,51 @@ impl Card {
 /// A point of the loss curve.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LossPoint {
-    /// After this step.
+    /// The step.
     pub step: u64,
-    /// Nats a token, a mean over the steps since the last point.
+    /// Loss in nats per token, the mean over the steps since the previous point.
     pub loss: f64,
 }
 
-/// What somebody is told. What is not known is `None`, never zero.
+/// A notification. Unknown values are `None`, never zero.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Message {
     /// What it is about.
     pub kind: Kind,
     /// Name of the run.
     pub run: String,
-    /// What happened, in a sentence or a few; may be empty.
+    /// What happened, in one or more sentences; may be empty.
     pub text: String,
     /// What to do about it.
     pub advice: Option<String>,
-    /// Seconds since 1970, UTC.
+    /// Unix time in seconds, UTC.
     pub time_s: f64,
-    /// The last step that was made.
+    /// The last completed step.
     pub step: Option<u64>,
-    /// The last one that will be made.
+    /// The planned last step.
     pub last_step: Option<u64>,
-    /// Mean loss a token of that step; nats.
+    /// Mean loss per token of the last completed step, nats.
     pub loss: Option<f64>,
-    /// Tokens trained on, a second.
+    /// Tokens trained on per second.
     pub tokens_per_s: Option<f64>,
-    /// Until the last step, at the speed of the last ones.
+    /// Estimated time until the last step, at the current pace.
     #[serde(rename = "time_left_s")]
     pub time_left: Option<Seconds>,
-    /// What the run has on its device.
+    /// Memory that the run uses on its device.
     #[serde(rename = "memory_bytes")]
     pub memory: Option<Bytes>,
     /// The cards of the machine.
     pub cards: Vec<Card>,
-    /// What the run's cards used of energy so far.
+    /// Energy used by the run's cards so far.
     pub energy: Option<EnergyUse>,
-    /// The losses so far, thinned.
+    /// The losses so far, downsampled.
     pub curve: Vec<LossPoint>,
-    /// Messages that were dropped or merged before this one.
+    /// Number of messages that were dropped or merged before this one.
     pub dropped_messages: u64,
 }
 
 impl Message {
-    /// A message of which nothing is known but what it says.
+    /// A message with only these values.
     pub fn new(kind: Kind, run: impl Into<String>, text: impl Into<String>, time_s: f64) -> Self {
         Self {
             kind,
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn cards_are_told_as_they_were_sampled() {
+    fn cards_have_the_values_of_their_samples() {
         let card = |index| CardSample {
             index,
             name: "RTX 3090".to_owned(),
@@ -199,7 +200,7 @@ mod tests {
             total: Some(Bytes(2)),
             ..CardSample::default()
         };
-        let told = Card {
+        let expected = Card {
             name: "RTX 3090".to_owned(),
             temperature_c: Some(71.0),
             memory_temperature_c: Some(84.0),
@@ -210,7 +211,7 @@ mod tests {
             total: Some(Bytes(2)),
         };
         let of = |cards| Card::of_sample(&Sample { cards, ..Sample::default() });
-        assert_eq!(of(vec![card(0)]), [told]);
+        assert_eq!(of(vec![card(0)]), [expected]);
         let names = of(vec![card(0), card(1)]).into_iter().map(|card| card.name).collect::<Vec<_>>();
         assert_eq!(names, ["0 RTX 3090", "1 RTX 3090"]);
     }

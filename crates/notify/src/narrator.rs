@@ -1,4 +1,4 @@
-//! Turns what happens in a run into messages. It knows the run's last state, so that every message can say where it is.
+//! Turns a run's events into messages. It tracks the run's latest state, so that every message includes it.
 
 use crate::loss_points::LossPoints;
 use crate::message::{Card, Kind, Message};
@@ -6,10 +6,10 @@ use crate::notifier::Notifier;
 use plimsoll_telemetry::{EnergyUse, Event, Level, Sink, now_s};
 use plimsoll_units::{Bytes, Seconds};
 
-/// How much the last step counts in the time of a step.
+/// Weight of the last step in the smoothed duration of a step.
 const SMOOTHING: f64 = 0.05;
 
-/// Keeps what messages say of a run.
+/// Tracks the state of a run for its messages.
 #[derive(Debug, Clone)]
 pub struct Narrator {
     run: String,
@@ -28,19 +28,20 @@ pub struct Narrator {
     unsaved: Option<Unsaved>,
 }
 
-/// A checkpoint that could not be written, and none after it was.
+/// A checkpoint could not be written, and none was saved after it.
 #[derive(Debug, Clone)]
 enum Unsaved {
-    /// It becomes a message with the next step, or with the run's end if that comes first: a failure is one message.
-    Untold(String),
-    Told,
+    /// Reported with the next step, or with the end of the run if that comes first, so that a failure gives one
+    /// message.
+    Pending(String),
+    Reported,
 }
 
-/// What to do about a file that can't be written.
+/// Advice for a file that cannot be written.
 const IS_FULL: &str = "Is the disk full?";
 
 impl Narrator {
-    /// Of a run with this name; its first event may give it another.
+    /// For a run with this name; its first event may change the name.
     pub fn new(run: impl Into<String>) -> Self {
         Self {
             run: run.into(),
@@ -60,12 +61,12 @@ impl Narrator {
         }
     }
 
-    /// What is known of the cards now.
+    /// Sets the current readings of the cards.
     pub fn set_cards(&mut self, cards: Vec<Card>) {
         self.cards = cards;
     }
 
-    /// A message about anything, with where the run is.
+    /// A message of any kind, with the current state of the run.
     pub fn message(&self, kind: Kind, text: impl Into<String>, advice: Option<String>, time_s: f64) -> Message {
         let left = self.last_step.zip(self.step).map(|(last, step)| last.saturating_sub(step));
         let time_left = left.zip(self.step_s).map(|(steps, step_s)| Seconds(steps as f64 * step_s));
@@ -84,7 +85,8 @@ impl Narrator {
         }
     }
 
-    /// Takes an event; the message that it makes, if any. Progress is told only if `is_due` says so of its step.
+    /// Processes an event, and returns its message, if any. Progress gives a message only if `is_due` returns true for
+    /// its step.
     pub fn take(&mut self, event: &Event, time_s: f64, is_due: impl Fn(u64) -> bool) -> Option<Message> {
         let (kind, text, advice) = match event {
             Event::RunStarted { name, model, parameters, planned_bytes, budget_bytes, first_step, last_step } => {
@@ -109,9 +111,9 @@ impl Narrator {
                 let now = step_ms / 1000.0;
                 self.step_s = Some(self.step_s.map_or(now, |before| before + SMOOTHING * (now - before)));
                 self.losses.add(*step, *loss);
-                if let Some(Unsaved::Untold(text)) = &self.unsaved {
+                if let Some(Unsaved::Pending(text)) = &self.unsaved {
                     let text = text.clone();
-                    self.unsaved = Some(Unsaved::Told);
+                    self.unsaved = Some(Unsaved::Reported);
                     let advice = Some(IS_FULL.to_owned());
                     return Some(self.message(Kind::Failure, format!("{text} Training continues."), advice, time_s));
                 }
@@ -130,10 +132,10 @@ impl Narrator {
                 (Kind::Checkpoint, format!("{}, {}.", checkpoint.display(), Bytes(*bytes)), None)
             }
             Event::CheckpointFailed { step, reason } => {
-                // Each later one fails as this one did, until one is saved.
+                // Later checkpoints fail for the same reason, until one is saved.
                 if self.unsaved.is_none() {
                     self.unsaved =
-                        Some(Unsaved::Untold(format!("The checkpoint of step {step} could not be written: {reason}.")));
+                        Some(Unsaved::Pending(format!("Cannot write the checkpoint of step {step}: {reason}.")));
                 }
                 return None;
             }
@@ -141,41 +143,42 @@ impl Narrator {
                 (Kind::Failure, format!("{} is damaged and was skipped: {reason}", checkpoint.display()), None)
             }
             Event::EventsLost { events, reason } => {
-                let text = format!("{events} events are not in the journal: {reason}");
+                let text = format!("The journal is missing {events} events: {reason}");
                 (Kind::Failure, text, Some(IS_FULL.to_owned()))
             }
             Event::Unsaved { step, saved_step, .. } => {
-                let newest =
-                    saved_step.map_or("there is none".to_owned(), |saved| format!("the newest is of step {saved}"));
-                let text = format!("The run ended, and its state after step {step} is in no checkpoint; {newest}.");
+                let newest = saved_step.map_or("no checkpoint exists".to_owned(), |saved| {
+                    format!("the newest checkpoint is from step {saved}")
+                });
+                let text = format!("The run ended, and its state after step {step} is not saved; {newest}.");
                 match self.unsaved.take() {
-                    Some(Unsaved::Untold(why)) => (Kind::Failure, format!("{text} {why}"), Some(IS_FULL.to_owned())),
-                    Some(Unsaved::Told) | None => (Kind::Failure, text, None),
+                    Some(Unsaved::Pending(why)) => (Kind::Failure, format!("{text} {why}"), Some(IS_FULL.to_owned())),
+                    Some(Unsaved::Reported) | None => (Kind::Failure, text, None),
                 }
             }
             Event::Diverged { step, .. } => {
-                (Kind::Failure, format!("Loss or gradient of step {step} is no number."), None)
+                (Kind::Failure, format!("Loss or gradient became NaN or infinite at step {step}."), None)
             }
             Event::Undoing { from, .. } => {
                 self.losses.rewind(*from);
-                // The divergence that follows has a message of its own.
+                // The divergence that follows gives its own message.
                 return None;
             }
             Event::Interrupted { step } => {
                 self.step = Some(*step);
-                (Kind::Stopped, format!("Stopped after step {step}, as it was asked to; it can be resumed."), None)
+                (Kind::Stopped, format!("Stopped after step {step} on request; it can be resumed."), None)
             }
             Event::Heat { card, what } => (Kind::Heat, format!("{card}: {what}."), None),
-            Event::Paused { step, .. } => (Kind::Progress, format!("Paused in step {step}, as it was asked to."), None),
+            Event::Paused { step, .. } => (Kind::Progress, format!("Paused in step {step} on request."), None),
             Event::Unpaused { step, seconds, .. } => {
                 let time = plimsoll_units::format_duration(Seconds(*seconds));
-                (Kind::Progress, format!("Goes on in step {step}, after a pause of {time}."), None)
+                (Kind::Progress, format!("Continues in step {step} after a pause of {time}."), None)
             }
             Event::Replanned { step, planned_bytes, budget_bytes, .. } => {
                 let (planned, budget) = (Bytes(*planned_bytes), Bytes(*budget_bytes));
-                (Kind::Progress, format!("Planned again after step {step}: {planned} of {budget}."), None)
+                (Kind::Progress, format!("Replanned after step {step}: {planned} of {budget}."), None)
             }
-            Event::OrderRefused { reason, .. } => (Kind::Progress, format!("An order was refused: {reason}"), None),
+            Event::OrderRefused { reason, .. } => (Kind::Progress, format!("Order rejected: {reason}"), None),
             Event::Health { card, what, advice, level, .. } => {
                 let of = card.as_ref().map_or(String::new(), |card| format!("{card}: "));
                 let kind = if *level == Level::Error { Kind::Failure } else { Kind::Health };
@@ -191,7 +194,7 @@ impl Narrator {
             Event::StoppedForHeat { step } => {
                 self.step = Some(*step);
                 let text = format!("Stopped for heat after step {step}; it is saved and can be resumed.");
-                (Kind::Heat, text, Some("Are the fans and the air free?".to_owned()))
+                (Kind::Heat, text, Some("Check fans and airflow.".to_owned()))
             }
             Event::Finished { step, seconds } => {
                 self.step = Some(*step);
@@ -204,33 +207,33 @@ impl Narrator {
     }
 }
 
-/// A sink of events that tells them.
+/// An event sink that sends notifications.
 #[derive(Debug)]
-pub struct Teller<'a> {
+pub struct NotifySink<'a> {
     notifier: &'a Notifier,
-    /// What is known of the run, for messages of other origin.
+    /// The state of the run, for messages that do not come from events.
     pub narrator: Narrator,
 }
 
-impl<'a> Teller<'a> {
-    /// Tells a run of this name.
+impl<'a> NotifySink<'a> {
+    /// For a run with this name.
     pub fn new(notifier: &'a Notifier, run: impl Into<String>) -> Self {
         Self { notifier, narrator: Narrator::new(run) }
     }
 
-    /// Tells that the run ended by an error, if its start was told.
+    /// Reports that the run ended with an error, if its start was reported.
     pub fn fail(&mut self, error: &str) {
         if self.narrator.has_started {
-            self.notifier.tell(&self.narrator.message(Kind::Failure, format!("The run ended: {error}"), None, now_s()));
+            self.notifier.send(&self.narrator.message(Kind::Failure, format!("The run ended: {error}"), None, now_s()));
         }
     }
 }
 
-impl Sink for Teller<'_> {
+impl Sink for NotifySink<'_> {
     fn take(&mut self, event: &Event) {
         let notifier = self.notifier;
         if let Some(message) = self.narrator.take(event, now_s(), |step| notifier.is_progress_due(step)) {
-            notifier.tell(&message);
+            notifier.send(&message);
         }
     }
 }
@@ -251,33 +254,33 @@ mod tests {
         }
     }
 
-    /// A full disk fails each checkpoint.
+    /// A full disk makes every checkpoint fail.
     #[test]
-    fn checkpoints_that_fail_for_one_reason_are_one_message() {
+    fn repeated_checkpoint_failures_give_one_message() {
         let failed = |step| Event::CheckpointFailed { step, reason: "no space".to_owned() };
         let saved = || Event::CheckpointSaved { step: 4, checkpoint: "step-4".into(), bytes: 1, milliseconds: 1.0 };
         let unsaved = Event::Unsaved { step: 5, saved_step: Some(4), checkpoint: None };
-        let told = |events: &[Event]| {
+        let sent = |events: &[Event]| {
             let mut narrator = Narrator::new("run");
             let messages = events.iter().filter_map(|event| narrator.take(event, 1.0, |_| false));
             messages.map(|message| message.text).collect::<Vec<_>>()
         };
-        let of_first = "The checkpoint of step 1 could not be written: no space.";
+        let of_first = "Cannot write the checkpoint of step 1: no space.";
         let continues = format!("{of_first} Training continues.");
-        let end = "The run ended, and its state after step 5 is in no checkpoint; the newest is of step 4.";
+        let end = "The run ended, and its state after step 5 is not saved; the newest checkpoint is from step 4.";
         let steps = [failed(1), step(2, 1.0), failed(2), step(3, 1.0)];
-        assert_eq!(told(&steps), std::slice::from_ref(&continues));
-        assert_eq!(told(&[&steps[..], std::slice::from_ref(&unsaved)].concat()), [continues, end.to_owned()]);
-        assert_eq!(told(&[failed(1), unsaved]), [format!("{end} {of_first}")]);
+        assert_eq!(sent(&steps), std::slice::from_ref(&continues));
+        assert_eq!(sent(&[&steps[..], std::slice::from_ref(&unsaved)].concat()), [continues, end.to_owned()]);
+        assert_eq!(sent(&[failed(1), unsaved]), [format!("{end} {of_first}")]);
         assert_eq!(
-            told(&[&steps[..], &[saved()], &steps[..]].concat()).len(),
+            sent(&[&steps[..], &[saved()], &steps[..]].concat()).len(),
             3,
             "a second failure is a second message"
         );
     }
 
     #[test]
-    fn a_run_is_told_from_its_events() {
+    fn events_give_messages() {
         let mut narrator = Narrator::new("?");
         let started = Event::RunStarted {
             name: "nano-1".to_owned(),
@@ -297,10 +300,10 @@ mod tests {
                 .take(&Event::Evaluated { step: 1, loss: 4.5, average_loss: None, tokens: 9 }, 2.0, |_| true)
                 .is_none()
         );
-        let told = narrator.take(&step(2, 4.0), 3.0, |step| step % 2 == 0).unwrap();
-        assert_eq!((told.kind, told.step, told.last_step, told.loss), (Kind::Progress, Some(2), Some(10), Some(4.0)));
-        assert_eq!((told.time_left, told.memory), (Some(Seconds(4.0)), Some(Bytes(1 << 30))));
-        assert_eq!((told.text.as_str(), told.curve.len()), ("Held-out loss 4.5000 after step 1.", 2));
+        let sent = narrator.take(&step(2, 4.0), 3.0, |step| step % 2 == 0).unwrap();
+        assert_eq!((sent.kind, sent.step, sent.last_step, sent.loss), (Kind::Progress, Some(2), Some(10), Some(4.0)));
+        assert_eq!((sent.time_left, sent.memory), (Some(Seconds(4.0)), Some(Bytes(1 << 30))));
+        assert_eq!((sent.text.as_str(), sent.curve.len()), ("Held-out loss 4.5000 after step 1.", 2));
         let heat = narrator.message(Kind::Heat, "hot", Some("fans".to_owned()), 4.0);
         assert_eq!((heat.step, heat.advice.as_deref()), (Some(2), Some("fans")));
         assert!(narrator.take(&Event::Undoing { from: 1, to: 2 }, 5.0, |_| false).is_none());
@@ -311,12 +314,12 @@ mod tests {
             card: Some("card 0".to_owned()),
             kind: "xid".to_owned(),
             what: "Xid 79: the card fell off the bus".to_owned(),
-            advice: Some("restart the machine".to_owned()),
+            advice: Some("reboot".to_owned()),
             level,
         };
         let bad = narrator.take(&health(Level::Error), 5.6, |_| false).unwrap();
         assert_eq!((bad.kind, bad.text.as_str()), (Kind::Failure, "card 0: Xid 79: the card fell off the bus."));
-        assert_eq!(bad.advice.as_deref(), Some("restart the machine"));
+        assert_eq!(bad.advice.as_deref(), Some("reboot"));
         assert_eq!(narrator.take(&health(Level::Info), 5.6, |_| false).unwrap().kind, Kind::Health);
         let by = plimsoll_telemetry::EnergySource::Power;
         let used = EnergyUse { energy_j: 7.0, by, missed_s: 0.0, cost: None, currency: None };

@@ -1,4 +1,4 @@
-//! The one entry: messages go in and never wait, a report comes out at the end.
+//! The entry point: accepts messages without blocking, and returns a report at the end.
 
 use crate::http::{Address, Poster};
 use crate::mail::Mailer;
@@ -15,17 +15,17 @@ use plimsoll_telemetry::Lane;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Tells messages to all services that are set. Dropped without [`Notifier::finish`], its threads go on until the process
-/// ends.
+/// Sends messages to all configured services. If it is dropped without [`Notifier::finish`], its threads continue until
+/// the process ends.
 #[derive(Debug)]
 pub struct Notifier {
-    told: Vec<Told>,
+    channels: Vec<Channel>,
     redactor: Redactor,
 }
 
-/// A service, and what waits for it.
+/// A service and its queue.
 #[derive(Debug)]
-struct Told {
+struct Channel {
     service: Service,
     queue: Arc<Lane<Queue>>,
     gate: Mutex<Gate>,
@@ -34,46 +34,46 @@ struct Told {
 /// When progress is due.
 #[derive(Debug)]
 enum Gate {
-    /// At the first step that is no smaller than this.
+    /// At the first step that is at least `next`.
     Steps { every: u64, next: u64 },
-    /// When this moment has come.
+    /// When this time has come.
     Time { every: Duration, next: Option<Instant> },
 }
 
-/// What came of the messages to one service.
+/// Results for one service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SenderReport {
     /// The service.
     pub service: Service,
-    /// Messages that arrived, as far as the server says.
+    /// Messages that the server accepted.
     pub sent: u64,
     /// Messages that were given up.
     pub failed: u64,
     /// Messages that were dropped, or merged into others.
     pub dropped: u64,
-    /// Messages that were still waiting, or under way, when the time was up.
+    /// Messages that were still queued or in flight when the time was up.
     pub unsent: u64,
-    /// What went wrong last, without secrets.
+    /// The last error, without secrets.
     pub last_error: Option<String>,
 }
 
-/// What came of all messages.
+/// Results for all services.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// A line for each service, in the order of the settings.
+    /// One entry per service, in the order of the settings.
     pub senders: Vec<SenderReport>,
 }
 
 impl Report {
-    /// Whether every message arrived, those that were merged or dropped for newer ones aside.
+    /// Whether every message arrived, except those merged or dropped for newer ones.
     pub fn all_arrived(&self) -> bool {
         self.senders.iter().all(|sender| sender.failed == 0 && sender.unsent == 0)
     }
 }
 
 impl Notifier {
-    /// Starts a thread for each service. Nothing is sent yet.
-    /// Errors: a service lacks a secret or a setting, or one of them can't be used.
+    /// Starts a thread for each service, without sending anything.
+    /// Errors: a service lacks a secret or a setting, or one of them is invalid.
     pub fn start(settings: &NotifySettings, secrets: &Secrets) -> Result<Self, NotifyError> {
         let mut services = settings.services.clone();
         let mut seen = Vec::new();
@@ -85,7 +85,7 @@ impl Notifier {
         });
         let senders = services.into_iter().map(|service| Ok((service, sender(service, settings, secrets)?)));
         let senders = senders.collect::<Result<Vec<_>, NotifyError>>()?;
-        let (mut told, redactor) = (Vec::new(), secrets.redactor());
+        let (mut channels, redactor) = (Vec::new(), secrets.redactor());
         for (service, send) in senders {
             let queue = Arc::new(Lane::new(Queue::new(settings.timing.waiting_max)));
             let gate = match (service, &settings.mail) {
@@ -99,45 +99,45 @@ impl Notifier {
             queue
                 .start(format!("notify-{service}"), move |lane| work(lane, send, rate, &timing, &redactor))
                 .map_err(|source| NotifyError::Thread { service, source })?;
-            told.push(Told { service, queue, gate: Mutex::new(gate) });
+            channels.push(Channel { service, queue, gate: Mutex::new(gate) });
         }
-        Ok(Self { told, redactor })
+        Ok(Self { channels, redactor })
     }
 
-    /// Whether somebody wants to hear of progress after this step. Cheap: for every step of a run.
+    /// Whether any service wants progress after this step. Cheap enough to call for every step.
     pub fn is_progress_due(&self, step: u64) -> bool {
-        self.told.iter().any(|told| told.is_due(step, false))
+        self.channels.iter().any(|channel| channel.is_due(step, false))
     }
 
-    /// Tells a message to whom it concerns. Never waits for a server. Progress goes where it is due; mails are for what
-    /// a person wants to know at once, and for progress.
-    pub fn tell(&self, message: &Message) {
-        // Of a program that was run, a message may quote what it said.
+    /// Queues a message for the services that want it. Never waits for a server. Progress goes to services where it is
+    /// due; mail skips checkpoints.
+    pub fn send(&self, message: &Message) {
+        // A message may quote the output of a supervised program.
         let mut message = message.clone();
         message.text = self.redactor.redact(&message.text);
         message.advice = message.advice.map(|advice| self.redactor.redact(&advice));
-        for told in &self.told {
-            let concerned = match message.kind {
-                Kind::Progress => told.is_due(message.step.unwrap_or(0), true),
-                Kind::Checkpoint => told.service != Service::Mail,
+        for channel in &self.channels {
+            let is_wanted = match message.kind {
+                Kind::Progress => channel.is_due(message.step.unwrap_or(0), true),
+                Kind::Checkpoint => channel.service != Service::Mail,
                 _ => true,
             };
-            if concerned {
-                told.queue.put(|queue, counts| queue.push(counts, message.clone()));
+            if is_wanted {
+                channel.queue.put(|queue, counts| queue.push(counts, message.clone()));
             }
         }
     }
 
-    /// Sends what waits, for `timeout` at most; what must arrive goes first.
+    /// Sends the queued messages for at most `timeout`; messages that must arrive go first.
     pub fn finish(self, timeout: Duration) -> Report {
         let deadline = Instant::now() + timeout;
-        for told in &self.told {
-            told.queue.close(deadline, Queue::close);
+        for channel in &self.channels {
+            channel.queue.close(deadline, Queue::close);
         }
-        let report = |told: &Told| {
-            let (counts, unsent) = told.queue.wait_for_end(deadline, Queue::left);
+        let report = |channel: &Channel| {
+            let (counts, unsent) = channel.queue.wait_for_end(deadline, Queue::left);
             SenderReport {
-                service: told.service,
+                service: channel.service,
                 sent: counts.done,
                 failed: counts.failed,
                 dropped: counts.dropped,
@@ -145,12 +145,12 @@ impl Notifier {
                 last_error: counts.last_error,
             }
         };
-        Report { senders: self.told.iter().map(report).collect() }
+        Report { senders: self.channels.iter().map(report).collect() }
     }
 }
 
-impl Told {
-    /// Whether progress is due after this step; with `and_take`, the next is then due later.
+impl Channel {
+    /// Whether progress is due after this step; with `and_take`, also schedules the next one.
     fn is_due(&self, step: u64, and_take: bool) -> bool {
         match &mut *self.gate.lock().unwrap_or_else(PoisonError::into_inner) {
             Gate::Steps { every, next } => {
@@ -172,7 +172,7 @@ impl Told {
     }
 }
 
-/// What sends by a service.
+/// Creates the sender of a service.
 fn sender(service: Service, settings: &NotifySettings, secrets: &Secrets) -> Result<Send, NotifyError> {
     let timing = &settings.timing;
     Ok(match service {
@@ -222,7 +222,7 @@ fn needed<const N: usize>(
 ) -> Result<[Secret; N], NotifyError> {
     let missing = variables.into_iter().filter(|variable| !secrets.has(variable)).collect::<Vec<_>>();
     match missing.is_empty() {
-        true => Ok(variables.map(|variable| secrets.get(variable).expect("it was looked for").clone())),
+        true => Ok(variables.map(|variable| secrets.get(variable).expect("checked above").clone())),
         false => Err(NotifyError::MissingSecret { service, variables: missing }),
     }
 }

@@ -1,5 +1,5 @@
-//! ntfy: push messages to phones, by ntfy.sh or a server of one's own. Posted as JSON to the server's root, so that the
-//! topic, which is a secret, is in no address. Source: ntfy, "Publish as JSON", "Message priority".
+//! ntfy: push messages to phones, through ntfy.sh or a self-hosted server. Posted as JSON to the server's root, so that
+//! the topic, which is a secret, is not part of a URL. Source: ntfy, "Publish as JSON", "Message priority".
 
 use crate::http::Poster;
 use crate::message::{Kind, Message};
@@ -16,7 +16,7 @@ pub(crate) fn send(poster: &Poster, topic: &Secret, message: &Message) -> Result
     poster.post_to(Service::Ntfy, &rendered(topic, message), is_accepted)
 }
 
-/// The message with its number.
+/// Accepts the message with its ID.
 fn is_accepted(answer: &str) -> bool {
     serde_json::from_str::<Value>(answer).is_ok_and(|answer| answer["id"].is_string())
 }
@@ -38,7 +38,7 @@ fn rendered(topic: &Secret, message: &Message) -> Value {
     json!({
         "topic": topic.expose(),
         "title": shortened(&title(message), 200),
-        // 4,096 bytes are a message, more is an attachment; a character has up to three bytes a unit of UTF-16.
+        // A message has at most 4,096 bytes, and longer ones become attachments. A UTF-16 unit takes up to three bytes.
         "message": if body.is_empty() { title(message) } else { shortened(&body, 1300) },
         "priority": priority,
         "tags": [tag],
@@ -51,7 +51,7 @@ mod tests {
     use crate::words::tests::full;
 
     #[test]
-    fn what_is_urgent_has_priority_and_all_fits_a_message() {
+    fn urgent_messages_have_priority_and_all_fit_the_limit() {
         let topic = Secret::new("topic");
         let mut message = full();
         message.text = "温".repeat(9000);

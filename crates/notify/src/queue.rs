@@ -1,5 +1,5 @@
-//! The messages that wait for one sender: so many at most. What there is no room for is merged or dropped, progress first, and
-//! counted. Failures and ends are never dropped.
+//! The bounded queue of one sender. If it is full, messages are merged or dropped, progress first, and counted.
+//! Failures and ends are never dropped.
 //! Not here: threads and waiting (`plimsoll_telemetry::Lane`).
 
 use crate::message::{Kind, Message};
@@ -7,126 +7,126 @@ use plimsoll_telemetry::{Counts, Next, Wake};
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// What merged messages say together, in bytes.
+/// Maximum length of a merged message, in bytes.
 const TEXT_MAX: usize = 4000;
 
-/// A message, and how often it was tried.
+/// A message and its number of attempts.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) message: Message,
     pub(crate) attempts: u32,
 }
 
-/// The messages that wait.
+/// The queued messages.
 #[derive(Debug)]
 pub(crate) struct Queue {
     most: usize,
-    waiting: VecDeque<Entry>,
-    /// A message is being sent.
+    queued: VecDeque<Entry>,
+    /// Whether a message is being sent.
     in_flight: bool,
-    /// Messages that were left out since the last one that arrived.
-    unsaid: u64,
+    /// Number of messages dropped since the last delivered one.
+    unreported: u64,
 }
 
 impl Queue {
     pub(crate) fn new(most: usize) -> Self {
-        Self { most: most.max(2), waiting: VecDeque::new(), in_flight: false, unsaid: 0 }
+        Self { most: most.max(2), queued: VecDeque::new(), in_flight: false, unreported: 0 }
     }
 
-    /// Adds a message. Newer progress takes the place of older.
+    /// Adds a message. New progress replaces queued progress.
     pub(crate) fn push(&mut self, counts: &mut Counts, message: Message) -> Wake {
         if message.kind == Kind::Progress {
             self.remove(counts, |waiting| waiting.kind == Kind::Progress);
         }
-        self.waiting.push_back(Entry { message, attempts: 0 });
+        self.queued.push_back(Entry { message, attempts: 0 });
         self.shrink(counts);
         Wake::Yes
     }
 
-    /// Puts back what could not be sent yet, in its old place.
+    /// Puts a message that could not be sent back in its old place.
     pub(crate) fn put_back(&mut self, counts: &mut Counts, entry: Entry) {
         self.in_flight = false;
         let is_old = |waiting: &Entry| waiting.message.kind == Kind::Progress;
-        if entry.message.kind == Kind::Progress && self.waiting.iter().any(is_old) {
-            self.unsaid += 1 + entry.message.dropped_messages;
+        if entry.message.kind == Kind::Progress && self.queued.iter().any(is_old) {
+            self.unreported += 1 + entry.message.dropped_messages;
             counts.dropped += 1;
             return;
         }
-        self.waiting.push_front(entry);
+        self.queued.push_front(entry);
         self.shrink(counts);
     }
 
-    /// The next message, with the count of those that were left out before it, once `not_before` has come; at the end of the
-    /// run, nothing that would have to wait until its deadline.
+    /// The next message, with the number of messages dropped before it, once `not_before` has come. At the end of the
+    /// run, messages that could not be sent before the deadline are not returned.
     pub(crate) fn next(&mut self, not_before: impl Fn() -> Instant, deadline: Option<Instant>) -> Next<Entry> {
-        if self.waiting.is_empty() {
+        if self.queued.is_empty() {
             return if deadline.is_some() { Next::Over } else { Next::Later };
         }
         let until = not_before();
         if deadline.is_some_and(|deadline| until >= deadline) {
             return Next::Over;
         }
-        // Read after it, so that a moment that was now has come.
+        // Read the clock after `not_before`, so that a `not_before` of now has passed.
         if until > Instant::now() {
             return Next::At(until);
         }
-        let mut entry = self.waiting.pop_front().expect("it is not empty");
-        entry.message.dropped_messages += std::mem::take(&mut self.unsaid);
+        let mut entry = self.queued.pop_front().expect("not empty");
+        entry.message.dropped_messages += std::mem::take(&mut self.unreported);
         self.in_flight = true;
         Next::Now(entry)
     }
 
-    /// The message in flight arrived.
+    /// The message in flight was delivered.
     pub(crate) fn arrived(&mut self, counts: &mut Counts) {
         self.in_flight = false;
         counts.done += 1;
     }
 
-    /// The message in flight is given up; the next one says so.
+    /// The message in flight is given up; the next message reports it.
     pub(crate) fn give_up(&mut self, counts: &mut Counts, message: &Message) {
         self.in_flight = false;
         counts.failed += 1;
-        self.unsaid += 1 + message.dropped_messages;
+        self.unreported += 1 + message.dropped_messages;
     }
 
-    /// The run ends: progress no longer matters beside what must arrive, which goes first.
+    /// The run ends: messages that must arrive go first, and replace progress.
     pub(crate) fn close(&mut self, counts: &mut Counts) {
-        if self.waiting.iter().any(|entry| entry.message.kind.is_kept()) {
+        if self.queued.iter().any(|entry| entry.message.kind.is_kept()) {
             self.remove(counts, |waiting| waiting.kind == Kind::Progress);
         }
-        self.waiting.make_contiguous().sort_by_key(|entry| !entry.message.kind.is_kept());
+        self.queued.make_contiguous().sort_by_key(|entry| !entry.message.kind.is_kept());
     }
 
-    /// Messages that did not go.
+    /// Number of messages that were not sent.
     pub(crate) fn left(&self) -> u64 {
-        self.waiting.len() as u64 + u64::from(self.in_flight)
+        self.queued.len() as u64 + u64::from(self.in_flight)
     }
 
     fn remove(&mut self, counts: &mut Counts, which: impl Fn(&Message) -> bool) {
         let mut left_out = 0;
-        let mut unsaid = 0;
-        self.waiting.retain(|entry| {
+        let mut unreported = 0;
+        self.queued.retain(|entry| {
             let goes = which(&entry.message);
             left_out += u64::from(goes);
-            unsaid += if goes { 1 + entry.message.dropped_messages } else { 0 };
+            unreported += if goes { 1 + entry.message.dropped_messages } else { 0 };
             !goes
         });
-        self.unsaid += unsaid;
+        self.unreported += unreported;
         counts.dropped += left_out;
     }
 
-    /// Drops the oldest of what matters least. If all must be kept, the two oldest become one.
+    /// Drops the oldest message of the lowest rank. If all must be kept, merges the two oldest.
     fn shrink(&mut self, counts: &mut Counts) {
-        while self.waiting.len() > self.most {
-            let ranks = self.waiting.iter().map(|entry| entry.message.kind.rank());
-            let (place, rank) = ranks.enumerate().min_by_key(|(_, rank)| *rank).expect("more than none");
+        while self.queued.len() > self.most {
+            let ranks = self.queued.iter().map(|entry| entry.message.kind.rank());
+            let (place, rank) = ranks.enumerate().min_by_key(|(_, rank)| *rank).expect("not empty");
             if rank < u8::MAX {
-                let dropped = self.waiting.remove(place).expect("it was found");
-                self.unsaid += 1 + dropped.message.dropped_messages;
+                let dropped = self.queued.remove(place).expect("found above");
+                self.unreported += 1 + dropped.message.dropped_messages;
             } else {
-                let first = self.waiting.pop_front().expect("more than one");
-                let second = self.waiting.front_mut().expect("more than one");
-                self.unsaid += 1 + first.message.dropped_messages;
+                let first = self.queued.pop_front().expect("more than one");
+                let second = self.queued.front_mut().expect("more than one");
+                self.unreported += 1 + first.message.dropped_messages;
                 merge(&mut second.message, first.message);
             }
             counts.dropped += 1;
@@ -134,7 +134,7 @@ impl Queue {
     }
 }
 
-/// The newer message says first what the older one said, as far as there is room.
+/// Prepends the older message's text to the newer one's, if it fits.
 fn merge(newer: &mut Message, older: Message) {
     if older.text.len() + newer.text.len() < TEXT_MAX {
         newer.text = format!("{}\n{}", older.text, newer.text);
@@ -172,7 +172,7 @@ mod tests {
             }
         }
 
-        /// All that waits: kind, text and how many were left out before.
+        /// All queued messages: kind, text, and number of messages dropped before.
         fn drained(mut self) -> Vec<(Kind, String, u64)> {
             self.0.close(&mut self.1);
             std::iter::from_fn(|| {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_progress_takes_the_place_of_older() {
+    fn new_progress_replaces_queued_progress() {
         let mut queue = Case::new(8);
         for step in ["1", "2", "3"] {
             queue.push(Kind::Progress, step);
@@ -193,7 +193,7 @@ mod tests {
         queue.push(Kind::Heat, "hot");
         let first = queue.next().unwrap();
         assert_eq!((first.message.text.as_str(), first.message.dropped_messages), ("3", 2));
-        // It could not be sent; meanwhile there is newer.
+        // It could not be sent, and newer progress was added meanwhile.
         queue.push(Kind::Progress, "4");
         queue.0.put_back(&mut queue.1, first);
         let next = queue.next().unwrap();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_least_is_dropped_first_and_counted() {
+    fn the_least_important_message_is_dropped_first_and_counted() {
         let mut queue = Case::new(4);
         for (kind, text) in [
             (Kind::Failure, "a"),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_flood_of_failures_none_is_forgotten_and_memory_is_bounded() {
+    fn many_failures_are_merged_and_memory_is_bounded() {
         let mut queue = Case::new(3);
         for n in 0..5 {
             queue.push(Kind::Failure, &format!("failure {n}"));
@@ -244,9 +244,9 @@ mod tests {
         assert!(left.iter().all(|(_, text, _)| text.len() < TEXT_MAX));
     }
 
-    /// A message that is given up takes what it would have said of others with it.
+    /// A message that is given up passes its count of dropped messages on to the next one.
     #[test]
-    fn the_next_message_counts_for_one_that_is_given_up() {
+    fn the_next_message_counts_one_that_was_given_up() {
         let mut queue = Case::new(4);
         queue.push(Kind::Progress, "1");
         queue.push(Kind::Progress, "2");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_asks_to_wait_for_is_waited_for_unless_the_end_comes_before() {
+    fn the_queue_waits_as_requested_unless_the_deadline_is_earlier() {
         let mut queue = Case::new(3);
         queue.push(Kind::End, "end");
         let now = Instant::now();

@@ -1,14 +1,14 @@
-//! How fast each service is written to: its own limits, kept before it has to ask.
+//! Rate limits of the services, respected in advance.
 
 use crate::service::Service;
 use std::time::{Duration, Instant};
 
-/// Some messages at once, and one more each interval.
+/// A token bucket: a burst of messages, and one more per interval.
 #[derive(Debug, Clone)]
 pub(crate) struct Rate {
     burst: u32,
     interval: Duration,
-    /// When the bucket would be full again.
+    /// When the bucket will be full again.
     full_at: Option<Instant>,
 }
 
@@ -17,11 +17,12 @@ impl Rate {
         Self { burst, interval, full_at: None }
     }
 
-    /// Each service's. Sources: Discord, "Rate Limits" (five in two seconds a webhook, thirty a minute a channel); Slack,
-    /// "Rate limits" (one a second, bursts allowed); Telegram, "Bots FAQ" (one a second a chat, twenty a minute a group);
-    /// ntfy, "Limitations" (sixty at once, one each five seconds). Mail and webhooks have none that all servers share.
+    /// The limits of each service. Sources: Discord, "Rate Limits" (five per two seconds and webhook, thirty per minute
+    /// and channel); Slack, "Rate limits" (one per second, bursts allowed); Telegram, "Bots FAQ" (one per second and
+    /// chat, twenty per minute and group); ntfy, "Limitations" (sixty at once, one per five seconds). Mail and webhooks
+    /// have no common limit.
     ///
-    /// `pace` is the part of these intervals that is kept.
+    /// `pace` scales these intervals.
     pub(crate) fn of(service: Service, pace: f64) -> Self {
         let (burst, seconds) = match service {
             Service::Discord => (5, 2),
@@ -34,13 +35,13 @@ impl Rate {
         Self::new(burst, Duration::from_secs(seconds).mul_f64(pace))
     }
 
-    /// When the next message may go.
+    /// When the next message may be sent.
     pub(crate) fn next(&self, now: Instant) -> Instant {
         let ahead = self.interval * (self.burst - 1);
         self.full_at.and_then(|full| full.checked_sub(ahead)).map_or(now, |at| at.max(now))
     }
 
-    /// A message goes.
+    /// Records that a message was sent.
     pub(crate) fn spend(&mut self, now: Instant) {
         self.full_at = Some(self.full_at.map_or(now, |at| at.max(now)) + self.interval);
     }
@@ -63,7 +64,7 @@ mod tests {
             times.push((now - start).as_secs());
         }
         assert_eq!(times, [0, 0, 0, 1, 2, 3]);
-        // What was not used is there again, up to the burst.
+        // Unused capacity returns, up to the burst.
         now += second * 60;
         let again = (0..4).map(|_| {
             now = rate.next(now);

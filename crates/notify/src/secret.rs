@@ -1,24 +1,24 @@
-//! Text that is never shown, and what takes it out of texts that are.
+//! Secret text, and removal of secrets from other text.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use std::fmt;
 use std::sync::Arc;
 
-/// Stands for what is not shown.
+/// Placeholder for a secret.
 pub(crate) const HIDDEN: &str = "…";
 
-/// A password, a token, or an address that is one. It shows itself as `…`.
+/// A password, a token, or a secret URL. It displays itself as `…`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Arc<str>);
 
 impl Secret {
-    /// Hides a text.
+    /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into().into())
     }
 
-    /// The text, for the one server that it is for.
+    /// The text, to be sent to its own server only.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -36,10 +36,10 @@ impl fmt::Display for Secret {
     }
 }
 
-/// Takes secrets out of texts. Servers quote what they were sent, libraries the addresses that they asked.
+/// Removes secrets from text. Servers quote what they receive, and libraries quote URLs.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    /// Longest first, so that no part is replaced before the whole.
+    /// Longest first, so that a whole secret is replaced before its parts.
     needles: Arc<[String]>,
 }
 
@@ -49,13 +49,13 @@ impl fmt::Debug for Redactor {
     }
 }
 
-/// Shorter texts are in every sentence.
+/// Shorter strings occur in ordinary text.
 const NEEDLE_MIN: usize = 3;
 
 /// Shorter secrets may be words of a message.
 const SECRET_MIN: usize = 8;
 
-/// Parts of addresses shorter than this are words such as `api`, and no secrets.
+/// Shorter parts of URLs are words such as `api`, not secrets.
 const PART_MIN: usize = 6;
 
 impl Redactor {
@@ -64,10 +64,10 @@ impl Redactor {
         for secret in secrets {
             let text = secret.expose();
             plain.push(text.to_owned());
-            if let Some((_, behind)) = text.split_once("://") {
-                let parts = behind.split(['/', '?', '&', '=', '#', '@']);
+            if let Some((_, rest)) = text.split_once("://") {
+                let parts = rest.split(['/', '?', '&', '=', '#', '@']);
                 plain.extend(parts.filter(|part| part.len() >= PART_MIN).map(str::to_owned));
-                plain.extend(behind.split_once('/').map(|(_, path)| path.to_owned()));
+                plain.extend(rest.split_once('/').map(|(_, path)| path.to_owned()));
             } else if text.contains(':') {
                 plain.extend(text.split(':').filter(|part| part.len() >= PART_MIN).map(str::to_owned));
             }
@@ -83,13 +83,14 @@ impl Redactor {
         Self { needles: needles.into() }
     }
 
-    /// The text with `…` in the place of every secret, and without control characters.
+    /// The text with each secret replaced by `…`, and without control characters.
     pub fn clean(&self, text: &str) -> String {
         let text = self.without(text, 0);
         text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
     }
 
-    /// The text of a message with `…` in the place of every secret that is no word: a topic may be `train`.
+    /// The text of a message with each secret replaced by `…`, except short ones, which may be words: a topic may be
+    /// `train`.
     pub(crate) fn redact(&self, text: &str) -> String {
         self.without(text, SECRET_MIN)
     }
@@ -100,7 +101,7 @@ impl Redactor {
     }
 }
 
-/// As in addresses. Source: RFC 3986, section 2.
+/// Percent encoding. Source: RFC 3986, section 2.
 fn percent_encoded(text: &str) -> String {
     let encode = |byte: u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
@@ -114,13 +115,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_shows_itself_to_nobody() {
+    fn a_secret_is_not_displayed() {
         let secret = Secret::new("CANARY");
         assert_eq!(format!("{secret} {secret:?} {:?} {:#?}", Some(&secret), [&secret]).matches("CANARY").count(), 0);
     }
 
     #[test]
-    fn secrets_are_taken_out_however_a_server_quotes_them() {
+    fn secrets_are_removed_in_every_encoding() {
         let url = Secret::new("https://hooks.example/services/T0/CANARY-one?key=CANARY%two");
         let token = Secret::new("123456:CANARY-three");
         let password = Secret::new("CANARY \"four\"");

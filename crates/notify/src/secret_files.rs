@@ -1,4 +1,4 @@
-//! Files of secrets: `KEY=VALUE` a line, as in a `.env`. A file that others can read is refused.
+//! Secret files: one `KEY=VALUE` per line, as in a `.env`. A file that other users can read is rejected.
 
 use crate::secrets::SecretsError;
 use plimsoll_files::open_regular;
@@ -6,19 +6,19 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Such files are some lines long.
+/// Maximum size of such a file, far more than it needs.
 const BYTES_MAX: u64 = 1 << 16;
 
-/// A file, and whether others can read it.
+/// The contents of a secret file.
 pub(crate) struct SecretFile {
-    /// Keys and values, in their order.
+    /// Keys and values, in order.
     pub(crate) pairs: Vec<(String, String)>,
-    /// What keeps it from being used, if it has anything of ours.
+    /// Why it must not be used, if it contains any variable of Plimsoll.
     pub(crate) problem: Option<SecretsError>,
 }
 
-/// Reads a file. Whether others can read it is looked up of what was opened, not of the name.
-/// Errors: it can't be read, or is no such file.
+/// Reads a file. Permissions are checked on the open file, not on its path.
+/// Errors: the file cannot be read, or is not a regular text file of limited size.
 pub(crate) fn read(path: &Path) -> Result<SecretFile, SecretsError> {
     let failed = |source| SecretsError::Io { path: path.to_owned(), source };
     let file = open_regular(path).map_err(failed)?;
@@ -26,7 +26,7 @@ pub(crate) fn read(path: &Path) -> Result<SecretFile, SecretsError> {
     let mut text = String::new();
     file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
     if text.len() as u64 > BYTES_MAX {
-        return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, "it is too long for a file of secrets")));
+        return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, "the file is too large for a secret file")));
     }
     let (pairs, odd_line) = parsed(&text);
     let odd = odd_line.map(|line| SecretsError::Syntax { path: path.to_owned(), line });
@@ -36,7 +36,7 @@ pub(crate) fn read(path: &Path) -> Result<SecretFile, SecretsError> {
 #[cfg(unix)]
 fn problem_of(file: &File, path: &Path) -> io::Result<Option<SecretsError>> {
     use std::os::unix::fs::PermissionsExt;
-    // The group's bits bound access-control lists too.
+    // The group bits also bound access-control lists.
     let mode = file.metadata()?.permissions().mode() & 0o777;
     Ok((mode & 0o077 != 0).then(|| SecretsError::NotPrivate { path: path.to_owned(), mode }))
 }
@@ -64,13 +64,13 @@ fn parsed(text: &str) -> (Vec<(String, String)>, Option<usize>) {
     (pairs, odd)
 }
 
-/// A value without its quotes and without the comment behind it. A `#` within a word is no comment: addresses and
-/// passwords have them.
+/// A value without quotes and without a trailing comment. A `#` within a word does not start a comment, since URLs and
+/// passwords may contain it.
 fn unquoted(value: &str) -> Option<String> {
     match value.chars().next() {
         Some(quote @ ('"' | '\'')) => {
-            let (inside, behind) = value[1..].split_once(quote)?;
-            matches!(behind.trim().chars().next(), None | Some('#')).then(|| inside.to_owned())
+            let (inside, rest) = value[1..].split_once(quote)?;
+            matches!(rest.trim().chars().next(), None | Some('#')).then(|| inside.to_owned())
         }
         _ => Some(value.split(" #").next().unwrap_or_default().trim().to_owned()),
     }
@@ -92,7 +92,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in proptest::prelude::any::<String>()) {
+        fn any_text_is_read_without_panic(text in proptest::prelude::any::<String>()) {
             let _ = parsed(&text);
         }
     }

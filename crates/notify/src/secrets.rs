@@ -1,4 +1,4 @@
-//! Where secrets come from: the environment, a file that is named, and a `.env`, in this order. Each value is hidden as
+//! Loads secrets from the environment, a named file, and a `.env`, in this order of priority. Each value is wrapped as
 //! soon as it is read.
 
 use crate::secret::{Redactor, Secret};
@@ -8,35 +8,35 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The variables that are read, each with what it is.
+/// The variables that are read, each with its meaning.
 pub const VARIABLES: [(&str, &str); 11] = [
-    ("PLIMSOLL_SMTP_USER", "name at the mail server"),
-    ("PLIMSOLL_SMTP_PASSWORD", "password at the mail server"),
-    ("PLIMSOLL_DISCORD_WEBHOOK", "address of a Discord webhook"),
-    ("PLIMSOLL_SLACK_WEBHOOK", "address of a Slack webhook"),
+    ("PLIMSOLL_SMTP_USER", "user name for the mail server"),
+    ("PLIMSOLL_SMTP_PASSWORD", "password for the mail server"),
+    ("PLIMSOLL_DISCORD_WEBHOOK", "URL of a Discord webhook"),
+    ("PLIMSOLL_SLACK_WEBHOOK", "URL of a Slack webhook"),
     ("PLIMSOLL_TELEGRAM_TOKEN", "token of a Telegram bot"),
-    ("PLIMSOLL_TELEGRAM_CHAT", "chat that the bot writes to"),
-    ("PLIMSOLL_TELEGRAM_SERVER", "Bot API server of your own"),
+    ("PLIMSOLL_TELEGRAM_CHAT", "ID of the chat that the bot posts to"),
+    ("PLIMSOLL_TELEGRAM_SERVER", "self-hosted Bot API server"),
     ("PLIMSOLL_NTFY_TOPIC", "ntfy topic"),
     ("PLIMSOLL_NTFY_TOKEN", "ntfy access token, if the topic needs one"),
-    ("PLIMSOLL_NTFY_SERVER", "ntfy server of your own"),
-    ("PLIMSOLL_WEBHOOK_URL", "address that JSON is posted to"),
+    ("PLIMSOLL_NTFY_SERVER", "self-hosted ntfy server"),
+    ("PLIMSOLL_WEBHOOK_URL", "URL that receives JSON"),
 ];
 
-/// The variables of trackers, by the names that their own programs read.
+/// The variables of trackers, with the names that the trackers' own programs use.
 pub const TRACKER_VARIABLES: [(&str, &str); 5] = [
-    ("WANDB_API_KEY", "key of Weights & Biases"),
-    ("MLFLOW_TRACKING_URI", "address of an MLflow server"),
-    ("MLFLOW_TRACKING_TOKEN", "token at the MLflow server"),
-    ("MLFLOW_TRACKING_USERNAME", "name at the MLflow server"),
-    ("MLFLOW_TRACKING_PASSWORD", "password at the MLflow server"),
+    ("WANDB_API_KEY", "API key of Weights & Biases"),
+    ("MLFLOW_TRACKING_URI", "URL of an MLflow server"),
+    ("MLFLOW_TRACKING_TOKEN", "token for the MLflow server"),
+    ("MLFLOW_TRACKING_USERNAME", "user name for the MLflow server"),
+    ("MLFLOW_TRACKING_PASSWORD", "password for the MLflow server"),
 ];
 
-/// Other names of variables, by which other programs know them. The variable's own name wins.
+/// Aliases that other programs use for these variables. The variable's own name takes precedence.
 const ALIASES: [(&str, &str); 2] =
     [("DISCORD_WEBHOOK", "PLIMSOLL_DISCORD_WEBHOOK"), ("DISCORD_WEBHOOK_URL", "PLIMSOLL_DISCORD_WEBHOOK")];
 
-/// Variables of other programs' secrets: none is used here, and no text that is sent has them in it.
+/// Variables with other programs' secrets: not used here, but removed from every text that is sent.
 const OTHERS: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
 
 /// Variables that name a server, each with the secrets that are sent to it.
@@ -46,39 +46,39 @@ const SERVERS: [(&str, &[&str]); 3] = [
     ("MLFLOW_TRACKING_URI", &["MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"]),
 ];
 
-/// What is known of [`VARIABLES`] and [`TRACKER_VARIABLES`]. It shows which there are, and none of their values.
+/// The values of [`VARIABLES`] and [`TRACKER_VARIABLES`]. `Debug` shows which are set, but not their values.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets {
     values: BTreeMap<&'static str, Secret>,
     others: Vec<Secret>,
 }
 
-/// Why secrets can't be used. No message has one in it.
+/// Why secrets cannot be used. No message contains a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretsError {
-    /// Others can read the file.
-    #[error("{} can be read by others (mode {mode:03o})", path.display())]
+    /// Other users can read the file.
+    #[error("{} is readable by other users (mode {mode:03o})", path.display())]
     NotPrivate {
         /// The file.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
     },
-    /// Who can read a file is not known on this system.
-    #[error("who can read {} can't be checked on this system; use environment variables", path.display())]
+    /// The system does not provide file permissions.
+    #[error("cannot check who can read {} on this system; use environment variables", path.display())]
     Unchecked {
         /// The file.
         path: PathBuf,
     },
-    /// The system refuses it.
+    /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// A line is no pair of a key and a value.
+    /// A line is not a key and a value.
     #[error("{}: line {line} is not KEY=VALUE", path.display())]
     Syntax {
         /// The file.
@@ -86,8 +86,8 @@ pub enum SecretsError {
         /// The line, counted from 1.
         line: usize,
     },
-    /// A file of secrets that has none of ours.
-    #[error("{} sets none of the variables that are read, such as PLIMSOLL_NTFY_TOPIC", path.display())]
+    /// A secret file without any variable of Plimsoll.
+    #[error("{} sets no known variable such as PLIMSOLL_NTFY_TOPIC", path.display())]
     Nothing {
         /// The file.
         path: PathBuf,
@@ -102,8 +102,8 @@ pub enum SecretsError {
         /// The secret's variable.
         secret: &'static str,
     },
-    /// A value with characters that none has.
-    #[error("{variable} has line breaks or other characters that no such value has")]
+    /// A value with invalid characters.
+    #[error("{variable} contains line breaks or other invalid characters")]
     Characters {
         /// The variable.
         variable: &'static str,
@@ -111,11 +111,11 @@ pub enum SecretsError {
 }
 
 impl Secrets {
-    /// Reads the environment, a file, and a `.env` if there is one. A `.env` without any of our variables is somebody
-    /// else's, and may be as it is. It may have come with a folder of another person, so the servers that it names receive
-    /// only secrets that it contains itself.
-    /// Errors: a file with secrets that others can read, or that can't be read; a value that can't be one; a `.env` that names
-    /// a server for a secret of the environment or of the file.
+    /// Loads the environment, a file, and a `.env` if there is one. A `.env` without any variable of Plimsoll belongs
+    /// to another program, and is not checked. A `.env` may come from another person's folder, so the servers that it
+    /// names receive only secrets that it contains itself.
+    /// Errors: a file with secrets that other users can read, or that cannot be read; an invalid value; a `.env` that
+    /// names a server for a secret from the environment or the file.
     pub fn load(
         environment: impl Fn(&str) -> Option<OsString>,
         file: Option<&Path>,
@@ -166,17 +166,17 @@ impl Secrets {
         self.values.contains_key(variable)
     }
 
-    /// What takes all of them out of texts.
+    /// A redactor for all of them.
     pub fn redactor(&self) -> Redactor {
         let mut all = self.values.values().chain(&self.others).cloned().collect::<Vec<_>>();
-        // What `AUTH PLAIN` sends. Source: RFC 4616.
+        // The credentials as `AUTH PLAIN` sends them. Source: RFC 4616.
         if let (Some(user), Some(password)) = (self.get("PLIMSOLL_SMTP_USER"), self.get("PLIMSOLL_SMTP_PASSWORD")) {
             all.push(Secret::new(format!("\0{}\0{}", user.expose(), password.expose())));
         }
         Redactor::new(&all)
     }
 
-    /// Errors: a server among these pairs of a `.env` would receive a secret that is known from elsewhere.
+    /// Errors: a server named by a `.env` would receive a secret from another source.
     fn refuse_foreign_server(&self, pairs: &[(String, String)], path: &Path) -> Result<(), SecretsError> {
         let is_named =
             |server: &str| !self.has(server) && pairs.iter().any(|(key, value)| key == server && !value.is_empty());
@@ -231,7 +231,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_discord_webhook_has_the_name_that_other_programs_give_it() {
+    fn a_discord_webhook_is_also_read_from_its_common_alias() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join(".env");

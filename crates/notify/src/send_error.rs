@@ -1,22 +1,22 @@
-//! Why a message could not be sent, and whether it is worth another try.
+//! Why a message could not be sent, and whether to retry.
 
 use std::time::Duration;
 
-/// What went wrong. The text has not been cleaned of secrets; only the worker shows it, cleaned.
+/// An error. The text may contain secrets; the worker redacts it before showing it.
 #[derive(Debug)]
 pub(crate) struct SendError {
     pub(crate) text: String,
     pub(crate) retry: Retry,
 }
 
-/// Whether another try is worthwhile, and when.
+/// Whether to retry, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Retry {
-    /// It may work a moment later.
+    /// Retry later.
     Later,
-    /// The server says when.
+    /// Retry after the time that the server requested.
     After(Duration),
-    /// It will not work.
+    /// Do not retry.
     Never,
 }
 

@@ -1,38 +1,38 @@
-//! Which services there are.
+//! The supported services.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A way to reach somebody.
+/// A notification service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Service {
     /// SMTP with TLS.
     Mail,
-    /// A webhook of Discord's.
+    /// A Discord webhook.
     Discord,
-    /// An incoming webhook of Slack's.
+    /// An incoming Slack webhook.
     Slack,
-    /// A bot of Telegram's.
+    /// A Telegram bot.
     Telegram,
-    /// Push messages by ntfy.sh or a server of one's own.
+    /// Push messages through ntfy.sh or a self-hosted server.
     Ntfy,
-    /// JSON to any address.
+    /// JSON to any URL.
     Webhook,
 }
 
-/// A name that no service has.
+/// An unknown service name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` is no service; known are mail, discord, slack, telegram, ntfy and webhook")]
+#[error("unknown service `{name}`; use mail, discord, slack, telegram, ntfy or webhook")]
 pub struct UnknownService {
-    /// What was written.
+    /// The given name.
     pub name: String,
 }
 
 impl Service {
-    /// All of them.
+    /// All services.
     pub const ALL: [Self; 6] = [Self::Mail, Self::Discord, Self::Slack, Self::Telegram, Self::Ntfy, Self::Webhook];
 
-    /// As it is written in settings.
+    /// The name used in settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mail => "mail",

@@ -1,4 +1,4 @@
-//! Who is told, how often, and how long is waited for servers. Not here: secrets (`secrets.rs`).
+//! Settings: services, frequency and timeouts. Not here: secrets (`secrets.rs`).
 
 use crate::http::is_loopback;
 use crate::service::Service;
@@ -7,39 +7,39 @@ use plimsoll_units::Seconds;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Who is told, and how often.
+/// Which services receive messages, and how often.
 #[derive(Debug, Clone)]
 pub struct NotifySettings {
-    /// By which services.
+    /// The services.
     pub services: Vec<Service>,
-    /// Steps between two messages of progress, mails aside; 0 for none.
+    /// Steps between two progress messages, except for mail; 0 for none.
     pub every_steps: u64,
-    /// Where mails go; needed for [`Service::Mail`].
+    /// Mail settings; required for [`Service::Mail`].
     pub mail: Option<MailSettings>,
-    /// Timeouts and repetitions.
+    /// Timeouts and retries.
     pub timing: Timing,
 }
 
-/// How long is waited for servers.
+/// Timeouts and retries.
 #[derive(Debug, Clone)]
 pub struct Timing {
-    /// For a connection.
+    /// Timeout of a connection.
     pub connect: Duration,
-    /// For a request from its begin to its end; for mails, for each answer of the server.
+    /// Timeout of a whole request; for mail, of each response of the server.
     pub total: Duration,
-    /// Before the second try; then twice as long each time.
+    /// Delay before the first retry; it doubles each time.
     pub first_delay: Duration,
-    /// Before any other try.
+    /// Upper bound of that delay.
     pub longest_delay: Duration,
-    /// As long at most as a server may ask for.
+    /// Longest accepted delay that a server requests.
     pub longest_asked: Duration,
-    /// Tries of a message. Failures and ends are tried until the run ends.
+    /// Maximum number of attempts per message. Failures and ends are retried until the run ends.
     pub attempts: u32,
-    /// Messages that wait at most, for each service.
+    /// Maximum queue length per service.
     pub waiting_max: usize,
-    /// The part that is kept of the intervals that services want between messages; 1 but for servers of one's own.
+    /// Factor on the intervals that services require between messages; 1 except for self-hosted servers.
     pub pace: f64,
-    /// Of the random part of delays.
+    /// Seed for the random part of delays.
     pub seed: u64,
 }
 
@@ -66,11 +66,11 @@ pub enum Encryption {
     Tls,
     /// TLS after `STARTTLS`; a server without it is not used.
     StartTls,
-    /// None, for a server on this machine only.
+    /// No encryption, only for a server on this machine.
     None,
 }
 
-/// Where mails go.
+/// Mail settings.
 #[derive(Debug, Clone)]
 pub struct MailSettings {
     pub(crate) to: Vec<Mailbox>,
@@ -82,7 +82,7 @@ pub struct MailSettings {
     pub(crate) authority: Option<PathBuf>,
 }
 
-/// Why nobody can be told. No message has a secret in it.
+/// Why notifications cannot be sent. No message contains a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum NotifyError {
     /// A service without its secrets.
@@ -90,57 +90,57 @@ pub enum NotifyError {
     MissingSecret {
         /// The service.
         service: Service,
-        /// The variables that it lacks.
+        /// The missing variables.
         variables: Vec<&'static str>,
     },
     /// Mail without a recipient or a server.
     #[error("mail needs a recipient and an SMTP server")]
     NoMail,
-    /// A mail address that is none.
-    #[error("`{address}` is no mail address such as me@example.com")]
+    /// An invalid mail address.
+    #[error("`{address}` is not a mail address such as me@example.com")]
     BadMailAddress {
-        /// What was written.
+        /// The given address.
         address: String,
     },
-    /// A mail server that is none. It is not shown: some write their password into it.
-    #[error("the mail server is not a host and a port such as smtp.example.com:465")]
+    /// An invalid mail server. Its value is not shown, since it may contain a password.
+    #[error("the mail server must be a host and a port such as smtp.example.com:465")]
     BadMailServer,
-    /// Mail without TLS to another machine.
-    #[error("mail to {host} without TLS could be read on the way; only a server on this machine may be without")]
+    /// Mail to another machine without TLS.
+    #[error("mail to {host} requires TLS; only a server on this machine may be used without it")]
     Unencrypted {
         /// The mail server.
         host: String,
     },
-    /// An address that can't be used. It is not shown, since it is a secret.
+    /// An invalid URL. It is not shown, since it is a secret.
     #[error("{variable} {reason}")]
     BadAddress {
-        /// The variable that it comes from.
+        /// The variable that contains it.
         variable: &'static str,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: &'static str,
     },
-    /// A certificate that can't be used.
+    /// An invalid certificate.
     #[error("{}: {reason}", path.display())]
     Certificate {
         /// Its file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: String,
     },
-    /// The system starts no thread.
-    #[error("the thread for {service} could not be started: {source}")]
+    /// The system cannot start a thread.
+    #[error("cannot start the thread for {service}: {source}")]
     Thread {
-        /// For which service.
+        /// The service.
         service: Service,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
 impl MailSettings {
-    /// Mails to `to`, each of which may have several addresses with commas between them, from `from` or else from the
-    /// first of them, by `smtp`: a host, or a host and a port; 465 is for TLS, all others are for `STARTTLS`.
-    /// Errors: an address or a server that is none; no encryption to another machine.
+    /// Mail settings. `to`: recipients, each of which may be a comma-separated list; `from`: the sender, by default the
+    /// first recipient; `smtp`: a host, or a host and a port. Port 465 means TLS, all others mean `STARTTLS`.
+    /// Errors: an invalid address or server; a server on another machine without encryption.
     pub fn new(
         to: &[String],
         from: Option<&str>,
@@ -172,13 +172,13 @@ impl MailSettings {
     }
 }
 
-/// The port is 465 where none is said, or 587 for `STARTTLS`. Source: RFC 8314.
+/// The default port is 465, or 587 for `STARTTLS`. Source: RFC 8314.
 fn host_and_port(text: &str, encryption: Option<Encryption>) -> Option<(String, u16)> {
     let text = text.trim();
     let inside = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     let (host, port) = match inside {
         Some((host, "")) => (host, None),
-        Some((host, behind)) => (host, Some(behind.strip_prefix(':')?)),
+        Some((host, rest)) => (host, Some(rest.strip_prefix(':')?)),
         None if text.matches(':').count() > 1 => (text, None),
         None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn mail_is_encrypted_unless_it_stays_here() {
+    fn mail_to_another_machine_must_be_encrypted() {
         let new = |to: &str, smtp| {
             MailSettings::new(&[to.to_owned()], None, smtp, Some(Encryption::None), Seconds(1.0), None)
         };

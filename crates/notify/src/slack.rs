@@ -1,4 +1,5 @@
-//! Slack: blocks by an incoming webhook. Sources: Slack, "Reference: blocks", "Formatting text for app surfaces".
+//! Slack: blocks, sent through an incoming webhook. Sources: Slack, "Reference: blocks", "Formatting text for app
+//! surfaces".
 
 use crate::http::Poster;
 use crate::message::Message;
@@ -11,7 +12,7 @@ pub(crate) fn send(poster: &Poster, message: &Message) -> Result<(), SendError> 
     poster.post_to(Service::Slack, &rendered(message), is_accepted)
 }
 
-/// Source: Slack, "Sending messages using incoming webhooks"; the webhooks of workflows answer in JSON.
+/// Source: Slack, "Sending messages using incoming webhooks"; workflow webhooks respond with JSON.
 fn is_accepted(answer: &str) -> bool {
     answer.trim() == "ok" || serde_json::from_str::<Value>(answer).is_ok_and(|answer| answer["ok"] == true)
 }
@@ -20,7 +21,7 @@ fn rendered(message: &Message) -> Value {
     let mut blocks = vec![];
     let story = story(message);
     if !story.is_empty() {
-        // Escaped characters are longer, and 3,000 are allowed.
+        // Escaping lengthens the text, and 3,000 characters are allowed.
         blocks
             .push(json!({ "type": "section", "text": { "type": "mrkdwn", "text": escaped(&shortened(&story, 600)) } }));
     }
@@ -32,10 +33,10 @@ fn rendered(message: &Message) -> Value {
     if !fields.is_empty() {
         blocks.push(json!({ "type": "section", "fields": fields }));
     }
-    // What notifications show, and the headline.
+    // The headline, also shown in notifications.
     let mut rendered = json!({ "text": escaped(&shortened(&title(message), 150)) });
     if !blocks.is_empty() {
-        // Only an attachment has a color.
+        // Only attachments can have a color.
         rendered["attachments"] = json!([{ "color": format!("#{:06x}", message.kind.color()), "blocks": blocks }]);
     }
     rendered
@@ -52,7 +53,7 @@ mod tests {
     use crate::words::tests::full;
 
     #[test]
-    fn blocks_are_within_the_limits_and_wake_nobody() {
+    fn blocks_are_within_the_limits_and_mention_no_user() {
         let mut message = full();
         message.text = "<!channel> & ".repeat(1000);
         message.run = "<@U1>".repeat(100);
@@ -64,7 +65,7 @@ mod tests {
         assert!(value["text"].as_str().is_some_and(|text| text.starts_with("&lt;@U1&gt;")));
         assert_eq!(blocks[1]["fields"].as_array().map(Vec::len), Some(10));
         assert_eq!(blocks[1]["fields"][1]["text"], "*loss*\n2.3012");
-        // A section without text or fields would be refused.
+        // Slack rejects a section without text or fields.
         let bare = rendered(&Message::new(Kind::End, "run", "", 0.0));
         assert_eq!(bare, json!({ "text": "run: ended" }));
         message.kind = Kind::Failure;

@@ -1,4 +1,4 @@
-//! Telegram: plain text by a bot, whose token is part of the address. Source: Telegram, "Bot API", `sendMessage`.
+//! Telegram: plain text from a bot, whose token is part of the URL. Source: Telegram, "Bot API", `sendMessage`.
 
 use crate::http::Poster;
 use crate::message::{Kind, Message};
@@ -8,10 +8,10 @@ use crate::service::Service;
 use crate::words::{body, shortened, title};
 use serde_json::{Value, json};
 
-/// Telegram's own server; others can run one too.
+/// Telegram's own server; self-hosted ones exist too.
 pub(crate) const SERVER: &str = "https://api.telegram.org";
 
-/// Where a bot's messages are posted.
+/// The URL for a bot's messages.
 pub(crate) fn address(server: &str, token: &Secret) -> Secret {
     Secret::new(format!("{}/bot{}/sendMessage", server.trim_end_matches('/'), token.expose()))
 }
@@ -26,7 +26,7 @@ fn is_accepted(answer: &str) -> bool {
 }
 
 fn rendered(chat: &Secret, message: &Message) -> Value {
-    // Without a mode of parsing, nothing in the text is markup.
+    // Without a parse mode, no text is interpreted as markup.
     let text = format!("{}\n{}", title(message), body(message));
     let silent = matches!(message.kind, Kind::Progress | Kind::Checkpoint);
     json!({

@@ -1,4 +1,4 @@
-//! JSON to any address: the message as it is, with units in its keys, and how it reads.
+//! JSON to any URL: the message's fields, with units in their keys, and its text.
 
 use crate::http::Poster;
 use crate::message::Message;
@@ -6,7 +6,7 @@ use crate::send_error::SendError;
 use crate::words::{body, title};
 use serde::Serialize;
 
-/// Raised when a key changes its meaning or goes away.
+/// Version of the format, raised when a key changes its meaning or is removed.
 const VERSION: u32 = 1;
 
 #[derive(Serialize)]

@@ -1,4 +1,4 @@
-//! How a message reads: a title, lines of a name and a value, and plain text. No sender words anything itself.
+//! The text of a message: a title, lines of a name and a value, and plain text. Senders add no wording of their own.
 
 use crate::message::{Card, Kind, Message};
 use plimsoll_units::format_duration;
@@ -6,17 +6,17 @@ use plimsoll_units::format_duration;
 /// A line: `"loss", "2.3012"`.
 pub(crate) type Line = (String, String);
 
-/// A line for a subject or a headline.
+/// The subject or headline.
 pub(crate) fn title(message: &Message) -> String {
     let run = one_line(&message.run);
     let what = match (message.kind, message.step, message.last_step) {
         (Kind::Start, ..) => "started".to_owned(),
         (Kind::Progress, Some(step), Some(last)) => format!("step {step} of {last}"),
         (Kind::Progress, Some(step), None) => format!("step {step}"),
-        (Kind::Progress, None, _) => "under way".to_owned(),
+        (Kind::Progress, None, _) => "in progress".to_owned(),
         (Kind::Checkpoint, ..) => "checkpoint saved".to_owned(),
         (Kind::Heat, ..) => "hot".to_owned(),
-        (Kind::Health, ..) => "a problem, or its end".to_owned(),
+        (Kind::Health, ..) => "health notice".to_owned(),
         (Kind::OutOfMemoryAverted, ..) => "out of memory averted".to_owned(),
         (Kind::Failure, ..) => "failed".to_owned(),
         (Kind::End, ..) => "ended".to_owned(),
@@ -26,19 +26,19 @@ pub(crate) fn title(message: &Message) -> String {
     format!("{run}: {what}")
 }
 
-/// What happened, and what to do about it; may be empty.
+/// What happened and what to do about it; may be empty.
 pub(crate) fn story(message: &Message) -> String {
     let dropped = match message.dropped_messages {
         0 => None,
-        1 => Some("1 message before this one was left out.".to_owned()),
-        n => Some(format!("{n} messages before this one were left out.")),
+        1 => Some("1 earlier message was dropped.".to_owned()),
+        n => Some(format!("{n} earlier messages were dropped.")),
     };
     let text = Some(plain(&message.text));
     let parts = [text, message.advice.as_deref().map(plain), dropped];
     parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-/// What is known, a line each.
+/// The known values, one per line.
 pub(crate) fn lines(message: &Message) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut add = |name: &str, value: Option<String>| {
@@ -81,14 +81,14 @@ fn of_card(card: &Card) -> String {
     if known.is_empty() { "-".to_owned() } else { known }
 }
 
-/// All but the title, as plain text.
+/// Everything except the title, as plain text.
 pub(crate) fn body(message: &Message) -> String {
     let lines = lines(message).into_iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>();
     let parts = [story(message), lines.join("\n")];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
 }
 
-/// At most so many characters, counted as UTF-16 does, which is how services count.
+/// At most `most` characters, counted in UTF-16 units as services do.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     if text.encode_utf16().count() <= most {
         return text.to_owned();
@@ -101,7 +101,7 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
     text.chars().take_while(fits).chain(['…']).collect()
 }
 
-/// Without line breaks or other control characters: a subject is a header.
+/// Without line breaks and other control characters, since a subject is a header.
 pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if is_odd(c) || c == '\n' { ' ' } else { c }).collect()
 }
@@ -110,7 +110,7 @@ fn plain(text: &str) -> String {
     text.trim().chars().filter(|c| !is_odd(*c)).collect()
 }
 
-/// Control characters, and those that change the direction of what follows.
+/// Control characters, and characters that change the text direction.
 fn is_odd(c: char) -> bool {
     c.is_control() && c != '\n' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -121,7 +121,7 @@ pub(crate) mod tests {
     use plimsoll_units::{Bytes, Seconds};
     use proptest::prelude::*;
 
-    /// A message of which everything is known.
+    /// A message with all values.
     pub(crate) fn full() -> Message {
         let mut message = Message::new(Kind::Heat, "nano-1", "The card is at 84 °C; slowed to 70 %.", 1_700_000_000.0);
         message.advice = Some("Check the fans.".to_owned());
@@ -146,22 +146,22 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_message_reads_as_a_person_would_have_it() {
+    fn a_message_is_readable_text() {
         assert_eq!(title(&full()), "nano-1: hot");
         assert_eq!(
             body(&full()),
-            "The card is at 84 °C; slowed to 70 %.\nCheck the fans.\n3 messages before this one were left out.\n\n\
+            "The card is at 84 °C; slowed to 70 %.\nCheck the fans.\n3 earlier messages were dropped.\n\n\
              step: 1200 of 5000\nloss: 2.3012\nspeed: 45679 tokens/s\ntime left: 1 h 1 min\nmemory of the run: 512 MiB\n\
              energy: 2.500 kWh\nRTX 3090: 84 °C, memory 96 °C, 341 of 350 W, 99 % busy, 20.0 GiB of 24.0 GiB"
         );
         let mut unknown = Message::new(Kind::Progress, "a\r\nBcc: b", "", 0.0);
         unknown.cards = vec![Card { name: "card".to_owned(), ..Card::default() }];
-        assert_eq!((title(&unknown), body(&unknown)), ("a  Bcc: b: under way".to_owned(), "card: -".to_owned()));
+        assert_eq!((title(&unknown), body(&unknown)), ("a  Bcc: b: in progress".to_owned(), "card: -".to_owned()));
     }
 
     proptest! {
         #[test]
-        fn what_is_shortened_fits_and_is_the_beginning(text in "\\PC{0,40}", most in 1usize..50) {
+        fn shortened_text_fits_and_is_a_prefix(text in "\\PC{0,40}", most in 1usize..50) {
             let short = shortened(&text, most);
             prop_assert!(short.encode_utf16().count() <= most);
             match short == text {

@@ -1,4 +1,5 @@
-//! One sender's thread: takes messages, keeps to the service's rate, and tries again. Everything slow happens here.
+//! The thread of one sender: takes messages, respects the service's rate limit, and retries. All blocking work happens
+//! here.
 
 use crate::backoff::Backoff;
 use crate::message::{Kind, Message};
@@ -13,19 +14,19 @@ use std::time::Instant;
 /// Sends one message.
 pub(crate) type Send = Box<dyn FnMut(&Message) -> Result<(), SendError> + core::marker::Send>;
 
-/// Sends until the lane is closed and empty, or its deadline has come.
+/// Sends until the lane is closed and empty, or its deadline has passed.
 pub(crate) fn work(lane: &Lane<Queue>, mut send: Send, mut rate: Rate, timing: &Timing, redactor: &Redactor) {
     let mut backoff = Backoff::new(timing.first_delay, timing.longest_delay, timing.seed);
-    // No message goes before; a server asked for it, or the last try failed.
+    // Earliest time of the next message: requested by a server, or due to the last failure.
     let mut asked = None::<Instant>;
     let mut delayed = None::<Instant>;
     let mut failures = 0;
     loop {
-        // At the end of the run there is little time: the rate is the service's to keep then, and it says so.
+        // At the end of the run time is short: leave rate limiting to the service, which reports it.
         let not_before = |closing: bool| {
             let now = Instant::now();
             let paced = if closing { now } else { rate.next(now) };
-            [Some(paced), asked, delayed].into_iter().flatten().max().expect("there is one")
+            [Some(paced), asked, delayed].into_iter().flatten().max().expect("at least one")
         };
         let next = lane.next(|queue, deadline| queue.next(|| not_before(deadline.is_some()), deadline));
         let Some(Entry { message, attempts }) = next else { return };

@@ -1,4 +1,4 @@
-//! Every secret is a canary, and nothing that this crate shows has one in it, whatever a server does.
+//! Every secret is a canary. Nothing that this crate shows contains one, whatever a server does.
 
 use crate::http_server::{Answer, HttpServer};
 use crate::{message, secrets, settings};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const SERVICES: [Service; 5] = [Service::Discord, Service::Slack, Service::Telegram, Service::Ntfy, Service::Webhook];
 
-/// All secrets, at this address.
+/// All secrets, for this server.
 fn canaries(server: &str) -> Vec<(&'static str, String)> {
     let value = |variable: &'static str| match variable {
         "PLIMSOLL_TELEGRAM_SERVER" => format!("{server}/CANARY-server"),
@@ -51,18 +51,18 @@ fn no_failure_of_any_sender_shows_a_secret() {
         let server = HttpServer::start(&[answer]);
         let secrets = all(&server.url(""));
         let settings = settings(&SERVICES);
-        let notifier = Notifier::start(&settings, &secrets).expect("it starts");
-        notifier.tell(&message(Kind::Test, 1));
+        let notifier = Notifier::start(&settings, &secrets).expect("a notifier");
+        notifier.send(&message(Kind::Test, 1));
         let mut shown = format!("{notifier:?}{secrets:?}{settings:#?}{:?}", message(Kind::End, 1));
         let report = notifier.finish(Duration::from_millis(800));
         assert!(report.senders.iter().all(|sender| sender.sent == 0 && sender.last_error.is_some()), "{report:?}");
         write!(shown, "{report:?}").expect("into memory");
         assert_hidden(&shown);
     }
-    // Nobody listens there, and there is no such host.
+    // No server listens on this port, and this host does not exist.
     for server in ["http://127.0.0.1:1", "https://canary.invalid", "https://127.0.0.1:1"] {
-        let notifier = Notifier::start(&settings(&SERVICES), &all(server)).expect("it starts");
-        notifier.tell(&message(Kind::Test, 1));
+        let notifier = Notifier::start(&settings(&SERVICES), &all(server)).expect("a notifier");
+        notifier.send(&message(Kind::Test, 1));
         let report = notifier.finish(Duration::from_millis(800));
         assert!(report.senders.iter().all(|sender| sender.sent == 0), "{report:?}");
         let shown = format!("{report:?}");
@@ -72,7 +72,7 @@ fn no_failure_of_any_sender_shows_a_secret() {
 }
 
 #[test]
-fn no_setting_that_is_refused_shows_a_secret() {
+fn no_rejected_setting_shows_a_secret() {
     for server in
         ["http://CANARY.example", "CANARY", "https://", "ftp://CANARY", "https://CANARY CANARY", "http://[CANARY"]
     {
@@ -94,7 +94,7 @@ fn no_setting_that_is_refused_shows_a_secret() {
         let error = Notifier::start(&settings(&[service]), &secrets(&[])).expect_err("no secret");
         assert!(matches!(error, NotifyError::MissingSecret { .. }), "{error}");
     }
-    // A password in the address of a mail server, which is no place for one.
+    // A password in the address of a mail server, where it does not belong.
     let mail = MailSettings::new(&["a@b.example".into()], None, "smtp://me:CANARY@host:1", None, Seconds(1.0), None);
     let error = mail.expect_err("no server");
     assert_hidden(&format!("{error} {error:?}"));
@@ -111,7 +111,7 @@ fn write(path: &Path, text: &str, mode: u32) {
 
 #[cfg(unix)]
 #[test]
-fn files_that_others_can_read_are_refused() {
+fn files_readable_by_other_users_are_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("secrets");
     let named = |mode| {
@@ -124,19 +124,19 @@ fn files_that_others_can_read_are_refused() {
         assert_hidden(&format!("{secrets:?}"));
     }
     for mode in [0o644, 0o640, 0o604, 0o620, 0o601, 0o666] {
-        let error = named(mode).expect_err("others can read it");
+        let error = named(mode).expect_err("readable by other users");
         assert!(matches!(error, SecretsError::NotPrivate { mode: found, .. } if found == mode), "{error}");
         assert_hidden(&format!("{error} {error:?}"));
-        // As a `.env` too, but not if it has nothing of ours.
+        // Also rejected as a `.env`, unless it contains no variable of Plimsoll.
         assert!(matches!(Secrets::load(|_| None, None, Some(&path)), Err(SecretsError::NotPrivate { .. })));
         write(&path, "OTHER=CANARY\nnot a line\n", mode);
-        let others = Secrets::load(|_| None, None, Some(&path)).expect("somebody else's");
+        let others = Secrets::load(|_| None, None, Some(&path)).expect("another program's file");
         assert!(!VARIABLES.iter().any(|(variable, _)| others.has(variable)));
     }
 }
 
 #[test]
-fn files_that_are_none_are_refused_without_quoting_them() {
+fn invalid_files_are_rejected_without_quoting_them() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("secrets");
     let refused = |text: &str| {
@@ -146,9 +146,9 @@ fn files_that_are_none_are_refused_without_quoting_them() {
         error.to_string()
     };
     assert!(refused("A=1\nCANARY\n").ends_with("line 2 is not KEY=VALUE"));
-    assert!(refused("PLIMSOLL_NTFY_TOPIK=CANARY\n").contains("sets none of the variables"));
-    assert!(refused("PLIMSOLL_NTFY_TOPIC=CANARY\u{7}bell\n").contains("PLIMSOLL_NTFY_TOPIC has line breaks"));
-    assert!(refused(&"CANARY=1\n".repeat(10_000)).contains("too long"));
+    assert!(refused("PLIMSOLL_NTFY_TOPIK=CANARY\n").contains("sets no known variable"));
+    assert!(refused("PLIMSOLL_NTFY_TOPIC=CANARY\u{7}bell\n").contains("PLIMSOLL_NTFY_TOPIC contains line breaks"));
+    assert!(refused(&"CANARY=1\n".repeat(10_000)).contains("too large"));
     let error = Secrets::load(|_| None, Some(folder.path()), None).expect_err("a folder");
     assert!(error.to_string().contains("it is a folder"), "{error}");
     assert!(Secrets::load(|_| None, None, Some(&folder.path().join(".env"))).is_ok(), "a `.env` may be absent");
@@ -156,10 +156,10 @@ fn files_that_are_none_are_refused_without_quoting_them() {
     assert_hidden(&format!("{odd} {odd:?}"));
 }
 
-/// A `.env` may have come with a folder of another person.
+/// A `.env` may come from another person's folder.
 #[cfg(unix)]
 #[test]
-fn a_dot_env_sends_no_secret_of_another_place_to_its_server() {
+fn a_dot_env_cannot_redirect_a_secret_from_another_source() {
     let folder = tempfile::tempdir().expect("a folder");
     let dot_env = folder.path().join(".env");
     for (server, secret) in [
@@ -183,13 +183,13 @@ fn a_dot_env_sends_no_secret_of_another_place_to_its_server() {
         );
         assert_eq!(named.expect("the user named a server").get(server).map(Secret::expose), Some("CANARY"));
         write(&dot_env, &format!("{server}=https://mine.example\n{secret}=CANARY\n"), 0o600);
-        assert!(Secrets::load(|_| None, None, Some(&dot_env)).expect("both are in it").has(server));
+        assert!(Secrets::load(|_| None, None, Some(&dot_env)).expect("server and secret").has(server));
     }
 }
 
-/// The environment counts more than a file that is named, and that more than a `.env`.
+/// The environment takes precedence over a named file, and that over a `.env`.
 #[test]
-fn the_nearest_place_counts() {
+fn the_source_of_highest_priority_wins() {
     let server = [(); 3].map(|()| HttpServer::start(&[Answer::Status(200, String::new(), String::new())]));
     let folder = tempfile::tempdir().expect("a folder");
     let line = |n: usize| format!("PLIMSOLL_WEBHOOK_URL={}\n", server[n].url("/"));
@@ -201,8 +201,8 @@ fn the_nearest_place_counts() {
     let two = Secrets::load(|_| None, Some(&named), Some(&dot_env));
     let one = Secrets::load(|_| None, None, Some(&dot_env));
     for (place, secrets) in [all, two, one].into_iter().enumerate() {
-        let notifier = Notifier::start(&settings(&[Service::Webhook]), &secrets.expect("secrets")).expect("it starts");
-        notifier.tell(&message(Kind::Test, 1));
+        let notifier = Notifier::start(&settings(&[Service::Webhook]), &secrets.expect("secrets")).expect("a notifier");
+        notifier.send(&message(Kind::Test, 1));
         assert!(notifier.finish(crate::LONG).all_arrived());
         let counts = [0, 1, 2].map(|n| server[n].requests().len());
         assert_eq!(counts, [1, usize::from(place > 0), usize::from(place > 1)]);

@@ -1,4 +1,4 @@
-//! An HTTP server that misbehaves as it is told.
+//! An HTTP server with configurable faults.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,30 +6,30 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a connection gets. The last of a list is for all further ones.
+/// The response to a connection. The last of a list is used for all further ones.
 #[derive(Clone)]
 pub enum Answer {
-    /// A status, further headers with their line ends, and a body.
+    /// A status, further headers with line ends, and a body.
     Status(u16, String, String),
-    /// What the service answers whose path is asked for.
+    /// The normal response of the service whose path is requested.
     Service,
-    /// The request comes back as the body, as servers do that tell what was wrong.
+    /// Returns the request as the body, as servers do that quote what was wrong.
     Echo(u16),
-    /// Nothing, for as long as the client waits.
+    /// Sends nothing for as long as the client waits.
     Hang,
-    /// A byte of a header now and then, for as long as the client waits.
+    /// Sends a byte of a header from time to time, for as long as the client waits.
     Drip,
-    /// The connection is closed with the request unread.
+    /// Closes the connection without reading the request.
     Reset,
-    /// Less than was said.
+    /// Sends less than the announced length.
     MidBody(u16),
-    /// More than anybody wants.
+    /// Sends an endless body.
     Endless(u16),
-    /// Something else than HTTP.
+    /// Sends something other than HTTP.
     Noise,
 }
 
-/// A request, and when it had come.
+/// A request and its time of arrival.
 #[derive(Clone)]
 pub struct Request {
     pub head: String,
@@ -64,7 +64,7 @@ impl HttpServer {
             for (number, stream) in listener.incoming().flatten().enumerate() {
                 let answer = answers.get(number).or(answers.last()).cloned().expect("an answer");
                 let seen = of_thread.clone();
-                // Nobody cares how a connection of a broken server ends.
+                // The result of a connection to a faulty server does not matter.
                 thread::spawn(move || drop(serve(stream, &answer, &seen)));
             }
         });
@@ -79,7 +79,7 @@ impl HttpServer {
         self.seen.requests.lock().expect("no panic").clone()
     }
 
-    /// The requests, once there are so many.
+    /// Waits for this many requests.
     pub fn wait_for(&self, count: usize) -> Vec<Request> {
         let begun = Instant::now();
         let mut requests = self.seen.requests.lock().expect("no panic");
@@ -93,7 +93,7 @@ impl HttpServer {
 
 fn serve(mut stream: TcpStream, answer: &Answer, seen: &Seen) -> std::io::Result<()> {
     if matches!(answer, Answer::Reset) {
-        // What is unread when a socket is closed makes the system reset the connection.
+        // Unread data at the close of a socket makes the system reset the connection.
         stream.read_exact(&mut [0])?;
         note(seen, String::new(), String::new());
         return Ok(());

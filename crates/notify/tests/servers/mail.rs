@@ -1,4 +1,4 @@
-//! Mail, to a server with TLS and AUTH.
+//! Mail to a server with TLS and AUTH.
 
 use crate::smtp_server::{Mood, Offers, SmtpServer};
 use crate::{LONG, message, secrets, settings};
@@ -27,16 +27,16 @@ fn to(server: &SmtpServer, encryption: Encryption, every_s: f64) -> NotifySettin
 }
 
 fn send(settings: &NotifySettings, timeout: Duration) -> Report {
-    let notifier = Notifier::start(settings, &login()).expect("it starts");
+    let notifier = Notifier::start(settings, &login()).expect("a notifier");
     let mut end = message(Kind::End, 9);
     end.text = "Finished & done.\n.\n..dots".to_owned();
     end.curve = (1..=50).map(|step| LossPoint { step, loss: 5.0 / step as f64 }).collect();
-    notifier.tell(&end);
+    notifier.send(&end);
     notifier.finish(timeout)
 }
 
 #[test]
-fn a_mail_arrives_whole_with_its_picture_over_tls() {
+fn a_mail_with_its_image_arrives_over_tls() {
     for (offers, encryption) in
         [(Offers::Tls, Encryption::Tls), (Offers::StartTls, Encryption::StartTls), (Offers::Plain, Encryption::None)]
     {
@@ -71,7 +71,7 @@ fn a_mail_arrives_whole_with_its_picture_over_tls() {
 }
 
 #[test]
-fn without_a_certificate_that_holds_nothing_is_said() {
+fn nothing_is_sent_without_a_valid_certificate() {
     let server = SmtpServer::start(Offers::Tls, Mood::Good);
     let mut other = SmtpServer::start(Offers::Tls, Mood::Good);
     other.port = server.port;
@@ -79,17 +79,17 @@ fn without_a_certificate_that_holds_nothing_is_said() {
     assert!(report.senders[0].failed == 1 && server.logins().is_empty() && server.mails().is_empty(), "{report:?}");
     let error = report.senders[0].last_error.as_deref();
     assert!(error.is_some_and(|error| error.contains("TLS") && error.contains("certificate")), "{report:?}");
-    // Chats are asked by another library.
+    // Chat services use another HTTP and TLS library.
     let url = format!("https://localhost:{}/CANARY", server.port);
     let notifier = Notifier::start(&settings(&[Service::Webhook]), &secrets(&[("PLIMSOLL_WEBHOOK_URL", &url)]));
-    let notifier = notifier.expect("it starts");
-    notifier.tell(&message(Kind::End, 1));
+    let notifier = notifier.expect("a notifier");
+    notifier.send(&message(Kind::End, 1));
     let report = notifier.finish(LONG);
     assert_eq!(report.senders[0].failed, 1, "{report:?}");
     assert!(report.senders[0].last_error.as_ref().is_some_and(|error| error.contains("certificate")), "{report:?}");
 }
 
-/// Who takes `STARTTLS` out of what a server offers must not read the password.
+/// An attacker who removes `STARTTLS` from a server's offer must not receive the password.
 #[test]
 fn a_server_without_tls_is_not_used() {
     let server = SmtpServer::start(Offers::Plain, Mood::Good);
@@ -98,7 +98,7 @@ fn a_server_without_tls_is_not_used() {
 }
 
 #[test]
-fn what_may_work_later_is_tried_again() {
+fn temporary_failures_are_retried() {
     for mood in [Mood::Busy, Mood::Closes] {
         let server = SmtpServer::start(Offers::Plain, mood);
         let report = send(&to(&server, Encryption::None, 600.0), LONG);
@@ -109,7 +109,7 @@ fn what_may_work_later_is_tried_again() {
 }
 
 #[test]
-fn a_server_that_hangs_or_floods_delays_nobody() {
+fn a_server_that_hangs_or_floods_does_not_block() {
     for mood in [Mood::Hangs, Mood::Endless] {
         let server = SmtpServer::start(Offers::Plain, mood);
         let begun = Instant::now();
@@ -120,7 +120,7 @@ fn a_server_that_hangs_or_floods_delays_nobody() {
 }
 
 #[test]
-fn a_password_that_is_refused_is_not_repeated() {
+fn a_rejected_password_is_not_retried() {
     let server = SmtpServer::start(Offers::StartTls, Mood::Quotes);
     let report = send(&to(&server, Encryption::StartTls, 600.0), LONG);
     let sender = &report.senders[0];
@@ -130,27 +130,27 @@ fn a_password_that_is_refused_is_not_repeated() {
     assert!(!error.contains(&STANDARD.encode("\0CANARY-user\0CANARY-password")), "{error}");
 }
 
-/// Failures at once, progress when it is time, checkpoints never.
+/// Failures immediately, progress at intervals, checkpoints never.
 #[test]
-fn mails_are_few() {
+fn mails_are_rate_limited() {
     let server = SmtpServer::start(Offers::Plain, Mood::Good);
-    let notifier = Notifier::start(&to(&server, Encryption::None, 1e9), &login()).expect("it starts");
+    let notifier = Notifier::start(&to(&server, Encryption::None, 1e9), &login()).expect("a notifier");
     assert!(!notifier.is_progress_due(1_000_000));
     for kind in [Kind::Progress, Kind::Checkpoint, Kind::Failure] {
-        notifier.tell(&message(kind, 1));
+        notifier.send(&message(kind, 1));
     }
     let report = notifier.finish(LONG);
     assert_eq!((report.senders[0].sent, server.mails().len()), (1, 1));
     assert!(server.mails()[0].contains("nano-1: failed"));
-    let often = Notifier::start(&to(&server, Encryption::None, 0.0), &login()).expect("it starts");
+    let often = Notifier::start(&to(&server, Encryption::None, 0.0), &login()).expect("a notifier");
     assert!(often.is_progress_due(1));
-    often.tell(&message(Kind::Progress, 1));
+    often.send(&message(Kind::Progress, 1));
     assert!(often.finish(LONG).all_arrived());
     assert!(server.mails()[1].contains("Subject: nano-1: step 1"));
 }
 
 #[test]
-fn half_a_login_is_refused() {
+fn an_incomplete_login_is_rejected() {
     let server = SmtpServer::start(Offers::Plain, Mood::Good);
     let half = secrets(&[("PLIMSOLL_SMTP_USER", "me")]);
     let started = Notifier::start(&to(&server, Encryption::None, 1.0), &half);

@@ -1,4 +1,4 @@
-//! Messages to real servers on loopback: such as work, and such as don't.
+//! Messages to real servers on loopback, both working and faulty ones.
 
 mod canaries;
 mod http;
@@ -10,7 +10,7 @@ use plimsoll_notify::{Kind, Message, NotifySettings, Secrets, Service, Timing};
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// Waits that are short, so that tests are.
+/// Short waits, to keep the tests fast.
 fn quick() -> Timing {
     Timing {
         connect: Duration::from_millis(500),
@@ -24,7 +24,7 @@ fn quick() -> Timing {
     }
 }
 
-/// Enough for everything that should arrive.
+/// Long enough for every message to arrive.
 const LONG: Duration = Duration::from_secs(8);
 
 fn settings(services: &[Service]) -> NotifySettings {
@@ -33,7 +33,7 @@ fn settings(services: &[Service]) -> NotifySettings {
 
 fn secrets(pairs: &[(&str, &str)]) -> Secrets {
     let find = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value));
-    Secrets::load(find, None, None).expect("secrets that can be used")
+    Secrets::load(find, None, None).expect("valid secrets")
 }
 
 fn message(kind: Kind, step: u64) -> Message {

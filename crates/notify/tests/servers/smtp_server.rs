@@ -1,4 +1,4 @@
-//! A mail server, with TLS by a certificate of its own and with AUTH, that refuses what it is told to.
+//! A mail server with TLS, a self-signed certificate and AUTH, with configurable faults.
 
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -18,21 +18,21 @@ pub enum Offers {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mood {
     Good,
-    /// Refuses the password, and quotes it.
+    /// Rejects the password and quotes it.
     Quotes,
-    /// Not ready for the first mail.
+    /// Temporarily rejects the first mail.
     Busy,
-    /// Closes when it is told the sender.
+    /// Closes the connection after the sender.
     Closes,
-    /// Never says anything.
+    /// Never responds.
     Hangs,
-    /// Says too much.
+    /// Sends an endless response.
     Endless,
 }
 
 pub struct SmtpServer {
     pub port: u16,
-    /// The certificate, as a file.
+    /// The certificate file.
     pub authority: PathBuf,
     mails: Arc<Mutex<Vec<String>>>,
     logins: Arc<Mutex<Vec<String>>>,
@@ -67,7 +67,7 @@ impl SmtpServer {
             for (number, stream) in listener.incoming().flatten().enumerate() {
                 let (mails, logins) = (Arc::clone(&of_mails), Arc::clone(&of_logins));
                 let (session, config) = (Session { offers, mood, number, mails, logins }, config.clone());
-                // A client that goes away is no failure of the server's.
+                // A client that disconnects is not a failure of the server.
                 thread::spawn(move || drop(session.serve(stream, config)));
             }
         });
@@ -101,7 +101,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the client asked for TLS.
+    /// Returns whether the client requested TLS.
     fn talk(&self, stream: &mut (impl Read + Write), greets: bool, is_encrypted: bool) -> io::Result<bool> {
         if greets {
             stream.write_all(b"220 localhost ESMTP\r\n")?;
@@ -159,7 +159,7 @@ fn data(stream: &mut impl Read) -> io::Result<String> {
     }
 }
 
-/// A line without its end; byte by byte, since what follows may be TLS.
+/// A line without its end, read byte by byte, since the next bytes may be TLS.
 fn line(stream: &mut impl Read) -> io::Result<String> {
     let mut bytes = Vec::new();
     while !bytes.ends_with(b"\r\n") {

@@ -250,7 +250,7 @@ pub(super) fn run(args: &NotifyArgs) -> Result<u8, Failure> {
     let names = settings.services.iter().map(|service| service.name()).collect::<Vec<_>>().join(", ");
     talk(format_args!("sending a test message by {names}; this can take up to {} s", TEST_TIMEOUT.as_secs()));
     let text = "Messages of plimsoll arrive here.";
-    notifier.tell(&Message::new(Kind::Test, "plimsoll", text, now_s()));
+    notifier.send(&Message::new(Kind::Test, "plimsoll", text, now_s()));
     let report = notifier.finish(TEST_TIMEOUT);
     write_data(if args.json { as_json(&report) } else { as_text(&report) })?;
     let failed = report.senders.iter().filter(|sender| sender.sent == 0).count();

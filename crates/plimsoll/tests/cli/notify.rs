@@ -153,7 +153,7 @@ fn what_does_not_arrive_is_said_without_its_secret() {
     let refused = said(&sandbox, "notify test --secrets mine");
     assert_eq!(refused.code, Some(5));
     let line = refused.stdout_text();
-    assert!(line.starts_with("webhook   failed: the server answers with status 404: POST /…"), "{line}");
+    assert!(line.starts_with("webhook   failed: the server returned status 404: POST /…"), "{line}");
     assert_eq!(
         refused.stderr,
         "sending a test message by webhook; this can take up to 30 s\nerror: 1 of 1 test messages did not arrive\n"
@@ -163,7 +163,7 @@ fn what_does_not_arrive_is_said_without_its_secret() {
     command.env("PLIMSOLL_WEBHOOK_URL", "http://CANARY.example/");
     let refused = Said::of(command.output().expect("the binary runs"));
     assert_eq!(refused.code, Some(4));
-    assert_eq!(refused.stderr, "error: PLIMSOLL_WEBHOOK_URL has no TLS, by which others could read it; use https://\n");
+    assert_eq!(refused.stderr, "error: PLIMSOLL_WEBHOOK_URL does not use TLS, so others could read it; use https://\n");
 }
 
 #[test]
@@ -179,24 +179,24 @@ fn what_can_not_be_used_is_refused_with_what_to_do() {
     assert_eq!(open.code, Some(4));
     assert_eq!(
         open.stderr,
-        "error: open can be read by others (mode 644)\nhint: `chmod 600 open` lets only you read it\n"
+        "error: open is readable by other users (mode 644)\nhint: `chmod 600 open` lets only you read it\n"
     );
     for (arguments, code, message) in [
         ("notify test --notify telegram", 4, "telegram needs PLIMSOLL_TELEGRAM_TOKEN and PLIMSOLL_TELEGRAM_CHAT"),
         ("notify test --notify mail", 2, "mail needs a recipient and an SMTP server"),
         ("notify test --mail-to me@example.com", 2, "mail needs a recipient and an SMTP server"),
-        ("notify test --mail-to me --smtp localhost", 2, "`me` is no mail address such as me@example.com"),
+        ("notify test --mail-to me --smtp localhost", 2, "`me` is not a mail address such as me@example.com"),
         (
             "notify test --mail-to a@b.example --smtp smtp://me:CANARY@host:465",
             2,
-            "the mail server is not a host and a port such as smtp.example.com:465",
+            "the mail server must be a host and a port such as smtp.example.com:465",
         ),
         (
             "notify test --mail-to a@b.example --smtp mail.example:25 --smtp-encryption none",
             2,
-            "mail to mail.example without TLS could be read on the way; only a server on this machine may be without",
+            "mail to mail.example requires TLS; only a server on this machine may be used without it",
         ),
-        ("notify test --mail-to a@b.example --smtp localhost --smtp-ca open", 4, "open: it is no certificate in PEM"),
+        ("notify test --mail-to a@b.example --smtp localhost --smtp-ca open", 4, "open: not a PEM certificate"),
         ("notify test --secrets nothing", 4, "nothing: No such file or directory (os error 2)"),
     ] {
         let refused = said(&sandbox, arguments);
@@ -204,7 +204,7 @@ fn what_can_not_be_used_is_refused_with_what_to_do() {
     }
     let unknown = said(&sandbox, "notify test --notify pigeon");
     assert_eq!(unknown.code, Some(2));
-    assert!(unknown.stderr.contains("`pigeon` is no service; known are mail, discord"), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("unknown service `pigeon`; use mail, discord"), "{}", unknown.stderr);
     let help = said(&sandbox, "notify test --help");
     assert!(help.code == Some(0) && !help.stdout_text().contains("password"), "{}", help.stdout_text());
 }

@@ -51,7 +51,7 @@ impl Told {
         say::tell(event);
         let message = self.narrator.take(event, now_s());
         if let (Some(notifier), Some(message)) = (&self.notifier, message) {
-            notifier.tell(&message);
+            notifier.send(&message);
         }
     }
 
@@ -60,7 +60,7 @@ impl Told {
         let program = program_name(&[program.to_owned()]);
         let text = format!("Failed: {program} can't be started: {reason}.");
         let message = Message::new(Kind::Failure, self.narrator.run.clone(), text, now_s());
-        self.notifier.iter().for_each(|notifier| notifier.tell(&message));
+        self.notifier.iter().for_each(|notifier| notifier.send(&message));
     }
 
     /// What sends messages, for a thread that tells where the run is.

@@ -65,6 +65,6 @@ impl StatusTeller {
             cards: Card::of_sample(sample),
             ..Message::new(Kind::Progress, self.run.clone(), format!("Running for {time}."), sample.time_s)
         };
-        self.notifier.tell(&message);
+        self.notifier.send(&message);
     }
 }

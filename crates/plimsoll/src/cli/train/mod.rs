@@ -53,7 +53,7 @@ use plimsoll_exec::cuda::ProductChoices;
 use plimsoll_graph::DeviceKind;
 use plimsoll_graph::optimizers::Constants;
 use plimsoll_heat::Settings;
-use plimsoll_notify::{Notifier, Teller};
+use plimsoll_notify::{Notifier, NotifySink};
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_units::Bytes;
 use prompt::Text;
@@ -312,7 +312,7 @@ impl Session {
         let asked = Asking { stop: stop.clone(), planner: self.planner(), clock: self.clock.clone() };
         let mut watch = Watch::new(&self.args.watch, limits, subject, set, asked);
         self.averted.take().into_iter().for_each(|what| watch.tell(Event::OutOfMemoryAverted { what }));
-        let mut teller = notifier.map(|notifier| Teller::new(notifier, self.trainer.name.clone()));
+        let mut teller = notifier.map(|notifier| NotifySink::new(notifier, self.trainer.name.clone()));
         let around =
             Around { watch: &mut watch, teller: teller.as_mut(), stop: &stop, card: reopening.as_ref(), entered };
         let ended = self.through_all_plans(engine, files, around);
@@ -375,7 +375,7 @@ impl Session {
         engine: &mut Engine,
         files: Vec<(PathBuf, Vec<u8>)>,
         watch: &Watch,
-        teller: Option<&mut Teller<'_>>,
+        teller: Option<&mut NotifySink<'_>>,
         stop: &AtomicBool,
         accepted: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<Outcome, Failure> {

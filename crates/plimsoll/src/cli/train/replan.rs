@@ -10,14 +10,14 @@ use crate::cli::cards::{Looked, Opened, Reopening};
 use crate::cli::loading::Flags;
 use crate::streams::talk;
 use ::plimsoll_train::{Ending, Engine, Outcome, Start};
-use plimsoll_notify::Teller;
+use plimsoll_notify::NotifySink;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 /// What is there all the time, whichever plan a run goes by.
 pub(super) struct Around<'a, 'n> {
     pub(super) watch: &'a mut Watch,
-    pub(super) teller: Option<&'a mut Teller<'n>>,
+    pub(super) teller: Option<&'a mut NotifySink<'n>>,
     pub(super) stop: &'a AtomicBool,
     /// The run's card, to be opened again; none for the processor.
     pub(super) card: Option<&'a Reopening>,

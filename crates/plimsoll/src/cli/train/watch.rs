@@ -15,7 +15,7 @@ use ::plimsoll_train::{Ending, MicroBatch, Pace};
 use clap::Args;
 use plimsoll_health::{Facts, Settings as HealthSettings};
 use plimsoll_heat::{Order, Settings};
-use plimsoll_notify::{Card, Teller};
+use plimsoll_notify::{Card, NotifySink};
 use plimsoll_power::{Meter, Price};
 use plimsoll_telemetry::{EnergyUse, Event, Sample, Sampler, SamplerOptions, Sink, for_each_record};
 use plimsoll_trackers::MachineTap;
@@ -356,7 +356,7 @@ fn energy_before(run: &Path) -> Option<EnergyUse> {
 
 /// Tells what happens, with what the cards say then.
 pub(super) struct Told<'a, 'n> {
-    pub(super) teller: &'a mut Teller<'n>,
+    pub(super) teller: &'a mut NotifySink<'n>,
     pub(super) watch: &'a Watch,
 }
 
