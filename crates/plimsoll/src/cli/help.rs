@@ -120,6 +120,7 @@ const GROUPS: &[Group] = &[
         "Output",
         &[
             ("name", "Name of the run"),
+            ("detach", "Run in the background"),
             ("runs-dir", ""),
             ("resume", "`auto`, or a run or checkpoint to continue"),
             ("checkpoint-every", "Steps between checkpoints"),
@@ -180,7 +181,6 @@ const GROUPS: &[Group] = &[
         "Background",
         &[
             ("keep", ""),
-            ("detach", "Run in the background"),
             ("adopt", "Take over a run whose supervisor was killed"),
             ("stagger", ""),
             ("stagger-time", ""),

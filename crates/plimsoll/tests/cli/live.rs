@@ -102,5 +102,5 @@ fn colors_are_forced_by_those_who_want_them_in_a_file() {
     let mut command = sandbox.command(["plan", "--model", "no-such-model"]);
     let output = command.env("CLICOLOR_FORCE", "1").output().expect("it runs");
     let said = String::from_utf8(output.stderr).expect("text");
-    assert!(said.contains("\n\u{1b}[31m\u{1b}[1merror:\u{1b}[0m "), "{said:?}");
+    assert!(said.starts_with("\u{1b}[31m\u{1b}[1merror:\u{1b}[0m "), "{said:?}");
 }

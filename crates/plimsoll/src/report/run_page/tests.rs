@@ -150,7 +150,7 @@ fn nothing_of_a_hostile_folder_gets_out_of_its_place() {
     assert!(!page.contains("<img") && !page.contains('\u{202e}'));
     assert_says(
         &page,
-        &["its branches can&#39;t be told apart", "the journal lost 7 events", "&lt;img src=x onerror="],
+        &["its branches cannot be read", "the journal lost 7 events", "&lt;img src=x onerror="],
     );
     // What is no text, or damaged, is said and left out.
     fs::write(folder.path().join("config.yaml"), b"\xff\xfe").expect("written");
