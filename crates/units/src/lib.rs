@@ -1,12 +1,14 @@
-//! Quantities as people write them: bytes, durations, counts.
+//! Quantities as people write them: bytes, durations, counts, dates.
 //! Not here: anything that knows what the quantities are for. Read next: `bytes.rs`.
 
 mod bytes;
 mod count;
+mod date;
 mod duration;
 
 pub use bytes::Bytes;
 pub use count::{ParseCountError, parse_count};
+pub use date::{CivilDate, civil_from_days};
 pub use duration::{Seconds, format_duration};
 
 /// Why a quantity could not be read. The message quotes the text and says what is accepted.

@@ -1,5 +1,6 @@
 //! The day that a chat template is told is today. It is given, so that the same data gives the same tokens on any day.
 
+use plimsoll_units::{CivilDate, civil_from_days};
 use std::fmt;
 use std::str::FromStr;
 
@@ -31,21 +32,10 @@ pub struct Date {
 }
 
 impl Date {
-    /// The day, in UTC, that begins or goes on so many seconds after 1970 began.
-    /// Source: Hinnant 2013, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
+    /// The day, in UTC, of a time in seconds since 1970 began.
     pub fn of_unix_seconds(seconds: u64) -> Self {
-        // Years begin in March here, so that a leap day is a year's last, and eras have 400 years.
-        let days = seconds / SECONDS_PER_DAY + 719_468;
-        let (era, of_era) = (days / 146_097, days % 146_097);
-        let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let shifted = (5 * of_year + 2) / 153;
-        let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-        Self {
-            year: era * 400 + year_of_era + u64::from(month <= 2),
-            month,
-            day: of_year - (153 * shifted + 2) / 5 + 1,
-        }
+        let CivilDate { year, month, day } = civil_from_days((seconds / SECONDS_PER_DAY) as i64);
+        Self { year: year as u64, month: month.into(), day: day.into() }
     }
 
     fn is_leap_year(self) -> bool {

@@ -2,7 +2,7 @@
 //! Source of names and units: `nvidia-smi --help-query-gpu`.
 
 use plimsoll_telemetry::{CardSample, Sample};
-use plimsoll_units::Bytes;
+use plimsoll_units::{Bytes, CivilDate, civil_from_days};
 
 /// Where a reading is.
 type Reading = fn(&Sample, &CardSample) -> Option<String>;
@@ -106,23 +106,9 @@ fn compute_mode(mode: &str) -> String {
 pub(super) fn timestamp(time_s: f64) -> String {
     let milliseconds = (time_s * 1000.0).round().max(0.0) as u64;
     let (days, of_day) = (milliseconds / 86_400_000, milliseconds % 86_400_000);
-    let (year, month, day) = date(days);
+    let CivilDate { year, month, day } = civil_from_days(days as i64);
     let (hours, minutes, seconds) = (of_day / 3_600_000, of_day / 60_000 % 60, of_day / 1000 % 60);
     format!("{year}/{month:02}/{day:02} {hours:02}:{minutes:02}:{seconds:02}.{:03}", of_day % 1000)
-}
-
-/// The date so many days after 1970 began, in the Gregorian calendar. Source: Howard Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms", `civil_from_days`.
-fn date(days: u64) -> (u64, u64, u64) {
-    // Years begin with March, so that the leap day is the last: 0000-03-01 is 719468 days before 1970.
-    let from_march_0000 = days + 719_468;
-    let (era, of_era) = (from_march_0000 / 146_097, from_march_0000 % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
 /// Columns of a table of cards.
