@@ -4,7 +4,7 @@
 use crate::DataError;
 use crate::json_file::json_file;
 use crate::splits::{TrainingFiles, training_files};
-use plimsoll_units::Bytes;
+use plimsoll_units::{Bytes, spelling};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
@@ -328,15 +328,15 @@ fn by_pattern(pattern: &str, files_max: usize, text_field: &str) -> Result<Vec<S
     }
 }
 
-/// The entry beside a missing path whose name is most like it, if any is like it at all.
+/// The entry next to a missing path that may be meant: one whose name is near, or is this name with an extension.
 fn nearest_entry(path: &Path) -> Option<PathBuf> {
-    const ALIKE: f64 = 0.8;
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let name = path.file_name()?.to_string_lossy().into_owned();
-    let likeness = |entry: &fs::DirEntry| strsim::jaro_winkler(&entry.file_name().to_string_lossy(), &name);
+    let name = path.file_name()?.to_str()?;
     let entries = fs::read_dir(parent).ok()?.flatten();
-    let best = entries.map(|entry| (likeness(&entry), entry)).max_by(|a, b| a.0.total_cmp(&b.0))?;
-    (best.0 >= ALIKE).then(|| path.with_file_name(best.1.file_name()))
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect::<Vec<_>>();
+    let extended = || names.iter().filter(|entry| entry.split_once('.').is_some_and(|(stem, _)| stem == name)).min();
+    let nearest = spelling::nearest(name, names.iter().map(String::as_str));
+    nearest.or_else(|| extended().map(String::as_str)).map(|entry| path.with_file_name(entry))
 }
 
 #[cfg(test)]
@@ -411,6 +411,11 @@ mod tests {
                 assert_eq!((path, nearest), (f.path().join("imput.txt"), Some(f.path().join("input.txt"))));
             }
             other => panic!("{other}"),
+        }
+        for (name, expected) in [("table", Some("table.feather")), ("Input.TXT", Some("input.txt")), ("pic", None)] {
+            let missing = resolved(f.path(), &[name]).unwrap_err();
+            let DataError::NotFound { nearest, .. } = missing else { panic!("{missing}") };
+            assert_eq!(nearest, expected.map(|expected| f.path().join(expected)), "{name}");
         }
         assert!(matches!(resolved(f.path(), &["table.feather"]), Err(DataError::NotText { .. })));
         assert!(matches!(resolved(f.path(), &["x.tar.gz"]), Err(DataError::NotText { .. })));

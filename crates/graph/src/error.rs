@@ -30,7 +30,7 @@ pub enum GraphError {
     UnknownModel {
         /// What the user wrote.
         name: String,
-        /// The presets whose names are near, the nearest first.
+        /// The presets whose names are nearest.
         suggestions: Vec<String>,
     },
     /// A parameter is to be frozen that the model has not.

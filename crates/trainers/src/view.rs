@@ -5,13 +5,11 @@ use crate::document::{Document, Entry, Value, cut};
 use crate::kind::Kind;
 use crate::read::{BadValue, Told, Unknown, Unmodelled};
 use crate::unsure::{Effect, Unsure};
+use plimsoll_units::spelling;
 use std::collections::BTreeSet;
 
 /// Values that say that something is not wanted.
 const UNWANTED: &[&str] = &["", "false", "no", "off", "none", "null", "0", "0.0", "-1"];
-
-/// Longer keys are nobody's.
-const LONGEST: usize = 80;
 
 /// Unknown keys for which the nearest known one is looked for; a file with more is none of this trainer's.
 const NEAR_MAX: usize = 50;
@@ -265,9 +263,7 @@ impl<'d> View<'d> {
     }
 
     fn near(&self, key: &str) -> Option<String> {
-        let keys = self.asked.iter().filter(|_| key.len() <= LONGEST);
-        let nearest = keys.map(|known| (strsim::damerau_levenshtein(known, key), known)).min()?;
-        (nearest.0 <= 1 + key.len() / 5).then(|| nearest.1.clone())
+        spelling::nearest(key, self.asked.iter().map(String::as_str)).map(str::to_owned)
     }
 }
 

@@ -1,10 +1,11 @@
-//! Quantities as people write them: bytes, durations, counts, dates.
+//! Quantities and names as people write them: bytes, durations, counts, dates, and names that are misspelled.
 //! Not here: anything that knows what the quantities are for. Read next: `bytes.rs`.
 
 mod bytes;
 mod count;
 mod date;
 mod duration;
+pub mod spelling;
 
 pub use bytes::Bytes;
 pub use count::{ParseCountError, parse_count};

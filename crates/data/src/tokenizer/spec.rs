@@ -3,6 +3,7 @@
 use super::byte_level::{MERGES_NAME, VOCAB_NAME};
 use super::file::FILE_NAME;
 use crate::DataError;
+use plimsoll_units::spelling;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -54,19 +55,13 @@ impl FromStr for TokenizerSpec {
         } else if !text.is_empty() && path.exists() {
             Ok(Self::File(Path::new(".").join(path)))
         } else {
-            Err(DataError::UnknownTokenizer { text: text.to_owned(), nearest: nearest_name(text) })
+            Err(DataError::UnknownTokenizer { text: text.to_owned(), nearest: spelling::nearest(text, NAMES) })
         }
     }
 }
 
 fn looks_like_path(text: &str) -> bool {
     text.contains(std::path::is_separator) || text.to_ascii_lowercase().ends_with(".json")
-}
-
-fn nearest_name(text: &str) -> Option<&'static str> {
-    const EDITS_MAX: usize = 2;
-    let edits = |name: &&str| strsim::damerau_levenshtein(&text.to_ascii_lowercase(), name);
-    NAMES.into_iter().filter(|name| edits(name) <= EDITS_MAX).min_by_key(edits)
 }
 
 impl fmt::Display for TokenizerSpec {

@@ -15,9 +15,7 @@ pub use llama::{LlamaConfig, Variant};
 pub use t5::{FeedForward, T5Config};
 
 use crate::{Graph, GraphError, ProgramBuilder, TensorId};
-
-/// Presets that an unknown name is answered with, at most.
-const SUGGESTIONS_MAX: usize = 3;
+use plimsoll_units::spelling;
 
 /// What the forward pass is run for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -269,17 +267,16 @@ impl ModelConfig {
         hub::is_quantized(name)
     }
 
-    /// Presets whose names are near to one that none has, the nearest first: of another version of a family (`qwen2-7b` for
+    /// Presets whose names are nearest to one that none has: of another version of a family (`qwen2-7b` for
     /// `qwen3-8b`) only if one letter differs.
     fn presets_near(name: &str) -> Vec<String> {
-        let wanted = name.rsplit('/').next().unwrap_or_default().to_ascii_lowercase().replace('_', "-");
-        let far = |candidate: &str| strsim::damerau_levenshtein(candidate, &wanted);
-        let mut near = Self::preset_names();
+        let wanted = name.rsplit('/').next().unwrap_or_default().replace('_', "-");
         let version = |name: &str| name.split('-').next().unwrap_or_default().replace(char::is_alphabetic, "");
-        let is_of_version = |candidate: &str| far(candidate) <= 1 || version(candidate) == version(&wanted);
-        near.retain(|candidate| far(candidate) <= (wanted.len() / 3).min(2) && is_of_version(candidate));
-        near.sort_by_key(|candidate| far(candidate));
-        near.into_iter().take(SUGGESTIONS_MAX).map(str::to_owned).collect()
+        let is_of_version = |known: &&str| {
+            version(known) == version(&wanted) || spelling::edits(&wanted, known).is_some_and(|edits| edits <= 1)
+        };
+        let known = Self::preset_names().into_iter().filter(is_of_version);
+        spelling::nearest_of(&wanted, known.map(|known| (known, known.to_owned())))
     }
 
     /// Reads a Hugging Face config.json. Keys that change nothing here are ignored; a key that asks for what we

@@ -67,14 +67,6 @@ impl Name {
         (all_hold && unsaid.all(|word| OFTEN_UNSAID.contains(&word.as_str()))).then_some(count)
     }
 
-    /// Letters to change, add or drop between what is always said of the two; `None` if that is more than a third.
-    pub(super) fn edits_to(&self, card: &Self) -> Option<usize> {
-        let (ours, theirs) = (self.essence(), card.essence());
-        let edits_max = ours.len().div_ceil(3);
-        let edits = (ours.len().abs_diff(theirs.len()) <= edits_max).then(|| strsim::levenshtein(&ours, &theirs))?;
-        (edits <= edits_max).then_some(edits)
-    }
-
     fn say(&mut self, word: &str) {
         let word = if LAPTOP.contains(&word) { LAPTOP[0] } else { word };
         if !SAID_OF_ALL.contains(&word) {
@@ -86,7 +78,8 @@ impl Name {
         self.words.iter().any(|word| is_number(word))
     }
 
-    fn essence(&self) -> String {
+    /// The words that tell cards apart and that are always written, run together: `3080super`.
+    pub(super) fn essence(&self) -> String {
         let words = self.words.iter().filter(|word| !OFTEN_UNSAID.contains(&word.as_str()));
         words.flat_map(|word| word.chars()).collect()
     }

@@ -11,7 +11,7 @@ use ::plimsoll_plan::cards;
 use clap::Args;
 use plimsoll_health::{Episode, Phase, Settings, Watcher};
 use plimsoll_telemetry::{Event, GpuError, Gpus, Sample, Sampler, SamplerOptions, gpus, sample_once};
-use plimsoll_units::Seconds;
+use plimsoll_units::{Seconds, spelling};
 use serde_json::json;
 use std::io::{IsTerminal, stdout};
 use std::sync::{Arc, mpsc};
@@ -87,9 +87,8 @@ pub(super) fn run(args: &GpusArgs) -> Result<u8, Failure> {
 }
 
 fn unknown_column(name: &str) -> Failure {
-    let near = GpusCsv::names().max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
     let failure = Failure::bad_flag(format!("`--csv`: no column is called `{name}`"));
-    match near.filter(|near| strsim::jaro_winkler(near, name) > 0.8) {
+    match spelling::nearest(name, GpusCsv::names()) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
         None => failure.hint(format!("columns are {}", GpusCsv::names().collect::<Vec<_>>().join(", "))),
     }

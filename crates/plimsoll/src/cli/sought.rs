@@ -4,6 +4,7 @@
 
 use super::Failure;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+use plimsoll_units::spelling;
 
 const ADAPTERS: &str = "LoRA and other adapters are not built: `plimsoll train` trains all weights, or all but those of \
     `--freeze`; `plimsoll estimate --method lora` estimates a PyTorch run with adapters, and `plimsoll run -- COMMAND` \
@@ -127,13 +128,6 @@ fn answer(name: &str) -> Option<&'static str> {
     find(name).or_else(|| FILLERS.iter().find_map(|filler| find(name.strip_prefix(filler)?)))
 }
 
-/// Whether a name may be a misspelling of another: at most three edits lead to it, and one for each four letters, of which the
-/// last four may lack one.
-pub(super) fn is_near(name: &str, known: &str) -> bool {
-    let edits = strsim::damerau_levenshtein(name, known);
-    edits <= 3 && 4 * edits <= name.chars().count() + 1
-}
-
 /// The failure for what clap refuses: with what there is for a name that users look for, else as `otherwise` makes it of an
 /// error whose suggestions are near.
 pub(super) fn refused(mut error: Error, otherwise: impl FnOnce(Error) -> Failure) -> Failure {
@@ -144,7 +138,7 @@ pub(super) fn refused(mut error: Error, otherwise: impl FnOnce(Error) -> Failure
     };
     let Some(ContextValue::String(name)) = error.get(given).cloned() else { return otherwise(error) };
     let answer = answer(&name);
-    let is_near = |known: &str| is_near(name.trim_start_matches('-'), known.trim_start_matches('-'));
+    let is_near = |known: &str| spelling::edits(name.trim_start_matches('-'), known.trim_start_matches('-')).is_some();
     let near = match error.remove(suggested) {
         Some(ContextValue::String(known)) if answer.is_none() && is_near(&known) => Some(ContextValue::String(known)),
         Some(ContextValue::Strings(known)) if answer.is_none() => {
@@ -205,22 +199,6 @@ mod tests {
                     assert!(sub.get_arguments().any(|arg| arg.get_long() == Some(flag)), "{names:?}: {command}");
                 }
             }
-        }
-    }
-
-    #[test]
-    fn only_near_names_are_meant() {
-        for (name, known, expected) in [
-            ("lerning-rate", "learning-rate", true),
-            ("gpuz", "gpus", true),
-            ("pln", "plan", true),
-            ("export", "report", false),
-            ("detach", "head-chunk", false),
-            ("lora", "host-ram", false),
-            ("sft", "stop", false),
-            ("ab", "ac", false),
-        ] {
-            assert_eq!(is_near(name, known), expected, "{name} {known}");
         }
     }
 }

@@ -451,7 +451,7 @@ fn two_memories_are_told_apart_and_blocks_are_counted() {
 fn what_is_not_there_is_said_with_a_way_out() {
     let sandbox = Sandbox::new();
     for (arguments, code, expected) in [
-        ("plan --gpu 3606", 2, &["unknown card `3606`", "did you mean `RTX 3060", "`--vram 12`"][..]),
+        ("plan --gpu 3006", 2, &["unknown card `3006`", "did you mean `RTX 3060", "`--vram 12`"][..]),
         ("plan --gpu auto", 2, &["no NVIDIA driver", "`--gpu NAME`", "`--vram`"]),
         ("gpus", 0, &["no NVIDIA driver", "hint: `plimsoll doctor`"]),
         (

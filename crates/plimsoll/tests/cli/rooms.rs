@@ -129,7 +129,7 @@ fn invariant_1_pure_graph_and_plan_reach_no_clock_file_or_environment() {
     assert_free_of(&["units", "graph", "torch-memory"], &["rayon", "std::sync::Mutex"]);
     for room in ["units", "graph", "plan", "torch-memory", "heat"] {
         let known: &[&str] = match room {
-            "plan" => &["units", "graph", "rayon", "rustc-hash", "serde", "smallvec", "strsim", "thiserror"],
+            "plan" => &["units", "graph", "rayon", "rustc-hash", "serde", "smallvec", "thiserror"],
             "torch-memory" => &["units", "plan", "rustc-hash", "thiserror"],
             _ => &["units", "serde", "serde_json", "smallvec", "strsim", "thiserror"],
         };

@@ -1,8 +1,8 @@
 //! What an unknown key may have been meant to be: a known one that is spelled almost like it, else one about the same thing.
 
-use crate::cli::sought::is_near;
 use crate::cli::{Failure, words};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use plimsoll_units::spelling;
 
 /// Parts of keys, and the settings that are about such things; the first that a key has counts.
 const ABOUT: &[(&str, &str)] = &[
@@ -70,8 +70,7 @@ pub(super) fn suggestion(name: &str, own: &[String]) -> Option<String> {
         return None;
     }
     let names = own.iter().map(String::as_str).chain(words::words().map(|word| word as &str));
-    let nearest = names.map(|known| (strsim::damerau_levenshtein(known, name), known)).min();
-    let spelled = nearest.map(|(_, known)| known).filter(|known| is_near(name, known));
+    let spelled = spelling::nearest(name, names);
     let about = || ABOUT.iter().find(|(part, _)| name.contains(part)).map(|(_, setting)| *setting);
     spelled.or_else(about).map(str::to_owned)
 }
