@@ -1,5 +1,6 @@
 //! Training steps on random tokens: how fast, and in how much memory.
 
+use crate::step::run_step;
 use crate::{Engine, Measured, TrainError};
 use plimsoll_data::Batch;
 use plimsoll_exec::philox;
@@ -34,7 +35,7 @@ pub fn bench(
     for step in 1..=warmup + steps {
         let batches = random_batches(engine.plan(), vocab_size, seed, step);
         let start = Instant::now();
-        run_step(engine, &batches, seed, step)?;
+        run_step(engine, &batches, scalars_of(&batches, seed, step))?;
         if step > warmup {
             step_ms.push(start.elapsed().as_secs_f64() * 1e3);
         }
@@ -45,26 +46,10 @@ pub fn bench(
     Ok(BenchResult { measured, step_ms, loss: f64::from(engine.read_one(loss)?) })
 }
 
-/// Makes a step (from 1) of these micro-batches. Its loss is in the port of `micro_step` then.
-pub(crate) fn run_step(engine: &mut Engine, batches: &[Batch], seed: u64, step: u64) -> Result<(), TrainError> {
+/// The scalars of a step (from 1) with these micro-batches.
+pub(crate) fn scalars_of(batches: &[Batch], seed: u64, step: u64) -> Scalars {
     let targets = batches.iter().map(|batch| batch.targets.len()).sum::<usize>();
-    let mut scalars = Scalars {
-        seed,
-        step,
-        update: step,
-        learning_rate: 3e-4,
-        loss_scale: 1.0 / targets as f32,
-        ..Scalars::default()
-    };
-    for (micro, batch) in batches.iter().enumerate() {
-        scalars.first_sample = batch.first_sample;
-        engine.run_batch(
-            if micro == 0 { ProgramKind::MicroStep } else { ProgramKind::MicroStepAdd },
-            batch,
-            &scalars,
-        )?;
-    }
-    engine.run(ProgramKind::Update, &scalars)
+    Scalars { seed, step, update: step, learning_rate: 3e-4, loss_scale: 1.0 / targets as f32, ..Scalars::default() }
 }
 
 /// The micro-batches of a step (from 1), as long as the plan has room for.

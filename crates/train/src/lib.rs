@@ -22,6 +22,7 @@ mod saving;
 mod schedule;
 mod session;
 mod sinks;
+mod step;
 mod trainer;
 mod undo;
 

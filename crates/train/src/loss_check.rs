@@ -1,8 +1,9 @@
 //! The first steps of a model on a device and on the processor: the same seed, the same random tokens, the same losses.
 //! A small model comes first. If the device is fast enough for it, `nano` follows.
 
-use crate::bench::{random_batches, run_step};
+use crate::bench::{random_batches, scalars_of};
 use crate::calibrate::MakeDevice;
+use crate::step::run_step;
 use crate::{CalibrationError, Engine};
 use plimsoll_exec::{CpuDevice, Device};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
@@ -113,7 +114,7 @@ impl Trial {
         for step in 1..=STEPS {
             let batches = random_batches(engine.plan(), self.model.vocab_size(), SEED, step);
             let start = Instant::now();
-            run_step(&mut engine, &batches, SEED, step)?;
+            run_step(&mut engine, &batches, scalars_of(&batches, SEED, step))?;
             steps.shortest_s = start.elapsed().as_secs_f64().min(steps.shortest_s);
             steps.losses.push(f64::from(engine.read_one(loss)?));
         }

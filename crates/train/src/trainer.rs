@@ -3,7 +3,7 @@
 
 use crate::checkpoint::ModelFolder;
 use crate::session::Session;
-use crate::undo::run_step;
+use crate::step::run_paced_step;
 use crate::{Ending, Engine, Length, LossScale, Outcome, Pace, Progress, RunFolder, Schedule, TrainError};
 use plimsoll_data::{Dataset, Loader, StepBatches};
 use plimsoll_graph::ProgramKind;
@@ -203,7 +203,8 @@ impl<'a> Trainer<'a> {
             gradient_scale: session.loss_scale.map_or(1.0, |s| s.scale),
             ..Scalars::default()
         };
-        run_step(self.engine, batches, scalars, self.pace, self.stop, &mut |event| session.emit(event))?;
+        let tell = &mut |event| session.emit(event);
+        run_paced_step(self.engine, &batches.micro, scalars, self.pace, self.stop, tell)?;
         let loss = self.engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step gives a loss");
         let norm = self.engine.ports(ProgramKind::Update).grad_norm.expect("an update gives a norm");
         let (loss, scaled_norm) = (f64::from(self.engine.read_one(loss)?), f64::from(self.engine.read_one(norm)?));

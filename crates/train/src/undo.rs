@@ -6,14 +6,13 @@
 //! It costs a few bytes for each step since a checkpoint, and time only where a run diverged.
 
 use crate::checkpoint;
-use crate::{Engine, Freely, MicroBatch, Pace, Start, TrainError};
-use plimsoll_data::{Dataset, Loader, StepBatches};
+use crate::step::run_step;
+use crate::{Engine, Start, TrainError};
+use plimsoll_data::{Dataset, Loader};
 use plimsoll_graph::{ProgramKind, Scalars};
 use plimsoll_plan::{Plan, PlannedProgram};
-use plimsoll_telemetry::Event;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 /// What is needed to make the state before a step again.
 pub(crate) struct Undo {
@@ -64,7 +63,7 @@ impl Undo {
                 return Ok(false);
             }
             let batches = loader.next_step()?;
-            run_step(engine, &batches, *scalars, &Freely, stop, &mut |_| {})?;
+            run_step(engine, &batches.micro, *scalars)?;
             loader.give_back(batches);
         }
         Ok(true)
@@ -97,29 +96,4 @@ fn updates_early(plan: &Plan) -> bool {
         update.is_some() && update < norm
     };
     plan.programs.iter().any(early)
-}
-
-/// Runs a step: its micro-batches, and the update. `tell` is told what happens where it has to wait.
-pub(crate) fn run_step(
-    engine: &mut Engine,
-    batches: &StepBatches,
-    mut scalars: Scalars,
-    pace: &dyn Pace,
-    stop: &AtomicBool,
-    tell: &mut dyn FnMut(Event),
-) -> Result<(), TrainError> {
-    for (micro, batch) in batches.micro.iter().enumerate() {
-        scalars.first_sample = batch.first_sample;
-        let start = Instant::now();
-        engine.run_batch(
-            if micro == 0 { ProgramKind::MicroStep } else { ProgramKind::MicroStepAdd },
-            batch,
-            &scalars,
-        )?;
-        if pace.watches() {
-            engine.synchronize()?;
-            pace.micro_batch(MicroBatch { step: scalars.step, took: start.elapsed() }, stop, tell);
-        }
-    }
-    engine.run(ProgramKind::Update, &scalars)
 }

@@ -1,0 +1,35 @@
+//! One training step: its micro-batches, then the update. Not here: when steps are run, and with which rates (`trainer.rs`).
+
+use crate::{Engine, Freely, MicroBatch, Pace, TrainError};
+use plimsoll_data::Batch;
+use plimsoll_graph::{ProgramKind, Scalars};
+use plimsoll_telemetry::Event;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+/// Runs a step without pauses. Its loss is then in the port of `ProgramKind::MicroStep`. Errors: the device fails.
+pub(crate) fn run_step(engine: &mut Engine, micro_batches: &[Batch], scalars: Scalars) -> Result<(), TrainError> {
+    run_paced_step(engine, micro_batches, scalars, &Freely, &AtomicBool::new(false), &mut |_| {})
+}
+
+/// Like [`run_step`], but `pace` may pause after each micro-batch until `stop` is set. `tell` receives the events of a pause.
+pub(crate) fn run_paced_step(
+    engine: &mut Engine,
+    micro_batches: &[Batch],
+    mut scalars: Scalars,
+    pace: &dyn Pace,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(Event),
+) -> Result<(), TrainError> {
+    for (micro, batch) in micro_batches.iter().enumerate() {
+        scalars.first_sample = batch.first_sample;
+        let start = Instant::now();
+        let program = if micro == 0 { ProgramKind::MicroStep } else { ProgramKind::MicroStepAdd };
+        engine.run_batch(program, batch, &scalars)?;
+        if pace.watches() {
+            engine.synchronize()?;
+            pace.micro_batch(MicroBatch { step: scalars.step, took: start.elapsed() }, stop, tell);
+        }
+    }
+    engine.run(ProgramKind::Update, &scalars)
+}
