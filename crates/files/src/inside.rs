@@ -4,6 +4,7 @@
 
 use crate::encoding::text;
 use crate::open::{check, not_regular, open_regular_with, rest_at_most};
+use crate::read_at::read_exact_at;
 use plimsoll_units::Bytes;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -37,6 +38,17 @@ pub fn read_text_inside(path: &Path, depth: usize, limit: Bytes) -> io::Result<S
     text(read_inside(path, depth, limit)?)
 }
 
+/// The last `limit` bytes of such a file; all of them if it has fewer.
+/// Errors: those of [`open_inside`]; the file became shorter while it was read.
+pub fn read_end_inside(path: &Path, depth: usize, limit: Bytes) -> io::Result<Vec<u8>> {
+    let file = open_inside(path, depth)?;
+    let length = file.metadata()?.len();
+    let start = length.saturating_sub(limit.0);
+    let mut end = vec![0; (length - start) as usize];
+    read_exact_at(&file, &mut end, start)?;
+    Ok(end)
+}
+
 /// Whether all folders from `root` down to `path`, without `root`, are no links, as far as they are there. A path that is not
 /// below `root` is not looked at. Errors: one of them is a link; the system does not say.
 pub(crate) fn check_folders(root: &Path, path: &Path) -> io::Result<()> {
@@ -61,6 +73,16 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
+    fn the_end_of_a_file_has_at_most_the_bytes_of_its_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        for (contents, end) in [("", ""), ("abc", "abc"), ("abcd", "abcd"), ("abcde", "bcde")] {
+            fs::write(&path, contents).unwrap();
+            assert_eq!(read_end_inside(&path, 1, Bytes(4)).unwrap(), end.as_bytes());
+        }
+    }
+
+    #[test]
     fn links_in_a_runs_folder_are_not_followed_and_links_to_it_are() {
         let folder = tempfile::tempdir().unwrap();
         let (run, private) = (folder.path().join("run"), folder.path().join("private"));
@@ -77,6 +99,7 @@ mod tests {
         assert_eq!(read("named/samples/a", 2).as_deref(), Ok("mine"));
         let link = Err("it is a symbolic link, not a regular file".to_owned());
         assert_eq!((read("run/a", 1), read("run/logs/a", 2)), (link.clone(), link));
+        assert!(read_end_inside(&run.join("a"), 1, Bytes(99)).is_err());
     }
 
     #[test]

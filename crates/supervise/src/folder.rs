@@ -1,7 +1,8 @@
 //! The folder of a supervised run: its files, and the lock that keeps a second supervisor out.
 
 use crate::output::{Progress, last_progress};
-use plimsoll_files::{Disk, Distrust, FolderLock, LockError, check_folder, open_inside, read_exact_at};
+use plimsoll_files::{Disk, Distrust, FolderLock, LockError, check_folder, read_end_inside};
+use plimsoll_units::Bytes;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
@@ -134,21 +135,12 @@ pub fn output_of(folder: &Path, worker: usize, workers: usize) -> PathBuf {
 }
 
 /// The end of an output in which progress is looked for.
-const END: u64 = 16 << 10;
+const END: Bytes = Bytes(16 << 10);
 
 /// How far the slowest of a run's workers has come, by what it prints.
 pub fn progress_of(folder: &Path, workers: usize) -> Option<Progress> {
     let outputs = (0..workers).map(|worker| output_of(folder, worker, workers));
-    outputs.map(|output| last_progress(&end_of(&output)?)).min().flatten()
-}
-
-fn end_of(path: &Path) -> Option<Vec<u8>> {
-    let file = open_inside(path, 1).ok()?;
-    let length = file.metadata().ok()?.len();
-    let start = length.saturating_sub(END);
-    let mut bytes = vec![0; (length - start) as usize];
-    read_exact_at(&file, &mut bytes, start).ok()?;
-    Some(bytes)
+    outputs.map(|output| last_progress(&read_end_inside(&output, 1, END).ok()?)).min().flatten()
 }
 
 #[cfg(test)]

@@ -6,14 +6,14 @@ use crate::cli::failure::exit_code;
 use crate::report::{ListedRun, runs_json, runs_table};
 use crate::streams::{talk, write_data};
 use clap::Args;
-use plimsoll_files::{open_inside, read_exact_at};
+use plimsoll_files::read_end_inside;
 use plimsoll_supervise::{Entry, Kind, Progress, State, progress_of};
 use plimsoll_telemetry::{Event, Record};
+use plimsoll_units::Bytes;
 use std::fs;
-use std::path::Path;
 
 /// The end of a journal in which the last step is looked for.
-const END: u64 = 16 << 10;
+const END: Bytes = Bytes(16 << 10);
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PsArgs {
@@ -83,18 +83,9 @@ fn other_owner(entry: &Entry) -> Option<u32> {
 /// How far a run has come: its slowest worker, or the last step in its journal.
 fn progress(entry: &Entry) -> Option<Progress> {
     match entry.kind {
-        Kind::Own => last_step(&end_of(&entry.folder.join("journal.jsonl"))?),
+        Kind::Own => last_step(&read_end_inside(&entry.folder.join("journal.jsonl"), 1, END).ok()?),
         Kind::Supervised => progress_of(&entry.folder, entry.worker_count),
     }
-}
-
-fn end_of(path: &Path) -> Option<Vec<u8>> {
-    let file = open_inside(path, 1).ok()?;
-    let length = file.metadata().ok()?.len();
-    let start = length.saturating_sub(END);
-    let mut bytes = vec![0; (length - start) as usize];
-    read_exact_at(&file, &mut bytes, start).ok()?;
-    Some(bytes)
 }
 
 fn last_step(journal: &[u8]) -> Option<Progress> {
