@@ -31,7 +31,7 @@ pub use disk::{Disk, Log, Operation, Watch};
 pub use encoding::{Utf16, refuse_utf16};
 pub use inside::{open_inside, read_end_inside, read_inside, read_text_inside};
 pub use library::library_problem;
-pub use lock::{FolderLock, LOCK, LockError};
+pub use lock::{FolderLock, LOCK, LockError, is_locked};
 pub use open::{LfsPointer, NotRegular, TooLong, open_regular, read_any_text, read_at_most, read_text, rest_at_most};
 pub use own::{is_file, is_folder, is_there, open_own, open_private};
 pub use read_at::read_exact_at;

@@ -1,6 +1,6 @@
 //! Folders that one process has for itself.
 
-use crate::open_own;
+use crate::{open_inside, open_own};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,6 +50,12 @@ impl FolderLock {
     }
 }
 
+/// Whether a process has a folder by a [`FolderLock`]. A folder without a lock is free. Nothing is created, and no link in the
+/// folder is followed.
+pub fn is_locked(folder: &Path) -> bool {
+    open_inside(&folder.join(LOCK), 1).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,9 +63,12 @@ mod tests {
     #[test]
     fn a_folder_has_one_owner_at_a_time() {
         let folder = tempfile::tempdir().expect("a temporary folder");
+        assert!(!is_locked(folder.path()));
         let lock = FolderLock::take(folder.path()).expect("nobody has it");
+        assert!(is_locked(folder.path()));
         assert!(matches!(FolderLock::take(folder.path()), Err(LockError::InUse { .. })));
         drop(lock);
+        assert!(!is_locked(folder.path()));
         FolderLock::take(folder.path()).expect("nobody has it any more");
         let none = folder.path().join("none");
         assert!(matches!(FolderLock::take(&none), Err(LockError::Io { path, .. }) if path == none.join(LOCK)));

@@ -1,7 +1,7 @@
 //! Gives a run an order.
 
-use crate::{FILE, FULL, Order, is_training};
-use plimsoll_files::{Distrust, check_file, check_folder, is_there, open_own};
+use crate::{FILE, FULL, Order};
+use plimsoll_files::{Distrust, check_file, check_folder, is_locked, is_there, open_own};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub enum GiveError {
 /// Gives the run in a folder an order. Returns its number, which the events have that answer it.
 /// Errors: nothing trains there, it takes none, another user controls its folder, or the system refuses.
 pub fn give(run: &Path, order: Order) -> Result<u64, GiveError> {
-    if !is_training(run) {
+    if !is_locked(run) {
         return Err(GiveError::NotTraining);
     }
     check_folder(run)?;

@@ -13,11 +13,8 @@ mod inbox;
 pub use give::{GiveError, give};
 pub use inbox::{Inbox, Looked};
 
-use plimsoll_files::{LOCK, open_inside};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use std::fs::TryLockError;
-use std::path::Path;
 
 /// The file in a run's folder.
 pub const FILE: &str = "orders.jsonl";
@@ -43,9 +40,4 @@ pub enum Order {
         /// The budget, as it would be given at the start.
         bytes: u64,
     },
-}
-
-/// Whether a run trains in a folder: a process holds its lock.
-pub fn is_training(run: &Path) -> bool {
-    open_inside(&run.join(LOCK), 1).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }

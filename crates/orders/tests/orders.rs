@@ -1,7 +1,7 @@
 //! Orders between two sides of a folder, and what is no order.
 
-use plimsoll_files::{Distrust, FolderLock};
-use plimsoll_orders::{FILE, GiveError, Inbox, Order, give, is_training};
+use plimsoll_files::{Distrust, FolderLock, is_locked};
+use plimsoll_orders::{FILE, GiveError, Inbox, Order, give};
 use proptest::prelude::*;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -43,7 +43,7 @@ fn what_was_asked_of_a_run_before_is_not_asked_of_the_next() {
     let (folder, lock, inbox) = run();
     give(folder.path(), Order::Stop).expect("given");
     drop((lock, inbox));
-    assert!(!is_training(folder.path()));
+    assert!(!is_locked(folder.path()));
     assert!(matches!(give(folder.path(), Order::Stop), Err(GiveError::NotTraining)));
     let _lock = FolderLock::take(folder.path()).expect("nobody has it");
     let mut next = Inbox::open(folder.path()).expect("the old file");

@@ -2,8 +2,7 @@
 //! lock takes it for a moment, during which the run could not start.
 
 use crate::process::owner;
-use plimsoll_files::{LOCK, open_inside};
-use std::fs::TryLockError;
+use plimsoll_files::is_locked;
 use std::path::Path;
 
 /// The processes of a run.
@@ -25,10 +24,5 @@ pub(crate) fn activity(folder: &Path) -> Activity {
     if let Some(activity) = crate::supervised::activity(folder) {
         return Activity { uid: activity.process.and_then(owner), ..activity };
     }
-    Activity { is_running: is_locked(&folder.join(LOCK)), ..Activity::default() }
-}
-
-/// Whether a process holds a run's lock.
-fn is_locked(lock: &Path) -> bool {
-    open_inside(lock, 1).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    Activity { is_running: is_locked(folder), ..Activity::default() }
 }

@@ -7,7 +7,8 @@ use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure, line};
 use crate::streams::talk;
 use clap::Args;
-use plimsoll_orders::{GiveError, Order, give, is_training};
+use plimsoll_files::is_locked;
+use plimsoll_orders::{GiveError, Order, give};
 use plimsoll_supervise::{Entry, Follower, Kind, PauseError, pause, resume};
 use plimsoll_telemetry::{Event, Record};
 use plimsoll_units::{Bytes, Seconds, format_duration};
@@ -78,7 +79,7 @@ impl OrderArgs {
         let start = Instant::now();
         while start.elapsed().as_secs_f64() < self.wait.0 {
             // Asked before reading: what was written until then is read.
-            let is_over = !is_training(&entry.folder);
+            let is_over = !is_locked(&entry.folder);
             if let Some(answer) = answers.to(number).map_err(io_failure(journal.display()))? {
                 return said(&name, order, answer);
             }
