@@ -148,10 +148,7 @@ fn nothing_of_a_hostile_folder_gets_out_of_its_place() {
     fs::write(folder.path().join("checkpoints/branches.json"), hostile).expect("written");
     let page = page_of(folder.path());
     assert!(!page.contains("<img") && !page.contains('\u{202e}'));
-    assert_says(
-        &page,
-        &["its branches cannot be read", "the journal lost 7 events", "&lt;img src=x onerror="],
-    );
+    assert_says(&page, &["its branches cannot be read", "the journal lost 7 events", "&lt;img src=x onerror="]);
     // What is no text, or damaged, is said and left out.
     fs::write(folder.path().join("config.yaml"), b"\xff\xfe").expect("written");
     fs::write(folder.path().join("sample.json"), "{").expect("written");
