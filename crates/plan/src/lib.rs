@@ -42,5 +42,5 @@ pub use queues::Queue;
 pub use recomputed::{Recomputed, recomputed};
 pub use request::{PlanError, Request};
 pub use saved::saved_activations;
-pub use search::{Bound, Found, Misfit, Nearest, search};
+pub use search::{Bound, Found, Misfit, Nearest, can_fit, search};
 pub use validate::{PlanViolation, validate};

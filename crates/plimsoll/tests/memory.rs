@@ -276,7 +276,8 @@ fn top_takes_little() {
 
 /// What `generate` had reserved, to three figures.
 fn planned_by_generate(stderr: &str) -> u64 {
-    let line = stderr.lines().find_map(|line| line.strip_prefix("measured: ")).expect("a line about memory");
+    let line =
+        stderr.lines().find_map(|line| line.strip_prefix("measured of this process: ")).expect("a line about memory");
     let size = line.split(" resident").next().expect("the first figure");
     size.parse::<plimsoll_units::Bytes>().unwrap_or_else(|e| panic!("{size}: {e}")).0
 }

@@ -262,7 +262,7 @@ mod tests {
         let date: crate::Date = "2024-01-01".parse().unwrap();
         let folder = super::super::tests::file_with_tokens(&["<|im_start|>", "<|im_end|>"]);
         let (tokenizer, chatml) = (open(folder.path()), ChatTemplate::chatml(date));
-        let (end, turn) = (tokenizer.end_token().unwrap(), 301);
+        let (end, turn) = (tokenizer.end_token().unwrap(), tokenizer.encode(b"<|im_end|>").unwrap()[0]);
         let made = |published: Option<&str>| {
             let made = with_ends(published.map(|text| text.as_bytes().to_vec()), &tokenizer, &chatml).unwrap();
             String::from_utf8(made).unwrap()

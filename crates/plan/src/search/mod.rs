@@ -122,7 +122,7 @@ pub(crate) fn shortest_step(request: &Request) -> Result<Option<Seconds>, PlanEr
 }
 
 /// Whether anything fits that the request leaves open. Packs only the few points with the most room.
-pub(crate) fn can_fit(request: &Request) -> Result<bool, PlanError> {
+pub fn can_fit(request: &Request) -> Result<bool, PlanError> {
     fits_at(request, Fineness::HINT)
 }
 

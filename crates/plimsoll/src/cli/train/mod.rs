@@ -44,7 +44,7 @@ use super::track::{Tracked, Tracking};
 use super::{Failure, in_pool};
 use crate::report::{Live, LiveRun, closing, plan_table, sample_text, summary};
 use crate::streams::{talk, wait_for_no_reader, write_data};
-use ::plimsoll_plan::{Found, Request, search};
+use ::plimsoll_plan::{Found, Request, can_fit, search};
 use ::plimsoll_train::{Ending, Engine, Length, Outcome, RunFolder, Sampling, Start, Trainer, TrainerConfig, Writer};
 use folder::kept_products;
 use orders::Asking;
@@ -68,6 +68,9 @@ use watch::{Subject, Told, Watch};
 
 /// What a run's entry for `plimsoll ps` takes of the disk, replaced as a whole.
 const ENTRY: Bytes = Bytes(8 << 10);
+
+/// Tokens of a row that data may have where no flag gives its length.
+const SHORT_ROW: usize = 64;
 
 /// Tokens that a prompt is read at a time.
 pub(super) const PREFILL: usize = 32;
@@ -212,9 +215,28 @@ impl Session {
             })?;
             chosen.fit(None, seq_len);
         }
-        // Flags that can't be together are refused before the data is tokenized, which may take long.
-        let longest = Sequences::of_length(seq_len, chosen.has_decoder().then_some(seq_len));
-        args.run.request(&args.request, &chosen, device, longest, None)?.check()?;
+        let model_name = chosen.name.clone();
+        let plan = |request: &Request| -> Result<Found, Failure> {
+            search(request)?.map_err(|misfit| {
+                let failure = misfit_of(&model_name, &misfit, &device.budget);
+                let others = Others { uuid: opened.uuid(), kind: device.targets.device.kind() };
+                others.name(failure, &device.budget, request, args.request.levers.host_ram)
+            })
+        };
+        // Flags that can't be together, and what fits with no data, are refused before the data is tokenized, which may take
+        // long.
+        let request_of = |tokens, records| {
+            let lengths = Sequences::of_length(tokens, chosen.has_decoder().then_some(tokens));
+            args.run.request(&args.request, &chosen, device, lengths, records)
+        };
+        request_of(seq_len, None)?.check()?;
+        let least = match args.request.gives_global_batch() && args.request.seq_len().is_some() {
+            true => request_of(seq_len, None)?,
+            false => request_of(seq_len.min(SHORT_ROW), Some(1))?,
+        };
+        if !can_fit(&least)? {
+            plan(&least)?;
+        }
         // The data says how many samples a step takes, and how long they are.
         let dataset = args.open_data(&tokenizer, &chosen, seq_len)?;
         let sequences = Sequences::of(&dataset);
@@ -223,14 +245,7 @@ impl Session {
         }
         let records = Some(dataset.training());
         let request = args.run.request(&args.request, &chosen, device, sequences, records)?;
-        let found = match search(&request)? {
-            Ok(found) => found,
-            Err(misfit) => {
-                let failure = misfit_of(&chosen.name, &misfit, &device.budget);
-                let others = Others { uuid: opened.uuid(), kind: device.targets.device.kind() };
-                return Err(others.name(failure, &device.budget, &request, args.request.levers.host_ram));
-            }
-        };
+        let found = plan(&request)?;
         opened.check_free(&args.budget, &found.plan)?;
         let (folder, start) = args.open_folder(&chosen.name)?;
         let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found)?;

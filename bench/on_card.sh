@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# What to run on an NVIDIA card that is lent for a few minutes: the checks that no other machine can make, the most valuable
+# first, each with a limit. Prints Markdown for bench/results; stderr shows the progress. Whoever adds something that a card
+# should see adds it here.
+#
+# usage:  bench/on_card.sh PLIMSOLL [CUDA_TESTS]
+#         PLIMSOLL    the release binary
+#         CUDA_TESTS  the test program of crates/exec/tests/cuda, which `cargo test --workspace --test cuda --no-run` prints
+# needs:  a card with its driver, Python, eight minutes
+set -uo pipefail
+
+plimsoll=$(realpath "$1")
+tests=${2:+$(realpath "$2")}
+repository=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+export HOME=$work PLIMSOLL=$plimsoll
+
+# Runs a command within a limit of seconds, as a section of the page.
+section() {
+    local title=$1 limit=$2
+    shift 2
+    echo "on_card: $title" >&2
+    printf '\n## %s\n\n```text\n' "$title"
+    timeout --signal=INT "$limit" "$@" 2>&1 | grep -v '^step ' | tail -n 60
+    printf '```\n(exit status %s)\n' "${PIPESTATUS[0]}"
+}
+
+# A run that is killed and resumed has the losses of one that was not, and nobody else's memory is taken for its own.
+killed_and_resumed() {
+    local flags="--data text.txt --device cuda --seq-len 64 --max-steps 60 --checkpoint-every 10 --sample-tokens 0"
+    "$PLIMSOLL" train $flags --name whole || return
+    "$PLIMSOLL" train $flags --name cut &
+    local run=$!
+    until [ -e runs/cut/checkpoints/step-000020 ] || ! kill -0 $run 2>/dev/null; do sleep 0.05; done
+    kill -KILL $run
+    wait $run 2>/dev/null
+    "$PLIMSOLL" train $flags --name cut --resume auto || return
+    cmp runs/whole/checkpoints/step-000060/model.safetensors runs/cut/checkpoints/step-000060/model.safetensors &&
+        echo "the weights are the same, to the bit"
+}
+export -f killed_and_resumed
+
+for line in $(seq 4000); do echo "Line $line counts $((line * line % 977)) ships, and $((line * 31 % 89)) of them are loaded."; done >text.txt
+# A Mistral whose second layer alone has a window: kernels with windows have not been timed on a card.
+cat >window.json <<'JSON'
+{"model_type": "mistral", "vocab_size": 32000, "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 8,
+ "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 4096, "sliding_window": 1024,
+ "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": true}
+JSON
+
+echo "# A card, $(date -u +%F)"
+section "Self-test" 60 "$plimsoll" doctor --self-test
+section "Killed and resumed" 90 bash -c killed_and_resumed
+if [ -n "$tests" ]; then section "The tests of the CUDA device" 60 "$tests" --test-threads 1; fi
+section "Calibration" 60 "$plimsoll" calibrate --device cuda
+section "Sliding window" 60 "$plimsoll" bench --model window.json --device cuda --seq-len 4096 --micro-batch 4 --precision bf16 --steps 10
+section "GPT-2 124M" 60 "$plimsoll" bench --model gpt2 --device cuda --seq-len 1024 --micro-batch 16 --precision bf16 --steps 20
+section "Budgets" 150 python3 "$repository/bench/card_budgets.py" --plimsoll "$plimsoll" --cases gpt2-medium --budgets 4 --steps 4
