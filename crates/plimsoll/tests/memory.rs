@@ -159,19 +159,19 @@ fn every_command_takes_little_outside_its_plan() {
     let server = crate::support::receiver::MessageServer::start(200);
     sandbox.write("mine", format!("PLIMSOLL_WEBHOOK_URL={}\n", server.url));
     fs::set_permissions(sandbox.path("mine"), fs::Permissions::from_mode(0o600)).expect("a mode");
-    // Commands with the most that they may take, in MiB, some of it code, of which tests have more than users: 21 to 24 MiB for
+    // Commands with the most that they may take, in MiB, some of it code, of which tests have more than users: 25 to 28 MiB for
     // any command, as many pages as the system reads ahead. Counting words takes as much as there are.
     let kept = OUTSIDE_PLAN / MIB;
     let all: &[(u64, &str)] = &[
         // Nothing is carried out, so nothing beside it must fit.
         (128, "plan --model gpt2-xl --gpu 4090"),
         (kept, "models"),
-        (28, "gpus"),
-        (28, "gpus --restore"),
+        (32, "gpus"),
+        (32, "gpus --restore"),
         (32, "doctor"),
-        (28, "completions bash"),
-        (28, "man manual"),
-        (28, "arena lifetimes.csv"),
+        (32, "completions bash"),
+        (32, "man manual"),
+        (32, "arena lifetimes.csv"),
         (192, "tokenizer train --data large.txt --kind bpe --vocab-size 400 --output bpe.json"),
         (kept, "tokenizer train --data pairs.tsv --kind unigram --vocab-size 300 --output unigram.json"),
         (kept, "bench --data-only --data pairs.tsv --tokenizer bytes --cache-dir cache"),
@@ -197,13 +197,13 @@ fn every_command_takes_little_outside_its_plan() {
         (32, "notify test --notify webhook --secrets mine"),
         (32, "run --name kept --runs-dir runs -- echo words"),
         (32, "ps --all"),
-        (28, "logs kept"),
-        (28, "stop kept"),
-        (28, "attach kept"),
+        (32, "logs kept"),
+        (32, "stop kept"),
+        (32, "attach kept"),
         (32, "run --detach --name going --runs-dir runs -- sleep 600"),
-        (28, "pause going"),
-        (28, "resume going"),
-        (28, "stop going --now"),
+        (32, "pause going"),
+        (32, "resume going"),
+        (32, "stop going --now"),
     ];
     let mut seen = BTreeSet::from(["calibrate", "budget", "serve", "top"].map(str::to_owned));
     let mut over = Vec::new();
