@@ -170,7 +170,7 @@ impl Disk {
         if !is_temporary || !fs::symlink_metadata(path).is_ok_and(is_old) {
             return;
         }
-        // What can't be opened, locked or deleted stays, and is in nobody's way.
+        // Files that can't be opened, locked or deleted stay; they disturb no other run.
         let Ok(file) = open_own(path) else { return };
         if file.try_lock().is_ok() {
             let _ = self.remove_if_there(path);

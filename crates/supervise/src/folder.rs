@@ -86,7 +86,7 @@ impl Folder {
 
     /// Removes a folder in which nothing ran.
     pub fn discard(self) {
-        // What can't be removed is in nobody's way.
+        // Files that can't be removed stay; they disturb no other run.
         let _ = self.disk.remove_if_there(&self.path);
     }
 

@@ -30,7 +30,7 @@ const INSTALL: &str = if cfg!(target_os = "windows") {
     "`sudo ubuntu-drivers install` on Ubuntu, or nvidia.com/drivers; under WSL2, Windows' own driver is the one"
 };
 
-/// By which NVIDIA's libraries are told not to use TF32 (`0`).
+/// The variable that turns TF32 off in NVIDIA's libraries (`0`).
 const TF32_OVERRIDE: &str = "NVIDIA_TF32_OVERRIDE";
 
 /// Which device, and how a card is used.

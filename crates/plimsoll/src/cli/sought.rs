@@ -150,7 +150,7 @@ pub(super) fn refused(mut error: Error, otherwise: impl FnOnce(Error) -> Failure
     if let Some(near) = near {
         error.insert(suggested, near);
     }
-    // "To pass it as a value" is what nobody wants of a name with two hyphens.
+    // Clap's tip "to pass it as a value" makes no sense for a name with two hyphens.
     error.remove(ContextKind::Suggested);
     match answer {
         Some(answer) => Failure::usage(error).hint(answer),

@@ -52,7 +52,7 @@ impl KeptRun {
         cards.into_iter().map(|(uuid, stretches)| (uuid, stretches.into_values().collect())).collect()
     }
 
-    /// The most memory on each card: of a run that goes on, as far as it was sampled.
+    /// The most memory on each card; of a run that is still running, up to the last sample.
     fn peaks(&self) -> Vec<CardPeak> {
         let mut peaks: BTreeMap<&str, CardPeak> =
             self.entry.cards.iter().map(|peak| (peak.uuid.as_str(), peak.clone())).collect();

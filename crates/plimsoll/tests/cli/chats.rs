@@ -254,7 +254,7 @@ fn completions_alone_are_trained_on() {
     assert_eq!(losses(&report(&sandbox.train(&format!("--data lists.jsonl {RUN} --name lists")))), messages);
 }
 
-/// What a decoder is not trained on is told by its name, with what to do.
+/// An error names the kind of data that a decoder is not trained on, and says what to do.
 #[test]
 fn preferences_and_pairs_are_refused() {
     let sandbox = sandbox();

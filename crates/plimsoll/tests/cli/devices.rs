@@ -40,7 +40,7 @@ fn variables_of_openmp_and_nvidia_are_obeyed_or_explained() {
         ("", "--host-ram 4", "0", "note: NVIDIA_TF32_OVERRIDE=0 changes nothing: TF32 is off without `--tf32 on`"),
         ("", "--host-ram 4", "1", "note: NVIDIA_TF32_OVERRIDE=1 is for NVIDIA's libraries alone"),
         ("cards=0", "--device cpu", "0", "note: NVIDIA_TF32_OVERRIDE=0 changes nothing: the CPU has no TF32"),
-        // The card has no TF32, which nobody asks for then.
+        // The card has no TF32, so the variable changes nothing.
         ("capability=7.5", "--host-ram 4 --tf32 on", "0", "turns `--tf32 on` off"),
     ] {
         let arguments = format!("plan --model nano {flags}");

@@ -231,7 +231,7 @@ struct Written {
 
 /// Why writing stopped early.
 enum Stopped {
-    /// Nobody takes the text.
+    /// The reader of the text is gone.
     Output(std::io::Error),
     /// Something else.
     Failure(Failure),

@@ -3,8 +3,8 @@
 use plimsoll_heat::{NoteKind, Reported, Sensor};
 use plimsoll_units::format_duration;
 
-/// What is told of a card's heat; nothing for what only says how warm it is. `end`: what becomes of the run above the maximum;
-/// `reasons`: why the card lowers its own clocks, as it tells now.
+/// The message for a note on a card's heat; `None` for a note that only has a temperature. `end`: what happens to the run above
+/// the maximum; `reasons`: why the card lowers its own clocks, as it reports now.
 pub(super) fn told_words(told: &Reported, end: &str, reasons: &[&str]) -> Option<String> {
     let words = in_words(&told.note.what, end, reasons)?;
     Some(match told.times {

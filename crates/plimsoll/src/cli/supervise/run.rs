@@ -309,7 +309,7 @@ fn adopt_in(folder: Folder, is_background: bool) -> Result<u8, Failure> {
     conclude(supervised?)
 }
 
-/// The cards that commands see, in their order; none where there is no driver.
+/// The cards that commands see, in their order; empty without a driver.
 fn visible_cards() -> Vec<Gpu> {
     let mut cards = gpus().map(|gpus| gpus.cards).unwrap_or_default();
     cards.retain(|card| card.cuda_index.is_some());

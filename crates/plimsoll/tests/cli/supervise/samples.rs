@@ -39,7 +39,7 @@ fn the_most_memory_of_a_card_is_in_the_runs_reports() {
     assert_eq!(sandbox.run("report runs/it --html x.html").code, Some(2));
 }
 
-/// As `train` does: what is due is told with the step that the output tells, and with the cards.
+/// As `train` does: a status message has the step that the output shows, and the cards.
 #[test]
 fn a_status_is_sent_while_a_program_runs() {
     let (sandbox, server) = (Sandbox::new(), MessageServer::start(200));
