@@ -56,7 +56,7 @@ fn ignored() -> u64 {
     ignored_by(std::process::id())
 }
 
-/// The signals that a process ignores, a bit each; none where the system does not tell.
+/// The signals that a process ignores, a bit for each; 0 if the system does not say.
 pub(crate) fn ignored_by(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -19,7 +19,7 @@ fn claims() -> Vec<(Kind, &'static str, Vec<&'static [&'static str]>)> {
     ]
 }
 
-/// Keys of the lists that are read as well, where their values decide: they are told then, or make a note.
+/// Reads a settings file with this key added; `None` if the file has the key already or is refused.
 fn with_key(kind: Kind, begun: &str, key: &str, value: &str) -> Option<Read> {
     let parts = key.split('.').collect::<Vec<_>>();
     if begun.lines().any(|line| line.starts_with(&format!("{}:", parts[0]))) {

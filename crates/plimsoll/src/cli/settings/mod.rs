@@ -251,7 +251,7 @@ fn train() -> Command {
 fn flags() -> Vec<String> {
     let train = train();
     let long = train.get_arguments().filter_map(|a| a.get_long());
-    long.filter(|flag| !["help", "version", "config", "json"].contains(flag))
+    long.filter(|flag| !["help", "version", "config", "detach", "json"].contains(flag))
         .map(|flag| flag.replace('-', "_"))
         .collect()
 }

@@ -29,7 +29,7 @@ use super::state::state_folder;
 use crate::streams::talk;
 use clap::Args;
 use plimsoll_files::{Distrust, TRUSTED_FOLDERS, check_folder};
-use plimsoll_supervise::{Entry, Folder, FolderError, Kind, Registry, State, Status, SuperviseError};
+use plimsoll_supervise::{Entry, Folder, FolderError, Kind, Registry, Status, SuperviseError};
 use plimsoll_telemetry::now_s;
 use std::env;
 use std::io;
@@ -61,9 +61,9 @@ fn registry(runs: &Path) -> Registry {
     Registry { state: names_folder(), runs: runs.to_owned() }
 }
 
-/// The run that the process with this number entered; `None` if it has not.
-pub(super) fn entry_of(runs: &Path, pid: u32) -> Option<Entry> {
-    registry(runs).entries().into_iter().find(|entry| entry.process.pid == pid && entry.state() == State::Running)
+/// The run that the process with this number entered at `since_s` (Unix time) or later; `None` if it has not.
+pub(super) fn entry_of(runs: &Path, pid: u32, since_s: f64) -> Option<Entry> {
+    registry(runs).entries().into_iter().find(|entry| entry.process.pid == pid && entry.started_s >= since_s)
 }
 
 /// The user's folder of names of runs; none where there is no place for one.

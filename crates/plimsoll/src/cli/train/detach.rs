@@ -29,26 +29,32 @@ pub(super) fn start(runs: &Path) -> Result<u8, Failure> {
     command.args(std::env::args_os().skip(1).filter(|word| word != "--detach"));
     let errors = log.try_clone().map_err(io_failure(path.display()))?;
     command.stdin(Stdio::null()).stdout(log).stderr(errors).process_group(0);
+    let since_s = plimsoll_telemetry::now_s();
     let mut child = command.spawn().map_err(io_failure("no process can be started"))?;
     let mut printed = Follower::new(&path, u64::MAX).map_err(io_failure(path.display()))?;
     loop {
         // Both are asked before the log is read: what was printed until then is passed on.
         let ended = child.try_wait().map_err(io_failure("the run can't be waited for"))?;
-        let entry = entry_of(runs, child.id());
+        let entry = entry_of(runs, child.id(), since_s);
         pass_on(&mut printed).map_err(io_failure(path.display()))?;
-        if let Some(entry) = entry {
+        if let Some(entry) = &entry {
             // A run of a folder that was resumed has the last session's log replaced.
             fs::rename(&path, entry.folder.join(LOG)).map_err(io_failure(path.display()))?;
             let name = entry.name();
-            talk(format_args!(
-                "{name} runs in the background; `plimsoll logs -f {name}` follows it, `plimsoll stop {name}` stops it"
-            ));
+            if ended.is_none() {
+                talk(format_args!(
+                    "{name} runs in the background; `plimsoll logs -f {name}` follows it, `plimsoll stop {name}` stops it"
+                ));
+            }
             write_data(name)?;
-            return Ok(exit_code::DONE);
-        }
-        if let Some(status) = ended {
+        } else if ended.is_some() {
             fs::remove_file(&path).map_err(io_failure(path.display()))?;
-            return Ok(status.code().map_or(exit_code::DEVICE_FAILED, |code| code.to_le_bytes()[0]));
+        }
+        match ended {
+            // A short run may have ended already.
+            Some(status) => return Ok(status.code().map_or(exit_code::DEVICE_FAILED, |code| code.to_le_bytes()[0])),
+            None if entry.is_some() => return Ok(exit_code::DONE),
+            None => {}
         }
         std::thread::sleep(TICK);
     }
