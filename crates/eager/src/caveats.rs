@@ -1,12 +1,13 @@
 //! What is assumed of a run, and what it asks for in vain; whole sentences.
 
+use crate::modules::Source;
 use crate::sharding::{self, is_parallel};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Attention, Elements, Loss, Offload, Precision, Run, Sharding};
 
 /// What to know about the figures of a run.
 pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
-    let is_llama = matches!(model, ModelConfig::Llama(_));
+    let has_fused_kernels = Source::of(model).has_fused_kernels;
     let mut said = vec![];
     if run.attention != Attention::Eager {
         // Source: pull requests 31172 and 47014 of transformers; its releases of December 2023 and June 2024.
@@ -17,9 +18,10 @@ pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
         );
     }
     match run.loss {
-        // Source: `MODEL_TYPE_TO_APPLY_LIGER_FN` of Liger-Kernel 0.8.5; cut-cross-entropy's `transformers/patch.py`.
-        Loss::Liger if !is_llama => said.push("Liger has no kernels for this family: counted without them.".to_owned()),
-        Loss::CutCrossEntropy if !is_llama => {
+        Loss::Liger if !has_fused_kernels => {
+            said.push("Liger has no kernels for this family: counted without them.".to_owned())
+        }
+        Loss::CutCrossEntropy if !has_fused_kernels => {
             said.push("Cut cross-entropy has no patch for this family: counted with all logits.".to_owned());
         }
         Loss::CutCrossEntropy if !matches!(run.precision, Precision::PureBf16 | Precision::PureFp16) => said.push(

@@ -283,7 +283,7 @@ fn check(model: &ModelConfig, run: &Run) -> Result<(), Cannot> {
     let tokens = u128::from(run.micro_batch).saturating_mul(longest);
     let heads = tokens.saturating_mul(longest).saturating_mul(1 << 12);
     let all = tokens.saturating_mul(model.elements_per_token()).max(heads);
-    if all.max(model.parameter_bound()) > MOST * (1 << 10) || tokens > MOST || model.parameter_bound() > MOST {
+    if all.max(model.parameters()) > MOST * (1 << 10) || tokens > MOST || model.parameters() > MOST {
         return Err(Cannot::TooLarge { tokens });
     }
     sharding::check(run)

@@ -29,7 +29,7 @@ pub(crate) fn divided(mut whole: Estimate, model: &ModelConfig, run: &Run, gpu: 
         whole.breakdown.iter().filter(|share| share.kind == Kind::Weight).map(|share| share.bytes.0).sum::<u64>();
     let part = if run.offload.weights { 0 } else { weights.div_ceil(run.cards) };
     let saved = weights - part;
-    let likely = saved.saturating_sub(GATHERED * weights.div_ceil(blocks(model)));
+    let likely = saved.saturating_sub(GATHERED * weights.div_ceil(model.blocks().max(1) as u64));
     whole.range[0].allocated = whole.range[0].allocated.saturating_sub(Bytes(saved));
     whole.range[0].reserved = whole.range[0].reserved.saturating_sub(Bytes(saved));
     whole.likely.allocated = whole.likely.allocated.saturating_sub(Bytes(likely));
@@ -48,15 +48,6 @@ pub(crate) fn divided(mut whole: Estimate, model: &ModelConfig, run: &Run, gpu: 
             .to_owned(),
     );
     whole
-}
-
-fn blocks(model: &ModelConfig) -> u64 {
-    let count = match model {
-        ModelConfig::Gpt2(config) => config.n_layer,
-        ModelConfig::Llama(config) => config.num_hidden_layers,
-        ModelConfig::T5(config) => config.num_layers + config.num_decoder_layers,
-    };
-    (count as u64).max(1)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use plimsoll_exec::cases::Noise;
 use plimsoll_exec::{Device, DeviceError, MemoryReport, NullDevice, Order, run_program};
-use plimsoll_graph::models::{FeedForward, Gpt2Config, LlamaConfig, ModelConfig, T5Config, Variant};
+use plimsoll_graph::models::{FeedForwardProjection, Gpt2Config, LlamaConfig, ModelConfig, T5Config, Variant};
 use plimsoll_graph::ops::{RopeScaling, StateFormat};
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{
@@ -132,7 +132,7 @@ fn random_t5(noise: &mut Noise) -> ModelConfig {
         dropout_rate: perhaps(noise, 0.1).unwrap_or(0.0),
         layer_norm_epsilon: 1e-6,
         initializer_factor: 1.0,
-        feed_forward_proj: [FeedForward::Relu, FeedForward::GatedGelu][noise.below(2)],
+        feed_forward_proj: [FeedForwardProjection::Relu, FeedForwardProjection::GatedGelu][noise.below(2)],
         tie_word_embeddings: noise.unit() < 0.5,
         scale_decoder_outputs: noise.unit() < 0.5,
         pad_token_id: 0,

@@ -1,7 +1,7 @@
-//! The programs of a run: how a model, an optimizer and a shape become `micro_step`, `update`, `evaluate`, `prefill`,
+//! Builds the programs of a run from a model, an optimizer and a shape: `micro_step`, `update`, `evaluate`, `prefill`,
 //! `sample` and `encode`, all on the same parameters.
 
-use crate::models::{Caches, Declared, Inputs, Mode, ModelConfig};
+use crate::models::{Caches, Inputs, Mode, ModelConfig, Weights};
 use crate::ops::{
     GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, StateFormat, TakeRow, WeightFormat,
     WeightLayout,
@@ -14,12 +14,12 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 
-/// What is minimised beside the targets' mean cross-entropy.
+/// Terms of the loss in addition to the targets' mean cross-entropy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Objective {
     /// The part of each target that is spread over the whole vocabulary. Source: Szegedy et al. 2016, section 7.
     pub label_smoothing: f32,
-    /// How much two dropout draws' divergence counts, with which every sample then passes twice. Source: Liang et al.
+    /// Weight of the divergence between two dropout draws; each sample then passes the model twice. Source: Liang et al.
     /// 2021.
     pub r_drop: Option<f32>,
 }
@@ -29,23 +29,23 @@ pub struct Objective {
 pub struct TrainShape {
     /// Samples that pass through the model at a time.
     pub micro_batch: usize,
-    /// Tokens of a sample; of its source, where there is a decoder.
+    /// Tokens of a sample; of its source, if there is an encoder.
     pub seq_len: usize,
-    /// Tokens of the decoder at most; needed where there is one.
+    /// The most tokens of the decoder; required if there is an encoder.
     pub target_len: Option<usize>,
-    /// Shorter lengths that have programs of their own.
+    /// Shorter lengths with their own programs.
     pub buckets: Vec<Lengths>,
-    /// Whether a row holds several documents, which don't see each other.
+    /// Whether a row holds several documents, which don't attend to each other.
     pub packed: bool,
     /// Whether a step has more than one micro-batch.
     pub accumulates: bool,
-    /// Rows whose logits the head holds at a time.
+    /// Rows of logits that the head computes at a time.
     pub head_chunk: usize,
-    /// What is minimised.
+    /// Terms of the loss.
     pub objective: Objective,
     /// Whether held-out loss is computed.
     pub evaluates: bool,
-    /// Tokens that a prompt is read at a time, if text is sampled.
+    /// Tokens of a prompt that are read at a time, if text is sampled.
     pub sample_prefill: Option<usize>,
     /// Names of the parameters that are not trained.
     pub frozen: BTreeSet<String>,
@@ -70,16 +70,16 @@ impl Default for TrainShape {
     }
 }
 
-/// The shape of the programs that write text.
+/// The shape of the programs that generate text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleShape {
-    /// Prompts that are answered at a time.
+    /// Prompts that are completed at a time.
     pub rows: usize,
-    /// Tokens that a prompt is read at a time.
+    /// Tokens of a prompt that are read at a time.
     pub prefill: usize,
-    /// Tokens that are kept at most, prompt and answer together; of the answer, where there is a decoder.
+    /// The most tokens of prompt and answer together; of the answer alone, if there is an encoder.
     pub capacity: usize,
-    /// Tokens of a source at most, where there is a decoder.
+    /// The most tokens of a source, if there is an encoder.
     pub source: usize,
 }
 
@@ -88,7 +88,7 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
     model.validate()?;
     model.check_length(shape.seq_len.max(shape.target_len.unwrap_or(1)))?;
     let mut graph = Graph::default();
-    let declared = model.declare(&mut graph);
+    let weights = model.declare(&mut graph);
     if let Some(unknown) =
         shape.frozen.iter().find(|name| !graph.parameters.iter().any(|p| *graph[p.tensor].name == **name))
     {
@@ -102,7 +102,7 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
     let loss = staged("loss");
     let held_out_loss = shape.evaluates.then(|| staged("held_out_loss"));
     let longest = Lengths { tokens: shape.seq_len, target: shape.target_len };
-    let run = Run { model, declared: &declared, shape };
+    let run = Run { model, weights: &weights, shape };
     for (number, &lengths) in [longest].iter().chain(&shape.buckets).enumerate() {
         let name = |kind| ProgramName { kind, lengths: (number > 0).then_some(lengths) };
         run.add_micro_step(&mut graph, lengths, loss, name(ProgramKind::MicroStep))?;
@@ -117,25 +117,25 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
     if let Some(prefill) = shape.sample_prefill {
         let capacity = shape.target_len.unwrap_or(shape.seq_len);
         let shape = SampleShape { rows: 1, prefill, capacity, source: shape.seq_len };
-        add_sampling(&mut graph, model, &declared, &shape)?;
+        add_sampling(&mut graph, model, &weights, &shape)?;
     }
     Ok(graph)
 }
 
-/// A graph that only writes text: weights, caches, and the programs `sample` and `prefill` or `encode`.
+/// A graph that only generates text: weights, caches, and the programs `sample` and `prefill` or `encode`.
 /// Errors: `BadConfig`.
 pub fn build_sampling(model: &ModelConfig, shape: &SampleShape) -> Result<Graph, GraphError> {
     model.validate()?;
     let mut graph = Graph::default();
-    let declared = model.declare(&mut graph);
-    add_sampling(&mut graph, model, &declared, shape)?;
+    let weights = model.declare(&mut graph);
+    add_sampling(&mut graph, model, &weights, shape)?;
     Ok(graph)
 }
 
-/// A model that is being trained.
+/// A model in training.
 struct Run<'a> {
     model: &'a ModelConfig,
-    declared: &'a Declared,
+    weights: &'a Weights,
     shape: &'a TrainShape,
 }
 
@@ -151,10 +151,10 @@ impl Run<'_> {
         let mut builder = ProgramBuilder::new(graph);
         let inputs = self.inputs(&mut builder, lengths);
         let caches = Caches::default();
-        let mut pass = |draw| self.model.forward(&mut builder, self.declared, &inputs, Mode::Train { draw }, &caches);
+        let mut pass = |draw| self.weights.forward(&mut builder, &inputs, Mode::Train { draw }, &caches);
         let (hidden, Objective { label_smoothing: smoothing, r_drop }) = (pass(0)?, self.shape.objective);
         let again = if r_drop.is_some() { Some(pass(1)?) } else { None };
-        let (head, targets) = (self.declared.head(), builder.ports.targets.expect("training has targets"));
+        let (head, targets) = (self.weights.head(), builder.ports.targets.expect("training has targets"));
         let chunk = self.shape.head_chunk;
         match (again, r_drop) {
             (Some(again), Some(alpha)) => {
@@ -178,8 +178,8 @@ impl Run<'_> {
     ) -> Result<(), GraphError> {
         let mut builder = ProgramBuilder::new(graph);
         let inputs = self.inputs(&mut builder, lengths);
-        let hidden = self.model.forward(&mut builder, self.declared, &inputs, Mode::Evaluate, &Caches::default())?;
-        let (head, targets) = (self.declared.head(), builder.ports.targets.expect("evaluation has targets"));
+        let hidden = self.weights.forward(&mut builder, &inputs, Mode::Evaluate, &Caches::default())?;
+        let (head, targets) = (self.weights.head(), builder.ports.targets.expect("evaluation has targets"));
         let op = HeadLoss { chunk: self.shape.head_chunk, smoothing: 0.0 };
         builder.push_into(op, &[hidden, head, targets], &[Some(loss)])?;
         builder.ports.loss = Some(loss);
@@ -187,7 +187,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What the host feeds for a micro-batch.
+    /// The ports that the host fills for a micro-batch.
     fn inputs(&self, builder: &mut ProgramBuilder, lengths: Lengths) -> Inputs {
         let rows = self.shape.micro_batch;
         let mut input = |name: &str, tokens: usize| builder.input(name, &[rows, tokens], DType::I32);
@@ -204,7 +204,7 @@ impl Run<'_> {
     }
 }
 
-/// Makes ports of a forward pass' inputs.
+/// Registers a forward pass's inputs as ports.
 fn feed(builder: &mut ProgramBuilder, inputs: &Inputs) {
     let ports = &mut builder.ports;
     (ports.tokens, ports.positions, ports.segments) = (Some(inputs.tokens), inputs.positions, inputs.segments);
@@ -240,8 +240,8 @@ fn add_update(graph: &mut Graph, optimizer: &Optimizer) -> Result<(), GraphError
     Ok(())
 }
 
-/// How many blocks lie between each parameter's first use and the head: 0 for what comes after the last block, 1 for
-/// the last block itself, and one more than there are blocks for what comes before the first.
+/// Number of blocks between each parameter's first use and the head: 0 for parameters after the last block, 1 for the last
+/// block, and one more than the number of blocks for parameters before the first.
 fn depths(graph: &Graph) -> HashMap<TensorId, i32> {
     let step = graph.program(ProgramKind::MicroStep).expect("a training graph has this program");
     let blocks = step.nodes.iter().filter_map(|n| n.block).max().map_or(0, |last| last as i32 + 1);
@@ -266,7 +266,7 @@ fn depths(graph: &Graph) -> HashMap<TensorId, i32> {
 fn add_sampling(
     graph: &mut Graph,
     model: &ModelConfig,
-    declared: &Declared,
+    weights: &Weights,
     shape: &SampleShape,
 ) -> Result<(), GraphError> {
     let shapes = model.cache_shapes(shape.rows, shape.capacity.min(model.max_positions()), shape.source);
@@ -283,37 +283,30 @@ fn add_sampling(
     };
     let caches = Caches { own: carried("cache", shapes.own), source: carried("cache_of_source", shapes.source) };
     if model.decoder_start().is_some() {
-        add_encode(graph, model, declared, &caches, [shape.rows, shape.source])?;
-        return add_next(graph, model, declared, &caches, ProgramKind::Sample, [shape.rows, 1], Some(shape.source));
+        add_encode(graph, weights, &caches, [shape.rows, shape.source])?;
+        return add_next(graph, weights, &caches, ProgramKind::Sample, [shape.rows, 1], Some(shape.source));
     }
     for (kind, tokens) in [(ProgramKind::Prefill, shape.prefill.min(shape.capacity)), (ProgramKind::Sample, 1)] {
-        add_next(graph, model, declared, &caches, kind, [shape.rows, tokens], None)?;
+        add_next(graph, weights, &caches, kind, [shape.rows, tokens], None)?;
     }
     Ok(())
 }
 
-/// Appends the program that reads sources (B, S) and keeps their keys and values.
-fn add_encode(
-    graph: &mut Graph,
-    model: &ModelConfig,
-    declared: &Declared,
-    caches: &Caches,
-    extents: [usize; 2],
-) -> Result<(), GraphError> {
+/// Appends the program that reads sources (B, S) and stores their keys and values.
+fn add_encode(graph: &mut Graph, weights: &Weights, caches: &Caches, extents: [usize; 2]) -> Result<(), GraphError> {
     let mut builder = ProgramBuilder::new(graph);
     let mut input = |name: &str| builder.input(name, &extents, DType::I32);
     let inputs = Inputs { tokens: input("tokens"), segments: Some(input("segments")), positions: None, decoder: None };
     feed(&mut builder, &inputs);
-    model.cache_source(&mut builder, declared, &inputs, caches)?;
+    weights.cache_source(&mut builder, &inputs, caches)?;
     builder.finish(ProgramKind::Encode);
     Ok(())
 }
 
-/// Appends a program that reads tokens (B, T) after those that are kept, and gives the logits of what comes next.
+/// Appends a program that reads tokens (B, T) after the cached ones, and returns the logits of the next token.
 fn add_next(
     graph: &mut Graph,
-    model: &ModelConfig,
-    declared: &Declared,
+    weights: &Weights,
     caches: &Caches,
     kind: ProgramKind,
     [rows, tokens]: [usize; 2],
@@ -325,10 +318,10 @@ fn add_next(
     let segments = source.map(|source| input("segments", source));
     let decoder = source.map(|_| [fed, input("decoder_segments", tokens)]);
     let inputs = Inputs { tokens: fed, positions: None, segments, decoder };
-    let hidden = model.forward(&mut builder, declared, &inputs, Mode::Cached, caches)?;
+    let hidden = weights.forward(&mut builder, &inputs, Mode::Cached, caches)?;
     let last = builder.apply(TakeRow, &[hidden])?;
     let head = Linear { layout: WeightLayout::OutIn, bias: false };
-    let logits = builder.apply(head, &[last, declared.head()])?;
+    let logits = builder.apply(head, &[last, weights.head()])?;
     builder.ports.logits = Some(logits);
     builder.ports.tokens = Some(fed);
     builder.ports.segments = segments;

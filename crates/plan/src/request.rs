@@ -167,7 +167,7 @@ impl Request {
         for (what, value, most) in [
             ("the global batch", self.global_batch as u128, MOST_SAMPLES),
             ("the number of activations in a batch", activations, MOST_ELEMENTS),
-            ("the number of parameters", self.model.parameter_bound(), MOST_ELEMENTS),
+            ("the number of parameters", self.model.parameters(), MOST_ELEMENTS),
         ] {
             if value > most {
                 return Err(PlanError::TooLarge { what, value });

@@ -2,9 +2,12 @@
 //! Not here: parameters (`loader.rs`), linear layers (`linear.rs`).
 
 use super::linear::Linear;
+use super::loader::Loader;
 use crate::estimate::Kind;
 use crate::ops;
 use crate::runtime::{DType, Rt, Tensor};
+use plimsoll_graph::models::description;
+use plimsoll_graph::ops::WeightLayout;
 use plimsoll_trainers::{Attention, Checkpointing, Loss, Method, Run};
 
 /// A model that can be trained.
@@ -56,6 +59,16 @@ impl Options {
     /// Embeddings, as blocks get them.
     pub fn embedded(&self, embeddings: Tensor) -> Tensor {
         if self.inputs_learn { embeddings.into_leaf() } else { embeddings }
+    }
+}
+
+/// A linear layer of the module at `path`, by its description.
+pub(crate) fn linear(loader: &Loader, path: &str, layer: &description::Linear) -> Linear {
+    let name = format!("{path}.{}", layer.name);
+    let (inputs, outputs) = (layer.inputs as u64, layer.outputs as u64);
+    match layer.layout {
+        WeightLayout::InOut => Linear::load_conv1d(loader, &name, inputs, outputs),
+        WeightLayout::OutIn => Linear::load(loader, &name, inputs, outputs, layer.bias),
     }
 }
 

@@ -2,18 +2,18 @@
 
 use super::linear::Linear;
 use super::loader::Loader;
-use super::parts::{Model, Options, new_gelu, tokens};
+use super::parts::{Model, Options, linear, new_gelu, tokens};
 use crate::estimate::Kind;
 use crate::ops::{self, Sdpa};
 use crate::runtime::{DType, Rt, Tensor, checkpoint};
-use plimsoll_graph::models::{FeedForward, T5Config};
+use plimsoll_graph::models::description::{self, EncoderDecoder, Table};
 use plimsoll_trainers::{Attention, Checkpointing, Run};
 use std::rc::Rc;
 
 struct Attending {
     norm: Tensor,
     /// Queries, keys, values, and what they are put together by.
-    layers: [Linear; 4],
+    layers: Vec<Linear>,
     /// The table of relative positions, in the first block of a stack.
     bias: Option<Tensor>,
     heads: u64,
@@ -310,55 +310,57 @@ impl Stack {
 }
 
 /// The model with its parameters.
-pub(super) fn load(loader: &Loader, config: &T5Config, run: &Run) -> Box<dyn Model> {
+pub(super) fn load(loader: &Loader, model: EncoderDecoder, run: &Run) -> Box<dyn Model> {
     let options = Options::new(run);
-    let [width, inner, heads, channels, vocabulary] =
-        [config.d_model, config.d_ff, config.num_heads, config.d_kv, config.vocab_size].map(|size| size as u64);
-    let rate = options.rate(config.dropout_rate);
-    let attending = |name: &str, norm: &str, has_bias: bool, causal: bool| {
-        let linear = |part: &str, from, to| Linear::load(loader, &format!("{name}.{part}"), from, to, false);
-        let all = heads * channels;
-        let layers =
-            [linear("q", width, all), linear("k", width, all), linear("v", width, all), linear("o", all, width)];
-        let buckets = config.relative_attention_num_buckets as u64;
-        let table = format!("{name}.relative_attention_bias.weight");
-        let bias = has_bias.then(|| loader.table(&table, &[buckets, heads]));
-        let norm = loader.parameter(&format!("{norm}.layer_norm.weight"), &[width]);
-        let zeros_learn = options.checkpointing != Checkpointing::Off;
-        Attending { norm, layers, bias, heads, channels, rate, kernel: options.attention, causal, zeros_learn }
-    };
-    let feeding = |name: &str| {
-        let dense =
-            |part: &str, from, to| Linear::load(loader, &format!("{name}.DenseReluDense.{part}"), from, to, false);
-        let layers = match config.feed_forward_proj {
-            FeedForward::Relu => vec![dense("wi", width, inner)],
-            FeedForward::GatedGelu => vec![dense("wi_0", width, inner), dense("wi_1", width, inner)],
+    let width = model.width as u64;
+    let rate = options.rate(model.dropout);
+    let attending =
+        |path: &str, attention: &description::Attention, norm: &description::Norm, table: Option<&Table>| {
+            let layers = attention.inputs.layers().iter().chain([&attention.output]);
+            let layers = layers.map(|layer| linear(loader, path, layer)).collect();
+            let heads = attention.heads as u64;
+            let bias = table.map(|table| loader.table(&format!("{}.weight", table.name), &[table.rows as u64, heads]));
+            Attending {
+                norm: loader.parameter(&format!("{path}.{}.weight", norm.name), &[width]),
+                layers,
+                bias,
+                heads,
+                channels: attention.head_size as u64,
+                rate,
+                kernel: options.attention,
+                causal: attention.causal,
+                zeros_learn: options.checkpointing != Checkpointing::Off,
+            }
         };
+    let feeding = |path: &str, feed_forward: &description::FeedForward, norm: &description::Norm| {
+        let inner = feed_forward.inner.layers().iter().map(|layer| linear(loader, path, layer)).collect();
+        let down = feed_forward.down;
         // transformers keeps it out of 4 bits: `_keep_in_fp32_modules`.
-        let outer = Linear::load_whole(loader, &format!("{name}.DenseReluDense.wo"), inner, width, false);
-        Feeding { norm: loader.parameter(&format!("{name}.layer_norm.weight"), &[width]), inner: layers, outer, rate }
+        let name = format!("{path}.{}", down.name);
+        let outer = Linear::load_whole(loader, &name, down.inputs as u64, down.outputs as u64, false);
+        Feeding { norm: loader.parameter(&format!("{path}.{}.weight", norm.name), &[width]), inner, outer, rate }
     };
-    let stack = |stack: &'static str, blocks: usize, decodes: bool| {
-        let block = |index: usize| {
-            let layer = |number: usize| format!("{stack}.block.{index}.layer.{number}");
-            let own = attending(&format!("{}.SelfAttention", layer(0)), &layer(0), index == 0, decodes);
-            let cross = decodes.then(|| attending(&format!("{}.EncDecAttention", layer(1)), &layer(1), false, false));
-            let feed = feeding(&layer(if decodes { 2 } else { 1 }));
+    let stack = |stack: &description::Stack| {
+        let block = |layer: usize| {
+            let table = (layer == 0).then_some(&stack.bias_table);
+            let own = attending(&stack.part(layer, 0), &stack.own, &stack.norm, table);
+            let cross = stack.source.map(|attention| attending(&stack.part(layer, 1), &attention, &stack.norm, None));
+            let feed = feeding(&stack.part(layer, stack.last_part()), &stack.feed_forward, &stack.norm);
             Rc::new(Block { own, cross, feed })
         };
-        let blocks = (0..blocks).map(block).collect();
-        let norm = loader.parameter(&format!("{stack}.final_layer_norm.weight"), &[width]);
-        Stack { name: stack, blocks, norm }
+        let blocks = (0..stack.layers).map(block).collect();
+        let norm = loader.parameter(&format!("{}.weight", stack.last_norm.name), &[width]);
+        Stack { name: stack.name, blocks, norm }
     };
-    let shared = loader.table("shared.weight", &[vocabulary, width]);
-    let stacks = [stack("encoder", config.num_layers, false), stack("decoder", config.num_decoder_layers, true)];
-    let head = match config.tie_word_embeddings {
-        true => shared.clone(),
-        false => loader.parameter("lm_head.weight", &[vocabulary, width]),
+    let shared = loader.table(&format!("{}.weight", model.tokens.name), &[model.vocab_size as u64, width]);
+    let stacks = model.stacks().map(stack);
+    let head = match &model.head {
+        None => shared.clone(),
+        Some(head) => loader.parameter(&format!("{}.weight", head.name), &[head.rows as u64, width]),
     };
     let head = Linear::head(loader, head);
     let target = run.target_len.unwrap_or(run.seq_len);
-    let scales = config.scale_decoder_outputs;
+    let scales = model.head_scale.is_some();
     Box::new(T5 { shared, head, stacks, scales, rate, target, options, trained: loader.trained() })
 }
 

@@ -28,11 +28,7 @@ pub(super) struct Sizes {
 /// most two buckets.
 /// Source: DeepSpeed's `zero/config.py`; `trainer_config_finalize` of transformers' `integrations/deepspeed.py`.
 pub(super) fn sizes(model: &ModelConfig, told: Buffers, bound: Bound) -> Sizes {
-    let channels = match model {
-        ModelConfig::Gpt2(config) => config.n_embd,
-        ModelConfig::Llama(config) => config.hidden_size,
-        ModelConfig::T5(config) => config.d_model,
-    } as u64;
+    let channels = model.width() as u64;
     let square = channels * channels;
     let size = |told: Elements, auto: u64, default: u64| match told {
         Elements::Of(elements) => elements,

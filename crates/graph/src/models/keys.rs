@@ -32,6 +32,21 @@ pub(super) fn require_whole(value: &Value, keys: &[&str]) -> Result<(), GraphErr
     Ok(())
 }
 
+/// A key that is true or false; absent or null is false. Errors: it is neither.
+pub(super) fn flag(value: &Value, key: &str) -> Result<bool, GraphError> {
+    match value.get(key) {
+        None | Some(Value::Null) => Ok(false),
+        Some(found) => found.as_bool().ok_or_else(|| bad(key, format!("is {found}; it must be true or false"))),
+    }
+}
+
+/// A whole number, or a default if the key is absent or null. Errors: it is another value.
+pub(super) fn whole_or(value: &Value, key: &str, default: usize) -> Result<usize, GraphError> {
+    let Some(found) = value.get(key).filter(|found| !found.is_null()) else { return Ok(default) };
+    let number = found.as_u64().and_then(|number| usize::try_from(number).ok());
+    number.ok_or_else(|| bad(key, format!("is {found}; it must be a whole number")))
+}
+
 /// Moves values from the names that `transformers` accepts for a family's keys (`attribute_map` of its configuration) to
 /// the keys. Null stands for a key's absence. Errors: both are there and differ.
 pub(super) fn resolve_aliases(value: &mut Value, aliases: &[(&str, &str)]) -> Result<(), GraphError> {

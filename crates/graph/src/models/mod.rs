@@ -1,8 +1,17 @@
-//! The model families. One file each: its configuration, its parameters and its forward pass, written once for
-//! training, evaluation and sampling. Presets are data.
+//! The model families. A family reads its config.json and describes what the model computes; a [`Description`] becomes
+//! parameters and forward passes of a graph, the same for training, evaluation and sampling. Presets are data.
 //!
-//! To add a family: its file with a [`Family`], and its line in `families!` below.
+//! ```text
+//!   gpt2, llama, t5            each family's keys (config.rs) and its description
+//!   description                what a model computes and what its parameters are called
+//!   decoder, encoder_decoder   a description in a graph, of the parts in parts.rs
+//! ```
+//!
+//! To add a family: its config with a [`Family`] and `describe`, and its line in `families!` below.
 
+mod decoder;
+pub mod description;
+mod encoder_decoder;
 mod gpt2;
 mod hub;
 mod keys;
@@ -10,11 +19,14 @@ mod llama;
 mod parts;
 mod t5;
 
+pub use description::Description;
 pub use gpt2::Gpt2Config;
 pub use llama::{LlamaConfig, Variant};
-pub use t5::{FeedForward, T5Config};
+pub use t5::{FeedForwardProjection, T5Config};
 
 use crate::{Graph, GraphError, ProgramBuilder, TensorId};
+use decoder::DecoderWeights;
+use encoder_decoder::EncoderDecoderWeights;
 use plimsoll_units::spelling;
 
 /// What the forward pass is run for.
@@ -31,12 +43,12 @@ pub enum Mode {
     Cached,
 }
 
-/// What a forward pass reads beside the parameters; all integers.
+/// What a forward pass reads in addition to the parameters; all integers.
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs {
-    /// Token ids: (B, T); the source's, (B, S), where there is a decoder.
+    /// Token ids: (B, T); the source's, (B, S), if there is an encoder.
     pub tokens: TensorId,
-    /// Positions of the tokens (B, T), where they don't count from the row's first: rows of several documents.
+    /// Positions of the tokens (B, T), if they don't count from the row's first: rows of several documents.
     pub positions: Option<TensorId>,
     /// Segments of the tokens: a token attends to its own segment only. Sources have 1 for tokens and 0 for padding.
     pub segments: Option<TensorId>,
@@ -62,10 +74,16 @@ pub struct CacheShapes {
     pub source: Vec<[Vec<usize>; 2]>,
 }
 
-/// What every family is asked.
-trait Family {
-    /// The parameters in a graph, as the forward pass needs them.
-    type Parameters;
+/// What a family's configuration does. What the model computes is in its [`Description`].
+trait Family: Sized {
+    /// Names of the presets, the smaller first.
+    fn preset_names() -> impl Iterator<Item = &'static str>;
+
+    /// The preset of this name.
+    fn preset(name: &str) -> Option<Self>;
+
+    /// Reads a config.json; refuses values that ask for a variant that is not implemented. Errors: `BadConfig`.
+    fn from_value(value: serde_json::Value) -> Result<Self, GraphError>;
 
     /// The config.json that `transformers` reads.
     fn to_json(&self) -> String;
@@ -73,35 +91,24 @@ trait Family {
     /// Errors: `BadConfig` naming the key whose value is impossible.
     fn validate(&self) -> Result<(), GraphError>;
 
-    /// Number of blocks (layers), of an encoder and a decoder together.
-    fn blocks(&self) -> usize;
-
-    /// The longest sequence that the model has positions for.
-    fn max_positions(&self) -> usize;
+    /// The `model_type` of the config.json.
+    fn model_type(&self) -> &'static str;
 
     /// Changes the number of positions; for models that start from scratch.
     fn set_max_positions(&mut self, positions: usize);
 
-    /// Whether positions have parameters, so that tokens must be told theirs.
-    fn has_position_table(&self) -> bool {
-        false
-    }
-
-    /// Number of token ids.
-    fn vocab_size(&self) -> usize;
-
     /// Changes the vocabulary; for models that start from scratch.
     fn set_vocab_size(&mut self, vocab_size: usize);
 
-    /// Sets every dropout rate of the model. Rates must lie in [0, 1).
+    /// Sets every dropout rate of the model, which must be in [0, 1).
     fn set_dropout(&mut self, rate: f32);
 
-    /// The id that a decoder begins with; none if the family has no decoder beside an encoder.
+    /// The id that a decoder begins with; `None` if there is no encoder.
     fn decoder_start(&self) -> Option<u32> {
         None
     }
 
-    /// Says which ids the tokenizer pads and ends with; for models that start from scratch.
+    /// Sets the ids that the tokenizer pads and ends with; for models that start from scratch.
     fn set_special_tokens(&mut self, _pad: u32, _end: u32) {}
 
     /// Whether the head is the embedding only if the weights have no other: what `transformers` 5 writes for T5 models with
@@ -112,58 +119,14 @@ trait Family {
 
     /// Gives such a model a head of its own.
     fn untie_head(&mut self) {}
-
-    /// More elements than any activation of the forward or backward pass holds for one token; for refusing sizes
-    /// that can't be counted, and for nothing else.
-    fn elements_per_token(&self) -> u128;
-
-    /// At least as many parameters as there are; for refusing sizes that can't be counted and for ordering models.
-    fn parameter_bound(&self) -> u128;
-
-    /// Declares the parameters.
-    fn declare(&self, graph: &mut Graph) -> Self::Parameters;
-
-    /// The head's weight (V, C).
-    fn head(parameters: &Self::Parameters) -> TensorId;
-
-    /// Appends the forward pass, up to what the head multiplies: (B, T, C). The caches are empty but in
-    /// [`Mode::Cached`].
-    fn forward(
-        &self,
-        builder: &mut ProgramBuilder,
-        parameters: &Self::Parameters,
-        inputs: &Inputs,
-        mode: Mode,
-        caches: &Caches,
-    ) -> Result<TensorId, GraphError>;
-
-    /// Appends the encoder, which fills the caches of the source. Only where there is a decoder.
-    fn cache_source(
-        &self,
-        _builder: &mut ProgramBuilder,
-        _parameters: &Self::Parameters,
-        _inputs: &Inputs,
-        _caches: &Caches,
-    ) -> Result<(), GraphError> {
-        Ok(())
-    }
-
-    /// Shapes of the caches of `rows` samples, for `positions` tokens and `source` tokens of a source.
-    fn cache_shapes(&self, rows: usize, positions: usize, source: usize) -> CacheShapes;
 }
 
 macro_rules! families {
-    ($($name:ident($config:ty, $module:ident): $doc:literal, [$($model_type:literal),+]);+ $(;)?) => {
+    ($($name:ident($config:ty): $doc:literal, [$($model_type:literal),+]);+ $(;)?) => {
         /// A model of any family.
         #[derive(Debug, Clone, PartialEq)]
         pub enum ModelConfig {
             $(#[doc = $doc] $name($config)),+
-        }
-
-        /// A model's parameters in a graph, as its forward pass needs them.
-        #[derive(Debug, Clone)]
-        pub enum Declared {
-            $(#[doc = $doc] $name($module::Parameters)),+
         }
 
         /// Does the same with the configuration of any family.
@@ -175,26 +138,16 @@ macro_rules! families {
             };
         }
 
-        /// Does the same with the configuration and the parameters of any family.
-        macro_rules! with_declared {
-            ($model:expr, $declared:expr, ($it:ident, $parameters:ident) => $value:expr) => {
-                match ($model, $declared) {
-                    $((ModelConfig::$name($it), Declared::$name($parameters)) => $value,)+
-                    (model, _) => panic!("parameters of another family than {model:?}"),
-                }
-            };
-        }
-
         impl ModelConfig {
             /// Names of all presets, family by family, the smaller first.
             pub fn preset_names() -> Vec<&'static str> {
                 let mut names = Vec::new();
-                $(names.extend(<$config>::preset_names());)+
+                $(names.extend(<$config as Family>::preset_names());)+
                 names
             }
 
             fn find_preset(name: &str) -> Option<Self> {
-                $(if let Some(config) = <$config>::preset(name) {
+                $(if let Some(config) = <$config as Family>::preset(name) {
                     return Some(Self::$name(config));
                 })+
                 None
@@ -205,24 +158,8 @@ macro_rules! families {
 
             fn of_type(model_type: &str, value: serde_json::Value) -> Option<Result<Self, GraphError>> {
                 match model_type {
-                    $($($model_type)|+ => Some(<$config>::from_value(value).map(Self::$name)),)+
+                    $($($model_type)|+ => Some(<$config as Family>::from_value(value).map(Self::$name)),)+
                     _ => None,
-                }
-            }
-
-            /// Declares the parameters.
-            pub fn declare(&self, graph: &mut Graph) -> Declared {
-                match self {
-                    $(Self::$name(config) => Declared::$name(config.declare(graph))),+
-                }
-            }
-        }
-
-        impl Declared {
-            /// The head's weight (V, C).
-            pub fn head(&self) -> TensorId {
-                match self {
-                    $(Self::$name(parameters) => <$config>::head(parameters)),+
                 }
             }
         }
@@ -230,9 +167,9 @@ macro_rules! families {
 }
 
 families! {
-    Gpt2(Gpt2Config, gpt2): "GPT-2 and what is built like it.", ["gpt2"];
-    Llama(LlamaConfig, llama): "Llama, Mistral, Qwen2.", ["llama", "mistral", "qwen2"];
-    T5(T5Config, t5): "T5, v1.1 and FLAN too.", ["t5"];
+    Gpt2(Gpt2Config): "GPT-2 and what is built like it.", ["gpt2"];
+    Llama(LlamaConfig): "Llama, Mistral, Qwen2.", ["llama", "mistral", "qwen2"];
+    T5(T5Config): "T5, v1.1 and FLAN too.", ["t5"];
 }
 
 impl ModelConfig {
@@ -252,7 +189,7 @@ impl ModelConfig {
         on_hub.or_else(|| Self::find_preset(&wanted).map(|_| wanted))
     }
 
-    /// The names on the Hugging Face hub of the weights with a preset's sizes, the one that is meant first; none for ours.
+    /// The names on the Hugging Face hub of the weights with a preset's sizes, the preferred one first; empty for our own presets.
     pub fn hub_names(preset: &str) -> &'static [&'static str] {
         hub::names(preset)
     }
@@ -301,7 +238,7 @@ impl ModelConfig {
     pub fn presets_like(&self) -> Vec<(&'static str, Self)> {
         let presets = Self::preset_names().into_iter().filter_map(|name| Some((name, Self::find_preset(name)?)));
         let mut like = presets.filter(|(_, preset)| self.is_like(preset)).collect::<Vec<_>>();
-        like.sort_by_key(|(_, preset)| std::cmp::Reverse(preset.parameter_bound()));
+        like.sort_by_key(|(_, preset)| std::cmp::Reverse(preset.parameters()));
         like
     }
 
@@ -322,14 +259,29 @@ impl ModelConfig {
         with_config!(self, config => config.validate())
     }
 
+    /// What the model computes. Errors are [`Self::validate`]'s: of a configuration that it refuses, sizes may be zero.
+    pub fn describe(&self) -> Description {
+        with_config!(self, config => config.describe())
+    }
+
+    /// The `model_type` of the config.json, such as `qwen2`.
+    pub fn model_type(&self) -> &'static str {
+        with_config!(self, config => config.model_type())
+    }
+
     /// Number of blocks (layers), of an encoder and a decoder together.
     pub fn blocks(&self) -> usize {
-        with_config!(self, config => config.blocks())
+        self.describe().blocks()
+    }
+
+    /// Channels of the residual stream.
+    pub fn width(&self) -> usize {
+        self.describe().width()
     }
 
     /// The longest sequence that the model has positions for.
     pub fn max_positions(&self) -> usize {
-        with_config!(self, config => config.max_positions())
+        self.describe().max_positions()
     }
 
     /// Errors: `TooLong` if the model has fewer positions than tokens.
@@ -346,14 +298,14 @@ impl ModelConfig {
         with_config!(self, config => config.set_max_positions(positions));
     }
 
-    /// Whether positions have parameters, so that tokens must be told theirs.
+    /// Whether positions have parameters, so that rows of several documents need each token's position.
     pub fn has_position_table(&self) -> bool {
-        with_config!(self, config => config.has_position_table())
+        matches!(self.describe(), Description::Decoder(decoder) if decoder.positions.is_some())
     }
 
     /// Number of token ids.
     pub fn vocab_size(&self) -> usize {
-        with_config!(self, config => config.vocab_size())
+        self.describe().vocab_size()
     }
 
     /// Changes the vocabulary; for models that start from scratch.
@@ -387,43 +339,84 @@ impl ModelConfig {
         with_config!(self, config => config.untie_head());
     }
 
-    /// More elements than any activation of the forward or backward pass holds for one token; for refusing sizes
-    /// that can't be counted, and for nothing else.
+    /// More elements than any activation of the forward or backward pass holds for one token. Only for refusing sizes that
+    /// can't be counted.
     pub fn elements_per_token(&self) -> u128 {
-        with_config!(self, config => config.elements_per_token())
+        match self.describe() {
+            Description::Decoder(decoder) => decoder.elements_per_token(),
+            Description::EncoderDecoder(model) => model.elements_per_token(),
+        }
     }
 
-    /// At least as many parameters as there are; for refusing sizes that can't be counted and for ordering models.
-    pub fn parameter_bound(&self) -> u128 {
-        with_config!(self, config => config.parameter_bound())
+    /// Number of parameters, counted without a graph: for refusing sizes and for ordering models.
+    pub fn parameters(&self) -> u128 {
+        match self.describe() {
+            Description::Decoder(decoder) => decoder.parameters(),
+            Description::EncoderDecoder(model) => model.parameters(),
+        }
     }
 
-    /// Appends the forward pass, up to what the head multiplies: (B, T, C). The caches are empty but in
-    /// [`Mode::Cached`].
-    pub fn forward(
-        &self,
-        builder: &mut ProgramBuilder,
-        declared: &Declared,
-        inputs: &Inputs,
-        mode: Mode,
-        caches: &Caches,
-    ) -> Result<TensorId, GraphError> {
-        with_declared!(self, declared, (config, parameters) => config.forward(builder, parameters, inputs, mode, caches))
-    }
-
-    /// Appends the encoder, which fills the caches of the source. Only where there is a decoder.
-    pub fn cache_source(
-        &self,
-        builder: &mut ProgramBuilder,
-        declared: &Declared,
-        inputs: &Inputs,
-        caches: &Caches,
-    ) -> Result<(), GraphError> {
-        with_declared!(self, declared, (config, parameters) => config.cache_source(builder, parameters, inputs, caches))
+    /// Declares the parameters.
+    pub fn declare(&self, graph: &mut Graph) -> Weights {
+        match self.describe() {
+            Description::Decoder(decoder) => Weights::Decoder(DecoderWeights::declare(graph, decoder)),
+            Description::EncoderDecoder(model) => Weights::EncoderDecoder(EncoderDecoderWeights::declare(graph, model)),
+        }
     }
 
     /// Shapes of the caches of `rows` samples, for `positions` tokens and `source` tokens of a source.
     pub fn cache_shapes(&self, rows: usize, positions: usize, source: usize) -> CacheShapes {
-        with_config!(self, config => config.cache_shapes(rows, positions, source))
+        match self.describe() {
+            Description::Decoder(model) => decoder::cache_shapes(&model, rows, positions),
+            Description::EncoderDecoder(model) => encoder_decoder::cache_shapes(&model, rows, positions, source),
+        }
+    }
+}
+
+/// A model's parameters in a graph.
+#[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "there is one for each graph")]
+pub enum Weights {
+    /// Of a decoder.
+    Decoder(DecoderWeights),
+    /// Of an encoder and a decoder.
+    EncoderDecoder(EncoderDecoderWeights),
+}
+
+impl Weights {
+    /// The head's weight (V, C).
+    pub fn head(&self) -> TensorId {
+        match self {
+            Self::Decoder(weights) => weights.head,
+            Self::EncoderDecoder(weights) => weights.head,
+        }
+    }
+
+    /// Appends the forward pass, up to what the head multiplies: (B, T, C). The caches are empty except in
+    /// [`Mode::Cached`].
+    pub fn forward(
+        &self,
+        builder: &mut ProgramBuilder,
+        inputs: &Inputs,
+        mode: Mode,
+        caches: &Caches,
+    ) -> Result<TensorId, GraphError> {
+        match self {
+            Self::Decoder(weights) => weights.forward(builder, inputs, mode, caches),
+            Self::EncoderDecoder(weights) => weights.forward(builder, inputs, mode, caches),
+        }
+    }
+
+    /// Appends the encoder, if there is one, which fills the caches of the source.
+    pub fn cache_source(
+        &self,
+        builder: &mut ProgramBuilder,
+        inputs: &Inputs,
+        caches: &Caches,
+    ) -> Result<(), GraphError> {
+        match self {
+            Self::Decoder(_) => Ok(()),
+            Self::EncoderDecoder(weights) => weights.cache_source(builder, inputs, caches),
+        }
     }
 }

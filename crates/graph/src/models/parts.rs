@@ -1,11 +1,13 @@
-//! What several families are built of.
+//! The parts of a [`description`](super::description) in a graph: their parameters and their forward passes.
 
 use super::Mode;
-use crate::ops::{Dropout, DropoutKey, Linear, WeightLayout};
+use super::description::{Attention, AttentionInputs, FeedForward, Inner, Linear, Norm, NormFormula, Table};
+use crate::ops::{self, ATTENTION_ROWS, CachedAttention, Dropout, DropoutKey, Gated, Gelu, LayerNorm, Relu, RmsNorm};
+use crate::ops::{Rotary, WeightLayout};
 use crate::{Graph, GraphError, Init, ProgramBuilder, TensorId};
 use std::ops::RangeFrom;
 
-/// The places of a forward pass where something is dropped out, each with a number of its own.
+/// The places of a forward pass with dropout, each with a number of its own.
 #[derive(Debug)]
 pub(super) struct Dropouts {
     sites: RangeFrom<u32>,
@@ -23,55 +25,220 @@ impl Dropouts {
         }
     }
 
-    /// The next site's key; none if nothing is dropped. Every site counts, so that none depends on others' rates.
-    pub(super) fn key(&mut self, rate: f32) -> Option<DropoutKey> {
+    /// The next site's key; `None` if nothing is dropped. Every site counts, so that none depends on others' rates.
+    fn key(&mut self, rate: f32) -> Option<DropoutKey> {
         let site = self.sites.next().expect("an endless range");
         (self.draws && rate > 0.0).then_some(DropoutKey { rate, site })
     }
 
-    /// x with elements dropped, or as it is.
+    /// x with elements dropped, or as it is. Without a rate there is no site.
     pub(super) fn apply(
         &mut self,
         builder: &mut ProgramBuilder,
         x: TensorId,
-        rate: f32,
+        rate: Option<f32>,
     ) -> Result<TensorId, GraphError> {
-        match self.key(rate) {
+        match rate.and_then(|rate| self.key(rate)) {
             Some(key) => builder.apply(Dropout { key }, &[x]),
             None => Ok(x),
         }
     }
 }
 
-/// Weights (out, in), and biases if there are any.
+/// Declares a table with rows of `width` channels.
+pub(super) fn declare_table(graph: &mut Graph, table: &Table, width: usize) -> TensorId {
+    graph.parameter(format!("{}.weight", table.name), &[table.rows, width], Init::Normal(table.deviation), true)
+}
+
+/// A norm's parameters: its weight, and its bias if it has one.
 #[derive(Debug, Clone)]
-pub(super) struct Projection(Vec<TensorId>);
+pub(super) struct NormWeights {
+    norm: Norm,
+    ids: Vec<TensorId>,
+}
 
-impl Projection {
-    /// Declares `NAME.weight`, normal with this deviation, and `NAME.bias` if asked for.
-    pub(super) fn declare(graph: &mut Graph, name: &str, [from, to]: [usize; 2], std: f32, bias: bool) -> Self {
-        let mut ids = vec![graph.parameter(format!("{name}.weight"), &[to, from], Init::Normal(std), true)];
-        if bias {
-            ids.push(graph.parameter(format!("{name}.bias"), &[to], Init::Zeros, false));
+impl NormWeights {
+    /// `path`: of the module that the norm is part of; empty for a norm of the whole model.
+    pub(super) fn declare(graph: &mut Graph, path: &str, norm: Norm, width: usize) -> Self {
+        let name = join(path, norm.name);
+        let mut ids = vec![graph.parameter(format!("{name}.weight"), &[width], Init::Ones, false)];
+        if norm.formula == (NormFormula::Layer { bias: true }) {
+            ids.push(graph.parameter(format!("{name}.bias"), &[width], Init::Zeros, false));
         }
-        Self(ids)
-    }
-
-    fn op(&self) -> Linear {
-        Linear { layout: WeightLayout::OutIn, bias: self.0.len() > 1 }
+        Self { norm, ids }
     }
 
     pub(super) fn apply(&self, builder: &mut ProgramBuilder, x: TensorId) -> Result<TensorId, GraphError> {
-        builder.apply(self.op(), &[&[x], self.0.as_slice()].concat())
+        let (eps, inputs) = (self.norm.epsilon, [&[x], self.ids.as_slice()].concat());
+        Ok(match self.norm.formula {
+            NormFormula::Rms => builder.push(RmsNorm { eps }, &inputs)?[0],
+            NormFormula::Layer { bias } => builder.push(LayerNorm { eps, bias }, &inputs)?[0],
+        })
+    }
+}
+
+/// A linear layer's parameters: its weight, and its bias if it has one.
+#[derive(Debug, Clone)]
+pub(super) struct LinearWeights {
+    op: ops::Linear,
+    ids: Vec<TensorId>,
+}
+
+impl LinearWeights {
+    /// `path`: of the module that the layer is part of.
+    pub(super) fn declare(graph: &mut Graph, path: &str, layer: &Linear) -> Self {
+        let name = join(path, layer.name);
+        let shape = match layer.layout {
+            WeightLayout::InOut => [layer.inputs, layer.outputs],
+            WeightLayout::OutIn => [layer.outputs, layer.inputs],
+        };
+        let mut ids = vec![graph.parameter(format!("{name}.weight"), &shape, Init::Normal(layer.deviation), true)];
+        if layer.bias {
+            ids.push(graph.parameter(format!("{name}.bias"), &[layer.outputs], Init::Zeros, false));
+        }
+        Self { op: ops::Linear { layout: layer.layout, bias: layer.bias }, ids }
     }
 
-    /// Writes the result to a tensor that is there.
+    pub(super) fn apply(&self, builder: &mut ProgramBuilder, x: TensorId) -> Result<TensorId, GraphError> {
+        builder.apply(self.op, &[&[x], self.ids.as_slice()].concat())
+    }
+
+    /// Writes the result to an existing tensor.
     pub(super) fn apply_into(
         &self,
         builder: &mut ProgramBuilder,
         x: TensorId,
         into: TensorId,
     ) -> Result<(), GraphError> {
-        builder.push_into(self.op(), &[&[x], self.0.as_slice()].concat(), &[Some(into)]).map(drop)
+        builder.push_into(self.op, &[&[x], self.ids.as_slice()].concat(), &[Some(into)]).map(drop)
     }
+}
+
+/// Attention's parameters.
+#[derive(Debug, Clone)]
+pub(super) struct AttentionWeights {
+    attention: Attention,
+    /// One layer, or those of queries, keys and values.
+    pub(super) inputs: Vec<LinearWeights>,
+    output: LinearWeights,
+}
+
+/// What attention reads in addition to queries, keys and values.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Attended {
+    /// The table of relative positions.
+    pub(super) bias_table: Option<TensorId>,
+    /// Segments of the queries and of the keys.
+    pub(super) segments: Option<[TensorId; 2]>,
+    /// Where keys and values of earlier tokens are kept, and those of new tokens are added.
+    pub(super) cache: Option<[TensorId; 2]>,
+}
+
+impl AttentionWeights {
+    /// `path`: of the module that attention is part of.
+    pub(super) fn declare(graph: &mut Graph, path: &str, attention: &Attention) -> Self {
+        let inputs = attention.inputs.layers().iter().map(|layer| LinearWeights::declare(graph, path, layer));
+        let inputs = inputs.collect();
+        Self { attention: *attention, inputs, output: LinearWeights::declare(graph, path, &attention.output) }
+    }
+
+    /// Queries of `x`, keys and values of `source`, or all in one tensor: what [`Self::attend`] takes.
+    /// `continues`: whether the tokens follow others whose keys are kept.
+    pub(super) fn streams(
+        &self,
+        builder: &mut ProgramBuilder,
+        x: TensorId,
+        source: TensorId,
+        continues: bool,
+    ) -> Result<Vec<TensorId>, GraphError> {
+        let layers = self.inputs.iter().enumerate();
+        let mut streams = layers
+            .map(|(index, layer)| layer.apply(builder, if index == 0 { x } else { source }))
+            .collect::<Result<Vec<_>, _>>()?;
+        if let Some(rotary) = self.attention.inputs.rotary() {
+            let rotary = Rotary {
+                head_size: self.attention.head_size,
+                base: rotary.base,
+                scaling: rotary.scaling,
+                inverse: false,
+                offset: continues,
+            };
+            for stream in &mut streams[..2] {
+                *stream = builder.apply(rotary, &[*stream])?;
+            }
+        }
+        Ok(streams)
+    }
+
+    /// What is added to the residual stream: (B, T, C).
+    pub(super) fn attend(
+        &self,
+        builder: &mut ProgramBuilder,
+        streams: &[TensorId],
+        attended: Attended,
+        dropouts: &mut Dropouts,
+    ) -> Result<TensorId, GraphError> {
+        let Attention { heads, kv_heads, causal, window, scale, bias, .. } = self.attention;
+        let packed = matches!(self.attention.inputs, AttentionInputs::Packed(_));
+        let dropout = dropouts.key(self.attention.dropout);
+        let inputs = streams.iter().copied().chain(attended.bias_table).collect::<Vec<_>>();
+        let y = if let Some([keys, values]) = attended.cache {
+            let capacity = builder.graph[keys].ty.shape[1];
+            let op = CachedAttention { heads, kv_heads, packed, window, scale, bias, capacity };
+            builder.push_into(op, &inputs, &[None, Some(keys), Some(values)])?[0]
+        } else {
+            let op = ops::Attention {
+                heads,
+                kv_heads,
+                packed,
+                causal,
+                window,
+                scale,
+                bias,
+                segmented: attended.segments.is_some(),
+                dropout,
+                rows: ATTENTION_ROWS,
+            };
+            let segments = attended.segments.iter().flatten().copied();
+            builder.push(op, &inputs.into_iter().chain(segments).collect::<Vec<_>>())?[0]
+        };
+        self.output.apply(builder, y)
+    }
+}
+
+/// A feed-forward layer's parameters.
+#[derive(Debug, Clone)]
+pub(super) struct FeedForwardWeights {
+    feed_forward: FeedForward,
+    inner: Vec<LinearWeights>,
+    down: LinearWeights,
+}
+
+impl FeedForwardWeights {
+    /// `path`: of the module that the layer is part of.
+    pub(super) fn declare(graph: &mut Graph, path: &str, feed_forward: &FeedForward) -> Self {
+        let inner = feed_forward.inner.layers().iter().map(|layer| LinearWeights::declare(graph, path, layer));
+        let inner = inner.collect();
+        Self { feed_forward: *feed_forward, inner, down: LinearWeights::declare(graph, path, &feed_forward.down) }
+    }
+
+    pub(super) fn apply(
+        &self,
+        builder: &mut ProgramBuilder,
+        x: TensorId,
+        dropouts: &mut Dropouts,
+    ) -> Result<TensorId, GraphError> {
+        let inner = self.inner.iter().map(|layer| layer.apply(builder, x)).collect::<Result<Vec<_>, _>>()?;
+        let inner = match self.feed_forward.inner {
+            Inner::Gelu(_) => builder.apply(Gelu, &inner)?,
+            Inner::Relu(_) => builder.apply(Relu, &inner)?,
+            Inner::Gated { activation, .. } => builder.apply(Gated { activation }, &inner)?,
+        };
+        let inner = dropouts.apply(builder, inner, self.feed_forward.dropout)?;
+        self.down.apply(builder, inner)
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }

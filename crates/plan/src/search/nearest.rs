@@ -232,15 +232,15 @@ struct SmallerModels {
 
 impl SmallerModels {
     fn than(request: &Request) -> Self {
-        let bound = request.model.parameter_bound();
+        let bound = request.model.parameters();
         let mut like = request.model.presets_like();
         like.retain(|(name, _)| !ModelConfig::hub_names(name).is_empty());
         for (_, model) in &mut like {
             model.set_vocab_size(request.model.vocab_size());
             model.set_max_positions(model.max_positions().max(request.seq_len));
         }
-        let asked = like.iter().find(|(_, model)| model.parameter_bound() == bound).map(|(name, _)| family(name));
-        like.retain(|(_, model)| model.parameter_bound() < bound);
+        let asked = like.iter().find(|(_, model)| model.parameters() == bound).map(|(name, _)| family(name));
+        like.retain(|(_, model)| model.parameters() < bound);
         let (of_family, of_others) = like.into_iter().partition::<Vec<_>, _>(|(name, _)| asked == Some(family(name)));
         let ladder = |models: Vec<(&'static str, ModelConfig)>| {
             let rungs = models.into_iter();

@@ -73,17 +73,14 @@ pub(super) fn told(args: &EstimateArgs) -> Result<Told, Failure> {
         run.unsure.add(Effect::Less(&[Part::Weights]));
     }
     if run.attention == Attention::Sdpa && !is_attention_told(args, read.as_ref()) {
-        match model.config {
-            // Source: pull request 47014 of transformers.
-            ModelConfig::T5(_) => {
-                run.unsure.add(Effect::More(&[Part::Attention]));
-                missing.push(
-                    "attention is counted by SDPA, which transformers has for T5 since July 2026; an older version holds all \
-                     scores, as `--attention eager` counts them"
-                        .to_owned(),
-                );
-            }
-            ModelConfig::Gpt2(_) | ModelConfig::Llama(_) => {}
+        // Source: pull request 47014 of transformers.
+        if model.config.model_type() == "t5" {
+            run.unsure.add(Effect::More(&[Part::Attention]));
+            missing.push(
+                "attention is counted by SDPA, which transformers has for T5 since July 2026; an older version holds all \
+                 scores, as `--attention eager` counts them"
+                    .to_owned(),
+            );
         }
     }
     if run.updates_in_backward && args.export.is_some_and(|name| !name.has_updates_in_backward()) {

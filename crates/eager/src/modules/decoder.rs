@@ -1,0 +1,165 @@
+//! Decoders as transformers has them, by the description of the model. The order in which tensors come and go is that of
+//! `models/gpt2/modeling_gpt2.py` and `models/llama/modeling_llama.py`; other families' files copy the latter.
+
+mod attention;
+mod block;
+
+use super::linear::Linear;
+use super::loader::Loader;
+use super::parts::{Model, Options, causal_mask, headed_loss, positions, seen_keys, tokens};
+use super::source::{Code, Source};
+use crate::ops;
+use crate::runtime::{DType, Rt, Tensor, checkpoint};
+use block::{Block, Norm};
+use plimsoll_graph::models::description;
+use plimsoll_trainers::{Attention, Loss, Run};
+use std::rc::Rc;
+
+struct Decoder {
+    description: description::Decoder,
+    tokens: Tensor,
+    head: Linear,
+    positions: Option<Tensor>,
+    blocks: Vec<Rc<Block>>,
+    norm: Norm,
+    /// Of rotary positions: as they are used, and as they were before any stretch.
+    frequencies: Option<[Tensor; 2]>,
+    /// Whether the mask of blocks without a window is made, even if there are no such blocks.
+    has_full_mask: bool,
+    loss: Loss,
+    options: Options,
+    trained: Vec<Tensor>,
+}
+
+/// The last part of a module's name.
+fn last(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
+}
+
+/// The model with its parameters.
+pub(super) fn load(loader: &Loader, description: description::Decoder, source: &Source, run: &Run) -> Box<dyn Model> {
+    let options = Options::new(run);
+    let width = description.width as u64;
+    let table =
+        |table: &description::Table| loader.table(&format!("{}.weight", table.name), &[table.rows as u64, width]);
+    let loss = if source.has_fused_kernels { options.loss } else { Loss::Plain };
+    let tokens = table(&description.tokens);
+    let positions = description.positions.as_ref().map(table);
+    let blocks = description.blocks.iter().enumerate().map(|(index, block)| {
+        let path = format!("{}.{index}", description.block_list);
+        Rc::new(Block::load(loader, &path, block, source.code, width, loss == Loss::Liger, &options))
+    });
+    let blocks = blocks.collect();
+    let norm = Norm::load(loader, "", &description.last_norm, width);
+    let head = match &description.head {
+        None => tokens.clone(),
+        Some(head) => loader.parameter(&format!("{}.weight", head.name), &[head.rows as u64, width]),
+    };
+    let head = Linear::head(loader, head);
+    let rotated = description.blocks.iter().find(|block| block.attention.inputs.rotary().is_some());
+    let frequencies = rotated.map(|block| {
+        let half = block.attention.head_size as u64 / 2;
+        [(); 2].map(|()| loader.weight("model.rotary_emb", &[half], DType::F32))
+    });
+    let has_full_mask = !source.has_one_mask || description.blocks.iter().any(|b| b.attention.window.is_none());
+    let trained = loader.trained();
+    Box::new(Decoder {
+        description,
+        tokens,
+        head,
+        positions,
+        blocks,
+        norm,
+        frequencies,
+        has_full_mask,
+        loss,
+        options,
+        trained,
+    })
+}
+
+impl Decoder {
+    fn hidden(&self, rt: &Rt, ids: &Tensor) -> Tensor {
+        let description = &self.description;
+        // The embeddings exist to the end of the forward pass.
+        let embedded =
+            rt.module(last(description.tokens.name), || self.options.embedded(ops::embedding(&self.tokens, ids)));
+        let positions = positions(rt, self.options.length);
+        let placed = self
+            .positions
+            .as_ref()
+            .zip(description.positions)
+            .map(|(weight, table)| rt.module(last(table.name), || ops::embedding(weight, &positions)));
+        let mut x = placed.as_ref().map_or_else(|| embedded.clone(), |placed| embedded.add(placed));
+        let masks = self.masks(&embedded);
+        if let Some(rate) = description.embedding_dropout {
+            x = rt.module("drop", || x.dropout(self.options.rate(rate)));
+        }
+        let angles = self
+            .frequencies
+            .as_ref()
+            .map(|frequencies| rt.module("rotary_emb", || self.angles(rt, frequencies[0].size(0), x.dtype())));
+        for (index, block) in self.blocks.iter().enumerate() {
+            let name = format!("{}.{index}", last(description.block_list));
+            let mask = masks[usize::from(block.is_windowed())].clone();
+            let (block, rt_, angles) = (block.clone(), rt.clone(), angles.clone());
+            let positions = positions.clone();
+            let run = Rc::new(move |inputs: &[Tensor]| {
+                // Blocks get positions as an argument that they don't use.
+                let _positions = &positions;
+                vec![rt_.module(&name, || block.forward(&rt_, &inputs[0], angles.as_ref(), mask.as_ref()))]
+            });
+            x = checkpoint(rt, self.options.checkpointing, &[x], run).swap_remove(0);
+        }
+        rt.module(last(description.last_norm.name), || self.norm.forward(&x, self.loss == Loss::Liger))
+    }
+
+    /// The masks of blocks without a window and with one: numbers for eager attention, booleans (B, 1, T, T) for PyTorch's
+    /// kernels if a window hides anything, since they have no windows. Source: `_ignore_causal_mask_sdpa` of transformers.
+    fn masks(&self, embedded: &Tensor) -> [Option<Tensor>; 2] {
+        let (batch, length) = (self.options.micro_batch, self.options.length);
+        let eager = self.options.attention == Attention::Eager;
+        let full = (eager && self.has_full_mask).then(|| causal_mask(embedded, false));
+        let window = self.description.blocks.iter().find_map(|block| block.attention.window);
+        let windowed = window.and_then(|window| match self.options.attention {
+            Attention::Eager => Some(causal_mask(embedded, true)),
+            Attention::Sdpa if length >= window as u64 => {
+                Some(seen_keys(embedded, true).expand(&[batch, 1, length, length]))
+            }
+            Attention::Sdpa | Attention::Flash2 => None,
+        });
+        [full, windowed]
+    }
+
+    /// Cosines and sines of the positions, of `half` frequencies: (1, T, D) each, in the hidden states' type.
+    fn angles(&self, rt: &Rt, half: u64, dtype: DType) -> [Tensor; 2] {
+        let new = |channels, op| Tensor::new(rt, &[1, self.options.length, channels], DType::F32, op);
+        let cast = new(1, "_to_copy");
+        let _products = new(half, "mul");
+        drop(cast);
+        let both = new(2 * half, "cat");
+        let angles = ["cos", "sin"].map(|op| {
+            let mut angle = both.empty_like(DType::F32, op);
+            angle = angle.scale();
+            angle
+        });
+        angles.each_ref().map(|angle| angle.to(dtype))
+    }
+}
+
+impl Model for Decoder {
+    fn inputs(&self, rt: &Rt) -> Vec<Tensor> {
+        vec![tokens(rt, self.options.micro_batch, self.options.length, "input_ids")]
+    }
+
+    fn loss(&self, rt: &Rt, inputs: &[Tensor]) -> Tensor {
+        let ids = &inputs[0];
+        let name = self.description.block_list.split('.').next().unwrap_or_default();
+        let hidden = rt.module(name, || self.hidden(rt, ids));
+        headed_loss(rt, self.loss, &hidden, &self.head, ids)
+    }
+
+    fn trained(&self) -> &[Tensor] {
+        &self.trained
+    }
+}

@@ -1,0 +1,171 @@
+//! A decoder's attention: GPT-2's, with one layer for queries, keys and values, and Llama's, with rotary positions.
+
+use super::last;
+use crate::modules::linear::Linear;
+use crate::modules::loader::Loader;
+use crate::modules::parts::{Options, linear};
+use crate::ops::{self, Sdpa};
+use crate::runtime::{DType, Rt, Tensor};
+use plimsoll_graph::models::description::{self, AttentionInputs};
+use plimsoll_trainers::Attention;
+
+pub(super) struct AttentionLayers {
+    description: description::Attention,
+    /// One layer, or those of queries, keys and values.
+    inputs: Vec<Linear>,
+    output: Linear,
+    rate: f32,
+    residual_rate: Option<f32>,
+    kernel: Attention,
+    /// Whether Liger's kernels rotate.
+    liger: bool,
+}
+
+/// The second half of the channels, negated, before the first.
+fn rotate_half(x: &Tensor) -> Tensor {
+    let half = x.size(-1) / 2;
+    let [first, second] = [x.narrow(-1, half), x.narrow(-1, half)];
+    ops::cat(&[&second.neg(), &first], -1)
+}
+
+/// Keys or values (B, K, T, D), each repeated for the heads that share it: (B, H, T, D).
+fn repeat_kv(x: &Tensor, times: u64) -> Tensor {
+    if times == 1 {
+        return x.clone();
+    }
+    let [batch, heads, length, channels] = [x.size(0), x.size(1), x.size(2), x.size(3)];
+    let expanded = x.unsqueeze(2).expand(&[batch, heads, times, length, channels]);
+    expanded.reshape(&[batch, heads * times, length, channels])
+}
+
+impl AttentionLayers {
+    pub fn load(loader: &Loader, path: &str, block: &description::Block, liger: bool, options: &Options) -> Self {
+        let description = block.attention;
+        let inputs = description.inputs.layers().iter().map(|layer| linear(loader, path, layer)).collect();
+        Self {
+            description,
+            inputs,
+            output: linear(loader, path, &description.output),
+            rate: options.rate(description.dropout),
+            residual_rate: block.residual_dropout.map(|rate| options.rate(rate)),
+            kernel: options.attention,
+            liger,
+        }
+    }
+
+    /// The module's name.
+    pub fn module(&self) -> &'static str {
+        self.description.output.name.split('.').next().unwrap_or_default()
+    }
+
+    /// (B, T, C) -> (B, T, C), and the weights if the block holds them until its end.
+    pub fn forward(
+        &self,
+        rt: &Rt,
+        x: &Tensor,
+        angles: Option<&[Tensor; 2]>,
+        mask: Option<&Tensor>,
+    ) -> (Tensor, Option<Tensor>) {
+        match self.description.inputs {
+            AttentionInputs::Packed(_) => (self.attend_packed(rt, x, mask), None),
+            AttentionInputs::Separate { .. } => self.attend(rt, x, angles, mask),
+        }
+    }
+
+    /// Source: `GPT2Attention`.
+    fn attend_packed(&self, rt: &Rt, x: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        let [batch, length, channels] = [x.size(0), x.size(1), x.size(2)];
+        let heads = self.description.heads as u64;
+        let projected = self.inputs[0].forward(rt, last(self.description.inputs.layers()[0].name), x);
+        let head = |part: &Tensor| part.view(&[batch, length, heads, channels / heads]).transpose(1, 2);
+        let parts = projected.split(3, 2);
+        drop(projected);
+        let [q, k, v] = [&parts[0], &parts[1], &parts[2]].map(head);
+        drop(parts);
+        // Eager attention returns its weights, too.
+        let (mut attended, _weights) = match self.kernel {
+            Attention::Eager => {
+                let mut weights = q.matmul(&k.transpose(-1, -2)).scale();
+                if let Some(mask) = mask {
+                    weights = weights.add(mask);
+                }
+                weights = weights.softmax(None);
+                weights = weights.to(v.dtype());
+                weights = weights.dropout(self.rate);
+                (weights.matmul(&v).transpose(1, 2), Some(weights))
+            }
+            Attention::Sdpa | Attention::Flash2 => {
+                let options = Sdpa { causal: true, dropout: self.rate };
+                let attended = ops::scaled_dot_product_attention(&q, &k, &v, mask, options);
+                (attended.transpose(1, 2).contiguous(), None)
+            }
+        };
+        attended = attended.reshape(&[batch, length, channels]).contiguous();
+        let projected = self.output.forward(rt, last(self.description.output.name), &attended);
+        drop(attended);
+        self.residual_rate.map_or_else(|| projected.clone(), |rate| projected.dropout(rate))
+    }
+
+    /// Source: `LlamaAttention`.
+    fn attend(
+        &self,
+        rt: &Rt,
+        x: &Tensor,
+        angles: Option<&[Tensor; 2]>,
+        mask: Option<&Tensor>,
+    ) -> (Tensor, Option<Tensor>) {
+        let [batch, length] = [x.size(0), x.size(1)];
+        let description::Attention { heads, kv_heads, head_size, .. } = self.description;
+        let [queries, keys, channels] = [heads, kv_heads, head_size].map(|size| size as u64);
+        let project = |index: usize, heads| {
+            let name = last(self.description.inputs.layers()[index].name);
+            let projected = self.inputs[index].forward(rt, name, x);
+            projected.view(&[batch, length, heads, channels]).transpose(1, 2)
+        };
+        let mut q = project(0, queries);
+        let mut k = project(1, keys);
+        let v = project(2, keys);
+        if let Some(angles) = angles {
+            (q, k) = self.rotate(&q, &k, angles);
+        }
+        let times = queries / keys;
+        let (mut attended, weights) = match self.kernel {
+            Attention::Eager => {
+                let (k, v) = (repeat_kv(&k, times), repeat_kv(&v, times));
+                let mut weights = q.matmul(&k.transpose(2, 3));
+                weights = weights.scale();
+                if let Some(mask) = mask {
+                    weights = weights.add(mask);
+                }
+                weights = weights.softmax(Some(DType::F32)).to(q.dtype());
+                weights = weights.dropout(self.rate);
+                (weights.matmul(&v).transpose(1, 2).contiguous(), Some(weights))
+            }
+            Attention::Sdpa | Attention::Flash2 => {
+                let options = Sdpa { causal: true, dropout: self.rate };
+                // With a mask PyTorch's kernels need as many heads of keys as of queries: `use_gqa_in_sdpa` of transformers.
+                let times = if mask.is_some() { times } else { 1 };
+                let (k, v) = (repeat_kv(&k, times), repeat_kv(&v, times));
+                let attended = ops::scaled_dot_product_attention(&q, &k, &v, mask, options);
+                (attended.transpose(1, 2).contiguous(), None)
+            }
+        };
+        attended = attended.reshape(&[batch, length, queries * channels]).contiguous();
+        (self.output.forward(rt, last(self.description.output.name), &attended), weights)
+    }
+
+    /// Queries and keys (B, H, T, D), rotated by their positions.
+    fn rotate(&self, q: &Tensor, k: &Tensor, angles: &[Tensor; 2]) -> (Tensor, Tensor) {
+        let [cos, sin] = angles.each_ref().map(|angle| angle.unsqueeze(1));
+        let rotate = |x: &Tensor| {
+            let kept = x.mul(&cos);
+            let mut turned = rotate_half(x);
+            turned = turned.mul(&sin);
+            kept.add(&turned)
+        };
+        match self.liger {
+            true => ops::liger::rotate(q, k, angles).into(),
+            false => (rotate(q), rotate(k)),
+        }
+    }
+}

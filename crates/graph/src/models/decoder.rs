@@ -1,0 +1,109 @@
+//! A [`Decoder`] in a graph: its parameters, and its forward pass for training, evaluation and sampling.
+
+use super::description::{Block, Decoder};
+use super::parts::{Attended, AttentionWeights, Dropouts, FeedForwardWeights, NormWeights, declare_table};
+use super::{CacheShapes, Caches, Inputs, Mode};
+use crate::ops::{Add, Embedding, Positions};
+use crate::{Graph, GraphError, ProgramBuilder, TensorId};
+
+/// The parameters in a graph, with the description that they are of.
+#[derive(Debug, Clone)]
+pub struct DecoderWeights {
+    model: Decoder,
+    tokens: TensorId,
+    positions: Option<TensorId>,
+    blocks: Vec<BlockWeights>,
+    last_norm: NormWeights,
+    pub(super) head: TensorId,
+}
+
+#[derive(Debug, Clone)]
+struct BlockWeights {
+    attention_norm: NormWeights,
+    attention: AttentionWeights,
+    feed_forward_norm: NormWeights,
+    feed_forward: FeedForwardWeights,
+}
+
+impl BlockWeights {
+    fn declare(graph: &mut Graph, path: &str, block: &Block, width: usize) -> Self {
+        let attention_norm = NormWeights::declare(graph, path, block.attention_norm, width);
+        let attention = AttentionWeights::declare(graph, path, &block.attention);
+        let norm = |graph: &mut Graph| NormWeights::declare(graph, path, block.feed_forward_norm, width);
+        let feed_forward = |graph: &mut Graph| FeedForwardWeights::declare(graph, path, &block.feed_forward);
+        let (feed_forward_norm, feed_forward) = if block.second_norm_is_last {
+            let feed_forward = feed_forward(graph);
+            (norm(graph), feed_forward)
+        } else {
+            (norm(graph), feed_forward(graph))
+        };
+        Self { attention_norm, attention, feed_forward_norm, feed_forward }
+    }
+}
+
+impl DecoderWeights {
+    /// Declares the parameters.
+    pub(super) fn declare(graph: &mut Graph, model: Decoder) -> Self {
+        let width = model.width;
+        let tokens = declare_table(graph, &model.tokens, width);
+        let positions = model.positions.map(|table| declare_table(graph, &table, width));
+        let blocks =
+            model.blocks.iter().enumerate().map(|(layer, block)| {
+                BlockWeights::declare(graph, &format!("{}.{layer}", model.block_list), block, width)
+            });
+        let blocks = blocks.collect();
+        let last_norm = NormWeights::declare(graph, "", model.last_norm, width);
+        let head = model.head.map_or(tokens, |head| declare_table(graph, &head, width));
+        Self { model, tokens, positions, blocks, last_norm, head }
+    }
+
+    /// Appends the forward pass, up to what the head multiplies: (B, T, C).
+    pub(super) fn forward(
+        &self,
+        builder: &mut ProgramBuilder,
+        inputs: &Inputs,
+        mode: Mode,
+        caches: &Caches,
+    ) -> Result<TensorId, GraphError> {
+        let mut dropouts = Dropouts::new(mode);
+        builder.scope("embedding", None);
+        let mut x = builder.apply(Embedding, &[inputs.tokens, self.tokens])?;
+        if let Some(table) = self.positions {
+            x = match inputs.positions {
+                None => builder.apply(Positions { offset: mode == Mode::Cached }, &[x, table])?,
+                Some(positions) => {
+                    let placed = builder.apply(Embedding, &[positions, table])?;
+                    builder.apply(Add, &[x, placed])?
+                }
+            };
+        }
+        x = dropouts.apply(builder, x, self.model.embedding_dropout)?;
+        for (layer, (block, weights)) in self.model.blocks.iter().zip(&self.blocks).enumerate() {
+            let number = u32::try_from(layer).ok();
+            builder.scope(format!("h{layer}/attention"), number);
+            let normed = weights.attention_norm.apply(builder, x)?;
+            let streams = weights.attention.streams(builder, normed, normed, mode == Mode::Cached)?;
+            let segments = inputs.segments.map(|segments| [segments, segments]);
+            let attended = Attended { bias_table: None, segments, cache: caches.own.get(layer).copied() };
+            let y = weights.attention.attend(builder, &streams, attended, &mut dropouts)?;
+            let y = dropouts.apply(builder, y, block.residual_dropout)?;
+            x = builder.apply(Add, &[x, y])?;
+            builder.scope(format!("h{layer}/mlp"), number);
+            let normed = weights.feed_forward_norm.apply(builder, x)?;
+            let y = weights.feed_forward.apply(builder, normed, &mut dropouts)?;
+            let y = dropouts.apply(builder, y, block.residual_dropout)?;
+            x = builder.apply(Add, &[x, y])?;
+        }
+        builder.scope("head", None);
+        self.last_norm.apply(builder, x)
+    }
+}
+
+/// Shapes of the keys and values of `rows` samples, for `positions` tokens.
+pub(super) fn cache_shapes(model: &Decoder, rows: usize, positions: usize) -> CacheShapes {
+    let shapes = model.blocks.iter().map(|block| {
+        let shape = vec![rows, positions, block.attention.kv_width()];
+        [shape.clone(), shape]
+    });
+    CacheShapes { own: shapes.collect(), source: vec![] }
+}

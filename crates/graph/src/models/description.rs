@@ -1,0 +1,400 @@
+//! What a model computes and what its parameters are called, as plain data that each family derives from its
+//! config.json. The graph, the estimates of PyTorch and the names in checkpoints all read it.
+//!
+//! Sizes count elements. B: batch, T: tokens, C: the model's width, F: inner width of the feed-forward layer.
+
+use crate::ops::{Activation, RelativeBias, RopeScaling, WeightLayout};
+
+/// What a model computes.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "few exist at a time")]
+pub enum Description {
+    /// A decoder.
+    Decoder(Decoder),
+    /// An encoder, and a decoder that attends to it.
+    EncoderDecoder(EncoderDecoder),
+}
+
+/// Relative positions have no end; more are refused as absurd.
+const MOST_POSITIONS: usize = 1 << 24;
+
+impl Description {
+    /// Number of blocks (layers), of an encoder and a decoder together.
+    pub fn blocks(&self) -> usize {
+        match self {
+            Self::Decoder(decoder) => decoder.blocks.len(),
+            Self::EncoderDecoder(model) => model.stacks().iter().map(|stack| stack.layers).sum(),
+        }
+    }
+
+    /// Channels of the residual stream.
+    pub fn width(&self) -> usize {
+        match self {
+            Self::Decoder(decoder) => decoder.width,
+            Self::EncoderDecoder(model) => model.width,
+        }
+    }
+
+    /// Number of token ids.
+    pub fn vocab_size(&self) -> usize {
+        match self {
+            Self::Decoder(decoder) => decoder.vocab_size,
+            Self::EncoderDecoder(model) => model.vocab_size,
+        }
+    }
+
+    /// The longest sequence that the model has positions for.
+    pub fn max_positions(&self) -> usize {
+        match self {
+            Self::Decoder(decoder) => decoder.max_positions,
+            Self::EncoderDecoder(_) => MOST_POSITIONS,
+        }
+    }
+}
+
+/// A decoder-only model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decoder {
+    /// Number of token ids, V.
+    pub vocab_size: usize,
+    /// Channels of the residual stream, C.
+    pub width: usize,
+    /// The longest sequence that the model has positions for.
+    pub max_positions: usize,
+    /// The token embedding (V, C).
+    pub tokens: Table,
+    /// The embedding of positions (positions, C), if they are learned.
+    pub positions: Option<Table>,
+    /// Dropout of the embeddings' sum; `None` if the family has none at any rate.
+    pub embedding_dropout: Option<f32>,
+    /// Path of the list of blocks, such as `model.layers`.
+    pub block_list: &'static str,
+    /// The blocks, first to last.
+    pub blocks: Vec<Block>,
+    /// The norm before the output head.
+    pub last_norm: Norm,
+    /// The output head (V, C); `None` if the token embedding is used.
+    pub head: Option<Table>,
+}
+
+/// A block: attention and a feed-forward layer, each of which adds to the residual stream what it makes of the stream's
+/// norm.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Block {
+    /// The norm before attention.
+    pub attention_norm: Norm,
+    /// Attention.
+    pub attention: Attention,
+    /// The norm before the feed-forward layer.
+    pub feed_forward_norm: Norm,
+    /// The feed-forward layer.
+    pub feed_forward: FeedForward,
+    /// Dropout of what is added to the residual stream; `None` if the family has none at any rate.
+    pub residual_dropout: Option<f32>,
+    /// Whether the second norm is declared after the feed-forward layer. The numbers of parameters, on which their starting
+    /// values depend, follow the order of declaration.
+    pub second_norm_is_last: bool,
+}
+
+/// An encoder, and a decoder that attends to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EncoderDecoder {
+    /// Number of token ids, V.
+    pub vocab_size: usize,
+    /// Channels of the residual stream, C.
+    pub width: usize,
+    /// The token embedding (V, C) of both stacks.
+    pub tokens: Table,
+    /// The encoder.
+    pub encoder: Stack,
+    /// The decoder.
+    pub decoder: Stack,
+    /// The output head (V, C); `None` if the token embedding is used.
+    pub head: Option<Table>,
+    /// What the head's input is multiplied by.
+    pub head_scale: Option<f32>,
+    /// Dropout of embeddings, of what is added to the residual stream, of the stacks' results and inside feed-forward layers.
+    pub dropout: f32,
+}
+
+/// Blocks of an encoder or of a decoder, all alike.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stack {
+    /// First part of the parameters' names.
+    pub name: &'static str,
+    /// Number of blocks.
+    pub layers: usize,
+    /// The tables of relative positions (buckets, H) that the first block has for all.
+    pub bias_table: Table,
+    /// The norm before each part of a block.
+    pub norm: Norm,
+    /// Attention to the stack's own tokens.
+    pub own: Attention,
+    /// Attention to the encoder's result; `None` in the encoder.
+    pub source: Option<Attention>,
+    /// The feed-forward layer.
+    pub feed_forward: FeedForward,
+    /// The norm of the stack's result.
+    pub last_norm: Norm,
+}
+
+impl Stack {
+    /// The path of a part of a block: attention to itself, to the source if there is one, the feed-forward layer.
+    pub fn part(&self, layer: usize, part: usize) -> String {
+        format!("{}.block.{layer}.layer.{part}", self.name)
+    }
+
+    /// The number of the feed-forward layer among a block's parts.
+    pub fn last_part(&self) -> usize {
+        1 + usize::from(self.source.is_some())
+    }
+}
+
+/// A table with a row for each id or position: `NAME.weight`, initially normal.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Table {
+    /// Its module's path, without `.weight`.
+    pub name: &'static str,
+    /// Number of rows.
+    pub rows: usize,
+    /// Standard deviation of its starting values.
+    pub deviation: f32,
+}
+
+/// A norm over the channels.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Norm {
+    /// Its module's name, below the block's.
+    pub name: &'static str,
+    /// Its formula.
+    pub formula: NormFormula,
+    /// Added to the variance.
+    pub epsilon: f32,
+}
+
+/// The formula of a norm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NormFormula {
+    /// Root mean square, with a weight.
+    Rms,
+    /// Mean and variance, with a weight and perhaps a bias.
+    Layer {
+        /// Whether there is a bias.
+        bias: bool,
+    },
+}
+
+/// A linear layer: `NAME.weight`, initially normal, and `NAME.bias`, initially zero.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Linear {
+    /// Its module's name, below the block's.
+    pub name: &'static str,
+    /// Channels in.
+    pub inputs: usize,
+    /// Channels out.
+    pub outputs: usize,
+    /// Which extent of the weight is which.
+    pub layout: WeightLayout,
+    /// Whether there is a bias.
+    pub bias: bool,
+    /// Standard deviation of the weight's starting values.
+    pub deviation: f32,
+}
+
+/// Multi-head attention: (B, T, C) -> (B, T, C).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Attention {
+    /// Heads of queries.
+    pub heads: usize,
+    /// Heads of keys and of values; divides `heads`.
+    pub kv_heads: usize,
+    /// Channels of a head.
+    pub head_size: usize,
+    /// What makes queries, keys and values.
+    pub inputs: AttentionInputs,
+    /// What the heads' results are multiplied by.
+    pub output: Linear,
+    /// Whether a token attends to itself and earlier tokens only.
+    pub causal: bool,
+    /// The most tokens that a token attends to, itself included.
+    pub window: Option<usize>,
+    /// What scores are multiplied by.
+    pub scale: f32,
+    /// A bias of scores by distance.
+    pub bias: Option<RelativeBias>,
+    /// Dropout of the weights.
+    pub dropout: f32,
+}
+
+/// What makes queries, keys and values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum AttentionInputs {
+    /// One layer, whose result is split in three.
+    Packed(Linear),
+    /// A layer for each.
+    Separate {
+        /// Those of queries, keys and values.
+        layers: [Linear; 3],
+        /// Rotation of queries and keys by their positions.
+        rotary: Option<RotaryPositions>,
+    },
+}
+
+impl AttentionInputs {
+    /// The layers, queries first.
+    pub fn layers(&self) -> &[Linear] {
+        match self {
+            Self::Packed(layer) => std::slice::from_ref(layer),
+            Self::Separate { layers, .. } => layers,
+        }
+    }
+
+    /// Rotary positions, if there are any.
+    pub fn rotary(&self) -> Option<RotaryPositions> {
+        match self {
+            Self::Packed(_) => None,
+            Self::Separate { rotary, .. } => *rotary,
+        }
+    }
+}
+
+/// Rotary positions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RotaryPositions {
+    /// Base of the wavelengths.
+    pub base: f32,
+    /// How longer sequences than those of pretraining are reached.
+    pub scaling: RopeScaling,
+}
+
+/// A feed-forward layer: (B, T, C) -> (B, T, F) -> (B, T, C).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FeedForward {
+    /// The layers up to F, and what is between them and the way down.
+    pub inner: Inner,
+    /// The layer down to C.
+    pub down: Linear,
+    /// Dropout before the way down; `None` if the family has none at any rate.
+    pub dropout: Option<f32>,
+}
+
+/// The first half of a feed-forward layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Inner {
+    /// GELU in its tanh form.
+    Gelu(Linear),
+    /// ReLU.
+    Relu(Linear),
+    /// A gate, and the layer whose result passes it.
+    Gated {
+        /// The gate's activation.
+        activation: Activation,
+        /// The gate and what passes it.
+        layers: [Linear; 2],
+    },
+}
+
+impl Inner {
+    /// The layers, the gate first.
+    pub fn layers(&self) -> &[Linear] {
+        match self {
+            Self::Gelu(layer) | Self::Relu(layer) => std::slice::from_ref(layer),
+            Self::Gated { layers, .. } => layers,
+        }
+    }
+}
+
+impl Linear {
+    /// Number of parameters.
+    fn parameters(&self) -> u128 {
+        (self.inputs as u128 + u128::from(self.bias)) * self.outputs as u128
+    }
+}
+
+impl Norm {
+    /// Number of parameters of a norm of `width` channels.
+    fn parameters(&self, width: usize) -> u128 {
+        let weights = if self.formula == (NormFormula::Layer { bias: true }) { 2 } else { 1 };
+        weights * width as u128
+    }
+}
+
+impl Attention {
+    /// Channels of all heads' keys, and as many of their values.
+    pub fn kv_width(&self) -> usize {
+        self.kv_heads * self.head_size
+    }
+
+    fn layers(&self) -> impl Iterator<Item = &Linear> {
+        self.inputs.layers().iter().chain([&self.output])
+    }
+}
+
+impl FeedForward {
+    fn layers(&self) -> impl Iterator<Item = &Linear> {
+        self.inner.layers().iter().chain([&self.down])
+    }
+}
+
+impl Table {
+    fn parameters(&self, width: usize) -> u128 {
+        self.rows as u128 * width as u128
+    }
+}
+
+/// The widest row of any layer's input or result.
+fn widest<'a>(layers: impl Iterator<Item = &'a Linear>) -> u128 {
+    layers.map(|layer| layer.inputs.max(layer.outputs)).max().unwrap_or(0) as u128
+}
+
+/// Sizes that are counted without building a graph, so that absurd ones are refused.
+impl Decoder {
+    /// Number of parameters.
+    pub(super) fn parameters(&self) -> u128 {
+        let of_block = |block: &Block| {
+            let layers = block.attention.layers().chain(block.feed_forward.layers()).map(Linear::parameters);
+            let norms = [block.attention_norm, block.feed_forward_norm].map(|norm| norm.parameters(self.width));
+            layers.sum::<u128>() + norms.iter().sum::<u128>()
+        };
+        let tables = [Some(self.tokens), self.positions, self.head].into_iter().flatten();
+        let tables = tables.map(|table| table.parameters(self.width)).sum::<u128>();
+        tables + self.blocks.iter().map(of_block).sum::<u128>() + self.last_norm.parameters(self.width)
+    }
+
+    /// More elements than any activation of the forward or backward pass holds for one token.
+    pub(super) fn elements_per_token(&self) -> u128 {
+        self.blocks.iter().map(|block| widest(block.attention.layers().chain(block.feed_forward.layers()))).sum()
+    }
+}
+
+impl EncoderDecoder {
+    /// Both stacks.
+    pub fn stacks(&self) -> [&Stack; 2] {
+        [&self.encoder, &self.decoder]
+    }
+
+    /// Number of parameters.
+    pub(super) fn parameters(&self) -> u128 {
+        let of_stack = |stack: &Stack| {
+            let norms = (1 + stack.last_part() as u128) * stack.norm.parameters(self.width);
+            let block = stack.linear_layers().map(Linear::parameters).sum::<u128>() + norms;
+            let table = stack.bias_table.parameters(stack.own.heads);
+            block * stack.layers as u128 + table + stack.last_norm.parameters(self.width)
+        };
+        let tables = [Some(self.tokens), self.head].into_iter().flatten();
+        tables.map(|table| table.parameters(self.width)).sum::<u128>()
+            + self.stacks().map(of_stack).iter().sum::<u128>()
+    }
+
+    /// More elements than any activation of the forward or backward pass holds for one token.
+    pub(super) fn elements_per_token(&self) -> u128 {
+        self.stacks().map(|stack| widest(stack.linear_layers()) * stack.layers as u128).iter().sum()
+    }
+}
+
+impl Stack {
+    fn linear_layers(&self) -> impl Iterator<Item = &Linear> {
+        let attention = [Some(&self.own), self.source.as_ref()].into_iter().flatten();
+        attention.flat_map(Attention::layers).chain(self.feed_forward.layers())
+    }
+}

@@ -1,0 +1,80 @@
+//! The keys of rotary positions in a config.json.
+
+use crate::GraphError;
+use crate::models::keys::{LARGEST_EXTENT, bad, refuse_others};
+use crate::ops::RopeScaling;
+use serde_json::{Value, json};
+
+/// The base, if the object has it, and the scaling: of `rope_parameters` in newer files, of `rope_scaling` in older ones.
+/// Errors: `BadConfig`.
+pub(super) fn read(value: &Value) -> Result<(Option<f64>, RopeScaling), GraphError> {
+    let (key, found) = match value.get("rope_parameters").filter(|v| !v.is_null()) {
+        Some(found) => ("rope_parameters", found),
+        None => ("rope_scaling", value.get("rope_scaling").unwrap_or(&Value::Null)),
+    };
+    if found.is_null() {
+        return Ok((None, RopeScaling::None));
+    }
+    let theta = found.get("rope_theta").and_then(Value::as_f64);
+    let number = |name: &str| {
+        let number = found.get(name).and_then(Value::as_f64).filter(|x| x.is_finite() && *x > 0.0);
+        number.map(|x| x as f32).ok_or_else(|| bad(key, format!("needs a number above zero under `{name}`")))
+    };
+    let optional = |name: &str, default: f32| match found.get(name).filter(|v| !v.is_null()) {
+        Some(_) => number(name),
+        None => Ok(default),
+    };
+    let original = |default: Option<u64>| {
+        let key_of = "original_max_position_embeddings";
+        let positions = found.get(key_of).filter(|v| !v.is_null()).map_or(default, Value::as_u64);
+        let sensible = positions.and_then(|p| usize::try_from(p).ok()).filter(|p| (1..=LARGEST_EXTENT).contains(p));
+        sensible.ok_or_else(|| bad(key, format!("needs a whole number above zero under `{key_of}`")))
+    };
+    let kind = found.get("rope_type").or_else(|| found.get("type")).and_then(Value::as_str).unwrap_or("default");
+    let scaling = match kind {
+        // Sequences never exceed the positions, where this kind changes nothing.
+        "default" | "dynamic" => RopeScaling::None,
+        "linear" => RopeScaling::Linear { factor: number("factor")? },
+        "llama3" => RopeScaling::Llama3 {
+            factor: number("factor")?,
+            low_freq_factor: number("low_freq_factor")?,
+            high_freq_factor: number("high_freq_factor")?,
+            original_max_positions: original(None)?,
+        },
+        "yarn" => RopeScaling::Yarn {
+            factor: number("factor")?,
+            beta_fast: optional("beta_fast", 32.0)?,
+            beta_slow: optional("beta_slow", 1.0)?,
+            original_max_positions: original(value.get("max_position_embeddings").and_then(Value::as_u64))?,
+            attention_factor: match found.get("attention_factor").filter(|v| !v.is_null()) {
+                Some(_) => Some(number("attention_factor")?),
+                None => None,
+            },
+        },
+        other => {
+            return Err(bad(key, format!("asks for `{other}`; default, linear, dynamic, llama3 and yarn work")));
+        }
+    };
+    if kind == "yarn" {
+        refuse_others(found, &[("mscale", &[]), ("mscale_all_dim", &[]), ("truncate", &[json!(true)])])?;
+    }
+    Ok((theta, scaling))
+}
+
+/// The value of `rope_scaling`; null if there is none.
+pub(super) fn write(scaling: RopeScaling) -> Value {
+    match scaling {
+        RopeScaling::None => Value::Null,
+        RopeScaling::Linear { factor } => json!({"rope_type": "linear", "factor": factor}),
+        RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_positions } => json!({
+            "rope_type": "llama3", "factor": factor, "low_freq_factor": low_freq_factor,
+            "high_freq_factor": high_freq_factor,
+            "original_max_position_embeddings": original_max_positions,
+        }),
+        RopeScaling::Yarn { factor, beta_fast, beta_slow, original_max_positions, attention_factor } => json!({
+            "rope_type": "yarn", "factor": factor, "beta_fast": beta_fast, "beta_slow": beta_slow,
+            "original_max_position_embeddings": original_max_positions,
+            "attention_factor": attention_factor,
+        }),
+    }
+}
