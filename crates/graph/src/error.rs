@@ -3,7 +3,7 @@
 /// Why a graph could not be built.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum GraphError {
-    /// An op was given tensors that it is not defined on. This is a bug of a model file, not of its user.
+    /// An op got tensors that it is not defined on. This is a bug of a model's description, not of its user.
     #[error("{op}: {problem}")]
     ShapeMismatch {
         /// The op's name.
@@ -11,7 +11,7 @@ pub enum GraphError {
         /// What was expected and what was found.
         problem: String,
     },
-    /// The gradient was asked to pass through an op that has none.
+    /// The backward pass reached an op that has no gradient.
     #[error("{op} has no gradient")]
     NotDifferentiable {
         /// The op's name.
@@ -33,7 +33,7 @@ pub enum GraphError {
         /// The presets whose names are nearest.
         suggestions: Vec<String>,
     },
-    /// A parameter is to be frozen that the model has not.
+    /// A parameter to freeze does not exist.
     #[error("the model has no parameter `{name}`")]
     UnknownParameter {
         /// The name.
@@ -50,9 +50,9 @@ pub enum GraphError {
     TooLong {
         /// The model.
         name: String,
-        /// Tokens asked for.
+        /// Tokens requested.
         seq_len: usize,
-        /// Positions there are.
+        /// Positions of the model.
         positions: usize,
     },
 }

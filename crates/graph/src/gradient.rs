@@ -13,7 +13,7 @@ use crate::ops::Add;
 use crate::{GraphError, Node, Op, Pass, ProgramBuilder, TensorId};
 use std::collections::{HashMap, HashSet};
 
-/// What an op's rule sees of the pass: its node, the gradients that reached it, and a way to emit nodes.
+/// The backward pass as an op's gradient rule sees it: the node, the gradients that reached it, and a way to emit nodes.
 #[derive(Debug)]
 pub struct Backward<'a, 'g> {
     builder: &'a mut ProgramBuilder<'g>,
@@ -52,7 +52,7 @@ impl Backward<'_, '_> {
         self.builder.graph[self.node.inputs[index]].ty.shape[0]
     }
 
-    /// Whether anything trained lies upstream of this operand.
+    /// Whether this operand depends on a trained parameter.
     pub fn wants(&self, index: usize) -> bool {
         self.requires_grad.contains(&self.node.inputs[index])
     }
@@ -73,13 +73,13 @@ impl Backward<'_, '_> {
         Ok(())
     }
 
-    /// Takes what was contributed to the gradient of operand `index` so far, for rules whose kernel adds its own
-    /// part to it in passing. The rule must `give` the sum back.
+    /// Takes the sum of the contributions to the gradient of operand `index` so far, for rules whose kernel adds its own
+    /// contribution. The rule must `give` the new sum back.
     pub fn take_pending(&mut self, index: usize) -> Option<TensorId> {
         self.gradients.remove(&self.node.inputs[index])
     }
 
-    /// Those of the operands `targets` that are trained parameters. No node may make a gradient of the others.
+    /// The operands among `targets` that are trained parameters. No node may make a gradient of the others.
     pub fn trained(&self, targets: &[usize]) -> Vec<usize> {
         let is_trained = |index: &usize| self.parameter_gradients.contains_key(&self.node.inputs[*index]);
         targets.iter().copied().filter(is_trained).collect()
@@ -107,7 +107,7 @@ impl Backward<'_, '_> {
         self.builder.push_into(make(accumulate.unwrap_or(false)), inputs, &outputs)
     }
 
-    /// Whether micro-steps add to the loss that is there rather than set it.
+    /// Whether the loss adds to that of earlier micro-batches instead of replacing it.
     pub fn accumulates(&self) -> bool {
         self.accumulate
     }
@@ -119,8 +119,8 @@ impl Backward<'_, '_> {
     }
 }
 
-/// Appends to `builder` the backward pass of everything in it that leads to `roots`. A root comes with its own
-/// gradient, or with none if it is a loss, whose gradient is one. With `accumulate`, parameter gradients and the loss
+/// Appends to `builder` the backward pass of everything in it that leads to `roots`. A root comes with its
+/// gradient, or with `None` if it is a loss, whose gradient is one. With `accumulate`, parameter gradients and the loss
 /// add to what earlier micro-steps left. Parameters without training state get no gradient.
 /// Returns the gradient of each tensor that has one and is not a parameter's accumulator.
 pub fn differentiate(
@@ -161,7 +161,7 @@ pub fn differentiate(
     Ok(gradients)
 }
 
-/// Every tensor that a parameter with a gradient has influence on, the parameters too.
+/// Every tensor that depends on a parameter with a gradient, and these parameters.
 fn reach_forward(nodes: &[Node], parameter_gradients: &HashMap<TensorId, TensorId>) -> HashSet<TensorId> {
     let mut reached = parameter_gradients.keys().copied().collect::<HashSet<_>>();
     for node in nodes {

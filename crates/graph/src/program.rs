@@ -25,14 +25,14 @@ pub enum Pass {
     Update,
 }
 
-/// Operands or results of a node. A few are copied without asking for memory, since a search copies graphs by the hundred.
+/// Operands or results of a node. A few are stored inline, since a search copies hundreds of graphs.
 pub type TensorIds = SmallVec<[TensorId; 4]>;
 
-/// One op applied to tensors. SSA but for outputs that the op declares as [`Access::ReadWrite`], and for persistent
+/// One op applied to tensors. SSA except for outputs that the op declares as [`Access::ReadWrite`], and for persistent
 /// tensors, which several nodes may write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// What is done.
+    /// The op.
     pub op: Op,
     /// Operands in the op's order.
     pub inputs: TensorIds,
@@ -47,9 +47,9 @@ pub struct Node {
 /// Tensors of a program that the host writes before it runs or reads after it ran.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ports {
-    /// Token ids (B, T), written by the host; the source's, (B, S), where there is a decoder.
+    /// Token ids (B, T), written by the host; the source's, (B, S), if there is an encoder.
     pub tokens: Option<TensorId>,
-    /// Positions of the tokens (B, T), written by the host where rows hold several documents.
+    /// Positions of the tokens (B, T), written by the host if rows hold several documents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub positions: Option<TensorId>,
     /// Segments of the tokens, written by the host: 0 for padding.
@@ -72,13 +72,13 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// What the host writes before the program runs.
+    /// The tensors that the host writes before the program runs.
     pub fn fed(&self) -> impl Iterator<Item = TensorId> {
         let of_decoder = [self.decoder_tokens, self.decoder_segments];
         [self.tokens, self.positions, self.segments, self.targets].into_iter().chain(of_decoder).flatten()
     }
 
-    /// All that there are, to be replaced.
+    /// All ports, for replacing them.
     pub fn each_mut(&mut self) -> impl Iterator<Item = &mut TensorId> {
         let Self { tokens, positions, segments, decoder_tokens, decoder_segments, targets, loss, grad_norm, logits } =
             self;
@@ -86,7 +86,7 @@ impl Ports {
         fed.into_iter().chain([loss, grad_norm, logits]).flatten()
     }
 
-    /// What the host reads after the program ran.
+    /// The tensors that the host reads after the program ran.
     pub fn fetched(&self) -> impl Iterator<Item = TensorId> {
         [self.loss, self.grad_norm, self.logits].into_iter().flatten()
     }
@@ -99,42 +99,42 @@ pub struct Program {
     pub name: ProgramName,
     /// In the order of execution.
     pub nodes: Vec<Node>,
-    /// Where the host takes part.
+    /// Tensors that the host writes and reads.
     pub ports: Ports,
 }
 
-/// A parameter and what belongs to it.
+/// A parameter with its training state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameter {
     /// The weights.
     pub tensor: TensorId,
-    /// How they start.
+    /// Their starting values.
     pub init: Init,
     /// Whether weight decay applies: not to norms and biases.
     pub decay: bool,
-    /// What belongs to it where the graph trains it; none: it is frozen, or the graph only infers.
+    /// Its training state; `None` if it is frozen or if the graph only infers.
     pub training: Option<Training>,
 }
 
-/// What training needs beside a parameter's weights.
+/// What training needs in addition to a parameter's weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Training {
     /// The gradient of a step.
     pub gradient: TensorId,
-    /// The weights that the optimizer works on, where the parameter's own are only their copy: rounded, or far away.
+    /// The weights that the optimizer updates, if the parameter's own are only a copy of them: rounded, or in another memory.
     pub master: Option<TensorId>,
-    /// What the parameter's own weights lack of single precision, where there is no master and they are rounded: 16 bits
-    /// each. The optimizer works on both together.
+    /// The lower 16 bits that rounded weights lack of single precision, if there is no master. The optimizer updates both
+    /// together.
     pub remainder: Option<TensorId>,
-    /// The optimizer's moments and, where they are quantised, their scales.
+    /// The optimizer's moments and, if they are quantized, their scales.
     pub state: Vec<TensorId>,
     /// The moving average of the weights.
     pub average: Option<TensorId>,
 }
 
 impl Parameter {
-    /// The weights that the optimizer updates: the master's, where there is one. With their remainder, where there is one,
-    /// they hold all there is to know.
+    /// The weights that the optimizer updates: the master's, if there is one. Together with the remainder, if there is one,
+    /// they have full precision.
     pub fn master(&self) -> TensorId {
         self.training.as_ref().and_then(|t| t.master).unwrap_or(self.tensor)
     }
@@ -187,7 +187,7 @@ impl Graph {
         self.elements(|_| true)
     }
 
-    /// Number of those that are trained.
+    /// Number of trained parameters (elements, not tensors).
     pub fn trained_parameter_count(&self) -> u64 {
         self.elements(|parameter| parameter.training.is_some())
     }
@@ -202,7 +202,7 @@ impl Graph {
         self.programs.iter().find(|program| program.name == name)
     }
 
-    /// The micro-step that all micro-batches of a step run but the first, or the only one.
+    /// The micro-step of all micro-batches of a step except the first, or the only one.
     pub fn repeated_micro_step(&self) -> Option<&Program> {
         self.program(ProgramKind::MicroStepAdd).or_else(|| self.program(ProgramKind::MicroStep))
     }
@@ -228,22 +228,22 @@ impl std::ops::IndexMut<TensorId> for Graph {
 }
 
 impl Node {
-    /// Where the node runs: in the memory that all its tensors lie in. What moves tensors from one memory to another
-    /// is the device's business.
+    /// Where the node runs: in the memory of all its tensors. Nodes that move tensors from one memory to another belong to
+    /// the device.
     pub fn place(&self, graph: &Graph) -> Place {
         let mut tensors = self.inputs.iter().chain(&self.outputs);
         if tensors.all(|&id| graph[id].place == Place::Host) { Place::Host } else { Place::Device }
     }
 }
 
-/// Appends nodes to a program that is being written.
+/// Builds a program by appending nodes.
 #[derive(Debug)]
 pub struct ProgramBuilder<'g> {
     /// The graph that the program belongs to.
     pub graph: &'g mut Graph,
-    /// What was appended so far.
+    /// The nodes so far.
     pub nodes: Vec<Node>,
-    /// Where the host takes part.
+    /// Tensors that the host writes and reads.
     pub ports: Ports,
     block: Option<u32>,
     pass: Pass,
@@ -263,7 +263,7 @@ impl<'g> ProgramBuilder<'g> {
         }
     }
 
-    /// Names the place in the model that the next nodes belong to, and its block if it is in one.
+    /// Names the part of the model that the next nodes belong to, and its block if it is in one.
     pub fn scope(&mut self, scope: impl Into<String>, block: Option<u32>) {
         self.scope = scope.into();
         self.block = block;
@@ -296,7 +296,7 @@ impl<'g> ProgramBuilder<'g> {
         Ok(self.push(op, inputs)?[0])
     }
 
-    /// Appends a node; `Some` outputs are tensors that exist already, `None` ones are made.
+    /// Appends a node; `Some` outputs are existing tensors, `None` ones are created.
     pub fn push_into(
         &mut self,
         op: impl Into<Op>,
@@ -338,7 +338,7 @@ impl<'g> ProgramBuilder<'g> {
         self.pass = pass;
     }
 
-    /// Ends the program: drops nodes that nobody needs and hands it to the graph.
+    /// Ends the program: drops nodes whose results are unused and adds it to the graph.
     pub fn finish(self, name: impl Into<ProgramName>) {
         let nodes = drop_dead_nodes(self.graph, self.nodes, &self.ports);
         self.graph.programs.push(Program { name: name.into(), nodes, ports: self.ports });

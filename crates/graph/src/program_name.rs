@@ -1,4 +1,4 @@
-//! What programs are called: what they compute, and for which lengths of sequences.
+//! Names of programs: what they compute, and for which sequence lengths.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -7,9 +7,9 @@ use std::str::FromStr;
 /// Lengths of the sequences that a program takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lengths {
-    /// Tokens of a sample; of its source, where there is a decoder.
+    /// Tokens of a sample; of its source, if there is an encoder.
     pub tokens: usize,
-    /// Tokens of the decoder, where there is one.
+    /// Tokens of the decoder, if there is an encoder.
     pub target: Option<usize>,
 }
 
@@ -32,7 +32,7 @@ pub enum ProgramKind {
     Sample,
     /// Keys and values of the source that a decoder attends to.
     Encode,
-    /// One of the programs of a graph that is no run's, such as a self-test's.
+    /// A numbered program of a graph that does not train, such as a self-test's.
     Numbered(u32),
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for ProgramName {
     }
 }
 
-/// A text that is no program's name.
+/// The text is not a program's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not the name of a program")]
 pub struct NoProgramName(String);

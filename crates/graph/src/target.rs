@@ -1,5 +1,4 @@
-//! What a plan is made for: a place in which nodes run has a target, by which the working memory of its kernels is
-//! sized.
+//! The targets of a plan: the processor or card that runs the nodes of a memory, by which their working memory is sized.
 
 use crate::Place;
 use plimsoll_units::Bytes;
@@ -26,17 +25,17 @@ pub enum Products {
     CublasLt,
 }
 
-/// What runs the nodes of a place, as far as their working memory depends on it.
+/// The processor or card that runs nodes, as far as their working memory depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Target {
     /// The processor.
     Cpu {
-        /// Workers that run at the same time, each of which may need scratch of its own.
+        /// Workers that run at the same time; each may need its own scratch.
         threads: usize,
     },
-    /// An NVIDIA card. Its kernels keep their tiles on the chip; what they lay into memory depends on shapes alone, so
-    /// that two cards of one plan compute the same bits.
+    /// An NVIDIA card. Its kernels keep their tiles on the chip; their scratch depends on shapes alone, so that two cards
+    /// with one plan compute the same bits.
     Cuda {
         /// Major and minor.
         compute_capability: (u8, u8),
@@ -72,7 +71,7 @@ impl Target {
         }
     }
 
-    /// What multiplies matrices on a card; none for the processor, which plans need not know that of.
+    /// What multiplies matrices on a card; `None` for the processor, whose plans don't depend on it.
     pub fn products(&self) -> Option<Products> {
         match *self {
             Self::Cuda { products, .. } => Some(products),
@@ -80,8 +79,8 @@ impl Target {
         }
     }
 
-    /// Working memory of a library that multiplies matrices, beside what an op needs by itself; none where kernels of our
-    /// own do it. cuBLASLt chooses among more algorithms the more it is given.
+    /// Workspace of a library that multiplies matrices, in addition to the op's scratch; zero if our own kernels multiply.
+    /// With more workspace cuBLASLt has more algorithms to choose from.
     /// Source: NVIDIA's documentation of `cublasSetWorkspace`, which recommends 32 MiB for compute capabilities 9.x and
     /// 10.x, 12 MiB for 12.x and 4 MiB for all others, which have twice that here.
     pub fn product_workspace(&self) -> Bytes {
@@ -95,7 +94,7 @@ impl Target {
         }
     }
 
-    /// Workers of the processor; 1 where kernels share out their work by themselves.
+    /// Workers of the processor; 1 for a card.
     pub fn threads(&self) -> usize {
         match *self {
             Self::Cpu { threads } => threads,
@@ -103,7 +102,7 @@ impl Target {
         }
     }
 
-    /// Parts that sums over rows are cut into, whatever the number of workers: so results do not depend on it.
+    /// Parts that sums over rows are cut into. Independent of the number of workers, so that results are, too.
     pub fn row_parts(&self, rows: usize) -> usize {
         match self {
             Self::Cpu { .. } => Self::CPU_ROW_PARTS,
@@ -111,33 +110,33 @@ impl Target {
         }
     }
 
-    /// The same on a card, whose multiprocessors all want some.
+    /// The same on a card: more, so that each multiprocessor gets some.
     pub fn cuda_row_parts(rows: usize) -> usize {
         rows.min(128)
     }
 }
 
-/// The targets of both places.
+/// The targets of device and host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Targets {
-    /// Runs what lies on the device.
+    /// Runs the device's nodes.
     pub device: Target,
-    /// Runs what lies on the host: always a processor.
+    /// Runs the host's nodes: always a processor.
     pub host: Target,
 }
 
 impl Targets {
-    /// Where the processor is the device.
+    /// The processor is the device.
     pub fn cpu(threads: usize) -> Self {
         Self { device: Target::Cpu { threads }, host: Target::Cpu { threads } }
     }
 
-    /// A card that multiplies by kernels of ours, in a machine whose processor has so many workers.
+    /// A card that multiplies with our own kernels, in a machine whose processor has `workers` workers.
     pub fn cuda(compute_capability: (u8, u8), threads: usize) -> Self {
         Self { device: Target::Cuda { compute_capability, products: Products::Kernels }, host: Target::Cpu { threads } }
     }
 
-    /// The same with products by this; a processor as it is.
+    /// The same with another multiplier on a card.
     #[must_use]
     pub fn multiplying_by(mut self, by: Products) -> Self {
         if let Target::Cuda { products, .. } = &mut self.device {
@@ -146,7 +145,7 @@ impl Targets {
         self
     }
 
-    /// Whether nodes of the two places, and transfers between them, run side by side.
+    /// Whether the nodes of device and host, and transfers between them, run concurrently.
     pub fn overlaps(&self) -> bool {
         self.device.kind() != DeviceKind::Cpu
     }

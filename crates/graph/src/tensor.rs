@@ -29,9 +29,9 @@ pub enum DType {
     Bf16,
     /// Signed 32-bit integers: token ids and targets.
     I32,
-    /// Signed 16-bit integers: what `Bf16` lacks of single precision.
+    /// Signed 16-bit integers: the difference between single precision and `Bf16`.
     I16,
-    /// Bytes: codes of quantised values.
+    /// Bytes: codes of quantized values.
     U8,
 }
 
@@ -51,8 +51,7 @@ impl DType {
     }
 }
 
-/// Extents of a tensor, outermost first. Those of few dimensions are copied without asking for memory, since a search
-/// copies graphs by the hundred.
+/// Extents of a tensor, outermost first. Few are stored inline, since a search copies hundreds of graphs.
 pub type Shape = SmallVec<[usize; 4]>;
 
 /// Shape and dtype: all that an op needs to know of an operand.
@@ -95,7 +94,7 @@ impl TensorType {
         Self { shape: self.shape.clone(), dtype }
     }
 
-    /// These elements in another shape.
+    /// The same elements in another shape.
     pub fn with_shape(&self, shape: &[usize]) -> Self {
         Self { shape: shape.into(), dtype: self.dtype }
     }
@@ -129,13 +128,13 @@ pub enum Role {
     Weight,
     /// A parameter's gradient, accumulated over the micro-batches of a step.
     Gradient,
-    /// What the optimizer keeps: moments, weights in full precision, averages of the weights.
+    /// State of the optimizer: moments, weights in full precision, averages of the weights.
     Optimizer,
-    /// Whatever the forward or backward pass hands from op to op, key/value caches too.
+    /// Results that ops of the forward and backward pass hand on, and key/value caches.
     Activation,
     /// Working memory of a single op.
     Scratch,
-    /// What crosses between host and device: token batches in, losses and logits out.
+    /// Transfers between host and device: token batches in, losses and logits out.
     Staging,
 }
 
@@ -151,7 +150,7 @@ pub enum Storage {
     Transient,
 }
 
-/// The memory that a tensor lies in.
+/// The memory that stores a tensor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -173,11 +172,11 @@ pub struct Tensor {
     pub role: Role,
     /// How long it stays.
     pub storage: Storage,
-    /// Where it lies.
+    /// The memory that stores it.
     pub place: Place,
 }
 
-/// How a parameter starts.
+/// Starting values of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Init {
     /// All zeros.

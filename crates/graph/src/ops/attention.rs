@@ -9,7 +9,7 @@ use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Rows of scores that a worker holds at a time, unless the plan says otherwise.
+/// Rows of scores that a worker computes at a time, unless the plan sets another number.
 pub const ATTENTION_ROWS: usize = 64;
 
 /// y = softmax(scale · q kᵀ + bias + mask) v for each head; the masked half of a causal attention is skipped.
@@ -37,22 +37,22 @@ pub struct Attention {
     pub packed: bool,
     /// Whether token t sees only tokens up to t.
     pub causal: bool,
-    /// How many tokens a token of a causal attention sees at most, itself included.
+    /// The most tokens that a token of a causal attention sees, itself included.
     pub window: Option<usize>,
-    /// What products of queries and keys are multiplied by.
+    /// Factor of the products of queries and keys.
     pub scale: f32,
-    /// What is added to scores by the distance of query and key.
+    /// Bias of scores by the distance of query and key.
     pub bias: Option<RelativeBias>,
     /// Whether tokens see only tokens of their own segment.
     pub segmented: bool,
     /// Dropout of the probabilities.
     pub dropout: Option<DropoutKey>,
-    /// Rows of scores that a worker holds at a time.
+    /// Rows of scores that a worker computes at a time.
     pub rows: usize,
 }
 
-/// Whether a card of this compute capability computes an attention of such numbers and heads on its tensor cores: those
-/// of 7.5 don't know `Bf16`, and its blocks have no room for tiles of heads of more than 128 elements.
+/// Whether a card of this compute capability computes attention with this type and head size on its tensor cores. Those of
+/// 7.5 don't support `Bf16`, and blocks have no room for tiles of heads with more than 128 elements.
 pub fn attends_on_tensor_cores(dtype: DType, head_size: usize, compute_capability: (u8, u8)) -> bool {
     match dtype {
         DType::F16 => compute_capability >= (8, 0) || head_size <= 128,
@@ -66,13 +66,13 @@ pub fn card_queries(dtype: DType, head_size: usize, compute_capability: (u8, u8)
     if attends_on_tensor_cores(dtype, head_size, compute_capability) { 64 } else { 32 }
 }
 
-/// Buckets that a bias has at most.
+/// The most buckets of a bias.
 pub const MOST_BUCKETS: usize = 128;
 
-/// Queries and keys that an attention with dropout takes at most, as 17 bits number them.
+/// The most queries and keys of an attention with dropout: 17 bits number them.
 pub const DROPOUT_TOKENS: usize = 1 << 17;
 
-/// The site at which the probabilities of a head are dropped out: sites are numbered in 22 bits.
+/// The dropout site of a head's probabilities: 22 bits number the sites.
 pub const fn dropout_site_of_head(site: u32, head: usize) -> u32 {
     site | (head as u32) << 22
 }
@@ -88,7 +88,7 @@ pub struct RelativeBias {
     pub buckets: usize,
     /// Distances from here on share the last bucket.
     pub max_distance: usize,
-    /// Whether keys behind the query have buckets of their own; otherwise they share that of distance zero.
+    /// Whether keys after the query have their own buckets; otherwise they share that of distance zero.
     pub bidirectional: bool,
 }
 
@@ -121,7 +121,7 @@ pub struct AttentionGrad {
     pub forward: Attention,
     /// Whether the gradient of the bias' table is made.
     pub table: bool,
-    /// Whether the table's gradient adds to what is there.
+    /// Whether the table's gradient is added to the existing values.
     pub accumulate: bool,
 }
 
@@ -171,25 +171,25 @@ impl Attention {
     fn product_flops(&self, e: &AttentionExtents) -> u64 {
         let (t, s) = (e.queries as u64, e.keys as u64);
         let triangle = |t: u64| t * (t + 1) / 2;
-        // With a window the pairs are a band: the triangle less the one that the last query no longer reaches.
+        // With a window the pairs form a band: the triangle minus the one outside the last query's window.
         let hidden = self.window.map_or(0, |window| t.saturating_sub(window as u64));
         let pairs = if self.causal { triangle(t) - triangle(hidden) } else { t * s };
         2 * pairs * (e.samples * self.heads * e.head_size) as u64
     }
 
-    /// Floats of scratch that a worker takes: `buffers` of scores, and as many of the bias if there is one.
+    /// Floats of scratch for a worker: `buffers` of scores, and the same number of the bias if there is one.
     pub fn worker_scratch(&self, e: &AttentionExtents, buffers: usize) -> usize {
         let bias = if self.bias.is_some() { e.queries + e.keys } else { 0 };
         (buffers * (self.rows.min(e.queries) * self.keys_of_block(e) + bias)).next_multiple_of(16)
     }
 
-    /// Keys that a block of queries sees at most. The first one is rounded down to where panels may begin.
+    /// The most keys that a block of queries sees. The first one is rounded down to the start of a panel.
     fn keys_of_block(&self, e: &AttentionExtents) -> usize {
         let within = |window: usize| window.saturating_add(self.rows.min(e.queries) + TILE_MULTIPLE);
         self.window.map_or(e.keys, |window| e.keys.min(within(window)))
     }
 
-    /// Floats that a worker of the processor takes in half precision: operands in panels of a head, of a block of queries and
+    /// Floats for a worker of the processor in half precision: operands in panels of a head, of a block of queries and
     /// of a block of scores, and a block of results.
     fn worker_panels(&self, e: &AttentionExtents, dtype: DType) -> usize {
         let (rows, d) = (self.rows.min(e.queries), e.head_size);
@@ -207,14 +207,14 @@ impl Attention {
         if dtype.is_half() { of_head + of_block } else { 0 }
     }
 
-    /// Floats of what a card computes before its tiles: for each query of each head, the product of the output and its
+    /// Floats that a card computes before its tiles: for each query of each head, the product of the output and its
     /// gradient. Source: Dao et al. 2022, "FlashAttention", appendix B.2.
     pub fn products_with_output(&self, e: &AttentionExtents) -> usize {
         (e.samples * self.heads * e.queries).next_multiple_of(16)
     }
 
-    /// Floats of the partial gradients of the bias' table, one for each head of each sample and for each of so many tiles
-    /// of queries.
+    /// Floats of the partial gradients of the bias' table, one for each head of each sample and each tile of
+    /// queries.
     pub fn partial_tables(&self, e: &AttentionExtents, tiles: usize) -> usize {
         self.bias.map_or(0, |bias| e.samples * self.heads * tiles * bias.buckets).next_multiple_of(16)
     }

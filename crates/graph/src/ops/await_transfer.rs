@@ -1,12 +1,11 @@
-//! The end of a transfer, as far as what was sent is concerned.
+//! The end of a transfer, for the memory that it is sent from.
 
 use super::{Example, Io, Operation, operands};
 use crate::{GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Waits until x, which was sent to another memory, has been read to its end; until here its bytes stay where they
-/// are. x: any type -> nothing. Scratch: none.
+/// Waits until x, which is being copied to another memory, has been read; until then its bytes stay. x: any type -> nothing. Scratch: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwaitTransfer;
 

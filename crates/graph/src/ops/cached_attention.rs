@@ -1,4 +1,4 @@
-//! Causal attention of a few new tokens to all earlier ones, whose keys and values are kept: for writing text.
+//! Causal attention of a few new tokens to all earlier ones, whose keys and values are cached: for generating text.
 
 use super::{Access, Example, Io, Nature, Op, Operation, RelativeBias, Target, expect_rank, expect_type};
 use crate::{GraphError, TensorType};
@@ -18,11 +18,11 @@ pub struct CachedAttention {
     pub kv_heads: usize,
     /// Whether queries, keys and values come in one operand.
     pub packed: bool,
-    /// How many tokens a token sees at most, itself included.
+    /// The most tokens that a token sees, itself included.
     pub window: Option<usize>,
-    /// What products of queries and keys are multiplied by.
+    /// Factor of the products of queries and keys.
     pub scale: f32,
-    /// What is added to scores by the distance of query and key.
+    /// Bias of scores by the distance of query and key.
     pub bias: Option<RelativeBias>,
     /// Positions P that the caches hold.
     pub capacity: usize,
@@ -84,7 +84,7 @@ impl Operation for CachedAttention {
                 let tiles = if io.inputs[0].dtype.is_half() { 3 * self.head_size(io.inputs[0]) } else { 0 };
                 Bytes(Bytes(4 * (self.capacity + tiles) as u64).align_up(64).0 * threads as u64)
             }
-            // Scores are summed as they come.
+            // Scores are added in their order.
             Target::Cuda { .. } => Bytes::ZERO,
         }
     }

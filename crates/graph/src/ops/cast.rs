@@ -4,9 +4,9 @@ use super::{Example, Home, Io, Operation, operands};
 use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// y = x, rounded to the nearest value of `to`. Of two that are as near it is the even one of `F16`, and of `Bf16` the one
-/// farther from zero: so are weights rounded, for what they then lack is a signed number of 16 bits (`WeightFormat`), and
-/// a weight is the same whether its optimizer keeps that or all of single precision. x: floats of any shape -> y the same
+/// y = x, rounded to the nearest value of `to`. Ties go to the even value of `F16`, and to the `Bf16` value
+/// farther from zero. Weights are rounded like this so that the difference is a signed number of 16 bits (`WeightFormat`):
+/// a weight is the same whether its optimizer keeps this difference or full single precision. x: floats of any shape -> y the same
 /// shape.
 /// Scratch: none. Errors: `ShapeMismatch` if x is not of floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! What ops check of their operands.
+//! Checks of ops' operands.
 
 use super::Access;
 use crate::{GraphError, TensorType};
@@ -36,7 +36,7 @@ pub(super) fn expect_rank(op: &'static str, what: &str, found: &TensorType, rank
     Err(GraphError::ShapeMismatch { op, problem })
 }
 
-/// The access of an output that either adds to what is there or sets it.
+/// The access of an output that is either added to or overwritten.
 pub(super) const fn accumulating(accumulate: bool) -> Access {
     if accumulate { Access::ReadWrite } else { Access::Write }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct DropoutKey {
     /// Probability that an element is zeroed, in [0, 1).
     pub rate: f32,
-    /// Number of this dropout in its model.
+    /// Number of this dropout site in its model.
     pub site: u32,
 }
 

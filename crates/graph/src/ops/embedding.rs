@@ -1,4 +1,4 @@
-//! Looking up rows of a table by token id.
+//! Rows of a table, by token id.
 
 use super::{Access, Example, Fill, Home, Io, Operation, accumulating, operands};
 use crate::{Backward, DType, GraphError, TensorType};
@@ -16,7 +16,7 @@ pub struct Embedding;
 pub struct EmbeddingGrad {
     /// Number of rows V of the table.
     pub vocab_size: usize,
-    /// Whether dtable adds to what is there.
+    /// Whether dtable is added to the existing values.
     pub accumulate: bool,
 }
 
@@ -71,7 +71,7 @@ impl Operation for EmbeddingGrad {
         accumulating(self.accumulate)
     }
 
-    /// Beside the table's gradient, which is mostly much larger than what is added to it.
+    /// In addition to the table's gradient, which is usually much larger.
     fn home(&self) -> Home {
         Home::Result
     }

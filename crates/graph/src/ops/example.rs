@@ -14,7 +14,7 @@ pub enum Fill {
     Index(i32),
     /// Integers in [-1, n): some rows have no target.
     Target(i32),
-    /// Runs of up to n equal integers, numbered from 1: documents laid one after the other.
+    /// Runs of up to n equal integers, numbered from 1: consecutive documents.
     Runs(i32),
 }
 
@@ -25,7 +25,7 @@ pub struct Example {
     pub op: Op,
     /// Operands: type and contents.
     pub inputs: Vec<(TensorType, Fill)>,
-    /// What outputs hold before, where they are updated in place.
+    /// Values of outputs before the op, if they are updated in place.
     pub state: Fill,
     /// The run's scalars.
     pub scalars: Scalars,
@@ -47,7 +47,7 @@ impl Example {
         Self { op: op.into(), inputs, state: Fill::Uniform, scalars }
     }
 
-    /// Fills operand `index` otherwise.
+    /// Fills operand `index` in another way.
     pub(crate) fn fill(mut self, index: usize, fill: Fill) -> Self {
         self.inputs[index].1 = fill;
         if matches!(fill, Fill::Index(_) | Fill::Target(_) | Fill::Runs(_)) {

@@ -4,7 +4,7 @@ use super::{Example, Io, Operation, expect_type, operands};
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// What a gate passes through.
+/// A gate's activation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
@@ -23,7 +23,7 @@ pub enum Activation {
 /// Source: Shazeer 2020 (arXiv:2002.05202), section 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gated {
-    /// What the gate passes through.
+    /// The gate's activation.
     pub activation: Activation,
 }
 
@@ -31,7 +31,7 @@ pub struct Gated {
 /// they may take the places of gate and up. Scratch: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatedGrad {
-    /// What the gate passed through.
+    /// The gate's activation.
     pub activation: Activation,
 }
 

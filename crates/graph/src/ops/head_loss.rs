@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// Source of the smoothing: Szegedy et al. 2016 (arXiv:1512.00567), section 7.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HeadLoss {
-    /// Rows whose logits are held at a time.
+    /// Rows of logits that are computed at a time.
     pub chunk: usize,
     /// ε in [0, 1]: the part of each target that is spread over the whole vocabulary.
     pub smoothing: f32,
@@ -28,7 +28,7 @@ pub struct HeadLoss {
 /// Scratch: as the forward op, and on a card the [`InnerParts`] of dx.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HeadLossGrad {
-    /// Rows whose logits are held at a time.
+    /// Rows of logits that are computed at a time.
     pub chunk: usize,
     /// ε in [0, 1]: the part of each target that is spread over the whole vocabulary.
     pub smoothing: f32,
@@ -36,9 +36,9 @@ pub struct HeadLossGrad {
     pub input: bool,
     /// Whether dweight is made.
     pub weight: bool,
-    /// Whether the loss adds to what is there.
+    /// Whether the loss is added to the existing value.
     pub accumulate_loss: bool,
-    /// Whether dweight adds to what is there.
+    /// Whether dweight is added to the existing values.
     pub accumulate: bool,
 }
 

@@ -23,14 +23,14 @@ pub struct LayerNorm {
 /// dy, x: (B, T, C), weight: (C,), mean, rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x by
 /// another road -> dx: (B, T, C), which includes that; dweight: (C,) if `weight`, dbias: (C,) if `bias`, both `F32`.
 /// dx may take the place of dy or the residual. Scratch: `Target::norm_parts` partial sums of dweight and dbias; in half
-/// precision also rows widened to single, of the weight and for each worker of dx and of what else it is made of.
+/// precision also rows widened to single: of the weight, and for each worker of dx and its operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerNormGrad {
     /// Whether dweight is made.
     pub weight: bool,
     /// Whether dbias is made.
     pub bias: bool,
-    /// Whether a gradient from another road is added to dx.
+    /// Whether a gradient from another path is added to dx.
     pub residual: bool,
     /// Whether dweight and dbias add to what is there.
     pub accumulate: bool,

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 /// Source: Liang et al. 2021 (arXiv:2106.14448), eq. 1 to 3, over two.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PairedHeadLoss {
-    /// Rows whose logits are held at a time, of each draw.
+    /// Rows of logits that are computed at a time, for each draw.
     pub chunk: usize,
-    /// α: how much the divergence counts.
+    /// α: weight of the divergence.
     pub alpha: f32,
     /// The part of each target that is spread over the whole vocabulary, in [0, 1].
     pub smoothing: f32,
@@ -27,9 +27,9 @@ pub struct PairedHeadLoss {
 /// Scratch: as the forward op, and on a card the [`InnerParts`](super::InnerParts) of dx.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PairedHeadLossGrad {
-    /// Rows whose logits are held at a time, of each draw.
+    /// Rows of logits that are computed at a time, for each draw.
     pub chunk: usize,
-    /// α: how much the divergence counts.
+    /// α: weight of the divergence.
     pub alpha: f32,
     /// The part of each target that is spread over the whole vocabulary, in [0, 1].
     pub smoothing: f32,
@@ -37,9 +37,9 @@ pub struct PairedHeadLossGrad {
     pub input: bool,
     /// Whether dweight is made.
     pub weight: bool,
-    /// Whether the loss adds to what is there.
+    /// Whether the loss is added to the existing value.
     pub accumulate_loss: bool,
-    /// Whether dweight adds to what is there.
+    /// Whether dweight is added to the existing values.
     pub accumulate: bool,
 }
 

@@ -1,33 +1,33 @@
-//! A parameter's update by an optimizer that treats each element by itself.
+//! A parameter's update by an elementwise optimizer.
 
 use super::{Access, Example, Fill, Home, Io, Op, Operation, UpdateOperands, expect_type, operands};
 use crate::optimizers::Rule;
 use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// Elements that share a scale where moments are quantised.
+/// Elements that share a scale if moments are quantized.
 pub const STATE_BLOCK: usize = 256;
 
-/// How a weight is kept between updates. Arithmetic is in single precision always.
+/// How a weight is stored between updates. Arithmetic is always in single precision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WeightFormat {
-    /// As it is.
+    /// In single precision.
     F32,
-    /// Rounded to `Bf16`, up or down at random so that nothing is lost on average.
+    /// Rounded to `Bf16` stochastically, without bias.
     Bf16,
-    /// Rounded to `Bf16` as by [`Cast`](super::Cast), and beside it the 16 bits that this lacks of single precision:
+    /// Rounded to `Bf16` as by [`Cast`](super::Cast), with the difference to single precision in 16 bits:
     ///
     /// ```text
     ///   bits of the weight in F32 = bits of the weight in Bf16 · 2^16 + remainder, from -2^15 to 2^15 - 1
     /// ```
-    /// So whoever multiplies has the rounded weight, and the next update has the weight as the last one left it, to the bit.
-    /// Only of what is no number the lower bits are lost.
+    /// Products use the rounded weight, and the next update starts from the exact weight of the last one. Only a NaN loses
+    /// its lower bits.
     Bf16AndRemainder,
 }
 
 impl WeightFormat {
-    /// Types of what is kept of a weight.
+    /// Types of a weight's tensors.
     fn types(self, weight: &TensorType) -> Vec<TensorType> {
         match self {
             Self::F32 => vec![weight.with_dtype(DType::F32)],
@@ -37,23 +37,23 @@ impl WeightFormat {
     }
 }
 
-/// How moments are kept between updates. Arithmetic is in single precision always.
+/// How moments are stored between updates. Arithmetic is always in single precision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StateFormat {
-    /// As they are.
+    /// In single precision.
     F32,
-    /// Rounded to `Bf16`, up or down at random so that nothing is lost on average.
+    /// Rounded to `Bf16` stochastically, without bias.
     Bf16,
     /// A byte each, and a scale for each `STATE_BLOCK` elements: the nearest of 256 levels between minus and plus (where
-    /// a moment is never below zero: between zero and plus) the block's largest. Of the latter, what is above zero stays
-    /// above zero.
+    /// a moment is never below zero: between zero and plus) the block's largest. In the latter case positive values stay
+    /// positive.
     Blockwise8,
 }
 
 /// The weight and its moments as the rule makes them, with g = factor · gradient, r = `rate` · `Scalars::learning_rate`
-/// and λ = `weight_decay`. gradient: any shape, `F32`, factor: (1,) -> weight, its remainder where there is one, moments: the
-/// same shape, updated in place; where moments are quantised also the scales of each: one for each `STATE_BLOCK` elements.
+/// and λ = `weight_decay`. gradient: any shape, `F32`, factor: (1,) -> weight, its remainder if there is one, moments: the
+/// same shape, updated in place; if moments are quantized also the scales of each: one for each `STATE_BLOCK` elements.
 /// If the factor is not a number nothing is written. Scratch: none.
 /// Sources: the rule's; Dettmers et al. 2021 (arXiv:2110.02861), sections 2 and 3; stochastic rounding: Zamirai et al. 2020
 /// (arXiv:2010.06192); remainders: `store_param_remainders` of NVIDIA Apex's distributed Adam.
@@ -63,18 +63,18 @@ pub struct ParameterUpdate {
     pub rule: Rule,
     /// λ; zero for norms and biases.
     pub weight_decay: f32,
-    /// This parameter's part of the learning rate: one, unless layers learn at rates of their own.
+    /// Factor of the learning rate for this parameter: one, unless rates differ by layer.
     pub rate: f32,
-    /// How the weight is kept.
+    /// How the weight is stored.
     pub weight: WeightFormat,
-    /// How moments are kept.
+    /// How moments are stored.
     pub state: StateFormat,
-    /// Number of the parameter: what is rounded stochastically is keyed by it.
+    /// Number of the parameter, by which stochastic rounding is keyed.
     pub site: u32,
 }
 
 impl ParameterUpdate {
-    /// Types of the moments and, where they are quantised, of their scales.
+    /// Types of the moments and, if they are quantized, of their scales.
     fn state_types(&self, weight: &TensorType) -> Vec<TensorType> {
         let moments = self.rule.moments().len();
         match self.state {

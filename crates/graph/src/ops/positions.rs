@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Errors: `ShapeMismatch` if T exceeds P.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Positions {
-    /// Whether the first row stands at `Scalars::position`.
+    /// Whether the first row is at `Scalars::position`.
     pub offset: bool,
 }
 
@@ -19,7 +19,7 @@ pub struct Positions {
 pub struct PositionsGrad {
     /// Number of rows P of the table.
     pub positions: usize,
-    /// Whether dtable adds to what is there.
+    /// Whether dtable is added to the existing values.
     pub accumulate: bool,
 }
 

@@ -4,7 +4,7 @@ use super::{Example, Io, Operation, expect_type, operands};
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// y = max(x, 0); what is not a number stays so. x: any shape -> y the same; it may take the place of x.
+/// y = max(x, 0); NaN stays NaN. x: any shape -> y the same; it may take the place of x.
 /// Saves y, which the layer after it saves anyway, and not x. Scratch: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relu;

@@ -1,4 +1,4 @@
-//! Root-mean-square normalisation over the last extent: layer normalisation that neither centres nor shifts.
+//! Root-mean-square normalization over the last extent: layer normalization without centering and shift.
 
 use super::working::rows_in_single;
 use super::{Access, Example, Fill, Io, Operation, Target, accumulating, expect_type, operands};
@@ -17,21 +17,21 @@ pub struct RmsNorm {
 }
 
 /// Gradient of [`RmsNorm`].
-/// dy, x: (B, T, C), weight: (C,), rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x by another
-/// road -> dx: (B, T, C), which includes that; dweight: (C,) in `F32` if `weight`.
+/// dy, x: (B, T, C), weight: (C,), rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x on another
+/// path -> dx: (B, T, C), which includes that; dweight: (C,) in `F32` if `weight`.
 /// dx may take the place of dy or the residual. Scratch: `Target::norm_parts` partial sums of dweight; in half precision
-/// also rows widened to single, of the weight and for each worker of dx and of what else it is made of.
+/// also rows widened to single: of the weight, and for each worker of dx and its operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RmsNormGrad {
     /// Whether dweight is made.
     pub weight: bool,
-    /// Whether a gradient from another road is added to dx.
+    /// Whether a gradient from another path is added to dx.
     pub residual: bool,
-    /// Whether dweight adds to what is there.
+    /// Whether dweight is added to the existing values.
     pub accumulate: bool,
 }
 
-/// The type of a number for each row of `x`.
+/// The type of one number for each row of `x`.
 fn row_type(x: &TensorType) -> TensorType {
     TensorType::f32(&x.shape[..x.shape.len() - 1])
 }

@@ -11,43 +11,43 @@ use std::f64::consts::PI;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RopeScaling {
-    /// Not at all.
+    /// Unchanged.
     #[default]
     None,
     /// All divided by `factor`. Source: Chen et al. 2023 (arXiv:2306.15595).
     Linear {
-        /// What frequencies are divided by.
+        /// Divisor of frequencies.
         factor: f32,
     },
-    /// Low ones divided by `factor`, high ones kept, and what lies between blended.
+    /// Low ones divided by `factor`, high ones kept, those between blended.
     /// Source: Llama 3.1, as `transformers` computes it (`modeling_rope_utils.py`).
     Llama3 {
-        /// What low frequencies are divided by.
+        /// Divisor of low frequencies.
         factor: f32,
         /// A frequency is low if it turns fewer times than this within the original positions.
         low_freq_factor: f32,
         /// A frequency is high if it turns more times than this within the original positions.
         high_freq_factor: f32,
-        /// Positions that the model was trained on at first.
+        /// Positions of the model's pretraining.
         original_max_positions: usize,
     },
     /// As `Llama3`, with a ramp over the pairs' numbers, and queries and keys made larger.
     /// Source: Peng et al. 2023 (arXiv:2309.00071), section 3, as `transformers` computes it.
     Yarn {
-        /// What low frequencies are divided by.
+        /// Divisor of low frequencies.
         factor: f32,
         /// Turns within the original positions from which on a frequency is kept.
         beta_fast: f32,
         /// Turns within the original positions below which a frequency is divided.
         beta_slow: f32,
-        /// Positions that the model was trained on at first.
+        /// Positions of the model's pretraining.
         original_max_positions: usize,
-        /// What cos and sin are multiplied by; by default 0.1 ln(factor) + 1.
+        /// Factor of cos and sin; by default 0.1 ln(factor) + 1.
         attention_factor: Option<f32>,
     },
 }
 
-/// Frequencies of the `head_size / 2` pairs of a head in radians per position, and what cos and sin are multiplied by.
+/// Frequencies of the `head_size / 2` pairs of a head in radians per position, and the factor of cos and sin.
 /// Without scaling pair i has the frequency base^(-2i / `head_size`).
 /// Source: Su et al. 2021 (arXiv:2104.09864), section 3.2; scaled as by `ROPE_INIT_FUNCTIONS` of `transformers`.
 pub fn inverse_frequencies(head_size: usize, base: f32, scaling: RopeScaling) -> (Vec<f64>, f64) {
@@ -69,7 +69,7 @@ pub fn inverse_frequencies(head_size: usize, base: f32, scaling: RopeScaling) ->
             };
             let first = turns_at(beta_fast).floor().max(0.0);
             let last = turns_at(beta_slow).ceil().min(head_size as f64 - 1.0);
-            // A ramp of no length is a step.
+            // A ramp of length zero is a step.
             let length = if first == last { 0.001 } else { last - first };
             let kept = |pair: usize| 1.0 - (pair as f64 - first) / length;
             let frequencies = plain.enumerate().map(|(pair, f)| blend(f, factor, kept(pair))).collect();
@@ -101,7 +101,7 @@ pub struct Rotary {
     pub scaling: RopeScaling,
     /// Whether pairs are turned the other way, which is the gradient.
     pub inverse: bool,
-    /// Whether the first row stands at `Scalars::position`.
+    /// Whether the first row is at `Scalars::position`.
     pub offset: bool,
 }
 

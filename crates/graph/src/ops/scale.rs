@@ -1,4 +1,4 @@
-//! A tensor times a constant, as families that scale embeddings, residuals or logits have it.
+//! A tensor times a constant, for families that scale embeddings, residuals or logits.
 
 use super::{Example, Io, Operation, operands};
 use crate::{Backward, GraphError, TensorType};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// y = factor · x. x: any shape -> y the same; it may take the place of x. Saves nothing. Scratch: none.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
-    /// What each element is multiplied by.
+    /// The constant.
     pub factor: f32,
 }
 

@@ -1,4 +1,4 @@
-//! Picks one token's row of each sample, chosen when the program runs: logits are wanted of the last token only.
+//! Picks one token's row of each sample, chosen when the program runs: only the last token needs logits.
 
 use super::{Example, Io, Operation, expect_rank, operands};
 use crate::{GraphError, TensorType};

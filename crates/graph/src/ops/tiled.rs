@@ -3,21 +3,21 @@
 use crate::DType;
 use plimsoll_units::Bytes;
 
-/// Rows of the result at most whose operands are packed together, or columns, whichever are fewer.
+/// The most rows of the result, or columns if they are fewer, whose operands are packed together.
 const SHARED: usize = 1056;
 
-/// The most of the others, where a sum is not done in one go.
+/// The most of the others, if a sum is cut.
 const CUT: usize = 3168;
 
-/// Words of a sum that are multiplied at a time at most. A word is a float, or two neighboring terms in `Bf16`.
+/// The most words of a sum that are multiplied at a time. A word is a float, or two neighboring terms in `Bf16`.
 const PART_WORDS: usize = 1536;
 
-/// The same of sums that are several times as long, of which the shorter operand's part is to stay in a second-level cache:
+/// The same for sums that are several times longer: the shorter operand's part should stay in a second-level cache, since
 /// it is read once for every block of the other. GPT-2's gradient of hidden states at the head took a third longer with
 /// four times as many.
 const LONG_PART_WORDS: usize = 384;
 
-/// Words of a sum of so many in all that are multiplied at a time.
+/// Words that are multiplied at a time of a sum of `inner` words.
 pub fn part_words(words: usize) -> usize {
     if words > 4 * PART_WORDS { LONG_PART_WORDS } else { PART_WORDS }
 }
@@ -44,16 +44,16 @@ pub fn tiled_parts([rows, inner, columns]: [usize; 3]) -> [usize; 2] {
 /// Rows or columns that panels are filled up to a multiple of, one or the other or a divisor of it.
 const PANEL_LINES: [usize; 2] = [12, 32];
 
-/// Words that an operand takes in panels at most, whatever the kernel: so many rows or columns of so many terms.
+/// The most words of an operand in panels with any kernel, by rows or columns and terms.
 pub fn panel_words(lines: usize, terms: usize) -> usize {
     let most = PANEL_LINES.into_iter().map(|width| lines.next_multiple_of(width)).max().unwrap_or(lines);
-    // As many as fill cache lines.
+    // Rounded up to cache lines.
     most * terms.next_multiple_of(FEWEST_WORDS)
 }
 
-/// What the processor needs to multiply matrices of (rows, inner) and (inner, columns) on `workers` workers: the shorter
+/// Scratch of the processor to multiply matrices of (rows, inner) and (inner, columns) on `workers` workers: the shorter
 /// operand, a block of the other for each worker, and the sums of a part if they are not done in one go. A result in single
-/// precision is where its sums lie.
+/// precision holds its own sums.
 pub fn tiled_scratch(result: DType, [rows, inner, columns]: [usize; 3], workers: usize) -> Bytes {
     let [height, width] = tiled_parts([rows, inner, columns]);
     let words = inner.clamp(FEWEST_WORDS, PART_WORDS);
@@ -72,8 +72,8 @@ pub fn in_tiles(extents: [usize; 3]) -> bool {
     extents.into_iter().all(|extent| extent >= FEWEST_IN_TILES)
 }
 
-/// What the processor needs to multiply operands of a precision to a result of one: as [`tiled_scratch`], and nothing for
-/// few rows, columns or terms in single precision.
+/// Scratch of the processor to multiply operands of one precision to a result of another: [`tiled_scratch`], or none for few
+/// rows, columns or terms in single precision.
 pub fn product_scratch([operands, result]: [DType; 2], extents: [usize; 3], workers: usize) -> Bytes {
     if operands.is_half() || in_tiles(extents) { tiled_scratch(result, extents, workers) } else { Bytes::ZERO }
 }

@@ -4,9 +4,9 @@ use super::{Example, Io, Operation, operands};
 use crate::{GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// y = x, where x and y lie in different memories: the device's and the host's. x: any type -> y the same.
-/// A device may go on while the bytes are on their way: whoever reads y waits for them, and x must stay until they are
-/// through, which [`AwaitTransfer`](super::AwaitTransfer) marks. Scratch: none.
+/// y = x, where x and y are in different memories. x: any type -> y the same.
+/// A device may run other nodes during the transfer: nodes that read y wait for it, and x must stay until it ends, which
+/// [`AwaitTransfer`](super::AwaitTransfer) marks. Scratch: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer;
 

@@ -1,15 +1,15 @@
 //! Working memory of nodes: parts of scratch that ops share, for rows of half precision that the processor computes on in
-//! single precision, and beside it what a library of products works in on a card.
+//! single precision, and the workspace of a library of products on a card.
 
 use super::{Io, Nature, Op};
 use crate::{Target, TensorType};
 use plimsoll_units::Bytes;
 
-/// cuBLASLt wants its workspace at a multiple of 16 bytes, and has its fastest kernels for 256.
+/// cuBLASLt requires its workspace at a multiple of 16 bytes, and has its fastest kernels for 256.
 const WORKSPACE_ALIGNMENT: u64 = 256;
 
 /// Room for rows of x in single precision, in which the processor's kernels compute on half precision: `shared` by all
-/// workers, and as many as `each` of them needs. None where x is in single precision, and none on a card.
+/// workers, and `each` for every worker. Zero if x is in single precision or on a card.
 pub(super) fn rows_in_single(x: &TensorType, shared: usize, each: usize, target: &Target) -> Bytes {
     match *target {
         Target::Cpu { threads } if x.dtype.is_half() => Bytes(4 * ((shared + threads * each) * x.columns()) as u64),
@@ -18,7 +18,7 @@ pub(super) fn rows_in_single(x: &TensorType, shared: usize, each: usize, target:
 }
 
 impl Op {
-    /// Working memory of a node on a device: the kernel's scratch, and on a card, behind it at a multiple of 256 bytes, the
+    /// Working memory of a node on a device: the kernel's scratch, and on a card, after it at a multiple of 256 bytes, the
     /// [workspace](Self::product_workspace) of its products.
     pub fn working_bytes(&self, io: &Io, target: &Target) -> Bytes {
         let scratch = self.scratch(io, target);
@@ -28,7 +28,7 @@ impl Op {
         }
     }
 
-    /// What a library of products works in, if the op has products and there is one.
+    /// The workspace of a library of products, if the op has products and there is a library.
     pub fn product_workspace(&self, target: &Target) -> Bytes {
         if self.nature() == Nature::Products { target.product_workspace() } else { Bytes::ZERO }
     }

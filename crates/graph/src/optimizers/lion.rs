@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Source: Chen et al. 2023 (arXiv:2302.06675), algorithm 2; its usual rate: section 5, a third to a tenth of AdamW's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Lion {
-    /// β₁: the moment's part of what the update takes the sign of.
+    /// β₁: weight of the moment in the sum whose sign is the update.
     pub beta1: f32,
     /// β₂: decay of the moment.
     pub beta2: f32,

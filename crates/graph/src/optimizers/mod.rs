@@ -1,6 +1,6 @@
-//! Optimizers: how a parameter follows its gradient. One file each says what an optimizer keeps, what it costs and what
-//! others call it; what it computes is defined by its reference kernel in `exec`, and the op that carries it out, with
-//! all that optimizers have in common, is `ops/parameter_update.rs`.
+//! Optimizers, one file each: an optimizer's state, its cost and the names that other trainers have for it. Its formula is
+//! defined by its reference kernel in `exec`; the op that applies it, with everything that optimizers have in common, is
+//! `ops/parameter_update.rs`.
 //!
 //! To add one that treats each element by itself: its file, its line in `rules!`, a formula in
 //! `exec/src/reference/parameter_update.rs`, and a file and an arm in `exec/src/cpu/parameter_update/`.
@@ -14,16 +14,16 @@ pub use lion::Lion;
 use crate::ops::StateFormat;
 use serde::{Deserialize, Serialize};
 
-/// What is kept of a parameter's gradients between updates: a tensor of the parameter's shape.
+/// State of a parameter between updates: a tensor of the parameter's shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// What PyTorch calls it: a checkpoint's tensors bear the parameter's name and this.
+    /// PyTorch's name for it, which follows the parameter's name in checkpoints.
     pub name: &'static str,
     /// Whether it may be below zero.
     pub is_signed: bool,
 }
 
-/// The constants that a user may set; what is none is the optimizer's own choice, or is none of its constants.
+/// The constants that a user may set; `None` is the optimizer's default, or a constant that it does not have.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Constants {
     /// β₁.
@@ -34,30 +34,30 @@ pub struct Constants {
     pub eps: Option<f32>,
 }
 
-/// What an optimizer says about itself.
+/// The contract of an optimizer.
 pub trait UpdateRule {
     /// Its name, as flags and files write it.
     fn name(&self) -> &'static str;
 
-    /// With these constants. Errors: the name of one that it has not.
+    /// With these constants. Errors: the name of a constant that it does not have.
     fn with(&self, constants: &Constants) -> Result<Rule, &'static str>;
 
     /// Its constants.
     fn constants(&self) -> Constants;
 
-    /// What it keeps of each parameter, in the order of its node's results.
+    /// Its state of each parameter, in the order of its node's results.
     fn moments(&self) -> &'static [Moment];
 
     /// Floating point operations on each element.
     fn flops(&self) -> u64;
 
-    /// By how much its usual learning rate differs from AdamW's. Its usual weight decay differs by the inverse, since
-    /// the rate is part of what decays.
+    /// Its usual learning rate divided by AdamW's. Its usual weight decay differs by the inverse, since the rate multiplies
+    /// the decay.
     fn rate_beside_adamw(&self) -> f64 {
         1.0
     }
 
-    /// Names that Hugging Face's `optim` has for it, each with the format of the state that it means.
+    /// Its names in Hugging Face's `optim`, each with the format of the state.
     fn known_as(&self) -> &'static [(&'static str, StateFormat)];
 }
 
@@ -103,7 +103,7 @@ impl Rule {
         Self::all().into_iter().find(|rule| rule.name() == name)
     }
 
-    /// The optimizer that Hugging Face's `optim` calls so, and how its state is kept.
+    /// The optimizer of this name in Hugging Face's `optim`, and the format of its state.
     pub fn known_elsewhere_as(name: &str) -> Option<(Self, StateFormat)> {
         Self::all().into_iter().find_map(|rule| {
             let (_, format) = rule.known_as().iter().find(|(known, _)| *known == name)?;
@@ -112,16 +112,16 @@ impl Rule {
     }
 }
 
-/// What updates the parameters. The learning rate changes from step to step and is not part of it.
+/// A rule with its settings. The learning rate changes from step to step and is not part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Optimizer {
-    /// How each parameter follows its gradient.
+    /// The rule.
     pub rule: Rule,
-    /// Decoupled weight decay, off norms and biases.
+    /// Decoupled weight decay; not of norms and biases.
     pub weight_decay: f32,
-    /// Largest norm of all gradients together; none: gradients are not clipped.
+    /// Largest norm of all gradients together; `None` if gradients are not clipped.
     pub grad_clip: Option<f32>,
-    /// What the learning rate is multiplied by from one block to the one before it, counted from the head.
+    /// Factor of the learning rate from a block to the one before it, counted from the head.
     pub layer_decay: f32,
 }
 
