@@ -1,12 +1,12 @@
 //! From a graph to places: persistent tensors at the bottom, carried ones above, each program's transients packed
 //! on top; the same in the host's arena for what levers moved there.
 
-use crate::arena::{self, Lifespan, LowerBound, Problem, lower_bound, pack, pack_quickly};
 use crate::budget::Budget;
 use crate::lifetimes::{Lifetimes, lifetimes};
 use crate::plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 use crate::queues::fill_in_waits;
 use crate::request::Request;
+use plimsoll_arena::{Buffer, Lifespan, LowerBound, Problem, lower_bound, pack, pack_quickly};
 use plimsoll_graph::{Graph, Node, Place, Program, Role, Storage, Targets, Tensor};
 use plimsoll_units::Bytes;
 use std::cmp::Reverse;
@@ -210,7 +210,7 @@ pub(crate) fn at_least(graph: &Graph, targets: &Targets) -> [u64; 2] {
     least
 }
 
-/// The largest sum of live bytes of a program in each memory: what `arena::lower_bound` finds by sorting, which is not
+/// The largest sum of live bytes of a program in each memory: what `plimsoll_arena::lower_bound` finds by sorting, which is not
 /// needed where times are small numbers.
 fn most_live(lifetimes: &Lifetimes, program: &Program) -> [u64; 2] {
     let mut begins = vec![[0u64; 2]; program.nodes.len() + 3];
@@ -309,7 +309,7 @@ fn pack_programs(graph: &Graph, targets: &Targets, bottoms: &[Bottom; 2], effort
 fn problem_of(lifetimes: &Lifetimes, place: Place) -> (Vec<usize>, Problem) {
     let buffers = lifetimes.buffers.iter().enumerate().filter(|(_, buffer)| buffer.place == place);
     let (indices, buffers) = buffers
-        .map(|(i, b)| (i, arena::Buffer { lifespan: Lifespan { lower: b.lower, upper: b.upper }, size: b.bytes }))
+        .map(|(i, b)| (i, Buffer { lifespan: Lifespan { lower: b.lower, upper: b.upper }, size: b.bytes }))
         .unzip();
     (indices, Problem { buffers, alignment: ALIGNMENT })
 }

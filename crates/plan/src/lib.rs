@@ -2,9 +2,8 @@
 //!
 //! Pure: the same input gives the same Plan, byte for byte, on any number of threads; no clock, no files. Running a plan
 //! is the business of `exec`. Read next: `plan.rs` (the result), `layout.rs` (how it is made), `search/` (how a
-//! configuration is chosen), `validate.rs` (what proves it sound), `arena/` (packing).
+//! configuration is chosen), `validate.rs` (what proves it sound). Buffers are packed by the crate `arena`.
 
-pub mod arena;
 mod budget;
 mod candidate;
 mod cards;

@@ -8,7 +8,7 @@
 use crate::allocator::{Allocator, BlockId, Card, Request};
 use crate::replay::{Life, Replay};
 use crate::snapshot::{Action, CardRecord, Settings, Stacks};
-use plimsoll_plan::arena::{Buffer, Problem, lower_bound, pack};
+use plimsoll_arena::{Buffer, Problem, lower_bound, pack};
 
 /// More than any card has.
 const NO_LIMIT: u64 = 1 << 60;

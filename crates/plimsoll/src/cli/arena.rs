@@ -3,8 +3,8 @@
 use super::Failure;
 use super::failure::{exit_code, io_failure};
 use crate::streams::write_data;
-use ::plimsoll_plan::arena::{Status, lower_bound, read_csv, solve, validate, write_csv};
 use clap::Args;
+use plimsoll_arena::{Status, lower_bound, read_csv, solve, validate, write_csv};
 use plimsoll_files::write_whole;
 use plimsoll_units::{Bytes, Seconds};
 use serde_json::json;

@@ -13,7 +13,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("fake-nvml", &[]),
     ("graph", &["units"]),
     ("heat", &["units"]),
-    ("plan", &["units", "graph"]),
+    ("arena", &[]),
+    ("plan", &["units", "graph", "arena"]),
     ("exec", &["units", "files", "graph", "plan"]),
     ("jinja", &[]),
     ("data", &["units", "files", "jinja"]),
@@ -23,7 +24,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("notify", &["units", "files", "telemetry"]),
     ("trackers", &["units", "files", "telemetry", "notify"]),
     ("orders", &["units", "files"]),
-    ("torch-memory", &["units", "plan"]),
+    ("torch-memory", &["units", "arena"]),
     ("trainers", &["units"]),
     ("supervise", &["units", "files", "heat", "telemetry", "trainers"]),
     ("eager", &["units", "graph", "torch-memory", "trainers"]),
@@ -37,6 +38,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "units",
             "files",
             "graph",
+            "arena",
             "plan",
             "exec",
             "data",
@@ -121,16 +123,17 @@ fn every_room_imports_only_what_it_may() {
 #[test]
 fn invariant_1_pure_graph_and_plan_reach_no_clock_file_or_environment() {
     let forbidden = ["std::fs", "std::time", "std::thread", "std::env", "std::net", "SystemTime", "Instant"];
-    assert_free_of(&["units", "graph", "plan", "torch-memory", "heat", "health"], &forbidden);
+    assert_free_of(&["units", "graph", "arena", "plan", "torch-memory", "heat", "health"], &forbidden);
     // Search looks at candidates on all threads; that its answer does not depend on them is proved by running it
     // (`plan/tests/planner/search.rs`). What would make it depend on them, or on who is first, is kept out.
     let of_threads = ["current_num_threads", "current_thread_index", "find_any", "find_map_any", "mpsc", "reduce("];
-    assert_free_of(&["units", "graph", "plan"], &of_threads);
+    assert_free_of(&["units", "graph", "arena", "plan"], &of_threads);
     assert_free_of(&["units", "graph", "torch-memory"], &["rayon", "std::sync::Mutex"]);
-    for room in ["units", "graph", "plan", "torch-memory", "heat"] {
+    for room in ["units", "graph", "arena", "plan", "torch-memory", "heat"] {
         let known: &[&str] = match room {
-            "plan" => &["units", "graph", "rayon", "rustc-hash", "serde", "smallvec", "thiserror"],
-            "torch-memory" => &["units", "plan", "rustc-hash", "thiserror"],
+            "arena" => &["rayon", "serde", "thiserror"],
+            "plan" => &["units", "arena", "graph", "rayon", "rustc-hash", "serde", "smallvec", "thiserror"],
+            "torch-memory" => &["units", "arena", "rustc-hash", "thiserror"],
             _ => &["units", "serde", "serde_json", "smallvec", "strsim", "thiserror"],
         };
         for dependency in dependencies(room) {
@@ -148,6 +151,7 @@ fn invariant_8_only_plimsoll_knows_terminals_html_or_http_and_notify_its_service
         "heat",
         "health",
         "power",
+        "arena",
         "plan",
         "exec",
         "data",

@@ -9,7 +9,7 @@
 //! ```
 
 use super::rng::Rng;
-use crate::arena::{Buffer, Problem};
+use crate::{Buffer, Problem};
 
 /// The sizes of one model and what it saves.
 struct Shape {

@@ -1,6 +1,6 @@
 //! The CSV reader: what it accepts, in which words it refuses, and that nothing makes it panic.
 
-use crate::arena::{Buffer, CsvProblem, Problem, Solution, read_csv, write_csv};
+use crate::{Buffer, CsvProblem, Problem, Solution, read_csv, write_csv};
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 

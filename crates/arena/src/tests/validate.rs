@@ -1,6 +1,6 @@
 //! What the validator refuses, and in which words.
 
-use crate::arena::{Buffer, Problem, Solution, validate};
+use crate::{Buffer, Problem, Solution, validate};
 use expect_test::{Expect, expect};
 
 /// ```text

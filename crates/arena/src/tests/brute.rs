@@ -1,6 +1,6 @@
 //! The least peak by trying every order: the oracle for tiny problems.
 
-use crate::arena::Problem;
+use crate::Problem;
 
 /// The least peak of a problem of few buffers, in bytes.
 ///

@@ -168,7 +168,7 @@ pub(super) fn luby(index: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::tests::training::training_step;
+    use crate::tests::training::training_step;
 
     #[test]
     fn targets_are_the_lowest_peak_and_parts_of_the_gap_above_it() {

@@ -2,8 +2,8 @@
 
 use super::random::random_problem;
 use super::training::training_step;
-use crate::arena::compress::Compressed;
-use crate::arena::{Buffer, LowerBound, Problem, lower_bound};
+use crate::compress::Compressed;
+use crate::{Buffer, LowerBound, Problem, lower_bound};
 
 /// Live bytes at `time`, from the definition.
 fn live(problem: &Problem, time: u64) -> u64 {

@@ -1,4 +1,4 @@
-//! The arena: where every byte lies. Buffers with given lifespans and sizes get offsets such that no
+//! Packs buffers into one range of memory. Buffers with given lifespans and sizes get offsets such that no
 //! two overlap in both time and space, and the peak is small.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //!   csv.rs: problems and solutions in the public benchmark's format
 //! ```
 //!
-//! Everything here is pure: no clock, no files, no threads, and the same input gives the same bytes.
+//! Everything here is pure: no clock, no files, and the same input gives the same bytes.
 //! It knows nothing of tensors and graphs; sizes are plain bytes, times are the caller's ticks.
 
 mod bound;

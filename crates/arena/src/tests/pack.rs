@@ -3,7 +3,7 @@
 use super::brute::least_peak;
 use super::random::random_problem;
 use super::training::training_step;
-use crate::arena::{Buffer, Problem, lower_bound, pack, pack_quickly, validate};
+use crate::{Buffer, Problem, lower_bound, pack, pack_quickly, validate};
 
 #[test]
 fn random_problems_are_packed_validly() {

@@ -5,11 +5,11 @@ use super::brute::least_peak;
 use super::cut::{CAPACITY, Cut, cut};
 use super::random::{problem_near_a_gap, random_problem};
 use super::training::training_step;
-use crate::arena::columns::Columns;
-use crate::arena::compress::Compressed;
-use crate::arena::search::{End, Search};
-use crate::arena::strategy::Strategy;
-use crate::arena::{Buffer, Outcome, Problem, Status, lower_bound, pack, read_csv, solve, validate};
+use crate::columns::Columns;
+use crate::compress::Compressed;
+use crate::search::{End, Search};
+use crate::strategy::Strategy;
+use crate::{Buffer, Outcome, Problem, Status, lower_bound, pack, read_csv, solve, validate};
 use std::time::Instant;
 
 /// Solves, and stops after a number of questions.

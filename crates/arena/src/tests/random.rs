@@ -1,7 +1,7 @@
 //! Small problems without any structure: what an algorithm must get right, not what it is for.
 
 use super::rng::Rng;
-use crate::arena::{Buffer, Problem};
+use crate::{Buffer, Problem};
 
 /// Up to `most` buffers; some are empty, many share starts, ends and sizes.
 pub fn random_problem(seed: u64, most: u64) -> Problem {

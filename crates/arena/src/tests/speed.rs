@@ -1,9 +1,9 @@
 //! Measures, and so is left out of a usual run:
-//! `cargo test --release -p plimsoll-plan arena::tests::speed -- --ignored --nocapture`.
+//! `cargo test --release -p plimsoll-arena tests::speed -- --ignored --nocapture`.
 
 use super::cut::{CAPACITY, Cut, cut};
 use super::training::training_step;
-use crate::arena::{Status, lower_bound, pack, solve};
+use crate::{Status, lower_bound, pack, solve};
 use std::time::Instant;
 
 #[test]

@@ -1,6 +1,6 @@
 //! The numbers that unfinished packings are known by.
 
-use crate::arena::columns::fingerprint;
+use crate::columns::fingerprint;
 
 /// The step by which SplitMix64 counts.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -207,7 +207,7 @@ impl<'a> Packer<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::tests::training::training_step;
+    use crate::tests::training::training_step;
 
     /// The repairs begin with the lowest orders, so a wrong peak would make them begin with others.
     #[test]

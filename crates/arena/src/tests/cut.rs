@@ -10,7 +10,7 @@
 //! ```
 
 use super::rng::Rng;
-use crate::arena::{Buffer, Problem};
+use crate::{Buffer, Problem};
 
 /// How a rectangle is cut.
 #[derive(Debug, Clone, Copy)]
