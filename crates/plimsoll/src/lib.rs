@@ -5,8 +5,7 @@
 //! [`data`] turns text into batches, [`train`] runs the loop, [`telemetry`] says what happened.
 
 pub mod cli;
-mod printable;
-pub mod report;
+mod progress;
 mod streams;
 
 pub use {

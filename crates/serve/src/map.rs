@@ -1,5 +1,5 @@
 //! The map of a plan's memory: which tensor lies where and when, while the program with the plan's peak runs. Moments across,
-//! offsets up. Not here: how a plan is checked (`plimsoll-plan`), the full picture with every program (`plimsoll`, `report/picture`).
+//! offsets up. Not here: how a plan is checked (`plimsoll-plan`), the full picture with every program (`plimsoll-render`, `picture/`).
 
 use plimsoll_files::read_inside;
 use plimsoll_graph::{Place, Role, Storage, TensorId};

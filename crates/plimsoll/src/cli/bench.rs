@@ -14,7 +14,6 @@ use super::misfit::misfit_of;
 use super::options::{positive_count, positive_size};
 use super::request::{RequestArgs, Sequences};
 use super::{Failure, in_pool, model};
-use crate::report::{Best, StepProfile};
 use crate::streams::write_data;
 use ::plimsoll_plan::{saved_activations, search};
 use ::plimsoll_train::{Engine, PlanSummary, TimedStep, TrainError};
@@ -22,6 +21,7 @@ use clap::Args;
 use plimsoll_exec::Ceilings;
 use plimsoll_graph::DType;
 use plimsoll_graph::models::ModelConfig;
+use plimsoll_render::{Best, StepProfile};
 use plimsoll_units::Bytes;
 use serde_json::json;
 

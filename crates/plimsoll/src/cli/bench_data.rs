@@ -6,7 +6,7 @@
 use super::Failure;
 use super::failure::exit_code;
 use super::pairs::PairArgs;
-use crate::report::DataProgress;
+use crate::progress::DataProgress;
 use crate::streams::{talk, write_data};
 use clap::Args;
 use plimsoll_data::{Dataset, Loader, PairStore, Pairs, Sources, Tokenizer, TokenizerSpec};

@@ -3,10 +3,10 @@
 
 use super::Failure;
 use super::failure::exit_code;
-use crate::report::BlasFindings;
 use crate::streams::talk;
 use ::plimsoll_exec::{Blas, BlasError, blas_in_use, use_blas};
 use clap::Args;
+use plimsoll_render::BlasFindings;
 use std::convert::Infallible;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};

@@ -2,8 +2,8 @@
 
 use super::Failure;
 use super::plan::Answer;
-use crate::report::{curve_json, curve_table};
 use ::plimsoll_plan::{CurvePoint, Found, Recomputed, Request, recomputed, saved_with_more};
+use plimsoll_render::{curve_json, curve_table};
 use plimsoll_units::Bytes;
 use serde_json::json;
 

@@ -1,13 +1,12 @@
 //! How commands fail: a message with the numbers, what to do about it, and the documented exit code.
 
 use super::budget::no_room;
-use crate::printable::printable_line;
-use crate::report::held_by;
 use crate::streams::talk;
 use ::plimsoll_plan::{PlanError, UnknownCard};
 use ::plimsoll_train::{CalibrationError, FolderError, TrainError, checkpoint::CheckpointError};
 use plimsoll_exec::DeviceError;
 use plimsoll_graph::GraphError;
+use plimsoll_render::{held_by, printable_line};
 use plimsoll_telemetry::{GpuError, JournalError, gpu_holders};
 use plimsoll_watch::WatchError;
 use std::fmt::Display;

@@ -3,10 +3,10 @@
 use super::Failure;
 use super::failure::io_failure;
 use super::train::default_cache_dir;
-use crate::report::products_named;
 use ::plimsoll_exec::blas_in_use;
 use ::plimsoll_plan::{Machine, Rates, Sample};
 use plimsoll_graph::Products;
+use plimsoll_render::products_named;
 use plimsoll_telemetry::processor_name;
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};

@@ -4,10 +4,10 @@ use super::Failure;
 use super::budget::Budget;
 use super::failure::exit_code;
 use super::processor::available;
-use crate::report::as_flags;
 use ::plimsoll_plan::{Misfit, Nearest, Request, search};
 use plimsoll_graph::DeviceKind;
 use plimsoll_graph::models::ModelConfig;
+use plimsoll_render::as_flags;
 use plimsoll_telemetry::gpu_holders;
 use plimsoll_units::Bytes;
 

@@ -50,6 +50,7 @@ mod settings;
 mod shell;
 mod sought;
 mod state;
+mod story;
 #[cfg(unix)]
 mod supervise;
 mod tokenizer;

@@ -4,7 +4,6 @@ use super::Failure;
 use super::budget::CARD_MARGIN;
 use super::failure::exit_code;
 use super::model::{self, Chosen};
-use crate::report::{ListedModel, models_table};
 use crate::streams::write_data;
 use ::plimsoll_plan::{
     Budget, Level, Levers, Machine, Precision, Rates, Recompute, Request, Settings, cards, plan_settings,
@@ -13,6 +12,7 @@ use clap::Args;
 use console::Term;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{Optimizer, Targets};
+use plimsoll_render::{ListedModel, models_table};
 use plimsoll_units::Bytes;
 use rayon::prelude::*;
 use serde_json::json;

@@ -4,13 +4,13 @@
 use super::Failure;
 use super::failure::{THREAD_LIMITS, exit_code, line};
 use super::named::{Named, absolute_path, remember, unknown};
-use crate::printable::printable_line;
 use crate::streams::{talk, write_data};
 use clap::{Args, Subcommand, ValueEnum};
 use plimsoll_notify::{
     Encryption, Kind, MailSettings, Message, Notifier, NotifyError, NotifySettings, Report, Secrets, SecretsError,
     SenderReport, Service, Timing, VARIABLES,
 };
+use plimsoll_render::printable_line;
 use plimsoll_telemetry::now_s;
 use plimsoll_units::Seconds;
 use serde_json::json;

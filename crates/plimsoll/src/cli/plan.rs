@@ -14,10 +14,6 @@ use super::misfit::{Enough, misfit_failure};
 use super::model::{self, Chosen};
 use super::options::{AutoOr, Workers, positive_count, positive_number, positive_size, workers};
 use super::request::{RequestArgs, RunArgs, Sequences};
-use crate::report::{
-    ComparedPlan, PlanPage, PlanReport, compare_table, curve_svg, grouped, levers_table, moment_text, plan_html,
-    plan_json, plan_svg, plan_table,
-};
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::{
     Budget, Card, CurvePoint, Found, Level, LeverEffect, MOST_WORKERS, Misfit, Moment, Plan, Recompute, Request,
@@ -29,6 +25,10 @@ use clap::Args;
 use plimsoll_data::{Tokenizer, TokenizerSpec};
 use plimsoll_exec::cuda::CudaError;
 use plimsoll_files::write_whole;
+use plimsoll_render::{
+    ComparedPlan, PlanPage, PlanReport, compare_table, curve_svg, grouped, levers_table, moment_text, plan_html,
+    plan_json, plan_svg, plan_table,
+};
 use plimsoll_telemetry::gpus;
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use serde_json::{Value, json};

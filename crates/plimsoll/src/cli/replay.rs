@@ -2,11 +2,11 @@
 
 use super::Failure;
 use super::failure::{exit_code, io_failure, line};
-use crate::report::{ReplayReport, replay_html, replay_json, replay_svg, replay_text};
 use crate::streams::{talk, write_data};
 use clap::Args;
 use flate2::read::MultiGzDecoder;
 use plimsoll_files::write_whole;
+use plimsoll_render::{ReplayReport, replay_html, replay_json, replay_svg, replay_text};
 use plimsoll_torch_memory::examine::examine;
 use plimsoll_torch_memory::findings::Owners;
 use plimsoll_torch_memory::pickle::{MAX_BYTES, PickleError};

@@ -3,15 +3,16 @@
 
 use super::Failure;
 use super::failure::{exit_code, io_failure};
+use super::story::read_story;
 use super::train::newest_run;
-use crate::report::{CardStory, RunStory, run_html, run_markdown};
-#[cfg(unix)]
-use crate::report::{KeptRun, kept_run_json, kept_run_markdown};
 use crate::streams::write_data;
 use clap::Args;
 #[cfg(unix)]
 use plimsoll_files::read_text_inside;
 use plimsoll_files::{Disk, is_there, write_whole};
+use plimsoll_render::{CardStory, run_html, run_markdown};
+#[cfg(unix)]
+use plimsoll_render::{KeptRun, kept_run_json, kept_run_markdown};
 #[cfg(unix)]
 use plimsoll_supervise::{Entry, Kind};
 #[cfg(unix)]
@@ -97,7 +98,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
             Failure::bad_input(message).hint("`plimsoll train` leaves its runs in `runs`, each in a folder of its own")
         );
     }
-    let story = RunStory::read(&run)?;
+    let story = read_story(&run)?;
     if args.md {
         write_data(run_markdown(&story).trim_end())?;
         return Ok(exit_code::DONE);

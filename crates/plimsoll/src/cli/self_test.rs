@@ -6,7 +6,6 @@ use super::cublas::Cublas;
 use super::failure::exit_code;
 use super::processor::free_memory;
 use super::{Failure, in_pool};
-use crate::report::{DriverFindings, LibraryFindings, MemoryFindings, SelfTest, TestedCard, self_test_text};
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::card_with_memory;
 use ::plimsoll_train::{CalibrationError, TrainError, check_losses};
@@ -17,6 +16,7 @@ use plimsoll_exec::self_test::{
 };
 use plimsoll_exec::{Device, DeviceError};
 use plimsoll_graph::{Products, Targets};
+use plimsoll_render::{DriverFindings, LibraryFindings, MemoryFindings, SelfTest, TestedCard, self_test_text};
 use plimsoll_telemetry::system_name;
 use std::time::Instant;
 

@@ -4,10 +4,11 @@ use super::Failure;
 use super::failure::{THREAD_LIMITS, io_failure, line, no_thread};
 use super::places::{PlacesArgs, run_folder};
 use super::state::state_folder;
+use super::story::read_story;
 use super::train::sample_time;
-use crate::report::{RunStory, run_html};
 use crate::streams::{end_soon, talk, wait_for_no_reader, write_data};
 use clap::Args;
+use plimsoll_render::run_html;
 use plimsoll_serve::{Limits, LookError, Options, ServeError, Server, Token, TokenError};
 use plimsoll_telemetry::let_others_go_first;
 use plimsoll_units::Seconds;
@@ -75,7 +76,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<u8, Failure> {
         named,
         every: Duration::from_secs_f64(args.sample_every.0),
         limits: Limits::default(),
-        report: Box::new(|folder| RunStory::read(folder).map(|run| run_html(&run)).map_err(|error| error.to_string())),
+        report: Box::new(|folder| read_story(folder).map(|run| run_html(&run)).map_err(|error| error.to_string())),
     };
     // Runs on this machine come before whoever looks at them.
     let_others_go_first();

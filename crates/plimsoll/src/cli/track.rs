@@ -3,12 +3,12 @@
 
 use super::Failure;
 use super::failure::{THREAD_LIMITS, line};
-use crate::printable::printable_line;
 use crate::streams::talk;
 use ::plimsoll_train::RunFolder;
 use clap::Args;
 use plimsoll_files::Disk;
 use plimsoll_notify::Secrets;
+use plimsoll_render::printable_line;
 use plimsoll_trackers::{SyncError, TrackError, TrackSettings, Tracker, TrackerReport, Trackers, sync_in_background};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};

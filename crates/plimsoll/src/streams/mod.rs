@@ -11,8 +11,8 @@ mod waiting;
 pub(crate) use bar::{Bar, bar_text};
 
 use crate::cli::Failure;
-use crate::printable::printable;
 use console::Style;
+use plimsoll_render::printable;
 use plimsoll_telemetry::{Outlet, READER_PATIENCE};
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Display;

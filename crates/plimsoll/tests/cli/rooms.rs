@@ -33,6 +33,23 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("serve", &["units", "files", "graph", "plan", "telemetry", "watch", "orders", "supervise"]),
     ("top", &["units", "heat", "telemetry", "watch"]),
     (
+        "render",
+        &[
+            "units",
+            "graph",
+            "plan",
+            "exec",
+            "telemetry",
+            "health",
+            "torch-memory",
+            "trainers",
+            "eager",
+            "supervise",
+            "train",
+            "watch",
+        ],
+    ),
+    (
         "plimsoll",
         &[
             "units",
@@ -53,6 +70,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "orders",
             "serve",
             "power",
+            "render",
             "supervise",
             "train",
             "watch",
@@ -97,7 +115,7 @@ fn sources(name: &str) -> BTreeMap<PathBuf, String> {
 fn assert_free_of(rooms: &[&str], forbidden: &[&str]) {
     for room in rooms {
         for (path, text) in sources(room) {
-            let is_test = path.iter().any(|part| part == "tests");
+            let is_test = path.iter().any(|part| part == "tests" || part == "tests.rs");
             let code = text.split("#[cfg(test)]\nmod").next().filter(|_| !is_test).unwrap_or_default();
             for word in forbidden {
                 assert!(!code.contains(word), "{} uses {word}", path.display());
@@ -186,6 +204,16 @@ fn invariant_8_the_server_knows_no_terminal_and_fetches_nothing() {
     assert_free_of(&["serve"], &["println!", "print!(", "stdout()", "stderr()", "\\x1b[", "TcpStream::connect"]);
     for dependency in dependencies("serve") {
         assert!(!["clap", "ratatui", "crossterm", "ureq", "lettre"].contains(&dependency.as_str()), "{dependency}");
+    }
+}
+
+/// Views are values: who prints, writes or sends them is the caller's business.
+#[test]
+fn views_touch_no_file_network_clock_or_terminal() {
+    let forbidden = ["std::fs", "std::env", "std::time", "std::thread", "std::net", "println!", "stdout()", "stderr()"];
+    assert_free_of(&["render"], &forbidden);
+    for dependency in dependencies("render") {
+        assert!(!["files", "clap", "console", "crossterm", "ureq"].contains(&dependency.as_str()), "{dependency}");
     }
 }
 

@@ -11,15 +11,15 @@ pub(super) use args::EstimateArgs;
 use super::Failure;
 use super::failure::{exit_code, io_failure};
 use super::gpus::list_known;
-use crate::report::{
-    EstimateCard, EstimateReport, EstimateWay, changed_words, estimate_json, estimate_text, estimate_warnings,
-};
 use crate::streams::{talk, write_data, write_text};
 use ::plimsoll_plan::cards;
 use card::{Asked, asked};
 use console::Term;
 use nearest::nearest;
 use plimsoll_eager::{Cannot, Gpu, Verdict, estimate};
+use plimsoll_render::{
+    EstimateCard, EstimateReport, EstimateWay, changed_words, estimate_json, estimate_text, estimate_warnings,
+};
 use plimsoll_trainers::{Change, Kind, Run, alloc_line, export, export_env, rewrite};
 use plimsoll_units::Bytes;
 use told::{Told, told};

@@ -1,6 +1,6 @@
 //! The settings nearest to a run that fit a card: what people change by hand, in the orders in which they do it, and of each
 //! order no more than it needs.
-//! Not here: what a run takes (`plimsoll_eager`), and how ways are told (`report/estimate`).
+//! Not here: what a run takes (`plimsoll_eager`), and how ways are told (`plimsoll_render`).
 
 use ::plimsoll_graph::models::ModelConfig;
 use plimsoll_eager::{Estimate, Gpu, Verdict, estimate};

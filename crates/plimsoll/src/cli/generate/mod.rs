@@ -17,7 +17,6 @@ use super::model::Chosen;
 use super::options::{number_from_zero, part, positive_size};
 use super::train::PREFILL;
 use super::{Failure, in_pool, model};
-use crate::report::memory;
 use crate::streams::{talk, write_text};
 use ::plimsoll_plan::plan_sampling;
 use ::plimsoll_train::checkpoint::{
@@ -28,6 +27,7 @@ use clap::Args;
 use plimsoll_data::{AnswerEnds, Tokenizer, TokenizerSpec};
 use plimsoll_files::{is_file, is_folder};
 use plimsoll_graph::SampleShape;
+use plimsoll_render::memory;
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufWriter, Write};

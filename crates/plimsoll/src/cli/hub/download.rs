@@ -8,7 +8,7 @@ use super::store::Store;
 use super::{INDEX_BYTES_MAX, cache, home};
 use crate::cli::Failure;
 use crate::cli::failure::line;
-use crate::report::DownloadProgress;
+use crate::progress::DownloadProgress;
 use crate::streams::talk;
 use ::plimsoll_train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
 use plimsoll_data::MODEL_FILES;

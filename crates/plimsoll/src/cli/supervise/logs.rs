@@ -3,9 +3,9 @@
 use super::RunsArgs;
 use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
-use crate::report::health_line;
 use crate::streams::{pass, talk, write_data};
 use clap::Args;
+use plimsoll_render::health_line;
 use plimsoll_supervise::{Entry, Follower, Kind, State, output_of};
 use plimsoll_telemetry::{Event, Record};
 use plimsoll_units::{Bytes, Seconds, format_duration};

@@ -3,10 +3,10 @@
 use super::{RunsArgs, detach};
 use crate::cli::Failure;
 use crate::cli::failure::exit_code;
-use crate::report::{ListedRun, runs_json, runs_table};
 use crate::streams::{talk, write_data};
 use clap::Args;
 use plimsoll_files::read_end_inside;
+use plimsoll_render::{ListedRun, runs_json, runs_table};
 use plimsoll_supervise::{Entry, Kind, Progress, State, progress_of};
 use plimsoll_telemetry::{Event, Record};
 use plimsoll_units::Bytes;

@@ -5,10 +5,11 @@ use super::text::has_template;
 use crate::cli::Failure;
 use crate::cli::blas::library_flag;
 use crate::cli::failure::exit_code;
-use crate::report::{RunStory, run_html};
+use crate::cli::story::read_story;
 use crate::streams::talk;
 use ::plimsoll_train::checkpoint::newest_whole;
 use ::plimsoll_train::{Ending, Outcome};
+use plimsoll_render::run_html;
 use plimsoll_watch::Sample;
 use std::path::Path;
 
@@ -56,7 +57,7 @@ impl Session {
     /// Makes the run's page. Returns where it is, or why it is not, which is no failure of the run.
     pub(super) fn write_page(&self) -> String {
         let page = self.folder.page();
-        let written = RunStory::read(self.folder.path())
+        let written = read_story(self.folder.path())
             .map_err(|error| error.to_string())
             .and_then(|run| self.folder.write(&page, run_html(&run).as_bytes()).map_err(|error| error.to_string()));
         match written {

@@ -71,7 +71,7 @@ impl TrainArgs {
             None => default_cache_dir()?,
         };
         let split = Split { seed: self.seed, held_out: self.held_out.map_or(HeldOut::Usual, |part| part.0) };
-        let bar = crate::report::DataProgress::new();
+        let bar = crate::progress::DataProgress::new();
         let dataset = if let Some(decoder_start) = chosen.config.decoder_start() {
             let columns = self.pairs.columns();
             if columns.source.is_none() && columns.target.is_none() {

@@ -4,10 +4,10 @@
 use super::watch::{Shared, State};
 use crate::cli::heat::{Guarded, Told};
 use crate::cli::power::Set;
-use crate::report::health_event;
 use plimsoll_health::{Settings as HealthSettings, Watcher};
 use plimsoll_heat::{PowerRange, Settings};
 use plimsoll_power::{Knob, Meter, Price, Step};
+use plimsoll_render::health_event;
 use plimsoll_telemetry::{CardSample, EnergyUse, Event, Sample};
 use plimsoll_units::Seconds;
 use std::sync::Arc;

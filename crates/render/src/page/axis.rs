@@ -1,0 +1,155 @@
+//! Axes of charts: bytes at powers of two, with the budget, and numbers at round ones.
+
+use super::chart::{Chart, LINE, Label, Place};
+use crate::plan_table::grouped;
+
+/// The height that is left above where an axis is broken.
+const STRIP: f64 = 24.0;
+
+/// Pixels between ticks.
+const TICK_HEIGHT: f64 = 30.0;
+
+/// A part of the chart with bytes up, from `floor` to `ceiling`. A budget that is far above is drawn in a strip of its own
+/// behind a break.
+pub(crate) struct ByteAxis {
+    top: f64,
+    pub(crate) bottom: f64,
+    floor: u64,
+    ceiling: u64,
+    /// None where it is drawn on another axis.
+    budget: Option<u64>,
+}
+
+impl ByteAxis {
+    pub(crate) fn new(chart: &mut Chart, height: f64, [floor, ceiling]: [u64; 2], budget: Option<u64>) -> Self {
+        let top = chart.extend(height);
+        Self { top, bottom: top + height, floor, ceiling: ceiling.max(floor + 1), budget }
+    }
+
+    /// Whether bytes from here to there are on it.
+    pub(crate) fn holds(&self, [from, to]: [u64; 2]) -> bool {
+        self.floor <= from && to <= self.ceiling
+    }
+
+    fn is_broken(&self) -> bool {
+        self.budget.is_some_and(|budget| budget > self.ceiling)
+    }
+
+    /// Where the scale ends.
+    fn upper(&self) -> f64 {
+        if self.is_broken() { self.top + STRIP } else { self.top }
+    }
+
+    pub(crate) fn y(&self, bytes: u64) -> f64 {
+        let part = (bytes.clamp(self.floor, self.ceiling) - self.floor) as f64 / (self.ceiling - self.floor) as f64;
+        self.bottom - (self.bottom - self.upper()) * part
+    }
+
+    /// The ground, and ticks at a power of two.
+    pub(crate) fn draw_ground(&self, chart: &mut Chart) {
+        chart.rectangle("ground", [0, chart.columns()], [self.top, self.bottom], None);
+        let most = ((self.bottom - self.upper()) / TICK_HEIGHT) as u64;
+        let step = byte_step(self.ceiling - self.floor, most);
+        let ticks = (self.floor.next_multiple_of(step)..=self.ceiling).step_by(step as usize);
+        let ticks = ticks.map(|bytes| (self.y(bytes), bytes)).collect::<Vec<_>>();
+        chart.grid(&ticks.iter().map(|(y, _)| *y).collect::<Vec<_>>());
+        for (y, bytes) in ticks {
+            chart.label(Label::new(tick(bytes, step), y - LINE / 2.0, Place::Gutter, ""));
+        }
+    }
+
+    /// The line of the budget, unless it is below, with what is beyond it and a label.
+    pub(crate) fn draw_budget(&self, chart: &mut Chart, label: Option<String>) {
+        let Some(budget) = self.budget.filter(|budget| *budget > self.floor) else { return };
+        let y = if self.is_broken() { self.top + LINE + 2.0 } else { self.y(budget) };
+        let all = [0, chart.columns()];
+        chart.rectangle("beyond", all, [self.top, y], None);
+        chart.line("limit", all, [y, y]);
+        if self.is_broken() {
+            chart.broken(self.upper());
+        }
+        if let Some(label) = label {
+            chart.label(Label::new(label, y - LINE - 1.0, Place::UpTo(1.0), "limit"));
+        }
+    }
+}
+
+/// A part of a chart with numbers up.
+pub(crate) struct NumberAxis {
+    top: f64,
+    bottom: f64,
+    low: f64,
+    high: f64,
+}
+
+impl NumberAxis {
+    /// From the lowest to the highest of the values, and some air.
+    pub(crate) fn new(chart: &mut Chart, height: f64, [lowest, highest]: [f64; 2]) -> Self {
+        let top = chart.extend(height);
+        let air = (0.06 * (highest - lowest)).max(1e-9 * highest.abs()).max(f64::MIN_POSITIVE);
+        // What is never below zero does not need air there.
+        let low = if lowest >= 0.0 { (lowest - air).max(0.0) } else { lowest - air };
+        Self { top, bottom: top + height, low, high: highest + air }
+    }
+
+    pub(crate) fn y(&self, value: f64) -> f64 {
+        self.bottom - (self.bottom - self.top) * ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+    }
+
+    /// The ground, and ticks at round numbers.
+    pub(crate) fn draw_ground(&self, chart: &mut Chart) {
+        chart.rectangle("ground", [0, chart.columns()], [self.top, self.bottom], None);
+        let step = round_step((self.high - self.low) / ((self.bottom - self.top) / TICK_HEIGHT));
+        let first = (self.low / step).ceil();
+        let ticks = (0..100).map(|n| (first + f64::from(n)) * step).take_while(|value| *value <= self.high);
+        let ticks = ticks.collect::<Vec<_>>();
+        chart.grid(&ticks.iter().map(|value| self.y(*value)).collect::<Vec<_>>());
+        for value in ticks {
+            chart.label(Label::new(number(value, step), self.y(value) - LINE / 2.0, Place::Gutter, ""));
+        }
+    }
+}
+
+/// The 1, 2 or 5 times a power of ten that is no less than this.
+fn round_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.log10().floor());
+    [1.0, 2.0, 5.0].into_iter().map(|n| n * power).find(|step| *step >= least).unwrap_or(10.0 * power)
+}
+
+/// A number with as many digits as tell it from its neighbours at such steps.
+fn number(value: f64, step: f64) -> String {
+    match step {
+        ..1e-5 => format!("{value:.2e}"),
+        ..1.0 if value.abs() < 1e6 => format!("{value:.*}", (-step.log10().floor()) as usize),
+        _ if value.abs() < 1e9 => {
+            let sign = if value < 0.0 { "-" } else { "" };
+            format!("{sign}{}", grouped(value.abs().round() as u64))
+        }
+        _ => format!("{value:.2e}"),
+    }
+}
+
+/// The power of two that cuts `ceiling` into no more than `most` parts.
+pub(crate) fn byte_step(ceiling: u64, most: u64) -> u64 {
+    (ceiling / most.max(1)).max(1).next_power_of_two()
+}
+
+/// The 1, 2 or 5 times a power of ten that cuts `count` into no more than `most` parts.
+pub(crate) fn decimal_step(count: usize, most: usize) -> usize {
+    let mut power = 1;
+    loop {
+        if let Some(step) = [1, 2, 5].map(|n| n * power).into_iter().find(|step| count <= step * most) {
+            return step;
+        }
+        power *= 10;
+    }
+}
+
+/// The label of a tick, in the largest unit that the step between ticks is a round part of: `1.5 GiB`, `7,328 MiB`.
+pub(crate) fn tick(bytes: u64, step: u64) -> String {
+    let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| step * 4 >= *unit).unwrap_or((1, "B"));
+    let fraction = format!("{:.2}", (bytes % unit) as f64 / unit as f64);
+    let fraction = fraction.trim_start_matches('0').trim_end_matches('0').trim_end_matches('.');
+    format!("{}{fraction} {name}", grouped(bytes / unit))
+}
