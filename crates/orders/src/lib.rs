@@ -1,6 +1,6 @@
 //! What a run that trains is asked to do while it trains: pause, resume, stop, another budget. Whoever may write in its folder
 //! as its user may ask; a run doesn't depend on who does.
-//! Not here: what a run does then (`plimsoll`), and processes of other trainers (`plimsoll-supervise`).
+//! Not here: what a run does then (`plimsoll-session`), and processes of other trainers (`plimsoll-supervise`).
 //!
 //! Orders are lines at the end of a file in the run's folder, which a run makes when it begins. A line is written at once, so
 //! that two who ask at the same time need no lock; what a run has read it does not read again, and what was there before the

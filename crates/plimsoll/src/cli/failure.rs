@@ -7,9 +7,10 @@ use ::plimsoll_train::{CalibrationError, FolderError, TrainError, checkpoint::Ch
 use plimsoll_exec::DeviceError;
 use plimsoll_graph::GraphError;
 use plimsoll_render::{held_by, printable_line};
+use plimsoll_session::SessionError;
 use plimsoll_telemetry::{GpuError, JournalError, gpu_holders};
 use plimsoll_watch::WatchError;
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
 use std::process::ExitCode;
 
 /// The documented exit codes.
@@ -138,6 +139,21 @@ pub(super) fn no_thread(what: impl Display) -> impl FnOnce(std::io::Error) -> Fa
 
 /// What limits how many threads can be started.
 pub(super) const THREAD_LIMITS: &str = "the number of threads is limited by `ulimit -u`, by a container's `pids.max`, and by memory; `--threads N` uses fewer";
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message())
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Train(error) => error.into(),
+            SessionError::NoSampler(_) => Self::device(line(&error)).hint(THREAD_LIMITS),
+        }
+    }
+}
 
 impl From<GraphError> for Failure {
     fn from(error: GraphError) -> Self {

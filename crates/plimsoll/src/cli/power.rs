@@ -1,14 +1,14 @@
 //! A card's power limit and clock offsets, as flags: what is asked for is held to what the card takes, set after what was before
-//! is on disk, and put back. Not here: how (`plimsoll-power`), and when the limit is lowered for heat (`train/watch.rs`).
+//! is on disk, and put back. Not here: how (`plimsoll-power`), and when the limit is lowered for heat (`plimsoll-session`).
 
 use super::Failure;
 use super::state::state_folder;
 use crate::streams::talk;
 use clap::Args;
 use plimsoll_power::{
-    Held, HoldError, Knob, KnobError, Knobs, NvmlCard, Price, PutBack, Range, Settled, Settlement, Store, Wish, hold,
-    settle,
+    HoldError, Knob, KnobError, Knobs, NvmlCard, Price, PutBack, Range, Settled, Settlement, Store, Wish, hold, settle,
 };
+use plimsoll_session::CardPower;
 use serde_json::{Map, Value, json};
 use std::str::FromStr;
 
@@ -61,14 +61,6 @@ pub(super) struct Wished {
     wishes: Vec<Wish>,
     /// What its power limit may be lowered to and raised to for heat.
     auto: Option<Range>,
-}
-
-/// What is set of a run's card.
-pub(super) struct Set {
-    pub(super) held: Held,
-    /// What its power limit may be for heat, mW.
-    pub(super) auto: Option<Range>,
-    uuid: String,
 }
 
 impl PowerArgs {
@@ -210,7 +202,7 @@ impl Wished {
     }
 
     /// Sets it, and says what came of it. A run goes on without what can't be set.
-    pub(super) fn set(self, run: &str) -> Option<Set> {
+    pub(super) fn set(self, run: &str) -> Option<CardPower> {
         let Self { uuid, card, wishes, auto } = self;
         let Some(store) = store() else {
             talk("warning: no home folder is known that could keep what the card had, so nothing of it is set");
@@ -247,19 +239,7 @@ impl Wished {
             }
         }
         let auto = auto.filter(|_| is_held);
-        is_held.then_some(Set { held, auto, uuid })
-    }
-}
-
-impl Set {
-    /// The card's UUID.
-    pub(super) fn uuid(&self) -> &str {
-        &self.uuid
-    }
-
-    /// Puts everything back, and says so.
-    pub(super) fn put_back(&self) {
-        self.held.put_back().iter().for_each(say_put_back);
+        is_held.then_some(CardPower { uuid, held, auto })
     }
 }
 
@@ -307,7 +287,7 @@ fn say_not_set(uuid: &str, wishes: &[Wish], knob: Knob, error: &KnobError, auto:
     ));
 }
 
-fn say_put_back(back: &PutBack) {
+pub(super) fn say_put_back(back: &PutBack) {
     match back {
         PutBack::Done { knob, value } => {
             talk(format_args!("{}: {} again, as before", called(*knob), shown(*knob, *value)))

@@ -1,13 +1,14 @@
 //! `plimsoll run --max-temp`: heat of the cards that commands may use decides how fast these may go.
-//! Not here: who samples (`watch.rs`), who stops commands (`plimsoll-supervise`), and what is made of a sample (`cli/heat/`).
+//! Not here: who samples (`watch.rs`), who stops commands (`plimsoll-supervise`), and what is made of a sample (`plimsoll_session::Guarded`).
 
 use super::run::cards;
 use crate::cli::Failure;
 use crate::cli::failure::exit_code;
-use crate::cli::heat::{Guarded, checked};
+use crate::cli::heat::checked;
 use crate::cli::train::sample_time;
 use clap::Args;
 use plimsoll_heat::Settings;
+use plimsoll_session::Guarded;
 use plimsoll_supervise::{Job, Pacer, run_slice};
 use plimsoll_telemetry::Sample;
 use plimsoll_units::Seconds;

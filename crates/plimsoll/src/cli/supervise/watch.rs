@@ -6,8 +6,9 @@ use super::heat::HeatArgs;
 use super::run::cards;
 use crate::cli::Failure;
 use crate::cli::failure::no_thread;
-use crate::cli::samples::KeptSamples;
+use crate::cli::samples::{say_lost, say_not_kept};
 use plimsoll_notify::{Card, Kind, Message, Notifier};
+use plimsoll_session::KeptSamples;
 use plimsoll_supervise::{Job, progress_of};
 use plimsoll_telemetry::{Sample, Sampler, SamplerOptions};
 use plimsoll_units::{Seconds, format_duration};
@@ -26,10 +27,11 @@ pub(super) fn watch(job: &mut Job, heat: &HeatArgs, notifier: Option<Arc<Notifie
         workers: job.workers.len(),
         began: Instant::now(),
     });
-    let mut kept = KeptSamples::open(&folder);
+    let (mut kept, refused) = KeptSamples::open(&folder);
+    refused.iter().for_each(say_not_kept);
     let (uuids, peaks) = (cards(), job.peaks.clone());
     let each = move |sample: &Arc<Sample>| {
-        kept.append(sample);
+        kept.append(sample).iter().for_each(say_lost);
         peaks.observe(sample, &uuids);
         guards.iter_mut().for_each(|guards| guards.observe(sample));
         status.iter().for_each(|status| status.tell(sample));

@@ -1,7 +1,7 @@
 //! What is said when a run has ended: what is on disk, and the command that resumes it.
 
-use super::Session;
 use super::text::has_template;
+use super::{Given, Setup};
 use crate::cli::Failure;
 use crate::cli::blas::library_flag;
 use crate::cli::failure::exit_code;
@@ -13,20 +13,20 @@ use plimsoll_render::run_html;
 use plimsoll_watch::Sample;
 use std::path::Path;
 
-impl Session {
+impl Given {
     /// The exit code of an outcome, with the last words about it. Errors: not all of it is on disk, or it diverged.
-    pub(super) fn conclude(&self, outcome: &Outcome) -> Result<u8, Failure> {
-        let resume = self.resume_command();
+    pub(super) fn conclude(&self, outcome: &Outcome, setup: &Setup<'_>) -> Result<u8, Failure> {
+        let resume = resume_command(setup);
         if let Some(reason) = &outcome.unsaved {
             let step = outcome.report.losses.len();
             let failure = Failure::device(format!("the state after step {step} is not on disk: {reason}"));
             return Err(failure.hint(on_disk(outcome)).hint(match outcome.saved {
                 Some(_) => format!("free disk space, then rerun the steps since then: {resume}"),
-                None => format!("free disk space, then start again: {}", self.start_command()),
+                None => format!("free disk space, then start again: {}", self.start_command(setup)),
             }));
         }
         if outcome.ending == Ending::Diverged {
-            return Err(self.divergence(outcome, &resume));
+            return Err(divergence(outcome, &resume, setup));
         }
         if let Some(error) = &outcome.unreported {
             let message = format!("the run is saved, but its report is not: {error}");
@@ -45,62 +45,23 @@ impl Session {
         }
     }
 
-    /// Keeps what the model wrote at the end of the run. What the disk refuses is said, and is no failure of the run.
-    pub(super) fn keep_sample(&self, [prompt, text]: &[String; 2], step: u64) {
-        let sample = Sample { step, prompt: prompt.clone(), text: text.clone() };
-        let json = serde_json::to_vec_pretty(&sample).expect("a sample is plain data");
-        if let Err(error) = self.folder.write(&self.folder.sample(), &json) {
-            talk(format_args!("warning: the sample was not kept: {error}"));
-        }
-    }
-
-    /// Makes the run's page. Returns where it is, or why it is not, which is no failure of the run.
-    pub(super) fn write_page(&self) -> String {
-        let page = self.folder.page();
-        let written = read_story(self.folder.path())
-            .map_err(|error| error.to_string())
-            .and_then(|run| self.folder.write(&page, run_html(&run).as_bytes()).map_err(|error| error.to_string()));
-        match written {
-            Ok(()) => page.display().to_string(),
-            Err(error) => format!("not written: {error}"),
-        }
-    }
-
     /// A failure in the middle of the run, with what is on disk by then and the command that continues from it.
-    pub(super) fn cut_short(&self, failure: Failure) -> Failure {
-        match newest_whole(&self.folder.checkpoints()).map(|newest| newest.found) {
+    pub(super) fn cut_short(&self, failure: Failure, setup: &Setup<'_>) -> Failure {
+        match newest_whole(&setup.folder.checkpoints()).map(|newest| newest.found) {
             Ok(Some((path, state))) => failure
                 .hint(words_of_saved(state.step, &path))
-                .hint(format!("this continues from it: {}", self.resume_command())),
+                .hint(format!("this continues from it: {}", resume_command(setup))),
             Ok(None) => {
-                failure.hint(NOTHING_SAVED).hint(format!("this starts the run again: {}", self.start_command()))
+                failure.hint(NOTHING_SAVED).hint(format!("this starts the run again: {}", self.start_command(setup)))
             }
             Err(error) => failure.hint(format!("the run's checkpoints can't be read: {error}")),
         }
     }
 
-    fn divergence(&self, outcome: &Outcome, resume: &str) -> Failure {
-        let steps = outcome.report.losses.len() as u64;
-        if steps > 0 && outcome.report.updates_skipped == steps {
-            let message = format!("nothing was trained: the gradients of all {steps} steps overflowed in fp16");
-            return Failure::new(exit_code::DIVERGED, message).hint(
-                "`--precision bf16` does not overflow; in fp16 a lower `--loss-scale`, or more steps, each of which halves it",
-            );
-        }
-        let rate = self.trainer.schedule.learning_rate / 2.0;
-        let message = "the loss or a gradient is not finite; no checkpoint contains that step";
-        let failure = Failure::new(exit_code::DIVERGED, message);
-        if outcome.saved.is_some() {
-            failure.hint(format!("resume from the last checkpoint at a lower rate: {resume} --learning-rate {rate:?}"))
-        } else {
-            failure.hint("use a lower `--learning-rate` or a longer `--warmup-steps`")
-        }
-    }
-
     /// What starts this run again, which has no checkpoint: its settings are in its folder, but not where its weights came
     /// from.
-    fn start_command(&self) -> String {
-        let path = self.folder.path();
+    fn start_command(&self, setup: &Setup<'_>) -> String {
+        let path = setup.folder.path();
         let [runs, name] = [path.parent(), path.file_name().map(Path::new)].map(|part| part.unwrap_or(path));
         let [runs, name] = [runs, name].map(|part| for_a_shell(&part.to_string_lossy()));
         let weights = self.args.run.init.as_ref();
@@ -108,22 +69,61 @@ impl Session {
         let library = library_flag().map_or(String::new(), |path| format!(" --blas {}", for_a_shell(&path)));
         format!("plimsoll train --resume auto --runs-dir {runs} --name {name}{weights}{library}")
     }
+}
 
-    /// What resumes this run with the same products. A library is named again, since a run's folder does not choose one.
-    pub(super) fn resume_command(&self) -> String {
-        let library = library_flag().map_or(String::new(), |path| format!(" --blas {}", for_a_shell(&path)));
-        format!("plimsoll train --resume {}{library}", for_a_shell(&self.folder.path().to_string_lossy()))
+/// Keeps what the model wrote at the end of the run. What the disk refuses is said, and is no failure of the run.
+pub(super) fn keep_sample([prompt, text]: &[String; 2], step: u64, setup: &Setup<'_>) {
+    let sample = Sample { step, prompt: prompt.clone(), text: text.clone() };
+    let json = serde_json::to_vec_pretty(&sample).expect("a sample is plain data");
+    if let Err(error) = setup.folder.write(&setup.folder.sample(), &json) {
+        talk(format_args!("warning: the sample was not kept: {error}"));
     }
+}
 
-    /// What talks to the trained model if it was trained on chats, and else continues a line of this prompt with it.
-    pub(super) fn generate_command(&self, prompt: &str) -> String {
-        let run = self.folder.path().to_string_lossy();
-        if has_template(&self.dataset) {
-            return format!("plimsoll generate --checkpoint {} --chat", for_a_shell(&run));
-        }
-        let line = prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("Once");
-        format!("plimsoll generate --checkpoint {} --prompt={}", for_a_shell(&run), for_a_shell(line))
+/// Makes the run's page. Returns where it is, or why it is not, which is no failure of the run.
+pub(super) fn write_page(setup: &Setup<'_>) -> String {
+    let page = setup.folder.page();
+    let written = read_story(setup.folder.path())
+        .map_err(|error| error.to_string())
+        .and_then(|run| setup.folder.write(&page, run_html(&run).as_bytes()).map_err(|error| error.to_string()));
+    match written {
+        Ok(()) => page.display().to_string(),
+        Err(error) => format!("not written: {error}"),
     }
+}
+
+fn divergence(outcome: &Outcome, resume: &str, setup: &Setup<'_>) -> Failure {
+    let steps = outcome.report.losses.len() as u64;
+    if steps > 0 && outcome.report.updates_skipped == steps {
+        let message = format!("nothing was trained: the gradients of all {steps} steps overflowed in fp16");
+        return Failure::new(exit_code::DIVERGED, message).hint(
+            "`--precision bf16` does not overflow; in fp16 a lower `--loss-scale`, or more steps, each of which halves it",
+        );
+    }
+    let rate = setup.trainer.schedule.learning_rate / 2.0;
+    let message = "the loss or a gradient is not finite; no checkpoint contains that step";
+    let failure = Failure::new(exit_code::DIVERGED, message);
+    if outcome.saved.is_some() {
+        failure.hint(format!("resume from the last checkpoint at a lower rate: {resume} --learning-rate {rate:?}"))
+    } else {
+        failure.hint("use a lower `--learning-rate` or a longer `--warmup-steps`")
+    }
+}
+
+/// What resumes this run with the same products. A library is named again, since a run's folder does not choose one.
+fn resume_command(setup: &Setup<'_>) -> String {
+    let library = library_flag().map_or(String::new(), |path| format!(" --blas {}", for_a_shell(&path)));
+    format!("plimsoll train --resume {}{library}", for_a_shell(&setup.folder.path().to_string_lossy()))
+}
+
+/// What talks to the trained model if it was trained on chats, and else continues a line of this prompt with it.
+pub(super) fn generate_command(prompt: &str, setup: &Setup<'_>) -> String {
+    let run = setup.folder.path().to_string_lossy();
+    if has_template(setup.dataset) {
+        return format!("plimsoll generate --checkpoint {} --chat", for_a_shell(&run));
+    }
+    let line = prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("Once");
+    format!("plimsoll generate --checkpoint {} --prompt={}", for_a_shell(&run), for_a_shell(line))
 }
 
 /// Which checkpoint there is.

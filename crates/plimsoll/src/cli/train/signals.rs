@@ -59,18 +59,16 @@ impl Sink for StepClock {
     }
 }
 
-/// The flag that is set when the run is asked to stop.
+/// Sets the flag when a signal asks the run to stop.
 #[cfg(unix)]
-pub(super) fn stop_on_signals(clock: StepClock) -> Result<Arc<AtomicBool>, Failure> {
+pub(super) fn stop_on_signals(stop: Arc<AtomicBool>, clock: StepClock) -> Result<(), Failure> {
     use signal_hook::consts::SIGINT;
     use signal_hook::iterator::Signals;
-    let stop = Arc::new(AtomicBool::new(false));
     // A file over the limit (`ulimit -f`) is then an error of its write, which the run survives.
     signal_hook::flag::register(libc::SIGXFSZ, Arc::default()).map_err(io_failure("can't handle signals"))?;
     // `nohup` and shells that start background jobs ignore signals for a program, and preloaded profilers use some.
     let heard = ASKING.iter().copied().filter(|&signal| has_default_action(signal));
     let mut signals = Signals::new(heard).map_err(io_failure("can't handle signals"))?;
-    let asked = Arc::clone(&stop);
     let listen = move || {
         let mut is_interrupted = false;
         for signal in signals.forever() {
@@ -81,7 +79,7 @@ pub(super) fn stop_on_signals(clock: StepClock) -> Result<Arc<AtomicBool>, Failu
             }
             is_interrupted |= signal == SIGINT;
             end_soon();
-            if !asked.swap(true, Ordering::Relaxed) || signal == SIGINT {
+            if !stop.swap(true, Ordering::Relaxed) || signal == SIGINT {
                 let again = if is_interrupted { "Ctrl-C again" } else { "Ctrl-C twice" };
                 let step = clock.words();
                 talk(format_args!(
@@ -92,7 +90,7 @@ pub(super) fn stop_on_signals(clock: StepClock) -> Result<Arc<AtomicBool>, Failu
     };
     let listener = std::thread::Builder::new().name("signals".to_owned()).spawn(listen);
     listener.map_err(no_thread("can't handle signals"))?;
-    Ok(stop)
+    Ok(())
 }
 
 /// Whether a signal has neither a handler yet nor is ignored.
@@ -108,19 +106,19 @@ fn has_default_action(signal: libc::c_int) -> bool {
     action.sa_sigaction == libc::SIG_DFL
 }
 
-/// The flag that is set when the run is asked to stop. A second Ctrl-C quits immediately.
+/// Sets the flag when a signal asks the run to stop. A second Ctrl-C quits immediately.
 #[cfg(not(unix))]
-pub(super) fn stop_on_signals(_: StepClock) -> Result<Arc<AtomicBool>, Failure> {
+pub(super) fn stop_on_signals(stop: Arc<AtomicBool>, _: StepClock) -> Result<(), Failure> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     use signal_hook::flag::{register, register_conditional_shutdown};
-    let (stop, interrupted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let interrupted = Arc::new(AtomicBool::new(false));
     register_conditional_shutdown(SIGINT, i32::from(exit_code::INTERRUPTED), Arc::clone(&interrupted))
         .and_then(|_| register(SIGINT, interrupted))
         .and_then(|_| register(SIGINT, Arc::clone(&stop)))
-        .and_then(|_| register(SIGTERM, Arc::clone(&stop)))
+        .and_then(|_| register(SIGTERM, stop))
         .map_err(io_failure("can't handle signals"))?;
     talk("Ctrl-C stops after the current step and saves a checkpoint; twice quits immediately");
-    Ok(stop)
+    Ok(())
 }
 
 #[cfg(test)]

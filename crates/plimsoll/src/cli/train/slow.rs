@@ -1,7 +1,7 @@
 //! A run that is much slower than its plan predicted says so once, and why it may be.
 
-use super::watch::Watch;
 use crate::streams::talk;
+use plimsoll_session::Control;
 use plimsoll_telemetry::{Event, Sample, Sink};
 use plimsoll_units::{Seconds, format_duration};
 
@@ -103,22 +103,30 @@ fn slow(predicted: Seconds, measured: Seconds, around: &Circumstances) -> Option
 }
 
 /// Compares a run's steps with their prediction, once.
-pub(super) struct Compared<'a> {
+pub(super) struct Compared {
     predicted: Seconds,
-    watch: &'a Watch,
+    control: Control,
+    /// UUID of the run's card.
+    card: Option<String>,
     threads: usize,
     is_calibrated: bool,
     steps: Vec<f64>,
     is_done: bool,
 }
 
-impl<'a> Compared<'a> {
-    pub(super) fn new(predicted: Seconds, watch: &'a Watch, threads: usize, is_calibrated: bool) -> Self {
-        Self { predicted, watch, threads, is_calibrated, steps: Vec::new(), is_done: false }
+impl Compared {
+    pub(super) fn new(
+        predicted: Seconds,
+        control: Control,
+        card: Option<String>,
+        threads: usize,
+        is_calibrated: bool,
+    ) -> Self {
+        Self { predicted, control, card, threads, is_calibrated, steps: Vec::new(), is_done: false }
     }
 }
 
-impl Sink for Compared<'_> {
+impl Sink for Compared {
     fn take(&mut self, event: &Event) {
         let Event::Step { step_ms, .. } = event else { return };
         if self.is_done {
@@ -132,10 +140,10 @@ impl Sink for Compared<'_> {
         self.is_done = true;
         let mut later = later.to_vec();
         later.sort_by(f64::total_cmp);
-        let sample = self.watch.latest();
+        let sample = self.control.latest_sample();
         let around = sample
             .map_or(Circumstances { is_calibrated: self.is_calibrated, ..Circumstances::default() }, |sample| {
-                Circumstances::of(&sample, self.watch.card(), self.threads, self.is_calibrated)
+                Circumstances::of(&sample, self.card.as_deref(), self.threads, self.is_calibrated)
             });
         slow(self.predicted, Seconds(later[later.len() / 2]), &around).into_iter().for_each(talk);
     }

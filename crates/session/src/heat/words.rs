@@ -1,11 +1,11 @@
-//! What heat does to a run, in words.
+//! Messages for what heat does to a run.
 
 use plimsoll_heat::{NoteKind, Reported, Sensor};
 use plimsoll_units::format_duration;
 
 /// The message for a note on a card's heat; `None` for a note that only has a temperature. `end`: what happens to the run above
 /// the maximum; `reasons`: why the card lowers its own clocks, as it reports now.
-pub(super) fn told_words(told: &Reported, end: &str, reasons: &[&str]) -> Option<String> {
+pub(super) fn heat_words(told: &Reported, end: &str, reasons: &[&str]) -> Option<String> {
     let words = in_words(&told.note.what, end, reasons)?;
     Some(match told.times {
         1 => words,

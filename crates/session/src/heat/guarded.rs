@@ -1,56 +1,60 @@
-//! The cards of a run under one guard: samples in; how fast the run may go and what is told of it out.
+//! The cards of a run under one guard.
 
-use super::words::told_words;
+use super::words::heat_words;
 use plimsoll_heat::{Digest, Guard, Limits, Order, PowerRange, Reading, Settings, Thresholds};
 use plimsoll_telemetry::{CardSample, Sample, Throttling};
 use plimsoll_units::Seconds;
 
-/// What a card is called that was never seen.
+/// Name of a card that no sample has shown yet.
 const THE_CARD: &str = "the card";
 
-/// Cards that a run works on. The hottest of them rules.
-pub(in crate::cli) struct Guarded {
+/// Cards that a run computes on. The hottest one decides.
+pub struct Guarded {
     settings: Settings,
     cards: Vec<Card>,
     guard: Guard,
     digest: Digest,
-    /// What becomes of the run above the maximum, in words.
+    /// What happens to the run above the maximum, in words.
     end: &'static str,
 }
 
 struct Card {
     uuid: String,
-    /// What it is called, once it was seen.
+    /// Its number and name, once a sample has shown it.
     name: Option<String>,
-    /// Where the guard has it, once it has told a temperature.
+    /// Its index in the guard, once it has reported a temperature.
     place: Option<usize>,
-    /// Whether it was said that it tells none.
+    /// Whether the message that it reports none was given.
     is_said: bool,
 }
 
-/// What is told of a card.
-pub(in crate::cli) struct Told {
-    /// Its number and name.
-    pub(in crate::cli) card: String,
-    pub(in crate::cli) what: String,
+/// A message about a card's heat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeatMessage {
+    /// The card's number and name.
+    pub card: String,
+    /// What happened.
+    pub what: String,
 }
 
 impl Guarded {
-    /// Of these cards, under limits that were accepted. `end`: what becomes of the run above the maximum, as `the run ends`.
-    pub(in crate::cli) fn new(uuids: impl IntoIterator<Item = String>, settings: Settings, end: &'static str) -> Self {
+    /// Guards the cards with these UUIDs. `settings`: limits that `plimsoll_heat::Limits` accepts; `end`: what happens to the
+    /// run above the maximum, as in `the run ends`.
+    pub fn new(uuids: impl IntoIterator<Item = String>, settings: Settings, end: &'static str) -> Self {
         let card = |uuid| Card { uuid, name: None, place: None, is_said: false };
         let cards = uuids.into_iter().map(card).collect();
         Self { settings, cards, guard: Guard::new(&[]), digest: Digest::default(), end }
     }
 
-    /// A sample at this time of a clock that does not jump. Returns the order that holds until the next, once a card is
-    /// watched, and what is to be told. `power`: within which bounds the power limit of a card may be lowered for heat.
-    pub(in crate::cli) fn observe(
+    /// Processes a sample, taken at `now` on a monotonic clock. Returns the order that holds until the next sample (`None`
+    /// until a card reports a temperature), and messages. `power`: the bounds within which the power limit of a card may be
+    /// lowered for heat.
+    pub fn observe(
         &mut self,
         sample: &Sample,
         now: Seconds,
         power: impl Fn(&CardSample) -> Option<PowerRange>,
-    ) -> (Option<Order>, Vec<Told>) {
+    ) -> (Option<Order>, Vec<HeatMessage>) {
         let mut told = Vec::new();
         for index in 0..self.cards.len() {
             let found = sample.cards.iter().find(|card| card.uuid == self.cards[index].uuid);
@@ -71,36 +75,36 @@ impl Guarded {
         for note in self.guard.take_notes() {
             let Some(note) = self.digest.take(now, note) else { continue };
             let reasons = self.reasons(sample, note.note.card);
-            told.extend(told_words(&note, self.end, &reasons).map(|what| self.tell(note.note.card, what)));
+            told.extend(heat_words(&note, self.end, &reasons).map(|what| self.tell(note.note.card, what)));
         }
         (Some(order), told)
     }
 
-    /// Why the card that the guard has in this place lowers its own clocks for heat, if it does.
+    /// Why the card at this index of the guard lowers its own clocks for heat, if it does.
     fn reasons(&self, sample: &Sample, place: usize) -> Vec<&'static str> {
         let card = self.cards.iter().find(|card| card.place == Some(place));
         let found = card.and_then(|card| sample.cards.iter().find(|sampled| sampled.uuid == card.uuid));
         found.and_then(|found| found.throttling).map(Throttling::thermal_reasons).unwrap_or_default()
     }
 
-    /// The guard, whose cards have the places in which they first told a temperature.
-    pub(in crate::cli) fn guard(&mut self) -> &mut Guard {
+    /// The guard. Its cards are in the order in which they first reported a temperature.
+    pub fn guard(&mut self) -> &mut Guard {
         &mut self.guard
     }
 
-    /// Something to tell of the card that the guard has in this place.
-    pub(in crate::cli) fn tell(&self, place: usize, what: String) -> Told {
+    /// A message about the card at this index of the guard.
+    pub fn tell(&self, place: usize, what: String) -> HeatMessage {
         let card = self.cards.iter().find(|card| card.place == Some(place));
-        Told { card: card.map_or_else(|| THE_CARD.to_owned(), Card::called), what }
+        HeatMessage { card: card.map_or_else(|| THE_CARD.to_owned(), Card::called), what }
     }
 
-    /// Watches over a card from the sample on in which it first tells a temperature.
+    /// Adds a card to the guard when it first reports a temperature.
     fn look(
         &mut self,
         index: usize,
         found: Option<&CardSample>,
         power: impl Fn(&CardSample) -> Option<PowerRange>,
-        told: &mut Vec<Told>,
+        told: &mut Vec<HeatMessage>,
     ) {
         let card = &mut self.cards[index];
         if let Some(found) = found {
@@ -117,7 +121,7 @@ impl Guarded {
             Some((limits, power)) => card.place = Some(self.guard.add(&limits, power)),
             None if !std::mem::replace(&mut card.is_said, true) => {
                 let what = "tells no temperature: heat is not watched".to_owned();
-                told.push(Told { card: card.called(), what });
+                told.push(HeatMessage { card: card.called(), what });
             }
             None => {}
         }

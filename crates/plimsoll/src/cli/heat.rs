@@ -1,10 +1,5 @@
-//! Heat, for runs of our own and for other people's programs: the limits that flags ask for, cards under one guard, and what
-//! it does in words. Not here: the decisions (`plimsoll-heat`), and who carries them out (`train/watch.rs`, `supervise/heat.rs`).
-
-mod guarded;
-mod words;
-
-pub(super) use guarded::{Guarded, Told};
+//! The heat limits that flags ask for. Not here: the decisions (`plimsoll-heat`), and what slows a run (`plimsoll-session`,
+//! `supervise/heat.rs`).
 
 use super::Failure;
 use plimsoll_heat::{Limits, Settings, Thresholds};

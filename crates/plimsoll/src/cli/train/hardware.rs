@@ -1,0 +1,173 @@
+//! The device of a run, by its flags: plans for what is left of its memory, loads them, and opens it again.
+
+use super::args::TrainArgs;
+use super::folder::kept_products;
+use crate::cli::Failure;
+use crate::cli::budget::{Budget, BudgetArgs};
+use crate::cli::cards::{DeviceArgs, Looked, Opened, Reopening};
+use crate::cli::device::Device;
+use crate::cli::loading::Flags;
+use crate::cli::misfit::misfit_of;
+use crate::streams::talk;
+use ::plimsoll_plan::{Found, Request, search};
+use ::plimsoll_train::{Engine, RunFolder};
+use plimsoll_graph::DeviceKind;
+use plimsoll_render::plan_table;
+use plimsoll_session::{Backend, arenas, same_sums};
+use plimsoll_units::Bytes;
+
+/// The device that a run was started on.
+pub(super) struct Hardware {
+    device_args: DeviceArgs,
+    budget_args: BudgetArgs,
+    host_ram: Option<Bytes>,
+    autotune: bool,
+    budget: Budget,
+    /// The model's name.
+    model: String,
+    /// The device's name.
+    name: String,
+    /// Where predicted times come from.
+    times: String,
+    /// What the planner is asked for.
+    request: Request,
+    /// Before the first plan is loaded.
+    opened: Option<Opened>,
+    /// How to open the card again; `None` for the processor.
+    card: Option<Reopening>,
+    /// What was changed so that the run fits, after it was planned.
+    averted: Option<String>,
+}
+
+impl Hardware {
+    pub(super) fn new(args: &TrainArgs, model: &str, request: Request, opened: Opened) -> Self {
+        let device = &opened.device;
+        Self {
+            device_args: args.device.clone(),
+            budget_args: args.budget.clone(),
+            host_ram: args.request.levers.host_ram,
+            autotune: args.tune.autotune,
+            budget: device.budget.clone(),
+            model: model.to_owned(),
+            name: device.name.clone(),
+            times: device.times.clone(),
+            request,
+            card: opened.reopening(),
+            opened: Some(opened),
+            averted: None,
+        }
+    }
+
+    /// The device's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The memory that the budget is taken of.
+    pub(super) fn memory(&self) -> Bytes {
+        self.budget.total()
+    }
+
+    pub(super) fn budget_args(&self) -> &BudgetArgs {
+        &self.budget_args
+    }
+
+    pub(super) fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// Whether predicted times were measured on this device.
+    pub(super) fn is_calibrated(&self) -> bool {
+        self.times.starts_with("times from ")
+    }
+
+    /// What was changed so that the run fits, after it was planned.
+    pub(super) fn averted(&self) -> Option<&str> {
+        self.averted.as_deref()
+    }
+
+    pub(super) fn plan_table(&self, found: &Found) -> String {
+        plan_table(&self.model, &self.name, found, &self.budget.describe(), &self.times)
+    }
+
+    fn try_plan(&self, current: &Found, vram: Bytes) -> Result<Found, Failure> {
+        let budget = self.budget.of_vram(&self.budget_args, vram)?;
+        let device = self.request.targets.device.kind();
+        let with_host = budget.with_host(device, self.host_ram)?;
+        let request = Request { budget: with_host, ..same_sums(&self.request, current) };
+        let found = search(&request)?.map_err(|misfit| misfit_of(&self.model, &misfit, &budget))?;
+        // A card's memory is asked for when the plan is loaded.
+        let more = arenas(&found.plan).saturating_sub(arenas(&current.plan));
+        if device == DeviceKind::Cpu && more > Bytes::ZERO {
+            self.budget_args.check_room(more)?;
+        }
+        Ok(found)
+    }
+
+    /// The plan on its device. If less memory is free by now, the run is planned again as it was asked for, so that a resumed
+    /// run keeps what decides its sums.
+    fn try_load(&mut self, folder: &RunFolder, found: &mut Found) -> Result<Engine, Failure> {
+        let opened = match self.opened.take() {
+            Some(opened) => opened,
+            None => self.open_again(folder)?,
+        };
+        let Self { device_args, budget_args, host_ram, model, request, budget, .. } = self;
+        let before = budget.bytes;
+        let flags = Flags { device: device_args, budget: budget_args };
+        let engine = flags.load(opened, found, |on: &Device| {
+            request.budget = on.budget.with_host(on.targets.device.kind(), *host_ram)?;
+            *budget = on.budget.clone();
+            search(request)?.map_err(|misfit| misfit_of(model, &misfit, budget))
+        })?;
+        if self.budget.bytes != before {
+            let plan = &found.plan;
+            self.averted = Some(format!(
+                "less memory was free than the {before} that the run was planned for; planned again for {}: a micro-batch of \
+                 {}, sequences of {}, {}",
+                self.budget.bytes,
+                plan.micro_batch,
+                plan.seq_len,
+                plan.peak()
+            ));
+            talk(self.plan_table(found));
+        }
+        Ok(engine)
+    }
+
+    fn open_again(&self, folder: &RunFolder) -> Result<Opened, Failure> {
+        let flags = Flags { device: &self.device_args, budget: &self.budget_args };
+        let mut opened = match &self.card {
+            None => self.device_args.open_found(Looked::Processor, &self.budget_args, None)?,
+            Some(card) => card.opened(self.device_args.again(card)?, flags)?,
+        };
+        opened.choose_products(kept_products(folder), self.autotune);
+        Ok(opened)
+    }
+}
+
+impl Backend for Hardware {
+    type Error = Failure;
+
+    fn plan(&self, current: &Found, budget: Bytes) -> Result<Found, String> {
+        // The other ways out would change what is computed.
+        self.try_plan(current, budget).map_err(|failure| {
+            match failure.hints().iter().find(|hint| hint.starts_with("`--vram")) {
+                Some(enough) => format!("{}; {enough}", failure.message()),
+                None => failure.message(),
+            }
+        })
+    }
+
+    fn load(&mut self, folder: &RunFolder, found: &mut Found, budget: Option<Bytes>) -> Result<Engine, Failure> {
+        let before = (self.budget.clone(), self.budget_args.clone());
+        if let Some(vram) = budget {
+            self.budget = self.budget.of_vram(&self.budget_args, vram)?;
+            (self.budget_args.vram, self.budget_args.vram_auto) = (Some(vram), None);
+        }
+        let loaded = self.try_load(folder, found);
+        if loaded.is_err() {
+            (self.budget, self.budget_args) = before;
+        }
+        loaded
+    }
+}

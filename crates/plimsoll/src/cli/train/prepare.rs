@@ -1,0 +1,135 @@
+//! From the flags of `plimsoll train` to what a session needs.
+
+use super::args::TrainArgs;
+use super::folder::{kept_products, resumed_config};
+use super::hardware::Hardware;
+use super::signals::StepClock;
+use super::watch::notices;
+use super::{Given, SHORT_ROW};
+use crate::cli::Failure;
+use crate::cli::find::longest_power_of_two;
+use crate::cli::hub;
+use crate::cli::misfit::{Others, misfit_of};
+use crate::cli::model;
+use crate::cli::power::Wished;
+use crate::cli::request::Sequences;
+use crate::streams::talk;
+use ::plimsoll_plan::{Found, Request, can_fit, search};
+use plimsoll_data::{Tokenizer, TokenizerSpec};
+use plimsoll_heat::Settings;
+use plimsoll_session::SessionSettings;
+use std::sync::Arc;
+
+/// A session that has not begun, and what only the command line knows of it.
+pub(super) struct Prepared {
+    pub(super) given: Given,
+    pub(super) settings: SessionSettings,
+    pub(super) hardware: Hardware,
+    /// Settings of the card that are asked for.
+    pub(super) wished: Option<Wished>,
+}
+
+/// Resolves everything that a session needs, and opens its device. `limits`: of heat.
+pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -> Result<Prepared, Failure> {
+    let continues = match &args.resume {
+        Some(resume) => resumed_config(resume, args.name.as_deref(), &args.runs_dir)?.is_some(),
+        None => false,
+    };
+    if !continues {
+        args.refuse_weights_without_data()?;
+    }
+    args.run.init = hub::init_of(args.run.init, args.run.download)?;
+    let weights = args.run.init.as_deref();
+    let mut chosen = model::choose(args.model.as_deref(), weights)?;
+    args.check_kind_of_data(&chosen)?;
+    let spec = match &args.tokenizer {
+        Some(spec) => spec.parse::<TokenizerSpec>()?,
+        None => chosen.default_tokenizer(weights)?,
+    };
+    let tokenizer = Tokenizer::open(&spec)?;
+    tokenizer.special_in_words().into_iter().for_each(|words| talk(format_args!("tokenizer: {words}")));
+    let of_pairs = chosen.has_decoder().then_some(args.pairs.source_len);
+    if args.request.finds_seq_len() && chosen.has_decoder() {
+        let failure = Failure::bad_flag("`--seq-len auto` is for models without an encoder");
+        return Err(failure.hint("`--source-len N` and `--target-len N` say how long pairs may be"));
+    }
+    let mut seq_len = args.request.seq_len().or(of_pairs).unwrap_or_else(|| chosen.default_seq_len());
+    let published = chosen.config.vocab_size();
+    chosen.fit(args.run.init.is_none().then_some(tokenizer.vocab_size()), seq_len);
+    if chosen.config.vocab_size() != published && chosen.has_published_sizes() {
+        talk(format_args!(
+            "note: {} is built for the tokenizer's {} ids instead of its own {published}",
+            chosen.name,
+            chosen.config.vocab_size()
+        ));
+    }
+    if args.run.init.is_none() && chosen.is_preset {
+        chosen.fit_special_tokens(&tokenizer);
+    }
+    let (ids, rows) = (tokenizer.vocab_size(), chosen.config.vocab_size());
+    if ids > rows {
+        // Said before the text is tokenized, which may take long.
+        return Err(::plimsoll_train::TrainError::Vocabulary { tokenizer: ids, model: rows }.into());
+    }
+    args.request.set_dropout(&mut chosen);
+    // What the tokenizer takes is no longer free.
+    let mut opened = args.device.open(&args.budget, None)?;
+    let wished = args.power.wished(opened.uuid().as_deref(), &opened.device.name)?;
+    let device = &opened.device;
+    if args.request.finds_seq_len() {
+        seq_len = longest_power_of_two(chosen.most_positions(), |seq_len| {
+            let mut chosen = chosen.clone();
+            chosen.fit(None, seq_len);
+            args.run.request(&args.request, &chosen, device, Sequences::of_length(seq_len, None), None)
+        })?;
+        chosen.fit(None, seq_len);
+    }
+    let model_name = chosen.name.clone();
+    let plan = |request: &Request| -> Result<Found, Failure> {
+        search(request)?.map_err(|misfit| {
+            let failure = misfit_of(&model_name, &misfit, &device.budget);
+            let others = Others { uuid: opened.uuid(), kind: device.targets.device.kind() };
+            others.name(failure, &device.budget, request, args.request.levers.host_ram)
+        })
+    };
+    // Flags that can't be together, and what fits with no data, are refused before the data is tokenized, which may take
+    // long.
+    let request_of = |tokens, records| {
+        let lengths = Sequences::of_length(tokens, chosen.has_decoder().then_some(tokens));
+        args.run.request(&args.request, &chosen, device, lengths, records)
+    };
+    request_of(seq_len, None)?.check()?;
+    let least = match args.request.gives_global_batch() && args.request.seq_len().is_some() {
+        true => request_of(seq_len, None)?,
+        false => request_of(seq_len.min(SHORT_ROW), Some(1))?,
+    };
+    if !can_fit(&least)? {
+        plan(&least)?;
+    }
+    // The data says how many samples a step takes, and how long they are.
+    let dataset = args.open_data(&tokenizer, &chosen, seq_len)?;
+    let sequences = Sequences::of(&dataset);
+    if !chosen.has_decoder() {
+        chosen.fit(None, sequences.longest.tokens);
+    }
+    let records = Some(dataset.training());
+    let request = args.run.request(&args.request, &chosen, device, sequences, records)?;
+    let found = plan(&request)?;
+    opened.check_free(&args.budget, &found.plan)?;
+    let (folder, start) = args.open_folder(&chosen.name)?;
+    let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found)?;
+    let products = kept_products(&folder);
+    opened.choose_products(products.clone(), args.tune.autotune);
+    let settings = SessionSettings {
+        folder,
+        start,
+        trainer,
+        dataset: Arc::new(dataset),
+        found,
+        card: opened.uuid(),
+        watch: args.watch.settings(limits, args.power.price()),
+        notices: notices(clock),
+    };
+    let hardware = Hardware::new(&args, &chosen.name, request, opened);
+    Ok(Prepared { given: Given { args, chosen, tokenizer, products }, settings, hardware, wished })
+}

@@ -1,0 +1,103 @@
+//! The settings of a run as its folder keeps them.
+
+use super::{Given, Setup};
+use crate::cli::Failure;
+use crate::cli::objective::ObjectiveArgs;
+use ::plimsoll_train::Length;
+use plimsoll_data::{DataFormat, Dataset};
+use plimsoll_graph::optimizers::Constants;
+use serde_json::{Map, Value, json};
+
+impl Given {
+    /// The text of the run's config.yaml.
+    pub(super) fn config(&self, setup: &Setup<'_>) -> Result<Vec<u8>, Failure> {
+        let text = serde_saphyr::to_string(&self.resolved(setup));
+        text.map(String::into_bytes).map_err(|e| Failure::device(format!("settings can't be written: {e}")))
+    }
+
+    /// The run's settings, as a file of settings has them: what resuming needs to continue the same run.
+    pub(super) fn resolved(&self, setup: &Setup<'_>) -> Map<String, Value> {
+        let (args, trainer, plan) = (&self.args, setup.trainer, &setup.found.plan);
+        let (optimizer, budget) = (&setup.backend.request().optimizer, setup.backend.budget_args());
+        let (key, length) = match trainer.length {
+            Length::MaxSteps(steps) => ("max_steps", json!(steps)),
+            Length::Epochs(epochs) => ("epochs", json!(epochs)),
+            Length::Duration(time) => ("duration", json!(format!("{}s", time.0))),
+        };
+        let mut settings = json!({
+            "name": trainer.name,
+            "tokenizer": trainer.tokenizer,
+            "model": if self.chosen.is_preset { json!(self.chosen.name) } else { json!(setup.folder.model()) },
+            "global_batch": plan.global_batch,
+            "micro_batch": plan.micro_batch,
+            key: length,
+            "optimizer": args.request.optimizer.optimizer,
+            "weight_decay": optimizer.weight_decay.to_string(),
+            "grad_clip": optimizer.grad_clip.unwrap_or(0.0).to_string(),
+            "seed": trainer.seed,
+            "blas": args.blas.setting(),
+            "autotune": args.tune.autotune,
+            "loss_scale": args.loss_scale,
+            "eval_every": args.eval_every,
+            "eval_samples": trainer.eval_samples,
+            "checkpoint_every": args.checkpoint_every,
+            "keep_checkpoints": args.keep_checkpoints,
+            "sample_tokens": args.run.sample_tokens,
+        });
+        let map = settings.as_object_mut().expect("an object literal");
+        let ObjectiveArgs { label_smoothing, r_drop, layer_decay } = &args.request.objective;
+        map.append(&mut args.watch.resolved());
+        map.append(&mut args.power.resolved());
+        map.append(&mut args.tell.resolved());
+        map.append(&mut args.track.resolved());
+        map.extend(args.log_every.map(|steps| ("log_every".to_owned(), json!(steps))));
+        map.insert("label_smoothing".into(), json!(label_smoothing.to_string()));
+        map.insert("r_drop".into(), json!(r_drop));
+        map.insert("layer_decay".into(), json!(layer_decay.to_string()));
+        if self.chosen.has_decoder() {
+            map.append(&mut args.pairs.resolved(args.request.seq_len()));
+        } else {
+            map.insert("seq_len".into(), json!(plan.seq_len));
+            map.insert("packing".into(), json!(args.run.packing));
+            let chats = match &**setup.dataset {
+                Dataset::Packed(packed) => packed.chats(),
+                Dataset::Windows(_) | Dataset::Pairs(_) => None,
+            };
+            map.append(&mut args.chats.resolved(chats.map_or(DataFormat::Text, |c| DataFormat::Chats(c.format()))));
+            map.extend(args.text_field.as_ref().map(|field| ("text_field".to_owned(), json!(field))));
+        }
+        let Constants { beta1, beta2, eps } = optimizer.rule.constants();
+        for (key, constant) in [("beta1", beta1), ("beta2", beta2), ("adam_eps", eps)] {
+            map.extend(constant.map(|constant| (key.to_owned(), json!(constant.to_string()))));
+        }
+        if !args.request.optimizer.freeze.is_empty() {
+            map.insert("freeze".into(), json!(args.request.optimizer.freeze));
+        }
+        map.append(&mut args.request.levers.settings(&setup.found.settings));
+        if !args.data.is_empty() {
+            map.insert("data".into(), json!(args.data));
+        }
+        if let Some(part) = args.held_out {
+            map.insert("held_out".into(), json!(part.1.to_string()));
+        }
+        if let Some(rate) = args.request.dropout {
+            map.insert("dropout".into(), json!(rate.to_string()));
+        }
+        map.append(&mut args.schedule.settings(&trainer.schedule));
+        map.append(&mut args.device.settings(plan));
+        if let Some(vram) = budget.vram {
+            map.insert("vram".into(), json!(format!("{}b", vram.0)));
+        }
+        if let Some(margin) = budget.vram_margin {
+            map.insert("vram_margin".into(), json!(format!("{}b", margin.0)));
+        }
+        map.insert("memory_fraction".into(), json!(budget.memory_fraction.to_string()));
+        if let Some(threads) = budget.threads {
+            map.insert("threads".into(), json!(threads));
+        }
+        if let Some(path) = &args.cache_dir {
+            map.insert("cache_dir".into(), json!(path));
+        }
+        map.clone()
+    }
+}

@@ -1,0 +1,145 @@
+//! The state that a session, its watcher and its controls share, and the handle that other threads control it by.
+
+use crate::notice::{Notice, Notices};
+use crate::orders::{Asked, obey};
+use plimsoll_health::Facts;
+use plimsoll_orders::Order;
+use plimsoll_telemetry::{EnergyUse, Event, Sample};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Number of the first order that a [`Control`] gives. Orders in a run's folder have numbers far below.
+const FIRST_ORDER: u64 = 1 << 32;
+
+/// Events that wait for the next step, at most.
+const EVENTS_MAX: usize = 256;
+
+/// Receives each sample, on the thread that takes samples.
+pub type SampleTap = Arc<dyn Fn(&Arc<Sample>) + Send + Sync>;
+
+/// Controls a session from any thread. All clones control the same session.
+#[derive(Clone)]
+pub struct Control {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) notices: Notices,
+    next_order: Arc<AtomicU64>,
+}
+
+impl Control {
+    pub(crate) fn new(notices: Notices) -> Self {
+        Self { shared: Arc::default(), notices, next_order: Arc::new(AtomicU64::new(FIRST_ORDER)) }
+    }
+
+    /// Gives the session an order, as `plimsoll_orders::give` does for a run in another process. A pause takes effect after the
+    /// current micro-batch, a stop and a budget after the current step. Returns the order's number, by which events name it;
+    /// an order that can't be followed becomes an `OrderRefused` event.
+    pub fn order(&self, order: Order) -> u64 {
+        let number = self.next_order.fetch_add(1, Ordering::Relaxed);
+        self.shared.obey(number, order, &self.notices);
+        number
+    }
+
+    /// The flag that stops the session after the current step once it is set, for signal handlers.
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.shared.stop)
+    }
+
+    /// The newest sample of cards and system; `None` before the first one, and if nothing is sampled.
+    pub fn latest_sample(&self) -> Option<Arc<Sample>> {
+        self.shared.lock().latest.clone()
+    }
+
+    /// Passes each sample to `tap` from now on; `None` ends that.
+    pub fn tap_samples(&self, tap: Option<SampleTap>) {
+        self.shared.lock().tap = tap;
+    }
+
+    /// Adds an event to the run's journal at its next step.
+    pub fn tell(&self, event: Event) {
+        self.shared.lock().tell(event);
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// Notified when an order or the speed limit changes.
+    pub(crate) changed: Condvar,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    /// The newest speed limit for heat, and when it was set.
+    pub(crate) limit: Option<(plimsoll_heat::Order, Instant)>,
+    /// Time of the longest micro-batch since the last sample.
+    pub(crate) batch: Option<Duration>,
+    /// Counters of the run, for health findings.
+    pub(crate) facts: Facts,
+    /// Energy that the cards used so far.
+    pub(crate) energy: Option<EnergyUse>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) tap: Option<SampleTap>,
+    pub(crate) latest: Option<Arc<Sample>>,
+    /// The step of the last micro-batch.
+    pub(crate) step: u64,
+    /// Orders that are not done yet.
+    pub(crate) asked: Asked,
+    /// Whether the event that sensors no longer answer was given.
+    is_stale: bool,
+}
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes an order, and wakes the run if it waits.
+    pub(crate) fn obey(&self, number: u64, order: Order, notices: &Notices) {
+        let asks_to_stop = obey(&mut self.lock(), number, order, &self.stop);
+        self.changed.notify_all();
+        if asks_to_stop {
+            notices(Notice::AskedToStop);
+        }
+    }
+}
+
+impl State {
+    /// Keeps an event until the run's next step.
+    pub(crate) fn tell(&mut self, event: Event) {
+        if self.events.len() < EVENTS_MAX {
+            self.events.push(event);
+        }
+    }
+
+    /// Records that an order is not followed.
+    pub(crate) fn refuse(&mut self, order: u64, reason: impl Into<String>) {
+        self.tell(Event::OrderRefused { step: self.step, order: Some(order), reason: reason.into() });
+    }
+
+    pub(crate) fn is_too_hot(&self) -> bool {
+        matches!(self.limit, Some((plimsoll_heat::Order::Stop { .. }, _)))
+    }
+
+    /// How much longer the run waits for heat before its next micro-batch; `None` if it may start. `took`: time of the last
+    /// micro-batch; `waited`: time since then; `stale`: age at which a limit is no longer valid.
+    pub(crate) fn left(&mut self, took: Duration, waited: Duration, stale: Duration) -> Option<Duration> {
+        let (limit, given) = self.limit?;
+        let is_stale = given.elapsed() > stale;
+        if is_stale && !self.is_stale {
+            let what = "sensors no longer answer: half of the time is waited".to_owned();
+            self.tell(Event::Heat { card: "the card".to_owned(), what });
+        }
+        self.is_stale = is_stale;
+        let share = match limit {
+            // The step is finished, and the run ends.
+            plimsoll_heat::Order::Stop { .. } => return None,
+            limit if is_stale => limit.stale().share(),
+            limit => limit.share(),
+        };
+        // With a share of 0 the wait ends only with another limit.
+        let pause = if share > 0.0 { took.mul_f64((1.0 - share) / share) } else { Duration::MAX };
+        Some(pause.saturating_sub(waited)).filter(|left| !left.is_zero())
+    }
+}

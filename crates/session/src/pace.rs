@@ -1,0 +1,131 @@
+//! How a run waits between micro-batches, and changes its plan between steps: for heat, and for orders.
+
+use crate::backend::Backend;
+use crate::notice::Notice;
+use crate::orders::Next;
+use crate::watch::Watch;
+use plimsoll_plan::Found;
+use plimsoll_telemetry::{EnergyUse, Event};
+use plimsoll_train::{Ending, MicroBatch, Pace};
+use plimsoll_units::Seconds;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A run that waits looks this often whether it is to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Time between two notices of a paused run, so that it is not taken for one that hangs.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+/// The pace of a run that trains by one plan.
+pub(crate) struct SessionPace<'a, B> {
+    pub(crate) watch: &'a Watch,
+    pub(crate) backend: &'a B,
+    /// The plan that is loaded.
+    pub(crate) found: &'a Found,
+}
+
+impl<B> SessionPace<'_, B> {
+    /// Waits while an order pauses the run. Events are passed on meanwhile.
+    fn wait_paused(&self, step: u64, stop: &AtomicBool, tell: &mut dyn FnMut(Event)) {
+        let shared = &self.watch.control.shared;
+        let since = Instant::now();
+        let mut said = since;
+        let Some(order) = shared.lock().asked.begin_pause() else { return };
+        tell(Event::Paused { step, order });
+        let mut state = shared.lock();
+        while state.asked.is_paused() && !state.is_too_hot() && !stop.load(Ordering::Relaxed) {
+            let events = std::mem::take(&mut state.events);
+            if !events.is_empty() {
+                drop(state);
+                events.into_iter().for_each(&mut *tell);
+                state = shared.lock();
+                continue;
+            }
+            if said.elapsed() > SAY_EVERY {
+                said = Instant::now();
+                (self.watch.control.notices)(Notice::StillPaused(Seconds(since.elapsed().as_secs_f64())));
+            }
+            state = shared.changed.wait_timeout(state, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let order = state.asked.end_pause();
+        state.facts.held_back_s += since.elapsed().as_secs_f64();
+        drop(state);
+        tell(Event::Unpaused { step, order, seconds: since.elapsed().as_secs_f64() });
+    }
+}
+
+impl<B: Backend> Pace for SessionPace<'_, B> {
+    fn watches(&self) -> bool {
+        true
+    }
+
+    fn micro_batch(&self, made: MicroBatch, stop: &AtomicBool, tell: &mut dyn FnMut(Event)) {
+        let shared = &self.watch.control.shared;
+        let begun = Instant::now();
+        let mut state = shared.lock();
+        state.step = made.step;
+        state.batch = Some(state.batch.map_or(made.took, |longest| longest.max(made.took)));
+        while !stop.load(Ordering::Relaxed) {
+            if state.asked.is_paused() && !state.is_too_hot() {
+                drop(state);
+                self.wait_paused(made.step, stop, tell);
+                state = shared.lock();
+                continue;
+            }
+            let Some(left) = state.left(made.took, begun.elapsed(), self.watch.stale) else { return };
+            let asked = Instant::now();
+            let waited = shared.changed.wait_timeout(state, left.min(LOOK_EVERY));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.facts.held_back_s += asked.elapsed().as_secs_f64();
+        }
+    }
+
+    fn waited_for_data(&self, waited: Duration) {
+        self.watch.control.shared.lock().facts.waited_for_data_s += waited.as_secs_f64();
+    }
+
+    fn step_made(&self) {
+        self.watch.control.shared.lock().facts.steps += 1;
+    }
+
+    fn energy(&self) -> Option<EnergyUse> {
+        self.watch.control.shared.lock().energy.clone()
+    }
+
+    fn take_events(&self) -> Vec<Event> {
+        let mut state = self.watch.control.shared.lock();
+        let replanned = state.asked.next.as_mut().and_then(Next::tell);
+        let mut events = std::mem::take(&mut state.events);
+        events.extend(replanned);
+        events
+    }
+
+    fn ends(&self, step: u64) -> Option<Ending> {
+        let shared = &self.watch.control.shared;
+        let mut state = shared.lock();
+        if state.is_too_hot() {
+            return Some(Ending::TooHot);
+        }
+        // Before the first step there is no state from which another plan could continue.
+        let (order, budget) = state.asked.budget.take_if(|_| step > 0)?;
+        drop(state);
+        match self.backend.plan(self.found, budget) {
+            Ok(found) => {
+                shared.lock().asked.next = Some(Next::new(order, step, budget, found));
+                Some(Ending::Replanned)
+            }
+            Err(reason) => {
+                self.watch.refuse(step, order, reason);
+                None
+            }
+        }
+    }
+
+    fn keeps_plan(&self, step: u64, reason: &str) {
+        let next = self.watch.take_next();
+        let reason = format!("the state can't be saved, so the plan stays: {reason}");
+        next.into_iter().for_each(|next| self.watch.refuse(step, next.order, reason.clone()));
+    }
+}

@@ -1,0 +1,137 @@
+//! What is watched while a run trains: samples of cards and system are kept in the run's folder and limit its speed, and its
+//! inbox is read for orders. A run does not depend on it: what can't be sampled becomes a notice, and training continues.
+//! Not here: what a sample is used for (`watched.rs`), how the run waits (`pace.rs`).
+
+use crate::control::Control;
+use crate::error::SessionError;
+use crate::notice::Notice;
+use crate::orders::{Listener, Next};
+use crate::power::CardPower;
+use crate::samples::KeptSamples;
+use crate::watched::Watched;
+use plimsoll_health::{Episode, Settings as HealthSettings};
+use plimsoll_power::{Meter, Price};
+use plimsoll_telemetry::{EnergyUse, Event, Sample, Sampler, SamplerOptions, for_each_record};
+use plimsoll_units::{Bytes, Seconds};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// How a session watches cards and system.
+#[derive(Debug, Clone)]
+pub struct WatchSettings {
+    /// Time between two samples.
+    pub every: Duration,
+    /// Temperatures at which the run is slowed and ended, °C. `plimsoll_heat::Limits` must accept them.
+    pub heat: plimsoll_heat::Settings,
+    /// Price of energy, if costs are wanted.
+    pub price: Option<Price>,
+    /// Words a health finding as an event.
+    pub health_event: fn(&Episode) -> Event,
+}
+
+/// What a watcher must know of a run.
+pub(crate) struct Subject {
+    /// UUID of its card; `None` on the processor.
+    pub(crate) card: Option<String>,
+    /// Whether it leaves work to the host.
+    pub(crate) offloads: bool,
+    /// Size of a checkpoint.
+    pub(crate) checkpoint: Bytes,
+}
+
+/// Watches a run until it is dropped.
+pub(crate) struct Watch {
+    // Dropped before what is set of the card is put back.
+    sampler: OnceLock<Sampler>,
+    listener: OnceLock<Listener>,
+    pub(crate) control: Control,
+    subject: Subject,
+    settings: Option<WatchSettings>,
+    /// Age at which a speed limit is no longer valid.
+    pub(crate) stale: Duration,
+    power: Option<Arc<CardPower>>,
+}
+
+impl Watch {
+    /// Watches nothing yet.
+    pub(crate) fn new(settings: Option<WatchSettings>, subject: Subject, control: Control) -> Self {
+        let every = settings.as_ref().map_or(Duration::ZERO, |settings| settings.every);
+        let stale = plimsoll_heat::Order::lasts(Seconds(every.as_secs_f64()));
+        let stale = Duration::from_secs_f64(stale.0);
+        control.shared.lock().facts.checkpoint = Some(subject.checkpoint);
+        Self { sampler: OnceLock::new(), listener: OnceLock::new(), control, subject, settings, stale, power: None }
+    }
+
+    /// The card's settings that are held until [`put_back`](Self::put_back).
+    pub(crate) fn hold(&mut self, power: CardPower) {
+        self.power = Some(Arc::new(power));
+    }
+
+    /// Watches the run in this folder from now on. Errors: the system starts no thread.
+    pub(crate) fn begin(&self, run: &Path) -> Result<(), SessionError> {
+        let Control { shared, notices, .. } = &self.control;
+        match Listener::start(run, shared, notices) {
+            Ok(listener) => drop(self.listener.set(listener)),
+            Err(error) => notices(Notice::NoOrders(error)),
+        }
+        let Some(settings) = &self.settings else { return Ok(()) };
+        let (mut kept, refused) = KeptSamples::open(run);
+        refused.into_iter().for_each(|error| notices(Notice::SamplesNotKept(error)));
+        let Subject { card, offloads, .. } = &self.subject;
+        let cards = card.iter().cloned().collect::<Vec<_>>();
+        let health = HealthSettings {
+            cards: Some(cards.clone()),
+            is_guarded: true,
+            own_pid: Some(std::process::id()),
+            offloads: *offloads,
+            takes_memory: card.is_none(),
+        };
+        let meter = Meter::new(&cards, energy_before(run));
+        let mut watched = Watched::new(card.clone(), settings.clone(), health, meter, self.power.clone());
+        let (shared, notices, began) = (shared.clone(), notices.clone(), Instant::now());
+        shared.lock().energy = watched.energy();
+        let each = move |sample: &Arc<Sample>| {
+            kept.append(sample).into_iter().for_each(|error| notices(Notice::SamplesLost(error)));
+            let tap = {
+                let mut state = shared.lock();
+                state.latest = Some(sample.clone());
+                state.tap.clone()
+            };
+            tap.iter().for_each(|tap| tap(sample));
+            watched.observe(sample, began.elapsed(), &shared);
+        };
+        let options = SamplerOptions { every: settings.every, folder: Some(run.to_owned()) };
+        let sampler = Sampler::start(options, each).map_err(SessionError::NoSampler)?;
+        drop(self.sampler.set(sampler));
+        Ok(())
+    }
+
+    /// The plan by which the run is to continue.
+    pub(crate) fn take_next(&self) -> Option<Next> {
+        self.control.shared.lock().asked.next.take()
+    }
+
+    /// Records that an order was not followed after this step.
+    pub(crate) fn refuse(&self, step: u64, order: u64, reason: String) {
+        self.control.tell(Event::OrderRefused { step, order: Some(order), reason });
+    }
+
+    /// Puts back what is set of the card.
+    pub(crate) fn put_back(&self) {
+        let back = self.power.iter().flat_map(|power| power.put_back());
+        back.for_each(|back| (self.control.notices)(Notice::PutBack(back)));
+    }
+}
+
+/// Energy that the earlier sessions of the run in this folder used, by its journal.
+fn energy_before(run: &Path) -> Option<EnergyUse> {
+    let mut last = None;
+    // A journal that can't be read is reported where the run's steps are read from it.
+    let _ = for_each_record(&run.join("journal.jsonl"), |record| {
+        if let Event::Energy(energy) = record.event {
+            last = Some(energy).filter(|energy| energy.energy_j.is_finite() && energy.energy_j >= 0.0).or(last.take());
+        }
+    });
+    last
+}
