@@ -1,8 +1,9 @@
 //! Sends a status mail as a run does: `status_mail HOST:PORT tls|starttls CERTIFICATE`, for `scripts/check_mail.py`.
 
 use plimsoll_notify::{
-    Card, Encryption, Kind, LossPoint, MailSettings, Message, Notifier, NotifySettings, Secrets, Service, Timing,
+    Card, Encryption, Kind, LossPoint, MailSettings, Message, Notifier, NotifySettings, Service, Timing,
 };
+use plimsoll_secrets::Secrets;
 use plimsoll_units::{Bytes, Seconds};
 use std::error::Error;
 use std::time::Duration;

@@ -1,16 +1,14 @@
 //! Posts JSON to a URL that may be a secret as a whole. Errors have their own wording, since the library's errors quote
 //! URLs. Redirects are not followed: each message is meant for one server.
 
-use crate::backoff::retry_after;
-use crate::secret::Secret;
 use crate::send_error::{Retry, SendError};
 use crate::service::Service;
 use crate::settings::Timing;
 use crate::words::shortened;
+use plimsoll_secrets::{Secret, is_loopback, retry_after};
 use serde::Serialize;
 use serde_json::Value;
 use std::io::Read;
-use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 use ureq::http::Response;
 use ureq::http::uri::Uri;
@@ -43,12 +41,6 @@ impl Address {
         };
         Ok(Self { url: url.clone(), is_encrypted })
     }
-}
-
-/// Whether a host name means this machine.
-pub fn is_loopback(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Posts JSON to one URL.

@@ -5,11 +5,10 @@
 //!                                              └──────── one for each service ───────┘
 //!
 //! Sending never blocks the caller: a full queue merges or drops messages, and a later message reports how many. A
-//! sender that hangs, fails or is rejected blocks only its own thread. Secrets come from the environment or from files
-//! that no other user can read, and no text that leaves this crate contains them. Read next: `notifier.rs`,
+//! sender that hangs, fails or is rejected blocks only its own thread. No text that leaves this crate contains a
+//! secret (`plimsoll-secrets`). Read next: `notifier.rs`,
 //! `message.rs`, then one sender (`ntfy.rs` is the shortest).
 
-mod backoff;
 mod curve;
 mod discord;
 mod http;
@@ -21,9 +20,6 @@ mod notifier;
 mod ntfy;
 mod queue;
 mod rate;
-mod secret;
-mod secret_files;
-mod secrets;
 mod send_error;
 mod service;
 mod settings;
@@ -33,12 +29,8 @@ mod webhook;
 mod words;
 mod worker;
 
-pub use backoff::Backoff;
-pub use http::is_loopback;
 pub use message::{Card, Kind, LossPoint, Message};
 pub use narrator::{Narrator, NotifySink};
 pub use notifier::{Notifier, Report, SenderReport};
-pub use secret::{Redactor, Secret};
-pub use secrets::{Secrets, SecretsError, TRACKER_VARIABLES, VARIABLES};
 pub use service::{Service, UnknownService};
 pub use settings::{Encryption, MailSettings, NotifyError, NotifySettings, Timing};

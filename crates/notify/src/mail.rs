@@ -3,7 +3,6 @@
 
 use crate::curve::{caption, png};
 use crate::message::Message;
-use crate::secrets::Secrets;
 use crate::send_error::SendError;
 use crate::settings::{Encryption, MailSettings, NotifyError, Timing};
 use crate::words::{body, shortened, title};
@@ -14,6 +13,7 @@ use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
 use lettre::{SmtpTransport, Transport};
 use plimsoll_files::read_at_most;
+use plimsoll_secrets::Secrets;
 use plimsoll_units::Bytes;
 use std::error::Error;
 use std::io;

@@ -3,10 +3,10 @@
 
 use crate::http::Poster;
 use crate::message::{Kind, Message};
-use crate::secret::Secret;
 use crate::send_error::SendError;
 use crate::service::Service;
 use crate::words::{body, shortened, title};
+use plimsoll_secrets::Secret;
 use serde_json::{Value, json};
 
 /// The public server.

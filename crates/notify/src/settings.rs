@@ -1,8 +1,8 @@
-//! Settings: services, frequency and timeouts. Not here: secrets (`secrets.rs`).
+//! Settings: services, frequency and timeouts. Not here: secrets (`plimsoll-secrets`).
 
-use crate::http::is_loopback;
 use crate::service::Service;
 use lettre::message::Mailbox;
+use plimsoll_secrets::is_loopback;
 use plimsoll_units::Seconds;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -2,10 +2,10 @@
 
 use crate::http::Poster;
 use crate::message::{Kind, Message};
-use crate::secret::Secret;
 use crate::send_error::SendError;
 use crate::service::Service;
 use crate::words::{body, shortened, title};
+use plimsoll_secrets::Secret;
 use serde_json::{Value, json};
 
 /// Telegram's own server; self-hosted ones exist too.

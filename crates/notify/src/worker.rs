@@ -1,13 +1,13 @@
 //! The thread of one sender: takes messages, respects the service's rate limit, and retries. All blocking work happens
 //! here.
 
-use crate::backoff::Backoff;
 use crate::message::{Kind, Message};
 use crate::queue::{Entry, Queue};
 use crate::rate::Rate;
-use crate::secret::Redactor;
 use crate::send_error::{Retry, SendError};
 use crate::settings::Timing;
+use plimsoll_secrets::Backoff;
+use plimsoll_secrets::Redactor;
 use plimsoll_telemetry::Lane;
 use std::time::Instant;
 

@@ -2,7 +2,7 @@
 //! `sessions FOLDER`. Where `MLFLOW_TRACKING_URI` names a server, MLflow's go there.
 
 use plimsoll_files::Disk;
-use plimsoll_notify::Secrets;
+use plimsoll_secrets::Secrets;
 use plimsoll_telemetry::{CardSample, Event, Sample, Sink};
 use plimsoll_trackers::{TrackSettings, Tracker, Trackers};
 use serde_json::json;

@@ -12,7 +12,7 @@ use crate::wandb::{Wandb, synced_folder};
 use crate::worker::work;
 use crate::writer::{Begin, End, Open, Standing, Writer};
 use plimsoll_files::Disk;
-use plimsoll_notify::Secrets;
+use plimsoll_secrets::Secrets;
 use plimsoll_telemetry::{Event, Lane, Sample, Sink, now_s};
 use serde_json::{Map, Value};
 use std::io;

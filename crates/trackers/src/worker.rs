@@ -2,7 +2,7 @@
 
 use crate::queue::{Queue, Work};
 use crate::writer::{Open, WriteError};
-use plimsoll_notify::{Backoff, Redactor};
+use plimsoll_secrets::{Backoff, Redactor};
 use plimsoll_telemetry::Lane;
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,8 @@
 
 use crate::http_server::{Answer, HttpServer};
 use crate::{message, secrets, settings};
-use plimsoll_notify::{Kind, MailSettings, Notifier, NotifyError, Secret, Secrets, SecretsError, Service, VARIABLES};
+use plimsoll_notify::{Kind, MailSettings, Notifier, NotifyError, Service};
+use plimsoll_secrets::{Secret, Secrets, SecretsError, VARIABLES};
 use plimsoll_units::Seconds;
 use std::fmt::Write;
 use std::fs;

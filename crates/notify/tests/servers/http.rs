@@ -2,7 +2,8 @@
 
 use crate::http_server::{Answer, HttpServer};
 use crate::{LONG, message, secrets, settings};
-use plimsoll_notify::{Kind, Notifier, Report, Secrets, Service};
+use plimsoll_notify::{Kind, Notifier, Report, Service};
+use plimsoll_secrets::Secrets;
 use std::time::{Duration, Instant, SystemTime};
 
 fn ok() -> Answer {

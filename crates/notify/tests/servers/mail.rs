@@ -5,8 +5,9 @@ use crate::{LONG, message, secrets, settings};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use plimsoll_notify::{
-    Encryption, Kind, LossPoint, MailSettings, Notifier, NotifyError, NotifySettings, Report, Secrets, Service,
+    Encryption, Kind, LossPoint, MailSettings, Notifier, NotifyError, NotifySettings, Report, Service,
 };
+use plimsoll_secrets::Secrets;
 use plimsoll_units::Seconds;
 use std::time::{Duration, Instant};
 

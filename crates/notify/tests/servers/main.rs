@@ -6,7 +6,8 @@ mod http_server;
 mod mail;
 mod smtp_server;
 
-use plimsoll_notify::{Kind, Message, NotifySettings, Secrets, Service, Timing};
+use plimsoll_notify::{Kind, Message, NotifySettings, Service, Timing};
+use plimsoll_secrets::Secrets;
 use std::ffi::OsString;
 use std::time::Duration;
 

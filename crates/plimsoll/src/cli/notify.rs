@@ -7,10 +7,11 @@ use super::named::{Named, absolute_path, remember, unknown};
 use crate::streams::{talk, write_data};
 use clap::{Args, Subcommand, ValueEnum};
 use plimsoll_notify::{
-    Encryption, Kind, MailSettings, Message, Notifier, NotifyError, NotifySettings, Report, Secrets, SecretsError,
-    SenderReport, Service, Timing, VARIABLES,
+    Encryption, Kind, MailSettings, Message, Notifier, NotifyError, NotifySettings, Report, SenderReport, Service,
+    Timing,
 };
 use plimsoll_render::printable_line;
+use plimsoll_secrets::{Secrets, SecretsError, VARIABLES};
 use plimsoll_telemetry::now_s;
 use plimsoll_units::Seconds;
 use serde_json::json;

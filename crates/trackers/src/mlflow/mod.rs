@@ -10,7 +10,7 @@ pub(crate) use files::Files;
 pub(crate) use server::Server;
 
 use crate::writer::{Begin, Standing};
-use plimsoll_notify::{Secret, Secrets};
+use plimsoll_secrets::{Secret, Secrets};
 use serde_json::Value;
 use std::path::PathBuf;
 

@@ -8,7 +8,7 @@ use crate::writer::{Begin, End, WriteError, Writer};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use plimsoll_files::Disk;
-use plimsoll_notify::{Secret, Secrets, is_loopback};
+use plimsoll_secrets::{Secret, Secrets, is_loopback};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::sync::Arc;

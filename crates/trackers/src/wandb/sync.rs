@@ -1,7 +1,7 @@
 //! Syncs an offline run by W&B's own program, if it is installed, beside whatever comes next. The key is in the variables of
 //! that process alone.
 
-use plimsoll_notify::Secret;
+use plimsoll_secrets::Secret;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use crate::readers::{self, of};
 use crate::{LONG, settings, started, step};
 use plimsoll_files::{Disk, Operation, Watch};
-use plimsoll_notify::Secrets;
+use plimsoll_secrets::Secrets;
 use plimsoll_telemetry::Sink;
 use plimsoll_trackers::{Tracker, TrackerReport, Trackers};
 use std::fs::File;

@@ -8,7 +8,7 @@ mod sessions;
 mod sync;
 
 use plimsoll_files::Disk;
-use plimsoll_notify::Secrets;
+use plimsoll_secrets::Secrets;
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_trackers::{TrackSettings, Tracker, TrackerReport, Trackers};
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! An MLflow server that answers, refuses, hangs up and quotes what it was sent.
 
 use crate::{LONG, evaluated, session, settings, started, step};
-use plimsoll_notify::Secrets;
+use plimsoll_secrets::Secrets;
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_trackers::{TrackError, Tracker, TrackerReport, Trackers};
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@ use crate::readers::{
     self, Field, blobs, event_file, event_files, fields, items, messages, of, texts, wandb_log, wandb_records,
 };
 use crate::{evaluated, session, settings, started, step, whole_session};
-use plimsoll_notify::Secrets;
+use plimsoll_secrets::Secrets;
 use plimsoll_telemetry::{CardSample, Event, Sample, Sink};
 use plimsoll_trackers::{Tracker, Trackers};
 use std::fs;

@@ -1,7 +1,7 @@
 //! W&B's program is started as it wants to be, with the key in nothing but its variables.
 #![cfg(unix)]
 
-use plimsoll_notify::Secret;
+use plimsoll_secrets::Secret;
 use plimsoll_trackers::{SyncError, sync_in_background};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

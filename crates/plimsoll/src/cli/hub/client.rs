@@ -6,7 +6,7 @@
 
 use super::steady::Steady;
 use plimsoll_files::read_text;
-use plimsoll_notify::is_loopback;
+use plimsoll_secrets::is_loopback;
 use plimsoll_units::Bytes;
 use serde::Deserialize;
 use std::env::{var, var_os};

@@ -34,7 +34,7 @@ impl Backoff {
 }
 
 /// Parses a `Retry-After` header: seconds, or a date. Source: RFC 9110, section 10.2.3.
-pub(crate) fn retry_after(header: &str, now: SystemTime) -> Option<Duration> {
+pub fn retry_after(header: &str, now: SystemTime) -> Option<Duration> {
     let header = header.trim();
     if let Some(seconds) = header.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0) {
         return Some(Duration::from_secs_f64(seconds.min(1e6)));

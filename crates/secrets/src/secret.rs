@@ -59,7 +59,8 @@ const SECRET_MIN: usize = 8;
 const PART_MIN: usize = 6;
 
 impl Redactor {
-    pub(crate) fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
+    /// Removes these secrets, their parts and their usual encodings.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
         let mut plain = Vec::new();
         for secret in secrets {
             let text = secret.expose();
@@ -91,7 +92,7 @@ impl Redactor {
 
     /// The text of a message with each secret replaced by `…`, except short ones, which may be words: a topic may be
     /// `train`.
-    pub(crate) fn redact(&self, text: &str) -> String {
+    pub fn redact(&self, text: &str) -> String {
         self.without(text, SECRET_MIN)
     }
 
