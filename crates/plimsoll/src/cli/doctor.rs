@@ -5,7 +5,7 @@ use super::cublas::{Cublas, give_first};
 use super::failure::exit_code;
 use super::machine::MachineFile;
 use super::train::default_cache_dir;
-use super::{Failure, blas, hub, self_test};
+use super::{Failure, blas, self_test};
 use crate::streams::write_data;
 use clap::Args;
 use plimsoll_exec::cuda::{Card, CudaDevice, CudaError, CudaOptions, Driver, cublas_lt};
@@ -71,7 +71,7 @@ fn diagnose() -> Diagnosis {
         measurements: kept.as_deref().map(MachineFile::all).unwrap_or_default(),
         folders: [
             kept.map(|path| folder("cache", path, true)),
-            hub::cache().map(|path| folder("hub cache", path, false)),
+            plimsoll_hub::cache().map(|path| folder("hub cache", path, false)),
             std::env::current_dir().ok().map(|path| folder("runs", path.join("runs"), true)),
         ]
         .into_iter()

@@ -7,6 +7,7 @@ use ::plimsoll_train::checkpoint::{CONFIG_FILE, has_own_head, read_state};
 use plimsoll_data::{Tokenizer, TokenizerSpec};
 use plimsoll_files::is_file;
 use plimsoll_graph::models::ModelConfig;
+use plimsoll_hub::is_hub_name;
 use plimsoll_units::Bytes;
 use std::path::{Path, PathBuf};
 
@@ -87,16 +88,6 @@ pub(super) fn open(name: &str) -> Result<Chosen, Failure> {
         config.untie_head();
     }
     Ok(Chosen { name: name.to_owned(), config, is_preset: false })
-}
-
-/// Whether a text can be the name of weights on the Hugging Face hub, `organization/model`, and no path.
-pub(super) fn is_hub_name(text: &str) -> bool {
-    let parts = text.split('/').collect::<Vec<_>>();
-    let is_part = |part: &&str| {
-        let may_be = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        !part.is_empty() && !part.starts_with('.') && part.chars().all(may_be)
-    };
-    parts.len() == 2 && parts.iter().all(is_part) && !Path::new(parts[0]).exists()
 }
 
 impl Chosen {

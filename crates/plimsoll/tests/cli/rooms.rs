@@ -31,6 +31,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("eager", &["units", "graph", "torch-memory", "trainers"]),
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
     ("session", &["units", "files", "plan", "exec", "data", "telemetry", "health", "heat", "power", "orders", "train"]),
+    ("hub", &["units", "files", "graph", "data", "train", "secrets"]),
     ("watch", &["units", "files", "telemetry", "supervise"]),
     ("serve", &["units", "files", "graph", "plan", "telemetry", "watch", "orders", "supervise"]),
     ("top", &["units", "heat", "telemetry", "watch"]),
@@ -71,6 +72,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "notify",
             "orders",
             "serve",
+            "hub",
             "secrets",
             "session",
             "power",
@@ -198,9 +200,12 @@ fn invariant_8_only_plimsoll_knows_terminals_html_or_http_and_notify_its_service
     for dependency in dependencies("notify") {
         assert!(dependency == "ureq" || !terminals.contains(&dependency.as_str()), "notify depends on {dependency}");
     }
-    assert_free_of(&["trackers"], &["println!", "print!(", "stdout()", "stderr()", "<html", "\\x1b[", "TcpListener"]);
-    for dependency in dependencies("trackers") {
-        assert!(dependency == "ureq" || !terminals.contains(&dependency.as_str()), "trackers depends on {dependency}");
+    assert_free_of(
+        &["hub", "trackers"],
+        &["println!", "print!(", "stdout()", "stderr()", "<html", "\\x1b[", "TcpListener"],
+    );
+    for dependency in dependencies("trackers").into_iter().chain(dependencies("hub")) {
+        assert!(dependency == "ureq" || !terminals.contains(&dependency.as_str()), "it depends on {dependency}");
     }
 }
 

@@ -4,10 +4,11 @@
 use super::args::EstimateArgs;
 use super::python::settings_of;
 use crate::cli::Failure;
-use crate::cli::model::{CONFIG_BYTES_MAX, Chosen, is_hub_name, open};
+use crate::cli::model::{CONFIG_BYTES_MAX, Chosen, open};
 use crate::cli::words::{torchtune_model, without_adapters};
 use crate::streams::talk;
 use plimsoll_graph::models::ModelConfig;
+use plimsoll_hub::is_hub_name;
 use plimsoll_trainers::{
     Attention, Checkpointing, Effect, Kind, Part, Precision, Read, ReadError, Run, Sharding, command, detect, read,
     read_command,

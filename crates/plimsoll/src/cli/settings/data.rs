@@ -1,7 +1,7 @@
 //! The files that a file of settings names to train on. Other trainers name data sets of a hub there too, or entries of
 //! LLaMA-Factory's `dataset_info.json`.
 
-use crate::cli::model::is_hub_name;
+use plimsoll_hub::is_hub_name;
 use plimsoll_trainers::document::{Document, Value};
 use plimsoll_units::Bytes;
 use serde_json::{Map, Value as Json};

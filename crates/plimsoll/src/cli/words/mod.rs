@@ -11,9 +11,8 @@ pub(super) use arguments::{Arguments, translate};
 pub(super) use names::{model as torchtune_model, without_adapters};
 pub(super) use table::{NO_PREFERENCES, planned_without};
 
-use super::hub::has_weights;
-use super::model::is_hub_name;
 use plimsoll_graph::models::ModelConfig;
+use plimsoll_hub::{has_weights, is_hub_name};
 use std::path::Path;
 use table::{NO_ADAPTERS, WORDS};
 

@@ -1,17 +1,10 @@
 //! Weights in the local cache of the Hugging Face hub, as its own tools leave them:
-//! `models--organization--name/snapshots/COMMIT/`, of which `refs/main` names the commit that is meant.
+//! `models--organization--name/snapshots/COMMIT/`, of which `refs/main` names the commit of the main branch.
 //! Not here: how they get there (`download.rs`).
 
-mod client;
-mod download;
-mod steady;
-mod store;
-
-use super::Failure;
-use super::model::is_hub_name;
-use crate::streams::talk;
-use ::plimsoll_train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
+use crate::download::Index;
 use plimsoll_graph::models::ModelConfig;
+use plimsoll_train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
 use plimsoll_units::Bytes;
 use std::collections::BTreeSet;
 use std::env::var_os;
@@ -20,33 +13,21 @@ use std::path::{Path, PathBuf};
 /// The name of a commit is shorter.
 const REF_BYTES_MAX: Bytes = Bytes(1024);
 
-/// The longest index that is looked into; those of the largest models have some 10 MiB.
-const INDEX_BYTES_MAX: Bytes = Bytes::mib(16);
+/// The longest index that is read; those of the largest models have some 10 MiB.
+pub(crate) const INDEX_BYTES_MAX: Bytes = Bytes::mib(16);
 
-/// The folder of the weights that are named: a folder, or what lies in the cache under a name on the hub or a preset's, which
-/// is said. `downloads`: what is not there is fetched. Errors: it is such a name, and no weights lie there or can be fetched.
-pub(super) fn weights_of(named: PathBuf, downloads: bool) -> Result<PathBuf, Failure> {
-    let found = match weights(&named) {
-        Weights::Folder => return Ok(named),
-        Weights::Cached(folder) => folder,
-        Weights::Missing { name, is_on_hub } if downloads && is_on_hub => download::download(&name)?,
-        Weights::Missing { name, is_on_hub } => return Err(missing(&name, is_on_hub)),
+/// Whether a text can be the name of weights on the Hugging Face hub, `organization/model`, and is no path.
+pub fn is_hub_name(text: &str) -> bool {
+    let parts = text.split('/').collect::<Vec<_>>();
+    let is_part = |part: &&str| {
+        let may_be = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        !part.is_empty() && !part.starts_with('.') && part.chars().all(may_be)
     };
-    talk(format_args!("weights: {}", found.display()));
-    Ok(found)
+    parts.len() == 2 && parts.iter().all(is_part) && !Path::new(parts[0]).exists()
 }
 
-/// The weights that a run starts from, if it starts from any. Errors: those of [`weights_of`].
-pub(super) fn init_of(named: Option<PathBuf>, downloads: bool) -> Result<Option<PathBuf>, Failure> {
-    if named.is_none() && downloads {
-        let failure = Failure::bad_flag("`--download` fetches the weights that `--init` names, and it names none");
-        return Err(failure.hint("`--init google/flan-t5-base --download` starts from weights on the hub"));
-    }
-    named.map(|named| weights_of(named, downloads)).transpose()
-}
-
-/// Whether weights are here under a name: in a folder, or in the cache under a name on the hub or a preset's.
-pub(super) fn has_weights(named: &str) -> bool {
+/// Whether weights are on this machine under a name: in a folder, or in the cache under a name on the hub or a preset's.
+pub fn has_weights(named: &str) -> bool {
     let folder = Path::new(named);
     match weights(folder) {
         Weights::Folder => has_tensors(folder),
@@ -56,16 +37,23 @@ pub(super) fn has_weights(named: &str) -> bool {
 }
 
 /// Where weights are.
-enum Weights {
-    /// Where they are named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Weights {
+    /// In the folder that was named.
     Folder,
-    /// In the cache.
+    /// In this folder of the cache.
     Cached(PathBuf),
-    /// Not in the cache under a name; the hub may have them.
-    Missing { name: String, is_on_hub: bool },
+    /// Named, but not in the cache.
+    Missing {
+        /// The name on the hub, or that of a preset.
+        name: String,
+        /// Whether the hub may have them: a preset of Plimsoll's own is not there.
+        is_on_hub: bool,
+    },
 }
 
-fn weights(named: &Path) -> Weights {
+/// Where the weights are that a path, a name on the hub or a preset's name means.
+pub fn weights(named: &Path) -> Weights {
     let Some(name) = named.to_str().filter(|_| !named.exists()) else { return Weights::Folder };
     let preset = ModelConfig::preset_name(name);
     let names = match &preset {
@@ -74,28 +62,18 @@ fn weights(named: &Path) -> Weights {
         None => return Weights::Folder,
     };
     let found = cache().and_then(|cache| names.iter().find_map(|name| snapshot(&cache, name)));
-    // A preset of ours has the name of somebody else's model there, if of any.
+    // On the hub, the name of one of Plimsoll's own presets is another model's.
     let is_on_hub = is_hub_name(names[0]);
     found.map_or_else(|| Weights::Missing { name: names[0].to_owned(), is_on_hub }, Weights::Cached)
 }
 
-fn missing(name: &str, is_on_hub: bool) -> Failure {
-    let place = cache().map_or("the Hugging Face cache".to_owned(), |cache| cache.display().to_string());
-    let failure = Failure::bad_input(format!("the weights of {name} are not in {place}"));
-    let folder = format!("a folder with a {MODEL_FILE} can be named instead");
-    match is_on_hub {
-        true => failure.hint(format!("`--download` fetches them; or {folder}")),
-        false => failure.hint(folder),
-    }
-}
-
-/// Where the hub's tools keep what they fetched. Source: huggingface_hub, "Environment variables".
-pub(super) fn cache() -> Option<PathBuf> {
+/// Where the hub's tools keep what they fetched; `None` if the environment names no home folder. Source: huggingface_hub, "Environment variables".
+pub fn cache() -> Option<PathBuf> {
     given("HF_HUB_CACHE").or_else(|| given("HUGGINGFACE_HUB_CACHE")).or_else(|| home().map(|home| home.join("hub")))
 }
 
 /// Where the hub's tools keep what they know: the cache, and the token.
-fn home() -> Option<PathBuf> {
+pub(crate) fn home() -> Option<PathBuf> {
     let of_user = || {
         let home = || given(if cfg!(windows) { "USERPROFILE" } else { "HOME" }).map(|home| home.join(".cache"));
         given("XDG_CACHE_HOME").or_else(home).map(|cache| cache.join("huggingface"))
@@ -132,7 +110,7 @@ fn is_whole(folder: &Path) -> bool {
 /// Whether all shards are there that an index names; what is wrong with an index is said when it is read.
 fn has_shards(folder: &Path) -> bool {
     let index = plimsoll_files::read_text(&folder.join(INDEX_FILE), INDEX_BYTES_MAX).ok();
-    let index = index.and_then(|index| serde_json::from_str::<download::Index>(&index).ok());
+    let index = index.and_then(|index| serde_json::from_str::<Index>(&index).ok());
     let shards = index.map(|index| index.weight_map.into_values().collect::<BTreeSet<_>>()).unwrap_or_default();
     shards.iter().all(|shard| folder.join(shard).is_file())
 }

@@ -4,7 +4,8 @@
 //! Redirects are followed here and not by the library, since the token goes to the endpoint and to nobody else, not even to
 //! another port of its host. Source of addresses and headers: huggingface_hub, `file_download.py` and "Environment variables".
 
-use super::steady::Steady;
+use crate::error::{HubError, SettingError};
+use crate::steady::Steady;
 use plimsoll_files::read_text;
 use plimsoll_secrets::is_loopback;
 use plimsoll_units::Bytes;
@@ -17,7 +18,7 @@ use ureq::http::{Response, Uri};
 use ureq::{Agent, Body, BodyReader};
 
 /// The hub's own address.
-pub(super) const HUB: &str = "https://huggingface.co";
+pub const HUB: &str = "https://huggingface.co";
 
 /// The commit that is asked for.
 const BRANCH: &str = "main";
@@ -34,83 +35,8 @@ const REDIRECTS_MAX: usize = 8;
 /// Seconds without a byte after which a connection counts as lost, unless `HF_HUB_DOWNLOAD_TIMEOUT` says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why the hub did not give what it was asked for.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum HubError {
-    /// The connection broke, or the server is busy: it may work later.
-    #[error("{url}: {problem}")]
-    Lost {
-        /// What was asked for.
-        url: String,
-        /// What went wrong.
-        problem: String,
-    },
-    /// The server says no.
-    #[error("{url}: status {status}")]
-    Refused {
-        /// What was asked for.
-        url: String,
-        /// Its status: 401, 404 and the like.
-        status: u16,
-    },
-    /// An answer that makes no sense, or that is too long.
-    #[error("{url}: {problem}")]
-    Strange {
-        /// What was asked for.
-        url: String,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// A file that is not what the hub says that it is.
-    #[error("{file}: {problem}")]
-    Damaged {
-        /// Its name.
-        file: String,
-        /// What is wrong with it, with the numbers.
-        problem: String,
-    },
-    /// A file whose contents nothing tells.
-    #[error("{file}: {problem}")]
-    Unverified {
-        /// Its name.
-        file: String,
-        /// Why.
-        problem: &'static str,
-    },
-    /// The disk refuses something.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-}
-
-/// Why the environment's settings of the hub can't be used.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SettingError {
-    /// An address that is none.
-    #[error("HF_ENDPOINT is `{0}`, which is no address such as {HUB}")]
-    Endpoint(String),
-    /// An address with a password, which is not shown.
-    #[error("HF_ENDPOINT has a name or a password in it; only a token is sent to the hub")]
-    Login,
-    /// A token with characters that none has; it is not shown.
-    #[error("the token of {0} has characters that no token has")]
-    Token(String),
-    /// The file with the token can't be read.
-    #[error("the token in {} can't be read: {source}", path.display())]
-    TokenFile {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-}
-
 /// Who asks the hub. It shows itself to nobody, since it has the token.
-pub(super) struct Client {
+pub(crate) struct Client {
     agent: Agent,
     /// The hub's address, without a slash at its end.
     endpoint: String,
@@ -123,10 +49,10 @@ pub(super) struct Client {
 
 /// The files of a model at a commit.
 #[derive(Debug, Deserialize)]
-pub(super) struct Listing {
+pub(crate) struct Listing {
     /// The commit that the branch is at.
     #[serde(rename = "sha")]
-    pub(super) commit: String,
+    pub(crate) commit: String,
     siblings: Vec<Sibling>,
 }
 
@@ -136,24 +62,24 @@ struct Sibling {
 }
 
 impl Listing {
-    pub(super) fn has(&self, file: &str) -> bool {
+    pub(crate) fn has(&self, file: &str) -> bool {
         self.siblings.iter().any(|sibling| sibling.rfilename == file)
     }
 }
 
 /// A file as the hub describes it.
 #[derive(Debug, Clone)]
-pub(super) struct RemoteFile {
+pub(crate) struct RemoteFile {
     /// Its name in the model's folder.
-    pub(super) name: String,
-    pub(super) size: Bytes,
+    pub(crate) name: String,
+    pub(crate) size: Bytes,
     /// What names its contents: their SHA-256 for large files, git's SHA-1 for others; or what a mirror sends instead.
-    pub(super) etag: String,
+    pub(crate) etag: String,
 }
 
 /// A hash that names contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hash {
+pub(crate) enum Hash {
     /// Of the contents.
     Sha256,
     /// Git's name of a file: SHA-1 of its kind, its length and its contents.
@@ -162,7 +88,7 @@ pub(super) enum Hash {
 
 impl RemoteFile {
     /// The hash that its ETag is; `None` if it is another name, so that the contents can't be verified.
-    pub(super) fn hash(&self) -> Option<Hash> {
+    pub(crate) fn hash(&self) -> Option<Hash> {
         let is_hex = self.etag.bytes().all(|byte| byte.is_ascii_hexdigit());
         match self.etag.len() {
             64 if is_hex => Some(Hash::Sha256),
@@ -173,15 +99,15 @@ impl RemoteFile {
 }
 
 /// A part of a file on its way.
-pub(super) struct Incoming {
+pub(crate) struct Incoming {
     /// The byte that it begins with.
-    pub(super) start: u64,
-    pub(super) body: Steady<BodyReader<'static>>,
+    pub(crate) start: u64,
+    pub(crate) body: Steady<BodyReader<'static>>,
 }
 
 impl Client {
     /// The hub that the environment names, and the token that it has for it; `home` is the folder of `hf auth login`'s.
-    pub(super) fn from_environment(home: Option<PathBuf>) -> Result<Self, SettingError> {
+    pub(crate) fn from_environment(home: Option<PathBuf>) -> Result<Self, SettingError> {
         let endpoint = var("HF_ENDPOINT").ok().filter(|endpoint| !endpoint.is_empty());
         let endpoint = endpoint.unwrap_or_else(|| HUB.to_owned()).trim_end_matches('/').to_owned();
         let Some((scheme, host, _)) = origin(&endpoint) else { return Err(SettingError::Endpoint(endpoint)) };
@@ -206,20 +132,20 @@ impl Client {
         Ok(Self { agent: config.new_agent(), endpoint, token, timeout, withholds_token })
     }
 
-    pub(super) fn endpoint(&self) -> &str {
+    pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    pub(super) fn has_token(&self) -> bool {
+    pub(crate) fn has_token(&self) -> bool {
         self.token.is_some()
     }
 
-    pub(super) fn withholds_token(&self) -> bool {
+    pub(crate) fn withholds_token(&self) -> bool {
         self.withholds_token
     }
 
     /// The files of a model's main branch.
-    pub(super) fn listing(&self, model: &str) -> Result<Listing, HubError> {
+    pub(crate) fn listing(&self, model: &str) -> Result<Listing, HubError> {
         let url = format!("{}/api/models/{model}/revision/{BRANCH}", self.endpoint);
         let text = self.read(self.follow(&url, |url| self.agent.get(url), |_| false)?, &url, LISTING_BYTES_MAX)?;
         let listing = serde_json::from_slice::<Listing>(&text).map_err(|error| strange(&url, error))?;
@@ -230,7 +156,7 @@ impl Client {
     }
 
     /// What the hub knows of a file.
-    pub(super) fn describe(&self, model: &str, commit: &str, file: &str) -> Result<RemoteFile, HubError> {
+    pub(crate) fn describe(&self, model: &str, commit: &str, file: &str) -> Result<RemoteFile, HubError> {
         let url = self.url(model, commit, file);
         let response = self.follow(
             &url,
@@ -250,13 +176,13 @@ impl Client {
     }
 
     /// A whole file of at most `limit`.
-    pub(super) fn contents(&self, model: &str, commit: &str, file: &str, limit: Bytes) -> Result<Vec<u8>, HubError> {
+    pub(crate) fn contents(&self, model: &str, commit: &str, file: &str, limit: Bytes) -> Result<Vec<u8>, HubError> {
         let url = self.url(model, commit, file);
         self.read(self.follow(&url, |url| self.agent.get(url), |_| false)?, &url, limit)
     }
 
     /// The bytes of a file from `start` on, or all of it from a server that sends no parts.
-    pub(super) fn open(&self, model: &str, commit: &str, file: &RemoteFile, start: u64) -> Result<Incoming, HubError> {
+    pub(crate) fn open(&self, model: &str, commit: &str, file: &RemoteFile, start: u64) -> Result<Incoming, HubError> {
         let url = self.url(model, commit, &file.name);
         let get = |url: &str| {
             let request = self.agent.get(url);
@@ -295,7 +221,7 @@ impl Client {
         }
     }
 
-    pub(super) fn url(&self, model: &str, commit: &str, file: &str) -> String {
+    pub(crate) fn url(&self, model: &str, commit: &str, file: &str) -> String {
         format!("{}/{model}/resolve/{commit}/{file}", self.endpoint)
     }
 
@@ -405,6 +331,6 @@ fn refusal(url: &str, error: &ureq::Error) -> HubError {
     }
 }
 
-pub(super) fn strange(url: &str, problem: impl ToString) -> HubError {
+pub(crate) fn strange(url: &str, problem: impl ToString) -> HubError {
     HubError::Strange { url: url.to_owned(), problem: problem.to_string() }
 }

@@ -4,10 +4,10 @@ use std::io::{self, ErrorKind, Read};
 use std::time::{Duration, Instant};
 
 /// Bytes that must come in the time after which a connection counts as lost.
-pub(super) const LEAST: u64 = 16 << 10;
+pub(crate) const LEAST: u64 = 16 << 10;
 
 /// Reads what comes, as long as it comes fast enough.
-pub(super) struct Steady<R> {
+pub(crate) struct Steady<R> {
     inner: R,
     window: Duration,
     since: Instant,
@@ -15,7 +15,7 @@ pub(super) struct Steady<R> {
 }
 
 impl<R: Read> Steady<R> {
-    pub(super) fn new(inner: R, window: Duration) -> Self {
+    pub(crate) fn new(inner: R, window: Duration) -> Self {
         Self { inner, window, since: Instant::now(), came: 0 }
     }
 

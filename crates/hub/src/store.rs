@@ -9,7 +9,8 @@
 //!
 //! Source: huggingface_hub, "Understand caching".
 
-use super::client::{Hash, HubError, RemoteFile};
+use crate::client::{Hash, RemoteFile};
+use crate::error::HubError;
 use plimsoll_files::{open_regular, sync_folder, write_whole};
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -25,14 +26,14 @@ const PART_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A model's place in the cache.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(crate) struct Store {
     model: PathBuf,
     locks: PathBuf,
 }
 
 /// A file that is being fetched; nobody else fetches it meanwhile.
 #[derive(Debug)]
-pub(super) struct Partial {
+pub(crate) struct Partial {
     path: PathBuf,
     file: File,
     size: u64,
@@ -40,7 +41,7 @@ pub(super) struct Partial {
 }
 
 impl Store {
-    pub(super) fn new(cache: &Path, model: &str) -> Self {
+    pub(crate) fn new(cache: &Path, model: &str) -> Self {
         let folder = format!("models--{}", model.replace('/', "--"));
         Self { locks: cache.join(".locks").join(&folder), model: cache.join(folder) }
     }
@@ -54,12 +55,12 @@ impl Store {
     }
 
     /// Whether all of a file is there. One that can't be verified is fetched again: other contents may have its name.
-    pub(super) fn has(&self, file: &RemoteFile) -> bool {
+    pub(crate) fn has(&self, file: &RemoteFile) -> bool {
         file.hash().is_some() && length(&self.blob(file)) == Some(file.size.0)
     }
 
     /// How many bytes of a file are there.
-    pub(super) fn held(&self, file: &RemoteFile) -> u64 {
+    pub(crate) fn held(&self, file: &RemoteFile) -> u64 {
         if self.has(file) {
             return file.size.0;
         }
@@ -69,7 +70,7 @@ impl Store {
 
     /// What is there of a file, under its lock; nothing once all of it is. `waits` is called if another process has the lock.
     /// Errors: the system refuses the folders, the lock or the file.
-    pub(super) fn partial(&self, file: &RemoteFile, waits: impl FnOnce()) -> Result<Option<Partial>, HubError> {
+    pub(crate) fn partial(&self, file: &RemoteFile, waits: impl FnOnce()) -> Result<Option<Partial>, HubError> {
         let (blobs, lock) = (self.model.join("blobs"), self.locks.join(format!("{}.lock", file.etag)));
         fs::create_dir_all(&blobs).map_err(at(&blobs))?;
         fs::create_dir_all(&self.locks).map_err(at(&self.locks))?;
@@ -101,7 +102,7 @@ impl Store {
 
     /// Gives a file that came whole its name. Errors: `Damaged` if its bytes are not those that the hub names, and it is
     /// deleted then; what the system says.
-    pub(super) fn finish(&self, partial: Partial, file: &RemoteFile) -> Result<(), HubError> {
+    pub(crate) fn finish(&self, partial: Partial, file: &RemoteFile) -> Result<(), HubError> {
         let found = partial.held()?;
         let problem = match found == file.size.0 {
             false => Some(format!("it has {found} bytes instead of {}", file.size.0)),
@@ -117,7 +118,7 @@ impl Store {
     }
 
     /// Shows files under their names at a commit, and makes it the one that is meant. Until then nobody sees any of them.
-    pub(super) fn publish(&self, commit: &str, files: &[RemoteFile]) -> Result<PathBuf, HubError> {
+    pub(crate) fn publish(&self, commit: &str, files: &[RemoteFile]) -> Result<PathBuf, HubError> {
         let snapshot = self.model.join("snapshots").join(commit);
         fs::create_dir_all(&snapshot).map_err(at(&snapshot))?;
         for file in files {
@@ -154,18 +155,18 @@ impl Store {
 
 impl Partial {
     /// Bytes that are there.
-    pub(super) fn held(&self) -> Result<u64, HubError> {
+    pub(crate) fn held(&self) -> Result<u64, HubError> {
         Ok(self.file.metadata().map_err(at(&self.path))?.len())
     }
 
     /// Forgets what is there.
-    pub(super) fn restart(&self) -> Result<(), HubError> {
+    pub(crate) fn restart(&self) -> Result<(), HubError> {
         self.file.set_len(0).map_err(at(&self.path))
     }
 
     /// Adds what comes, up to the file's size and a byte more, which tells that it is too long. `tell` is told how many bytes
     /// came. Errors: `Io` where the disk refuses; the inner error where no more comes.
-    pub(super) fn append(
+    pub(crate) fn append(
         &mut self,
         body: &mut impl Read,
         mut tell: impl FnMut(u64),
@@ -225,6 +226,6 @@ fn length(path: &Path) -> Option<u64> {
     path.metadata().ok().filter(fs::Metadata::is_file).map(|found| found.len())
 }
 
-pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> HubError {
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> HubError {
     move |source| HubError::Io { path: path.to_owned(), source }
 }

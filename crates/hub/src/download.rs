@@ -1,0 +1,308 @@
+//! Fetches the weights of a model, and the few files that are needed with them, into the cache of the hub's tools. An interrupted
+//! download is continued by the next one.
+//! Not here: requests (`client.rs`), and the cache's layout (`store.rs`).
+
+use crate::cached::{INDEX_BYTES_MAX, cache, home};
+use crate::client::{Client, Incoming, Listing, RemoteFile, strange};
+use crate::error::{DownloadError, HubError};
+use crate::steady::LEAST;
+use crate::store::Store;
+use plimsoll_data::MODEL_FILES;
+use plimsoll_files::free_space;
+use plimsoll_train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
+use plimsoll_units::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// What is fetched with the weights if it is there.
+const BESIDE: &[&str] = &MODEL_FILES;
+
+/// Files beside the weights are shorter.
+const SMALL_BYTES_MAX: Bytes = Bytes::mib(64);
+
+/// The largest models have some two hundred.
+const SHARDS_MAX: usize = 2000;
+
+/// Milliseconds that are waited after each attempt in a row that brought nothing.
+const WAITS: [u64; 4] = [500, 1000, 2000, 4000];
+
+/// Which shard each tensor is in.
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct Index {
+    pub(crate) weight_map: BTreeMap<String, String>,
+}
+
+/// What happens while a model is fetched.
+#[derive(Debug)]
+pub enum Progress<'a> {
+    /// The files are known and the download begins.
+    Begins {
+        /// Number of files.
+        files: usize,
+        /// Size of all files.
+        total: Bytes,
+        /// Bytes that are not there yet.
+        missing: Bytes,
+        /// The cache.
+        cache: &'a Path,
+    },
+    /// Bytes arrived, or were found.
+    Added(u64),
+    /// Bytes that were counted before are fetched again.
+    Dropped(u64),
+    /// All files are there.
+    Complete,
+    /// A file that is fetched although it can't be verified.
+    Unverified {
+        /// Its name.
+        file: &'a str,
+        /// Why it can't.
+        problem: &'a str,
+    },
+    /// Another process fetches the file; this one waits.
+    Waits {
+        /// Its name.
+        file: &'a str,
+    },
+    /// An attempt failed and is repeated.
+    Retries {
+        /// Why it failed.
+        error: &'a HubError,
+        /// Time until the next attempt.
+        wait: Duration,
+    },
+}
+
+/// Receives progress.
+type Tell<'t> = &'t dyn Fn(Progress<'_>);
+
+/// A model at a commit.
+struct Model<'m> {
+    client: &'m Client,
+    name: &'m str,
+    listing: Listing,
+    tell: Tell<'m>,
+}
+
+/// Fetches a model into the cache and returns its folder there. `tell` receives the progress. Errors: the hub has no such model,
+/// refuses it or can't be reached; it has no weights that can be read; the disk has no room; a file is not what the hub
+/// describes.
+pub fn download(name: &str, tell: &dyn Fn(Progress<'_>)) -> Result<PathBuf, DownloadError> {
+    refuse_offline()?;
+    let cache = cache().ok_or(DownloadError::NoCache)?;
+    let client = Client::from_environment(home())?;
+    fetch(&client, &cache, name, tell).map_err(|failed| match failed {
+        Failed::Hub(source) => DownloadError::Hub {
+            endpoint: client.endpoint().to_owned(),
+            has_token: client.has_token(),
+            withholds_token: client.withholds_token(),
+            source,
+        },
+        Failed::Other(error) => error,
+    })
+}
+
+/// Why a model was not fetched.
+enum Failed {
+    Hub(HubError),
+    Other(DownloadError),
+}
+
+impl From<HubError> for Failed {
+    fn from(error: HubError) -> Self {
+        Self::Hub(error)
+    }
+}
+
+fn fetch(client: &Client, cache: &Path, name: &str, tell: Tell<'_>) -> Result<PathBuf, Failed> {
+    let listing = patiently(tell, |_| client.listing(name))?;
+    let model = Model { client, name, listing, tell };
+    let store = Store::new(cache, name);
+    let index = if model.is_sharded()? { Some(model.index()?) } else { None };
+    let mut files = model.files(index.as_deref())?;
+    check_hashes(&files, tell)?;
+    let missing = files.iter().map(|file| file.size.0 - store.held(file)).fold(0, u64::saturating_add);
+    check_room(cache, Bytes(missing)).map_err(Failed::Other)?;
+    let total = Bytes(files.iter().map(|file| file.size.0).fold(0, u64::saturating_add));
+    tell(Progress::Begins { files: files.len(), total, missing: Bytes(missing), cache });
+    for file in &files {
+        model.fetch(&store, file, index.as_deref().filter(|_| file.name == INDEX_FILE))?;
+    }
+    tell(Progress::Complete);
+    // Those that say that a folder has weights come last.
+    files.sort_by_key(|file| [INDEX_FILE, MODEL_FILE].contains(&file.name.as_str()));
+    Ok(store.publish(&model.listing.commit, &files)?)
+}
+
+/// Tells which files can't be verified. Errors: weights are among them.
+fn check_hashes(files: &[RemoteFile], tell: Tell<'_>) -> Result<(), HubError> {
+    for file in files.iter().filter(|file| file.hash().is_none()) {
+        let problem = "it can't be verified: the server names no hash of its contents";
+        if file.name.ends_with(".safetensors") {
+            return Err(HubError::Unverified { file: file.name.clone(), problem });
+        }
+        tell(Progress::Unverified { file: &file.name, problem });
+    }
+    Ok(())
+}
+
+/// Errors: the environment forbids to use the network. Source: huggingface_hub, "Environment variables".
+fn refuse_offline() -> Result<(), DownloadError> {
+    let is_set = |name: &&&'static str| {
+        let value = std::env::var(name).unwrap_or_default().to_ascii_lowercase();
+        ["1", "on", "yes", "true"].contains(&value.as_str())
+    };
+    match ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].iter().find(is_set) {
+        Some(variable) => Err(DownloadError::Offline { variable }),
+        None => Ok(()),
+    }
+}
+
+/// Errors: the disk has no room for so much; nothing was written then.
+fn check_room(cache: &Path, missing: Bytes) -> Result<(), DownloadError> {
+    match free_space(cache) {
+        Ok(room) if room < missing => Err(DownloadError::NoRoom { cache: cache.to_owned(), room, missing }),
+        // If the system does not say, the disk will.
+        _ => Ok(()),
+    }
+}
+
+impl Model<'_> {
+    fn strange(&self, file: &str, problem: impl ToString) -> HubError {
+        strange(&self.client.url(self.name, &self.listing.commit, file), problem)
+    }
+
+    /// Whether its weights lie in shards. Errors: there are none that can be read, or no configuration.
+    fn is_sharded(&self) -> Result<bool, Failed> {
+        let [has_file, has_index, has_config] =
+            [MODEL_FILE, INDEX_FILE, CONFIG_FILE].map(|file| self.listing.has(file));
+        let page = format!("{}/{}", self.client.endpoint(), self.name);
+        if !has_config || (!has_file && !has_index) {
+            let lacks = if has_config { "weights in safetensors" } else { CONFIG_FILE };
+            return Err(Failed::Other(DownloadError::NoWeights { name: self.name.to_owned(), lacks, page }));
+        }
+        Ok(!has_file)
+    }
+
+    fn index(&self) -> Result<Vec<u8>, HubError> {
+        patiently(self.tell, |_| self.client.contents(self.name, &self.listing.commit, INDEX_FILE, INDEX_BYTES_MAX))
+    }
+
+    /// All that is fetched: small files first, so that what can't be used is known soon.
+    /// Errors: an index that can't be read, or names what is no shard; what the hub does not describe.
+    fn files(&self, index: Option<&[u8]>) -> Result<Vec<RemoteFile>, HubError> {
+        let beside = BESIDE.iter().filter(|file| self.listing.has(file)).map(|&file| file.to_owned());
+        let mut names = [CONFIG_FILE.to_owned()].into_iter().chain(beside).collect::<Vec<_>>();
+        match index {
+            Some(index) => {
+                names.push(INDEX_FILE.to_owned());
+                names.extend(self.shards(index)?);
+            }
+            None => names.push(MODEL_FILE.to_owned()),
+        }
+        let commit = &self.listing.commit;
+        let described =
+            names.iter().map(|file| patiently(self.tell, |_| self.client.describe(self.name, commit, file)));
+        let files = described.collect::<Result<Vec<_>, _>>()?;
+        let is_long = |file: &&RemoteFile| !file.name.ends_with(".safetensors") && file.size > SMALL_BYTES_MAX;
+        match files.iter().find(is_long) {
+            Some(file) => Err(self.strange(&file.name, format!("it has {}, more than {SMALL_BYTES_MAX}", file.size))),
+            None => Ok(files),
+        }
+    }
+
+    /// The shards that an index names. Names are the only ones that come from outside: those of files beside it, and no others.
+    fn shards(&self, index: &[u8]) -> Result<BTreeSet<String>, HubError> {
+        let index = serde_json::from_slice::<Index>(index).map_err(|error| self.strange(INDEX_FILE, error))?;
+        let shards = index.weight_map.into_values().collect::<BTreeSet<_>>();
+        if shards.is_empty() || shards.len() > SHARDS_MAX {
+            return Err(self.strange(INDEX_FILE, format!("it names {} shards", shards.len())));
+        }
+        match shards.iter().find(|shard| !is_shard(shard) || !self.listing.has(shard)) {
+            Some(shard) => Err(self.strange(INDEX_FILE, format!("it names `{shard}`, which is no file beside it"))),
+            None => Ok(shards),
+        }
+    }
+
+    /// Fetches what is missing of a file, of which the bytes may be here already.
+    fn fetch(&self, store: &Store, file: &RemoteFile, contents: Option<&[u8]>) -> Result<(), HubError> {
+        let counted = store.held(file);
+        let waits = || (self.tell)(Progress::Waits { file: &file.name });
+        let added = |bytes| (self.tell)(Progress::Added(bytes));
+        let dropped = |bytes| (self.tell)(Progress::Dropped(bytes));
+        let Some(mut partial) = store.partial(file, waits)? else {
+            added(file.size.0 - counted);
+            return Ok(());
+        };
+        if let Some(mut contents) = contents {
+            dropped(counted);
+            partial.restart()?;
+            // Memory can always be read.
+            let _ = partial.append(&mut contents, |n| added(n))?;
+            return store.finish(partial, file);
+        }
+        let held = partial.held()?;
+        added(held.saturating_sub(counted));
+        let mut sends_parts = true;
+        patiently(self.tell, |furthest| {
+            let held = partial.held()?;
+            if held >= file.size.0 {
+                return Ok(());
+            }
+            // The server may send other contents than before, which only a hash shows.
+            let from = if file.hash().is_some() { held } else { 0 };
+            let Incoming { start, mut body } = self.client.open(self.name, &self.listing.commit, file, from)?;
+            sends_parts &= start == from;
+            if start < held {
+                dropped(held);
+                partial.restart()?;
+            }
+            let ended = partial.append(&mut body, |n| added(n))?;
+            let held = partial.held()?;
+            *furthest = held;
+            let lost = |problem: String| HubError::Lost {
+                url: self.client.url(self.name, &self.listing.commit, &file.name),
+                problem: if sends_parts { problem } else { format!("{problem}; the server sends no parts of files") },
+            };
+            match ended {
+                Err(error) => Err(lost(error.to_string())),
+                Ok(()) if held < file.size.0 => {
+                    Err(lost(format!("the connection was closed after {held} of {} bytes", file.size.0)))
+                }
+                Ok(()) => Ok(()),
+            }
+        })?;
+        store.finish(partial, file)
+    }
+}
+
+/// Whether a name is that of a shard in the same folder.
+fn is_shard(name: &str) -> bool {
+    let may_be = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    name.len() <= 200 && !name.starts_with('.') && name.ends_with(".safetensors") && name.chars().all(may_be)
+}
+
+/// Tries again what was lost on the way, later each time, until several attempts in a row brought nothing new. An attempt
+/// says how many bytes are there after it; those that were there before, and a trickle, are nothing new.
+/// Errors: those of the last attempt.
+fn patiently<T>(tell: Tell<'_>, mut attempt: impl FnMut(&mut u64) -> Result<T, HubError>) -> Result<T, HubError> {
+    let (mut failures, mut furthest) = (0, 0);
+    loop {
+        let mut there = 0;
+        match attempt(&mut there) {
+            Err(error @ HubError::Lost { .. }) => {
+                if there >= furthest + LEAST {
+                    (failures, furthest) = (0, there);
+                }
+                let Some(&wait) = WAITS.get(failures) else { return Err(error) };
+                let wait = Duration::from_millis(wait);
+                failures += 1;
+                tell(Progress::Retries { error: &error, wait });
+                sleep(wait);
+            }
+            done => return done,
+        }
+    }
+}

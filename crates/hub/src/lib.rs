@@ -1,0 +1,19 @@
+//! Weights of models on the Hugging Face hub: where its tools keep them on this machine, and downloads to the same place.
+//!
+//! ```text
+//!   name ─► cached.rs: in a folder, in the cache, or missing
+//!               └─► download.rs ─► client.rs (requests) ─► store.rs (the cache's layout)
+//! ```
+//! Not here: flags, bars and hints (`plimsoll`), reading the weights (`plimsoll-train`).
+
+mod cached;
+mod client;
+mod download;
+mod error;
+mod steady;
+mod store;
+
+pub use cached::{Weights, cache, has_weights, is_hub_name, weights};
+pub use client::HUB;
+pub use download::{Progress, download};
+pub use error::{DownloadError, HubError, SettingError};
