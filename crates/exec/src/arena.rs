@@ -85,7 +85,8 @@ mod tests {
     }
 
     fn arena() -> Arena {
-        let [arena] = Supply::default().reserve([64]).expect("64 bytes");
+        let mut arenas = Supply::default().reserve(&[64].into_iter().collect()).expect("64 bytes").into_iter();
+        let arena = arenas.next().expect("an arena");
         arena
     }
 

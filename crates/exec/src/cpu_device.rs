@@ -6,8 +6,8 @@
 
 use crate::arena::{FreeMemory, Supply};
 use crate::host_runner::HostRunner;
-use crate::{Capabilities, Device, DeviceError, MemoryReport};
-use plimsoll_graph::{DeviceKind, Place, Scalars, TensorId};
+use crate::{ArenaUse, Capabilities, Device, DeviceError, MemoryReport};
+use plimsoll_graph::{DeviceKind, MemoryId, PerMemory, Scalars, TensorId};
 use plimsoll_plan::{Plan, Region, Step};
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use std::borrow::Cow;
 pub struct CpuDevice {
     runner: Option<HostRunner>,
     supply: Supply,
-    memory: MemoryReport,
+    arenas: PerMemory<ArenaUse>,
 }
 
 impl CpuDevice {
@@ -35,12 +35,8 @@ impl CpuDevice {
         self.runner.as_mut().expect("a plan is loaded before anything runs")
     }
 
-    fn touch(&mut self, place: Place, region: Region) {
-        let mark = match place {
-            Place::Device => &mut self.memory.touched_bytes,
-            Place::Host => &mut self.memory.host_touched_bytes,
-        };
-        *mark = region.end().max(*mark);
+    fn touch(&mut self, memory: MemoryId, region: Region) {
+        self.arenas[memory].touch(region.end());
     }
 }
 
@@ -60,65 +56,60 @@ impl Device for CpuDevice {
 
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError> {
         self.runner = None;
-        let runner = HostRunner::new(self.supply.reserve([plan.peak_bytes, plan.host_bytes])?);
-        self.memory = MemoryReport {
-            reserved_bytes: runner.arena(Place::Device).size(),
-            host_reserved_bytes: runner.arena(Place::Host).size(),
-            ..MemoryReport::default()
-        };
-        self.runner = Some(runner);
+        let arenas = self.supply.reserve(&plan.arenas())?;
+        self.arenas = arenas.map(|_, arena| ArenaUse::untouched(arena.size()));
+        self.runner = Some(HostRunner::new(arenas));
         Ok(())
     }
 
     fn write(&mut self, plan: &Plan, tensor: TensorId, bytes: &[u8]) -> Result<(), DeviceError> {
-        let (place, region) = (plan[tensor].place, check_size(plan, tensor, bytes.len())?);
-        self.touch(place, region);
-        self.runner().arena_mut(place).bytes_mut(region).copy_from_slice(bytes);
+        let (memory, region) = (plan[tensor].memory, check_size(plan, tensor, bytes.len())?);
+        self.touch(memory, region);
+        self.runner().arena_mut(memory).bytes_mut(region).copy_from_slice(bytes);
         Ok(())
     }
 
     fn write_part(&mut self, plan: &Plan, tensor: TensorId, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        let (place, whole) = (plan[tensor].place, plan[tensor].region());
+        let (memory, whole) = (plan[tensor].memory, plan[tensor].region());
         let end = offset + bytes.len() as u64;
         if end > whole.bytes {
             let tensor = plan[tensor].name.clone();
             return Err(DeviceError::WrongSize { tensor, expected: whole.bytes, found: end });
         }
         let part = Region { offset: whole.offset + offset, bytes: bytes.len() as u64 };
-        self.touch(place, part);
-        self.runner().arena_mut(place).bytes_mut(part).copy_from_slice(bytes);
+        self.touch(memory, part);
+        self.runner().arena_mut(memory).bytes_mut(part).copy_from_slice(bytes);
         Ok(())
     }
 
     fn read(&mut self, plan: &Plan, tensor: TensorId, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        let (place, region) = (plan[tensor].place, check_size(plan, tensor, bytes.len())?);
-        self.touch(place, region);
-        bytes.copy_from_slice(self.runner().arena(place).bytes(region));
+        let (memory, region) = (plan[tensor].memory, check_size(plan, tensor, bytes.len())?);
+        self.touch(memory, region);
+        bytes.copy_from_slice(self.runner().arena(memory).bytes(region));
         Ok(())
     }
 
     fn view(&self, plan: &Plan, tensor: TensorId) -> Result<Cow<'_, [u8]>, DeviceError> {
         let runner = self.runner.as_ref().expect("a plan is loaded before anything is read");
-        Ok(Cow::Borrowed(runner.arena(plan[tensor].place).bytes(plan[tensor].region())))
+        Ok(Cow::Borrowed(runner.arena(plan[tensor].memory).bytes(plan[tensor].region())))
     }
 
     fn run(&mut self, plan: &Plan, step: &Step, scalars: &Scalars) -> Result<(), DeviceError> {
         for &id in step.inputs.iter().chain(&step.outputs) {
-            self.touch(plan[id].place, plan[id].region());
+            self.touch(plan[id].memory, plan[id].region());
         }
         if let Some(region) = step.scratch {
-            self.touch(step.place, region);
+            self.touch(step.memory, region);
         }
         self.runner().run(plan, step, scalars);
         Ok(())
     }
 
     fn memory(&self) -> MemoryReport {
-        MemoryReport { allocations: self.supply.asked(), ..self.memory }
+        MemoryReport { arenas: self.arenas.clone(), allocations: self.supply.asked() }
     }
 
     fn resident_bytes(&self) -> Option<u64> {
-        let runner = self.runner.as_ref()?;
-        Some(runner.arena(Place::Device).resident_bytes()? + runner.arena(Place::Host).resident_bytes()?)
+        self.runner.as_ref()?.resident_bytes()
     }
 }

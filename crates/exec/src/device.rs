@@ -1,7 +1,7 @@
 //! What a device must be able to do. Small on purpose: all that matters was decided by the plan.
 
 use crate::cuda::{CudaError, ProductChoices};
-use plimsoll_graph::{DeviceKind, Scalars, TensorId};
+use plimsoll_graph::{DeviceKind, MemoryId, PerMemory, Scalars, TensorId};
 use plimsoll_plan::{Plan, Step};
 use plimsoll_units::Bytes;
 use std::borrow::Cow;
@@ -92,18 +92,40 @@ pub struct Capabilities {
 
 /// What a device knows about its arenas. Where regions end is the plan's word: that a device took no more from the
 /// system is seen in [`Device::resident_bytes`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryReport {
-    /// Size of the arena.
+    /// The arena in each memory; empty before a plan is loaded.
+    pub arenas: PerMemory<ArenaUse>,
+    /// How often the device asked the system for memory, counted where it asks.
+    pub allocations: u64,
+}
+
+impl MemoryReport {
+    /// The arena in a memory: nothing before a plan is loaded.
+    pub fn arena(&self, memory: MemoryId) -> ArenaUse {
+        self.arenas.get(memory).copied().unwrap_or_default()
+    }
+}
+
+/// What a device knows about its arena in one memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ArenaUse {
+    /// The size of the arena.
     pub reserved_bytes: u64,
     /// End of the highest region that any step or copy touched.
     pub touched_bytes: u64,
-    /// Size of the arena in the memory around the device.
-    pub host_reserved_bytes: u64,
-    /// End of the highest region of this one that any step or copy touched.
-    pub host_touched_bytes: u64,
-    /// How often the device asked the system for memory, counted where it asks.
-    pub allocations: u64,
+}
+
+impl ArenaUse {
+    /// An arena of this size that nothing has touched.
+    pub(crate) fn untouched(reserved_bytes: u64) -> Self {
+        Self { reserved_bytes, touched_bytes: 0 }
+    }
+
+    /// A step or a copy touched bytes up to this one.
+    pub(crate) fn touch(&mut self, end: u64) {
+        self.touched_bytes = end.max(self.touched_bytes);
+    }
 }
 
 /// Something that runs the steps of a plan.

@@ -25,7 +25,7 @@ pub use cpu::{
     rounded_weight, run as run_cpu_kernel, use_blas,
 };
 pub use cpu_device::CpuDevice;
-pub use device::{Capabilities, Device, DeviceError, MemoryReport, Room};
+pub use device::{ArenaUse, Capabilities, Device, DeviceError, MemoryReport, Room};
 pub use executor::{run_program, run_program_timed};
 pub use null::{NullDevice, Order};
 pub use philox::{dropout_bits, dropout_threshold, fill_normal, normal_pair, philox};

@@ -3,8 +3,8 @@
 //!
 //! It knows who wrote each byte last, as a map from ranges to tensors, and shares no code with the planner.
 
-use crate::{Capabilities, Device, DeviceError, MemoryReport};
-use plimsoll_graph::{Access, Place, Scalars, Storage, TensorId};
+use crate::{ArenaUse, Capabilities, Device, DeviceError, MemoryReport};
+use plimsoll_graph::{Access, MemoryId, PerMemory, Scalars, Storage, TensorId};
 use plimsoll_plan::{Plan, PlannedProgram, Queue, Region, Step};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ enum Owner {
 pub struct NullDevice {
     order: Order,
     /// For each memory: start of a range -> its end and who wrote it. Ranges don't overlap.
-    written: [BTreeMap<u64, (u64, Owner)>; 2],
+    written: PerMemory<BTreeMap<u64, (u64, Owner)>>,
     memory: MemoryReport,
     /// Whether the last program used carried tensors, which therefore still hold what it wrote.
     carries: bool,
@@ -52,19 +52,19 @@ impl NullDevice {
     }
 
     /// Records that `owner` wrote `region`: whatever was there is lost.
-    fn overwrite(&mut self, place: Place, region: Region, owner: Owner) {
+    fn overwrite(&mut self, memory: MemoryId, region: Region, owner: Owner) {
         if region.bytes == 0 {
             return;
         }
         let (start, end) = (region.offset, region.end());
-        if let Some((last, previous)) = self.written[place as usize].get_mut(&start)
+        if let Some((last, previous)) = self.written[memory].get_mut(&start)
             && *last == end
         {
             *previous = owner;
             return;
         }
-        let overlapping = self.overlapping(place, region).collect::<Vec<_>>();
-        let written = &mut self.written[place as usize];
+        let overlapping = self.overlapping(memory, region).collect::<Vec<_>>();
+        let written = &mut self.written[memory];
         for (first, (last, previous)) in overlapping {
             written.remove(&first);
             if first < start {
@@ -77,17 +77,17 @@ impl NullDevice {
         written.insert(start, (end, owner));
     }
 
-    fn overlapping(&self, place: Place, region: Region) -> impl Iterator<Item = (u64, (u64, Owner))> + '_ {
-        let written = &self.written[place as usize];
+    fn overlapping(&self, memory: MemoryId, region: Region) -> impl Iterator<Item = (u64, (u64, Owner))> + '_ {
+        let written = &self.written[memory];
         let before = written.range(..region.offset).next_back();
         let inside = written.range(region.offset..region.end());
         before.into_iter().chain(inside).map(|(&s, &v)| (s, v)).filter(move |(_, (end, _))| *end > region.offset)
     }
 
     /// Whether every byte of the region was last written as this.
-    fn holds(&self, place: Place, region: Region, expected: Owner) -> bool {
+    fn holds(&self, memory: MemoryId, region: Region, expected: Owner) -> bool {
         let mut reached = region.offset;
-        for (start, (end, owner)) in self.overlapping(place, region) {
+        for (start, (end, owner)) in self.overlapping(memory, region) {
             if start > reached || owner != expected {
                 return false;
             }
@@ -96,23 +96,20 @@ impl NullDevice {
         reached >= region.end()
     }
 
-    fn touch(&mut self, what: &str, place: Place, region: Region) -> Result<(), DeviceError> {
-        let (reserved, mark) = match place {
-            Place::Device => (self.memory.reserved_bytes, &mut self.memory.touched_bytes),
-            Place::Host => (self.memory.host_reserved_bytes, &mut self.memory.host_touched_bytes),
-        };
-        if region.end() > reserved {
-            let problem = format!("{region:?} lies outside the arena of {reserved} bytes");
+    fn touch(&mut self, what: &str, memory: MemoryId, region: Region) -> Result<(), DeviceError> {
+        let arena = &mut self.memory.arenas[memory];
+        if region.end() > arena.reserved_bytes {
+            let problem = format!("{region:?} is outside the arena of {} bytes", arena.reserved_bytes);
             return Err(DeviceError::BadStep { step: what.to_owned(), problem });
         }
-        *mark = region.end().max(*mark);
+        arena.touch(region.end());
         Ok(())
     }
 
     fn expect(&mut self, what: &str, plan: &Plan, tensor: TensorId) -> Result<(), DeviceError> {
-        let (place, region) = (plan[tensor].place, plan[tensor].region());
-        self.touch(what, place, region)?;
-        if self.holds(place, region, Owner::Tensor(tensor)) {
+        let (memory, region) = (plan[tensor].memory, plan[tensor].region());
+        self.touch(what, memory, region)?;
+        if self.holds(memory, region, Owner::Tensor(tensor)) {
             return Ok(());
         }
         let problem = format!("`{}` does not hold the bytes written to it", plan[tensor].name);
@@ -161,7 +158,7 @@ impl Device for NullDevice {
             self.run(plan, &program.steps[index], scalars)?;
         }
         match plan.scalars {
-            Some(region) if !self.holds(Place::Device, region, Owner::Scalars) => {
+            Some(region) if !self.holds(MemoryId::DEVICE, region, Owner::Scalars) => {
                 let problem = format!("the run's scalars at {region:?} were overwritten");
                 Err(DeviceError::BadStep { step: program.name.to_string(), problem })
             }
@@ -171,42 +168,40 @@ impl Device for NullDevice {
 
     /// The arena is zeroed like any other, so persistent tensors hold something from the start.
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError> {
-        self.written = Default::default();
+        self.written = plan.memories.map(|_, _| BTreeMap::new());
         self.memory = MemoryReport {
-            reserved_bytes: plan.peak_bytes,
-            host_reserved_bytes: plan.host_bytes,
+            arenas: plan.memories.map(|_, planned| ArenaUse::untouched(planned.peak_bytes)),
             allocations: self.memory.allocations + 1,
-            ..MemoryReport::default()
         };
         for (index, tensor) in plan.tensors.iter().enumerate() {
             if tensor.storage == Storage::Persistent {
-                self.touch("load", tensor.place, tensor.region())?;
-                self.overwrite(tensor.place, tensor.region(), Owner::Tensor(TensorId(index as u32)));
+                self.touch("load", tensor.memory, tensor.region())?;
+                self.overwrite(tensor.memory, tensor.region(), Owner::Tensor(TensorId(index as u32)));
             }
         }
         if let Some(region) = plan.scalars {
-            self.touch("scalars", Place::Device, region)?;
-            self.overwrite(Place::Device, region, Owner::Scalars);
+            self.touch("scalars", MemoryId::DEVICE, region)?;
+            self.overwrite(MemoryId::DEVICE, region, Owner::Scalars);
         }
         Ok(())
     }
 
     fn write(&mut self, plan: &Plan, tensor: TensorId, _bytes: &[u8]) -> Result<(), DeviceError> {
-        let (place, region) = (plan[tensor].place, plan[tensor].region());
-        self.touch("write", place, region)?;
-        self.overwrite(place, region, Owner::Tensor(tensor));
+        let (memory, region) = (plan[tensor].memory, plan[tensor].region());
+        self.touch("write", memory, region)?;
+        self.overwrite(memory, region, Owner::Tensor(tensor));
         Ok(())
     }
 
     fn write_part(&mut self, plan: &Plan, tensor: TensorId, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        let (place, whole) = (plan[tensor].place, plan[tensor].region());
+        let (memory, whole) = (plan[tensor].memory, plan[tensor].region());
         let part = Region { offset: whole.offset + offset, bytes: bytes.len() as u64 };
         if part.end() > whole.end() {
             let problem = format!("{part:?} ends after `{}`", plan[tensor].name);
             return Err(DeviceError::BadStep { step: "write".to_owned(), problem });
         }
-        self.touch("write", place, part)?;
-        self.overwrite(place, part, Owner::Tensor(tensor));
+        self.touch("write", memory, part)?;
+        self.overwrite(memory, part, Owner::Tensor(tensor));
         Ok(())
     }
 
@@ -230,7 +225,7 @@ impl Device for NullDevice {
         for step in plan.programs.iter().flat_map(|p| &p.steps) {
             let updated = step.outputs.iter().enumerate().filter(|(i, _)| step.op.access(*i) == Access::ReadWrite);
             for (_, &id) in updated.filter(|(_, id)| is_carried(id)) {
-                self.overwrite(plan[id].place, plan[id].region(), Owner::Tensor(id));
+                self.overwrite(plan[id].memory, plan[id].region(), Owner::Tensor(id));
             }
         }
     }
@@ -241,16 +236,16 @@ impl Device for NullDevice {
             self.expect(name, plan, input)?;
         }
         if let Some(region) = step.scratch {
-            self.touch(name, step.place, region)?;
-            self.overwrite(step.place, region, Owner::Scratch);
+            self.touch(name, step.memory, region)?;
+            self.overwrite(step.memory, region, Owner::Scratch);
         }
         for (index, &output) in step.outputs.iter().enumerate() {
             if step.op.access(index) == Access::ReadWrite {
                 self.expect(name, plan, output)?;
             }
-            let (place, region) = (plan[output].place, plan[output].region());
-            self.touch(name, place, region)?;
-            self.overwrite(place, region, Owner::Tensor(output));
+            let (memory, region) = (plan[output].memory, plan[output].region());
+            self.touch(name, memory, region)?;
+            self.overwrite(memory, region, Owner::Tensor(output));
         }
         // Nothing that a step wrote, nor an operand that it may not consume, was destroyed by another output.
         for &output in &step.outputs {
@@ -258,8 +253,8 @@ impl Device for NullDevice {
         }
         for (index, &input) in step.inputs.iter().enumerate() {
             let consumed = step.op.reuse().iter().any(|&(i, o)| {
-                let place = |id: TensorId| (plan[id].place, plan[id].region());
-                i == index && step.outputs.get(o).is_some_and(|&out| place(out) == place(input))
+                let memory = |id: TensorId| (plan[id].memory, plan[id].region());
+                i == index && step.outputs.get(o).is_some_and(|&out| memory(out) == memory(input))
             });
             if !consumed {
                 self.expect(name, plan, input)?;
@@ -269,7 +264,7 @@ impl Device for NullDevice {
     }
 
     fn memory(&self) -> MemoryReport {
-        self.memory
+        self.memory.clone()
     }
 }
 
@@ -281,13 +276,14 @@ mod tests {
     fn what_is_left_of_a_range_in_front_of_and_behind_another_still_holds() {
         let region = |offset, end| Region { offset, bytes: end - offset };
         let (first, second) = (Owner::Tensor(TensorId(1)), Owner::Tensor(TensorId(2)));
-        let mut device = NullDevice::new();
-        device.overwrite(Place::Device, region(0, 100), first);
-        device.overwrite(Place::Device, region(40, 60), second);
-        let holds = |range: [u64; 2], owner| device.holds(Place::Device, region(range[0], range[1]), owner);
+        let mut device =
+            NullDevice { written: [BTreeMap::new(), BTreeMap::new()].into_iter().collect(), ..NullDevice::new() };
+        device.overwrite(MemoryId::DEVICE, region(0, 100), first);
+        device.overwrite(MemoryId::DEVICE, region(40, 60), second);
+        let holds = |range: [u64; 2], owner| device.holds(MemoryId::DEVICE, region(range[0], range[1]), owner);
         assert!(holds([0, 40], first) && holds([40, 60], second) && holds([60, 100], first));
         assert!(!holds([0, 41], first) && !holds([59, 100], first) && !holds([39, 60], second));
         assert!(!holds([60, 101], first), "nobody wrote the last byte");
-        assert!(!device.holds(Place::Host, region(0, 40), first));
+        assert!(!device.holds(MemoryId::HOST, region(0, 40), first));
     }
 }

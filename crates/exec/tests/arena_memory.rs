@@ -4,7 +4,7 @@
 use plimsoll_exec::cases::Noise;
 use plimsoll_exec::{CpuDevice, Device, run_program};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
-use plimsoll_graph::{Optimizer, ProgramKind, Role, Scalars, Targets, TensorId, TrainShape, build_training};
+use plimsoll_graph::{MemoryId, Optimizer, ProgramKind, Role, Scalars, Targets, TensorId, TrainShape, build_training};
 use plimsoll_plan::{Plan, lay_out, validate};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -116,8 +116,8 @@ fn assert_resident(device: &CpuDevice, plan: &Plan) {
     match device.resident_bytes() {
         // Elsewhere pages may be larger.
         Some(resident) if cfg!(target_arch = "x86_64") => {
-            let pages = plan.peak_bytes.next_multiple_of(PAGE_BYTES) + plan.host_bytes.next_multiple_of(PAGE_BYTES);
-            assert_eq!(resident, pages, "a plan of {} and {} bytes", plan.peak_bytes, plan.host_bytes);
+            let pages = plan.peak().0.next_multiple_of(PAGE_BYTES) + plan.host().0.next_multiple_of(PAGE_BYTES);
+            assert_eq!(resident, pages, "a plan of {} and {} bytes", plan.peak().0, plan.host().0);
         }
         _ => eprintln!("SKIPPED: this system does not tell which pages are in memory"),
     }
@@ -145,7 +145,7 @@ fn invariant_3_exact_after_the_first_step_nothing_is_allocated() {
                     run(&mut device, &plan, program);
                 }
                 assert_eq!(device.memory().allocations, asked, "the device asks for memory after its load");
-                assert_eq!(device.memory().touched_bytes, plan.peak_bytes);
+                assert_eq!(device.memory().arena(MemoryId::DEVICE).touched_bytes, plan.peak().0);
                 assert_resident(&device, &plan);
             };
             step();
@@ -204,8 +204,8 @@ fn invariant_4_whole_every_program_runs_inside_the_one_arena() {
         ] {
             run(&mut device, &plan, program);
             let grown = anonymous_bytes().expect("it was told before") - before;
-            assert!(grown >= plan.peak_bytes, "an arena of {} bytes in {grown}", plan.peak_bytes);
-            assert!(grown - plan.peak_bytes < HEAP_BYTES, "{program} took {grown} bytes, the plan {}", plan.peak_bytes);
+            assert!(grown >= plan.peak().0, "an arena of {} bytes in {grown}", plan.peak().0);
+            assert!(grown - plan.peak().0 < HEAP_BYTES, "{program} took {grown} bytes, the plan {}", plan.peak().0);
         }
     });
 }

@@ -2,12 +2,12 @@
 //! order in which a run would use their programs. And the null device is no yes-man: it refuses damaged plans.
 
 use plimsoll_exec::cases::Noise;
-use plimsoll_exec::{Device, DeviceError, MemoryReport, NullDevice, Order, run_program};
+use plimsoll_exec::{ArenaUse, Device, DeviceError, MemoryReport, NullDevice, Order, run_program};
 use plimsoll_graph::models::{FeedForwardProjection, Gpt2Config, LlamaConfig, ModelConfig, T5Config, Variant};
 use plimsoll_graph::ops::{RopeScaling, StateFormat};
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{
-    Lengths, Objective, Optimizer, Place, Products, ProgramKind, ProgramName, Scalars, Storage, Targets, TensorId,
+    Lengths, MemoryId, Objective, Optimizer, Products, ProgramKind, ProgramName, Scalars, Storage, Targets, TensorId,
     TrainShape, build_training,
 };
 use plimsoll_plan::{
@@ -56,13 +56,13 @@ fn random_levers(noise: &mut Noise, one_micro_batch: bool, optimizer: &mut Optim
     if update_in_backward {
         optimizer.grad_clip = None;
     }
-    let place = [Place::Device, Place::Host][noise.below(2)];
+    let memory = [MemoryId::DEVICE, MemoryId::HOST][noise.below(2)];
     let fraction = noise.unit();
     Levers {
         attention_rows: [1, 4, 64][noise.below(3)],
         precision,
         optimizer_state: [StateFormat::F32, StateFormat::Bf16, StateFormat::Blockwise8][noise.below(3)],
-        average: perhaps(noise, Average { decay: 0.9, place }),
+        average: perhaps(noise, Average { decay: 0.9, memory }),
         recompute: Recompute { blocks: noise.below(4), first: levels[noise.below(5)], rest: levels[noise.below(5)] },
         activation_offload: noise.below(6).saturating_sub(1),
         update_in_backward,
@@ -214,7 +214,7 @@ impl Case {
             global_batch: self.shape.micro_batch * self.accumulation,
             micro_batch: None,
             seq_len: self.shape.seq_len,
-            budget: Budget::Apart { device: budget, host: Bytes::gib(1) },
+            budget: Budget::apart(budget, Bytes::gib(1)),
             levers: LeverRequest {
                 precision: self.levers.precision,
                 optimizer_state: Some(self.levers.optimizer_state),
@@ -309,10 +309,7 @@ fn assert_exact(plan: &Plan, about: &dyn std::fmt::Debug) {
 fn assert_exact_in(plan: &Plan, orders: &[Order], about: &dyn std::fmt::Debug) {
     assert_eq!(validate(plan), Ok(()), "{about:?}");
     let planned = MemoryReport {
-        reserved_bytes: plan.peak_bytes,
-        touched_bytes: plan.peak_bytes,
-        host_reserved_bytes: plan.host_bytes,
-        host_touched_bytes: plan.host_bytes,
+        arenas: plan.arenas().map(|_, &bytes| ArenaUse { reserved_bytes: bytes, touched_bytes: bytes }),
         allocations: 1,
     };
     for &order in orders {
@@ -362,15 +359,16 @@ fn invariant_6_random_budgets_are_met_to_the_byte_or_refused_with_what_is_short(
                 let chosen = peaks.iter().position(|(d, _)| *d == found.plan.micro_batch).expect("a divisor");
                 assert_eq!(found.plan.peak(), peaks[chosen].1, "{budget}: {about:?}");
                 assert_eq!(found.next_larger, peaks.get(chosen + 1).copied(), "{budget}: {about:?}");
-                assert_eq!(found.plan.budget_bytes, budget.0);
+                assert_eq!(found.plan.budget().device().0, budget.0);
                 assert_exact(&found.plan, &about);
             }
             (Err(misfit), None) => {
                 // The smallest need not be that of one sample: a whole batch at once keeps no gradients.
                 let least = peaks.iter().map(|(_, peak)| *peak).min().expect("one divides everything");
-                assert_eq!((misfit.plan.peak(), misfit.short), (least, least - budget), "{about:?}");
+                assert_eq!((misfit.plan.peak(), misfit.short[MemoryId::DEVICE]), (least, least - budget), "{about:?}");
                 assert!(misfit.nearest.iter().all(|n| n.peak <= budget), "{:?}: {about:?}", misfit.nearest);
-                let enough = search(&case.request(budget + misfit.short)).expect("a sensible request");
+                let enough =
+                    search(&case.request(budget + misfit.short[MemoryId::DEVICE])).expect("a sensible request");
                 assert_exact(&enough.expect("what was short is there now").plan, &about);
             }
             (Ok(found), None) => {
@@ -450,8 +448,8 @@ fn every_kind_of_damage_stops_the_null_device() {
             let operand = scratch_of(p).1;
             scratch_of(p).0.offset = p[operand].offset;
         }),
-        ("scratch behind the end", |p| scratch_of(p).0.offset = p.peak_bytes),
-        ("an arena that is one byte short", |p| p.peak_bytes -= 1),
+        ("scratch behind the end", |p| scratch_of(p).0.offset = p.peak().0),
+        ("an arena that is one byte short", |p| p.memories[MemoryId::DEVICE].peak_bytes -= 1),
         ("a first step that was dropped", |p| drop(p.programs[0].steps.remove(0))),
         ("a step in the middle that was dropped", |p| drop(p.programs[0].steps.remove(4))),
         ("steps in the wrong order", |p| p.programs[0].steps.swap(3, 4)),
@@ -507,7 +505,7 @@ fn damage_in_the_host_s_arena_stops_the_null_device_too() {
         ("a gradient on the weights behind", |p| {
             lay_over(p, "transformer.wte.weight.grad", "transformer.wte.weight.master");
         }),
-        ("an arena that is one byte short", |p| p.host_bytes -= 1),
+        ("an arena that is one byte short", |p| p.memories[MemoryId::HOST].peak_bytes -= 1),
         ("a gradient that is sent to nowhere", |p| {
             let grad = TensorId(tensor(p, "transformer.wte.weight.grad") as u32);
             let sends = |s: &plimsoll_plan::Step| s.outputs.contains(&grad);
@@ -516,7 +514,7 @@ fn damage_in_the_host_s_arena_stops_the_null_device_too() {
         }),
     ];
     assert_exact(&whole_plan(1.0), &"undamaged");
-    assert!(whole_plan(1.0).tensors[tensor(&whole_plan(1.0), grad)].place == Place::Host);
+    assert!(whole_plan(1.0).tensors[tensor(&whole_plan(1.0), grad)].memory == MemoryId::HOST);
     for (kind, damage) in kinds {
         let mut plan = whole_plan(1.0);
         damage(&mut plan);

@@ -153,7 +153,7 @@ impl Device for Idle {
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError> {
         let no_room =
             DeviceError::NoRoom { needed: plan.peak(), available: None, reason: "full".to_owned(), card: None };
-        if plan.peak_bytes > self.room { Err(no_room) } else { Ok(()) }
+        if plan.peak().0 > self.room { Err(no_room) } else { Ok(()) }
     }
 
     fn notes(&self) -> Vec<String> {

@@ -5,6 +5,7 @@
 
 mod error;
 mod gradient;
+mod memory;
 pub mod models;
 pub mod ops;
 pub mod optimizers;
@@ -16,10 +17,11 @@ mod training;
 
 pub use error::GraphError;
 pub use gradient::{Backward, differentiate};
+pub use memory::{ALIGNMENT, Link, Memories, Memory, MemoryId, MemoryKind, MemorySet, PerMemory};
 pub use ops::{Access, Example, Fill, Io, Op, Operation, Scalars};
 pub use optimizers::Optimizer;
 pub use program::{Graph, Node, Parameter, Pass, Ports, Program, ProgramBuilder, TensorIds, Training};
 pub use program_name::{Lengths, NoProgramName, ProgramKind, ProgramName};
 pub use target::{DeviceKind, Products, Target, Targets};
-pub use tensor::{DType, Init, Place, Role, Shape, Storage, Tensor, TensorId, TensorType};
+pub use tensor::{DType, Init, Role, Shape, Storage, Tensor, TensorId, TensorType};
 pub use training::{Objective, SampleShape, TrainShape, build_sampling, build_training};

@@ -3,8 +3,8 @@
 
 use crate::optimizers::Moment;
 use crate::{
-    Access, DType, GraphError, Init, Io, Op, Place, ProgramKind, ProgramName, Role, Storage, Tensor, TensorId,
-    TensorType,
+    Access, DType, GraphError, Init, Io, Memories, MemoryId, Op, ProgramKind, ProgramName, Role, Storage, Tensor,
+    TensorId, TensorType,
 };
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -149,13 +149,15 @@ pub struct Graph {
     pub parameters: Vec<Parameter>,
     /// The programs that share the arena.
     pub programs: Vec<Program>,
+    /// The memories that tensors rest in.
+    pub memories: Memories,
 }
 
 impl Graph {
     /// Adds a tensor.
     pub fn tensor(&mut self, name: impl Into<Arc<str>>, ty: TensorType, role: Role, storage: Storage) -> TensorId {
         let id = TensorId(u32::try_from(self.tensors.len()).expect("a graph has fewer than 2^32 tensors"));
-        self.tensors.push(Tensor { name: name.into(), ty, role, storage, place: Place::Device });
+        self.tensors.push(Tensor { name: name.into(), ty, role, storage, memory: MemoryId::DEVICE });
         id
     }
 
@@ -228,11 +230,12 @@ impl std::ops::IndexMut<TensorId> for Graph {
 }
 
 impl Node {
-    /// Where the node runs: in the memory of all its tensors. Nodes that move tensors from one memory to another belong to
-    /// the device.
-    pub fn place(&self, graph: &Graph) -> Place {
-        let mut tensors = self.inputs.iter().chain(&self.outputs);
-        if tensors.all(|&id| graph[id].place == Place::Host) { Place::Host } else { Place::Device }
+    /// The memory that the node works in: the one that all its tensors rest in. Nodes that move tensors from one memory
+    /// to another belong to the device.
+    pub fn memory(&self, graph: &Graph) -> MemoryId {
+        let mut memories = self.inputs.iter().chain(&self.outputs).map(|&id| graph[id].memory);
+        let first = memories.next().unwrap_or(MemoryId::HOST);
+        if memories.all(|memory| memory == first) { first } else { MemoryId::DEVICE }
     }
 }
 

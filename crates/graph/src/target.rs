@@ -1,6 +1,7 @@
-//! The targets of a plan: the processor or card that runs the nodes of a memory, by which their working memory is sized.
+//! What a plan is made for: each kind of memory has a target that runs its nodes, by which the working memory of their
+//! kernels is sized.
 
-use crate::Place;
+use crate::MemoryKind;
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,7 @@ pub enum Products {
     CublasLt,
 }
 
-/// The processor or card that runs nodes, as far as their working memory depends on it.
+/// What runs the nodes of a kind of memory, as far as their working memory depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Target {
@@ -116,12 +117,12 @@ impl Target {
     }
 }
 
-/// The targets of device and host.
+/// The target of each kind of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Targets {
-    /// Runs the device's nodes.
+    /// Runs the nodes of the device's memory.
     pub device: Target,
-    /// Runs the host's nodes: always a processor.
+    /// Runs the nodes of the host's memory: always a processor.
     pub host: Target,
 }
 
@@ -145,18 +146,19 @@ impl Targets {
         self
     }
 
-    /// Whether the nodes of device and host, and transfers between them, run concurrently.
+    /// Whether nodes of the device and of the host, and transfers between them, run at the same time.
     pub fn overlaps(&self) -> bool {
         self.device.kind() != DeviceKind::Cpu
     }
 }
 
-impl std::ops::Index<Place> for Targets {
+impl std::ops::Index<MemoryKind> for Targets {
     type Output = Target;
-    fn index(&self, place: Place) -> &Target {
-        match place {
-            Place::Device => &self.device,
-            Place::Host => &self.host,
+    /// Runs the nodes whose tensors rest in a memory of this kind.
+    fn index(&self, kind: MemoryKind) -> &Target {
+        match kind {
+            MemoryKind::Device => &self.device,
+            MemoryKind::Host => &self.host,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Tensors: a type (shape and dtype), a role, and how long the bytes must stay.
 
+use crate::MemoryId;
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -150,17 +151,6 @@ pub enum Storage {
     Transient,
 }
 
-/// The memory that stores a tensor.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// The memory of the device that computes.
-    #[default]
-    Device,
-    /// The memory of the machine around it.
-    Host,
-}
-
 /// A value in the graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
@@ -172,8 +162,8 @@ pub struct Tensor {
     pub role: Role,
     /// How long it stays.
     pub storage: Storage,
-    /// The memory that stores it.
-    pub place: Place,
+    /// The memory that it rests in.
+    pub memory: MemoryId,
 }
 
 /// Starting values of a parameter.

@@ -1,11 +1,12 @@
 //! A configuration, and the graph and the plan that it makes.
 
+use crate::budget::Budget;
 use crate::layout::Layout;
 use crate::levers::{Level, Levers, Recompute};
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Graph, GraphError, SampleShape, Targets, TrainShape, build_sampling, build_training};
+use plimsoll_graph::{Graph, GraphError, MemoryId, SampleShape, Targets, TrainShape, build_sampling, build_training};
 use plimsoll_units::{Bytes, Seconds};
 
 /// A configuration: the micro-batch, and where all levers stand.
@@ -97,14 +98,12 @@ pub(crate) fn plan_candidate(request: &Request, candidate: &Candidate) -> Plan {
 pub(crate) fn plan_layout(request: &Request, candidate: &Candidate, layout: &Layout) -> Plan {
     let micro_batch = candidate.settings.micro_batch;
     Plan {
-        budget_bytes: request.budget.device().0,
-        host_budget_bytes: request.budget.host().map(|bytes| bytes.0),
         micro_batch,
         accumulation: request.global_batch / micro_batch,
         global_batch: request.global_batch,
         seq_len: request.seq_len,
         target_len: request.target_len,
-        ..layout.plan(&candidate.graph, &request.targets)
+        ..layout.plan(&candidate.graph, &request.targets).within(&request.budget)
     }
 }
 
@@ -129,8 +128,7 @@ pub fn plan_sampling(
         accumulation: 1,
         global_batch: 1,
         seq_len: shape.capacity,
-        budget_bytes: budget.0,
-        ..crate::lay_out(&graph, targets)
+        ..crate::lay_out(&graph, targets).within(&Budget::unlimited().with(MemoryId::DEVICE, budget))
     };
     Ok((graph, plan))
 }

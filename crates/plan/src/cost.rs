@@ -9,7 +9,9 @@
 use crate::cards::Card;
 use crate::queues::Queue;
 use plimsoll_graph::ops::Nature;
-use plimsoll_graph::{DType, DeviceKind, Graph, Io, Node, Op, Place, ProgramKind, Storage, Target, Targets, TensorId};
+use plimsoll_graph::{
+    DType, DeviceKind, Graph, Io, MemoryId, MemoryKind, Node, Op, ProgramKind, Storage, Target, Targets, TensorId,
+};
 use plimsoll_units::Seconds;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -309,15 +311,16 @@ impl Machine {
 
     fn timed_node(&self, graph: &Graph, node: &Node, targets: &Targets, known: &mut KnownTimes) -> TimedNode {
         let seconds = self.seconds_of(graph, node, targets, known);
-        let (overlaps, place) = (self.overlaps(targets), node.place(graph));
-        let first = |ids: &[TensorId]| ids.first().map(|&id| graph[id].place);
+        let (overlaps, memory) = (self.overlaps(targets), node.memory(graph));
+        let kind = |memory: MemoryId| graph.memories[memory].kind;
+        let first = |ids: &[TensorId]| ids.first().map(|&id| kind(graph[id].memory));
         let queue = match overlaps {
-            true => Queue::of(&node.op, place, first(&node.inputs), first(&node.outputs)),
+            true => Queue::of(&node.op, kind(memory), first(&node.inputs), first(&node.outputs)),
             false => Queue::Device,
         };
         let is_handed_over = |id: &TensorId| {
             let tensor = &graph[*id];
-            tensor.place == Place::Device && tensor.storage == Storage::Transient && tensor.ty.elements() > 1
+            tensor.memory == MemoryId::DEVICE && tensor.storage == Storage::Transient && tensor.ty.elements() > 1
         };
         let takes_place = matches!(node.op, Op::Transfer(_)) && node.outputs.iter().all(is_handed_over);
         TimedNode { queue, seconds, takes_place }
@@ -325,10 +328,13 @@ impl Machine {
 
     /// Predicted time of a node where it runs.
     fn seconds_of(&self, graph: &Graph, node: &Node, targets: &Targets, known: &mut KnownTimes) -> f64 {
-        let place = node.place(graph);
-        let work = Work::of(&node.op, &graph.io(&node.inputs, &node.outputs), &targets[place]);
-        match place {
-            Place::Host if self.overlaps(targets) => self.on_host_known(&node.op, work, known),
+        let kind = graph.memories[node.memory(graph)].kind;
+        let work = Work::of(&node.op, &graph.io(&node.inputs, &node.outputs), &targets[kind]);
+        if let Some(bytes_per_s) = rate_of_link(graph, node) {
+            return self.rates.node_s + work.bytes as f64 / 2.0 / bytes_per_s;
+        }
+        match kind {
+            MemoryKind::Host if self.overlaps(targets) => self.on_host_known(&node.op, work, known),
             _ => self.known(&node.op, work, known),
         }
     }
@@ -374,6 +380,13 @@ impl Machine {
         };
         self.rates.node_s + seconds
     }
+}
+
+/// The rate of the link that a node uses, if the table of memories has one for it.
+fn rate_of_link(graph: &Graph, node: &Node) -> Option<f64> {
+    let Op::Transfer(_) = node.op else { return None };
+    let memory = |ids: &[TensorId]| ids.first().map(|&id| graph[id].memory);
+    graph.memories.link(memory(&node.inputs)?, memory(&node.outputs)?)?.bytes_per_s
 }
 
 /// The time of a node between those that were measured; none if there are no samples. The logarithm of time is fitted by

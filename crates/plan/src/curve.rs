@@ -1,9 +1,9 @@
 //! How fast a run is with less memory or more: the fastest plan at budgets from the least that is enough to the least that is
 //! as good as any, and what a little more than there is would buy.
 
-use crate::budget::Budget;
 use crate::request::{PlanError, Request};
 use crate::search::{Found, can_fit, search, shortest_step};
+use plimsoll_graph::MemoryId;
 use plimsoll_units::{Bytes, Seconds};
 use rayon::prelude::*;
 
@@ -25,7 +25,7 @@ pub fn curve(request: &Request, count: u64) -> Result<Vec<CurvePoint>, PlanError
     // Room that no plan uses; sums of it stay far from the largest number.
     let roomy = Bytes(u64::MAX >> 8);
     let Some(fastest) = within(request, roomy)? else { return Ok(Vec::new()) };
-    let largest = fastest.plan.peak_bytes;
+    let largest = fastest.plan.peak().0;
     let enough = least(largest, |device| can_fit(&with(request, device)))?;
     let is_as_good = |step: Seconds| step.0 <= AS_GOOD * fastest.step.0;
     let most = least(largest, |device| Ok(shortest_step(&with(request, device))?.is_some_and(is_as_good)))?;
@@ -60,9 +60,5 @@ fn within(request: &Request, device: Bytes) -> Result<Option<Found>, PlanError> 
 
 /// With so many bytes of the device.
 fn with(request: &Request, device: Bytes) -> Request {
-    let budget = match request.budget {
-        Budget::Shared(_) => Budget::Shared(device),
-        Budget::Apart { host, .. } => Budget::Apart { device, host },
-    };
-    Request { budget, ..request.clone() }
+    Request { budget: request.budget.with(MemoryId::DEVICE, device), ..request.clone() }
 }

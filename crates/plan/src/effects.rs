@@ -40,8 +40,8 @@ fn effect(lever: &dyn Lever, request: &Request, found: &Found) -> Result<LeverEf
     if on {
         let other = pulled(off, built(request, &off, Programs::All)?)?;
         let plan = plan_candidate(request, &other);
-        effect.saved_bytes = plan.peak_bytes as i64 - found.plan.peak_bytes as i64;
-        effect.host_bytes = found.plan.host_bytes as i64 - plan.host_bytes as i64;
+        effect.saved_bytes = plan.peak().0 as i64 - found.plan.peak().0 as i64;
+        effect.host_bytes = found.plan.host().0 as i64 - plan.host().0 as i64;
         let without = predicted_step(request, &other);
         effect.added_time = found.step.0 / without.0 - 1.0;
         effect.note = lever.remark(request, Seconds(found.step.0 - without.0));

@@ -1,7 +1,7 @@
 //! Where a plan's bytes go: the moment of its peak, and what is alive then.
 
 use crate::plan::{Plan, PlannedProgram, PlannedTensor};
-use plimsoll_graph::{Place, ProgramName, Role, Storage, TensorId};
+use plimsoll_graph::{MemoryId, ProgramName, Role, Storage, TensorId};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ fn of_any_block(name: &str) -> String {
 
 /// The moment of a plan's peak, with what takes the most of it, in `most` lines. None for a plan without steps.
 pub fn moment_of_peak(plan: &Plan, most: usize) -> Option<Moment> {
-    let program = plan.programs.iter().find(|p| p.peak_bytes == plan.peak_bytes)?;
+    let program = plan.programs.iter().find(|p| p.peak_bytes() == plan.peak().0)?;
     let step = program.fullest_step.min(program.steps.len().checked_sub(1)?);
     let now = &program.steps[step];
     let alive = alive_at(plan, program, step).map(|t| Alive {
@@ -118,6 +118,6 @@ fn alive_at<'p>(plan: &'p Plan, program: &'p PlannedProgram, step: usize) -> imp
                 lives.get(&TensorId(index as u32)).is_some_and(|&(first, last)| first <= step && step <= last)
             }
         };
-        (alive && tensor.place == Place::Device).then_some(tensor)
+        (alive && tensor.memory == MemoryId::DEVICE).then_some(tensor)
     })
 }

@@ -121,7 +121,7 @@ mod tests {
     fn runs_that_share_a_device_share_its_speed() {
         let model = ModelConfig::preset("nano").expect("a preset");
         let machine = Machine::of_rates(Rates::of_card(card("3090").expect("a known card")));
-        let alone = Request { budget: Budget::UNLIMITED, ..Request::new(model, Targets::cuda((8, 6), 2), machine) };
+        let alone = Request { budget: Budget::unlimited(), ..Request::new(model, Targets::cuda((8, 6), 2), machine) };
         let step = |request: &Request| search(request).expect("a sensible request").expect("it fits").step.0;
         let ratio = step(&shared(&alone, 4)) / step(&alone);
         assert!((ratio - 4.0).abs() < 1e-6, "{ratio}");

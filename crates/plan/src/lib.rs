@@ -21,9 +21,10 @@ mod recomputed;
 mod request;
 mod saved;
 mod search;
+mod stored;
 mod validate;
 
-pub use budget::Budget;
+pub use budget::{Budget, Limit};
 pub use candidate::{Settings, plan_sampling, plan_settings};
 pub use cards::{Card, UnknownCard, card, card_of_memory, card_with_memory, cards};
 pub use cost::{Machine, Rates, Sample, Work};
@@ -31,15 +32,16 @@ pub use curve::{CurvePoint, curve, saved_with_more};
 pub use effects::{LeverEffect, lever_effects};
 pub use explain::{Alive, Moment, alike, moment_of_peak};
 pub use find::{MOST_WORKERS, RuleOfThumb, first_that_fits, largest_that_fits, most_workers, rule_of_thumb, shared};
-pub use layout::{ALIGNMENT, lay_out};
+pub use layout::lay_out;
 pub use levers::{
     Average, Change, Excluded, Level, LeverRequest, Levers, NodeSet, Precision, Recompute, default_head_chunk,
     divisors, head_chunk_choices, recompute_ladder,
 };
-pub use plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
+pub use plan::{Breakdown, Plan, PlannedMemory, PlannedProgram, PlannedTensor, Region, Step};
+pub use plimsoll_graph::ALIGNMENT;
 pub use queues::Queue;
 pub use recomputed::{Recomputed, recomputed};
 pub use request::{PlanError, Request};
 pub use saved::saved_activations;
-pub use search::{Bound, Found, Misfit, Nearest, can_fit, search};
+pub use search::{Found, Misfit, Nearest, can_fit, search};
 pub use validate::{PlanViolation, validate};

@@ -9,7 +9,7 @@
 //!      gelu_grad runs here
 //! ```
 
-use plimsoll_graph::{Access, Graph, Place, Program, Role, Storage, TensorId};
+use plimsoll_graph::{Access, Graph, MemoryId, Program, Role, Storage, TensorId};
 use rustc_hash::FxHashMap;
 
 /// Bytes that must lie in one place for a span of time: one or several tensors after each other, or scratch.
@@ -19,7 +19,7 @@ pub(crate) struct Buffer {
     pub(crate) upper: u64,
     pub(crate) bytes: u64,
     pub(crate) role: Role,
-    pub(crate) place: Place,
+    pub(crate) memory: MemoryId,
 }
 
 /// The buffer of each tensor that has one. A list and not a map, for the search asks millions of times.
@@ -64,8 +64,8 @@ pub(crate) fn lifetimes(graph: &Graph, program: &Program, scratch_bytes: impl Fn
     for id in program.ports.fed() {
         let bytes = graph[id].ty.bytes().0;
         result.of_tensor.insert(id, result.buffers.len());
-        let (role, place) = (graph[id].role, graph[id].place);
-        result.buffers.push(Buffer { lower: 0, upper: last_use[id.index()] + 1, bytes, role, place });
+        let (role, memory) = (graph[id].role, graph[id].memory);
+        result.buffers.push(Buffer { lower: 0, upper: last_use[id.index()] + 1, bytes, role, memory });
     }
     for (index, node) in program.nodes.iter().enumerate() {
         let time = index as u64 + 1;
@@ -82,15 +82,15 @@ pub(crate) fn lifetimes(graph: &Graph, program: &Program, scratch_bytes: impl Fn
                 None => {
                     result.of_tensor.insert(output, result.buffers.len());
                     let (bytes, role) = (graph[output].ty.bytes().0, graph[output].role);
-                    result.buffers.push(Buffer { lower: time, upper, bytes, role, place: graph[output].place });
+                    result.buffers.push(Buffer { lower: time, upper, bytes, role, memory: graph[output].memory });
                 }
             }
         }
         let bytes = scratch_bytes(index);
         if bytes > 0 {
             result.of_scratch.insert(index, result.buffers.len());
-            let place = node.place(graph);
-            result.buffers.push(Buffer { lower: time, upper: time + 1, bytes, role: Role::Scratch, place });
+            let memory = node.memory(graph);
+            result.buffers.push(Buffer { lower: time, upper: time + 1, bytes, role: Role::Scratch, memory });
         }
     }
     debug_assert!(result.buffers.iter().all(|b| b.lower < b.upper && b.upper <= end));

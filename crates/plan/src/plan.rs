@@ -11,10 +11,12 @@
 //!      0 ┴──────────────────────────── time
 //! ```
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Limit};
 use crate::queues::Queue;
+use crate::stored;
 use plimsoll_graph::{
-    DType, Op, Pass, Place, Ports, ProgramKind, ProgramName, Role, Storage, Targets, TensorId, TensorType,
+    DType, Memory, MemoryId, Op, Pass, PerMemory, Ports, ProgramKind, ProgramName, Role, Storage, Target, Targets,
+    TensorId, TensorType,
 };
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -31,9 +33,10 @@ pub struct PlannedTensor {
     pub role: Role,
     /// How long its bytes stay.
     pub storage: Storage,
-    /// Which arena it lies in.
-    pub place: Place,
-    /// First byte in the arena.
+    /// The memory that it rests in.
+    #[serde(rename = "place")]
+    pub memory: MemoryId,
+    /// First byte in that memory's arena.
     pub offset: u64,
 }
 
@@ -74,9 +77,10 @@ pub struct Step {
     pub inputs: Vec<TensorId>,
     /// Results, as indices into the plan's tensors.
     pub outputs: Vec<TensorId>,
-    /// Where it runs; what moves bytes between places counts as the device's.
-    pub place: Place,
-    /// Working memory in that place, if the op needs any.
+    /// The memory that it works in; the device's for steps that move tensors from one memory to another.
+    #[serde(rename = "place")]
+    pub memory: MemoryId,
+    /// Its scratch in that memory, if the op needs any.
     pub scratch: Option<Region>,
     /// The part of the program that it belongs to.
     pub pass: Pass,
@@ -93,11 +97,10 @@ pub struct Step {
 pub struct PlannedProgram {
     /// As in the graph.
     pub name: ProgramName,
-    /// End of the highest byte that the program uses.
-    pub peak_bytes: u64,
-    /// End of the highest byte of host memory that it uses.
-    pub host_peak_bytes: u64,
-    /// Bytes below which the program's peak can't lie: the largest sum of live bytes.
+    /// End of the highest byte that the program uses of each memory.
+    #[serde(flatten, with = "stored::peaks")]
+    pub peaks: PerMemory<u64>,
+    /// Lower bound on the program's peak on the device: the largest sum of live bytes.
     pub lower_bound_bytes: u64,
     /// Index of the step at which the most bytes are live; the number of steps where that is when results are read.
     pub fullest_step: usize,
@@ -105,6 +108,24 @@ pub struct PlannedProgram {
     pub steps: Vec<Step>,
     /// What the host writes before and reads after.
     pub ports: Ports,
+}
+
+impl PlannedProgram {
+    /// End of the highest byte that the program uses on the device.
+    pub fn peak_bytes(&self) -> u64 {
+        self.peaks[MemoryId::DEVICE]
+    }
+}
+
+/// A row of the table of memories, and what the plan uses of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannedMemory {
+    /// The memory.
+    pub memory: Memory,
+    /// What the arena must stay under.
+    pub limit: Limit,
+    /// The size of the arena.
+    pub peak_bytes: u64,
 }
 
 /// What the bytes at the moment of the peak are for. The parts and `unused_bytes` sum to the plan's peak.
@@ -151,16 +172,11 @@ impl Breakdown {
 pub struct Plan {
     /// Version of this schema.
     pub version: u32,
-    /// What the device's arena must stay under; both arenas together, where the host has no budget of its own.
-    pub budget_bytes: u64,
-    /// Bytes of the arena.
-    pub peak_bytes: u64,
-    /// Bytes below which no packing of these programs can come.
+    /// The memories, their limits and their arenas.
+    #[serde(flatten, with = "stored::memories")]
+    pub memories: PerMemory<PlannedMemory>,
+    /// Lower bound on the device's arena for any packing of these programs.
     pub lower_bound_bytes: u64,
-    /// What the host's arena must stay under; none where device and host are one memory.
-    pub host_budget_bytes: Option<u64>,
-    /// Bytes of the host's arena: what levers moved out of the device.
-    pub host_bytes: u64,
     /// Samples that pass through the model at a time.
     pub micro_batch: usize,
     /// Micro-batches of a step.
@@ -211,34 +227,46 @@ impl Plan {
 
     /// The queue that runs a step.
     pub fn queue(&self, step: &Step) -> Queue {
-        let first = |ids: &[TensorId]| ids.first().map(|&id| self[id].place);
-        Queue::of(&step.op, step.place, first(&step.inputs), first(&step.outputs))
+        let kind = |memory: MemoryId| self.memories[memory].memory.kind;
+        let first = |ids: &[TensorId]| ids.first().map(|&id| kind(self[id].memory));
+        Queue::of(&step.op, kind(step.memory), first(&step.inputs), first(&step.outputs))
+    }
+
+    /// What runs a step, or starts it where it moves tensors.
+    pub fn target(&self, step: &Step) -> &Target {
+        &self.targets[self.memories[step.memory].memory.kind]
     }
 
     /// What it must stay under.
     pub fn budget(&self) -> Budget {
-        let device = Bytes(self.budget_bytes);
-        self.host_budget_bytes.map_or(Budget::Shared(device), |host| Budget::Apart { device, host: Bytes(host) })
+        Budget::of(self.memories.map(|_, planned| planned.limit))
     }
 
-    /// The sizes of the arenas of device and host.
-    pub fn arenas(&self) -> [u64; 2] {
-        [self.peak_bytes, self.host_bytes]
+    /// The same plan under another budget. Panics if that has other memories.
+    #[must_use]
+    pub fn within(mut self, budget: &Budget) -> Self {
+        self.memories = self.memories.map(|id, planned| PlannedMemory { limit: budget.limits()[id], ..*planned });
+        self
     }
 
-    /// What the budgets of device and host have to be for it. The host's is zero where they share one.
-    pub fn needed(&self) -> [Bytes; 2] {
-        Budget::needed(self.arenas(), self.host_budget_bytes.is_none())
+    /// The sizes of the arenas.
+    pub fn arenas(&self) -> PerMemory<u64> {
+        self.memories.map(|_, planned| planned.peak_bytes)
+    }
+
+    /// What the limit of each memory has to be for this plan; zero for a memory that shares another's.
+    pub fn needed(&self) -> PerMemory<Bytes> {
+        self.budget().needed(&self.arenas())
     }
 
     /// The size of the device's arena.
     pub fn peak(&self) -> Bytes {
-        Bytes(self.peak_bytes)
+        Bytes(self.memories[MemoryId::DEVICE].peak_bytes)
     }
 
     /// The size of the host's arena.
     pub fn host(&self) -> Bytes {
-        Bytes(self.host_bytes)
+        Bytes(self.memories[MemoryId::HOST].peak_bytes)
     }
 }
 

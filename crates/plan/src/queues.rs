@@ -12,7 +12,7 @@
 //! writes, the later waits for the earlier. So they follow from the layout, which may lay a tensor where another one was.
 
 use crate::plan::{PlannedTensor, Region, Step};
-use plimsoll_graph::{Op, Place, TensorId};
+use plimsoll_graph::{Memories, MemoryKind, Op, PerMemory, TensorId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -34,15 +34,20 @@ impl Queue {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Device, Self::Host, Self::ToDevice, Self::ToHost];
 
-    /// The queue of a node whose first operand and first result lie in these places. One that only waits does so on
-    /// behalf of the place that the operand lies in.
-    pub fn of(op: &Op, runs_in: Place, input: Option<Place>, output: Option<Place>) -> Self {
-        let of_place = |place| if place == Place::Host { Self::Host } else { Self::Device };
+    /// The queue of a node that works in a memory of this kind, and whose first operand and first result rest in memories
+    /// of these kinds. Waiting for a transfer is work of the memory that the operand rests in.
+    pub fn of(op: &Op, works_in: MemoryKind, input: Option<MemoryKind>, output: Option<MemoryKind>) -> Self {
+        let of_kind = |kind| match kind {
+            MemoryKind::Device => Self::Device,
+            MemoryKind::Host => Self::Host,
+        };
         match (op, input, output) {
-            (Op::Transfer(_), _, Some(Place::Host)) => Self::ToHost,
+            // The processor copies between memories that it addresses.
+            (Op::Transfer(_), Some(MemoryKind::Host), Some(MemoryKind::Host)) => Self::Host,
+            (Op::Transfer(_), _, Some(MemoryKind::Host)) => Self::ToHost,
             (Op::Transfer(_), ..) => Self::ToDevice,
-            (Op::AwaitTransfer(_), Some(place), _) => of_place(place),
-            _ => of_place(runs_in),
+            (Op::AwaitTransfer(_), Some(kind), _) => of_kind(kind),
+            _ => of_kind(works_in),
         }
     }
 }
@@ -96,12 +101,12 @@ impl History {
 }
 
 /// Fills in the steps' waits. Those that others imply are left out.
-pub(crate) fn fill_in_waits(steps: &mut [Step], tensors: &[PlannedTensor]) {
-    let queues = steps.iter().map(|step| queue_of(step, tensors)).collect::<Vec<_>>();
+pub(crate) fn fill_in_waits(steps: &mut [Step], tensors: &[PlannedTensor], memories: &Memories) {
+    let queues = steps.iter().map(|step| queue_of(step, tensors, memories)).collect::<Vec<_>>();
     if queues.iter().all(|queue| *queue == Queue::Device) {
         return;
     }
-    let mut history = [History::default(), History::default()];
+    let mut history = memories.map(|_| History::default());
     // What each queue knows to be done when its next step starts, and what is known once a step is done.
     let mut known = [Clock::default(); 4];
     let mut done = Vec::<Clock>::with_capacity(steps.len());
@@ -124,9 +129,9 @@ pub(crate) fn fill_in_waits(steps: &mut [Step], tensors: &[PlannedTensor]) {
     }
 }
 
-fn queue_of(step: &Step, tensors: &[PlannedTensor]) -> Queue {
-    let first = |ids: &[TensorId]| ids.first().map(|id| tensors[id.index()].place);
-    Queue::of(&step.op, step.place, first(&step.inputs), first(&step.outputs))
+fn queue_of(step: &Step, tensors: &[PlannedTensor], memories: &Memories) -> Queue {
+    let first = |ids: &[TensorId]| ids.first().map(|id| memories[tensors[id.index()].memory].kind);
+    Queue::of(&step.op, memories[step.memory].kind, first(&step.inputs), first(&step.outputs))
 }
 
 /// Records what a step touches. Of each queue the last step that must be done before.
@@ -135,16 +140,16 @@ fn touched_before(
     index: usize,
     queue: Queue,
     tensors: &[PlannedTensor],
-    history: &mut [History; 2],
+    history: &mut PerMemory<History>,
 ) -> Clock {
     let mut needed = Clock::default();
     let mut here = Clock::default();
     here[queue as usize] = Some(index);
-    let place_of = |id: &TensorId| (tensors[id.index()].place, tensors[id.index()].region());
+    let place_of = |id: &TensorId| (tensors[id.index()].memory, tensors[id.index()].region());
     // What was sent is not written by whoever awaits that, but waits for its readers all the same.
     let awaits = matches!(step.op, Op::AwaitTransfer(_));
-    for (place, region) in step.inputs.iter().map(place_of) {
-        history[place as usize].touch(region, |touched| {
+    for (memory, region) in step.inputs.iter().map(place_of) {
+        history[memory].touch(region, |touched| {
             merge(&mut needed, &touched.written);
             if awaits {
                 merge(&mut needed, &touched.read);
@@ -152,9 +157,9 @@ fn touched_before(
             merge(&mut touched.read, &here);
         });
     }
-    let scratch = step.scratch.map(|region| (step.place, region));
-    for (place, region) in step.outputs.iter().map(place_of).chain(scratch) {
-        history[place as usize].touch(region, |touched| {
+    let scratch = step.scratch.map(|region| (step.memory, region));
+    for (memory, region) in step.outputs.iter().map(place_of).chain(scratch) {
+        history[memory].touch(region, |touched| {
             merge(&mut needed, &touched.written);
             merge(&mut needed, &touched.read);
             *touched = Touched { written: here, read: Clock::default() };
@@ -166,37 +171,38 @@ fn touched_before(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_graph::MemoryId;
     use plimsoll_graph::ops::{Add, AwaitTransfer, Transfer};
     use plimsoll_graph::{Pass, Role, Storage, TensorType};
 
-    fn tensor(place: Place, offset: u64) -> PlannedTensor {
-        let (name, ty) = (format!("{place:?} {offset}"), TensorType::f32(&[64]));
-        PlannedTensor { name, ty, role: Role::Activation, storage: Storage::Transient, place, offset }
+    fn tensor(memory: MemoryId, offset: u64) -> PlannedTensor {
+        let (name, ty) = (format!("{memory:?} {offset}"), TensorType::f32(&[64]));
+        PlannedTensor { name, ty, role: Role::Activation, storage: Storage::Transient, memory, offset }
     }
 
-    fn step(op: impl Into<Op>, place: Place, inputs: &[u32], outputs: &[u32]) -> Step {
+    fn step(op: impl Into<Op>, memory: MemoryId, inputs: &[u32], outputs: &[u32]) -> Step {
         let ids = |ids: &[u32]| ids.iter().map(|&id| TensorId(id)).collect();
         let (inputs, outputs) = (ids(inputs), ids(outputs));
-        Step { op: op.into(), inputs, outputs, place, scratch: None, pass: Pass::Forward, block: None, waits: vec![] }
+        Step { op: op.into(), inputs, outputs, memory, scratch: None, pass: Pass::Forward, block: None, waits: vec![] }
     }
 
     fn waits(tensors: &[PlannedTensor], mut steps: Vec<Step>) -> Vec<Vec<u32>> {
-        fill_in_waits(&mut steps, tensors);
+        fill_in_waits(&mut steps, tensors, &Memories::default());
         steps.into_iter().map(|step| step.waits).collect()
     }
 
     #[test]
     fn who_reads_what_was_sent_waits_and_what_others_imply_is_left_out() {
-        let on = |place| [0, 256, 512].map(|offset| tensor(place, offset));
+        let on = |memory| [0, 256, 512].map(|offset| tensor(memory, offset));
         // 0, 1, 2 on the device; 3, 4, 5 on the host.
-        let tensors = [on(Place::Device), on(Place::Host)].concat();
+        let tensors = [on(MemoryId::DEVICE), on(MemoryId::HOST)].concat();
         let steps = vec![
-            step(Add, Place::Device, &[0, 0], &[1]),
-            step(Transfer, Place::Device, &[1], &[3]),
-            step(Add, Place::Host, &[3, 3], &[4]),
-            step(Transfer, Place::Device, &[4], &[2]),
+            step(Add, MemoryId::DEVICE, &[0, 0], &[1]),
+            step(Transfer, MemoryId::DEVICE, &[1], &[3]),
+            step(Add, MemoryId::HOST, &[3, 3], &[4]),
+            step(Transfer, MemoryId::DEVICE, &[4], &[2]),
             // Reads 2, and writes 1, which the first transfer read: the second transfer knows that to be done.
-            step(Add, Place::Device, &[2, 2], &[1]),
+            step(Add, MemoryId::DEVICE, &[2, 2], &[1]),
         ];
         assert_eq!(waits(&tensors, steps), [vec![], vec![0], vec![1], vec![2], vec![3]]);
     }
@@ -204,12 +210,16 @@ mod tests {
     #[test]
     fn bytes_that_are_laid_over_others_wait_for_their_readers() {
         // 2 lies over the end of 0 and the beginning of 1.
-        let tensors =
-            [tensor(Place::Device, 0), tensor(Place::Device, 256), tensor(Place::Device, 128), tensor(Place::Host, 0)];
+        let tensors = [
+            tensor(MemoryId::DEVICE, 0),
+            tensor(MemoryId::DEVICE, 256),
+            tensor(MemoryId::DEVICE, 128),
+            tensor(MemoryId::HOST, 0),
+        ];
         let over = vec![
-            step(Transfer, Place::Device, &[0], &[3]),
-            step(Add, Place::Device, &[1, 1], &[2]),
-            step(Transfer, Place::Device, &[3], &[1]),
+            step(Transfer, MemoryId::DEVICE, &[0], &[3]),
+            step(Add, MemoryId::DEVICE, &[1, 1], &[2]),
+            step(Transfer, MemoryId::DEVICE, &[3], &[1]),
         ];
         // The last waits for what was sent, and for who read and overwrote where it is sent to.
         assert_eq!(waits(&tensors, over), [vec![], vec![0], vec![1]]);
@@ -217,14 +227,14 @@ mod tests {
 
     #[test]
     fn awaiting_waits_for_the_transfer_and_nothing_waits_on_one_queue() {
-        let tensors = [tensor(Place::Device, 0), tensor(Place::Host, 0), tensor(Place::Device, 256)];
+        let tensors = [tensor(MemoryId::DEVICE, 0), tensor(MemoryId::HOST, 0), tensor(MemoryId::DEVICE, 256)];
         let steps = vec![
-            step(Transfer, Place::Device, &[0], &[1]),
-            step(AwaitTransfer, Place::Device, &[0], &[]),
-            step(Add, Place::Device, &[2, 2], &[0]),
+            step(Transfer, MemoryId::DEVICE, &[0], &[1]),
+            step(AwaitTransfer, MemoryId::DEVICE, &[0], &[]),
+            step(Add, MemoryId::DEVICE, &[2, 2], &[0]),
         ];
         assert_eq!(waits(&tensors, steps), [vec![], vec![0], vec![]]);
-        let alone = vec![step(Add, Place::Device, &[0, 0], &[2]), step(Add, Place::Device, &[2, 2], &[0])];
+        let alone = vec![step(Add, MemoryId::DEVICE, &[0, 0], &[2]), step(Add, MemoryId::DEVICE, &[2, 2], &[0])];
         assert_eq!(waits(&tensors, alone), [[], []] as [[u32; 0]; 2]);
     }
 }

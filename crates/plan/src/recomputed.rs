@@ -1,10 +1,9 @@
 //! What a plan recomputes or sends to the host, by op, and what that costs.
 
 use crate::cost::KnownTimes;
-use crate::layout::ALIGNMENT;
 use crate::request::Request;
 use crate::search::Found;
-use plimsoll_graph::{Op, Pass, Place, Storage};
+use plimsoll_graph::{ALIGNMENT, MemoryId, Op, Pass, Storage};
 use plimsoll_units::{Bytes, Seconds};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -42,7 +41,7 @@ pub fn recomputed(request: &Request, found: &Found) -> Vec<Recomputed> {
         if let Op::Transfer(_) = node.op {
             let (from, to) = (node.inputs[0], node.outputs[0]);
             if let Some(&op) =
-                makers.get(&from).filter(|_| graph[to].place == Place::Host && node.pass == Pass::Forward)
+                makers.get(&from).filter(|_| graph[to].memory == MemoryId::HOST && node.pass == Pass::Forward)
             {
                 let of: &mut Recomputed = by_op.get_mut(op).expect("a node made it");
                 of.sent += 1;

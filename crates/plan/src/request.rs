@@ -119,7 +119,7 @@ impl Request {
             buckets: vec![],
             packed: false,
             objective: Objective::default(),
-            budget: Budget::UNLIMITED,
+            budget: Budget::unlimited(),
             targets,
             machine,
             levers: LeverRequest::default(),

@@ -1,7 +1,7 @@
 //! What the forward pass leaves for the backward pass: the bytes that recomputation takes away from.
 
 use crate::plan::Plan;
-use plimsoll_graph::{Pass, Place, Role, Storage, TensorId};
+use plimsoll_graph::{MemoryId, Pass, Role, Storage, TensorId};
 use plimsoll_units::Bytes;
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ pub fn saved_activations(plan: &Plan) -> Bytes {
     };
     let is_activation = |id: &TensorId| {
         let tensor = &plan[*id];
-        tensor.role == Role::Activation && tensor.storage == Storage::Transient && tensor.place == Place::Device
+        tensor.role == Role::Activation && tensor.storage == Storage::Transient && tensor.memory == MemoryId::DEVICE
     };
     let (forward, later) = program.steps.iter().partition::<Vec<_>, _>(|step| step.pass == Pass::Forward);
     let made = forward.iter().flat_map(|step| &step.outputs).collect::<BTreeSet<_>>();

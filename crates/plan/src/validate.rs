@@ -3,8 +3,9 @@
 
 mod order;
 
-use crate::plan::{Plan, PlannedProgram, Region, Step};
-use plimsoll_graph::{Access, Io, Op, Place, Storage, TensorId};
+use crate::budget::Limit;
+use crate::plan::{Plan, PlannedMemory, PlannedProgram, Region, Step};
+use plimsoll_graph::{Access, Io, Memory, MemoryId, Op, Storage, TensorId};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -33,13 +34,23 @@ pub enum PlanViolation {
         /// Where it may end.
         limit: u64,
     },
-    /// An arena is larger than its budget, or both are larger than the one that they share.
-    #[error("the plan needs {peak} bytes, but the budget is {budget}")]
+    /// The arenas in a memory are larger than its budget.
+    #[error("the plan needs {peak} bytes of the memory `{memory}`, but the budget is {budget}")]
     OverBudget {
-        /// Bytes of the arena.
+        /// The memory.
+        memory: MemoryId,
+        /// Bytes of the arenas.
         peak: u64,
         /// Bytes allowed.
         budget: u64,
+    },
+    /// A tensor or a step names a memory that is not in the plan's table.
+    #[error("{what} is in the memory `{memory}`, which the plan does not have")]
+    UnknownMemory {
+        /// Name.
+        what: String,
+        /// The memory.
+        memory: MemoryId,
     },
     /// A tensor is read before anything wrote it.
     #[error("program `{program}`, plan step {step}: `{tensor}` is read before it is written")]
@@ -100,7 +111,7 @@ pub enum PlanViolation {
 /// Something that occupies bytes from one step to another, both included.
 struct Occupant {
     name: String,
-    place: Place,
+    memory: MemoryId,
     region: Region,
     first: usize,
     last: usize,
@@ -110,19 +121,18 @@ struct Occupant {
 /// Checks bounds, alignment, types, reads before writes, that no two tensors overlap in both time and space, and that
 /// what different queues do with the same bytes is ordered by waits.
 pub fn validate(plan: &Plan) -> Result<(), PlanViolation> {
-    let over = |peak: u64, budget: u64| match peak > budget {
-        true => Err(PlanViolation::OverBudget { peak, budget }),
-        false => Ok(()),
-    };
-    match plan.host_budget_bytes {
-        None => over(plan.peak_bytes.saturating_add(plan.host_bytes), plan.budget_bytes)?,
-        Some(host) => {
-            over(plan.peak_bytes, plan.budget_bytes)?;
-            over(plan.host_bytes, host)?;
+    for (memory, planned) in plan.memories.iter() {
+        let Limit::Own(budget) = planned.limit else { continue };
+        let is_in_it =
+            |(id, other): &(MemoryId, &PlannedMemory)| *id == memory || other.limit == Limit::SharedWith(memory);
+        let arenas = plan.memories.iter().filter(is_in_it).map(|(_, other)| other.peak_bytes);
+        let peak = arenas.fold(0, u64::saturating_add);
+        if peak > budget.0 {
+            return Err(PlanViolation::OverBudget { memory, peak, budget: budget.0 });
         }
     }
     for tensor in &plan.tensors {
-        check_place(plan, &tensor.name, tensor.place, tensor.region())?;
+        check_place(plan, &tensor.name, tensor.memory, tensor.region())?;
     }
     let checked = plan.programs.par_iter().map(|program| check_program(plan, program)).collect::<Vec<_>>();
     checked.into_iter().collect()
@@ -134,12 +144,12 @@ fn check_program(plan: &Plan, program: &PlannedProgram) -> Result<(), PlanViolat
     }
     let mut occupants = occupants(plan, program)?;
     for occupant in &occupants {
-        check_place(plan, &occupant.name, occupant.place, occupant.region)?;
+        check_place(plan, &occupant.name, occupant.memory, occupant.region)?;
     }
     // By their first byte: behind one that begins where another ends, none meets that.
-    occupants.sort_by_key(|occupant| (occupant.place, occupant.region.offset));
+    occupants.sort_by_key(|occupant| (occupant.memory, occupant.region.offset));
     for (index, low) in occupants.iter().enumerate() {
-        let meets = |high: &&Occupant| high.place == low.place && high.region.offset < low.region.end();
+        let meets = |high: &&Occupant| high.memory == low.memory && high.region.offset < low.region.end();
         for high in occupants[index + 1..].iter().take_while(meets) {
             check_pair(program, low, high)?;
         }
@@ -147,17 +157,17 @@ fn check_program(plan: &Plan, program: &PlannedProgram) -> Result<(), PlanViolat
     order::check_order(plan, program)
 }
 
-fn check_place(plan: &Plan, what: &str, place: Place, region: Region) -> Result<(), PlanViolation> {
-    let limit = match place {
-        Place::Device => plan.peak_bytes,
-        Place::Host => plan.host_bytes,
+fn check_place(plan: &Plan, what: &str, memory: MemoryId, region: Region) -> Result<(), PlanViolation> {
+    let Some(&PlannedMemory { memory: Memory { alignment, .. }, peak_bytes: limit, .. }) = plan.memories.get(memory)
+    else {
+        return Err(PlanViolation::UnknownMemory { what: what.to_owned(), memory });
     };
     let end = region.offset.saturating_add(region.bytes);
     if end > limit {
         return Err(PlanViolation::OutOfBounds { what: what.to_owned(), end, limit });
     }
-    if !region.offset.is_multiple_of(crate::ALIGNMENT) {
-        let (offset, alignment) = (region.offset, crate::ALIGNMENT);
+    if !region.offset.is_multiple_of(alignment) {
+        let offset = region.offset;
         return Err(PlanViolation::Misaligned { what: what.to_owned(), offset, alignment });
     }
     Ok(())
@@ -168,8 +178,11 @@ fn check_types(plan: &Plan, program: &PlannedProgram, index: usize, step: &Step)
     if let Some(id) = step.inputs.iter().chain(&step.outputs).find(|id| id.index() >= plan.tensors.len()) {
         return Err(ill(format!("tensor {} does not exist", id.index())));
     }
+    if plan.memories.get(step.memory).is_none() {
+        return Err(PlanViolation::UnknownMemory { what: step.op.name().to_owned(), memory: step.memory });
+    }
     let moves = matches!(step.op, Op::Transfer(_) | Op::AwaitTransfer(_));
-    if let Some(id) = step.inputs.iter().chain(&step.outputs).find(|id| !moves && plan[**id].place != step.place) {
+    if let Some(id) = step.inputs.iter().chain(&step.outputs).find(|id| !moves && plan[**id].memory != step.memory) {
         return Err(ill(format!("{} runs in another memory than `{}` lies in", step.op.name(), plan[*id].name)));
     }
     let types = |ids: &[TensorId]| ids.iter().map(|&id| &plan[id].ty).collect();
@@ -178,7 +191,7 @@ fn check_types(plan: &Plan, program: &PlannedProgram, index: usize, step: &Step)
     if made.iter().ne(io.outputs.iter().copied()) {
         return Err(ill(format!("{} makes {made:?}, the plan has {:?}", step.op.name(), io.outputs)));
     }
-    let needed = step.op.working_bytes(&io, &plan.targets[step.place]).0;
+    let needed = step.op.working_bytes(&io, plan.target(step)).0;
     let given = step.scratch.map_or(0, |s| s.bytes);
     if needed != given {
         return Err(ill(format!("{} declares {needed} bytes of scratch, the plan gives {given}", step.op.name())));
@@ -227,30 +240,30 @@ fn occupants(plan: &Plan, program: &PlannedProgram) -> Result<Vec<Occupant>, Pla
         let id = TensorId(index as u32);
         if tensor.storage == Storage::Persistent || (uses_carried && tensor.storage == Storage::Carried) {
             let region = tensor.region();
-            let place = tensor.place;
-            result.push(Occupant { name: name(id), place, region, first: 0, last: end, tensor: Some(id) });
+            let memory = tensor.memory;
+            result.push(Occupant { name: name(id), memory, region, first: 0, last: end, tensor: Some(id) });
         }
     }
     for (id, (first, last)) in lives {
-        let (place, region) = (plan[id].place, plan[id].region());
-        result.push(Occupant { name: name(id), place, region, first, last, tensor: Some(id) });
+        let (memory, region) = (plan[id].memory, plan[id].region());
+        result.push(Occupant { name: name(id), memory, region, first, last, tensor: Some(id) });
     }
     if let Some(region) = plan.scalars {
         let name = "the run's scalars".to_owned();
-        result.push(Occupant { name, place: Place::Device, region, first: 0, last: end, tensor: None });
+        result.push(Occupant { name, memory: MemoryId::DEVICE, region, first: 0, last: end, tensor: None });
     }
     for (index, step) in program.steps.iter().enumerate() {
         if let Some(region) = step.scratch {
             let name = format!("scratch of {} at {}", step.op.name(), region.offset);
-            let (place, at) = (step.place, index + 1);
-            result.push(Occupant { name, place, region, first: at, last: at, tensor: None });
+            let (memory, at) = (step.memory, index + 1);
+            result.push(Occupant { name, memory, region, first: at, last: at, tensor: None });
         }
     }
     Ok(result)
 }
 
 fn check_pair(program: &PlannedProgram, a: &Occupant, b: &Occupant) -> Result<(), PlanViolation> {
-    let apart_in_space = a.place != b.place || a.region.end() <= b.region.offset || b.region.end() <= a.region.offset;
+    let apart_in_space = a.memory != b.memory || a.region.end() <= b.region.offset || b.region.end() <= a.region.offset;
     let apart_in_time = a.last < b.first || b.last < a.first;
     if apart_in_space || apart_in_time || hands_over(program, a, b) || hands_over(program, b, a) {
         return Ok(());

@@ -1,6 +1,6 @@
 //! Plans for several cards, side by side.
 
-use super::plan_table::bound_words;
+use super::plan_table::limit_words;
 use comfy_table::{CellAlignment, Table, presets};
 use plimsoll_plan::{Found, Levers, Misfit};
 use plimsoll_units::{Bytes, Seconds, format_duration};
@@ -29,8 +29,9 @@ pub fn compare_table(plans: &[ComparedPlan], tokens: Option<f64>) -> String {
         match result {
             Ok(found) => {
                 row.push(found.plan.peak().to_string());
-                row.push(format!("{:.0} %", 100.0 * found.plan.peak_bytes as f64 / found.plan.budget_bytes as f64));
-                bounds.push(format!("{device}: {}", bound_words(found.bound)));
+                let part = found.plan.peak().as_f64() / found.plan.budget().device().as_f64();
+                row.push(format!("{:.0} %", 100.0 * part));
+                bounds.push(format!("{device}: {}", limit_words(found.limited_by)));
                 row.push(format!("{} x {}", found.plan.micro_batch, found.plan.accumulation));
                 row.push(offloaded(&found.settings.levers));
                 row.push(found.settings.levers.precision.name().to_owned());
@@ -39,7 +40,7 @@ pub fn compare_table(plans: &[ComparedPlan], tokens: Option<f64>) -> String {
             }
             Err(misfit) => {
                 row.push(misfit.plan.peak().to_string());
-                row.push(format!("short {}", misfit.short.max(misfit.host_short)));
+                row.push(format!("short {}", misfit.largest_short()));
             }
         }
         table.add_row(row);

@@ -14,7 +14,7 @@ pub fn curve_table(points: &[CurvePoint], chosen: &Found) -> String {
     table.load_style(presets::UTF8_BORDERS_ONLY);
     table.set_header(["budget", "peak", "step", "time", "micro-batch", "optimizer", "sent blocks", ""]);
     let fastest = points.iter().map(|point| point.found.step.0).fold(f64::INFINITY, f64::min);
-    let here = points.iter().rposition(|point| point.budget.0 <= chosen.plan.budget_bytes);
+    let here = points.iter().rposition(|point| point.budget.0 <= chosen.plan.budget().device().0);
     for (index, CurvePoint { budget, found }) in points.iter().enumerate() {
         table.add_row([
             budget.to_string(),
@@ -49,8 +49,8 @@ pub fn curve_json(points: &[CurvePoint]) -> Value {
     let point = |CurvePoint { budget, found }: &CurvePoint| {
         json!({
             "budget_bytes": budget.0,
-            "peak_bytes": found.plan.peak_bytes,
-            "host_bytes": found.plan.host_bytes,
+            "peak_bytes": found.plan.peak().0,
+            "host_bytes": found.plan.host().0,
             "step_ms": found.step.0 * 1e3,
             "micro_batch": found.plan.micro_batch,
             "activation_offload_blocks": found.settings.levers.activation_offload,
@@ -69,7 +69,7 @@ const MARGINS: [f64; 4] = [76.0, 44.0, 24.0, 48.0];
 pub fn curve_svg(model: &str, points: &[CurvePoint], chosen: &Found) -> String {
     let [left, top, right, bottom] = MARGINS;
     let all = || points.iter().map(|point| &point.found).chain([chosen]);
-    let memory_max = all().map(|found| found.plan.peak_bytes).max().unwrap_or(1).max(1) as f64;
+    let memory_max = all().map(|found| found.plan.peak().0).max().unwrap_or(1).max(1) as f64;
     let step_max = all().map(|found| found.step.0).fold(f64::MIN_POSITIVE, f64::max);
     let x = |bytes: f64| left + (WIDTH - left - right) * bytes / memory_max;
     let y = |seconds: f64| HEIGHT - bottom - (HEIGHT - top - bottom) * seconds / (1.05 * step_max);
@@ -107,7 +107,7 @@ pub fn curve_svg(model: &str, points: &[CurvePoint], chosen: &Found) -> String {
         let step = if index == 0 { format!("M{across:.1} {down:.1}") } else { format!("H{across:.1}V{down:.1}") };
         path.push_str(&step);
     }
-    let (across, down) = (x(chosen.plan.peak_bytes as f64), y(chosen.step.0));
+    let (across, down) = (x(chosen.plan.peak().0 as f64), y(chosen.step.0));
     write!(
         svg,
         "<path class=\"curve\" d=\"{path}\"/>\n<circle class=\"plan\" cx=\"{across:.1}\" cy=\"{down:.1}\" r=\"5\">\

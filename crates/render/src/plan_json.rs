@@ -1,6 +1,7 @@
 //! `plan --json`.
 
-use super::plan_table::as_flags;
+use super::plan_table::{as_flags, joined};
+use plimsoll_graph::MemoryId;
 use plimsoll_plan::{Found, LeverEffect, Misfit, Moment, Nearest, Plan, saved_activations};
 use plimsoll_train::PlanSummary;
 use serde_json::{Value, json};
@@ -28,13 +29,19 @@ pub fn plan_json(report: &PlanReport) -> Value {
     let PlanReport { model, device, times, result, levers, moment, milliseconds } = report;
     let (plan, fits, short_by_bytes, host_short_by_bytes): (&Plan, bool, u64, u64) = match result {
         Ok(found) => (&found.plan, true, 0, 0),
-        Err(misfit) => (&misfit.plan, false, misfit.short.0, misfit.host_short.0),
+        Err(misfit) => {
+            let [device, host] = [MemoryId::DEVICE, MemoryId::HOST].map(|memory| misfit.short[memory].0);
+            (&misfit.plan, false, device, host)
+        }
     };
     let nearest = match result {
         Ok(_) => vec![],
         Err(misfit) => misfit.nearest.iter().map(nearest_json).collect(),
     };
-    let bound = result.as_ref().ok().map(|found| found.bound);
+    let bound = result.as_ref().ok().map(|found| match found.limited_by.is_empty() {
+        true => "nothing".to_owned(),
+        false => joined(found.limited_by, "-and-"),
+    });
     let next_larger = match result {
         Ok(found) => found.next_larger.map(|(n, bytes)| json!({ "micro_batch": n, "peak_bytes": bytes.0 })),
         Err(_) => None,

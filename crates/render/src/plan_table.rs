@@ -1,8 +1,8 @@
 //! The plan as a table, and what is said when none fits.
 
 use comfy_table::{CellAlignment, Table, presets};
-use plimsoll_graph::{DeviceKind, Products};
-use plimsoll_plan::{Bound, Breakdown, Change, Found, LeverEffect, Moment, Plan};
+use plimsoll_graph::{DeviceKind, MemorySet, Products};
+use plimsoll_plan::{Breakdown, Change, Found, LeverEffect, Moment, Plan};
 use plimsoll_units::{Bytes, format_duration};
 
 /// The plan's table, some lines under 100 columns. `device`: the card's name.
@@ -25,13 +25,13 @@ pub(super) fn found_words(found: &Found) -> Vec<String> {
     let plan = &found.plan;
     let mut lines = vec![match found.next_larger {
         Some((next, needed)) => {
-            let lacking = needed.saturating_sub(Bytes(plan.budget_bytes));
+            let lacking = needed.saturating_sub(plan.budget().device());
             let short = if lacking > Bytes::ZERO { format!(", {lacking} more than the budget") } else { String::new() };
             format!("a micro-batch of {next} would need {needed}{short}")
         }
         None => "the whole global batch fits at once".to_owned(),
     }];
-    lines.push(bound_words(found.bound).to_owned());
+    lines.push(limit_words(found.limited_by));
     lines.extend(plan.targets.device.products().map(|by| format!("matrix products by {}", products_named(by))));
     lines.push(format!(
         "predicted: {} per step, {} tokens/s",
@@ -62,13 +62,16 @@ fn headline(model: &str, plan: &Plan) -> String {
 }
 
 /// What to have more of for a faster plan.
-pub(super) fn bound_words(bound: Bound) -> &'static str {
-    match bound {
-        Bound::Nothing => "not limited by memory: these are the fastest settings",
-        Bound::Device => "limited by device memory: faster settings need more",
-        Bound::Host => "limited by host memory: faster settings need more",
-        Bound::DeviceAndHost => "limited by device and host memory: faster settings need more",
+pub(super) fn limit_words(limited_by: MemorySet) -> String {
+    match limited_by.is_empty() {
+        true => "not limited by memory: these are the fastest settings".to_owned(),
+        false => format!("limited by {} memory: faster settings need more", joined(limited_by, " and ")),
     }
+}
+
+/// The names of memories.
+pub(super) fn joined(memories: MemorySet, separator: &str) -> String {
+    memories.ids().map(|id| id.to_string()).collect::<Vec<_>>().join(separator)
 }
 
 /// What is planned for.
@@ -107,16 +110,16 @@ pub(super) const PEAK_HEADS: [&str; 4] = ["at the peak", "size", "bytes", "of th
 /// The parts of the peak, their sum, and what it is held to.
 pub(super) fn peak_rows(plan: &Plan) -> Vec<Vec<String>> {
     let row = |what: &str, bytes: u64, of_peak: bool| {
-        let percent = bytes as f64 * 100.0 / plan.peak_bytes.max(1) as f64;
+        let percent = bytes as f64 * 100.0 / plan.peak().0.max(1) as f64;
         let percent = if of_peak { format!("{percent:.1} %") } else { "-".to_owned() };
         vec![what.to_owned(), Bytes(bytes).to_string(), grouped(bytes), percent]
     };
     let mut rows = parts(&plan.breakdown).map(|(what, bytes)| row(what, bytes, true)).to_vec();
-    rows.push(row("peak", plan.peak_bytes, true));
+    rows.push(row("peak", plan.peak().0, true));
     rows.push(row("lower bound", plan.lower_bound_bytes, true));
-    rows.push(row("budget", plan.budget_bytes, false));
-    if plan.host_bytes > 0 {
-        rows.push(row("host memory", plan.host_bytes, false));
+    rows.push(row("budget", plan.budget().device().0, false));
+    if plan.host().0 > 0 {
+        rows.push(row("host memory", plan.host().0, false));
     }
     rows
 }

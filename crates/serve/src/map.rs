@@ -2,7 +2,7 @@
 //! offsets up. Not here: how a plan is checked (`plimsoll-plan`), the full picture with every program (`plimsoll-render`, `picture/`).
 
 use plimsoll_files::read_inside;
-use plimsoll_graph::{Place, Role, Storage, TensorId};
+use plimsoll_graph::{MemoryId, Role, Storage, TensorId};
 use plimsoll_plan::{Plan, PlannedProgram, PlannedTensor, Region};
 use plimsoll_units::Bytes;
 use plimsoll_watch::clean;
@@ -69,7 +69,7 @@ fn place_of(role: Role) -> usize {
 pub(crate) fn map(run: &Path) -> io::Result<Map> {
     let bytes = read_inside(&run.join("plan.json"), 1, LONGEST)?;
     let plan: Plan = serde_json::from_slice(&bytes)?;
-    let highest = plan.programs.iter().max_by_key(|program| program.peak_bytes);
+    let highest = plan.programs.iter().max_by_key(|program| program.peak_bytes());
     let program = highest.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "it has no program"))?;
     // The plan comes from a folder that anybody may have written.
     let steps = program.steps.iter().flat_map(|step| step.inputs.iter().chain(&step.outputs).copied());
@@ -95,7 +95,9 @@ impl Map {
             rects.extend(rect(&plan[*id], *life));
         }
         for (index, step) in program.steps.iter().enumerate() {
-            let Some(Region { offset, bytes }) = step.scratch.filter(|_| step.place == Place::Device) else { continue };
+            let Some(Region { offset, bytes }) = step.scratch.filter(|_| step.memory == MemoryId::DEVICE) else {
+                continue;
+            };
             let (name, role) = (step.op.name().to_owned(), place_of(Role::Scratch));
             rects.push(Rect { name, role, offset, bytes, first: index + 1, until: index + 2 });
         }
@@ -106,8 +108,8 @@ impl Map {
         Self {
             program: program.name.to_string(),
             moments: end,
-            peak_bytes: plan.peak_bytes,
-            budget_bytes: plan.budget_bytes,
+            peak_bytes: plan.peak().0,
+            budget_bytes: plan.budget().device().0,
             fullest: program.fullest_step.saturating_add(1).min(end - 1),
             micro_batch: plan.micro_batch,
             accumulation: plan.accumulation,
@@ -122,7 +124,7 @@ impl Map {
 fn rect(tensor: &PlannedTensor, (first, until): (usize, usize)) -> Option<Rect> {
     let elements = tensor.ty.shape.iter().try_fold(1_u64, |product, &size| product.checked_mul(size as u64))?;
     let bytes = elements.checked_mul(tensor.ty.dtype.size_bytes())?;
-    let is_on_device = tensor.place == Place::Device && bytes > 0;
+    let is_on_device = tensor.memory == MemoryId::DEVICE && bytes > 0;
     let (name, role) = (clean(&tensor.name, LONGEST_NAME), place_of(tensor.role));
     is_on_device.then_some(Rect { name, role, offset: tensor.offset, bytes, first, until })
 }

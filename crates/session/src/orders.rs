@@ -3,6 +3,7 @@
 
 use crate::control::{Shared, State};
 use crate::notice::Notices;
+use plimsoll_graph::MemoryId;
 use plimsoll_orders::{Inbox, Looked, Order};
 use plimsoll_plan::Found;
 use plimsoll_telemetry::Event;
@@ -140,7 +141,8 @@ impl Next {
     /// The event of it, once.
     pub(crate) fn tell(&mut self) -> Option<Event> {
         let Self { order, step, .. } = *self;
-        let (planned_bytes, budget_bytes) = (self.found.plan.needed()[0].0, self.found.plan.budget_bytes);
+        let plan = &self.found.plan;
+        let (planned_bytes, budget_bytes) = (plan.needed()[MemoryId::DEVICE].0, plan.budget().device().0);
         let is_told = std::mem::replace(&mut self.is_told, true);
         (!is_told).then_some(Event::Replanned { step, order, planned_bytes, budget_bytes })
     }

@@ -60,7 +60,7 @@ impl<B: Backend> Session<B> {
         let SessionSettings { folder, start, trainer, dataset, mut found, card, watch, notices } = settings;
         let engine = backend.load(&folder, &mut found, None)?;
         let subject =
-            Subject { card, offloads: found.plan.host_bytes > 0, checkpoint: room(&engine, &trainer.model_folder) };
+            Subject { card, offloads: found.plan.host().0 > 0, checkpoint: room(&engine, &trainer.model_folder) };
         let watch = Watch::new(watch, subject, Control::new(notices));
         Ok(Self { watch, engine: Some(engine), folder, start, trainer, dataset, found, backend })
     }

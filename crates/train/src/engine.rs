@@ -6,7 +6,7 @@ use plimsoll_exec::cuda::ProductChoices;
 use plimsoll_exec::{
     Capabilities, Device, DeviceError, converted, fill_normal, remainders, run_program, run_program_timed,
 };
-use plimsoll_graph::{DType, Graph, Init, Lengths, Parameter, ProgramKind, ProgramName, Scalars, TensorId};
+use plimsoll_graph::{DType, Graph, Init, Lengths, MemoryId, Parameter, ProgramKind, ProgramName, Scalars, TensorId};
 use plimsoll_plan::{Plan, validate};
 use std::borrow::Cow;
 
@@ -235,7 +235,7 @@ impl Engine {
     pub fn run(&mut self, program: impl Into<ProgramName>, scalars: &Scalars) -> Result<(), TrainError> {
         let program = program.into();
         if let Some(planned) = self.plan.program(program) {
-            self.planned_bytes_of_what_ran = self.planned_bytes_of_what_ran.max(planned.peak_bytes);
+            self.planned_bytes_of_what_ran = self.planned_bytes_of_what_ran.max(planned.peak_bytes());
         }
         let Some(profile) = &mut self.profile else {
             return Ok(run_program(self.device.as_mut(), &self.plan, program, scalars)?);
@@ -274,14 +274,14 @@ impl Engine {
     pub fn held_bytes(&self) -> u64 {
         let memory = self.device.memory();
         let all = self.footprint.arena_resident_bytes;
-        match self.plan.host_budget_bytes {
+        match self.plan.budget().host() {
             Some(_) => {
                 // A card's memory is none of the process's.
                 let on_device =
                     all.zip(self.footprint.in_process_peak_bytes).map(|(all, host)| all.saturating_sub(host));
-                on_device.unwrap_or(memory.reserved_bytes)
+                on_device.unwrap_or(memory.arena(MemoryId::DEVICE).reserved_bytes)
             }
-            None => all.unwrap_or(memory.reserved_bytes + memory.host_reserved_bytes),
+            None => all.unwrap_or_else(|| memory.arenas.values().map(|arena| arena.reserved_bytes).sum()),
         }
     }
 
@@ -292,8 +292,8 @@ impl Engine {
         footprint.measure_device(self.device.as_ref());
         EngineMemory {
             footprint,
-            touched_bytes: memory.touched_bytes,
-            host_touched_bytes: memory.host_touched_bytes,
+            touched_bytes: memory.arena(MemoryId::DEVICE).touched_bytes,
+            host_touched_bytes: memory.arena(MemoryId::HOST).touched_bytes,
             planned_bytes_of_what_ran: self.planned_bytes_of_what_ran,
             allocations_after_first_step: memory.allocations
                 - self.allocations_at_first_step.unwrap_or(memory.allocations),

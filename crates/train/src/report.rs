@@ -32,10 +32,10 @@ pub struct PlanSummary {
 impl From<&Plan> for PlanSummary {
     fn from(plan: &Plan) -> Self {
         Self {
-            budget_bytes: plan.budget_bytes,
-            peak_bytes: plan.peak_bytes,
+            budget_bytes: plan.budget().device().0,
+            peak_bytes: plan.peak().0,
             lower_bound_bytes: plan.lower_bound_bytes,
-            host_bytes: plan.host_bytes,
+            host_bytes: plan.host().0,
             micro_batch: plan.micro_batch,
             accumulation: plan.accumulation,
             global_batch: plan.global_batch,

@@ -6,9 +6,8 @@ use crate::session::Session;
 use crate::step::run_paced_step;
 use crate::{Ending, Engine, Length, LossScale, Outcome, Pace, Progress, RunFolder, Schedule, TrainError};
 use plimsoll_data::{Dataset, Loader, StepBatches};
-use plimsoll_graph::ProgramKind;
-use plimsoll_graph::Scalars;
 use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::{MemoryId, ProgramKind, Scalars};
 use plimsoll_telemetry::{Event, Sink};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -122,8 +121,8 @@ impl<'a> Trainer<'a> {
             name: self.config.name.clone(),
             model: self.config.model_name.clone(),
             parameters: plan.parameters,
-            planned_bytes: plan.needed()[0].0,
-            budget_bytes: plan.budget_bytes,
+            planned_bytes: plan.needed()[MemoryId::DEVICE].0,
+            budget_bytes: plan.budget().device().0,
             first_step: session.step + 1,
             last_step,
         };

@@ -6,7 +6,7 @@ mod support;
 use peak_alloc::PeakAlloc;
 use plimsoll_exec::{converted, normal_pair, remainders};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
-use plimsoll_graph::{DType, Init, Place};
+use plimsoll_graph::{DType, Init, MemoryId};
 use plimsoll_plan::{Average, Levers, Precision};
 use plimsoll_train::checkpoint::{MODEL_FILE, load_weights};
 use plimsoll_train::{Ending, Start};
@@ -63,7 +63,7 @@ fn starting_takes_the_arena_and_a_part_of_a_tensor() {
 #[test]
 fn a_weight_is_a_function_of_the_seed_and_its_number() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let average = Some(Average { decay: 0.9, place: Place::Device });
+    let average = Some(Average { decay: 0.9, memory: MemoryId::DEVICE });
     let levers = Levers { precision: Precision::Bf16, average, ..Levers::default() };
     let mut engine = Setup { levers, ..setup(Precision::Bf16) }.engine();
     engine.initialise(7).expect("a loaded plan");

@@ -7,6 +7,7 @@
 use super::Arena;
 use crate::DeviceError;
 use memmap2::MmapMut;
+use plimsoll_graph::PerMemory;
 use plimsoll_units::Bytes;
 use rayon::prelude::*;
 use std::io;
@@ -49,15 +50,15 @@ impl Supply {
     }
 
     /// Zeroed arenas of these sizes, all of their pages in memory. Errors: `NoRoom`, and nothing stays reserved.
-    pub(crate) fn reserve<const N: usize>(&mut self, sizes: [u64; N]) -> Result<[Arena; N], DeviceError> {
-        let mut taking = Taking { free: self.free, needed: sizes.iter().sum(), taken: 0 };
+    pub(crate) fn reserve(&mut self, sizes: &PerMemory<u64>) -> Result<PerMemory<Arena>, DeviceError> {
+        let mut taking = Taking { free: self.free, needed: sizes.values().sum(), taken: 0 };
         taking.check()?;
-        let mut arenas = Vec::with_capacity(N);
-        for size in sizes {
+        let mut arenas = PerMemory::default();
+        for &size in sizes.values() {
             self.asked += 1;
             arenas.push(taking.arena(size)?);
         }
-        Ok(arenas.try_into().expect("an arena for each size"))
+        Ok(arenas)
     }
 }
 
@@ -141,6 +142,7 @@ fn touch(memory: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_graph::MemoryId;
     use std::cell::Cell;
 
     thread_local! {
@@ -156,10 +158,10 @@ mod tests {
         Some(Bytes(free))
     }
 
-    fn reserve(free_bytes: u64, taken: u64, kept: u64, sizes: [u64; 2]) -> Result<[Arena; 2], DeviceError> {
+    fn reserve(free_bytes: u64, taken: u64, kept: u64, sizes: [u64; 2]) -> Result<PerMemory<Arena>, DeviceError> {
         FREE.set(free_bytes);
         TAKEN.set(taken);
-        Supply::of(FreeMemory { read: free, kept: Bytes(kept) }).reserve(sizes)
+        Supply::of(FreeMemory { read: free, kept: Bytes(kept) }).reserve(&sizes.into_iter().collect())
     }
 
     fn pages(bytes: u64) -> u64 {
@@ -171,7 +173,8 @@ mod tests {
     fn all_pages_are_there_and_no_more() {
         // The last page of one, the first large page of another, more than a step, none.
         for bytes in [1, 4096, 4097, (2 << 20) + 1, (5 << 20) - 3, (STEP as u64) + (3 << 20) + 77, 0] {
-            let [arena] = Supply::default().reserve([bytes]).expect("little memory");
+            let arenas = Supply::default().reserve(&[bytes].into_iter().collect()).expect("little memory");
+            let arena = &arenas[MemoryId::DEVICE];
             let Some(resident) = arena.resident_bytes() else {
                 eprintln!("SKIPPED: this system does not tell which pages are in memory");
                 return;
@@ -223,14 +226,15 @@ mod tests {
     #[test]
     fn asking_is_counted() {
         let mut supply = Supply::default();
-        let _first = supply.reserve([1, 1]).expect("two bytes");
-        let _second = supply.reserve([1]).expect("a byte");
+        let _first = supply.reserve(&[1, 1].into_iter().collect()).expect("two bytes");
+        let _second = supply.reserve(&[1].into_iter().collect()).expect("a byte");
         assert_eq!(supply.asked(), 3);
     }
 
     #[test]
     fn more_than_there_are_addresses_is_refused() {
-        let error = Supply::default().reserve([u64::MAX / 2]).expect_err("too much for any machine");
+        let error =
+            Supply::default().reserve(&[u64::MAX / 2].into_iter().collect()).expect_err("too much for any machine");
         assert!(matches!(error, DeviceError::NoRoom { available: None, .. }), "{error}");
     }
 }

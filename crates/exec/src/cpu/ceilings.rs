@@ -90,7 +90,9 @@ fn measure_linear(threads: usize, dtype: DType) -> Result<f64, DeviceError> {
 /// How much of what `work` says that it did it does in a second, at best: what else the machine does only ever takes
 /// from it. It gets floats of these sizes, to read and to write.
 fn measure<const N: usize>(floats: [usize; N], work: impl Fn([&mut [f32]; N]) -> usize) -> Result<f64, DeviceError> {
-    let [mut arena] = Supply::default().reserve([floats.iter().map(|floats| 4 * *floats as u64).sum()])?;
+    let bytes = floats.iter().map(|floats| 4 * *floats as u64).sum();
+    let arenas = Supply::default().reserve(&[bytes].into_iter().collect())?;
+    let mut arena = arenas.into_iter().next().expect("an arena for each size");
     let (begin, mut runs, mut best) = (Instant::now(), 0, 0.0f64);
     while runs < FEWEST || begin.elapsed() < LONG_ENOUGH {
         let mut offset = 0;

@@ -10,8 +10,8 @@ use super::launch::device_scalars;
 use super::library::Driver;
 use super::loaded::{Loaded, OwnMemory};
 use crate::arena::{FreeMemory, Supply};
-use crate::{Capabilities, Device, DeviceError, MemoryReport, Room};
-use plimsoll_graph::{DeviceKind, Place, Scalars, TensorId};
+use crate::{ArenaUse, Capabilities, Device, DeviceError, MemoryReport, Room};
+use plimsoll_graph::{DeviceKind, MemoryId, PerMemory, Scalars, TensorId};
 use plimsoll_plan::{Plan, Queue, Region, Step};
 use plimsoll_units::Bytes;
 use std::borrow::Cow;
@@ -47,7 +47,7 @@ pub struct CudaDevice {
     options: CudaOptions,
     supply: Supply,
     own_memory: Option<OwnMemory>,
-    touched: [u64; 2],
+    arenas: PerMemory<ArenaUse>,
 }
 
 impl CudaDevice {
@@ -62,7 +62,7 @@ impl CudaDevice {
             options,
             supply: Supply::default(),
             own_memory: None,
-            touched: [0; 2],
+            arenas: PerMemory::default(),
         })
     }
 
@@ -117,9 +117,8 @@ impl CudaDevice {
         self.loaded.as_ref().expect("a plan is loaded before anything runs")
     }
 
-    fn touch(&mut self, place: Place, end: u64) {
-        let mark = &mut self.touched[place as usize];
-        *mark = end.max(*mark);
+    fn touch(&mut self, memory: MemoryId, end: u64) {
+        self.arenas[memory].touch(end);
     }
 
     /// Writes to a part of the arena of the device, in order with what was started.
@@ -144,7 +143,7 @@ impl CudaDevice {
                 loaded.device().synchronize()?;
             }
         }
-        self.touch(Place::Device, end);
+        self.touch(MemoryId::DEVICE, end);
         Ok(())
     }
 
@@ -210,17 +209,20 @@ impl Device for CudaDevice {
 
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError> {
         self.loaded = None;
-        self.touched = [0; 2];
+        self.arenas = PerMemory::default();
         // Plans that are made for our kernels have no workspace for a library.
         let library = self.library.as_ref().filter(|_| plan.targets.device.product_workspace() > Bytes::ZERO);
-        self.loaded = Some(Loaded::new(
+        let loaded = Loaded::new(
             &self.context,
             library.zip(Some(self.kept.as_ref())),
             plan,
             self.options,
             &mut self.supply,
             self.own_memory,
-        )?);
+        )?;
+        let sizes = PerMemory::of_device_and_host(loaded.arena.bytes(), loaded.host.bytes());
+        self.arenas = sizes.map(|_, &bytes| ArenaUse::untouched(bytes));
+        self.loaded = Some(loaded);
         Ok(())
     }
 
@@ -239,33 +241,33 @@ impl Device for CudaDevice {
 
     fn write_part(&mut self, plan: &Plan, tensor: TensorId, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let part = part_of(plan, tensor, offset, bytes.len())?;
-        if plan[tensor].place == Place::Device {
+        if plan[tensor].memory == MemoryId::DEVICE {
             return self.send(part, bytes);
         }
         self.synchronize()?;
         // SAFETY: all streams are done, and `self` is borrowed alone, so that none is given anything meanwhile.
         let runner = unsafe { self.loaded().host.at_rest_mut() };
-        runner.arena_mut(Place::Host).bytes_mut(part).copy_from_slice(bytes);
-        self.touch(Place::Host, part.end());
+        runner.arena_mut(plan[tensor].memory).bytes_mut(part).copy_from_slice(bytes);
+        self.touch(plan[tensor].memory, part.end());
         Ok(())
     }
 
     fn read(&mut self, plan: &Plan, tensor: TensorId, bytes: &mut [u8]) -> Result<(), DeviceError> {
         let region = checked(plan, tensor, bytes.len())?;
-        let end = match plan[tensor].place {
-            Place::Device => self.fetch(region, bytes)?,
-            Place::Host => {
+        let end = match plan[tensor].memory {
+            MemoryId::DEVICE => self.fetch(region, bytes)?,
+            _ => {
                 bytes.copy_from_slice(&self.view(plan, tensor)?);
                 region.end()
             }
         };
-        self.touch(plan[tensor].place, end);
+        self.touch(plan[tensor].memory, end);
         Ok(())
     }
 
     fn view(&self, plan: &Plan, tensor: TensorId) -> Result<Cow<'_, [u8]>, DeviceError> {
         let region = plan[tensor].region();
-        if plan[tensor].place == Place::Device {
+        if plan[tensor].memory == MemoryId::DEVICE {
             let mut bytes = vec![0; region.bytes as usize];
             self.fetch(region, &mut bytes)?;
             return Ok(Cow::Owned(bytes));
@@ -273,20 +275,19 @@ impl Device for CudaDevice {
         self.loaded().synchronize()?;
         // SAFETY: all streams are done, and what gives them anything borrows `self` alone, as the result borrows it.
         let runner = unsafe { self.loaded().host.at_rest() };
-        Ok(Cow::Borrowed(runner.arena(Place::Host).bytes(region)))
+        Ok(Cow::Borrowed(runner.arena(plan[tensor].memory).bytes(region)))
     }
 
     fn run_program(&mut self, plan: &Plan, program: usize, scalars: &Scalars) -> Result<(), DeviceError> {
         self.send_scalars(plan, scalars)?;
         let loaded = self.loaded();
         let ready = loaded.program(program);
-        let touches = ready.touches;
+        let touches = ready.touches.clone();
         if ready.has_nodes {
             loaded.host.push_scalars(scalars);
         }
         loaded.start(program)?;
-        self.touch(Place::Device, touches[Place::Device as usize]);
-        self.touch(Place::Host, touches[Place::Host as usize]);
+        touches.iter().for_each(|(memory, end)| self.touch(memory, *end));
         Ok(())
     }
 
@@ -305,8 +306,7 @@ impl Device for CudaDevice {
         loaded.synchronize()?;
         loaded.run(&job)?;
         let touches = job.touches;
-        self.touch(Place::Device, touches[Place::Device as usize]);
-        self.touch(Place::Host, touches[Place::Host as usize]);
+        touches.iter().for_each(|(memory, end)| self.touch(memory, *end));
         Ok(())
     }
 
@@ -315,14 +315,7 @@ impl Device for CudaDevice {
     }
 
     fn memory(&self) -> MemoryReport {
-        let reserved = self.loaded.as_ref().map_or([0; 2], |loaded| [loaded.arena.bytes(), loaded.host.bytes()]);
-        MemoryReport {
-            reserved_bytes: reserved[Place::Device as usize],
-            touched_bytes: self.touched[Place::Device as usize],
-            host_reserved_bytes: reserved[Place::Host as usize],
-            host_touched_bytes: self.touched[Place::Host as usize],
-            allocations: self.context.requests() + self.supply.asked(),
-        }
+        MemoryReport { arenas: self.arenas.clone(), allocations: self.context.requests() + self.supply.asked() }
     }
 
     fn resident_bytes(&self) -> Option<u64> {
@@ -333,6 +326,6 @@ impl Device for CudaDevice {
         let loaded = self.loaded.as_ref()?;
         loaded.synchronize().ok()?;
         // SAFETY: all streams are done, and nobody gives them anything while `self` is borrowed here.
-        unsafe { loaded.host.at_rest() }.arena(Place::Host).resident_bytes()
+        unsafe { loaded.host.at_rest() }.resident_bytes()
     }
 }

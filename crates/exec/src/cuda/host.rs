@@ -10,7 +10,7 @@ use super::memory::Pin;
 use crate::DeviceError;
 use crate::arena::Arena;
 use crate::host_runner::HostRunner;
-use plimsoll_graph::{Place, Scalars};
+use plimsoll_graph::{MemoryId, PerMemory, Scalars};
 use plimsoll_plan::{Plan, PlannedProgram};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::any::Any;
@@ -60,8 +60,9 @@ impl HostSide {
     pub(super) fn new(
         context: &Arc<Context>,
         plan: &Plan,
-        [empty, mut arena]: [Arena; 2],
+        mut arenas: PerMemory<Arena>,
     ) -> Result<(Self, Option<CallError>), DeviceError> {
+        let arena = &mut arenas[MemoryId::HOST];
         let bytes = arena.size();
         let address = if bytes == 0 { std::ptr::null_mut() } else { arena.address() };
         // SAFETY: the arena's bytes stay where they are, and it is dropped behind the pin.
@@ -72,7 +73,7 @@ impl HostSide {
         };
         let nodes =
             plan.programs.iter().any(|program| has_nodes(plan, program)).then(|| Nodes::new(plan)).transpose()?;
-        let host = Self { pin, address, bytes, runner: UnsafeCell::new(HostRunner::new([empty, arena])), nodes };
+        let host = Self { pin, address, bytes, runner: UnsafeCell::new(HostRunner::new(arenas)), nodes };
         Ok((host, refused))
     }
 
@@ -134,7 +135,7 @@ pub(super) fn has_nodes(plan: &Plan, program: &PlannedProgram) -> bool {
 impl Nodes {
     /// Errors: the system refuses threads.
     fn new(plan: &Plan) -> Result<Self, DeviceError> {
-        let threads = plan.targets[Place::Host].threads();
+        let threads = plan.targets.host.threads();
         let pool = ThreadPoolBuilder::new().num_threads(threads).build();
         let pool = pool.map_err(|error| DeviceError::NoThreads { threads, reason: error.to_string() })?;
         Ok(Self { plan: plan.clone(), pool, state: Mutex::default() })

@@ -16,7 +16,7 @@ use super::staging::Staging;
 use super::streams::{CapturedProgram, Event, Stream};
 use crate::DeviceError;
 use crate::arena::Supply;
-use plimsoll_graph::{Place, Storage};
+use plimsoll_graph::{MemoryId, PerMemory, Storage};
 use plimsoll_plan::{Plan, Queue};
 use plimsoll_units::Bytes;
 use std::collections::BTreeSet;
@@ -65,6 +65,10 @@ impl Loaded {
         supply: &mut Supply,
         own_memory: Option<OwnMemory>,
     ) -> Result<Self, DeviceError> {
+        if let Some(further) = plan.memories.ids().find(|&id| id > MemoryId::HOST) {
+            let problem = format!("a card and its host have no memory `{further}`");
+            return Err(DeviceError::BadStep { step: "load".to_owned(), problem });
+        }
         context.enter().map_err(CudaError::from)?;
         let no_room = |error: DeviceError| explained(error, context, plan);
         let mut algorithms = library.map(|(handle, kept)| {
@@ -77,12 +81,13 @@ impl Loaded {
         if before.free < plan.peak() {
             return Err(no_room_on(context, plan, Some(before.free), "it is not free".to_owned()));
         }
-        let arena = CardMemory::take(context, plan.peak_bytes).map_err(|error| no_room(error.into()))?;
+        let arena = CardMemory::take(context, plan.peak().0).map_err(|error| no_room(error.into()))?;
         let (after, own_after) = (context.room()?, own());
         let used_bytes = before.free.0.checked_sub(after.free.0);
         let taken_bytes = taken([own_before, own_after], used_bytes, arena.reserved_bytes());
         let mut notes = algorithms.as_ref().map_or_else(Vec::new, Algorithms::notes);
-        let (host, refused) = HostSide::new(context, plan, supply.reserve([0, plan.host_bytes])?)?;
+        let in_process = plan.memories.map(|id, planned| if id == MemoryId::DEVICE { 0 } else { planned.peak_bytes });
+        let (host, refused) = HostSide::new(context, plan, supply.reserve(&in_process)?)?;
         if let Some(refused) = refused {
             notes
                 .push(format!("the host's memory could not be pinned, so copies and kernels don't overlap: {refused}"));
@@ -90,7 +95,7 @@ impl Loaded {
         }
         let host = Arc::new(host);
         let setting = Setting {
-            bases: [arena.address(), host.address() as u64],
+            bases: PerMemory::of_device_and_host(arena.address(), host.address() as u64),
             compute_capability: context.card().compute_capability,
             tf32: options.tf32,
         };
@@ -144,7 +149,7 @@ impl Loaded {
     pub(super) fn preparation<'a>(&'a self, plan: &'a Plan) -> Preparation<'a> {
         Preparation {
             plan,
-            setting: self.setting,
+            setting: self.setting.clone(),
             kernels: &self.kernels,
             algorithms: self.algorithms.as_ref(),
             host: &self.host,
@@ -216,7 +221,7 @@ impl Loaded {
     /// Sets all to zero that is in no program's hands alone. Transient bytes are written before they are read.
     fn clear(&self, plan: &Plan) -> Result<(), DeviceError> {
         let kept = plan.tensors.iter().filter(|tensor| tensor.storage != Storage::Transient);
-        let on_device = kept.filter(|tensor| tensor.place == Place::Device).map(|tensor| tensor.region().end());
+        let on_device = kept.filter(|tensor| tensor.memory == MemoryId::DEVICE).map(|tensor| tensor.region().end());
         let Some(end) = on_device.chain(plan.scalars.map(|region| region.end())).max().filter(|end| *end > 0) else {
             return Ok(());
         };
@@ -300,7 +305,7 @@ fn kernels_of(
     mut algorithms: Option<&mut Algorithms>,
 ) -> Result<Kernels, CudaError> {
     let compute_capability = context.card().compute_capability;
-    let setting = Setting { bases: [ANYWHERE; 2], compute_capability, tf32: options.tf32 };
+    let setting = Setting { bases: plan.memories.map(|_, _| ANYWHERE), compute_capability, tf32: options.tf32 };
     let steps = plan.programs.iter().flat_map(|program| &program.steps);
     let mut launches = Vec::new();
     for step in steps.filter(|step| plan.queue(step) == Queue::Device) {

@@ -20,33 +20,33 @@ use super::launch::{Launch, Operands, Part, Scratch};
 use super::ops::parts;
 use super::streams::{Event, Ready, ReadyLaunch, Stream};
 use crate::DeviceError;
-use plimsoll_graph::{Access, Io, Op, Place, TensorId};
+use plimsoll_graph::{Access, Io, MemoryId, Op, PerMemory, TensorId};
 use plimsoll_plan::{Plan, PlannedProgram, Queue, Region, Step};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
 /// Where the arenas are, and what kernels must know of the card.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Setting {
-    /// The arenas of device and host.
-    pub(super) bases: [u64; 2],
+    /// The address of each arena.
+    pub(super) bases: PerMemory<u64>,
     pub(super) compute_capability: (u8, u8),
     /// Whether products in single precision round their operands to TF32.
     pub(super) tf32: bool,
 }
 
 impl Setting {
-    fn address(&self, place: Place, region: Region) -> u64 {
-        self.bases[place as usize] + region.offset
+    fn address(&self, memory: MemoryId, region: Region) -> u64 {
+        self.bases[memory] + region.offset
     }
 
     /// The parts of a step.
     pub(super) fn parts(&self, plan: &Plan, step: &Step) -> Vec<Part> {
-        let at = |&id: &TensorId| self.address(plan[id].place, plan[id].region());
+        let at = |&id: &TensorId| self.address(plan[id].memory, plan[id].region());
         let scratch =
-            step.scratch.map(|region| Scratch { address: self.address(step.place, region), bytes: region.bytes });
-        let scalars = plan.scalars.map_or(0, |region| self.address(Place::Device, region));
+            step.scratch.map(|region| Scratch { address: self.address(step.memory, region), bytes: region.bytes });
+        let scalars = plan.scalars.map_or(0, |region| self.address(MemoryId::DEVICE, region));
         let operands = Operands {
             inputs: step.inputs.iter().map(at).collect(),
             outputs: step.outputs.iter().map(at).collect(),
@@ -65,7 +65,7 @@ impl Setting {
         let Some(region) = step.scratch.filter(|_| workspace > 0) else { return 0 };
         // It is the last of what the op was given.
         let behind = step.op.working_bytes(&io_of(plan, step), &plan.targets.device).0 - workspace;
-        self.address(Place::Device, region) + behind
+        self.address(MemoryId::DEVICE, region) + behind
     }
 }
 
@@ -98,7 +98,7 @@ pub(super) struct Job {
     /// What it may touch; only looked at where somebody listens.
     allowed: Vec<Allowed>,
     /// For each arena, the end of what its launches and copies touch.
-    pub(super) touches: [u64; 2],
+    pub(super) touches: PerMemory<u64>,
 }
 
 /// A program, ready for the streams.
@@ -109,7 +109,7 @@ pub(super) struct ReadyProgram {
     /// Whether nodes of the host need the scalars.
     pub(super) has_nodes: bool,
     /// For each arena, the end of what its launches and copies touch.
-    pub(super) touches: [u64; 2],
+    pub(super) touches: PerMemory<u64>,
     /// Whether it copies between the card and the host.
     pub(super) has_copies: bool,
 }
@@ -181,26 +181,31 @@ impl Preparation<'_> {
         if has_nodes {
             jobs.insert(0, self.beginning());
         }
-        let touches = [0, 1].map(|place| jobs.iter().map(|job| job.touches[place]).max().unwrap_or(0));
+        let touches = self.untouched().map(|memory, _| jobs.iter().map(|job| job.touches[memory]).max().unwrap_or(0));
         Ok(ReadyProgram { jobs, beside, has_nodes, touches, has_copies })
     }
 
     fn beginning(&self) -> Job {
         let work = Work::Host(HostCall::new(self.host, Node::Begin));
-        Job { queue: Queue::Host, waits: vec![], work, records: None, allowed: vec![], touches: [0; 2] }
+        Job { queue: Queue::Host, waits: vec![], work, records: None, allowed: vec![], touches: self.untouched() }
+    }
+
+    /// The end of nothing in each arena.
+    fn untouched(&self) -> PerMemory<u64> {
+        self.plan.memories.map(|_, _| 0)
     }
 
     /// A step that waits for nothing. Errors: `BadStep`, the library's.
     pub(super) fn job(&self, step: &Step, node: Node) -> Result<Job, DeviceError> {
         let queue = self.plan.queue(step);
-        let mut touches = [0; 2];
+        let mut touches = self.untouched();
         let work = match (queue, &step.op) {
             (Queue::ToDevice | Queue::ToHost, _) => {
                 let ends = self.ends_of_copy(step)?;
-                let [from, to] = ends.map(|(place, region)| self.setting.address(place, region));
+                let [from, to] = ends.map(|(memory, region)| self.setting.address(memory, region));
                 let bytes = ends[0].1.bytes;
-                for ((place, _), at) in ends.into_iter().zip([from, to]) {
-                    touches[place as usize] = at + bytes - self.setting.bases[place as usize];
+                for ((memory, _), at) in ends.into_iter().zip([from, to]) {
+                    touches[memory] = at + bytes - self.setting.bases[memory];
                 }
                 let bytes = bytes as usize;
                 match queue {
@@ -215,7 +220,7 @@ impl Preparation<'_> {
             }
             (Queue::Device, _) => {
                 let parts = self.parts(step)?;
-                touches[Place::Device as usize] = self.end_of_arguments(step, &parts);
+                touches[MemoryId::DEVICE] = self.end_of_arguments(step, &parts);
                 Work::Parts(parts)
             }
         };
@@ -253,43 +258,42 @@ impl Preparation<'_> {
 
     /// The host's address as a pointer into its arena.
     fn host_pointer(&self, address: u64) -> *mut u8 {
-        self.host.address().wrapping_add((address - self.setting.bases[Place::Host as usize]) as usize)
+        self.host.address().wrapping_add((address - self.setting.bases[MemoryId::HOST]) as usize)
     }
 
     /// Where a copy takes from and brings to: one end on each side, as long as each other.
-    fn ends_of_copy(&self, step: &Step) -> Result<[(Place, Region); 2], DeviceError> {
-        let place_of = |id: &TensorId| (self.plan[*id].place, self.plan[*id].region());
+    fn ends_of_copy(&self, step: &Step) -> Result<[(MemoryId, Region); 2], DeviceError> {
+        let place_of = |id: &TensorId| (self.plan[*id].memory, self.plan[*id].region());
         if let ([from], [to]) = (&step.inputs[..], &step.outputs[..]) {
             let ends = [place_of(from), place_of(to)];
             if ends[0].0 != ends[1].0 && ends[0].1.bytes == ends[1].1.bytes {
                 return Ok(ends);
             }
         }
-        let problem = "a transfer has one operand and one result of its size, in two places".to_owned();
+        let problem = "a transfer has one operand and one result of its size, in two memories".to_owned();
         Err(DeviceError::BadStep { step: step.op.name().to_owned(), problem })
     }
 
     /// All that a step is given by the plan.
-    fn regions<'a>(&'a self, step: &'a Step) -> impl Iterator<Item = (Place, Region)> + 'a {
+    fn regions<'a>(&'a self, step: &'a Step) -> impl Iterator<Item = (MemoryId, Region)> + 'a {
         let tensors = step.inputs.iter().chain(&step.outputs);
-        let scratch = step.scratch.map(|region| (step.place, region));
-        let scalars = self.plan.scalars.map(|region| (Place::Device, region));
-        tensors.map(|&id| (self.plan[id].place, self.plan[id].region())).chain(scratch).chain(scalars)
+        let scratch = step.scratch.map(|region| (step.memory, region));
+        let scalars = self.plan.scalars.map(|region| (MemoryId::DEVICE, region));
+        tensors.map(|&id| (self.plan[id].memory, self.plan[id].region())).chain(scratch).chain(scalars)
     }
 
-    fn ends_of_regions(&self, step: &Step) -> [u64; 2] {
-        let mut ends = [0; 2];
-        let on_host = self.regions(step).filter(|(place, _)| *place == Place::Host);
-        for (place, region) in on_host {
-            ends[place as usize] = region.end().max(ends[place as usize]);
+    fn ends_of_regions(&self, step: &Step) -> PerMemory<u64> {
+        let mut ends = self.untouched();
+        for (memory, region) in self.regions(step).filter(|(memory, _)| *memory != MemoryId::DEVICE) {
+            ends[memory] = region.end().max(ends[memory]);
         }
         ends
     }
 
     /// The end of the highest region of the device that any argument points to.
     fn end_of_arguments(&self, step: &Step, parts: &[Ready]) -> u64 {
-        let base = self.setting.bases[Place::Device as usize];
-        let on_device = self.regions(step).filter(|(place, _)| *place == Place::Device);
+        let base = self.setting.bases[MemoryId::DEVICE];
+        let on_device = self.regions(step).filter(|(memory, _)| *memory == MemoryId::DEVICE);
         let regions = on_device.map(|(_, region)| region).collect::<Vec<_>>();
         let ends = parts.iter().flat_map(Ready::addresses).filter_map(|address| {
             let offset = address.checked_sub(base)?;
@@ -300,24 +304,26 @@ impl Preparation<'_> {
 
     /// What a step may touch, and how.
     fn allowed(&self, step: &Step, queue: Queue) -> Vec<Allowed> {
-        let place_of = |id: TensorId| (self.plan[id].place, self.plan[id].region());
-        let mut uses = BTreeMap::<(usize, u64, u64), Use>::new();
-        let key = |(place, region): (Place, Region)| (place as usize, region.offset, region.bytes);
+        let place_of = |id: TensorId| (self.plan[id].memory, self.plan[id].region());
+        let mut uses = BTreeMap::<(MemoryId, u64, u64), Use>::new();
+        let key = |(memory, region): (MemoryId, Region)| (memory, region.offset, region.bytes);
         for (index, &output) in step.outputs.iter().enumerate() {
             let mode = if step.op.access(index) == Access::ReadWrite { Use::Update } else { Use::Write };
             uses.insert(key(place_of(output)), mode);
         }
         if let Some(region) = step.scratch {
-            uses.insert(key((step.place, region)), Use::Scratch);
+            uses.insert(key((step.memory, region)), Use::Scratch);
         }
-        let scalars = self.plan.scalars.filter(|_| queue == Queue::Device).map(|region| (Place::Device, region));
+        let scalars = self.plan.scalars.filter(|_| queue == Queue::Device).map(|region| (MemoryId::DEVICE, region));
         for read in step.inputs.iter().map(|&id| place_of(id)).chain(scalars) {
             // What is read and written is updated in its place.
             uses.entry(key(read)).and_modify(|mode| *mode = Use::Update).or_insert(Use::Read);
         }
-        let address = |place: usize, offset| self.setting.bases[place] + offset;
+        let address = |memory: MemoryId, offset| self.setting.bases[memory] + offset;
         let allowed = uses.into_iter().filter(|((_, _, bytes), _)| *bytes > 0);
-        allowed.map(|((place, offset, bytes), mode)| Allowed { address: address(place, offset), bytes, mode }).collect()
+        allowed
+            .map(|((memory, offset, bytes), mode)| Allowed { address: address(memory, offset), bytes, mode })
+            .collect()
     }
 }
 

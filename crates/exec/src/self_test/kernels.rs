@@ -4,7 +4,7 @@ use super::node::{PlacedNode, plan_of_nodes};
 use crate::cases::{Case, Noise, PRECISIONS, Verdict, Wrong, in_precision};
 use crate::{Device, DeviceError};
 use plimsoll_graph::ops::Nature;
-use plimsoll_graph::{Access, DType, Example, Op, Place, Targets, TensorId};
+use plimsoll_graph::{Access, DType, Example, MemoryId, Op, Targets, TensorId};
 use plimsoll_plan::Plan;
 
 /// What a result holds before a kernel that is to write all of it: as floats not a number.
@@ -133,8 +133,8 @@ fn check(device: &mut dyn Device, targets: &Targets, examples: &[Example], mut c
 /// Where an example runs: on the device, and what copies between it and the host both ways.
 fn placed(example: &Example) -> Vec<PlacedNode<'_>> {
     let places = match example.op {
-        Op::Transfer(_) => vec![(Place::Host, Place::Device), (Place::Device, Place::Host)],
-        _ => vec![(Place::Device, Place::Device)],
+        Op::Transfer(_) => vec![(MemoryId::HOST, MemoryId::DEVICE), (MemoryId::DEVICE, MemoryId::HOST)],
+        _ => vec![(MemoryId::DEVICE, MemoryId::DEVICE)],
     };
     places.into_iter().map(|(from, to)| PlacedNode { example, from, to }).collect()
 }

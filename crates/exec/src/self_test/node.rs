@@ -1,7 +1,7 @@
 //! Plans of programs of one node each. All tensors are persistent, so that they are written before and read afterwards.
 
 use plimsoll_graph::{
-    Example, Graph, Node, Pass, Place, Ports, Program, ProgramKind, Role, Storage, Targets, TensorId, TensorType,
+    Example, Graph, MemoryId, Node, Pass, Ports, Program, ProgramKind, Role, Storage, Targets, TensorId, TensorType,
 };
 use plimsoll_plan::{Plan, lay_out, validate};
 
@@ -9,8 +9,8 @@ use plimsoll_plan::{Plan, lay_out, validate};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlacedNode<'a> {
     pub(super) example: &'a Example,
-    pub(super) from: Place,
-    pub(super) to: Place,
+    pub(super) from: MemoryId,
+    pub(super) to: MemoryId,
 }
 
 /// A program for each node, under its number. Panics if an example is not well-typed, or the planner is wrong.
@@ -33,8 +33,8 @@ pub(super) fn plan_of_nodes<'a>(nodes: impl IntoIterator<Item = PlacedNode<'a>>,
     plan
 }
 
-fn tensor(graph: &mut Graph, ty: &TensorType, place: Place) -> TensorId {
+fn tensor(graph: &mut Graph, ty: &TensorType, memory: MemoryId) -> TensorId {
     let id = graph.tensor(graph.tensors.len().to_string(), ty.clone(), Role::Activation, Storage::Persistent);
-    graph[id].place = place;
+    graph[id].memory = memory;
     id
 }

@@ -8,7 +8,7 @@ use super::node::{PlacedNode, plan_of_nodes};
 use crate::cases::{Noise, encode, in_precision};
 use crate::{Device, DeviceError};
 use plimsoll_graph::ops::{ATTENTION_ROWS, Attention, AttentionGrad, Linear, Scale, Transfer, WeightLayout};
-use plimsoll_graph::{DType, Example, Fill, Io, Op, Place, Scalars, Targets, TensorId, TensorType};
+use plimsoll_graph::{DType, Example, Fill, Io, MemoryId, Op, Scalars, Targets, TensorId, TensorType};
 use plimsoll_plan::Plan;
 use std::time::{Duration, Instant};
 
@@ -91,8 +91,8 @@ const HEAD_SIZE: usize = 64;
 struct Rung {
     size: String,
     example: Example,
-    from: Place,
-    to: Place,
+    from: MemoryId,
+    to: MemoryId,
 }
 
 /// Measures products and attention in these precisions, and copies. Takes some seconds for each precision.
@@ -241,10 +241,10 @@ impl Workload {
             Self::WithinDevice => PASSES.map(|kib| (in_mib(kib), pass(kib))).to_vec(),
         };
         let (from, to) = match self {
-            Self::ToDevice => (Place::Host, Place::Device),
-            Self::ToHost => (Place::Device, Place::Host),
+            Self::ToDevice => (MemoryId::HOST, MemoryId::DEVICE),
+            Self::ToHost => (MemoryId::DEVICE, MemoryId::HOST),
             Self::Product | Self::Attention | Self::AttentionGrad | Self::WithinDevice => {
-                (Place::Device, Place::Device)
+                (MemoryId::DEVICE, MemoryId::DEVICE)
             }
         };
         let rung = |(size, example)| Some(Rung { size, example: in_precision(&example, dtype)?, from, to });

@@ -3,7 +3,7 @@
 use plimsoll_exec::{CpuDevice, Device, DeviceError, run_program};
 use plimsoll_graph::ops::{Add, AwaitTransfer, Transfer};
 use plimsoll_graph::{
-    Graph, Node, Op, Pass, Place, Ports, Program, ProgramKind, Role, Scalars, Storage, Targets, TensorId, TensorType,
+    Graph, MemoryId, Node, Op, Pass, Ports, Program, ProgramKind, Role, Scalars, Storage, Targets, TensorId, TensorType,
 };
 use plimsoll_plan::{Plan, lay_out, validate};
 
@@ -30,16 +30,16 @@ impl Sums {
     pub fn on(targets: &Targets) -> Self {
         let mut graph = Graph::default();
         let ty = TensorType::f32(&[ELEMENTS]);
-        let mut tensor = |name: &str, storage, place| {
+        let mut tensor = |name: &str, storage, memory| {
             let id = graph.tensor(name, ty.clone(), Role::Activation, storage);
-            graph[id].place = place;
+            graph[id].memory = memory;
             id
         };
-        let [a, b, result] = ["a", "b", "result"].map(|name| tensor(name, Storage::Persistent, Place::Device));
-        let home = tensor("home", Storage::Persistent, Place::Host);
+        let [a, b, result] = ["a", "b", "result"].map(|name| tensor(name, Storage::Persistent, MemoryId::DEVICE));
+        let home = tensor("home", Storage::Persistent, MemoryId::HOST);
         let names = ["sum", "twice", "over", "part", "back"];
-        let [sum, twice, over, part, back] = names.map(|name| tensor(name, Storage::Transient, Place::Device));
-        let far = tensor("far", Storage::Transient, Place::Host);
+        let [sum, twice, over, part, back] = names.map(|name| tensor(name, Storage::Transient, MemoryId::DEVICE));
+        let far = tensor("far", Storage::Transient, MemoryId::HOST);
         let node = |op: Op, inputs: &[TensorId], outputs: &[TensorId]| {
             let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
             Node { op, inputs: inputs.into(), outputs: outputs.into(), block: None, pass: Pass::Forward }

@@ -3,7 +3,7 @@
 use super::machine::Machine;
 use super::plans::Sums;
 use plimsoll_exec::cuda::{CudaError, CudaOptions};
-use plimsoll_exec::{Device, DeviceError, MemoryReport, run_program_timed};
+use plimsoll_exec::{ArenaUse, Device, DeviceError, MemoryReport, run_program_timed};
 use plimsoll_graph::{Op, ProgramKind, Scalars, Storage};
 use plimsoll_plan::{Plan, PlannedProgram, Region, validate};
 
@@ -60,10 +60,7 @@ fn invariant_3_exact_what_is_touched_is_what_was_planned_and_nothing_is_allocate
         sums.run(&mut device, 1).expect("runs");
         let first = device.memory();
         let planned = MemoryReport {
-            reserved_bytes: sums.plan.peak_bytes,
-            touched_bytes: sums.plan.peak_bytes,
-            host_reserved_bytes: sums.plan.host_bytes,
-            host_touched_bytes: sums.plan.host_bytes,
+            arenas: sums.plan.arenas().map(|_, &bytes| ArenaUse { reserved_bytes: bytes, touched_bytes: bytes }),
             allocations: first.allocations,
         };
         assert_eq!(first, planned);
@@ -82,8 +79,8 @@ fn the_driver_has_less_by_what_was_reserved() {
     let sums = Sums::on_card();
     let mut device = machine.device(GRAPHS).expect("a card");
     device.load(&sums.plan).expect("loads");
-    let host = sums.plan.host_bytes.next_multiple_of(4096);
-    assert_eq!(device.resident_bytes(), Some(sums.plan.peak_bytes.next_multiple_of(2 << 20) + host));
+    let host = sums.plan.host().0.next_multiple_of(4096);
+    assert_eq!(device.resident_bytes(), Some(sums.plan.peak().0.next_multiple_of(2 << 20) + host));
     // Another process takes some at the same time: that is not this device's.
     machine.reset("grab=cuMemCreate:1:500");
     let mut device = machine.device(GRAPHS).expect("a card");
@@ -138,7 +135,7 @@ fn orders(plan: &Plan, program: &PlannedProgram, index: usize) -> bool {
     let meets = |region: Region| region.offset < sent.end() && sent.offset < region.end();
     let later = program.steps[index..].iter().filter(|later| plan.queue(later) == plan.queue(step));
     let mut written = later.flat_map(|later| {
-        let outputs = later.outputs.iter().filter(|id| plan[**id].place == step.place);
+        let outputs = later.outputs.iter().filter(|id| plan[**id].memory == step.memory);
         outputs.map(|&id| plan[id].region()).chain(later.scratch)
     });
     written.any(meets)

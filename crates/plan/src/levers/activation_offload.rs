@@ -16,11 +16,10 @@
 use super::offload::sent;
 use super::room::Room;
 use super::{Alternative, Lever, LeverRequest, Levers, Places};
-use crate::budget::Budget;
 use crate::candidate::Settings;
 use crate::request::Request;
 use plimsoll_graph::ops::AwaitTransfer;
-use plimsoll_graph::{Graph, Node, Pass, Place, Program, Storage, TensorId, TensorIds};
+use plimsoll_graph::{Graph, MemoryId, Node, Pass, Program, Storage, TensorId, TensorIds};
 use plimsoll_units::Seconds;
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
@@ -240,7 +239,7 @@ fn rewrite(graph: &mut Graph, nodes: Vec<Node>, all: &[Sent]) -> Vec<Node> {
         }));
         while let Some(of) = fetched.next_if(|&of| all[of].fetched == index) {
             let (host, to_host) = &there[of];
-            let device = beside(graph, all[of].from, Place::Device);
+            let device = copy_in(graph, all[of].from, MemoryId::DEVICE, "back");
             let (inputs, outputs) = (smallvec![*host], smallvec![device]);
             rewritten.push(Node { inputs, outputs, pass: node.pass, ..to_host.clone() });
             back.insert(all[of].from, device);
@@ -249,7 +248,7 @@ fn rewrite(graph: &mut Graph, nodes: Vec<Node>, all: &[Sent]) -> Vec<Node> {
         let maker = node.clone();
         rewritten.push(node);
         while let Some((_, of)) = made.next_if(|(moment, _)| *moment == index) {
-            let host = beside(graph, all[of].from, Place::Host);
+            let host = copy_in(graph, all[of].from, MemoryId::HOST, "host");
             there.push((host, sent(&maker, all[of].from, host)));
             rewritten.push(there[of].1.clone());
         }
@@ -257,16 +256,12 @@ fn rewrite(graph: &mut Graph, nodes: Vec<Node>, all: &[Sent]) -> Vec<Node> {
     rewritten
 }
 
-/// A tensor for the same bytes in a memory.
-fn beside(graph: &mut Graph, id: TensorId, place: Place) -> TensorId {
+/// A tensor for a copy of another one in a memory.
+fn copy_in(graph: &mut Graph, id: TensorId, memory: MemoryId, suffix: &str) -> TensorId {
     let tensor = graph[id].clone();
-    let name = match place {
-        Place::Host => format!("{}/host", tensor.name),
-        Place::Device => format!("{}/back", tensor.name),
-    };
-    let beside = graph.tensor(name, tensor.ty, tensor.role, Storage::Transient);
-    graph[beside].place = place;
-    beside
+    let copy = graph.tensor(format!("{}/{suffix}", tensor.name), tensor.ty, tensor.role, Storage::Transient);
+    graph[copy].memory = memory;
+    copy
 }
 
 pub(super) struct ActivationOffloadLever;
@@ -290,10 +285,10 @@ impl Lever for ActivationOffloadLever {
     fn remark(&self, request: &Request, added: Seconds) -> Option<String> {
         /// Less than this is not worth a word.
         const FELT: Seconds = Seconds(1e-3);
-        match request.budget {
-            Budget::Shared(_) => Some("it saves nothing here, since device and host share one memory".to_owned()),
-            Budget::Apart { .. } if added < FELT => None,
-            Budget::Apart { .. } => {
+        match request.budget.host() {
+            None => Some("it saves nothing here, since device and host share one memory".to_owned()),
+            Some(_) if added < FELT => None,
+            Some(_) => {
                 let ms = 1e3 * added.0;
                 Some(format!("the link is too slow to hide all of its transfers, which add {ms:.0} ms to a step"))
             }
@@ -302,7 +297,7 @@ impl Lever for ActivationOffloadLever {
 
     /// Nothing where device and host share one memory, in which it frees nothing.
     fn further(&self, request: &Request) -> Vec<Alternative> {
-        let (Some(asked), Budget::Apart { .. }) = (request.levers.activation_offload, request.budget) else {
+        let (Some(asked), Some(_)) = (request.levers.activation_offload, request.budget.host()) else {
             return Vec::new();
         };
         let all = Alternative::of_lever(self, "blocks", request, |levers| levers.activation_offload = Some(1.0));

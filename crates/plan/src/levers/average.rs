@@ -5,7 +5,7 @@ use super::{Lever, Levers};
 use crate::candidate::Settings;
 use crate::request::Request;
 use plimsoll_graph::ops::{Cast, MovingAverage};
-use plimsoll_graph::{Graph, Node, Place, Program, ProgramKind, ProgramName, Role, Storage, TensorId, TensorType};
+use plimsoll_graph::{Graph, MemoryId, Node, Program, ProgramKind, ProgramName, Role, Storage, TensorId, TensorType};
 use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 use std::collections::HashMap;
@@ -16,7 +16,8 @@ pub struct Average {
     /// What is left of it after an update, in (0, 1).
     pub decay: f32,
     /// The memory that it is kept in.
-    pub place: Place,
+    #[serde(rename = "place")]
+    pub memory: MemoryId,
 }
 
 /// Adds averages to all parameters that are trained, to the update, and to evaluation. Of the others the average is the
@@ -33,7 +34,7 @@ pub fn average(graph: &mut Graph, wanted: Average) {
         let name = format!("{}.average", weight.name);
         let full = TensorType::f32(&weight.ty.shape);
         let average = graph.tensor(name, full, Role::Optimizer, Storage::Persistent);
-        graph[average].place = wanted.place;
+        graph[average].memory = wanted.memory;
         averages.insert(parameter, average);
         averages.insert(graph.parameters[index].master(), average);
         if let Some(training) = &mut graph.parameters[index].training {
@@ -110,8 +111,8 @@ impl Lever for AverageLever {
 
     fn describe(&self, now: &Settings, _: &Request) -> String {
         now.levers.average.map_or("off".to_owned(), |average| {
-            let place = if average.place == Place::Host { "host" } else { "device" };
-            format!("decay {}, on the {place}", average.decay)
+            let Average { decay, memory } = average;
+            format!("decay {decay}, on the {memory}")
         })
     }
 

@@ -10,11 +10,10 @@
 
 use super::precision::MASTER;
 use super::{Alternative, Lever, LeverRequest, Levers};
-use crate::budget::Budget;
 use crate::candidate::Settings;
 use crate::request::Request;
 use plimsoll_graph::ops::{Cast, Transfer, WeightFormat};
-use plimsoll_graph::{DType, Graph, Node, Op, Pass, Place, Role, Storage, TensorId};
+use plimsoll_graph::{DType, Graph, MemoryId, Node, Op, Pass, Role, Storage, TensorId};
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
@@ -41,7 +40,7 @@ pub fn offload(graph: &mut Graph, fraction: f64) {
         let written_by = [weight, master].into_iter().filter_map(|written| gradients.get(&written)).flatten();
         let moved_along = training.state.iter().chain([&training.gradient, &master]);
         for &id in written_by.chain(moved_along) {
-            graph[id].place = Place::Host;
+            graph[id].memory = MemoryId::HOST;
         }
         graph.parameters[index].training = Some(training);
     }
@@ -156,7 +155,7 @@ impl Lever for OffloadLever {
     /// Nothing where device and host share one memory, in which it frees nothing.
     fn further(&self, request: &Request) -> Vec<Alternative> {
         const PROPOSED: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
-        let (Some(asked), Budget::Apart { .. }) = (request.levers.optimizer_offload, request.budget) else {
+        let (Some(asked), Some(_)) = (request.levers.optimizer_offload, request.budget.host()) else {
             return Vec::new();
         };
         let alternative =

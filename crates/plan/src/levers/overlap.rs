@@ -13,7 +13,7 @@
 //! with while the next ones are computed.
 
 use plimsoll_graph::ops::AwaitTransfer;
-use plimsoll_graph::{Access, Graph, Node, Op, Place, Role, Storage, TensorId, TensorIds};
+use plimsoll_graph::{Access, Graph, MemoryId, Node, Op, Role, Storage, TensorId, TensorIds};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Orders the settled nodes of a program.
@@ -21,11 +21,21 @@ pub(super) fn overlap(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
     held_until_sent(graph, results_behind(graph, fetches_ahead(graph, nodes)))
 }
 
-/// Whether a node sends a tensor, and not a single number, to this place. Activations are where they are to be already
-/// (`activation_offload.rs`).
-pub(super) fn sends_to(graph: &Graph, node: &Node, place: Place) -> bool {
-    let is_tensor = |id: TensorId| graph[id].place == place && graph[id].ty.elements() > 1;
-    matches!(node.op, Op::Transfer(_)) && is_tensor(node.outputs[0]) && graph[node.outputs[0]].role != Role::Activation
+/// Whether a node moves a tensor, and not a single number, to another memory. Activations are left out:
+/// `activation_offload.rs` has placed their transfers.
+fn moves(graph: &Graph, node: &Node) -> bool {
+    let is_tensor = |id: TensorId| graph[id].ty.elements() > 1 && graph[id].role != Role::Activation;
+    matches!(node.op, Op::Transfer(_)) && is_tensor(node.outputs[0])
+}
+
+/// Whether a node moves a tensor to the device.
+pub(super) fn fetches(graph: &Graph, node: &Node) -> bool {
+    moves(graph, node) && graph[node.outputs[0]].memory == MemoryId::DEVICE
+}
+
+/// Whether a node moves a tensor from the device to another memory.
+pub(super) fn sends(graph: &Graph, node: &Node) -> bool {
+    moves(graph, node) && graph[node.outputs[0]].memory != MemoryId::DEVICE
 }
 
 fn reads(node: &Node, id: TensorId) -> bool {
@@ -39,7 +49,7 @@ fn fetches_ahead(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
     let mut last_fetch = 0;
     let mut last_fetched = None;
     for node in nodes {
-        let is_fetch = sends_to(graph, &node, Place::Device) && graph[node.outputs[0]].storage == Storage::Transient;
+        let is_fetch = fetches(graph, &node) && graph[node.outputs[0]].storage == Storage::Transient;
         if !is_fetch {
             ordered.push(node);
             continue;
@@ -64,7 +74,7 @@ fn results_behind(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
         if behind.conflicts(&node) && !behind.takes(graph, &node) {
             ordered.append(&mut behind.issue());
         }
-        if sends_to(graph, &node, Place::Host) {
+        if sends(graph, &node) {
             ordered.push(node);
             ordered.append(&mut behind.issue());
         } else if behind.takes(graph, &node) {
@@ -89,8 +99,10 @@ impl Behind {
     /// Nodes of the host, and transfers of what those make.
     fn takes(&self, graph: &Graph, node: &Node) -> bool {
         match node.op {
-            Op::Transfer(_) => graph[node.outputs[0]].place == Place::Device && self.written.contains(&node.inputs[0]),
-            _ => node.place(graph) == Place::Host,
+            Op::Transfer(_) => {
+                graph[node.outputs[0]].memory == MemoryId::DEVICE && self.written.contains(&node.inputs[0])
+            }
+            _ => node.memory(graph) != MemoryId::DEVICE,
         }
     }
 
@@ -116,33 +128,33 @@ impl Behind {
 fn held_until_sent(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
     let of_block = sent_by_a_block(graph, &nodes);
     let mut held = Vec::with_capacity(2 * nodes.len());
-    let [mut on_device, mut on_host] = [None::<Held>, None::<Held>];
+    let mut in_flight = graph.memories.map(|_| None::<Held>);
     for node in nodes {
-        if on_device.as_mut().is_some_and(|held| held.is_over(graph, &node)) {
-            held.extend(on_device.take().map(|held| held.wait));
+        let from_device = &mut in_flight[MemoryId::DEVICE];
+        if from_device.as_mut().is_some_and(|held| held.is_over(graph, &node)) {
+            held.extend(from_device.take().map(|held| held.wait));
         }
-        let is_sent = [Place::Device, Place::Host].into_iter().any(|place| sends_to(graph, &node, place));
-        let from = is_sent.then(|| &graph[node.inputs[0]]).filter(|from| from.storage == Storage::Transient);
+        let from =
+            moves(graph, &node).then(|| &graph[node.inputs[0]]).filter(|from| from.storage == Storage::Transient);
         let Some(from) = from else {
             held.push(node);
             continue;
         };
         let wait = Node { op: AwaitTransfer.into(), outputs: TensorIds::new(), ..node.clone() };
-        let in_flight = if from.place == Place::Device { &mut on_device } else { &mut on_host };
-        let before = in_flight.replace(Held { wait, block_behind: None });
+        let before = in_flight[from.memory].replace(Held { wait, block_behind: None });
         held.push(node);
         held.extend(before.map(|held| held.wait));
-        if from.place == Place::Device && from.ty.bytes().0 > of_block {
-            held.extend(on_device.take().map(|held| held.wait));
+        if from.memory == MemoryId::DEVICE && from.ty.bytes().0 > of_block {
+            held.extend(in_flight[MemoryId::DEVICE].take().map(|held| held.wait));
         }
     }
-    held.extend([on_device, on_host].into_iter().flatten().map(|held| held.wait));
+    held.extend(in_flight.into_iter().flatten().map(|held| held.wait));
     held
 }
 
 /// Whether the device does something with a node.
 pub(super) fn computes(graph: &Graph, node: &Node) -> bool {
-    !matches!(node.op, Op::Transfer(_) | Op::AwaitTransfer(_)) && node.place(graph) == Place::Device
+    !matches!(node.op, Op::Transfer(_) | Op::AwaitTransfer(_)) && node.memory(graph) == MemoryId::DEVICE
 }
 
 /// What is on its way.
@@ -164,7 +176,7 @@ impl Held {
 /// Bytes that the block sends from the device of which the most is sent.
 pub(super) fn sent_by_a_block(graph: &Graph, nodes: &[Node]) -> u64 {
     let mut of_blocks = FxHashMap::<_, u64>::default();
-    for node in nodes.iter().filter(|node| sends_to(graph, node, Place::Host)) {
+    for node in nodes.iter().filter(|node| sends(graph, node)) {
         if let Some(block) = node.block.filter(|_| graph[node.inputs[0]].storage == Storage::Transient) {
             *of_blocks.entry(block).or_default() += graph[node.inputs[0]].ty.bytes().0;
         }
@@ -179,11 +191,11 @@ mod tests {
     use plimsoll_graph::{Pass, TensorType};
 
     /// A graph with tensors of these places, all transient, by their index.
-    fn graph(places: &[Place]) -> Graph {
+    fn graph(places: &[MemoryId]) -> Graph {
         let mut graph = Graph::default();
-        for (index, &place) in places.iter().enumerate() {
+        for (index, &memory) in places.iter().enumerate() {
             let id = graph.tensor(index.to_string(), TensorType::f32(&[8]), Role::Gradient, Storage::Transient);
-            graph[id].place = place;
+            graph[id].memory = memory;
         }
         graph
     }
@@ -207,7 +219,14 @@ mod tests {
     #[test]
     fn the_next_fetch_is_issued_before_what_uses_the_one_before() {
         // 0 and 1 lie on the host; 2 and 3 are fetched, 4 and 5 made of them.
-        let graph = graph(&[Place::Host, Place::Host, Place::Device, Place::Device, Place::Device, Place::Device]);
+        let graph = graph(&[
+            MemoryId::HOST,
+            MemoryId::HOST,
+            MemoryId::DEVICE,
+            MemoryId::DEVICE,
+            MemoryId::DEVICE,
+            MemoryId::DEVICE,
+        ]);
         let nodes = vec![
             node(Transfer, &[0], &[2]),
             node(Add, &[2, 2], &[4]),
@@ -225,7 +244,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_held_through_the_next_block_and_what_is_larger_than_a_block_s_is_not() {
-        let graph = graph(&[Place::Device, Place::Device, Place::Host, Place::Host, Place::Device]);
+        let graph = graph(&[MemoryId::DEVICE, MemoryId::DEVICE, MemoryId::HOST, MemoryId::HOST, MemoryId::DEVICE]);
         let of_block = |block: Option<u32>, node: Node| Node { block, ..node };
         let send = |block| of_block(block, node(Transfer, &[0], &[2]));
         let make = |block| of_block(Some(block), node(Add, &[4, 4], &[4]));
@@ -240,7 +259,7 @@ mod tests {
     #[test]
     fn the_host_computes_while_the_next_tensor_is_sent_to_it() {
         // 0, 1: on the device; 2, 3: sent to the host; 4, 5: made there; 6, 7: sent back.
-        let (device, host) = (Place::Device, Place::Host);
+        let (device, host) = (MemoryId::DEVICE, MemoryId::HOST);
         let graph = graph(&[device, device, host, host, host, host, device, device]);
         let nodes = vec![
             node(Add, &[0, 0], &[0]),

@@ -8,9 +8,9 @@
 //!           hold ►     ◄ fetch ahead
 //! ```
 
-use super::overlap::{computes, sends_to, sent_by_a_block};
+use super::overlap::{computes, fetches, sends, sent_by_a_block};
 use crate::lifetimes::lifetimes;
-use plimsoll_graph::{Graph, Node, Op, Place, Program, Storage, TensorId};
+use plimsoll_graph::{Graph, MemoryId, Node, Op, Program, Storage, TensorId};
 use rustc_hash::FxHashSet;
 
 /// Bytes that are there at each node of a program.
@@ -31,7 +31,7 @@ impl Room {
             changes[from] += bytes;
             changes[to] -= bytes;
         };
-        let on_device = lifetimes(graph, program, |_| 0).buffers.into_iter().filter(|b| b.place == Place::Device);
+        let on_device = lifetimes(graph, program, |_| 0).buffers.into_iter().filter(|b| b.memory == MemoryId::DEVICE);
         on_device.for_each(|buffer| add([buffer.lower, buffer.upper].map(|time| time as usize), buffer.bytes as i64));
         less.for_each(|(ticks, bytes)| add(ticks, -(bytes as i64)));
         let sums = changes.into_iter().scan(0, |live, change| {
@@ -140,15 +140,16 @@ fn stays(graph: &Graph, nodes: &[Node]) -> Vec<Stay> {
     let (mut behind, mut on_the_way) = (vec![0; graph.tensors.len()], FxHashSet::default());
     let mut stays = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
-        let is_transient = |id: TensorId| graph[id].storage == Storage::Transient && graph[id].place == Place::Device;
+        let is_transient =
+            |id: TensorId| graph[id].storage == Storage::Transient && graph[id].memory == MemoryId::DEVICE;
         if let (Op::AwaitTransfer(_), Some(&id)) = (&node.op, node.inputs.first()) {
             if is_transient(id) && on_the_way.contains(&id) {
                 stays.push(Stay { index, id, is_sent: true, from: index });
             }
-        } else if sends_to(graph, node, Place::Device) && is_transient(node.outputs[0]) {
+        } else if fetches(graph, node) && is_transient(node.outputs[0]) {
             let from = behind[node.inputs[0].index()];
             stays.push(Stay { index, id: node.outputs[0], is_sent: false, from });
-        } else if sends_to(graph, node, Place::Host) {
+        } else if sends(graph, node) {
             on_the_way.insert(node.inputs[0]);
         }
         node.outputs.iter().for_each(|output| behind[output.index()] = index + 1);

@@ -9,7 +9,7 @@ use super::offload::sent;
 use super::overlap::overlap;
 use super::room::use_room;
 use plimsoll_graph::ops::Home;
-use plimsoll_graph::{Access, Graph, Node, Op, Place, Role, Storage, TensorId};
+use plimsoll_graph::{Access, Graph, MemoryId, Node, Op, Role, Storage, TensorId};
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
@@ -17,7 +17,7 @@ use smallvec::smallvec;
 pub fn settle(graph: &mut Graph) {
     for index in 0..graph.programs.len() {
         let touched = graph.programs[index].nodes.iter().flat_map(|n| n.inputs.iter().chain(&n.outputs));
-        if touched.copied().all(|id| graph[id].place == Place::Device) {
+        if touched.copied().all(|id| graph[id].memory == MemoryId::DEVICE) {
             continue;
         }
         let nodes = std::mem::take(&mut graph.programs[index].nodes);
@@ -37,7 +37,7 @@ struct Settled<'g> {
     graph: &'g mut Graph,
     nodes: Vec<Node>,
     /// Single numbers that are in another place too: sent over, or made there.
-    sent: FxHashMap<(TensorId, Place), TensorId>,
+    sent: FxHashMap<(TensorId, MemoryId), TensorId>,
 }
 
 impl Settled<'_> {
@@ -46,23 +46,23 @@ impl Settled<'_> {
             self.nodes.push(node);
             return;
         }
-        let place = self.runs_in(&node);
+        let memory = self.runs_in(&node);
         if node.op.home() == Home::EachOperand && node.inputs.len() > 1 {
             self.reduce_on_the_host(&mut node);
         }
         for index in 0..node.inputs.len() {
-            node.inputs[index] = self.operand(&node, node.inputs[index], place);
+            node.inputs[index] = self.operand(&node, node.inputs[index], memory);
         }
         let mut results = Vec::new();
         for index in 0..node.outputs.len() {
             let output = node.outputs[index];
-            if self.graph[output].place == place {
+            if self.graph[output].memory == memory {
                 continue;
             }
-            let staged = self.staged(output, place);
+            let staged = self.staged(output, memory);
             match node.op.access(index) {
                 Access::ReadWrite => self.nodes.push(sent(&node, output, staged)),
-                Access::Write if self.is_single_number(output) => drop(self.sent.insert((output, place), staged)),
+                Access::Write if self.is_single_number(output) => drop(self.sent.insert((output, memory), staged)),
                 Access::Write => {}
             }
             node.outputs[index] = staged;
@@ -72,15 +72,16 @@ impl Settled<'_> {
         self.nodes.extend(results);
     }
 
-    fn runs_in(&self, node: &Node) -> Place {
-        let place = |id: TensorId| self.graph[id].place;
+    fn runs_in(&self, node: &Node) -> MemoryId {
+        let memory = |id: TensorId| self.graph[id].memory;
         match node.op.home() {
-            Home::Device => Place::Device,
-            Home::Result => place(node.outputs[0]),
+            Home::Device => MemoryId::DEVICE,
+            Home::Result => memory(node.outputs[0]),
             Home::Operands | Home::EachOperand => {
-                let is_on_host = |id: TensorId| place(id) == Place::Host || self.sent.contains_key(&(id, Place::Host));
-                let on_host = node.inputs.iter().all(|&id| is_on_host(id));
-                if on_host { Place::Host } else { Place::Device }
+                let is_in = |id: TensorId, other| memory(id) == other || self.sent.contains_key(&(id, other));
+                let mut others = self.graph.memories.ids().filter(|&id| id != MemoryId::DEVICE);
+                let in_one = others.find(|&other| node.inputs.iter().all(|&id| is_in(id, other)));
+                in_one.unwrap_or(MemoryId::DEVICE)
             }
         }
     }
@@ -89,14 +90,14 @@ impl Settled<'_> {
     fn reduce_on_the_host(&mut self, node: &mut Node) {
         for index in 0..node.inputs.len() {
             let operand = self.graph[node.inputs[index]].clone();
-            if operand.place == Place::Device {
+            if operand.memory == MemoryId::DEVICE {
                 continue;
             }
             let types = node.op.infer(&[&operand.ty]).expect("an op of each operand takes one");
             let outputs = types.into_iter().map(|ty| {
                 let name = format!("{}.{}", operand.name, node.op.name());
                 let part = self.graph.tensor(name, ty, Role::Staging, Storage::Transient);
-                self.graph[part].place = Place::Host;
+                self.graph[part].memory = operand.memory;
                 part
             });
             let part = Node { inputs: smallvec![node.inputs[index]], outputs: outputs.collect(), ..node.clone() };
@@ -106,18 +107,18 @@ impl Settled<'_> {
     }
 
     /// The operand where the node can read it.
-    fn operand(&mut self, node: &Node, operand: TensorId, place: Place) -> TensorId {
-        if self.graph[operand].place == place {
+    fn operand(&mut self, node: &Node, operand: TensorId, memory: MemoryId) -> TensorId {
+        if self.graph[operand].memory == memory {
             return operand;
         }
-        if let Some(&there) = self.sent.get(&(operand, place)) {
+        if let Some(&there) = self.sent.get(&(operand, memory)) {
             return there;
         }
-        let staged = self.staged(operand, place);
+        let staged = self.staged(operand, memory);
         self.nodes.push(sent(node, operand, staged));
         // A number may stay for all who ask for it; tensors are sent once more, since room is what this is about.
         if self.is_single_number(operand) {
-            self.sent.insert((operand, place), staged);
+            self.sent.insert((operand, memory), staged);
         }
         staged
     }
@@ -128,15 +129,12 @@ impl Settled<'_> {
     }
 
     /// A place for a tensor's bytes in the other memory. What passes hand from op to op only crosses here.
-    fn staged(&mut self, original: TensorId, place: Place) -> TensorId {
+    fn staged(&mut self, original: TensorId, memory: MemoryId) -> TensorId {
         let tensor = self.graph[original].clone();
         let role = if tensor.role == Role::Activation { Role::Staging } else { tensor.role };
-        let name = match place {
-            Place::Device => format!("{}/device", tensor.name),
-            Place::Host => format!("{}/host", tensor.name),
-        };
+        let name = format!("{}/{memory}", tensor.name);
         let staged = self.graph.tensor(name, tensor.ty, role, Storage::Transient);
-        self.graph[staged].place = place;
+        self.graph[staged].memory = memory;
         staged
     }
 }

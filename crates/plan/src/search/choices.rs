@@ -14,10 +14,9 @@
 use super::hull::{Block, Maker, Point, Saved};
 use super::space::LEVELS;
 use crate::cost::KnownTimes;
-use crate::layout::ALIGNMENT;
 use crate::levers::{Level, MOST_KINDS, NodePlace, NodeSet, Places, Recompute, Uses};
 use crate::request::Request;
-use plimsoll_graph::{Graph, Node, Pass, Storage, TensorId};
+use plimsoll_graph::{ALIGNMENT, Graph, Node, Pass, Storage, TensorId};
 use rustc_hash::FxHashMap;
 
 /// A step from one point of a kind's hull to the next.

@@ -15,11 +15,12 @@
 use super::build::Builder;
 use super::profile::Profile;
 use super::space::{Fineness, Point, Space, micro_batches};
-use super::{FEW, FITS, HOST_COST, shortfall};
+use super::{FEW, HOST_COST, shortfall};
 use crate::Budget;
 use crate::candidate::{Candidate, Programs, Settings, predicted_step};
-use crate::layout::{Layout, lacks_at_least};
+use crate::layout::{Layout, at_least};
 use crate::request::{PlanError, Request};
+use plimsoll_graph::{MemoryId, MemorySet, PerMemory};
 use plimsoll_units::{Bytes, Seconds};
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -52,10 +53,26 @@ pub(super) struct Search<'b, 'r> {
 /// The points of one micro-batch.
 struct Bounded {
     profile: Profile,
-    /// A lower bound on the cost of each point, and which budgets lack bytes for it, in the order of [`Profile::index_of`].
-    bounds: Vec<(f64, [bool; 2])>,
+    /// Of each point, in the order of [`Profile::index_of`].
+    bounds: Vec<PointBound>,
     /// The points with the most room; see [`Search::roomiest`].
-    roomiest: Vec<(f64, Point)>,
+    roomiest: Vec<Roomy>,
+}
+
+/// What is known of a point before its graph is built.
+struct PointBound {
+    /// A lower bound on its cost.
+    cost: f64,
+    /// The memories whose budgets lack bytes for it.
+    lacking: MemorySet,
+}
+
+/// A point with much room.
+#[derive(Clone, Copy)]
+pub(super) struct Roomy {
+    pub(super) point: Point,
+    /// The part of the budget that it leaves, or its shortfall as a negative number.
+    pub(super) room: f64,
 }
 
 /// What is known of a point whose graph was built.
@@ -69,15 +86,17 @@ struct Timed {
 
 impl Bounded {
     fn new(request: &Request, profile: Profile) -> Self {
-        let (mut bounds, mut roomiest) = (Vec::new(), Vec::<(f64, Point)>::new());
+        let (mut bounds, mut roomiest) = (Vec::new(), Vec::<Roomy>::new());
         profile.visit(|point, at_least| {
             let cost = cost(at_least.step, profile.uses_of_host(point));
-            let lacks = request.budget.lacking(at_least.bytes);
-            bounds.push((cost, lacks.map(|lacks| lacks > Bytes::ZERO)));
-            let room = if lacks == FITS { room(request.budget, at_least.bytes) } else { -shortfall(lacks) };
-            if roomiest.len() < FEW || room > roomiest[FEW - 1].0 {
-                let place = roomiest.partition_point(|(other, _)| *other >= room);
-                roomiest.insert(place, (room, point));
+            let short = request.budget.lacking(&at_least.bytes);
+            let lacking =
+                short.iter().filter(|(_, short)| **short > Bytes::ZERO).map(|(id, _)| id).collect::<MemorySet>();
+            bounds.push(PointBound { cost, lacking });
+            let room = if lacking.is_empty() { room(&request.budget, &at_least.bytes) } else { -shortfall(&short) };
+            if roomiest.len() < FEW || room > roomiest[FEW - 1].room {
+                let index = roomiest.partition_point(|other| other.room >= room);
+                roomiest.insert(index, Roomy { point, room });
                 roomiest.truncate(FEW);
             }
         });
@@ -86,16 +105,16 @@ impl Bounded {
 
     /// The bound on a point's cost, if it is a point and may fit.
     fn open(&self, point: Point) -> Option<f64> {
-        let (cost, lacks) = self.bounds[self.profile.index_of(point)?];
-        (lacks == [false; 2]).then_some(cost)
+        let PointBound { cost, lacking } = self.bounds[self.profile.index_of(point)?];
+        lacking.is_empty().then_some(cost)
     }
 }
 
 /// The smallest part that arenas of these sizes leave of a budget.
-fn room(budget: Budget, bytes: [u64; 2]) -> f64 {
-    let [device, host] = Budget::needed(bytes, budget.host().is_none());
-    let left = |needed: Bytes, budget: Bytes| 1.0 - needed.as_f64() / budget.as_f64().max(1.0);
-    left(device, budget.device()).min(budget.host().map_or(1.0, |budget| left(host, budget)))
+fn room(budget: &Budget, arenas: &PerMemory<u64>) -> f64 {
+    let needed = budget.needed(arenas);
+    let left = |id| Some(1.0 - needed[id].as_f64() / budget.own(id)?.as_f64().max(1.0));
+    needed.ids().filter_map(left).fold(1.0, f64::min)
 }
 
 /// What a plan costs in the comparison with others.
@@ -114,7 +133,7 @@ impl<'b, 'r> Search<'b, 'r> {
         // The whole batch at once keeps no gradients from one micro-batch to the next, so it has the smallest state.
         let last = space.micro_batches.len() - 1;
         let whole = profile(last)?;
-        let state_is_too_large = whole.states().all(|state| request.budget.lacking(state) != FITS);
+        let state_is_too_large = !whole.states().any(|state| request.budget.holds(&state));
         let others = if state_is_too_large { 0..last.min(1) } else { 0..last };
         let profiles = others.into_par_iter().map(profile).chain(rayon::iter::once(Ok(whole)));
         let bounded =
@@ -127,16 +146,16 @@ impl<'b, 'r> Search<'b, 'r> {
         self.timed().len().max(1)
     }
 
-    /// Whether a budget rejects a point of lower cost: `memory` is 0 for the device, 1 for the host.
-    pub(super) fn is_limited(&self, memory: usize, cost: f64) -> Result<bool, PlanError> {
+    /// Whether the budget of a memory rejects a point of lower cost.
+    pub(super) fn is_limited(&self, memory: MemoryId, cost: f64) -> Result<bool, PlanError> {
         let of_bounded = |bounded: &Bounded| {
             let lacking = bounded
                 .profile
                 .points()
                 .zip(&bounded.bounds)
-                .filter(|(_, (bound, lacks))| lacks[memory] && *bound < cost);
+                .filter(|(_, bound)| bound.lacking.contains(memory) && bound.cost < cost);
             lacking
-                .map(|(point, (cost, _))| Reverse(Waiting { cost: *cost, stage: Stage::Bounded, point }))
+                .map(|(point, bound)| Reverse(Waiting { cost: bound.cost, stage: Stage::Bounded, point }))
                 .collect::<Vec<_>>()
         };
         let mut heap = BinaryHeap::from(self.bounded.par_iter().flat_map_iter(of_bounded).collect::<Vec<_>>());
@@ -150,11 +169,10 @@ impl<'b, 'r> Search<'b, 'r> {
         Ok(false)
     }
 
-    /// The points with the most room, and that room: the part of the budget that they leave, or their shortfall as a
-    /// negative number.
-    pub(super) fn roomiest(&self) -> Vec<(f64, Point)> {
+    /// The points with the most room.
+    pub(super) fn roomiest(&self) -> Vec<Roomy> {
         let mut roomiest = self.bounded.iter().flat_map(|bounded| bounded.roomiest.iter().copied()).collect::<Vec<_>>();
-        roomiest.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        roomiest.sort_by(|a, b| b.room.total_cmp(&a.room).then(a.point.cmp(&b.point)));
         roomiest.truncate(FEW);
         roomiest
     }
@@ -206,7 +224,7 @@ impl<'b, 'r> Search<'b, 'r> {
     fn first_points<W: Ord + Send>(&self, open: impl Fn(Point) -> Option<W> + Sync) -> BinaryHeap<W> {
         let of_bounded = |bounded: &Bounded| {
             let is_first = |point: Point| point.neighbors_below().all(|below| bounded.open(below).is_none());
-            let points = bounded.profile.points().zip(&bounded.bounds).filter(|(_, (_, lacks))| *lacks == [false; 2]);
+            let points = bounded.profile.points().zip(&bounded.bounds).filter(|(_, bound)| bound.lacking.is_empty());
             points.map(|(point, _)| point).filter(|point| is_first(*point)).filter_map(&open).collect::<Vec<_>>()
         };
         self.bounded.par_iter().flat_map_iter(of_bounded).collect::<Vec<_>>().into()
@@ -221,8 +239,8 @@ impl<'b, 'r> Search<'b, 'r> {
         };
         let candidate = self.builder.candidate(self.settings(point), Programs::All)?;
         Ok(match Layout::within(request, &candidate.graph) {
-            Ok(layout) => Outcome::Fits(Box::new(Best { candidate, layout, step, cost: waiting.cost })),
-            Err(_) => Outcome::Rejected(point),
+            Some(layout) => Outcome::Fits(Box::new(Best { candidate, layout, step, cost: waiting.cost })),
+            None => Outcome::Rejected(point),
         })
     }
 
@@ -247,7 +265,8 @@ impl<'b, 'r> Search<'b, 'r> {
         }
         let request = self.builder.request;
         let candidate = self.builder.candidate(self.settings(point), Programs::OfStep)?;
-        let may_fit = self.of(point).open(point).is_some() && lacks_at_least(request, &candidate.graph) == FITS;
+        let may_fit =
+            self.of(point).open(point).is_some() && request.budget.holds(&at_least(&candidate.graph, &request.targets));
         let known = Timed { step: predicted_step(request, &candidate), may_fit };
         Ok(*self.timed().entry(point).or_insert(known))
     }

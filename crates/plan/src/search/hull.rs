@@ -13,7 +13,7 @@
 //! A choice has to be closed: what is recomputed is recomputed from results that are kept, or recomputed too.
 
 use super::closure::cheapest_closure;
-use crate::layout::ALIGNMENT;
+use plimsoll_graph::ALIGNMENT;
 
 /// A node of a block that can be recomputed.
 #[derive(Debug, Clone, PartialEq)]

@@ -26,14 +26,13 @@ use crate::levers::divisors;
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
 use build::Builder;
-use heap::{Best, Search};
+use heap::{Best, Roomy, Search};
 pub use nearest::Nearest;
 use nearest::nearest_that_fit;
-use plimsoll_graph::Graph;
+use plimsoll_graph::{Graph, MemoryId, MemorySet, PerMemory};
 use plimsoll_units::{Bytes, Seconds};
 use rayon::prelude::*;
-use serde::Serialize;
-use space::{Fineness, Point};
+use space::Fineness;
 
 /// A plan that fits.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,8 +45,9 @@ pub struct Found {
     pub settings: Settings,
     /// Predicted time of a step.
     pub step: Seconds,
-    /// Which budget rejected configurations of lower cost.
-    pub bound: Bound,
+    /// The memories whose budgets reject configurations of lower cost. None if nothing that the request leaves open costs
+    /// less.
+    pub limited_by: MemorySet,
     /// The next larger micro-batch and the bytes that it would need; `None` if this one is the whole global batch.
     pub next_larger: Option<(usize, Bytes)>,
     /// How many graphs were built.
@@ -61,33 +61,24 @@ impl Found {
     }
 }
 
-/// Which budget limits a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Bound {
-    /// Neither: nothing that the request leaves open costs less.
-    Nothing,
-    /// The device's.
-    Device,
-    /// The host's.
-    Host,
-    /// Both: some cheaper configurations lack the one, some the other.
-    DeviceAndHost,
-}
-
 /// The run does not fit: a value, not a failure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Misfit {
     /// The smallest plan that the request allows, which is too large.
     pub plan: Plan,
-    /// Bytes that the device's budget lacks; zero if only the host's does.
-    pub short: Bytes,
-    /// Bytes that the host's budget lacks.
-    pub host_short: Bytes,
+    /// Bytes that the budget of each memory lacks.
+    pub short: PerMemory<Bytes>,
     /// Changes that make it fit: those that keep the result first, of these the one that adds the least time.
     pub nearest: Vec<Nearest>,
     /// How many graphs were built.
     pub candidates: usize,
+}
+
+impl Misfit {
+    /// The most bytes that the budget of any memory lacks.
+    pub fn largest_short(&self) -> Bytes {
+        self.short.values().copied().max().unwrap_or(Bytes::ZERO)
+    }
 }
 
 /// What each use of the host (an optimizer that is offloaded, activations that are) adds to a plan's cost, as a part of its
@@ -97,13 +88,14 @@ const HOST_COST: f64 = 0.004;
 /// Points that are packed to see whether anything fits, or to find the smallest plan.
 const FEW: usize = 8;
 
-/// How far a plan is from a budget, of what device and host lack. A host's memory can be extended, and costs a quarter of a
+/// How far a plan is from a budget that lacks these bytes. The host's memory can be extended, and costs a quarter of a
 /// card's.
-fn shortfall([device, host]: [Bytes; 2]) -> f64 {
-    device.as_f64() + host.as_f64() / 4.0
+fn shortfall(lacking: &PerMemory<Bytes>) -> f64 {
+    lacking
+        .iter()
+        .map(|(id, lacking)| if id == MemoryId::DEVICE { lacking.as_f64() } else { lacking.as_f64() / 4.0 })
+        .sum()
 }
-
-const FITS: [Bytes; 2] = [Bytes::ZERO; 2];
 
 /// Finds a plan within the request's budgets. The outer error is for requests that make no sense; a run that does not
 /// fit is `Ok(Err(misfit))`.
@@ -130,9 +122,9 @@ pub fn can_fit(request: &Request) -> Result<bool, PlanError> {
 fn fits_at(request: &Request, fineness: Fineness) -> Result<bool, PlanError> {
     let builder = Builder::new(request);
     let search = Search::new(&builder, fineness)?;
-    for (_, point) in search.roomiest().into_iter().filter(|(room, _)| *room >= 0.0) {
+    for Roomy { point, .. } in search.roomiest().into_iter().filter(|roomy| roomy.room >= 0.0) {
         let candidate = builder.candidate(search.settings(point), Programs::All)?;
-        if Layout::within(request, &candidate.graph).is_ok() {
+        if Layout::within(request, &candidate.graph).is_some() {
             return Ok(true);
         }
     }
@@ -150,40 +142,39 @@ fn found(search: &Search, Best { candidate, layout, step, cost }: Best) -> Resul
         let larger = divisors(request.global_batch).into_iter().find(|&d| d > settings.micro_batch);
         let bytes_of = |micro_batch| {
             let larger = builder.candidate(Settings { micro_batch, ..settings }, Programs::All)?;
-            let [device, _] = Layout::new(&larger.graph, &request.targets).arenas();
-            Ok::<_, PlanError>((micro_batch, Bytes(device)))
+            let arenas = Layout::new(&larger.graph, &request.targets).arenas();
+            Ok::<_, PlanError>((micro_batch, Bytes(arenas[MemoryId::DEVICE])))
         };
         larger.map(bytes_of).transpose()
     };
-    let is_limited = |memory: usize| search.is_limited(memory, cost);
-    let limits = || rayon::join(|| is_limited(0), || is_limited(1));
-    let improved = || layout.improved(request, &candidate.graph);
-    let ((next_larger, limits), layout) = rayon::join(|| rayon::join(next_larger, limits), improved);
-    let bound = match (limits.0?, limits.1?) {
-        (false, false) => Bound::Nothing,
-        (true, false) => Bound::Device,
-        (false, true) => Bound::Host,
-        (true, true) => Bound::DeviceAndHost,
+    let limits = || {
+        let ids = candidate.graph.memories.ids().collect::<Vec<_>>();
+        let limiting = ids.into_par_iter().map(|id| Ok((id, search.is_limited(id, cost)?)));
+        let limiting = limiting.collect::<Result<Vec<_>, PlanError>>()?;
+        Ok::<_, PlanError>(limiting.into_iter().filter(|(_, is_limiting)| *is_limiting).map(|(id, _)| id).collect())
     };
+    let improved = || layout.improved(request, &candidate.graph);
+    let ((next_larger, limited_by), layout) = rayon::join(|| rayon::join(next_larger, limits), improved);
+    let limited_by = limited_by?;
     let plan = plan_layout(request, &candidate, &layout);
     let (next_larger, candidates) = (next_larger?, search.candidates());
-    Ok(Found { graph: candidate.graph, plan, settings, step, bound, next_larger, candidates })
+    Ok(Found { graph: candidate.graph, plan, settings, step, limited_by, next_larger, candidates })
 }
 
 fn misfit(search: &Search) -> Result<Misfit, PlanError> {
     let (nearest, plan) = rayon::join(|| nearest_that_fit(search), || smallest(search));
     let (nearest, plan) = (nearest?, plan?);
-    let [short, host_short] = search.builder.request.budget.lacking(plan.arenas());
-    Ok(Misfit { plan, short, host_short, nearest, candidates: search.candidates() })
+    let short = search.builder.request.budget.lacking(&plan.arenas());
+    Ok(Misfit { plan, short, nearest, candidates: search.candidates() })
 }
 
 /// The plan with the smallest shortfall among the points with the most room; the one with fewer host bytes if two are equal.
 /// Host memory counts less than a card's: see [`shortfall`].
 fn smallest(search: &Search) -> Result<Plan, PlanError> {
     let (builder, request) = (search.builder, search.builder.request);
-    let plan = |(_, point): (f64, Point)| {
+    let plan = |Roomy { point, .. }: Roomy| {
         let plan = plan_candidate(request, &builder.candidate(search.settings(point), Programs::All)?);
-        Ok((shortfall(request.budget.lacking(plan.arenas())), plan.host_bytes, plan))
+        Ok((shortfall(&request.budget.lacking(&plan.arenas())), plan.host(), plan))
     };
     let plans = search.roomiest().into_par_iter().map(plan).collect::<Result<Vec<_>, PlanError>>()?;
     let smallest = plans.into_iter().min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));

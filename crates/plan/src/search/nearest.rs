@@ -3,12 +3,11 @@
 use super::heap::{Best, Search};
 use super::space::Fineness;
 use super::{best, fits_at};
-use crate::budget::Budget;
 use crate::levers::{Alternative, Change, LEVERS, divisors};
 use crate::request::{PlanError, Request};
-use plimsoll_graph::Optimizer;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::optimizers::{AdamW, Lion, Rule};
+use plimsoll_graph::{MemoryId, Optimizer};
 use plimsoll_units::{Bytes, Seconds};
 use rayon::prelude::*;
 
@@ -101,7 +100,7 @@ fn first_that_fits(ladder: Ladder, asked: f64) -> Result<Option<Nearest>, PlanEr
         }
         let Some(Alternative { changes, request }) = ladder.get(low) else { continue };
         if let Some(Best { layout, step, .. }) = best(request, fineness)? {
-            let [peak, _] = Budget::needed(layout.arenas(), request.budget.host().is_none());
+            let peak = request.budget.needed(&layout.arenas())[MemoryId::DEVICE];
             let added_time = per_token(step, request) / asked - 1.0;
             return Ok(Some(Nearest { changes: changes.clone(), peak, step, added_time }));
         }
@@ -198,9 +197,9 @@ const HOSTS: [u64; 12] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
 
 /// More memory of the host, where it has one of its own.
 fn more_of_host(request: &Request) -> Ladder {
-    let Budget::Apart { device, host } = request.budget else { return Vec::new() };
+    let Some(host) = request.budget.host() else { return Vec::new() };
     let larger = HOSTS.into_iter().map(Bytes::gib).filter(|&larger| larger > host);
-    let with = |host: Bytes| Request { budget: Budget::Apart { device, host }, ..request.clone() };
+    let with = |host: Bytes| Request { budget: request.budget.with(MemoryId::HOST, host), ..request.clone() };
     larger.map(|host| Alternative::new(HOST_RAM, format!("{}GiB", host.0 >> 30), with(host))).collect()
 }
 

@@ -8,7 +8,6 @@
 //! Each axis has few steps: finer ones change a predicted step by at most a percent or two, which is less than the error
 //! of a prediction (see ARCHITECTURE.md, "The search").
 
-use crate::budget::Budget;
 use crate::levers::{
     ATTENTION_ROW_CHOICES, Level, Recompute, SCRATCHES, blocks_of, divisors, head_chunk_choices, moved,
 };
@@ -103,11 +102,11 @@ pub(crate) fn micro_batches(request: &Request) -> Vec<usize> {
 
 /// Of shares that move the same parameters only the largest is kept.
 fn shares(request: &Request, fineness: Fineness, graph: &Graph) -> Vec<f64> {
-    match (request.levers.optimizer_offload, request.budget) {
+    match (request.levers.optimizer_offload, request.budget.host()) {
         (Some(share), _) => vec![share],
         // Moving a tensor within one memory frees nothing.
-        (None, Budget::Shared(_)) => vec![0.0],
-        (None, Budget::Apart { .. }) => {
+        (None, None) => vec![0.0],
+        (None, Some(_)) => {
             let steps = fineness.shares;
             let all = (0..=steps).map(|step| step as f64 / steps as f64).collect::<Vec<_>>();
             let moves = |share: &f64| moved(graph, *share).len();
@@ -118,11 +117,11 @@ fn shares(request: &Request, fineness: Fineness, graph: &Graph) -> Vec<f64> {
 
 fn offloads(request: &Request, fineness: Fineness) -> Vec<usize> {
     let blocks = request.model.blocks();
-    match (request.levers.activation_offload, request.budget) {
+    match (request.levers.activation_offload, request.budget.host()) {
         (Some(share), _) => vec![blocks_of(share, blocks)],
         // Moving a tensor within one memory frees nothing.
-        (None, Budget::Shared(_)) => vec![0],
-        (None, Budget::Apart { .. }) => {
+        (None, None) => vec![0],
+        (None, Some(_)) => {
             let steps = fineness.offloads.min(blocks);
             (0..=steps).map(|step| (blocks * step).checked_div(steps).unwrap_or(0)).collect()
         }

@@ -22,7 +22,7 @@ fn a_finer_grid_gains_little() {
             optimizer: Optimizer { grad_clip: Some(1.0), ..Optimizer::default() },
             global_batch,
             micro_batch: Some(8),
-            budget: Budget::Apart { device, host: Bytes::gib(24) },
+            budget: Budget::apart(device, Bytes::gib(24)),
             levers: LeverRequest { precision: Precision::Bf16, ..LeverRequest::default() },
             ..Request::new(model, Targets::cuda(card.compute_capability, 8), Machine::of_rates(Rates::of_card(card)))
         };

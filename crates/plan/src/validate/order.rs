@@ -4,32 +4,33 @@
 use super::PlanViolation;
 use crate::plan::{Plan, PlannedProgram, Region, Step};
 use crate::queues::Queue;
-use plimsoll_graph::{Op, Place};
+use plimsoll_graph::{MemoryId, Op};
 
 /// A step, the queue that it runs on, and the bytes that it touches.
 struct Touching {
     queue: Queue,
-    reads: Vec<(Place, Region)>,
-    writes: Vec<(Place, Region)>,
+    reads: Vec<(MemoryId, Region)>,
+    writes: Vec<(MemoryId, Region)>,
     /// What was sent and may be written to from here on.
-    awaits: Vec<(Place, Region)>,
+    awaits: Vec<(MemoryId, Region)>,
 }
 
 impl Touching {
     fn new(plan: &Plan, step: &Step) -> Self {
-        let place = |id: &plimsoll_graph::TensorId| (plan[*id].place, plan[*id].region());
-        let scratch = step.scratch.map(|region| (step.place, region));
-        let reads = step.inputs.iter().map(place).collect::<Vec<_>>();
+        let memory = |id: &plimsoll_graph::TensorId| (plan[*id].memory, plan[*id].region());
+        let scratch = step.scratch.map(|region| (step.memory, region));
+        let reads = step.inputs.iter().map(memory).collect::<Vec<_>>();
         let awaits = if matches!(step.op, Op::AwaitTransfer(_)) { reads.clone() } else { Vec::new() };
-        let writes = step.outputs.iter().map(place).chain(scratch).collect();
+        let writes = step.outputs.iter().map(memory).chain(scratch).collect();
         Self { queue: plan.queue(step), reads, writes, awaits }
     }
 
     /// Whether this must come behind an earlier one, if nothing else orders them.
     fn needs(&self, earlier: &Self) -> bool {
-        let meet = |a: &[(Place, Region)], b: &[(Place, Region)]| {
-            a.iter()
-                .any(|(place, x)| b.iter().any(|(other, y)| place == other && x.offset < y.end() && y.offset < x.end()))
+        let meet = |a: &[(MemoryId, Region)], b: &[(MemoryId, Region)]| {
+            a.iter().any(|(memory, x)| {
+                b.iter().any(|(other, y)| memory == other && x.offset < y.end() && y.offset < x.end())
+            })
         };
         meet(&self.writes, &earlier.writes)
             || meet(&self.writes, &earlier.reads)

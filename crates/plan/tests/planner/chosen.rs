@@ -3,7 +3,7 @@
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{Optimizer, Targets};
 use plimsoll_plan::{
-    Bound, Budget, Found, Level, LeverRequest, Machine, NodeSet, Precision, Rates, Recompute, Request, card, curve,
+    Budget, Found, Level, LeverRequest, Machine, NodeSet, Precision, Rates, Recompute, Request, card, curve,
     plan_settings, recompute_ladder, search,
 };
 use plimsoll_units::Bytes;
@@ -18,14 +18,14 @@ fn request([model, card_name]: [&str; 2], lengths: (usize, Option<usize>), globa
         global_batch,
         seq_len: lengths.0,
         target_len: lengths.1,
-        budget: Budget::Apart { device: Bytes::gib(400), host: Bytes::gib(64) },
+        budget: Budget::apart(Bytes::gib(400), Bytes::gib(64)),
         levers: LeverRequest { precision: Precision::Bf16, ..LeverRequest::default() },
         ..Request::new(model, Targets::cuda(card.compute_capability, 8), Machine::of_rates(Rates::of_card(card)))
     }
 }
 
 fn within(request: &Request, device: u64) -> Option<Found> {
-    let budget = Budget::Apart { device: Bytes(device), host: Bytes::gib(64) };
+    let budget = Budget::apart(Bytes(device), Bytes::gib(64));
     search(&Request { budget, ..request.clone() }).expect("a sensible request").ok()
 }
 
@@ -40,10 +40,10 @@ fn a_plan_fits_in_as_much_as_it_takes() {
     ] {
         let request = request([model, card], lengths, batch);
         let found = within(&request, Bytes::gib(gib).0).expect("enough memory");
-        assert!(found.settings.levers.optimizer_offload > 0.0 || found.bound != Bound::Nothing, "{:?}", found.settings);
-        let device = Bytes(found.plan.peak_bytes);
-        for host in [Bytes::gib(64), Bytes(found.plan.host_bytes)] {
-            let request = Request { budget: Budget::Apart { device, host }, ..request.clone() };
+        assert!(found.settings.levers.optimizer_offload > 0.0 || !found.limited_by.is_empty(), "{:?}", found.settings);
+        let device = Bytes(found.plan.peak().0);
+        for host in [Bytes::gib(64), Bytes(found.plan.host().0)] {
+            let request = Request { budget: Budget::apart(device, host), ..request.clone() };
             let again = search(&request).expect("a sensible request").expect("as much as it takes");
             assert!(again.step <= found.step, "{model}, {host}: {:?}, not {:?}", again.step, found.step);
         }
@@ -55,14 +55,14 @@ fn a_plan_fits_in_as_much_as_it_takes() {
 fn a_budget_limits_a_plan_where_more_of_it_makes_a_faster_one() {
     let request = request(["gpt2", "3060"], (256, None), 8);
     let fastest = within(&request, Bytes::gib(400).0).expect("enough memory");
-    assert_eq!(fastest.bound, Bound::Nothing);
-    let (least, most) = (Bytes::mib(700).0, fastest.plan.peak_bytes);
+    assert!(fastest.limited_by.is_empty());
+    let (least, most) = (Bytes::mib(700).0, fastest.plan.peak().0);
     let budgets = (0..=12).map(|part| least + (most - least) * part / 12);
     let found = budgets.filter_map(|budget| within(&request, budget)).collect::<Vec<_>>();
-    let limited = |found: &&Found| found.bound != Bound::Nothing;
-    assert!(found.iter().filter(limited).count() > 6, "{:?}", found.iter().map(|f| f.bound).collect::<Vec<_>>());
+    let limited = |found: &&Found| !found.limited_by.is_empty();
+    assert!(found.iter().filter(limited).count() > 6, "{:?}", found.iter().map(|f| f.limited_by).collect::<Vec<_>>());
     for found in &found {
-        assert_eq!(limited(&found), found.step > fastest.step, "{:?}: {:?}", found.settings, found.bound);
+        assert_eq!(limited(&found), found.step > fastest.step, "{:?}: {:?}", found.settings, found.limited_by);
     }
 }
 
@@ -98,7 +98,7 @@ fn the_choice_is_hardly_slower_than_levels_of_blocks() {
     let levels = recompute_ladder(request.model.blocks()).into_par_iter().map(of_levels).collect::<Vec<_>>();
     let mut is_faster = 0;
     for level in &levels {
-        let chosen = within(&request, level.plan.peak_bytes).expect("as much as that level needs");
+        let chosen = within(&request, level.plan.peak().0).expect("as much as that level needs");
         assert!(chosen.step.0 <= level.step.0 * (1.0 + GRID), "{:?}", level.settings.levers.recompute);
         is_faster += usize::from(chosen.step.0 < 0.999 * level.step.0);
     }
@@ -130,7 +130,7 @@ fn no_choice_at_random_is_faster() {
                 settings.levers.activation_offload = sent;
                 let (graph, plan) = plan_settings(&request, settings).expect("levers that go together");
                 let step = request.machine.step(&graph, 8 / micro_batch, &request.targets).0;
-                let best = within(&request, plan.peak_bytes).expect("as much as that choice needs");
+                let best = within(&request, plan.peak().0).expect("as much as that choice needs");
                 let what = settings.levers;
                 assert!(
                     best.step.0 <= step * (1.0 + GRID),

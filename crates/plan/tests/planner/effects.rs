@@ -1,7 +1,7 @@
 //! What levers leave in a plan, and what is told of them.
 
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Op, Optimizer, Pass, Place, Targets, TensorId};
+use plimsoll_graph::{MemoryId, Op, Optimizer, Pass, Targets, TensorId};
 use plimsoll_plan::{
     Budget, Found, Level, LeverRequest, Machine, Rates, Recompute, Request, card, lever_effects, search,
 };
@@ -15,7 +15,7 @@ fn request(levers: LeverRequest) -> Request {
         seq_len: 64,
         global_batch: 4,
         micro_batch: Some(4),
-        budget: Budget::Apart { device: Bytes::gib(8), host: Bytes::gib(8) },
+        budget: Budget::apart(Bytes::gib(8), Bytes::gib(8)),
         levers,
         ..Request::new(
             ModelConfig::preset("nano").expect("a preset"),
@@ -52,11 +52,11 @@ fn a_gradient_on_the_host_is_measured_there() {
         let (mut on_host, mut came_back) = (0, BTreeSet::<TensorId>::new());
         for step in plan.programs.iter().flat_map(|program| &program.steps) {
             if matches!(step.op, Op::Transfer(_)) {
-                let to_device = |id: &&TensorId| plan[**id].place == Place::Device && plan[**id].ty.elements() > 1;
+                let to_device = |id: &&TensorId| plan[**id].memory == MemoryId::DEVICE && plan[**id].ty.elements() > 1;
                 came_back.extend(step.outputs.iter().filter(to_device));
             }
             if step.op.name() == "grad_norm" {
-                on_host += usize::from(step.place == Place::Host);
+                on_host += usize::from(step.memory == MemoryId::HOST);
                 let large = step.inputs.iter().find(|id| came_back.contains(id));
                 assert_eq!(large.map(|&id| &plan[id].name), None, "{part} of the optimizer on the host");
             }

@@ -2,6 +2,7 @@
 
 mod chosen;
 mod effects;
+mod memories;
 mod packing;
 mod plans;
 mod prices;

@@ -3,7 +3,7 @@
 
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::ops::StateFormat;
-use plimsoll_graph::{Graph, Lengths, Place, Targets};
+use plimsoll_graph::{Graph, Lengths, MemoryId, Targets};
 use plimsoll_plan::{
     Average, Level, Levers, Machine, NodeSet, Plan, Precision, Rates, Recompute, Request, Settings, default_head_chunk,
     lay_out, plan_settings, validate,
@@ -25,7 +25,7 @@ struct Drawn {
 
 impl Drawn {
     fn ratio(&self) -> f64 {
-        self.plan.peak_bytes as f64 / self.plan.lower_bound_bytes as f64
+        self.plan.peak().0 as f64 / self.plan.lower_bound_bytes as f64
     }
 
     /// The least of some runs, because others use the machine too.
@@ -82,7 +82,7 @@ fn draw_levers(blocks: usize, dice: &mut Dice) -> Levers {
     ];
     let (first, rest) = (dice.pick(&LEVELS), dice.pick(&LEVELS));
     let mixed = Recompute { blocks: blocks / dice.pick(&[2, 3, 4]), first, rest };
-    let average = Average { decay: 0.999, place: dice.pick(&[Place::Device, Place::Host]) };
+    let average = Average { decay: 0.999, memory: dice.pick(&[MemoryId::DEVICE, MemoryId::HOST]) };
     Levers {
         attention_rows: dice.pick(&[64, 32, 16]),
         precision: dice.pick(&[Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure]),

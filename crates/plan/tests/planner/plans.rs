@@ -2,7 +2,7 @@
 
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::ops::StateFormat;
-use plimsoll_graph::{Optimizer, Role, Targets};
+use plimsoll_graph::{MemoryId, Optimizer, Role, Targets};
 use plimsoll_plan::{
     Budget, Found, Level, LeverRequest, Machine, Plan, PlanError, PlanViolation, Precision, Rates, Recompute, Request,
     card, saved_activations, search, validate,
@@ -17,7 +17,7 @@ fn request(model: &str, global_batch: usize, micro_batch: Option<usize>, budget:
         optimizer: Optimizer::default(),
         global_batch,
         micro_batch,
-        budget: Budget::Apart { device: budget, host: Bytes::gib(100) },
+        budget: Budget::apart(budget, Bytes::gib(100)),
         levers: LeverRequest {
             recompute: Some(Recompute::all(Level::Cheap)),
             optimizer_offload: Some(0.0),
@@ -62,7 +62,7 @@ fn parts_of_the_breakdown_sum_to_the_peak() {
         b.staging_bytes,
         b.unused_bytes,
     ];
-    assert_eq!(parts.iter().sum::<u64>(), plan.peak_bytes);
+    assert_eq!(parts.iter().sum::<u64>(), plan.peak().0);
     assert_eq!((plan.parameters, b.gradients_bytes), (124_439_808, b.weights_bytes));
 }
 
@@ -89,7 +89,7 @@ fn invariant_6_does_not_fit_is_a_value_with_configurations_that_do() {
     request.levers.activation_offload = Some(0.0);
     let misfit = search(&request).expect("a sensible request").unwrap_err();
     assert_eq!(misfit.plan.micro_batch, 1);
-    assert_eq!(misfit.plan.peak() - budget, misfit.short);
+    assert_eq!(misfit.plan.peak() - budget, misfit.short[MemoryId::DEVICE]);
     assert!(!misfit.nearest.is_empty() && misfit.nearest.iter().all(|n| n.peak <= budget), "{:?}", misfit.nearest);
 }
 
@@ -101,7 +101,7 @@ fn what_does_not_fit_with_updates_in_the_backward_pass_is_a_misfit_too() {
     request.levers.update_in_backward = Some(true);
     let misfit = search(&request).expect("a sensible request").unwrap_err();
     let settings = misfit.nearest.iter().flat_map(|way| &way.changes).map(|change| change.setting);
-    assert!(misfit.short > Bytes::ZERO && !settings.clone().any(|setting| setting == "micro-batch"));
+    assert!(misfit.short[MemoryId::DEVICE] > Bytes::ZERO && !settings.clone().any(|setting| setting == "micro-batch"));
 }
 
 #[test]
@@ -134,11 +134,10 @@ fn invariant_2_validated_every_kind_of_damage_is_found() {
     assert!(matches!(validate(&misaligned), Err(PlanViolation::Misaligned { .. } | PlanViolation::OutOfBounds { .. })));
 
     let mut small = plan.clone();
-    small.peak_bytes -= 1;
+    small.memories[MemoryId::DEVICE].peak_bytes -= 1;
     assert!(matches!(validate(&small), Err(PlanViolation::OutOfBounds { .. })));
 
-    let mut poor = plan.clone();
-    poor.budget_bytes = poor.peak_bytes - 1;
+    let poor = plan.clone().within(&Budget::unlimited().with(MemoryId::DEVICE, Bytes(plan.peak().0 - 1)));
     assert!(matches!(validate(&poor), Err(PlanViolation::OverBudget { .. })));
 
     let mut reordered = plan.clone();
@@ -210,7 +209,7 @@ fn memory_grows_linearly_with_the_length_of_sequences() {
             found(&if is_card { on_a_card(wanted) } else { wanted }).plan
         };
         let plans = [1024, 2048, 4096, 8192].map(plan);
-        let peaks = plans.each_ref().map(|plan| plan.peak_bytes as f64);
+        let peaks = plans.each_ref().map(|plan| plan.peak().0 as f64);
         let growth = [peaks[1] - peaks[0], (peaks[2] - peaks[1]) / 2.0, (peaks[3] - peaks[2]) / 4.0];
         assert!(
             // From 4,096 tokens on a card cuts the gradients of weights in parts: 19 MB more, whatever the length. A processor

@@ -2,7 +2,7 @@
 
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::ops::{Add, Linear, Transfer, WeightLayout};
-use plimsoll_graph::{DType, DeviceKind, Op, Optimizer, Place, Storage, Targets, TensorId};
+use plimsoll_graph::{DType, DeviceKind, MemoryId, Op, Optimizer, Storage, Targets, TensorId};
 use plimsoll_plan::{
     Budget, Level, LeverRequest, Machine, Plan, PlannedProgram, PlannedTensor, Rates, Recompute, Request, Sample, Step,
     Work, card, moment_of_peak, search,
@@ -112,7 +112,7 @@ fn request(model: &str, budget: Budget, levers: LeverRequest) -> Request {
 }
 
 fn roomy() -> Budget {
-    Budget::Apart { device: Bytes::gib(8), host: Bytes::gib(8) }
+    Budget::apart(Bytes::gib(8), Bytes::gib(8))
 }
 
 fn plan_of(request: &Request) -> Plan {
@@ -126,7 +126,7 @@ fn living<'p>(plan: &'p Plan, program: &PlannedProgram, step: usize) -> Vec<(Ten
     let (before, behind) = (touched(&program.steps[..=step]), touched(&program.steps[step..]));
     let before = before.into_iter().chain(program.ports.fed()).collect::<BTreeSet<_>>();
     let carries = touched(&program.steps).iter().any(|&id| plan[id].storage == Storage::Carried);
-    let all = (0..).map(TensorId).zip(&plan.tensors).filter(|(_, tensor)| tensor.place == Place::Device);
+    let all = (0..).map(TensorId).zip(&plan.tensors).filter(|(_, tensor)| tensor.memory == MemoryId::DEVICE);
     let lives = |(id, tensor): &(TensorId, &PlannedTensor)| match tensor.storage {
         Storage::Persistent => true,
         Storage::Carried => carries,
@@ -163,7 +163,7 @@ fn what_is_alive_at_the_peak_is_what_lives_then() {
         for (index, (a, tensor)) in living.iter().enumerate() {
             for (b, other) in living[..index].iter().filter(|(b, _)| !(touches(a) && touches(b))) {
                 let apart = tensor.region().end() <= other.offset || other.region().end() <= tensor.offset;
-                assert!(apart, "{model}: {a:?} {} and {b:?} {} lie in one place", tensor.name, other.name);
+                assert!(apart, "{model}: {a:?} {} and {b:?} {} lie in one memory", tensor.name, other.name);
             }
         }
         let mut expected = living.iter().map(|(_, t)| (t.name.clone(), t.region().bytes)).collect::<Vec<_>>();
@@ -190,8 +190,8 @@ fn a_change_is_priced_by_the_time_of_its_tokens() {
     let found = search(&asked).expect("a sensible request").expect("eight gibibytes are enough");
     let mut changes = 0;
     for part in [11, 14, 17] {
-        let device = Bytes(found.plan.peak_bytes * part / 20);
-        let tight = Request { budget: Budget::Apart { device, host: Bytes::ZERO }, ..asked.clone() };
+        let device = Bytes(found.plan.peak().0 * part / 20);
+        let tight = Request { budget: Budget::apart(device, Bytes::ZERO), ..asked.clone() };
         let Err(misfit) = search(&tight).expect("a sensible request") else { continue };
         for near in &misfit.nearest {
             // A sequence of half the length has half of the tokens.

@@ -2,7 +2,7 @@
 //! waits, which follow from the places, are to give the same time, and to hide transfers behind what computes.
 
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Io, Optimizer, Pass, Place, ProgramKind, Targets};
+use plimsoll_graph::{Io, MemoryId, Optimizer, Pass, ProgramKind, Targets};
 use plimsoll_plan::{
     Budget, Found, LeverRequest, Machine, Plan, PlannedProgram, Precision, Queue, Rates, Request, Step, Work, card,
     search,
@@ -17,7 +17,7 @@ fn found([offload, activations]: [f64; 2], clips: bool, machine: &Machine) -> Fo
         seq_len: 512,
         global_batch: 4,
         micro_batch: Some(4),
-        budget: Budget::Apart { device: Bytes::gib(24), host: Bytes::gib(24) },
+        budget: Budget::apart(Bytes::gib(24), Bytes::gib(24)),
         levers: LeverRequest {
             optimizer_offload: Some(offload),
             activation_offload: Some(activations),
@@ -33,8 +33,8 @@ fn seconds(machine: &Machine, plan: &Plan, step: &Step) -> f64 {
         inputs: step.inputs.iter().map(|&id| &plan[id].ty).collect(),
         outputs: step.outputs.iter().map(|&id| &plan[id].ty).collect(),
     };
-    let work = Work::of(&step.op, &io, &plan.targets[step.place]);
-    if step.place == Place::Host { machine.on_host(&step.op, work) } else { machine.node(&step.op, work) }
+    let work = Work::of(&step.op, &io, plan.target(step));
+    if step.memory == MemoryId::HOST { machine.on_host(&step.op, work) } else { machine.node(&step.op, work) }
 }
 
 /// When the program's last step ends if each starts as soon as its queue is free and what it waits for is done; and
@@ -101,7 +101,7 @@ fn what_comes_back_within_a_budget_takes_as_long_as_is_predicted() {
             optimizer: Optimizer { grad_clip: Some(1.0), ..Optimizer::default() },
             seq_len,
             global_batch,
-            budget: Budget::Apart { device: Bytes::mib(mib), host: Bytes::gib(64) },
+            budget: Budget::apart(Bytes::mib(mib), Bytes::gib(64)),
             levers: LeverRequest { precision: Precision::Bf16, ..LeverRequest::default() },
             ..Request::new(model_config, Targets::cuda(card.compute_capability, 8), machine.clone())
         };
@@ -165,7 +165,7 @@ fn gradients_on_their_way_do_not_stop_the_device() {
 fn the_gradient_of_embeddings_is_added_to_where_it_lies() {
     let (plan, steps, _) = moved_and_clipped();
     let added = steps.iter().filter(|(step, _)| step.op.name() == "embedding_grad").collect::<Vec<_>>();
-    assert!(!added.is_empty() && added.iter().all(|(step, _)| step.place == Place::Host), "{}", added.len());
+    assert!(!added.is_empty() && added.iter().all(|(step, _)| step.memory == MemoryId::HOST), "{}", added.len());
     let of_backward = |step: &Step| plan.queue(step) == Queue::ToDevice && step.pass == Pass::Backward;
     let back = steps.iter().filter(|(step, _)| of_backward(step)).flat_map(|(step, _)| &step.outputs);
     let back = back.map(|&id| plan[id].ty.bytes().0).sum::<u64>();
@@ -177,9 +177,9 @@ fn the_gradient_of_embeddings_is_added_to_where_it_lies() {
 #[test]
 fn norms_on_the_host_are_taken_as_gradients_arrive() {
     let (_, steps, _) = moved_and_clipped();
-    let is_backward = |step: &Step| step.pass == Pass::Backward && step.place == Place::Device;
+    let is_backward = |step: &Step| step.pass == Pass::Backward && step.memory == MemoryId::DEVICE;
     let (_, done) = steps.iter().rfind(|(step, _)| is_backward(step)).expect("a backward pass");
-    let is_norm = |step: &Step| step.op.name() == "grad_norm" && step.place == Place::Host;
+    let is_norm = |step: &Step| step.op.name() == "grad_norm" && step.memory == MemoryId::HOST;
     let norms = steps.iter().filter(|(step, _)| is_norm(step)).collect::<Vec<_>>();
     let early = norms.iter().filter(|(_, end)| end < done).count();
     assert!(norms.len() > 100 && norms.len() - early < 10, "{early} of {}", norms.len());

@@ -2,7 +2,7 @@
 
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::ops::StateFormat;
-use plimsoll_graph::{Optimizer, Place, Targets};
+use plimsoll_graph::{MemoryId, Optimizer, Targets};
 use plimsoll_plan::{
     Average, Budget, Found, Level, LeverRequest, Machine, Misfit, Precision, Rates, Recompute, Request, Settings, card,
     plan_settings, search, validate,
@@ -19,7 +19,7 @@ fn small_model(layers: usize, width: usize, vocab_size: usize) -> ModelConfig {
 }
 
 fn apart(device: Bytes, host: Bytes) -> Budget {
-    Budget::Apart { device, host }
+    Budget::apart(device, host)
 }
 
 /// Of a small model on a slow or a fast device, with or without clipping, which updates in the backward pass go by.
@@ -48,7 +48,7 @@ fn requests() -> impl Strategy<Value = Request> {
 
 /// What the fastest plan takes: budgets from nothing to a little more than that are the ones that matter.
 fn most(request: &Request) -> u64 {
-    search(request).expect("a sensible request").expect("a gibibyte is enough").plan.peak_bytes
+    search(request).expect("a sensible request").expect("a gibibyte is enough").plan.peak().0
 }
 
 /// How much longer a step may be than the shortest that can be had: a use of the host has to gain 0.4 %, and a plan that
@@ -70,14 +70,13 @@ proptest! {
                 Ok(found) => {
                     prop_assert!(found.step.0 <= fastest * TOLERATED, "{} s after {fastest} s", found.step.0);
                     fastest = fastest.min(found.step.0);
-                    prop_assert!(found.plan.peak() <= budget && found.plan.host_bytes <= host_budget.0);
-                    let mut roomier = found.plan.clone();
-                    roomier.budget_bytes += 1 + budget.0 / 3;
+                    prop_assert!(found.plan.peak() <= budget && found.plan.host().0 <= host_budget.0);
+                    let roomier = found.plan.clone().within(&apart(Bytes(budget.0 + 1 + budget.0 / 3), host_budget));
                     prop_assert_eq!((validate(&found.plan), validate(&roomier)), (Ok(()), Ok(())));
                 }
                 Err(misfit) => {
                     prop_assert!(fastest.is_infinite(), "{budget} is too little, and less was enough");
-                    prop_assert!(misfit.short + misfit.host_short > Bytes::ZERO);
+                    prop_assert!(misfit.largest_short() > Bytes::ZERO);
                     prop_assert!(misfit.nearest.iter().all(|near| near.peak <= budget), "{:?}", misfit.nearest);
                 }
             }
@@ -106,24 +105,23 @@ proptest! {
         offload in prop::sample::select(vec![None, Some(0.5), Some(1.0)]),
         averages in any::<bool>(),
     ) {
-        let average = averages.then_some(Average { decay: 0.9, place: Place::Host });
+        let average = averages.then_some(Average { decay: 0.9, memory: MemoryId::HOST });
         let levers = LeverRequest { optimizer_offload: offload, average, ..request.levers };
-        let of = |bytes| Request { levers, budget: Budget::Shared(bytes), ..request.clone() };
+        let of = |bytes| Request { levers, budget: Budget::shared(bytes), ..request.clone() };
         let roomy = search(&of(Bytes::gib(1))).expect("a sensible request").expect("a gibibyte is enough");
-        let budget = Bytes((roomy.plan.peak_bytes + roomy.plan.host_bytes) * part / 10);
+        let budget = Bytes((roomy.plan.peak().0 + roomy.plan.host().0) * part / 10);
         match search(&of(budget)).expect("a sensible request") {
             Ok(Found { plan, settings, .. }) => {
-                prop_assert!(plan.peak_bytes + plan.host_bytes <= budget.0);
+                prop_assert!(plan.peak().0 + plan.host().0 <= budget.0);
                 prop_assert_eq!(settings.levers.optimizer_offload, offload.unwrap_or(0.0));
-                prop_assert_eq!(plan.host_bytes > 0, offload.is_some() || averages);
+                prop_assert_eq!(plan.host().0 > 0, offload.is_some() || averages);
                 prop_assert_eq!(validate(&plan), Ok(()));
-                let mut tight = plan.clone();
-                tight.budget_bytes = plan.peak_bytes + plan.host_bytes - 1;
+                let tight = plan.clone().within(&Budget::shared(Bytes(plan.peak().0 + plan.host().0 - 1)));
                 prop_assert!(validate(&tight).is_err(), "both arenas count");
             }
             Err(misfit) => {
-                prop_assert_eq!(misfit.plan.peak() + misfit.plan.host(), budget + misfit.short);
-                prop_assert_eq!(misfit.host_short, Bytes::ZERO);
+                prop_assert_eq!(misfit.plan.peak() + misfit.plan.host(), budget + misfit.short[MemoryId::DEVICE]);
+                prop_assert_eq!(misfit.short[MemoryId::HOST], Bytes::ZERO);
                 prop_assert!(misfit.nearest.iter().all(|near| near.peak <= budget), "{:?}", misfit.nearest);
             }
         }
@@ -227,8 +225,8 @@ fn what_fits_in_the_middle_of_a_ladder_is_found() {
 fn comparable(answer: Result<Found, Box<Misfit>>) -> String {
     match answer {
         Ok(found) => {
-            let Found { plan, settings, step, bound, next_larger, candidates, .. } = found;
-            format!("{plan:?} {settings:?} {step:?} {bound:?} {next_larger:?} {candidates}")
+            let Found { plan, settings, step, limited_by, next_larger, candidates, .. } = found;
+            format!("{plan:?} {settings:?} {step:?} {limited_by:?} {next_larger:?} {candidates}")
         }
         Err(misfit) => format!("{misfit:?}"),
     }
@@ -259,7 +257,7 @@ fn fastest_of_all(request: &Request) -> Option<f64> {
             };
             let settings = Settings { micro_batch, head_chunk, levers };
             let (graph, plan) = plan_settings(request, settings).expect("levers that go together");
-            if request.budget.lacking(plan.arenas()) == [Bytes::ZERO; 2] {
+            if request.budget.holds(&plan.arenas()) {
                 let step = machine.step(&graph, request.global_batch / micro_batch, &request.targets).0;
                 fastest = Some(fastest.map_or(step, |fastest| fastest.min(step)));
             }
@@ -357,7 +355,7 @@ fn ways_out_combine_fewer_bits_with_shorter_sequences() {
     let within = |device: u64| Request {
         global_batch: 1,
         seq_len: 512,
-        budget: Budget::Shared(Bytes(device)),
+        budget: Budget::shared(Bytes(device)),
         levers: LeverRequest { precision: Precision::Bf16Pure, ..LeverRequest::default() },
         ..Request::new(model.clone(), Targets::cpu(2), Machine::of_rates(Rates::guess(2)))
     };
@@ -382,7 +380,7 @@ fn ways_out_combine_fewer_bits_with_shorter_sequences() {
 #[test]
 fn a_model_that_nobody_published_is_no_way_out() {
     let request = Request {
-        budget: Budget::Shared(Bytes::mib(400)),
+        budget: Budget::shared(Bytes::mib(400)),
         seq_len: 16,
         ..Request::new(
             ModelConfig::preset("gpt2-medium").expect("a preset"),

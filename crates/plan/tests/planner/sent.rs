@@ -1,7 +1,7 @@
 //! Activations that wait on the host: what is sent, what that frees and costs, and when it is chosen.
 
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Op, Optimizer, Pass, Place, ProgramKind, Targets, TensorId};
+use plimsoll_graph::{MemoryId, Op, Optimizer, Pass, ProgramKind, Targets, TensorId};
 use plimsoll_plan::{
     Budget, Found, Level, LeverRequest, Machine, Misfit, Precision, Rates, Recompute, Request, Step, card,
     lever_effects, search,
@@ -26,14 +26,14 @@ fn request(model: &str, part: Option<f64>, recompute: Option<Level>) -> Request 
         target_len: model.decoder_start().map(|_| 128),
         global_batch: 4,
         micro_batch: Some(4),
-        budget: Budget::Apart { device: Bytes::gib(40), host: Bytes::gib(40) },
+        budget: Budget::apart(Bytes::gib(40), Bytes::gib(40)),
         levers,
         ..Request::new(model, Targets::cuda(card.compute_capability, 8), Machine::of_rates(Rates::of_card(card)))
     }
 }
 
 fn within(request: &Request, [device, host]: [u64; 2]) -> Result<Found, Box<Misfit>> {
-    let budget = Budget::Apart { device: Bytes(device), host: Bytes(host) };
+    let budget = Budget::apart(Bytes(device), Bytes(host));
     search(&Request { budget, ..request.clone() }).expect("a sensible request")
 }
 
@@ -47,22 +47,22 @@ fn what_the_backward_pass_reads_goes_away_and_comes_back() {
     for (model, level) in [("gpt2", Level::None), ("smollm2-135m", Level::Cheap), ("t5-small", Level::Block)] {
         let plan = found(&request(model, Some(1.0), Some(level))).plan;
         let program = plan.program(ProgramKind::MicroStep).expect("training has one");
-        let mut moves = BTreeMap::<TensorId, Vec<Place>>::new();
+        let mut moves = BTreeMap::<TensorId, Vec<MemoryId>>::new();
         for step in program.steps.iter().filter(|step| matches!(step.op, Op::Transfer(_))) {
             let (from, to) = (step.inputs[0], step.outputs[0]);
-            let (on_host, place) =
-                if plan[to].place == Place::Host { (to, Place::Host) } else { (from, Place::Device) };
+            let (on_host, memory) =
+                if plan[to].memory == MemoryId::HOST { (to, MemoryId::HOST) } else { (from, MemoryId::DEVICE) };
             assert!(!plan[from].name.contains("/again"), "{model}: {} is recomputed", plan[from].name);
-            assert_eq!(step.pass == Pass::Forward, place == Place::Host, "{model}: {}", plan[from].name);
-            moves.entry(on_host).or_default().push(place);
+            assert_eq!(step.pass == Pass::Forward, memory == MemoryId::HOST, "{model}: {}", plan[from].name);
+            moves.entry(on_host).or_default().push(memory);
         }
         let blocks = request(model, None, None).model.blocks();
         // Of blocks that are recomputed from their input, only that is kept.
         assert!(moves.len() + 2 >= blocks, "{model}: {} tensors of {blocks} blocks", moves.len());
-        assert!(moves.values().all(|places| *places == [Place::Host, Place::Device]), "{model}: {moves:?}");
-        let host = plan.tensors.iter().filter(|tensor| tensor.place == Place::Host);
+        assert!(moves.values().all(|places| *places == [MemoryId::HOST, MemoryId::DEVICE]), "{model}: {moves:?}");
+        let host = plan.tensors.iter().filter(|tensor| tensor.memory == MemoryId::HOST);
         assert!(host.clone().all(|tensor| tensor.name.ends_with("/host")), "{model}");
-        assert_eq!(plan.host_bytes > 0, host.count() > 0);
+        assert_eq!(plan.host().0 > 0, host.count() > 0);
     }
 }
 
@@ -80,10 +80,10 @@ fn no_more_than_four_blocks_are_on_their_way_and_one_back() {
         let plan = found(&request(model, Some(part), Some(level))).plan;
         let program = plan.program(ProgramKind::MicroStep).expect("training has one");
         let bytes = |id: TensorId| plan[id].ty.bytes().0;
-        let is_from = |step: &Step, place| matches!(step.op, Op::Transfer(_)) && plan[step.inputs[0]].place == place;
+        let is_from = |step: &Step, memory| matches!(step.op, Op::Transfer(_)) && plan[step.inputs[0]].memory == memory;
         let is_op = |step: &Step| !matches!(step.op, Op::Transfer(_) | Op::AwaitTransfer(_));
         let mut of_blocks = BTreeMap::<_, u64>::new();
-        for step in program.steps.iter().filter(|step| is_from(step, Place::Device)) {
+        for step in program.steps.iter().filter(|step| is_from(step, MemoryId::DEVICE)) {
             *of_blocks.entry(step.block).or_default() += bytes(step.inputs[0]);
         }
         let (last, window) = (request(model, None, None).model.blocks() as u32 - 1, of_blocks.into_values().max());
@@ -91,9 +91,9 @@ fn no_more_than_four_blocks_are_on_their_way_and_one_back() {
         let (mut to_host, mut unread, mut most) = (BTreeMap::new(), Vec::new(), [0; 2]);
         for (index, step) in program.steps.iter().enumerate() {
             let later = &program.steps[index + 1..];
-            if is_from(step, Place::Device) {
+            if is_from(step, MemoryId::DEVICE) {
                 to_host.insert(step.inputs[0], step.block);
-            } else if is_from(step, Place::Host) {
+            } else if is_from(step, MemoryId::HOST) {
                 let from_now = later.iter().filter(|step| is_op(step));
                 let fetched = step.outputs[0];
                 let is_needed = from_now.take(1).any(|step| step.inputs.contains(&fetched));
@@ -128,7 +128,7 @@ fn the_more_is_sent_the_less_is_kept_and_the_longer_it_takes() {
         let all = all.collect::<Vec<_>>();
         let counts = all.iter().map(|found| found.settings.levers.activation_offload).collect::<Vec<_>>();
         assert_eq!(counts, (0..=blocks).collect::<Vec<_>>(), "{model}");
-        let host = all.iter().map(|found| found.plan.host_bytes).collect::<Vec<_>>();
+        let host = all.iter().map(|found| found.plan.host().0).collect::<Vec<_>>();
         // All that the last block keeps beside its input may be read by the head, and stays.
         assert!(
             host.is_sorted() && host.windows(2).filter(|pair| pair[0] == pair[1]).count() <= 1,
@@ -138,8 +138,8 @@ fn the_more_is_sent_the_less_is_kept_and_the_longer_it_takes() {
         assert!(steps.is_sorted_by(|a, b| *a <= b * (1.0 + 1e-9)), "{model}: {steps:?}");
         // A block is on its way; what is sent beyond it is gone. A decoder's are much smaller than an encoder's.
         let part = if model.starts_with("t5") { 0.25 } else { 0.8 };
-        let saved = all[1].plan.peak_bytes.saturating_sub(all[blocks - 1].plan.peak_bytes);
-        let sent = all[blocks - 1].plan.host_bytes - all[1].plan.host_bytes;
+        let saved = all[1].plan.peak().0.saturating_sub(all[blocks - 1].plan.peak().0);
+        let sent = all[blocks - 1].plan.host().0 - all[1].plan.host().0;
         assert!(saved as f64 > part * sent as f64 || level == Level::Block, "{model}: {saved} bytes for {sent}");
     }
 }
@@ -172,14 +172,14 @@ fn what_a_budget_makes_necessary_is_sent() {
     let open = Request { micro_batch: None, seq_len: 1024, ..request("gpt2-medium", None, None) };
     let off = LeverRequest { activation_offload: Some(0.0), ..open.levers };
     let off = Request { levers: off, ..open.clone() };
-    let most = found(&off).plan.peak_bytes;
+    let most = found(&off).plan.peak().0;
     let (mut faster, mut sent) = (0, 0);
     for part in [78, 80, 82, 85, 90, 95, 100] {
         let budgets = [most * part / 100, Bytes::gib(40).0];
         let Ok(with) = within(&open, budgets) else { panic!("{part} % is enough") };
         sent += usize::from(with.settings.levers.activation_offload > 0);
         if let Ok(without) = within(&off, budgets) {
-            assert_eq!(without.plan.host_bytes, 0);
+            assert_eq!(without.plan.host().0, 0);
             assert!(with.step.0 <= without.step.0, "{part} %");
             faster += usize::from(with.step.0 < 0.995 * without.step.0);
         }
@@ -192,13 +192,14 @@ fn what_a_budget_makes_necessary_is_sent() {
 fn a_host_that_is_too_small_is_told_with_the_device() {
     let request = Request { seq_len: 1024, ..request("gpt2-medium", Some(1.0), Some(Level::None)) };
     let fitting = found(&request);
-    let exact = [fitting.plan.peak_bytes, fitting.plan.host_bytes];
+    let exact = [fitting.plan.peak().0, fitting.plan.host().0];
     assert!(within(&request, exact).is_ok());
     let misfit = within(&request, [exact[0], exact[1] - 1]).expect_err("a byte too little");
-    assert_eq!((misfit.short, misfit.host_short.0 > 0), (Bytes::ZERO, true));
+    let short = |misfit: &Misfit| [MemoryId::DEVICE, MemoryId::HOST].map(|memory| misfit.short[memory]);
+    assert_eq!(short(&misfit).map(|short| short > Bytes::ZERO), [false, true]);
     let misfit = within(&request, [exact[0] / 2, exact[1] / 2]).expect_err("half as much");
-    assert!(misfit.short > Bytes::ZERO && misfit.host_short > Bytes::ZERO, "{} {}", misfit.short, misfit.host_short);
-    assert_eq!(misfit.plan.host_bytes - misfit.host_short.0, exact[1] / 2);
+    assert_eq!(short(&misfit).map(|short| short > Bytes::ZERO), [true, true], "{:?}", misfit.short);
+    assert_eq!(misfit.plan.host().0 - misfit.short[MemoryId::HOST].0, exact[1] / 2);
 }
 
 #[test]
@@ -208,7 +209,7 @@ fn on_one_memory_nothing_is_sent_unasked_and_it_saves_nothing() {
         let levers = LeverRequest { activation_offload: part, recompute, ..LeverRequest::default() };
         let model = ModelConfig::preset("nano").expect("a preset");
         let machine = Machine::of_rates(Rates::guess(2));
-        let budget = Budget::Shared(Bytes::gib(1));
+        let budget = Budget::shared(Bytes::gib(1));
         Request {
             levers,
             budget,
@@ -218,9 +219,9 @@ fn on_one_memory_nothing_is_sent_unasked_and_it_saves_nothing() {
         }
     };
     let (open, none, all) = (found(&of(None)), found(&of(Some(0.0))), found(&of(Some(1.0))));
-    assert_eq!((open.plan.host_bytes, open.settings), (0, none.settings));
-    let in_all = |found: &Found| found.plan.peak_bytes + found.plan.host_bytes;
-    assert!(all.plan.host_bytes > 0 && in_all(&all) >= in_all(&none), "{} and {}", in_all(&all), in_all(&none));
+    assert_eq!((open.plan.host().0, open.settings), (0, none.settings));
+    let in_all = |found: &Found| found.plan.peak().0 + found.plan.host().0;
+    assert!(all.plan.host().0 > 0 && in_all(&all) >= in_all(&none), "{} and {}", in_all(&all), in_all(&none));
     assert!(all.step > none.step, "it costs copies");
     let effects = lever_effects(&of(Some(1.0)), &all).expect("a sensible request");
     let note = effects.iter().find(|effect| effect.name == "activation-offload").and_then(|effect| effect.note.clone());

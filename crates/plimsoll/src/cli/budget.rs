@@ -364,7 +364,7 @@ impl Budget {
             free.ok_or_else(|| failure.hint("give a budget for the host: `--host-ram 16`"))
         };
         match (device, host_ram) {
-            (DeviceKind::Cpu, None) => Ok(::plimsoll_plan::Budget::Shared(self.bytes)),
+            (DeviceKind::Cpu, None) => Ok(::plimsoll_plan::Budget::shared(self.bytes)),
             (DeviceKind::Cpu, Some(_)) => {
                 Err(Failure::bad_flag("`--host-ram` is for cards: on the CPU, device and host share one memory")
                     .hint("`--vram` is the budget for all of it; with `--gpu NAME`, `plan` takes both"))
@@ -372,7 +372,7 @@ impl Budget {
             (DeviceKind::Cuda, host) => {
                 host_ram.map_or(Ok(()), |bytes| refuse_size("--host-ram", bytes, HOST_RAM_MAX))?;
                 let host = host.or(self.assumed_host).map_or_else(free, Ok)?;
-                Ok(::plimsoll_plan::Budget::Apart { device: self.bytes, host })
+                Ok(::plimsoll_plan::Budget::apart(self.bytes, host))
             }
         }
     }

@@ -47,7 +47,7 @@ fn compared(single: &Found, half: &Result<Found, Box<Misfit>>) -> String {
             single.plan.peak()
         ),
         Err(misfit) => {
-            let short = misfit.short.max(misfit.host_short);
+            let short = misfit.largest_short();
             format!("`--precision bf16` needs {}, {short} more than the budget", misfit.plan.peak())
         }
     }

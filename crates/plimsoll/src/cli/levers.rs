@@ -5,7 +5,7 @@ use crate::streams::talk;
 use ::plimsoll_plan::{Average, Level, LeverRequest, Precision, Recompute};
 use clap::{Args, ValueEnum};
 use plimsoll_graph::ops::StateFormat;
-use plimsoll_graph::{DeviceKind, Place};
+use plimsoll_graph::{DeviceKind, MemoryId};
 use plimsoll_units::Bytes;
 use serde_json::{Map, Value, json};
 
@@ -189,9 +189,9 @@ impl LeverArgs {
             },
             average: self.ema.map(|decay| Average {
                 decay,
-                place: match self.ema_space {
-                    SpaceChoice::Device => Place::Device,
-                    SpaceChoice::Host => Place::Host,
+                memory: match self.ema_space {
+                    SpaceChoice::Device => MemoryId::DEVICE,
+                    SpaceChoice::Host => MemoryId::HOST,
                 },
             }),
             recompute: self.recompute.given().map(|choice| match choice {

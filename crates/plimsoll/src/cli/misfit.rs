@@ -5,9 +5,9 @@ use super::budget::Budget;
 use super::failure::exit_code;
 use super::processor::available;
 use ::plimsoll_plan::{Misfit, Nearest, Request, search};
-use plimsoll_graph::DeviceKind;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_render::as_flags;
+use plimsoll_graph::{DeviceKind, MemoryId};
 use plimsoll_telemetry::gpu_holders;
 use plimsoll_units::Bytes;
 
@@ -22,7 +22,8 @@ pub(super) struct Enough {
 
 /// The error for a run on this machine that has the whole budget and does not fit.
 pub(super) fn misfit_of(model: &str, misfit: &Misfit, budget: &Budget) -> Failure {
-    let [device, host_ram] = misfit.plan.needed();
+    let needed = misfit.plan.needed();
+    let (device, host_ram) = (needed[MemoryId::DEVICE], needed[MemoryId::HOST]);
     let host_max = available().map(|free| free.bytes);
     misfit_failure(model, misfit, &Enough { vram: budget.vram_for(device), host_ram, host_max })
 }
@@ -32,29 +33,30 @@ pub(super) fn misfit_failure(model: &str, misfit: &Misfit, smallest: &Enough) ->
     let &Enough { vram, host_ram, host_max } = smallest;
     let is_there = |host: Bytes| host_max.is_none_or(|most| host <= most);
     let plan = &misfit.plan;
-    let [needed, _] = plan.needed();
+    let needed = plan.needed()[MemoryId::DEVICE];
+    let (short, host_short) = (misfit.short[MemoryId::DEVICE], misfit.short[MemoryId::HOST]);
     let held = |budget: Bytes, short: Bytes| match short {
         Bytes::ZERO => format!("the budget is {budget}"),
         short => format!("the budget is {budget} (short {short})"),
     };
     let shape = format!("with a micro-batch of {} and sequences of {}", plan.micro_batch, plan.seq_len);
-    let of_device = held(plan.budget().device(), misfit.short);
+    let of_device = held(plan.budget().device(), short);
     let weights = plan.breakdown.weights_bytes;
-    let weights = match weights > plan.budget_bytes {
+    let weights = match weights > plan.budget().device().0 {
         true => format!("; the weights alone are {}", Bytes(weights)),
         false => String::new(),
     };
     let mut enough = vram.map(|vram| format!("--vram {}", whole_mib(vram)));
-    let message = match plan.budget().host().filter(|_| misfit.host_short > Bytes::ZERO) {
+    let message = match plan.budget().host().filter(|_| host_short > Bytes::ZERO) {
         None => format!("{model} needs {needed} {shape}, {of_device}{weights}"),
         Some(host) => {
             let of_host = format!("--host-ram {}", whole_mib(host_ram));
-            enough = match misfit.short {
+            enough = match short {
                 Bytes::ZERO => Some(of_host),
                 _ => enough.map(|of_card| format!("{of_card} {of_host}")),
             };
             enough = enough.filter(|_| is_there(host_ram));
-            let of_host = held(host, misfit.host_short);
+            let of_host = held(host, host_short);
             let host = plan.host();
             format!(
                 "{model} {shape} needs\n  {needed} of the card's memory, {of_device}{weights}\n  {host} of host memory, {of_host}"
@@ -69,7 +71,7 @@ pub(super) fn misfit_failure(model: &str, misfit: &Misfit, smallest: &Enough) ->
         failure.hint(format!("`{}` fits in {peak}{}", as_flags(changes), speed_words(*added_time)))
     });
     // A size of host memory that is sold is named among the nearest.
-    let is_named = misfit.short == Bytes::ZERO && nearest.iter().any(|way| host_ram_of(way).is_some());
+    let is_named = short == Bytes::ZERO && nearest.iter().any(|way| host_ram_of(way).is_some());
     let enough = enough.filter(|_| !is_named);
     let failure = enough.into_iter().fold(failure, |failure, flags| failure.hint(format!("`{flags}` is enough")));
     let is_decoder = || ModelConfig::preset(model).is_ok_and(|config| config.decoder_start().is_none());

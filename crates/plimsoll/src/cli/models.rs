@@ -11,9 +11,8 @@ use ::plimsoll_plan::{
 use clap::Args;
 use console::Term;
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Optimizer, Targets};
 use plimsoll_render::{ListedModel, models_table};
-use plimsoll_units::Bytes;
+use plimsoll_graph::{MemoryId, Optimizer, Targets};
 use rayon::prelude::*;
 use serde_json::json;
 
@@ -62,7 +61,7 @@ fn list(name: &'static str) -> Result<ListedModel, Failure> {
         seq_len: tokens,
         target_len: config.decoder_start().map(|_| tokens),
         evaluates: true,
-        budget: Budget::Apart { device: Bytes(u64::MAX), host: Bytes(u64::MAX) },
+        budget: Budget::unlimited(),
         ..Request::new(config, targets, Machine::of_rates(Rates::guess(1)))
     };
     let levers = Levers {
@@ -72,7 +71,8 @@ fn list(name: &'static str) -> Result<ListedModel, Failure> {
         ..Levers::default()
     };
     let (_, plan) = plan_settings(&request, Settings { micro_batch: 1, head_chunk: HEAD_CHUNK, levers })?;
-    let [least, least_host] = plan.needed();
+    let needed = plan.needed();
+    let (least, least_host) = (needed[MemoryId::DEVICE], needed[MemoryId::HOST]);
     let fitting = cards().iter().filter(|card| card.bf16_tflops.is_some() && least + CARD_MARGIN <= card.memory);
     let card = fitting.min_by_key(|card| card.memory).map(|card| card.name);
     Ok(ListedModel { name, parameters: plan.parameters, tokens, least, least_host, card })

@@ -29,6 +29,7 @@ use plimsoll_render::{
     ComparedPlan, PlanPage, PlanReport, compare_table, curve_svg, grouped, levers_table, moment_text, plan_html,
     plan_json, plan_svg, plan_table,
 };
+use plimsoll_graph::MemoryId;
 use plimsoll_telemetry::gpus;
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use serde_json::{Value, json};
@@ -225,8 +226,9 @@ impl Made {
     /// Why it does not fit, if it does not.
     fn failure(&self) -> Option<Failure> {
         let misfit = self.result.as_ref().err()?;
-        let of_all = |bytes: Bytes| Bytes(bytes.0.saturating_mul(self.workers as u64));
-        let [device, host] = misfit.plan.needed().map(of_all);
+        let needed = misfit.plan.needed();
+        let of_all = |memory| Bytes(needed[memory].0.saturating_mul(self.workers as u64));
+        let [device, host] = [MemoryId::DEVICE, MemoryId::HOST].map(of_all);
         let vram = self.device.budget.vram_for(device).filter(|_| !self.is_sized);
         let failure = misfit_failure(&self.model, misfit, &Enough { vram, host_ram: host, host_max: None });
         Some(self.larger_card.iter().fold(failure, |failure, card| failure.hint(card)))
@@ -386,7 +388,7 @@ impl PlanArgs {
                 (chosen, request) = of_answer;
             }
         }
-        let whole = request.budget;
+        let whole = request.budget.clone();
         let mut workers = 1;
         if let Some(asked) = self.workers {
             workers = count(&request, asked)?;
@@ -402,7 +404,7 @@ impl PlanArgs {
         let milliseconds = start.elapsed().as_secs_f64() * 1e3;
         let plan = result.as_ref().map_or_else(|misfit| &misfit.plan, |found| &found.plan);
         // What does not fit is shown as what it would be with the memory that it lacks.
-        let shown = Plan { budget_bytes: u64::MAX, host_budget_bytes: None, ..plan.clone() };
+        let shown = plan.clone().within(&Budget::unlimited());
         let effects = || result.as_ref().map_or(Ok(Vec::new()), |found| lever_effects(&request, found));
         let in_half = || result.as_ref().map_or(Ok(None), |found| half::beside(&request, found));
         let (sound, (effects, in_half)) = rayon::join(|| validate(&shown), || rayon::join(effects, in_half));
@@ -567,10 +569,7 @@ fn share(request: &mut Request, workers: usize, each: Option<Bytes>) -> Result<(
             }
         });
     }
-    request.budget = match request.budget {
-        Budget::Shared(_) => Budget::Shared(each),
-        Budget::Apart { host, .. } => Budget::Apart { device: each, host },
-    };
+    request.budget = request.budget.with(MemoryId::DEVICE, each);
     Ok(())
 }
 

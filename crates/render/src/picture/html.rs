@@ -111,11 +111,11 @@ fn origin(shown: &PlanPage) -> String {
 }
 
 fn key_figures(shown: &PlanPage, plan: &Plan) -> String {
-    let used = 100.0 * plan.peak_bytes as f64 / plan.budget_bytes.max(1) as f64;
-    let budget = Bytes(plan.budget_bytes);
+    let used = 100.0 * plan.peak().0 as f64 / plan.budget().device().0.max(1) as f64;
+    let budget = plan.budget().device();
     let mut list = vec![("peak", plan.peak().to_string(), format!("{used:.0} % of the budget of {budget}"))];
-    if plan.host_bytes > 0 {
-        let room = plan.host_budget_bytes.map_or(String::new(), |room| format!("of {}", Bytes(room)));
+    if plan.host().0 > 0 {
+        let room = plan.budget().host().map_or(String::new(), |room| format!("of {room}"));
         list.push(("host memory", plan.host().to_string(), room));
     }
     let (step, speed) = match shown.result {
@@ -172,7 +172,7 @@ fn charts(scene: &Scene) -> String {
 
 fn chart(scene: &Scene, program: &ProgramScene, detail: Detail, open: bool) -> String {
     let planned = program.program;
-    let (peak, steps) = (Bytes(planned.peak_bytes), grouped(planned.steps.len() as u64));
+    let (peak, steps) = (Bytes(planned.peak_bytes()), grouped(planned.steps.len() as u64));
     let (moment, _) = program.device.fullest();
     let summary = format!(
         "program {}: {steps} steps, peak {peak} at {}; {} of it stays when the program ends",

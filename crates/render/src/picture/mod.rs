@@ -25,7 +25,7 @@ pub use html::{PlanPage, plan_html};
 pub use svg::plan_svg;
 
 use super::page::escape;
-use plimsoll_graph::{Op, Pass, Place, Role, Storage, TensorId, TensorType};
+use plimsoll_graph::{MemoryId, Op, Pass, Role, Storage, TensorId, TensorType};
 use plimsoll_plan::{ALIGNMENT, Alive, Plan, PlannedProgram, Region, Step, alike};
 use plimsoll_units::Bytes;
 use std::collections::BTreeMap;
@@ -139,12 +139,12 @@ impl<'p> Scene<'p> {
 
     /// The program with the plan's peak.
     fn highest(&self) -> Option<&ProgramScene<'p>> {
-        self.programs.iter().find(|scene| scene.program.peak_bytes == self.plan.peak_bytes)
+        self.programs.iter().find(|scene| scene.program.peak_bytes() == self.plan.peak().0)
     }
 
     /// The bytes that the axis goes up to: the budget where that is not far above the peak. Some air above both.
     fn ceiling(&self) -> u64 {
-        let (peak, budget) = (self.plan.peak_bytes.max(1), self.plan.budget_bytes);
+        let (peak, budget) = (self.plan.peak().0.max(1), self.plan.budget().device().0);
         let highest = if budget <= peak + peak / 2 { peak.max(budget) } else { peak };
         highest + highest / 25
     }
@@ -154,7 +154,7 @@ impl<'p> ProgramScene<'p> {
     fn of(plan: &'p Plan, program: &'p PlannedProgram) -> Self {
         let moments = program.steps.len() + 2;
         let rects = rects(plan, program);
-        let (device, host) = rects.into_iter().partition(|(place, _)| *place == Place::Device);
+        let (device, host) = rects.into_iter().partition(|(memory, _)| *memory == MemoryId::DEVICE);
         let [device, host] =
             [device, host].map(|rects: Vec<_>| Map::of(rects.into_iter().map(|(_, rect)| rect).collect(), moments));
         Self { plan, program, phases: phases(program), device, host }
@@ -184,10 +184,10 @@ impl<'p> ProgramScene<'p> {
     /// The bytes that a look at the transients alone spans: from where they begin to some air above them, or above the
     /// budget where that is near. None where they are a sliver.
     fn transients(&self) -> Option<(u64, u64)> {
-        let (staying, peak) = (self.device.staying_end(), self.program.peak_bytes);
-        let (room, budget) = (peak.saturating_sub(staying), self.plan.budget_bytes);
+        let (staying, peak) = (self.device.staying_end(), self.program.peak_bytes());
+        let (room, budget) = (peak.saturating_sub(staying), self.plan.budget().device().0);
         let top = if budget <= peak + room / 2 { peak.max(budget) } else { peak };
-        (room > self.plan.peak_bytes / 50).then(|| (staying, top + (top - staying) / 25))
+        (room > self.plan.peak().0 / 50).then(|| (staying, top + (top - staying) / 25))
     }
 
     /// What happens at a moment, in words.
@@ -274,7 +274,7 @@ impl<'p> Map<'p> {
 }
 
 /// Everything that takes bytes while the program runs, each with the memory that it lies in.
-fn rects<'p>(plan: &'p Plan, program: &'p PlannedProgram) -> Vec<(Place, Rect<'p>)> {
+fn rects<'p>(plan: &'p Plan, program: &'p PlannedProgram) -> Vec<(MemoryId, Rect<'p>)> {
     let end = program.steps.len() + 2;
     let outputs = || program.steps.iter().flat_map(|step| &step.outputs);
     let carries = outputs().any(|&id| plan[id].storage == Storage::Carried);
@@ -283,7 +283,7 @@ fn rects<'p>(plan: &'p Plan, program: &'p PlannedProgram) -> Vec<(Place, Rect<'p
         let tensor = &plan[id];
         let (region, stays) = (tensor.region(), tensor.storage != Storage::Transient);
         let rect = Rect { name: &tensor.name, tensor: Some(id), role: tensor.role, region, first, last, until, stays };
-        rects.push((tensor.place, rect));
+        rects.push((tensor.memory, rect));
     };
     for (index, tensor) in plan.tensors.iter().enumerate() {
         if tensor.storage == Storage::Persistent || (carries && tensor.storage == Storage::Carried) {
@@ -300,7 +300,7 @@ fn rects<'p>(plan: &'p Plan, program: &'p PlannedProgram) -> Vec<(Place, Rect<'p
             let (name, at) = (step.op.name(), index + 1);
             let (role, until) = (Role::Scratch, at + 1);
             rects.push((
-                step.place,
+                step.memory,
                 Rect { name, tensor: None, role, region, first: at, last: at, until, stays: false },
             ));
         }
@@ -326,7 +326,7 @@ fn lives(plan: &Plan, program: &PlannedProgram) -> BTreeMap<TensorId, (usize, us
 
 /// Tensors whose last user writes its result over them.
 fn taken_over(plan: &Plan, program: &PlannedProgram, lives: &BTreeMap<TensorId, (usize, usize)>) -> Vec<TensorId> {
-    let place = |id: TensorId| (plan[id].place, plan[id].region());
+    let place = |id: TensorId| (plan[id].memory, plan[id].region());
     let of_step = |(index, step): (usize, &Step)| {
         let pairs = step.op.reuse().iter().filter_map(|&(i, o)| Some((*step.inputs.get(i)?, *step.outputs.get(o)?)));
         let dies_here = |from: &TensorId| lives.get(from).is_some_and(|life| life.0 <= index && life.1 == index + 1);
@@ -425,13 +425,15 @@ fn bands(program: &ProgramScene, group: &[&Rect]) -> Vec<Band> {
 
 /// The bytes that the host's arena may take: its budget, or what the device's leaves of the one that they share.
 fn host_room(plan: &Plan) -> u64 {
-    plan.host_budget_bytes.unwrap_or(plan.budget_bytes.saturating_sub(plan.peak_bytes))
+    let budget = plan.budget();
+    budget.host().unwrap_or(budget.device().saturating_sub(plan.peak())).0
 }
 
 /// What a picture is of: the model, its peak and the budget.
 fn title(model: &str, plan: &Plan) -> String {
     let (peak, budget) = (plan.peak(), plan.budget().device());
-    let [lacking, host_lacking] = plan.budget().lacking(plan.arenas());
+    let lacking = plan.budget().lacking(&plan.arenas());
+    let (lacking, host_lacking) = (lacking[MemoryId::DEVICE], lacking[MemoryId::HOST]);
     let beside = match plan.budget().host() {
         None if plan.host() > Bytes::ZERO => format!(" and {} of host memory", plan.host()),
         _ => String::new(),

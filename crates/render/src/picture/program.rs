@@ -6,6 +6,7 @@ use super::{
 };
 use crate::page::axis::ByteAxis;
 use crate::page::chart::{Chart, LINE, Label, Place, fine};
+use plimsoll_graph::MemoryId;
 use plimsoll_units::Bytes;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -36,7 +37,7 @@ pub(super) fn program_chart(scene: &Scene, program: &ProgramScene, detail: Detai
     draw_curve(&mut chart, &across, scene, program);
     draw_arena(&mut chart, &across, scene, program, detail);
     draw_time(&mut chart, &across, program);
-    if scene.plan.host_bytes > 0 {
+    if scene.plan.host().0 > 0 {
         draw_host(&mut chart, &across, scene, program, detail);
     }
     // The last tick's lower half.
@@ -73,7 +74,7 @@ fn draw_curve(chart: &mut Chart, across: &Across, scene: &Scene, program: &Progr
     let (plan, ceiling) = (scene.plan, scene.ceiling());
     // Room for the budget's label above its line.
     let ceiling = (ceiling as f64 * CURVE / (CURVE - LINE)) as u64;
-    let axis = ByteAxis::new(chart, CURVE, [0, ceiling], Some(plan.budget_bytes));
+    let axis = ByteAxis::new(chart, CURVE, [0, ceiling], Some(plan.budget().device().0));
     axis.draw_ground(chart);
     let columns = across.spans().map(|moments| {
         let fullest = program.device.live[moments].iter().max_by_key(|roles| roles.iter().sum::<u64>());
@@ -87,7 +88,7 @@ fn draw_curve(chart: &mut Chart, across: &Across, scene: &Scene, program: &Progr
         let heights = columns.iter().map(|roles| fine(axis.y(roles[..=top].iter().sum::<u64>())));
         chart.path(STACK[top], &stairs(heights, fine(axis.bottom)));
     }
-    let label = format!("budget {}", Bytes(plan.budget_bytes));
+    let label = format!("budget {}", plan.budget().device());
     axis.draw_budget(chart, Some(label));
     let (moment, bytes) = program.device.fullest();
     let (at, middle) = (across.column(moment), (across.part(moment) + across.part(moment + 1)) / 2.0);
@@ -97,7 +98,7 @@ fn draw_curve(chart: &mut Chart, across: &Across, scene: &Scene, program: &Progr
         ..0.3 => Place::From(middle),
         _ => Place::UpTo(middle),
     };
-    chart.label(Label::new(format!("peak {}", Bytes(program.program.peak_bytes)), row, place, ""));
+    chart.label(Label::new(format!("peak {}", Bytes(program.program.peak_bytes())), row, place, ""));
 }
 
 /// A filled area under heights, one a column.
@@ -116,7 +117,7 @@ fn stairs(heights: impl Iterator<Item = i64>, bottom: i64) -> String {
 
 /// Where each tensor lies; where what stays would take most of the height, it gets a scale of its own.
 fn draw_arena(chart: &mut Chart, across: &Across, scene: &Scene, program: &ProgramScene, detail: Detail) {
-    let (ceiling, budget) = (scene.ceiling(), Some(scene.plan.budget_bytes));
+    let (ceiling, budget) = (scene.ceiling(), Some(scene.plan.budget().device().0));
     let mut draw = |what: &str, height: f64, span: [u64; 2], budget: Option<u64>| {
         chart.title(what.to_owned());
         let axis = ByteAxis::new(chart, height, span, budget);
@@ -135,9 +136,9 @@ fn draw_arena(chart: &mut Chart, across: &Across, scene: &Scene, program: &Progr
 
 fn draw_host(chart: &mut Chart, across: &Across, scene: &Scene, program: &ProgramScene, detail: Detail) {
     let plan = scene.plan;
-    let (peak, room) = (program.program.host_peak_bytes, host_room(plan));
+    let (peak, room) = (program.program.peaks[MemoryId::HOST], host_room(plan));
     chart.title(format!("host memory: {} of {}", Bytes(peak), Bytes(room)));
-    let axis = ByteAxis::new(chart, HOST, [0, plan.host_bytes + plan.host_bytes / 25], Some(room));
+    let axis = ByteAxis::new(chart, HOST, [0, plan.host().0 + plan.host().0 / 25], Some(room));
     axis.draw_ground(chart);
     draw_map(chart, across, &axis, program, &program.host, detail.pointed / 4);
     axis.draw_budget(chart, None);

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::page::axis::{byte_step, decimal_step, tick};
 use crate::plan_table::shape_line;
+use plimsoll_graph::MemoryId;
 use plimsoll_plan::Plan;
 use plimsoll_units::Bytes;
 use std::fmt::Write;
@@ -82,15 +83,15 @@ fn draw_program(out: &mut String, scene: &Scene, program: &ProgramScene) -> f64 
     let curve = Frame { top: 138.0, height: 130.0, moments, floor: 0, ceiling };
     ground(out, &curve, "live bytes");
     draw_curve(out, &curve, &program.device);
-    budget_line(out, &curve, plan.budget_bytes);
-    budget_label(out, &curve, plan.budget_bytes);
-    let (staying, peak) = (program.device.staying_end(), program.program.peak_bytes);
+    budget_line(out, &curve, plan.budget().device().0);
+    budget_label(out, &curve, plan.budget().device().0);
+    let (staying, peak) = (program.device.staying_end(), program.program.peak_bytes());
     let frames = map_frames(program, ceiling);
     for frame in &frames {
         ground(out, frame, "offset");
         draw_map(out, frame, program, &program.device);
         brackets(out, frame, staying, peak);
-        budget_line(out, frame, plan.budget_bytes);
+        budget_line(out, frame, plan.budget().device().0);
     }
     let map = &frames[frames.len() - 1];
     if let [_, small] = &frames[..] {
@@ -109,12 +110,12 @@ fn draw_program(out: &mut String, scene: &Scene, program: &ProgramScene) -> f64 
         map.bottom() + 34.0,
         &format!("plan steps of {name}, in execution order; blocks alternate in shade"),
     );
-    if plan.host_bytes == 0 {
+    if plan.host().0 == 0 {
         return map.bottom() + 72.0;
     }
-    let ceiling = plan.host_bytes + plan.host_bytes / 25;
+    let ceiling = plan.host().0 + plan.host().0 / 25;
     let host = Frame { top: map.bottom() + 92.0, height: 130.0, moments, floor: 0, ceiling };
-    let peak = program.program.host_peak_bytes;
+    let peak = program.program.peaks[MemoryId::HOST];
     text(out, "", LEFT, host.top - 8.0, &format!("host memory: {} in this program", Bytes(peak)));
     ground(out, &host, "offset");
     draw_map(out, &host, program, &program.host);

@@ -6,7 +6,7 @@ use crate::page::chart::{Place, check_labels};
 use crate::page::{check_balance, check_page};
 use crate::plan_table::{levers_table, plan_table};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Optimizer, Targets};
+use plimsoll_graph::{Optimizer, PerMemory, Targets};
 use plimsoll_plan::{
     Budget, Level, LeverRequest, Levers, Machine, Misfit, Precision, Rates, Recompute, Request, Settings,
     lever_effects, plan_settings, search, validate,
@@ -42,7 +42,7 @@ fn request(micro_batch: usize, levers: LeverRequest, budget: Bytes) -> Request {
         optimizer: Optimizer::default(),
         global_batch: 32,
         micro_batch: Some(micro_batch),
-        budget: Budget::Apart { device: budget, host: Bytes::gib(1) },
+        budget: Budget::apart(budget, Bytes::gib(1)),
         levers,
         evaluates: true,
         sample_prefill: Some(8),
@@ -52,7 +52,8 @@ fn request(micro_batch: usize, levers: LeverRequest, budget: Bytes) -> Request {
 
 /// The page of a plan by itself, of which nothing else is known than that it does not fit.
 fn page_of(model: &str, plan: Plan) -> String {
-    let misfit = Misfit { plan, short: Bytes(1), host_short: Bytes(0), nearest: vec![], candidates: 1 };
+    let misfit =
+        Misfit { plan, short: PerMemory::of_device_and_host(Bytes(1), Bytes::ZERO), nearest: vec![], candidates: 1 };
     plan_html(&PlanPage {
         model,
         device: model,
@@ -225,8 +226,12 @@ fn labels_never_overlap() {
     for mut plan in plans {
         for round in 0..10 {
             // Budgets from far below to far above, on their own and beside each other.
-            plan.budget_bytes = plan.peak_bytes / 4 + (random(&mut state, plan.peak_bytes) << random(&mut state, 12));
-            plan.host_budget_bytes = (round % 3 > 0).then(|| random(&mut state, 4 * plan.host_bytes + 1000));
+            let peak = plan.peak().0;
+            let device = Bytes(peak / 4 + (random(&mut state, peak) << random(&mut state, 12)));
+            plan = plan.clone().within(&match round % 3 > 0 {
+                true => Budget::apart(device, Bytes(random(&mut state, 4 * plan.host().0 + 1000))),
+                false => Budget::shared(device),
+            });
             if round % 10 == 9 {
                 let longer = |name: &str, n: usize| format!("{name}{}", "Ω/long".repeat(n));
                 plan.tensors.iter_mut().for_each(|t| t.name = longer(&t.name, random(&mut state, 6) as usize));
@@ -243,12 +248,13 @@ fn labels_never_overlap() {
 #[test]
 fn a_budget_that_dwarfs_the_plan_breaks_the_axis() {
     for (times, breaks) in [(1, false), (2, true), (1000, true)] {
-        let mut plan = plan_of(32, LeverRequest::default(), Bytes::gib(1));
-        plan.budget_bytes = plan.peak_bytes * times + 1000;
+        let plan = plan_of(32, LeverRequest::default(), Bytes::gib(1));
+        let budget = Bytes(plan.peak().0 * times + 1000);
+        let plan = plan.within(&Budget::apart(budget, budget));
         let scene = Scene::of(&plan);
         let chart = program_chart(&scene, &scene.programs[0], Detail { columns: 100, pointed: 10 });
         assert_eq!(chart.html("").contains("class=\"break\""), breaks, "{times} times the peak");
-        let budget = format!("budget {}", Bytes(plan.budget_bytes));
+        let budget = format!("budget {}", plan.budget().device());
         assert!(chart.labels().iter().any(|label| label.text == budget), "{budget}");
         // The plan still fills most of the height.
         let ticks = chart.labels().iter().filter(|label| label.place == Place::Gutter && label.top < 165.0);
@@ -267,7 +273,7 @@ fn pages_of_large_models_stay_small() {
                 global_batch: 8,
                 evaluates: true,
                 sample_prefill: Some(32),
-                budget: Budget::Apart { device: Bytes::gib(24), host: Bytes::gib(64) },
+                budget: Budget::apart(Bytes::gib(24), Bytes::gib(64)),
                 ..Request::new(model, Targets::cuda((8, 9), 4), Machine::of_rates(Rates::guess(4)))
             };
             let levers = Levers {

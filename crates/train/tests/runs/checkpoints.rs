@@ -54,10 +54,10 @@ fn steps_in(checkpoints: &Path) -> Vec<u64> {
 /// Of every family, precision, format of moments and with averages: before the run, to the byte.
 #[test]
 fn the_size_of_a_checkpoint_is_known_before_it_is_written() {
-    use plimsoll_graph::Place;
+    use plimsoll_graph::MemoryId;
     use plimsoll_graph::ops::StateFormat::{Bf16, Blockwise8, F32};
     use plimsoll_plan::{Average, Levers, Precision};
-    let average = Some(Average { decay: 0.9, place: Place::Device });
+    let average = Some(Average { decay: 0.9, memory: MemoryId::DEVICE });
     let variants = [
         (Precision::Fp32, F32, None),
         (Precision::Bf16, Blockwise8, average),

@@ -2,7 +2,7 @@
 
 use crate::support::{GLOBAL_BATCH, Setup};
 use plimsoll_graph::optimizers::{AdamW, Lion, Rule};
-use plimsoll_graph::{Optimizer, Place, TrainShape};
+use plimsoll_graph::{MemoryId, Optimizer, TrainShape};
 use plimsoll_plan::{Average, Levers, Precision};
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_train::{Ending, Engine, Length, RunFolder, Start, Trainer};
@@ -77,7 +77,7 @@ fn updating_early(rule: Rule, levers: Levers, checkpoint_every: Option<u64>) -> 
 #[test]
 fn a_step_that_diverged_is_undone_where_updates_are_made_early() {
     let plain = Levers::default();
-    let average = Some(Average { decay: 0.9, place: Place::Host });
+    let average = Some(Average { decay: 0.9, memory: MemoryId::HOST });
     let adamw: Rule = AdamW::default().into();
     for (what, setup) in [
         ("plain", updating_early(adamw, plain, None)),

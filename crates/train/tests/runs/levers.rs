@@ -3,7 +3,7 @@
 use crate::support::{GLOBAL_BATCH, Setup, all_losses, assert_close, bits, families, tiny_gpt2};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
-use plimsoll_graph::{Optimizer, Place, Targets, TrainShape};
+use plimsoll_graph::{MemoryId, Optimizer, Targets, TrainShape};
 use plimsoll_plan::{
     Average, CurvePoint, Level, LeverRequest, Levers, Machine, NodeSet, Plan, Precision, Rates, Recompute, Request,
     curve,
@@ -113,9 +113,9 @@ fn ways(setup: &Setup, micro_batch: usize) -> Vec<(String, Setup)> {
         }
         add("update in backward".into(), Levers { update_in_backward: true, ..Levers::default() });
     }
-    for place in [Place::Device, Place::Host] {
-        let average = Some(Average { decay: 0.9, place });
-        add(format!("average on the {place:?}"), Levers { average, optimizer_offload: 0.5, ..Levers::default() });
+    for memory in [MemoryId::DEVICE, MemoryId::HOST] {
+        let average = Some(Average { decay: 0.9, memory });
+        add(format!("average on the {memory:?}"), Levers { average, optimizer_offload: 0.5, ..Levers::default() });
     }
     ways
 }
@@ -141,7 +141,7 @@ fn each_lever_saves_what_it_is_for() {
         let run = run_of(shape_of(GLOBAL_BATCH));
         // Deep enough that what a block keeps weighs more than what it needs at a time.
         let model = ModelConfig::Gpt2(Gpt2Config { n_layer: 6, ..tiny_gpt2() });
-        Setup { levers, optimizer, model, ..run }.plan().1.peak_bytes
+        Setup { levers, optimizer, model, ..run }.plan().1.peak().0
     };
     let of_level = |level| plan(Levers { recompute: Recompute::all(level), ..Levers::default() });
     let levels = [Level::None, Level::Cheap, Level::Attention, Level::Block].map(of_level);
@@ -165,7 +165,7 @@ fn each_lever_saves_what_it_is_for() {
 fn invariant_5_levers_joining_the_update_does_not_change_a_bit() {
     let joined = run_of(shape_of(GLOBAL_BATCH));
     let apart = Setup { shape: TrainShape { accumulates: true, ..joined.shape.clone() }, ..joined.clone() };
-    assert!(joined.plan().1.peak_bytes < apart.plan().1.peak_bytes);
+    assert!(joined.plan().1.peak().0 < apart.plan().1.peak().0);
     assert_eq!(bits(&joined.losses()), bits(&apart.losses()));
 }
 
@@ -187,7 +187,7 @@ fn levers_do_not_change_a_bit_in_other_precisions_either() {
 /// What the system has in memory for the arenas is the plan, each of its two memories rounded up to whole pages.
 fn assert_resident(footprint: &Footprint, plan: &Plan) {
     const PAGE_BYTES: u64 = 4096;
-    let pages = plan.peak_bytes.next_multiple_of(PAGE_BYTES) + plan.host_bytes.next_multiple_of(PAGE_BYTES);
+    let pages = plan.peak().0.next_multiple_of(PAGE_BYTES) + plan.host().0.next_multiple_of(PAGE_BYTES);
     match (footprint.arena_resident_bytes, footprint.arena_resident_peak_bytes) {
         // Elsewhere pages may be larger.
         (Some(now), Some(peak)) if cfg!(target_arch = "x86_64") => assert_eq!((now, peak), (pages, pages)),
@@ -206,12 +206,12 @@ fn invariant_3_exact_every_combination_measures_what_was_planned() {
         let (family, setup) = &families[if case < 36 { 0 } else { case % families.len() }];
         let precision = precisions[case % 4];
         let micro_batch = [4, GLOBAL_BATCH][case / 4 % 2];
-        let place = [Place::Device, Place::Host][case / 2 % 2];
+        let memory = [MemoryId::DEVICE, MemoryId::HOST][case / 2 % 2];
         let levers = Levers {
             attention_rows: [64, 4][case / 3 % 2],
             precision,
             optimizer_state: states[case % 3],
-            average: (case % 5 == 0).then_some(Average { decay: 0.9, place }),
+            average: (case % 5 == 0).then_some(Average { decay: 0.9, memory }),
             recompute: Recompute { blocks: 1, first: levels[case / 2 % 4], rest: levels[case % 4] },
             activation_offload: [0, 1, 9][case / 6 % 3],
             update_in_backward: micro_batch == GLOBAL_BATCH && !precision.scales_gradients() && case % 7 > 2,
@@ -233,14 +233,14 @@ fn invariant_3_exact_every_combination_measures_what_was_planned() {
         let touched = (report.measured.touched_bytes, report.measured.host_touched_bytes);
         // Of pairs, the longest that is allowed need not have come in a few steps.
         let of_what_ran = report.measured.planned_bytes_of_what_ran;
-        assert!(of_what_ran == plan.peak_bytes || setup.shape.target_len.is_some(), "{family}, {levers:?}");
+        assert!(of_what_ran == plan.peak().0 || setup.shape.target_len.is_some(), "{family}, {levers:?}");
         assert_eq!(touched.0, of_what_ran, "{family}, {levers:?}");
         let may_touch_less = setup.shape.target_len.is_some() && levers.activation_offload > 0;
         assert!(
-            touched.1 == plan.host_bytes || (may_touch_less && touched.1 < plan.host_bytes),
+            touched.1 == plan.host().0 || (may_touch_less && touched.1 < plan.host().0),
             "{} of {}: {family}, {levers:?}",
             touched.1,
-            plan.host_bytes
+            plan.host().0
         );
         assert_eq!(report.measured.device_allocations_after_first_step, 0);
         assert_resident(&report.measured.footprint, &plan);
@@ -292,7 +292,7 @@ fn what_is_chosen_at_any_budget_measures_as_planned_and_changes_no_bit() {
             steps: 6,
             ..with_micro_batch(&Setup { shape, ..setup }, micro_batch)
         };
-        let (expected, most) = (bits(&plain.losses()), plain.plan().1.peak_bytes);
+        let (expected, most) = (bits(&plain.losses()), plain.plan().1.peak().0);
         let mut peaks = Vec::new();
         for CurvePoint { budget, found } in chosen_within_budgets(&plain, 9) {
             let what = format!("{family}, micro-batch {micro_batch}, within {budget}: {:?}", found.settings.levers);
@@ -303,11 +303,11 @@ fn what_is_chosen_at_any_budget_measures_as_planned_and_changes_no_bit() {
             let measured = &report.measured;
             assert!(found.plan.peak() <= budget, "{what}");
             // Of pairs, the longest that is allowed need not have come in a few steps.
-            let is_whole = measured.planned_bytes_of_what_ran == found.plan.peak_bytes;
+            let is_whole = measured.planned_bytes_of_what_ran == found.plan.peak().0;
             assert!(is_whole || setup.shape.target_len.is_some(), "{what}");
             assert_eq!(measured.touched_bytes, measured.planned_bytes_of_what_ran, "{what}");
             assert_resident(&measured.footprint, &found.plan);
-            peaks.push(found.plan.peak_bytes);
+            peaks.push(found.plan.peak().0);
         }
         peaks.dedup();
         assert!(

@@ -4,7 +4,7 @@
 use crate::support::{GLOBAL_BATCH, Setup, all_losses, bits, families};
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::optimizers::{AdamW, Lion, Rule};
-use plimsoll_graph::{Op, Optimizer, Place, ProgramKind, Role, TrainShape};
+use plimsoll_graph::{MemoryId, Op, Optimizer, ProgramKind, Role, TrainShape};
 use plimsoll_plan::{Average, Level, Levers, Precision, Recompute};
 use plimsoll_telemetry::Event;
 use plimsoll_train::checkpoint::{MODEL_FILE, OPTIMIZER_FILE, load_weights};
@@ -34,7 +34,7 @@ fn frozen(setup: &Setup, parts: &[&str]) -> Setup {
 
 /// Levers that change no bit, over those of `plain`.
 fn ways(plain: Levers) -> Vec<Levers> {
-    let average = Some(Average { decay: 0.9, place: Place::Host });
+    let average = Some(Average { decay: 0.9, memory: MemoryId::HOST });
     vec![
         Levers { recompute: Recompute::all(Level::Block), ..plain },
         Levers { optimizer_offload: 0.5, ..plain },
@@ -94,7 +94,7 @@ fn with_a_stop(setup: &Setup, folder: &Path, last: u64) -> crate::support::Outco
 #[test]
 fn a_resumed_run_is_the_run_with_lion_and_with_frozen_parameters() {
     let plain = Setup::default();
-    let average = Some(Average { decay: 0.9, place: Place::Device });
+    let average = Some(Average { decay: 0.9, memory: MemoryId::DEVICE });
     for (what, setup) in [
         ("lion", Setup { optimizer: Optimizer { rule: LION, ..plain.optimizer }, ..plain.clone() }),
         ("frozen", frozen(&plain, &[".h.0.", "wte"])),
@@ -227,7 +227,7 @@ fn a_frozen_parameter_costs_its_weight_alone() {
         let saved = whole.breakdown.optimizer_bytes - plan.breakdown.optimizer_bytes;
         // Rounded up to whole alignments, tensor by tensor.
         assert!((elements * a_parameter..elements * a_parameter * 2).contains(&saved), "{precision:?}: {saved}");
-        assert!(plan.peak_bytes < whole.peak_bytes);
+        assert!(plan.peak().0 < whole.peak().0);
     }
     let nodes = |setup: &Setup| {
         let (graph, _) = with(setup, Precision::Fp32);

@@ -5,7 +5,7 @@ use plimsoll_data::{Batches, Dataset, TokenStore};
 use plimsoll_exec::cases::Noise;
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
-use plimsoll_graph::{Optimizer, Place, ProgramKind, Scalars, TensorId, TrainShape};
+use plimsoll_graph::{MemoryId, Optimizer, ProgramKind, Scalars, TensorId, TrainShape};
 use plimsoll_plan::{Average, Level, Levers, Precision, Recompute};
 use plimsoll_telemetry::Event;
 use plimsoll_train::{Ending, Engine, Feed, LossScale, RunFolder, Start, Trainer};
@@ -79,7 +79,7 @@ fn loss_and_norm(engine: &mut Engine) -> [f32; 2] {
 
 #[test]
 fn an_overflow_skips_exactly_its_update() {
-    let average = Some(Average { decay: 0.9, place: Place::Device });
+    let average = Some(Average { decay: 0.9, memory: MemoryId::DEVICE });
     for optimizer_offload in [0.0, 1.0] {
         let plain = in_precision(Precision::Fp16, StateFormat::F32);
         let setup = Setup { levers: Levers { average, optimizer_offload, ..plain.levers }, ..plain };
@@ -211,12 +211,12 @@ fn other_precisions_learn_as_well_as_single_precision() {
 /// The weights in checkpoints are those behind, in single precision, unless there are none.
 #[test]
 fn averages_follow_the_weights_and_are_evaluated_and_saved() {
-    for (place, precision) in
-        [(Place::Device, Precision::Fp32), (Place::Host, Precision::Bf16), (Place::Host, Precision::Bf16Pure)]
+    for (memory, precision) in
+        [(MemoryId::DEVICE, Precision::Fp32), (MemoryId::HOST, Precision::Bf16), (MemoryId::HOST, Precision::Bf16Pure)]
     {
         let plain = in_precision(precision, StateFormat::F32);
         let of_decay = |decay| {
-            let average = Some(Average { decay, place });
+            let average = Some(Average { decay, memory });
             let recompute = Recompute::all(Level::Block);
             Setup { levers: Levers { average, recompute, ..plain.levers }, ..plain.clone() }
         };

@@ -5,7 +5,7 @@ use crate::support::{Outcome, Setup, tiny_gpt2};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::optimizers::{AdamW, Lion};
-use plimsoll_graph::{DType, Optimizer, Place, Storage};
+use plimsoll_graph::{DType, MemoryId, Optimizer, Storage};
 use plimsoll_plan::{Average, Levers, Precision};
 use plimsoll_train::Start;
 use plimsoll_train::checkpoint::{AVERAGE_FILE, MODEL_FILE};
@@ -29,8 +29,8 @@ fn kept(setup: &Setup) -> [usize; 2] {
     let training = || graph.parameters.iter().filter_map(|p| p.training.as_ref());
     let remainders = training().filter_map(|t| t.remainder).collect::<Vec<_>>();
     let masters = training().filter_map(|t| t.master).collect::<Vec<_>>();
-    assert!(remainders.iter().all(|&id| plan[id].dtype() == DType::I16 && plan[id].place == Place::Device));
-    assert!(masters.iter().all(|&id| plan[id].dtype() == DType::F32 && plan[id].place == Place::Host));
+    assert!(remainders.iter().all(|&id| plan[id].dtype() == DType::I16 && plan[id].memory == MemoryId::DEVICE));
+    assert!(masters.iter().all(|&id| plan[id].dtype() == DType::F32 && plan[id].memory == MemoryId::HOST));
     let persistent = graph.tensors.iter().filter(|tensor| tensor.storage == Storage::Persistent);
     let all = persistent.filter(|tensor| tensor.ty.dtype == DType::I16).count();
     assert_eq!(all, remainders.len(), "no remainder is kept beside a master");
@@ -41,14 +41,14 @@ fn kept(setup: &Setup) -> [usize; 2] {
 fn weights_with_remainders_are_trained_as_whole_masters_are() {
     let lion = Optimizer { rule: Lion::default().into(), ..Optimizer::default() };
     let adamw = Optimizer { rule: AdamW::default().into(), ..Optimizer::default() };
-    for (optimizer, optimizer_state, place) in [
-        (adamw, StateFormat::F32, Some(Place::Device)),
+    for (optimizer, optimizer_state, memory) in [
+        (adamw, StateFormat::F32, Some(MemoryId::DEVICE)),
         (adamw, StateFormat::Bf16, None),
-        (adamw, StateFormat::Blockwise8, Some(Place::Host)),
+        (adamw, StateFormat::Blockwise8, Some(MemoryId::HOST)),
         (lion, StateFormat::F32, None),
     ] {
-        let what = format!("{} {optimizer_state:?}, average on {place:?}", optimizer.rule.name());
-        let average = place.map(|place| Average { decay: 0.9, place });
+        let what = format!("{} {optimizer_state:?}, average on {memory:?}", optimizer.rule.name());
+        let average = memory.map(|memory| Average { decay: 0.9, memory });
         let plain = in_bf16(Levers { optimizer_state, average, ..Levers::default() });
         let plain = Setup { optimizer, ..plain };
         let parent = tempfile::tempdir().expect("a temporary folder");

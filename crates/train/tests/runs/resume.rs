@@ -3,7 +3,7 @@
 use crate::support::{Outcome, Setup, View, all_losses, bits, families, tiny_gpt2};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
-use plimsoll_graph::{Place, TrainShape};
+use plimsoll_graph::{MemoryId, TrainShape};
 use plimsoll_plan::{Average, Level, Levers, Precision, Recompute};
 use plimsoll_telemetry::{Event, read_journal};
 use plimsoll_train::checkpoint::{AVERAGE_FILE, CheckpointError, MODEL_FILE, OPTIMIZER_FILE, list, newest_whole};
@@ -183,7 +183,7 @@ fn losses_that_the_journal_lost_are_null() {
 /// Half precision with its loss scale, quantised moments, averages: all that a run is lies in its checkpoints.
 #[test]
 fn invariant_7_a_resumed_run_is_the_run_in_every_precision() {
-    let average = Some(Average { decay: 0.9, place: Place::Host });
+    let average = Some(Average { decay: 0.9, memory: MemoryId::HOST });
     for (precision, optimizer_state, average) in [
         (Precision::Bf16, StateFormat::F32, None),
         (Precision::Fp16, StateFormat::Bf16, average),

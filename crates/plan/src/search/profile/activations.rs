@@ -8,11 +8,10 @@
 //! ```
 
 use crate::cost::{KnownTimes, Work};
-use crate::layout::ALIGNMENT;
 use crate::levers::{Recompute, is_worth_sending, remade};
 use crate::request::Request;
 use plimsoll_graph::ops::Transfer;
-use plimsoll_graph::{Graph, Io, Node, Op, Pass, Storage, TensorId};
+use plimsoll_graph::{ALIGNMENT, Graph, Io, Node, Op, Pass, Storage, TensorId};
 
 /// Bytes that are not on the device for some ticks; below zero where a tensor is kept longer.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,11 +1,11 @@
 //! What is certain to be live at once in the micro-step.
 
 use super::moved::{Moved, Owners, kept_bytes};
-use crate::layout::{ALIGNMENT, lifetimes_of, scratch_bytes};
+use crate::layout::{lifetimes_of, scratch_bytes};
 use crate::levers::with_scratch;
 use crate::lifetimes::{Buffer, Lifetimes};
 use plimsoll_graph::ops::Home;
-use plimsoll_graph::{Access, Graph, Node, Place, Program, Role, Storage, Targets, TensorId};
+use plimsoll_graph::{ALIGNMENT, Access, Graph, MemoryId, Node, Program, Role, Storage, Targets, TensorId};
 use rustc_hash::FxHashMap;
 
 /// A gradient's buffer. Searches have hundreds of outlines at a time.
@@ -42,7 +42,7 @@ impl Transients {
         }
         // Single numbers may be made elsewhere.
         let is_certain = |buffer: &Buffer| {
-            buffer.place == Place::Device && buffer.role != Role::Staging && buffer.role != Role::Scratch
+            buffer.memory == MemoryId::DEVICE && buffer.role != Role::Staging && buffer.role != Role::Scratch
         };
         let nodes = &graph.programs[program].nodes;
         let (mut at_rest, mut owned) = (Live::new(nodes.len() + 2), Vec::new());
@@ -57,7 +57,8 @@ impl Transients {
             }));
         }
         // Nodes that follow the optimizer take their scratch along.
-        let stays = |node: &usize| nodes[*node].op.home() == Home::Device && nodes[*node].place(graph) == Place::Device;
+        let stays =
+            |node: &usize| nodes[*node].op.home() == Home::Device && nodes[*node].memory(graph) == MemoryId::DEVICE;
         let (in_rows, working): (Vec<_>, Vec<_>) =
             of_scratch.into_keys().filter(stays).partition(|&node| with_scratch(&nodes[node].op, (1, 1)).is_some());
         let working = working.into_iter().map(|node| at_work(graph, targets, node, &nodes[node])).collect();

@@ -29,18 +29,18 @@ use crate::request::{PlanError, Request};
 use activations::{Absence, Activations, OfBlock, slot};
 use live::{Transients, gathered, gathered_on_host, micro_step};
 use moved::{Moved, Owners, kept_over_the_run};
-use plimsoll_graph::{Graph, Node, Pass, Place};
+use plimsoll_graph::{ALIGNMENT, Graph, MemoryId, Node, Pass, PerMemory};
 use plimsoll_units::Seconds;
 use std::collections::BTreeSet;
 use times::{Activity, OfQueues, StepTimes};
 
 /// What is known of a point: it takes at least as much.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AtLeast {
     /// Time of a step.
     pub(crate) step: Seconds,
-    /// Bytes of the device's and of the host's arena.
-    pub(crate) bytes: [u64; 2],
+    /// The size of each arena.
+    pub(crate) bytes: PerMemory<u64>,
 }
 
 /// Bounds of all points of a micro-batch.
@@ -63,8 +63,8 @@ pub(crate) struct Profile {
 /// What is known of a share of the optimizer.
 struct OfShare {
     share: f64,
-    /// Bytes that device and host keep over the run.
-    state: [u64; 2],
+    /// Bytes of each memory that are kept over the run.
+    state: PerMemory<u64>,
     /// Bytes of gradients on the host at once besides those that are kept.
     gathered: u64,
     busy: Vec<OfQueues>,
@@ -101,13 +101,13 @@ impl Profile {
         let working = scratches.iter().map(at_work).collect();
         let gathered = gathered(&graph, &owners);
         let of_share = |&share: &f64| {
-            let moved = Moved::new(&graph, share, kept);
+            let moved = Moved::new(&graph, share, kept.clone());
             let added = transients.as_ref().map_or_else(Vec::new, |transients| transients.added_by(&moved));
             OfShare {
                 share,
-                state: moved.state,
                 gathered: gathered_on_host(&gathered, &moved),
                 busy: times.busy(&moved),
+                state: moved.state,
                 added: curves.ticks.iter().map(|&tick| added[tick]).collect(),
             }
         };
@@ -118,7 +118,7 @@ impl Profile {
             shares: space.shares.iter().map(of_share).collect(),
             offloads: space.offloads.clone(),
             times,
-            scalars: scalars_in(Place::Device, &request.targets),
+            scalars: scalars_in(MemoryId::DEVICE, &request.targets),
             updates_in_parallel: settings.levers.update_in_backward,
             activations: curves.of_activations,
             working,
@@ -197,9 +197,13 @@ impl Profile {
         settings(request, self.micro_batch, share, self.scratches[point.scratch as usize], kept)
     }
 
-    /// Bytes of weights, gradients and moments on the device and on the host, for each share.
-    pub(crate) fn states(&self) -> impl Iterator<Item = [u64; 2]> {
-        self.shares.iter().map(|share| [share.state[0] + self.scalars, share.state[1]])
+    /// Bytes of weights, gradients and moments in each memory, for each share.
+    pub(crate) fn states(&self) -> impl Iterator<Item = PerMemory<u64>> {
+        self.shares.iter().map(|share| {
+            let mut state = share.state.clone();
+            state[MemoryId::DEVICE] += self.scalars;
+            state
+        })
     }
 
     /// Shows each point with its bounds, in the order of their indices.
@@ -211,13 +215,15 @@ impl Profile {
                 live.clear();
                 live.extend(activations.live.iter().zip(&share.added).map(|(live, added)| live + added));
                 let at_rest = live.iter().copied().max().unwrap_or(0);
-                let host = share.state[1] + tight(activations.host_bytes.max(share.gathered));
+                let on_host = tight(activations.host_bytes.max(share.gathered), ALIGNMENT);
                 for (scratch, working) in self.working.iter().enumerate() {
                     let most = working.iter().map(|&(tick, bytes)| live[tick] + bytes).fold(at_rest, i64::max);
-                    let device = self.scalars + share.state[0] + tight(most.max(0) as u64);
+                    let mut bytes = share.state.clone();
+                    bytes[MemoryId::DEVICE] += self.scalars + tight(most.max(0) as u64, ALIGNMENT);
+                    bytes[MemoryId::HOST] += on_host;
                     let step = self.times.at_least(&share.busy, activations.activity, scratch);
                     let point = points.next().expect("as many points as bounds");
-                    show(point, AtLeast { step, bytes: [device, host] });
+                    show(point, AtLeast { step, bytes });
                 }
             }
         }

@@ -1,15 +1,17 @@
 //! What a part of the optimizer is that is moved, and what is kept over the run once it is.
 
-use crate::layout::ALIGNMENT;
 use crate::levers::moved;
-use plimsoll_graph::{DType, Graph, Node, Parameter, Place, ProgramKind, Role, Storage, Tensor, TensorId, Training};
+use plimsoll_graph::{
+    ALIGNMENT, DType, Graph, MemoryId, Node, Parameter, PerMemory, ProgramKind, Role, Storage, Tensor, TensorId,
+    Training,
+};
 
 /// A part of the optimizer that is moved.
 pub(super) struct Moved {
     /// Whose, by the index of the parameter.
     pub(super) parameters: Vec<bool>,
-    /// Bytes that are kept over the run on device and host.
-    pub(super) state: [u64; 2],
+    /// Bytes that are kept over the run in each memory.
+    pub(super) state: PerMemory<u64>,
 }
 
 /// Whether a tensor has bytes over the whole run: where a step has one micro-batch, gradients don't outlive it.
@@ -22,19 +24,19 @@ pub(super) fn kept_bytes(tensor: &Tensor) -> u64 {
     tensor.ty.bytes().align_up(ALIGNMENT).0
 }
 
-/// Bytes of device and host that tensors keep over the run where they lie.
-pub(super) fn kept_over_the_run(graph: &Graph) -> [u64; 2] {
+/// Bytes of each memory that tensors keep over the run.
+pub(super) fn kept_over_the_run(graph: &Graph) -> PerMemory<u64> {
     let is_kept = is_kept(graph);
-    let mut state = [0; 2];
+    let mut state = graph.memories.map(|_| 0);
     for tensor in graph.tensors.iter().filter(|tensor| is_kept(tensor)) {
-        state[tensor.place as usize] += kept_bytes(tensor);
+        state[tensor.memory] += kept_bytes(tensor);
     }
     state
 }
 
 impl Moved {
-    /// Of a graph in which nothing is moved, which keeps `state` on device and host.
-    pub(super) fn new(graph: &Graph, part: f64, mut state: [u64; 2]) -> Self {
+    /// Of a graph in which nothing is moved, which keeps `state` in each memory.
+    pub(super) fn new(graph: &Graph, part: f64, mut state: PerMemory<u64>) -> Self {
         let (is_kept, bytes) = (is_kept(graph), kept_bytes);
         let mut parameters = vec![false; graph.parameters.len()];
         for index in moved(graph, part) {
@@ -43,18 +45,18 @@ impl Moved {
             let Training { gradient, master, remainder, state: moments, .. } =
                 training.as_ref().expect("what is moved is trained");
             for &id in moments.iter().chain([gradient]).chain(master).filter(|id| is_kept(&graph[**id])) {
-                state[Place::Device as usize] -= bytes(&graph[id]);
-                state[Place::Host as usize] += bytes(&graph[id]);
+                state[MemoryId::DEVICE] -= bytes(&graph[id]);
+                state[MemoryId::HOST] += bytes(&graph[id]);
             }
             // The master that it gets there.
             match (master, remainder) {
                 (Some(_), _) => {}
                 (None, Some(remainder)) => {
-                    state[Place::Device as usize] -= bytes(&graph[*remainder]);
+                    state[MemoryId::DEVICE] -= bytes(&graph[*remainder]);
                     let ty = graph[*tensor].ty.with_dtype(DType::F32);
-                    state[Place::Host as usize] += ty.bytes().align_up(ALIGNMENT).0;
+                    state[MemoryId::HOST] += ty.bytes().align_up(ALIGNMENT).0;
                 }
-                (None, None) => state[Place::Host as usize] += bytes(&graph[*tensor]),
+                (None, None) => state[MemoryId::HOST] += bytes(&graph[*tensor]),
             }
         }
         Self { parameters, state }

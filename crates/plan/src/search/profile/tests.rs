@@ -4,10 +4,10 @@ use crate::budget::Budget;
 use crate::candidate::predicted_step;
 use crate::cards::card;
 use crate::cost::{Machine, Rates};
-use crate::layout::{ALIGNMENT, at_least};
+use crate::layout::at_least;
 use crate::levers::{Average, LeverRequest, Precision};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Lengths, Optimizer, Storage, Targets};
+use plimsoll_graph::{ALIGNMENT, Lengths, Optimizer, Storage, Targets};
 use plimsoll_units::Bytes;
 
 /// Of small models, with what changes which tensors are where and when.
@@ -16,7 +16,7 @@ fn requests() -> Vec<Request> {
         r#"{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2, "n_positions": 64, "vocab_size": 300}"#;
     let gpt2 = ModelConfig::from_json(gpt2).expect("a sensible model");
     let t5 = ModelConfig::preset("t5-nano").expect("a preset");
-    let average = Some(Average { decay: 0.9, place: Place::Host });
+    let average = Some(Average { decay: 0.9, memory: MemoryId::HOST });
     let mut requests = Vec::new();
     for (model, target_len) in [(gpt2, None), (t5, Some(32))] {
         for (precision, grad_clip, average, on_card) in [
@@ -37,7 +37,7 @@ fn requests() -> Vec<Request> {
                 seq_len: 32,
                 target_len,
                 buckets: vec![Lengths { tokens: 16, target: target_len }],
-                budget: Budget::Apart { device: Bytes::gib(1), host: Bytes::gib(1) },
+                budget: Budget::apart(Bytes::gib(1), Bytes::gib(1)),
                 levers: LeverRequest { precision, average, ..LeverRequest::default() },
                 evaluates: true,
                 sample_prefill: Some(4),
@@ -49,7 +49,7 @@ fn requests() -> Vec<Request> {
 }
 
 /// Calls `check` with some points of each micro-batch, what is known of them, and what is built.
-fn each_point(request: &Request, fineness: Fineness, check: impl Fn(Point, AtLeast, [u64; 2], f64)) {
+fn each_point(request: &Request, fineness: Fineness, check: impl Fn(Point, AtLeast, PerMemory<u64>, f64)) {
     let builder = Builder::new(request);
     let first =
         builder.candidate(builder.plain(micro_batches(request)[0]), Programs::OfStep).expect("levers that go together");
@@ -95,7 +95,7 @@ fn of_size(model: &str, target_len: Option<usize>, grad_clip: Option<f32>) -> Re
         global_batch: 8,
         seq_len: 256,
         target_len,
-        budget: Budget::Apart { device: Bytes::gib(8), host: Bytes::gib(8) },
+        budget: Budget::apart(Bytes::gib(8), Bytes::gib(8)),
         levers: LeverRequest { precision: Precision::Bf16, ..LeverRequest::default() },
         ..Request::new(
             ModelConfig::preset(model).expect("a preset"),
@@ -109,8 +109,9 @@ fn of_size(model: &str, target_len: Option<usize>, grad_clip: Option<f32>) -> Re
 #[test]
 fn bounds_on_bytes_are_close() {
     for (model, target_len) in [("gpt2", None), ("t5-small", Some(128))] {
-        each_point(&of_size(model, target_len, Some(1.0)), Fineness::HINT, |point, bounds, [device, _], _| {
-            let part = bounds.bytes[0] as f64 / device as f64;
+        each_point(&of_size(model, target_len, Some(1.0)), Fineness::HINT, |point, bounds, built, _| {
+            let device = built[MemoryId::DEVICE];
+            let part = bounds.bytes[MemoryId::DEVICE] as f64 / device as f64;
             assert!(part > 0.9, "{part} of {device} bytes: {model}, {point:?}");
         });
     }
@@ -161,9 +162,9 @@ fn state_is_known_before_it_is_moved() {
                 let point = Point { micro_batch: index as u8, offload: 0, share, recompute: 0, scratch: 0 };
                 let settings = profile.settings(&request, point);
                 let graph = builder.candidate(settings, Programs::OfStep).expect("levers that go together").graph;
-                let mut kept = [scalars_in(Place::Device, &request.targets), 0];
+                let mut kept = graph.memories.map(|memory| scalars_in(memory, &request.targets));
                 for tensor in graph.tensors.iter().filter(|t| t.storage == Storage::Persistent) {
-                    kept[tensor.place as usize] += tensor.ty.bytes().align_up(ALIGNMENT).0;
+                    kept[tensor.memory] += tensor.ty.bytes().align_up(ALIGNMENT).0;
                 }
                 assert_eq!(known, kept, "{settings:?}");
             }

@@ -13,7 +13,7 @@ use crate::cost::{KnownTimes, Machine, Work};
 use crate::levers::{whole, with_scratch};
 use crate::request::Request;
 use plimsoll_graph::ops::{Home, Transfer};
-use plimsoll_graph::{Access, DType, Graph, Io, Node, Op, Pass, Place, ProgramKind, Targets, TensorId};
+use plimsoll_graph::{Access, DType, Graph, Io, MemoryId, Node, Op, Pass, ProgramKind, Targets, TensorId};
 use plimsoll_units::Seconds;
 
 /// Seconds of each queue.
@@ -166,7 +166,7 @@ impl<'a> Times<'a> {
 
     /// Seconds of the nodes that run on the device wherever the optimizer is.
     fn certain(&mut self, nodes: &[Node]) -> f64 {
-        let is_certain = |node: &&Node| node.op.home() == Home::Device && node.place(self.graph) == Place::Device;
+        let is_certain = |node: &&Node| node.op.home() == Home::Device && node.memory(self.graph) == MemoryId::DEVICE;
         nodes.iter().filter(is_certain).map(|node| self.on_device(node).device).sum()
     }
 
@@ -184,7 +184,7 @@ impl<'a> Times<'a> {
             } else if let Some(owner) = owners.gradient(node.outputs[0]).filter(|_| node.op.home() == Home::Result) {
                 let (here, moved) = (self.on_device(node), self.beside_its_result(node));
                 movable.push(Movable { owner, here, moved, is_in_block });
-            } else if node.op.home() == Home::Device && node.place(self.graph) == Place::Device {
+            } else if node.op.home() == Home::Device && node.memory(self.graph) == MemoryId::DEVICE {
                 stays.add(self.on_device(node));
                 for (index, &id) in node.outputs.iter().enumerate() {
                     if let Some(owner) = owners.gradient(id) {

@@ -8,6 +8,7 @@ use crate::cli::track::{Tracked, Tracking};
 use crate::progress::{Live, LiveRun};
 use crate::streams::talk;
 use ::plimsoll_train::{Ending, Outcome};
+use plimsoll_graph::MemoryId;
 use plimsoll_notify::{Card, NotifySink};
 use plimsoll_session::{Control, Observer, SampleTap};
 use plimsoll_telemetry::{Event, Sink};
@@ -65,7 +66,7 @@ impl Observer<Hardware> for Views<'_> {
         self.has_begun = true;
         let config = self.given.config(setup)?;
         let live = Live::new(LiveRun {
-            planned: plan.needed()[0],
+            planned: plan.needed()[MemoryId::DEVICE],
             device: plan.targets.device.kind(),
             device_total: hardware.memory(),
             samples: plan.global_batch as u64,
