@@ -1,11 +1,19 @@
 //! The sum of two tensors.
 
+use super::CpuKernel;
 use super::half::Float;
-use super::tiles::{for_each_chunk, operand_unless_in_output, results};
+use super::tiles::{for_each_chunk, in_precision, operand_unless_in_output, results};
 use super::vectorize::vectorized;
 use crate::call::Call;
+use plimsoll_graph::ops;
 
-pub(super) fn run<E: Float>(mut call: Call) {
+impl CpuKernel for ops::Add {
+    fn run(&self, call: Call) {
+        in_precision!(call, run(call));
+    }
+}
+
+fn run<E: Float>(mut call: Call) {
     let operands = [0, 1].map(|index| operand_unless_in_output::<E>(&call, index));
     let [y] = results(&mut call);
     for_each_chunk(3 * y.len(), y, operands, sum_of);

@@ -18,13 +18,14 @@
 //! So the matrix library has to repack a block's queries only and never all keys, and a softmax runs down columns:
 //! on vectors of queries, without a sum across a vector. `attention_grad.rs` walks the same blocks backwards.
 
+use super::CpuKernel;
 use super::attention_products::{Operand, Products};
 use super::dropout::{Columns, MOST_COLUMNS, Mask, drop_columns};
 use super::half::Float;
 use super::math::{exp, update};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
-use super::tiles::{in_single, operand, split_results};
+use super::tiles::{in_precision, in_single, operand, split_results};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::DType;
@@ -41,7 +42,13 @@ const STRIP: usize = 48;
 /// What scores are compared with where a query may see no key: below any score, and a number.
 const BELOW_ALL: f32 = -1e30;
 
-pub(super) fn run<E: Float>(op: &ops::Attention, mut call: Call) {
+impl CpuKernel for ops::Attention {
+    fn run(&self, call: Call) {
+        in_precision!(call, run(self, call));
+    }
+}
+
+fn run<E: Float>(op: &ops::Attention, mut call: Call) {
     let operands = Operands::<E>::new(op, &call, 0);
     let e = operands.extents;
     let products = Products::of::<E>();

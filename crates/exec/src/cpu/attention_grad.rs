@@ -4,6 +4,7 @@
 //! dV = (P∘M)ᵀ dY, dP = (dY Vᵀ)∘M, dS = P∘(dP - δ)·scale with δᵢ = Σ_c dYᵢ·Yᵢ, dQ = dS K, dK = dSᵀ Q.
 //! Source: Dao et al. 2022, appendix B.2.
 
+use super::CpuKernel;
 use super::attention::{BLOCK, Block, Head, Operands, add};
 use super::attention_products::{Operand, Products};
 use super::dropout::{Mask, mark_columns};
@@ -11,12 +12,18 @@ use super::half::Float;
 use super::math::{dot, exp, update};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
-use super::tiles::{in_single, operand, widened};
+use super::tiles::{in_precision, in_single, operand, widened};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::{DType, ops};
 
-pub(super) fn run<E: Float>(grad: &ops::AttentionGrad, mut call: Call) {
+impl CpuKernel for ops::AttentionGrad {
+    fn run(&self, call: Call) {
+        in_precision!(call, run(self, call));
+    }
+}
+
+fn run<E: Float>(grad: &ops::AttentionGrad, mut call: Call) {
     let (accumulate, op) = (grad.accumulate, &grad.forward);
     let operands = Operands::<E>::new(op, &call, 1);
     let e = operands.extents;

@@ -1,15 +1,22 @@
 //! Attention of a few new tokens to cached keys and values.
 
+use super::CpuKernel;
 use super::half::Float;
 use super::math::{dot, exponentials, mul_add};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
-use super::tiles::{in_single, operand, results, widened};
+use super::tiles::{in_precision, in_single, operand, results, widened};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::{DType, ops};
 
-pub(super) fn run<E: Float>(op: &ops::CachedAttention, mut call: Call) {
+impl CpuKernel for ops::CachedAttention {
+    fn run(&self, call: Call) {
+        in_precision!(call, run(self, call));
+    }
+}
+
+fn run<E: Float>(op: &ops::CachedAttention, mut call: Call) {
     let (samples, time) = (call.io.outputs[0].shape[0], call.io.outputs[0].shape[1]);
     let head_size = op.head_size(call.io.inputs[0]);
     let (width, kv_width, group) = (op.heads * head_size, op.kv_heads * head_size, op.heads / op.kv_heads);

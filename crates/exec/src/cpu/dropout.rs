@@ -1,8 +1,9 @@
 //! Dropout: elements zeroed by a mask that is drawn again wherever it is needed, here and in attention.
 
+use super::CpuKernel;
 use super::half::Float;
 use super::parallel;
-use super::tiles::{in_stack_tiles, operand_unless_in_output, results};
+use super::tiles::{in_precision, in_stack_tiles, operand_unless_in_output, results};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use crate::philox::{dropout_bits, dropout_threshold};
@@ -13,7 +14,13 @@ use rayon::iter::IntoParallelIterator;
 /// Columns of a matrix at most that are dropped at a time.
 pub(super) const MOST_COLUMNS: usize = 64;
 
-pub(super) fn run<E: Float>(op: &ops::Dropout, mut call: Call) {
+impl CpuKernel for ops::Dropout {
+    fn run(&self, call: Call) {
+        in_precision!(call, run(self, call));
+    }
+}
+
+fn run<E: Float>(op: &ops::Dropout, mut call: Call) {
     let x = operand_unless_in_output::<E>(&call, 0);
     let sample_size = call.io.outputs[0].elements() / call.io.outputs[0].shape[0];
     let mask = Mask::new(op.key, call.scalars);

@@ -1,9 +1,10 @@
 //! Looking up rows of a table, and adding gradients up in it.
 
+use super::CpuKernel;
 use super::half::Float;
 use super::matrix::MatrixMut;
 use super::parallel::{self, CHUNK};
-use super::tiles::operand;
+use super::tiles::{in_precision, operand};
 use crate::call::Call;
 use plimsoll_graph::ops;
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator};
@@ -13,17 +14,25 @@ use rayon::slice::ParallelSliceMut;
 /// their order, and a part's row fills whole cache lines.
 const PART_CHANNELS: usize = 64;
 
-pub(super) fn run(mut call: Call) {
-    let (tokens, table) = (call.i32(0), call.bytes(1));
-    let (elements, row) = (2 * call.io.outputs[0].elements(), table.len() / call.io.inputs[1].rows());
-    for y in call.take_byte_outputs() {
-        parallel::for_each(elements, y.par_chunks_exact_mut(row).zip(tokens), |(y, &token)| {
-            y.copy_from_slice(&table[token as usize * row..][..row]);
-        });
+impl CpuKernel for ops::Embedding {
+    fn run(&self, mut call: Call) {
+        let (tokens, table) = (call.i32(0), call.bytes(1));
+        let (elements, row) = (2 * call.io.outputs[0].elements(), table.len() / call.io.inputs[1].rows());
+        for y in call.take_byte_outputs() {
+            parallel::for_each(elements, y.par_chunks_exact_mut(row).zip(tokens), |(y, &token)| {
+                y.copy_from_slice(&table[token as usize * row..][..row]);
+            });
+        }
     }
 }
 
-pub(super) fn run_grad<E: Float>(op: &ops::EmbeddingGrad, mut call: Call) {
+impl CpuKernel for ops::EmbeddingGrad {
+    fn run(&self, call: Call) {
+        in_precision!(call, run_grad(self, call));
+    }
+}
+
+fn run_grad<E: Float>(op: &ops::EmbeddingGrad, mut call: Call) {
     let (dy, tokens) = (operand::<E>(&call, 0), call.i32(1));
     let channels = call.io.outputs[0].columns();
     let [dtable] = call.take_outputs();

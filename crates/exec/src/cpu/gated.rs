@@ -1,11 +1,12 @@
 //! Gated activations and their gradients. Where an operand does not lie in the output yet, a chunk of it is copied
 //! there first, which the first-level cache makes cheap, and the loops are those of one case.
 
+use super::CpuKernel;
 use super::gelu;
 use super::half::Float;
 use super::math::{exp, split, split_mut, update};
 use super::parallel::{self, CHUNK};
-use super::tiles::{for_each_chunk, in_stack_tiles, operand, operand_unless_in_output, results};
+use super::tiles::{for_each_chunk, in_precision, in_stack_tiles, operand, operand_unless_in_output, results};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::ops::{self, Activation};
@@ -13,7 +14,13 @@ use pulp::Simd;
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
-pub(super) fn run<E: Float>(op: &ops::Gated, mut call: Call) {
+impl CpuKernel for ops::Gated {
+    fn run(&self, call: Call) {
+        in_precision!(call, run(self, call));
+    }
+}
+
+fn run<E: Float>(op: &ops::Gated, mut call: Call) {
     let operands = [0, 1].map(|index| operand_unless_in_output::<E>(&call, index));
     let [y] = results(&mut call);
     for_each_chunk(5 * y.len(), y, operands, |y, operands| match operands {
@@ -27,7 +34,13 @@ pub(super) fn run<E: Float>(op: &ops::Gated, mut call: Call) {
     });
 }
 
-pub(super) fn run_grad<E: Float>(op: &ops::GatedGrad, mut call: Call) {
+impl CpuKernel for ops::GatedGrad {
+    fn run(&self, call: Call) {
+        in_precision!(call, run_grad(self, call));
+    }
+}
+
+fn run_grad<E: Float>(op: &ops::GatedGrad, mut call: Call) {
     let dy = operand::<E>(&call, 0);
     let operands = [1, 2].map(|index| operand_unless_in_output::<E>(&call, index));
     let [dgate, dup] = results(&mut call);

@@ -1,11 +1,13 @@
 //! GELU in its tanh form. x/2·(1 + tanh u) is computed as x/(1 + e⁻²ᵘ), which is the same number and loses nothing to
 //! cancellation where tanh u is close to -1.
 
+use super::CpuKernel;
 use super::half::Float;
 use super::math::{exp, update};
-use super::tiles::{for_each_chunk, operand_unless_in_output, results};
+use super::tiles::{for_each_chunk, in_precision, operand_unless_in_output, results};
 use super::vectorize::vectorized;
 use crate::call::Call;
+use plimsoll_graph::ops;
 use pulp::Simd;
 
 /// 2·√(2/π): twice the factor of x in u.
@@ -13,7 +15,13 @@ const LINEAR: f32 = 1.595_769;
 /// What x³ weighs against x in u.
 const CUBIC: f32 = 0.044_715;
 
-pub(super) fn run<E: Float>(mut call: Call) {
+impl CpuKernel for ops::Gelu {
+    fn run(&self, call: Call) {
+        in_precision!(call, run(call));
+    }
+}
+
+fn run<E: Float>(mut call: Call) {
     let x = operand_unless_in_output::<E>(&call, 0);
     let [y] = results(&mut call);
     for_each_chunk(4 * y.len(), y, [x], |y, [x]| match x {
@@ -22,7 +30,13 @@ pub(super) fn run<E: Float>(mut call: Call) {
     });
 }
 
-pub(super) fn run_grad<E: Float>(mut call: Call) {
+impl CpuKernel for ops::GeluGrad {
+    fn run(&self, call: Call) {
+        in_precision!(call, run_grad(call));
+    }
+}
+
+fn run_grad<E: Float>(mut call: Call) {
     let operands = [0, 1].map(|index| operand_unless_in_output::<E>(&call, index));
     let [dx] = results(&mut call);
     for_each_chunk(4 * dx.len(), dx, operands, |dx, operands| match operands {

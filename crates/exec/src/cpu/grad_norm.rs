@@ -1,27 +1,30 @@
 //! The norm of all gradients: sums of squares by blocks, which are then added up in order, operand by operand.
 
+use super::CpuKernel;
 use super::parallel;
 use super::vectorize::vectorized;
 use crate::call::Call;
-use plimsoll_graph::ops::NORM_BLOCK;
+use plimsoll_graph::ops::{self, NORM_BLOCK};
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
-pub(super) fn run(mut call: Call) {
-    let [norm] = call.take_outputs();
-    let sums = bytemuck::cast_slice_mut::<f32, f64>(call.take_scratch());
-    let mut total = 0.0;
-    for index in 0..call.inputs.len() {
-        let gradient = call.f32(index);
-        let blocks = gradient.len().div_ceil(NORM_BLOCK);
-        let sums = &mut sums[..blocks];
-        let parts = sums.par_chunks_mut(1).zip(gradient.par_chunks(NORM_BLOCK));
-        parallel::for_each(gradient.len(), parts, |(sum, block)| sum[0] = sum_of_squares(block));
-        // Rounded, so that a norm that was formed elsewhere counts the same.
-        let norm = sums.iter().sum::<f64>().sqrt() as f32;
-        total += f64::from(norm) * f64::from(norm);
+impl CpuKernel for ops::GradNorm {
+    fn run(&self, mut call: Call) {
+        let [norm] = call.take_outputs();
+        let sums = bytemuck::cast_slice_mut::<f32, f64>(call.take_scratch());
+        let mut total = 0.0;
+        for index in 0..call.inputs.len() {
+            let gradient = call.f32(index);
+            let blocks = gradient.len().div_ceil(NORM_BLOCK);
+            let sums = &mut sums[..blocks];
+            let parts = sums.par_chunks_mut(1).zip(gradient.par_chunks(NORM_BLOCK));
+            parallel::for_each(gradient.len(), parts, |(sum, block)| sum[0] = sum_of_squares(block));
+            // Rounded, so that a norm that was formed elsewhere counts the same.
+            let norm = sums.iter().sum::<f64>().sqrt() as f32;
+            total += f64::from(norm) * f64::from(norm);
+        }
+        norm[0] = total.sqrt() as f32;
     }
-    norm[0] = total.sqrt() as f32;
 }
 
 vectorized! {

@@ -1,5 +1,6 @@
 //! The output head with cross-entropy: logits of some rows at a time, turned into their gradient where they lie.
 
+use super::CpuKernel;
 use super::half::Float;
 use super::math::{exponentials, sum};
 use super::matrix::{Matrix, MatrixMut};
@@ -14,46 +15,50 @@ use pulp::Simd;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator};
 use rayon::slice::ParallelSliceMut;
 
-pub(super) fn run(op: &ops::HeadLoss, mut call: Call) {
-    let head = Head::new(op.chunk, &call, [0, 1, 2]);
-    let [loss] = call.take_outputs();
-    let [logits, losses, room] = head.scratch(call.take_scratch());
-    let mut total = 0.0;
-    for first in (0..head.rows).step_by(head.chunk) {
-        let (logits, targets) = head.logits(first, logits, room);
-        let rows = logits.par_chunks_exact_mut(head.vocab).zip(losses.par_iter_mut()).zip(targets);
-        parallel::for_each(targets.len() * head.vocab, rows, |((logits, loss), &target)| {
-            *loss = row_loss(logits, target, op.smoothing);
-        });
-        total += losses[..targets.len()].iter().copied().map(f64::from).sum::<f64>();
+impl CpuKernel for ops::HeadLoss {
+    fn run(&self, mut call: Call) {
+        let head = Head::new(self.chunk, &call, [0, 1, 2]);
+        let [loss] = call.take_outputs();
+        let [logits, losses, room] = head.scratch(call.take_scratch());
+        let mut total = 0.0;
+        for first in (0..head.rows).step_by(head.chunk) {
+            let (logits, targets) = head.logits(first, logits, room);
+            let rows = logits.par_chunks_exact_mut(head.vocab).zip(losses.par_iter_mut()).zip(targets);
+            parallel::for_each(targets.len() * head.vocab, rows, |((logits, loss), &target)| {
+                *loss = row_loss(logits, target, self.smoothing);
+            });
+            total += losses[..targets.len()].iter().copied().map(f64::from).sum::<f64>();
+        }
+        loss[0] = (total * f64::from(call.scalars.loss_scale)) as f32;
     }
-    loss[0] = (total * f64::from(call.scalars.loss_scale)) as f32;
 }
 
-pub(super) fn run_grad(op: &ops::HeadLossGrad, mut call: Call) {
-    let head = Head::new(op.chunk, &call, [0, 1, 2]);
-    let scale = call.scalars.loss_scale;
-    let slope_scale = scale * call.scalars.gradient_scale;
-    let mut outputs = call.take_byte_outputs();
-    let mut next = || outputs.next().expect("the op's types name this output");
-    let loss: &mut [f32] = bytemuck::cast_slice_mut(next());
-    let extents = [head.rows, head.channels];
-    let mut dx = op.input.then(&mut next).map(|dx| Sums::of(dx, call.io.inputs[0].dtype, extents, None, false));
-    let mut dweight = op.weight.then(&mut next).map(|dweight| head.weight_gradient(dweight, op.accumulate));
-    let [logits, losses, room] = head.scratch(call.take_scratch());
-    let mut total = 0.0;
-    for first in (0..head.rows).step_by(head.chunk) {
-        let (logits, targets) = head.logits(first, logits, room);
-        let rows = logits.par_chunks_exact_mut(head.vocab).zip(losses.par_iter_mut()).zip(targets);
-        parallel::for_each(targets.len() * head.vocab, rows, |((logits, loss), &target)| {
-            *loss = replace_by_gradient(logits, target, op.smoothing, slope_scale);
-            head.round(logits);
-        });
-        total += losses[..targets.len()].iter().copied().map(f64::from).sum::<f64>();
-        head.backward(first, head.slopes(logits), dx.as_mut(), dweight.as_mut(), room);
+impl CpuKernel for ops::HeadLossGrad {
+    fn run(&self, mut call: Call) {
+        let head = Head::new(self.chunk, &call, [0, 1, 2]);
+        let scale = call.scalars.loss_scale;
+        let slope_scale = scale * call.scalars.gradient_scale;
+        let mut outputs = call.take_byte_outputs();
+        let mut next = || outputs.next().expect("the op's types name this output");
+        let loss: &mut [f32] = bytemuck::cast_slice_mut(next());
+        let extents = [head.rows, head.channels];
+        let mut dx = self.input.then(&mut next).map(|dx| Sums::of(dx, call.io.inputs[0].dtype, extents, None, false));
+        let mut dweight = self.weight.then(&mut next).map(|dweight| head.weight_gradient(dweight, self.accumulate));
+        let [logits, losses, room] = head.scratch(call.take_scratch());
+        let mut total = 0.0;
+        for first in (0..head.rows).step_by(head.chunk) {
+            let (logits, targets) = head.logits(first, logits, room);
+            let rows = logits.par_chunks_exact_mut(head.vocab).zip(losses.par_iter_mut()).zip(targets);
+            parallel::for_each(targets.len() * head.vocab, rows, |((logits, loss), &target)| {
+                *loss = replace_by_gradient(logits, target, self.smoothing, slope_scale);
+                head.round(logits);
+            });
+            total += losses[..targets.len()].iter().copied().map(f64::from).sum::<f64>();
+            head.backward(first, head.slopes(logits), dx.as_mut(), dweight.as_mut(), room);
+        }
+        let before = if self.accumulate_loss { loss[0] } else { 0.0 };
+        loss[0] = before + (total * f64::from(scale)) as f32;
     }
-    let before = if op.accumulate_loss { loss[0] } else { 0.0 };
-    loss[0] = before + (total * f64::from(scale)) as f32;
 }
 
 /// The operands and extents.

@@ -1,5 +1,6 @@
 //! The linear layer: matrix products, and sums over rows for the bias.
 
+use super::CpuKernel;
 use super::add::accumulate;
 use super::half::Float;
 use super::matrix::MatrixMut;
@@ -13,45 +14,51 @@ use plimsoll_graph::{DType, Target};
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
-pub(super) fn run(op: &ops::Linear, mut call: Call) {
-    let (x, y) = (call.io.inputs[0], call.io.outputs[0]);
-    let (from, to, rows) = (x.columns(), y.columns(), x.rows());
-    let weight = weight(&call, 1, op.layout, from, to);
-    let bias = op.bias.then(|| call.bytes(2));
-    let into = call.take_byte_outputs().next().expect("a product has a result");
-    let into = Sums::of(into, y.dtype, [rows, to], bias, false);
-    any_product(into, 1.0, Factor::of(&call, 0, rows, from), weight, call.take_scratch(), call.threads);
-}
-
-pub(super) fn run_input_grad(op: &ops::LinearInputGrad, mut call: Call) {
-    let (dy, dx) = (call.io.inputs[0], call.io.outputs[0]);
-    let (from, to, rows) = (dx.columns(), dy.columns(), dy.rows());
-    let weight = weight(&call, 1, op.layout, from, to).transposed();
-    let into = call.take_byte_outputs().next().expect("a product has a result");
-    let into = Sums::of(into, dx.dtype, [rows, from], None, false);
-    any_product(into, 1.0, Factor::of(&call, 0, rows, to), weight, call.take_scratch(), call.threads);
-}
-
-pub(super) fn run_weight_grad(op: &ops::LinearWeightGrad, mut call: Call) {
-    let (x, dy) = (call.io.inputs[0], call.io.inputs[1]);
-    let (from, to, rows) = (x.columns(), dy.columns(), x.rows());
-    let scratch = call.take_scratch();
-    let mut outputs = call.take_f32_outputs();
-    if op.weight {
-        let dweight = outputs.next().expect("the op's types name this output");
-        let (x, dy) = (Factor::of(&call, 0, rows, from), Factor::of(&call, 1, rows, to));
-        let (extents, a, b) = match op.layout {
-            WeightLayout::InOut => ([from, to], x.transposed(), dy),
-            WeightLayout::OutIn => ([to, from], dy.transposed(), x),
-        };
-        let into = MatrixMut::new(dweight, extents[0], extents[1]);
-        any_product(Sums::F32 { into, keep: op.accumulate, bias: None }, 1.0, a, b, scratch, call.threads);
+impl CpuKernel for ops::Linear {
+    fn run(&self, mut call: Call) {
+        let (x, y) = (call.io.inputs[0], call.io.outputs[0]);
+        let (from, to, rows) = (x.columns(), y.columns(), x.rows());
+        let weight = weight(&call, 1, self.layout, from, to);
+        let bias = self.bias.then(|| call.bytes(2));
+        let into = call.take_byte_outputs().next().expect("a product has a result");
+        let into = Sums::of(into, y.dtype, [rows, to], bias, false);
+        any_product(into, 1.0, Factor::of(&call, 0, rows, from), weight, call.take_scratch(), call.threads);
     }
-    if let Some(dbias) = outputs.next() {
-        match dy.dtype {
-            DType::F16 => sum_rows::<f16>(dbias, op.accumulate, operand(&call, 1), scratch),
-            DType::Bf16 => sum_rows::<bf16>(dbias, op.accumulate, operand(&call, 1), scratch),
-            _ => sum_rows::<f32>(dbias, op.accumulate, operand(&call, 1), scratch),
+}
+
+impl CpuKernel for ops::LinearInputGrad {
+    fn run(&self, mut call: Call) {
+        let (dy, dx) = (call.io.inputs[0], call.io.outputs[0]);
+        let (from, to, rows) = (dx.columns(), dy.columns(), dy.rows());
+        let weight = weight(&call, 1, self.layout, from, to).transposed();
+        let into = call.take_byte_outputs().next().expect("a product has a result");
+        let into = Sums::of(into, dx.dtype, [rows, from], None, false);
+        any_product(into, 1.0, Factor::of(&call, 0, rows, to), weight, call.take_scratch(), call.threads);
+    }
+}
+
+impl CpuKernel for ops::LinearWeightGrad {
+    fn run(&self, mut call: Call) {
+        let (x, dy) = (call.io.inputs[0], call.io.inputs[1]);
+        let (from, to, rows) = (x.columns(), dy.columns(), x.rows());
+        let scratch = call.take_scratch();
+        let mut outputs = call.take_f32_outputs();
+        if self.weight {
+            let dweight = outputs.next().expect("the op's types name this output");
+            let (x, dy) = (Factor::of(&call, 0, rows, from), Factor::of(&call, 1, rows, to));
+            let (extents, a, b) = match self.layout {
+                WeightLayout::InOut => ([from, to], x.transposed(), dy),
+                WeightLayout::OutIn => ([to, from], dy.transposed(), x),
+            };
+            let into = MatrixMut::new(dweight, extents[0], extents[1]);
+            any_product(Sums::F32 { into, keep: self.accumulate, bias: None }, 1.0, a, b, scratch, call.threads);
+        }
+        if let Some(dbias) = outputs.next() {
+            match dy.dtype {
+                DType::F16 => sum_rows::<f16>(dbias, self.accumulate, operand(&call, 1), scratch),
+                DType::Bf16 => sum_rows::<bf16>(dbias, self.accumulate, operand(&call, 1), scratch),
+                _ => sum_rows::<f32>(dbias, self.accumulate, operand(&call, 1), scratch),
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ mod add;
 mod attention;
 mod attention_grad;
 mod attention_products;
+mod await_transfer;
 mod blas;
 mod cached_attention;
 mod cast;
@@ -46,6 +47,7 @@ mod scale;
 mod take_row;
 mod tiled;
 mod tiles;
+mod transfer;
 mod vectorize;
 
 pub use blas::{Blas, BlasError, BlasLibrary, blas_in_use, use_blas};
@@ -55,52 +57,16 @@ pub use remainder::{joined, remainders, rounded_weight};
 pub use tiled::{Instructions, instructions};
 
 use crate::call::Call;
-use plimsoll_graph::Op;
-use tiles::in_precision;
+use plimsoll_graph::{Op, match_op};
 
-/// Executes an op. Runs at most `call.threads` workers of the current rayon pool at a time.
-/// Panics if operands are not those that the op's types ask for: plans are validated before they get here.
-pub fn run(op: &Op, mut call: Call) {
-    match op {
-        Op::Add(_) => in_precision!(call, add::run(call)),
-        Op::Attention(op) => in_precision!(call, attention::run(op, call)),
-        Op::AttentionGrad(op) => in_precision!(call, attention_grad::run(op, call)),
-        // Kernels end when their work is done, so that there is nothing to wait for.
-        Op::AwaitTransfer(_) => {}
-        Op::CachedAttention(op) => in_precision!(call, cached_attention::run(op, call)),
-        Op::Cast(_) => cast::run(call),
-        Op::Dropout(op) => in_precision!(call, dropout::run(op, call)),
-        Op::Embedding(_) => embedding::run(call),
-        Op::EmbeddingGrad(op) => in_precision!(call, embedding::run_grad(op, call)),
-        Op::Gated(op) => in_precision!(call, gated::run(op, call)),
-        Op::GatedGrad(op) => in_precision!(call, gated::run_grad(op, call)),
-        Op::Gelu(_) => in_precision!(call, gelu::run(call)),
-        Op::GeluGrad(_) => in_precision!(call, gelu::run_grad(call)),
-        Op::GradClip(op) => grad_clip::run(op, call),
-        Op::GradNorm(_) => grad_norm::run(call),
-        Op::HeadLoss(op) => head_loss::run(op, call),
-        Op::HeadLossGrad(op) => head_loss::run_grad(op, call),
-        Op::LayerNorm(op) => in_precision!(call, layer_norm::run(op, call)),
-        Op::LayerNormGrad(op) => in_precision!(call, layer_norm::run_grad(op, call)),
-        Op::Linear(op) => linear::run(op, call),
-        Op::LinearInputGrad(op) => linear::run_input_grad(op, call),
-        Op::LinearWeightGrad(op) => linear::run_weight_grad(op, call),
-        Op::MovingAverage(op) => moving_average::run(op, call),
-        Op::PairedHeadLoss(op) => paired_head_loss::run(op, call),
-        Op::PairedHeadLossGrad(op) => paired_head_loss::run_grad(op, call),
-        Op::ParameterUpdate(op) => parameter_update::run(op, call),
-        Op::Positions(op) => in_precision!(call, positions::run(op, call)),
-        Op::PositionsGrad(op) => in_precision!(call, positions::run_grad(op, call)),
-        Op::Relu(_) => in_precision!(call, relu::run(call)),
-        Op::ReluGrad(_) => in_precision!(call, relu::run_grad(call)),
-        Op::RmsNorm(op) => in_precision!(call, rms_norm::run(op, call)),
-        Op::RmsNormGrad(op) => in_precision!(call, rms_norm::run_grad(op, call)),
-        Op::Rotary(op) => in_precision!(call, rotary::run(op, call)),
-        Op::Scale(op) => in_precision!(call, scale::run(op, call)),
-        Op::TakeRow(_) => take_row::run(call),
-        Op::Transfer(_) => {
-            let bytes = call.bytes(0);
-            call.take_byte_outputs().for_each(|into| parallel::copy(into, bytes));
-        }
-    }
+/// A fast kernel. Implemented for the op's struct in the file that is named after it.
+trait CpuKernel {
+    /// Executes the op with at most `call.threads` workers of the current rayon pool at a time.
+    /// Panics if the operands do not have the op's types: plans are validated before they get here.
+    fn run(&self, call: Call);
+}
+
+/// Executes an op. Panics as [`CpuKernel::run`] does.
+pub fn run(op: &Op, call: Call) {
+    match_op!(op, op => CpuKernel::run(op, call));
 }

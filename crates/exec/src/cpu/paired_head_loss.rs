@@ -2,6 +2,7 @@
 //! where they lie. Probabilities are recomputed for each pass over a row, a stretch at a time that stays in the
 //! first-level cache, since both the logits and the probabilities of both draws are needed until the end.
 
+use super::CpuKernel;
 use super::head_loss::{Head, wanted};
 use super::math::{dot, exp, maximum, sum, update};
 use super::parallel;
@@ -16,43 +17,47 @@ use rayon::slice::ParallelSliceMut;
 /// Logits of a row, of each draw, that are looked at together.
 const STRETCH: usize = 1 << 10;
 
-pub(super) fn run(op: &ops::PairedHeadLoss, mut call: Call) {
-    let heads = heads(op.chunk, &call);
-    let objective = Objective { alpha: op.alpha, smoothing: op.smoothing };
-    let [loss] = call.take_outputs();
-    let mut room = Room::new(&heads[0], call.take_scratch());
-    let chunks = (0..heads[0].rows).step_by(heads[0].chunk);
-    let total = chunks.map(|first| room.losses(&heads, first, |[a, b], target| row_loss(a, b, target, &objective)));
-    loss[0] = (total.sum::<f64>() * f64::from(call.scalars.loss_scale)) as f32;
+impl CpuKernel for ops::PairedHeadLoss {
+    fn run(&self, mut call: Call) {
+        let heads = heads(self.chunk, &call);
+        let objective = Objective { alpha: self.alpha, smoothing: self.smoothing };
+        let [loss] = call.take_outputs();
+        let mut room = Room::new(&heads[0], call.take_scratch());
+        let chunks = (0..heads[0].rows).step_by(heads[0].chunk);
+        let total = chunks.map(|first| room.losses(&heads, first, |[a, b], target| row_loss(a, b, target, &objective)));
+        loss[0] = (total.sum::<f64>() * f64::from(call.scalars.loss_scale)) as f32;
+    }
 }
 
-pub(super) fn run_grad(op: &ops::PairedHeadLossGrad, mut call: Call) {
-    let heads = heads(op.chunk, &call);
-    let objective = Objective { alpha: op.alpha, smoothing: op.smoothing };
-    let scale = call.scalars.loss_scale;
-    let slope_scale = scale * call.scalars.gradient_scale;
-    let mut outputs = call.take_byte_outputs();
-    let mut next = || outputs.next().expect("the op's types name this output");
-    let loss: &mut [f32] = bytemuck::cast_slice_mut(next());
-    let (dtype, extents) = (call.io.inputs[0].dtype, [heads[0].rows, heads[0].channels]);
-    let mut dxs = [(); 2].map(|()| op.input.then(&mut next).map(|dx| Sums::of(dx, dtype, extents, None, false)));
-    let mut dweight = op.weight.then(&mut next).map(|dweight| heads[0].weight_gradient(dweight, op.accumulate));
-    let mut room = Room::new(&heads[0], call.take_scratch());
-    let mut total = 0.0;
-    for first in (0..heads[0].rows).step_by(heads[0].chunk) {
-        let rows = heads[0].chunk.min(heads[0].rows - first);
-        total += room.losses(&heads, first, |[a, b], target| {
-            let loss = replace_by_gradients(a, b, target, &objective, slope_scale);
-            [a, b].into_iter().for_each(|row| heads[0].round(row));
-            loss
-        });
-        for (draw, (head, dx)) in heads.iter().zip(&mut dxs).enumerate() {
-            let dlogits = &room.logits[draw][..rows * head.vocab];
-            head.backward(first, head.slopes(dlogits), dx.as_mut(), dweight.as_mut(), room.products);
+impl CpuKernel for ops::PairedHeadLossGrad {
+    fn run(&self, mut call: Call) {
+        let heads = heads(self.chunk, &call);
+        let objective = Objective { alpha: self.alpha, smoothing: self.smoothing };
+        let scale = call.scalars.loss_scale;
+        let slope_scale = scale * call.scalars.gradient_scale;
+        let mut outputs = call.take_byte_outputs();
+        let mut next = || outputs.next().expect("the op's types name this output");
+        let loss: &mut [f32] = bytemuck::cast_slice_mut(next());
+        let (dtype, extents) = (call.io.inputs[0].dtype, [heads[0].rows, heads[0].channels]);
+        let mut dxs = [(); 2].map(|()| self.input.then(&mut next).map(|dx| Sums::of(dx, dtype, extents, None, false)));
+        let mut dweight = self.weight.then(&mut next).map(|dweight| heads[0].weight_gradient(dweight, self.accumulate));
+        let mut room = Room::new(&heads[0], call.take_scratch());
+        let mut total = 0.0;
+        for first in (0..heads[0].rows).step_by(heads[0].chunk) {
+            let rows = heads[0].chunk.min(heads[0].rows - first);
+            total += room.losses(&heads, first, |[a, b], target| {
+                let loss = replace_by_gradients(a, b, target, &objective, slope_scale);
+                [a, b].into_iter().for_each(|row| heads[0].round(row));
+                loss
+            });
+            for (draw, (head, dx)) in heads.iter().zip(&mut dxs).enumerate() {
+                let dlogits = &room.logits[draw][..rows * head.vocab];
+                head.backward(first, head.slopes(dlogits), dx.as_mut(), dweight.as_mut(), room.products);
+            }
         }
+        let before = if self.accumulate_loss { loss[0] } else { 0.0 };
+        loss[0] = before + (total * f64::from(scale)) as f32;
     }
-    let before = if op.accumulate_loss { loss[0] } else { 0.0 };
-    loss[0] = before + (total * f64::from(scale)) as f32;
 }
 
 /// The heads of both draws.

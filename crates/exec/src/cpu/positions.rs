@@ -1,15 +1,22 @@
 //! Learned position embeddings: rows of a table added to rows of tokens.
 
+use super::CpuKernel;
 use super::add::sum_of;
 use super::half::Float;
 use super::parallel;
-use super::tiles::{in_stack_tiles, operand, operand_unless_in_output, results};
+use super::tiles::{in_precision, in_stack_tiles, operand, operand_unless_in_output, results};
 use crate::call::Call;
 use plimsoll_graph::ops;
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator};
 use rayon::slice::ParallelSliceMut;
 
-pub(super) fn run<E: Float>(op: &ops::Positions, mut call: Call) {
+impl CpuKernel for ops::Positions {
+    fn run(&self, call: Call) {
+        in_precision!(call, run(self, call));
+    }
+}
+
+fn run<E: Float>(op: &ops::Positions, mut call: Call) {
     let (x, table) = (operand_unless_in_output::<E>(&call, 0), operand::<E>(&call, 1));
     let (time, channels) = (call.io.outputs[0].shape[1], call.io.outputs[0].shape[2]);
     let start = if op.offset { call.scalars.position as usize } else { 0 };
@@ -24,7 +31,13 @@ pub(super) fn run<E: Float>(op: &ops::Positions, mut call: Call) {
     });
 }
 
-pub(super) fn run_grad<E: Float>(op: &ops::PositionsGrad, mut call: Call) {
+impl CpuKernel for ops::PositionsGrad {
+    fn run(&self, call: Call) {
+        in_precision!(call, run_grad(self, call));
+    }
+}
+
+fn run_grad<E: Float>(op: &ops::PositionsGrad, mut call: Call) {
     let dy = operand::<E>(&call, 0);
     let (time, channels) = (call.io.inputs[0].shape[1], call.io.inputs[0].shape[2]);
     let [dtable] = call.take_outputs();

@@ -1,11 +1,19 @@
 //! The rectifier and its gradient. What is not a number is not at most zero, and so goes through.
 
+use super::CpuKernel;
 use super::half::Float;
-use super::tiles::{for_each_chunk, operand_unless_in_output, results};
+use super::tiles::{for_each_chunk, in_precision, operand_unless_in_output, results};
 use super::vectorize::vectorized;
 use crate::call::Call;
+use plimsoll_graph::ops;
 
-pub(super) fn run<E: Float>(mut call: Call) {
+impl CpuKernel for ops::Relu {
+    fn run(&self, call: Call) {
+        in_precision!(call, run(call));
+    }
+}
+
+fn run<E: Float>(mut call: Call) {
     let x = operand_unless_in_output::<E>(&call, 0);
     let [y] = results(&mut call);
     for_each_chunk(2 * y.len(), y, [x], |y, [x]| match x {
@@ -14,7 +22,13 @@ pub(super) fn run<E: Float>(mut call: Call) {
     });
 }
 
-pub(super) fn run_grad<E: Float>(mut call: Call) {
+impl CpuKernel for ops::ReluGrad {
+    fn run(&self, call: Call) {
+        in_precision!(call, run_grad(call));
+    }
+}
+
+fn run_grad<E: Float>(mut call: Call) {
     let operands = [0, 1].map(|index| operand_unless_in_output::<E>(&call, index));
     let [dx] = results(&mut call);
     for_each_chunk(3 * dx.len(), dx, operands, |dx, operands| match operands {

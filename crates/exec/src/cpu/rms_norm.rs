@@ -1,10 +1,13 @@
 //! Root-mean-square normalisation and its gradient: a row stays in the first-level cache for all passes over it.
 
+use super::CpuKernel;
 use super::add::accumulate;
 use super::half::Float;
 use super::math::{dot, update};
 use super::parallel;
-use super::tiles::{Slots, in_tiles, operand, operand_unless_in_output, rows_of_chunk, split_results, widened_row};
+use super::tiles::{
+    Slots, in_precision, in_tiles, operand, operand_unless_in_output, rows_of_chunk, split_results, widened_row,
+};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::{Target, ops};
@@ -12,7 +15,13 @@ use pulp::Simd;
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
-pub(super) fn run<E: Float>(op: &ops::RmsNorm, mut call: Call) {
+impl CpuKernel for ops::RmsNorm {
+    fn run(&self, call: Call) {
+        in_precision!(call, run(self, call));
+    }
+}
+
+fn run<E: Float>(op: &ops::RmsNorm, mut call: Call) {
     let (x, weight) = (operand::<E>(&call, 0), operand::<E>(&call, 1));
     let channels = weight.len();
     let (y, mut outputs) = split_results::<E>(&mut call);
@@ -32,7 +41,13 @@ pub(super) fn run<E: Float>(op: &ops::RmsNorm, mut call: Call) {
     });
 }
 
-pub(super) fn run_grad<E: Float>(op: &ops::RmsNormGrad, mut call: Call) {
+impl CpuKernel for ops::RmsNormGrad {
+    fn run(&self, call: Call) {
+        in_precision!(call, run_grad(self, call));
+    }
+}
+
+fn run_grad<E: Float>(op: &ops::RmsNormGrad, mut call: Call) {
     let dy = operand_unless_in_output::<E>(&call, 0);
     let (x, weight, rstd) = (operand::<E>(&call, 1), operand::<E>(&call, 2), call.f32(3));
     let residual = if op.residual { operand_unless_in_output::<E>(&call, 4) } else { None };

@@ -1,9 +1,10 @@
 //! Rotary position embeddings: cosines and sines are computed once a call, for all samples and heads.
 
+use super::CpuKernel;
 use super::half::Float;
 use super::math::mul_add;
 use super::parallel;
-use super::tiles::{Slots, in_tiles, operand_unless_in_output, results, rows_of_chunk};
+use super::tiles::{Slots, in_precision, in_tiles, operand_unless_in_output, results, rows_of_chunk};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::ops::{self, inverse_frequencies};
@@ -14,7 +15,13 @@ use rayon::slice::ParallelSliceMut;
 /// few turns are exact to thirteen digits.
 const TURNS: usize = 64;
 
-pub(super) fn run<E: Float>(op: &ops::Rotary, mut call: Call) {
+impl CpuKernel for ops::Rotary {
+    fn run(&self, call: Call) {
+        in_precision!(call, run(self, call));
+    }
+}
+
+fn run<E: Float>(op: &ops::Rotary, mut call: Call) {
     let x = operand_unless_in_output::<E>(&call, 0);
     let (time, channels) = (call.io.outputs[0].shape[1], call.io.outputs[0].shape[2]);
     let first = if op.offset { call.scalars.position as usize } else { 0 };

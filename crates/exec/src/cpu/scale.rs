@@ -1,12 +1,19 @@
 //! A tensor times a constant.
 
+use super::CpuKernel;
 use super::half::Float;
-use super::tiles::{for_each_chunk, operand_unless_in_output, results};
+use super::tiles::{for_each_chunk, in_precision, operand_unless_in_output, results};
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::ops;
 
-pub(super) fn run<E: Float>(op: &ops::Scale, mut call: Call) {
+impl CpuKernel for ops::Scale {
+    fn run(&self, call: Call) {
+        in_precision!(call, run(self, call));
+    }
+}
+
+fn run<E: Float>(op: &ops::Scale, mut call: Call) {
     let x = operand_unless_in_output::<E>(&call, 0);
     let [y] = results(&mut call);
     for_each_chunk(2 * y.len(), y, [x], |y, [x]| match x {

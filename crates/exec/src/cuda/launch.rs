@@ -47,6 +47,12 @@ impl Part {
     }
 }
 
+impl From<Launch> for Part {
+    fn from(launch: Launch) -> Self {
+        Self::Kernel(launch)
+    }
+}
+
 /// A kernel's arguments, packed as its parameters lie: each at a multiple of its own size.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Arguments {

@@ -1,6 +1,6 @@
 //! Reference of `ops/attention.rs`.
 
-use super::{Real, RefCall, start};
+use super::{Real, RefCall, Reference, start};
 use crate::philox::{dropout_bits, dropout_threshold};
 use plimsoll_graph::Scalars;
 use plimsoll_graph::ops::{
@@ -92,63 +92,67 @@ impl<'a, F: Real> Case<'a, F> {
     }
 }
 
-pub(super) fn attention<F: Real>(op: &Attention, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    let case = Case::new(op, call, 0);
-    for [b, h, i] in case.rows() {
-        let seen = case.seen(b, i);
-        let scores = seen.iter().map(|&j| case.score([b, h, i, j])).collect::<Vec<_>>();
-        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let lse = match seen.is_empty() {
-            true => f64::from(EMPTY_LSE),
-            false => largest + scores.iter().map(|s| (s - largest).exp()).sum::<f64>().ln(),
-        };
-        outputs[1][(b * op.heads + h) * case.e.queries + i] = F::from_f64(lse);
-        for d in 0..case.e.head_size {
-            let mixed = seen.iter().zip(&scores).map(|(&j, score)| {
-                (score - lse).exp() * case.keep_factor([b, h, i, j]) * case.value(Stream::Value, [b, j, h, d])
-            });
-            outputs[0][case.y([b, i, h, d])] = F::from_f64(mixed.sum());
+impl Reference for Attention {
+    fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+        let case = Case::new(self, call, 0);
+        for [b, h, i] in case.rows() {
+            let seen = case.seen(b, i);
+            let scores = seen.iter().map(|&j| case.score([b, h, i, j])).collect::<Vec<_>>();
+            let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let lse = match seen.is_empty() {
+                true => f64::from(EMPTY_LSE),
+                false => largest + scores.iter().map(|s| (s - largest).exp()).sum::<f64>().ln(),
+            };
+            outputs[1][(b * self.heads + h) * case.e.queries + i] = F::from_f64(lse);
+            for d in 0..case.e.head_size {
+                let mixed = seen.iter().zip(&scores).map(|(&j, score)| {
+                    (score - lse).exp() * case.keep_factor([b, h, i, j]) * case.value(Stream::Value, [b, j, h, d])
+                });
+                outputs[0][case.y([b, i, h, d])] = F::from_f64(mixed.sum());
+            }
         }
     }
 }
 
-pub(super) fn attention_grad<F: Real>(op: &AttentionGrad, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    let case = Case::new(&op.forward, call, 1);
-    let (forward, count) = (&op.forward, op.forward.operands());
-    let (dy, y, lse) = (call.f(0), call.f(count + 1), call.f(count + 2));
-    let mut streams = case.streams.iter().map(|values| vec![0.0; values.len()]).collect::<Vec<_>>();
-    let mut table = case.table.map(|values| vec![0.0; values.len()]);
-    for [b, h, i] in case.rows() {
-        let dot = |x: &[F], other: &dyn Fn(usize) -> f64| {
-            (0..case.e.head_size).map(|d| x[case.y([b, i, h, d])].to_f64() * other(d)).sum::<f64>()
-        };
-        let delta = dot(dy, &|d| y[case.y([b, i, h, d])].to_f64());
-        for j in case.seen(b, i) {
-            let p = (case.score([b, h, i, j]) - lse[(b * forward.heads + h) * case.e.queries + i].to_f64()).exp();
-            let keep = case.keep_factor([b, h, i, j]);
-            let dp = keep * dot(dy, &|d| case.value(Stream::Value, [b, j, h, d]));
-            let ds = p * (dp - delta);
-            if let (Some(table), Some(bias)) = (&mut table, &forward.bias) {
-                table[bias.bucket(i, j) * forward.heads + h] += ds;
-            }
-            let ds = ds * f64::from(forward.scale);
-            for d in 0..case.e.head_size {
-                let mut add = |stream, t, value: f64| {
-                    let (operand, index) = case.place(stream, [b, t, h, d]);
-                    streams[operand][index] += value;
-                };
-                add(Stream::Query, i, ds * case.value(Stream::Key, [b, j, h, d]));
-                add(Stream::Key, j, ds * case.value(Stream::Query, [b, i, h, d]));
-                add(Stream::Value, j, p * keep * dy[case.y([b, i, h, d])].to_f64());
+impl Reference for AttentionGrad {
+    fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+        let case = Case::new(&self.forward, call, 1);
+        let (forward, count) = (&self.forward, self.forward.operands());
+        let (dy, y, lse) = (call.f(0), call.f(count + 1), call.f(count + 2));
+        let mut streams = case.streams.iter().map(|values| vec![0.0; values.len()]).collect::<Vec<_>>();
+        let mut table = case.table.map(|values| vec![0.0; values.len()]);
+        for [b, h, i] in case.rows() {
+            let dot = |x: &[F], other: &dyn Fn(usize) -> f64| {
+                (0..case.e.head_size).map(|d| x[case.y([b, i, h, d])].to_f64() * other(d)).sum::<f64>()
+            };
+            let delta = dot(dy, &|d| y[case.y([b, i, h, d])].to_f64());
+            for j in case.seen(b, i) {
+                let p = (case.score([b, h, i, j]) - lse[(b * forward.heads + h) * case.e.queries + i].to_f64()).exp();
+                let keep = case.keep_factor([b, h, i, j]);
+                let dp = keep * dot(dy, &|d| case.value(Stream::Value, [b, j, h, d]));
+                let ds = p * (dp - delta);
+                if let (Some(table), Some(bias)) = (&mut table, &forward.bias) {
+                    table[bias.bucket(i, j) * forward.heads + h] += ds;
+                }
+                let ds = ds * f64::from(forward.scale);
+                for d in 0..case.e.head_size {
+                    let mut add = |stream, t, value: f64| {
+                        let (operand, index) = case.place(stream, [b, t, h, d]);
+                        streams[operand][index] += value;
+                    };
+                    add(Stream::Query, i, ds * case.value(Stream::Key, [b, j, h, d]));
+                    add(Stream::Key, j, ds * case.value(Stream::Query, [b, i, h, d]));
+                    add(Stream::Value, j, p * keep * dy[case.y([b, i, h, d])].to_f64());
+                }
             }
         }
-    }
-    for (output, values) in outputs.iter_mut().zip(streams) {
-        *output = values.into_iter().map(F::from_f64).collect();
-    }
-    if let Some(table) = table.filter(|_| op.table) {
-        let output = &mut outputs[forward.streams()];
-        start(op.accumulate, output);
-        output.iter_mut().zip(table).for_each(|(into, value)| *into = F::from_f64(into.to_f64() + value));
+        for (output, values) in outputs.iter_mut().zip(streams) {
+            *output = values.into_iter().map(F::from_f64).collect();
+        }
+        if let Some(table) = table.filter(|_| self.table) {
+            let output = &mut outputs[forward.streams()];
+            start(self.accumulate, output);
+            output.iter_mut().zip(table).for_each(|(into, value)| *into = F::from_f64(into.to_f64() + value));
+        }
     }
 }

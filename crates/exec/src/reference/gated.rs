@@ -1,6 +1,6 @@
 //! Reference of `ops/gated.rs`.
 
-use super::{Real, RefCall};
+use super::{Real, RefCall, Reference};
 use plimsoll_graph::ops::{Activation, Gated, GatedGrad};
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
@@ -41,17 +41,21 @@ fn activate(activation: Activation, x: f64) -> [f64; 2] {
     }
 }
 
-pub(super) fn gated<F: Real>(op: &Gated, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    for (y, (gate, &up)) in outputs[0].iter_mut().zip(call.f(0).iter().zip(call.f(1))) {
-        *y = gate.map(|x| activate(op.activation, x)[0]) * up;
+impl Reference for Gated {
+    fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+        for (y, (gate, &up)) in outputs[0].iter_mut().zip(call.f(0).iter().zip(call.f(1))) {
+            *y = gate.map(|x| activate(self.activation, x)[0]) * up;
+        }
     }
 }
 
-pub(super) fn gated_grad<F: Real>(op: &GatedGrad, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    let (dy, gate, up) = (call.f(0), call.f(1), call.f(2));
-    for i in 0..dy.len() {
-        let [value, slope] = activate(op.activation, gate[i].to_f64()).map(F::from_f64);
-        outputs[0][i] = dy[i] * up[i] * slope;
-        outputs[1][i] = dy[i] * value;
+impl Reference for GatedGrad {
+    fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+        let (dy, gate, up) = (call.f(0), call.f(1), call.f(2));
+        for i in 0..dy.len() {
+            let [value, slope] = activate(self.activation, gate[i].to_f64()).map(F::from_f64);
+            outputs[0][i] = dy[i] * up[i] * slope;
+            outputs[1][i] = dy[i] * value;
+        }
     }
 }

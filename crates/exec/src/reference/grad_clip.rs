@@ -1,13 +1,15 @@
 //! Reference of `ops/grad_clip.rs`.
 
-use super::{Real, RefCall};
+use super::{Real, RefCall, Reference};
 use plimsoll_graph::ops::GradClip;
 
-pub(super) fn grad_clip<F: Real>(op: &GradClip, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    let scale = f64::from(call.scalars.gradient_scale);
-    outputs[0][0] = call.f(0)[0].map(|norm| match op.max_norm {
-        _ if !norm.is_finite() => f64::NAN,
-        Some(limit) => (f64::from(limit) / (norm / scale + 1e-6)).min(1.0) / scale,
-        None => 1.0 / scale,
-    });
+impl Reference for GradClip {
+    fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+        let scale = f64::from(call.scalars.gradient_scale);
+        outputs[0][0] = call.f(0)[0].map(|norm| match self.max_norm {
+            _ if !norm.is_finite() => f64::NAN,
+            Some(limit) => (f64::from(limit) / (norm / scale + 1e-6)).min(1.0) / scale,
+            None => 1.0 / scale,
+        });
+    }
 }

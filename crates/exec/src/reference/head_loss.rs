@@ -1,6 +1,6 @@
 //! Reference of `ops/head_loss.rs`.
 
-use super::{Real, RefCall, start};
+use super::{Real, RefCall, Reference, start};
 use plimsoll_graph::ops::{HeadLoss, HeadLossGrad};
 
 /// The loss, and for each row with a target the slope of the loss in each logit.
@@ -25,31 +25,35 @@ fn loss_and_slopes<F: Real>(smoothing: f32, call: &RefCall<F>) -> (f64, Vec<Opti
     (loss * scale, slopes)
 }
 
-pub(super) fn head_loss<F: Real>(op: &HeadLoss, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    outputs[0][0] = F::from_f64(loss_and_slopes(op.smoothing, call).0);
+impl Reference for HeadLoss {
+    fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+        outputs[0][0] = F::from_f64(loss_and_slopes(self.smoothing, call).0);
+    }
 }
 
-pub(super) fn head_loss_grad<F: Real>(op: &HeadLossGrad, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    let (x, weight, c) = (call.f(0), call.f(1), call.io.inputs[0].columns());
-    let (loss, slopes) = loss_and_slopes(op.smoothing, call);
-    start(op.accumulate_loss, &mut outputs[0]);
-    outputs[0][0] += F::from_f64(loss);
-    let mut dx = vec![0.0; x.len()];
-    let mut dweight = vec![0.0; weight.len()];
-    for (row, slopes) in slopes.iter().enumerate() {
-        for (k, slope) in slopes.iter().flatten().enumerate() {
-            for i in 0..c {
-                dx[row * c + i] += slope * weight[k * c + i].to_f64();
-                dweight[k * c + i] += slope * x[row * c + i].to_f64();
+impl Reference for HeadLossGrad {
+    fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+        let (x, weight, c) = (call.f(0), call.f(1), call.io.inputs[0].columns());
+        let (loss, slopes) = loss_and_slopes(self.smoothing, call);
+        start(self.accumulate_loss, &mut outputs[0]);
+        outputs[0][0] += F::from_f64(loss);
+        let mut dx = vec![0.0; x.len()];
+        let mut dweight = vec![0.0; weight.len()];
+        for (row, slopes) in slopes.iter().enumerate() {
+            for (k, slope) in slopes.iter().flatten().enumerate() {
+                for i in 0..c {
+                    dx[row * c + i] += slope * weight[k * c + i].to_f64();
+                    dweight[k * c + i] += slope * x[row * c + i].to_f64();
+                }
             }
         }
-    }
-    if op.input {
-        outputs[1] = dx.into_iter().map(F::from_f64).collect();
-    }
-    if op.weight {
-        let total = &mut outputs[1 + usize::from(op.input)];
-        start(op.accumulate, total);
-        total.iter_mut().zip(dweight).for_each(|(total, part)| *total += F::from_f64(part));
+        if self.input {
+            outputs[1] = dx.into_iter().map(F::from_f64).collect();
+        }
+        if self.weight {
+            let total = &mut outputs[1 + usize::from(self.input)];
+            start(self.accumulate, total);
+            total.iter_mut().zip(dweight).for_each(|(total, part)| *total += F::from_f64(part));
+        }
     }
 }

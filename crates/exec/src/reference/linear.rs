@@ -1,6 +1,6 @@
 //! Reference of `ops/linear.rs`.
 
-use super::{Real, RefCall, start};
+use super::{Real, RefCall, Reference, start};
 use plimsoll_graph::ops::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
 
 /// Where the weight from channel `i` to channel `o` lies.
@@ -11,42 +11,49 @@ fn place(layout: WeightLayout, i: usize, o: usize, from: usize, to: usize) -> us
     }
 }
 
-pub(super) fn linear<F: Real>(op: &Linear, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    let (x, weight) = (call.f(0), call.f(1));
-    let (from, to) = (call.io.inputs[0].columns(), call.io.outputs[0].columns());
-    for (x, y) in x.chunks_exact(from).zip(outputs[0].chunks_exact_mut(to)) {
-        for (o, y) in y.iter_mut().enumerate() {
-            let dot = (0..from).map(|i| x[i].to_f64() * weight[place(op.layout, i, o, from, to)].to_f64()).sum::<f64>();
-            *y = F::from_f64(dot + if op.bias { call.f(2)[o].to_f64() } else { 0.0 });
+impl Reference for Linear {
+    fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+        let (x, weight) = (call.f(0), call.f(1));
+        let (from, to) = (call.io.inputs[0].columns(), call.io.outputs[0].columns());
+        for (x, y) in x.chunks_exact(from).zip(outputs[0].chunks_exact_mut(to)) {
+            for (o, y) in y.iter_mut().enumerate() {
+                let dot =
+                    (0..from).map(|i| x[i].to_f64() * weight[place(self.layout, i, o, from, to)].to_f64()).sum::<f64>();
+                *y = F::from_f64(dot + if self.bias { call.f(2)[o].to_f64() } else { 0.0 });
+            }
         }
     }
 }
 
-pub(super) fn linear_input_grad<F: Real>(op: &LinearInputGrad, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    let (dy, weight) = (call.f(0), call.f(1));
-    let (from, to) = (call.io.outputs[0].columns(), call.io.inputs[0].columns());
-    for (dy, dx) in dy.chunks_exact(to).zip(outputs[0].chunks_exact_mut(from)) {
-        for (i, dx) in dx.iter_mut().enumerate() {
-            let dot = (0..to).map(|o| dy[o].to_f64() * weight[place(op.layout, i, o, from, to)].to_f64()).sum();
-            *dx = F::from_f64(dot);
+impl Reference for LinearInputGrad {
+    fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+        let (dy, weight) = (call.f(0), call.f(1));
+        let (from, to) = (call.io.outputs[0].columns(), call.io.inputs[0].columns());
+        for (dy, dx) in dy.chunks_exact(to).zip(outputs[0].chunks_exact_mut(from)) {
+            for (i, dx) in dx.iter_mut().enumerate() {
+                let dot = (0..to).map(|o| dy[o].to_f64() * weight[place(self.layout, i, o, from, to)].to_f64()).sum();
+                *dx = F::from_f64(dot);
+            }
         }
     }
 }
 
-pub(super) fn linear_weight_grad<F: Real>(op: &LinearWeightGrad, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    let (x, dy) = (call.f(0), call.f(1));
-    let (from, to) = (call.io.inputs[0].columns(), call.io.inputs[1].columns());
-    for sum in outputs.iter_mut() {
-        start(op.accumulate, sum);
-    }
-    for o in 0..to {
-        let column = || dy.iter().skip(o).step_by(to).map(|dy| dy.to_f64());
-        for i in if op.weight { 0..from } else { 0..0 } {
-            let dot = x.iter().skip(i).step_by(from).zip(column()).map(|(x, dy)| x.to_f64() * dy).sum();
-            outputs[0][place(op.layout, i, o, from, to)] += F::from_f64(dot);
+impl Reference for LinearWeightGrad {
+    fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+        let (x, dy) = (call.f(0), call.f(1));
+        let (from, to) = (call.io.inputs[0].columns(), call.io.inputs[1].columns());
+        for sum in outputs.iter_mut() {
+            start(self.accumulate, sum);
         }
-        if op.bias {
-            outputs[usize::from(op.weight)][o] += F::from_f64(column().sum());
+        for o in 0..to {
+            let column = || dy.iter().skip(o).step_by(to).map(|dy| dy.to_f64());
+            for i in if self.weight { 0..from } else { 0..0 } {
+                let dot = x.iter().skip(i).step_by(from).zip(column()).map(|(x, dy)| x.to_f64() * dy).sum();
+                outputs[0][place(self.layout, i, o, from, to)] += F::from_f64(dot);
+            }
+            if self.bias {
+                outputs[usize::from(self.weight)][o] += F::from_f64(column().sum());
+            }
         }
     }
 }

@@ -5,7 +5,9 @@
 
 mod add;
 mod attention;
+mod await_transfer;
 mod cached_attention;
+mod cast;
 mod dropout;
 mod embedding;
 mod gated;
@@ -26,11 +28,12 @@ mod rms_norm;
 mod rotary;
 mod scale;
 mod take_row;
+mod transfer;
 
 pub use real::Real;
 pub(crate) use remainder::whole;
 
-use plimsoll_graph::{DType, Graph, Io, Op, Program, Scalars, TensorId};
+use plimsoll_graph::{DType, Graph, Io, Op, Program, Scalars, TensorId, match_op};
 use std::collections::HashMap;
 
 /// The contents of a tensor.
@@ -81,46 +84,15 @@ impl<'a, F> RefCall<'a, F> {
     }
 }
 
-/// Runs an op. `outputs` hold what was there before and are overwritten or updated.
+/// The meaning of an op. Implemented for the op's struct in the file that is named after it.
+trait Reference {
+    /// Computes the results in `outputs`, which contain the previous values: overwritten, or updated in place.
+    fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]);
+}
+
+/// Runs an op. `outputs` contain the previous values, which the op overwrites or updates.
 pub fn run<F: Real>(op: &Op, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    match op {
-        Op::Add(_) => add::add(call, outputs),
-        Op::Attention(op) => attention::attention(op, call, outputs),
-        Op::AttentionGrad(op) => attention::attention_grad(op, call, outputs),
-        Op::AwaitTransfer(_) => {}
-        Op::CachedAttention(op) => cached_attention::cached_attention(op, call, outputs),
-        // Values are of one precision here: what rounds, or moves bytes, changes nothing.
-        Op::Cast(_) | Op::Transfer(_) => outputs[0].copy_from_slice(call.f(0)),
-        Op::Dropout(op) => dropout::dropout(op, call, outputs),
-        Op::Embedding(_) => embedding::embedding(call, outputs),
-        Op::EmbeddingGrad(op) => embedding::embedding_grad(op, call, outputs),
-        Op::Gated(op) => gated::gated(op, call, outputs),
-        Op::GatedGrad(op) => gated::gated_grad(op, call, outputs),
-        Op::Gelu(_) => gelu::gelu(call, outputs),
-        Op::GeluGrad(_) => gelu::gelu_grad(call, outputs),
-        Op::GradClip(op) => grad_clip::grad_clip(op, call, outputs),
-        Op::GradNorm(_) => grad_norm::grad_norm(call, outputs),
-        Op::HeadLoss(op) => head_loss::head_loss(op, call, outputs),
-        Op::HeadLossGrad(op) => head_loss::head_loss_grad(op, call, outputs),
-        Op::LayerNorm(op) => layer_norm::layer_norm(op, call, outputs),
-        Op::LayerNormGrad(op) => layer_norm::layer_norm_grad(op, call, outputs),
-        Op::Linear(op) => linear::linear(op, call, outputs),
-        Op::LinearInputGrad(op) => linear::linear_input_grad(op, call, outputs),
-        Op::LinearWeightGrad(op) => linear::linear_weight_grad(op, call, outputs),
-        Op::MovingAverage(op) => moving_average::moving_average(op, call, outputs),
-        Op::PairedHeadLoss(op) => paired_head_loss::paired_head_loss(op, call, outputs),
-        Op::PairedHeadLossGrad(op) => paired_head_loss::paired_head_loss_grad(op, call, outputs),
-        Op::ParameterUpdate(op) => parameter_update::parameter_update(op, call, outputs),
-        Op::Positions(op) => positions::positions(op, call, outputs),
-        Op::PositionsGrad(op) => positions::positions_grad(op, call, outputs),
-        Op::Relu(_) => relu::relu(call, outputs),
-        Op::ReluGrad(_) => relu::relu_grad(call, outputs),
-        Op::RmsNorm(op) => rms_norm::rms_norm(op, call, outputs),
-        Op::RmsNormGrad(op) => rms_norm::rms_norm_grad(op, call, outputs),
-        Op::Rotary(op) => rotary::rotary(op, call, outputs),
-        Op::Scale(op) => scale::scale(op, call, outputs),
-        Op::TakeRow(_) => take_row::take_row(call, outputs),
-    }
+    match_op!(op, op => Reference::compute(op, call, outputs));
 }
 
 /// Runs a program on `values`, which must hold what is fed and what is persistent; results are added to it.

@@ -1,6 +1,6 @@
 //! Reference of `ops/paired_head_loss.rs`.
 
-use super::{Real, RefCall, start};
+use super::{Real, RefCall, Reference, start};
 use plimsoll_graph::ops::{PairedHeadLoss, PairedHeadLossGrad};
 
 /// Log-probabilities of the vocabulary.
@@ -49,35 +49,39 @@ fn loss_and_slopes<F: Real>(alpha: f32, smoothing: f32, call: &RefCall<F>) -> (f
     (loss * f64::from(call.scalars.loss_scale), slopes)
 }
 
-pub(super) fn paired_head_loss<F: Real>(op: &PairedHeadLoss, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    outputs[0][0] = F::from_f64(loss_and_slopes(op.alpha, op.smoothing, call).0);
+impl Reference for PairedHeadLoss {
+    fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+        outputs[0][0] = F::from_f64(loss_and_slopes(self.alpha, self.smoothing, call).0);
+    }
 }
 
-pub(super) fn paired_head_loss_grad<F: Real>(op: &PairedHeadLossGrad, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    let (weight, c) = (call.f(2), call.io.inputs[0].columns());
-    let (loss, slopes) = loss_and_slopes(op.alpha, op.smoothing, call);
-    let scale = f64::from(call.scalars.loss_scale) * f64::from(call.scalars.gradient_scale);
-    start(op.accumulate_loss, &mut outputs[0]);
-    outputs[0][0] += F::from_f64(loss);
-    let mut dweight = vec![0.0; weight.len()];
-    for draw in [0, 1] {
-        let x = call.f(draw);
-        let mut dx = vec![0.0; x.len()];
-        for (row, slopes) in slopes.iter().enumerate() {
-            for (k, slope) in slopes.iter().flat_map(|slopes| &slopes[draw]).enumerate() {
-                for i in 0..c {
-                    dx[row * c + i] += scale * slope * weight[k * c + i].to_f64();
-                    dweight[k * c + i] += scale * slope * x[row * c + i].to_f64();
+impl Reference for PairedHeadLossGrad {
+    fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+        let (weight, c) = (call.f(2), call.io.inputs[0].columns());
+        let (loss, slopes) = loss_and_slopes(self.alpha, self.smoothing, call);
+        let scale = f64::from(call.scalars.loss_scale) * f64::from(call.scalars.gradient_scale);
+        start(self.accumulate_loss, &mut outputs[0]);
+        outputs[0][0] += F::from_f64(loss);
+        let mut dweight = vec![0.0; weight.len()];
+        for draw in [0, 1] {
+            let x = call.f(draw);
+            let mut dx = vec![0.0; x.len()];
+            for (row, slopes) in slopes.iter().enumerate() {
+                for (k, slope) in slopes.iter().flat_map(|slopes| &slopes[draw]).enumerate() {
+                    for i in 0..c {
+                        dx[row * c + i] += scale * slope * weight[k * c + i].to_f64();
+                        dweight[k * c + i] += scale * slope * x[row * c + i].to_f64();
+                    }
                 }
             }
+            if self.input {
+                outputs[1 + draw] = dx.into_iter().map(F::from_f64).collect();
+            }
         }
-        if op.input {
-            outputs[1 + draw] = dx.into_iter().map(F::from_f64).collect();
+        if self.weight {
+            let total = &mut outputs[if self.input { 3 } else { 1 }];
+            start(self.accumulate, total);
+            total.iter_mut().zip(dweight).for_each(|(total, part)| *total += F::from_f64(part));
         }
-    }
-    if op.weight {
-        let total = &mut outputs[if op.input { 3 } else { 1 }];
-        start(op.accumulate, total);
-        total.iter_mut().zip(dweight).for_each(|(total, part)| *total += F::from_f64(part));
     }
 }

@@ -3,37 +3,39 @@
 //! remainders, of which `reference/remainder.rs` tells.
 
 use super::remainder::{nearest, whole};
-use super::{Real, RefCall};
+use super::{Real, RefCall, Reference};
 use crate::quantise::Levels;
 use plimsoll_graph::ops::{Operation, ParameterUpdate, STATE_BLOCK, StateFormat};
 use plimsoll_graph::optimizers::Rule;
 
-pub(super) fn parameter_update<F: Real>(op: &ParameterUpdate, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    let (gradient, factor) = (call.f(0), call.f(1)[0].to_f64());
-    if factor.is_nan() {
-        return;
-    }
-    let rate = f64::from(op.rate) * f64::from(call.scalars.learning_rate);
-    let remainder = op.update().and_then(|update| update.remainder);
-    let mut moments = (0..op.rule.moments().len()).map(|which| decoded(op, outputs, which)).collect::<Vec<_>>();
-    for (i, g) in gradient.iter().enumerate() {
-        let mut kept = moments.iter().map(|moment| moment[i]).collect::<Vec<_>>();
-        let moved = step(&op.rule, factor * g.to_f64(), &mut kept, call.scalars.update as f64);
-        let weight = match remainder {
-            Some(at) => whole(outputs[0][i].to_f64(), outputs[at][i].to_f64()),
-            None => outputs[0][i].to_f64(),
-        };
-        let weight = weight * (1.0 - rate * f64::from(op.weight_decay)) - rate * moved;
-        match remainder.map(|at| (at, nearest(weight))) {
-            Some((at, [nearest, lacks])) => {
-                (outputs[0][i], outputs[at][i]) = (F::from_f64(nearest), F::from_f64(lacks));
-            }
-            None => outputs[0][i] = F::from_f64(weight),
+impl Reference for ParameterUpdate {
+    fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+        let (gradient, factor) = (call.f(0), call.f(1)[0].to_f64());
+        if factor.is_nan() {
+            return;
         }
-        moments.iter_mut().zip(kept).for_each(|(moment, kept)| moment[i] = kept);
-    }
-    for (which, moment) in moments.iter().enumerate() {
-        encode(op, outputs, which, moment);
+        let rate = f64::from(self.rate) * f64::from(call.scalars.learning_rate);
+        let remainder = self.update().and_then(|update| update.remainder);
+        let mut moments = (0..self.rule.moments().len()).map(|which| decoded(self, outputs, which)).collect::<Vec<_>>();
+        for (i, g) in gradient.iter().enumerate() {
+            let mut kept = moments.iter().map(|moment| moment[i]).collect::<Vec<_>>();
+            let moved = step(&self.rule, factor * g.to_f64(), &mut kept, call.scalars.update as f64);
+            let weight = match remainder {
+                Some(at) => whole(outputs[0][i].to_f64(), outputs[at][i].to_f64()),
+                None => outputs[0][i].to_f64(),
+            };
+            let weight = weight * (1.0 - rate * f64::from(self.weight_decay)) - rate * moved;
+            match remainder.map(|at| (at, nearest(weight))) {
+                Some((at, [nearest, lacks])) => {
+                    (outputs[0][i], outputs[at][i]) = (F::from_f64(nearest), F::from_f64(lacks));
+                }
+                None => outputs[0][i] = F::from_f64(weight),
+            }
+            moments.iter_mut().zip(kept).for_each(|(moment, kept)| moment[i] = kept);
+        }
+        for (which, moment) in moments.iter().enumerate() {
+            encode(self, outputs, which, moment);
+        }
     }
 }
 

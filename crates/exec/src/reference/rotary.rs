@@ -1,16 +1,18 @@
 //! Reference of `ops/rotary.rs`.
 
-use super::{Real, RefCall};
+use super::{Real, RefCall, Reference};
 use plimsoll_graph::ops::{Rotary, inverse_frequencies};
 
-pub(super) fn rotary<F: Real>(op: &Rotary, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-    let (x, shape, half) = (call.f(0), &call.io.inputs[0].shape, op.head_size / 2);
-    let first = if op.offset { call.scalars.position as usize } else { 0 };
-    let (frequencies, factor) = inverse_frequencies(op.head_size, op.base, op.scaling);
-    for (i, y) in outputs[0].iter_mut().enumerate() {
-        let (t, k) = (i / shape[2] % shape[1], i % op.head_size);
-        let angle = (first + t) as f64 * frequencies[k % half] * if op.inverse { -1.0 } else { 1.0 };
-        let (other, sign) = if k < half { (x[i + half], -1.0) } else { (x[i - half], 1.0) };
-        *y = F::from_f64(factor * (x[i].to_f64() * angle.cos() + sign * other.to_f64() * angle.sin()));
+impl Reference for Rotary {
+    fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+        let (x, shape, half) = (call.f(0), &call.io.inputs[0].shape, self.head_size / 2);
+        let first = if self.offset { call.scalars.position as usize } else { 0 };
+        let (frequencies, factor) = inverse_frequencies(self.head_size, self.base, self.scaling);
+        for (i, y) in outputs[0].iter_mut().enumerate() {
+            let (t, k) = (i / shape[2] % shape[1], i % self.head_size);
+            let angle = (first + t) as f64 * frequencies[k % half] * if self.inverse { -1.0 } else { 1.0 };
+            let (other, sign) = if k < half { (x[i + half], -1.0) } else { (x[i - half], 1.0) };
+            *y = F::from_f64(factor * (x[i].to_f64() * angle.cos() + sign * other.to_f64() * angle.sin()));
+        }
     }
 }

@@ -3,8 +3,8 @@
 //! it in every oracle. What an op computes is defined by its reference kernel in `exec`.
 //!
 //! Not here: the list of ops (`list.rs`), what they check of operands (`check.rs`), examples (`example.rs`), and the
-//! working memory beside a kernel's scratch (`working.rs`). To add an op: its file, its lines in `list.rs`, a reference kernel and
-//! a fast kernel; the compiler lists the rest.
+//! working memory in addition to a kernel's scratch (`working.rs`). To add an op: its file and its line in `list.rs`; the compiler
+//! then asks for what backends implement for it.
 //!
 //! Shape letters: B batch, T time, C channels, H heads, D head size, V vocabulary, N rows (B·T), P positions.
 

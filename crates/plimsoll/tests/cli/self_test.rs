@@ -59,8 +59,10 @@ fn a_card_that_fails_is_told_of_with_what_was_done() {
         assert!(said.stderr.contains(words), "{}", said.stderr);
     }
     let text = said.stdout_text();
+    let ops = Op::VARIANTS.len();
+    let counts = [format!("1 of {ops} ops are right"), format!("{} ops from AttentionGrad on", ops - 2)];
     for words in
-        ["FAILED", "not tested", "1 of 36 ops are right", "problem   Attention in fp32", "34 ops from AttentionGrad on"]
+        ["FAILED", "not tested", "problem   Attention in fp32"].into_iter().chain(counts.iter().map(String::as_str))
     {
         assert!(text.contains(words), "{words}: {text}");
     }

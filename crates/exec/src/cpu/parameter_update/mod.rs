@@ -5,6 +5,7 @@
 mod adamw;
 mod lion;
 
+use super::CpuKernel;
 use super::half::widen;
 use super::parallel::{self, CHUNK};
 use super::remainder::{join, split};
@@ -36,17 +37,19 @@ struct Step {
     number: u64,
 }
 
-pub(super) fn run(op: &ParameterUpdate, call: Call) {
-    let factor = call.f32(1)[0];
-    if factor.is_nan() {
-        return;
-    }
-    let rate = f64::from(op.rate) * f64::from(call.scalars.learning_rate);
-    let decay = (1.0 - rate * f64::from(op.weight_decay)) as f32;
-    let step = Step { factor, rate, decay, number: call.scalars.update };
-    match &op.rule {
-        Rule::AdamW(rule) => update(op, &adamw::Formula::new(rule, &step), call),
-        Rule::Lion(rule) => update(op, &lion::Formula::new(rule, &step), call),
+impl CpuKernel for ParameterUpdate {
+    fn run(&self, call: Call) {
+        let factor = call.f32(1)[0];
+        if factor.is_nan() {
+            return;
+        }
+        let rate = f64::from(self.rate) * f64::from(call.scalars.learning_rate);
+        let decay = (1.0 - rate * f64::from(self.weight_decay)) as f32;
+        let step = Step { factor, rate, decay, number: call.scalars.update };
+        match &self.rule {
+            Rule::AdamW(rule) => update(self, &adamw::Formula::new(rule, &step), call),
+            Rule::Lion(rule) => update(self, &lion::Formula::new(rule, &step), call),
+        }
     }
 }
 

@@ -1,15 +1,16 @@
 //! Launches of `kernels/attention.cu`, `attention_grad.cu` and `cached_attention.cu`, and where a card's tensor cores can
 //! compute them, of `attention_tensor_results.cuh` and `attention_tensor_grad.cuh`: shapes of those are in `attention_tensor.rs`.
 
+use super::CudaKernel;
 use super::attention_tensor::{Pass, SPAN, grid, read_bytes};
 use super::shape::{extent, launch, many, number};
-use crate::cuda::launch::{Arguments, Launch, Operands};
+use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use crate::philox::dropout_threshold;
 use plimsoll_graph::ops::{
-    Attention, AttentionExtents, AttentionGrad, CachedAttention, DropoutKey, MOST_BUCKETS, RelativeBias,
-    attends_on_tensor_cores, card_queries,
+    Attention, AttentionExtents, AttentionGrad, DropoutKey, MOST_BUCKETS, RelativeBias, attends_on_tensor_cores,
+    card_queries,
 };
-use plimsoll_graph::{DType, TensorType};
+use plimsoll_graph::{DType, Io, TensorType};
 
 /// Threads of a block: `THREADS` of `attention.cuh`.
 const THREADS: u32 = 128;
@@ -20,28 +21,24 @@ const ALL_KEYS: usize = 1 << 30;
 /// Channels of the largest head that there are kernels for.
 pub(super) const MOST_CHANNELS: usize = 256;
 
-/// How the name of a kernel ends that is for heads of this size. Panics if there is none: see `refusal`.
-fn channels(head_size: usize) -> &'static str {
-    match head_size {
-        ..=64 => "64",
-        65..=MOST_CHANNELS => "256",
-        _ => panic!("heads of {head_size} channels"),
-    }
+/// Why no card has kernels for heads of this size; `None` if they have.
+pub(super) fn refusal_of_heads(head_size: usize) -> Option<String> {
+    (head_size > MOST_CHANNELS).then(|| format!("heads of {head_size} channels, cards take up to {MOST_CHANNELS}"))
 }
 
 /// `struct Shape` of `attention.cuh`.
-struct Shape {
+pub(super) struct Shape {
     /// Elements from a token's queries, keys and results to the next one's.
-    strides: [usize; 3],
-    extents: AttentionExtents,
-    heads: usize,
-    kv_heads: usize,
-    dtype: DType,
-    causal: bool,
-    window: Option<usize>,
-    scale: f32,
-    bias: Option<RelativeBias>,
-    dropout: Option<DropoutKey>,
+    pub(super) strides: [usize; 3],
+    pub(super) extents: AttentionExtents,
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+    pub(super) dtype: DType,
+    pub(super) causal: bool,
+    pub(super) window: Option<usize>,
+    pub(super) scale: f32,
+    pub(super) bias: Option<RelativeBias>,
+    pub(super) dropout: Option<DropoutKey>,
 }
 
 impl Shape {
@@ -63,7 +60,7 @@ impl Shape {
         }
     }
 
-    fn fields(&self) -> Arguments {
+    pub(super) fn fields(&self) -> Arguments {
         let (directions, bidirectional) = self.bias.map_or((1, false), |bias| (directions(&bias), bias.bidirectional));
         let rate = self.dropout.map_or(0.0, |key| key.rate);
         let strides = self.strides.iter().fold(Arguments::default(), |fields, &stride| fields.long(stride as u64));
@@ -85,7 +82,7 @@ impl Shape {
     }
 
     /// `struct Starts`: the smallest distance of each bucket, as the op itself finds them.
-    fn starts(&self) -> Arguments {
+    pub(super) fn starts(&self) -> Arguments {
         let Some(bias) = self.bias else { return Arguments::default().ints(&[0; MOST_BUCKETS]) };
         let buckets = bias.buckets / directions(&bias);
         let mut starts = [0; MOST_BUCKETS];
@@ -161,112 +158,80 @@ fn lanes_of_row(channels: usize) -> usize {
     channels.div_ceil(8).next_power_of_two().min(32)
 }
 
-fn block(module: &'static str, entry: String, grid: [u32; 3], arguments: Arguments) -> Launch {
+pub(super) fn block(module: &'static str, entry: String, grid: [u32; 3], arguments: Arguments) -> Launch {
     Launch { threads: THREADS, ..launch(module, entry, grid, arguments) }
 }
 
-pub(super) fn launches(op: &Attention, operands: &Operands) -> Vec<Launch> {
-    let shape = Shape::of(op, &operands.io.inputs);
-    let e = shape.extents;
-    let arguments = Arguments::default()
-        .addresses(&streams(op, &operands.inputs, operands.io.inputs[0], e.head_size))
-        .addresses(&facts(op, &operands.inputs))
-        .addresses(&operands.outputs)
-        .address(operands.scalars)
-        .record(&shape.fields())
-        .record(&shape.starts());
-    let arguments = (operands.compute_capability, arguments);
-    vec![shape.launch(("attention", "attention"), Pass::Forward, [op.heads, e.queries], arguments)]
-}
-
-pub(super) fn grad(op: &AttentionGrad, operands: &Operands) -> Vec<Launch> {
-    let (forward, count) = (&op.forward, op.forward.operands());
-    let (inputs, types) = (&operands.inputs[1..=count], &operands.io.inputs[1..=count]);
-    let shape = Shape::of(forward, types);
-    let (e, heads) = (shape.extents, forward.heads);
-    let (dy, y, lse) = (operands.inputs[0], operands.inputs[count + 1], operands.inputs[count + 2]);
-    let delta = operands.scratch.address;
-    let made = op.table && forward.bias.is_some();
-    let partial = if made { delta + 4 * forward.products_with_output(&e) as u64 } else { 0 };
-    let [dq, dk, dv] = streams(forward, &operands.outputs, types[0], e.head_size);
-    let common = Arguments::default()
-        .address(dy)
-        .addresses(&streams(forward, inputs, types[0], e.head_size))
-        .addresses(&facts(forward, inputs))
-        .addresses(&[lse, delta]);
-    let rest =
-        |arguments: Arguments| arguments.address(operands.scalars).record(&shape.fields()).record(&shape.starts());
-    let results = Arguments::default().addresses(&[dy, y, delta]).int(e.samples).record(&shape.fields());
-    let rows = many((e.samples * heads * e.queries).div_ceil(THREADS as usize / lanes_of_row(e.head_size)));
-    let pass = |entry, pass, blocks, arguments| {
-        let arguments = (operands.compute_capability, rest(arguments));
-        shape.launch(("attention_grad", entry), pass, blocks, arguments)
-    };
-    let keys = [forward.kv_heads, e.keys];
-    let mut launches = vec![
-        block("attention_grad_sums", "attention_grad_results".to_owned(), rows, results),
-        pass("attention_grad_keys", Pass::Keys, keys, common.clone().addresses(&[dk, dv])),
-        pass(
-            "attention_grad_queries",
-            Pass::Queries { table: made },
-            [heads, e.queries],
-            common.addresses(&[dq, partial]),
-        ),
-    ];
-    if let Some(bias) = forward.bias.filter(|_| made) {
+impl CudaKernel for Attention {
+    fn parts(&self, operands: &Operands) -> Vec<Part> {
+        let shape = Shape::of(self, &operands.io.inputs);
+        let e = shape.extents;
         let arguments = Arguments::default()
-            .addresses(&[partial, operands.outputs[forward.streams()]])
-            .int(e.samples)
-            .int(heads)
-            .int(e.queries.div_ceil(shape.tile(operands.compute_capability)))
-            .int(bias.buckets)
-            .flag(op.accumulate);
-        let grid = many((bias.buckets * heads).div_ceil(THREADS as usize));
-        launches.push(block("attention_grad_sums", "attention_grad_table".to_owned(), grid, arguments));
+            .addresses(&streams(self, &operands.inputs, operands.io.inputs[0], e.head_size))
+            .addresses(&facts(self, &operands.inputs))
+            .addresses(&operands.outputs)
+            .address(operands.scalars)
+            .record(&shape.fields())
+            .record(&shape.starts());
+        let arguments = (operands.compute_capability, arguments);
+        vec![shape.launch(("attention", "attention"), Pass::Forward, [self.heads, e.queries], arguments).into()]
     }
-    launches
+
+    fn refusal(&self, io: &Io) -> Option<String> {
+        refusal_of_heads(self.extents(&io.inputs).head_size)
+    }
 }
 
-pub(super) fn cached(op: &CachedAttention, operands: &Operands) -> Vec<Launch> {
-    let q = operands.io.inputs[0];
-    let (samples, tokens, head_size) = (q.shape[0], q.shape[1], op.head_size(q));
-    let (width, keys, size) = (op.heads * head_size, op.kv_heads * head_size, q.dtype.size_bytes());
-    let stride = if op.packed { 3 * width } else { width };
-    let fed = if op.packed {
-        [0, 1, 2].map(|stream| operands.inputs[0] + stream * width as u64 * size)
-    } else {
-        [operands.inputs[0], operands.inputs[1], operands.inputs[2]]
-    };
-    let [y, key_cache, value_cache] = [operands.outputs[0], operands.outputs[1], operands.outputs[2]];
-    let keep = |which: usize, cache: u64| {
-        let fed_stride = if op.packed { stride } else { keys };
-        let arguments = Arguments::default()
-            .address(fed[which])
-            .long(fed_stride as u64 * size)
-            .addresses(&[cache, operands.scalars])
-            .int(tokens)
-            .int(op.capacity)
-            .long(keys as u64 * size);
-        block("cached_attention", "cached_attention_keep".to_owned(), many(samples * tokens), arguments)
-    };
-    let shape = Shape {
-        strides: [stride, keys, width],
-        extents: AttentionExtents { samples, queries: tokens, keys: op.capacity, head_size },
-        heads: op.heads,
-        kv_heads: op.kv_heads,
-        dtype: q.dtype,
-        causal: true,
-        window: op.window,
-        scale: op.scale,
-        bias: op.bias,
-        dropout: None,
-    };
-    let table = if op.bias.is_some() { operands.inputs[operands.inputs.len() - 1] } else { 0 };
-    let arguments = Arguments::default()
-        .addresses(&[fed[0], key_cache, value_cache, table, y, operands.scalars])
-        .record(&shape.fields())
-        .record(&shape.starts());
-    let entry = format!("cached_attention_{}", channels(head_size));
-    let attend = block("cached_attention", entry, many(samples * tokens * op.heads), arguments);
-    vec![keep(1, key_cache), keep(2, value_cache), attend]
+impl CudaKernel for AttentionGrad {
+    fn parts(&self, operands: &Operands) -> Vec<Part> {
+        let (forward, count) = (&self.forward, self.forward.operands());
+        let (inputs, types) = (&operands.inputs[1..=count], &operands.io.inputs[1..=count]);
+        let shape = Shape::of(forward, types);
+        let (e, heads) = (shape.extents, forward.heads);
+        let (dy, y, lse) = (operands.inputs[0], operands.inputs[count + 1], operands.inputs[count + 2]);
+        let delta = operands.scratch.address;
+        let made = self.table && forward.bias.is_some();
+        let partial = if made { delta + 4 * forward.products_with_output(&e) as u64 } else { 0 };
+        let [dq, dk, dv] = streams(forward, &operands.outputs, types[0], e.head_size);
+        let common = Arguments::default()
+            .address(dy)
+            .addresses(&streams(forward, inputs, types[0], e.head_size))
+            .addresses(&facts(forward, inputs))
+            .addresses(&[lse, delta]);
+        let rest =
+            |arguments: Arguments| arguments.address(operands.scalars).record(&shape.fields()).record(&shape.starts());
+        let results = Arguments::default().addresses(&[dy, y, delta]).int(e.samples).record(&shape.fields());
+        let rows = many((e.samples * heads * e.queries).div_ceil(THREADS as usize / lanes_of_row(e.head_size)));
+        let pass = |entry, pass, blocks, arguments| {
+            let arguments = (operands.compute_capability, rest(arguments));
+            shape.launch(("attention_grad", entry), pass, blocks, arguments)
+        };
+        let keys = [forward.kv_heads, e.keys];
+        let mut launches = vec![
+            block("attention_grad_sums", "attention_grad_results".to_owned(), rows, results),
+            pass("attention_grad_keys", Pass::Keys, keys, common.clone().addresses(&[dk, dv])),
+            pass(
+                "attention_grad_queries",
+                Pass::Queries { table: made },
+                [heads, e.queries],
+                common.addresses(&[dq, partial]),
+            ),
+        ];
+        if let Some(bias) = forward.bias.filter(|_| made) {
+            let arguments = Arguments::default()
+                .addresses(&[partial, operands.outputs[forward.streams()]])
+                .int(e.samples)
+                .int(heads)
+                .int(e.queries.div_ceil(shape.tile(operands.compute_capability)))
+                .int(bias.buckets)
+                .flag(self.accumulate);
+            let grid = many((bias.buckets * heads).div_ceil(THREADS as usize));
+            launches.push(block("attention_grad_sums", "attention_grad_table".to_owned(), grid, arguments));
+        }
+        launches.into_iter().map(Part::Kernel).collect()
+    }
+
+    fn refusal(&self, io: &Io) -> Option<String> {
+        refusal_of_heads(self.forward.extents(&io.inputs[1..]).head_size)
+    }
 }

@@ -1,10 +1,11 @@
 //! Launches of output heads with their loss: for each chunk of rows a product to logits, the loss and its slopes in
 //! place of the logits, and products with these. Kernels: `head_loss.cu`, `paired_head_loss.cu`, and those of products.
 
+use super::CudaKernel;
 use super::products::{Factors, Matrix, Product};
 use super::shape::{WARP, extent, launch, many, number};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
-use plimsoll_graph::ops::{HeadLoss, HeadLossGrad, InnerParts, PairedHeadLoss, PairedHeadLossGrad, logits_stride};
+use plimsoll_graph::ops::{HeadLoss, HeadLossGrad, InnerParts, logits_stride};
 use plimsoll_graph::{DType, DeviceKind};
 
 /// Logits that a thread has at a time, and threads of a row at most: `EACH` and `THREADS` of `head_loss.cuh`.
@@ -12,19 +13,19 @@ const EACH: usize = 4;
 const MOST_THREADS: usize = 1024;
 
 /// What the two heads have in common.
-struct Head<'a> {
-    operands: &'a Operands<'a>,
+pub(super) struct Head<'a> {
+    pub(super) operands: &'a Operands<'a>,
     /// Rows whose logits are held at a time.
-    chunk: usize,
-    smoothing: f32,
+    pub(super) chunk: usize,
+    pub(super) smoothing: f32,
     /// How much the divergence of two draws counts, if there are two.
-    alpha: Option<f32>,
+    pub(super) alpha: Option<f32>,
     /// Addresses of the gradients of the draws, if they are made.
-    inputs: Option<&'a [u64]>,
+    pub(super) inputs: Option<&'a [u64]>,
     /// Address of the weight's gradient, if it is made.
-    weight: Option<u64>,
-    accumulate_loss: bool,
-    accumulate: bool,
+    pub(super) weight: Option<u64>,
+    pub(super) accumulate_loss: bool,
+    pub(super) accumulate: bool,
 }
 
 impl Head<'_> {
@@ -33,7 +34,7 @@ impl Head<'_> {
         if self.alpha.is_some() { 2 } else { 1 }
     }
 
-    fn parts(&self) -> Vec<Part> {
+    pub(super) fn parts(&self) -> Vec<Part> {
         let rows = self.operands.io.inputs[0].rows();
         let chunk = self.chunk.min(rows);
         (0..rows).step_by(chunk).flat_map(|first| self.chunk(first, chunk.min(rows - first), chunk)).collect()
@@ -120,58 +121,34 @@ impl Head<'_> {
     }
 }
 
-pub(super) fn parts(op: &HeadLoss, operands: &Operands) -> Vec<Part> {
-    Head {
-        operands,
-        chunk: op.chunk,
-        smoothing: op.smoothing,
-        alpha: None,
-        inputs: None,
-        weight: None,
-        accumulate_loss: false,
-        accumulate: false,
+impl CudaKernel for HeadLoss {
+    fn parts(&self, operands: &Operands) -> Vec<Part> {
+        Head {
+            operands,
+            chunk: self.chunk,
+            smoothing: self.smoothing,
+            alpha: None,
+            inputs: None,
+            weight: None,
+            accumulate_loss: false,
+            accumulate: false,
+        }
+        .parts()
     }
-    .parts()
 }
 
-pub(super) fn grad(op: &HeadLossGrad, operands: &Operands) -> Vec<Part> {
-    Head {
-        operands,
-        chunk: op.chunk,
-        smoothing: op.smoothing,
-        alpha: None,
-        inputs: op.input.then(|| &operands.outputs[1..2]),
-        weight: operands.outputs.last().copied().filter(|_| op.weight),
-        accumulate_loss: op.accumulate_loss,
-        accumulate: op.accumulate,
+impl CudaKernel for HeadLossGrad {
+    fn parts(&self, operands: &Operands) -> Vec<Part> {
+        Head {
+            operands,
+            chunk: self.chunk,
+            smoothing: self.smoothing,
+            alpha: None,
+            inputs: self.input.then(|| &operands.outputs[1..2]),
+            weight: operands.outputs.last().copied().filter(|_| self.weight),
+            accumulate_loss: self.accumulate_loss,
+            accumulate: self.accumulate,
+        }
+        .parts()
     }
-    .parts()
-}
-
-pub(super) fn paired(op: &PairedHeadLoss, operands: &Operands) -> Vec<Part> {
-    Head {
-        operands,
-        chunk: op.chunk,
-        smoothing: op.smoothing,
-        alpha: Some(op.alpha),
-        inputs: None,
-        weight: None,
-        accumulate_loss: false,
-        accumulate: false,
-    }
-    .parts()
-}
-
-pub(super) fn paired_grad(op: &PairedHeadLossGrad, operands: &Operands) -> Vec<Part> {
-    Head {
-        operands,
-        chunk: op.chunk,
-        smoothing: op.smoothing,
-        alpha: Some(op.alpha),
-        inputs: op.input.then(|| &operands.outputs[1..3]),
-        weight: operands.outputs.last().copied().filter(|_| op.weight),
-        accumulate_loss: op.accumulate_loss,
-        accumulate: op.accumulate,
-    }
-    .parts()
 }

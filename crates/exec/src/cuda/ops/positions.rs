@@ -1,29 +1,34 @@
 //! Launches of `kernels/positions.cu`.
 
+use super::CudaKernel;
 use super::shape::{THREADS, extent, launch, named, vector};
-use crate::cuda::launch::{Arguments, Launch, Operands};
+use crate::cuda::launch::{Arguments, Operands, Part};
 use plimsoll_graph::ops::{Positions, PositionsGrad};
 
-pub(super) fn launches(op: &Positions, operands: &Operands) -> Vec<Launch> {
-    let x = operands.io.inputs[0];
-    let (columns, scalars) = (x.columns(), if op.offset { operands.scalars } else { 0 });
-    let grid = [extent(x.rows()), extent(columns.div_ceil(vector(x) * THREADS as usize)), 1];
-    let arguments = Arguments::default()
-        .addresses(&operands.inputs)
-        .addresses(&[operands.outputs[0], scalars])
-        .int(x.shape[1])
-        .int(columns);
-    vec![launch("positions", named("positions", x), grid, arguments)]
+impl CudaKernel for Positions {
+    fn parts(&self, operands: &Operands) -> Vec<Part> {
+        let x = operands.io.inputs[0];
+        let (columns, scalars) = (x.columns(), if self.offset { operands.scalars } else { 0 });
+        let grid = [extent(x.rows()), extent(columns.div_ceil(vector(x) * THREADS as usize)), 1];
+        let arguments = Arguments::default()
+            .addresses(&operands.inputs)
+            .addresses(&[operands.outputs[0], scalars])
+            .int(x.shape[1])
+            .int(columns);
+        vec![launch("positions", named("positions", x), grid, arguments).into()]
+    }
 }
 
-pub(super) fn grad(op: &PositionsGrad, operands: &Operands) -> Vec<Launch> {
-    let dy = operands.io.inputs[0];
-    let grid = [extent(op.positions), extent(dy.columns().div_ceil(THREADS as usize)), 1];
-    let arguments = Arguments::default()
-        .addresses(&[operands.inputs[0], operands.outputs[0]])
-        .int(dy.shape[0])
-        .int(dy.shape[1])
-        .int(dy.columns())
-        .flag(op.accumulate);
-    vec![launch("positions", named("positions_grad", dy), grid, arguments)]
+impl CudaKernel for PositionsGrad {
+    fn parts(&self, operands: &Operands) -> Vec<Part> {
+        let dy = operands.io.inputs[0];
+        let grid = [extent(self.positions), extent(dy.columns().div_ceil(THREADS as usize)), 1];
+        let arguments = Arguments::default()
+            .addresses(&[operands.inputs[0], operands.outputs[0]])
+            .int(dy.shape[0])
+            .int(dy.shape[1])
+            .int(dy.columns())
+            .flag(self.accumulate);
+        vec![launch("positions", named("positions_grad", dy), grid, arguments).into()]
+    }
 }

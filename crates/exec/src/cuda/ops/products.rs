@@ -5,7 +5,7 @@
 use super::shape::{blocks, extent, launch, number, suffix};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::{InnerParts, Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
+use plimsoll_graph::ops::InnerParts;
 use serde::{Deserialize, Serialize};
 
 /// The first compute capability whose tensor cores take numbers of TF32.
@@ -243,72 +243,4 @@ impl Product {
         let arguments = extents.fold(arguments, Arguments::int);
         matrices.iter().fold(arguments, |arguments, matrix| arguments.long(matrix.stride as u64))
     }
-}
-
-pub(super) fn linear(op: &Linear, operands: &Operands) -> Vec<Part> {
-    let (x, weight) = (operands.io.inputs[0], operands.io.inputs[1]);
-    let (from, to) = op.layout.extents(weight);
-    let product = Product {
-        factors: if op.layout == WeightLayout::InOut { Factors::Plain } else { Factors::RightTransposed },
-        left: Matrix { address: operands.inputs[0], dtype: x.dtype, stride: from },
-        right: Matrix { address: operands.inputs[1], dtype: weight.dtype, stride: weight.columns() },
-        result: Matrix { address: operands.outputs[0], dtype: x.dtype, stride: to },
-        bias: if op.bias { operands.inputs[2] } else { 0 },
-        scaled_by: 0,
-        extents: [x.rows(), to, from],
-        accumulate: false,
-        parts: InnerParts::whole(from),
-        partial: 0,
-    };
-    vec![product.part(operands)]
-}
-
-pub(super) fn input_grad(op: &LinearInputGrad, operands: &Operands) -> Vec<Part> {
-    let (dy, weight) = (operands.io.inputs[0], operands.io.inputs[1]);
-    let (from, to) = op.layout.extents(weight);
-    let product = Product {
-        factors: if op.layout == WeightLayout::InOut { Factors::RightTransposed } else { Factors::Plain },
-        left: Matrix { address: operands.inputs[0], dtype: dy.dtype, stride: to },
-        right: Matrix { address: operands.inputs[1], dtype: weight.dtype, stride: weight.columns() },
-        result: Matrix { address: operands.outputs[0], dtype: dy.dtype, stride: from },
-        bias: 0,
-        scaled_by: 0,
-        extents: [dy.rows(), from, to],
-        accumulate: false,
-        parts: InnerParts::whole(to),
-        partial: 0,
-    };
-    vec![product.part(operands)]
-}
-
-pub(super) fn weight_grad(op: &LinearWeightGrad, operands: &Operands) -> Vec<Part> {
-    let [x, dy] = [0, 1].map(|index| {
-        let ty = operands.io.inputs[index];
-        Matrix { address: operands.inputs[index], dtype: ty.dtype, stride: ty.columns() }
-    });
-    let (left, right) = if op.layout == WeightLayout::InOut { (x, dy) } else { (dy, x) };
-    let mut parts = Vec::new();
-    let mut results = operands.outputs.iter().copied();
-    if let Some(address) = results.next().filter(|_| op.weight) {
-        let extents = [left.stride, right.stride, operands.io.inputs[0].rows()];
-        let product = Product {
-            factors: Factors::LeftTransposed,
-            left,
-            right,
-            result: Matrix { address, dtype: DType::F32, stride: right.stride },
-            bias: 0,
-            scaled_by: 0,
-            extents,
-            accumulate: op.accumulate,
-            parts: InnerParts::of(extents),
-            partial: operands.scratch.address,
-        };
-        parts.push(product.part(operands));
-    }
-    if let Some(&bias) = operands.outputs.last().filter(|_| op.bias) {
-        let partial = operands.scratch.address;
-        let sums = super::row_sums::launches(operands.io.inputs[1], dy.address, bias, partial, op.accumulate);
-        parts.extend(sums.into_iter().map(Part::Kernel));
-    }
-    parts
 }

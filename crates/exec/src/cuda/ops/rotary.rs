@@ -1,38 +1,41 @@
 //! Launches of `kernels/rotary.cu`: the table of angles in scratch, then the pairs.
 
+use super::CudaKernel;
 use super::shape::{extent, launch, many, named};
-use crate::cuda::launch::{Arguments, Launch, Operands};
+use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use plimsoll_graph::ops::{Rotary, inverse_frequencies};
 
 /// Frequencies that a launch is handed: `PAIRS` of `rotary.cu`.
 const PAIRS: usize = 128;
 
-pub(super) fn launches(op: &Rotary, operands: &Operands) -> Vec<Launch> {
-    let x = operands.io.inputs[0];
-    let (tokens, pairs) = (x.shape[1], op.head_size / 2);
-    let (frequencies, factor) = inverse_frequencies(op.head_size, op.base, op.scaling);
-    let (table, scalars) = (operands.scratch.address, if op.offset { operands.scalars } else { 0 });
-    let mut launches = Vec::new();
-    for (part, frequencies) in frequencies.chunks(PAIRS).enumerate() {
-        let count = frequencies.len();
-        let mut padded = frequencies.to_vec();
-        padded.resize(PAIRS, 0.0);
+impl CudaKernel for Rotary {
+    fn parts(&self, operands: &Operands) -> Vec<Part> {
+        let x = operands.io.inputs[0];
+        let (tokens, pairs) = (x.shape[1], self.head_size / 2);
+        let (frequencies, factor) = inverse_frequencies(self.head_size, self.base, self.scaling);
+        let (table, scalars) = (operands.scratch.address, if self.offset { operands.scalars } else { 0 });
+        let mut parts = Vec::new();
+        for (part, frequencies) in frequencies.chunks(PAIRS).enumerate() {
+            let count = frequencies.len();
+            let mut padded = frequencies.to_vec();
+            padded.resize(PAIRS, 0.0);
+            let arguments = Arguments::default()
+                .doubles(&padded)
+                .addresses(&[scalars, table])
+                .int(pairs)
+                .int(part * PAIRS)
+                .int(count)
+                .float(factor as f32);
+            let table = launch("rotary", "rotary_table", many(tokens), arguments);
+            parts.push(Launch { threads: extent(PAIRS), ..table }.into());
+        }
         let arguments = Arguments::default()
-            .doubles(&padded)
-            .addresses(&[scalars, table])
+            .addresses(&[operands.inputs[0], table, operands.outputs[0]])
+            .int(tokens)
+            .int(x.columns() / self.head_size)
             .int(pairs)
-            .int(part * PAIRS)
-            .int(count)
-            .float(factor as f32);
-        let table = launch("rotary", "rotary_table", many(tokens), arguments);
-        launches.push(Launch { threads: extent(PAIRS), ..table });
+            .float(if self.inverse { -1.0 } else { 1.0 });
+        parts.push(launch("rotary", named("rotary", x), many(x.rows()), arguments).into());
+        parts
     }
-    let arguments = Arguments::default()
-        .addresses(&[operands.inputs[0], table, operands.outputs[0]])
-        .int(tokens)
-        .int(x.columns() / op.head_size)
-        .int(pairs)
-        .float(if op.inverse { -1.0 } else { 1.0 });
-    launches.push(launch("rotary", named("rotary", x), many(x.rows()), arguments));
-    launches
 }

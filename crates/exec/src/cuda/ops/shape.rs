@@ -62,6 +62,11 @@ pub(super) fn blocks(elements: usize, each: usize) -> [u32; 3] {
     many(elements.div_ceil(each * THREADS as usize))
 }
 
+/// Bytes of a row.
+pub(super) fn row_bytes(ty: &TensorType) -> u64 {
+    ty.columns() as u64 * ty.dtype.size_bytes()
+}
+
 /// Elements of a vector of 16 bytes.
 pub(super) fn vector(ty: &TensorType) -> usize {
     16 / ty.dtype.size_bytes() as usize

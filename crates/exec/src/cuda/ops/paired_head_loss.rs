@@ -1,0 +1,38 @@
+//! The output head with the loss of two draws, as [`Head`] launches it.
+
+use super::CudaKernel;
+use super::head_loss::Head;
+use crate::cuda::launch::{Operands, Part};
+use plimsoll_graph::ops::{PairedHeadLoss, PairedHeadLossGrad};
+
+impl CudaKernel for PairedHeadLoss {
+    fn parts(&self, operands: &Operands) -> Vec<Part> {
+        Head {
+            operands,
+            chunk: self.chunk,
+            smoothing: self.smoothing,
+            alpha: Some(self.alpha),
+            inputs: None,
+            weight: None,
+            accumulate_loss: false,
+            accumulate: false,
+        }
+        .parts()
+    }
+}
+
+impl CudaKernel for PairedHeadLossGrad {
+    fn parts(&self, operands: &Operands) -> Vec<Part> {
+        Head {
+            operands,
+            chunk: self.chunk,
+            smoothing: self.smoothing,
+            alpha: Some(self.alpha),
+            inputs: self.input.then(|| &operands.outputs[1..3]),
+            weight: operands.outputs.last().copied().filter(|_| self.weight),
+            accumulate_loss: self.accumulate_loss,
+            accumulate: self.accumulate,
+        }
+        .parts()
+    }
+}
