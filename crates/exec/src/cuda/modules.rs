@@ -54,6 +54,7 @@ modules!(
     "rotary",
     "row_sums",
     "scale",
+    "soft_cap",
     "take_row",
     "transfer";
     from 8.0: "product_tf32";

@@ -27,6 +27,7 @@ mod remainder;
 mod rms_norm;
 mod rotary;
 mod scale;
+mod soft_cap;
 mod take_row;
 mod transfer;
 

@@ -96,6 +96,7 @@ ops! { $
     rms_norm: RmsNorm, RmsNormGrad;
     rotary: Rotary;
     scale: Scale;
+    soft_cap: SoftCap, SoftCapGrad;
     take_row: TakeRow;
     transfer: Transfer;
 }

@@ -34,6 +34,7 @@ mod relu;
 mod rms_norm;
 mod rotary;
 mod scale;
+mod soft_cap;
 mod take_row;
 mod tiled;
 mod transfer;

@@ -30,6 +30,7 @@ mod rotary;
 mod row_sums;
 mod scale;
 mod shape;
+mod soft_cap;
 mod take_row;
 mod transfer;
 
