@@ -1,6 +1,6 @@
 //! The report of a program that `plimsoll run` kept alive, as Markdown and as JSON: its attempts, and the memory of its cards.
 
-use plimsoll_supervise::{CardPeak, Entry, Report, State};
+use plimsoll_supervise::{CardPeak, Entry, Report, RunState};
 use plimsoll_telemetry::Sample;
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use serde_json::{Value, json};
@@ -73,10 +73,10 @@ impl KeptRun {
                 let status = json!(ended.status).as_str().unwrap_or_default().replace('_', " ");
                 format!("{status}, exit code {code}")
             }
-            (None, State::Running) => "running".to_owned(),
-            (None, State::Orphaned) => "running without a supervisor".to_owned(),
-            (None, State::Elsewhere) => format!("on {}", self.entry.machine.host),
-            (None, State::Ended | State::Gone) => "gone, without a word of its end".to_owned(),
+            (None, RunState::Running) => "running".to_owned(),
+            (None, RunState::Orphaned) => "running without a supervisor".to_owned(),
+            (None, RunState::Elsewhere) => format!("on {}", self.entry.machine.host),
+            (None, RunState::Ended | RunState::Gone) => "gone, without a word of its end".to_owned(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Runs as a table and as JSON.
 
 use comfy_table::{CellAlignment, Table, presets};
-use plimsoll_supervise::{Entry, Kind, Progress, State};
+use plimsoll_supervise::{Entry, Progress, RunKind, RunState};
 use plimsoll_units::{Seconds, format_duration};
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ pub struct ListedRun {
     /// What its folder tells of it.
     pub entry: Entry,
     /// What it was doing.
-    pub state: State,
+    pub state: RunState,
     /// How far it has come.
     pub progress: Option<Progress>,
     /// The supervisor that it was given just now.
@@ -30,13 +30,13 @@ impl ListedRun {
         let code = self.entry.ended.as_ref().map(|ended| ended.code);
         let of_owner = self.owner.map_or(String::new(), |uid| format!(", of user {uid}"));
         let words = match (self.state, code) {
-            (State::Running, _) => "running".to_owned(),
-            (State::Orphaned, _) if self.adopted_by.is_some() => "orphaned, adopted now".to_owned(),
-            (State::Orphaned, _) => "orphaned".to_owned(),
-            (State::Ended, Some(Some(code))) => format!("ended ({code})"),
-            (State::Ended, _) => "ended".to_owned(),
-            (State::Gone, _) => "cut short".to_owned(),
-            (State::Elsewhere, _) => format!("on {}", self.entry.machine.host),
+            (RunState::Running, _) => "running".to_owned(),
+            (RunState::Orphaned, _) if self.adopted_by.is_some() => "orphaned, adopted now".to_owned(),
+            (RunState::Orphaned, _) => "orphaned".to_owned(),
+            (RunState::Ended, Some(Some(code))) => format!("ended ({code})"),
+            (RunState::Ended, _) => "ended".to_owned(),
+            (RunState::Gone, _) => "cut short".to_owned(),
+            (RunState::Elsewhere, _) => format!("on {}", self.entry.machine.host),
         };
         words + &of_owner
     }
@@ -91,7 +91,7 @@ pub fn runs_json(runs: &[ListedRun]) -> Value {
         json!({
             "name": entry.name(),
             "folder": entry.folder,
-            "kind": match entry.kind { Kind::Supervised => "run", Kind::Own => "train" },
+            "kind": match entry.kind { RunKind::Supervised => "run", RunKind::Own => "train" },
             "state": state,
             "pid": entry.process.pid,
             "adopted_by": adopted_by,

@@ -97,7 +97,7 @@ impl Drop for Listener {
 /// Records an order in the state of the run. Returns whether it is the first that asks the run to stop.
 pub(crate) fn obey(state: &mut State, number: u64, order: Order, stop: &AtomicBool) -> bool {
     match order {
-        Order::Pause if state.asked.is_paused() => state.refuse(number, "it is paused already"),
+        Order::Pause if state.asked.is_paused() => state.refuse(number, "it is already paused"),
         Order::Pause => state.asked.pause = Some(number),
         Order::Resume if state.asked.waits && state.asked.is_paused() => {
             (state.asked.pause, state.asked.resumed) = (None, Some(number));

@@ -1,5 +1,5 @@
-//! The most memory that was used on each card while a run went, from samples of the cards.
-//! Not here: who samples them (`plimsoll`), and their memory over time (`plimsoll_telemetry::History`).
+//! Peak memory of each card during a run, from samples.
+//! Not here: taking samples (`plimsoll`), and memory over time (`plimsoll_telemetry::History`).
 
 use plimsoll_telemetry::Sample;
 use plimsoll_units::Bytes;
@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The most memory that was used on a card.
+/// Peak memory of a card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CardPeak {
     /// `GPU-8932f937-d72c-4106-c12f-20bd9faed9f6`.
     pub uuid: String,
-    /// The product.
+    /// The product name.
     pub name: String,
-    /// What all processes on it had together at the most.
+    /// Peak memory of all processes together.
     #[serde(rename = "peak_bytes")]
     pub peak: Bytes,
-    /// All of its memory.
+    /// Total memory.
     #[serde(rename = "total_bytes")]
     pub total: Option<Bytes>,
 }
 
-/// Peaks that a thread which samples and a supervisor share.
+/// Peaks, shared between the sampling thread and the supervisor.
 #[derive(Debug, Clone, Default)]
 pub struct CardPeaks(Arc<Mutex<BTreeMap<String, CardPeak>>>);
 
 impl CardPeaks {
-    /// Takes the peaks of an earlier supervisor of the run.
+    /// Adds the peaks that an earlier supervisor recorded.
     pub(crate) fn resume(&self, peaks: &[CardPeak]) {
         peaks.iter().for_each(|peak| self.raise(peak.clone()));
     }
 
-    /// Takes a sample. Only cards with one of these UUIDs count.
+    /// Adds a sample of the cards with these UUIDs.
     pub fn observe(&self, sample: &Sample, uuids: &[String]) {
         for card in sample.cards.iter().filter(|card| uuids.contains(&card.uuid)) {
             let Some(peak) = card.used else { continue };
@@ -60,7 +60,7 @@ mod tests {
     use plimsoll_telemetry::CardSample;
 
     #[test]
-    fn the_largest_of_all_samples_and_supervisors_counts() {
+    fn the_largest_sample_of_all_supervisors_is_the_peak() {
         let peaks = CardPeaks::default();
         let sample = |mib| {
             let card = |uuid: &str| CardSample {

@@ -1,173 +1,172 @@
-//! What happens in a supervised run: the lines of its journal, from which everything that is said of it is made.
+//! Events of a supervised run: the lines of its journal, which is the source of all messages about it.
 
 use crate::output::Progress;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Version of the schema below; raised when a field changes its meaning or goes away.
+/// Version of the schema below. Raised when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Something that happened, or that was decided. Units are in the names of the fields; workers are counted from 0,
-/// attempts from 1.
+/// An event or a decision. Field names contain their units. Workers count from 0, attempts from 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
-    /// The run begins.
+pub enum SupervisorEvent {
+    /// The run started.
     RunStarted {
         /// Its name.
         name: String,
-        /// The command as it was given.
+        /// The user's command.
         command: Vec<String>,
-        /// How many run it side by side.
+        /// The number of workers.
         workers: usize,
     },
     /// An attempt was started.
     AttemptStarted {
-        /// Which worker.
+        /// The worker.
         worker: usize,
-        /// Which attempt of it.
+        /// The number of the attempt.
         attempt: u32,
-        /// The number of its process, and of its process group.
+        /// Its process ID and process group ID.
         pid: u32,
         /// The command.
         command: Vec<String>,
-        /// What differs from the command that was given.
+        /// Differences from the user's command.
         notes: Vec<String>,
-        /// Variables that were set: `NAME=value`.
+        /// Environment variables that were set: `NAME=value`.
         environment: Vec<String>,
     },
-    /// Processes that somebody else started are watched from here on.
+    /// The supervisor took over processes of another supervisor.
     Adopted {
-        /// Which worker's.
+        /// The worker.
         worker: usize,
-        /// The number of the process group.
+        /// The process group ID.
         pid: u32,
-        /// Whether its keeper answers, from which its end is learned.
+        /// Whether its keeper answers. Otherwise, its exit code may stay unknown.
         is_kept: bool,
-        /// Whether its output could not be found, which is then neither kept nor shown.
+        /// Whether its output is lost, because its pipes could not be opened.
         is_mute: bool,
     },
     /// An attempt could not be started.
     NotStarted {
-        /// Which worker.
+        /// The worker.
         worker: usize,
-        /// Which attempt of it.
+        /// The number of the attempt.
         attempt: u32,
         /// The program.
         program: String,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
     /// An attempt neither printed nor computed for too long.
     Hung {
-        /// Which worker.
+        /// The worker.
         worker: usize,
         /// For how long.
         idle_s: f64,
-        /// Where its stacks are; none if they are to be had of Python's own fault handler alone, in the output.
+        /// The file with its stacks; `None` if only Python's fault handler can print them, to the output.
         stacks: Option<PathBuf>,
     },
-    /// A signal was sent by the supervisor's own decision.
+    /// The supervisor decided to send a signal.
     Signaled {
-        /// Which worker.
+        /// The worker.
         worker: usize,
         /// Its name: `SIGKILL`.
         signal: String,
         /// Why.
         why: String,
     },
-    /// A signal that the supervisor got was passed on.
+    /// The supervisor forwarded a signal that it received.
     Forwarded {
         /// Its name.
         signal: String,
     },
     /// An attempt ended.
     AttemptEnded {
-        /// Which worker.
+        /// The worker.
         worker: usize,
-        /// Which attempt of it.
+        /// The number of the attempt.
         attempt: u32,
         /// The exit code.
         code: Option<i32>,
         /// The signal that ended it.
         signal: Option<i32>,
-        /// What kind of end.
+        /// The kind of end.
         kind: String,
-        /// What is the same for two ends of the same cause.
+        /// Text that is equal for two ends with the same cause.
         cause: String,
         /// How long it ran.
         ran_s: f64,
-        /// The furthest that its output told of.
+        /// The furthest progress in its output.
         progress: Option<Progress>,
-        /// Processes that the kernel ended for lack of memory in that time.
+        /// Processes that the kernel's OOM killer ended during the attempt.
         oom_kills: u64,
     },
-    /// It is started again.
+    /// The supervisor will restart it.
     Restarting {
-        /// Which worker.
+        /// The worker.
         worker: usize,
-        /// After this pause.
+        /// The pause before the restart.
         pause_s: f64,
         /// Why.
         why: String,
-        /// What differs from the command that was given.
+        /// Differences from the user's command.
         notes: Vec<String>,
     },
-    /// It is not started again.
+    /// The supervisor will not restart it.
     GaveUp {
-        /// Which worker.
+        /// The worker.
         worker: usize,
         /// Why.
         why: String,
     },
-    /// What became of a card's heat, or was done about it.
+    /// A change of a card's temperature, or a reaction to it.
     Heat {
-        /// The card's number and name.
+        /// The card's index and name.
         card: String,
         /// What happened, with figures.
         what: String,
     },
-    /// Nobody says any more how hot cards are: half of the time is waited.
+    /// Temperatures are unknown, so programs run only half of the time.
     SensorsSilent {},
-    /// The time for the run is over.
+    /// The run reached its time limit.
     TimeOver {
-        /// So long it was.
+        /// The time limit.
         duration_s: f64,
     },
-    /// Journal, report or the run's entry can't be written.
+    /// The journal, the report or the run's entry can't be written.
     RecordsLost {
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// Some of the output is not kept.
+    /// Some output can't be logged.
     OutputLost {
-        /// Which worker's.
+        /// The worker.
         worker: usize,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// Output is not passed on any more.
+    /// Output is no longer forwarded.
     ScreenGone {
         /// `stdout` or `stderr`.
         stream: String,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// A reader had stopped reading, and reads again. What was printed meanwhile is in the log alone.
+    /// A reader had stopped reading and reads again. Output from the meantime is only in the log.
     NotShown {
         /// `stdout` or `stderr`.
         stream: String,
-        /// Bytes that were not passed on.
+        /// Bytes that were not forwarded.
         bytes: u64,
     },
-    /// The run is over.
+    /// The run ended.
     RunEnded {
-        /// What came of it.
+        /// Its status.
         status: crate::report::Status,
-        /// The exit code; `None` if nobody knows.
+        /// The exit code; `None` if it is unknown.
         code: Option<i32>,
     },
 }
 
-/// An event with its time, as the journal keeps it.
-pub type Record = plimsoll_telemetry::Record<Event>;
+/// An event with its time, as stored in the journal.
+pub type Record = plimsoll_telemetry::Record<SupervisorEvent>;

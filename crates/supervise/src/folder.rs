@@ -11,33 +11,33 @@ use std::path::{Path, PathBuf};
 /// Why a folder can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// Something has this name already.
-    #[error("{path} is there already")]
+    /// A file or folder with this name exists.
+    #[error("{path} already exists")]
     Exists {
         /// The folder.
         path: PathBuf,
     },
-    /// Another process has it.
+    /// Another process holds its lock.
     #[error("{path} is in use by another supervisor")]
     InUse {
         /// The folder.
         path: PathBuf,
     },
-    /// Another user can replace it or what is in it.
+    /// Another user can replace it or its contents.
     #[error(transparent)]
     Distrusted(#[from] Distrust),
-    /// The system refused.
+    /// A system call failed.
     #[error("{path}: {source}")]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// A folder that this process has for itself, until this is dropped.
+/// A run's folder, locked by this process until dropped.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -46,9 +46,10 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes `RUNS/NAME`; without a name, `RUNS/BASE-1`, with the first number that nothing has. Nobody else may enter it:
-    /// output, commands and copies of settings may have secrets. Its files decide what is run, so no other user may be able to
-    /// replace it either. Errors: `Exists` where a name was given, `Distrusted`, `Io`.
+    /// Creates `RUNS/NAME` or, without a name, `RUNS/BASE-N` with the first free number N. Only this user may open it:
+    /// output, commands and copies of settings may contain secrets. Its files decide which program runs, so no other
+    /// user
+    /// may be able to replace it either. Errors: `Exists` if a name was given, `Distrusted`, `Io`.
     pub fn create(runs: &Path, name: Option<&str>, base: &str) -> Result<PathBuf, FolderError> {
         Disk::default().create_folders(runs).map_err(|source| FolderError::Io { path: runs.to_owned(), source })?;
         let mut private = fs::DirBuilder::new();
@@ -57,7 +58,7 @@ impl Folder {
             Ok(()) => match check_folder(&path) {
                 Ok(()) => Ok(path),
                 Err(distrust) => {
-                    // An empty folder that stays harms nothing.
+                    // A leftover empty folder is harmless.
                     let _ = fs::remove_dir(&path);
                     Err(distrust.into())
                 }
@@ -70,12 +71,12 @@ impl Folder {
         }
         let mut numbered = (1_u64..).map(|number| make(runs.join(format!("{base}-{number}"))));
         let free = numbered.find(|made| !matches!(made, Err(FolderError::Exists { .. })));
-        free.expect("there is no end of numbers")
+        free.expect("some number is free")
     }
 
-    /// Takes a folder that is there. Errors: `InUse`, `Io`.
+    /// Locks an existing folder. Errors: `InUse`, `Io`.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
-        // The folder is named in files that others read from elsewhere.
+        // The path is stored in files that processes with other working folders read.
         let path = path.canonicalize().map_err(|source| FolderError::Io { path: path.to_owned(), source })?;
         match FolderLock::take(&path) {
             Ok(lock) => Ok(Self { path, disk: Disk::default(), _lock: lock }),
@@ -84,38 +85,38 @@ impl Folder {
         }
     }
 
-    /// Removes a folder in which nothing ran.
+    /// Removes the folder of a run that never started.
     pub fn discard(self) {
-        // Files that can't be removed stay; they disturb no other run.
+        // Files that can't be removed do not affect other runs.
         let _ = self.disk.remove_if_there(&self.path);
     }
 
-    /// Where it is, from the root.
+    /// Its absolute path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its name, which is the run's.
+    /// Its name, which is the run's name.
     pub fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Where its files are written.
+    /// The writer of its files.
     pub fn disk(&self) -> &Disk {
         &self.disk
     }
 
-    /// Every event and decision.
+    /// The journal of all events and decisions.
     pub fn journal(&self) -> PathBuf {
         self.path.join(JOURNAL)
     }
 
-    /// What came of it.
+    /// The report.
     pub fn report(&self) -> PathBuf {
         self.path.join("report.json")
     }
 
-    /// What a worker printed.
+    /// A worker's output.
     pub fn output(&self, worker: usize, workers: usize) -> PathBuf {
         output_of(&self.path, worker, workers)
     }
@@ -126,18 +127,18 @@ impl Folder {
     }
 }
 
-/// The journal's name. Not `journal.jsonl`, by which runs of our own are recognized.
+/// The journal's name. Not `journal.jsonl`, which marks a run of `plimsoll train`.
 pub(crate) const JOURNAL: &str = "supervisor.jsonl";
 
-/// Where what a worker printed lies in a run's folder.
+/// Path of a worker's output in a run's folder.
 pub fn output_of(folder: &Path, worker: usize, workers: usize) -> PathBuf {
     folder.join(if workers == 1 { "output.log".to_owned() } else { format!("output-{worker}.log") })
 }
 
-/// The end of an output in which progress is looked for.
+/// How much of the end of an output is searched for progress.
 const END: Bytes = Bytes(16 << 10);
 
-/// How far the slowest of a run's workers has come, by what it prints.
+/// Progress of the slowest worker of a run, read from its output.
 pub fn progress_of(folder: &Path, workers: usize) -> Option<Progress> {
     let outputs = (0..workers).map(|worker| output_of(folder, worker, workers));
     outputs.map(|output| last_progress(&read_end_inside(&output, 1, END).ok()?)).min().flatten()
@@ -148,13 +149,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_has_its_folder_for_itself() {
+    fn a_run_locks_its_own_folder() {
         let runs = tempfile::tempdir().expect("a temporary folder");
         let runs = runs.path().join("runs");
         let names = [None, None, Some("mine")].map(|name| Folder::create(&runs, name, "train").expect("a folder"));
         assert_eq!(names, ["train-1", "train-2", "mine"].map(|name| runs.join(name)));
         assert!(matches!(Folder::create(&runs, Some("mine"), ""), Err(FolderError::Exists { .. })));
-        let folder = Folder::open(&names[2]).expect("nobody has it");
+        let folder = Folder::open(&names[2]).expect("it is free");
         assert!(matches!(Folder::open(&names[2]), Err(FolderError::InUse { .. })));
         folder.discard();
         assert!(matches!(Folder::open(&names[2]), Err(FolderError::Io { .. })));

@@ -1,5 +1,5 @@
-//! Reads a file in a run's folder that grows, such as a log, also where another takes its name while it is read. Follows no
-//! link.
+//! Reads a growing file in a run's folder, such as a log. Continues with the new file after a rotation. Does not follow
+//! symbolic links.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -14,17 +14,19 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Of the file at a path, which need not be there yet. `most`: so many bytes of its end, at the most, come first.
-    pub fn new(path: &Path, most: u64) -> io::Result<Self> {
+    /// Follows the file at a path, which need not exist yet. Starts `tail_bytes` before its end, or at its beginning if
+    /// it
+    /// is shorter.
+    pub fn new(path: &Path, tail_bytes: u64) -> io::Result<Self> {
         let mut follower = Self { path: path.to_owned(), file: None };
         if let Some(file) = follower.open()? {
             let length = file.metadata()?.len();
-            file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
+            file.seek(SeekFrom::Start(length.saturating_sub(tail_bytes)))?;
         }
         Ok(follower)
     }
 
-    /// What has been added; nothing if nothing was. Errors: what the system says.
+    /// Reads bytes that were added since the last call; returns 0 if there are none. Errors: those of the system.
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let Some(file) = self.open()? else { return Ok(0) };
@@ -32,8 +34,7 @@ impl Follower {
                 Ok(0) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 read => return read,
-            }
-            // At its end, another file may have taken its place.
+            } // At the end of the file, check whether another file has replaced it.
             let (own, there) = (file.metadata()?, std::fs::symlink_metadata(&self.path));
             match there {
                 Ok(there) if there.ino() != own.ino() => self.file = None,
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_is_read_over_changes_of_files() {
+    fn added_bytes_are_read_across_a_rotation() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("output.log");
         let mut early = Follower::new(&path, u64::MAX).expect("a follower");
@@ -86,7 +87,7 @@ mod tests {
         }
     }
 
-    /// In a folder that came from another person, the link may lead to a private file.
+    /// In a folder from another user, the link may point to a private file.
     #[test]
     fn a_link_is_not_followed() {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,28 +1,28 @@
-//! Whether a program hangs: for a long time it neither prints nor computes, neither on processors nor on a card.
+//! Detects a hung program: one that neither prints nor computes, on CPUs or on a card, for a long time.
 
 use crate::output::Output;
 use crate::processes::{Group, Member};
 use plimsoll_telemetry::{CardUse, gpu_use};
 use std::time::{Duration, Instant};
 
-/// Looks a timeout has.
+/// Number of checks per timeout.
 const LOOKS: u32 = 20;
 
-/// Of one processor: threads that only wait for each other take less.
+/// Fraction of one CPU that counts as computing. Threads that only wait for each other use less.
 const CPU_BUSY: f64 = 0.05;
 
-/// Ticks of processor time a second, on all systems that have a table of processes.
+/// Ticks of CPU time per second on Linux.
 const TICKS: f64 = 100.0;
 
-/// Looks at a program now and then.
+/// Checks a program periodically.
 #[derive(Debug)]
 pub(crate) struct Watch {
     timeout: Duration,
-    /// The card that it was given, if it was given one.
+    /// The UUID of its card, if it has its own.
     card: Option<String>,
     looked: Instant,
     idle: Duration,
-    /// For how long the program was stopped for heat, when it was last looked at.
+    /// How long the program had been stopped for heat at the last check.
     held: Duration,
     bytes: u64,
     ticks: u64,
@@ -34,8 +34,9 @@ impl Watch {
         Self { timeout, card, looked: Instant::now(), idle, held, bytes: output.bytes(), ticks: 0 }
     }
 
-    /// Looks if it is time to. `held`: for how long the program was stopped for heat until now, which is no time that counts.
-    /// Returns for how long nothing has happened, once that is too long.
+    /// Checks the program if a check is due. `held`: how long it has been stopped for heat so far, which does not count
+    /// as
+    /// idle time. Returns the idle time once it reaches the timeout.
     pub(crate) fn look(&mut self, output: &Output, group: &Group, held: Duration) -> Option<Duration> {
         let every = self.timeout / LOOKS;
         let passed = self.looked.elapsed().saturating_sub(held - self.held);
@@ -47,7 +48,7 @@ impl Watch {
         let ticks = members.iter().map(|member| member.row.cpu_ticks).sum::<u64>();
         let computed = ticks.saturating_sub(self.ticks) as f64 / TICKS;
         let bytes = output.bytes();
-        // A program that somebody stopped, or that waits for somebody to read, does not hang.
+        // A program that the user stopped, or that waits for a reader of its output, does not hang.
         let is_excused = output.is_held_up() || members.iter().any(|member| member.row.is_stopped);
         let is_busy = bytes != self.bytes || computed >= CPU_BUSY * passed.as_secs_f64();
         (self.bytes, self.ticks) = (bytes, ticks);
@@ -55,14 +56,15 @@ impl Watch {
             self.idle = Duration::ZERO;
             return None;
         }
-        // A machine that slept, or a supervisor that was stopped, saw nothing in that time.
+        // Limit the time to count: the machine may have slept, or the supervisor may have been stopped.
         self.idle += passed.min(every * 2);
         (self.idle >= self.timeout).then_some(self.idle)
     }
 }
 
-/// Whether a card computes, for these processes as far as that is known: inside a container a driver tells numbers that
-/// nobody there has.
+/// Whether a card computes for these processes. Also true if the driver reports only unknown process IDs, as it does
+/// inside
+/// a container.
 fn uses_card(cards: &[CardUse], own: Option<&str>, members: &[Member]) -> bool {
     let is_own = |card: &&CardUse| own.is_none_or(|own| own == card.card);
     cards.iter().filter(is_own).filter(|card| card.busy_percent > 0).any(|card| {
@@ -77,12 +79,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_card_counts_if_it_computes_for_the_program_or_for_nobody_known() {
+    fn a_busy_card_counts_for_its_own_or_unknown_processes() {
         let card = |busy_percent, pids: &[u32]| CardUse { card: "GPU-a".to_owned(), busy_percent, pids: pids.to_vec() };
         let own = std::process::id();
-        assert!(uses_card(&[card(40, &[u32::MAX])], None, &[]), "a number that nobody has here");
+        assert!(uses_card(&[card(40, &[u32::MAX])], None, &[]), "an unknown process ID");
         assert!(uses_card(&[card(40, &[])], Some("GPU-a"), &[]));
-        assert!(!uses_card(&[card(40, &[own])], None, &[]), "somebody else's");
+        assert!(!uses_card(&[card(40, &[own])], None, &[]), "another program's");
         assert!(!uses_card(&[card(0, &[])], None, &[]));
         assert!(!uses_card(&[card(40, &[])], Some("GPU-b"), &[]), "another worker's card");
     }

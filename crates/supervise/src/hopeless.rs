@@ -1,23 +1,23 @@
-//! Ends after which the same command would end the same way, so that it is not started again.
-//! Not here: what an end means (`ends/`), and ends for want of memory, which a change of the command answers (`mender/`).
+//! Ends that a restart of the same command would repeat, so that the supervisor does not restart it.
+//! Not here: the meaning of ends (`ends/`), and out-of-memory errors, which a changed command may avoid (`mender/`).
 
 use crate::ends::{Fault, Reason};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// What shells say of a command that can't be started.
+/// Exit codes of shells for a command that can't be started.
 const NOT_STARTED: [i32; 2] = [126, 127];
 
-/// Exit codes of `plimsoll train` that another attempt would have again. In other programs, they mean something else.
+/// Exit codes of `plimsoll train` that a restart would repeat. In other programs, they mean something else.
 const OWN: [(i32, &str); 5] = [
-    (2, "`plimsoll train` does not take its command line"),
-    (3, "`plimsoll train` says that it does not fit in its memory"),
-    (4, "`plimsoll train` says that its input is bad"),
+    (2, "`plimsoll train` rejects its command line"),
+    (3, "`plimsoll train` does not fit in memory"),
+    (4, "`plimsoll train` rejects its input"),
     (6, "`plimsoll train` stopped for heat"),
     (7, "`plimsoll train` diverged, and would again"),
 ];
 
-/// Why a command could not even begin, whatever is tried again.
+/// Why a command will never start training; `None` if it may.
 pub(crate) fn never_begins(argv: &[OsString], code: Option<i32>, reason: &Reason) -> Option<String> {
     let own = || OWN.into_iter().find(|(own, _)| Some(*own) == code && is_own_training(argv));
     if code.is_some_and(|code| NOT_STARTED.contains(&code)) {
@@ -27,15 +27,15 @@ pub(crate) fn never_begins(argv: &[OsString], code: Option<i32>, reason: &Reason
         return Some(format!("{why} (exit code {code})"));
     }
     let why = match reason.fault()? {
-        Fault::Configuration => "its settings are wrong",
-        Fault::Script => "its script is not there, or can't be parsed",
+        Fault::Configuration => "its settings are invalid",
+        Fault::Script => "its script is missing or can't be parsed",
         Fault::Import => "a module can't be loaded",
         _ => return None,
     };
     Some(format!("{why}{}", reason.said()))
 }
 
-/// Whether a command runs this program's own training.
+/// Whether a command runs `plimsoll train`.
 fn is_own_training(argv: &[OsString]) -> bool {
     let is_program = |word: &OsString| Path::new(word).file_name() == Some(OsStr::new("plimsoll"));
     argv.windows(2).any(|words| is_program(&words[0]) && words[1] == "train")
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_begin_is_told_from_what_may() {
+    fn commands_that_never_start_are_recognized() {
         for (command, code, output, why) in [
             (
                 "python3 a.py",
@@ -89,8 +89,8 @@ mod tests {
             ("/opt/plimsoll train --vram 1", 3, "", "does not fit"),
             ("nice plimsoll train", 7, "", "diverged"),
         ] {
-            let said = check(command, code, output);
-            assert!(said.as_deref().is_some_and(|said| said.contains(why)), "{command}, {code}: {said:?}");
+            let reason = check(command, code, output);
+            assert!(reason.as_deref().is_some_and(|reason| reason.contains(why)), "{command}, {code}: {reason:?}");
         }
         for (command, code, output) in [
             ("python a.py", 3, ""),

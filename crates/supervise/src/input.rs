@@ -1,5 +1,6 @@
-//! What programs read. A file or a pipe is handed on as it is. A terminal is read here: a program in a group of its own may
-//! not read it, and would be stopped by the system if it tried.
+//! Stdin of the programs. They inherit a file or a pipe. A terminal is read here: a program in its own process group
+//! may
+//! not read it, and the system would stop it if it tried.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpgrp;
@@ -9,23 +10,23 @@ use std::process::{ChildStdin, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often a terminal is asked whether it is ours.
+/// How often to check whether this process is in the foreground of the terminal.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Where programs read from.
+/// Where programs read stdin from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
-    /// Where the supervisor does.
+    /// The supervisor's own stdin.
     Own,
-    /// Nowhere.
+    /// `/dev/null`.
     Nothing,
 }
 
-/// Reads a terminal for whichever program runs.
+/// Reads a terminal and passes the input to the running program.
 #[derive(Debug)]
 pub(crate) struct Keyboard {
     input: Input,
-    /// Who gets what is typed, where a terminal is read.
+    /// The stdin of the program that receives typed input; `None` if stdin is not a terminal.
     reader: Option<Arc<Mutex<Option<ChildStdin>>>>,
 }
 
@@ -40,7 +41,7 @@ impl Keyboard {
         Ok(Self { input, reader: Some(reader) })
     }
 
-    /// What a program is started with.
+    /// The stdin to start a program with.
     pub(crate) fn stdin(&self) -> Stdio {
         match (&self.reader, self.input) {
             (Some(_), _) => Stdio::piped(),
@@ -49,7 +50,7 @@ impl Keyboard {
         }
     }
 
-    /// From here on what is typed is for this program, or for none.
+    /// Sends typed input to this program from now on, or drops it if `None`.
     pub(crate) fn connect(&self, program: Option<ChildStdin>) {
         if let Some(reader) = &self.reader {
             *reader.lock().unwrap_or_else(PoisonError::into_inner) = program;
@@ -60,7 +61,7 @@ impl Keyboard {
 fn pass_on(reader: &Mutex<Option<ChildStdin>>) {
     let mut typed = [0; 4096];
     loop {
-        // A terminal of which this is not the foreground would stop whoever reads it.
+        // The system stops a background process that reads the terminal.
         if tcgetpgrp(stdin()).ok() != Some(getpgrp()) {
             std::thread::sleep(EVERY);
             continue;
@@ -82,7 +83,7 @@ fn pass_on(reader: &Mutex<Option<ChildStdin>>) {
         }
         drop(reader);
         if count == 0 {
-            // The end of a terminal's input, Ctrl-D, is not the terminal's end.
+            // Ctrl-D ends one input, but the terminal can be read again.
             std::thread::sleep(EVERY);
         }
     }

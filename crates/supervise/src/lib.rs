@@ -1,10 +1,10 @@
-//! Keeps a training program alive: starts it in a process group of its own, keeps what it prints, sees how it ends, and
-//! starts it again where that may help.
-//!
-//! Not here: terminals and words for people (`plimsoll`). Read next: `repair.rs`, the seam between processes and what
-//! follows from their ends, then `supervisor.rs`.
+//! Supervises a training program: starts it in its own process group, logs its output, classifies how it ends, and
+//! restarts it if a restart may help.
+//! Not here: terminals and messages for users (`plimsoll`). Read next: `repair.rs`, the interface between running
+//! processes and deciding what to do when one ends, then `supervisor/mod.rs`.
 
-// Process groups, and signals to them, are Unix's: elsewhere the crate is empty, and `plimsoll` has no such commands.
+// Process groups and their signals exist on Unix only. On other systems the crate is empty and `plimsoll` lacks these
+// commands.
 #![cfg(unix)]
 
 mod card_peaks;
@@ -39,7 +39,7 @@ mod unchanged;
 mod worker;
 
 pub use card_peaks::{CardPeak, CardPeaks};
-pub use event::{Event, Record, SCHEMA_VERSION};
+pub use event::{Record, SCHEMA_VERSION, SupervisorEvent};
 pub use folder::{Folder, FolderError, output_of, progress_of};
 pub use follow::Follower;
 pub use input::Input;
@@ -50,26 +50,26 @@ pub use pace::{Pacer, run_slice};
 pub use pause::{PauseError, is_paused, pause, resume};
 pub use processes::{MARK, Machine, Process};
 pub use program::program_name;
-pub use registry::{Ended, Entry, Kind, Registry, State, Surroundings, WorkerEntry};
-pub use repair::{Attempt, Decision, Ending, Past, Repair, Verdict};
+pub use registry::{Ended, Entry, Registry, RunKind, RunState, Surroundings, WorkerEntry};
+pub use repair::{Attempt, Decision, Ending, Repair, RepairState, Verdict};
 pub use report::{AttemptReport, Report, Status};
 pub use restarts::Limits;
 pub use shares::{MEMORY_FRACTION, Share, WORKER, WORKERS, shares, usable_cpus};
 pub use stop::{Stopped, stop};
-pub use supervisor::{Job, Refusal, Settings, SuperviseError, Supervised, adopt, supervise};
+pub use supervisor::{Job, Refusal, SuperviseError, SuperviseSettings, Supervised, adopt, supervise};
 pub use unchanged::Unchanged;
 
-/// The kind of an end that is a success.
+/// Kind of end: success.
 pub const SUCCESS: &str = "success";
 
-/// The kind of an end that somebody asked for.
+/// Kind of end: a user or a signal stopped the run.
 pub const STOPPED: &str = "stopped";
 
-/// The kind of an end that was asked for because a card was too hot.
+/// Kind of end: the supervisor stopped the run because a card was too hot.
 pub const TOO_HOT: &str = "too_hot";
 
-/// The kind of an end of which nothing is known.
+/// Kind of end: the exit code was lost.
 pub const UNKNOWN: &str = "unknown";
 
-/// Why nothing follows from such an end.
-pub(crate) const UNKNOWN_END: &str = "its exit code is unknown, and it may have come to its end";
+/// Why the supervisor does not restart after an unknown end.
+pub(crate) const UNKNOWN_END: &str = "its exit code is unknown, so it may have finished";

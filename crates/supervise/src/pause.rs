@@ -1,29 +1,29 @@
-//! Pauses a supervised run from outside, as Ctrl-Z would, and lets it go on. Its memory stays where it is, a card's too.
-//! Not here: runs of our own, which are paused between micro-batches by an order (`plimsoll-orders`).
+//! Pauses a supervised run from outside, as Ctrl-Z does, and resumes it. It keeps its memory, including GPU memory.
+//! Not here: runs of `plimsoll train`, which pause between micro-batches on an order (`plimsoll-orders`).
 
 use crate::processes::{Process, row};
-use crate::registry::{Entry, Kind, State};
+use crate::registry::{Entry, RunKind, RunState};
 use crate::stop::signal_process;
 use rustix::process::Signal;
 use std::io;
 
-/// Why a run was not paused, or isn't resumed.
+/// Why a run was not paused or resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum PauseError {
-    /// Nothing of it runs.
-    #[error("nothing of it runs")]
+    /// None of its processes run.
+    #[error("it is not running")]
     HasEnded,
-    /// It belongs to another machine.
-    #[error("it belongs to another machine")]
+    /// It runs on another machine.
+    #[error("it runs on another machine")]
     Elsewhere,
-    /// It is paused already.
-    #[error("it is paused already")]
+    /// It is already paused.
+    #[error("it is already paused")]
     Already,
     /// It is not paused.
     #[error("it is not paused")]
     NotPaused,
-    /// It is no program that a supervisor started.
-    #[error("it is no supervised run")]
+    /// It is not supervised.
+    #[error("it is not a supervised run")]
     NotSupervised,
     /// The process that its folder names is not proved to be the run's.
     #[error("process {pid} is not the run's: it does not have the run's lock open")]
@@ -31,15 +31,17 @@ pub enum PauseError {
         /// The process.
         pid: u32,
     },
-    /// What its folder says is not believed, or can't be read.
+    /// Its folder is not trusted or can't be read.
     #[error(transparent)]
     Untrusted(#[from] io::Error),
 }
 
-/// Whether a supervised run is paused: whoever is responsible for it is stopped. Always false where the system does not tell.
+/// Whether a supervised run is paused: its supervisor, or without one all of its processes, are stopped. Always false
+/// on
+/// systems without `/proc`.
 pub fn is_paused(entry: &Entry) -> bool {
     let is_stopped = |pid: u32| row(pid).is_some_and(|row| row.is_stopped);
-    if entry.kind != Kind::Supervised {
+    if entry.kind != RunKind::Supervised {
         return false;
     }
     match entry.process.is_alive() {
@@ -48,18 +50,18 @@ pub fn is_paused(entry: &Entry) -> bool {
     }
 }
 
-/// Stops all processes of a supervised run until it is let go on. Errors: it does not run here, or is paused already.
+/// Stops all processes of a supervised run until it is resumed. Errors: it does not run here, or is already paused.
 pub fn pause(entry: &Entry) -> Result<(), PauseError> {
     let entry = &checked(entry)?;
     if is_paused(entry) {
         return Err(PauseError::Already);
     }
-    // The supervisor stops its programs before itself, so that it takes none for one that hangs.
+    // The supervisor stops its programs before itself, so that it does not mistake them for hung ones.
     send(entry, [Signal::TSTP, Signal::STOP]);
     Ok(())
 }
 
-/// Lets a supervised run go on. Errors: it does not run here, or is not paused.
+/// Resumes a supervised run. Errors: it does not run here, or is not paused.
 pub fn resume(entry: &Entry) -> Result<(), PauseError> {
     let entry = &checked(entry)?;
     if !is_paused(entry) {
@@ -69,19 +71,19 @@ pub fn resume(entry: &Entry) -> Result<(), PauseError> {
     Ok(())
 }
 
-/// The run as files say that only this user can have written. Errors: it can't be signaled.
+/// Reads the run again from trusted files. Errors: it can't be signaled.
 fn checked(entry: &Entry) -> Result<Entry, PauseError> {
     let entry = entry.trusted()?;
     match entry.state() {
-        _ if entry.kind != Kind::Supervised => Err(PauseError::NotSupervised),
-        State::Running if entry.proved().is_none() => Err(PauseError::Unproved { pid: entry.process.pid }),
-        State::Running | State::Orphaned => Ok(entry),
-        State::Ended | State::Gone => Err(PauseError::HasEnded),
-        State::Elsewhere => Err(PauseError::Elsewhere),
+        _ if entry.kind != RunKind::Supervised => Err(PauseError::NotSupervised),
+        RunState::Running if entry.proved().is_none() => Err(PauseError::Unproved { pid: entry.process.pid }),
+        RunState::Running | RunState::Orphaned => Ok(entry),
+        RunState::Ended | RunState::Gone => Err(PauseError::HasEnded),
+        RunState::Elsewhere => Err(PauseError::Elsewhere),
     }
 }
 
-/// A signal for the supervisor, or one for each of its programs' processes where it is gone.
+/// Sends the first signal to the supervisor or, if it is gone, the second one to each of its programs' processes.
 fn send(entry: &Entry, [supervisor, program]: [Signal; 2]) {
     match entry.process.is_alive() {
         true => {

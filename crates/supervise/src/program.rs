@@ -1,9 +1,9 @@
-//! The name of what a command runs.
+//! The name of the program that a command runs.
 
 use std::path::Path;
 
-/// The name of a command's script, or else of its program: the part of a command that may be sent to other machines.
-/// Arguments and variables may contain tokens, as may a whole command that is one word for a shell.
+/// The name of a command's script or, without a script, of its program. Safe to send to other machines: arguments and
+/// environment variables may contain tokens, and so may a shell command that is a single argument.
 pub fn program_name(command: &[String]) -> String {
     let is_script = |word: &&String| {
         let is_plain = !word.starts_with('-') && !word.contains(|c: char| c.is_whitespace() || "=?&@".contains(c));
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_argument_is_in_the_name() {
+    fn the_name_contains_no_arguments() {
         for (command, name) in [
             (&["python", "-u", "src/train.py", "--token", "hf_CANARY"][..], "train.py"),
             (&["python", "-c", "token = 'CANARY'"], "python"),

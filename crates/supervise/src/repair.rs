@@ -1,110 +1,109 @@
-//! The seam between processes and what follows from their ends: the supervisor starts what a [`Repair`] tells it to, and
-//! tells it how that ended. Not here: processes (`supervisor.rs`), what an end means and what helps against it.
+//! The interface between running processes and deciding what to do when they end: a [`Repair`] says which command the
+//! supervisor starts, and the supervisor reports how it ended. Not here: processes (`supervisor/`), the meaning of ends
+//! (`ends/`) and the changes that help (`ladder/`).
 
 use crate::output::Progress;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// How an attempt ended, as far as the system told.
+/// How an attempt ended, as far as the system reports it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ending {
-    /// The exit code; `None` if a signal ended it, or nobody knows.
+    /// The exit code; `None` if a signal ended it or the code is unknown.
     pub code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// The last bytes of stdout and stderr, in the order in which they came.
+    /// The last bytes of stdout and stderr, in order of arrival.
     pub tail: Vec<u8>,
-    /// Processes of the supervisor's control group that the kernel ended for lack of memory in that time.
+    /// Processes in the supervisor's control group that the kernel's OOM killer ended during the attempt.
     pub oom_kills: u64,
-    /// Whether it was ended because it neither said nor did anything for too long.
+    /// Whether the supervisor ended it as hung.
     pub hung: bool,
     /// How long it ran.
     pub ran_for: Duration,
-    /// The furthest that its output told of.
+    /// The furthest progress in its output.
     pub progress: Option<Progress>,
 }
 
 impl Ending {
-    /// Whether it came to its end by itself and was content.
+    /// Whether it finished on its own with exit code 0.
     pub fn is_success(&self) -> bool {
         self.code == Some(0) && !self.hung
     }
 
-    /// Whether nobody knows how it ended: it is not the supervisor's own, and who started it is gone.
+    /// Whether its exit status is unknown: this supervisor adopted it, and its keeper is gone.
     pub fn is_unknown(&self) -> bool {
         self.code.is_none() && self.signal.is_none() && !self.hung
     }
 }
 
-/// A command as it is to be started.
+/// A command to start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     /// The program and its arguments.
     pub argv: Vec<OsString>,
-    /// Variables that are set besides what the supervisor sets; these win.
+    /// Environment variables in addition to those of the supervisor; these win.
     pub env: Vec<(OsString, OsString)>,
-    /// What differs from the command that was given, for people: a line each.
+    /// Differences from the user's command, for display: one line each.
     pub notes: Vec<String>,
 }
 
-/// What an end was, and what follows.
+/// The meaning of an end, and the decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// What kind of end, by which failures are counted: `out_of_memory`, `exit_1`.
+    /// The kind of end, used to count failures: `card_memory`, `exit_1`.
     pub kind: String,
-    /// The same for two ends of the same cause, whatever else was printed: a loop of crashes is recognized by it.
+    /// Text that is equal for two ends with the same cause, used to detect crash loops.
     pub cause: String,
-    /// What follows. Of no meaning after a success.
+    /// The decision. Ignored after a success.
     pub decision: Decision,
 }
 
-/// What follows from an end.
+/// What to do after an end.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
-    /// It is started again.
+    /// Restart.
     Again {
-        /// As what.
+        /// The command to start.
         attempt: Attempt,
-        /// Why, for people.
+        /// Why, for display.
         why: String,
     },
-    /// It is not.
+    /// Do not restart.
     Stop {
-        /// Why, for people.
+        /// Why, for display.
         why: String,
     },
 }
 
-/// What a [`Repair`] came to, so that another supervisor's goes on from there.
+/// The state of a [`Repair`], from which another supervisor's continues.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Past {
-    /// Steps so far, by name.
+pub struct RepairState {
+    /// Names of the steps taken so far.
     pub steps: Vec<String>,
-    /// What the program did not take.
+    /// Names of steps that the program rejected.
     pub refused: Vec<String>,
-    /// Whether memory was short.
+    /// Whether the run ran out of memory.
     pub has_failed: bool,
-    /// Whether the last step is new.
+    /// Whether the last step has not proved to work yet.
     pub is_unproven: bool,
 }
 
-/// Decides what is started, first and after each end. One for each worker.
+/// Decides which command to start, at first and after each end. One per worker.
 pub trait Repair {
     /// The first attempt.
     fn start(&mut self) -> Attempt;
-
-    /// What follows from an end. Is told of successes, too. Limits on restarts, pauses between them and loops of crashes
-    /// are the supervisor's affair: it stops where they say so, whatever is decided here.
+    /// Decides what to do after an end, including a success. The supervisor itself enforces restart limits, pauses and
+    /// crash-loop detection, and may stop although this says to restart.
     fn next(&mut self, ending: &Ending) -> Verdict;
-
-    /// What it came to.
-    fn past(&self) -> Past {
-        Past::default()
+    /// Its state.
+    fn past(&self) -> RepairState {
+        RepairState::default()
     }
 
-    /// Goes on from what another came to, in place of [`start`](Self::start).
-    fn resume(&mut self, past: &Past) {
+    /// Continues from the state of another repair. Called instead of [`start`](Self::start).
+    fn resume(&mut self, past: &RepairState) {
         let _ = past;
     }
 }

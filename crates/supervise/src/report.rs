@@ -1,81 +1,81 @@
-//! What came of a run: `report.json`.
+//! The report of a run: `report.json`.
 
 use crate::card_peaks::CardPeak;
 use crate::output::Progress;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What came of a run.
+/// The status of a run that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// All workers came to their end.
+    /// All workers succeeded.
     Finished,
-    /// A worker failed, and was not started again.
+    /// A worker failed and was not restarted.
     Failed,
-    /// Somebody stopped it.
+    /// The user or a signal stopped it.
     Stopped,
-    /// A card was too hot for it.
+    /// A card was too hot.
     TooHot,
-    /// Its time was over.
+    /// It reached its time limit.
     TimeOver,
-    /// Its processes are gone, and since their supervisor was replaced nobody knows how they ended.
+    /// Its exit code was lost with its first supervisor and its keeper.
     Unknown,
 }
 
 /// An attempt that ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AttemptReport {
-    /// Which worker's.
+    /// The worker.
     pub worker: usize,
-    /// Which of its attempts, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
     /// The exit code.
     pub code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// What kind of end.
+    /// The kind of end.
     pub kind: String,
     /// How long it ran.
     pub ran_s: f64,
-    /// The furthest that its output told of.
+    /// The furthest progress in its output.
     pub progress: Option<Progress>,
-    /// What differs from the command that was given.
+    /// Differences from the user's command.
     pub notes: Vec<String>,
 }
 
-/// What came of a run.
+/// The report of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Its name.
     pub name: String,
-    /// The command as it was given.
+    /// The user's command.
     pub command: Vec<String>,
-    /// What came of it.
+    /// Its status.
     pub status: Status,
-    /// The exit code; `None` if nobody knows.
+    /// The exit code; `None` if it is unknown.
     pub code: Option<i32>,
-    /// How long it ran, pauses included.
+    /// How long it ran, including pauses.
     pub ran_s: f64,
-    /// Workers that came to their end, and workers in all.
+    /// Workers that succeeded.
     pub workers_succeeded: usize,
-    /// Workers in all.
+    /// All workers.
     pub workers: usize,
-    /// The part of the attempts that came to their end, of those that nobody stopped; `None` if there was none.
+    /// The fraction of attempts that succeeded, not counting stopped ones; `None` if there were none.
     pub success_rate: Option<f64>,
-    /// Restarts.
+    /// Number of restarts.
     pub restarts: u32,
-    /// How many attempts failed, by kind.
+    /// Number of failed attempts by kind.
     pub failures: BTreeMap<String, u64>,
-    /// The most memory that was used on each card that it could see.
+    /// Peak memory of each visible card.
     #[serde(default)]
     pub cards: Vec<CardPeak>,
-    /// All attempts, in the order in which they ended.
+    /// All attempts in the order of their ends.
     pub attempts: Vec<AttemptReport>,
 }
 
 impl Report {
-    /// Counts what the attempts were.
+    /// Counts successes and failures of the attempts.
     pub(crate) fn count(&mut self) {
         self.failures.clear();
         let (mut succeeded, mut failed) = (0_u64, 0_u64);

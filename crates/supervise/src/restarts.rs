@@ -1,67 +1,68 @@
-//! Whether what failed is started again, and when: limits, pauses that grow, and loops of crashes. Pure.
+//! Whether and when to restart: limits, growing pauses, and crash loops. Pure.
 
 use crate::output::Progress;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Pauses grow no longer than this, unless they began longer.
+/// Limit on growing pauses, unless the first pause is longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Limits on restarts of one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Restarts in all.
+    /// Total number of restarts.
     pub restarts: u32,
-    /// Ends of the same cause in a row, without progress and without a change of the command, that are a loop.
+    /// Number of consecutive ends with the same cause, without progress and without a changed command, that count as a
+    /// loop.
     pub same: u32,
-    /// The first pause; each further one without progress is twice as long.
+    /// The first pause. Each further one without progress is twice as long.
     pub pause: Duration,
 }
 
-/// Restarts of a worker, and whether there are more.
+/// Counts the restarts of a worker and decides about the next one.
 #[derive(Debug)]
 pub(crate) struct Restarts {
     limits: Limits,
-    seen: Seen,
+    seen: RestartHistory,
 }
 
-/// What was seen of a worker's ends.
+/// What a worker's earlier ends were.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Seen {
+pub(crate) struct RestartHistory {
     made: u32,
     cause: Option<String>,
-    /// Ends of that cause.
+    /// Consecutive ends with that cause.
     same: u32,
-    /// Ends since there was progress.
+    /// Consecutive ends without progress.
     idle: u32,
     furthest: Option<Progress>,
 }
 
-/// What follows from an end that is to be followed by another attempt.
+/// The decision about a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It is started again after a pause.
+    /// Restart after a pause.
     After(Duration),
-    /// It is not, for this reason.
+    /// Do not restart, for this reason.
     Stop(String),
 }
 
 impl Restarts {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, seen: Seen::default() }
+        Self { limits, seen: RestartHistory::default() }
     }
 
-    /// Goes on after what another supervisor saw.
-    pub(crate) fn resume(&mut self, seen: &Seen) {
+    /// Continues from the history of another supervisor.
+    pub(crate) fn resume(&mut self, seen: &RestartHistory) {
         self.seen = seen.clone();
     }
 
-    /// What was seen so far.
-    pub(crate) fn seen(&self) -> &Seen {
+    /// The history so far.
+    pub(crate) fn seen(&self) -> &RestartHistory {
         &self.seen
     }
 
-    /// After an end. `is_changed`: the next attempt is not the one that ended.
+    /// Records an end and decides. `is_changed`: the next attempt differs from the one that ended.
     pub(crate) fn after(&mut self, cause: &str, progress: Option<Progress>, is_changed: bool) -> Next {
         let seen = &mut self.seen;
         let has_progressed = progress > seen.furthest;
@@ -77,13 +78,13 @@ impl Restarts {
         if seen.made >= restarts {
             return Next::Stop(match restarts {
                 0 => "restarts are off".to_owned(),
-                1 => "it was started again once, which is the limit".to_owned(),
-                _ => format!("it was started again {restarts} times, which is the limit"),
+                1 => "it was restarted once, which is the limit".to_owned(),
+                _ => format!("it was restarted {restarts} times, which is the limit"),
             });
         }
         seen.made += 1;
         if is_changed {
-            // Another command has its own tries.
+            // A changed command starts its own count.
             (seen.same, seen.idle) = (0, 0);
             return Next::After(pause);
         }
@@ -113,7 +114,7 @@ mod tests {
         }
     }
 
-    /// Ends as (cause, progress, whether the command changes), and the pauses after them; none where it stops.
+    /// `ends`: cause, progress, whether the command changes. `expected`: the pauses after them, `None` for a stop.
     fn check(limits: Limits, ends: &[(&str, Option<Progress>, bool)], expected: &[Option<u64>]) {
         let mut restarts = Restarts::new(limits);
         let pauses = ends.iter().map(|(cause, progress, changed)| seconds(&restarts.after(cause, *progress, *changed)));
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_is_the_same_end_again_and_again_without_progress() {
+    fn repeated_ends_with_one_cause_and_no_progress_are_a_loop() {
         check(LIMITS, &[("a", None, false); 3], &[Some(1), Some(2), None]);
         let progressing = [1, 2, 3, 4].map(|step| ("a", at(step), false));
         check(LIMITS, &progressing, &[Some(1); 4]);
@@ -132,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn another_command_has_its_own_tries() {
+    fn a_changed_command_starts_its_own_count() {
         let ends = [("a", None, false), ("a", None, false), ("a", None, true), ("a", None, false), ("a", None, false)];
         check(LIMITS, &ends, &[Some(1), Some(2), Some(1), Some(1), Some(2)]);
     }
 
     #[test]
-    fn all_restarts_together_are_limited_and_pauses_end_somewhere() {
+    fn the_total_number_of_restarts_and_the_pause_are_limited() {
         let limits = Limits { restarts: 2, same: 100, ..LIMITS };
         check(limits, &[1, 2, 3].map(|step| ("a", at(step), true)), &[Some(1), Some(1), None]);
         check(Limits { restarts: 0, ..LIMITS }, &[("a", None, true)], &[None]);

@@ -1,36 +1,38 @@
-//! What each of several workers gets of the machine: a card and a part of its memory, processors, threads. Pure, but for
-//! asking which processors this process may use.
+//! Divides a machine among several workers: cards and fractions of their memory, CPUs, threads. Pure, except for
+//! reading
+//! the CPU affinity.
 
 use std::ffi::OsString;
 
-/// The variable that tells a program which part of its card's memory it may take, 0 to 1.
+/// Environment variable for the fraction of its card's memory that a program may use, 0 to 1.
 pub const MEMORY_FRACTION: &str = "PLIMSOLL_MEMORY_FRACTION";
 
-/// The variables that tell a worker its number, from 0, and how many there are.
+/// Environment variable for a worker's index, from 0.
 pub const WORKER: &str = "PLIMSOLL_WORKER";
-/// How many workers there are.
+/// Environment variable for the number of workers.
 pub const WORKERS: &str = "PLIMSOLL_WORKERS";
 
-/// What numeric libraries read for the number of their threads.
+/// Environment variables for the thread count of numeric libraries.
 const THREADS: [&str; 4] = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"];
 
-/// What a worker gets.
+/// A worker's share of the machine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Share {
-    /// Its number, from 0.
+    /// Its index, from 0.
     pub worker: usize,
-    /// The UUID of its card; `None` where it may see all that the supervisor sees.
+    /// The UUID of its card; `None` if it may use all cards.
     pub card: Option<String>,
-    /// Which part of the card's memory it may take; `None` for all.
+    /// The fraction of the card's memory that it may use; `None` for all of it.
     pub memory_fraction: Option<f64>,
-    /// Processors that it may use; none for all.
+    /// CPUs that it may use; empty for all.
     pub cpus: Vec<usize>,
-    /// Threads of numeric libraries; `None` for what they choose.
+    /// Thread count of numeric libraries; `None` for their default.
     pub threads: Option<usize>,
 }
 
-/// Divides a machine among `per_card` workers for each card, or as many in all where there is no card. `fraction`: the part
-/// of a card's memory for each worker, where it was said.
+/// Divides a machine among `per_card` workers per card, or among `per_card` workers if there are no cards. `fraction`:
+/// the
+/// fraction of a card's memory for each worker, if the user set one.
 pub fn shares(
     per_card: usize,
     cards: &[String],
@@ -50,7 +52,7 @@ pub fn shares(
         Share {
             worker,
             card: cards.get(worker / per_card.max(1)).cloned(),
-            // Contexts and libraries take some of a card outside what a framework counts.
+            // CUDA contexts and libraries use memory that a framework does not count.
             memory_fraction: fraction.or((!cards.is_empty() && per_card > 1).then_some(0.9 / per_card as f64)),
             threads: threads.or(Some(own.len().max(1))),
             cpus: own,
@@ -60,7 +62,7 @@ pub fn shares(
 }
 
 impl Share {
-    /// The variables by which it is told. `is_set`: whether the user has set one, which then stays.
+    /// The environment variables of the share. `is_set`: whether the user has set a variable; those are not overridden.
     pub(crate) fn variables(&self, workers: usize, is_set: impl Fn(&str) -> bool) -> Vec<(OsString, OsString)> {
         let mut variables = Vec::new();
         let mut set = |name: &str, value: String| variables.push((OsString::from(name), OsString::from(value)));
@@ -81,7 +83,7 @@ impl Share {
     }
 }
 
-/// The processors that this process may use; none where the system does not tell.
+/// The CPUs that this process may use; empty if the system does not report them.
 pub fn usable_cpus() -> Vec<usize> {
     #[cfg(target_os = "linux")]
     {
@@ -93,8 +95,7 @@ pub fn usable_cpus() -> Vec<usize> {
     vec![]
 }
 
-/// Keeps a process that was just started, and what it will start, on some processors. A system that refuses costs speed
-/// and nothing else.
+/// Pins a new process and its future children to some CPUs. Ignores errors: without pinning, only speed is lost.
 pub(crate) fn keep_on(pid: u32, cpus: &[usize]) {
     #[cfg(target_os = "linux")]
     if let Some(pid) = crate::processes::pid(pid).filter(|_| !cpus.is_empty()) {
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn two_workers_a_card_have_half_of_it_and_a_quarter_of_the_processors() {
+    fn two_workers_per_card_share_its_memory_and_the_cpus() {
         let shares = shares(2, &["GPU-a".to_owned(), "GPU-b".to_owned()], &(4..12).collect::<Vec<_>>(), None, None);
         assert_eq!(shares.len(), 4);
         let third = &shares[2];
@@ -133,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_processor_is_given_twice_and_none_is_left(per_card in 1usize..5, cards in 0usize..4, cpus in 0usize..40) {
+        fn every_cpu_belongs_to_one_worker(per_card in 1usize..5, cards in 0usize..4, cpus in 0usize..40) {
             let names = (0..cards).map(|card| format!("GPU-{card}")).collect::<Vec<_>>();
             let all = (0..cpus).collect::<Vec<_>>();
             let shares = shares(per_card, &names, &all, None, None);

@@ -1,4 +1,4 @@
-//! Signals that the supervisor gets, as messages.
+//! Receives the supervisor's signals on a thread.
 
 use rustix::process::Signal;
 use signal_hook::consts::{
@@ -9,11 +9,12 @@ use signal_hook::iterator::Signals;
 use std::fs;
 use std::io;
 
-/// The exit code of who leaves at once.
+/// The exit code after the third interrupt.
 const INTERRUPTED: i32 = 130;
 
-/// Signals by which terminals, job schedulers, power supplies and timers ask programs to save or to end. Schedulers send them
-/// to every process of a job.
+/// Signals from terminals, job schedulers, power supplies and timers that ask a program to save or to end. Schedulers
+/// send
+/// them to every process of a job.
 pub(crate) const ASKING: &[i32] = &[
     SIGINT,
     SIGTERM,
@@ -28,8 +29,8 @@ pub(crate) const ASKING: &[i32] = &[
     Signal::POWER.as_raw(),
 ];
 
-/// Hands every signal to `take`, from a thread. Those that the supervisor was started to ignore, as by `nohup`, stay
-/// ignored. A third SIGINT ends the process where it stands.
+/// Calls `take` for every signal, on a thread. Signals that this process was started to ignore, as under `nohup`, stay
+/// ignored. A third SIGINT exits the process at once.
 pub(crate) fn listen(take: impl Fn(Signal) + Send + 'static) -> io::Result<()> {
     let ignored = ignored();
     let others = [SIGQUIT, SIGWINCH, SIGTSTP, SIGCONT];
@@ -51,12 +52,12 @@ pub(crate) fn listen(take: impl Fn(Signal) + Send + 'static) -> io::Result<()> {
     Ok(())
 }
 
-/// The signals that this process ignores. Asked before any is heard.
+/// The signals that this process ignores. Call before installing handlers.
 fn ignored() -> u64 {
     ignored_by(std::process::id())
 }
 
-/// The signals that a process ignores, a bit for each; 0 if the system does not say.
+/// Bit mask of the signals that a process ignores; 0 if the system does not report it.
 pub(crate) fn ignored_by(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

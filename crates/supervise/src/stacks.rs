@@ -1,4 +1,4 @@
-//! What a program that hangs was doing: the stacks of its Python processes, by py-spy where it is installed.
+//! Dumps the stacks of a hung program's Python processes with py-spy, if it is installed.
 
 use crate::processes::Group;
 use std::fs::File;
@@ -6,13 +6,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A process that can't be read in this time is left out.
+/// Time limit per process.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Processes that are asked at the most.
+/// Limit on the number of processes to dump.
 const MOST: usize = 16;
 
-/// Writes the stacks of a worker's processes to a file. Returns whether any could be had; then the file is there.
+/// Writes the stacks of a worker's processes to a file. Returns whether any were written; if not, there is no file.
 pub(crate) fn dump(group: &Group, into: &Path) -> bool {
     let mut any = false;
     for member in group.members().iter().take(MOST) {

@@ -1,73 +1,73 @@
-//! Stops a run from outside: an interrupt, as by Ctrl-C, then a request to end, then the end.
+//! Stops a run from outside: SIGINT as from Ctrl-C, then SIGTERM, then SIGKILL.
 
 use crate::pause::is_paused;
 use crate::processes::{self, Process};
-use crate::registry::{Entry, State};
+use crate::registry::{Entry, RunState};
 use crate::signals::ignored_by;
 use rustix::process::{Signal, kill_process, kill_process_group};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether it has ended.
+/// How often to check whether the run has ended.
 const TICK: Duration = Duration::from_millis(20);
 
 /// How long a supervisor may take to write its report after its programs.
 const REPORT: Duration = Duration::from_secs(5);
 
-/// How far it had to be gone.
+/// How a run was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopped {
-    /// Nothing of it ran.
+    /// It had already ended.
     HadEnded,
-    /// It ended when it was interrupted.
+    /// It ended after SIGINT.
     ByInterrupt,
-    /// It ended when it was asked to end.
+    /// It ended after SIGTERM.
     ByRequest,
-    /// It was ended.
+    /// It ended after SIGKILL.
     Killed,
-    /// Something of it still runs, whatever was sent.
+    /// Some of its processes still run after SIGKILL.
     Survives,
-    /// It belongs to another machine.
+    /// It runs on another machine.
     Elsewhere,
-    /// The process that its folder names is not proved to be the run's, so it was not signaled.
+    /// The process that its folder names is not proved to be the run's, so it got no signal.
     Unproved,
 }
 
-/// Stops a run. `grace`: how long it may take after the interrupt, and again after the request; `None`: it is ended at once.
-/// `tell` gets the name of each signal before it is sent. Only processes that are proved to be the run's are signaled.
+/// Stops a run. `grace`: how long to wait after SIGINT, and again after SIGTERM; `None` to send SIGKILL at once. Calls
+/// `on_signal` with the name of each signal before sending it. Signals only processes that are proved to be the run's.
 /// Errors: those of [`Entry::trusted`].
-pub fn stop(entry: &Entry, grace: Option<Duration>, tell: &mut dyn FnMut(&str)) -> io::Result<Stopped> {
+pub fn stop(entry: &Entry, grace: Option<Duration>, on_signal: &mut dyn FnMut(&str)) -> io::Result<Stopped> {
     let entry = &entry.trusted()?;
     match entry.state() {
-        State::Running | State::Orphaned => {}
-        State::Ended | State::Gone => return Ok(Stopped::HadEnded),
-        State::Elsewhere => return Ok(Stopped::Elsewhere),
+        RunState::Running | RunState::Orphaned => {}
+        RunState::Ended | RunState::Gone => return Ok(Stopped::HadEnded),
+        RunState::Elsewhere => return Ok(Stopped::Elsewhere),
     }
     if entry.process.is_alive() && entry.proved().is_none() {
         return Ok(Stopped::Unproved);
     }
-    // A supervisor gives its programs their own time before it ends them.
+    // A supervisor first waits for its own programs.
     let own_grace = Duration::from_secs_f64(entry.grace_s.clamp(0.0, 1e6)) + REPORT;
     let steps = [
         (Signal::INT, "SIGINT", grace, Stopped::ByInterrupt),
         (Signal::TERM, "SIGTERM", grace.map(|grace| grace.max(own_grace)), Stopped::ByRequest),
     ];
     for (signal, name, patience, outcome) in steps {
-        // Shells start `nohup … &` of a script with SIGINT ignored: it would be waited for in vain.
+        // Shells start `nohup … &` in a script with SIGINT ignored. Do not wait for such a run.
         let is_in_vain = signal == Signal::INT && is_ignored(entry, signal);
         let Some(patience) = patience.filter(|_| !is_in_vain) else { continue };
-        tell(name);
-        ask(entry, signal);
-        // Who is paused hears nothing.
+        on_signal(name);
+        send(entry, signal);
+        // A paused process does not receive signals.
         if is_paused(entry) {
-            ask(entry, Signal::CONT);
+            send(entry, Signal::CONT);
         }
         if ends_within(entry, patience) {
             return Ok(outcome);
         }
     }
-    tell("SIGKILL");
-    // The supervisor first, which would start the programs again.
+    on_signal("SIGKILL");
+    // Kill the supervisor first, since it would restart the programs.
     if let Some(process) = entry.proved() {
         signal_process(process, Signal::KILL);
     }
@@ -87,12 +87,12 @@ pub fn stop(entry: &Entry, grace: Option<Duration>, tell: &mut dyn FnMut(&str)) 
     Ok(if ends_within(entry, REPORT) { Stopped::Killed } else { Stopped::Survives })
 }
 
-/// Asks whoever is responsible.
-fn ask(entry: &Entry, signal: Signal) {
+/// Sends a signal to the responsible processes.
+fn send(entry: &Entry, signal: Signal) {
     responsible(entry).iter().for_each(|process| signal_process(process, signal));
 }
 
-/// The supervisor, or the programs themselves where it is gone.
+/// The supervisor or, if it is gone, the programs.
 fn responsible(entry: &Entry) -> Vec<Process> {
     match entry.process.is_alive() {
         true => entry.proved().into_iter().cloned().collect(),
@@ -100,11 +100,11 @@ fn responsible(entry: &Entry) -> Vec<Process> {
     }
 }
 
-/// Whether all that would be asked ignore a signal.
+/// Whether all responsible processes ignore a signal.
 fn is_ignored(entry: &Entry, signal: Signal) -> bool {
     let ignores = |process: &Process| ignored_by(process.pid) & (1 << (signal.as_raw() - 1)) != 0;
-    let asked = responsible(entry);
-    !asked.is_empty() && asked.iter().all(ignores)
+    let processes = responsible(entry);
+    !processes.is_empty() && processes.iter().all(ignores)
 }
 
 fn ends_within(entry: &Entry, patience: Duration) -> bool {
@@ -121,13 +121,13 @@ fn ends_within(entry: &Entry, patience: Duration) -> bool {
     }
 }
 
-/// Sends a signal to this process and to no other that has its number by then.
+/// Sends a signal to this process, never to another one that reused its process ID.
 pub(crate) fn signal_process(process: &Process, signal: Signal) {
     let Some(pid) = processes::pid(process.pid) else { return };
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
-        // What the descriptor means does not change, so looking behind its opening is enough.
+        // The descriptor always refers to the same process, so checking after it is opened is enough.
         if let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) {
             if process.is_alive() {
                 let _ = pidfd_send_signal(descriptor, signal);

@@ -1,4 +1,4 @@
-//! The repair that changes nothing: what failed is started again as it was.
+//! The repair that restarts the same command without changes.
 
 use crate::ends::classify;
 use crate::hopeless::never_begins;
@@ -12,7 +12,7 @@ pub struct Unchanged {
 }
 
 impl Unchanged {
-    /// Of the program and its arguments.
+    /// Restarts this program with these arguments.
     pub fn new(argv: Vec<OsString>) -> Self {
         Self { argv }
     }
@@ -26,18 +26,18 @@ impl Repair for Unchanged {
     fn next(&mut self, ending: &Ending) -> Verdict {
         let kind = kind_of(ending);
         let decision = match ending.code {
-            Some(0) if !ending.hung => Decision::Stop { why: "it is done".to_owned() },
+            Some(0) if !ending.hung => Decision::Stop { why: "it finished".to_owned() },
             _ if ending.is_unknown() => Decision::Stop { why: crate::UNKNOWN_END.to_owned() },
             code => match never_begins(&self.argv, code, &classify(ending)) {
                 Some(why) => Decision::Stop { why },
-                None => Decision::Again { attempt: self.start(), why: "started again as it was".to_owned() },
+                None => Decision::Again { attempt: self.start(), why: "unchanged".to_owned() },
             },
         };
         Verdict { cause: kind.clone(), kind, decision }
     }
 }
 
-/// What the system alone tells of an end.
+/// The kind of an end, from the exit status alone.
 fn kind_of(ending: &Ending) -> String {
     match ending {
         Ending { hung: true, .. } => "hang".to_owned(),
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_are_told_apart_and_only_hopeless_ones_are_final() {
+    fn only_ends_that_would_repeat_are_final() {
         let ending = Ending::default;
         for (ending, kind, again) in [
             (Ending { code: Some(0), ..ending() }, "success", false),

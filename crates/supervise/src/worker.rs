@@ -1,5 +1,6 @@
-//! One of the programs that a supervisor runs side by side: its attempts, one after the other. Not here: what all of them
-//! share (`supervisor.rs`).
+//! A worker: one of the programs that a supervisor runs in parallel, over all of its attempts. Not here: what the
+//! workers
+//! share (`supervisor/`).
 
 use crate::child::Running;
 use crate::hang::Watch;
@@ -17,7 +18,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long processes that were left behind may take to end once they were asked to.
+/// How long leftover processes may take to end after SIGTERM.
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// A worker.
@@ -26,29 +27,29 @@ pub(crate) struct Worker {
     pub(crate) repair: Box<dyn Repair>,
     pub(crate) restarts: Restarts,
     pub(crate) output: Output,
-    /// Which attempt is on, or was the last; from 1.
+    /// The number of the current or last attempt, from 1.
     pub(crate) attempt_number: u32,
     pub(crate) attempt: Attempt,
     pub(crate) phase: Phase,
     /// When its first attempt was started.
     pub(crate) first_started: Option<Instant>,
-    /// Whether it was told that output is lost.
-    pub(crate) has_told_loss: bool,
+    /// Whether the loss of output was reported.
+    pub(crate) has_reported_loss: bool,
 }
 
-/// Where a worker stands.
+/// The state of a worker.
 pub(crate) enum Phase {
-    /// Its turn has not come.
+    /// It waits for the previous worker.
     Waiting,
-    /// A program of it runs, or has ended and is being cleared away.
+    /// Its program runs, or has ended and its leftover processes are being cleaned up.
     Live(Box<Live>),
-    /// It is started again then.
+    /// It restarts at this time.
     Pausing(Instant),
-    /// It is not started again.
+    /// It does not restart.
     Done(Outcome),
 }
 
-/// What came of a worker.
+/// The result of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
@@ -56,46 +57,47 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Of an end, with the exit code that shells give it.
+    /// The result of an end, with the exit code that shells use for it.
     pub(crate) fn of(code: Option<i32>, signal: Option<i32>) -> Self {
         Self { code: code.or_else(|| signal.map(|signal| 128 + signal)), is_success: code == Some(0) }
     }
 }
 
-/// A program that was started.
+/// A started program.
 pub(crate) struct Live {
     pub(crate) running: Running,
     started: Instant,
     oom_before: u64,
     watch: Option<Watch>,
-    /// Signals that it will get, with the reasons for them.
+    /// Signals to send, with their reasons.
     schedule: VecDeque<(Instant, Signal, &'static str)>,
     hung: bool,
     status: Option<Status>,
     sweep: Option<Sweep>,
-    /// What of it is stopped for heat.
+    /// The processes that are stopped for heat.
     held: Option<Held>,
-    /// Whether a person stopped it. Heat takes nothing from a person: who lets it go on lets all of it go on.
+    /// Whether the user paused it. Then it is not stopped for heat as well, so that the user's resume continues all of
+    /// it.
     is_paused: bool,
-    /// For how long it was, until now.
+    /// For how long it was stopped for heat so far.
     held_for: Duration,
 }
 
-/// The clearing away of processes that outlived the first.
+/// The cleanup of processes that outlived the first one.
 struct Sweep {
     until: Instant,
     is_forced: bool,
 }
 
-/// What a look at a program showed.
-pub(crate) enum Seen {
+/// The result of checking a program.
+pub(crate) enum Observation {
     /// Nothing new.
     Nothing,
-    /// It was sent a signal.
+    /// A signal was sent, with the reason.
     Signaled(Signal, String),
-    /// For so long it has neither printed nor computed.
+    /// It has neither printed nor computed for this long.
     Hangs(Duration),
-    /// It ended, nothing of it is left, and all that it printed is kept.
+    /// It ended, no process is left, and all output was carried.
     Over,
 }
 
@@ -118,13 +120,13 @@ impl Live {
         }
     }
 
-    /// The first process has ended.
+    /// Records that the first process has ended.
     pub(crate) fn ended(&mut self, status: Status) {
         self.status = Some(status);
         self.schedule.clear();
     }
 
-    /// Sends signals one after the other, each so long after now, as long as the program runs.
+    /// Schedules signals, each after its delay from now, as long as the program runs.
     pub(crate) fn schedule(&mut self, signals: &[(Duration, Signal, &'static str)]) {
         if self.status.is_none() {
             let now = Instant::now();
@@ -132,22 +134,23 @@ impl Live {
         }
     }
 
-    /// Ends all of its processes at once.
+    /// Kills all of its processes.
     pub(crate) fn kill(&mut self) {
         self.schedule.clear();
         self.running.group.signal_all(Signal::KILL);
         self.sweep = Some(Sweep { until: Instant::now(), is_forced: true });
     }
 
-    /// Passes a signal on to it, as a terminal would.
+    /// Forwards a signal to its process group, as a terminal does.
     pub(crate) fn forward(&self, signal: Signal) {
         self.running.group.signal(signal);
     }
 
-    /// Stops it for heat, unless it is ending or is stopped already: for a person, who lets it go on. `worker`: its number, for the record in the run's folder.
-    /// Errors: that can't be written; it is stopped all the same.
+    /// Stops it for heat, unless it is ending, already stopped, or paused by the user. `worker`: its index, for the
+    /// record in
+    /// the run's folder. Errors: the record can't be written; the program is stopped anyway.
     pub(crate) fn hold(&mut self, folder: &Path, worker: usize) -> io::Result<()> {
-        if self.held.is_some() || self.is_paused || self.has_ended() || self.is_asked_to_end() || self.hung {
+        if self.held.is_some() || self.is_paused || self.has_ended() || self.has_pending_signals() || self.hung {
             return Ok(());
         }
         let (held, written) = Held::new(folder, worker, &self.running.group);
@@ -155,19 +158,19 @@ impl Live {
         written
     }
 
-    /// Whether it is stopped for heat although it is to end.
+    /// Whether it is stopped for heat although it must end.
     pub(crate) fn is_held_up(&self) -> bool {
-        self.held.is_some() && (self.has_ended() || self.is_asked_to_end())
+        self.held.is_some() && (self.has_ended() || self.has_pending_signals())
     }
 
-    /// Lets it go on if it is stopped for heat.
+    /// Continues it if it is stopped for heat.
     pub(crate) fn let_go(&mut self) {
         if let Some(held) = self.held.take() {
             self.held_for += held.release();
         }
     }
 
-    /// Stops it for a person, whose it is from now on.
+    /// Pauses it for the user. Takes over from a stop for heat.
     pub(crate) fn pause(&mut self) {
         if let Some(held) = self.held.take() {
             self.held_for += held.leave();
@@ -176,7 +179,7 @@ impl Live {
         stop_all(&self.running.group);
     }
 
-    /// Lets it go on for a person, unless it is stopped for heat.
+    /// Resumes it for the user, unless it is stopped for heat.
     pub(crate) fn resume(&mut self) {
         self.is_paused = false;
         if self.held.is_none() {
@@ -189,38 +192,38 @@ impl Live {
         self.status.is_some()
     }
 
-    /// Whether signals are on their way.
-    pub(crate) fn is_asked_to_end(&self) -> bool {
+    /// Whether signals are scheduled.
+    pub(crate) fn has_pending_signals(&self) -> bool {
         !self.schedule.is_empty()
     }
 
-    /// Does what is due. To be called again until nothing is new.
-    pub(crate) fn look(&mut self, output: &Output, grace: Duration) -> Seen {
+    /// Performs the next due action. Call again until it returns [`Observation::Nothing`].
+    pub(crate) fn look(&mut self, output: &Output, grace: Duration) -> Observation {
         let now = Instant::now();
         if let Some(&(_, signal, why)) = self.schedule.front().filter(|(at, ..)| *at <= now) {
             self.schedule.pop_front();
             self.running.group.signal_all(signal);
-            return Seen::Signaled(signal, why.to_owned());
+            return Observation::Signaled(signal, why.to_owned());
         }
         if self.status.is_some() {
             return self.clear_away(now, grace);
         }
-        // Who is stopped for heat can't show that it works.
+        // A program that is stopped for heat can't show activity.
         let is_watched = self.schedule.is_empty() && !self.hung && self.held.is_none();
         let watch = self.watch.as_mut().filter(|_| is_watched);
         match watch.and_then(|watch| watch.look(output, &self.running.group, self.held_for)) {
             Some(idle) => {
                 self.hung = true;
-                Seen::Hangs(idle)
+                Observation::Hangs(idle)
             }
-            None => Seen::Nothing,
+            None => Observation::Nothing,
         }
     }
 
-    /// After the first process, all others go; then the rest of the output is carried.
-    fn clear_away(&mut self, now: Instant, grace: Duration) -> Seen {
+    /// Ends the leftover processes after the first one, then carries the rest of the output.
+    fn clear_away(&mut self, now: Instant, grace: Duration) -> Observation {
         if !cfg!(target_os = "linux") {
-            // Who is left can't be seen, so nobody is asked.
+            // Leftover processes are unknown here, so kill the group.
             self.running.group.signal(Signal::KILL);
         }
         let left = self.running.group.members();
@@ -231,23 +234,23 @@ impl Live {
                 self.sweep = Some(Sweep { until: now + grace.min(SWEEP), is_forced: false });
                 let names = left.iter().map(|member| format!("{} ({})", member.row.name, member.row.pid));
                 let names = names.collect::<Vec<_>>().join(", ");
-                return Seen::Signaled(Signal::TERM, format!("left behind by a program that ended: {names}"));
+                return Observation::Signaled(Signal::TERM, format!("left running by a program that ended: {names}"));
             }
-            Some(sweep) if !sweep.is_forced && now < sweep.until => return Seen::Nothing,
+            Some(sweep) if !sweep.is_forced && now < sweep.until => return Observation::Nothing,
             Some(sweep) if !sweep.is_forced => {
                 self.running.group.signal_all(Signal::KILL);
                 *sweep = Sweep { until: now + SWEEP, is_forced: true };
-                return Seen::Signaled(Signal::KILL, "left behind, and it did not end when it was asked to".to_owned());
+                return Observation::Signaled(Signal::KILL, "left running, and it ignored SIGTERM".to_owned());
             }
-            // One that the kernel itself can't end, such as while a disk does not answer, is left to it.
-            Some(sweep) if now < sweep.until => return Seen::Nothing,
+            // Give up on a process that even the kernel can't end, for example while a disk does not answer.
+            Some(sweep) if now < sweep.until => return Observation::Nothing,
             Some(_) => {}
         }
         self.running.finish_output();
-        if self.running.is_carried() { Seen::Over } else { Seen::Nothing }
+        if self.running.is_carried() { Observation::Over } else { Observation::Nothing }
     }
 
-    /// What is told of its end, once nothing of it is left.
+    /// The ending, once no process is left.
     pub(crate) fn conclude(self, output: &Output) -> Ending {
         let Status { code, signal } = self.status.unwrap_or_default();
         let ran_for = self.started.elapsed();
@@ -259,8 +262,8 @@ impl Live {
 }
 
 impl Worker {
-    /// Whether the next worker need not wait for this one any longer: it has made so much progress, it has run for so
-    /// long, or it is done.
+    /// Whether the next worker may start: this one has reached `fraction` of its progress, has run for `time`, or is
+    /// done.
     pub(crate) fn makes_room(&self, fraction: f64, time: Duration) -> bool {
         let progressed = || self.output.progress().and_then(|p| p.fraction()).is_some_and(|done| done >= fraction);
         match self.phase {

@@ -1,5 +1,5 @@
-//! The Python hook in real interpreters: with stand-ins for PyTorch of several versions, and with PyTorch itself. Skipped,
-//! and said so, unless `PLIMSOLL_PYTHON` names an interpreter.
+//! Runs the Python hook in real interpreters: with stand-ins for several versions of PyTorch, and with PyTorch itself.
+//! Skipped with a message unless `PLIMSOLL_PYTHON` names an interpreter.
 
 use plimsoll_files::Disk;
 use plimsoll_supervise::hook::{Hook, snapshots};
@@ -9,7 +9,7 @@ use std::fs;
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// A run's folder, and modules that its scripts may import.
+/// A run's folder, and a folder of modules that its scripts may import.
 struct Run {
     python: OsString,
     folder: TempDir,
@@ -66,18 +66,18 @@ fn assert_ok(output: &Output) -> String {
 const FAIL: &str = "import torch; torch.cuda.use(); torch.cuda.fail()";
 
 #[test]
-fn every_version_is_asked_for_what_it_has_once_cuda_is_used() {
-    for (which, asked, says) in [
-        ("observer", "record python 5000\n", "an observer of the allocator's"),
+fn the_features_of_each_version_are_used_once_cuda_is_used() {
+    for (which, calls, log) in [
+        ("observer", "record python 5000\n", "an allocator observer"),
         ("ring", "record True 5000\n", "the exception that ends the process"),
     ] {
         let Some(run) = Run::new("hook: versions").map(Run::with_fake_torch) else { return };
         let hook = Hook { memory_fraction: Some(0.25), history_entries: 5000 };
         let output = run.run(Some(&hook), FAIL, &[("FAKE_TORCH", which), ("LOCAL_RANK", "1")]);
         assert!(text(&output.stderr).ends_with("OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 MiB.\n"));
-        assert_eq!(text(&output.stdout), format!("fraction 0.25 of 1\n{asked}"), "{}", run.notes());
+        assert_eq!(text(&output.stdout), format!("fraction 0.25 of 1\n{calls}"), "{}", run.notes());
         assert_eq!(run.snapshots(), 1);
-        for said in ["set the memory fraction", "records the allocator's history", says, "left a snapshot"] {
+        for said in ["set the memory fraction", "records the allocator's history", log, "left a snapshot"] {
             assert!(run.notes().contains(said), "{said}: {}", run.notes());
         }
     }
@@ -92,7 +92,7 @@ fn a_program_that_catches_every_error_leaves_few_snapshots() {
 }
 
 #[test]
-fn nothing_is_initialized_and_what_breaks_is_written_down_alone() {
+fn the_hook_initializes_nothing_and_only_logs_its_errors() {
     let Some(run) = Run::new("hook: without CUDA").map(Run::with_fake_torch) else { return };
     let idle = "import torch; assert not torch.cuda.ready; assert 'exec_module' not in vars(torch.__loader__)";
     assert_eq!(assert_ok(&run.run(Some(&Hook::default()), idle, &[("FAKE_TORCH", "observer")])).trim(), "");
@@ -107,7 +107,7 @@ fn nothing_is_initialized_and_what_breaks_is_written_down_alone() {
 }
 
 #[test]
-fn what_has_nothing_to_do_with_torch_runs_as_without_the_hook() {
+fn a_program_without_torch_runs_as_without_the_hook() {
     let Some(run) = Run::new("hook: other programs") else { return };
     let script = "import sys, json\nprint(sys.path, sorted(m for m in sys.modules if 'torch' in m))\n\
                   try:\n  import torch_is_not_here\nexcept ImportError as e: print(e)\nsys.exit(3)";
@@ -118,7 +118,7 @@ fn what_has_nothing_to_do_with_torch_runs_as_without_the_hook() {
 }
 
 #[test]
-fn a_sitecustomize_that_was_there_still_runs_and_is_the_one_that_scripts_see() {
+fn another_sitecustomize_still_runs_and_is_importable() {
     let Some(run) = Run::new("hook: another sitecustomize").map(Run::with_fake_torch) else { return };
     let run = run.with_module("sitecustomize.py", "MINE = 7\nimport sys\nsys.flag_of_mine = True\n");
     let script = "import sys, sitecustomize, torch; torch.cuda.use(); print(sitecustomize.MINE, sys.flag_of_mine)";
@@ -135,7 +135,7 @@ fn a_sitecustomize_that_was_there_still_runs_and_is_the_one_that_scripts_see() {
 }
 
 #[test]
-fn a_folder_of_notes_that_went_away_hurts_nobody() {
+fn a_missing_folder_does_no_harm() {
     let Some(run) = Run::new("hook: no folder").map(Run::with_fake_torch) else { return };
     let variables = [("FAKE_TORCH", "observer"), ("PLIMSOLL_HOOK_FOLDER", "/nowhere/at/all")];
     let mut command = Command::new(&run.python);
@@ -149,11 +149,11 @@ fn a_folder_of_notes_that_went_away_hurts_nobody() {
 }
 
 #[test]
-fn with_pytorch_itself_results_are_the_same_and_everything_is_said() {
+fn results_of_pytorch_are_the_same_with_the_hook() {
     let Some(run) = Run::new("hook: PyTorch") else { return };
     let has_torch = Command::new(&run.python).args(["-c", "import torch"]).output().is_ok_and(|o| o.status.success());
     if !has_torch {
-        eprintln!("SKIPPED hook: PyTorch: the Python that PLIMSOLL_PYTHON names has none");
+        eprintln!("SKIPPED hook: PyTorch: PLIMSOLL_PYTHON names a Python without PyTorch");
         return;
     }
     let script = "import torch, faulthandler\ntorch.manual_seed(1)\nm = torch.nn.Linear(8, 8)\n\
@@ -163,5 +163,5 @@ fn with_pytorch_itself_results_are_the_same_and_everything_is_said() {
     let [with, without] = [Some(&Hook::default()), None].map(|hook| assert_ok(&run.run(hook, script, &hidden)));
     assert_eq!(with, without);
     assert!(run.notes().contains("saw torch"), "{}", run.notes());
-    assert!(run.notes().contains("nothing: "), "it did nothing without CUDA, and says so: {}", run.notes());
+    assert!(run.notes().contains("nothing: "), "it logs that it did nothing without CUDA: {}", run.notes());
 }

@@ -1,11 +1,12 @@
-//! Runs that end for want of memory, repaired by the ladder to the result that they would have had: a trainer of shell
-//! script, and, where `PLIMSOLL_PYTHON` names a Python with PyTorch, a real training whose memory is limited.
+//! The ladder repairs runs that end out of memory, and they reach the result that they would have had: a trainer in
+//! shell
+//! script and, if `PLIMSOLL_PYTHON` names a Python with PyTorch, a real training with limited memory.
 
 use plimsoll_supervise::failures::Failures;
 use plimsoll_supervise::hook::Hook;
 use plimsoll_supervise::ladder::{Ladder, UserLadder};
 use plimsoll_supervise::{
-    CardPeaks, Event, Folder, Input, Job, Limits, Mender, Registry, Report, Settings, Status, Stream,
+    CardPeaks, Folder, Input, Job, Limits, Mender, Registry, Report, Status, Stream, SuperviseSettings, SupervisorEvent,
 };
 use plimsoll_supervise::{output_of, shares, supervise};
 use plimsoll_units::Bytes;
@@ -17,10 +18,10 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A supervised run, and what came of it.
+/// The result of a supervised run.
 struct Run {
     report: Report,
-    events: Vec<Event>,
+    events: Vec<SupervisorEvent>,
     output: String,
 }
 
@@ -45,11 +46,11 @@ impl Workplace {
 
     fn run(&self, argv: &[OsString], ladder: Ladder) -> Run {
         let runs = self.path("runs");
-        let folder = Folder::open(&Folder::create(&runs, None, "train").expect("a folder")).expect("ours");
+        let folder = Folder::open(&Folder::create(&runs, None, "train").expect("a folder")).expect("locked");
         let mender = Mender::new(argv, ladder, folder.path().join("repair"));
         let mender = mender.remembering(Failures::at(self.path("failures.json")), "a card of 8 MiB");
         let output = output_of(folder.path(), 0, 1);
-        let settings = Settings {
+        let settings = SuperviseSettings {
             limits: Limits { restarts: 12, same: 3, pause: Duration::ZERO },
             grace: Duration::from_secs(5),
             hang_timeout: None,
@@ -89,10 +90,10 @@ impl Run {
         self.report.attempts.iter().map(|attempt| attempt.kind.as_str()).collect()
     }
 
-    /// Why it was started again, as the journal has it.
+    /// The reasons for restarts in the journal.
     fn reasons(&self) -> Vec<&str> {
         let restarts = self.events.iter().filter_map(|event| match event {
-            Event::Restarting { why, .. } => Some(why.as_str()),
+            SupervisorEvent::Restarting { why, .. } => Some(why.as_str()),
             _ => None,
         });
         restarts.collect()
@@ -103,7 +104,7 @@ fn program(name: &str) -> OsString {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).into()
 }
 
-/// `sh train_toy.sh` would be no trainer that is known: its name ends as a Python script's does.
+/// The toy trainer. It needs a name that ends in `.py`: `sh train_toy.sh` would be an unknown trainer.
 fn toy(workplace: &Workplace, flags: &str) -> Vec<OsString> {
     let mut argv = as_python(workplace, "train_toy", &["--output_dir"]);
     argv.push(workplace.path("out").into());
@@ -111,7 +112,7 @@ fn toy(workplace: &Workplace, flags: &str) -> Vec<OsString> {
     argv
 }
 
-/// The command of a shell script that is named as one of Python's.
+/// The command for a shell script under the name of a Python script.
 fn as_python(workplace: &Workplace, name: &str, flags: &[&str]) -> Vec<OsString> {
     let script = workplace.path(&format!("{name}.py"));
     fs::copy(program(&format!("{name}.sh")), &script).expect("copied");
@@ -124,61 +125,61 @@ fn unlimited(flags: &str) -> String {
 }
 
 #[test]
-fn a_run_is_repaired_to_the_result_that_it_would_have_had() {
+fn a_repaired_run_has_the_result_of_an_unlimited_one() {
     let flags = "--per_device_train_batch_size 8 --gradient_accumulation_steps 2";
     let workplace = Workplace::new().with("TOY_CAP", 8);
     let run = workplace.run(&toy(&workplace, flags), Ladder::new(false, ""));
     assert_eq!(run.final_loss(), unlimited(flags));
-    // 15 MiB that nobody used are less than what was asked for each time, so the allocator's setting is left out.
+    // The 15 MiB of unused memory are less than each request, so the allocator setting is skipped.
     assert_eq!(run.kinds(), ["card_memory", "card_memory", "success"]);
-    assert!(run.reasons()[1].contains("micro-batch 4 → 2, accumulation 4 → 8"), "{:?}", run.reasons());
+    assert!(run.reasons()[1].contains("micro-batch 4 → 2, gradient accumulation 4 → 8"), "{:?}", run.reasons());
     assert!(run.output.contains("step 12/12"));
-    // The next one begins where this one came to.
+    // The next run starts with the steps of this one.
     fs::remove_dir_all(workplace.path("out")).expect("removed");
     let next = workplace.run(&toy(&workplace, flags), Ladder::new(false, ""));
     assert_eq!((next.final_loss(), next.kinds()), (run.final_loss(), vec!["success"]));
 }
 
 #[test]
-fn it_resumes_from_the_newest_whole_checkpoint_and_passes_a_damaged_one() {
+fn a_run_resumes_from_its_newest_complete_checkpoint() {
     let flags = "--per_device_train_batch_size 8";
     let workplace = Workplace::new().with("TOY_CAP", 16).with("TOY_CAP_FROM", 9);
     fs::create_dir_all(workplace.path("out/checkpoint-900")).expect("made");
     let run = workplace.run(&toy(&workplace, flags), Ladder::new(false, ""));
     assert_eq!(run.final_loss(), unlimited(flags));
     assert!(run.output.contains("resumed at step 8"), "{}", run.output);
-    assert!(run.reasons()[0].contains("checkpoint-900 is not whole"), "{:?}", run.reasons());
+    assert!(run.reasons()[0].contains("checkpoint-900 is incomplete"), "{:?}", run.reasons());
 }
 
 #[test]
-fn where_halving_does_not_suffice_activations_are_recomputed() {
+fn checkpointing_follows_if_a_smaller_batch_does_not_suffice() {
     let workplace = Workplace::new().with("TOY_CAP", 1);
     let run = workplace.run(&toy(&workplace, "--per_device_train_batch_size 2"), Ladder::new(false, ""));
     assert_eq!(run.final_loss(), unlimited("--per_device_train_batch_size 2"));
-    // Of 8 MiB that were asked for 15 were there in pieces, so the allocator's setting comes first.
+    // The request of 8 MiB failed with 15 MiB free in pieces, so the allocator setting comes first.
     assert_eq!(run.kinds(), ["card_memory", "card_memory", "card_memory", "success"]);
     let steps = ["expandable_segments:True", "micro-batch 2 → 1", "gradient checkpointing"];
     assert!(run.reasons().iter().zip(steps).all(|(why, step)| why.contains(step)), "{:?}", run.reasons());
 }
 
 #[test]
-fn where_nothing_suffices_it_ends_and_says_so() {
+fn a_run_ends_with_a_reason_if_no_step_suffices() {
     let workplace = Workplace::new().with("TOY_CAP", 0);
     let run = workplace.run(&toy(&workplace, "--per_device_train_batch_size 2"), Ladder::new(true, ""));
     assert_eq!(run.report.status, Status::Failed);
-    // The toy knows no `--optim`, so that step is undone; nothing is left then.
+    // The toy does not accept `--optim`, so that step is undone, and no steps are left.
     let last = run.events.iter().find_map(|event| match event {
-        Event::GaveUp { why, .. } => Some(why.as_str()),
+        SupervisorEvent::GaveUp { why, .. } => Some(why.as_str()),
         _ => None,
     });
-    assert!(last.is_some_and(|why| why.contains("nothing is left to change")), "{last:?}");
+    assert!(last.is_some_and(|why| why.contains("no steps are left")), "{last:?}");
     assert_eq!(run.kinds(), ["card_memory", "card_memory", "card_memory", "card_memory", "configuration"]);
     assert!(last.is_some_and(|why| why.contains("unrecognized arguments: --optim")), "{last:?}");
 }
 
-/// A script that parses its own flags gets no flag that it does not have, and its effective batch stays.
+/// A script that parses its own flags gets no new flags, and its effective batch stays the same.
 #[test]
-fn a_script_with_its_own_flags_is_repaired_by_its_own_flags() {
+fn a_script_with_its_own_flags_is_repaired() {
     let flags =
         ["--batch_size", "4", "--gradient_accumulation_steps=3", "--use_cpu_offload", "--cpu_offload_fraction", "0.5"];
     let workplace = Workplace::new().with("TOY_CAP", 1).with("TOY_FRACTION", 75);
@@ -196,7 +197,7 @@ fn a_script_with_its_own_flags_is_repaired_by_its_own_flags() {
 }
 
 #[test]
-fn a_users_ladder_repairs_a_program_that_nobody_knows() {
+fn a_users_ladder_repairs_an_unknown_program() {
     let workplace = Workplace::new().with("TOY_CAP", 16);
     let script: OsString = program("train_toy.sh");
     let out = workplace.path("out").into();
@@ -211,7 +212,7 @@ fn a_users_ladder_repairs_a_program_that_nobody_knows() {
     assert!(run.reasons()[0].contains("step 1 of the ladder: half"), "{:?}", run.reasons());
 }
 
-/// The Python that `PLIMSOLL_PYTHON` names, if it has PyTorch.
+/// The Python in `PLIMSOLL_PYTHON`, if it has PyTorch.
 fn python(test: &str) -> Option<OsString> {
     let python = env::var_os("PLIMSOLL_PYTHON");
     let has_torch =
@@ -233,9 +234,9 @@ fn number(text: &str) -> f64 {
     text.parse().expect("a number")
 }
 
-/// Limits of memory under which PyTorch really fails, and the kinds of ends that come of them.
+/// PyTorch really fails under these memory limits.
 #[test]
-fn a_training_of_pytorchs_with_too_little_memory_is_repaired_to_the_same_loss() {
+fn a_repaired_pytorch_training_has_the_same_loss() {
     let flags = "--per_device_train_batch_size 64 --gradient_accumulation_steps 1";
     for (limit, bytes, kind) in [("TINY_SAVED", 9 << 20, "card_memory"), ("TINY_RLIMIT", 12 << 20, "host_memory")] {
         let Some(python) = python("repair of PyTorch") else { return };
@@ -252,7 +253,7 @@ fn a_training_of_pytorchs_with_too_little_memory_is_repaired_to_the_same_loss() 
 }
 
 #[test]
-fn with_the_hook_the_losses_are_the_same_bits() {
+fn losses_with_the_hook_are_bit_identical() {
     let Some(python) = python("the hook's losses") else { return };
     let losses = [false, true].map(|hooked| {
         let mut workplace = Workplace::new();

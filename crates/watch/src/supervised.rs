@@ -5,7 +5,9 @@ use crate::events::push;
 use crate::reader::heat_action;
 use crate::run_view::{RunView, Standing};
 use crate::text::{LINE, NAME, clean};
-use plimsoll_supervise::{Entry, Event, Kind, SCHEMA_VERSION, State, Status, program_name, progress_of};
+use plimsoll_supervise::{
+    Entry, RunKind, RunState, SCHEMA_VERSION, Status, SupervisorEvent, program_name, progress_of,
+};
 use plimsoll_telemetry::{JournalError, Level, Record, Tail};
 use plimsoll_units::{Seconds, format_duration};
 use std::path::Path;
@@ -24,17 +26,17 @@ pub(crate) struct Supervised {
 pub(crate) fn activity(folder: &Path) -> Option<Activity> {
     let entry = Entry::read(folder).ok()?;
     let is_running = match entry.state() {
-        State::Running | State::Orphaned => true,
-        State::Ended | State::Gone => false,
-        State::Elsewhere => return None,
+        RunState::Running | RunState::Orphaned => true,
+        RunState::Ended | RunState::Gone => false,
+        RunState::Elsewhere => return None,
     };
     Some(match entry.kind {
         _ if !is_running => Activity::default(),
-        Kind::Own => {
+        RunKind::Own => {
             let process = entry.process.pid;
             Activity { is_running, process: Some(process), processes: vec![process], uid: None }
         }
-        Kind::Supervised => {
+        RunKind::Supervised => {
             Activity { is_running, process: Some(entry.process.pid), processes: entry.survivors(), uid: None }
         }
     })
@@ -54,9 +56,9 @@ impl Supervised {
         let view = &mut self.view;
         // The journal does not exist before the run begins, and events are added only once. If the journal was
         // replaced, reading continues at the previous end.
-        let read = self.tail.read(|record: Record<Event>| take(view, &record));
+        let read = self.tail.read(|record: Record<SupervisorEvent>| take(view, &record));
         if read.is_ok_and(|grown| grown == plimsoll_telemetry::Grown::Replaced) {
-            self.tail.read(|record: Record<Event>| take(view, &record))?;
+            self.tail.read(|record: Record<SupervisorEvent>| take(view, &record))?;
         }
         if let Ok(entry) = Entry::read(folder) {
             view.standing = standing(&entry);
@@ -75,7 +77,7 @@ impl Supervised {
 
 fn standing(entry: &Entry) -> Standing {
     match (entry.state(), entry.ended.as_ref().map(|ended| ended.status)) {
-        (State::Running | State::Orphaned | State::Elsewhere, _) => Standing::Running,
+        (RunState::Running | RunState::Orphaned | RunState::Elsewhere, _) => Standing::Running,
         (_, Some(Status::Finished)) => Standing::Finished,
         (_, Some(Status::Failed)) => Standing::Failed,
         (_, Some(Status::Stopped | Status::TimeOver)) => Standing::Interrupted,
@@ -84,60 +86,62 @@ fn standing(entry: &Entry) -> Standing {
     }
 }
 
-fn take(view: &mut RunView, record: &Record<Event>) {
+fn take(view: &mut RunView, record: &Record<SupervisorEvent>) {
     let time_s = record.time_s;
     view.last_s = Some(time_s);
-    if matches!(record.event, Event::AttemptStarted { .. }) {
+    if matches!(record.event, SupervisorEvent::AttemptStarted { .. }) {
         view.sessions += 1;
     }
     if let Some(line) = words(&record.event) {
         push(&mut view.events, time_s, line);
     }
-    if let Event::Heat { card, what } = &record.event {
+    if let SupervisorEvent::Heat { card, what } = &record.event {
         heat_action(view, time_s, card, what);
     }
-    if let Event::RecordsLost { reason } = &record.event {
+    if let SupervisorEvent::RecordsLost { reason } = &record.event {
         view.problems.push(clean(reason, LINE));
         view.problems.truncate(crate::reader::PROBLEMS);
     }
 }
 
 /// The message for an event; `None` for events that views do not show.
-fn words(event: &Event) -> Option<(Level, String)> {
+fn words(event: &SupervisorEvent) -> Option<(Level, String)> {
     use Level::{Error, Info, Warn};
     let of = |worker: &usize| if *worker == 0 { String::new() } else { format!("worker {worker}: ") };
     Some(match event {
-        Event::RunStarted { .. } => return None,
-        Event::AttemptStarted { worker, attempt, pid, .. } => {
+        SupervisorEvent::RunStarted { .. } => return None,
+        SupervisorEvent::AttemptStarted { worker, attempt, pid, .. } => {
             (Info, format!("{}attempt {attempt} started, process {pid}", of(worker)))
         }
-        Event::Adopted { worker, pid, .. } => (Info, format!("{}now watching process {pid}", of(worker))),
-        Event::NotStarted { worker, program, reason, .. } => {
+        SupervisorEvent::Adopted { worker, pid, .. } => (Info, format!("{}now watching process {pid}", of(worker))),
+        SupervisorEvent::NotStarted { worker, program, reason, .. } => {
             (Error, format!("{}cannot start {program}: {reason}", of(worker)))
         }
-        Event::Hung { worker, idle_s, .. } => {
+        SupervisorEvent::Hung { worker, idle_s, .. } => {
             (Error, format!("{}hangs: no progress for {}", of(worker), format_duration(Seconds(*idle_s))))
         }
-        Event::Signaled { worker, signal, why } => (Warn, format!("{}{signal}: {why}", of(worker))),
-        Event::Forwarded { signal } => (Info, format!("{signal} forwarded")),
-        Event::AttemptEnded { worker, kind, cause, ran_s, .. } => {
+        SupervisorEvent::Signaled { worker, signal, why } => (Warn, format!("{}{signal}: {why}", of(worker))),
+        SupervisorEvent::Forwarded { signal } => (Info, format!("{signal} forwarded")),
+        SupervisorEvent::AttemptEnded { worker, kind, cause, ran_s, .. } => {
             let level = if kind == plimsoll_supervise::SUCCESS { Info } else { Error };
             (level, format!("{}ended after {}: {kind} {cause}", of(worker), format_duration(Seconds(*ran_s))))
         }
-        Event::Restarting { worker, why, notes, .. } => {
+        SupervisorEvent::Restarting { worker, why, notes, .. } => {
             let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
             (Warn, format!("{}restarting: {why}{notes}", of(worker)))
         }
-        Event::GaveUp { worker, why } => (Error, format!("{}not restarted: {why}", of(worker))),
-        Event::Heat { card, what } => (Warn, format!("{card}: {what}")),
-        Event::SensorsSilent {} => (Warn, "sensors no longer respond: running at half speed".to_owned()),
-        Event::TimeOver { duration_s } => {
+        SupervisorEvent::GaveUp { worker, why } => (Error, format!("{}not restarted: {why}", of(worker))),
+        SupervisorEvent::Heat { card, what } => (Warn, format!("{card}: {what}")),
+        SupervisorEvent::SensorsSilent {} => (Warn, "sensors no longer respond: running at half speed".to_owned()),
+        SupervisorEvent::TimeOver { duration_s } => {
             (Warn, format!("time limit of {} reached", format_duration(Seconds(*duration_s))))
         }
-        Event::RecordsLost { reason } => (Error, format!("cannot write journal or report: {reason}")),
-        Event::OutputLost { worker, reason } => (Error, format!("{}cannot save output: {reason}", of(worker))),
-        Event::ScreenGone { .. } | Event::NotShown { .. } => return None,
-        Event::RunEnded { status, code } => {
+        SupervisorEvent::RecordsLost { reason } => (Error, format!("cannot write journal or report: {reason}")),
+        SupervisorEvent::OutputLost { worker, reason } => {
+            (Error, format!("{}cannot save output: {reason}", of(worker)))
+        }
+        SupervisorEvent::ScreenGone { .. } | SupervisorEvent::NotShown { .. } => return None,
+        SupervisorEvent::RunEnded { status, code } => {
             let level = if *status == Status::Finished { Info } else { Error };
             let code = code.map_or(String::new(), |code| format!(", exit code {code}"));
             (level, format!("ended: {}{code}", status_words(*status)))

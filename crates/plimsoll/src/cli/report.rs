@@ -14,7 +14,7 @@ use plimsoll_render::{CardStory, run_html, run_markdown};
 #[cfg(unix)]
 use plimsoll_render::{KeptRun, kept_run_json, kept_run_markdown};
 #[cfg(unix)]
-use plimsoll_supervise::{Entry, Kind};
+use plimsoll_supervise::{Entry, RunKind};
 #[cfg(unix)]
 use plimsoll_telemetry::history;
 #[cfg(unix)]
@@ -57,7 +57,7 @@ fn card_json(card: &CardStory) -> Value {
 #[cfg(unix)]
 fn kept_run(folder: &Path) -> Result<Option<KeptRun>, Failure> {
     let Ok(entry) = Entry::read(folder) else { return Ok(None) };
-    if entry.kind != Kind::Supervised {
+    if entry.kind != RunKind::Supervised {
         return Ok(None);
     }
     let text = read_text_inside(&folder.join("report.json"), 1, LONGEST_REPORT).ok();

@@ -54,7 +54,7 @@ fn invariant_7_a_run_that_is_paused_and_given_other_budgets_has_the_same_losses(
     assert!(said(&sandbox, 0, "pause asked").contains("asked: paused in step "));
     let told = steps_told(&journal);
     // It holds still while others answer, and is there all the while.
-    assert!(said(&sandbox, USAGE, "pause asked").contains("it is paused already"));
+    assert!(said(&sandbox, USAGE, "pause asked").contains("it is already paused"));
     assert_eq!(steps_told(&journal), told);
     assert_eq!(sandbox.run("ps --json").json()["runs"][0]["state"], "running");
     assert!(said(&sandbox, 0, "resume asked").contains("asked: goes on in step "));
@@ -187,11 +187,11 @@ fn other_programs_are_stopped_and_let_go_on_and_end_when_they_are_asked_to_while
     assert!(said(&sandbox, USAGE, "budget it 5").contains("plans its memory"));
     said(&sandbox, 0, "pause it");
     until("it is stopped", &|| state(&pid) == "T");
-    until("its supervisor is, too", &|| sandbox.run("pause it").stderr.contains("it is paused already"));
+    until("its supervisor is, too", &|| sandbox.run("pause it").stderr.contains("it is already paused"));
     said(&sandbox, 0, "resume it");
     until("it goes on", &|| state(&pid) != "T");
     said(&sandbox, 0, "pause it");
-    until("it is stopped again", &|| sandbox.run("pause it").stderr.contains("it is paused already"));
+    until("it is stopped again", &|| sandbox.run("pause it").stderr.contains("it is already paused"));
     let stopped = said(&sandbox, 0, "stop it --grace 30s");
     assert!(!stopped.contains("SIGKILL"), "who is paused hears what it is sent: {stopped}");
 }

@@ -78,7 +78,7 @@ fn no_button_works_for_a_run_that_another_user_controls() {
     // A supervised run, as its folder says, of this very process.
     std::fs::remove_file(b.folder.join("journal.jsonl")).expect("it was there");
     let command = vec!["python3".to_owned()];
-    let entry = plimsoll_supervise::Entry::new(plimsoll_supervise::Kind::Supervised, &b.folder, command);
+    let entry = plimsoll_supervise::Entry::new(plimsoll_supervise::RunKind::Supervised, &b.folder, command);
     entry.write().expect("written");
     [&a, &b].into_iter().for_each(|run| set_permissions(&run.folder, Permissions::from_mode(0o777)).expect("changed"));
     let server = runs.serve();

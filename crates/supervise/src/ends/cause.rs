@@ -1,111 +1,111 @@
-//! Why a run ended, as data. Not here: how that is found out (`mod.rs`), and what is done about it (`../ladder`).
+//! Causes of ends, as data. Not here: finding the cause (`mod.rs`), and changes against it (`../ladder`).
 
-use super::Told;
+use super::AllocatorSizes;
 
 /// Why an attempt ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cause {
-    /// It came to its end.
+    /// It finished.
     Done,
-    /// The card's memory did not suffice.
+    /// It ran out of GPU memory.
     CardMemory {
-        /// Who could not get any.
+        /// The allocator that failed.
         by: CardAllocator,
-        /// The sizes that were told with it.
-        told: Told,
+        /// The sizes in its message.
+        sizes: AllocatorSizes,
     },
-    /// The machine's memory did not suffice.
+    /// It ran out of host memory.
     HostMemory(HostShortage),
     /// Anything else.
     Fault(Fault),
 }
 
-/// Who asked for memory of the card and got none.
+/// The allocator that ran out of GPU memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CardAllocator {
-    /// PyTorch's caching allocator, on any kind of card.
+    /// PyTorch's caching allocator, on any kind of GPU.
     PyTorch,
-    /// PyTorch's allocator, asked by DeepSpeed for what it keeps whatever the batch: partitions, buckets, moments.
+    /// PyTorch's allocator, for DeepSpeed's state that does not depend on the batch: partitions, buckets, moments.
     DeepSpeed,
-    /// The driver, asked by somebody else than PyTorch's allocator.
+    /// The driver, called by other code than PyTorch's allocator.
     Driver,
     /// cuBLAS, for its handle or its workspace.
     Cublas,
     /// cuDNN.
     Cudnn,
-    /// Another of CUDA's libraries, or an engine that takes its memory in advance.
+    /// Another CUDA library, or an engine that reserves its memory in advance.
     Library,
     /// NCCL, for its buffers.
     Nccl,
     /// bitsandbytes.
     Bitsandbytes,
-    /// A search for a batch size that fits, which found none.
+    /// A batch-size search that found none that fits.
     Search,
 }
 
-/// How the machine's memory was seen to be short.
+/// The form in which host memory ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostShortage {
-    /// The kernel killed a process of the run.
+    /// The OOM killer ended a process of the run.
     Killed,
     /// Python's `MemoryError`.
     Python,
     /// C++'s `std::bad_alloc`.
     Cpp,
-    /// PyTorch's allocator for the processor.
+    /// PyTorch's CPU allocator.
     CpuAllocator,
-    /// A worker that loads data was killed.
+    /// A data-loading worker was killed.
     Worker,
     /// Shared memory (`/dev/shm`) is full.
     SharedMemory,
-    /// Pages that can't be swapped out, which copies to a card want.
+    /// Pinned memory, which copies to a GPU use.
     Pinned,
-    /// A system call got none: a fork, a mapping.
+    /// A system call failed, such as fork or mmap.
     System,
     /// Windows' paging file.
     PagingFile,
 }
 
-/// Ends that more memory would not have prevented.
+/// Failures that are not caused by a lack of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// A kernel read or wrote where it must not.
+    /// A kernel accessed an invalid address.
     IllegalAccess,
-    /// An assertion in a kernel: mostly an index out of range.
+    /// An assertion in a kernel failed, mostly an index out of range.
     DeviceAssert,
-    /// Anything else that CUDA or its libraries say.
+    /// Any other error of CUDA or its libraries.
     Cuda,
-    /// A kernel wants more of the chip's shared memory or registers than there are.
+    /// A kernel needs more shared memory or registers than the GPU has.
     KernelLimits,
     /// Other processes of the run could not be reached.
     Communication,
-    /// The loss, or a gradient, is no number.
+    /// The loss or a gradient is NaN or infinite.
     NotANumber,
-    /// A module is not there, or can't be loaded.
+    /// A module is missing or can't be loaded.
     Import,
-    /// No room on the disk.
+    /// The disk is full.
     DiskFull,
-    /// A flag, a key of a file or a path is wrong.
+    /// A flag, a key in a file, or a path is invalid.
     Configuration,
-    /// The script is not there, or Python can't parse it.
+    /// The script is missing or can't be parsed.
     Script,
-    /// Somebody interrupted it.
+    /// The user interrupted it.
     Interrupted,
-    /// It was ended from outside: SIGTERM, or SIGKILL that was not the kernel's for lack of memory.
+    /// Killed from outside: SIGTERM, or a SIGKILL that is not from the OOM killer.
     Killed,
-    /// Nothing happened for too long.
+    /// It hung.
     Hang,
-    /// A signal that the process brought on itself, such as 11 (SIGSEGV).
+    /// A signal that the process caused itself, such as 11 (SIGSEGV).
     Crashed {
-        /// Its number.
+        /// The signal number.
         signal: i32,
     },
-    /// Any other exception of Python's, by its name.
+    /// Any other Python exception.
     Exception {
-        /// Without its module.
+        /// The name of the exception without its module.
         name: String,
     },
-    /// An exit code and no reason.
+    /// An exit code without a known reason.
     Exit {
         /// The code.
         code: i32,
@@ -113,12 +113,12 @@ pub enum Fault {
 }
 
 impl Cause {
-    /// Whether less memory is what it takes.
+    /// Whether the run ran out of memory.
     pub fn is_memory(&self) -> bool {
         matches!(self, Self::CardMemory { .. } | Self::HostMemory(_))
     }
 
-    /// One word for tables and reports, which stays the same: `card_memory`, `host_memory`, `illegal_access`.
+    /// A stable word for tables and reports: `card_memory`, `host_memory`, `illegal_access`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -145,7 +145,7 @@ impl Cause {
         }
     }
 
-    /// What tells causes of a kind apart: the allocator, the exception's name, the number of a signal.
+    /// Details that distinguish causes of one kind: the allocator, the exception, the signal number.
     pub fn detail(&self) -> String {
         match self {
             Self::CardMemory { by, .. } => by.name().to_owned(),
@@ -159,7 +159,7 @@ impl Cause {
 }
 
 impl CardAllocator {
-    /// Its name, as reports have it.
+    /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::PyTorch => "pytorch",
@@ -176,7 +176,7 @@ impl CardAllocator {
 }
 
 impl HostShortage {
-    /// Its name, as reports have it.
+    /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Killed => "killed",

@@ -1,23 +1,25 @@
-//! A run's output as lines: without colors, bars that redraw themselves line by line, each with the process that said it.
-//! Not here: what lines mean (`statements.rs`).
+//! Splits a run's output into lines: without colors, with each redraw of a progress bar as a line, and with the process
+//! that
+//! printed it.
+//! Not here: the meaning of lines (`statements.rs`).
 
 /// A line of output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
-    /// What a launcher put before it to say whose it is: `[rank0]`; empty where it put nothing.
+    /// A launcher's prefix that names the process, such as `[rank0]`; empty if there is none.
     pub source: String,
-    /// The rest, without a carriage return, colors, or space at its end.
+    /// The rest, without colors and trailing whitespace.
     pub text: String,
 }
 
-/// Lines of a text, in order. A progress bar that was redrawn is as many lines.
+/// The lines of a text, in order. Each redraw of a progress bar is a line.
 pub(super) fn lines(output: &str) -> Vec<Line> {
-    // Windows ends lines with both; the line between them would seem to end a message.
+    // Windows ends lines with both characters. Splitting at each would add empty lines, which end a message.
     let output = output.replace("\r\n", "\n");
     output.split(['\n', '\r']).map(|line| split_source(&without_escapes(line))).collect()
 }
 
-/// Takes out what tells a terminal colors and titles (ECMA-48: CSI and OSC sequences).
+/// Removes escape sequences for colors and titles (ECMA-48: CSI and OSC sequences).
 fn without_escapes(line: &str) -> String {
     let mut text = String::with_capacity(line.len());
     let mut rest = line.chars();
@@ -35,7 +37,8 @@ fn without_escapes(line: &str) -> String {
     text
 }
 
-/// Forms of launchers: `[rank0]: ` (PyTorch), `[default0]:` (torchrun), `[1,0]<stderr>:` (Open MPI), `0: ` (Slurm),
+/// Splits off a launcher's prefix: `[rank0]: ` (PyTorch), `[default0]:` (torchrun), `[1,0]<stderr>:` (Open MPI), `0: `
+/// (Slurm),
 /// `worker-1: ` (pdsh), `(train pid=77) ` (Ray), `trainer-1  | ` (Docker Compose).
 fn split_source(line: &str) -> Line {
     let split = |end: usize| Line {
@@ -65,7 +68,7 @@ fn split_source(line: &str) -> Line {
         let (name, _) = line.split_once("| ")?;
         let trimmed = name.trim_end();
         let is_name = !trimmed.is_empty() && trimmed.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-        // A bar of tqdm's begins like that, too: `3%|`.
+        // A tqdm bar also starts like that: `3%|`.
         (is_name && trimmed.len() < name.len()).then(|| name.len() + 1)
     };
     match bracketed.or_else(mpi).or_else(colon).or_else(ray).or_else(compose) {
@@ -84,7 +87,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_launchers_and_terminals_add_is_taken_off() {
+    fn prefixes_of_launchers_and_escape_sequences_are_removed() {
         let cases = [
             ("[rank3]: ValueError: x", "[rank3]:", "ValueError: x"),
             ("[default0]:  File \"a.py\"", "[default0]:", " File \"a.py\""),
@@ -100,12 +103,12 @@ mod tests {
         for (line, source, text) in cases {
             assert_eq!(lines(line), [Line { source: source.into(), text: text.into() }]);
         }
-        assert_eq!(lines("a\rb\r\nc").len(), 3, "a bar that is redrawn, and Windows' end of a line");
+        assert_eq!(lines("a\rb\r\nc").len(), 3, "a redrawn bar and a Windows line end");
     }
 
     proptest! {
         #[test]
-        fn any_text_has_lines(text in "(\\PC|[\u{1b}\\[\\]():| \n\r0-9a-z])*") {
+        fn any_text_is_split_into_lines(text in "(\\PC|[\u{1b}\\[\\]():| \n\r0-9a-z])*") {
             let found = lines(&text);
             prop_assert_eq!(found.len(), text.replace("\r\n", "\n").split(['\n', '\r']).count());
             let escapes = found.iter().filter(|line| line.text.contains(char::is_control)).count();

@@ -1,48 +1,48 @@
-//! What an exception, by its name and message, says of why a run ended: tables of wordings.
-//! Not here: whether an exception was the end of the run (`statements.rs`, `mod.rs`).
-//!
-//! Wordings are those of PyTorch 0.4 to 2.x, CUDA 9 to 13, bitsandbytes, DeepSpeed, DirectML, ONNX Runtime, NCCL, NumPy, Arrow,
+//! The meaning of an exception, by its name and message: tables of known wordings.
+//! Not here: whether an exception ended the run (`statements.rs`, `mod.rs`).
+//! Covers PyTorch 0.4 to 2.x, CUDA 9 to 13, bitsandbytes, DeepSpeed, DirectML, ONNX Runtime, NCCL,
+//! NumPy, Arrow,
 //! datasets, CPython and Windows.
 
-use super::{CardAllocator, Cause, Fault, HostShortage, Told};
+use super::{AllocatorSizes, CardAllocator, Cause, Fault, HostShortage};
 
-/// What an exception says.
+/// The meaning of an exception.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Meaning {
-    /// Why the run ended.
+    /// The cause of the end.
     Cause(Cause),
-    /// Others of the run went away, or did not answer. Where one of them said why, that is the cause.
+    /// Other processes of the run are gone or did not answer. If one of them printed an error, that is the cause.
     Consequence(Fault),
-    /// That another process or exception ended this one.
+    /// Another process or exception ended this one.
     Wrapper,
-    /// That a signal ended a process of the run, by its number.
+    /// A signal with this number ended a process of the run.
     Signal(i32),
 }
 
-/// What an exception says. `message` is its first line, `more` the lines after it.
+/// The meaning of an exception. `message` is its first line, `more` the lines after it.
 pub(super) fn meaning(name: &str, message: &str, more: &str) -> Meaning {
     let base = name.rsplit(['.', '$']).next().unwrap_or(name);
     if is_wrapper(base, message) {
         return Meaning::Wrapper;
     }
-    // Java's has the name of PyTorch's.
+    // Java's exception has the same name as PyTorch's.
     if name.starts_with("java.lang.OutOfMemoryError") {
         return Meaning::Cause(Cause::HostMemory(HostShortage::System));
     }
     if let Some(cause) = shortage(base, message, more) {
         return Meaning::Cause(cause);
     }
-    // PyTorch's writer says what failed, and the system on the next line why.
+    // PyTorch's writer reports what failed; the system's reason is on the next line.
     let fault = match message.contains("PytorchStreamWriter failed writing file") && is_full(more) {
         true => Fault::DiskFull,
         false => fault(base, message),
     };
-    // A watchdog of NCCL's ends the process with what the card said.
+    // NCCL's watchdog ends the process with the card's error.
     let is_cards = matches!(fault, Fault::IllegalAccess | Fault::DeviceAssert | Fault::Cuda);
     if !is_cards && is_communication(base, message) {
         return Meaning::Consequence(Fault::Communication);
     }
-    // Launchers interrupt the other processes when one of them failed; a user's interrupt is seen in the exit code.
+    // Launchers interrupt the other processes when one of them fails. A user's interrupt shows in the exit code.
     let follows = fault == Fault::Interrupted || message.ends_with("exited unexpectedly");
     if follows { Meaning::Consequence(fault) } else { Meaning::Cause(Cause::Fault(fault)) }
 }
@@ -51,7 +51,7 @@ pub(super) fn has_any(text: &str, parts: &[&str]) -> bool {
     parts.iter().any(|part| text.contains(part))
 }
 
-/// Exceptions that carry another one, or the exit code of another process.
+/// Whether an exception wraps another one, or the exit code of another process.
 fn is_wrapper(base: &str, message: &str) -> bool {
     const NAMES: [&str; 6] = [
         "ChildFailedError",
@@ -63,9 +63,9 @@ fn is_wrapper(base: &str, message: &str) -> bool {
     ];
     let carried = (message.starts_with("Caught ") || message.starts_with("[Caught "))
         && has_any(message, &[" in DataLoader worker", " in replica ", " in pin memory thread"]);
-    // vLLM's engine is another process, which says why.
+    // vLLM's engine is another process, which prints the reason.
     let is_engines = message.starts_with("Engine core initialization failed");
-    // PyTorch's builder of extensions runs compilers, which say why.
+    // PyTorch's extension builder runs compilers, which print the reason.
     let is_compilers = has_any(message, &["Error compiling objects for extension", "Error building extension"]);
     NAMES.contains(&base) || base.starts_with("RayTaskError") || carried || is_engines || is_compilers
 }
@@ -94,27 +94,28 @@ fn is_communication(base: &str, message: &str) -> bool {
     NAMES.contains(&base) || has_any(message, &MESSAGES)
 }
 
-/// Memory that was short, of the card or of the machine.
+/// An out-of-memory error of the GPU or the host.
 fn shortage(base: &str, message: &str, more: &str) -> Option<Cause> {
-    // Ray ends tasks before the kernel does, by an exception of the same name as PyTorch's.
+    // Ray ends tasks before the OOM killer does, with an exception of the same name as PyTorch's.
     if has_any(message, &["node running low on memory", "killed due to memory pressure (OOM)"]) {
         return Some(Cause::HostMemory(HostShortage::Killed));
     }
     card(base, message, more).or_else(|| host(base, message, more).map(Cause::HostMemory))
 }
 
-/// What PyTorch calls its kinds of cards.
+/// PyTorch's names for kinds of GPUs.
 pub(super) const CARDS: [&str; 4] = ["CUDA", "HIP", "XPU", "MPS"];
 
-/// vLLM's words for a card that has no room left for its cache, or not the part that it was given; the second one's is
-/// followed by sizes.
+/// vLLM's messages for a GPU without room for its cache, or with less free memory than its configured fraction. The
+/// second
+/// one is followed by sizes.
 const NO_CACHE: &str = "No available memory for the cache blocks";
 const TOO_LITTLE_FREE: &str = "Free memory on device";
 
-/// Words in which programs that caught an error say that memory was short.
+/// Phrases for running out of memory, in messages of programs that caught the error.
 pub(super) const SHORT: [&str; 3] = ["out of memory", NO_CACHE, TOO_LITTLE_FREE];
 
-/// What cuSOLVER, cuSPARSE, cuFFT, XLA, vLLM, DirectML and ONNX Runtime say.
+/// Messages of cuSOLVER, cuSPARSE, cuFFT, XLA, vLLM, DirectML and ONNX Runtime.
 const LIBRARIES: [&str; 8] = [
     "CUSOLVER_STATUS_ALLOC_FAILED",
     "CUSPARSE_STATUS_ALLOC_FAILED",
@@ -126,7 +127,7 @@ const LIBRARIES: [&str; 8] = [
     "Failed to allocate memory for requested buffer of size",
 ];
 
-/// cuDNN's words: up to version 8, from 9 on, and PyTorch's where no algorithm's workspace fits.
+/// Messages of cuDNN: up to version 8, since version 9, and PyTorch's if no algorithm's workspace fits.
 const CUDNNS: [&str; 3] = [
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
@@ -138,7 +139,9 @@ fn card(base: &str, message: &str, more: &str) -> Option<Cause> {
         || message.starts_with("MPS backend out of memory")
         // With `backend:cudaMallocAsync` (c10/cuda/CUDAMallocAsyncAllocator.cpp).
         || message.starts_with("Allocation on device")
-        // PyTorch up to 1.4; from 2.2 on where NVML fails as the allocator writes its report; MPS for a tensor that no buffer holds.
+        // PyTorch up to 1.4; PyTorch since 2.2, if NVML fails while the allocator writes its report; MPS, for a tensor
+        // that
+        // is too large for a buffer.
         || message.starts_with("cuda runtime error (2)")
         || message.starts_with("NVML_SUCCESS == r INTERNAL ASSERT FAILED")
         || message.starts_with("Invalid buffer size: ")
@@ -160,11 +163,12 @@ fn card(base: &str, message: &str, more: &str) -> Option<Cause> {
     } else {
         return None;
     };
-    Some(Cause::CardMemory { by, told: Told::read(message) })
+    Some(Cause::CardMemory { by, sizes: AllocatorSizes::read(message) })
 }
 
-/// `CUDA error: out of memory`, `CUDA driver error: out of memory`, `HIP error: out of memory`, and cuFFT's kin that call
-/// the runtime by themselves.
+/// `CUDA error: out of memory`, `CUDA driver error: out of memory`, `HIP error: out of memory`, and libraries that call
+/// the
+/// runtime directly.
 fn is_drivers(message: &str) -> bool {
     let (_, after) = message.split_once("error: ").unwrap_or_default();
     after.starts_with("out of memory")

@@ -1,43 +1,45 @@
-//! What an end means: from an exit code, a signal, the kernel's word and the last output to a typed cause. Pure.
-//! Not here: how a process is watched, what is done about its end (`../ladder`).
-//!
-//! Output holds far more words for memory than ends for want of it: libraries log what they caught, samples and help texts
-//! name it, tracebacks show lines of source. So an error counts by its form (the exception of a traceback, what C++ or a
-//! library says before it exits), only if the run did not go on after it, and the last such counts. What says that another
-//! process failed, or is gone, counts only where nothing else does.
+//! Classifies the end of a run: from its exit code, signal, OOM-killer count and last output to a typed cause. Pure.
+//! Not here: watching a process (`../supervisor`), changes against running out of memory (`../ladder`).
+//! Most mentions of memory in an output are harmless: libraries log errors that they caught, samples and help texts
+//! contain
+//! the words, tracebacks show lines of source. So an error counts only by its form (the exception of a traceback, the
+//! last
+//! message of C++ or a library before it exits) and only if the run did not continue after it. The last such error
+//! wins.
+//! Messages about the failure of another process count only if there is nothing else.
 
 mod cause;
 mod lines;
 mod messages;
 mod native;
+mod sizes;
 mod statements;
-mod told;
-mod went_on;
+mod survival;
 
 pub use cause::{CardAllocator, Cause, Fault, HostShortage};
-pub use told::Told;
+pub use sizes::AllocatorSizes;
 
 use crate::repair::Ending;
 use lines::{Line, lines};
 use messages::Meaning;
 use statements::{Statement, Weight, statements};
 use std::collections::BTreeMap;
-use went_on::Progress;
+use survival::SurvivalSigns;
 
-/// Lines from the end within which a caught error counts that a program wrote by itself.
+/// A caught error that a program printed counts only within this many last lines.
 const LAST_LINES: usize = 12;
 
-/// Why a run ended, and the line that says so.
+/// Why a run ended, and the line that shows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reason {
     /// The cause.
     pub cause: Cause,
-    /// The line of output that it was read off, if it was.
+    /// The line of output that the cause was read from, if any.
     pub line: Option<String>,
 }
 
 impl Reason {
-    /// What went wrong, if it was not memory.
+    /// The fault; `None` for a success or an out-of-memory error.
     pub(crate) fn fault(&self) -> Option<&Fault> {
         match &self.cause {
             Cause::Fault(fault) => Some(fault),
@@ -45,13 +47,13 @@ impl Reason {
         }
     }
 
-    /// The line, behind a colon.
+    /// The line after a colon; empty if there is none.
     pub(crate) fn said(&self) -> String {
         self.line.as_deref().map(|line| format!(": {line}")).unwrap_or_default()
     }
 }
 
-/// Why a run ended.
+/// Classifies why a run ended.
 pub fn classify(end: &Ending) -> Reason {
     let (code, signal) = codes(end);
     let output = String::from_utf8_lossy(&end.tail);
@@ -61,7 +63,7 @@ pub fn classify(end: &Ending) -> Reason {
     let lines = lines(&output);
     let killed = Reason { cause: Cause::HostMemory(HostShortage::Killed), line: None };
     match said(&lines) {
-        // The kernel's victim is silent, and whoever waited for it complains.
+        // A process that the OOM killer ended prints nothing, but the processes that waited for it complain.
         Said::Nothing | Said::ByOthers(..) if end.oom_kills > 0 => killed,
         Said::Cause(cause, at) => Reason { cause, line: Some(lines[at].text.clone()) },
         Said::ByOthers(fault, at) => Reason { cause: Cause::Fault(fault), line: Some(lines[at].text.clone()) },
@@ -72,7 +74,7 @@ pub fn classify(end: &Ending) -> Reason {
     }
 }
 
-/// Exit code and signal; shells and containers turn a signal into 128 and its number.
+/// Exit code and signal. Shells and containers report a signal as exit code 128 plus its number.
 fn codes(end: &Ending) -> (i32, Option<i32>) {
     const FIRST: i32 = 128;
     const LAST: i32 = FIRST + 64;
@@ -87,20 +89,20 @@ const INTERRUPT: i32 = 2;
 const KILL: i32 = 9;
 const TERMINATE: i32 = 15;
 
-/// Ends for which output matters little.
+/// The cause of an end that needs little or no output to classify.
 fn by_code(end: &Ending, code: i32, signal: Option<i32>, output: &str) -> Option<Cause> {
     match signal {
         _ if end.hung => Some(Cause::Fault(Fault::Hang)),
         None if code == 0 => Some(Cause::Done),
         Some(INTERRUPT) => Some(Cause::Fault(Fault::Interrupted)),
-        Some(KILL) if end.oom_kills > 0 || tells_of_victims(output) => Some(Cause::HostMemory(HostShortage::Killed)),
+        Some(KILL) if end.oom_kills > 0 || reports_oom_kill(output) => Some(Cause::HostMemory(HostShortage::Killed)),
         Some(KILL) => Some(Cause::Fault(Fault::Killed)),
         _ => None,
     }
 }
 
-/// Whether somebody who knows tells of processes that the kernel ended for lack of memory: its log, or Slurm.
-fn tells_of_victims(output: &str) -> bool {
+/// Whether the output contains a report of the OOM killer, from the kernel's log or from Slurm.
+fn reports_oom_kill(output: &str) -> bool {
     let is_slurms = |line: &str| {
         line.split_once("slurmstepd: error: Detected ")
             .is_some_and(|(_, what)| ["oom_kill event", "oom-kill event"].iter().any(|event| what.contains(event)))
@@ -108,7 +110,7 @@ fn tells_of_victims(output: &str) -> bool {
     kernel_names_python(output) || output.lines().any(is_slurms)
 }
 
-/// Whether the kernel's log, which some print as they end, names a process of Python's as its victim.
+/// Whether the kernel's log, which some programs print as they end, names a Python process as killed.
 fn kernel_names_python(output: &str) -> bool {
     const NAMES: [&str; 4] = ["(python", "(pt_main_thread", "(pt_data_worker", "(ray::"];
     output.lines().filter_map(|line| line.split_once("ut of memory: Killed process ")).any(|(_, victim)| {
@@ -117,10 +119,10 @@ fn kernel_names_python(output: &str) -> bool {
     })
 }
 
-/// What an output tells, and on which line.
+/// The cause in an output, and the index of its line.
 enum Said {
     Cause(Cause, usize),
-    /// That another process of the run was ended, or is gone.
+    /// Another process of the run was killed, or is gone.
     ByOthers(Fault, usize),
     Nothing,
 }
@@ -132,12 +134,12 @@ fn said(lines: &[Line]) -> Said {
     }
     let mut all: Vec<Statement> = streams.values().flat_map(|lines| statements(lines)).collect();
     all.sort_by_key(|statement| statement.at);
-    let progress = Progress::of(lines);
-    let (past, last): (Vec<_>, Vec<_>) = all.into_iter().partition(|statement| progress.after(statement.at));
+    let survival = SurvivalSigns::of(lines);
+    let (past, last): (Vec<_>, Vec<_>) = all.into_iter().partition(|statement| survival.after(statement.at));
     let others = last_of(&last, by_others);
-    // Where processes fail one by one, others may log a step after the first did.
+    // If processes fail one after the other, others may still log a step after the first failure.
     let others_complain = last.iter().any(|s| s.weight == Weight::Final);
-    let recent: Vec<_> = past.into_iter().filter(|s| others_complain && !progress.surely_after(s.at)).collect();
+    let recent: Vec<_> = past.into_iter().filter(|s| others_complain && !survival.surely_after(s.at)).collect();
     last_cause(&last, Weight::Final)
         .or_else(|| last_cause(&last, Weight::Thread))
         .or_else(|| last_cause(&recent, Weight::Final))
@@ -150,10 +152,10 @@ fn said(lines: &[Line]) -> Said {
         .unwrap_or(Said::Nothing)
 }
 
-/// The exit code by which parsers of command lines refuse them.
+/// The exit code of command-line parsers for a usage error.
 const USAGE: i32 = 2;
 
-/// What a parser of command lines says that prints its usage: the line for the error, or else that of the usage.
+/// The message of a command-line parser that prints its usage: the error line or, without one, the usage line.
 fn usage(lines: &[Line]) -> Option<String> {
     let begins = |line: &&Line, word: &str| line.text.get(..word.len()).is_some_and(|s| s.eq_ignore_ascii_case(word));
     let usage = lines.iter().rev().find(|line| begins(line, "usage:"))?;
@@ -180,7 +182,7 @@ fn by_others(statement: &Statement) -> Option<Fault> {
     }
 }
 
-/// The first of the statements that stand within the last lines that are not empty.
+/// The index of the first statement within the last non-empty lines.
 fn of_last_lines(statements: &[Statement], lines: &[Line]) -> usize {
     let written = lines.iter().enumerate().rev().filter(|(_, line)| !line.text.is_empty());
     let first = written.map(|(at, _)| at).take(LAST_LINES).last().unwrap_or_default();

@@ -1,18 +1,19 @@
-//! Last words of programs and libraries that are not Python's: C and CUDA, Rust, Java, compilers.
-//! Not here: exceptions of Python and C++ (`statements.rs`), and what a message means (`messages.rs`).
+//! Last messages of programs and libraries without Python: C and CUDA, Rust, Java, compilers.
+//! Not here: exceptions of Python and C++ (`statements.rs`), and the meaning of messages (`messages.rs`).
 
 use super::messages::{Meaning, has_any, meaning};
 use super::statements::{Numbered, Weight, message_lines};
 use super::{Cause, HostShortage};
 
-/// What a line says that a program writes before it ends.
+/// The meaning of a line that a program writes before it ends.
 pub(super) fn native(lines: &Numbered<'_>, here: usize) -> Option<(Weight, Meaning)> {
     panic(lines, here)
         .or_else(|| Some((Weight::Final, checked_call(lines, here)?)))
         .or_else(|| Some((Weight::Final, Meaning::Cause(Cause::HostMemory(host(lines[here].1)?)))))
 }
 
-/// `thread 'main' panicked at src/train.rs:41:30:` with the message on the next lines; before Rust 1.73 it was in quotes on the
+/// `thread 'main' panicked at src/train.rs:41:30:` with the message on the next lines; before Rust 1.73 it was in
+/// quotes on the
 /// same line. A panic of another thread does not end the process.
 fn panic(lines: &Numbered<'_>, here: usize) -> Option<(Weight, Meaning)> {
     let (_, rest) = lines[here].1.split_once("thread '")?;
@@ -27,8 +28,9 @@ fn panic(lines: &Numbered<'_>, here: usize) -> Option<(Weight, Meaning)> {
     Some((weight, meaning("panic", first, more)))
 }
 
-/// What macros around calls of CUDA print: those of llm.c (the error is on the next line), of Stack Overflow's `gpuErrchk`, of
-/// NVIDIA's samples and of ggml.
+/// Messages of macros that check CUDA calls: those of llm.c (the error is on the next line), `gpuErrchk` from Stack
+/// Overflow,
+/// NVIDIA's samples, and ggml.
 fn checked_call(lines: &Numbered<'_>, here: usize) -> Option<Meaning> {
     const BUFFERS: [&str; 2] = ["unable to allocate ", "failed to allocate "];
     const BACKENDS: [&str; 5] = ["CUDA", "ROCm", "Metal", "Vulkan", "SYCL"];
@@ -47,7 +49,8 @@ fn checked_call(lines: &Numbered<'_>, here: usize) -> Option<Meaning> {
     Some(meaning("RuntimeError", &format!("CUDA error: {said}"), ""))
 }
 
-/// Memory of the machine that was short: for Rust's allocator, Java, Node.js, Go, a compiler, or because the kernel killed one.
+/// An out-of-memory error of the host: of Rust's allocator, Java, Node.js, Go or a compiler, or a kill by the OOM
+/// killer.
 fn host(line: &str) -> Option<HostShortage> {
     const KILLED: [&str; 6] = [
         "Killed signal terminated program ",

@@ -1,42 +1,43 @@
-//! What one process of a run said of errors: exceptions at the ends of tracebacks, and last words of libraries. Lines of
-//! source inside a traceback say nothing.
-//! Not here: what a message means (`messages.rs`), which of the statements was the end (`mod.rs`).
+//! Error statements of one process of a run: exceptions at the ends of tracebacks, and last messages of libraries.
+//! Ignores
+//! lines of source inside a traceback.
+//! Not here: the meaning of a message (`messages.rs`), the statement that ended the run (`mod.rs`).
 
 use super::messages::{CARDS, Meaning, SHORT, meaning};
 use super::native::native;
-use super::{CardAllocator, Cause, Fault, HostShortage, Told};
+use super::{AllocatorSizes, CardAllocator, Cause, Fault, HostShortage};
 
-/// Lines of a message after its first that are looked at.
+/// Lines of a message to read after its first.
 const MESSAGE_LINES: usize = 12;
-/// Lines that others may write between a traceback's frames and its exception.
+/// Lines of other processes to skip between a traceback's frames and its exception.
 const STRAY_LINES: usize = 40;
 
-/// Something that was said of an error.
+/// An error statement.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Statement {
-    /// The number of its line in the whole output.
+    /// The index of its line in the whole output.
     pub at: usize,
-    /// How it was said.
+    /// How final it is.
     pub weight: Weight,
-    /// What.
+    /// What it means.
     pub meaning: Meaning,
 }
 
-/// How an error was said.
+/// How final an error statement is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Weight {
-    /// As Python, C++ or a library do that end the process.
+    /// Python, C++ or a library ends the process after it.
     Final,
-    /// As the end of a thread, which is not the process's.
+    /// It ends a thread, but not the process.
     Thread,
-    /// As a line that a program wrote by itself.
+    /// A program printed it.
     Printed,
 }
 
-/// Lines of one process, with their numbers in the whole output.
+/// Lines of one process, with their indexes in the whole output.
 pub(super) type Numbered<'a> = [(usize, &'a str)];
 
-/// What they say, in order.
+/// The error statements, in order.
 pub(super) fn statements(lines: &Numbered<'_>) -> Vec<Statement> {
     let mut found: Vec<Statement> = Vec::new();
     let mut next = 0;
@@ -60,7 +61,7 @@ pub(super) fn statements(lines: &Numbered<'_>) -> Vec<Statement> {
     found
 }
 
-/// A traceback's first line, or, where the output was cut off before it, one of its frames.
+/// Whether this is the first line of a traceback or, if the output starts inside one, a frame.
 fn begins_traceback(line: &str) -> bool {
     line.contains("Traceback (most recent call last)") || is_frame(line)
 }
@@ -69,7 +70,7 @@ fn is_frame(line: &str) -> bool {
     line.starts_with("  File \"") && line.contains(", line ")
 }
 
-/// Where the exception of the traceback at `start` stands, if it does, and where to read on.
+/// The index of the exception of the traceback at `start`, if there is one, and the index to continue at.
 fn exception_after(lines: &Numbered<'_>, start: usize) -> (Option<usize>, usize) {
     let indent = lines[start].1.find("Traceback").map_or(0, |_| indentation(lines[start].1));
     let mut strays = 0;
@@ -97,7 +98,7 @@ fn indentation(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// Splits `torch.OutOfMemoryError: CUDA out of memory.` in name and message, if a line has this form.
+/// Splits `torch.OutOfMemoryError: CUDA out of memory.` into name and message, if a line has this form.
 fn exception(line: &str) -> Option<(&str, &str)> {
     let (name, message) = line.split_once(": ").unwrap_or((line.trim_end_matches(':'), ""));
     // `ray.exceptions.RayTaskError(OutOfMemoryError)`
@@ -107,7 +108,7 @@ fn exception(line: &str) -> Option<(&str, &str)> {
     (is_name && is_class).then_some((plain, message))
 }
 
-/// How final a traceback is, by the line before it; `None` for those that Python prints and goes on.
+/// How final a traceback is, by the line before it; `None` if Python only prints it and continues.
 fn weight_of_traceback(lines: &Numbered<'_>, start: usize) -> Option<Weight> {
     let before = line_before(lines, start);
     if ["Exception ignored in", "Error in atexit", "Error in sys.excepthook"].iter().any(|s| before.contains(s)) {
@@ -129,7 +130,7 @@ fn follows_another(lines: &Numbered<'_>, start: usize) -> bool {
         || before.starts_with("The above exception was the direct")
 }
 
-/// An exception that was raised as another was handled would not be without that one, if that was memory's.
+/// Replaces the meaning of an exception that was raised while handling an out-of-memory error with the latter.
 fn inherit(meaning: &mut Meaning, before: Option<&Statement>) {
     match before.map(|statement| &statement.meaning) {
         Some(Meaning::Cause(cause)) if cause.is_memory() => *meaning = Meaning::Cause(cause.clone()),
@@ -140,26 +141,28 @@ fn inherit(meaning: &mut Meaning, before: Option<&Statement>) {
 fn meaning_of_exception(lines: &Numbered<'_>, start: usize, at: usize) -> Meaning {
     let (mut name, mut message) = exception(lines[at].1.trim_start()).expect("it was found by its form");
     let more = message_lines(lines, at);
-    // Compilers of PyTorch's tell what they caught on the next line.
+    // PyTorch's compilers print the exception that they caught on the next line.
     if let Some(raised) = message.ends_with("raised:").then(|| exception(more.lines().next()?)).flatten() {
         (name, message) = raised;
     }
     let said = meaning(name, message, &more);
-    // Copies to a card go through pages of the machine's that stay in place; the driver calls both memories by one name.
+    // Copies to a GPU use pinned host memory. The driver reports both kinds of memory with the same error.
     let pins = lines[start..at].iter().rev().take(4).any(|(_, line)| line.contains("pin_memory"));
     match said {
         Meaning::Cause(Cause::CardMemory { by: CardAllocator::Driver, .. }) if pins => {
             Meaning::Cause(Cause::HostMemory(HostShortage::Pinned))
         }
-        Meaning::Cause(Cause::CardMemory { by: CardAllocator::PyTorch, told }) if asks_deepspeed(&lines[start..at]) => {
-            Meaning::Cause(Cause::CardMemory { by: CardAllocator::DeepSpeed, told })
+        Meaning::Cause(Cause::CardMemory { by: CardAllocator::PyTorch, sizes })
+            if asks_deepspeed(&lines[start..at]) =>
+        {
+            Meaning::Cause(Cause::CardMemory { by: CardAllocator::DeepSpeed, sizes })
         }
         said => said,
     }
 }
 
-/// Whether the innermost frame that is not PyTorch's is one of DeepSpeed's that keep parameters, gradients and moments
-/// (`deepspeed/runtime/zero`, and the optimizers beside it), and not one that calls the model.
+/// Whether the innermost frame outside PyTorch is code of DeepSpeed that holds parameters, gradients and moments
+/// (`deepspeed/runtime/zero` and its optimizers), and not code that calls the model.
 fn asks_deepspeed(traceback: &Numbered<'_>) -> bool {
     const PLACES: [&str; 4] = [
         "/deepspeed/runtime/zero/",
@@ -169,7 +172,7 @@ fn asks_deepspeed(traceback: &Numbered<'_>) -> bool {
     ];
     let files = traceback.iter().rev().filter(|(_, line)| line.trim_start().starts_with("File \""));
     let innermost = files.map(|(_, line)| line.replace('\\', "/")).find(|line| !line.contains("/torch/"));
-    // The backward pass is called by DeepSpeed, and runs in PyTorch.
+    // DeepSpeed calls the backward pass, which runs in PyTorch.
     let is_backward = traceback.iter().any(|(_, line)| line.contains("/torch/autograd/"));
     !is_backward && innermost.is_some_and(|line| PLACES.iter().any(|place| line.contains(place)))
 }
@@ -179,7 +182,7 @@ pub(super) fn message_lines(lines: &Numbered<'_>, at: usize) -> String {
     more.take_while(|line| !line.is_empty()).take(MESSAGE_LINES).collect::<Vec<_>>().join("\n")
 }
 
-/// What is written by something that then ends the process, without a traceback.
+/// The last message, without a traceback, of code that then ends the process.
 fn last_words(lines: &Numbered<'_>, here: usize) -> Option<(Weight, Meaning)> {
     let line = lines[here].1;
     uncaught_in_cpp(lines, here)
@@ -202,7 +205,7 @@ fn uncaught_in_cpp(lines: &Numbered<'_>, here: usize) -> Option<Meaning> {
     })
 }
 
-/// `Error out of memory at line 88 in file csrc/ops.cu`, perhaps after a progress bar, after which the library exits.
+/// `Error out of memory at line 88 in file csrc/ops.cu`, perhaps after a progress bar. The library exits after it.
 fn bitsandbytes(line: &str) -> Option<Meaning> {
     let (before, place) = line.split_once(" at line ")?;
     let (_, error) = before.rsplit_once("Error ")?;
@@ -210,14 +213,14 @@ fn bitsandbytes(line: &str) -> Option<Meaning> {
         return None;
     }
     let cause = match error {
-        "out of memory" => Cause::CardMemory { by: CardAllocator::Bitsandbytes, told: Told::default() },
+        "out of memory" => Cause::CardMemory { by: CardAllocator::Bitsandbytes, sizes: AllocatorSizes::default() },
         "an illegal memory access was encountered" => Cause::Fault(Fault::IllegalAccess),
         _ => Cause::Fault(Fault::Cuda),
     };
     Some(Meaning::Cause(cause))
 }
 
-/// `train.py: error: unrecognized arguments: --x`, or `Error: No such option: --x`, after a line or more of usage.
+/// `train.py: error: unrecognized arguments: --x` or `Error: No such option: --x`, after the usage.
 fn usage_error(lines: &Numbered<'_>, here: usize) -> Option<Meaning> {
     const LONGEST_USAGE: usize = 400;
     let line = lines[here].1;
@@ -228,8 +231,9 @@ fn usage_error(lines: &Numbered<'_>, here: usize) -> Option<Meaning> {
     has_usage.then_some(Meaning::Cause(Cause::Fault(Fault::Configuration)))
 }
 
-/// What interpreters say of a script or a module that is not there: Python's `can't open file` and `No module named`, and
-/// dash's `cannot open`.
+/// Messages of interpreters about a missing script or module: Python's `can't open file` and `No module named`, and
+/// dash's
+/// `cannot open`.
 fn no_script(line: &str) -> Option<Meaning> {
     let (program, what) = line.split_once(": ")?;
     let name = program.rsplit('/').next().unwrap_or(program);
@@ -243,7 +247,7 @@ fn no_script(line: &str) -> Option<Meaning> {
     Some(Meaning::Cause(Cause::Fault(fault)))
 }
 
-/// What launchers say of a process that a signal ended, but for those that they sent themselves.
+/// Messages of launchers about a process that a signal ended, except SIGTERM, which launchers send themselves.
 fn signal_of_child(line: &str) -> Option<i32> {
     const SENT: i32 = 15;
     let number = ["exits with return code = -", "failed (exitcode: -", "exitcode  : -", "terminated with signal "]
@@ -263,7 +267,7 @@ fn signal_of_child(line: &str) -> Option<i32> {
     (signal != SENT).then_some(signal)
 }
 
-/// An error as a program writes it that caught it: at the line's beginning, or after a word for errors.
+/// An error printed by a program that caught it: at the start of a line, or after a word for errors.
 fn printed(line: &str) -> Option<(Weight, Meaning)> {
     if line.starts_with([' ', '\t', '#', '>', '|']) {
         return None;
@@ -282,7 +286,7 @@ fn printed(line: &str) -> Option<(Weight, Meaning)> {
     matches!(&said, Meaning::Cause(cause) if cause.is_memory()).then_some((Weight::Printed, said))
 }
 
-/// Where the last of the words ends by which programs say that a line is of an error.
+/// The end of the last word for errors in a text.
 fn after_word_for_errors(text: &str) -> Option<usize> {
     const WORDS: [&str; 8] = ["ERROR", "Error", "error", "CRITICAL", "FATAL", "Fatal", "OOM", "failed"];
     let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());

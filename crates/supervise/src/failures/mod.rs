@@ -1,7 +1,7 @@
-//! What failed and what worked before, by card, model and settings: a small file in the user's folder for state, shared by
-//! all runs. Not here: what the names of steps do (`../ladder`).
-//!
-//! The file is read anew under a lock before it is written, so that runs side by side lose nothing of each other's.
+//! Remembers which steps failed and which worked, by card, model and settings, in a small file in the user's state
+//! folder
+//! that all runs share. Not here: the steps (`../ladder`).
+//! The file is re-read under a lock before each write, so that concurrent runs do not lose each other's entries.
 
 use plimsoll_files::{open_own, read_text, sync_folder, write_whole};
 use plimsoll_units::Bytes;
@@ -10,41 +10,41 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Version of the file's form.
+/// Version of the file format.
 const VERSION: u32 = 1;
-/// What is remembered at most; the oldest goes first.
+/// Limit on entries. The oldest are removed first.
 const MOST_ENTRIES: usize = 500;
 const LONGEST_FILE: Bytes = Bytes::mib(4);
 
-/// What is remembered belongs to one of these.
+/// The key of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
-    /// The card by its name and memory, or the machine where there is none.
+    /// The card's name and memory.
     pub card: String,
-    /// The model, as the trainer is told.
+    /// The model, as in the trainer's settings.
     pub model: String,
-    /// The settings as they were given, before any repair, as far as memory depends on them.
+    /// The user's settings that affect memory, before any repair.
     pub settings: String,
 }
 
-/// How a configuration did.
+/// The outcome of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It trained.
     Worked,
-    /// It ran out of memory; the kind of end.
+    /// It ran out of memory. The kind of end.
     Failed(String),
 }
 
-/// Where to begin.
+/// The steps to start with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// Nothing is known.
+    /// None: the file has no entry.
     AsGiven,
-    /// With these steps it worked the last time.
+    /// These steps worked last time.
     At(Vec<String>),
-    /// With these steps it failed the last time, so with one more.
+    /// These steps failed last time, so take one more.
     Beyond(Vec<String>),
 }
 
@@ -63,14 +63,14 @@ struct Contents {
     entries: Vec<Entry>,
 }
 
-/// The file.
+/// The file of remembered outcomes.
 #[derive(Debug, Clone)]
 pub struct Failures {
     path: PathBuf,
 }
 
 impl Failures {
-    /// The file at a path, whether it is there or not.
+    /// The file at a path. It need not exist.
     pub fn at(path: PathBuf) -> Self {
         Self { path }
     }
@@ -80,7 +80,7 @@ impl Failures {
         &self.path
     }
 
-    /// Where to begin, and what is wrong with the file if something is; then nothing of it is believed.
+    /// The steps to start with, and an error if the file is damaged; then its entries are ignored.
     pub fn start(&self, subject: &Subject) -> (Start, Option<String>) {
         match self.read() {
             Ok(entries) => (start(&entries, subject), None),
@@ -88,8 +88,8 @@ impl Failures {
         }
     }
 
-    /// Adds how a configuration did, in place of what was known of it. A damaged file is begun anew.
-    /// Errors: what the system says.
+    /// Records an outcome and replaces an earlier one of the same configuration. Replaces a damaged file.
+    /// Errors: those of the system.
     pub fn remember(&self, subject: &Subject, steps: &[String], outcome: Outcome) -> io::Result<()> {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
@@ -114,7 +114,7 @@ impl Failures {
         let contents: Contents = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         match contents.v {
             VERSION => Ok(contents.entries),
-            other => Err(format!("it is of version {other}, not {VERSION}")),
+            other => Err(format!("it has version {other}, not {VERSION}")),
         }
     }
 }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_word_on_a_subject_says_where_to_begin() {
+    fn the_newest_outcome_decides_the_start() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = Failures::at(folder.path().join("state/plimsoll/failures.json"));
         assert_eq!(file.start(&subject("a")), (Start::AsGiven, None));
@@ -157,12 +157,12 @@ mod tests {
         assert_eq!(file.start(&subject("a")).0, Start::At(steps(&["x"])));
         assert_eq!(file.start(&subject("b")).0, Start::Beyond(steps(&["x", "y"])));
         file.remember(&subject("a"), &steps(&["x"]), failed()).expect("written");
-        assert_eq!(file.start(&subject("a")).0, Start::Beyond(steps(&["x"])), "it worked before, and does no more");
+        assert_eq!(file.start(&subject("a")).0, Start::Beyond(steps(&["x"])), "the newer outcome wins");
         assert_eq!(file.start(&subject("c")).0, Start::AsGiven);
     }
 
     #[test]
-    fn a_damaged_file_is_told_of_and_begun_anew() {
+    fn a_damaged_file_is_reported_and_replaced() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = Failures::at(folder.path().join("failures.json"));
         for damaged in ["", "{\"v\":1,\"entries\":[{}]}", "{\"v\":9,\"entries\":[]}", "nonsense"] {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_side_by_side_lose_nothing_and_the_file_stays_small() {
+    fn concurrent_runs_lose_no_entries_and_the_file_stays_small() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = Failures::at(folder.path().join("failures.json"));
         std::thread::scope(|scope| {
@@ -199,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_file_is_read_or_refused(text in "(\\PC|[{}\\[\\]\":,v1])*") {
+        fn any_file_is_read_or_rejected(text in "(\\PC|[{}\\[\\]\":,v1])*") {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let file = Failures::at(folder.path().join("failures.json"));
             fs::write(file.path(), text).expect("written");

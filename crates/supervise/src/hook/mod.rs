@@ -1,6 +1,7 @@
-//! The hook that goes into a Python child: which commands get it, its file in the run's folder, the variables by which
-//! Python finds it, and the snapshots that it leaves. What it does there is `sitecustomize.py`.
-//! Not here: what is done about a snapshot (`plimsoll replay`).
+//! The hook for Python programs: which commands get it, its file in the run's folder, the environment variables with
+//! which
+//! Python finds it, and the snapshots that it leaves. The hook itself is `sitecustomize.py`.
+//! Not here: reading a snapshot (`plimsoll replay`).
 
 use plimsoll_files::Disk;
 use std::env;
@@ -12,12 +13,12 @@ use std::path::{Path, PathBuf};
 const TEXT: &str = include_str!("sitecustomize.py");
 const FOLDER: &str = "hook";
 
-/// What the hook is asked for.
+/// Settings of the hook.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hook {
-    /// The part of its card's memory that the process may take.
+    /// The fraction of its card's memory that the process may use.
     pub memory_fraction: Option<f64>,
-    /// Events of PyTorch's allocator that are kept for a snapshot; none with 0.
+    /// Number of allocator events to record for a snapshot; 0 to record none.
     pub history_entries: u64,
 }
 
@@ -28,9 +29,10 @@ impl Default for Hook {
 }
 
 impl Hook {
-    /// Writes the hook to a run's folder. Returns the variables that a child needs to find it; `python_path` is what
-    /// `PYTHONPATH` was, which stays behind the hook's folder.
-    /// Errors: what the system says; `InvalidInput` if the folder's path can't stand in a `PYTHONPATH`.
+    /// Writes the hook to a run's folder. Returns the environment variables that a child needs to find it.
+    /// `python_path`: the
+    /// current `PYTHONPATH`, which is appended to the hook's folder.
+    /// Errors: those of the system; `InvalidInput` if the folder's path is not valid in a `PYTHONPATH`.
     pub fn install(
         &self,
         disk: &Disk,
@@ -58,7 +60,7 @@ impl Hook {
     }
 }
 
-/// Snapshots that the hook left in a run's folder, the newest last.
+/// The hook's snapshots in a run's folder, the newest last.
 /// Errors: the folder can't be read.
 pub fn snapshots(run: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
@@ -74,21 +76,22 @@ pub fn snapshots(run: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Whether a command starts Python: an interpreter, a script, one of the trainers' launchers, also behind programs that
-/// start another one.
+/// Whether a command starts Python: an interpreter, a script, or a trainer's launcher, also as an argument of programs
+/// such as
+/// `env` that start another program.
 pub fn starts_python(argv: &[OsString]) -> bool {
     let names: Vec<String> = argv.iter().map(|word| base(word)).collect();
     let Some((first, rest)) = names.split_first() else { return false };
     is_python(first) || (STARTERS.contains(&first.as_str()) && rest.iter().any(|name| is_python(name)))
 }
 
-/// Programs that start the one that their arguments name.
+/// Programs that start the program in their arguments.
 const STARTERS: [&str; 19] = [
     "env", "nice", "ionice", "nohup", "numactl", "taskset", "time", "timeout", "stdbuf", "setsid", "srun", "mpirun",
     "mpiexec", "uv", "poetry", "pdm", "pixi", "conda", "hatch",
 ];
 
-/// Programs that are written in Python and start trainers.
+/// Programs written in Python that start trainers.
 const LAUNCHERS: [&str; 9] =
     ["torchrun", "accelerate", "axolotl", "llamafactory-cli", "lmf", "tune", "deepspeed", "trl", "ipython"];
 
@@ -113,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_start_python_are_known() {
+    fn commands_that_start_python_are_recognized() {
         for line in [
             "python train.py",
             "/opt/venv/bin/python3.11 -m axolotl.cli.train a.yaml",
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hook_comes_first_and_what_was_there_stays() {
+    fn the_hook_is_prepended_to_the_python_path() {
         let run = tempfile::tempdir().expect("a temporary folder");
         let hook = Hook { memory_fraction: Some(0.5), ..Hook::default() };
         let before = OsString::from("/a:/b");
@@ -161,21 +164,21 @@ mod tests {
         assert_eq!(fs::read_to_string(folder.join("sitecustomize.py")).expect("text"), TEXT);
         let alone = Hook::default().install(&Disk::default(), run.path(), None).expect("installed");
         assert_eq!(alone[0].1, folder.into_os_string());
-        assert_eq!(alone.len(), 3, "no fraction was asked for");
+        assert_eq!(alone.len(), 3, "no fraction was set");
     }
 
     #[test]
-    fn a_folder_that_python_could_not_name_is_an_error() {
+    fn a_folder_with_a_path_separator_is_an_error() {
         let run = tempfile::tempdir().expect("a temporary folder");
         let odd = run.path().join("a:b");
         fs::create_dir(&odd).expect("a folder");
-        let error = Hook::default().install(&Disk::default(), &odd, None).expect_err("a separator is in it");
+        let error = Hook::default().install(&Disk::default(), &odd, None).expect_err("it contains a separator");
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(!odd.join("hook").exists());
     }
 
     #[test]
-    fn snapshots_are_found_by_their_names_the_newest_last() {
+    fn snapshots_are_found_by_name_the_newest_last() {
         let run = tempfile::tempdir().expect("a temporary folder");
         for (age, name) in [(9, "oom-7-2.pickle"), (20, "oom-9-1.pickle"), (1, "other.pickle"), (1, "oom-1.txt")] {
             let file = fs::File::create(run.path().join(name)).expect("a file");

@@ -1,8 +1,8 @@
-"""Plimsoll's hook: Python runs it at its start, by its name. It waits for `import torch`; as CUDA is first used, it sets the
-memory fraction that was asked for, records the allocator's history in a ring, and leaves a snapshot where memory did not
-suffice. It initializes no device by itself, changes no result, raises nothing, and writes down what it did.
+"""Plimsoll's hook. Python runs a module of this name when it starts. The hook waits for `import torch`. When CUDA is first
+used, it sets the requested memory fraction, records the allocator's history in a ring, and dumps a snapshot when memory runs
+out. It initializes no device itself, changes no results, raises no exceptions, and logs its actions.
 
-It goes by what PyTorch has, not by versions: 1.13 to 2.x.
+It checks for features of PyTorch, not for versions. Supports 1.13 to 2.x.
 """
 
 import json
@@ -12,13 +12,13 @@ import time
 
 _FOLDER = os.environ.get("PLIMSOLL_HOOK_FOLDER")
 _HERE = os.path.dirname(os.path.abspath(__file__))
-# Snapshots that one process leaves; a program that catches each error would fill the disk.
+# Limit per process: a program that catches every error would otherwise fill the disk.
 _MOST_SNAPSHOTS = 3
 _state = {"snapshots": 0, "has_begun": False}
 
 
 def _note(did, **more):
-    """Appends a line to the notes, whole, whatever other processes append."""
+    """Appends a line to the log with one write, so that lines of other processes do not mix with it."""
     try:
         record = {"time_s": time.time(), "pid": os.getpid(), "did": did}
         record.update(more)
@@ -34,7 +34,7 @@ def _note(did, **more):
 
 
 def _attempt(what, do):
-    """Does something, or writes down why it could not be done."""
+    """Does something, or logs why it could not be done."""
     try:
         did = do()
     except Exception as error:
@@ -49,7 +49,7 @@ def _set_fraction(torch):
     fraction = os.environ.get("PLIMSOLL_MEMORY_FRACTION")
     if not fraction:
         return None
-    # The card of this process alone: asking any other would make a context on it.
+    # Use only this process's card: querying another one would create a context on it.
     rank = os.environ.get("LOCAL_RANK", "")
     device = int(rank) if rank.isdigit() and int(rank) < torch.cuda.device_count() else torch.cuda.current_device()
     torch.cuda.set_per_process_memory_fraction(float(fraction), device)
@@ -96,10 +96,10 @@ def _watch_for_oom(torch):
     if attach is not None:
 
         def observe(device, allocated, device_allocated, device_free):
-            _attempt("left a snapshot", lambda: _leave_snapshot(torch, "%d B were wanted of card %d" % (allocated, device)))
+            _attempt("left a snapshot", lambda: _leave_snapshot(torch, "an allocation of %d B on card %d failed" % (allocated, device)))
 
         attach(observe)
-        return "an observer of the allocator's"
+        return "with an allocator observer"
     before = sys.excepthook
 
     def excepthook(kind, error, traceback):
@@ -108,17 +108,17 @@ def _watch_for_oom(torch):
         before(kind, error, traceback)
 
     sys.excepthook = excepthook
-    return "the exception that ends the process"
+    return "with the exception that ends the process"
 
 
 def _begin(torch):
-    """As CUDA is first used by whoever uses it."""
+    """Runs when CUDA is first used."""
     if _state["has_begun"]:
         return
     _state["has_begun"] = True
     _attempt("set the memory fraction", lambda: _set_fraction(torch))
     _attempt("records the allocator's history", lambda: _record_history(torch))
-    _attempt("waits for want of memory", lambda: _watch_for_oom(torch))
+    _attempt("watches for out-of-memory errors", lambda: _watch_for_oom(torch))
 
 
 def _enable_faulthandler():
@@ -150,7 +150,7 @@ def _imported(torch):
 
 
 class _Finder:
-    """Finds `torch` as the others do, and is told when it has been loaded."""
+    """Finds `torch` through the other finders, and runs the hook after it is loaded."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "torch":
@@ -164,7 +164,7 @@ class _Finder:
                     self._watch(spec)
                     return spec
         except Exception as error:
-            _note("not waited for torch", why=repr(error))
+            _note("not waiting for torch", why=repr(error))
         return None
 
     @staticmethod
@@ -173,7 +173,7 @@ class _Finder:
         execute = loader.exec_module
 
         def exec_module(module):
-            # Nothing of this is left on the loader.
+            # Restore the loader.
             del loader.exec_module
             execute(module)
             try:
@@ -185,7 +185,7 @@ class _Finder:
 
 
 def _next_sitecustomize():
-    """The one that Python would have run without this, or None."""
+    """The module that Python would have run without this one, or None."""
     import importlib.machinery
 
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != _HERE]
@@ -204,12 +204,12 @@ try:
     if _FOLDER and "torch" not in sys.modules:
         sys.meta_path.insert(0, _Finder())
 except Exception as error:
-    _note("not waited for torch", why=repr(error))
+    _note("not waiting for torch", why=repr(error))
 _spec = None
 try:
     _spec = _next_sitecustomize()
 except Exception as error:
-    _note("not looked for another sitecustomize", why=repr(error))
-# What the other one raises, it would have raised without this.
+    _note("not looking for another sitecustomize", why=repr(error))
+# Let exceptions of the other module propagate, as they would without this one.
 if _spec is not None:
     _run_next(_spec)

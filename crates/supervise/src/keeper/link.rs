@@ -1,8 +1,9 @@
-//! The supervisor's side of a keeper: starts it or reaches it again, and takes what it tells, from a thread. Where a keeper
-//! is gone the supervisor carries the output itself, and can't learn how the program ends.
+//! The supervisor's side of a keeper: starts it or reconnects to it, and receives its frames on a thread. If a keeper
+//! is
+//! gone, the supervisor carries the output itself, and can't learn the exit status.
 
 use super::place::{End, connect};
-use super::protocol::{FINISH, Frame, Program, RELEASE, Spec, Status, Told, read_frame};
+use super::protocol::{FINISH, Frame, KeeperMessage, Program, RELEASE, Spec, Status, read_frame};
 use crate::output::Carrier;
 use crate::processes::{Group, Process};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -17,57 +18,61 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a keeper may take to answer.
+/// How long to wait for a keeper's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a keeper that can't be reached may take to write how its program ended.
+/// How long to wait for an unreachable keeper to record how its program ended.
 const WRITING: Duration = Duration::from_secs(2);
 
-/// Who is told how a program ended.
-pub(crate) type Take = Box<dyn FnOnce(Status) + Send>;
+/// Called with the exit status when a program ends.
+pub(crate) type OnEnd = Box<dyn FnOnce(Status) + Send>;
 
-/// A keeper that answered.
-pub(crate) struct Started {
+/// A connection to a keeper that answered.
+pub(crate) struct KeeperConnection {
     pub(crate) program: Program,
-    /// What the program reads, if it was started with a pipe.
+    /// The write end of the program's stdin, if that is a pipe.
     pub(crate) stdin: Option<ChildStdin>,
     socket: UnixStream,
     keeper: Option<Child>,
 }
 
-impl Started {
-    /// Starts a keeper, and it its program. `keeper`: the command that is one. Errors: what the system says of either.
-    pub(crate) fn new(keeper: &[OsString], stdin: Stdio, spec: &Spec) -> io::Result<Self> {
-        let none = || io::Error::new(ErrorKind::NotFound, "there is no keeper");
+impl KeeperConnection {
+    /// Starts a keeper, which starts its program. `keeper`: the command line of a keeper. Errors: those of the system
+    /// for
+    /// either start.
+    pub(crate) fn start(keeper: &[OsString], stdin: Stdio, spec: &Spec) -> io::Result<Self> {
+        let none = || io::Error::new(ErrorKind::NotFound, "no keeper command is set");
         let (name, arguments) = keeper.split_first().ok_or_else(none)?;
         let (mut socket, other) = UnixStream::pair()?;
         let mut command = Command::new(name);
         command.args(arguments).stdin(stdin).stdout(OwnedFd::from(other)).stderr(Stdio::null()).process_group(0);
         let mut keeper = command.spawn()?;
-        // Else the socket would not end with the keeper.
+        // Close this process's copy of the other end, so that the socket closes when the keeper exits.
         drop(command);
         let mut line = serde_json::to_vec(spec)?;
         line.push(b'\n');
         let answer = socket.write_all(&line).and_then(|()| read_frame(&mut socket));
-        if !matches!(answer, Ok(Frame::Told(Told::Started(_)))) {
-            // Nothing was started, or nobody can be asked about it.
+        if !matches!(answer, Ok(Frame::Message(KeeperMessage::Started(_)))) {
+            // No program was started, or its state is unknown.
             let _ = keeper.kill().and_then(|()| keeper.wait());
         }
         match answer {
-            Ok(Frame::Told(Told::Started(program))) => {
+            Ok(Frame::Message(KeeperMessage::Started(program))) => {
                 Ok(Self { program, stdin: keeper.stdin.take(), socket, keeper: Some(keeper) })
             }
-            Ok(Frame::Told(Told::Refused { number: Some(number), .. })) => Err(io::Error::from_raw_os_error(number)),
-            Ok(Frame::Told(Told::Refused { number: None, reason })) => Err(io::Error::other(reason)),
-            Ok(_) | Err(_) => Err(io::Error::other("the process that was to start it ended")),
+            Ok(Frame::Message(KeeperMessage::Refused { number: Some(number), .. })) => {
+                Err(io::Error::from_raw_os_error(number))
+            }
+            Ok(Frame::Message(KeeperMessage::Refused { number: None, reason })) => Err(io::Error::other(reason)),
+            Ok(_) | Err(_) => Err(io::Error::other("its keeper ended before it started")),
         }
     }
 
-    /// Reaches the keeper of a worker. Errors: there is none.
-    pub(crate) fn again(folder: &Path, worker: usize) -> io::Result<Self> {
+    /// Connects to the running keeper of a worker. Errors: there is none.
+    pub(crate) fn reconnect(folder: &Path, worker: usize) -> io::Result<Self> {
         let mut socket = connect(folder, worker)?;
         socket.set_read_timeout(Some(PATIENCE))?;
-        let Frame::Told(Told::Started(program)) = read_frame(&mut socket)? else {
+        let Frame::Message(KeeperMessage::Started(program)) = read_frame(&mut socket)? else {
             return Err(ErrorKind::InvalidData.into());
         };
         socket.set_read_timeout(None)?;
@@ -75,103 +80,106 @@ impl Started {
     }
 }
 
-/// A thread that takes what is told of a program, and what it prints.
+/// A thread that receives a program's output and exit status.
 #[derive(Debug)]
 pub(crate) struct Link {
     socket: Option<UnixStream>,
     thread: JoinHandle<()>,
-    /// While it is open, a supervisor that carries output itself waits for more.
+    /// While this is open, a supervisor that carries output itself waits for more.
     more: Option<OwnedFd>,
     keeper: Option<Child>,
 }
 
-/// What is taken, and for whom.
-pub(crate) struct Taking {
+/// Where a link delivers the output and the exit status of an attempt.
+pub(crate) struct LinkTarget {
     pub(crate) folder: PathBuf,
     pub(crate) worker: usize,
     pub(crate) attempt: u32,
     pub(crate) group: Group,
-    /// Of stdout and of stderr.
+    /// For stdout and stderr.
     pub(crate) carriers: [Carrier; 2],
-    pub(crate) take: Take,
+    pub(crate) on_end: OnEnd,
 }
 
 impl Link {
-    /// Takes what a keeper tells. Errors: the system starts no thread.
-    pub(crate) fn to_keeper(started: Started, taking: Taking) -> io::Result<Self> {
-        let Started { program, socket, keeper, .. } = started;
+    /// Receives the frames of a keeper. Errors: the system can't start a thread.
+    pub(crate) fn to_keeper(connection: KeeperConnection, target: LinkTarget) -> io::Result<Self> {
+        let KeeperConnection { program, socket, keeper, .. } = connection;
         let (over, more) = pipe_with(PipeFlags::CLOEXEC)?;
-        let told = socket.try_clone()?;
+        let frames = socket.try_clone()?;
         let thread = std::thread::Builder::new().name("output".to_owned());
-        let thread = thread.spawn(move || follow(told, taking, &program.pipes, &over))?;
+        let thread = thread.spawn(move || follow(frames, target, &program.pipes, &over))?;
         Ok(Self { socket: Some(socket), thread, more: Some(more), keeper })
     }
 
-    /// Carries the output of a program whose keeper is gone out of these pipes. Errors: the system starts no thread.
-    pub(crate) fn to_program(pipes: Vec<OwnedFd>, taking: Taking) -> io::Result<Self> {
+    /// Reads the output of a program without a keeper from these pipes. Errors: the system can't start a thread.
+    pub(crate) fn to_program(pipes: Vec<OwnedFd>, target: LinkTarget) -> io::Result<Self> {
         let (over, more) = pipe_with(PipeFlags::CLOEXEC)?;
         let thread = std::thread::Builder::new().name("output".to_owned());
-        let Taking { folder, worker, attempt, group, mut carriers, take } = taking;
+        let LinkTarget { folder, worker, attempt, group, mut carriers, on_end } = target;
         let carry = move || {
-            let wait = || take(status_of(&folder, worker, attempt, &group.leader));
+            let wait = || on_end(status_of(&folder, worker, attempt, &group.leader));
             carry_alone(&pipes, &over, &mut carriers, wait);
             carriers.iter_mut().for_each(Carrier::finish);
         };
         Ok(Self { socket: None, thread: thread.spawn(carry)?, more: Some(more), keeper: None })
     }
 
-    /// Lets it take what is in the pipes, and no more: a process that left its group may keep them open for ever.
+    /// Carries what is in the pipes now, then stops: a process that left the group may keep them open forever.
     pub(crate) fn finish(&mut self) {
         if self.more.take().is_some()
             && let Some(socket) = &mut self.socket
         {
-            // A keeper that is gone has nothing more.
+            // If the keeper is gone, there is no more output.
             let _ = socket.write_all(&[FINISH]);
         }
     }
 
-    /// Whether all was carried, which takes as long as somebody takes to read it.
+    /// Whether all output was carried. A slow reader delays this.
     pub(crate) fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// The end is judged, and the program's number is given back.
+    /// Lets the keeper exit and reap the program, whose process ID becomes free.
     pub(crate) fn release(self) {
         if let Some(mut socket) = self.socket {
             let _ = socket.write_all(&[RELEASE]);
         }
         if let Some(mut keeper) = self.keeper {
-            // Nobody waits for one that somebody stopped. Without a thread the system keeps its number until this process ends.
+            // Reap the keeper on a thread, since a stopped one would block. Without a thread it stays a zombie until
+            // this
+            // process ends.
             let _ = std::thread::Builder::new().name("keeper".to_owned()).spawn(move || keeper.wait());
         }
     }
 }
 
-fn follow(mut socket: UnixStream, taking: Taking, pipes: &[u64], over: &OwnedFd) {
-    let Taking { folder, worker, attempt, group, mut carriers, take } = taking;
-    let mut take = Some(take);
-    // Which comes first is open: a program may close its output and run on, and one that it left may print on.
+fn follow(mut socket: UnixStream, target: LinkTarget, pipes: &[u64], over: &OwnedFd) {
+    let LinkTarget { folder, worker, attempt, group, mut carriers, on_end } = target;
+    let mut on_end = Some(on_end);
+    // Either may come first: a program may close its output and keep running, and its children may outlive it and
+    // print.
     let mut is_carried = false;
-    while !(is_carried && take.is_none()) {
+    while !(is_carried && on_end.is_none()) {
         match read_frame(&mut socket) {
             Ok(Frame::Output(stream, bytes)) => carriers[stream].carry(&bytes),
             Ok(Frame::Tail(bytes)) => carriers[0].recall(&bytes),
-            Ok(Frame::Told(Told::Lost(reason))) => carriers[0].lost(reason),
-            Ok(Frame::Told(Told::Ended(status))) => {
-                if let Some(take) = take.take() {
-                    take(status);
+            Ok(Frame::Message(KeeperMessage::Lost(reason))) => carriers[0].lost(reason),
+            Ok(Frame::Message(KeeperMessage::Ended(status))) => {
+                if let Some(on_end) = on_end.take() {
+                    on_end(status);
                 }
             }
-            Ok(Frame::Told(Told::Carried)) => is_carried = true,
-            Ok(Frame::Told(Told::Started(_) | Told::Refused { .. })) => {}
+            Ok(Frame::Message(KeeperMessage::Carried)) => is_carried = true,
+            Ok(Frame::Message(KeeperMessage::Started(_) | KeeperMessage::Refused { .. })) => {}
             Err(_) => break,
         }
     }
-    if !is_carried || take.is_some() {
+    if !is_carried || on_end.is_some() {
         let found = pipes.iter().filter_map(|&pipe| reading_end(&group, pipe)).collect::<Vec<_>>();
         let wait = || {
-            if let Some(take) = take {
-                take(status_of(&folder, worker, attempt, &group.leader));
+            if let Some(on_end) = on_end {
+                on_end(status_of(&folder, worker, attempt, &group.leader));
             }
         };
         carry_alone(&found, over, &mut carriers, wait);
@@ -179,13 +187,13 @@ fn follow(mut socket: UnixStream, taking: Taking, pipes: &[u64], over: &OwnedFd)
     carriers.iter_mut().for_each(Carrier::finish);
 }
 
-/// Does what a keeper does, but for what only a parent can. `wait`: returns once the program has ended.
+/// Carries output like a keeper. `wait` returns once the program has ended.
 fn carry_alone(pipes: &[OwnedFd], over: &OwnedFd, carriers: &mut [Carrier; 2], wait: impl FnOnce()) {
     let parts = pipes.iter().zip(carriers).map(|(pipe, carrier)| (pipe, Mutex::new(carrier))).collect::<Vec<_>>();
     std::thread::scope(|threads| {
         for (pipe, carrier) in &parts {
             let drain = move || carrier.lock().unwrap_or_else(PoisonError::into_inner).drain(pipe, over);
-            // Without a thread the end is learned after the output, and nothing of either is lost.
+            // Without a thread, the end is noticed only after all output. Neither is lost.
             if std::thread::Builder::new().name("output".to_owned()).spawn_scoped(threads, drain).is_err() {
                 drain();
             }
@@ -194,7 +202,7 @@ fn carry_alone(pipes: &[OwnedFd], over: &OwnedFd, carriers: &mut [Carrier; 2], w
     });
 }
 
-/// Opens a pipe that a process of the group writes to, for reading.
+/// Opens the reading end of a pipe that a process of the group writes to.
 pub(crate) fn reading_end(group: &Group, pipe: u64) -> Option<OwnedFd> {
     let name = format!("pipe:[{pipe}]");
     group.members().iter().find_map(|member| {
@@ -204,7 +212,7 @@ pub(crate) fn reading_end(group: &Group, pipe: u64) -> Option<OwnedFd> {
     })
 }
 
-/// Waits for the end of a process that is nobody's child here, and asks what its keeper wrote of it.
+/// Waits for the end of a process that is not a child, and reads its keeper's record.
 fn status_of(folder: &Path, worker: usize, attempt: u32, leader: &Process) -> Status {
     leader.wait();
     let start = std::time::Instant::now();

@@ -1,11 +1,13 @@
-//! Keepers: small processes between a supervisor and its programs, one for each attempt. A keeper starts the program,
-//! writes what it prints into the log, passes it on to the supervisor, and learns how the program ends. It outlives a
-//! supervisor that is killed: the program then neither waits for somebody to read nor is its end lost, and another
-//! supervisor reaches the keeper by a socket in the run's folder.
+//! Keepers: small processes between a supervisor and its programs, one per attempt. A keeper starts the program, logs
+//! its
+//! output, forwards it to the supervisor, and reaps the program. It outlives a killed supervisor, so that the program
+//! never
+//! blocks on a full pipe and its exit code is not lost. Another supervisor reaches the keeper by a socket in the run's
+//! folder.
 //!
 //!     supervisor ──socket── keeper ──pipes── program
 //!         ✗                   │ output.log, end-0.json
-//!     next one ──────────────┘
+//!     next one ───────────────┘
 //!
 //! `process.rs` is the keeper's side, `link.rs` the supervisor's.
 
@@ -16,6 +18,6 @@ mod protocol;
 
 pub use process::keep;
 
-pub(crate) use link::{Link, Started, Take, Taking, reading_end};
+pub(crate) use link::{KeeperConnection, Link, LinkTarget, OnEnd, reading_end};
 pub(crate) use place::{End, remove};
 pub(crate) use protocol::{Spec, Status};

@@ -1,4 +1,4 @@
-//! Where a keeper is found, and where it leaves how its program ended: files in the run's folder.
+//! The keeper's files in the run's folder: its socket, and the record of how its program ended.
 
 use super::protocol::Status;
 use crate::processes::Process;
@@ -11,22 +11,22 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Far more than such a file has.
+/// Size limit of the record; real ones are far smaller.
 const LONGEST: Bytes = Bytes::mib(1);
 
-/// How long a keeper may take to leave.
+/// How long to wait for a keeper to exit.
 const LEAVING: Duration = Duration::from_secs(2);
 
-/// How a program ended, as its keeper saw it.
+/// How a program ended, as recorded by its keeper.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct End {
-    /// Which attempt.
+    /// The number of the attempt.
     pub(crate) attempt: u32,
-    /// How.
+    /// The exit status.
     pub(crate) status: Status,
     /// When, in seconds since 1970, UTC.
     pub(crate) time_s: f64,
-    /// How many bytes of its output are in the log, once all is there that will be.
+    /// Bytes of its output in the log; `None` until all of it is there.
     #[serde(default)]
     pub(crate) logged_bytes: Option<u64>,
 }
@@ -36,13 +36,13 @@ impl End {
         folder.join(format!("end-{worker}.json"))
     }
 
-    /// Of a worker's attempt; `None` if no keeper saw it.
+    /// Reads the record of a worker's attempt; `None` if there is none.
     pub(crate) fn read(folder: &Path, worker: usize, attempt: u32) -> Option<Self> {
         let bytes = read_trusted(&Self::path(folder, worker), LONGEST).ok()?;
         serde_json::from_slice::<Self>(&bytes).ok().filter(|end| end.attempt == attempt)
     }
 
-    /// The same, once its output is in the log too. Waits for a keeper that is about to leave, and not for long.
+    /// Reads the record once the log is complete too. Waits for a keeper that is exiting, up to a time limit.
     pub(crate) fn complete(folder: &Path, worker: usize, attempt: u32, keeper: Option<&Process>) -> Option<Self> {
         let start = Instant::now();
         loop {
@@ -55,15 +55,15 @@ impl End {
         }
     }
 
-    /// Errors: what the system says; the end is then known to a supervisor that listens, and to no later one.
+    /// Writes the record. Errors: those of the system; then only a connected supervisor learns of the end.
     pub(super) fn write(&self, folder: &Path, worker: usize) -> io::Result<()> {
         let text = serde_json::to_vec(self).expect("plain data");
         Disk::default().replace(&Self::path(folder, worker), &text)
     }
 
-    /// It was judged.
+    /// Removes the record after the supervisor has handled the end.
     pub(crate) fn forget(folder: &Path, worker: usize) {
-        // One that stays is of an attempt that nobody asks about.
+        // A leftover record belongs to an old attempt and is ignored.
         let _ = fs::remove_file(Self::path(folder, worker));
     }
 }
@@ -72,27 +72,28 @@ fn name(worker: usize) -> String {
     format!("keeper-{worker}.sock")
 }
 
-/// Waits for supervisors. Errors: what the system says.
+/// Creates the socket for supervisors. Errors: those of the system.
 pub(super) fn listen(folder: &Path, worker: usize) -> io::Result<UnixListener> {
     let _ = fs::remove_file(folder.join(name(worker)));
     let (_open, path) = short(folder, worker)?;
     UnixListener::bind(path)
 }
 
-/// Reaches a worker's keeper. Errors: there is none, or its socket may be another user's.
+/// Connects to a worker's keeper. Errors: there is none, or its socket may belong to another user.
 pub(super) fn connect(folder: &Path, worker: usize) -> io::Result<UnixStream> {
     check_entry(&folder.join(name(worker)))?;
     let (_open, path) = short(folder, worker)?;
     UnixStream::connect(path)
 }
 
-/// No keeper will be looked for again.
+/// Removes the socket at the end of a run.
 pub(crate) fn remove(folder: &Path, worker: usize) {
     let _ = fs::remove_file(folder.join(name(worker)));
 }
 
-/// The socket's path. Addresses have room for about a hundred bytes, folders' names for more: where the system lets the
-/// folder be named by its descriptor, it is, as long as that is open.
+/// A short path of the socket. Socket addresses hold about a hundred bytes, but paths of folders may be longer, so on
+/// Linux
+/// the path goes through a descriptor of the folder, which must stay open.
 fn short(folder: &Path, worker: usize) -> io::Result<(File, PathBuf)> {
     use std::os::fd::AsRawFd;
     let open = File::open(folder)?;
@@ -109,16 +110,16 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_keeper_is_reached_in_folders_of_long_names() {
+    fn a_keeper_is_reached_in_a_folder_with_a_long_path() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let long = folder.path().join("x".repeat(200));
         fs::create_dir(&long).expect("made");
         assert!(connect(&long, 0).is_err());
         for _ in 0..2 {
-            // As after a keeper that was killed.
+            // A second listener replaces the socket of a killed keeper.
             let listener = listen(&long, 0).expect("bound");
             connect(&long, 0).expect("connected");
-            listener.accept().expect("it came");
+            listener.accept().expect("accepted");
         }
         remove(&long, 0);
         assert!(connect(&long, 0).is_err());

@@ -1,7 +1,7 @@
-//! The keeper's own process.
+//! The keeper's process.
 
 use super::place::{End, listen};
-use super::protocol::{FINISH, Frame, Program, RELEASE, Spec, Status, Told, write_frame, write_output};
+use super::protocol::{FINISH, Frame, KeeperMessage, Program, RELEASE, Spec, Status, write_frame, write_output};
 use crate::output::{OutputLog, TAIL, Tail};
 use crate::pace::release_left;
 use crate::processes::{Process, pid, rows};
@@ -22,40 +22,42 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const PIECE: usize = 64 << 10;
 
-/// Is the keeper of a program: stdin is the program's, and `stdout`, this process's, a socket to the supervisor. Returns once the program has
-/// ended and nobody needs to hear of it any more. Errors: there is no supervisor that says what to start.
+/// Runs the keeper of a program. The program inherits stdin; `stdout` of this process is a socket to the supervisor.
+/// Returns
+/// once the program has ended and no supervisor needs the keeper. Errors: the supervisor sent no [`Spec`].
 pub fn keep(stdout: impl AsFd) -> io::Result<()> {
-    // For people who look for it; where the system knows no such names there is none.
+    // The name in process lists, on systems that have one.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_name(c"plimsoll-keeper");
-    // What asks a run to end asks its programs; whoever keeps their output ends after them. Programs don't inherit this.
+    // Ignore signals that ask the run to end: the keeper ends after its program. The program does not inherit the
+    // handlers.
     for &signal in ASKING {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
-    // Processes whose parents end become this one's children, so that those that left the program's group are found.
+    // Orphans become children of this process, so that processes that left the program's group are found.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let supervisor = UnixStream::from(fcntl_dupfd_cloexec(stdout, 3)?);
-    let mut said = BufReader::new(supervisor.try_clone()?);
+    let mut requests = BufReader::new(supervisor.try_clone()?);
     let mut line = Vec::new();
-    said.read_until(b'\n', &mut line)?;
-    // A supervisor that is gone by now has said nothing, and nothing is started.
+    requests.read_until(b'\n', &mut line)?;
+    // If the supervisor is gone, the line is empty and nothing is started.
     let spec = serde_json::from_slice::<Spec>(&line)?;
     let mut keeper = match Keeper::start(spec, supervisor.try_clone()?) {
         Ok(keeper) => keeper,
         Err(error) => {
-            let refused = Told::Refused { number: error.raw_os_error(), reason: error.to_string() };
-            return write_frame(&mut &supervisor, &Frame::Told(refused));
+            let refused = KeeperMessage::Refused { number: error.raw_os_error(), reason: error.to_string() };
+            return write_frame(&mut &supervisor, &Frame::Message(refused));
         }
     };
-    // The program alone holds its input, and nobody but the keeper the way to the supervisor.
+    // Only the program keeps its stdin open, and only the keeper the socket.
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&nothing)?;
     dup2_stdout(&nothing)?;
-    drop((said, supervisor));
+    drop((requests, supervisor));
     keeper.run()
 }
 
@@ -63,23 +65,23 @@ struct Keeper {
     spec: Spec,
     program: Program,
     child: Child,
-    /// The pipes that the program prints to, while it or others may print.
+    /// The pipes that the program prints to; `None` once closed.
     pipes: [Option<OwnedFd>; 2],
     log: OutputLog,
-    has_told_loss: bool,
+    has_reported_loss: bool,
     tail: Tail,
     supervisor: Option<UnixStream>,
     listener: Option<UnixListener>,
-    /// Can be read from once the program has ended; then `status` says how.
+    /// Readable once the program has ended.
     over: OwnedFd,
     status: Option<Status>,
-    /// Whether only what is in the pipes now is carried.
+    /// Whether to carry only what is in the pipes now.
     is_finishing: bool,
     is_released: bool,
 }
 
 impl Keeper {
-    /// Errors: what the system says of the program.
+    /// Starts the program. Errors: those of the system.
     fn start(spec: Spec, supervisor: UnixStream) -> io::Result<Self> {
         let folder = Path::new(&spec.folder);
         let Some((name, arguments)) = spec.argv.split_first() else {
@@ -87,13 +89,13 @@ impl Keeper {
         };
         let [(out, out_end), (err, err_end)] = [pipe()?, pipe()?];
         let pipes = [&out, &err].into_iter().filter_map(|pipe| Some(rustix::fs::fstat(pipe).ok()?.st_ino)).collect();
-        // Where none can be bound, the program is kept all the same; a later supervisor then only learns of its end.
+        // Without a socket the keeper still works, but a later supervisor can only read the record of the end.
         let listener = listen(folder, spec.worker).ok();
         let mut command = Command::new(name);
         command.args(arguments).envs(spec.variables.iter().cloned());
         command.stdin(Stdio::inherit()).stdout(out_end).stderr(err_end).process_group(0);
         let child = command.spawn()?;
-        // With the command go the keeper's own writing ends, so that the pipes end with the last process.
+        // Close the keeper's copies of the write ends, so that the pipes close with the last process.
         drop(command);
         let leader = Process::of(child.id()).unwrap_or(Process { pid: child.id(), started: String::new() });
         let program = Program { attempt: spec.attempt, leader, pipes, keeper: Process::own() };
@@ -106,7 +108,7 @@ impl Keeper {
         std::thread::Builder::new().name("end".to_owned()).spawn(wait)?;
         let mut keeper = Self {
             log: OutputLog::new(Path::new(&spec.log), spec.log_bytes),
-            has_told_loss: false,
+            has_reported_loss: false,
             tail: Tail::new(TAIL),
             supervisor: Some(supervisor),
             pipes: [Some(out), Some(err)],
@@ -119,7 +121,7 @@ impl Keeper {
             is_finishing: false,
             is_released: false,
         };
-        keeper.tell(&Frame::Told(Told::Started(keeper.program.clone())));
+        keeper.send(&Frame::Message(KeeperMessage::Started(keeper.program.clone())));
         Ok(keeper)
     }
 
@@ -133,7 +135,7 @@ impl Keeper {
             let has_output = ready.output.iter().any(|&ready| ready);
             if self.is_finishing && !has_output && self.pipes.iter().any(Option::is_some) {
                 self.pipes = [None, None];
-                self.tell(&Frame::Told(Told::Carried));
+                self.send(&Frame::Message(KeeperMessage::Carried));
             }
             if ready.is_over && self.status.is_none() {
                 self.ended();
@@ -142,25 +144,25 @@ impl Keeper {
                 self.listen_to_supervisor();
             }
             if ready.listener {
-                self.welcome();
+                self.accept_supervisor();
             }
         }
-        // From here on nobody is answered, so that whoever comes reads the file.
+        // Stop accepting supervisors, so that a new one reads the record instead.
         self.listener = None;
         if !self.is_released {
             self.write_end(Some(self.log.written()));
         }
-        // Its number is given back.
+        // Reap the program, which frees its process ID.
         self.child.wait().map(drop)
     }
 
-    /// Whether nobody needs this process. Without a supervisor the end is in a file, and the output in another.
+    /// Whether this process can exit: it was released, or it has no supervisor and the record and the log are complete.
     fn is_over(&self) -> bool {
         let is_carried = self.pipes.iter().all(Option::is_none);
         self.is_released || (self.supervisor.is_none() && self.status.is_some() && is_carried)
     }
 
-    /// Waits until something can be done.
+    /// Waits for the next event.
     fn wait(&self) -> io::Result<Ready> {
         let of = |fd: Option<PollFd<'_>>| fd.is_some_and(|fd| !fd.revents().is_empty());
         let over = (self.status.is_none()).then_some(&self.over);
@@ -170,7 +172,7 @@ impl Keeper {
         }
         waited.extend(self.supervisor.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
         waited.extend(self.listener.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
-        // What is in the pipes now is there now.
+        // While draining, do not wait for more output.
         let none = rustix::event::Timespec::default();
         let is_draining = self.is_finishing && self.pipes.iter().any(Option::is_some);
         match poll(&mut waited, is_draining.then_some(&none)) {
@@ -194,7 +196,7 @@ impl Keeper {
             Ok(0) | Err(_) => {
                 self.pipes[stream] = None;
                 if self.pipes.iter().all(Option::is_none) {
-                    self.tell(&Frame::Told(Told::Carried));
+                    self.send(&Frame::Message(KeeperMessage::Carried));
                 }
             }
             Ok(count) => {
@@ -206,10 +208,10 @@ impl Keeper {
                 {
                     self.lose_supervisor();
                 }
-                if let Some(reason) = self.log.reason().filter(|_| !self.has_told_loss) {
-                    let lost = Told::Lost(reason.to_owned());
-                    self.has_told_loss = true;
-                    self.tell(&Frame::Told(lost));
+                if let Some(reason) = self.log.reason().filter(|_| !self.has_reported_loss) {
+                    let lost = KeeperMessage::Lost(reason.to_owned());
+                    self.has_reported_loss = true;
+                    self.send(&Frame::Message(lost));
                 }
             }
         }
@@ -219,13 +221,13 @@ impl Keeper {
         let status = wait(self.child.id());
         self.status = Some(status);
         self.write_end(None);
-        self.tell(&Frame::Told(Told::Ended(status)));
+        self.send(&Frame::Message(KeeperMessage::Ended(status)));
     }
 
     fn write_end(&self, logged_bytes: Option<u64>) {
         let Some(status) = self.status else { return };
         let end = End { attempt: self.spec.attempt, status, time_s: now_s(), logged_bytes };
-        // Whoever listens is told; on a full disk nobody else is.
+        // On a full disk, only a connected supervisor learns of the end.
         let _ = end.write(Path::new(&self.spec.folder), self.spec.worker);
     }
 
@@ -240,32 +242,32 @@ impl Keeper {
         }
     }
 
-    /// The supervisor is gone. What it stopped for heat goes on: nobody else would see to that.
+    /// Handles the loss of the supervisor. Continues processes that it had stopped for heat, since nothing else would.
     fn lose_supervisor(&mut self) {
         self.supervisor = None;
         release_left(Path::new(&self.spec.folder), self.spec.worker, &self.program.leader);
     }
 
-    /// Another supervisor came. The run's lock says that there is no other.
-    fn welcome(&mut self) {
+    /// Accepts a new supervisor. The run's lock ensures that there is only one.
+    fn accept_supervisor(&mut self) {
         let Some(Ok((supervisor, _))) = self.listener.as_ref().map(UnixListener::accept) else { return };
         self.supervisor = Some(supervisor);
         self.is_finishing = false;
-        self.tell(&Frame::Told(Told::Started(self.program.clone())));
-        self.tell(&Frame::Tail(self.tail.bytes()));
+        self.send(&Frame::Message(KeeperMessage::Started(self.program.clone())));
+        self.send(&Frame::Tail(self.tail.bytes()));
         if let Some(reason) = self.log.reason() {
-            let lost = Told::Lost(reason.to_owned());
-            self.tell(&Frame::Told(lost));
+            let lost = KeeperMessage::Lost(reason.to_owned());
+            self.send(&Frame::Message(lost));
         }
         if let Some(status) = self.status {
-            self.tell(&Frame::Told(Told::Ended(status)));
+            self.send(&Frame::Message(KeeperMessage::Ended(status)));
         }
         if self.pipes.iter().all(Option::is_none) {
-            self.tell(&Frame::Told(Told::Carried));
+            self.send(&Frame::Message(KeeperMessage::Carried));
         }
     }
 
-    fn tell(&mut self, frame: &Frame) {
+    fn send(&mut self, frame: &Frame) {
         let is_gone = self.supervisor.as_mut().is_some_and(|supervisor| write_frame(supervisor, frame).is_err());
         if is_gone {
             self.lose_supervisor();
@@ -273,7 +275,7 @@ impl Keeper {
     }
 }
 
-/// What can be done.
+/// Which descriptors are ready.
 struct Ready {
     output: [bool; 2],
     is_over: bool,
@@ -281,10 +283,10 @@ struct Ready {
     listener: bool,
 }
 
-/// Waits for the program's end, and until then reaps processes that it left behind, whose parent this process has become.
+/// Waits for the program's end. Meanwhile reaps orphans that this process has adopted.
 fn wait_and_reap(program: u32) {
     let own = std::process::id();
-    // Errors only without children, so the program has ended.
+    // An error means that there are no children, so the program has ended.
     while retry_on_intr(|| waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)).is_ok() {
         let ended = rows().into_iter().filter(|row| row.parent == own && row.is_zombie).map(|row| row.pid);
         let ended = ended.collect::<Vec<_>>();
@@ -298,7 +300,7 @@ fn wait_and_reap(program: u32) {
     wait(program);
 }
 
-/// Waits for a child's end and leaves it to be asked again, so that it keeps its number.
+/// Waits for a child's end without reaping it, so that its process ID stays reserved.
 fn wait(child: u32) -> Status {
     let Some(pid) = pid(child) else { return Status::default() };
     let wait = || waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
@@ -308,14 +310,15 @@ fn wait(child: u32) -> Status {
     }
 }
 
-/// A pipe's two ends. The end to write to can be read from as well, so that its holder is not ended by a signal where the
-/// keeper is killed too: it waits until a supervisor reads from it.
+/// The two ends of a pipe. On Linux the write end is also readable, so that writing never raises SIGPIPE after the
+/// keeper is
+/// killed: the program blocks until a supervisor reads.
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (reading, writing) = pipe_with(PipeFlags::CLOEXEC)?;
     if cfg!(target_os = "linux") {
         let path = format!("/proc/self/fd/{}", writing.as_raw_fd());
         if let Ok(both) = File::options().read(true).write(true).open(path) {
-            // More room for what is printed while nobody reads; a system that refuses leaves 64 KiB.
+            // A larger buffer for times without a reader. If the system refuses, it stays at 64 KiB.
             #[cfg(target_os = "linux")]
             let _ = rustix::pipe::fcntl_setpipe_size(&both, 1 << 20);
             return Ok((reading, both.into()));

@@ -1,67 +1,68 @@
-//! What a keeper and a supervisor tell each other, over a socket. To the keeper goes a [`Spec`] as a line of JSON, and
-//! then single bytes; from it come frames: a byte that says what it is, a length, and so many bytes.
+//! The protocol between a keeper and a supervisor over a socket. The supervisor sends a [`Spec`] as a line of JSON,
+//! then
+//! single bytes. The keeper sends frames: a type byte, a length, and the payload.
 
 use crate::processes::Process;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read, Write};
 
-/// To the keeper: what is still in the pipes, and no more.
+/// To the keeper: carry what is still in the pipes, then stop.
 pub(super) const FINISH: u8 = b'F';
 
-/// To the keeper: the end is judged, nothing more is needed.
+/// To the keeper: the supervisor has handled the end; exit.
 pub(super) const RELEASE: u8 = b'R';
 
-/// More than any frame has: pieces of output have 64 KiB.
+/// Size limit of a frame. Pieces of output have 64 KiB.
 const LONGEST: u32 = 16 << 20;
 
-/// What a keeper starts, and where it keeps what comes of it. Paths are words that may be no text.
+/// What a keeper starts, and where it stores the output and the exit status. Paths need not be UTF-8.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
     /// The run's folder.
     pub(crate) folder: OsString,
-    /// Which worker.
+    /// The worker.
     pub(crate) worker: usize,
-    /// Which attempt of it, from 1.
+    /// The number of the attempt, from 1.
     pub(crate) attempt: u32,
     /// The program and its arguments.
     pub(crate) argv: Vec<OsString>,
-    /// Variables that it gets besides the keeper's own.
+    /// Environment variables in addition to the keeper's own.
     pub(crate) variables: Vec<(OsString, OsString)>,
-    /// The file of its output.
+    /// The log of its output.
     pub(crate) log: OsString,
-    /// How much of its output is kept.
+    /// Size limit of the log.
     pub(crate) log_bytes: u64,
 }
 
-/// A program that was started.
+/// A started program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Program {
-    /// Which attempt it is.
+    /// The number of the attempt.
     pub(crate) attempt: u32,
-    /// The process, whose number is its group's.
+    /// The first process. Its ID is the group's.
     pub(crate) leader: Process,
-    /// The pipes that it prints to, by the numbers that the system has for them.
+    /// Inode numbers of the pipes that it prints to.
     pub(crate) pipes: Vec<u64>,
     /// The keeper.
     pub(crate) keeper: Process,
 }
 
-/// How a process ended; nothing is known of one whose keeper is gone.
+/// The exit status of a process. Both fields are `None` if it is unknown because the keeper is gone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Status {
     pub(crate) code: Option<i32>,
     pub(crate) signal: Option<i32>,
 }
 
-/// What a keeper tells.
+/// A message from a keeper.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Told {
-    /// The program runs, or ran.
+pub(crate) enum KeeperMessage {
+    /// The program was started.
     Started(Program),
-    /// The system refused, by its number for the reason where it has one.
+    /// The program could not be started. `number`: the system's error code, if it has one.
     Refused { number: Option<i32>, reason: String },
-    /// Output is not kept.
+    /// Output could not be logged, for this reason.
     Lost(String),
     /// The program ended.
     Ended(Status),
@@ -69,31 +70,31 @@ pub(crate) enum Told {
     Carried,
 }
 
-/// What comes from a keeper.
+/// A frame from a keeper.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// What it tells.
-    Told(Told),
-    /// What the program printed to stdout, 0, or stderr, 1.
+    /// A message.
+    Message(KeeperMessage),
+    /// Output of the program: stream (0 for stdout, 1 for stderr) and bytes.
     Output(usize, Vec<u8>),
-    /// The last bytes that it printed before this supervisor was there.
+    /// The last bytes of output from before this supervisor connected.
     Tail(Vec<u8>),
 }
 
-const TOLD: u8 = b'j';
+const MESSAGE: u8 = b'j';
 const TAIL: u8 = b't';
 const OUTPUT: [u8; 2] = [b'o', b'e'];
 
-/// Errors: nobody reads any more.
+/// Writes a frame. Errors: the supervisor is gone.
 pub(super) fn write_frame(to: &mut impl Write, frame: &Frame) -> io::Result<()> {
     match frame {
-        Frame::Told(told) => write_piece(to, TOLD, &serde_json::to_vec(told)?),
+        Frame::Message(told) => write_piece(to, MESSAGE, &serde_json::to_vec(told)?),
         Frame::Output(stream, bytes) => write_output(to, *stream, bytes),
         Frame::Tail(bytes) => write_piece(to, TAIL, bytes),
     }
 }
 
-/// Like [`write_frame`] of output, without a copy.
+/// Writes an output frame without copying the bytes.
 pub(super) fn write_output(to: &mut impl Write, stream: usize, bytes: &[u8]) -> io::Result<()> {
     write_piece(to, OUTPUT[stream], bytes)
 }
@@ -105,7 +106,7 @@ fn write_piece(to: &mut impl Write, kind: u8, bytes: &[u8]) -> io::Result<()> {
     to.write_all(bytes)
 }
 
-/// Errors: the keeper is gone, or it is no keeper.
+/// Reads a frame. Errors: the keeper is gone, or the other side is not a keeper.
 pub(super) fn read_frame(from: &mut impl Read) -> io::Result<Frame> {
     let mut head = [0; 5];
     from.read_exact(&mut head)?;
@@ -117,7 +118,7 @@ pub(super) fn read_frame(from: &mut impl Read) -> io::Result<Frame> {
     let mut bytes = vec![0; length as usize];
     from.read_exact(&mut bytes)?;
     Ok(match kind {
-        TOLD => Frame::Told(serde_json::from_slice(&bytes)?),
+        MESSAGE => Frame::Message(serde_json::from_slice(&bytes)?),
         TAIL => Frame::Tail(bytes),
         kind => match OUTPUT.iter().position(|&output| output == kind) {
             Some(stream) => Frame::Output(stream, bytes),
@@ -136,12 +137,12 @@ mod tests {
         let leader = Process { pid: 7, started: "9".to_owned() };
         let program = Program { attempt: 2, leader: leader.clone(), pipes: vec![3], keeper: leader };
         let frames = [
-            Frame::Told(Told::Started(program)),
-            Frame::Told(Told::Refused { number: Some(2), reason: "none".to_owned() }),
+            Frame::Message(KeeperMessage::Started(program)),
+            Frame::Message(KeeperMessage::Refused { number: Some(2), reason: "none".to_owned() }),
             Frame::Output(0, b"a\n\0\xff".to_vec()),
             Frame::Output(1, vec![]),
             Frame::Tail(b"t".to_vec()),
-            Frame::Told(Told::Ended(Status { code: None, signal: Some(9) })),
+            Frame::Message(KeeperMessage::Ended(Status { code: None, signal: Some(9) })),
         ];
         let mut bytes = Vec::new();
         frames.iter().for_each(|frame| write_frame(&mut bytes, frame).expect("written"));
@@ -154,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_no_frame_is_an_error(bytes in proptest::collection::vec(0u8..255, 0..40)) {
+        fn any_bytes_are_a_frame_or_an_error(bytes in proptest::collection::vec(0u8..255, 0..40)) {
             let _ = read_frame(&mut &bytes[..]);
         }
     }

@@ -1,32 +1,33 @@
-//! The setting of PyTorch's allocator that helps against fragmentation, and whether it could have helped.
-//! Not here: other settings; `plimsoll replay` finds the best for a recorded run.
+//! The allocator setting of PyTorch against fragmentation, and whether it could have helped.
+//! Not here: other settings. `plimsoll replay` finds the best ones for a recorded run.
 
-use crate::ends::{CardAllocator, Cause, Told};
+use crate::ends::{AllocatorSizes, CardAllocator, Cause};
 
-/// The variable that all versions read.
+/// The variable that all versions of PyTorch read.
 pub(super) const VARIABLE: &str = "PYTORCH_CUDA_ALLOC_CONF";
-/// Its name since PyTorch 2.9, which wins where both are set.
+/// Its name since PyTorch 2.9. Wins if both are set.
 pub(super) const NEWER_VARIABLE: &str = "PYTORCH_ALLOC_CONF";
 
 const EXPANDABLE: &str = "expandable_segments:True";
-/// What people set where segments can't expand: blocks that are larger are not split.
+/// The usual setting where segments can't expand: larger blocks are not split.
 const SPLIT: &str = "max_split_size_mb:128";
 
-/// The setting with what helps against fragmentation, or `None` if it has it already or if it could not have helped: where
-/// what nobody used was less than what was asked for. `given`: the setting so far, empty for none.
+/// The setting plus the option against fragmentation; `None` if it has the option already, or if the option could not
+/// have
+/// helped because the unused memory was smaller than the request. `given`: the setting so far, empty if unset.
 pub(super) fn improved(given: &str, cause: Option<&Cause>) -> Option<String> {
-    let told = match cause {
-        Some(Cause::CardMemory { by: CardAllocator::PyTorch, told }) => *told,
-        // The driver has no word on what PyTorch holds unused, and neither have libraries.
+    let sizes = match cause {
+        Some(Cause::CardMemory { by: CardAllocator::PyTorch, sizes }) => *sizes,
+        // The driver and libraries don't report how much memory PyTorch holds unused.
         Some(Cause::CardMemory { by: CardAllocator::Search, .. }) => return None,
-        Some(Cause::CardMemory { .. }) | None => Told::default(),
+        Some(Cause::CardMemory { .. }) | None => AllocatorSizes::default(),
         Some(_) => return None,
     };
-    if !could_help(&told) {
+    if !could_help(&sizes) {
         return None;
     }
     let is_set = |name: &str| given.split(',').any(|option| option.trim().starts_with(name));
-    let addition = if knows_expandable(&told) { EXPANDABLE } else { SPLIT };
+    let addition = if knows_expandable(&sizes) { EXPANDABLE } else { SPLIT };
     let name = addition.split(':').next().unwrap_or_default();
     match given {
         _ if is_set(name) || is_set("backend") => None,
@@ -35,20 +36,21 @@ pub(super) fn improved(given: &str, cause: Option<&Cause>) -> Option<String> {
     }
 }
 
-/// Whether all that nobody used would have sufficed, had it been in one piece.
-fn could_help(told: &Told) -> bool {
-    let (Some(tried), Some(unused)) = (told.tried, told.unused()) else { return true };
-    let free = match (told.allowed, told.reserved) {
+/// Whether the unused memory would have sufficed in one piece.
+fn could_help(sizes: &AllocatorSizes) -> bool {
+    let (Some(tried), Some(unused)) = (sizes.tried, sizes.unused()) else { return true };
+    let free = match (sizes.allowed, sizes.reserved) {
         (Some(allowed), Some(reserved)) => allowed.saturating_sub(reserved),
-        _ => told.free.unwrap_or_default(),
+        _ => sizes.free.unwrap_or_default(),
     };
     free.0.saturating_add(unused.0) >= tried.0
 }
 
-/// Messages before 2.1 say what is free after what is allocated, and told of the card in parentheses; their allocators
-/// refuse options that they don't know.
-fn knows_expandable(told: &Told) -> bool {
-    !told.is_old_form
+/// Whether the allocator knows expandable segments. Versions before 2.1, which have another message format, reject
+/// unknown
+/// options.
+fn knows_expandable(sizes: &AllocatorSizes) -> bool {
+    !sizes.is_old_form
 }
 
 #[cfg(test)]
@@ -56,7 +58,7 @@ mod tests {
     use super::*;
 
     fn oom(message: &str) -> Cause {
-        Cause::CardMemory { by: CardAllocator::PyTorch, told: Told::read(message) }
+        Cause::CardMemory { by: CardAllocator::PyTorch, sizes: AllocatorSizes::read(message) }
     }
 
     const FRAGMENTED: &str = "Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 24.00 GiB of which 0.50 GiB is free. Of \
@@ -67,12 +69,12 @@ mod tests {
                        GiB reserved in total by PyTorch)";
 
     #[test]
-    fn it_is_set_where_it_could_help_and_is_not_yet() {
+    fn the_option_is_added_if_it_could_help_and_is_unset() {
         let improved = |given: &str, cause: &Cause| improved(given, Some(cause));
         assert_eq!(improved("", &oom(FRAGMENTED)).as_deref(), Some("expandable_segments:True"));
-        let beside = improved("garbage_collection_threshold:0.8", &oom(FRAGMENTED));
-        assert_eq!(beside.as_deref(), Some("garbage_collection_threshold:0.8,expandable_segments:True"));
-        assert_eq!(improved("expandable_segments:False", &oom(FRAGMENTED)), None, "somebody decided that");
+        let combined = improved("garbage_collection_threshold:0.8", &oom(FRAGMENTED));
+        assert_eq!(combined.as_deref(), Some("garbage_collection_threshold:0.8,expandable_segments:True"));
+        assert_eq!(improved("expandable_segments:False", &oom(FRAGMENTED)), None, "the user decided that");
         assert_eq!(improved("backend:cudaMallocAsync", &oom(FRAGMENTED)), None, "another allocator");
         assert_eq!(improved("", &oom(FULL)), None, "2 GiB don't fit in 0.75 GiB");
         assert_eq!(improved("", &oom(OLD)).as_deref(), Some("max_split_size_mb:128"));
@@ -81,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fraction_counts_as_the_cards_end() {
+    fn a_memory_fraction_limits_the_free_memory() {
         let allowed = "Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 24.00 GiB of which 15.00 GiB is free. 8.00 GiB \
                        allowed; Of the allocated memory 7.00 GiB is allocated by PyTorch, and 0.25 GiB is reserved by PyTorch but unallocated.";
         assert_eq!(improved("", Some(&oom(allowed))), None, "15 GiB are free, but not for this process");

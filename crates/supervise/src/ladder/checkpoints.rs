@@ -1,5 +1,6 @@
-//! The newest whole checkpoint of a trainer, judged by its files: a kill or a full disk may leave part of one.
-//! Not here: how a trainer is told to resume from it (`resume.rs`).
+//! Finds a trainer's newest complete checkpoint by checking its files: a kill or a full disk may leave an incomplete
+//! one.
+//! Not here: resuming from it (`resume.rs`).
 
 use plimsoll_files::{open_regular, read_text};
 use plimsoll_units::Bytes;
@@ -9,26 +10,26 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Far longer than a state or an index is.
+/// Size limit of a state or index file; real ones are far smaller.
 const LONGEST_TEXT: Bytes = Bytes::mib(256);
-/// Checkpoints that are looked at: their number is bounded by the disk alone.
+/// Limit on the number of checkpoints to look at.
 const MOST: usize = 1000;
 
-/// What a folder of checkpoints has.
+/// The checkpoints in a folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The newest whole one, and its step or epoch.
+    /// The newest complete one, and its step or epoch.
     pub newest: Option<(PathBuf, u64)>,
-    /// Newer ones, and what is wrong with them; the newest first.
+    /// Newer, incomplete ones with the reason; the newest first.
     pub damaged: Vec<(PathBuf, String)>,
 }
 
-/// Checkpoints of Hugging Face's trainer, which axolotl and LLaMA-Factory run too: `checkpoint-STEP`.
+/// Checkpoints of the Hugging Face trainer, which axolotl and LLaMA-Factory also use: `checkpoint-STEP`.
 pub fn hugging_face(folder: &Path) -> Found {
     newest(folder, "checkpoint-", hugging_face_problem)
 }
 
-/// Checkpoints of torchtune: `epoch_N`, with the recipe's state beside them.
+/// Checkpoints of torchtune: `epoch_N`, with the recipe state in the same folder.
 pub fn torchtune(folder: &Path) -> Found {
     newest(folder, "epoch_", |path, _| {
         weights_problem(path)?;
@@ -58,12 +59,14 @@ fn newest(folder: &Path, prefix: &str, problem: impl Fn(&Path, u64) -> Result<()
 fn hugging_face_problem(path: &Path, step: u64) -> Result<(), String> {
     let state = json(&path.join("trainer_state.json"))?;
     match state.get("global_step").and_then(Value::as_u64) {
-        Some(told) if told == step => {}
-        told => {
-            return Err(format!("trainer_state.json is of step {}", told.map_or("?".to_owned(), |t| t.to_string())));
+        Some(stored) if stored == step => {}
+        stored => {
+            return Err(format!(
+                "trainer_state.json is from step {}",
+                stored.map_or("?".to_owned(), |t| t.to_string())
+            ));
         }
-    }
-    // DeepSpeed keeps weights and moments in a folder of its own, and names it once it is whole.
+    } // DeepSpeed stores weights and moments in its own folder, and names the folder in `latest` once it is complete.
     if path.join("latest").exists() {
         let latest = read_text(&path.join("latest"), Bytes(4096)).map_err(|error| format!("latest: {error}"))?;
         return deepspeed_problem(&path.join(latest.trim()));
@@ -72,9 +75,9 @@ fn hugging_face_problem(path: &Path, step: u64) -> Result<(), String> {
     let optimizer = ["optimizer.pt", "optimizer.bin"].iter().map(|name| path.join(name)).find(|path| path.exists());
     match optimizer {
         Some(optimizer) => archive_problem(&optimizer),
-        // FSDP's state is a folder of shards with an index that is written last.
+        // FSDP stores a folder of shards and writes its index last.
         None if path.join("optimizer_0/.metadata").exists() => Ok(()),
-        None => Err("it has no optimizer.pt: only the model was saved".to_owned()),
+        None => Err("optimizer.pt is missing: only the model was saved".to_owned()),
     }
 }
 
@@ -85,25 +88,25 @@ fn deepspeed_problem(folder: &Path) -> Result<(), String> {
         archive_problem(&file.path())?;
         states += 1;
     }
-    if states == 0 { Err(format!("{} has no states", name(folder))) } else { Ok(()) }
+    if states == 0 { Err(format!("{} has no state files", name(folder))) } else { Ok(()) }
 }
 
-/// Weights in one file, or in the shards of an index; of a model or of an adapter.
+/// Checks the weights of a model or an adapter: one file, or the shards of an index.
 fn weights_problem(path: &Path) -> Result<(), String> {
     const SINGLE: [&str; 4] =
         ["model.safetensors", "adapter_model.safetensors", "pytorch_model.bin", "adapter_model.bin"];
     const INDEXES: [&str; 2] = ["model.safetensors.index.json", "pytorch_model.bin.index.json"];
     if let Some(index) = INDEXES.iter().map(|index| path.join(index)).find(|index| index.exists()) {
         let index = json(&index)?;
-        let shards = index.get("weight_map").and_then(Value::as_object).ok_or("its index names no shards")?;
+        let shards = index.get("weight_map").and_then(Value::as_object).ok_or("the index lists no shards")?;
         let shards: BTreeSet<&str> = shards.values().filter_map(Value::as_str).collect();
-        // A name with folders in it would lead out of the checkpoint.
+        // Use only the file name: a path could point outside the checkpoint.
         return shards.into_iter().try_for_each(|shard| file_problem(&path.join(name(Path::new(shard)))));
     }
     match SINGLE.iter().map(|name| path.join(name)).find(|path| path.exists()) {
         Some(file) => file_problem(&file),
         None if path.join("pytorch_model_fsdp_0/.metadata").exists() => Ok(()),
-        None => Err("it has no weights".to_owned()),
+        None => Err("the weights are missing".to_owned()),
     }
 }
 
@@ -115,7 +118,8 @@ fn file_problem(path: &Path) -> Result<(), String> {
     }
 }
 
-/// A header's length, the header, and as many bytes as it says. Source: the format's description by Hugging Face.
+/// Checks a safetensors file: the length of the header, the header, and the bytes of its tensors.
+/// Source: the format description by Hugging Face.
 fn safetensors_problem(path: &Path) -> Result<(), String> {
     let check = || -> io::Result<bool> {
         let mut file = open_regular(path)?;
@@ -136,7 +140,7 @@ fn safetensors_problem(path: &Path) -> Result<(), String> {
     verdict(path, check())
 }
 
-/// PyTorch's files are ZIP archives since 1.6, whose directory comes last; older ones are taken as they are.
+/// Checks a PyTorch file: a ZIP archive since 1.6, whose directory is at the end. Accepts older formats unchecked.
 fn archive_problem(path: &Path) -> Result<(), String> {
     let check = || -> io::Result<bool> {
         let mut file = open_regular(path)?;
@@ -147,7 +151,7 @@ fn archive_problem(path: &Path) -> Result<(), String> {
     verdict(path, check())
 }
 
-/// Whether the record that ends a central directory stands at the end, whole with its comment.
+/// Whether the file ends with a complete end-of-central-directory record, including its comment.
 /// Source: PKWARE's APPNOTE, 4.3.16.
 fn has_directory(file: &mut File) -> io::Result<bool> {
     const RECORD: usize = 22;
@@ -166,15 +170,15 @@ fn has_directory(file: &mut File) -> io::Result<bool> {
 fn verdict(path: &Path, check: io::Result<bool>) -> Result<(), String> {
     match check {
         Ok(true) => Ok(()),
-        Ok(false) => Err(format!("{} is cut off", name(path))),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(format!("{} is cut off", name(path))),
+        Ok(false) => Err(format!("{} is truncated", name(path))),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(format!("{} is truncated", name(path))),
         Err(error) => Err(format!("{}: {error}", name(path))),
     }
 }
 
 fn json(path: &Path) -> Result<Value, String> {
     let text = read_text(path, LONGEST_TEXT).map_err(|error| format!("{}: {error}", name(path)))?;
-    serde_json::from_str(&text).map_err(|_| format!("{} is cut off", name(path)))
+    serde_json::from_str(&text).map_err(|_| format!("{} is truncated", name(path)))
 }
 
 fn name(path: &Path) -> String {
@@ -206,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_whole_checkpoint_is_found_by_number() {
+    fn the_newest_complete_checkpoint_is_found_by_number() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         assert_eq!(hugging_face(&folder.path().join("none")), Found::default());
         for step in [90, 100, 1000] {
@@ -217,21 +221,21 @@ mod tests {
         assert_eq!(found, Found { newest: Some((folder.path().join("checkpoint-1000"), 1000)), damaged: vec![] });
     }
 
-    /// Each way in which a kill leaves a checkpoint, and what is said of it.
+    /// The states in which a kill can leave a checkpoint, and the reason reported for each.
     #[test]
-    fn what_is_not_whole_is_left_for_the_one_before_and_told() {
+    fn an_incomplete_checkpoint_is_skipped_and_reported() {
         let (tensors, half) = (tensors(), |bytes: &[u8]| bytes[..bytes.len() - 3].to_vec());
         let breaks: [(&str, Option<Vec<u8>>, &str); 8] = [
             ("trainer_state.json", None, "trainer_state.json: "),
-            ("trainer_state.json", Some(b"{\"glob".to_vec()), "trainer_state.json is cut off"),
-            ("trainer_state.json", Some(b"{\"global_step\": 7}".to_vec()), "trainer_state.json is of step 7"),
-            ("model.safetensors", None, "it has no weights"),
-            ("model.safetensors", Some(half(&tensors)), "model.safetensors is cut off"),
-            ("model.safetensors", Some(vec![]), "model.safetensors is cut off"),
-            ("optimizer.pt", Some(half(ARCHIVE)), "optimizer.pt is cut off"),
-            ("optimizer.pt", None, "it has no optimizer.pt"),
+            ("trainer_state.json", Some(b"{\"glob".to_vec()), "trainer_state.json is truncated"),
+            ("trainer_state.json", Some(b"{\"global_step\": 7}".to_vec()), "trainer_state.json is from step 7"),
+            ("model.safetensors", None, "the weights are missing"),
+            ("model.safetensors", Some(half(&tensors)), "model.safetensors is truncated"),
+            ("model.safetensors", Some(vec![]), "model.safetensors is truncated"),
+            ("optimizer.pt", Some(half(ARCHIVE)), "optimizer.pt is truncated"),
+            ("optimizer.pt", None, "optimizer.pt is missing"),
         ];
-        for (file, contents, said) in breaks {
+        for (file, contents, reason) in breaks {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let (whole, broken) = (checkpoint(folder.path(), 10), checkpoint(folder.path(), 20));
             match contents {
@@ -241,15 +245,15 @@ mod tests {
             let found = hugging_face(folder.path());
             assert_eq!(found.newest, Some((whole, 10)), "{file}");
             assert!(
-                found.damaged.len() == 1 && found.damaged[0].1.starts_with(said),
-                "{:?}, not {said}",
+                found.damaged.len() == 1 && found.damaged[0].1.starts_with(reason),
+                "{:?}, not {reason}",
                 found.damaged
             );
         }
     }
 
     #[test]
-    fn shards_are_counted_and_deepspeeds_folder_is_followed() {
+    fn all_shards_and_deepspeeds_folder_must_be_complete() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = checkpoint(folder.path(), 5);
         fs::remove_file(path.join("model.safetensors")).expect("removed");
@@ -266,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn torchtunes_epochs_need_the_recipes_state() {
+    fn torchtune_epochs_need_the_recipe_state() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         write(&folder.path().join("epoch_0/model.safetensors"), &tensors());
         assert_eq!(torchtune(folder.path()).newest, None);

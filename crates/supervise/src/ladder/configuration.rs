@@ -1,6 +1,7 @@
-//! A command as it is started: arguments, variables, and the files that it names with other contents, which are copied to
-//! the run's folder. Originals are never written.
-//! Not here: what is changed (`rungs.rs`, `user.rs`).
+//! A command to start: arguments, environment variables, and changed versions of the files that it names, which are
+//! stored
+//! in the run's folder. Never writes the originals.
+//! Not here: the changes themselves (`rungs.rs`, `user.rs`).
 
 use plimsoll_files::{Disk, read_text};
 use plimsoll_trainers::document::Document;
@@ -12,26 +13,26 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-/// Far longer than any file of settings.
+/// Size limit of a settings file; real ones are far smaller.
 const LONGEST_FILE: Bytes = Bytes::mib(1);
-/// The key by which trainers' files name DeepSpeed's.
+/// The key in trainers' files for the path of DeepSpeed's file.
 const KEY: &str = "deepspeed";
 
-/// A command as it is started.
+/// A command to start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Configuration {
     /// The program and its arguments.
     pub(crate) argv: Vec<OsString>,
-    /// Variables that are set.
+    /// Environment variables to set.
     pub(crate) env: BTreeMap<String, String>,
-    /// Contents of files that differ from what is on disk, by the path as the command, or a file of it, names it.
+    /// Changed contents of files, by the path that the command or one of its files uses.
     pub(crate) files: BTreeMap<String, String>,
 }
 
 /// Why a configuration can't be changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
-    #[error("the trainer is not known, or its file can't be read; no flag of the command line sets it")]
+    #[error("unknown trainer or unreadable settings file, and no flag on the command line sets it")]
     NoTrainer,
     #[error(transparent)]
     Rewrite(#[from] RewriteError),
@@ -48,13 +49,14 @@ impl Configuration {
         Self { argv: argv.to_vec(), ..Self::default() }
     }
 
-    /// The arguments as text, if they are.
+    /// The arguments as text; `None` if one is not UTF-8.
     pub(crate) fn words(&self) -> Option<Vec<String>> {
         self.argv.iter().map(|word| word.to_str().map(str::to_owned)).collect()
     }
 
-    /// The trainer's command, if the arguments start one that is recognized with certainty: settings may then be written
-    /// that the command does not have yet.
+    /// The trainer's command, if the arguments certainly start a known trainer. Only then may settings be added that
+    /// the
+    /// command does not have yet.
     pub(crate) fn command(&self) -> Option<Command> {
         let words = self.words()?;
         let command = command(&words)?;
@@ -62,7 +64,7 @@ impl Configuration {
         command.is_certain(&words, file.as_deref()).then_some(command)
     }
 
-    /// The text of a file as it is to be: changed, or as it is on disk.
+    /// The text of a file: changed, or as on disk.
     pub(crate) fn text(&self, path: &str) -> io::Result<String> {
         match self.files.get(path) {
             Some(text) => Ok(text.clone()),
@@ -70,8 +72,8 @@ impl Configuration {
         }
     }
 
-    /// What the trainer is told: by its arguments, its file, and files of DeepSpeed's and accelerate's beside it.
-    /// `None`: no trainer that is known, or one whose settings can't be read.
+    /// The trainer's settings: from its arguments, its file, and the files of DeepSpeed and accelerate that it uses.
+    /// `None` if the trainer is unknown or its settings can't be read.
     pub(crate) fn read(&self) -> Option<Read> {
         let (command, words) = (self.command()?, self.words()?);
         let file = match &command.config {
@@ -80,7 +82,7 @@ impl Configuration {
         };
         let mut read = read_command(&command, &words, file.as_deref()).ok()?;
         for (kind, path) in self.layers(&command, &read) {
-            // A layer that can't be read leaves the trainer's own settings, from which the ladder starts.
+            // If a layer can't be read, the ladder starts from the trainer's own settings.
             if let Ok(text) = self.text(&path) {
                 let mut layered = read.clone();
                 if layered.layer(kind, &text).is_ok() {
@@ -101,8 +103,9 @@ impl Configuration {
         layers
     }
 
-    /// Changes settings in the trainer's keys, wherever they are said. Errors: the trainer has no key for one; nothing is
-    /// changed then.
+    /// Changes settings under the trainer's keys, in its arguments or files. Errors: the trainer has no key for one of
+    /// them;
+    /// then nothing is changed.
     pub(crate) fn change(&self, changes: &[Change]) -> Result<Self, ChangeError> {
         let changed = self.rewritten(|command, words, file| rewrite_command(command, words, file, changes))?;
         let (Some(command), Some(read)) = (changed.command(), changed.read()) else {
@@ -110,7 +113,7 @@ impl Configuration {
         };
         let mut changed = changed.clone();
         for (kind, path) in self.layers(&command, &read) {
-            // What a layer has no key for is said by the trainer alone.
+            // A layer repeats only the sizes; all other settings are the trainer's alone.
             let sizes = changes.iter().filter(|c| matches!(c, Change::MicroBatch(_) | Change::Accumulation(_)));
             let sizes: Vec<Change> = sizes.cloned().collect();
             if let (Kind::DeepSpeed, Ok(text)) = (kind, changed.text(&path)) {
@@ -121,7 +124,7 @@ impl Configuration {
         Ok(changed)
     }
 
-    /// Changes a file of DeepSpeed's. Errors: there is none.
+    /// Changes DeepSpeed's file. Errors: the command uses none.
     pub(crate) fn change_deepspeed(&self, changes: &[Change]) -> Result<Self, ChangeError> {
         let (Some(command), Some(read)) = (self.command(), self.read()) else { return Err(ChangeError::NoTrainer) };
         let layer = self.layers(&command, &read).into_iter().find(|(kind, _)| *kind == Kind::DeepSpeed);
@@ -132,12 +135,12 @@ impl Configuration {
         Ok(changed)
     }
 
-    /// Sets keys of the trainer's that are named as they are.
+    /// Sets trainer keys by their exact names.
     pub(crate) fn set_keys(&self, keys: &[(String, Option<String>)]) -> Result<Self, ChangeError> {
         self.rewritten(|command, words, file| rewrite_command_keys(command, words, file, keys))
     }
 
-    /// Sets keys of any file that the command names.
+    /// Sets keys in any file that the command names.
     pub(crate) fn set_file_keys(&self, path: &str, keys: &[(String, Option<String>)]) -> Result<Self, ChangeError> {
         let text = self.text(path).map_err(|source| ChangeError::File { path: path.to_owned(), source })?;
         let mut changed = self.clone();
@@ -169,12 +172,12 @@ impl Configuration {
         }
     }
 
-    /// The arguments as they are started: files that differ are written to `folder`, and named in their place.
-    /// Errors: what the system says.
+    /// Writes changed files to `folder` and returns the arguments with their paths replaced. Errors: those of the
+    /// system.
     pub(crate) fn write(&self, disk: &Disk, folder: &Path) -> io::Result<Vec<OsString>> {
         let mut whole = self.clone();
         let mut argv = self.argv.clone();
-        // DeepSpeed's file may be named by the trainer's, which names its copy then.
+        // The trainer's file may name DeepSpeed's. Point it to the copy.
         if let Some(config) = self.command().and_then(|command| command.config).map(|config| config.path) {
             let named =
                 self.text(&config).ok().and_then(|text| Some(Document::parse(&text).ok()?.plain(KEY)?.to_owned()));
@@ -190,7 +193,7 @@ impl Configuration {
         Ok(argv)
     }
 
-    /// Paths of files that differ, with those of their copies, whose names are of the whole path.
+    /// Paths of changed files with the paths of their copies. A copy's name contains the whole original path.
     fn copies(&self, folder: &Path) -> Vec<(String, String)> {
         let copy = |path: &String| {
             let name = path.replace(['/', '\\', ':'], "-");
@@ -201,7 +204,7 @@ impl Configuration {
     }
 }
 
-/// An argument that names a file, alone or behind an equals sign, with another file's name.
+/// Replaces a path in an argument that is the path, or `key=path`.
 fn renamed(word: OsString, path: &str, copy: &str) -> OsString {
     match word.to_str() {
         Some(text) if text == path => copy.into(),

@@ -1,6 +1,7 @@
-//! The ladder: what is changed for the next attempt of a run that ran out of memory, step by step, in the order in which
-//! people do it by hand, or as a user's own file says.
-//! Not here: what an end means (`../ends`), who asks for the next step (`../mender.rs`).
+//! The ladder: the steps that reduce the memory of a run that ran out of it. One step per attempt, in the order in
+//! which
+//! users apply them by hand, or as the user's own file lists them.
+//! Not here: the meaning of ends (`../ends`), the caller that takes the steps (`../mender`).
 
 mod allocator;
 pub mod checkpoints;
@@ -24,33 +25,33 @@ use std::ffi::OsString;
 /// The steps of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Ladder {
-    /// A user's steps, in place of ours.
+    /// The user's steps, instead of the built-in ones.
     pub(crate) user: Option<UserLadder>,
-    /// Whether samples may be cut.
+    /// Whether samples may be truncated.
     pub(crate) allow_shorter: bool,
-    /// The allocator's setting in the environment.
+    /// The allocator setting in the environment.
     pub(crate) alloc_conf: String,
 }
 
 /// A step that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// Its name, by which it is remembered.
+    /// Its name, under which it is remembered.
     pub(crate) name: String,
     /// The configuration with it.
     pub(crate) configuration: Configuration,
-    /// What differs, a line each.
+    /// What it changed: one line each.
     pub(crate) notes: Vec<String>,
 }
 
 impl Ladder {
-    /// Our steps. `alloc_conf`: the allocator's setting that the run is started with, empty for none.
+    /// The built-in steps. `alloc_conf`: the allocator setting of the run, empty if unset.
     pub fn new(allow_shorter: bool, alloc_conf: &str) -> Self {
         Self { user: None, allow_shorter, alloc_conf: alloc_conf.to_owned() }
     }
 
-    /// A user's steps in place of ours, each tried on the command as it is given.
-    /// Errors: a step can't be made, or changes nothing.
+    /// Replaces the built-in steps with the user's. Tries each one on the user's command.
+    /// Errors: a step can't be applied, or changes nothing.
     pub fn with_user_steps(mut self, user: UserLadder, argv: &[OsString]) -> Result<Self, LadderError> {
         let mut configuration = Configuration::new(argv);
         for step in 0..user.len() {
@@ -60,8 +61,9 @@ impl Ladder {
         Ok(self)
     }
 
-    /// The next step against an end, or why there is none. `taken`: names of the steps so far; `refused`: names of steps
-    /// that the program did not take.
+    /// The next step against a cause, or why there is none. `taken`: names of the steps so far. `refused`: names of
+    /// steps
+    /// that the program rejected.
     pub(crate) fn next(
         &self,
         from: &Configuration,
@@ -71,7 +73,7 @@ impl Ladder {
     ) -> Result<Taken, String> {
         if let Some(user) = &self.user {
             let next = (taken.len()..user.len()).find(|step| !refused.contains(&user_name(user, *step)));
-            let step = next.ok_or("all steps of the ladder are taken")?;
+            let step = next.ok_or("all steps of the ladder were tried")?;
             return self.user_step(user, step, from).map_err(|error| error.to_string());
         }
         let situation =
@@ -83,14 +85,13 @@ impl Ladder {
                 Ok(None) => {}
                 Err(error) => missing.push(format!("{}: {error}", rung.name())),
             }
-        }
-        // One reason is said once, not for each step that it forbids.
+        } // Report one reason once, not for each step that it rules out.
         missing.dedup_by_key(|reason| reason.split_once(": ").map(|(_, why)| why.to_owned()));
         let why = if missing.is_empty() { String::new() } else { format!(" ({})", missing.join("; ")) };
-        Err(format!("nothing is left to change{why}"))
+        Err(format!("no steps are left{why}"))
     }
 
-    /// A step that was taken before, by its name. `None`: it is not known, or does nothing here.
+    /// Retakes a step by its name; `None` if the step is unknown or changes nothing here.
     pub(crate) fn again(&self, name: &str, from: &Configuration) -> Option<Taken> {
         if let Some(user) = &self.user {
             let step = (0..user.len()).find(|step| user_name(user, *step) == name)?;
@@ -108,7 +109,7 @@ impl Ladder {
     }
 }
 
-/// Steps of different ladders must not be taken for each other.
+/// The name of a user's step. The number keeps steps of different ladders apart.
 fn user_name(user: &UserLadder, step: usize) -> String {
     format!("{}: {}", step + 1, user.name(step))
 }

@@ -1,13 +1,15 @@
-//! Steps for scripts that parse their own flags: only flags that the command line has are rewritten, in the spelling and form
-//! that they have there, and nothing is said of settings that the command line does not tell.
-//! Not here: trainers that are recognized, which take settings that are not told yet (`rungs.rs`).
+//! Steps for scripts that parse their own flags: rewrites only flags that the command line has, in their spelling and
+//! form,
+//! and claims nothing about settings that the command line does not contain.
+//! Not here: recognized trainers, which also accept settings that the command line does not have yet (`rungs.rs`).
 
 use super::configuration::{ChangeError, Configuration};
 use super::rungs::{Rung, SHORTEST, Situation, Step};
 use super::user::set_flag;
 use crate::ends::{Cause, HostShortage};
 
-/// Names of the batch of a forward pass. A script that has two of them divides one by the other, so the first is the smaller.
+/// Flags for the batch of a forward pass. A script with two of them divides one by the other; the first here is the
+/// smaller.
 const BATCH: &[&str] =
     &["per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size", "train_batch_size", "batch_size"];
 
@@ -20,15 +22,15 @@ const ACCUMULATION: &[&str] = &[
     "gradient_accumulation",
 ];
 
-/// Which part of the optimizer, or of the model, is in the host's memory.
+/// Flags for the fraction of the optimizer or the model in host memory.
 const OFFLOAD: &[&str] = &["cpu_offload_fraction"];
 const WORKERS: &[&str] = &["dataloader_num_workers", "num_workers"];
 const LENGTH: &[&str] = &["max_seq_length", "max_seq_len", "max_length", "block_size", "seq_len"];
 
-/// Parts of the offload, from one step to the next.
+/// Offload fractions, one per step.
 const FRACTIONS: [f64; 3] = [0.5, 0.75, 1.0];
 
-/// Takes the step. `None`: there is nothing left to do here. Errors: no flag of the command line sets it.
+/// Takes the step; `None` if it is exhausted. Errors: no flag on the command line sets it.
 pub(super) fn take(rung: Rung, from: &Configuration, situation: &Situation<'_>) -> Result<Option<Step>, ChangeError> {
     let flags = Flags(from.words().ok_or(ChangeError::NoTrainer)?);
     match rung {
@@ -41,20 +43,20 @@ pub(super) fn take(rung: Rung, from: &Configuration, situation: &Situation<'_>) 
     }
 }
 
-/// The words of a command line.
+/// The arguments of a command line.
 struct Flags(Vec<String>);
 
-/// A flag that is on the command line.
+/// A flag on the command line.
 struct Flag {
-    /// As it is spelled there.
+    /// Its spelling on the command line.
     name: String,
     value: String,
 }
 
 impl Flags {
-    /// The last of the flags of this name, with hyphens or underscores, that has a value.
+    /// The last flag of this name that has a value. Hyphens and underscores are equal.
     fn find(&self, name: &str) -> Option<Flag> {
-        // What stands before a script is the interpreter's and the launcher's.
+        // Flags before the script belong to the interpreter and the launcher.
         let own = 1 + self.0.iter().position(|word| word.ends_with(".py")).unwrap_or(0);
         let is_it = |word: &str| word.strip_prefix("--").is_some_and(|word| word.replace('-', "_") == name);
         (own..self.0.len()).rev().find_map(|at| match self.0[at].split_once('=') {
@@ -67,20 +69,21 @@ impl Flags {
         })
     }
 
-    /// The first of these names that has a count, with the count.
+    /// The first of these flags whose value is a whole number, with the value.
     fn count(&self, names: &[&str]) -> Option<(String, u64)> {
         names.iter().find_map(|name| self.find(name).and_then(|flag| Some((flag.name, flag.value.parse().ok()?))))
     }
 }
 
-/// The command line with other values of flags that it has.
+/// The command line with new values for flags that it has.
 fn with(from: &Configuration, values: &[(&str, String)]) -> Configuration {
     let mut to = from.clone();
     values.iter().for_each(|(name, value)| set_flag(&mut to.argv, name, Some(value)));
     to
 }
 
-/// Divides the batch by its smallest divisor and multiplies the accumulation by it, or halves the batch alone.
+/// Divides the batch by its smallest divisor and multiplies the accumulation steps by it. Halves the batch if the
+/// accumulation is unknown.
 fn smaller_batch(from: &Configuration, flags: &Flags) -> Result<Option<Step>, ChangeError> {
     let (name, batch) = flags.count(BATCH).ok_or(ChangeError::NoTrainer)?;
     let Some(divisor) = (2..=batch).find(|divisor| batch.is_multiple_of(*divisor)) else { return Ok(None) };
@@ -90,10 +93,8 @@ fn smaller_batch(from: &Configuration, flags: &Flags) -> Result<Option<Step>, Ch
     let Some((times_name, times, more)) = product else {
         let half = batch / 2;
         let why = match other {
-            Some(other) => format!("{} is on the command line too, so the effective batch is not known", other.name),
-            None => {
-                "the effective batch changes with it, since no flag for accumulation is on the command line".to_owned()
-            }
+            Some(other) => format!("{} is also set, so the effective batch is unknown", other.name),
+            None => "the effective batch changes, since no flag for gradient accumulation is set".to_owned(),
         };
         let to = with(from, &[(&name, half.to_string())]);
         return Ok(Some((to, vec![format!("{name} {batch} → {half}: {why}")])));
@@ -101,7 +102,7 @@ fn smaller_batch(from: &Configuration, flags: &Flags) -> Result<Option<Step>, Ch
     let smaller = batch / divisor;
     let to = with(from, &[(&name, smaller.to_string()), (&times_name, more.to_string())]);
     let note = format!(
-        "{name} {batch} → {smaller}, {times_name} {times} → {more}: their product, the effective batch per process, stays {}",
+        "{name} {batch} → {smaller}, {times_name} {times} → {more}: the effective batch per process stays {}",
         u128::from(smaller) * u128::from(more),
     );
     Ok(Some((to, vec![note])))
@@ -111,7 +112,7 @@ fn more_offload(from: &Configuration, flags: &Flags) -> Result<Option<Step>, Cha
     let flag = OFFLOAD.iter().find_map(|name| flags.find(name)).ok_or(ChangeError::NoTrainer)?;
     let fraction: f64 = flag.value.parse().map_err(|_| ChangeError::NoTrainer)?;
     let Some(more) = FRACTIONS.into_iter().find(|more| *more > fraction) else { return Ok(None) };
-    let note = format!("{} {} → {more}: a larger part is in the host's memory", flag.name, flag.value);
+    let note = format!("{} {} → {more}: more is offloaded to host memory", flag.name, flag.value);
     Ok(Some((with(from, &[(&flag.name, more.to_string())]), vec![note])))
 }
 

@@ -1,5 +1,5 @@
-//! The steps by which people repair a run that ran out of memory, in their order. The effective batch stays.
-//! Not here: which step is next (`mod.rs`), the steps that a user wrote (`user.rs`), scripts that parse their own flags
+//! The built-in steps against running out of memory, in their order. They keep the effective batch.
+//! Not here: the choice of the next step (`mod.rs`), a user's own steps (`user.rs`), scripts that parse their own flags
 //! (`own_flags.rs`).
 
 use super::allocator;
@@ -10,47 +10,47 @@ use crate::ends::{CardAllocator, Cause, HostShortage};
 use plimsoll_trainers::document::Document;
 use plimsoll_trainers::{Attention, Change, Checkpointing, Kind, Offload, Optimizer, Read};
 
-/// A step. Some can be taken more than once.
+/// A kind of step. Some can be taken more than once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rung {
-    /// Fewer processes that load data, each of which has memory of its own, and shared memory for its samples.
+    /// Fewer data-loading workers, each of which has its own memory and shared memory for its samples.
     Workers,
-    /// Copies to the card out of memory that may be swapped.
+    /// Copies to the GPU from pageable memory.
     Unpinned,
-    /// The setting of PyTorch's allocator against fragmentation.
+    /// The allocator setting of PyTorch against fragmentation.
     Allocator,
     /// Half the micro-batch, twice the accumulation.
     Halve,
-    /// Activations that are recomputed.
+    /// Activation checkpointing.
     Checkpointing,
-    /// The optimizer's state on the host, or in 8 bits.
+    /// The optimizer state on the host, or in 8 bits.
     Optimizer,
     /// Samples of half the length.
     Shorter,
-    /// Everything else that costs memory and no result.
+    /// Everything else that saves memory without changing results.
     Minimum,
 }
 
-/// What a step is taken for.
+/// The situation in which a step is taken.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Situation<'a> {
-    /// What ended the run; `None` where a step is taken because it was before.
+    /// The cause of the end; `None` when retaking a remembered step.
     pub(crate) cause: Option<&'a Cause>,
-    /// The allocator's setting in the supervisor's own environment.
+    /// The allocator setting in the supervisor's environment.
     pub(crate) alloc_conf: &'a str,
-    /// Whether samples may be cut.
+    /// Whether samples may be truncated.
     pub(crate) allow_shorter: bool,
 }
 
-/// A configuration with one step more, and what differs, a line each.
+/// The configuration after a step, and its changes as one line each.
 pub(crate) type Step = (Configuration, Vec<String>);
 
-/// No sample is cut below so many tokens.
+/// Minimum length of truncated samples, in tokens.
 pub(super) const SHORTEST: u64 = 128;
 
 const CARD: [Rung; 6] =
     [Rung::Allocator, Rung::Halve, Rung::Checkpointing, Rung::Optimizer, Rung::Shorter, Rung::Minimum];
-/// What DeepSpeed keeps is the same for any batch: first it goes elsewhere.
+/// The memory of DeepSpeed's state does not depend on the batch, so it is offloaded first.
 const DEEPSPEED: [Rung; 6] =
     [Rung::Allocator, Rung::Optimizer, Rung::Halve, Rung::Checkpointing, Rung::Shorter, Rung::Minimum];
 const HOST: [Rung; 6] = [Rung::Unpinned, Rung::Workers, Rung::Halve, Rung::Checkpointing, Rung::Shorter, Rung::Minimum];
@@ -66,7 +66,7 @@ const ALL: [Rung; 8] = [
 ];
 
 impl Rung {
-    /// The steps against an end, in their order.
+    /// The steps against a cause, in order.
     pub(crate) fn against(cause: &Cause) -> &'static [Self] {
         match cause {
             Cause::CardMemory { by: CardAllocator::DeepSpeed, .. } => &DEEPSPEED,
@@ -76,12 +76,12 @@ impl Rung {
         }
     }
 
-    /// By its name.
+    /// The step with this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         ALL.into_iter().find(|rung| rung.name() == name)
     }
 
-    /// Its name, by which it is remembered.
+    /// Its name, under which it is remembered.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Workers => "workers",
@@ -95,8 +95,8 @@ impl Rung {
         }
     }
 
-    /// Takes the step. `None`: there is nothing left to do here, or it would not help.
-    /// Errors: the trainer is not known, or has no key for it.
+    /// Takes the step; `None` if it is exhausted or would not help. Errors: the trainer is unknown, or has no key for
+    /// it.
     pub(crate) fn take(self, from: &Configuration, situation: &Situation<'_>) -> Result<Option<Step>, ChangeError> {
         if self == Self::Allocator {
             return Ok(allocator_setting(from, situation));
@@ -123,14 +123,14 @@ fn allocator_setting(from: &Configuration, situation: &Situation<'_>) -> Option<
     let given = from.env.get(allocator::VARIABLE).map_or(situation.alloc_conf, String::as_str);
     let setting = allocator::improved(given, situation.cause)?;
     let mut to = from.clone();
-    // The newer name wins where it is set, and older versions read the older one.
+    // The newer name wins if both are set; older versions read only the older one.
     for name in [allocator::VARIABLE, allocator::NEWER_VARIABLE] {
         to.env.insert(name.to_owned(), setting.clone());
     }
     Some((to, vec![format!("{}={setting}", allocator::VARIABLE)]))
 }
 
-/// Trainers that build on Hugging Face's, whose keys for loading data they share.
+/// Whether a trainer builds on Hugging Face's and has its keys for data loading.
 fn has_loader_keys(kind: Kind) -> bool {
     matches!(kind, Kind::HuggingFace | Kind::Axolotl | Kind::LlamaFactory)
 }
@@ -138,23 +138,23 @@ fn has_loader_keys(kind: Kind) -> bool {
 fn workers(from: &Configuration, read: &Read, situation: &Situation<'_>) -> Result<Option<Step>, ChangeError> {
     const KEY: &str = "dataloader_num_workers";
     let is_theirs = !matches!(situation.cause, Some(Cause::HostMemory(HostShortage::Pinned)));
-    let told = from.value(KEY).and_then(|told| told.parse::<u64>().ok()).unwrap_or(0);
-    if !is_theirs || told == 0 || !has_loader_keys(read.kind) {
+    let workers = from.value(KEY).and_then(|workers| workers.parse::<u64>().ok()).unwrap_or(0);
+    if !is_theirs || workers == 0 || !has_loader_keys(read.kind) {
         return Ok(None);
     }
-    let to = from.set_keys(&[(KEY.to_owned(), Some((told / 2).to_string()))])?;
-    Ok(Some((to, vec![format!("processes that load data: {told} → {}", told / 2)])))
+    let to = from.set_keys(&[(KEY.to_owned(), Some((workers / 2).to_string()))])?;
+    Ok(Some((to, vec![format!("data-loading workers {workers} → {}", workers / 2)])))
 }
 
 fn unpinned(from: &Configuration, read: &Read, situation: &Situation<'_>) -> Result<Option<Step>, ChangeError> {
     const KEY: &str = "dataloader_pin_memory";
     let is_meant = matches!(situation.cause, None | Some(Cause::HostMemory(HostShortage::Pinned)));
-    let is_off = from.value(KEY).is_some_and(|told| told.eq_ignore_ascii_case("false"));
+    let is_off = from.value(KEY).is_some_and(|value| value.eq_ignore_ascii_case("false"));
     if !is_meant || is_off || !has_loader_keys(read.kind) {
         return Ok(None);
     }
     let to = from.set_keys(&[(KEY.to_owned(), Some("false".to_owned()))])?;
-    Ok(Some((to, vec!["batches are not pinned in memory".to_owned()])))
+    Ok(Some((to, vec!["batches are no longer in pinned memory".to_owned()])))
 }
 
 fn halved(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeError> {
@@ -162,9 +162,9 @@ fn halved(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeError
     let to = from.change(&changes)?;
     let mut run = read.run.clone();
     changes.iter().for_each(|change| change.apply(&mut run));
-    // How many cards a launcher takes is not always known here; their number multiplies the effective batch.
+    // The number of GPUs, which multiplies the effective batch, is not always known here.
     let note = format!(
-        "micro-batch {} → {}, accumulation {} → {}: the effective batch stays {} per card",
+        "micro-batch {} → {}, gradient accumulation {} → {}: the effective batch per GPU stays {}",
         read.run.micro_batch,
         run.micro_batch,
         read.run.accumulation,
@@ -179,7 +179,7 @@ fn checkpointing(from: &Configuration, read: &Read) -> Result<Option<Step>, Chan
         return Ok(None);
     }
     let note = "gradient checkpointing: activations are recomputed".to_owned();
-    // Scripts with a parser of their own know the flag, alone, but not the one for how it is done.
+    // Scripts with their own parser may know this flag, but not the one for the kind of checkpointing.
     let is_flag = read.kind == Kind::HuggingFace && from.command().is_some_and(|command| command.config.is_none());
     let to = match is_flag {
         true => {
@@ -192,12 +192,12 @@ fn checkpointing(from: &Configuration, read: &Read) -> Result<Option<Step>, Chan
     Ok(Some((to, vec![note])))
 }
 
-/// DeepSpeed's offload where there is a file of DeepSpeed's, since results stay; else moments in 8 bits.
+/// Offloads the optimizer if DeepSpeed has a file, since results stay the same; otherwise, moments in 8 bits.
 fn optimizer(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeError> {
     if !read.run.offload.optimizer {
         let offload = Offload { optimizer: true, ..read.run.offload };
         if let Ok(to) = from.change_deepspeed(&[Change::Offload(offload)]) {
-            return Ok(Some((to, vec!["the optimizer's state lies in the host's memory".to_owned()])));
+            return Ok(Some((to, vec!["the optimizer state is offloaded to host memory".to_owned()])));
         }
     }
     let is_wide = matches!(
@@ -208,7 +208,7 @@ fn optimizer(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeEr
         return Ok(None);
     }
     let to = from.change(&[Change::Optimizer(Optimizer::PagedAdamW8bit)])?;
-    let note = "the optimizer's moments are in 8 bits and paged: results differ slightly".to_owned();
+    let note = "the optimizer's moments are paged and in 8 bits: results differ slightly".to_owned();
     Ok(Some((to, vec![note])))
 }
 
@@ -218,7 +218,7 @@ fn shorter(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeErro
         return Ok(None);
     }
     let to = from.change(&[Change::SeqLen(tokens)])?;
-    let note = format!("samples are cut at {tokens} tokens instead of {}: results differ", read.run.seq_len);
+    let note = format!("samples are truncated to {tokens} tokens instead of {}: results differ", read.run.seq_len);
     Ok(Some((to, vec![note])))
 }
 
@@ -227,9 +227,13 @@ fn minimum(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeErro
     let mut notes = Vec::new();
     let changes = [
         (read.run.compiles, Change::Compiles(false), "without `torch.compile`"),
-        (read.run.attention == Attention::Eager, Change::Attention(Attention::Sdpa), "attention that holds no scores"),
+        (
+            read.run.attention == Attention::Eager,
+            Change::Attention(Attention::Sdpa),
+            "attention without a score matrix (SDPA)",
+        ),
     ];
-    // What a trainer has no key for is left as it is: the rest may suffice.
+    // Skip settings that the trainer has no key for: the others may suffice.
     for (_, change, note) in changes.into_iter().filter(|(is_on, ..)| *is_on) {
         if let Ok(changed) = to.change(&[change]) {
             to = changed;
@@ -237,15 +241,15 @@ fn minimum(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeErro
         }
     }
     const EVALUATION: &str = "per_device_eval_batch_size";
-    if has_loader_keys(read.kind) && to.value(EVALUATION).is_some_and(|told| told != "1") {
+    if has_loader_keys(read.kind) && to.value(EVALUATION).is_some_and(|value| value != "1") {
         to = to.set_keys(&[(EVALUATION.to_owned(), Some("1".to_owned()))])?;
-        notes.push("evaluation one sample at a time".to_owned());
+        notes.push("evaluation with one sample at a time".to_owned());
     }
     Ok((to != *from).then_some((to, notes)))
 }
 
 impl Configuration {
-    /// The plain value of a trainer's key: of its arguments, or else of its file.
+    /// The plain value of a trainer's key, from its arguments or its file.
     pub(crate) fn value(&self, key: &str) -> Option<String> {
         let (command, words) = (self.command()?, self.words()?);
         let own = &words[command.own.min(words.len())..];
@@ -256,7 +260,8 @@ impl Configuration {
     }
 }
 
-/// The value of `--key value`, `--key=value` or `key=value`, with hyphens or underscores; of several the last.
+/// The value of `--key value`, `--key=value` or `key=value`. Hyphens and underscores are equal. The last duplicate
+/// wins.
 fn argument(words: &[String], key: &str) -> Option<String> {
     let is_key = |name: &str| name.trim_start_matches("--").replace('-', "_") == key;
     (0..words.len()).rev().find_map(|at| match words[at].split_once('=') {

@@ -1,7 +1,7 @@
-//! The ladder on command lines and files of every trainer that it knows, without processes.
+//! The ladder on command lines and files of every known trainer, without processes.
 
 use super::*;
-use crate::ends::{CardAllocator, HostShortage, Told};
+use crate::ends::{AllocatorSizes, CardAllocator, HostShortage};
 use plimsoll_files::Disk;
 use std::fs;
 use std::path::Path;
@@ -15,15 +15,15 @@ fn line(argv: &[OsString]) -> String {
 }
 
 fn card() -> Cause {
-    Cause::CardMemory { by: CardAllocator::PyTorch, told: Told::default() }
+    Cause::CardMemory { by: CardAllocator::PyTorch, sizes: AllocatorSizes::default() }
 }
 
-/// Climbs to the end. Returns names of the steps, and the last configuration.
+/// Takes all steps. Returns their names, the last configuration, and all notes.
 fn climb(ladder: &Ladder, argv: &[OsString], cause: &Cause) -> (Vec<String>, Configuration, Vec<String>) {
     let (mut names, mut configuration, mut notes) = (Vec::new(), Configuration::new(argv), Vec::new());
     while let Ok(taken) = ladder.next(&configuration, cause, &names, &BTreeSet::new()) {
         assert!(taken.configuration != configuration, "{} changed nothing", taken.name);
-        assert!(names.len() < 40, "it has no end: {names:?}");
+        assert!(names.len() < 40, "it never ends: {names:?}");
         names.push(taken.name);
         notes.extend(taken.notes);
         configuration = taken.configuration;
@@ -32,7 +32,7 @@ fn climb(ladder: &Ladder, argv: &[OsString], cause: &Cause) -> (Vec<String>, Con
 }
 
 #[test]
-fn steps_come_in_the_order_in_which_people_take_them_and_keep_the_effective_batch() {
+fn steps_follow_the_usual_order_and_keep_the_effective_batch() {
     let argv = words(
         "python run_clm.py --model_name_or_path gpt2 --per_device_train_batch_size 4 --gradient_accumulation_steps 2 \
          --optim adamw_torch --output_dir out --block_size 512 --per_device_eval_batch_size 8",
@@ -53,13 +53,13 @@ fn steps_come_in_the_order_in_which_people_take_them_and_keep_the_effective_batc
     ] {
         assert!(said.contains(flag), "{flag} is not in {said}");
     }
-    assert_eq!(notes[1], "micro-batch 4 → 2, accumulation 2 → 4: the effective batch stays 8 per card");
+    assert_eq!(notes[1], "micro-batch 4 → 2, gradient accumulation 2 → 4: the effective batch per GPU stays 8");
     let (names, ..) = climb(&Ladder::new(false, "expandable_segments:True"), &argv, &card());
     assert!(!names.contains(&"shorter".to_owned()) && !names.contains(&"allocator".to_owned()), "{names:?}");
 }
 
 #[test]
-fn every_trainers_file_is_rewritten_as_a_copy() {
+fn each_trainers_file_is_rewritten_in_a_copy() {
     for (command, text, keys) in [
         (
             "axolotl train FILE",
@@ -114,7 +114,7 @@ fn every_trainers_file_is_rewritten_as_a_copy() {
 }
 
 #[test]
-fn deepspeeds_file_follows_and_takes_the_optimizer_to_the_host() {
+fn deepspeeds_file_is_rewritten_and_offloads_the_optimizer() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let [config, layer] = ["axolotl.yaml", "ds.json"].map(|name| folder.path().join(name));
     let deepspeed = "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": \"auto\", \"zero_optimization\": {\"stage\": 2}}";
@@ -124,7 +124,7 @@ fn deepspeeds_file_follows_and_takes_the_optimizer_to_the_host() {
     let argv = words(&format!("axolotl train {}", config.display()));
     let (names, last, notes) = climb(&Ladder::new(false, "expandable_segments:True"), &argv, &card());
     assert_eq!(names, ["micro-batch", "checkpointing", "optimizer"]);
-    assert!(notes.iter().any(|note| note == "the optimizer's state lies in the host's memory"), "{notes:?}");
+    assert!(notes.iter().any(|note| note == "the optimizer state is offloaded to host memory"), "{notes:?}");
     let argv = last.write(&Disk::default(), &folder.path().join("copies")).expect("written");
     let copied = fs::read_to_string(&argv[2]).expect("text");
     let named =
@@ -138,7 +138,7 @@ fn deepspeeds_file_follows_and_takes_the_optimizer_to_the_host() {
 }
 
 #[test]
-fn want_of_the_machines_memory_has_steps_of_its_own() {
+fn running_out_of_host_memory_has_its_own_steps() {
     let argv = words("python run_clm.py --per_device_train_batch_size 2 --output_dir out --dataloader_num_workers 2");
     let ladder = Ladder::new(false, "");
     let (names, last, _) = climb(&ladder, &argv, &Cause::HostMemory(HostShortage::Killed));
@@ -150,41 +150,41 @@ fn want_of_the_machines_memory_has_steps_of_its_own() {
 }
 
 #[test]
-fn of_a_program_that_nobody_knows_only_the_environment_is_changed() {
+fn only_the_environment_of_an_unknown_program_is_changed() {
     let ladder = Ladder::new(true, "");
     for command in ["./a.out --batch 8", "python train.py --epochs 3", "tune run x --config llama3/8B_full"] {
         let argv = words(command);
         let (names, last, _) = climb(&ladder, &argv, &card());
         assert_eq!((names.as_slice(), last.argv), (&["allocator".to_owned()][..], argv), "{command}");
         let none = ladder.next(&Configuration::new(&words(command)), &card(), &[], &["allocator".to_owned()].into());
-        assert!(none.expect_err("nothing is known").contains("the trainer is not known"));
+        assert!(none.expect_err("an unknown trainer").contains("unknown trainer"));
     }
 }
 
-/// Only flags that are there are rewritten, in their own spelling and form, and only what was read and written is claimed.
+/// Notes claim only what was read from the command line and written back.
 #[test]
-fn of_a_script_with_its_own_flags_only_flags_that_are_there_are_rewritten() {
+fn a_scripts_own_flags_are_rewritten_only_if_present() {
     let ladder = Ladder::new(true, "expandable_segments:True");
-    for (flags, last, said) in [
+    for (flags, last, note) in [
         (
             "--batch_size 3 --gradient_accumulation_steps 4 --use_cpu_offload --cpu_offload_fraction 0.5",
             "--batch_size 1 --gradient_accumulation_steps 12 --use_cpu_offload --cpu_offload_fraction 1",
-            "--batch_size 3 → 1, --gradient_accumulation_steps 4 → 12: their product, the effective batch per process, stays 12",
+            "--batch_size 3 → 1, --gradient_accumulation_steps 4 → 12: the effective batch per process stays 12",
         ),
         (
             "--batch-size=2 --grad-accum-steps=1 --no_rdrop",
             "--batch-size=1 --grad-accum-steps=2 --no_rdrop",
-            "--batch-size 2 → 1, --grad-accum-steps 1 → 2: their product, the effective batch per process, stays 2",
+            "--batch-size 2 → 1, --grad-accum-steps 1 → 2: the effective batch per process stays 2",
         ),
         (
             "--batch_size 2 --output_dir out --bf16",
             "--batch_size 1 --output_dir out --bf16",
-            "--batch_size 2 → 1: the effective batch changes with it, since no flag for accumulation is on the command line",
+            "--batch_size 2 → 1: the effective batch changes, since no flag for gradient accumulation is set",
         ),
         (
             "--micro_batch_size 2 --batch_size 128 --gradient_accumulation_steps 4",
             "--micro_batch_size 1 --batch_size 128 --gradient_accumulation_steps 4",
-            "--micro_batch_size 2 → 1: --batch_size is on the command line too, so the effective batch is not known",
+            "--micro_batch_size 2 → 1: --batch_size is also set, so the effective batch is unknown",
         ),
         (
             "--max_length 300 --output_dir out",
@@ -195,7 +195,7 @@ fn of_a_script_with_its_own_flags_only_flags_that_are_there_are_rewritten() {
         let argv = words(&format!("python3 train.py {flags}"));
         let (_, configuration, notes) = climb(&ladder, &argv, &card());
         assert_eq!(line(&configuration.argv), format!("python3 train.py {last}"));
-        assert_eq!(notes[0], said);
+        assert_eq!(notes[0], note);
     }
     let argv = words("python train.py --batch_size 1 --num_workers 2 --cpu_offload_fraction 0.5");
     let (names, configuration, _) = climb(&ladder, &argv, &Cause::HostMemory(HostShortage::Killed));
@@ -204,7 +204,7 @@ fn of_a_script_with_its_own_flags_only_flags_that_are_there_are_rewritten() {
 }
 
 #[test]
-fn steps_are_retaken_by_their_names() {
+fn steps_are_retaken_by_name() {
     let argv = words("python run_clm.py --per_device_train_batch_size 8 --output_dir out");
     let ladder = Ladder::new(false, "");
     let (names, last, _) = climb(&ladder, &argv, &card());
@@ -217,7 +217,7 @@ fn steps_are_retaken_by_their_names() {
 }
 
 #[test]
-fn a_refused_step_is_left_out() {
+fn a_rejected_step_is_skipped() {
     let configuration =
         Configuration::new(&words("python run_clm.py --per_device_train_batch_size 8 --output_dir out"));
     let refused = ["allocator".to_owned(), "micro-batch".to_owned()].into();
@@ -226,12 +226,12 @@ fn a_refused_step_is_left_out() {
 }
 
 #[test]
-fn it_resumes_from_the_newest_whole_checkpoint_by_the_trainers_key() {
+fn a_trainer_resumes_from_its_newest_complete_checkpoint() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let out = folder.path().join("out");
     let argv = words(&format!("python run_clm.py --per_device_train_batch_size 8 --output_dir {}", out.display()));
     let none = resumed(&Configuration::new(&argv));
-    assert!(none.note.contains("has no whole checkpoint") && none.configuration.argv == argv, "{}", none.note);
+    assert!(none.note.contains("has no complete checkpoint") && none.configuration.argv == argv, "{}", none.note);
     let checkpoint = out.join("checkpoint-40");
     fs::create_dir_all(&checkpoint).expect("made");
     fs::write(checkpoint.join("trainer_state.json"), "{\"global_step\": 40}").expect("written");
@@ -240,9 +240,9 @@ fn it_resumes_from_the_newest_whole_checkpoint_by_the_trainers_key() {
     fs::create_dir(out.join("checkpoint-60")).expect("made");
     let found = resumed(&Configuration::new(&argv));
     assert!(line(&found.configuration.argv).ends_with(&format!("--resume_from_checkpoint {}", checkpoint.display())));
-    assert!(found.note.contains("checkpoint-60 is not whole: trainer_state.json"), "{}", found.note);
-    // Once more: the key is replaced, not added.
+    assert!(found.note.contains("checkpoint-60 is incomplete: trainer_state.json"), "{}", found.note);
+    // A second call replaces the key instead of adding it again.
     assert_eq!(resumed(&found.configuration).configuration.argv, found.configuration.argv);
     let unknown = resumed(&Configuration::new(&words("./a.out")));
-    assert!(unknown.note.contains("the trainer is not known"), "{}", unknown.note);
+    assert!(unknown.note.contains("unknown trainer"), "{}", unknown.note);
 }

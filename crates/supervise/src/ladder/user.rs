@@ -1,17 +1,18 @@
-//! A ladder that a user wrote: a list of steps, each of which sets flags, variables and keys of files on top of those before.
-//! Text in, values out. Not here: when a step is taken (`mod.rs`).
+//! A user's ladder: a list of steps. Each step sets flags, environment variables and keys of files, on top of the
+//! previous
+//! steps. Parses text into values. Not here: when a step is taken (`mod.rs`).
 //!
 //! ```yaml
 //! steps:
 //!   - name: half the batch
 //!     flags:
-//!       --batch-size: 4          # set or replaced, `--batch-size=8` as well
+//!       --batch-size: 4          # set or replaced, also in the form `--batch-size=8`
 //!       --grad-accum: 4
 //!       --compile: null          # removed
 //!     env:
 //!       PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True
 //!     files:
-//!       config.yaml:             # as the command names it; a copy is changed
+//!       config.yaml:             # the path in the command; a copy is changed
 //!         train.batch: 4
 //! ```
 
@@ -19,10 +20,10 @@ use super::configuration::{ChangeError, Configuration};
 use plimsoll_trainers::document::{Document, Entry, Value};
 use std::ffi::OsString;
 
-/// Names with values; `None` removes.
+/// Names with values; `None` removes the name.
 type Keys = Vec<(String, Option<String>)>;
 
-/// Steps that a user wrote.
+/// The steps of a user's ladder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserLadder {
     steps: Vec<UserStep>,
@@ -37,29 +38,29 @@ struct UserStep {
     files: Vec<(String, Keys)>,
 }
 
-/// What is wrong with a user's ladder.
+/// An error in a user's ladder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LadderError {
-    /// It is no YAML.
+    /// It is not valid YAML.
     #[error("{0}")]
     Unreadable(String),
-    /// Keys that mean nothing: each with its line.
+    /// Unknown keys, each with its line.
     #[error("unknown keys: {}", .0.iter().map(|(key, line)| format!("`{key}` (line {line})")).collect::<Vec<_>>().join(", "))]
     UnknownKeys(Vec<(String, u64)>),
-    /// A value of another form than its key has.
+    /// A value has the wrong type for its key.
     #[error("line {line}: `{key}` must be {expected}")]
     WrongForm {
         /// The key.
         key: String,
         /// From 1.
         line: u64,
-        /// What it must be, with an article.
+        /// The expected type, with an article.
         expected: &'static str,
     },
     /// It has no steps.
     #[error("it has no steps")]
     Empty,
-    /// A step leaves everything as it was before it.
+    /// A step changes nothing.
     #[error("line {line}: step `{name}` changes nothing")]
     ChangesNothing {
         /// The step.
@@ -67,20 +68,21 @@ pub enum LadderError {
         /// From 1.
         line: u64,
     },
-    /// A step can't be made.
+    /// A step can't be applied.
     #[error("line {line}: step `{name}`: {what}")]
     Impossible {
         /// The step.
         name: String,
         /// From 1.
         line: u64,
-        /// What is wrong, in words.
+        /// The reason.
         what: String,
     },
 }
 
 impl UserLadder {
-    /// Reads a ladder. Errors: those of [`LadderError`]; whether steps change something is seen with a command.
+    /// Parses a ladder. Errors: all of [`LadderError`] except `ChangesNothing` and `Impossible`, which depend on a
+    /// command.
     pub fn parse(text: &str) -> Result<Self, LadderError> {
         let document = Document::parse(text).map_err(LadderError::Unreadable)?;
         let mut unknown = Vec::new();
@@ -110,7 +112,7 @@ impl UserLadder {
         }
     }
 
-    /// How many steps there are.
+    /// The number of steps.
     pub(crate) fn len(&self) -> usize {
         self.steps.len()
     }
@@ -120,7 +122,7 @@ impl UserLadder {
         &self.steps[step].name
     }
 
-    /// A configuration with one step more. Errors: `Impossible`; `ChangesNothing`.
+    /// Applies a step to a configuration. Errors: `Impossible`, `ChangesNothing`.
     pub(crate) fn take(&self, step: usize, from: &Configuration) -> Result<Configuration, LadderError> {
         let step = &self.steps[step];
         let (name, line) = (step.name.clone(), step.line);
@@ -184,7 +186,7 @@ impl UserStep {
             set_flag(&mut to.argv, flag, value.as_deref());
         }
         for (name, value) in &self.env {
-            // An empty variable is as good as none to what trainers read.
+            // Trainers treat an empty variable like an unset one.
             to.env.insert(name.clone(), value.clone().unwrap_or_default());
         }
         for (path, keys) in &self.files {
@@ -198,13 +200,14 @@ impl UserStep {
     }
 }
 
-/// Sets a flag in the form that it has: `--flag value`, `--flag=value`, or `--flag` alone for `true`. A name without
-/// hyphens is of the form `name=value`. What is not there is added at the end.
+/// Sets a flag in its existing form: `--flag value`, `--flag=value`, or `--flag` alone for `true`. A name without
+/// hyphens
+/// has the form `name=value`. Appends a flag that is absent.
 pub(super) fn set_flag(argv: &mut Vec<OsString>, flag: &str, value: Option<&str>) {
     let joined = format!("{flag}=");
     let starts = |word: &OsString| word.to_str().is_some_and(|word| word.starts_with(&joined));
     let is_assigned = !flag.starts_with('-');
-    // Arguments before the program's are none of its flags, and the last of several counts.
+    // The program itself is not a flag. The last duplicate wins.
     let alone = argv.iter().rposition(|word| word == flag).filter(|at| *at > 0 && !is_assigned);
     let inline = argv.iter().rposition(starts).filter(|at| *at > 0);
     match (inline.max(alone), inline >= alone && inline.is_some()) {
@@ -227,7 +230,7 @@ fn written(flag: &str, value: Option<&str>, had_value: bool) -> Vec<OsString> {
     }
 }
 
-/// Whether an argument is a flag's value: negative numbers are, too.
+/// Whether an argument is a flag's value. Negative numbers are values.
 fn is_value(word: &OsString) -> bool {
     word.to_str().is_some_and(|word| !word.starts_with('-') || word.parse::<f64>().is_ok())
 }
@@ -248,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_set_in_the_form_that_they_have() {
+    fn flags_keep_their_form() {
         for (line, flag, value, expected) in [
             ("t --b 8 --x", "--b", Some("4"), "t --b 4 --x"),
             ("t --b=8 --x", "--b", Some("4"), "t --b=4 --x"),
@@ -280,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_changed_as_copies() {
+    fn files_are_changed_in_copies() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("c.yaml");
         std::fs::write(&path, "train:\n  batch: 8\n").expect("written");
@@ -299,8 +302,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
-        for (text, said) in [
+    fn errors_name_the_line() {
+        for (text, message) in [
             ("steps: []", "it has no steps"),
             ("steps: 3", "line 1: `steps` must be a list"),
             ("steps:\n- 3", "line 2: `steps` must be a list of steps, each with `flags`, `env` or `files`"),
@@ -311,7 +314,7 @@ mod tests {
             ("steps:\n- flags:\n    --b: [1]", "line 3: `--b` must be one value"),
             ("steps:\n- flags: 3", "line 2: `flags` must be keys with values"),
         ] {
-            assert_eq!(UserLadder::parse(text).expect_err(text).to_string(), said);
+            assert_eq!(UserLadder::parse(text).expect_err(text).to_string(), message);
         }
         assert!(matches!(UserLadder::parse("{"), Err(LadderError::Unreadable(_))));
         let same = UserLadder::parse("steps:\n- flags:\n    --b: 8\n").expect("a ladder");
@@ -320,8 +323,7 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn any_text_is_a_ladder_or_refused(text in "(steps:|- |flags: |env: |files: |--b: |\\{|\\}|\n|  |[a-z0-9]|\\PC){0,30}") {
+        #[test]    fn any_text_is_parsed_or_rejected(text in "(steps:|- |flags: |env: |files: |--b: |\\{|\\}|\n|  |[a-z0-9]|\\PC){0,30}") {
             if let Ok(ladder) = UserLadder::parse(&text) {
                 for step in 0..ladder.len() {
                     let _ = ladder.take(step, &Configuration::new(&words("t --b 8 -x")));

@@ -1,5 +1,7 @@
-//! The repair that answers want of memory with the next step of the ladder, resumes, and remembers what helped.
-//! Not here: what an end means (`ends/`), the steps (`ladder/`), causes in words (`words.rs`), processes and limits on restarts (the supervisor's).
+//! The repair that answers an out-of-memory error with the next step of the ladder, resumes from a checkpoint, and
+//! remembers which steps helped.
+//! Not here: the meaning of ends (`ends/`), the steps (`ladder/`), the wording of causes (`words.rs`), processes and
+//! restart limits (`supervisor/`).
 
 #[cfg(test)]
 mod tests;
@@ -9,7 +11,7 @@ use crate::ends::{Cause, Fault, Reason, classify};
 use crate::failures::{Failures, Outcome, Start, Subject};
 use crate::hopeless::never_begins;
 use crate::ladder::{Configuration, Ladder, Taken, resumed};
-use crate::repair::{Attempt, Decision, Ending, Past, Repair, Verdict};
+use crate::repair::{Attempt, Decision, Ending, Repair, RepairState, Verdict};
 use crate::{UNKNOWN, UNKNOWN_END};
 use plimsoll_files::Disk;
 use std::collections::BTreeSet;
@@ -18,34 +20,34 @@ use std::io;
 use std::path::PathBuf;
 use words::{cause, kind, may_refuse, unknown_shortage, words};
 
-/// The key by which trainers are told to resume.
+/// The trainers' key for resuming.
 const RESUMING: &str = "resume_from_checkpoint";
 
 /// Repairs one worker's run.
 #[derive(Debug)]
 pub struct Mender {
     ladder: Ladder,
-    /// The command as it was given.
+    /// The user's command.
     given: Configuration,
-    /// Steps so far.
+    /// Steps taken so far.
     taken: Vec<Taken>,
-    /// Steps that the program did not take, by name.
+    /// Names of steps that the program rejected.
     refused: BTreeSet<String>,
-    /// Whether the last step is new, so that an end for another reason may be its fault.
+    /// Whether the last step has not proved to work yet, so that it may be the reason for another error.
     is_unproven: bool,
-    /// Whether memory was short in this run, or in one before.
+    /// Whether this run or a remembered one ran out of memory.
     has_failed: bool,
-    /// The last shortage of this run.
+    /// The last out-of-memory error of this run.
     shortage: Option<Cause>,
     memory: Option<(Failures, Subject)>,
     disk: Disk,
     folder: PathBuf,
-    /// What is to be said with the next attempt.
+    /// Notes to show with the next attempt.
     notes: Vec<String>,
 }
 
 impl Mender {
-    /// For a command. Copies of files are put in `folder`, which is made if one is.
+    /// Repairs this command. Stores changed copies of files in `folder`, which it creates when needed.
     pub fn new(argv: &[OsString], ladder: Ladder, folder: PathBuf) -> Self {
         Self {
             ladder,
@@ -62,12 +64,12 @@ impl Mender {
         }
     }
 
-    /// Remembers by this file, for runs on this card: its name and memory.
+    /// Remembers outcomes in this file, for this card (name and memory).
     #[must_use]
     pub fn remembering(mut self, failures: Failures, card: &str) -> Self {
         let read = self.given.read();
         let model = read.as_ref().and_then(|read| read.model.clone()).unwrap_or_default();
-        // A form that changes from one version to the next makes old entries forgotten, and no more.
+        // If a later version formats this differently, old entries no longer match. Nothing else breaks.
         let settings = match &read {
             Some(read) => format!("{:?}", read.run),
             None => self.given.argv.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "),
@@ -84,12 +86,12 @@ impl Mender {
         self.taken.iter().map(|taken| taken.name.clone()).collect()
     }
 
-    /// Begins where the last run of the same kind came to.
+    /// Starts from the steps that the last run with the same settings reached.
     fn recall(&mut self) {
         let Some((failures, subject)) = &self.memory else { return };
         let path = failures.path().display().to_string();
         let (start, problem) = failures.start(subject);
-        self.notes.extend(problem.map(|what| format!("{path} is damaged, and begun anew: {what}")));
+        self.notes.extend(problem.map(|what| format!("{path} is damaged and will be replaced: {what}")));
         let (steps, failed) = match start {
             Start::AsGiven => return,
             Start::At(steps) => (steps, false),
@@ -101,13 +103,14 @@ impl Mender {
             self.taken.push(next);
         }
         if !self.taken.is_empty() {
-            let did =
-                if failed { "failed the last time, so it begins one step further" } else { "worked the last time" };
-            self.notes.push(format!("begins with what is known of this card, model and settings: {did} ({path})"));
+            let did = if failed { "failed last time, so one more step is taken" } else { "worked last time" };
+            self.notes.push(format!(
+                "starting with the steps remembered for this card, model and settings: they {did} ({path})"
+            ));
         }
     }
 
-    /// Takes steps that were taken before, up to one that is none here.
+    /// Retakes remembered steps, up to the first one that does not apply.
     fn take_again(&mut self, steps: &[String]) {
         for name in steps {
             match self.ladder.again(name, self.configuration()) {
@@ -121,7 +124,8 @@ impl Mender {
         self.ladder.next(self.configuration(), cause, &self.names(), &self.refused)
     }
 
-    /// Writes files, and says what is started. The same configuration is the same attempt, so that loops are noticed.
+    /// Writes changed files and returns the command. Equal configurations give equal attempts, so that crash loops are
+    /// detected.
     fn attempt(&mut self, configuration: &Configuration) -> io::Result<Attempt> {
         let mut notes: Vec<String> = self.taken.iter().flat_map(|taken| taken.notes.clone()).collect();
         notes.append(&mut self.notes);
@@ -133,7 +137,7 @@ impl Mender {
 
     fn again(&mut self, why: &str) -> Decision {
         let (configuration, from) = match self.refused.contains(RESUMING) {
-            true => (self.configuration().clone(), "it begins anew".to_owned()),
+            true => (self.configuration().clone(), "it restarts from step 0".to_owned()),
             false => {
                 let resumed = resumed(self.configuration());
                 (resumed.configuration, resumed.note)
@@ -141,7 +145,7 @@ impl Mender {
         };
         match self.attempt(&configuration) {
             Ok(attempt) => Decision::Again { attempt, why: format!("{why}; {from}") },
-            Err(error) => Decision::Stop { why: format!("{why}, but files can't be written: {error}") },
+            Err(error) => Decision::Stop { why: format!("{why}, but its files can't be written: {error}") },
         }
     }
 
@@ -149,26 +153,26 @@ impl Mender {
         let names = self.names();
         let Some((failures, subject)) = &self.memory else { return };
         if let Err(error) = failures.remember(subject, &names, outcome) {
-            self.notes.push(format!("{}: what happened is not remembered: {error}", failures.path().display()));
+            self.notes.push(format!("can't remember this outcome in {}: {error}", failures.path().display()));
         }
     }
 
-    /// Memory sufficed. Of a run that never lacked any there is nothing to remember.
+    /// Remembers that the steps worked, unless the run never ran out of memory.
     fn worked(&mut self) {
         if self.has_failed {
             self.remember(Outcome::Worked);
         }
     }
 
-    /// Another attempt may help against what comes from outside, and not against what the command itself says.
+    /// Restarts after a fault with an outside cause. Stops after one that the same command would repeat.
     fn after_fault(&mut self, fault: &Fault, reason: &Reason) -> Decision {
         let said = reason.said();
         let hopeless = match fault {
             Fault::Interrupted => "it was interrupted",
             Fault::DiskFull => "the disk is full",
-            Fault::NotANumber => "its loss is no number, and would be again",
-            Fault::KernelLimits => "a kernel needs more than the card's chip has, whatever the batch",
-            Fault::DeviceAssert => "an assertion failed on the card, and would again",
+            Fault::NotANumber => "its loss became NaN or infinite, and would again",
+            Fault::KernelLimits => "a kernel exceeds the limits of the GPU at any batch size",
+            Fault::DeviceAssert => "a device-side assertion failed, and would again",
             Fault::IllegalAccess
             | Fault::Cuda
             | Fault::Communication
@@ -179,7 +183,7 @@ impl Mender {
             | Fault::Hang
             | Fault::Crashed { .. }
             | Fault::Exception { .. }
-            | Fault::Exit { .. } => return self.again(&format!("{}{said}", reason.cause.kind())),
+            | Fault::Exit { .. } => return self.again(&format!("{}{said}", words(&reason.cause))),
         };
         Decision::Stop { why: format!("{hopeless}{said}") }
     }
@@ -199,19 +203,20 @@ impl Mender {
         }
     }
 
-    /// The program did not take the last step: an unknown flag, a module that is not there. It is undone, and the next one
-    /// is taken, for the want of memory that it was to answer.
+    /// Handles a program that rejected the last step, such as an unknown flag or a missing module: undoes the step and
+    /// takes
+    /// the next one against the same out-of-memory error.
     fn after_refusal(&mut self, reason: &Reason) -> Decision {
         self.is_unproven = false;
-        let said = reason.line.as_deref().unwrap_or("no word");
+        let said = reason.line.as_deref().unwrap_or("no message");
         let mentions = |key: &str| said.replace('-', "_").contains(key);
         if mentions(RESUMING) {
             self.refused.insert(RESUMING.to_owned());
-            return self.again(&format!("the program does not know `{RESUMING}`: {said}"));
+            return self.again(&format!("the program does not accept `{RESUMING}`: {said}"));
         }
         let Some(taken) = self.taken.pop() else { return Decision::Stop { why: said.to_owned() } };
         self.refused.insert(taken.name.clone());
-        let why = format!("the program did not take the step `{}` ({said}), which is undone", taken.name);
+        let why = format!("the program rejected the step `{}` ({said}), so it is undone", taken.name);
         match self.next_step(&self.shortage.clone().unwrap_or_else(unknown_shortage)) {
             Ok(next) => {
                 let why = format!("{why}; instead: {}", next.notes.join(", "));
@@ -228,9 +233,9 @@ impl Repair for Mender {
     fn start(&mut self) -> Attempt {
         self.recall();
         self.attempt(&self.configuration().clone()).unwrap_or_else(|error| {
-            // What can't be written can't be started; the command as it was given can.
+            // Start the user's command unchanged, since the changed files can't be written.
             self.taken.clear();
-            let notes = vec![format!("begins as given: {} can't be written: {error}", self.folder.display())];
+            let notes = vec![format!("starting without changes: {} can't be written: {error}", self.folder.display())];
             Attempt { argv: self.given.argv.clone(), env: Vec::new(), notes }
         })
     }
@@ -248,7 +253,7 @@ impl Repair for Mender {
             }
             (Cause::Done, _) => {
                 self.worked();
-                Decision::Stop { why: "it is done".to_owned() }
+                Decision::Stop { why: "it finished".to_owned() }
             }
             (Cause::Fault(fault), _) if is_new && may_refuse(fault) => self.after_refusal(&reason),
             (Cause::Fault(_), Some(why)) => Decision::Stop { why },
@@ -262,8 +267,8 @@ impl Repair for Mender {
         Verdict { kind: kind(&reason.cause), cause: cause(&reason), decision }
     }
 
-    fn past(&self) -> Past {
-        Past {
+    fn past(&self) -> RepairState {
+        RepairState {
             steps: self.names(),
             refused: self.refused.iter().cloned().collect(),
             has_failed: self.has_failed,
@@ -271,7 +276,7 @@ impl Repair for Mender {
         }
     }
 
-    fn resume(&mut self, past: &Past) {
+    fn resume(&mut self, past: &RepairState) {
         self.take_again(&past.steps);
         self.refused = past.refused.iter().cloned().collect();
         (self.has_failed, self.is_unproven) = (past.has_failed, past.is_unproven);

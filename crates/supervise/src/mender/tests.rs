@@ -1,4 +1,4 @@
-//! What follows from ends, one after the other.
+//! Decisions after a series of ends.
 
 use super::*;
 use crate::output::Progress;
@@ -53,21 +53,18 @@ fn again(verdict: Verdict) -> (Attempt, String) {
 fn stopped(verdict: Verdict) -> String {
     match verdict.decision {
         Decision::Stop { why } => why,
-        Decision::Again { why, .. } => panic!("it goes on: {why}"),
+        Decision::Again { why, .. } => panic!("it restarts: {why}"),
     }
 }
 
 #[test]
-fn each_shortage_is_answered_by_the_next_step_until_none_is_left() {
+fn each_out_of_memory_error_takes_the_next_step_until_none_is_left() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut mender = mender(folder.path());
     assert!(mender.start().notes.is_empty());
     let (attempt, why) = again(mender.next(&oom()));
     assert!(flags(&attempt).contains("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"));
-    assert!(
-        why.starts_with("the card's memory did not suffice (pytorch: 2.00 GiB more were asked for): PYTORCH_CUDA"),
-        "{why}"
-    );
+    assert!(why.starts_with("out of GPU memory (pytorch, tried to allocate 2.00 GiB): PYTORCH_CUDA"), "{why}");
     let (attempt, _) = again(mender.next(&oom()));
     assert!(attempt.notes.iter().any(|note| note.contains("micro-batch 4 → 2")), "{:?}", attempt.notes);
     for _ in 0..3 {
@@ -75,25 +72,28 @@ fn each_shortage_is_answered_by_the_next_step_until_none_is_left() {
     }
     let verdict = mender.next(&oom());
     assert_eq!((verdict.kind.as_str(), verdict.cause.starts_with("card_memory pytorch")), ("card_memory", true));
-    assert!(stopped(verdict).contains("nothing is left to change"));
+    assert!(stopped(verdict).contains("no steps are left"));
 }
 
 #[test]
-fn what_helped_is_where_the_next_run_begins_and_what_failed_is_not_tried_again() {
+fn the_next_run_starts_with_steps_that_worked_and_skips_steps_that_failed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut first = remembering(folder.path());
     first.start();
     again(first.next(&oom()));
     let (helped, _) = again(first.next(&oom()));
-    assert_eq!(stopped(first.next(&done())), "it is done");
+    assert_eq!(stopped(first.next(&done())), "it finished");
     let mut second = remembering(folder.path());
     let begun = second.start();
     assert_eq!((&begun.argv, &begun.env), (&helped.argv, &helped.env));
-    assert!(begun.notes.last().is_some_and(|note| note.contains("worked the last time")), "{:?}", begun.notes);
-    // This time it does not suffice, and the supervisor is killed.
+    assert!(begun.notes.last().is_some_and(|note| note.contains("worked last time")), "{:?}", begun.notes);
+    // This time the steps do not suffice, and the supervisor is killed.
     again(second.next(&oom()));
     let mut third = remembering(folder.path());
-    assert!(flags(&third.start()).contains("--per_device_train_batch_size 1"), "one step beyond what failed");
+    assert!(
+        flags(&third.start()).contains("--per_device_train_batch_size 1"),
+        "one step more than the steps that failed"
+    );
     let mut other = remembering(folder.path());
     other.given.argv.extend(["--block_size".into(), "64".into()]);
     let mut other = Mender::new(&other.given.argv, Ladder::new(false, ""), folder.path().join("other"))
@@ -102,7 +102,7 @@ fn what_helped_is_where_the_next_run_begins_and_what_failed_is_not_tried_again()
 }
 
 #[test]
-fn a_run_that_never_lacked_memory_leaves_nothing_behind() {
+fn a_run_that_never_ran_out_of_memory_leaves_no_files() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut mender = remembering(folder.path());
     mender.start();
@@ -111,7 +111,7 @@ fn a_run_that_never_lacked_memory_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_step_that_the_program_does_not_know_is_undone_and_left_out() {
+fn a_step_that_the_program_rejects_is_undone_and_not_retried() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut mender = mender(folder.path());
     mender.start();
@@ -123,27 +123,27 @@ fn a_step_that_the_program_does_not_know_is_undone_and_left_out() {
         ..ended("usage: a.py [-h]\na.py: error: unrecognized arguments: --gradient_checkpointing\n", 0)
     };
     let (attempt, why) = again(mender.next(&unknown));
-    assert!(why.contains("did not take the step `checkpointing`") && why.contains("8 bits"), "{why}");
+    assert!(why.contains("rejected the step `checkpointing`") && why.contains("8 bits"), "{why}");
     assert!(!flags(&attempt).contains("gradient_checkpointing") && flags(&attempt).contains("paged_adamw_8bit"));
     let missing = error("ImportError: bitsandbytes is not installed");
-    assert!(stopped(mender.next(&missing)).contains("nothing is left to change"));
+    assert!(stopped(mender.next(&missing)).contains("no steps are left"));
 }
 
 #[test]
-fn an_error_that_comes_after_training_is_not_the_steps_fault() {
+fn an_error_after_training_steps_is_not_blamed_on_the_last_repair() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut mender = mender(folder.path());
     mender.start();
     again(mender.next(&oom()));
     let (attempt, why) = again(mender.next(&ended(&String::from_utf8(error("KeyError: 'x'").tail).expect("text"), 40)));
-    assert!(why.starts_with("exception: KeyError: 'x'; it begins anew"), "{why}");
+    assert!(why.starts_with("exception: KeyError: 'x'; it restarts from step 0"), "{why}");
     assert!(flags(&attempt).contains("expandable_segments"), "the step stays");
 }
 
 #[test]
-fn only_what_may_come_from_outside_is_tried_again_as_it_was() {
+fn only_faults_with_an_outside_cause_are_restarted_unchanged() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for (exception, goes_on) in [
+    for (exception, restarts) in [
         ("torch.AcceleratorError: CUDA error: an illegal memory access was encountered", true),
         ("ValueError: x", true),
         ("ConnectionResetError: [Errno 104] Connection reset by peer", true),
@@ -156,8 +156,8 @@ fn only_what_may_come_from_outside_is_tried_again_as_it_was() {
         let mut mender = mender(folder.path());
         let given = mender.start();
         match mender.next(&error(exception)).decision {
-            Decision::Again { attempt, .. } => assert!(goes_on && attempt == given, "{exception}"),
-            Decision::Stop { why } => assert!(!goes_on && why.contains(exception), "{exception}: {why}"),
+            Decision::Again { attempt, .. } => assert!(restarts && attempt == given, "{exception}"),
+            Decision::Stop { why } => assert!(!restarts && why.contains(exception), "{exception}: {why}"),
         }
     }
     let mut mender = mender(folder.path());
@@ -166,7 +166,7 @@ fn only_what_may_come_from_outside_is_tried_again_as_it_was() {
 }
 
 #[test]
-fn two_ends_of_the_same_cause_have_one_name() {
+fn ends_with_the_same_cause_are_equal() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut mender = mender(folder.path());
     let [a, b, c] = ["ValueError: step 3 of 7", "ValueError: step 12 of 7", "ValueError: shapes differ"]
@@ -175,7 +175,7 @@ fn two_ends_of_the_same_cause_have_one_name() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_leaves_the_command_as_it_was_given() {
+fn a_read_only_folder_leaves_the_command_unchanged() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let config = folder.path().join("c.yaml");
     std::fs::write(&config, "base_model: gpt2\nmicro_batch_size: 4\n").expect("written");

@@ -1,9 +1,9 @@
-//! Causes of ends in words: for reports, for loops of crashes, and for people.
+//! Text for causes of ends: for reports, for crash-loop detection, and for users.
 
 use crate::SUCCESS;
-use crate::ends::{CardAllocator, Cause, Fault, Reason, Told};
+use crate::ends::{AllocatorSizes, CardAllocator, Cause, Fault, Reason};
 
-/// The kind of an end, by which ends are counted.
+/// The kind of an end, used to count ends.
 pub(super) fn kind(cause: &Cause) -> String {
     match cause {
         Cause::Done => SUCCESS.to_owned(),
@@ -13,31 +13,33 @@ pub(super) fn kind(cause: &Cause) -> String {
     }
 }
 
-/// The same for two ends of the same cause: numbers in what was said are those of a step, a size or a process.
+/// Text that is equal for two ends with the same cause. Leaves out digits, which are a step, a size or a process.
 pub(super) fn cause(reason: &Reason) -> String {
     let line: String =
         reason.line.iter().flat_map(|line| line.chars()).filter(|c| !c.is_ascii_digit()).take(200).collect();
     [kind(&reason.cause), reason.cause.detail(), line].join(" ").trim_end().to_owned()
 }
 
-/// Whether a program may end so because of a flag, a key or a value that it does not know, or a module that it lacks.
+/// Whether the cause of this fault may be an unknown flag, key or value, or a missing module.
 pub(super) fn may_refuse(fault: &Fault) -> bool {
     matches!(fault, Fault::Configuration | Fault::Import | Fault::Exception { .. } | Fault::Exit { .. })
 }
 
-/// A shortage of which only is known that there was one.
+/// An out-of-memory error without details.
 pub(super) fn unknown_shortage() -> Cause {
-    Cause::CardMemory { by: CardAllocator::PyTorch, told: Told::default() }
+    Cause::CardMemory { by: CardAllocator::PyTorch, sizes: AllocatorSizes::default() }
 }
 
-/// A cause in words.
+/// A cause, for users.
 pub(super) fn words(cause: &Cause) -> String {
     match cause {
-        Cause::CardMemory { by, told } => {
-            let tried = told.tried.map(|tried| format!(": {tried} more were asked for")).unwrap_or_default();
-            format!("the card's memory did not suffice ({}{tried})", by.name())
+        Cause::CardMemory { by, sizes } => {
+            let tried = sizes.tried.map(|tried| format!(", tried to allocate {tried}")).unwrap_or_default();
+            format!("out of GPU memory ({}{tried})", by.name())
         }
-        Cause::HostMemory(by) => format!("the machine's memory did not suffice ({})", by.name()),
-        cause => cause.kind().to_owned(),
+        Cause::HostMemory(by) => format!("out of host memory ({})", by.name()),
+        Cause::Fault(Fault::Exit { code }) => format!("exit code {code}"),
+        Cause::Fault(Fault::Crashed { signal }) => format!("signal {signal}"),
+        cause => cause.kind().replace('_', " "),
     }
 }

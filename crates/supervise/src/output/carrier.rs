@@ -1,5 +1,6 @@
-//! Carries what a program prints: into the tail from which its end is judged, and on to the screen, byte for byte. Into
-//! the log it goes only where no keeper does that.
+//! Carries a program's output: into the tail, which is used to classify its end, and to the screen, byte for byte.
+//! Writes
+//! the log only if no keeper does.
 
 use super::log::{OutputLog, last_bytes};
 use super::progress::{Meter, Progress};
@@ -12,57 +13,57 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const PIECE: usize = 64 << 10;
 
-/// Bytes of output by which an end is judged.
+/// Bytes of output used to classify an end.
 pub(crate) const TAIL: usize = 64 << 10;
 
-/// Longer lines are passed on in parts.
+/// Longer lines are forwarded in parts.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// What is kept of a worker's output.
+/// The kept part of a worker's output.
 #[derive(Debug)]
 struct Kept {
-    /// Where this process keeps it itself.
+    /// The log, if this process writes it.
     log: Option<OutputLog>,
     tail: Tail,
     meter: Meter,
-    /// Why some of it is not kept.
+    /// Why some output was not logged.
     lost: Option<String>,
 }
 
-/// A worker's output, over all of its attempts.
+/// The output of all attempts of a worker.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
     log: PathBuf,
     log_bytes: u64,
     kept: Arc<Mutex<Kept>>,
-    /// Bytes that came.
+    /// Bytes received.
     bytes: Arc<AtomicU64>,
-    /// Whether somebody who reads slowly holds up the program.
+    /// Whether a slow reader blocks the program.
     is_held_up: Arc<AtomicBool>,
 }
 
 impl Output {
-    /// Kept in this file, with at most so many bytes.
-    pub(crate) fn new(log: &Path, most: u64) -> Self {
+    /// Output logged in this file, limited to `log_bytes`.
+    pub(crate) fn new(log: &Path, log_bytes: u64) -> Self {
         let kept = Kept { log: None, tail: Tail::new(TAIL), meter: Meter::default(), lost: None };
         Self {
             log: log.to_owned(),
-            log_bytes: most,
+            log_bytes,
             kept: Arc::new(Mutex::new(kept)),
             bytes: Arc::default(),
             is_held_up: Arc::default(),
         }
     }
 
-    /// The file, and how many bytes are kept.
+    /// The log file and its size limit.
     pub(crate) fn log(&self) -> (&Path, u64) {
         (&self.log, self.log_bytes)
     }
 
-    /// Why some of it is not kept, the first time; `None` if all is.
+    /// Why output was first lost; `None` if all of it was logged.
     pub(crate) fn lost(&self) -> Option<String> {
         let kept = self.kept();
         kept.lost.clone().or_else(|| kept.log.as_ref()?.reason().map(str::to_owned))
@@ -72,25 +73,25 @@ impl Output {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How much came so far.
+    /// Bytes received so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether the program waits for somebody to read.
+    /// Whether the program waits for a slow reader.
     pub(crate) fn is_held_up(&self) -> bool {
         self.is_held_up.load(Ordering::Relaxed)
     }
 
-    /// How far the attempt has come.
+    /// Progress of the current attempt.
     pub(crate) fn progress(&self) -> Option<Progress> {
         self.kept().meter.furthest()
     }
 
-    /// Takes account of what an attempt printed: of so many bytes, which are the last in the log.
+    /// Restores the tail and progress of an attempt from its output: the last `bytes` of the log.
     pub(crate) fn recall_logged(&self, bytes: u64) {
-        let most = usize::try_from(bytes).unwrap_or(TAIL).min(TAIL);
-        self.recall(&last_bytes(&self.log, most));
+        let count = usize::try_from(bytes).unwrap_or(TAIL).min(TAIL);
+        self.recall(&last_bytes(&self.log, count));
     }
 
     fn recall(&self, bytes: &[u8]) {
@@ -99,7 +100,7 @@ impl Output {
         kept.meter.read(bytes);
     }
 
-    /// The end of an attempt: its tail and how far it came. The next one begins with neither.
+    /// Ends an attempt: returns its tail and progress, and resets both.
     pub(crate) fn finish(&self) -> (Vec<u8>, Option<Progress>) {
         let mut kept = self.kept();
         let mut meter = std::mem::take(&mut kept.meter);
@@ -114,18 +115,17 @@ pub(crate) struct Carrier {
     output: Output,
     screen: Option<Screen>,
     label: Option<String>,
-    /// What has begun, where lines are labeled.
+    /// The unfinished line, if lines get a label.
     line: Vec<u8>,
 }
 
 impl Carrier {
-    /// `label`: put before each line on the screen, where several workers share it.
+    /// `label`: a prefix for each line on the screen, if several workers share it.
     pub(crate) fn new(output: &Output, screen: Option<Screen>, label: Option<String>) -> Self {
         Self { output: output.clone(), screen, label, line: vec![] }
     }
 
-    /// Carries what comes out of a pipe into the log too, until the pipe's end, or until it is empty and `over` can be
-    /// read from.
+    /// Reads a pipe, and writes the log too, until the pipe ends or until it is empty and `over` is readable.
     pub(crate) fn drain(&mut self, pipe: &OwnedFd, over: &OwnedFd) {
         let mut buffer = vec![0; PIECE];
         loop {
@@ -140,11 +140,11 @@ impl Carrier {
                 match retry_on_intr(|| read(pipe, &mut buffer[..])) {
                     Ok(0) | Err(_) => break,
                     Ok(count) => {
-                        let (path, most) = self.output.log();
+                        let (path, log_bytes) = self.output.log();
                         self.output
                             .kept()
                             .log
-                            .get_or_insert_with(|| OutputLog::new(path, most))
+                            .get_or_insert_with(|| OutputLog::new(path, log_bytes))
                             .append(&buffer[..count]);
                         self.carry(&buffer[..count]);
                     }
@@ -155,7 +155,7 @@ impl Carrier {
         }
     }
 
-    /// Passes on what was printed.
+    /// Records and forwards output.
     pub(crate) fn carry(&mut self, bytes: &[u8]) {
         self.recall(bytes);
         self.output.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -171,17 +171,17 @@ impl Carrier {
         }
     }
 
-    /// Takes account of what was printed, and passes nothing on.
+    /// Records output in the tail and progress without forwarding it.
     pub(crate) fn recall(&self, bytes: &[u8]) {
         self.output.recall(bytes);
     }
 
-    /// Some of the output is not kept, for this reason.
+    /// Records why some output was not logged.
     pub(crate) fn lost(&self, reason: String) {
         self.output.kept().lost.get_or_insert(reason);
     }
 
-    /// There is no more: a line that has begun is passed on as it is.
+    /// Ends the stream: forwards the unfinished line.
     pub(crate) fn finish(&mut self) {
         if !self.line.is_empty() {
             self.line.push(b'\n');

@@ -1,43 +1,42 @@
-//! What a worker printed, in a file of limited size. A disk that is full costs what it had no room for, and nothing else:
-//! nothing here fails.
+//! A worker's output in a log of limited size. If the disk is full, output is lost, but nothing here returns an error.
 
 use plimsoll_units::Bytes;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// What is left free where the log is, so that the run's records, which are small, still have room.
+/// Space to leave free on the disk, so that the run's small records still fit.
 const LEFT_FREE: Bytes = Bytes::mib(1);
 
-/// Part of a small file system that is left free, where that is less.
+/// Fraction (1/N) of a small file system to leave free, if that is less.
 const LEFT_FREE_PART: u64 = 4;
 
-/// The file, and the one before it under the same name with `.1`.
+/// The file, and the previous one with the suffix `.1`.
 #[derive(Debug)]
 pub(crate) struct OutputLog {
     path: PathBuf,
     file: Option<File>,
-    /// Bytes of the file.
+    /// Size of the file.
     length: u64,
-    /// Bytes of both files, at the most.
-    most: u64,
-    /// Bytes that were added.
+    /// Size limit of both files together.
+    max_bytes: u64,
+    /// Bytes appended since it was opened.
     written: u64,
     reason: Option<String>,
 }
 
 impl OutputLog {
-    /// Goes on where the file ends, if there is one.
-    pub(crate) fn new(path: &Path, most: u64) -> Self {
-        let mut log = Self { path: path.to_owned(), file: None, length: 0, most, written: 0, reason: None };
-        // A file that can't be opened now is tried again when there is something to write.
+    /// Appends to an existing file, or creates it.
+    pub(crate) fn new(path: &Path, max_bytes: u64) -> Self {
+        let mut log = Self { path: path.to_owned(), file: None, length: 0, max_bytes, written: 0, reason: None };
+        // If it can't be opened now, the first write tries again.
         let _ = log.open();
         log
     }
 
-    /// Adds bytes to the end.
+    /// Appends bytes.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
-        let half = (self.most / 2).max(1);
+        let half = (self.max_bytes / 2).max(1);
         let mut rest = bytes;
         while !rest.is_empty() {
             if self.length >= half {
@@ -53,10 +52,10 @@ impl OutputLog {
         }
     }
 
-    /// Errors: there is too little room for so many bytes.
+    /// Checks that the disk has room for `bytes` more. Errors: it has not.
     fn leave_room(&self, bytes: usize) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
-        // A file system that does not tell has what it has.
+        // Try to write if the file system does not report its free space.
         let Ok(free) = plimsoll_files::free_space(folder) else { return Ok(()) };
         let kept = self.length + free.0;
         let left = LEFT_FREE.0.min(kept / LEFT_FREE_PART);
@@ -66,12 +65,12 @@ impl OutputLog {
         }
     }
 
-    /// How many bytes were added since it was opened.
+    /// Bytes appended since it was opened.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
-    /// Why bytes were lost, the first time; `None` if none were.
+    /// Why bytes were first lost; `None` if none were.
     pub(crate) fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
@@ -105,7 +104,7 @@ impl OutputLog {
         written
     }
 
-    /// Puts the file in the place of the one before it. If that fails, it grows on.
+    /// Replaces the previous file with this one. If that fails, appends to this one.
     fn rotate(&mut self) {
         if fs::rename(&self.path, before(&self.path)).is_ok() {
             self.file = None;
@@ -114,18 +113,18 @@ impl OutputLog {
     }
 }
 
-/// The file before this one.
+/// Path of the previous file.
 fn before(path: &Path) -> PathBuf {
     let mut before = path.to_owned().into_os_string();
     before.push(".1");
     before.into()
 }
 
-/// The last bytes that a log has, so many at the most. What can't be read is left out.
-pub(crate) fn last_bytes(path: &Path, most: usize) -> Vec<u8> {
+/// The last `count` bytes of a log, or fewer if it is shorter or can't be read.
+pub(crate) fn last_bytes(path: &Path, count: usize) -> Vec<u8> {
     let mut last = Vec::new();
     for path in [path, &before(path)] {
-        let wanted = most - last.len();
+        let wanted = count - last.len();
         let read = || {
             let mut file = File::open(path)?;
             let length = file.metadata()?.len();
@@ -149,7 +148,7 @@ mod tests {
         let path = folder.path().join("output.log");
         let printed = (0..1000_u32).flat_map(|n| format!("{n}\n").into_bytes()).collect::<Vec<_>>();
         for piece in printed.chunks(7) {
-            // As a supervisor that was started again.
+            // Reopen it each time, as a new supervisor does.
             OutputLog::new(&path, 400).append(piece);
         }
         let kept = [folder.path().join("output.log.1"), path].map(|path| fs::read(path).expect("kept")).concat();
@@ -163,7 +162,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_full_disk_costs_bytes_and_nothing_else() {
+    fn a_full_disk_loses_bytes_without_an_error() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut log = OutputLog::new(&folder.path().join("none/output.log"), 1 << 20);
         log.append(b"lost");

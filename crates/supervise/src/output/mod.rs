@@ -1,4 +1,4 @@
-//! What programs print: kept, passed on, and read for progress.
+//! Output of programs: logged, forwarded, and parsed for progress.
 
 mod carrier;
 mod log;

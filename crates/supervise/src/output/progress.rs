@@ -1,28 +1,28 @@
-//! How far a trainer has come, read from what it prints: progress bars, `step 20/100`, `{"step": 20}`, `Epoch 2/3`.
-//! A guess by nature: it decides when the next worker starts, and whether a restart came further than the last.
+//! Estimates a trainer's progress from its output: progress bars, `step 20/100`, `{"step": 20}`, `Epoch 2/3`. Used to
+//! decide when the next worker starts and whether an attempt got further than the one before.
 
 use serde::{Deserialize, Serialize};
 
-/// How far a trainer has come. The later one is the greater.
+/// A trainer's progress. Later progress compares greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Progress {
-    /// The epoch, where steps are counted from one to the next.
+    /// The epoch, if steps are counted per epoch.
     pub epoch: Option<u64>,
     /// The step.
     pub step: u64,
-    /// The last step, where it is told.
+    /// The last step, if known.
     pub of: Option<u64>,
 }
 
 impl Progress {
-    /// The part that is done, where its end is known.
+    /// The fraction done; `None` if the last step is unknown.
     pub fn fraction(&self) -> Option<f64> {
         let of = self.of.filter(|&of| of > 0)?;
         Some((self.step as f64 / of as f64).min(1.0))
     }
 }
 
-/// The progress that the last lines of an output tell of.
+/// The furthest progress in an output.
 pub fn last_progress(output: &[u8]) -> Option<Progress> {
     let mut meter = Meter::default();
     meter.read(output);
@@ -30,29 +30,29 @@ pub fn last_progress(output: &[u8]) -> Option<Progress> {
     meter.furthest()
 }
 
-/// Bytes that are looked at, of what is read at once: a bar is far shorter.
+/// Bytes to parse of each read, from its end. A progress bar is far shorter.
 const LOOKED_AT: usize = 4096;
 
-/// Words before the number of a step. Longer ones come first where they contain others.
+/// Words before a step number. A word comes before the words that it contains.
 const STEPS: [&str; 5] = ["global_step", "iteration", "step", "iter", "update"];
 
-/// Parts of the names of bars that count something else than training steps.
+/// Parts of the names of bars that do not count training steps.
 const OTHER_BARS: [&str; 18] = [
     "map", "filter", "load", "fetch", "token", "eval", "valid", "test", "sav", "generat", "shard", "resolv", "extract",
     "split", "group", "pack", "predict", "sampl",
 ];
 
-/// Reads an output as it comes.
+/// Parses an output as it arrives.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
-    /// The beginning of a line.
+    /// The unfinished line.
     line: Vec<u8>,
     epoch: Option<u64>,
     furthest: Option<Progress>,
 }
 
 impl Meter {
-    /// Takes what was printed. Only the end of much is looked at.
+    /// Parses new output. Of a large piece, only the end.
     pub(crate) fn read(&mut self, bytes: &[u8]) {
         if bytes.len() > LOOKED_AT {
             self.line.clear();
@@ -66,7 +66,7 @@ impl Meter {
         }
     }
 
-    /// Takes the line that has begun as it is.
+    /// Parses the unfinished line.
     pub(crate) fn finish(&mut self) {
         let line = std::mem::take(&mut self.line);
         let line = String::from_utf8_lossy(&line);
@@ -78,13 +78,14 @@ impl Meter {
         }
     }
 
-    /// The furthest so far.
+    /// The furthest progress so far.
     pub(crate) fn furthest(&self) -> Option<Progress> {
         self.furthest
     }
 
-    /// A bar of another length is another bar: one of an evaluation while the training's is not full, or the training's
-    /// after one of a preparation.
+    /// Takes the position of a bar. A bar with another length is another bar: ignored, as an evaluation, while the
+    /// current
+    /// one is not full; taken, as training after preparation, once it is.
     fn take(&mut self, step: u64, total: Option<u64>) {
         let seen = Progress { epoch: self.epoch, step, of: total };
         let Some(furthest) = self.furthest.filter(|furthest| furthest.epoch == self.epoch) else {
@@ -124,12 +125,12 @@ fn step(line: &str) -> Option<(u64, Option<u64>)> {
     STEPS.iter().find_map(|word| after(&line, word))
 }
 
-/// A number behind a word, and the one that it is out of.
+/// The number after a word, and the total after it, if any.
 fn after(line: &str, word: &str) -> Option<(u64, Option<u64>)> {
     line.match_indices(word).find_map(|(at, _)| {
         let is_word = !line[..at].ends_with(|c: char| c.is_alphanumeric());
         let rest = &line[at + word.len()..];
-        // `steps_per_second: 3` and `step_time=2` count nothing.
+        // `steps_per_second: 3` and `step_time=2` are not step numbers.
         let rest = rest.strip_prefix('s').filter(|rest| rest.starts_with([' ', ':'])).unwrap_or(rest);
         let rest = rest.trim_start_matches([' ', ':', '=', '"', '\'', '#', '[', '(', '\t']);
         let (done, rest) = number(rest).filter(|_| is_word)?;
@@ -139,7 +140,7 @@ fn after(line: &str, word: &str) -> Option<(u64, Option<u64>)> {
     })
 }
 
-/// A whole number, such as `1200`, `1,200` or `1.2k`, and what follows it.
+/// A whole number, such as `1200`, `1,200` or `1.2k`, and the text after it.
 fn number(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ',')).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_and_lines_of_trainers_are_understood() {
+    fn bars_and_log_lines_of_trainers_are_parsed() {
         check("  1%|          | 3/300 [00:01<01:57,  2.52it/s]", Some((None, 3, Some(300))));
         check("Training:  20%|██        | 20/100 [00:01<00:04, 19.9it/s]\r", Some((None, 20, Some(100))));
         check(" 12%|█▏        | 1.2k/10k [00:01<00:04, 19.9it/s]\r", Some((None, 1200, Some(10_000))));
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_something_else_is_not_progress() {
+    fn other_counters_are_not_progress() {
         check(
             "Map: 100%|██████████| 1000/1000 [00:01<00:00]\nLoading checkpoint shards:  50%|█ | 1/2 [00:01<00:01]",
             None,
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bar_of_an_evaluation_does_not_reset_the_training_s() {
+    fn an_evaluation_bar_does_not_reset_the_training_bar() {
         check(
             " 50%|█ | 50/100 [a]\r 20%|█ | 20/1000 [b]\r100%|█ | 1000/1000 [b]\n 51%|█ | 51/100 [a]\r",
             Some((None, 51, Some(100))),
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_epoch_is_further() {
+    fn a_later_epoch_is_greater() {
         let [first, second] =
             [(1, 90), (2, 3)].map(|(epoch, step)| Progress { epoch: Some(epoch), step, of: Some(100) });
         assert!(second > first && first.fraction() == Some(0.9));
@@ -208,12 +209,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_output_is_read(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[0-9/%|. a-z\\[k]{0,60}") {
+        fn any_output_is_parsed(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[0-9/%|. a-z\\[k]{0,60}") {
             let _ = (last_progress(&bytes), last_progress(text.as_bytes()));
         }
 
         #[test]
-        fn where_an_output_is_cut_does_not_matter(cut in 0usize..80) {
+        fn an_output_in_two_pieces_gives_the_same_progress(cut in 0usize..80) {
             let output = "step 1/9\n 20%|██ | 2/9 [00:01<00:04]\rstep 3/9\nloss 2\nEpoch 1\n 44%|██ | 4/9 [00:01<00:04]\r";
             let cut = cut.min(output.len());
             let mut meter = Meter::default();

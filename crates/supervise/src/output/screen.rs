@@ -1,24 +1,25 @@
-//! Where output is passed through to: a stream of the supervisor's own, written by a thread. A reader that is slow holds up
-//! the program that prints, as without a supervisor, but only once several MiB wait. One that has stopped reading, or is
-//! gone, holds up nothing: what has no room then is dropped, and counted. The log has all of it.
+//! Forwards output to one of the supervisor's own streams, on a thread. A slow reader blocks the printing program, as
+//! without a supervisor, but only once several MiB are queued. A reader that has stopped or is gone blocks nothing:
+//! output
+//! without room is dropped and counted. The log still contains all of it.
 
 use plimsoll_telemetry::{Outlet, Pieces, READER_PATIENCE};
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Pieces that wait to be written, of at most 64 KiB each.
+/// Length of the queue, in pieces of at most 64 KiB.
 const WAITING: usize = 64;
 
-/// A stream that takes bytes.
+/// A stream to write to.
 pub type Stream = Box<dyn Write + Send>;
 
 #[derive(Debug, Default)]
 struct Waiting {
     pieces: VecDeque<Vec<u8>>,
-    /// Whether nothing was taken since the reader's patience ended.
+    /// Whether the reader exceeded its time limit and has taken nothing since.
     is_stuck: bool,
-    /// Bytes that had no room.
+    /// Dropped bytes.
     dropped: u64,
 }
 
@@ -36,7 +37,7 @@ impl Waiting {
     }
 }
 
-/// The way to it.
+/// A handle to the forwarding thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Screen {
     outlet: Outlet<Waiting>,
@@ -44,7 +45,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Starts the thread. Errors: the system refuses one.
+    /// Starts the thread. Errors: the system can't start one.
     pub(crate) fn start(stream: Stream) -> io::Result<Self> {
         Self::start_with(stream, READER_PATIENCE)
     }
@@ -55,7 +56,7 @@ impl Screen {
         Ok(Self { outlet, patience })
     }
 
-    /// Passes bytes on. If too many wait already, it waits for as long as the reader reads, and then drops them.
+    /// Forwards bytes. If the queue is full, waits as long as the reader makes progress, then drops them.
     pub(crate) fn send(&self, bytes: Vec<u8>) {
         let has_room = self.outlet.wait_for(self.patience, |waiting| waiting.is_stuck || waiting.has_room());
         self.outlet.put(|waiting| {
@@ -67,18 +68,18 @@ impl Screen {
         });
     }
 
-    /// Why bytes were not passed on, since the last call.
+    /// The error that stopped forwarding since the last call.
     pub(crate) fn take_reason(&self) -> Option<String> {
         self.outlet.take_error()
     }
 
-    /// How many bytes had no room since the last call; `None` while the reader has not read on.
+    /// Bytes dropped since the last call; `None` if there are none, or while the reader is still stuck.
     pub(crate) fn take_dropped(&self) -> Option<u64> {
         let take = |waiting: &mut Waiting| (!waiting.is_stuck).then(|| std::mem::take(&mut waiting.dropped));
         self.outlet.put(take).flatten().filter(|&dropped| dropped > 0)
     }
 
-    /// Waits until everything is written, for as long as the reader reads.
+    /// Waits until everything is written, as long as the reader makes progress.
     pub(crate) fn finish(&self) {
         self.outlet.drain(self.patience, |waiting| waiting.pieces.is_empty());
     }
@@ -91,7 +92,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
     use std::sync::{Arc, Mutex};
 
-    /// Takes as many pieces as messages allow, and is gone after them.
+    /// Takes one piece per message, and fails once the sender is gone.
     struct Reader {
         allowed: Receiver<()>,
         taken: Arc<Mutex<Vec<u8>>>,
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_reads_gets_everything() {
+    fn an_active_reader_gets_everything() {
         let (allow, taken, stream) = reader();
         let screen = Screen::start_with(stream, Duration::from_secs(60)).expect("a thread");
         (0..PIECES).for_each(|_| allow.send(()).expect("it reads"));
@@ -133,21 +134,21 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stopped_is_waited_for_once_and_what_it_missed_is_counted_when_it_reads_on() {
+    fn a_stuck_reader_is_waited_for_once_and_dropped_bytes_are_reported_when_it_resumes() {
         let (allow, taken, stream) = reader();
         let patience = Duration::from_millis(200);
         let screen = Screen::start_with(stream, patience).expect("a thread");
         screen.send(b"first".to_vec());
-        // The thread has taken it, so that as many as have room wait for it.
+        // The thread has taken the first piece, so the queue is empty.
         assert!(screen.outlet.wait_for(Duration::from_secs(60), |waiting| waiting.pieces.is_empty()));
         let begun = std::time::Instant::now();
         (0..PIECES).for_each(|_| screen.send(b"piece".to_vec()));
-        assert!(begun.elapsed() < patience * 30, "every piece was waited for: {:?}", begun.elapsed());
-        assert_eq!(screen.take_dropped(), None, "it has not read on");
+        assert!(begun.elapsed() < patience * 30, "it waited for every piece: {:?}", begun.elapsed());
+        assert_eq!(screen.take_dropped(), None, "it is still stuck");
         (0..=WAITING).for_each(|_| allow.send(()).expect("it reads"));
         screen.outlet.drain(Duration::from_secs(60), |waiting| waiting.pieces.is_empty());
         assert_eq!(*taken.lock().expect("a lock"), [b"first".to_vec(), b"piece".repeat(WAITING)].concat());
         assert_eq!(screen.take_dropped(), Some(5 * WAITING as u64));
-        assert_eq!(screen.take_dropped(), None, "it is counted once");
+        assert_eq!(screen.take_dropped(), None, "it is reported once");
     }
 }

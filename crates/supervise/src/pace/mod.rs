@@ -1,11 +1,12 @@
-//! How fast programs may go: who says so (`pacer.rs`), by turns of running and being stopped (`turns.rs`), and how processes are
-//! stopped so that they go on whatever becomes of the supervisor (`held.rs`).
+//! Limits the speed of programs: orders from the heat control (`pacer.rs`), alternating slices of running and being
+//! stopped
+//! (`turns.rs`), and stopping processes so that they continue even if the supervisor is killed (`held.rs`).
 //!
 //! ```text
 //!   a thread that watches cards ─► Pacer ─► Turns ─► Held ─► SIGSTOP, SIGCONT
 //!                                  orders   when     whose
 //! ```
-//! Not here: what is ordered (`plimsoll-heat`), and pauses that a person asks for (`pause.rs`).
+//! Not here: choosing the orders (`plimsoll-heat`), and pauses by the user (`pause.rs`).
 
 mod held;
 mod pacer;

@@ -1,5 +1,5 @@
-//! Between who watches cards, on a thread of their own, and the supervisor: orders how fast programs may go, and what is to be
-//! told of cards.
+//! Passes orders about the speed of programs, and notes about cards, from the thread that watches cards to the
+//! supervisor.
 
 use super::turns::Turns;
 use plimsoll_heat::Order;
@@ -8,13 +8,15 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What is told is kept until the supervisor takes it, and no more than this of it.
+/// Limit on notes that wait for the supervisor.
 const NOTES: usize = 256;
 
-/// The supervisor looks far more often than this, unless it was stopped, or the machine slept: such time makes no order old.
+/// Time between checks that counts toward the age of an order. The supervisor checks far more often, unless it was
+/// stopped or
+/// the machine slept; that time does not age an order.
 const AWAKE: Duration = Duration::from_secs(1);
 
-/// Where a supervisor is told how fast its programs may go.
+/// Gives orders to a supervisor about the speed of its programs.
 #[derive(Debug, Clone)]
 pub struct Pacer {
     shared: Arc<Mutex<Shared>>,
@@ -24,22 +26,22 @@ pub struct Pacer {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Of each worker, from its first on.
+    /// The last order of each worker.
     orders: Vec<Option<Order>>,
-    /// How often orders were given.
+    /// Number of orders so far.
     given: u64,
     notes: VecDeque<(String, String)>,
 }
 
 impl Pacer {
-    /// For a run of so many workers, which are given an order each `every`. `code`: the exit code of a run that is stopped.
+    /// A pacer for this many workers, which get an order each `every`. `code`: the exit code of a run stopped for heat.
     pub fn new(workers: usize, every: Seconds, code: i32) -> Self {
         let shared = Shared { orders: vec![None; workers], ..Shared::default() };
         let lasts = Duration::from_secs_f64(Order::lasts(every).0);
         Self { shared: Arc::new(Mutex::new(shared)), lasts, code }
     }
 
-    /// An order for these workers. It holds until the next; `Stop` ends the run.
+    /// Gives an order to these workers. It holds until the next one. `Stop` ends the run.
     pub fn give(&self, workers: &[usize], order: Order) {
         let mut shared = self.lock();
         shared.given += 1;
@@ -50,8 +52,8 @@ impl Pacer {
         }
     }
 
-    /// Tells something of a card.
-    pub fn tell(&self, card: String, what: String) {
+    /// Adds a note about a card.
+    pub fn note(&self, card: String, what: String) {
         let mut shared = self.lock();
         if shared.notes.len() < NOTES {
             shared.notes.push_back((card, what));
@@ -63,7 +65,7 @@ impl Pacer {
     }
 }
 
-/// How long a program runs in one piece under this order: before that its card does not cool. None where it is not slowed.
+/// The running time per slice under this order, during which the card does not cool; `None` if the order slows nothing.
 pub fn run_slice(order: Order) -> Option<Seconds> {
     match order {
         Order::Slow(duty) => Some(Seconds(Turns::slices(duty.share())[0].as_secs_f64())),
@@ -78,19 +80,19 @@ pub(crate) struct Pacing {
     turns: Vec<Turns>,
     given: u64,
     looked: Instant,
-    /// How long nobody has given an order, as far as this process was awake.
+    /// Time since the last order, while this process was awake.
     age: Duration,
 }
 
-/// What is so now.
+/// The current pace.
 pub(crate) struct Pace {
-    /// Cards, and what happened to them.
+    /// Notes: card and text.
     pub(crate) notes: VecDeque<(String, String)>,
-    /// Whether each worker is to be stopped.
+    /// Whether each worker must be stopped now.
     pub(crate) is_stopped: Vec<bool>,
     /// Whether orders have just become too old.
     pub(crate) has_become_silent: bool,
-    /// The exit code of a run that is to end now, for heat.
+    /// The exit code if the run must end now for heat.
     pub(crate) ends: Option<i32>,
 }
 
@@ -134,11 +136,11 @@ mod tests {
     const MOMENT: Duration = Duration::from_millis(500);
 
     #[test]
-    fn orders_that_nobody_renews_leave_half_of_the_time_and_that_is_said_once() {
+    fn stale_orders_leave_half_of_the_time_and_are_reported_once() {
         let pacer = Pacer::new(2, Seconds(1.0), 6);
         let mut now = Instant::now();
         let mut pacing = Pacing::new(pacer.clone(), now);
-        // Until the first order nobody waits for one.
+        // Orders do not age before the first one.
         for _ in 0..100 {
             now += MOMENT;
             let pace = pacing.look(now);
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_in_which_the_supervisor_was_stopped_makes_no_order_old() {
+    fn time_while_the_supervisor_was_stopped_does_not_age_an_order() {
         let pacer = Pacer::new(1, Seconds(1.0), 6);
         let mut now = Instant::now();
         let mut pacing = Pacing::new(pacer.clone(), now);
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn one_card_that_is_too_hot_ends_the_run_and_others_are_let_alone() {
+    fn one_card_that_is_too_hot_ends_the_run() {
         let pacer = Pacer::new(2, Seconds(1.0), 6);
         let now = Instant::now();
         let mut pacing = Pacing::new(pacer.clone(), now);

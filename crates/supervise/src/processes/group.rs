@@ -1,37 +1,38 @@
-//! The processes of a worker: its process group, and those that left the group, as a process that was forked twice does.
-//! They carry the worker's mark in their environment, or descend from its keeper, which takes the place of parents that ended.
+//! The processes of a worker: its process group and processes that left the group, such as daemons. They have the
+//! worker's
+//! mark in their environment, or descend from its keeper, which adopts orphans.
 
 use super::Process;
 use super::table::{self, Row};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::collections::HashSet;
 
-/// The variable by which processes of a run are found, whoever their parent is by then.
+/// Prefix of the environment variable that marks a run's processes, whoever their parent is.
 pub const MARK: &str = "PLIMSOLL_RUN";
 
 /// A worker's processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
-    /// The process that was started, whose number is the group's.
+    /// The first process. Its ID is the group's.
     pub(crate) leader: Process,
-    /// `NAME=value` in the environment that the first one was given.
+    /// `NAME=value` in the environment of the first process.
     pub(crate) mark: String,
-    /// The process that keeps it, from which all of them descend while it runs.
+    /// The keeper. All of the processes descend from it while it runs.
     pub(crate) keeper: Option<Process>,
 }
 
-/// A process that runs.
+/// A running process of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) row: Row,
-    /// Whether it is in the group, and not only marked.
+    /// Whether it is in the process group, not only marked.
     pub(crate) in_group: bool,
 }
 
 impl Group {
-    /// Those that have not ended. Where the system has no table, none is known.
+    /// The processes that have not ended. Empty on systems without `/proc`.
     pub(crate) fn members(&self) -> Vec<Member> {
-        // Once nobody holds the leader's number, another program may have it, and a group of the same number.
+        // Once the leader is reaped, its process ID and group ID may belong to another program.
         let is_ours = self.leader.holds_its_number();
         let own = rustix::process::geteuid().as_raw();
         let earliest = self.leader.started.parse::<u64>().unwrap_or(0);
@@ -41,21 +42,21 @@ impl Group {
         let rows = rows.into_iter().filter(|row| !row.is_zombie && row.started >= earliest);
         let member = |row: Row| {
             let in_group = is_ours && row.group == self.leader.pid;
-            // Any user can give a process any variable.
+            // Any user can set any variable, so check the owner too.
             let is_marked = || row.uid == own && table::has_variable(row.pid, &self.mark);
             (in_group || kept.contains(&row.pid) || is_marked()).then_some(Member { row, in_group })
         };
         rows.filter_map(member).collect()
     }
 
-    /// Sends a signal to the group, as a terminal would. Nobody is asked twice whether they still run.
+    /// Sends a signal to the process group, as a terminal does.
     pub(crate) fn signal(&self, signal: Signal) {
         if let Some(pid) = pid(self.leader.pid).filter(|_| self.leader.holds_its_number()) {
             let _ = kill_process_group(pid, signal);
         }
     }
 
-    /// Sends a signal to all of them, those that left the group too.
+    /// Sends a signal to all of the processes, including those that left the group.
     pub(crate) fn signal_all(&self, signal: Signal) {
         let outside = self.members().into_iter().filter(|member| !member.in_group);
         let outside = outside.filter_map(|member| pid(member.row.pid)).collect::<Vec<_>>();
@@ -66,15 +67,15 @@ impl Group {
     }
 }
 
-/// This user's processes that carry a variable, `NAME=value`, or one whose value begins so. Any user can give a process any
-/// variable, and root can read the variables of all.
+/// This user's processes with an environment variable that starts with `prefix` (`NAME=value`). Limited to this user,
+/// because any user can set any variable and root can read those of all users.
 pub(crate) fn marked(prefix: &str) -> Vec<Row> {
     let own = rustix::process::geteuid().as_raw();
     let rows = table::rows().into_iter().filter(|row| !row.is_zombie && row.uid == own);
     rows.filter(|row| table::has_variable_beginning(row.pid, prefix)).collect()
 }
 
-/// A number of a process, as the system's calls take it.
+/// A process ID as system calls take it.
 pub(crate) fn pid(number: u32) -> Option<Pid> {
     Pid::from_raw(i32::try_from(number).ok()?)
 }

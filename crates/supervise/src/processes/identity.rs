@@ -1,4 +1,4 @@
-//! Processes and machines so that they are recognized later: a number alone may be another's by then.
+//! Identities of processes and machines that stay valid: a process ID alone may be reused.
 
 use super::table;
 use rustix::process::{Pid, test_kill_process};
@@ -10,14 +10,14 @@ use std::time::Duration;
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number.
+    /// Its process ID.
     pub pid: u32,
-    /// When it was started, in words of the system's; no two processes of one number have the same.
+    /// Its start time in the system's format. Together with the process ID it is unique.
     pub started: String,
 }
 
 impl Process {
-    /// The one that has this number now; `None` if none has, or if it has ended.
+    /// The process that has this ID now; `None` if there is none or it has ended.
     pub fn of(pid: u32) -> Option<Self> {
         Some(Self { pid, started: started(pid)? })
     }
@@ -28,18 +28,20 @@ impl Process {
         Self { pid, started: started(pid).unwrap_or_default() }
     }
 
-    /// Whether it still runs; one that has ended does not, whether or not its parent asked how.
+    /// Whether it still runs. A zombie does not.
     pub fn is_alive(&self) -> bool {
         started(self.pid).is_some_and(|started| started == self.started)
     }
 
-    /// Whether it runs as this user. Systems without a table of processes let a user signal no other user's processes anyway.
+    /// Whether it runs as this user. Always true on systems without `/proc`, which forbid signals to other users'
+    /// processes
+    /// anyway.
     pub(crate) fn is_mine(&self) -> bool {
         let own = rustix::process::geteuid().as_raw();
         !cfg!(target_os = "linux") || table::row(self.pid).is_some_and(|row| row.uid == own)
     }
 
-    /// Returns once it has ended. It need not be a child of this process.
+    /// Waits until it has ended. It need not be a child of this process.
     pub(crate) fn wait(&self) {
         #[cfg(target_os = "linux")]
         {
@@ -47,7 +49,7 @@ impl Process {
             use rustix::process::{PidfdFlags, pidfd_open};
             let open =
                 Pid::from_raw(i32::try_from(self.pid).unwrap_or(0)).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
-            // What the descriptor means does not change, so looking behind its opening is enough.
+            // The descriptor always refers to the same process, so checking after it is opened is enough.
             if let Some(Ok(descriptor)) = open {
                 while self.is_alive() && poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).is_err() {}
                 return;
@@ -58,7 +60,7 @@ impl Process {
         }
     }
 
-    /// Whether its number is still its own. A process that has ended keeps it until its parent asks how.
+    /// Whether its process ID is still its own. A zombie keeps its ID until its parent reaps it.
     pub(crate) fn holds_its_number(&self) -> bool {
         match cfg!(target_os = "linux") {
             true => table::row(self.pid).is_some_and(|row| row.started.to_string() == self.started),
@@ -67,7 +69,7 @@ impl Process {
     }
 }
 
-/// When a process was started. Linux says it in ticks since its own start, other systems as a date.
+/// The start time of a process: in ticks since boot on Linux, as a date elsewhere.
 fn started(pid: u32) -> Option<String> {
     if cfg!(target_os = "linux") {
         let row = table::row(pid)?;
@@ -79,19 +81,19 @@ fn started(pid: u32) -> Option<String> {
     (!said.is_empty()).then_some(said)
 }
 
-/// A machine between two starts, as its processes see it.
+/// A machine and its current boot, as its processes see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Its name.
+    /// Its host name.
     pub host: String,
-    /// What only this start of it has, where the system tells.
+    /// The ID of this boot; empty if the system has none.
     pub boot: String,
-    /// The space in which processes are numbered: containers have their own.
+    /// The PID namespace: containers have their own.
     pub numbers: String,
 }
 
 impl Machine {
-    /// This one.
+    /// This machine.
     pub fn own() -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
@@ -99,7 +101,7 @@ impl Machine {
         Self { host, boot, numbers }
     }
 
-    /// Whether it is the other one before its last start, so that nothing of it runs.
+    /// Whether it is an earlier boot of `now`, so that none of its processes run.
     pub(crate) fn is_before(&self, now: &Self) -> bool {
         self.host == now.host && self.boot != now.boot
     }
@@ -110,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_another_has_now_is_not_the_process() {
+    fn a_reused_process_id_is_another_process() {
         let own = Process::own();
         assert!(own.is_alive() && own.holds_its_number() && Process::of(own.pid) == Some(own.clone()));
         let earlier = Process { started: "1".to_owned(), ..own };
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_ended_is_not_alive_but_keeps_its_number_until_it_is_waited_for() {
+    fn a_zombie_is_not_alive_but_keeps_its_process_id_until_it_is_reaped() {
         let mut child = Command::new("sleep").arg("600").spawn().expect("a child");
         let process = Process::of(child.id()).expect("it runs");
         child.kill().expect("it runs");

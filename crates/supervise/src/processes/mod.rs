@@ -1,4 +1,4 @@
-//! Processes of others: how they are recognized, found and signaled. Not here: how they are started (`child.rs`).
+//! Identifies, finds and signals processes. Not here: starting them (`child.rs`).
 
 mod group;
 mod identity;

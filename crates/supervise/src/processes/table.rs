@@ -1,4 +1,4 @@
-//! The system's table of processes, as Linux tells of it in `/proc`. Empty elsewhere, where groups are all that is known.
+//! The process table, read from `/proc` on Linux. Empty elsewhere, where only process groups are known.
 
 use std::collections::HashSet;
 use std::fs;
@@ -7,42 +7,42 @@ use std::path::Path;
 /// A process in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// Its number.
+    /// Its process ID.
     pub(crate) pid: u32,
     /// Its name, cut to 15 bytes by the kernel.
     pub(crate) name: String,
-    /// Whether it has ended and nobody has asked how.
+    /// Whether it has ended and was not reaped.
     pub(crate) is_zombie: bool,
     /// Whether a signal stopped it, such as Ctrl-Z.
     pub(crate) is_stopped: bool,
-    /// The number of its parent, or of who took its place when that ended.
+    /// The process ID of its parent, or of the process that adopted it.
     pub(crate) parent: u32,
     /// Its process group.
     pub(crate) group: u32,
-    /// The number of the user that it runs as; root's for one that may not be inspected.
+    /// The user ID that it runs as; root's for a process that may not be inspected.
     pub(crate) uid: u32,
-    /// When it was started, in ticks since the system was.
+    /// Its start time, in ticks since boot.
     pub(crate) started: u64,
-    /// Processor time of it and of its children that ended, in ticks of 10 ms on all systems that Rust knows.
+    /// CPU time of it and of its reaped children, in ticks of 10 ms.
     pub(crate) cpu_ticks: u64,
 }
 
-/// All processes that can be seen.
+/// All visible processes.
 pub(crate) fn rows() -> Vec<Row> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| row(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
-/// One of them.
+/// One process.
 pub(crate) fn row(pid: u32) -> Option<Row> {
     use std::os::unix::fs::MetadataExt;
-    // A process's name is any bytes.
+    // A process's name may be any bytes.
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
     parse(&String::from_utf8_lossy(&stat), uid)
 }
 
-/// The numbers of all that descend from a process, itself left out.
+/// The process IDs of all descendants of a process.
 pub(crate) fn descendants(rows: &[Row], ancestor: u32) -> HashSet<u32> {
     let mut found = HashSet::new();
     let mut parents = vec![ancestor];
@@ -53,23 +53,24 @@ pub(crate) fn descendants(rows: &[Row], ancestor: u32) -> HashSet<u32> {
     found
 }
 
-/// Whether a process has this file open. Always false for processes that this user may not inspect.
+/// Whether a process has this file open. Always false for a process that this user may not inspect.
 pub(crate) fn has_open(pid: u32, file: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Ok(file) = fs::metadata(file) else { return false };
     let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    // The name of a descriptor leads to the file that is open, whatever its path is by now.
+    // The descriptor's link leads to the open file, even if the file was renamed.
     let mut open = open.filter_map(|descriptor| fs::metadata(descriptor.path()).ok());
     open.any(|open| (open.dev(), open.ino()) == (file.dev(), file.ino()))
 }
 
-/// Whether a process was started with this variable: `NAME=value`. Children have it too, unless they were given another
-/// environment. What other users' processes have is not told.
+/// Whether a process was started with this environment variable, `NAME=value`. Children inherit it unless they get
+/// another
+/// environment. Always false for other users' processes.
 pub(crate) fn has_variable(pid: u32, variable: &str) -> bool {
     environment(pid).split(|&byte| byte == 0).any(|entry| entry == variable.as_bytes())
 }
 
-/// Like [`has_variable`], for the beginning of one; the end of its value is a zero.
+/// Like [`has_variable`], for a prefix of the variable. Its end is a zero byte.
 pub(crate) fn has_variable_beginning(pid: u32, prefix: &str) -> bool {
     environment(pid).split_inclusive(|&byte| byte == 0).any(|entry| entry.starts_with(prefix.as_bytes()))
 }
@@ -78,7 +79,8 @@ fn environment(pid: u32) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()
 }
 
-/// Source: proc_pid_stat(5). The name stands in parentheses and may have any characters in it.
+/// Parses `/proc/PID/stat`. The name is in parentheses and may contain any characters.
+/// Source: proc_pid_stat(5).
 fn parse(stat: &str, uid: u32) -> Option<Row> {
     let (pid, rest) = stat.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
@@ -107,7 +109,7 @@ mod tests {
         "123 (a) b (c) S 1 120 120 0 -1 4194560 9 0 0 0 7 3 20 1 20 0 4 0 4711 1000 90 18446744073709551615";
 
     #[test]
-    fn names_may_have_parentheses_and_spaces() {
+    fn names_may_contain_parentheses_and_spaces() {
         let row = parse(STAT, 5).expect("a row");
         assert_eq!((row.pid, row.name.as_str(), row.parent, row.group), (123, "a) b (c", 1, 120));
         assert_eq!((row.started, row.cpu_ticks, row.uid), (4711, 31, 5));
@@ -124,9 +126,9 @@ mod tests {
     }
 
     #[test]
-    fn descendants_are_found_over_all_generations_and_circles_end() {
+    fn descendants_of_all_generations_are_found_and_cycles_end() {
         let row = |pid, parent| Row { pid, parent, ..parse(STAT, 0).expect("a row") };
-        // A number may be another process's by the time that the second of two is read.
+        // Rows are read one after the other, so a reused process ID may form a cycle.
         let rows = [row(5, 4), row(2, 1), row(4, 3), row(3, 2), row(8, 7), row(7, 8), row(1, 4)];
         assert_eq!(descendants(&rows, 2), HashSet::from([1, 3, 4, 5]));
         assert_eq!(descendants(&rows, 5), HashSet::new());
@@ -145,7 +147,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_process_has_a_file_open_whatever_the_file_is_called_by_now() {
+    fn an_open_file_is_found_after_it_is_renamed() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let [path, other] = ["lock", "other"].map(|name| folder.path().join(name));
         let file = fs::File::create(&path).expect("made");

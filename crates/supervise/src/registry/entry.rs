@@ -1,11 +1,11 @@
-//! A run, as the file in its folder tells of it.
+//! The entry of a run: the file in its folder that describes its processes.
 
 use crate::card_peaks::CardPeak;
 use crate::keeper::End;
 use crate::processes::{Group, MARK, Machine, Process, has_open, marked};
-use crate::repair::{Attempt, Past};
+use crate::repair::{Attempt, RepairState};
 use crate::report::Status;
-use crate::restarts::Seen;
+use crate::restarts::RestartHistory;
 use crate::worker::Outcome;
 use plimsoll_files::{Disk, LOCK, check_folder, read_inside, read_trusted};
 use plimsoll_units::Bytes;
@@ -18,122 +18,123 @@ use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The file in a run's folder.
+/// Name of the file in a run's folder.
 pub(super) const FILE: &str = "process.json";
 
-/// Far more than such a file has.
+/// Size limit of the file; real ones are far smaller.
 pub(super) const LONGEST: Bytes = Bytes::mib(1);
 
-/// Who runs the training.
+/// Which process trains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A supervisor, which started other programs.
+pub enum RunKind {
+    /// Other programs, started by a supervisor.
     Supervised,
-    /// The process itself.
+    /// The process that wrote the entry (`plimsoll train`).
     Own,
 }
 
-/// A worker of a supervised run: what of it runs, and what another supervisor needs to go on with it. Written before a
-/// program is started, so that one that was started is known to have been.
+/// A worker of a supervised run: its processes, and what another supervisor needs to continue it. Written before its
+/// program
+/// starts, so that every started program has an entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerEntry {
-    /// Its number, from 0.
+    /// Its index, from 0.
     pub worker: usize,
-    /// Which attempt of it, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// The process that was started; `None` before that, and if it is done.
+    /// The first process; `None` before it starts and after it ends.
     pub leader: Option<Process>,
-    /// The pipes that it prints to, by the system's numbers.
+    /// Inode numbers of the pipes that it prints to.
     pub pipes: Vec<u64>,
-    /// The process that keeps it.
+    /// Its keeper.
     pub keeper: Option<Process>,
-    /// What is started.
+    /// The command.
     pub(crate) command: Attempt,
-    /// What the attempts before it came to.
-    pub(crate) past: Past,
-    /// Its restarts.
-    pub(crate) seen: Seen,
-    /// What came of it, once nothing of it is started any more.
+    /// The state of its repair.
+    pub(crate) past: RepairState,
+    /// Its restart history.
+    pub(crate) seen: RestartHistory,
+    /// Its result, once it will not restart.
     pub(crate) outcome: Option<Outcome>,
 }
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
-    /// What came of it.
+    /// Its status.
     pub status: Status,
-    /// The exit code; `None` if nobody knows.
+    /// The exit code; `None` if it is unknown.
     pub code: Option<i32>,
     /// When, in seconds since 1970, UTC.
     pub time_s: f64,
 }
 
-/// A run, as its folder tells of it.
+/// A run, as described in its folder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// What no other run has.
+    /// A unique ID.
     pub token: String,
-    /// Who runs the training.
-    pub kind: Kind,
-    /// Its folder, from the root; where the file was found, whatever it says.
+    /// Which process trains.
+    pub kind: RunKind,
+    /// The absolute path of its folder: where the file was found.
     #[serde(skip)]
     pub folder: PathBuf,
     /// The command.
     pub command: Vec<String>,
-    /// Where its processes are.
+    /// The machine of its processes.
     pub machine: Machine,
-    /// The supervisor, or the process that trains.
+    /// The supervisor, or the process that trains itself.
     pub process: Process,
-    /// When the run began, in seconds since 1970, UTC.
+    /// When the run started, in seconds since 1970, UTC.
     pub started_s: f64,
-    /// How many programs run side by side.
+    /// The number of workers.
     pub worker_count: usize,
-    /// How long a program may take to end once it was asked to, in seconds.
+    /// How long a program may take to end after SIGTERM, in seconds.
     pub grace_s: f64,
-    /// The workers that were started.
+    /// The workers started so far.
     pub workers: Vec<WorkerEntry>,
-    /// What `plimsoll run` was given, for another supervisor.
+    /// The arguments of `plimsoll run`, for another supervisor.
     pub arguments: Vec<OsString>,
     /// Restarts so far.
     pub restarts: u32,
-    /// The most memory that was used on each card that it could see, as of its last attempt.
+    /// Peak memory of each visible card, as of the last attempt.
     #[serde(default)]
     pub cards: Vec<CardPeak>,
     /// How it ended, once it has.
     pub ended: Option<Ended>,
 }
 
-/// What a process was started in.
+/// The environment of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Surroundings {
-    /// Its folder.
+    /// Its working folder.
     pub folder: PathBuf,
-    /// Its variables.
+    /// Its environment variables.
     pub variables: Vec<(OsString, OsString)>,
 }
 
-/// What a run is doing.
+/// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum RunState {
     /// It runs.
     Running,
-    /// Its programs run, and their supervisor is gone.
+    /// Its programs run without a supervisor.
     Orphaned,
-    /// It ended, and said how.
+    /// It ended and recorded how.
     Ended,
-    /// All of its processes are gone, and none said how it ended.
+    /// All of its processes are gone, and none recorded how it ended.
     Gone,
-    /// It belongs to another machine, or to a container with processes of its own.
+    /// It belongs to another machine, or to a container with its own process IDs.
     Elsewhere,
 }
 
 impl Entry {
-    /// Of a run that this process begins.
-    pub fn new(kind: Kind, folder: &Path, command: Vec<String>) -> Self {
+    /// The entry of a run that this process starts.
+    pub fn new(kind: RunKind, folder: &Path, command: Vec<String>) -> Self {
         Self {
-            // The standard library seeds these from the system, the only randomness that it gives out.
+            // The standard library seeds these with random bytes from the system, and offers no other randomness.
             token: format!("{:016x}", RandomState::new().build_hasher().finish()),
             kind,
             folder: folder.to_owned(),
@@ -151,27 +152,29 @@ impl Entry {
         }
     }
 
-    /// Of the run in a folder, to be shown. Any user may have written it, so it decides neither what is signaled nor what is
-    /// run: that takes [`Entry::trusted`]. Errors: there is none, or the file can't be read.
+    /// Reads the entry in a folder, for display. Any user may have written it, so do not signal or run anything based
+    /// on it;
+    /// use [`Entry::trusted`] for that. Errors: there is none, or the file can't be read.
     pub fn read(folder: &Path) -> io::Result<Self> {
         Self::parse(folder, &read_inside(&folder.join(FILE), 1, LONGEST)?)
     }
 
-    /// The same run, read again from files that only this user and root can have written.
-    /// Errors: `PermissionDenied` with a [`Distrust`](plimsoll_files::Distrust) if another user controls the folder, one of
-    /// its parents or the file; the file can't be read; the folder holds another run by now.
+    /// Reads the same run again, from files that only this user and root can have written.
+    /// Errors: `PermissionDenied` with a [`Distrust`](plimsoll_files::Distrust) if another user controls the folder,
+    /// one of
+    /// its parents or the file; the file can't be read; the folder now contains another run.
     pub fn trusted(&self) -> io::Result<Self> {
         check_folder(&self.folder)?;
         let entry = Self::parse(&self.folder, &read_trusted(&self.folder.join(FILE), LONGEST)?)?;
         match entry.token == self.token {
             true => Ok(entry),
-            false => Err(io::Error::other(format!("{} holds another run by now", self.folder.display()))),
+            false => Err(io::Error::other(format!("{} now contains another run", self.folder.display()))),
         }
     }
 
     fn parse(folder: &Path, bytes: &[u8]) -> io::Result<Self> {
         let mut entry = serde_json::from_slice::<Self>(bytes)?;
-        // It becomes the name of a variable and of a file.
+        // The token becomes the name of an environment variable and of a file.
         if entry.token.len() != 16 || !entry.token.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(ErrorKind::InvalidData.into());
         }
@@ -180,12 +183,12 @@ impl Entry {
         Ok(entry)
     }
 
-    /// How it ended while it had no supervisor, as the programs' keepers saw it.
+    /// How it ended without a supervisor, as recorded by the keepers.
     fn ended_alone(&self) -> Option<Ended> {
         let here = Machine::own();
         let is_here = self.machine == here;
         let may_run = is_here && (self.process.is_alive() || !self.survivors().is_empty());
-        if self.kind != Kind::Supervised || may_run || !(is_here || self.machine.is_before(&here)) {
+        if self.kind != RunKind::Supervised || may_run || !(is_here || self.machine.is_before(&here)) {
             return None;
         }
         let mut time_s = self.started_s;
@@ -206,7 +209,7 @@ impl Entry {
         Some(Ended { status, code: failed.map_or(Some(0), |outcome| outcome.code), time_s })
     }
 
-    /// Puts it into the run's folder. Errors: what the system says.
+    /// Writes the entry to the run's folder. Errors: those of the system.
     pub fn write(&self) -> io::Result<()> {
         let text = serde_json::to_vec_pretty(self).expect("plain data");
         Disk::default().replace(&self.folder.join(FILE), &text)
@@ -217,40 +220,43 @@ impl Entry {
         self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// What it is doing now.
-    pub fn state(&self) -> State {
+    /// Its current state.
+    pub fn state(&self) -> RunState {
         let here = Machine::own();
         let is_here = self.machine == here;
         let survives = || match self.kind {
-            Kind::Supervised => is_here && !self.survivors().is_empty(),
-            Kind::Own => false,
+            RunKind::Supervised => is_here && !self.survivors().is_empty(),
+            RunKind::Own => false,
         };
         match &self.ended {
-            _ if is_here && self.process.is_alive() && self.ended.is_none() => State::Running,
-            Some(_) => State::Ended,
-            None if survives() => State::Orphaned,
-            // After a restart of the machine nothing is left of what ran before.
-            None if is_here || self.machine.is_before(&here) => State::Gone,
-            None => State::Elsewhere,
+            _ if is_here && self.process.is_alive() && self.ended.is_none() => RunState::Running,
+            Some(_) => RunState::Ended,
+            None if survives() => RunState::Orphaned,
+            // No process survives a reboot.
+            None if is_here || self.machine.is_before(&here) => RunState::Gone,
+            None => RunState::Elsewhere,
         }
     }
 
-    /// How long it has run in this state, or ran, in seconds: to its end or, of a run that is gone or elsewhere, to the last
-    /// write of one of its files.
-    pub fn ran_s(&self, state: State) -> f64 {
+    /// How long it has run, in seconds: until now, until its end or, if it is gone or elsewhere, until the last write
+    /// to one
+    /// of its files.
+    pub fn ran_s(&self, state: RunState) -> f64 {
         let end_s = match (&self.ended, state) {
             (Some(ended), _) => ended.time_s,
-            (None, State::Running | State::Orphaned) => plimsoll_telemetry::now_s(),
-            (None, State::Ended | State::Gone | State::Elsewhere) => self.last_write_s().unwrap_or(self.started_s),
+            (None, RunState::Running | RunState::Orphaned) => plimsoll_telemetry::now_s(),
+            (None, RunState::Ended | RunState::Gone | RunState::Elsewhere) => {
+                self.last_write_s().unwrap_or(self.started_s)
+            }
         };
         (end_s - self.started_s).max(0.0)
     }
 
-    /// When one of the files in its folder and in its history was written to last: seconds since 1970.
+    /// The time of the last write to a file in its folder or its history, in seconds since 1970.
     fn last_write_s(&self) -> Option<f64> {
         let folders = [self.folder.clone(), self.folder.join("samples")];
         let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
-        // A report that is made later is no sign of life, nor is a page.
+        // Reports and pages may be made long after the end.
         let files = entries.filter(|entry| {
             let name = entry.file_name();
             let name = name.to_string_lossy();
@@ -261,16 +267,17 @@ impl Entry {
         Some(newest.as_secs_f64())
     }
 
-    /// The supervisor, or the process that trains, if it is proved to be this run's: it is alive, runs as this user, and has the
-    /// run's lock open. Other systems than Linux show no open files, so there the first two have to do.
+    /// The supervisor or the process that trains, if it is proved to be this run's: it is alive, runs as this user, and
+    /// has
+    /// the run's lock open. The last check needs Linux, since other systems do not show open files.
     pub(crate) fn proved(&self) -> Option<&Process> {
         let has_lock = || !cfg!(target_os = "linux") || has_open(self.process.pid, &self.folder.join(LOCK));
         let is_proved = self.process.is_alive() && self.process.is_mine() && has_lock();
         is_proved.then_some(&self.process)
     }
 
-    /// The numbers of its programs' processes that run. Those that nobody entered yet, since the supervisor was ended just
-    /// then, are found by their mark.
+    /// Process IDs of its programs that still run. Finds processes that a killed supervisor had not recorded by their
+    /// mark.
     pub fn survivors(&self) -> Vec<u32> {
         let leaders = || self.workers.iter().filter_map(|worker| worker.leader.as_ref());
         let groups = self.workers.iter().filter_map(|worker| self.group(worker));
@@ -285,13 +292,16 @@ impl Entry {
         pids
     }
 
-    /// What its supervisor was started in, as a keeper of its programs still is, or a program whose keeper was not entered yet;
-    /// `None` if there is none, or the system does not tell. They are nowhere written down, since variables have secrets.
+    /// The environment in which its supervisor was started, read from a running keeper, or from a program if its keeper
+    /// was
+    /// not recorded; `None` if neither runs or the system does not report it. It is not stored in a file, since
+    /// environment
+    /// variables contain secrets.
     pub fn surroundings(&self) -> Option<Surroundings> {
         let keepers = self.workers.iter().filter_map(|worker| worker.keeper.clone());
         let programs = self.workers.iter().filter_map(|worker| self.leader(worker));
         let alive = keepers.chain(programs).filter(|process| process.is_alive() && process.is_mine());
-        // What carries it is a program of the run.
+        // Leave out the mark: a process with it would count as a program of the run.
         let mark = OsString::from(self.mark());
         alive.map(|process| process.pid).find_map(|pid| {
             let folder = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
@@ -305,20 +315,21 @@ impl Entry {
         })
     }
 
-    /// The name of the variable that its programs carry; the value is the worker's number.
+    /// The name of the environment variable that marks its programs. The value is the worker's index.
     pub(crate) fn mark(&self) -> String {
         format!("{MARK}_{}", self.token)
     }
 
-    /// The processes of a worker, where its first was entered.
+    /// The processes of a worker; `None` if its first process was not recorded.
     fn group(&self, worker: &WorkerEntry) -> Option<Group> {
         let leader = worker.leader.clone()?;
         let mark = format!("{}={}", self.mark(), worker.worker);
         Some(Group { leader, mark, keeper: worker.keeper.clone() })
     }
 
-    /// The first process of a worker: as it was entered, or, where the supervisor was ended before that, the oldest group's
-    /// that carries the worker's mark.
+    /// The first process of a worker: as recorded or, if the supervisor was killed before that, the oldest process
+    /// group
+    /// leader with the worker's mark.
     pub(crate) fn leader(&self, worker: &WorkerEntry) -> Option<Process> {
         let found = || {
             let rows = marked(&format!("{}={}\0", self.mark(), worker.worker));

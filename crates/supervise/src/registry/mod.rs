@@ -1,9 +1,10 @@
-//! Which runs there are: a file in each run's folder says whose processes it is, and a file in the user's state folder
-//! names the run's folder, so that it is found from everywhere.
+//! The registry of runs. A file in each run's folder describes its processes, and a file in the user's state folder
+//! contains
+//! the path of the run's folder, so that any command finds it.
 
 mod entry;
 
-pub use entry::{Ended, Entry, Kind, State, Surroundings, WorkerEntry};
+pub use entry::{Ended, Entry, RunKind, RunState, Surroundings, WorkerEntry};
 
 use entry::LONGEST;
 use plimsoll_files::{Disk, read_at_most};
@@ -14,17 +15,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Where runs are looked for.
+/// Where to look for runs.
 #[derive(Debug, Clone)]
 pub struct Registry {
-    /// The user's folder of names; `None` where there is no place for one.
+    /// The folder of paths in the user's state folder; `None` if the user has none.
     pub state: Option<PathBuf>,
     /// A folder of runs.
     pub runs: PathBuf,
 }
 
 impl Registry {
-    /// Makes a run known. Errors: what the system says; the run is found in its folder all the same.
+    /// Adds a run. Errors: those of the system; the run can still be found by its folder.
     pub fn add(&self, entry: &Entry) -> io::Result<()> {
         entry.write()?;
         let Some(state) = &self.state else { return Ok(()) };
@@ -36,7 +37,7 @@ impl Registry {
         disk.replace(&state.join(&entry.token), entry.folder.as_os_str().as_bytes())
     }
 
-    /// All runs, the oldest first. Names of folders that are gone are forgotten.
+    /// All runs, the oldest first. Removes paths of deleted folders.
     pub fn entries(&self) -> Vec<Entry> {
         let listed = |folder: &Path| {
             let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -47,7 +48,7 @@ impl Registry {
             let Ok(folder) = read_at_most(&name, LONGEST) else { continue };
             match Entry::read(Path::new(OsStr::from_bytes(&folder))) {
                 Ok(entry) if name.file_name() == Some(OsStr::new(&entry.token)) => found.push(entry),
-                // What is written right now has a name of its own.
+                // A file that is being written starts with a dot.
                 _ if name.file_name().is_some_and(|name| name.as_bytes().starts_with(b".")) => {}
                 _ => drop(fs::remove_file(&name)),
             }
@@ -57,15 +58,16 @@ impl Registry {
         found
     }
 
-    /// The run of this name, or in this folder. Of several, those that run come first, and then the newest.
-    /// Errors: `None` if there is none.
+    /// The run with this name or in this folder; `None` if there is none. Prefers running ones, then the newest.
     pub fn find(&self, name: &str) -> Option<Entry> {
         if let Ok(entry) = Entry::read(Path::new(name)) {
             return Some(entry);
         }
         let named = self.entries().into_iter().filter(|entry| entry.name() == name);
-        // Another user's run must not hide this user's.
-        named.max_by_key(|entry| (entry.trusted().is_ok(), matches!(entry.state(), State::Running | State::Orphaned)))
+        // Prefer this user's runs to those of other users.
+        named.max_by_key(|entry| {
+            (entry.trusted().is_ok(), matches!(entry.state(), RunState::Running | RunState::Orphaned))
+        })
     }
 }
 
@@ -78,11 +80,11 @@ mod tests {
     fn run(registry: &Registry, name: &str) -> Entry {
         let folder = registry.runs.join(name);
         fs::create_dir_all(&folder).expect("a folder");
-        Entry::new(Kind::Supervised, &folder.canonicalize().expect("it is there"), vec!["train".to_owned()])
+        Entry::new(RunKind::Supervised, &folder.canonicalize().expect("it is there"), vec!["train".to_owned()])
     }
 
     #[test]
-    fn runs_are_found_from_everywhere_and_forgotten_with_their_folders() {
+    fn runs_are_found_from_any_folder_until_their_folder_is_deleted() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let registry = Registry { state: Some(folder.path().join("state")), runs: folder.path().join("runs") };
         let entry = run(&registry, "a");
@@ -99,9 +101,9 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path().join("state")).expect("a folder").count(), 0);
     }
 
-    /// Each run has a name of its own there, so no later write replaces what a crash left.
+    /// File names there are unique per run, so later writes do not replace leftovers of a crash.
     #[test]
-    fn what_a_crash_left_in_the_state_folder_is_removed_by_the_next_run() {
+    fn the_next_run_removes_leftovers_of_a_crash_from_the_state_folder() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let registry = Registry { state: Some(folder.path().join("state")), runs: folder.path().join("runs") };
         registry.add(&run(&registry, "a")).expect("entered");
@@ -117,28 +119,28 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_another_process_has_now_is_not_the_run() {
+    fn a_reused_process_id_is_not_the_run() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let registry = Registry { state: None, runs: folder.path().to_owned() };
         let mut entry = run(&registry, "a");
-        assert_eq!(entry.state(), State::Running);
-        // This process is there, but it is not the one that was meant.
+        assert_eq!(entry.state(), RunState::Running);
+        // The process ID exists, but its process started at another time.
         entry.process.started = "1".to_owned();
-        assert_eq!(entry.state(), State::Gone);
+        assert_eq!(entry.state(), RunState::Gone);
         let leader = entry.process.clone();
         entry.workers = vec![WorkerEntry { attempt: 1, leader: Some(leader), ..WorkerEntry::default() }];
-        assert_eq!((entry.state(), entry.survivors()), (State::Gone, vec![]));
+        assert_eq!((entry.state(), entry.survivors()), (RunState::Gone, vec![]));
         entry.machine.boot = "another".to_owned();
-        assert_eq!(entry.state(), State::Gone, "the machine was started again");
+        assert_eq!(entry.state(), RunState::Gone, "the machine was rebooted");
         entry.machine.host = "another".to_owned();
-        assert_eq!(entry.state(), State::Elsewhere);
+        assert_eq!(entry.state(), RunState::Elsewhere);
         entry.ended = Some(Ended { status: Status::Finished, code: Some(0), time_s: 0.0 });
-        assert_eq!(entry.state(), State::Ended);
+        assert_eq!(entry.state(), RunState::Ended);
     }
 
-    /// One that is gone does not age.
+    /// The duration of a run whose processes are gone does not grow.
     #[test]
-    fn a_run_ran_until_its_end_or_the_last_write_of_its_files() {
+    fn a_run_lasts_until_its_end_or_the_last_write_to_its_files() {
         use std::time::Duration;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let registry = Registry { state: None, runs: folder.path().to_owned() };
@@ -153,14 +155,14 @@ mod tests {
         }
         fs::write(entry.folder.join("report.html"), "made later").expect("written");
         entry.process.started = "1".to_owned();
-        assert_eq!(entry.state(), State::Gone);
-        assert!((entry.ran_s(State::Gone) - 30.0).abs() < 0.1, "{}", entry.ran_s(State::Gone));
+        assert_eq!(entry.state(), RunState::Gone);
+        assert!((entry.ran_s(RunState::Gone) - 30.0).abs() < 0.1, "{}", entry.ran_s(RunState::Gone));
         entry.ended = Some(Ended { status: Status::Failed, code: Some(1), time_s: entry.started_s + 7.0 });
         assert!((entry.ran_s(entry.state()) - 7.0).abs() < 1e-3);
     }
 
     #[test]
-    fn what_is_no_entry_is_no_run() {
+    fn invalid_entries_are_not_runs() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let registry = Registry { state: None, runs: folder.path().to_owned() };
         let mut entry = run(&registry, "a");

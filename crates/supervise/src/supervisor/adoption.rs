@@ -1,10 +1,10 @@
-//! Goes on with a run whose supervisor is gone, as that one would have.
+//! Adopts a run whose supervisor is gone and continues it as that supervisor would have.
 
 use super::{Job, SuperviseError, Supervised, Supervisor};
 use crate::child::Running;
-use crate::event::{Event, Record};
+use crate::event::{Record, SupervisorEvent};
 use crate::folder::JOURNAL;
-use crate::keeper::{End, Started};
+use crate::keeper::{End, KeeperConnection};
 use crate::pace::release_left;
 use crate::processes::Process;
 use crate::registry::{Entry, WorkerEntry};
@@ -18,11 +18,15 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Supervises a run that lost its supervisor from where it stands to its end. `tell` is told of every event as it happens.
+/// Supervises a run that lost its supervisor until it ends. Calls `on_event` for every event as it happens.
 /// Errors: as [`supervise`](super::supervise).
-pub fn adopt(job: Job, entry: &Entry, tell: &mut dyn FnMut(&Event)) -> Result<Supervised, SuperviseError> {
+pub fn adopt(
+    job: Job,
+    entry: &Entry,
+    on_event: &mut dyn FnMut(&SupervisorEvent),
+) -> Result<Supervised, SuperviseError> {
     let attempts = attempts_before(&job.folder.path().join(JOURNAL));
-    let mut supervisor = Supervisor::new(job, tell)?;
+    let mut supervisor = Supervisor::new(job, on_event)?;
     let arguments = std::mem::take(&mut supervisor.entry.arguments);
     supervisor.entry = Entry { process: Process::own(), arguments, ..entry.clone() };
     supervisor.peaks.resume(&entry.cards);
@@ -34,7 +38,7 @@ pub fn adopt(job: Job, entry: &Entry, tell: &mut dyn FnMut(&Event)) -> Result<Su
     for worker in 0..supervisor.workers.len() {
         match entry.workers.iter().find(|entry| entry.worker == worker) {
             Some(entered) => supervisor.resume(entered, entry),
-            // Its turn has not come.
+            // The worker was not started yet.
             None => {
                 let worker = &mut supervisor.workers[worker];
                 worker.attempt = worker.repair.start();
@@ -46,7 +50,7 @@ pub fn adopt(job: Job, entry: &Entry, tell: &mut dyn FnMut(&Event)) -> Result<Su
 }
 
 impl Supervisor<'_> {
-    /// Goes on with a worker that was started.
+    /// Continues a worker that was started.
     fn resume(&mut self, entered: &WorkerEntry, entry: &Entry) {
         let index = entered.worker;
         let worker = &mut self.workers[index];
@@ -59,8 +63,9 @@ impl Supervisor<'_> {
             worker.phase = Phase::Done(outcome);
             return;
         }
-        let started =
-            Started::again(self.folder.path(), index).ok().filter(|kept| kept.program.attempt == entered.attempt);
+        let started = KeeperConnection::reconnect(self.folder.path(), index)
+            .ok()
+            .filter(|kept| kept.program.attempt == entered.attempt);
         let end = match &started {
             Some(_) => None,
             None => End::complete(self.folder.path(), index, entered.attempt, entered.keeper.as_ref()),
@@ -70,13 +75,13 @@ impl Supervisor<'_> {
             release_left(self.folder.path(), index, leader);
         }
         let running = match (started, end, leader) {
-            (Some(started), ..) => Running::kept(started, self.setting(index)).map(|running| (running, true)),
-            // Its keeper is gone. What it left behind is cleared away as after any end.
+            (Some(started), ..) => Running::kept(started, self.attempt_setup(index)).map(|running| (running, true)),
+            // Its keeper is gone. Leftover processes are cleaned up as after any end.
             (None, end, Some(leader)) => {
                 let logged_bytes = end.and_then(|end| end.logged_bytes);
                 self.workers[index].output.recall_logged(logged_bytes.unwrap_or(0));
                 let (pipes, keeper) = (entered.pipes.clone(), entered.keeper.clone());
-                Running::unkept(leader, pipes, keeper, self.setting(index)).map(|running| (running, false))
+                Running::unkept(leader, pipes, keeper, self.attempt_setup(index)).map(|running| (running, false))
             }
             (None, Some(End { status, logged_bytes, .. }), None) => {
                 let output = &self.workers[index].output;
@@ -87,7 +92,7 @@ impl Supervisor<'_> {
                 return;
             }
             (None, None, None) => {
-                // It was to be started, and was not.
+                // The old supervisor recorded the start but never made it.
                 let worker = &mut self.workers[index];
                 worker.attempt_number -= 1;
                 worker.phase = Phase::Pausing(Instant::now());
@@ -98,22 +103,24 @@ impl Supervisor<'_> {
             Ok((running, is_kept)) => {
                 let (pid, is_mute) = (running.group.leader.pid, running.is_mute);
                 self.watch(index, running);
-                self.emit(Event::Adopted { worker: index, pid, is_kept, is_mute });
+                self.emit(SupervisorEvent::Adopted { worker: index, pid, is_kept, is_mute });
             }
-            Err(error) => self.refused(index, error),
+            Err(error) => self.start_failed(index, error),
         }
     }
 }
 
-/// Attempts that ended, as a journal tells of them. What can't be read is left out.
+/// Attempts that ended, read from a journal. Skips lines that can't be parsed.
 fn attempts_before(journal: &Path) -> Vec<AttemptReport> {
     let mut attempts = Vec::new();
     let mut notes_of = BTreeMap::new();
     let lines = File::open(journal).map(|file| BufReader::new(file).split(b'\n')).into_iter().flatten();
     for record in lines.map_while(Result::ok).filter_map(|line| serde_json::from_slice::<Record>(&line).ok()) {
         match record.event {
-            Event::AttemptStarted { worker, attempt, notes, .. } => drop(notes_of.insert((worker, attempt), notes)),
-            Event::AttemptEnded { worker, attempt, code, signal, kind, ran_s, progress, .. } => {
+            SupervisorEvent::AttemptStarted { worker, attempt, notes, .. } => {
+                drop(notes_of.insert((worker, attempt), notes))
+            }
+            SupervisorEvent::AttemptEnded { worker, attempt, code, signal, kind, ran_s, progress, .. } => {
                 let notes = notes_of.remove(&(worker, attempt)).unwrap_or_default();
                 attempts.push(AttemptReport { worker, attempt, code, signal, kind, ran_s, progress, notes });
             }

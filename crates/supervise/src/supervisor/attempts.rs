@@ -1,9 +1,9 @@
-//! Attempts: how a worker's programs are started, watched and judged.
+//! Attempts: starts a worker's programs, watches them, and decides what to do when one ends.
 
-use super::asked::name_of;
-use super::{Message, Refusal, Settings, Supervisor};
-use crate::child::{Running, Setting, code_of, is_transient};
-use crate::event::Event;
+use super::requests::name_of;
+use super::{Message, Refusal, SuperviseSettings, Supervisor};
+use crate::child::{AttemptSetup, Running, code_of, is_transient};
+use crate::event::SupervisorEvent;
 use crate::hang::Watch;
 use crate::keeper::End;
 use crate::processes::Process;
@@ -12,34 +12,34 @@ use crate::repair::{Attempt, Decision, Ending};
 use crate::report::{AttemptReport, Status};
 use crate::restarts::Next;
 use crate::shares::keep_on;
-use crate::worker::{Live, Outcome, Phase, Seen};
+use crate::worker::{Live, Observation, Outcome, Phase};
 use crate::{STOPPED, SUCCESS, TOO_HOT, stacks};
 use std::ffi::OsString;
 use std::io;
 use std::time::{Duration, Instant};
 
 impl Supervisor<'_> {
-    /// Does for a worker what is due.
+    /// Performs the next due action of a worker.
     pub(super) fn advance(&mut self, index: usize) {
-        let Settings { grace, stagger_fraction, stagger_time, .. } = self.settings;
-        let asked = self.asked.is_some();
+        let SuperviseSettings { grace, stagger_fraction, stagger_time, .. } = self.settings;
+        let is_ending = self.early_end.is_some();
         let makes_room = index == 0 || self.workers[index - 1].makes_room(stagger_fraction, stagger_time);
         let worker = &mut self.workers[index];
         match &mut worker.phase {
             Phase::Done(_) => {}
-            Phase::Waiting | Phase::Pausing(_) if asked => {
-                worker.phase = Phase::Done(Outcome { code: Some(self.asked_code), is_success: false });
+            Phase::Waiting | Phase::Pausing(_) if is_ending => {
+                worker.phase = Phase::Done(Outcome { code: Some(self.early_end_code), is_success: false });
             }
             Phase::Waiting if makes_room => self.start(index),
             Phase::Pausing(until) if *until <= Instant::now() => self.start(index),
             Phase::Waiting | Phase::Pausing(_) => {}
             Phase::Live(live) => match live.look(&worker.output, grace) {
-                Seen::Nothing => {}
-                Seen::Signaled(signal, why) => {
-                    self.emit(Event::Signaled { worker: index, signal: name_of(signal).to_owned(), why });
+                Observation::Nothing => {}
+                Observation::Signaled(signal, why) => {
+                    self.emit(SupervisorEvent::Signaled { worker: index, signal: name_of(signal).to_owned(), why });
                 }
-                Seen::Hangs(idle) => self.dump_stacks(index, idle),
-                Seen::Over => self.conclude(index),
+                Observation::Hangs(idle) => self.dump_stacks(index, idle),
+                Observation::Over => self.conclude(index),
             },
         }
     }
@@ -58,10 +58,10 @@ impl Supervisor<'_> {
 
     fn start(&mut self, index: usize) {
         self.workers[index].attempt_number += 1;
-        // First the intent: a supervisor that is killed in between leaves nothing that its run does not know of.
+        // Record the intent first: if the supervisor is killed now, the entry still names the program it was starting.
         self.enter_worker(index, None);
         let count = self.workers.len();
-        let setting = self.setting(index);
+        let setup = self.attempt_setup(index);
         let worker = &mut self.workers[index];
         worker.first_started.get_or_insert_with(Instant::now);
         let given = self.settings.variables.iter().map(|(name, value)| (name.into(), value.into()));
@@ -71,13 +71,13 @@ impl Supervisor<'_> {
         let environment = set.map(|(name, value)| format!("{}={}", name.to_string_lossy(), value.to_string_lossy()));
         let environment = environment.collect();
         let attempt = worker.attempt.clone();
-        match Running::start(&attempt, variables, self.keyboard.stdin(), &self.keeper, setting) {
-            Err(error) => self.refused(index, error),
+        match Running::start(&attempt, variables, self.keyboard.stdin(), &self.keeper, setup) {
+            Err(error) => self.start_failed(index, error),
             Ok((running, stdin)) => {
                 self.has_started = true;
                 keep_on(running.group.leader.pid, &self.workers[index].share.cpus);
                 self.keyboard.connect(stdin);
-                let started = Event::AttemptStarted {
+                let started = SupervisorEvent::AttemptStarted {
                     worker: index,
                     attempt: self.workers[index].attempt_number,
                     pid: running.group.leader.pid,
@@ -91,11 +91,11 @@ impl Supervisor<'_> {
         }
     }
 
-    /// What a program of a worker gets, however it is come by.
-    pub(super) fn setting(&self, index: usize) -> Setting {
+    /// What a worker's program needs, whether it is started here or adopted.
+    pub(super) fn attempt_setup(&self, index: usize) -> AttemptSetup {
         let worker = &self.workers[index];
         let (attempt, sender) = (worker.attempt_number, self.sender.clone());
-        Setting {
+        AttemptSetup {
             folder: self.folder.path().to_owned(),
             worker: index,
             attempt,
@@ -103,11 +103,11 @@ impl Supervisor<'_> {
             output: worker.output.clone(),
             screens: self.screens.clone(),
             label: (self.workers.len() > 1).then(|| format!("[{index}] ")),
-            take: Box::new(move |exit| drop(sender.send(Message::Ended { worker: index, attempt, exit }))),
+            on_end: Box::new(move |exit| drop(sender.send(Message::Ended { worker: index, attempt, exit }))),
         }
     }
 
-    /// Lets a worker be live.
+    /// Marks a worker as live and watches its program.
     pub(super) fn watch(&mut self, index: usize, running: Running) {
         let worker = &mut self.workers[index];
         let watch =
@@ -117,7 +117,8 @@ impl Supervisor<'_> {
         self.enter_worker(index, Some((leader, pipes, keeper)));
     }
 
-    /// Enters where a worker stands, so that another supervisor can go on from there. `program`: what runs.
+    /// Records the state of a worker so that another supervisor can continue from it. `program`: leader, pipes and
+    /// keeper of the running program.
     pub(super) fn enter_worker(&mut self, index: usize, program: Option<(Process, Vec<u64>, Option<Process>)>) {
         let worker = &self.workers[index];
         let outcome = match worker.phase {
@@ -142,16 +143,16 @@ impl Supervisor<'_> {
         self.entry.cards = self.peaks.list();
         self.entry.restarts = self.workers.iter().map(|worker| worker.restarts.made()).sum();
         if let Err(error) = self.entry.write() {
-            self.tell_loss(&error.to_string());
+            self.report_loss(&error.to_string());
         }
     }
 
-    /// A program could not be started.
-    pub(super) fn refused(&mut self, index: usize, reason: io::Error) {
+    /// Handles a program that could not be started.
+    pub(super) fn start_failed(&mut self, index: usize, reason: io::Error) {
         let worker = &self.workers[index];
         let program = words(&worker.attempt).into_iter().next().unwrap_or_default();
         let code = code_of(&reason);
-        // A limit of the system that is reached now may not be a little later.
+        // A system limit may no longer be reached a little later.
         if !self.has_started && !is_transient(&reason) {
             self.refusal = Some(Refusal { program, reason, code });
             let outcome = Outcome { code: Some(code), is_success: false };
@@ -159,7 +160,7 @@ impl Supervisor<'_> {
             return;
         }
         let ending = Ending { code: Some(code), tail: reason.to_string().into_bytes(), ..Ending::default() };
-        let event = Event::NotStarted {
+        let event = SupervisorEvent::NotStarted {
             worker: index,
             attempt: worker.attempt_number,
             program: program.clone(),
@@ -181,20 +182,20 @@ impl Supervisor<'_> {
         self.judge(index, &ending);
     }
 
-    /// What follows from an end.
+    /// Decides what to do after a program ended.
     pub(super) fn judge(&mut self, index: usize, ending: &Ending) {
         let worker = &mut self.workers[index];
         let verdict = worker.repair.next(ending);
-        let (is_success, is_asked) = (ending.is_success(), self.asked.is_some());
+        let (is_success, is_early_end) = (ending.is_success(), self.early_end.is_some());
         let kind = match () {
             () if is_success => SUCCESS.to_owned(),
-            () if self.asked == Some(Status::TooHot) => TOO_HOT.to_owned(),
-            () if is_asked => STOPPED.to_owned(),
+            () if self.early_end == Some(Status::TooHot) => TOO_HOT.to_owned(),
+            () if is_early_end => STOPPED.to_owned(),
             () => verdict.kind,
         };
         let (attempt, notes) = (worker.attempt_number, worker.attempt.notes.clone());
         let outcome = outcome_of(ending);
-        let mut events = vec![Event::AttemptEnded {
+        let mut events = vec![SupervisorEvent::AttemptEnded {
             worker: index,
             attempt,
             code: ending.code,
@@ -216,7 +217,7 @@ impl Supervisor<'_> {
             notes,
         });
         worker.phase = Phase::Done(outcome);
-        if !is_success && !is_asked {
+        if !is_success && !is_early_end {
             let next = match &verdict.decision {
                 Decision::Stop { why } => Next::Stop(why.clone()),
                 Decision::Again { attempt, .. } => {
@@ -226,24 +227,29 @@ impl Supervisor<'_> {
             match (next, verdict.decision) {
                 (Next::After(pause), Decision::Again { attempt, why }) => {
                     let notes = attempt.notes.clone();
-                    events.push(Event::Restarting { worker: index, pause_s: pause.as_secs_f64(), why, notes });
+                    events.push(SupervisorEvent::Restarting {
+                        worker: index,
+                        pause_s: pause.as_secs_f64(),
+                        why,
+                        notes,
+                    });
                     worker.attempt = attempt;
                     worker.phase = Phase::Pausing(Instant::now() + pause);
                 }
                 (Next::Stop(why), _) | (_, Decision::Stop { why }) => {
-                    events.push(Event::GaveUp { worker: index, why });
+                    events.push(SupervisorEvent::GaveUp { worker: index, why });
                 }
             }
         }
         self.enter_worker(index, None);
-        // Now that what follows is entered, nobody asks how it ended.
+        // The decision is recorded, so no other supervisor needs the end file.
         End::forget(self.folder.path(), index);
         events.into_iter().for_each(|event| self.emit(event));
         self.journal.sync();
     }
 }
 
-/// A hang that ended well did not end well.
+/// Counts exit code 0 after a hang as a failure.
 fn outcome_of(ending: &Ending) -> Outcome {
     match ending.hung && ending.code == Some(0) {
         true => Outcome { code: Some(1), is_success: false },

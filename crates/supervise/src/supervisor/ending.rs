@@ -1,7 +1,7 @@
-//! The end of a run: what came of it, and who is told.
+//! The end of a run: its status, exit code, report and registry entry.
 
 use super::{Supervised, Supervisor};
-use crate::event::Event;
+use crate::event::SupervisorEvent;
 use crate::keeper;
 use crate::output::Screen;
 use crate::registry::Ended;
@@ -18,8 +18,8 @@ impl Supervisor<'_> {
         let outcomes = outcomes.collect::<Vec<_>>();
         let all_succeeded = outcomes.iter().all(|outcome| outcome.is_success);
         let is_unknown = outcomes.iter().all(|outcome| outcome.is_success || outcome.code.is_none());
-        self.report.status = match self.asked {
-            Some(asked) => asked,
+        self.report.status = match self.early_end {
+            Some(status) => status,
             None if all_succeeded => Status::Finished,
             None if is_unknown => Status::Unknown,
             None => Status::Failed,
@@ -27,7 +27,7 @@ impl Supervisor<'_> {
         let failed = outcomes.iter().find(|outcome| !outcome.is_success);
         self.report.code = match self.interrupts {
             2.. => Some(130),
-            _ if self.report.status == Status::TooHot => Some(self.asked_code),
+            _ if self.report.status == Status::TooHot => Some(self.early_end_code),
             _ => failed.map_or(Some(0), |outcome| outcome.code),
         };
         self.report.ran_s = self.began.elapsed().as_secs_f64();
@@ -36,9 +36,9 @@ impl Supervisor<'_> {
         self.report.cards = self.peaks.list();
         self.entry.cards.clone_from(&self.report.cards);
         self.report.count();
-        self.tell_losses();
+        self.report_losses();
         if self.refusal.is_none() {
-            self.emit(Event::RunEnded { status: self.report.status, code: self.report.code });
+            self.emit(SupervisorEvent::RunEnded { status: self.report.status, code: self.report.code });
             self.journal.sync();
             (0..self.workers.len()).for_each(|worker| keeper::remove(self.folder.path(), worker));
             let text = serde_json::to_vec_pretty(&self.report).expect("plain data");
@@ -46,12 +46,11 @@ impl Supervisor<'_> {
             self.entry.ended = Some(ended);
             let written = self.folder.disk().replace(&self.folder.report(), &text).and_then(|()| self.entry.write());
             if let Err(error) = written {
-                self.tell_loss(&error.to_string());
+                self.report_loss(&error.to_string());
             }
         } else {
             self.folder.discard();
-        }
-        // A second Ctrl-C does not wait for readers.
+        } // After a second Ctrl-C, do not wait for readers of the output.
         if self.interrupts < 2 {
             self.screens.iter().for_each(Screen::finish);
         }

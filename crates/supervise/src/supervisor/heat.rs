@@ -1,27 +1,27 @@
-//! What the supervisor does about heat: programs are stopped and let go on by turns, or asked to end.
+//! How the supervisor reacts to heat: it stops and continues programs in turn, or ends the run.
 
 use super::Supervisor;
-use crate::event::Event;
+use crate::event::SupervisorEvent;
 use crate::report::Status;
 use crate::worker::Phase;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
 impl Supervisor<'_> {
-    /// Does what orders say, and lets go on whatever is to end: who is stopped hears no signal.
+    /// Follows the pacer's orders. Continues programs that must end: a stopped process does not receive signals.
     pub(super) fn check_heat(&mut self) {
         let Some(pacing) = &mut self.pacing else { return };
         let pace = pacing.look(Instant::now());
         for (card, what) in pace.notes {
-            self.emit(Event::Heat { card, what });
+            self.emit(SupervisorEvent::Heat { card, what });
         }
         if pace.has_become_silent {
-            self.emit(Event::SensorsSilent {});
+            self.emit(SupervisorEvent::SensorsSilent {});
         }
-        if let Some(code) = pace.ends.filter(|_| self.asked.is_none() && self.has_more_to_do()) {
+        if let Some(code) = pace.ends.filter(|_| self.early_end.is_none() && self.has_more_to_do()) {
             self.end_for_heat(code);
         }
-        let is_ending = self.asked.is_some();
+        let is_ending = self.early_end.is_some();
         let folder = self.folder.path();
         let mut lost = None;
         for (index, worker) in self.workers.iter_mut().enumerate() {
@@ -33,11 +33,11 @@ impl Supervisor<'_> {
             }
         }
         if let Some(error) = lost {
-            self.tell_loss(&error.to_string());
+            self.report_loss(&error.to_string());
         }
     }
 
-    /// Whether a program runs, or is to be started: a run that came to its end by itself did not end for heat.
+    /// Whether a program runs or has yet to start. A run that finished on its own did not end because of heat.
     fn has_more_to_do(&self) -> bool {
         self.workers.iter().any(|worker| match &worker.phase {
             Phase::Live(live) => !live.has_ended(),
@@ -47,11 +47,11 @@ impl Supervisor<'_> {
     }
 
     fn end_for_heat(&mut self, code: i32) {
-        self.asked = Some(Status::TooHot);
-        self.asked_code = code;
+        self.early_end = Some(Status::TooHot);
+        self.early_end_code = code;
         let signals = [
             (Duration::ZERO, Signal::TERM, "its card is too hot"),
-            (self.settings.grace, Signal::KILL, "it did not end when it was asked to"),
+            (self.settings.grace, Signal::KILL, "it ignored SIGTERM"),
         ];
         self.lives().for_each(|live| live.schedule(&signals));
     }

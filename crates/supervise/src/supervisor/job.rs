@@ -1,4 +1,4 @@
-//! What a supervisor is given, and what it gives back.
+//! Input and output of a supervisor.
 
 use crate::card_peaks::CardPeaks;
 use crate::folder::Folder;
@@ -17,48 +17,48 @@ use std::time::Duration;
 
 /// How a run is supervised.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct SuperviseSettings {
     /// Limits on restarts of each worker.
     pub limits: Limits,
-    /// How long a program may take to end once it was asked to.
+    /// How long a program may take to end after SIGTERM.
     pub grace: Duration,
-    /// A program that neither prints nor computes for so long hangs; `None`: nobody looks.
+    /// How long a program may neither print nor compute before it counts as hung; `None` if hangs are not detected.
     pub hang_timeout: Option<Duration>,
-    /// The run ends after so long.
+    /// Time limit of the run; `None` if it has none.
     pub duration: Option<Duration>,
-    /// The next worker starts once the one before has made so much of its progress, 0 to 1,
+    /// Progress of the previous worker, 0 to 1, at which the next one starts,
     pub stagger_fraction: f64,
-    /// or once it has run for so long.
+    /// or the time after which it starts anyway.
     pub stagger_time: Duration,
-    /// How much of each worker's output is kept.
+    /// Size limit of each worker's log.
     pub log_bytes: Bytes,
-    /// Variables that all programs get.
+    /// Environment variables for all programs.
     pub variables: Vec<(String, String)>,
 }
 
-/// A run.
+/// A run to supervise.
 pub struct Job {
     /// Its folder.
     pub folder: Folder,
-    /// Where it is entered.
+    /// The registry to add it to.
     pub registry: Registry,
-    /// How it is supervised.
-    pub settings: Settings,
-    /// The command as it was given, for people.
+    /// Supervision settings.
+    pub settings: SuperviseSettings,
+    /// The command as the user gave it, for display.
     pub command: Vec<String>,
-    /// What each worker gets, and what it runs.
+    /// Each worker's share of the machine, and the repair that chooses its command.
     pub workers: Vec<(Share, Box<dyn Repair>)>,
-    /// The command that is a keeper: a process that calls [`keep`](crate::keep).
+    /// The command line of a keeper: a process that calls [`keep`](crate::keep).
     pub keeper: Vec<OsString>,
-    /// What another supervisor is started with, if this one is killed.
+    /// Arguments for another supervisor, if this one is killed.
     pub arguments: Vec<OsString>,
-    /// What programs read.
+    /// Where programs read stdin from.
     pub input: Input,
-    /// Where their stdout and stderr are passed on to.
+    /// Where their stdout and stderr are forwarded to.
     pub streams: [Stream; 2],
-    /// How fast its programs may go, if somebody says so.
+    /// Limits the speed of the programs; `None` if nothing does.
     pub pacer: Option<Pacer>,
-    /// The most memory on cards, as far as cards are sampled while it goes.
+    /// Peak memory of each sampled card.
     pub peaks: CardPeaks,
 }
 
@@ -68,23 +68,23 @@ pub enum SuperviseError {
     /// The journal can't be opened.
     #[error(transparent)]
     Journal(#[from] plimsoll_telemetry::JournalError),
-    /// The system refused.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
         /// What was attempted.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Supervised {
-    /// What came of it.
+    /// The report.
     pub report: Report,
-    /// Why not even the first program could be started; then the run's folder is gone.
+    /// Why the first program could not be started; the run's folder was removed then.
     pub refusal: Option<Refusal>,
 }
 
@@ -93,8 +93,8 @@ pub struct Supervised {
 pub struct Refusal {
     /// The program.
     pub program: String,
-    /// What the system said.
+    /// The system's error.
     pub reason: io::Error,
-    /// The exit code that shells give it, or 5 where the system could start nothing.
+    /// The exit code that shells use for it, or 5 if the system could not start any program.
     pub code: i32,
 }

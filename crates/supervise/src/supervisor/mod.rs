@@ -1,18 +1,18 @@
-//! The supervisor: starts programs, waits for what happens to them, and does what follows. One thread decides; others
-//! carry output, wait for ends and hear signals, and send it messages.
+//! The supervisor: starts programs, waits for events, and reacts to them. One thread decides. Other threads carry
+//! output, wait for programs to end, and receive signals, and send messages to it.
 
 mod adoption;
-mod asked;
 mod attempts;
 mod ending;
 mod heat;
 mod job;
+mod requests;
 
 pub use adoption::adopt;
-pub use job::{Job, Refusal, Settings, SuperviseError, Supervised};
+pub use job::{Job, Refusal, SuperviseError, SuperviseSettings, Supervised};
 
 use crate::card_peaks::CardPeaks;
-use crate::event::{Event, Record, SCHEMA_VERSION};
+use crate::event::{Record, SCHEMA_VERSION, SupervisorEvent};
 use crate::folder::Folder;
 use crate::input::Keyboard;
 use crate::keeper::Status as Exit;
@@ -31,10 +31,10 @@ use std::ffi::OsString;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// How often what depends on time is looked at.
+/// How often the supervisor checks timers.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The same where something is about to end.
+/// The same while a program is ending.
 const SHORT_TICK: Duration = Duration::from_millis(5);
 
 enum Message {
@@ -44,7 +44,7 @@ enum Message {
         attempt: u32,
         exit: Exit,
     },
-    /// Stacks of a program that hangs were written, or can't be had.
+    /// The stacks of a hung program were written, or could not be read.
     Stacks {
         worker: usize,
         attempt: u32,
@@ -53,15 +53,15 @@ enum Message {
     },
 }
 
-/// Supervises a run to its end. `tell` is told of every event as it happens.
-/// Errors: the journal can't be opened, or the system starts no threads; nothing was started then.
-pub fn supervise(job: Job, tell: &mut dyn FnMut(&Event)) -> Result<Supervised, SuperviseError> {
-    let mut supervisor = Supervisor::new(job, tell)?;
+/// Supervises a run until it ends. Calls `on_event` for every event as it happens.
+/// Errors: the journal can't be opened or a thread can't be started. No program was started in that case.
+pub fn supervise(job: Job, on_event: &mut dyn FnMut(&SupervisorEvent)) -> Result<Supervised, SuperviseError> {
+    let mut supervisor = Supervisor::new(job, on_event)?;
     for worker in &mut supervisor.workers {
         worker.attempt = worker.repair.start();
     }
     supervisor.enter();
-    let started = Event::RunStarted {
+    let started = SupervisorEvent::RunStarted {
         name: supervisor.folder.name(),
         command: supervisor.report.command.clone(),
         workers: supervisor.workers.len(),
@@ -74,27 +74,27 @@ pub fn supervise(job: Job, tell: &mut dyn FnMut(&Event)) -> Result<Supervised, S
 struct Supervisor<'t> {
     folder: Folder,
     registry: Registry,
-    settings: Settings,
+    settings: SuperviseSettings,
     keeper: Vec<OsString>,
     workers: Vec<Worker>,
     keyboard: Keyboard,
     screens: [Screen; 2],
-    /// Whether it was told that a stream takes nothing.
-    has_told_gone: [bool; 2],
+    /// Whether the supervisor has reported that a stream takes no more output.
+    has_reported_gone: [bool; 2],
     journal: Journal,
-    has_told_loss: bool,
+    has_reported_loss: bool,
     entry: Entry,
     report: Report,
-    tell: &'t mut dyn FnMut(&Event),
+    on_event: &'t mut dyn FnMut(&SupervisorEvent),
     sender: Sender<Message>,
     messages: Receiver<Message>,
     began: Instant,
-    /// What ended the run before its time.
-    asked: Option<Status>,
+    /// Why the run ends early: a signal, the time limit, heat.
+    early_end: Option<Status>,
     interrupts: u32,
-    /// The exit code where somebody asked before a program had one.
-    asked_code: i32,
-    /// How fast its programs may go, if somebody says so.
+    /// The exit code of a worker that was stopped before its program started.
+    early_end_code: i32,
+    /// Limits the speed of the programs, if the run has a pacer.
     pacing: Option<Pacing>,
     peaks: CardPeaks,
     has_started: bool,
@@ -102,7 +102,7 @@ struct Supervisor<'t> {
 }
 
 impl<'t> Supervisor<'t> {
-    fn new(job: Job, tell: &'t mut dyn FnMut(&Event)) -> Result<Self, SuperviseError> {
+    fn new(job: Job, on_event: &'t mut dyn FnMut(&SupervisorEvent)) -> Result<Self, SuperviseError> {
         let system = |what| move |source| SuperviseError::System { what, source };
         let Job { folder, registry, settings, command, workers, keeper, arguments, input, streams, pacer, peaks } = job;
         let journal = Journal::open(folder.disk(), &folder.journal())?;
@@ -122,10 +122,10 @@ impl<'t> Supervisor<'t> {
             attempt_number: 0,
             phase: Phase::Waiting,
             first_started: None,
-            has_told_loss: false,
+            has_reported_loss: false,
         };
         let workers = workers.into_iter().map(worker).collect::<Vec<_>>();
-        let mut entry = Entry::new(crate::registry::Kind::Supervised, folder.path(), command.clone());
+        let mut entry = Entry::new(crate::registry::RunKind::Supervised, folder.path(), command.clone());
         entry.worker_count = count;
         entry.arguments = arguments;
         entry.grace_s = settings.grace.as_secs_f64();
@@ -146,12 +146,12 @@ impl<'t> Supervisor<'t> {
         Ok(Self {
             keyboard: Keyboard::new(input).map_err(system("starting a thread"))?,
             screens: [out, err],
-            has_told_gone: [false; 2],
-            has_told_loss: false,
+            has_reported_gone: [false; 2],
+            has_reported_loss: false,
             began: Instant::now(),
-            asked: None,
+            early_end: None,
             interrupts: 0,
-            asked_code: 130,
+            early_end_code: 130,
             pacing: pacer.map(|pacer| Pacing::new(pacer, Instant::now())),
             peaks,
             has_started: false,
@@ -164,32 +164,32 @@ impl<'t> Supervisor<'t> {
             journal,
             entry,
             report,
-            tell,
+            on_event,
             sender,
             messages,
         })
     }
 
-    /// Enters the run, so that others find it. A disk without room costs that and nothing else.
+    /// Adds the run to the registry so that other commands find it. If the disk is full, only that is lost.
     fn enter(&mut self) {
         if let Err(error) = self.registry.add(&self.entry) {
-            self.tell_loss(&error.to_string());
+            self.report_loss(&error.to_string());
         }
     }
 
-    fn emit(&mut self, event: Event) {
-        (self.tell)(&event);
+    fn emit(&mut self, event: SupervisorEvent) {
+        (self.on_event)(&event);
         self.journal.append(&Record { v: SCHEMA_VERSION, time_s: now_s(), branch: 0, event });
         if self.journal.lost() > 0 {
             let reason = self.journal.reason().to_owned();
-            self.tell_loss(&reason);
+            self.report_loss(&reason);
         }
     }
 
-    /// Once.
-    fn tell_loss(&mut self, reason: &str) {
-        if !std::mem::replace(&mut self.has_told_loss, true) {
-            (self.tell)(&Event::RecordsLost { reason: reason.to_owned() });
+    /// Reports a loss of records, once.
+    fn report_loss(&mut self, reason: &str) {
+        if !std::mem::replace(&mut self.has_reported_loss, true) {
+            (self.on_event)(&SupervisorEvent::RecordsLost { reason: reason.to_owned() });
         }
     }
 
@@ -208,7 +208,7 @@ impl<'t> Supervisor<'t> {
             for worker in 0..self.workers.len() {
                 self.advance(worker);
             }
-            self.tell_losses();
+            self.report_losses();
         }
     }
 
@@ -231,15 +231,15 @@ impl<'t> Supervisor<'t> {
                 let stacks = found.then(|| self.folder.stacks(worker, attempt));
                 let grace = self.settings.grace;
                 let Some(live) = self.live(worker, attempt) else { return };
-                // Python's fault handler says where it was as it aborts.
-                let abort = (Duration::ZERO, Signal::ABORT, "it hangs, and may say where");
+                // Python's fault handler prints the stack on SIGABRT.
+                let abort = (Duration::ZERO, Signal::ABORT, "it hangs; Python may print its stack");
                 let ask = |after| (after, Signal::TERM, "it hangs");
-                let kill = |after| (after, Signal::KILL, "it hangs, and did not end when it was asked to");
+                let kill = |after| (after, Signal::KILL, "it hangs and ignored SIGTERM");
                 match found {
                     true => live.schedule(&[ask(Duration::ZERO), kill(grace)]),
                     false => live.schedule(&[abort, ask(grace / 2), kill(grace)]),
                 }
-                self.emit(Event::Hung { worker, idle_s: idle.as_secs_f64(), stacks });
+                self.emit(SupervisorEvent::Hung { worker, idle_s: idle.as_secs_f64(), stacks });
             }
         }
     }
@@ -252,27 +252,27 @@ impl<'t> Supervisor<'t> {
         }
     }
 
-    /// Says once what could not be kept or passed on.
-    fn tell_losses(&mut self) {
+    /// Reports, once each, output that could not be saved or forwarded.
+    fn report_losses(&mut self) {
         for (index, stream) in ["stdout", "stderr"].into_iter().enumerate() {
             let screen = &self.screens[index];
             let (reason, dropped) = (screen.take_reason(), screen.take_dropped());
             let stream = stream.to_owned();
             if let Some(reason) = reason
-                && !std::mem::replace(&mut self.has_told_gone[index], true)
+                && !std::mem::replace(&mut self.has_reported_gone[index], true)
             {
-                self.emit(Event::ScreenGone { stream: stream.clone(), reason });
+                self.emit(SupervisorEvent::ScreenGone { stream: stream.clone(), reason });
             }
             if let Some(bytes) = dropped {
-                self.emit(Event::NotShown { stream, bytes });
+                self.emit(SupervisorEvent::NotShown { stream, bytes });
             }
         }
         for index in 0..self.workers.len() {
             let worker = &mut self.workers[index];
             let reason = worker.output.lost();
-            if let Some(reason) = reason.filter(|_| !worker.has_told_loss) {
-                worker.has_told_loss = true;
-                self.emit(Event::OutputLost { worker: index, reason });
+            if let Some(reason) = reason.filter(|_| !worker.has_reported_loss) {
+                worker.has_reported_loss = true;
+                self.emit(SupervisorEvent::OutputLost { worker: index, reason });
             }
         }
     }

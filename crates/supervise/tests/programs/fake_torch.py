@@ -1,5 +1,5 @@
-"""A stand-in for PyTorch as far as the hook can see it. `FAKE_TORCH` says which: `observer` (2.1 and later), `ring`
-(2.0), `plain` (1.13), `cpu`, `broken`. What it was asked to do stands in its `asked`, as lines on stdout at the end."""
+"""A stand-in for the parts of PyTorch that the hook uses. `FAKE_TORCH` selects a version: `observer` (2.1 and later), `ring`
+(2.0), `plain` (1.13), `cpu`, `broken`. It records calls in `asked` and prints them to stdout at the end."""
 
 import atexit
 import os
@@ -17,7 +17,7 @@ class OutOfMemoryError(RuntimeError):
 
 
 class _Cuda(types.ModuleType):
-    """Initialized by its first use, as the real one."""
+    """Initialized on first use, like the real one."""
 
     OutOfMemoryError = OutOfMemoryError
 

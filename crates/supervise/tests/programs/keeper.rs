@@ -1,4 +1,4 @@
-//! A keeper for tests of the library: what `plimsoll run --keep` is to the binary.
+//! A keeper for tests of this library. In the binary, this is `plimsoll run --keep`.
 
 fn main() -> std::process::ExitCode {
     #[cfg(unix)]

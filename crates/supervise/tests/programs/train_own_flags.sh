@@ -1,6 +1,7 @@
 #!/bin/sh
-# A trainer that parses its own flags and refuses all others. It ends as PyTorch does where its batch is larger than TOY_CAP
-# allows, or where less than TOY_FRACTION percent is in the host's memory. It prints the effective batch of each attempt.
+# A trainer that parses its own flags and rejects all others. It fails like PyTorch if its batch exceeds TOY_CAP, or if
+# less
+# than TOY_FRACTION percent is offloaded to the host. It prints the effective batch of each attempt.
 set -eu
 batch=8 accumulation=1 fraction=0
 while [ $# -gt 0 ]; do

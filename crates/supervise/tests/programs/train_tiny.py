@@ -1,4 +1,4 @@
-"""A real training with PyTorch on the CPU, told by Hugging Face's flags, with as little memory as it is allowed.
+"""A real training with PyTorch on the CPU, with Hugging Face's flags and limited memory.
 
 `TINY_SAVED` limits the bytes that are saved for the backward pass, and fails as PyTorch does on a card; `TINY_RLIMIT` limits
 the address space to so many bytes more than the process has after a small step, so that PyTorch's own allocator fails.
@@ -56,7 +56,7 @@ def loss_of(x):
 
 
 def samples(step, first, count):
-    """Each sample is drawn by its own number, whatever the micro-batch."""
+    """Draws each sample by its own index, independent of the micro-batch."""
     draw = lambda i: torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(step * 10007 + i))
     return torch.stack([draw(i) for i in range(first, first + count)])
 

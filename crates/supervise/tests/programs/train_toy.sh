@@ -1,7 +1,9 @@
 #!/bin/sh
-# A trainer that needs no Python: it takes Hugging Face's flags, ends as PyTorch does where a micro-batch is larger than
-# TOY_CAP allows, and trains a number modulo a prime. What a step comes to depends on its samples alone, in their order, not
-# on how they are cut into micro-batches: the same effective batch ends at the same number.
+# A trainer without Python: it accepts Hugging Face's flags, fails like PyTorch if a micro-batch exceeds TOY_CAP, and
+# trains
+# a number modulo a prime. The result of a step depends only on its samples and their order, not on the micro-batches,
+# so the
+# same effective batch gives the same number.
 set -eu
 micro=8 accumulation=1 out=out steps=12 resume= checkpointing=
 while [ $# -gt 0 ]; do
@@ -24,7 +26,7 @@ if [ -n "$resume" ]; then
 fi
 while [ "$step" -lt "$steps" ]; do
     step=$((step + 1))
-    # Memory runs out later than at the first step, so that there is a checkpoint to resume from.
+    # Fail after the first step, so that there is a checkpoint to resume from.
     if [ "$needed" -gt "${TOY_CAP:-1000}" ] && [ "$step" -gt "${TOY_CAP_FROM:-0}" ]; then
         echo 'Traceback (most recent call last):' >&2
         echo '  File "train_toy.py", line 20, in <module>' >&2

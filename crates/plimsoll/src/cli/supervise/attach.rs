@@ -5,7 +5,7 @@ use crate::cli::Failure;
 use crate::cli::failure::exit_code;
 use crate::streams::talk;
 use clap::Args;
-use plimsoll_supervise::{Entry, State};
+use plimsoll_supervise::{Entry, RunState};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct AttachArgs {
@@ -27,12 +27,12 @@ pub(in crate::cli) fn run(args: &AttachArgs) -> Result<u8, Failure> {
     let entry = detach::adopted(entry)?;
     let name = entry.name();
     match was {
-        State::Orphaned => talk(format_args!("{name} had lost its supervisor, and has one again")),
-        State::Elsewhere => return Err(super::run::elsewhere(&entry)),
-        State::Running => {}
-        State::Ended | State::Gone => talk(format_args!("{name} has ended")),
+        RunState::Orphaned => talk(format_args!("{name} had lost its supervisor, and has one again")),
+        RunState::Elsewhere => return Err(super::run::elsewhere(&entry)),
+        RunState::Running => {}
+        RunState::Ended | RunState::Gone => talk(format_args!("{name} has ended")),
     }
-    if was != State::Ended && was != State::Gone {
+    if was != RunState::Ended && was != RunState::Gone {
         talk(format_args!("Ctrl-C leaves it running; `plimsoll stop {name}` stops it"));
     }
     logs::show(&entry, args.worker, Some(args.lines), true)?;

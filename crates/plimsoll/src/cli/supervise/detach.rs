@@ -5,7 +5,7 @@ use crate::cli::Failure;
 use crate::cli::failure::io_failure;
 use crate::streams::{talk, write_data};
 use plimsoll_files::TRUSTED_FOLDERS;
-use plimsoll_supervise::{Entry, Process, State, Surroundings};
+use plimsoll_supervise::{Entry, Process, RunState, Surroundings};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -103,7 +103,7 @@ pub(super) fn leave_terminal() {
 
 /// Gives a supervisor to a run that lost its own. Returns the run as it is then. Errors: as [`adopt`].
 pub(super) fn adopted(entry: Entry) -> Result<Entry, Failure> {
-    if entry.state() != State::Orphaned {
+    if entry.state() != RunState::Orphaned {
         return Ok(entry);
     }
     adopt(&entry)?;

@@ -69,7 +69,7 @@ impl HeatArgs {
         job.pacer = Some(pacer.clone());
         let watched = watched(job);
         if watched.iter().all(|watched| watched.cards.is_empty()) {
-            pacer.tell("cards".to_owned(), "none is known that the command may use: heat is not watched".to_owned());
+            pacer.note("cards".to_owned(), "none is known that the command may use: heat is not watched".to_owned());
             return Ok(None);
         }
         let guard = |Watched { cards, workers }| (Guarded::new(cards, settings, "the run is asked to end"), workers);
@@ -90,7 +90,7 @@ impl Guards {
         let now = Seconds(self.began.elapsed().as_secs_f64());
         for (guarded, workers) in &mut self.guarded {
             let (order, told) = guarded.observe(sample, now, |_| None);
-            told.into_iter().for_each(|told| self.pacer.tell(told.card, told.what));
+            told.into_iter().for_each(|told| self.pacer.note(told.card, told.what));
             if let Some(order) = order {
                 if let Some(slice) = run_slice(order) {
                     guarded.guard().micro_batch(slice);

@@ -6,7 +6,7 @@ use crate::cli::failure::{exit_code, io_failure};
 use crate::streams::{pass, talk, write_data};
 use clap::Args;
 use plimsoll_render::health_line;
-use plimsoll_supervise::{Entry, Follower, Kind, State, output_of};
+use plimsoll_supervise::{Entry, Follower, RunKind, RunState, output_of};
 use plimsoll_telemetry::{Event, Record};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::path::Path;
@@ -45,8 +45,8 @@ pub(in crate::cli) fn run(args: &LogsArgs) -> Result<u8, Failure> {
 /// Writes a run's output to stdout. `lines`: only the last ones of what is there.
 pub(super) fn show(entry: &Entry, worker: usize, lines: Option<usize>, follow: bool) -> Result<(), Failure> {
     let path = match entry.kind {
-        Kind::Supervised => output_of(&entry.folder, worker, entry.worker_count),
-        Kind::Own => entry.folder.join("journal.jsonl"),
+        RunKind::Supervised => output_of(&entry.folder, worker, entry.worker_count),
+        RunKind::Own => entry.folder.join("journal.jsonl"),
     };
     let mut before = path.clone().into_os_string();
     before.push(".1");
@@ -74,10 +74,10 @@ pub(super) fn show(entry: &Entry, worker: usize, lines: Option<usize>, follow: b
 /// Whether a run may still print.
 fn is_running(entry: &Entry) -> bool {
     let state = Entry::read(&entry.folder).unwrap_or_else(|_| entry.clone()).state();
-    if state == State::Orphaned {
+    if state == RunState::Orphaned {
         talk(format_args!("{} has lost its supervisor; `plimsoll attach {}` gives it one", entry.name(), entry.name()));
     }
-    state == State::Running
+    state == RunState::Running
 }
 
 fn follower(path: &Path, most: u64) -> Result<Follower, Failure> {
@@ -104,7 +104,7 @@ fn bytes_of(path: &Path, lines: usize) -> Result<u64, Failure> {
 
 /// Writes what is read: as it is, or events as lines.
 struct Reader {
-    kind: Kind,
+    kind: RunKind,
     /// The beginning of a line of events.
     line: Vec<u8>,
 }
@@ -114,8 +114,8 @@ impl Reader {
         let mut buffer = vec![0; 64 << 10];
         while let count @ 1.. = from.read(&mut buffer).map_err(io_failure("the output can't be read"))? {
             match self.kind {
-                Kind::Supervised => pass(&buffer[..count])?,
-                Kind::Own => self.events(&buffer[..count])?,
+                RunKind::Supervised => pass(&buffer[..count])?,
+                RunKind::Own => self.events(&buffer[..count])?,
             }
         }
         Ok(())

@@ -8,10 +8,10 @@ mod logs;
 mod order;
 mod ps;
 mod repair;
+mod reporter;
 mod run;
 mod say;
 mod stop;
-mod told;
 mod watch;
 mod workers;
 
@@ -29,7 +29,7 @@ use super::state::state_folder;
 use crate::streams::talk;
 use clap::Args;
 use plimsoll_files::{Distrust, TRUSTED_FOLDERS, check_folder};
-use plimsoll_supervise::{Entry, Folder, FolderError, Kind, Registry, Status, SuperviseError};
+use plimsoll_supervise::{Entry, Folder, FolderError, Registry, RunKind, Status, SuperviseError};
 use plimsoll_telemetry::now_s;
 use std::env;
 use std::io;
@@ -86,7 +86,7 @@ impl OwnRun {
             talk(format_args!("hint: {}", trust_hint(&distrust)));
         }
         let command = env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-        let entry = Entry::new(Kind::Own, &folder, command);
+        let entry = Entry::new(RunKind::Own, &folder, command);
         registry(runs).add(&entry).ok()?;
         Some(Self { entry })
     }

@@ -9,7 +9,7 @@ use crate::streams::talk;
 use clap::Args;
 use plimsoll_files::is_locked;
 use plimsoll_orders::{GiveError, Order, give};
-use plimsoll_supervise::{Entry, Follower, Kind, PauseError, pause, resume};
+use plimsoll_supervise::{Entry, Follower, PauseError, RunKind, pause, resume};
 use plimsoll_telemetry::{Event, Record};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::time::{Duration, Instant};
@@ -64,8 +64,8 @@ impl OrderArgs {
         let entries = runs.iter().map(|name| self.runs.find(name)).collect::<Result<Vec<_>, _>>()?;
         for entry in entries {
             match entry.kind {
-                Kind::Own => self.give(&entry, order)?,
-                Kind::Supervised => signal(&entry, order)?,
+                RunKind::Own => self.give(&entry, order)?,
+                RunKind::Supervised => signal(&entry, order)?,
             }
         }
         Ok(exit_code::DONE)

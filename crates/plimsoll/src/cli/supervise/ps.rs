@@ -7,7 +7,7 @@ use crate::streams::{talk, write_data};
 use clap::Args;
 use plimsoll_files::read_end_inside;
 use plimsoll_render::{ListedRun, runs_json, runs_table};
-use plimsoll_supervise::{Entry, Kind, Progress, State, progress_of};
+use plimsoll_supervise::{Entry, Progress, RunKind, RunState, progress_of};
 use plimsoll_telemetry::{Event, Record};
 use plimsoll_units::Bytes;
 use std::fs;
@@ -33,11 +33,11 @@ pub(in crate::cli) struct PsArgs {
 pub(in crate::cli) fn run(args: &PsArgs) -> Result<u8, Failure> {
     let listed = args.runs.registry().entries().into_iter().filter_map(|entry| {
         let state = entry.state();
-        let is_shown = args.all || matches!(state, State::Running | State::Orphaned | State::Elsewhere);
+        let is_shown = args.all || matches!(state, RunState::Running | RunState::Orphaned | RunState::Elsewhere);
         if !is_shown {
             return None;
         }
-        let adopted = (args.adopt && state == State::Orphaned).then(|| adopted(&entry)).flatten();
+        let adopted = (args.adopt && state == RunState::Orphaned).then(|| adopted(&entry)).flatten();
         let adopted_by = adopted.as_ref().map(|entry| entry.process.pid);
         let entry = adopted.unwrap_or(entry);
         Some(ListedRun { state, progress: progress(&entry), adopted_by, owner: other_owner(&entry), entry })
@@ -52,7 +52,8 @@ pub(in crate::cli) fn run(args: &PsArgs) -> Result<u8, Failure> {
         true => talk("nothing runs; `plimsoll ps --all` lists runs that ended, too"),
         false => write_data(runs_table(&listed))?,
     }
-    let is_orphan = |run: &&ListedRun| run.state == State::Orphaned && run.adopted_by.is_none() && run.owner.is_none();
+    let is_orphan =
+        |run: &&ListedRun| run.state == RunState::Orphaned && run.adopted_by.is_none() && run.owner.is_none();
     if let Some(run) = listed.iter().find(is_orphan) {
         talk(format_args!(
             "hint: `plimsoll attach {}` gives a supervisor to an orphaned run, `ps --adopt` to all",
@@ -65,7 +66,7 @@ pub(in crate::cli) fn run(args: &PsArgs) -> Result<u8, Failure> {
 /// Gives a run a supervisor again. `None`, and a warning, if it can't have one.
 fn adopted(entry: &Entry) -> Option<Entry> {
     match detach::adopted(entry.clone()) {
-        Ok(entry) => (entry.state() == State::Running).then_some(entry),
+        Ok(entry) => (entry.state() == RunState::Running).then_some(entry),
         Err(failure) => {
             talk(format_args!("warning: {} stays without a supervisor: {}", entry.name(), failure.message()));
             None
@@ -83,8 +84,8 @@ fn other_owner(entry: &Entry) -> Option<u32> {
 /// How far a run has come: its slowest worker, or the last step in its journal.
 fn progress(entry: &Entry) -> Option<Progress> {
     match entry.kind {
-        Kind::Own => last_step(&read_end_inside(&entry.folder.join("journal.jsonl"), 1, END).ok()?),
-        Kind::Supervised => progress_of(&entry.folder, entry.worker_count),
+        RunKind::Own => last_step(&read_end_inside(&entry.folder.join("journal.jsonl"), 1, END).ok()?),
+        RunKind::Supervised => progress_of(&entry.folder, entry.worker_count),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::heat::HeatArgs;
 use super::repair::RepairArgs;
-use super::told::Told;
+use super::reporter::EventReporter;
 use super::watch::watch;
 use super::workers::Workers;
 use super::{RunsArgs, detach, open, say, untrusted};
@@ -14,8 +14,8 @@ use crate::streams::{talk, wait_for_no_reader};
 use clap::{Args, Parser};
 use plimsoll_files::Disk;
 use plimsoll_supervise::{
-    CardPeaks, Entry, Folder, Input, Job, Limits, Refusal, Repair, Settings, Share, State, Supervised, adopt, keep,
-    program_name, shares, supervise, usable_cpus,
+    CardPeaks, Entry, Folder, Input, Job, Limits, Refusal, Repair, RunState, Share, SuperviseSettings, Supervised,
+    adopt, keep, program_name, shares, supervise, usable_cpus,
 };
 use plimsoll_telemetry::{Gpu, gpus};
 use plimsoll_units::{Bytes, Seconds};
@@ -145,8 +145,8 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
             match adopted {
                 Some(_) => adopt_in(folder, true),
                 None => {
-                    let told = Told::start(&args.tell)?;
-                    args.start_in(folder, told)
+                    let reporter = EventReporter::start(&args.tell)?;
+                    args.start_in(folder, reporter)
                 }
             }
         }
@@ -161,12 +161,12 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
             // What is missing to tell somebody is said before anything is made. One in the background tells by itself.
             args.heat.settings()?;
             args.workers.check(args.memory_fraction, &visible_cards())?;
-            let told = Told::start(&args.tell)?;
+            let reporter = EventReporter::start(&args.tell)?;
             let folder = args.new_folder()?;
             if args.detach {
                 return detach::start(&folder);
             }
-            args.start_in(open(&folder)?, told)
+            args.start_in(open(&folder)?, reporter)
         }
     }
 }
@@ -174,11 +174,11 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
 /// A run whose supervisor is gone. Errors: it is none.
 pub(super) fn orphan(entry: Entry) -> Result<Entry, Failure> {
     match entry.state() {
-        State::Orphaned => Ok(entry),
-        State::Running => Err(Failure::bad_flag(format!("{} has its supervisor", entry.name()))
+        RunState::Orphaned => Ok(entry),
+        RunState::Running => Err(Failure::bad_flag(format!("{} has its supervisor", entry.name()))
             .hint(format!("`plimsoll attach {}` follows it", entry.name()))),
-        State::Ended | State::Gone => Err(Failure::bad_flag(format!("nothing of {} runs any more", entry.name()))),
-        State::Elsewhere => Err(elsewhere(&entry)),
+        RunState::Ended | RunState::Gone => Err(Failure::bad_flag(format!("{} is not running", entry.name()))),
+        RunState::Elsewhere => Err(elsewhere(&entry)),
     }
 }
 
@@ -200,15 +200,15 @@ impl RunArgs {
         Ok(Folder::create(&self.runs.runs_dir, self.name.as_deref(), &base_name(&self.command))?)
     }
 
-    fn start_in(self, folder: Folder, mut told: Told) -> Result<u8, Failure> {
+    fn start_in(self, folder: Folder, mut reporter: EventReporter) -> Result<u8, Failure> {
         let path = folder.path().to_owned();
         let mut job = self.job(folder)?;
-        let watched = watch(&mut job, &self.heat, told.notifier())?;
-        let supervised = supervise(job, &mut |event| told.take(event));
+        let watched = watch(&mut job, &self.heat, reporter.notifier())?;
+        let supervised = supervise(job, &mut |event| reporter.take(event));
         drop(watched);
         let refusal = supervised.as_ref().ok().and_then(|supervised| supervised.refusal.as_ref());
-        refusal.iter().for_each(|refusal| told.refuse(&refusal.program, &refusal.reason));
-        told.finish();
+        refusal.iter().for_each(|refusal| reporter.refuse(&refusal.program, &refusal.reason));
+        reporter.finish();
         let supervised = supervised?;
         if supervised.refusal.is_some() {
             // A sample that was written meanwhile may have kept the folder of a run that never began.
@@ -238,7 +238,7 @@ impl RunArgs {
         let workers = workers.collect::<Result<Vec<_>, Failure>>()?;
         let seconds = |seconds: Seconds| Duration::from_secs_f64(seconds.0);
         let is_background = self.inside.is_some();
-        let mut settings = Settings {
+        let mut settings = SuperviseSettings {
             limits: Limits { restarts: self.max_restarts, same: self.same_error, pause: seconds(self.backoff) },
             grace: seconds(self.grace),
             hang_timeout: Some(seconds(self.hang_timeout)).filter(|timeout| !timeout.is_zero()),
@@ -301,11 +301,11 @@ fn adopt_in(folder: Folder, is_background: bool) -> Result<u8, Failure> {
     job.arguments.clone_from(&entry.arguments);
     job.input = Input::Nothing;
     let tell = args.tell.clone().without_unknown(&entry.folder);
-    let mut told = Told::start(&tell)?.of_run(entry.name(), entry.workers.len());
-    let watched = watch(&mut job, &args.heat, told.notifier())?;
-    let supervised = adopt(job, &entry, &mut |event| told.take(event));
+    let mut reporter = EventReporter::start(&tell)?.of_run(entry.name(), entry.workers.len());
+    let watched = watch(&mut job, &args.heat, reporter.notifier())?;
+    let supervised = adopt(job, &entry, &mut |event| reporter.take(event));
     drop(watched);
-    told.finish();
+    reporter.finish();
     conclude(supervised?)
 }
 

@@ -1,68 +1,74 @@
-//! What a supervisor says: events as lines, and the last one about a run.
+//! Messages of a supervisor: one line per event, and a summary of the run.
 
 use crate::streams::talk;
-use plimsoll_supervise::{Event, Report, STOPPED, SUCCESS, Status, TOO_HOT};
+use plimsoll_supervise::{Report, STOPPED, SUCCESS, Status, SupervisorEvent, TOO_HOT};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 
-/// Says what people want to know while it happens.
-pub(super) fn tell(event: &Event) {
+/// Prints an event as it happens.
+pub(super) fn tell(event: &SupervisorEvent) {
     if let Some(line) = line(event) {
         talk(format_args!("plimsoll: {line}"));
     }
 }
 
-/// What is said of an event; nothing for what concerns nobody.
-pub(super) fn line(event: &Event) -> Option<String> {
+/// The message for an event; `None` for events that users need not see.
+pub(super) fn line(event: &SupervisorEvent) -> Option<String> {
     Some(match event {
-        Event::AttemptStarted { attempt: 1, notes, .. } if notes.is_empty() => return None,
-        Event::AttemptStarted { worker, attempt, notes, .. } => {
+        SupervisorEvent::AttemptStarted { attempt: 1, notes, .. } if notes.is_empty() => return None,
+        SupervisorEvent::AttemptStarted { worker, attempt, notes, .. } => {
             let notes = if notes.is_empty() { String::new() } else { format!(": {}", notes.join("; ")) };
             format!("{}attempt {attempt}{notes}", of(*worker))
         }
-        Event::Adopted { worker, pid, is_kept, is_mute } => {
-            let kept = if *is_kept { "" } else { "; its keeper is gone, so how it ends may stay unknown" };
-            let mute = if *is_mute { "; its output can't be had" } else { "" };
+        SupervisorEvent::Adopted { worker, pid, is_kept, is_mute } => {
+            let kept = if *is_kept { "" } else { "; its keeper is gone, so its exit code may stay unknown" };
+            let mute = if *is_mute { "; its output can't be read" } else { "" };
             format!("{}supervising process group {pid}{kept}{mute}", of(*worker))
         }
-        Event::NotStarted { worker, program, reason, .. } => {
+        SupervisorEvent::NotStarted { worker, program, reason, .. } => {
             format!("{}{program} can't be started: {reason}", of(*worker))
         }
-        Event::Hung { worker, idle_s, stacks } => {
+        SupervisorEvent::Hung { worker, idle_s, stacks } => {
             let stacks = stacks.as_ref().map_or(String::new(), |path| format!("; stacks are in {}", path.display()));
             format!("{}no output and nothing computed for {}{stacks}", of(*worker), duration(*idle_s))
         }
-        Event::Signaled { worker, signal, why } => format!("{}{signal}: {why}", of(*worker)),
-        Event::AttemptEnded { kind, .. } if kind == SUCCESS => return None,
-        Event::AttemptEnded { worker, code, signal, kind, ran_s, .. } => {
+        SupervisorEvent::Signaled { worker, signal, why } => format!("{}{signal}: {why}", of(*worker)),
+        SupervisorEvent::AttemptEnded { kind, .. } if kind == SUCCESS => return None,
+        SupervisorEvent::AttemptEnded { worker, code, signal, kind, ran_s, .. } => {
             let how = match (code, signal) {
                 (_, Some(signal)) => format!("signal {signal}"),
                 (Some(code), None) => format!("exit code {code}"),
                 (None, None) => "exit code unknown".to_owned(),
             };
-            // What the system alone tells of an end is said already.
-            let is_said = [STOPPED, TOO_HOT].contains(&kind.as_str())
+            // Kinds that only repeat the exit code or the signal add nothing.
+            let is_redundant = [STOPPED, TOO_HOT].contains(&kind.as_str())
                 || ["exit_", "signal_"].iter().any(|plain| kind.starts_with(plain));
-            let kind = if is_said { String::new() } else { format!(", {}", kind.replace('_', " ")) };
+            let kind = if is_redundant { String::new() } else { format!(", {}", kind.replace('_', " ")) };
             format!("{}ended after {}: {how}{kind}", of(*worker), duration(*ran_s))
         }
-        Event::Restarting { worker, pause_s, why, .. } => {
-            format!("{}next attempt in {pause_s:.1} s: {why}", of(*worker))
+        SupervisorEvent::Restarting { worker, pause_s, why, .. } => {
+            format!("{}restarting in {pause_s} s: {why}", of(*worker))
         }
-        Event::GaveUp { worker, why } => format!("{}no further attempt: {why}", of(*worker)),
-        Event::Heat { card, what } => format!("{card}: {what}"),
-        Event::SensorsSilent {} => "sensors no longer answer: half of the time is waited".to_owned(),
-        Event::TimeOver { duration_s } => format!("{} are over", duration(*duration_s)),
-        Event::RecordsLost { reason } => format!("warning: the run's records are incomplete: {reason}"),
-        Event::OutputLost { worker, reason } => format!("warning: {}output is not kept: {reason}", of(*worker)),
-        Event::ScreenGone { stream, reason } => format!("warning: {stream} is not passed on any more: {reason}"),
-        Event::NotShown { stream, bytes } => {
-            format!("warning: {} of output are in the log alone: nothing read {stream}", Bytes(*bytes))
+        SupervisorEvent::GaveUp { worker, why } => format!("{}not restarting: {why}", of(*worker)),
+        SupervisorEvent::Heat { card, what } => format!("{card}: {what}"),
+        SupervisorEvent::SensorsSilent {} => "sensors no longer respond: running half of the time".to_owned(),
+        SupervisorEvent::TimeOver { duration_s } => format!("reached the time limit of {}", duration(*duration_s)),
+        SupervisorEvent::RecordsLost { reason } => format!("warning: the run's records are incomplete: {reason}"),
+        SupervisorEvent::OutputLost { worker, reason } => {
+            format!("warning: {}can't save output: {reason}", of(*worker))
         }
-        Event::RunStarted { .. } | Event::Forwarded { .. } | Event::RunEnded { .. } => return None,
+        SupervisorEvent::ScreenGone { stream, reason } => {
+            format!("warning: no longer forwarding {stream}: {reason}")
+        }
+        SupervisorEvent::NotShown { stream, bytes } => {
+            format!("warning: {} of output are only in the log: nothing read {stream}", Bytes(*bytes))
+        }
+        SupervisorEvent::RunStarted { .. } | SupervisorEvent::Forwarded { .. } | SupervisorEvent::RunEnded { .. } => {
+            return None;
+        }
     })
 }
 
-/// The first worker needs no name where it is the only one.
+/// A prefix that names a worker. Empty for worker 0, which may be the only one.
 fn of(worker: usize) -> String {
     if worker == 0 { String::new() } else { format!("worker {worker}: ") }
 }
@@ -71,7 +77,7 @@ fn duration(seconds: f64) -> String {
     format_duration(Seconds(seconds))
 }
 
-/// What came of a run, in a line.
+/// A one-line summary of a run.
 pub(super) fn summary(report: &Report) -> String {
     let attempts = report.attempts.len();
     let status = match (report.status, report.code) {
@@ -81,7 +87,7 @@ pub(super) fn summary(report: &Report) -> String {
         (Status::Stopped, _) => "stopped".to_owned(),
         (Status::TooHot, Some(code)) => format!("stopped for heat (exit code {code})"),
         (Status::TooHot, None) => "stopped for heat".to_owned(),
-        (Status::TimeOver, _) => "its time was over".to_owned(),
+        (Status::TimeOver, _) => "reached its time limit".to_owned(),
         (Status::Unknown, _) => "ended, exit code unknown".to_owned(),
     };
     let mut parts = vec![format!("plimsoll: {}: {status} after {}", report.name, duration(report.ran_s))];

@@ -1,6 +1,6 @@
 //! What is sampled while a supervised run goes: cards and machine are kept in its folder, the most memory of its cards goes into
 //! its report, heat decides how fast it may go, and a status is sent when one is due.
-//! Not here: heat (`heat.rs`), messages about events (`told.rs`).
+//! Not here: heat (`heat.rs`), messages about events (`reporter.rs`).
 
 use super::heat::HeatArgs;
 use super::run::cards;

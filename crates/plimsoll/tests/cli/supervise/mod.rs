@@ -158,7 +158,7 @@ fn a_reader_that_goes_away_stops_nobody() {
     let said = end_of(child);
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     assert!(sandbox.path("done").exists() && sandbox.text("runs/it/output.log").ends_with("line 1999\nover\n"));
-    assert_eq!(said.stderr.matches("stdout is not passed on any more").count(), 1, "{}", said.stderr);
+    assert_eq!(said.stderr.matches("no longer forwarding stdout").count(), 1, "{}", said.stderr);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_loop_of_crashes_ends_and_progress_is_none() {
     fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
     let said = run(&sandbox, "--same-error 2 --max-restarts 5", "echo x >> more; echo step $(wc -l < more); exit 4");
     assert_eq!((said.code, sandbox.text("more").len()), (Some(4), 12));
-    assert!(said.stderr.contains("started again 5 times, which is the limit"), "{}", said.stderr);
+    assert!(said.stderr.contains("restarted 5 times, which is the limit"), "{}", said.stderr);
 }
 
 #[test]
@@ -348,7 +348,7 @@ fn nothing_is_left_behind() {
     for name in ["in-group", "outside", "unmarked"] {
         assert!(!is_alive(&written_pid(&sandbox, name)), "{name}: {}", said.stderr);
     }
-    assert!(said.stderr.contains("left behind"), "{}", said.stderr);
+    assert!(said.stderr.contains("left running"), "{}", said.stderr);
 }
 
 /// A supervisor that is killed doesn't know them, and its keeper does.
@@ -437,7 +437,7 @@ fn what_can_never_begin_is_started_once() {
     for flags in ["", "--no-repair"] {
         let said = run(&sandbox, flags, "echo x >> seen; exec sh missing.sh");
         assert_eq!((said.code, sandbox.text("seen").as_str()), (Some(2), "x\n"), "{}", said.stderr);
-        assert!(said.stderr.contains("no further attempt: its script is not there"), "{}", said.stderr);
+        assert!(said.stderr.contains("not restarting: its script is missing"), "{}", said.stderr);
         fs::remove_file(sandbox.path("seen")).expect("it was there");
         fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
     }
@@ -449,7 +449,7 @@ fn what_can_never_begin_is_started_once() {
         .output();
     let said = Said::of(own.expect("the binary runs"));
     assert_eq!(said.code, Some(3), "{}", said.stderr);
-    assert!(said.stderr.contains("no further attempt: `plimsoll train` says that it does not fit"), "{}", said.stderr);
+    assert!(said.stderr.contains("not restarting: `plimsoll train` does not fit"), "{}", said.stderr);
     // In another program, 3 is a crash like any other.
     let said = run(&sandbox, "", "exit 3");
     assert_eq!((said.code, &report(&sandbox)["failures"]["exit_3"]), (Some(3), &3.into()), "{}", said.stderr);
@@ -632,7 +632,7 @@ fn a_limit_of_the_system_is_tried_again_and_named() {
     let said = Said::of(command.output().expect("a shell"));
     assert_eq!(said.code, Some(5), "{}", said.stderr);
     for words in
-        ["it was started again once", "true can't be started: Too many open files", "hint: too many files are open"]
+        ["it was restarted once", "true can't be started: Too many open files", "hint: too many files are open"]
     {
         assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
     }

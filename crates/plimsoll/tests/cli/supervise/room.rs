@@ -14,7 +14,7 @@ fn a_full_disk_stops_nobody() {
     let said = Said::of(command.output().expect("a shell"));
     assert_eq!(said.code, Some(7), "{}", said.stderr);
     assert_eq!(said.stdout.split(|&b| b == b'\n').count(), 9001);
-    assert_eq!(said.stderr.matches("output is not kept").count(), 1, "{}", said.stderr);
+    assert_eq!(said.stderr.matches("can't save output").count(), 1, "{}", said.stderr);
     assert!(sandbox.text("runs/it/output.log").starts_with("some words in line 0\n"));
 }
 
@@ -38,7 +38,7 @@ fn a_run_whose_file_system_is_full_goes_on_and_is_started_again() {
     let kept = "\"$0\" run --backoff 0 --name it -- sh -c \"$1\"; code=$?; cp -r runs kept; exit $code";
     let said = Said::of(with(&["sh", "-c", kept, plimsoll, script]).output().expect("it runs"));
     assert_eq!((said.code, said.stdout.len()), (Some(0), 9_000_000), "{}", said.stderr);
-    assert_eq!(said.stderr.matches("output is not kept").count(), 1, "{}", said.stderr);
+    assert_eq!(said.stderr.matches("can't save output").count(), 1, "{}", said.stderr);
     assert!(!said.stderr.contains("records are incomplete"), "output left no room for them: {}", said.stderr);
     assert_eq!(sandbox.json("kept/it/report.json")["attempts"].as_array().map(Vec::len), Some(3));
     let kept = fs::read(sandbox.path("kept/it/output.log")).expect("what there was room for");

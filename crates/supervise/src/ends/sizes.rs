@@ -1,29 +1,29 @@
-//! The sizes that an allocator tells when it fails: PyTorch's message since 1.13 in its three forms, and Metal's.
-//! Not here: whether the message is the end of a run (`statements.rs`).
+//! Sizes in the message of a failed allocator: the three forms of PyTorch since 1.13, and Metal's.
+//! Not here: whether the message ended the run (`statements.rs`).
 
 use plimsoll_units::Bytes;
 
-/// What an allocator said of the card as it failed. What it did not say is `None`.
+/// Sizes that an allocator reported when it failed. Each is `None` if the message lacks it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Told {
-    /// What was asked for.
+pub struct AllocatorSizes {
+    /// The size of the request.
     pub tried: Option<Bytes>,
-    /// The card's memory.
+    /// Total memory of the card.
     pub total: Option<Bytes>,
-    /// What of it nobody had.
+    /// Free memory of the card.
     pub free: Option<Bytes>,
-    /// What the process may take, where a fraction was set.
+    /// The limit of the process, if a memory fraction is set.
     pub allowed: Option<Bytes>,
-    /// What tensors had.
+    /// Memory of tensors.
     pub allocated: Option<Bytes>,
-    /// What the allocator held for tensors, used or not.
+    /// Memory that the allocator holds, used or unused.
     pub reserved: Option<Bytes>,
-    /// Whether the message has the form that it had before PyTorch 2.1.
+    /// Whether the message has the form from before PyTorch 2.1.
     pub is_old_form: bool,
 }
 
-impl Told {
-    /// Reads what a message says.
+impl AllocatorSizes {
+    /// Reads the sizes in a message.
     pub(crate) fn read(message: &str) -> Self {
         let allocated = size_before(message, " already allocated")
             .or_else(|| size_before(message, " is allocated by PyTorch"))
@@ -31,7 +31,7 @@ impl Told {
         let unused = size_before(message, " is reserved by PyTorch but unallocated");
         Self {
             tried: size_after(message, "ried to allocate "),
-            // PyTorch 2.1 spells it so.
+            // PyTorch 2.1 misspells it.
             total: ["total capacity of ", "total capacty of ", "max allowed: "]
                 .into_iter()
                 .find_map(|before| size_after(message, before))
@@ -45,7 +45,7 @@ impl Told {
         }
     }
 
-    /// What the allocator held that no tensor had: what fragmentation may have cost.
+    /// Memory that the allocator holds unused, possibly because of fragmentation.
     pub fn unused(&self) -> Option<Bytes> {
         Some(self.reserved?.saturating_sub(self.allocated?))
     }
@@ -64,7 +64,7 @@ fn size_before(message: &str, after: &str) -> Option<Bytes> {
     size(words.next()?, unit)
 }
 
-/// Bytes of `20.00` and `MiB`. PyTorch counts Metal's `MB` and `GB` by powers of two as well.
+/// Bytes of `20.00` and `MiB`. For Metal, PyTorch also means powers of two by `MB` and `GB`.
 fn size(number: &str, unit: &str) -> Option<Bytes> {
     let unit = match unit.trim_end_matches(['.', ',', ';', ')']) {
         "bytes" | "B" => 1_u64,
@@ -75,7 +75,7 @@ fn size(number: &str, unit: &str) -> Option<Bytes> {
     };
     let number: f64 = number.trim_start_matches('(').parse().ok()?;
     let bytes = number * unit as f64;
-    // Far more than any card has is no size.
+    // Reject sizes that are far larger than any card.
     (0.0..1e18).contains(&bytes).then_some(Bytes(bytes as u64))
 }
 
@@ -89,31 +89,34 @@ mod tests {
     }
 
     #[test]
-    fn all_forms_of_the_message_are_read() {
+    fn all_message_forms_are_read() {
         let old = "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 7.00 GiB total capacity; 5.00 GiB already \
                    allocated; 18.50 MiB free; 6.00 GiB reserved in total by PyTorch) If reserved memory is >> allocated";
-        let told = Told::read(old);
-        assert_eq!((told.tried, told.total, told.free), (mib(20.0), mib(7168.0), mib(18.5)));
-        assert_eq!((told.allocated, told.reserved, told.unused()), (mib(5120.0), mib(6144.0), mib(1024.0)));
+        let sizes = AllocatorSizes::read(old);
+        assert_eq!((sizes.tried, sizes.total, sizes.free), (mib(20.0), mib(7168.0), mib(18.5)));
+        assert_eq!((sizes.allocated, sizes.reserved, sizes.unused()), (mib(5120.0), mib(6144.0), mib(1024.0)));
         let new = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 24.00 GiB of which \
                    512.00 KiB is free. 12.00 GiB allowed; Of the allocated memory 11.00 GiB is allocated by PyTorch, with \
                    17.00 MiB allocated in private pools (e.g., CUDA Graphs), and 64.00 MiB is reserved by PyTorch but unallocated.";
-        let told = Told::read(new);
-        assert_eq!((told.tried, told.total, told.free), (mib(2048.0), mib(24576.0), mib(0.5)));
-        assert_eq!((told.allowed, told.allocated, told.unused()), (mib(12288.0), mib(11264.0), mib(64.0)));
+        let sizes = AllocatorSizes::read(new);
+        assert_eq!((sizes.tried, sizes.total, sizes.free), (mib(2048.0), mib(24576.0), mib(0.5)));
+        assert_eq!((sizes.allowed, sizes.allocated, sizes.unused()), (mib(12288.0), mib(11264.0), mib(64.0)));
         let misspelled = "GPU 0 has a total capacty of 1.00 GiB of which 0 bytes is free.";
-        assert_eq!((Told::read(misspelled).total, Told::read(misspelled).free), (mib(1024.0), Some(Bytes(0))));
+        assert_eq!(
+            (AllocatorSizes::read(misspelled).total, AllocatorSizes::read(misspelled).free),
+            (mib(1024.0), Some(Bytes(0)))
+        );
         let metal = "MPS backend out of memory (MPS allocated: 17.00 GB, other allocations: 304.00 KB, max allowed: \
                      18.00 GB). Tried to allocate 512.00 MB on private pool.";
-        let told = Told::read(metal);
-        assert_eq!((told.tried, told.allocated, told.total), (mib(512.0), mib(17408.0), mib(18432.0)));
+        let sizes = AllocatorSizes::read(metal);
+        assert_eq!((sizes.tried, sizes.allocated, sizes.total), (mib(512.0), mib(17408.0), mib(18432.0)));
     }
 
     proptest! {
         #[test]
-        fn whatever_is_said_is_read_or_not(text in ".{0,60}(Tried to allocate |total capacity of )?[-0-9.eE]{0,30} ?(GiB|bytes)?.{0,60} is free.*") {
-            let told = Told::read(&text);
-            prop_assert!(told.tried.is_none_or(|bytes| bytes.0 <= 1_000_000_000_000_000_000));
+        fn any_message_is_read_or_ignored(text in ".{0,60}(Tried to allocate |total capacity of )?[-0-9.eE]{0,30} ?(GiB|bytes)?.{0,60} is free.*") {
+            let sizes = AllocatorSizes::read(&text);
+            prop_assert!(sizes.tried.is_none_or(|bytes| bytes.0 <= 1_000_000_000_000_000_000));
         }
     }
 }

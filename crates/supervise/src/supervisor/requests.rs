@@ -1,14 +1,14 @@
-//! What the supervisor is asked to do: by signals, and by the time that the run was given.
+//! Requests to the supervisor: signals, and the time limit of the run.
 
 use super::Supervisor;
-use crate::event::Event;
+use crate::event::SupervisorEvent;
 use crate::report::Status;
 use crate::worker::Live;
 use rustix::process::{Signal, getpid, kill_process};
 use std::time::Duration;
 
 impl Supervisor<'_> {
-    /// What asks the supervisor asks its programs; what stops it stops them.
+    /// Forwards a signal to the programs. Stops and continues them along with the supervisor.
     pub(super) fn take_signal(&mut self, signal: Signal) {
         match signal {
             Signal::TSTP => {
@@ -19,21 +19,21 @@ impl Supervisor<'_> {
             Signal::INT if self.interrupts > 0 => {
                 self.interrupts += 1;
                 self.lives().for_each(Live::kill);
-                self.emit(Event::Forwarded { signal: name_of(Signal::KILL).to_owned() });
+                self.emit(SupervisorEvent::Forwarded { signal: name_of(Signal::KILL).to_owned() });
             }
             _ => {
                 self.lives().for_each(|live| live.forward(signal));
-                self.emit(Event::Forwarded { signal: name_of(signal).to_owned() });
+                self.emit(SupervisorEvent::Forwarded { signal: name_of(signal).to_owned() });
             }
         }
         if [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal) {
             self.interrupts += u32::from(signal == Signal::INT && self.interrupts == 0);
-            self.asked.get_or_insert(Status::Stopped);
-            self.asked_code = 128 + signal.as_raw();
+            self.early_end.get_or_insert(Status::Stopped);
+            self.early_end_code = 128 + signal.as_raw();
             if signal != Signal::INT {
                 let grace = self.settings.grace;
-                let kill = [(grace, Signal::KILL, "it did not end when it was asked to")];
-                self.lives().filter(|live| !live.is_asked_to_end()).for_each(|live| live.schedule(&kill));
+                let kill = [(grace, Signal::KILL, "it did not end in time")];
+                self.lives().filter(|live| !live.has_pending_signals()).for_each(|live| live.schedule(&kill));
             }
         }
     }
@@ -42,17 +42,17 @@ impl Supervisor<'_> {
         let Some(duration) = self.settings.duration.filter(|&duration| self.began.elapsed() >= duration) else {
             return;
         };
-        if self.asked.is_some() {
+        if self.early_end.is_some() {
             return;
         }
-        self.asked = Some(Status::TimeOver);
-        self.asked_code = 0;
-        self.emit(Event::TimeOver { duration_s: duration.as_secs_f64() });
+        self.early_end = Some(Status::TimeOver);
+        self.early_end_code = 0;
+        self.emit(SupervisorEvent::TimeOver { duration_s: duration.as_secs_f64() });
         let grace = self.settings.grace;
         let signals = [
-            (Duration::ZERO, Signal::INT, "the time for the run is over"),
-            (grace, Signal::TERM, "it did not end when it was interrupted"),
-            (grace * 2, Signal::KILL, "it did not end when it was asked to"),
+            (Duration::ZERO, Signal::INT, "the run reached its time limit"),
+            (grace, Signal::TERM, "it ignored SIGINT"),
+            (grace * 2, Signal::KILL, "it ignored SIGTERM"),
         ];
         self.lives().for_each(|live| live.schedule(&signals));
     }

@@ -1,28 +1,28 @@
-//! Where an output shows that the run went on after an error: steps that were logged, bars that advance, and programs
-//! that say that they retry. Not here: errors (`statements.rs`).
+//! Finds signs in an output that the run survived an error: logged steps, advancing progress bars, and messages about a
+//! retry. Not here: errors (`statements.rs`).
 
 use super::lines::Line;
 use std::collections::BTreeMap;
 
-/// Signs that a run went on, by their lines.
+/// Signs that a run continued, by their line indexes.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct SurvivalSigns {
     /// Lines that log a step.
     logged: Vec<usize>,
-    /// Lines that say that less is tried.
+    /// Lines about a retry with less memory.
     retried: Vec<usize>,
-    /// Lines at which a bar stands further than before.
+    /// Lines where a bar has advanced.
     advanced: Vec<usize>,
 }
 
-impl Progress {
-    /// Signs in an output.
+impl SurvivalSigns {
+    /// Finds the signs in an output.
     pub(super) fn of(lines: &[Line]) -> Self {
         let mut found = Self::default();
-        // The furthest that a bar stood, by the process that draws it and its length.
+        // The furthest position of each bar, by its process and its length.
         let mut bars: BTreeMap<(&str, u64), u64> = BTreeMap::new();
         for (at, line) in lines.iter().enumerate() {
-            if says_to_retry(&line.text) {
+            if reports_a_retry(&line.text) {
                 found.retried.push(at);
             } else if logs_a_step(&line.text) {
                 found.logged.push(at);
@@ -37,22 +37,22 @@ impl Progress {
         found
     }
 
-    /// Whether the run went on after what was said at a line. A bar is drawn a last time as a process ends, and may
-    /// stand further then, so it must advance twice.
+    /// Whether the run continued after a line. A bar is redrawn when its process ends and may advance then, so it must
+    /// advance twice.
     pub(super) fn after(&self, at: usize) -> bool {
         self.logged.last().is_some_and(|last| *last > at) || self.surely_after(at)
     }
 
-    /// The same, even if another process may have logged the step that it was in.
+    /// Like [`after`](Self::after), but requires two logged steps: another process may have logged its current step.
     pub(super) fn surely_after(&self, at: usize) -> bool {
         let later = |signs: &[usize]| signs.iter().filter(|sign| **sign > at).count();
-        // What says that less is tried often says in the same line why.
+        // A message about a retry often contains the error itself.
         let is_retried = self.retried.last().is_some_and(|last| *last >= at);
         is_retried || later(&self.logged) >= 2 || later(&self.advanced) >= 2
     }
 }
 
-/// `{'loss': 2.31, 'epoch': 0.5}` (Hugging Face), `step 12 | loss 2.31` and their like.
+/// `{'loss': 2.31, 'epoch': 0.5}` (Hugging Face), `step 12 | loss 2.31` and similar lines.
 fn logs_a_step(line: &str) -> bool {
     let lower = line.to_ascii_lowercase();
     let Some((_, after_loss)) = lower.split_once("loss") else { return false };
@@ -67,8 +67,8 @@ fn logs_a_step(line: &str) -> bool {
     has_value && (counts || lower.starts_with("{'"))
 }
 
-/// What Accelerate, Lightning, fairseq and scripts say when they caught an error and go on with less.
-fn says_to_retry(line: &str) -> bool {
+/// Messages of Accelerate, Lightning, fairseq and scripts that caught an error and continue with less memory.
+fn reports_a_retry(line: &str) -> bool {
     const WORDS: [&str; 9] = [
         "retrying",
         "decreasing batch size",
@@ -84,7 +84,7 @@ fn says_to_retry(line: &str) -> bool {
     WORDS.iter().any(|word| lower.contains(word))
 }
 
-/// How far a bar of tqdm's stands: `57%|#####7    | 57/100 [00:31<00:23,  1.85it/s]`.
+/// The position of a tqdm bar: `57%|#####7    | 57/100 [00:31<00:23,  1.85it/s]`.
 fn bar(line: &str) -> Option<(u64, u64)> {
     let (_, rest) = line.split_once("%|")?;
     let (_, rest) = rest.split_once("| ")?;
@@ -97,18 +97,18 @@ mod tests {
     use super::super::lines::lines;
     use super::*;
 
-    fn went_on(text: &str) -> bool {
-        Progress::of(&lines(text)).after(0)
+    fn survived(text: &str) -> bool {
+        SurvivalSigns::of(&lines(text)).after(0)
     }
 
     #[test]
-    fn steps_and_bars_show_that_a_run_went_on() {
-        assert!(went_on("oom\n{'loss': 2.3, 'grad_norm': 1.0, 'epoch': 0.1}"));
-        assert!(went_on("oom\nstep 12 | loss 2.31 | 300 ms"));
-        assert!(went_on("oom\nEpoch [2/3], iter 40, Loss: 0.71"));
-        assert!(went_on("oom\nDecreasing batch size to: 4."));
-        assert!(went_on(" 1%| | 1/100 [a]\r 2%| | 2/100 [a]\r 3%| | 3/100 [a]"));
-        assert!(!went_on("oom\n 57%|## | 57/100 [00:31<00:23,  1.85it/s]"), "the last word of a bar");
-        assert!(!went_on("loss of precision is possible\nval_loss is nan\ntraining step failed"));
+    fn steps_bars_and_retries_show_that_a_run_survived() {
+        assert!(survived("oom\n{'loss': 2.3, 'grad_norm': 1.0, 'epoch': 0.1}"));
+        assert!(survived("oom\nstep 12 | loss 2.31 | 300 ms"));
+        assert!(survived("oom\nEpoch [2/3], iter 40, Loss: 0.71"));
+        assert!(survived("oom\nDecreasing batch size to: 4."));
+        assert!(survived(" 1%| | 1/100 [a]\r 2%| | 2/100 [a]\r 3%| | 3/100 [a]"));
+        assert!(!survived("oom\n 57%|## | 57/100 [00:31<00:23,  1.85it/s]"), "the last redraw of a bar");
+        assert!(!survived("loss of precision is possible\nval_loss is nan\ntraining step failed"));
     }
 }
