@@ -1,45 +1,45 @@
-//! One setting of a run, in no trainer's words: what is rewritten, and what is exported.
+//! A change of one setting of a run, independent of trainers. Used to rewrite and to export settings.
 
 use crate::run::{Attention, Checkpointing, Loss, Method, Offload, Optimizer, Precision, Run, Sharding};
 use std::fmt;
 
 /// A setting and its new value.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
-    /// Samples of a forward pass on one card.
+pub enum SettingChange {
+    /// Samples per forward pass on one card.
     MicroBatch(u64),
-    /// Micro-batches of an optimizer step.
+    /// Micro-batches per optimizer step.
     Accumulation(u64),
-    /// Tokens of a sample, or of its source.
+    /// Tokens per sample, or per source in an encoder-decoder.
     SeqLen(u64),
-    /// Tokens of a sample's target in an encoder-decoder.
+    /// Tokens per target in an encoder-decoder.
     TargetLen(u64),
     /// Which weights are trained.
     Method(Method),
-    /// Types of weights, and of what is computed.
+    /// Data types of weights and of computations.
     Precision(Precision),
-    /// The optimizer, and how it is computed.
+    /// The optimizer and its implementation.
     Optimizer(Optimizer),
-    /// What is recomputed in the backward pass.
+    /// Activation checkpointing.
     Checkpointing(Checkpointing),
-    /// How attention is computed.
+    /// The attention implementation.
     Attention(Attention),
-    /// How the loss is computed.
+    /// The loss implementation.
     Loss(Loss),
-    /// What is divided among the cards.
+    /// Sharding across cards.
     Sharding(Sharding),
-    /// What lies in the host's memory.
+    /// Offload to host memory.
     Offload(Offload),
-    /// Whether gradients are clipped by their norm.
+    /// Whether gradients are clipped by norm.
     Clips(bool),
-    /// Whether the model goes through `torch.compile`.
+    /// Whether the model is compiled with `torch.compile`.
     Compiles(bool),
     /// Whether each parameter is updated as soon as its gradient is complete.
     UpdatesInBackward(bool),
 }
 
-impl Change {
-    /// The run with this setting.
+impl SettingChange {
+    /// Applies the change to a run.
     pub fn apply(&self, run: &mut Run) {
         match self {
             Self::MicroBatch(samples) => run.micro_batch = *samples,
@@ -60,7 +60,7 @@ impl Change {
         }
     }
 
-    /// All settings of a run that a trainer may have keys for, what decides over others first.
+    /// All settings of a run that a trainer may have keys for. Settings that others depend on come first.
     pub fn all_of(run: &Run) -> Vec<Self> {
         let mut all = vec![
             Self::Method(run.method.clone()),
@@ -84,15 +84,16 @@ impl Change {
         all
     }
 
-    /// What makes one run of another, as far as trainers have keys for it.
+    /// The changes from one run to another, as far as trainers have keys for them.
     pub fn between(from: &Run, to: &Run) -> Vec<Self> {
         let before = Self::all_of(from);
         Self::all_of(to).into_iter().filter(|change| !before.contains(change)).collect()
     }
 
-    /// A smaller micro-batch with more accumulation, of which the product stays the same: the effective batch is that of
-    /// the run. Odd ones are divided by their smallest divisor. `None` if the micro-batch is one sample already, or if updates
-    /// in the backward pass leave no gradient to add to.
+    /// Half the micro-batch with twice the accumulation, which keeps the effective batch. Divides an odd micro-batch by
+    /// its
+    /// smallest divisor. `None` if the micro-batch is one sample, or if updates in the backward pass rule out gradient
+    /// accumulation.
     pub fn halve_micro_batch(run: &Run) -> Option<[Self; 2]> {
         if run.updates_in_backward {
             return None;
@@ -103,14 +104,14 @@ impl Change {
     }
 }
 
-impl fmt::Display for Change {
-    /// The setting in words, without its value.
+impl fmt::Display for SettingChange {
+    /// The setting, without its value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::MicroBatch(_) => "the micro-batch",
             Self::Accumulation(_) => "gradient accumulation",
-            Self::SeqLen(_) => "the length of samples",
-            Self::TargetLen(_) => "the length of targets",
+            Self::SeqLen(_) => "the sample length",
+            Self::TargetLen(_) => "the target length",
             Self::Method(Method::Full) => "training all weights",
             Self::Method(Method::Lora(_)) => "LoRA",
             Self::Method(Method::Qlora(..)) => "QLoRA",
@@ -122,13 +123,13 @@ impl fmt::Display for Change {
             Self::Optimizer(_) => "the optimizer",
             Self::Checkpointing(Checkpointing::Reentrant) => "re-entrant gradient checkpointing",
             Self::Checkpointing(_) => "gradient checkpointing",
-            Self::Attention(_) => "how attention is computed",
-            Self::Loss(Loss::Liger) => "Liger's kernels",
+            Self::Attention(_) => "the attention implementation",
+            Self::Loss(Loss::Liger) => "Liger kernels",
             Self::Loss(Loss::CutCrossEntropy) => "cut cross-entropy",
-            Self::Loss(Loss::Plain) => "the plain loss",
-            Self::Sharding(_) => "how the run is divided among cards",
+            Self::Loss(Loss::Plain) => "the default loss",
+            Self::Sharding(_) => "sharding across GPUs",
             Self::Offload(_) => "offload",
-            Self::Clips(_) => "clipping of gradients",
+            Self::Clips(_) => "gradient clipping",
             Self::Compiles(_) => "`torch.compile`",
             Self::UpdatesInBackward(_) => "updates in the backward pass",
         })
@@ -144,7 +145,7 @@ mod tests {
         #[test]
         fn halving_keeps_the_effective_batch_and_ends_at_one_sample(micro_batch in 1u64..5000, accumulation in 1u64..100) {
             let mut run = Run { micro_batch, accumulation, ..Run::default() };
-            while let Some(changes) = Change::halve_micro_batch(&run) {
+            while let Some(changes) = SettingChange::halve_micro_batch(&run) {
                 let before = run.micro_batch;
                 changes.iter().for_each(|change| change.apply(&mut run));
                 prop_assert!(run.micro_batch < before);
@@ -155,10 +156,10 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_makes_one_run_of_the_other() {
+    fn changes_between_two_runs_turn_one_into_the_other() {
         let from = Run::default();
         let to = Run { micro_batch: 1, accumulation: 8, loss: Loss::Liger, target_len: Some(64), ..Run::default() };
-        let changes = Change::between(&from, &to);
+        let changes = SettingChange::between(&from, &to);
         assert_eq!(changes.len(), 4, "{changes:?}");
         let mut run = from;
         changes.iter().for_each(|change| change.apply(&mut run));
@@ -166,8 +167,8 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_too_large_to_count_is_left_alone() {
+    fn an_overflowing_accumulation_is_rejected() {
         let run = Run { micro_batch: 4, accumulation: u64::MAX, ..Run::default() };
-        assert_eq!(Change::halve_micro_batch(&run), None);
+        assert_eq!(SettingChange::halve_micro_batch(&run), None);
     }
 }

@@ -1,5 +1,5 @@
-//! A file of settings as it is written: keys with values, each with its line and its place in the text. JSON is YAML, too.
-//! Not here: what keys mean, and how a text is edited (`rewrite/`).
+//! A parsed settings file: keys with values, each with its line and its byte range. JSON is also YAML.
+//! Not here: the meaning of keys (`keys/`), and editing a text (`rewrite/`).
 
 use plimsoll_units::Bytes;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-/// References within references, as in `${output_dir}`.
+/// Limit on nested references such as `${output_dir}`.
 const REFERENCES_MAX: usize = 8;
 
-/// No value that a reference stands in is longer.
+/// Size limit of a value with references.
 const RESOLVED_BYTES_MAX: Bytes = Bytes(1 << 16);
 
 /// A value and its line.
@@ -21,22 +21,22 @@ pub struct Node {
     pub line: u64,
     /// The value.
     pub value: Value,
-    /// The bytes of the text that a scalar stands in; of a list or map, where it begins.
+    /// The byte range of a scalar, or the start of a list or map.
     pub place: Range<usize>,
 }
 
-/// What stands behind a key.
+/// The value of a key.
 #[derive(Debug, Clone)]
 pub enum Value {
-    /// Nothing.
+    /// No value.
     Null,
-    /// A value as it would be written behind a flag.
+    /// A scalar, as it would be written after a flag.
     Plain(String),
     /// Values.
     List(Vec<Node>),
     /// Keys with values.
     Map(Vec<Entry>),
-    /// What a notebook computes.
+    /// An expression in a notebook.
     Code,
 }
 
@@ -45,20 +45,20 @@ pub enum Value {
 pub struct Entry {
     /// The key.
     pub key: String,
-    /// Of the key, from 1.
+    /// The line of the key, from 1.
     pub line: u64,
     /// The value.
     pub value: Value,
-    /// Where both stand in the text; empty for what was read off something else.
-    pub place: Place,
+    /// The byte ranges of both; empty if the entry is not from a text.
+    pub place: EntryPlace,
 }
 
-/// Bytes of a text.
+/// Byte ranges in a text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Those of the key, quotes included.
+pub struct EntryPlace {
+    /// The key, including quotes.
     pub key: Range<usize>,
-    /// Those of a scalar; of a list or map, where it begins.
+    /// The scalar, or the start of a list or map.
     pub value: Range<usize>,
 }
 
@@ -67,7 +67,7 @@ pub struct Place {
 pub struct Document(pub Vec<Entry>);
 
 impl Document {
-    /// Errors: no YAML, or no keys with values; in words.
+    /// Parses a text. Errors: a message if it is not valid YAML or not a map.
     pub fn parse(text: &str) -> Result<Self, String> {
         let document: Option<Self> = serde_saphyr::from_str(text).map_err(|error| {
             format!("settings are not valid YAML: {}", error.to_string().trim_start_matches("error: "))
@@ -75,7 +75,7 @@ impl Document {
         Ok(document.unwrap_or_default())
     }
 
-    /// The plain value of a key, whose keys within keys are joined by dots.
+    /// The plain value of a key. Dots separate nested keys.
     pub fn plain(&self, path: &str) -> Option<&str> {
         let (mut entries, mut found) = (&self.0, None);
         for key in path.split('.') {
@@ -88,15 +88,15 @@ impl Document {
         found
     }
 
-    /// A value in which `${key}` stands for the value of that key, as torchtune's files have it.
-    /// Errors: no such key has a plain value, in words.
+    /// Replaces `${key}` in a value with the value of that key, as in torchtune's files.
+    /// Errors: a message if a key has no plain value.
     pub fn resolve(&self, text: &str) -> Result<String, String> {
         let mut text = text.to_owned();
         for _ in 0..REFERENCES_MAX {
             let Some(start) = text.find("${") else { return Ok(text) };
             let Some(length) = text[start..].find('}') else { return Ok(text) };
             let path = &text[start + 2..start + length];
-            let value = self.plain(path).ok_or_else(|| format!("`${{{path}}}` is set nowhere"))?;
+            let value = self.plain(path).ok_or_else(|| format!("`${{{path}}}` is not set"))?;
             text = text.replace(&format!("${{{path}}}"), value);
             if text.len() as u64 > RESOLVED_BYTES_MAX.0 {
                 break;
@@ -110,7 +110,7 @@ impl<'de> Deserialize<'de> for Document {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
             Value::Map(entries) => Ok(Self(entries)),
-            _ => Err(D::Error::custom("keys with values are expected")),
+            _ => Err(D::Error::custom("expected keys with values")),
         }
     }
 }
@@ -181,21 +181,21 @@ impl<'de> Visitor<'de> for AnyValue {
         let mut entries = Vec::new();
         while let Some(key) = map.next_key::<Spanned<String>>()? {
             let Spanned { value, referenced, .. } = map.next_value::<Spanned<Value>>()?;
-            let place = Place { key: bytes_of(key.referenced), value: bytes_of(referenced) };
+            let place = EntryPlace { key: bytes_of(key.referenced), value: bytes_of(referenced) };
             entries.push(Entry { key: key.value, line: key.referenced.line(), value, place });
         }
         Ok(Value::Map(entries))
     }
 }
 
-/// The bytes that a location names.
+/// The byte range of a location.
 fn bytes_of(location: Location) -> Range<usize> {
     let span = location.span();
     let start = span.byte_offset().unwrap_or_default() as usize;
     start..start + span.byte_len().unwrap_or_default() as usize
 }
 
-/// A text that is shown, without the rest of one that is long.
+/// Truncates a long text for display.
 pub fn cut(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(40) {
         Some(_) => format!("{}…", text.chars().take(39).collect::<String>()).into(),
@@ -204,7 +204,7 @@ pub fn cut(text: &str) -> Cow<'_, str> {
 }
 
 impl fmt::Display for Value {
-    /// In a line, cut where it is long.
+    /// The value in one line, truncated.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null => f.write_str("null"),
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_know_their_lines_in_yaml_and_in_json() {
+    fn values_have_their_lines_in_yaml_and_in_json() {
         for text in [
             "a: 1\nb:\n  c: [x,\n   y]\n# words\n'd': 2e-5\n",
             "{\"a\": 1,\n\"b\":\n {\"c\": [\"x\",\n\"y\"]},\n\n\"d\": 2e-5}",
@@ -242,12 +242,12 @@ mod tests {
     }
 
     #[test]
-    fn references_are_followed_but_not_round_and_round() {
+    fn references_are_resolved_without_endless_cycles() {
         let text = "out: /tmp/x\nlogs:\n  dir: ${out}/logs\na: ${b}\nb: ${a}\nlong: ${long}${long}\n";
         let document = Document::parse(text).expect("valid");
         assert_eq!(document.resolve("${logs.dir}/1 and ${out}").as_deref(), Ok("/tmp/x/logs/1 and /tmp/x"));
-        assert_eq!(document.resolve("${nothing}").unwrap_err(), "`${nothing}` is set nowhere");
-        assert_eq!(document.resolve("${logs}").unwrap_err(), "`${logs}` is set nowhere");
+        assert_eq!(document.resolve("${nothing}").unwrap_err(), "`${nothing}` is not set");
+        assert_eq!(document.resolve("${logs}").unwrap_err(), "`${logs}` is not set");
         for endless in ["${a}", "${long}"] {
             assert_eq!(document.resolve(endless).unwrap_err(), "it refers to too many other keys");
         }

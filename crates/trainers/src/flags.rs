@@ -1,36 +1,36 @@
-//! Arguments as settings, in the three ways in which trainers take them, each with its place.
-//! Not here: which arguments are a trainer's (`command.rs`), and how they are changed (`rewrite/flags.rs`).
+//! Parses arguments as settings, in the three styles that trainers use, with their indexes.
+//! Not here: finding a trainer's arguments (`command.rs`), and changing them (`rewrite/flags.rs`).
 
-use crate::document::{Document, Entry, Place, Value};
+use crate::document::{Document, Entry, EntryPlace, Value};
 use std::ops::Range;
 
-/// How a trainer takes settings on its command line.
+/// The style of settings on a trainer's command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// `--key value`, `--key=value`, `--key a b`, `--key` alone; of Python's argparse.
+    /// Python's argparse: `--key value`, `--key=value`, `--key a b`, `--key` alone.
     Argparse,
-    /// `--key value`, `--key` and `--no-key`, with hyphens alone; of the package click.
+    /// The package click: `--key value`, `--key` and `--no-key`, with hyphens only.
     Click,
-    /// `key=value`, `within.key=value`, `~key`; of OmegaConf.
+    /// OmegaConf: `key=value`, `outer.key=value`, `~key`.
     Assign,
 }
 
 /// A setting among arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Flag {
-    /// With underscores, without hyphens before it.
+    /// The key with underscores, without leading hyphens.
     pub(crate) key: String,
-    /// The place of the argument with the key.
+    /// The index of the argument with the key.
     pub(crate) at: usize,
-    /// The places of the arguments with its values; none where the value stands behind an equals sign, or nowhere.
+    /// The indexes of the arguments with its values; empty if the value follows an equals sign or is missing.
     pub(crate) values: Range<usize>,
-    /// Behind an equals sign.
+    /// The value after an equals sign.
     pub(crate) inline: Option<String>,
-    /// Whether it says that the key is false, or not there.
+    /// Whether it sets the key to false or removes it.
     pub(crate) negates: bool,
 }
 
-/// The settings among arguments, from this place up to `--`.
+/// The settings in arguments, from this index up to `--`.
 pub(crate) fn flags(argv: &[String], from: usize, style: Style) -> Vec<Flag> {
     let end = (from..argv.len()).find(|at| argv[*at] == "--").unwrap_or(argv.len());
     let mut found = vec![];
@@ -41,9 +41,9 @@ pub(crate) fn flags(argv: &[String], from: usize, style: Style) -> Vec<Flag> {
             Style::Assign => assigned(&argv[at], at),
             _ => argv[at].strip_prefix("--").map(|word| {
                 let is_value = |at: &usize| *at < end && !argv[*at].starts_with("--");
-                let most = if style == Style::Click { 1 } else { usize::MAX };
-                let count = (next..end).take_while(is_value).take(most).count();
-                behind_hyphens(word, at, next..next + count, style)
+                let max = if style == Style::Click { 1 } else { usize::MAX };
+                let count = (next..end).take_while(is_value).take(max).count();
+                hyphenated(word, at, next..next + count, style)
             }),
         };
         at = flag.as_ref().map_or(next, |flag| flag.values.end.max(next));
@@ -52,8 +52,8 @@ pub(crate) fn flags(argv: &[String], from: usize, style: Style) -> Vec<Flag> {
     found
 }
 
-/// `word`: an argument without the hyphens before it.
-fn behind_hyphens(word: &str, at: usize, values: Range<usize>, style: Style) -> Flag {
+/// Parses an argument without its leading hyphens.
+fn hyphenated(word: &str, at: usize, values: Range<usize>, style: Style) -> Flag {
     if let Some((key, value)) = word.split_once('=') {
         let (key, inline) = (key.replace('-', "_"), Some(value.to_owned()));
         return Flag { key, at, values: at + 1..at + 1, inline, negates: false };
@@ -73,7 +73,7 @@ fn assigned(word: &str, at: usize) -> Option<Flag> {
     Some(Flag { key: key.to_owned(), at, values: none, inline: Some(value.to_owned()), negates: false })
 }
 
-/// Arguments as a document, whose lines are places of arguments, from 1. Of what is said twice, the last counts.
+/// Reads arguments as a document. Its lines are the indexes of arguments, from 1. The last duplicate wins.
 pub(crate) fn read(argv: &[String], from: usize, style: Style) -> Document {
     let mut document = Document::default();
     for flag in flags(argv, from, style) {
@@ -102,7 +102,7 @@ fn value_of(flag: &Flag, argv: &[String], style: Style) -> Value {
     }
 }
 
-/// What an argument says: lists and objects as they are in files, words as they are.
+/// Parses the value of an argument: lists and objects as in files, other text as is.
 fn parsed(text: &str) -> Value {
     if text.starts_with(['[', '{']) {
         let document = Document::parse(&format!("value: {text}"));
@@ -119,7 +119,7 @@ fn parsed(text: &str) -> Value {
 fn insert(entries: &mut Vec<Entry>, keys: &[&str], value: Value, line: u64) {
     let [key, rest @ ..] = keys else { return };
     let at = entries.iter().position(|entry| entry.key == *key).unwrap_or_else(|| {
-        entries.push(Entry { key: (*key).to_owned(), line, value: Value::Null, place: Place::default() });
+        entries.push(Entry { key: (*key).to_owned(), line, value: Value::Null, place: EntryPlace::default() });
         entries.len() - 1
     });
     let entry = &mut entries[at];
@@ -137,7 +137,7 @@ fn insert(entries: &mut Vec<Entry>, keys: &[&str], value: Value, line: u64) {
     }
 }
 
-/// A document with another's settings laid over it, key by key.
+/// Merges two documents key by key. Settings of `above` win.
 pub(crate) fn overlay(below: &Document, above: &Document) -> Document {
     let mut entries = below.0.clone();
     lay_over(&mut entries, &above.0);

@@ -1,14 +1,14 @@
-//! Whose settings a file or a command line has.
-//! Not here: what keys mean (`keys/`), and command lines (`command.rs`).
+//! Kinds of trainers, and detecting which one a settings file belongs to.
+//! Not here: the meaning of keys (`keys/`), and command lines (`command.rs`).
 
 use crate::document::{Document, Value};
 use crate::keys;
 use std::fmt;
 
-/// A trainer, or what lies beside one, with keys of its own.
+/// A trainer, or a layer such as DeepSpeed, with its own keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// Hugging Face's `TrainingArguments`, and flags of scripts that parse them.
+pub enum TrainerKind {
+    /// Hugging Face's `TrainingArguments`, and flags of scripts that use them.
     HuggingFace,
     /// axolotl.
     Axolotl,
@@ -16,15 +16,15 @@ pub enum Kind {
     LlamaFactory,
     /// torchtune.
     Torchtune,
-    /// The keywords of Unsloth's notebooks, in one object.
+    /// The keyword arguments of Unsloth's notebooks, in one object.
     Unsloth,
-    /// DeepSpeed's own file, which is layered onto a trainer's.
+    /// DeepSpeed's file, a layer on top of a trainer's settings.
     DeepSpeed,
-    /// What `accelerate config` writes, which is layered onto a trainer's.
+    /// The file that `accelerate config` writes, a layer on top of a trainer's settings.
     Accelerate,
 }
 
-impl Kind {
+impl TrainerKind {
     /// All kinds, trainers first.
     pub const ALL: [Self; 7] = [
         Self::HuggingFace,
@@ -36,7 +36,7 @@ impl Kind {
         Self::Accelerate,
     ];
 
-    /// Its name, as its authors write it.
+    /// Its name, as its authors spell it.
     pub fn name(self) -> &'static str {
         match self {
             Self::HuggingFace => "Hugging Face's Trainer",
@@ -49,12 +49,12 @@ impl Kind {
         }
     }
 
-    /// Whether its file says how a run is divided and no more, and so belongs beside a trainer's.
+    /// Whether its file only describes sharding and offload, in addition to a trainer's settings.
     pub fn is_layer(self) -> bool {
         matches!(self, Self::DeepSpeed | Self::Accelerate)
     }
 
-    /// Keys that only this one's files have, as a rule.
+    /// Keys that usually only its files have.
     fn telltales(self) -> &'static [&'static str] {
         match self {
             Self::HuggingFace => &[
@@ -104,62 +104,71 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for TrainerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-/// Whose settings a text has, by its keys; where none is told apart by them, by the file's name. None: nobody's that is
-/// known, or no keys at all. `name`: the file's, without its folder, or empty.
-pub fn detect(text: &str, name: &str) -> Option<Kind> {
+/// Detects the trainer of a settings file by its keys or, if they are not distinctive, by its name; `None` if the
+/// trainer is
+/// unknown or the file has no keys. `name`: the file name without its folder, or empty.
+pub fn detect(text: &str, name: &str) -> Option<TrainerKind> {
     detect_document(&Document::parse(text).ok()?, name)
 }
 
-/// As [`detect`], of a text that was parsed.
-pub(crate) fn detect_document(document: &Document, name: &str) -> Option<Kind> {
+/// Like [`detect`], for a parsed document.
+pub(crate) fn detect_document(document: &Document, name: &str) -> Option<TrainerKind> {
     let count = |kind| telltales(document, kind);
-    // Hugging Face's keys are in LLaMA-Factory's and Unsloth's files as well, whose own decide.
-    let own = [Kind::Axolotl, Kind::LlamaFactory, Kind::Torchtune, Kind::DeepSpeed, Kind::Accelerate, Kind::Unsloth];
+    // LLaMA-Factory's and Unsloth's files also contain Hugging Face's keys, so their own keys decide.
+    let own = [
+        TrainerKind::Axolotl,
+        TrainerKind::LlamaFactory,
+        TrainerKind::Torchtune,
+        TrainerKind::DeepSpeed,
+        TrainerKind::Accelerate,
+        TrainerKind::Unsloth,
+    ];
     if keys::LLAMA_FACTORY_V1.iter().filter(|key| has(document, key)).count() > 1 {
-        return Some(Kind::LlamaFactory);
+        return Some(TrainerKind::LlamaFactory);
     }
     let best = own.into_iter().map(|kind| (count(kind), kind)).max_by_key(|(count, kind)| (*count, kind.is_layer()));
     match best {
-        Some((found, Kind::Unsloth)) if found < 2 => {}
+        Some((found, TrainerKind::Unsloth)) if found < 2 => {}
         Some((found, kind)) if found > 0 => return Some(kind),
         _ => {}
     }
-    if count(Kind::HuggingFace) > 0 {
-        return Some(Kind::HuggingFace);
+    if count(TrainerKind::HuggingFace) > 0 {
+        return Some(TrainerKind::HuggingFace);
     }
     let name = name.to_ascii_lowercase();
     let called = [
-        ("axolotl", Kind::Axolotl),
-        ("llama_factory", Kind::LlamaFactory),
-        ("torchtune", Kind::Torchtune),
-        ("unsloth", Kind::Unsloth),
-        ("deepspeed", Kind::DeepSpeed),
-        ("ds_", Kind::DeepSpeed),
-        ("accelerate", Kind::Accelerate),
-        ("training_args", Kind::HuggingFace),
+        ("axolotl", TrainerKind::Axolotl),
+        ("llama_factory", TrainerKind::LlamaFactory),
+        ("torchtune", TrainerKind::Torchtune),
+        ("unsloth", TrainerKind::Unsloth),
+        ("deepspeed", TrainerKind::DeepSpeed),
+        ("ds_", TrainerKind::DeepSpeed),
+        ("accelerate", TrainerKind::Accelerate),
+        ("training_args", TrainerKind::HuggingFace),
     ];
     called.into_iter().find(|(part, _)| name.contains(part)).map(|(_, kind)| kind)
 }
 
-/// How many keys a document has that only this trainer's have, as a rule.
-pub(crate) fn telltales(document: &Document, kind: Kind) -> usize {
+/// The number of keys in a document that usually only this trainer has.
+pub(crate) fn telltales(document: &Document, kind: TrainerKind) -> usize {
     kind.telltales().iter().filter(|key| has(document, key)).count()
 }
 
-/// Whether settings of a script are certainly this trainer's. Keys such as `output_dir` and `gradient_accumulation_steps` are
-/// those of many scripts that parse their own flags, so they are no proof.
-pub(crate) fn is_certain(document: &Document, kind: Kind) -> bool {
+/// Whether a script's settings certainly belong to this trainer. Keys such as `output_dir` and
+/// `gradient_accumulation_steps`
+/// prove nothing, since many scripts with their own flags have them.
+pub(crate) fn is_certain(document: &Document, kind: TrainerKind) -> bool {
     let count = |keys: &[&str]| keys.iter().filter(|key| has(document, key)).count();
     match kind {
-        Kind::LlamaFactory => count(&["finetuning_type"]) > 0,
-        Kind::HuggingFace => {
-            // `TrainingArguments` have no key of these names.
+        TrainerKind::LlamaFactory => count(&["finetuning_type"]) > 0,
+        TrainerKind::HuggingFace => {
+            // `TrainingArguments` has no keys of these names.
             let is_other = count(&["batch_size", "train_batch_size"]) > 0;
             !is_other && (count(ONLY_HUGGING_FACE) > 0 || count(RARELY_ELSEWHERE) > 1)
         }
@@ -167,7 +176,7 @@ pub(crate) fn is_certain(document: &Document, kind: Kind) -> bool {
     }
 }
 
-/// Keys that only `TrainingArguments` have.
+/// Keys that only `TrainingArguments` has.
 const ONLY_HUGGING_FACE: &[&str] = &[
     "per_device_train_batch_size",
     "per_gpu_train_batch_size",
@@ -176,7 +185,7 @@ const ONLY_HUGGING_FACE: &[&str] = &[
     "lr_scheduler_kwargs",
 ];
 
-/// Keys of `TrainingArguments` that few other scripts have; none has two of them.
+/// Keys of `TrainingArguments` that few other scripts have. No other script has two of them.
 const RARELY_ELSEWHERE: &[&str] = &[
     "per_device_eval_batch_size",
     "eval_strategy",
@@ -195,7 +204,7 @@ const RARELY_ELSEWHERE: &[&str] = &[
     "torch_compile_backend",
 ];
 
-/// Whether a document has a key, whose keys within keys are joined by dots.
+/// Whether a document has a key. Dots separate nested keys.
 fn has(document: &Document, path: &str) -> bool {
     let mut entries = &document.0;
     let mut parts = path.split('.').peekable();

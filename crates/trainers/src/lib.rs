@@ -1,6 +1,7 @@
-//! What PyTorch trainers are told: their files and command lines, read and rewritten in their own keys, and the run itself
-//! (`run.rs`) in no trainer's words.
-//! Text in, values out. Not here: what a run costs in memory, processes, files. Read next: `run.rs`, `change.rs`,
+//! Settings of PyTorch trainers: reads and rewrites their files and command lines in each trainer's own keys, and
+//! describes
+//! a run independently of trainers (`run.rs`).
+//! Text in, values out. Not here: the memory of a run, processes, files. Read next: `run.rs`, `change.rs`,
 //! `keys/mod.rs`.
 
 mod change;
@@ -16,11 +17,11 @@ mod run;
 mod unsure;
 mod view;
 
-pub use change::Change;
+pub use change::SettingChange;
 pub use command::{Command, FileArgument, command};
 pub use export::{ALLOC_VARIABLE, Export, alloc_line, export, export_env};
-pub use kind::{Kind, detect};
-pub use read::{BadValue, Read, ReadError, Told, Unknown, Unmodelled, read, read_command};
+pub use kind::{TrainerKind, detect};
+pub use read::{BadValue, Read, ReadError, UnknownKey, UnmodeledKey, UsedKey, read, read_command};
 pub use rewrite::{
     RewriteError, Rewritten, rewrite, rewrite_command, rewrite_command_keys, rewrite_flags, rewrite_keys,
 };

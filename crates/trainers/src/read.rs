@@ -1,107 +1,107 @@
-//! What a trainer's settings come to: the run, with the trainer's own defaults where nothing is told, and what was told,
-//! assumed, not known and not modelled.
-//! Not here: the keys (`keys/`), and how they are looked up (`view.rs`).
+//! Reads a trainer's settings: the run, including the trainer's own defaults, and the keys that were used, unknown, not
+//! modeled or assumed.
+//! Not here: the keys (`keys/`), and their lookup (`view.rs`).
 
 use crate::command::Command;
 use crate::document::Document;
 use crate::flags;
 use crate::keys;
-use crate::kind::Kind;
+use crate::kind::TrainerKind;
 use crate::run::{Run, Sharding};
 use crate::unsure::Effect;
 use crate::view::View;
 use plimsoll_units::Bytes;
 
-/// Gradients that PyTorch's `DistributedDataParallel` sums at once. Source: its documentation, `bucket_cap_mb`.
+/// Bucket size of PyTorch's `DistributedDataParallel`. Source: its documentation, `bucket_cap_mb`.
 const DDP_BUCKET: Bytes = Bytes::mib(25);
 
-/// What a trainer was told.
+/// A trainer's settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Read {
-    /// Whose settings they are.
-    pub kind: Kind,
-    /// The run, with the trainer's defaults.
+    /// The trainer.
+    pub kind: TrainerKind,
+    /// The run, including the trainer's defaults.
     pub run: Run,
-    /// The model's name, as the trainer calls it.
+    /// The model's name, as in the settings.
     pub model: Option<String>,
-    /// Keys that count, in the order in which they were asked for.
-    pub told: Vec<Told>,
-    /// What is taken to be so, since no key says it; whole sentences.
+    /// Keys that were used, in order of use.
+    pub used: Vec<UsedKey>,
+    /// Assumptions about settings without a key.
     pub assumed: Vec<String>,
-    /// Keys that nobody knows.
-    pub unknown: Vec<Unknown>,
-    /// Keys that matter for memory and are not modelled, or not exactly.
-    pub unmodelled: Vec<Unmodelled>,
-    /// Files that the settings name and that are to be layered onto them, as they are written.
-    pub layers: Vec<(Kind, String)>,
-    /// Whether the trainer's own defaults say how long samples are.
+    /// Unknown keys.
+    pub unknown: Vec<UnknownKey>,
+    /// Keys that affect memory and are not modeled, or not exactly.
+    pub unmodeled: Vec<UnmodeledKey>,
+    /// Paths of layers that the settings name, as written.
+    pub layers: Vec<(TrainerKind, String)>,
+    /// Whether the trainer has a default sample length.
     has_length: bool,
 }
 
-/// A key that counts.
+/// A key that was used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
-    /// Whose key it is.
-    pub kind: Kind,
-    /// With underscores; keys within keys are joined by dots.
+pub struct UsedKey {
+    /// The trainer or layer.
+    pub kind: TrainerKind,
+    /// The key with underscores. Dots separate nested keys.
     pub key: String,
-    /// As it is shown.
+    /// The value, for display.
     pub value: String,
-    /// From 1; none for an argument.
+    /// The line, from 1; `None` for an argument.
     pub line: Option<u64>,
 }
 
-/// A key that nobody knows.
+/// An unknown key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unknown {
-    /// In whose file it is.
-    pub kind: Kind,
+pub struct UnknownKey {
+    /// The trainer or layer.
+    pub kind: TrainerKind,
     /// The key.
     pub key: String,
-    /// From 1; none for an argument.
+    /// The line, from 1; `None` for an argument.
     pub line: Option<u64>,
-    /// The key that is spelled almost like it, if there is one.
+    /// The known key with a similar spelling, if any.
     pub near: Option<String>,
 }
 
-/// A key that matters and is not modelled.
+/// A key that affects memory and is not modeled exactly.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unmodelled {
-    /// Whose key it is.
-    pub kind: Kind,
+pub struct UnmodeledKey {
+    /// The trainer or layer.
+    pub kind: TrainerKind,
     /// The key.
     pub key: String,
-    /// From 1; none for an argument.
+    /// The line, from 1; `None` for an argument.
     pub line: Option<u64>,
-    /// How the memory needed may differ from what is counted.
+    /// How the memory needed may differ from the estimate.
     pub effect: Effect,
-    /// What it does, and how it is taken instead.
+    /// What it does, and how it is counted instead.
     pub why: String,
 }
 
-/// A value that its key does not take.
+/// An invalid value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadValue {
-    /// Whose key it is.
-    pub kind: Kind,
+    /// The trainer or layer.
+    pub kind: TrainerKind,
     /// The key.
     pub key: String,
-    /// From 1; none for an argument.
+    /// The line, from 1; `None` for an argument.
     pub line: Option<u64>,
-    /// What is wrong with it.
+    /// The error.
     pub what: String,
 }
 
 /// Why settings can't be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// The text is no YAML, no JSON, or has no keys.
+    /// The text is not valid YAML or JSON, or has no keys.
     #[error("{what}")]
     Unreadable {
-        /// What the parser says.
+        /// The parser's message.
         what: String,
     },
-    /// Values are wrong: all of them.
+    /// All invalid values.
     #[error("{}", bad_words(.0))]
     Values(Vec<BadValue>),
 }
@@ -113,11 +113,11 @@ fn bad_words(bad: &[BadValue]) -> String {
 }
 
 /// Reads a file's text. Errors: those of [`ReadError`].
-pub fn read(kind: Kind, text: &str) -> Result<Read, ReadError> {
+pub fn read(kind: TrainerKind, text: &str) -> Result<Read, ReadError> {
     read_view(View::new(kind, &parse(text)?))
 }
 
-/// Reads a command line, and the text of the file that it names, if that could be read. Errors: those of [`ReadError`].
+/// Reads a command line and the text of its settings file, if any. Errors: those of [`ReadError`].
 pub fn read_command(command: &Command, argv: &[String], file: Option<&str>) -> Result<Read, ReadError> {
     let below = file.map_or_else(|| Ok(Document::default()), parse)?;
     let document = flags::overlay(&below, &flags::read(argv, command.own, command.style));
@@ -131,37 +131,37 @@ pub fn read_command(command: &Command, argv: &[String], file: Option<&str>) -> R
     Ok(read)
 }
 
-/// Keys that say how long samples are.
+/// Keys for the sample length.
 const LENGTHS: &[&str] = &["sequence_len", "tokenizer.max_seq_len"];
 
 impl Read {
-    /// Whether samples have a length of which the settings or the trainer's own defaults know.
-    pub fn tells_length(&self) -> bool {
+    /// Whether the settings or the trainer's defaults contain the sample length.
+    pub fn has_length(&self) -> bool {
         self.has_length
-            || self.told.iter().any(|told| LENGTHS.contains(&told.key.as_str()) || keys::is_length(&told.key))
+            || self.used.iter().any(|used| LENGTHS.contains(&used.key.as_str()) || keys::is_length(&used.key))
     }
 
-    /// Lays a file of DeepSpeed's or accelerate's over the trainer's settings; values that are `auto` stay the trainer's.
-    /// Errors: those of [`ReadError`], of the file.
-    pub fn layer(&mut self, kind: Kind, text: &str) -> Result<(), ReadError> {
+    /// Applies a layer, a file of DeepSpeed or accelerate. Values of `auto` keep the trainer's setting.
+    /// Errors: those of [`ReadError`] for the layer.
+    pub fn layer(&mut self, kind: TrainerKind, text: &str) -> Result<(), ReadError> {
         let document = parse(text)?;
         let mut view = View::new(kind, &document);
         match kind {
-            Kind::Accelerate => keys::layer_accelerate(&mut view, &mut self.run, &mut self.layers),
+            TrainerKind::Accelerate => keys::layer_accelerate(&mut view, &mut self.run, &mut self.layers),
             _ => keys::layer_deepspeed(&mut view, &mut self.run),
         }
         self.run.divide();
-        view.unmodelled.iter().for_each(|key| self.run.unsure.add(key.effect));
-        self.told.append(&mut view.told);
+        view.unmodeled.iter().for_each(|key| self.run.unsure.add(key.effect));
+        self.used.append(&mut view.used);
         self.unknown.append(&mut view.unknown());
-        self.unmodelled.append(&mut view.unmodelled);
+        self.unmodeled.append(&mut view.unmodeled);
         self.assumed.append(&mut view.assumed);
         if view.bad.is_empty() { Ok(()) } else { Err(ReadError::Values(view.bad)) }
     }
 }
 
 impl Run {
-    /// Divides a run among its cards as PyTorch does where nothing else is told: each has all, and gradients are summed.
+    /// Uses DDP for a run on several cards without another kind of sharding, as PyTorch does.
     pub fn divide(&mut self) {
         if self.cards > 1 && self.sharding == Sharding::None {
             self.sharding = Sharding::Ddp { bucket: DDP_BUCKET, views: false };
@@ -181,13 +181,13 @@ fn read_view(mut view: View) -> Result<Read, ReadError> {
         return Err(ReadError::Values(view.bad));
     }
     let unknown = view.unknown();
-    let View { told, unmodelled, assumed, of_trl, .. } = view;
+    let View { used, unmodeled, assumed, of_trl, .. } = view;
     let has_length = match kind {
-        Kind::HuggingFace => of_trl,
-        Kind::Axolotl | Kind::LlamaFactory | Kind::Unsloth => true,
-        Kind::Torchtune | Kind::DeepSpeed | Kind::Accelerate => false,
+        TrainerKind::HuggingFace => of_trl,
+        TrainerKind::Axolotl | TrainerKind::LlamaFactory | TrainerKind::Unsloth => true,
+        TrainerKind::Torchtune | TrainerKind::DeepSpeed | TrainerKind::Accelerate => false,
     };
-    Ok(Read { kind, run, model, told, assumed, unknown, unmodelled, layers, has_length })
+    Ok(Read { kind, run, model, used, assumed, unknown, unmodeled, layers, has_length })
 }
 
 #[cfg(test)]

@@ -1,57 +1,57 @@
-//! A training run of PyTorch's, as far as its memory depends on it, in no trainer's words.
+//! A PyTorch training run: all settings that affect its memory, independent of trainers.
 
 use crate::unsure::Unsure;
 use plimsoll_units::Bytes;
 
-/// What a run of transformers' models is told. Lengths are in tokens.
+/// The settings of a run of a transformers model. Lengths are in tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     /// Which weights are trained.
     pub method: Method,
-    /// Types of weights, and of what is computed.
+    /// Data types of weights and of computations.
     pub precision: Precision,
-    /// Samples of a forward pass on one card.
+    /// Samples per forward pass on one card.
     pub micro_batch: u64,
-    /// Micro-batches of an optimizer step.
+    /// Micro-batches per optimizer step.
     pub accumulation: u64,
-    /// Of a sample, or of its source in an encoder-decoder.
+    /// Length of a sample, or of its source in an encoder-decoder.
     pub seq_len: u64,
-    /// Of a sample's target in an encoder-decoder; the same as `seq_len` where none is told.
+    /// Length of the target in an encoder-decoder; `None` for the same as `seq_len`.
     pub target_len: Option<u64>,
-    /// The optimizer, and how it is computed.
+    /// The optimizer and its implementation.
     pub optimizer: Optimizer,
-    /// What is recomputed in the backward pass.
+    /// Activation checkpointing.
     pub checkpointing: Checkpointing,
-    /// How attention is computed.
+    /// The attention implementation.
     pub attention: Attention,
-    /// How the loss is computed from hidden states.
+    /// The loss implementation.
     pub loss: Loss,
-    /// Whether gradients are clipped by their norm, whose pieces are in memory for a moment.
+    /// Whether gradients are clipped by norm, which needs temporary memory.
     pub clips: bool,
-    /// Whether dropout is as the model's settings say, or off.
+    /// Whether dropout is as in the model's configuration, or off.
     pub dropout: bool,
-    /// What is divided among the cards.
+    /// Sharding across cards.
     pub sharding: Sharding,
     /// Sizes of DeepSpeed's buffers.
     pub buffers: Buffers,
-    /// What lies in the host's memory.
+    /// Offload to host memory.
     pub offload: Offload,
-    /// Cards of the run.
+    /// Number of cards.
     pub cards: u64,
-    /// Whether the model goes through `torch.compile`.
+    /// Whether the model is compiled with `torch.compile`.
     pub compiles: bool,
-    /// The value of `PYTORCH_CUDA_ALLOC_CONF`; empty for PyTorch's defaults.
+    /// The value of `PYTORCH_CUDA_ALLOC_CONF`; empty for PyTorch's default.
     pub alloc_conf: String,
-    /// The part of the card's memory that the process may take, if it was set.
+    /// The fraction of the card's memory that the process may use, if set.
     pub memory_fraction: Option<f64>,
     /// Whether each parameter is updated as soon as its gradient is complete, and the gradient freed.
     pub updates_in_backward: bool,
-    /// How the memory needed may differ from what the other settings say.
+    /// How the memory needed may differ because of settings that are not modeled.
     pub unsure: Unsure,
 }
 
 impl Default for Run {
-    /// What Hugging Face's `Trainer` does where it is told nothing.
+    /// The defaults of Hugging Face's `Trainer`.
     fn default() -> Self {
         Self {
             method: Method::Full,
@@ -86,33 +86,33 @@ pub enum Method {
     Full,
     /// Low-rank additions to some linear layers.
     Lora(Lora),
-    /// The same, over weights that are stored in 4 bits (NF4).
+    /// The same on weights that are stored in 4 bits (NF4).
     Qlora(Lora, Quantized),
 }
 
 /// Low-rank additions to linear layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lora {
-    /// Channels between the two matrices.
+    /// The inner dimension of the two matrices.
     pub rank: u64,
     /// Which layers get them.
     pub targets: Targets,
-    /// Whether what goes into them passes a dropout.
+    /// Whether their input has dropout.
     pub dropout: bool,
 }
 
-/// Linear layers that get additions.
+/// Linear layers that get LoRA additions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Targets {
     /// All but the output head.
     AllLinear,
-    /// Those whose names end so, such as `q_proj`.
+    /// Layers whose names end with one of these, such as `q_proj`.
     Named(Vec<String>),
-    /// Those that PEFT takes for the family: queries and values, or GPT-2's `c_attn`.
+    /// PEFT's default for the model family: queries and values, or `c_attn` for GPT-2.
     Default,
 }
 
-/// How 4-bit weights are stored.
+/// The storage of 4-bit weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quantized {
     /// Elements that share a scale.
@@ -121,7 +121,7 @@ pub struct Quantized {
     pub double: bool,
 }
 
-/// Types of weights, and of what is computed.
+/// Data types of weights and of computations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
     /// Single precision.
@@ -132,26 +132,26 @@ pub enum Precision {
     PureFp16,
     /// Weights in single precision, autocast to bf16.
     AmpBf16,
-    /// The same to fp16, with a scaled loss.
+    /// Weights in single precision, autocast to fp16, with loss scaling.
     AmpFp16,
 }
 
-/// The optimizer, and how it is computed.
+/// The optimizer and its implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Optimizer {
-    /// AdamW, all parameters of a call at once, which needs temporaries as large as they are: PyTorch's default on a card.
+    /// AdamW on all parameters at once, with temporaries as large as the parameters: PyTorch's default on a card.
     AdamWForeach,
     /// AdamW in one kernel: the default of Hugging Face's `Trainer`.
     AdamWFused,
-    /// AdamW, one parameter after the other.
+    /// AdamW on one parameter at a time.
     AdamWForLoop,
     /// bitsandbytes' AdamW with moments in 8 bits.
     AdamW8bit,
-    /// The same, with moments that go to the host where the card is full.
+    /// The same with paged moments, which move to the host when the card is full.
     PagedAdamW8bit,
-    /// bitsandbytes' AdamW with moments in 32 bits that go to the host where the card is full.
+    /// bitsandbytes' AdamW with paged moments in 32 bits.
     PagedAdamW,
-    /// transformers' Adafactor: factored second moments, without a first.
+    /// transformers' Adafactor: factored second moments, no first moments.
     Adafactor,
     /// Gradient descent.
     Sgd {
@@ -160,92 +160,92 @@ pub enum Optimizer {
     },
 }
 
-/// What is recomputed in the backward pass.
+/// Activation checkpointing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checkpointing {
-    /// Nothing.
+    /// Recompute nothing.
     Off,
-    /// Each block, by an autograd function that runs it again.
+    /// Recompute each block with an autograd function that runs it again.
     Reentrant,
-    /// Each block, by hooks on saved tensors.
+    /// Recompute each block with hooks on saved tensors.
     NonReentrant,
 }
 
-/// How transformers computes attention.
+/// The attention implementation of transformers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attention {
-    /// By products and a softmax, which hold all scores.
+    /// Products and a softmax, with the full score matrix.
     Eager,
-    /// By `scaled_dot_product_attention`, with the kernel that it chooses.
+    /// `scaled_dot_product_attention`, with the kernel that it chooses.
     Sdpa,
-    /// By FlashAttention 2.
+    /// FlashAttention 2.
     Flash2,
 }
 
-/// How the loss is computed from hidden states.
+/// The loss implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// All logits, then cross-entropy in single precision.
     Plain,
-    /// Liger's kernels, whose fused head holds some rows of logits at a time.
+    /// Liger kernels, whose fused output head holds some rows of logits at a time.
     Liger,
-    /// Cut cross-entropy, which holds no logits.
+    /// Cut cross-entropy, which stores no logits.
     CutCrossEntropy,
 }
 
-/// What is divided among cards.
+/// Sharding across cards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharding {
-    /// Nothing.
+    /// No sharding.
     None,
-    /// Each card has all; gradients are summed by buckets of so many bytes, or are views of them.
+    /// Each card has a full copy. Gradients are summed in buckets.
     Ddp {
-        /// Gradients that are summed at once.
+        /// The size of a bucket.
         bucket: Bytes,
-        /// Whether gradients lie in the buckets.
+        /// Whether gradients are views of the buckets.
         views: bool,
     },
-    /// DeepSpeed's stage 1, 2 or 3.
+    /// DeepSpeed ZeRO stage 1, 2 or 3.
     Zero {
-        /// 1: the optimizer's state is divided; 2: gradients, too; 3: weights, too.
+        /// 1 shards the optimizer state, 2 also gradients, 3 also weights.
         stage: u8,
     },
-    /// Fully sharded data parallel, a transformer block a unit.
+    /// Fully sharded data parallel, with one unit per transformer block.
     Fsdp,
 }
 
 /// Sizes of DeepSpeed's buffers, in elements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Buffers {
-    /// Gradients that are summed at once: `reduce_bucket_size`.
+    /// Gradients per reduction: `reduce_bucket_size`.
     pub reduce: Elements,
-    /// Weights that are gathered ahead: `stage3_prefetch_bucket_size`.
+    /// Weights to prefetch: `stage3_prefetch_bucket_size`.
     pub prefetch: Elements,
-    /// Parameters that are smaller stay whole: `stage3_param_persistence_threshold`.
+    /// Size below which parameters are not sharded: `stage3_param_persistence_threshold`.
     pub persistent: Elements,
-    /// Weights that are used again within so many elements stay gathered: `stage3_max_reuse_distance`.
+    /// Distance to the next use within which weights stay gathered: `stage3_max_reuse_distance`.
     pub reuse: Elements,
-    /// Whether sums overlap with the backward pass, with a second bucket; none where it is not told.
+    /// Whether reductions overlap with the backward pass, with a second bucket; `None` if unset.
     pub overlaps: Option<bool>,
 }
 
-/// How many elements.
+/// A number of elements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Elements {
-    /// It is not told.
+    /// Not set.
     #[default]
     Unknown,
-    /// As many as Hugging Face's trainer takes for `auto`, which depends on the model's channels.
+    /// The value that Hugging Face's trainer uses for `auto`, which depends on the hidden size.
     Auto,
-    /// So many.
+    /// This number.
     Of(u64),
 }
 
-/// What lies in the host's memory.
+/// Offload to host memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// The optimizer's state and its update.
+    /// The optimizer state and the update.
     pub optimizer: bool,
-    /// Weights, which are fetched a block at a time.
+    /// Weights, which are fetched one block at a time.
     pub weights: bool,
 }

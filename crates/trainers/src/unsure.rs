@@ -1,64 +1,64 @@
-//! What settings that are not modeled leave open of the memory that a run needs.
-//! Not here: which settings these are (`keys/`), and the range that follows (`plimsoll_eager`).
+//! The uncertainty about a run's memory because of settings that are not modeled.
+//! Not here: the settings (`keys/`), and the resulting range (`plimsoll_eager`).
 
 use std::collections::BTreeSet;
 
-/// What settings that are not modeled exactly leave open: the memory needed is a range.
+/// The uncertainty because of settings that are not modeled exactly. It makes the memory needed a range.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unsure {
     /// Parts that may be smaller, or missing.
     pub less: BTreeSet<Part>,
     /// Parts that may need more.
     pub more: BTreeSet<Part>,
-    /// Samples that are evaluated at a time, if they are more than those of a micro-batch.
+    /// The evaluation batch, if it is larger than the micro-batch.
     pub evaluated: Option<u64>,
 }
 
-/// A part of the memory of a run, or a way in which it is saved.
+/// A part of a run's memory, or a technique that saves memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// Weights and casts of them.
+    /// Weights and their casts.
     Weights,
     /// Gradients.
     Gradients,
     /// The optimizer's state.
     OptimizerState,
-    /// What is saved for the backward pass.
+    /// Tensors saved for the backward pass.
     Activations,
-    /// What an operation needs for a moment.
+    /// Temporary memory of operations.
     Temporaries,
     /// Logits and their casts.
     Logits,
-    /// That blocks are recomputed: with more, nothing is.
+    /// Recomputation of blocks. "More" means without it.
     Recomputation,
-    /// That attention holds no scores: with more, it holds all.
+    /// Attention without a score matrix. "More" means with all scores.
     Attention,
-    /// That AdamW is one kernel: with more, it needs temporaries as large as the weights.
+    /// AdamW in one kernel. "More" means with temporaries as large as the weights.
     FusedUpdate,
-    /// That the loss is cut: with more, all logits are there.
+    /// A loss in chunks. "More" means with all logits at once.
     Loss,
-    /// That cards divide something: with more, each has all.
+    /// Sharding across cards. "More" means that each card has a full copy.
     Division,
-    /// That additions alone are trained: with more, all weights are.
+    /// Training of adapters only. "More" means training of all weights.
     Additions,
-    /// That weights are in single precision: with less, they are in half precision.
+    /// Weights in single precision. "Less" means half precision.
     SinglePrecision,
 }
 
-/// How the memory needed may differ from what is counted, because of a setting that is not modeled.
+/// How the memory needed may differ from the estimate because of a setting that is not modeled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// By less than the margin.
     Same,
     /// These parts may be smaller, or missing.
     Less(&'static [Part]),
-    /// These parts may need more: as much again.
+    /// These parts may need up to twice as much.
     More(&'static [Part]),
     /// These parts may need less or more.
     Either(&'static [Part]),
-    /// More samples than those of a micro-batch are evaluated at a time.
+    /// The evaluation batch is this much, more than the micro-batch.
     Evaluation(u64),
-    /// In a way that no range covers.
+    /// Without a known limit.
     Unbounded,
 }
 
@@ -81,7 +81,7 @@ impl Effect {
 }
 
 impl Unsure {
-    /// Widens the range by what a setting may change.
+    /// Widens the range by the effect of a setting.
     pub fn add(&mut self, effect: Effect) {
         self.less.extend(effect.less());
         self.more.extend(effect.more());

@@ -1,59 +1,60 @@
-//! A trainer's settings while they are read: each key is asked for by name, and what nobody asked for is told at the end.
-//! Not here: which keys there are (`keys/`), and what they come to (`read.rs`).
+//! A trainer's settings while they are being read: the reader requests each key by name, and the rest is reported as
+//! unknown.
+//! Not here: the keys (`keys/`), and the result (`read.rs`).
 
 use crate::document::{Document, Entry, Value, cut};
-use crate::kind::Kind;
-use crate::read::{BadValue, Told, Unknown, Unmodelled};
+use crate::kind::TrainerKind;
+use crate::read::{BadValue, UnknownKey, UnmodeledKey, UsedKey};
 use crate::unsure::{Effect, Unsure};
 use plimsoll_units::spelling;
 use std::collections::BTreeSet;
 
-/// Values that say that something is not wanted.
+/// Values that turn something off.
 const UNWANTED: &[&str] = &["", "false", "no", "off", "none", "null", "0", "0.0", "-1"];
 
-/// Unknown keys for which the nearest known one is looked for; a file with more is none of this trainer's.
+/// Limit on unknown keys that get a spelling suggestion. A file with more belongs to another program.
 const NEAR_MAX: usize = 50;
 
-/// Settings, and what was read of them.
+/// Settings, and the results of reading them.
 #[derive(Debug)]
 pub(crate) struct View<'d> {
-    kind: Kind,
+    kind: TrainerKind,
     document: &'d Document,
     leaves: Vec<Leaf<'d>>,
-    /// Keys that were asked for.
-    asked: BTreeSet<String>,
-    pub(crate) told: Vec<Told>,
-    pub(crate) unmodelled: Vec<Unmodelled>,
+    /// Keys that the reader requested.
+    requested: BTreeSet<String>,
+    pub(crate) used: Vec<UsedKey>,
+    pub(crate) unmodeled: Vec<UnmodeledKey>,
     pub(crate) bad: Vec<BadValue>,
     pub(crate) assumed: Vec<String>,
     assumed_effects: Vec<Effect>,
-    /// Whether TRL is known to read them, by the command.
+    /// Whether the settings are for TRL.
     pub(crate) of_trl: bool,
 }
 
-/// A key with its value, which is no map.
+/// A key whose value is not a map.
 #[derive(Debug)]
 struct Leaf<'d> {
-    /// With underscores, keys within keys joined by dots.
+    /// The key with underscores. Dots separate nested keys.
     path: String,
-    /// None for an argument.
+    /// The line; `None` for an argument.
     line: Option<u64>,
     value: &'d Value,
-    used: bool,
+    is_known: bool,
 }
 
 impl<'d> View<'d> {
-    pub(crate) fn new(kind: Kind, document: &'d Document) -> Self {
+    pub(crate) fn new(kind: TrainerKind, document: &'d Document) -> Self {
         let mut leaves = vec![];
         flatten("", &document.0, &mut leaves);
-        let (told, unmodelled, bad, assumed) = (vec![], vec![], vec![], vec![]);
+        let (used, unmodeled, bad, assumed) = (vec![], vec![], vec![], vec![]);
         Self {
             kind,
             document,
             leaves,
-            asked: BTreeSet::new(),
-            told,
-            unmodelled,
+            requested: BTreeSet::new(),
+            used,
+            unmodeled,
             bad,
             assumed,
             assumed_effects: vec![],
@@ -61,17 +62,17 @@ impl<'d> View<'d> {
         }
     }
 
-    /// Whose they are.
-    pub(crate) fn kind(&self) -> Kind {
+    /// The trainer.
+    pub(crate) fn kind(&self) -> TrainerKind {
         self.kind
     }
 
-    /// The settings as they are written.
+    /// The parsed settings.
     pub(crate) fn document(&self) -> &'d Document {
         self.document
     }
 
-    /// Whether a key is there with a value, or keys within it are.
+    /// Whether a key has a value or nested keys.
     pub(crate) fn has(&self, key: &str) -> bool {
         let within = format!("{key}.");
         self.leaves.iter().any(|leaf| {
@@ -80,25 +81,25 @@ impl<'d> View<'d> {
         })
     }
 
-    /// Whether a key has a value, whatever it is, which is what counts.
-    pub(crate) fn counts(&mut self, key: &str) -> bool {
+    /// Requests a key and returns whether it has any value.
+    pub(crate) fn request(&mut self, key: &str) -> bool {
         self.take(&[key]).is_some()
     }
 
-    /// The value of the first of these keys that has one. All of them were asked for then.
+    /// Requests all of these keys and returns the value of the first one that has any.
     fn take(&mut self, keys: &[&str]) -> Option<(String, Option<u64>, &'d Value)> {
-        self.asked.extend(keys.iter().map(|key| (*key).to_owned()));
+        self.requested.extend(keys.iter().map(|key| (*key).to_owned()));
         let mut found = None;
         for key in keys {
             for leaf in self.leaves.iter_mut().filter(|leaf| leaf.path == *key) {
-                leaf.used = true;
+                leaf.is_known = true;
                 if found.is_none() && !matches!(leaf.value, Value::Null) {
                     found = Some((leaf.path.clone(), leaf.line, leaf.value));
                 }
             }
         }
         let (key, line, value) = found.clone()?;
-        self.told.push(Told { kind: self.kind, key, value: value.to_string(), line });
+        self.used.push(UsedKey { kind: self.kind, key, value: value.to_string(), line });
         found
     }
 
@@ -106,7 +107,7 @@ impl<'d> View<'d> {
         self.bad.push(BadValue { kind: self.kind, key, line, what });
     }
 
-    /// A word, with what it refers to in its place.
+    /// A plain value with resolved references.
     pub(crate) fn word(&mut self, keys: &[&str]) -> Option<String> {
         let (key, line, value) = self.take(keys)?;
         match value {
@@ -114,15 +115,15 @@ impl<'d> View<'d> {
                 Ok(text) => return Some(text),
                 Err(what) => self.bad(key, line, what),
             },
-            other => self.bad(key, line, format!("{other} is no plain value")),
+            other => self.bad(key, line, format!("{other} is not a plain value")),
         }
         None
     }
 
-    /// A whole number. `auto` is none.
+    /// A whole number; `None` for `auto`.
     pub(crate) fn number(&mut self, keys: &[&str]) -> Option<u64> {
-        /// Whole numbers that a floating-point number holds exactly.
-        const MOST: f64 = 9e15;
+        /// Limit below which a float represents every whole number exactly.
+        const MAX: f64 = 9e15;
         let text = self.word(keys)?;
         if text == "auto" {
             return None;
@@ -130,10 +131,10 @@ impl<'d> View<'d> {
         let plain = text.replace('_', "");
         let number = plain.parse::<u64>().ok();
         let number = number.or_else(|| {
-            plain.parse::<f64>().ok().filter(|n| n.fract() == 0.0 && (0.0..MOST).contains(n)).map(|n| n as u64)
+            plain.parse::<f64>().ok().filter(|n| n.fract() == 0.0 && (0.0..MAX).contains(n)).map(|n| n as u64)
         });
         if number.is_none() {
-            self.refuse_last(&format!("`{}` is no whole number", cut(&text)));
+            self.reject_last(&format!("`{}` is not a whole number", cut(&text)));
         }
         number
     }
@@ -142,22 +143,22 @@ impl<'d> View<'d> {
     pub(crate) fn count(&mut self, keys: &[&str]) -> Option<u64> {
         let number = self.number(keys)?;
         if number == 0 {
-            self.refuse_last("it must be at least 1");
+            self.reject_last("it must be at least 1");
         }
         Some(number).filter(|number| *number > 0)
     }
 
-    /// A number, or infinity, as a limit that nothing reaches. `auto` is none.
+    /// A number, possibly infinite; `None` for `auto`.
     pub(crate) fn real(&mut self, keys: &[&str]) -> Option<f64> {
         let text = self.word(keys)?;
         let number = text.parse::<f64>().ok().filter(|number| !number.is_nan());
         if number.is_none() && text != "auto" {
-            self.refuse_last(&format!("`{}` is no number", cut(&text)));
+            self.reject_last(&format!("`{}` is not a number", cut(&text)));
         }
         number
     }
 
-    /// Yes or no, in the words of old and new YAML and of Python. `auto` is none.
+    /// A boolean, as spelled in old and new YAML and in Python; `None` for `auto`.
     pub(crate) fn flag(&mut self, keys: &[&str]) -> Option<bool> {
         let text = self.word(keys)?;
         match text.to_ascii_lowercase().as_str() {
@@ -165,13 +166,13 @@ impl<'d> View<'d> {
             "false" | "no" | "off" | "0" | "n" | "none" | "" => Some(false),
             "auto" => None,
             _ => {
-                self.refuse_last(&format!("`{}` is neither true nor false", cut(&text)));
+                self.reject_last(&format!("`{}` is neither true nor false", cut(&text)));
                 None
             }
         }
     }
 
-    /// Words, of a list or with commas or spaces between them.
+    /// Words in a list, or separated by commas or spaces.
     pub(crate) fn list(&mut self, keys: &[&str]) -> Option<Vec<String>> {
         let (key, line, value) = self.take(keys)?;
         match value {
@@ -186,88 +187,90 @@ impl<'d> View<'d> {
                 });
                 let words = words.collect::<Option<Vec<_>>>();
                 if words.is_none() {
-                    self.bad(key, line, format!("{value} has something else than words"));
+                    self.bad(key, line, format!("{value} has items that are not plain values"));
                 }
                 words
             }
             other => {
-                self.bad(key, line, format!("{other} is no list"));
+                self.bad(key, line, format!("{other} is not a list"));
                 None
             }
         }
     }
 
-    /// Says what is wrong with the key that was read last.
-    pub(crate) fn refuse_last(&mut self, what: &str) {
-        if let Some(Told { key, line, .. }) = self.told.last().cloned() {
+    /// Reports an error in the value of the key that was read last.
+    pub(crate) fn reject_last(&mut self, what: &str) {
+        if let Some(UsedKey { key, line, .. }) = self.used.last().cloned() {
             self.bad(key, line, what.to_owned());
         }
     }
 
-    /// Says that the key that was read last matters, how it is counted, and what that leaves open.
+    /// Notes that the key that was read last affects memory but is not modeled exactly. `why`: how it is counted.
     pub(crate) fn note_last(&mut self, effect: Effect, why: &str) {
-        if let Some(Told { key, line, .. }) = self.told.last().cloned() {
-            self.unmodelled.push(Unmodelled { kind: self.kind, key, line, effect, why: why.to_owned() });
+        if let Some(UsedKey { key, line, .. }) = self.used.last().cloned() {
+            self.unmodeled.push(UnmodeledKey { kind: self.kind, key, line, effect, why: why.to_owned() });
         }
     }
 
-    /// Says the same of a key that was read before.
+    /// Like [`note_last`](Self::note_last), for a key that was read earlier.
     pub(crate) fn note_of(&mut self, key: &str, effect: Effect, why: &str) {
-        if let Some(Told { key, line, .. }) = self.told.iter().find(|told| told.key == key).cloned() {
-            self.unmodelled.push(Unmodelled { kind: self.kind, key, line, effect, why: why.to_owned() });
+        if let Some(UsedKey { key, line, .. }) = self.used.iter().find(|used| used.key == key).cloned() {
+            self.unmodeled.push(UnmodeledKey { kind: self.kind, key, line, effect, why: why.to_owned() });
         }
     }
 
-    /// Says what is assumed where no key says it, and what that leaves open.
+    /// Records an assumption about a setting without a key, and its possible effect on memory.
     pub(crate) fn assume(&mut self, effect: Effect, what: impl Into<String>) {
         self.assumed.push(what.into());
         self.assumed_effects.push(effect);
     }
 
-    /// What all settings that are not modeled exactly leave open.
+    /// The combined uncertainty of all settings that are not modeled exactly.
     pub(crate) fn unsure(&self) -> Unsure {
         let mut unsure = Unsure::default();
-        let effects = self.unmodelled.iter().map(|key| key.effect).chain(self.assumed_effects.iter().copied());
+        let effects = self.unmodeled.iter().map(|key| key.effect).chain(self.assumed_effects.iter().copied());
         effects.for_each(|effect| unsure.add(effect));
         unsure
     }
 
-    /// Says of keys that ask for something, patterns among them, that they are not modeled, and what that leaves open.
-    pub(crate) fn cannot(&mut self, keys: &[&str], effect: Effect, why: &str) {
-        self.asked.extend(keys.iter().filter(|key| !key.ends_with('*')).map(|key| (*key).to_owned()));
-        for leaf in self.leaves.iter_mut().filter(|leaf| !leaf.used && keys.iter().any(|key| fits(key, &leaf.path))) {
-            leaf.used = true;
+    /// Notes keys that are turned on but not modeled. Keys may be patterns. `why`: how they are counted.
+    pub(crate) fn note_unmodeled(&mut self, keys: &[&str], effect: Effect, why: &str) {
+        self.requested.extend(keys.iter().filter(|key| !key.ends_with('*')).map(|key| (*key).to_owned()));
+        for leaf in self.leaves.iter_mut().filter(|leaf| !leaf.is_known && keys.iter().any(|key| fits(key, &leaf.path)))
+        {
+            leaf.is_known = true;
             if is_wanted(leaf.value) {
                 let (key, line, why) = (leaf.path.clone(), leaf.line, why.to_owned());
-                self.unmodelled.push(Unmodelled { kind: self.kind, key, line, effect, why });
+                self.unmodeled.push(UnmodeledKey { kind: self.kind, key, line, effect, why });
             }
         }
     }
 
-    /// Takes out the keys, patterns among them, on which no memory of a card depends.
-    pub(crate) fn nothing(&mut self, keys: &[&str]) {
+    /// Marks keys that do not affect GPU memory as known. Keys may be patterns.
+    pub(crate) fn ignore(&mut self, keys: &[&str]) {
         for leaf in &mut self.leaves {
-            leaf.used |= keys.iter().any(|key| fits(key, &leaf.path));
+            leaf.is_known |= keys.iter().any(|key| fits(key, &leaf.path));
         }
     }
 
-    /// What nobody asked for, with the known key that is spelled most like it. What asks for nothing may be a key of another
-    /// version of the trainer, and is not told.
-    pub(crate) fn unknown(&self) -> Vec<Unknown> {
-        let unknown = self.leaves.iter().filter(|leaf| !leaf.used && is_wanted(leaf.value));
-        let told = unknown.enumerate().map(|(at, leaf)| {
+    /// Unknown keys, each with the known key of the most similar spelling. Leaves out keys that are turned off, which
+    /// may
+    /// belong to another version of the trainer.
+    pub(crate) fn unknown(&self) -> Vec<UnknownKey> {
+        let unknown = self.leaves.iter().filter(|leaf| !leaf.is_known && is_wanted(leaf.value));
+        let keys = unknown.enumerate().map(|(at, leaf)| {
             let near = (at < NEAR_MAX).then(|| self.near(&leaf.path)).flatten();
-            Unknown { kind: self.kind, key: leaf.path.clone(), line: leaf.line, near }
+            UnknownKey { kind: self.kind, key: leaf.path.clone(), line: leaf.line, near }
         });
-        told.collect()
+        keys.collect()
     }
 
     fn near(&self, key: &str) -> Option<String> {
-        spelling::nearest(key, self.asked.iter().map(String::as_str)).map(str::to_owned)
+        spelling::nearest(key, self.requested.iter().map(String::as_str)).map(str::to_owned)
     }
 }
 
-/// Whether a key is meant by another, or begins like one with a `*` behind it.
+/// Whether a key equals a pattern, or starts with one that ends in `*`.
 fn fits(pattern: &str, key: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => key.starts_with(beginning),
@@ -275,7 +278,7 @@ fn fits(pattern: &str, key: &str) -> bool {
     }
 }
 
-/// Whether a value asks for something.
+/// Whether a value turns something on.
 fn is_wanted(value: &Value) -> bool {
     match value {
         Value::Null | Value::Code => false,
@@ -299,7 +302,7 @@ fn flatten<'d>(within: &str, entries: &'d [Entry], leaves: &mut Vec<Leaf<'d>>) {
             }
             value => {
                 let line = (!entry.place.key.is_empty()).then_some(entry.line);
-                leaves.push(Leaf { path, line, value, used: false });
+                leaves.push(Leaf { path, line, value, is_known: false });
             }
         }
     }

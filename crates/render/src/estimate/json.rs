@@ -102,13 +102,13 @@ fn run_json(run: &Run) -> Value {
 fn settings(report: &EstimateReport) -> Value {
     let Some(read) = report.read else { return Value::Null };
     let told = read
-        .told
+        .used
         .iter()
         .map(|told| json!({ "trainer": told.kind.name(), "key": told.key, "value": told.value, "line": told.line }));
     let unknown = read.unknown.iter().map(|unknown| {
         json!({ "trainer": unknown.kind.name(), "key": unknown.key, "line": unknown.line, "near": unknown.near })
     });
-    let unmodelled = read.unmodelled.iter().map(|key| {
+    let unmodeled = read.unmodeled.iter().map(|key| {
         json!({
             "trainer": key.kind.name(), "key": key.key, "line": key.line, "why": key.why,
             "may_need_less": key.effect.less().iter().map(|part| part_name(*part)).collect::<Vec<_>>(),
@@ -117,6 +117,6 @@ fn settings(report: &EstimateReport) -> Value {
     });
     json!({
         "trainer": read.kind.name(), "told": told.collect::<Vec<_>>(), "unknown": unknown.collect::<Vec<_>>(),
-        "not_modelled": unmodelled.collect::<Vec<_>>(), "assumed": read.assumed, "missing_files": report.missing,
+        "not_modelled": unmodeled.collect::<Vec<_>>(), "assumed": read.assumed, "missing_files": report.missing,
     })
 }

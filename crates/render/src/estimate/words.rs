@@ -3,8 +3,8 @@
 use super::EstimateReport;
 use plimsoll_eager::Verdict;
 use plimsoll_trainers::{
-    Attention, Change, Checkpointing, Lora, Loss, Method, Offload, Optimizer, Part, Precision, Run, Sharding, Targets,
-    Unsure,
+    Attention, Checkpointing, Lora, Loss, Method, Offload, Optimizer, Part, Precision, Run, SettingChange, Sharding,
+    Targets, Unsure,
 };
 
 /// What makes one run of another, as flags.
@@ -13,32 +13,34 @@ pub fn changed_words(from: &Run, to: &Run) -> Vec<String> {
     if from.alloc_conf != to.alloc_conf {
         flags.push(format!("--alloc-conf {}", to.alloc_conf));
     }
-    flags.extend(Change::between(from, to).iter().map(flag));
+    flags.extend(SettingChange::between(from, to).iter().map(flag));
     flags
 }
 
 /// A setting as a flag.
-fn flag(change: &Change) -> String {
+fn flag(change: &SettingChange) -> String {
     match change {
-        Change::MicroBatch(samples) => format!("--micro-batch {samples}"),
-        Change::Accumulation(times) => format!("--gradient-accumulation-steps {times}"),
-        Change::SeqLen(tokens) => format!("--seq-len {tokens}"),
-        Change::TargetLen(tokens) => format!("--target-len {tokens}"),
-        Change::Method(Method::Full) => "--method full".to_owned(),
-        Change::Method(Method::Lora(lora)) => format!("--method lora {}", lora_flags(lora)),
-        Change::Method(Method::Qlora(lora, _)) => format!("--method qlora {}", lora_flags(lora)),
-        Change::Precision(precision) => format!("--precision {}", precision_name(*precision)),
-        Change::Optimizer(optimizer) => format!("--optimizer {}", optimizer_flags(*optimizer)),
-        Change::Checkpointing(Checkpointing::Off) => "--gradient-checkpointing=off".to_owned(),
-        Change::Checkpointing(Checkpointing::Reentrant) => "--gradient-checkpointing=reentrant".to_owned(),
-        Change::Checkpointing(Checkpointing::NonReentrant) => "--gradient-checkpointing".to_owned(),
-        Change::Attention(attention) => format!("--attention {}", attention_name(*attention)),
-        Change::Loss(loss) => format!("--loss {}", loss_name(*loss)),
-        Change::Sharding(sharding) => format!("--sharding {}", sharding_name(*sharding)),
-        Change::Offload(offload) => format!("--offload {}", offload_name(*offload)),
-        Change::Clips(clips) => format!("--clip {}", if *clips { "on" } else { "off" }),
-        Change::Compiles(_) => "--compile".to_owned(),
-        Change::UpdatesInBackward(updates) => format!("--update-in-backward {}", if *updates { "on" } else { "off" }),
+        SettingChange::MicroBatch(samples) => format!("--micro-batch {samples}"),
+        SettingChange::Accumulation(times) => format!("--gradient-accumulation-steps {times}"),
+        SettingChange::SeqLen(tokens) => format!("--seq-len {tokens}"),
+        SettingChange::TargetLen(tokens) => format!("--target-len {tokens}"),
+        SettingChange::Method(Method::Full) => "--method full".to_owned(),
+        SettingChange::Method(Method::Lora(lora)) => format!("--method lora {}", lora_flags(lora)),
+        SettingChange::Method(Method::Qlora(lora, _)) => format!("--method qlora {}", lora_flags(lora)),
+        SettingChange::Precision(precision) => format!("--precision {}", precision_name(*precision)),
+        SettingChange::Optimizer(optimizer) => format!("--optimizer {}", optimizer_flags(*optimizer)),
+        SettingChange::Checkpointing(Checkpointing::Off) => "--gradient-checkpointing=off".to_owned(),
+        SettingChange::Checkpointing(Checkpointing::Reentrant) => "--gradient-checkpointing=reentrant".to_owned(),
+        SettingChange::Checkpointing(Checkpointing::NonReentrant) => "--gradient-checkpointing".to_owned(),
+        SettingChange::Attention(attention) => format!("--attention {}", attention_name(*attention)),
+        SettingChange::Loss(loss) => format!("--loss {}", loss_name(*loss)),
+        SettingChange::Sharding(sharding) => format!("--sharding {}", sharding_name(*sharding)),
+        SettingChange::Offload(offload) => format!("--offload {}", offload_name(*offload)),
+        SettingChange::Clips(clips) => format!("--clip {}", if *clips { "on" } else { "off" }),
+        SettingChange::Compiles(_) => "--compile".to_owned(),
+        SettingChange::UpdatesInBackward(updates) => {
+            format!("--update-in-backward {}", if *updates { "on" } else { "off" })
+        }
     }
 }
 
@@ -223,9 +225,9 @@ fn targets_words(targets: &Targets) -> String {
     }
 }
 
-/// Keys that nobody knows or that are not modelled, files that are not here, and what is not modelled; each in a line.
+/// Warnings about missing files, keys that are unknown or not modeled, and assumptions, one line each.
 pub fn estimate_warnings(report: &EstimateReport) -> Vec<String> {
-    /// A file with more is none of this trainer's.
+    /// A file with more unknown keys belongs to another program.
     const MAX: usize = 50;
     let mut lines = report.missing.to_vec();
     let line_words = |line: Option<u64>| line.map_or(String::new(), |line| format!(", line {line}"));
@@ -233,13 +235,13 @@ pub fn estimate_warnings(report: &EstimateReport) -> Vec<String> {
         for unknown in read.unknown.iter().take(MAX) {
             let near = unknown.near.as_ref().map_or(String::new(), |near| format!("; did you mean `{near}`?"));
             let (kind, line) = (unknown.kind, line_words(unknown.line));
-            lines.push(format!("{kind}{line}: `{}` is not known, and not counted{near}", unknown.key));
+            lines.push(format!("{kind}{line}: `{}` is unknown and not counted{near}", unknown.key));
         }
         let others = read.unknown.len().saturating_sub(MAX);
         if others > 0 {
-            lines.push(format!("and {others} more keys that are not known"));
+            lines.push(format!("and {others} more unknown keys"));
         }
-        lines.extend(read.unmodelled.iter().map(|key| {
+        lines.extend(read.unmodeled.iter().map(|key| {
             let (kind, line) = (key.kind, line_words(key.line));
             format!("{kind}{line}: `{}`: {}", key.key, key.why)
         }));

@@ -5,7 +5,7 @@
 
 use plimsoll_files::{Disk, read_text};
 use plimsoll_trainers::document::Document;
-use plimsoll_trainers::{Change, Command, Kind, Read, RewriteError, Rewritten};
+use plimsoll_trainers::{Command, Read, RewriteError, Rewritten, SettingChange, TrainerKind};
 use plimsoll_trainers::{command, read_command, rewrite, rewrite_command, rewrite_command_keys, rewrite_keys};
 use plimsoll_units::Bytes;
 use std::collections::BTreeMap;
@@ -93,7 +93,7 @@ impl Configuration {
         Some(read)
     }
 
-    fn layers(&self, command: &Command, read: &Read) -> Vec<(Kind, String)> {
+    fn layers(&self, command: &Command, read: &Read) -> Vec<(TrainerKind, String)> {
         let mut layers: Vec<_> = command.layers.iter().map(|(kind, file)| (*kind, file.path.clone())).collect();
         for layer in &read.layers {
             if !layers.contains(layer) {
@@ -106,7 +106,7 @@ impl Configuration {
     /// Changes settings under the trainer's keys, in its arguments or files. Errors: the trainer has no key for one of
     /// them;
     /// then nothing is changed.
-    pub(crate) fn change(&self, changes: &[Change]) -> Result<Self, ChangeError> {
+    pub(crate) fn change(&self, changes: &[SettingChange]) -> Result<Self, ChangeError> {
         let changed = self.rewritten(|command, words, file| rewrite_command(command, words, file, changes))?;
         let (Some(command), Some(read)) = (changed.command(), changed.read()) else {
             return Err(ChangeError::NoTrainer);
@@ -114,9 +114,10 @@ impl Configuration {
         let mut changed = changed.clone();
         for (kind, path) in self.layers(&command, &read) {
             // A layer repeats only the sizes; all other settings are the trainer's alone.
-            let sizes = changes.iter().filter(|c| matches!(c, Change::MicroBatch(_) | Change::Accumulation(_)));
-            let sizes: Vec<Change> = sizes.cloned().collect();
-            if let (Kind::DeepSpeed, Ok(text)) = (kind, changed.text(&path)) {
+            let sizes =
+                changes.iter().filter(|c| matches!(c, SettingChange::MicroBatch(_) | SettingChange::Accumulation(_)));
+            let sizes: Vec<SettingChange> = sizes.cloned().collect();
+            if let (TrainerKind::DeepSpeed, Ok(text)) = (kind, changed.text(&path)) {
                 let layer = rewrite(kind, &text, &sizes)?;
                 changed.set_file(path, layer, &text);
             }
@@ -125,9 +126,9 @@ impl Configuration {
     }
 
     /// Changes DeepSpeed's file. Errors: the command uses none.
-    pub(crate) fn change_deepspeed(&self, changes: &[Change]) -> Result<Self, ChangeError> {
+    pub(crate) fn change_deepspeed(&self, changes: &[SettingChange]) -> Result<Self, ChangeError> {
         let (Some(command), Some(read)) = (self.command(), self.read()) else { return Err(ChangeError::NoTrainer) };
-        let layer = self.layers(&command, &read).into_iter().find(|(kind, _)| *kind == Kind::DeepSpeed);
+        let layer = self.layers(&command, &read).into_iter().find(|(kind, _)| *kind == TrainerKind::DeepSpeed);
         let (kind, path) = layer.ok_or(ChangeError::NoTrainer)?;
         let text = self.text(&path).map_err(|source| ChangeError::File { path: path.clone(), source })?;
         let mut changed = self.clone();

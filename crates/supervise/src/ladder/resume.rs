@@ -3,7 +3,7 @@
 
 use super::checkpoints::{self, Found};
 use super::configuration::Configuration;
-use plimsoll_trainers::Kind;
+use plimsoll_trainers::TrainerKind;
 use std::path::PathBuf;
 
 const KEY: &str = "resume_from_checkpoint";
@@ -27,7 +27,7 @@ pub(crate) fn resumed(configuration: &Configuration) -> Resumed {
         return unchanged(format!("it restarts from step 0: {kind} has no output folder set"));
     };
     let found = match kind {
-        Kind::Torchtune => checkpoints::torchtune(&folder),
+        TrainerKind::Torchtune => checkpoints::torchtune(&folder),
         _ => checkpoints::hugging_face(&folder),
     };
     let damaged = damaged(&found);
@@ -36,7 +36,7 @@ pub(crate) fn resumed(configuration: &Configuration) -> Resumed {
     };
     let value = match kind {
         // torchtune finds its newest epoch on its own.
-        Kind::Torchtune => "true".to_owned(),
+        TrainerKind::Torchtune => "true".to_owned(),
         _ => path.to_string_lossy().into_owned(),
     };
     match configuration.set_keys(&[(KEY.to_owned(), Some(value))]) {
@@ -53,8 +53,8 @@ fn damaged(found: &Found) -> String {
 }
 
 /// Where the trainer stores checkpoints, according to its arguments or its file.
-fn output_folder(configuration: &Configuration, kind: Kind) -> Option<PathBuf> {
+fn output_folder(configuration: &Configuration, kind: TrainerKind) -> Option<PathBuf> {
     let keys: &[&str] =
-        if kind == Kind::Torchtune { &["checkpointer.output_dir", "output_dir"] } else { &["output_dir"] };
+        if kind == TrainerKind::Torchtune { &["checkpointer.output_dir", "output_dir"] } else { &["output_dir"] };
     keys.iter().find_map(|key| configuration.value(key)).map(PathBuf::from)
 }

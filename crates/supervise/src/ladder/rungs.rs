@@ -8,7 +8,7 @@ use super::own_flags;
 use super::user::set_flag;
 use crate::ends::{CardAllocator, Cause, HostShortage};
 use plimsoll_trainers::document::Document;
-use plimsoll_trainers::{Attention, Change, Checkpointing, Kind, Offload, Optimizer, Read};
+use plimsoll_trainers::{Attention, Checkpointing, Offload, Optimizer, Read, SettingChange, TrainerKind};
 
 /// A kind of step. Some can be taken more than once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,8 +131,8 @@ fn allocator_setting(from: &Configuration, situation: &Situation<'_>) -> Option<
 }
 
 /// Whether a trainer builds on Hugging Face's and has its keys for data loading.
-fn has_loader_keys(kind: Kind) -> bool {
-    matches!(kind, Kind::HuggingFace | Kind::Axolotl | Kind::LlamaFactory)
+fn has_loader_keys(kind: TrainerKind) -> bool {
+    matches!(kind, TrainerKind::HuggingFace | TrainerKind::Axolotl | TrainerKind::LlamaFactory)
 }
 
 fn workers(from: &Configuration, read: &Read, situation: &Situation<'_>) -> Result<Option<Step>, ChangeError> {
@@ -158,7 +158,7 @@ fn unpinned(from: &Configuration, read: &Read, situation: &Situation<'_>) -> Res
 }
 
 fn halved(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeError> {
-    let Some(changes) = Change::halve_micro_batch(&read.run) else { return Ok(None) };
+    let Some(changes) = SettingChange::halve_micro_batch(&read.run) else { return Ok(None) };
     let to = from.change(&changes)?;
     let mut run = read.run.clone();
     changes.iter().for_each(|change| change.apply(&mut run));
@@ -180,14 +180,15 @@ fn checkpointing(from: &Configuration, read: &Read) -> Result<Option<Step>, Chan
     }
     let note = "gradient checkpointing: activations are recomputed".to_owned();
     // Scripts with their own parser may know this flag, but not the one for the kind of checkpointing.
-    let is_flag = read.kind == Kind::HuggingFace && from.command().is_some_and(|command| command.config.is_none());
+    let is_flag =
+        read.kind == TrainerKind::HuggingFace && from.command().is_some_and(|command| command.config.is_none());
     let to = match is_flag {
         true => {
             let mut to = from.clone();
             set_flag(&mut to.argv, "--gradient_checkpointing", Some("true"));
             to
         }
-        false => from.change(&[Change::Checkpointing(Checkpointing::NonReentrant)])?,
+        false => from.change(&[SettingChange::Checkpointing(Checkpointing::NonReentrant)])?,
     };
     Ok(Some((to, vec![note])))
 }
@@ -196,7 +197,7 @@ fn checkpointing(from: &Configuration, read: &Read) -> Result<Option<Step>, Chan
 fn optimizer(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeError> {
     if !read.run.offload.optimizer {
         let offload = Offload { optimizer: true, ..read.run.offload };
-        if let Ok(to) = from.change_deepspeed(&[Change::Offload(offload)]) {
+        if let Ok(to) = from.change_deepspeed(&[SettingChange::Offload(offload)]) {
             return Ok(Some((to, vec!["the optimizer state is offloaded to host memory".to_owned()])));
         }
     }
@@ -207,7 +208,7 @@ fn optimizer(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeEr
     if !is_wide || read.run.offload.optimizer {
         return Ok(None);
     }
-    let to = from.change(&[Change::Optimizer(Optimizer::PagedAdamW8bit)])?;
+    let to = from.change(&[SettingChange::Optimizer(Optimizer::PagedAdamW8bit)])?;
     let note = "the optimizer's moments are paged and in 8 bits: results differ slightly".to_owned();
     Ok(Some((to, vec![note])))
 }
@@ -217,7 +218,7 @@ fn shorter(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeErro
     if tokens >= read.run.seq_len {
         return Ok(None);
     }
-    let to = from.change(&[Change::SeqLen(tokens)])?;
+    let to = from.change(&[SettingChange::SeqLen(tokens)])?;
     let note = format!("samples are truncated to {tokens} tokens instead of {}: results differ", read.run.seq_len);
     Ok(Some((to, vec![note])))
 }
@@ -226,10 +227,10 @@ fn minimum(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeErro
     let mut to = from.clone();
     let mut notes = Vec::new();
     let changes = [
-        (read.run.compiles, Change::Compiles(false), "without `torch.compile`"),
+        (read.run.compiles, SettingChange::Compiles(false), "without `torch.compile`"),
         (
             read.run.attention == Attention::Eager,
-            Change::Attention(Attention::Sdpa),
+            SettingChange::Attention(Attention::Sdpa),
             "attention without a score matrix (SDPA)",
         ),
     ];

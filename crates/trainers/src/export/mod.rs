@@ -1,38 +1,38 @@
-//! A run in a trainer's own keys: a file to begin with, and what has to be said elsewhere.
-//! Not here: which keys a setting has (`keys/`), and the words for scripts (`python.rs`).
+//! Exports a run to a trainer's own keys: a settings file, and notes about settings that belong elsewhere.
+//! Not here: the keys of a setting (`keys/`), and Python code for scripts (`python.rs`).
 
 mod python;
 
-use crate::change::Change;
-use crate::kind::Kind;
+use crate::change::SettingChange;
+use crate::kind::TrainerKind;
 use crate::rewrite::edit::Notation;
 use crate::rewrite::{RewriteError, rewrite};
 use crate::run::{Offload, Run, Sharding};
 
-/// The variable that PyTorch's allocator is told by, of all versions.
+/// The environment variable for PyTorch's allocator, in all versions.
 pub const ALLOC_VARIABLE: &str = "PYTORCH_CUDA_ALLOC_CONF";
 
-/// A run in a trainer's own keys.
+/// An exported run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
-    /// The file: YAML, or JSON for DeepSpeed and Unsloth. In YAML the notes are comments at its beginning.
+    /// The file: YAML, or JSON for DeepSpeed and Unsloth. YAML contains the notes as comments at the top.
     pub text: String,
-    /// What the file can't say, and who can; the allocator's line among it.
+    /// Settings that the file can't contain, and where they belong, including the allocator's variable.
     pub notes: Vec<String>,
 }
 
-/// A run in a trainer's keys. `model`: the model's name on the hub, or its folder; none where it has neither, which a note
-/// says.
-pub fn export(kind: Kind, run: &Run, model: Option<&str>) -> Export {
-    let usual = Change::all_of(&Run::default());
-    let mut text = beginning(kind, run, model);
+/// Exports a run. `model`: the model's name on the hub, or its folder; `None` if it has neither, which adds a note.
+pub fn export(kind: TrainerKind, run: &Run, model: Option<&str>) -> Export {
+    let defaults = SettingChange::all_of(&Run::default());
+    let mut text = initial_text(kind, run, model);
     let mut notes = vec![];
-    for change in Change::all_of(run) {
+    for change in SettingChange::all_of(run) {
         match rewrite(kind, &text, std::slice::from_ref(&change)) {
             Ok(rewritten) => text = rewritten,
-            // Nobody has to ask for what is done anyway; types of weights are done differently by each.
+            // A default needs no key, except for the precision and the length, whose defaults differ between trainers.
             Err(RewriteError::NoKey { .. })
-                if usual.contains(&change) && !matches!(change, Change::Precision(_) | Change::SeqLen(_)) => {}
+                if defaults.contains(&change)
+                    && !matches!(change, SettingChange::Precision(_) | SettingChange::SeqLen(_)) => {}
             Err(RewriteError::NoKey { why, .. }) => notes.extend(elsewhere(kind, &change, why)),
             Err(error) => notes.push(error.to_string()),
         }
@@ -43,14 +43,14 @@ pub fn export(kind: Kind, run: &Run, model: Option<&str>) -> Export {
     notes.dedup();
     notes.extend(model_note(kind, model));
     notes.extend(alloc_line(run));
-    if matches!(kind, Kind::Unsloth | Kind::DeepSpeed) {
+    if matches!(kind, TrainerKind::Unsloth | TrainerKind::DeepSpeed) {
         return Export { text, notes };
     }
     let comments = notes.iter().map(|note| format!("# {note}\n")).collect::<String>();
     Export { text: comments + &text, notes }
 }
 
-/// The environment of a run: the allocator's line, for a shell.
+/// A shell line that sets or unsets the allocator's variable.
 pub fn export_env(run: &Run) -> String {
     match alloc_line(run) {
         Some(line) => format!("{line}\n"),
@@ -58,25 +58,25 @@ pub fn export_env(run: &Run) -> String {
     }
 }
 
-/// The line that sets the allocator, for a shell. None: PyTorch's defaults are meant.
+/// A shell line that sets the allocator's variable; `None` for PyTorch's default.
 pub fn alloc_line(run: &Run) -> Option<String> {
     let quoted = format!("'{}'", run.alloc_conf.replace('\'', "'\\''"));
     (!run.alloc_conf.is_empty()).then(|| format!("export {ALLOC_VARIABLE}={quoted}"))
 }
 
-/// What a file has before settings are written into it: keys that its parser asks for.
-fn beginning(kind: Kind, run: &Run, model: Option<&str>) -> String {
+/// A file with the keys that its parser requires.
+fn initial_text(kind: TrainerKind, run: &Run, model: Option<&str>) -> String {
     let quoted = model.map(|model| Notation::Json.text(model));
     let line = quoted.as_ref().map_or(String::new(), |name| format!("{}: {name}\n", model_key(kind)));
     match kind {
-        Kind::HuggingFace => "output_dir: out\n".to_owned(),
-        Kind::Axolotl => line,
-        Kind::LlamaFactory => format!("{line}stage: sft\ndo_train: true\n"),
-        Kind::Torchtune => String::new(),
-        Kind::Unsloth => {
+        TrainerKind::HuggingFace => "output_dir: out\n".to_owned(),
+        TrainerKind::Axolotl => line,
+        TrainerKind::LlamaFactory => format!("{line}stage: sft\ndo_train: true\n"),
+        TrainerKind::Torchtune => String::new(),
+        TrainerKind::Unsloth => {
             quoted.map_or("{}\n".to_owned(), |name| format!("{{\n  \"{}\": {name}\n}}\n", model_key(kind)))
         }
-        Kind::DeepSpeed => {
+        TrainerKind::DeepSpeed => {
             let (micro, times) = (run.micro_batch, run.accumulation);
             let clipping = if run.clips { "1.0" } else { "0.0" };
             format!(
@@ -85,7 +85,7 @@ fn beginning(kind: Kind, run: &Run, model: Option<&str>) -> String {
                 stage(run)
             )
         }
-        Kind::Accelerate => format!(
+        TrainerKind::Accelerate => format!(
             "compute_environment: LOCAL_MACHINE\ndistributed_type: \"NO\"\nmixed_precision: \"no\"\nnum_machines: 1\n\
              num_processes: {}\n",
             run.cards
@@ -93,7 +93,7 @@ fn beginning(kind: Kind, run: &Run, model: Option<&str>) -> String {
     }
 }
 
-/// DeepSpeed's stage; what lies in the host's memory is divided at least.
+/// DeepSpeed's stage. Offload requires at least the stage that shards the offloaded part.
 fn stage(run: &Run) -> u8 {
     match (run.sharding, run.offload) {
         (Sharding::Zero { stage }, _) => stage,
@@ -103,44 +103,46 @@ fn stage(run: &Run) -> u8 {
     }
 }
 
-/// What says a setting for which the file has no key.
-fn elsewhere(kind: Kind, change: &Change, why: Option<&'static str>) -> Vec<String> {
+/// Notes about where to set a setting for which the file has no key.
+fn elsewhere(kind: TrainerKind, change: &SettingChange, why: Option<&'static str>) -> Vec<String> {
     match (kind, change) {
-        (_, Change::Offload(_) | Change::Sharding(Sharding::Zero { .. })) if kind != Kind::Torchtune => {
-            vec!["how the run is divided: `plimsoll estimate … --export deepspeed` writes DeepSpeed's file".to_owned()]
+        (_, SettingChange::Offload(_) | SettingChange::Sharding(Sharding::Zero { .. }))
+            if kind != TrainerKind::Torchtune =>
+        {
+            vec!["sharding and offload: `plimsoll estimate … --export deepspeed` writes DeepSpeed's file".to_owned()]
         }
-        (Kind::HuggingFace, change) => python::lines(change),
+        (TrainerKind::HuggingFace, change) => python::lines(change),
         (_, change) => {
             let why = why.map_or(String::new(), |why| format!(": {why}"));
-            vec![format!("no key here for {change}{why}")]
+            vec![format!("this file has no key for {change}{why}")]
         }
     }
 }
 
-/// The key of the model, of trainers whose files name it.
-fn model_key(kind: Kind) -> &'static str {
+/// The key for the model, for trainers whose files contain it.
+fn model_key(kind: TrainerKind) -> &'static str {
     match kind {
-        Kind::Axolotl => "base_model",
-        Kind::Unsloth => "model_name",
+        TrainerKind::Axolotl => "base_model",
+        TrainerKind::Unsloth => "model_name",
         _ => "model_name_or_path",
     }
 }
 
-/// Who is told the model, where the file is not, or does not know its name.
-fn model_note(kind: Kind, model: Option<&str>) -> Option<String> {
+/// A note about where to set the model, if the file does not contain it.
+fn model_note(kind: TrainerKind, model: Option<&str>) -> Option<String> {
     match (kind, model) {
-        (Kind::HuggingFace, Some(model)) => {
-            Some(format!("model: {model}, by the script or its `--model_name_or_path`"))
+        (TrainerKind::HuggingFace, Some(model)) => {
+            Some(format!("model: {model}, set in the script or with `--model_name_or_path`"))
         }
-        (Kind::Torchtune, Some(model)) => {
-            Some(format!("model, tokenizer, checkpointer, dataset: those of a recipe for {model}"))
+        (TrainerKind::Torchtune, Some(model)) => {
+            Some(format!("model, tokenizer, checkpointer, dataset: take them from a recipe for {model}"))
         }
-        (Kind::DeepSpeed | Kind::Accelerate, _) | (_, Some(_)) => None,
-        (Kind::Torchtune, None) => {
-            Some("model, tokenizer, checkpointer, dataset: none of torchtune's recipes has these sizes".to_owned())
+        (TrainerKind::DeepSpeed | TrainerKind::Accelerate, _) | (_, Some(_)) => None,
+        (TrainerKind::Torchtune, None) => {
+            Some("model, tokenizer, checkpointer, dataset: no torchtune recipe has these sizes".to_owned())
         }
         (kind, None) => Some(format!(
-            "model: the hub has none of these sizes; `{}` takes the folder of its weights",
+            "model: no model on the hub has these sizes; set `{}` to the folder of its weights",
             model_key(kind)
         )),
     }

@@ -1,14 +1,14 @@
-//! Settings that are said in a script of Hugging Face's libraries: as the arguments that its calls take.
+//! Settings that belong in a Python script: calls of Hugging Face's libraries with their arguments.
 
-use crate::change::Change;
+use crate::change::SettingChange;
 use crate::run::{Attention, Lora, Loss, Method, Optimizer, Precision, Targets};
 
-/// The lines of a script that say a setting for which `TrainingArguments` has no key.
-pub(super) fn lines(change: &Change) -> Vec<String> {
+/// Lines of Python for a setting without a key in `TrainingArguments`.
+pub(super) fn lines(change: &SettingChange) -> Vec<String> {
     match change {
-        Change::Precision(Precision::PureBf16) => vec!["from_pretrained(…, dtype=torch.bfloat16)".to_owned()],
-        Change::Precision(Precision::PureFp16) => vec!["from_pretrained(…, dtype=torch.float16)".to_owned()],
-        Change::Attention(attention) => {
+        SettingChange::Precision(Precision::PureBf16) => vec!["from_pretrained(…, dtype=torch.bfloat16)".to_owned()],
+        SettingChange::Precision(Precision::PureFp16) => vec!["from_pretrained(…, dtype=torch.float16)".to_owned()],
+        SettingChange::Attention(attention) => {
             let name = match attention {
                 Attention::Eager => "eager",
                 Attention::Sdpa => "sdpa",
@@ -16,10 +16,10 @@ pub(super) fn lines(change: &Change) -> Vec<String> {
             };
             vec![format!("from_pretrained(…, attn_implementation=\"{name}\")")]
         }
-        Change::SeqLen(tokens) => vec![format!("samples of {tokens} tokens, by the script")],
-        Change::TargetLen(tokens) => vec![format!("targets of {tokens} tokens, by the script")],
-        Change::Method(Method::Lora(lora)) => vec![lora_line(lora)],
-        Change::Method(Method::Qlora(lora, quantized)) => {
+        SettingChange::SeqLen(tokens) => vec![format!("samples of {tokens} tokens: set in the script")],
+        SettingChange::TargetLen(tokens) => vec![format!("targets of {tokens} tokens: set in the script")],
+        SettingChange::Method(Method::Lora(lora)) => vec![lora_line(lora)],
+        SettingChange::Method(Method::Qlora(lora, quantized)) => {
             let double = if quantized.double { "True" } else { "False" };
             vec![
                 format!(
@@ -29,10 +29,10 @@ pub(super) fn lines(change: &Change) -> Vec<String> {
                 lora_line(lora),
             ]
         }
-        Change::Optimizer(Optimizer::AdamWForLoop) => vec!["torch.optim.AdamW(…, foreach=False)".to_owned()],
-        Change::Optimizer(Optimizer::Sgd { .. }) => vec!["torch.optim.SGD(…, momentum=0.9)".to_owned()],
-        Change::Loss(Loss::CutCrossEntropy) => vec!["cut_cross_entropy.cce_patch(model)".to_owned()],
-        other => vec![format!("{other}: by the script")],
+        SettingChange::Optimizer(Optimizer::AdamWForLoop) => vec!["torch.optim.AdamW(…, foreach=False)".to_owned()],
+        SettingChange::Optimizer(Optimizer::Sgd { .. }) => vec!["torch.optim.SGD(…, momentum=0.9)".to_owned()],
+        SettingChange::Loss(Loss::CutCrossEntropy) => vec!["cut_cross_entropy.cce_patch(model)".to_owned()],
+        other => vec![format!("{other}: set in the script")],
     }
 }
 

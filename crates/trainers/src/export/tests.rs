@@ -46,34 +46,35 @@ fn runs() -> impl Strategy<Value = Run> {
 }
 
 proptest! {
-    /// What is exported is accepted by the reader: no key is unknown, no value wrong, and it says the same, but for what the
-    /// notes tell.
+    /// The reader accepts an export: no key is unknown, no value is invalid, and it has the same settings, except for
+    /// those in
+    /// the notes.
     #[test]
-    fn every_run_is_exported_in_keys_that_are_known(run in runs(), kind in prop::sample::select(Kind::ALL.to_vec())) {
+    fn an_exported_run_is_read_back(run in runs(), kind in prop::sample::select(TrainerKind::ALL.to_vec())) {
         let exported = export(kind, &run, Some("org/a model"));
         let found = read(kind, &exported.text).unwrap_or_else(|error| panic!("{error}: {}", exported.text));
         prop_assert!(found.unknown.is_empty(), "{:?}: {}", found.unknown, exported.text);
-        if kind != Kind::Accelerate {
+        if kind != TrainerKind::Accelerate {
             prop_assert_eq!((found.run.micro_batch, found.run.accumulation), (run.micro_batch, run.accumulation));
         }
         let line = "export PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True'";
         prop_assert!(exported.notes.iter().any(|note| note == line), "{:?}", exported.notes);
-        // Each setting is in the file, or in a note, or where nobody needs to say it.
-        if matches!(kind, Kind::Axolotl | Kind::LlamaFactory) && exported.notes.len() == 1 {
-            let differing = Change::between(&run, &found.run);
-            let is_equal = |change: &Change| matches!(
+        // Each setting is in the file or in a note, or is a default.
+        if matches!(kind, TrainerKind::Axolotl | TrainerKind::LlamaFactory) && exported.notes.len() == 1 {
+            let differing = SettingChange::between(&run, &found.run);
+            let is_equal = |change: &SettingChange| matches!(
                 change,
-                // axolotl's file names another, which says the stage.
-                Change::Sharding(_) | Change::Checkpointing(Checkpointing::NonReentrant)
+                // axolotl's file names DeepSpeed's, which contains the stage.
+                SettingChange::Sharding(_) | SettingChange::Checkpointing(Checkpointing::NonReentrant)
             );
             prop_assert!(differing.iter().all(is_equal), "{:?}\n{}", differing, exported.text);
         }
     }
 }
 
-/// The exports that `scripts/check_exports.py` has Hugging Face's own classes read.
+/// Snapshots. `scripts/check_exports.py` reads these files with Hugging Face's own classes.
 #[test]
-fn exports_are_as_they_were_checked() {
+fn exports_match_their_snapshots() {
     let lora = Lora { rank: 16, targets: Targets::AllLinear, dropout: false };
     let full = Run {
         precision: Precision::PureBf16,
@@ -104,7 +105,7 @@ fn exports_are_as_they_were_checked() {
     let sharded = Run { sharding: Sharding::Fsdp, cards: 4, ..divided.clone() };
     for (name, run) in [("full", &full), ("adapted", &adapted), ("divided", &divided), ("sharded", &sharded)] {
         let mut all = String::new();
-        for kind in Kind::ALL {
+        for kind in TrainerKind::ALL {
             all += &format!("=== {kind}\n{}", export(kind, run, Some("google/flan-t5-xl")).text);
         }
         all += &format!("=== env\n{}", export_env(run));
@@ -115,38 +116,38 @@ fn exports_are_as_they_were_checked() {
     assert_eq!(export_env(&strange), "export PYTORCH_CUDA_ALLOC_CONF='a'\\''b'\n");
 }
 
-/// A model that is not on the hub has no name there: the file leaves it out, and says who is to fill it in.
+/// A model that is not on the hub has no name: the file leaves it out, and a note says what to set.
 #[test]
-fn a_model_without_a_name_is_left_out_and_said() {
+fn a_model_without_a_name_is_left_out_with_a_note() {
     let run = Run::default();
-    for kind in Kind::ALL {
+    for kind in TrainerKind::ALL {
         let exported = export(kind, &run, None);
         let found = read(kind, &exported.text).unwrap_or_else(|error| panic!("{error}: {}", exported.text));
         assert_eq!(found.model, None, "{}", exported.text);
-        let is_said = exported.notes.iter().any(|note| note.starts_with("model"));
-        assert_eq!(is_said, !kind.is_layer(), "{kind}: {:?}", exported.notes);
+        let is_noted = exported.notes.iter().any(|note| note.starts_with("model"));
+        assert_eq!(is_noted, !kind.is_layer(), "{kind}: {:?}", exported.notes);
     }
 }
 
 proptest! {
-    /// A change that is written into a file is what is read of it, and nothing else changes.
+    /// A change that is written to a file is read back, and nothing else changes.
     #[test]
-    fn a_change_is_read_again_and_nothing_else(from in runs(), to in runs(), at in any::<prop::sample::Index>(), kind in kinds()) {
+    fn a_written_change_is_read_back_alone(from in runs(), to in runs(), at in any::<prop::sample::Index>(), kind in kinds()) {
         let text = export(kind, &from, Some("org/model")).text;
         let before = read(kind, &text).expect("it was exported");
-        let changes = Change::all_of(&to);
+        let changes = SettingChange::all_of(&to);
         let change = at.get(&changes);
         let Ok(written) = rewrite(kind, &text, std::slice::from_ref(change)) else { return Ok(()) };
         let after = read(kind, &written).unwrap_or_else(|error| panic!("{error}: {written}")).run;
         let mut expected = before.run.clone();
         change.apply(&mut expected);
-        // What several settings share one key for is not held to the others.
-        let is_shared = matches!(change, Change::Method(_) | Change::Precision(_) | Change::Sharding(_) | Change::Offload(_));
+        // Several settings may share a key.
+        let is_shared = matches!(change, SettingChange::Method(_) | SettingChange::Precision(_) | SettingChange::Sharding(_) | SettingChange::Offload(_));
         let is_elsewhere = match (kind, change) {
-            // A file that it names says the stage.
-            (Kind::Axolotl, Change::Sharding(_)) => true,
-            // It has one way to recompute.
-            (Kind::Unsloth, Change::Checkpointing(Checkpointing::NonReentrant)) => true,
+            // DeepSpeed's file contains the stage.
+            (TrainerKind::Axolotl, SettingChange::Sharding(_)) => true,
+            // It has only one kind of checkpointing.
+            (TrainerKind::Unsloth, SettingChange::Checkpointing(Checkpointing::NonReentrant)) => true,
             _ => false,
         };
         if !is_elsewhere && !is_shared {
@@ -157,7 +158,13 @@ proptest! {
     }
 }
 
-/// Trainers whose files say all of a run, or nearly.
-fn kinds() -> impl Strategy<Value = Kind> {
-    prop::sample::select(vec![Kind::HuggingFace, Kind::Axolotl, Kind::LlamaFactory, Kind::Torchtune, Kind::Unsloth])
+/// Trainers whose files contain nearly all settings of a run.
+fn kinds() -> impl Strategy<Value = TrainerKind> {
+    prop::sample::select(vec![
+        TrainerKind::HuggingFace,
+        TrainerKind::Axolotl,
+        TrainerKind::LlamaFactory,
+        TrainerKind::Torchtune,
+        TrainerKind::Unsloth,
+    ])
 }

@@ -1,31 +1,32 @@
-//! DeepSpeed's own JSON. Values that are `auto` are the trainer's. Source: DeepSpeed's documentation of its configuration, and
+//! DeepSpeed's JSON file. Values of `auto` come from the trainer. Source: DeepSpeed's documentation of its
+//! configuration, and
 //! transformers 5.23, `integrations/deepspeed.py`.
 
-use super::{ACTIVATIONS, ALL, DIVISION, GRADIENTS, NoKey, OPTIMIZER_STATE, Unmodelled};
-use crate::change::Change;
+use super::{ACTIVATIONS, ALL, DIVISION, GRADIENTS, NoKey, OPTIMIZER_STATE, UnmodeledKeys};
+use crate::change::SettingChange;
 use crate::document::Document;
 use crate::rewrite::edit::{Edit, Literal};
 use crate::run::{Buffers, Elements, Offload, Optimizer, Precision, Run, Sharding};
 use crate::unsure::Effect;
 use crate::view::View;
 
-/// What stays the trainer's.
+/// The value for settings of the trainer.
 const AUTO: &str = "auto";
 
-pub(super) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, NoKey> {
+pub(super) fn edits(change: &SettingChange, document: &Document) -> Result<Vec<Edit>, NoKey> {
     let own = |key: &str, value: u64| match document.plain(key) {
         Some(AUTO) | None => vec![],
         Some(_) => vec![Edit::set(key, value)],
     };
     Ok(match change {
-        // `train_batch_size` is the effective batch, which stays.
-        Change::MicroBatch(samples) => own("train_micro_batch_size_per_gpu", *samples),
-        Change::Accumulation(times) => own("gradient_accumulation_steps", *times),
-        Change::Sharding(Sharding::Zero { stage }) => {
+        // `train_batch_size` is the effective batch, which does not change.
+        SettingChange::MicroBatch(samples) => own("train_micro_batch_size_per_gpu", *samples),
+        SettingChange::Accumulation(times) => own("gradient_accumulation_steps", *times),
+        SettingChange::Sharding(Sharding::Zero { stage }) => {
             vec![Edit::set("zero_optimization.stage", u64::from(*stage))]
         }
-        Change::Offload(offload) => self::offload("", *offload),
-        Change::Precision(precision) => {
+        SettingChange::Offload(offload) => self::offload("", *offload),
+        SettingChange::Precision(precision) => {
             let (bf16, fp16) = match precision {
                 Precision::Fp32 => (false, false),
                 Precision::PureBf16 | Precision::AmpBf16 => (true, false),
@@ -37,11 +38,11 @@ pub(super) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, N
             };
             vec![edit("bf16.enabled", bf16), edit("fp16.enabled", fp16)]
         }
-        _ => return Err(Some("the trainer's file says it")),
+        _ => return Err(Some("it belongs in the trainer's file")),
     })
 }
 
-/// What lies in the host's memory. `within`: the keys around DeepSpeed's, each with a dot behind it.
+/// The edits for offload. `within`: a prefix of outer keys, each followed by a dot.
 pub(super) fn offload(within: &str, offload: Offload) -> Vec<Edit> {
     let device = |part: &str, wanted: bool| {
         let key = format!("{within}zero_optimization.{part}.device");
@@ -53,8 +54,8 @@ pub(super) fn offload(within: &str, offload: Offload) -> Vec<Edit> {
     vec![device("offload_optimizer", offload.optimizer), device("offload_param", offload.weights)]
 }
 
-/// Keys on which no memory of a card depends.
-pub(super) const NOTHING: &[&str] = &[
+/// Keys that do not affect GPU memory.
+pub(super) const IGNORED: &[&str] = &[
     "steps_per_print",
     "wall_clock_breakdown",
     "scheduler.*",
@@ -93,22 +94,22 @@ pub(super) const NOTHING: &[&str] = &[
     "seed",
 ];
 
-/// Keys that matter, and how they are taken.
-const UNMODELLED: &[Unmodelled] = &[
+/// Keys that affect memory but are not modeled exactly, and how they are counted.
+const UNMODELED: &[UnmodeledKeys] = &[
     (
         &["activation_checkpointing.*"],
         Effect::Less(ACTIVATIONS),
-        "only scripts that call DeepSpeed's checkpointing use it: not counted",
+        "not counted, since only scripts that call DeepSpeed's checkpointing use it",
     ),
     (
         &["pipeline.*", "tensor_parallel.*", "sequence_parallel_size", "autotuning.*", "elasticity.*"],
         Effect::Either(ALL),
-        "it is not modelled",
+        "not modeled",
     ),
     (
         &["compression_training.*", "quantize_training.*", "sparse_attention.*", "progressive_layer_drop.*"],
         Effect::Either(ALL),
-        "it is not modelled",
+        "not modeled",
     ),
     (
         &[
@@ -118,11 +119,11 @@ const UNMODELLED: &[Unmodelled] = &[
             "zero_optimization.zenflow*",
         ],
         Effect::More(DIVISION),
-        "it is not modelled",
+        "not modeled",
     ),
 ];
 
-/// Sizes that nothing depends on, or that are counted as DeepSpeed has them by default.
+/// Sizes that are counted with DeepSpeed's defaults.
 const OTHER_SIZES: &[&str] = &[
     "zero_optimization.allgather_bucket_size",
     "zero_optimization.sub_group_size",
@@ -130,23 +131,23 @@ const OTHER_SIZES: &[&str] = &[
     "zero_optimization.model_persistence_threshold",
 ];
 
-/// A size in elements, or what DeepSpeed does where its file does not tell one.
+/// Reads a size in elements. `default`: DeepSpeed's default.
 fn elements(view: &mut View, key: &str, default: u64) -> Elements {
     match view.word(&[key]) {
         None => Elements::Of(default),
         Some(text) if text == AUTO => Elements::Auto,
-        // They are often written as `5e8`.
+        // Sizes are often written as `5e8`.
         Some(text) => match text.parse::<f64>().ok().filter(|size| (0.0..1e15).contains(size)) {
             Some(size) => Elements::Of(size as u64),
             None => {
-                view.refuse_last("it is no number of elements");
+                view.reject_last("it is not a number of elements");
                 Elements::Unknown
             }
         },
     }
 }
 
-/// Sizes of buffers. Source: DeepSpeed 0.19, `runtime/zero/config.py`.
+/// Reads the sizes of buffers. Source: DeepSpeed 0.19, `runtime/zero/config.py`.
 fn buffers(view: &mut View, key: impl Fn(&str) -> String) -> Buffers {
     Buffers {
         reduce: elements(view, &key("zero_optimization.reduce_bucket_size"), 500_000_000),
@@ -157,7 +158,7 @@ fn buffers(view: &mut View, key: impl Fn(&str) -> String) -> Buffers {
     }
 }
 
-/// Lays its settings over a trainer's. `within`: the keys around them, each with a dot behind it.
+/// Applies DeepSpeed's settings to a run. `within`: a prefix of outer keys, each followed by a dot.
 pub(super) fn layer(within: &str, view: &mut View, run: &mut Run) {
     let key = |key: &str| format!("{within}{key}");
     if let Some(samples) = view.count(&[&key("train_micro_batch_size_per_gpu")]) {
@@ -173,12 +174,12 @@ pub(super) fn layer(within: &str, view: &mut View, run: &mut Run) {
     match stage {
         Some(stage @ 1..=3) => run.sharding = Sharding::Zero { stage: stage as u8 },
         Some(0) | None => {}
-        Some(_) => view.refuse_last("there are stages 0 to 3"),
+        Some(_) => view.reject_last("the stages are 0 to 3"),
     }
     let mut is_host = |part: &str| {
         let place = view.word(&[&key(&format!("zero_optimization.{part}.device"))]);
         if place.as_deref() == Some("nvme") {
-            view.note_last(Effect::Same, "counted as in the host's memory");
+            view.note_last(Effect::Same, "counted in host memory");
         }
         place.is_some_and(|place| place == "cpu" || place == "nvme")
     };
@@ -196,26 +197,26 @@ pub(super) fn layer(within: &str, view: &mut View, run: &mut Run) {
     }
     if let Some(name) = view.word(&[&key("optimizer.type")]).filter(|name| name != AUTO) {
         match super::optimizer_called(&name.to_ascii_lowercase()) {
-            // Source: `runtime/engine.py`: its own fused kernel.
+            // Source: `runtime/engine.py`: it uses its own fused kernel.
             Some((Optimizer::AdamWForeach, _)) => run.optimizer = Optimizer::AdamWFused,
             Some((other, None)) => run.optimizer = other,
             _ => view.note_last(Effect::Either(OPTIMIZER_STATE), "counted as the trainer's optimizer"),
         }
     }
-    let told = buffers(view, key);
+    let buffers = buffers(view, key);
     if stage.is_some() {
-        run.buffers = told;
+        run.buffers = buffers;
     }
     let keys = |list: &[&str]| list.iter().map(|name| key(name)).collect::<Vec<_>>();
     for name in keys(OTHER_SIZES) {
         if view.word(&[&name]).is_some_and(|value| value != AUTO) {
-            view.note_last(Effect::Either(GRADIENTS), "buffers are counted with their usual sizes");
+            view.note_last(Effect::Either(GRADIENTS), "buffers are counted with their default sizes");
         }
     }
-    for (names, effect, why) in UNMODELLED {
+    for (names, effect, why) in UNMODELED {
         let names = keys(names);
-        view.cannot(&names.iter().map(String::as_str).collect::<Vec<_>>(), *effect, why);
+        view.note_unmodeled(&names.iter().map(String::as_str).collect::<Vec<_>>(), *effect, why);
     }
-    let names = keys(NOTHING);
-    view.nothing(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let names = keys(IGNORED);
+    view.ignore(&names.iter().map(String::as_str).collect::<Vec<_>>());
 }

@@ -1,34 +1,34 @@
-//! LLaMA-Factory's YAML, whose keys are those of `TrainingArguments` and its own. Source: LLaMA-Factory 0.9.5, `hparams/`,
+//! LLaMA-Factory's YAML, with the keys of `TrainingArguments` and its own. Source: LLaMA-Factory 0.9.5, `hparams/`,
 //! `model/adapter.py`, `model/model_utils/`.
 
 use super::hugging_face::{MICRO_BATCH, checkpoints, layers, method_of, mixed, note_evaluation, shared, shared_run};
 use super::{
-    ALL, ATTENTION, Found, GENERATES, NoKey, ON_PREFERENCES, PREFERENCES, SAMPLES, TRAINED, Unmodelled, WEIGHTS, lora,
-    named, present,
+    ALL, ATTENTION, Found, GENERATES, NoKey, ON_PREFERENCES, PREFERENCES, SAMPLES, TRAINED, UnmodeledKeys, WEIGHTS,
+    lora, named, present,
 };
-use crate::change::Change;
+use crate::change::SettingChange;
 use crate::document::Document;
 use crate::rewrite::edit::{Edit, Literal};
 use crate::run::{Attention, Checkpointing, Lora, Loss, Method, Precision, Quantized, Run, Targets};
 use crate::unsure::{Effect, Part};
 use crate::view::View;
 
-pub(super) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, NoKey> {
+pub(super) fn edits(change: &SettingChange, document: &Document) -> Result<Vec<Edit>, NoKey> {
     Ok(match change {
-        Change::MicroBatch(samples) => vec![
+        SettingChange::MicroBatch(samples) => vec![
             Edit::set(present(document, MICRO_BATCH).unwrap_or(MICRO_BATCH[0]), *samples),
             Edit::replace("auto_find_batch_size", false),
         ],
-        Change::SeqLen(tokens) => vec![Edit::set("cutoff_len", *tokens)],
-        Change::TargetLen(_) => return Err(None),
-        Change::Checkpointing(Checkpointing::Off) => vec![Edit::set("disable_gradient_checkpointing", true)],
-        Change::Checkpointing(Checkpointing::Reentrant) => {
+        SettingChange::SeqLen(tokens) => vec![Edit::set("cutoff_len", *tokens)],
+        SettingChange::TargetLen(_) => return Err(None),
+        SettingChange::Checkpointing(Checkpointing::Off) => vec![Edit::set("disable_gradient_checkpointing", true)],
+        SettingChange::Checkpointing(Checkpointing::Reentrant) => {
             vec![Edit::replace("disable_gradient_checkpointing", false), Edit::replace("use_reentrant_gc", true)]
         }
-        Change::Checkpointing(Checkpointing::NonReentrant) => {
+        SettingChange::Checkpointing(Checkpointing::NonReentrant) => {
             vec![Edit::replace("disable_gradient_checkpointing", false), Edit::set("use_reentrant_gc", false)]
         }
-        Change::Attention(attention) => vec![Edit::set(
+        SettingChange::Attention(attention) => vec![Edit::set(
             "flash_attn",
             match attention {
                 Attention::Eager => "disabled",
@@ -36,22 +36,22 @@ pub(super) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, N
                 Attention::Flash2 => "fa2",
             },
         )],
-        Change::Loss(Loss::Liger) => vec![Edit::set("enable_liger_kernel", true)],
-        Change::Loss(Loss::Plain) => vec![Edit::replace("enable_liger_kernel", false)],
-        Change::Loss(Loss::CutCrossEntropy) => return Err(None),
-        Change::Precision(precision) => self::precision(*precision, document)?,
-        Change::Method(method) => self::method(method, document),
+        SettingChange::Loss(Loss::Liger) => vec![Edit::set("enable_liger_kernel", true)],
+        SettingChange::Loss(Loss::Plain) => vec![Edit::replace("enable_liger_kernel", false)],
+        SettingChange::Loss(Loss::CutCrossEntropy) => return Err(None),
+        SettingChange::Precision(precision) => self::precision(*precision, document)?,
+        SettingChange::Method(method) => self::method(method, document),
         other => shared(other, document)?,
     })
 }
 
-/// Whether all weights are trained; LoRA is what it does unless told otherwise.
+/// Whether all weights are trained. LoRA is the default.
 fn trains_all(document: &Document) -> bool {
     document.plain("finetuning_type") == Some("full")
 }
 
-/// With `bf16` what is trained is in single precision and what is frozen in bf16; with `pure_bf16` all is in bf16, and it
-/// refuses both.
+/// With `bf16`, trained weights are in single precision and frozen ones in bf16. With `pure_bf16`, all are in bf16. It
+/// rejects a file with both.
 fn precision(precision: Precision, document: &Document) -> Result<Vec<Edit>, NoKey> {
     let off = |key: &str| Edit::replace(key, false);
     let on = |key: &str| Edit::set(key, true);
@@ -61,11 +61,11 @@ fn precision(precision: Precision, document: &Document) -> Result<Vec<Edit>, NoK
         Precision::PureBf16 if all => vec![off("bf16"), off("fp16"), on("pure_bf16")],
         Precision::AmpBf16 if all => vec![off("fp16"), off("pure_bf16"), on("bf16")],
         Precision::AmpFp16 if all => vec![off("bf16"), off("pure_bf16"), on("fp16")],
-        Precision::PureFp16 if all => return Err(Some("it trains in bf16 or in mixed precision")),
+        Precision::PureFp16 if all => return Err(Some("it trains fully in bf16 or in mixed precision")),
         Precision::PureBf16 => vec![off("fp16"), off("pure_bf16"), on("bf16")],
         Precision::PureFp16 => vec![off("bf16"), off("pure_bf16"), on("fp16")],
         Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => {
-            return Err(Some("it keeps weights that are not trained in half precision"));
+            return Err(Some("it keeps frozen weights in half precision"));
         }
     })
 }
@@ -95,8 +95,8 @@ fn method(method: &Method, document: &Document) -> Vec<Edit> {
     edits
 }
 
-/// Keys on which no memory of a card depends, beside those of `TrainingArguments`.
-pub(super) const NOTHING: &[&str] = &[
+/// Keys that do not affect GPU memory, in addition to those of `TrainingArguments`.
+pub(super) const IGNORED: &[&str] = &[
     "adapter_name_or_path",
     "adapter_folder",
     "cache_dir",
@@ -187,46 +187,46 @@ pub(super) const NOTHING: &[&str] = &[
     "download_mode",
 ];
 
-/// Keys that matter, and how they are taken.
-const UNMODELLED: &[Unmodelled] = &[
+/// Keys that affect memory but are not modeled exactly, and how they are counted.
+const UNMODELED: &[UnmodeledKeys] = &[
     (
         &["auto_find_batch_size"],
         Effect::Less(SAMPLES),
-        "it halves the micro-batch by itself: the estimate is for the one that you set",
+        "it may halve the micro-batch: the estimate is for the one that you set",
     ),
     (
         &["use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon"],
         Effect::Less(TRAINED),
-        "its optimizer keeps less: counted as the one of `optim`",
+        "its optimizer needs less: counted as the one in `optim`",
     ),
-    (&["galore_*", "apollo_*", "badam_*"], Effect::Less(TRAINED), "not modelled"),
+    (&["galore_*", "apollo_*", "badam_*"], Effect::Less(TRAINED), "not modeled"),
     (
         &["neat_packing", "block_diag_attn"],
         Effect::More(ATTENTION),
-        "its masks, with a row for each token, are not counted",
+        "its masks, with one row per token, are not counted",
     ),
-    (&["use_dora", "pissa_*", "module_dropout"], Effect::More(ALL), "it is not modelled"),
-    (&["additional_target"], Effect::More(&[Part::Additions]), "modules that are trained whole are not counted"),
-    (&["oft_*", "use_kt", "kt_*"], Effect::Either(ALL), "it is not modelled"),
+    (&["use_dora", "pissa_*", "module_dropout"], Effect::More(ALL), "not modeled"),
+    (&["additional_target"], Effect::More(&[Part::Additions]), "fully trained modules are not counted"),
+    (&["oft_*", "use_kt", "kt_*"], Effect::Either(ALL), "not modeled"),
     (
         &["use_dft_loss", "use_asft_loss", "asft_alpha", "use_eaft_loss", "eaft_alpha"],
         Effect::More(PREFERENCES),
         "counted as the plain loss",
     ),
-    (&["use_hyper_parallel", "hyper_parallel_args*"], Effect::Either(ALL), "it is not modelled"),
+    (&["use_hyper_parallel", "hyper_parallel_args*"], Effect::Either(ALL), "not modeled"),
     (
         &["shift_attn", "mixture_of_depths", "use_llama_pro", "rope_scaling"],
         Effect::Either(ALL),
-        "it changes the model, and is not modelled",
+        "it changes the model: not modeled",
     ),
-    (&["use_unsloth", "use_unsloth_gc", "use_v1_kernels"], Effect::Less(SAMPLES), "Unsloth's kernels are not modelled"),
+    (&["use_unsloth", "use_unsloth_gc", "use_v1_kernels"], Effect::Less(SAMPLES), "Unsloth's kernels are not modeled"),
     (
         &["resize_vocab", "new_special_tokens", "add_tokens", "add_special_tokens"],
         Effect::Same,
         "the vocabulary is counted as the model's own",
     ),
-    (&["fp8*", "use_mca"], Effect::Either(ALL), "it is not modelled"),
-    (&["upcast_layernorm", "upcast_lmhead_output"], Effect::More(SAMPLES), "casts that it asks for are not counted"),
+    (&["fp8*", "use_mca"], Effect::Either(ALL), "not modeled"),
+    (&["upcast_layernorm", "upcast_lmhead_output"], Effect::More(SAMPLES), "its casts are not counted"),
     (
         &["freeze_trainable_*", "freeze_extra_modules", "freeze_language_model"],
         Effect::Less(TRAINED),
@@ -241,7 +241,7 @@ const UNMODELLED: &[Unmodelled] = &[
 ];
 
 /// Its defaults. Source: `hparams/`: LoRA of rank 8 on all linear layers, samples of 2,048 tokens, re-entrant checkpointing
-/// unless it is disabled, scales of 4-bit weights in 8 bits; the rest is `TrainingArguments`'.
+/// unless it is disabled, scales of 4-bit weights in 8 bits; all others are those of `TrainingArguments`.
 pub(super) fn read(view: &mut View) -> Found {
     let mut run = shared_run(view);
     super::assume_fused(view, &["optim", "adafactor"]);
@@ -272,11 +272,11 @@ pub(super) fn read(view: &mut View) -> Found {
     }
     read_method(view, &mut run);
     run.precision = read_precision(view, &run.method);
-    for (keys, effect, why) in UNMODELLED {
-        view.cannot(keys, *effect, why);
+    for (keys, effect, why) in UNMODELED {
+        view.note_unmodeled(keys, *effect, why);
     }
     let model = view.word(&["model_name_or_path"]);
-    view.nothing(NOTHING);
+    view.ignore(IGNORED);
     (run, model, layers(view))
 }
 
@@ -286,16 +286,13 @@ fn read_method(view: &mut View, run: &mut Run) {
     let dropout = view.real(&["lora_dropout"]).is_some_and(|dropout| dropout > 0.0);
     let bits = view.number(&["quantization_bit"]);
     if bits.is_some_and(|bits| bits != 4) {
-        view.note_last(
-            Effect::Less(WEIGHTS),
-            "only weights in 4 bits are modelled: counted as they are loaded otherwise",
-        );
+        view.note_last(Effect::Less(WEIGHTS), "only weights in 4 bits are modeled: counted in their usual type");
     }
     if view.word(&["quantization_type"]).is_some_and(|name| name == "fp4") {
-        view.note_last(Effect::Same, "counted as NF4, whose tables are as large");
+        view.note_last(Effect::Same, "counted as NF4, which has the same size");
     }
     if view.word(&["quantization_method"]).is_some_and(|name| !matches!(name.as_str(), "bnb" | "bitsandbytes")) {
-        view.note_last(Effect::Either(WEIGHTS), "counted as bitsandbytes' 4 bits");
+        view.note_last(Effect::Either(WEIGHTS), "counted as 4 bits of bitsandbytes");
     }
     let double = view.flag(&["double_quantization"]) != Some(false);
     let quantized = bits.filter(|bits| *bits == 4).map(|_| Quantized { block: 64, double });
@@ -303,12 +300,12 @@ fn read_method(view: &mut View, run: &mut Run) {
         None | Some("lora") => run.method = method_of(Lora { rank, targets, dropout }, quantized),
         Some("full") => {}
         Some(_) => {
-            view.note_of("finetuning_type", Effect::Less(TRAINED), "not modelled: all weights are counted as trained")
+            view.note_of("finetuning_type", Effect::Less(TRAINED), "not modeled: all weights are counted as trained")
         }
     }
 }
 
-/// What is trained is cast to single precision unless `pure_bf16` says otherwise; what is frozen stays in half precision.
+/// Trained weights are cast to single precision unless `pure_bf16` is set. Frozen weights stay in half precision.
 /// Source: `model/adapter.py`.
 fn read_precision(view: &mut View, method: &Method) -> Precision {
     let pure = view.flag(&["pure_bf16"]) == Some(true);
@@ -320,7 +317,7 @@ fn read_precision(view: &mut View, method: &Method) -> Precision {
         (None, _) => {
             view.assume(
                 Effect::More(WEIGHTS),
-                "frozen weights in bf16: neither `bf16` nor `fp16` is set, so they are loaded as they were saved",
+                "frozen weights in bf16: neither `bf16` nor `fp16` is set, so they keep their stored type",
             );
             Precision::PureBf16
         }

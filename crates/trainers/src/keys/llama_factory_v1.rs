@@ -1,14 +1,15 @@
-//! The newer layout of LLaMA-Factory's YAML, with a map for each plugin. Source: LLaMA-Factory 0.9.5, `src/llamafactory/v1/`:
+//! The newer layout of LLaMA-Factory's YAML, with one map per plugin. Source: LLaMA-Factory 0.9.5,
+//! `src/llamafactory/v1/`:
 //! `config/`, `core/base_trainer.py`, `core/model_engine.py`.
 
 use super::hugging_face::{attention, method_of};
 use super::{
-    ALL, DIVISION, Found, NoKey, ON_PREFERENCES, OPTIMIZER_STATE, PREFERENCES, SAMPLES, TRAINED, Unmodelled, WEIGHTS,
-    present, targets,
+    ALL, DIVISION, Found, NoKey, ON_PREFERENCES, OPTIMIZER_STATE, PREFERENCES, SAMPLES, TRAINED, UnmodeledKeys,
+    WEIGHTS, present, targets,
 };
-use crate::change::Change;
+use crate::change::SettingChange;
 use crate::document::Document;
-use crate::kind::Kind;
+use crate::kind::TrainerKind;
 use crate::rewrite::edit::Edit;
 use crate::run::{Checkpointing, Lora, Loss, Optimizer, Precision, Quantized, Run, Sharding, Targets};
 use crate::unsure::Effect;
@@ -23,19 +24,21 @@ pub(super) fn is_new(document: &Document) -> bool {
     present(document, TELLTALES).is_some()
 }
 
-pub(super) fn edits(change: &Change) -> Result<Vec<Edit>, NoKey> {
+pub(super) fn edits(change: &SettingChange) -> Result<Vec<Edit>, NoKey> {
     Ok(match change {
-        Change::MicroBatch(samples) => vec![Edit::set("micro_batch_size", *samples)],
-        Change::SeqLen(tokens) => vec![Edit::set("cutoff_len", *tokens)],
-        Change::Checkpointing(Checkpointing::Off) => vec![Edit::set("enable_activation_checkpointing", false)],
-        Change::Checkpointing(Checkpointing::NonReentrant) => vec![Edit::set("enable_activation_checkpointing", true)],
-        Change::Clips(false) => vec![Edit::set("max_grad_norm", 0u64)],
-        _ => return Err(Some("the newer layout of its files is not rewritten for it")),
+        SettingChange::MicroBatch(samples) => vec![Edit::set("micro_batch_size", *samples)],
+        SettingChange::SeqLen(tokens) => vec![Edit::set("cutoff_len", *tokens)],
+        SettingChange::Checkpointing(Checkpointing::Off) => vec![Edit::set("enable_activation_checkpointing", false)],
+        SettingChange::Checkpointing(Checkpointing::NonReentrant) => {
+            vec![Edit::set("enable_activation_checkpointing", true)]
+        }
+        SettingChange::Clips(false) => vec![Edit::set("max_grad_norm", 0u64)],
+        _ => return Err(Some("not supported in its newer file layout")),
     })
 }
 
-/// Keys on which no memory of a card depends.
-pub(super) const NOTHING: &[&str] = &[
+/// Keys that do not affect GPU memory.
+pub(super) const IGNORED: &[&str] = &[
     "model_class",
     "trust_remote_code",
     "custom_chat_template",
@@ -67,15 +70,19 @@ pub(super) const NOTHING: &[&str] = &[
     "max_new_tokens",
 ];
 
-/// Keys that matter, and how they are counted.
-const UNMODELLED: &[Unmodelled] = &[
-    (&["batching_strategy"], Effect::Either(SAMPLES), "batches are counted as `micro_batch_size` says"),
-    (&["mp_replicate_size", "mp_shard_size"], Effect::More(DIVISION), "weights are counted as divided among all cards"),
+/// Keys that affect memory but are not modeled exactly, and how they are counted.
+const UNMODELED: &[UnmodeledKeys] = &[
+    (&["batching_strategy"], Effect::Either(SAMPLES), "batches are counted with `micro_batch_size` samples"),
+    (
+        &["mp_replicate_size", "mp_shard_size"],
+        Effect::More(DIVISION),
+        "weights are counted as sharded across all cards",
+    ),
     (&["pref_*", "simpo_gamma", "dpo_label_smoothing", "ld_alpha"], Effect::More(PREFERENCES), ON_PREFERENCES),
-    (&["peft_config.*"], Effect::Either(TRAINED), "it is not modelled"),
+    (&["peft_config.*"], Effect::Either(TRAINED), "not modeled"),
 ];
 
-/// Its defaults: one sample of 2,048 tokens, checkpointing by hooks, PyTorch's AdamW, weights as they were saved.
+/// Its defaults: one sample of 2,048 tokens, checkpointing with hooks, PyTorch's AdamW, weights in their stored type.
 pub(super) fn read(view: &mut View) -> Found {
     let mut run = Run { optimizer: Optimizer::AdamWForeach, ..Run::default() };
     run.micro_batch = view.count(&["micro_batch_size"]).unwrap_or(1);
@@ -93,19 +100,19 @@ pub(super) fn read(view: &mut View) -> Found {
     }
     view.flag(&["bf16"]);
     run.precision = Precision::PureBf16;
-    view.assume(Effect::More(WEIGHTS), "weights in bf16: they are loaded as they were saved");
+    view.assume(Effect::More(WEIGHTS), "weights in bf16: they keep their stored type");
     if view.word(&["optim_config.name"]).is_some() {
-        view.note_last(Effect::Either(OPTIMIZER_STATE), "counted as AdamW, whose state is the nearest");
+        view.note_last(Effect::Either(OPTIMIZER_STATE), "counted as AdamW, whose state is the most similar");
     }
     if view.count(&["cp_size"]).is_some_and(|cards| cards > 1) {
-        view.note_last(Effect::Less(ALL), "sequences are not divided among cards");
+        view.note_last(Effect::Less(ALL), "sequence parallelism is not modeled");
     }
     read_method(view, &mut run);
-    let layers = read_division(view, &mut run);
+    let layers = read_sharding(view, &mut run);
     let model = view.word(&["model"]);
-    view.nothing(NOTHING);
-    for (keys, effect, why) in UNMODELLED {
-        view.cannot(keys, *effect, why);
+    view.ignore(IGNORED);
+    for (keys, effect, why) in UNMODELED {
+        view.note_unmodeled(keys, *effect, why);
     }
     (run, model, layers)
 }
@@ -117,28 +124,25 @@ fn read_method(view: &mut View, run: &mut Run) {
     let dropout = view.real(&["peft_config.lora_dropout"]).is_some_and(|dropout| dropout > 0.0);
     let bits = view.number(&["quant_config.quantization_bit"]);
     if bits.is_some_and(|bits| bits != 4) {
-        view.note_last(
-            Effect::Less(WEIGHTS),
-            "only weights in 4 bits are modelled: counted as they are loaded otherwise",
-        );
+        view.note_last(Effect::Less(WEIGHTS), "only weights in 4 bits are modeled: counted in their usual type");
     }
     let quantized = bits.filter(|bits| *bits == 4).map(|_| Quantized { block: 64, double: true });
     match view.word(&["peft_config.name"]).as_deref() {
         Some("lora") => run.method = method_of(Lora { rank, targets, dropout }, quantized),
         None => {}
-        Some(_) => view.note_last(Effect::Less(TRAINED), "not modelled: all weights are counted as trained"),
+        Some(_) => view.note_last(Effect::Less(TRAINED), "not modeled: all weights are counted as trained"),
     }
 }
 
-/// How the run is divided, and DeepSpeed's file if it names one.
-fn read_division(view: &mut View, run: &mut Run) -> Vec<(Kind, String)> {
+/// Reads the sharding, and the path of DeepSpeed's file if there is one.
+fn read_sharding(view: &mut View, run: &mut Run) -> Vec<(TrainerKind, String)> {
     match view.word(&["dist_config.name"]).as_deref() {
         Some("fsdp2") => run.sharding = Sharding::Fsdp,
         Some("deepspeed") => {
             let path = view.word(&["dist_config.config_file"]);
-            return path.map(|path| (Kind::DeepSpeed, path)).into_iter().collect();
+            return path.map(|path| (TrainerKind::DeepSpeed, path)).into_iter().collect();
         }
-        Some(_) => view.note_last(Effect::Either(ALL), "not modelled: counted with all of it on each card"),
+        Some(_) => view.note_last(Effect::Either(ALL), "not modeled: counted with a full copy on each card"),
         None => {}
     }
     vec![]

@@ -1,5 +1,5 @@
-//! What each trainer's keys mean, one file a trainer: how a change is written in them, and how they are read.
-//! Not here: texts (`rewrite/`), and what a file comes to (`read.rs`).
+//! The keys of each trainer, one file per trainer: reading them, and writing a change to them.
+//! Not here: editing a text (`rewrite/`), and the result of reading a file (`read.rs`).
 
 mod accelerate;
 mod axolotl;
@@ -10,9 +10,9 @@ mod llama_factory_v1;
 mod torchtune;
 mod unsloth;
 
-use crate::change::Change;
+use crate::change::SettingChange;
 use crate::document::{Document, Value};
-use crate::kind::Kind;
+use crate::kind::TrainerKind;
 use crate::rewrite::edit::{Edit, Literal};
 use crate::run::{Lora, Method, Optimizer, Precision, Run, Targets};
 use crate::unsure::{Effect, Part};
@@ -27,54 +27,54 @@ const OPTIMIZER_STATE: &[Part] = &[Part::OptimizerState];
 const RECOMPUTATION: &[Part] = &[Part::Recomputation];
 const TEMPORARIES: &[Part] = &[Part::Temporaries];
 const WEIGHTS: &[Part] = &[Part::Weights];
-/// All that grows with the samples.
+/// Everything that grows with the samples.
 const SAMPLES: &[Part] = &[Part::Activations, Part::Temporaries, Part::Logits];
-/// All that there is for what is trained.
+/// Everything that trained weights need.
 const TRAINED: &[Part] = &[Part::Gradients, Part::OptimizerState, Part::Activations];
-/// A second model, and two samples in place of one.
+/// A second model, and two samples instead of one.
 const PREFERENCES: &[Part] = &[Part::Weights, Part::Activations, Part::Temporaries, Part::Logits];
-/// The model and all that is computed with it.
+/// Everything.
 const ALL: &[Part] =
     &[Part::Weights, Part::Gradients, Part::OptimizerState, Part::Activations, Part::Temporaries, Part::Logits];
 
-/// How training on preferences is counted.
-const ON_PREFERENCES: &str = "counted as training on one sample in place of a pair, without a reference model";
+/// How preference training is counted.
+const ON_PREFERENCES: &str = "counted as training on single samples without a reference model";
 
-/// Why runs that generate are not counted.
-const GENERATES: &str = "runs that generate or teach with other models are not modeled";
+/// Why runs with generation are not counted.
+const GENERATES: &str = "runs with generation or teacher models are not modeled";
 
-/// A setting that is not modeled: its keys, what that leaves open, and how it is counted.
-type Unmodelled = (&'static [&'static str], Effect, &'static str);
+/// Keys that are not modeled exactly, their possible effect on memory, and how they are counted.
+type UnmodeledKeys = (&'static [&'static str], Effect, &'static str);
 
-/// Why a trainer has no key for a change, where there is more to say.
+/// An optional reason why a trainer has no key for a change.
 pub(crate) type NoKey = Option<&'static str>;
 
-/// What a change is in a trainer's keys. Errors: it has none.
-pub(crate) fn edits(kind: Kind, change: &Change, document: &Document) -> Result<Vec<Edit>, NoKey> {
+/// The edits that write a change to a trainer's keys. Errors: the trainer has no key for it.
+pub(crate) fn edits(kind: TrainerKind, change: &SettingChange, document: &Document) -> Result<Vec<Edit>, NoKey> {
     match kind {
-        Kind::HuggingFace => hugging_face::edits(change, document),
-        Kind::Axolotl => axolotl::edits(change, document),
-        Kind::LlamaFactory if llama_factory_v1::is_new(document) => llama_factory_v1::edits(change),
-        Kind::LlamaFactory => llama_factory::edits(change, document),
-        Kind::Torchtune => torchtune::edits(change, document),
-        Kind::Unsloth => unsloth::edits(change, document),
-        Kind::DeepSpeed => deepspeed::edits(change, document),
-        Kind::Accelerate => accelerate::edits(change, document),
+        TrainerKind::HuggingFace => hugging_face::edits(change, document),
+        TrainerKind::Axolotl => axolotl::edits(change, document),
+        TrainerKind::LlamaFactory if llama_factory_v1::is_new(document) => llama_factory_v1::edits(change),
+        TrainerKind::LlamaFactory => llama_factory::edits(change, document),
+        TrainerKind::Torchtune => torchtune::edits(change, document),
+        TrainerKind::Unsloth => unsloth::edits(change, document),
+        TrainerKind::DeepSpeed => deepspeed::edits(change, document),
+        TrainerKind::Accelerate => accelerate::edits(change, document),
     }
 }
 
-/// Where models' code is told how attention is computed.
-const AT_LOADING: &str = "`from_pretrained` of the script takes it";
+/// Where the arguments of model loading belong.
+const AT_LOADING: &str = "the script passes it to `from_pretrained`";
 
-/// What stands in a file of DeepSpeed's alone.
-const IN_DEEPSPEED: &str = "a file of DeepSpeed's says it, which the key `deepspeed` names";
+/// Where DeepSpeed's settings belong.
+const IN_DEEPSPEED: &str = "it belongs in DeepSpeed's file, which the key `deepspeed` names";
 
-/// The first of these keys that is there.
+/// The first of these keys in a document.
 fn present<'k>(document: &Document, keys: &[&'k str]) -> Option<&'k str> {
     keys.iter().copied().find(|key| document.0.iter().any(|entry| entry.key == *key))
 }
 
-/// Whether a key has a value that asks for something.
+/// Whether a key has a value that turns it on.
 fn is_on(document: &Document, key: &str) -> bool {
     let Some(entry) = document.0.iter().find(|entry| entry.key == key) else { return false };
     match &entry.value {
@@ -85,7 +85,7 @@ fn is_on(document: &Document, key: &str) -> bool {
     }
 }
 
-/// Hugging Face's name of an optimizer, which axolotl, LLaMA-Factory and Unsloth use too.
+/// Hugging Face's name for an optimizer, also used by axolotl, LLaMA-Factory and Unsloth.
 fn optim(optimizer: Optimizer) -> Result<&'static str, NoKey> {
     Ok(match optimizer {
         Optimizer::AdamWForeach => "adamw_torch",
@@ -95,12 +95,14 @@ fn optim(optimizer: Optimizer) -> Result<&'static str, NoKey> {
         Optimizer::PagedAdamW => "paged_adamw_32bit",
         Optimizer::Adafactor => "adafactor",
         Optimizer::Sgd { momentum: false } => "sgd",
-        Optimizer::AdamWForLoop => return Err(Some("a trainer always takes PyTorch's own choice, or the fused one")),
+        Optimizer::AdamWForLoop => {
+            return Err(Some("the trainer always uses PyTorch's default or fused implementation"));
+        }
         Optimizer::Sgd { momentum: true } => return Err(Some("its `sgd` has no momentum")),
     })
 }
 
-/// The additions of a method, if it has any.
+/// The LoRA settings of a method, if it has any.
 fn lora(method: &Method) -> Option<&Lora> {
     match method {
         Method::Full => None,
@@ -108,7 +110,8 @@ fn lora(method: &Method) -> Option<&Lora> {
     }
 }
 
-/// What says whether additions have a dropout. `default`: whether they have one where nothing is told.
+/// The edit that turns dropout of the adapters on or off, if needed. `default`: whether they have dropout if the key is
+/// unset.
 fn lora_dropout(key: &str, wanted: bool, default: bool, document: &Document) -> Option<Edit> {
     let has = is_on(document, key) && document.plain(key) != Some("0.0");
     match (wanted, has || default && present(document, &[key]).is_none()) {
@@ -118,7 +121,7 @@ fn lora_dropout(key: &str, wanted: bool, default: bool, document: &Document) -> 
     }
 }
 
-/// Names of layers that get additions; none where a trainer says it otherwise.
+/// Names of the target layers; `None` if they are not listed by name.
 fn named(targets: &Targets) -> Option<Vec<String>> {
     match targets {
         Targets::Named(names) => Some(names.clone()),
@@ -126,21 +129,21 @@ fn named(targets: &Targets) -> Option<Vec<String>> {
     }
 }
 
-/// What a trainer's settings come to: the run, the model's name, and files to be layered onto it.
-pub(crate) fn read(kind: Kind, view: &mut View) -> Found {
+/// Reads a trainer's settings: the run, the model's name, and the paths of layers.
+pub(crate) fn read(kind: TrainerKind, view: &mut View) -> Found {
     match kind {
-        Kind::HuggingFace => hugging_face::read(view),
-        Kind::Axolotl => axolotl::read(view),
-        Kind::LlamaFactory if llama_factory_v1::is_new(view.document()) => llama_factory_v1::read(view),
-        Kind::LlamaFactory => llama_factory::read(view),
-        Kind::Torchtune => torchtune::read(view),
-        Kind::Unsloth => unsloth::read(view),
-        Kind::DeepSpeed => {
+        TrainerKind::HuggingFace => hugging_face::read(view),
+        TrainerKind::Axolotl => axolotl::read(view),
+        TrainerKind::LlamaFactory if llama_factory_v1::is_new(view.document()) => llama_factory_v1::read(view),
+        TrainerKind::LlamaFactory => llama_factory::read(view),
+        TrainerKind::Torchtune => torchtune::read(view),
+        TrainerKind::Unsloth => unsloth::read(view),
+        TrainerKind::DeepSpeed => {
             let mut run = Run::default();
             deepspeed::layer("", view, &mut run);
             (run, None, vec![])
         }
-        Kind::Accelerate => {
+        TrainerKind::Accelerate => {
             let (mut run, mut layers) = (Run::default(), vec![]);
             accelerate::layer(view, &mut run, &mut layers);
             (run, None, layers)
@@ -148,41 +151,42 @@ pub(crate) fn read(kind: Kind, view: &mut View) -> Found {
     }
 }
 
-/// A run, the name of its model, and files to be layered onto it.
-pub(crate) type Found = (Run, Option<String>, Vec<(Kind, String)>);
+/// A run, the name of its model, and the paths of its layers.
+pub(crate) type Found = (Run, Option<String>, Vec<(TrainerKind, String)>);
 
 pub(crate) use accelerate::layer as layer_accelerate;
 pub(crate) use llama_factory_v1::TELLTALES as LLAMA_FACTORY_V1;
 
-/// AdamW in one kernel where no key names an optimizer. Source: `TrainingArguments.default_optim` of transformers 5.23.
+/// Assumes AdamW in one kernel if no key names an optimizer. Source: `TrainingArguments.default_optim` of transformers
+/// 5.23.
 fn assume_fused(view: &mut View, keys: &[&str]) {
     if !keys.iter().any(|key| view.has(key)) {
         view.assume(
             Effect::More(&[Part::FusedUpdate]),
-            "AdamW in one kernel, which is the default with PyTorch 2.8 or newer; with an older one it needs temporaries as large \
+            "AdamW in one kernel, the default since PyTorch 2.8; older versions need temporaries as large \
              as the weights",
         );
     }
 }
 
-/// Whether a key says how long samples are, in Hugging Face's words.
+/// Whether a key is a Hugging Face key for the sample length.
 pub(crate) fn is_length(key: &str) -> bool {
     hugging_face::SEQ_LEN.contains(&key)
 }
 
-/// Lays DeepSpeed's own file over a run.
+/// Applies DeepSpeed's file to a run.
 pub(crate) fn layer_deepspeed(view: &mut View, run: &mut Run) {
     deepspeed::layer("", view, run);
 }
 
-/// The optimizer that Hugging Face calls so, and how it differs if it is not quite that one. None: no such one.
+/// The optimizer of a Hugging Face name, with a note if it is only similar; `None` if the name is unknown.
 fn optimizer_called(name: &str) -> Option<(Optimizer, Option<(Effect, &'static str)>)> {
     type Note = (Effect, &'static str);
     const ONE_MOMENT: Note = (Effect::Same, "it keeps one moment: counted as gradient descent with momentum");
     const EIGHT_BITS: Note = (Effect::Either(OPTIMIZER_STATE), "counted as AdamW with moments in 8 bits");
     const AT_MOST: Note =
-        (Effect::Less(&[Part::Gradients, Part::OptimizerState]), "it keeps less than AdamW: counted as AdamW");
-    const AS_ADAMW: Note = (Effect::Either(OPTIMIZER_STATE), "counted as AdamW, whose state is the nearest");
+        (Effect::Less(&[Part::Gradients, Part::OptimizerState]), "it needs less than AdamW: counted as AdamW");
+    const AS_ADAMW: Note = (Effect::Either(OPTIMIZER_STATE), "counted as AdamW, whose state is the most similar");
     Some(match name {
         "adamw_torch" | "adamw" | "adam" => (Optimizer::AdamWForeach, None),
         "adamw_torch_fused" => (Optimizer::AdamWFused, None),
@@ -220,7 +224,7 @@ fn optimizer_called(name: &str) -> Option<(Optimizer, Option<(Effect, &'static s
     })
 }
 
-/// Reads an optimizer's name. `default`: the trainer's own.
+/// Reads an optimizer's name. `default`: the trainer's default.
 fn read_optimizer(view: &mut View, keys: &[&str], default: Optimizer) -> Optimizer {
     let Some(name) = view.word(keys) else { return default };
     match optimizer_called(&name) {
@@ -231,13 +235,13 @@ fn read_optimizer(view: &mut View, keys: &[&str], default: Optimizer) -> Optimiz
             optimizer
         }
         None => {
-            view.note_last(Effect::Either(OPTIMIZER_STATE), "no such optimizer is known: counted as AdamW");
+            view.note_last(Effect::Either(OPTIMIZER_STATE), "unknown optimizer: counted as AdamW");
             Optimizer::AdamWForeach
         }
     }
 }
 
-/// A type of weights by its name.
+/// The half-precision type of a name.
 fn half_called(name: &str) -> Option<Half> {
     match name.trim_start_matches("torch.").to_ascii_lowercase().as_str() {
         "bfloat16" | "bf16" => Some(Half::Bf16),
@@ -246,7 +250,7 @@ fn half_called(name: &str) -> Option<Half> {
     }
 }
 
-/// The two types of half precision.
+/// The two half-precision types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Half {
     Bf16,
@@ -269,7 +273,7 @@ impl Half {
     }
 }
 
-/// The layers that get additions, by their names or the word for all. None: those that PEFT takes.
+/// The target layers, by their names or a word for all. `None` means PEFT's default.
 fn targets(names: Option<Vec<String>>) -> Targets {
     match names {
         None => Targets::Default,

@@ -1,26 +1,30 @@
-//! Every key of which it is said that no memory depends on it, with values of every kind.
+//! Checks every key that is listed as not affecting memory, with values of every kind.
 
 use super::*;
 use crate::read;
 use crate::read::Read;
 
-/// A trainer's file without the key, and the lists of keys that change nothing in it.
-fn claims() -> Vec<(Kind, &'static str, Vec<&'static [&'static str]>)> {
-    let shared = hugging_face::others::NOTHING;
+/// A file of each trainer without the keys, and the lists of ignored keys.
+fn claims() -> Vec<(TrainerKind, &'static str, Vec<&'static [&'static str]>)> {
+    let shared = hugging_face::others::IGNORED;
     vec![
-        (Kind::HuggingFace, "model_name_or_path: gpt2\n", vec![shared, hugging_face::others::OF_SCRIPTS]),
-        (Kind::Axolotl, "base_model: gpt2\n", vec![shared, axolotl::others::NOTHING]),
-        (Kind::LlamaFactory, "model_name_or_path: gpt2\n", vec![shared, llama_factory::NOTHING]),
-        (Kind::LlamaFactory, "model: gpt2\nmodel_class: llm\n", vec![llama_factory_v1::NOTHING]),
-        (Kind::Torchtune, "batch_size: 1\n", vec![torchtune::NOTHING]),
-        (Kind::Unsloth, "model_name: gpt2\n", vec![shared, unsloth::NOTHING]),
-        (Kind::DeepSpeed, "zero_optimization: {stage: 1}\n", vec![deepspeed::NOTHING]),
-        (Kind::Accelerate, "num_processes: 1\n", vec![accelerate::NOTHING]),
+        (
+            TrainerKind::HuggingFace,
+            "model_name_or_path: gpt2\n",
+            vec![shared, hugging_face::others::IGNORED_IN_SCRIPTS],
+        ),
+        (TrainerKind::Axolotl, "base_model: gpt2\n", vec![shared, axolotl::others::IGNORED]),
+        (TrainerKind::LlamaFactory, "model_name_or_path: gpt2\n", vec![shared, llama_factory::IGNORED]),
+        (TrainerKind::LlamaFactory, "model: gpt2\nmodel_class: llm\n", vec![llama_factory_v1::IGNORED]),
+        (TrainerKind::Torchtune, "batch_size: 1\n", vec![torchtune::IGNORED]),
+        (TrainerKind::Unsloth, "model_name: gpt2\n", vec![shared, unsloth::IGNORED]),
+        (TrainerKind::DeepSpeed, "zero_optimization: {stage: 1}\n", vec![deepspeed::IGNORED]),
+        (TrainerKind::Accelerate, "num_processes: 1\n", vec![accelerate::IGNORED]),
     ]
 }
 
 /// Reads a settings file with this key added; `None` if the file has the key already or is refused.
-fn with_key(kind: Kind, begun: &str, key: &str, value: &str) -> Option<Read> {
+fn with_key(kind: TrainerKind, begun: &str, key: &str, value: &str) -> Option<Read> {
     let parts = key.split('.').collect::<Vec<_>>();
     if begun.lines().any(|line| line.starts_with(&format!("{}:", parts[0]))) {
         return None;
@@ -33,7 +37,7 @@ fn with_key(kind: Kind, begun: &str, key: &str, value: &str) -> Option<Read> {
 }
 
 #[test]
-fn c_changes_nothing() {
+fn ignored_keys_change_nothing() {
     let (mut checked, mut wrong) = (0, vec![]);
     for (kind, begun, lists) in claims() {
         let plain = read(kind, begun).expect("a file");
@@ -41,11 +45,11 @@ fn c_changes_nothing() {
             let key = pattern.replace('*', "of_a_kind");
             for value in ["true", "false", "7", "0.5", "some_words", "[a, b]", "null"] {
                 let Some(found) = with_key(kind, begun, &key, value) else { continue };
-                let is_told =
-                    found.told.iter().any(|told| told.key == key) && !plain.told.iter().any(|told| told.key == key);
-                let is_noted = found.unmodelled.iter().any(|noted| noted.key == key);
+                let is_used =
+                    found.used.iter().any(|used| used.key == key) && !plain.used.iter().any(|used| used.key == key);
+                let is_noted = found.unmodeled.iter().any(|noted| noted.key == key);
                 checked += 1;
-                if !is_told && !is_noted && (found.run != plain.run || !found.unknown.is_empty()) {
+                if !is_used && !is_noted && (found.run != plain.run || !found.unknown.is_empty()) {
                     wrong.push(format!("{kind}: {key}: {value}: {:?}", found.unknown));
                 }
             }

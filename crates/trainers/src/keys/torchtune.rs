@@ -2,51 +2,57 @@
 
 use super::{
     ACTIVATIONS, ALL, DIVISION, Found, GENERATES, LOGITS, NoKey, ON_PREFERENCES, OPTIMIZER_STATE, PREFERENCES,
-    RECOMPUTATION, Unmodelled, present,
+    RECOMPUTATION, UnmodeledKeys, present,
 };
-use crate::change::Change;
+use crate::change::SettingChange;
 use crate::document::Document;
 use crate::rewrite::edit::Edit;
 use crate::run::{Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, Sharding, Targets};
 use crate::unsure::Effect;
 use crate::view::View;
 
-/// What decides over it.
-const BY_RECIPE: &str = "another recipe and another builder of the model do it";
+/// Where the method and sharding are set.
+const BY_RECIPE: &str = "it needs another recipe and another model builder";
 
-pub(super) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, NoKey> {
+pub(super) fn edits(change: &SettingChange, document: &Document) -> Result<Vec<Edit>, NoKey> {
     Ok(match change {
-        Change::MicroBatch(samples) => vec![Edit::set("batch_size", *samples)],
-        Change::Accumulation(times) => vec![Edit::set("gradient_accumulation_steps", *times)],
-        Change::SeqLen(tokens) => vec![Edit::set("tokenizer.max_seq_len", *tokens)],
-        Change::Optimizer(optimizer) => self::optimizer(*optimizer)?,
-        Change::Checkpointing(Checkpointing::Off) => vec![Edit::set("enable_activation_checkpointing", false)],
-        Change::Checkpointing(Checkpointing::NonReentrant) => vec![Edit::set("enable_activation_checkpointing", true)],
-        Change::Checkpointing(Checkpointing::Reentrant) => return Err(Some("its checkpointing is not re-entrant")),
-        Change::Precision(Precision::Fp32) => vec![Edit::set("dtype", "fp32")],
-        Change::Precision(Precision::PureBf16) => vec![Edit::set("dtype", "bf16")],
-        Change::Precision(_) => return Err(Some("it trains in single precision, or in bf16 alone")),
-        Change::Loss(Loss::Plain) => vec![],
-        Change::Loss(_) => return Err(Some("its losses cut the logits by themselves")),
-        Change::Method(Method::Full) if !is_adapted(document) => vec![],
-        Change::Method(_) => return Err(Some(BY_RECIPE)),
-        Change::Offload(offload) if *offload == Offload::default() => {
+        SettingChange::MicroBatch(samples) => vec![Edit::set("batch_size", *samples)],
+        SettingChange::Accumulation(times) => vec![Edit::set("gradient_accumulation_steps", *times)],
+        SettingChange::SeqLen(tokens) => vec![Edit::set("tokenizer.max_seq_len", *tokens)],
+        SettingChange::Optimizer(optimizer) => self::optimizer(*optimizer)?,
+        SettingChange::Checkpointing(Checkpointing::Off) => vec![Edit::set("enable_activation_checkpointing", false)],
+        SettingChange::Checkpointing(Checkpointing::NonReentrant) => {
+            vec![Edit::set("enable_activation_checkpointing", true)]
+        }
+        SettingChange::Checkpointing(Checkpointing::Reentrant) => {
+            return Err(Some("its checkpointing is not re-entrant"));
+        }
+        SettingChange::Precision(Precision::Fp32) => vec![Edit::set("dtype", "fp32")],
+        SettingChange::Precision(Precision::PureBf16) => vec![Edit::set("dtype", "bf16")],
+        SettingChange::Precision(_) => return Err(Some("it trains either in single precision or fully in bf16")),
+        SettingChange::Loss(Loss::Plain) => vec![],
+        SettingChange::Loss(_) => return Err(Some("its losses split the logits on their own")),
+        SettingChange::Method(Method::Full) if !is_adapted(document) => vec![],
+        SettingChange::Method(_) => return Err(Some(BY_RECIPE)),
+        SettingChange::Offload(offload) if *offload == Offload::default() => {
             vec![Edit::replace("fsdp_cpu_offload", false)]
         }
-        Change::Offload(_) if present(document, &["fsdp_cpu_offload"]).is_some() => {
+        SettingChange::Offload(_) if present(document, &["fsdp_cpu_offload"]).is_some() => {
             vec![Edit::set("fsdp_cpu_offload", true)]
         }
-        Change::Offload(_) => return Err(Some(BY_RECIPE)),
-        Change::Sharding(_) => return Err(Some(BY_RECIPE)),
-        Change::Clips(false) => vec![Edit::remove("clip_grad_norm")],
-        Change::Clips(true) if super::is_on(document, "clip_grad_norm") => vec![],
-        Change::Clips(true) => vec![Edit::set("clip_grad_norm", 1u64)],
-        Change::Compiles(true) => vec![Edit::set("compile", true)],
-        Change::Compiles(false) => vec![Edit::replace("compile", false)],
-        Change::UpdatesInBackward(true) => vec![Edit::set("optimizer_in_bwd", true), Edit::remove("clip_grad_norm")],
-        Change::UpdatesInBackward(false) => vec![Edit::replace("optimizer_in_bwd", false)],
-        Change::Attention(_) => return Err(Some("it chooses by itself")),
-        Change::TargetLen(_) => return Err(None),
+        SettingChange::Offload(_) => return Err(Some(BY_RECIPE)),
+        SettingChange::Sharding(_) => return Err(Some(BY_RECIPE)),
+        SettingChange::Clips(false) => vec![Edit::remove("clip_grad_norm")],
+        SettingChange::Clips(true) if super::is_on(document, "clip_grad_norm") => vec![],
+        SettingChange::Clips(true) => vec![Edit::set("clip_grad_norm", 1u64)],
+        SettingChange::Compiles(true) => vec![Edit::set("compile", true)],
+        SettingChange::Compiles(false) => vec![Edit::replace("compile", false)],
+        SettingChange::UpdatesInBackward(true) => {
+            vec![Edit::set("optimizer_in_bwd", true), Edit::remove("clip_grad_norm")]
+        }
+        SettingChange::UpdatesInBackward(false) => vec![Edit::replace("optimizer_in_bwd", false)],
+        SettingChange::Attention(_) => return Err(Some("it chooses on its own")),
+        SettingChange::TargetLen(_) => return Err(None),
     })
 }
 
@@ -56,7 +62,7 @@ fn is_adapted(document: &Document) -> bool {
     builder.rsplit('.').next().is_some_and(|name| name.starts_with("lora_") || name.starts_with("qlora_"))
 }
 
-/// The class, and the arguments that the others would refuse.
+/// Sets the optimizer's class and removes arguments that other classes reject.
 fn optimizer(optimizer: Optimizer) -> Result<Vec<Edit>, NoKey> {
     let class = |class: &str| Edit::set("optimizer._component_", class);
     let without = || [Edit::remove("optimizer.fused"), Edit::remove("optimizer.foreach")];
@@ -81,13 +87,13 @@ fn optimizer(optimizer: Optimizer) -> Result<Vec<Edit>, NoKey> {
             let others = others.map(|key| Edit::remove(&format!("optimizer.{key}")));
             std::iter::once(class("torch.optim.SGD")).chain(others).collect()
         }
-        Optimizer::Sgd { momentum: true } => return Err(Some("how much momentum is not known")),
+        Optimizer::Sgd { momentum: true } => return Err(Some("the amount of momentum is unknown")),
         Optimizer::Adafactor => return Err(Some("torch's Adafactor takes other arguments")),
     })
 }
 
-/// Keys on which no memory of a card depends.
-pub(super) const NOTHING: &[&str] = &[
+/// Keys that do not affect GPU memory.
+pub(super) const IGNORED: &[&str] = &[
     "output_dir",
     "tokenizer*",
     "dataset*",
@@ -130,42 +136,40 @@ pub(super) const NOTHING: &[&str] = &[
     "max_new_tokens",
 ];
 
-/// Keys that matter, and how they are taken.
-const UNMODELLED: &[Unmodelled] = &[
+/// Keys that affect memory but are not modeled exactly, and how they are counted.
+const UNMODELED: &[UnmodeledKeys] = &[
     (
         &["enable_activation_offloading", "enable_activation_offloading_with_mem_usage"],
         Effect::Less(ACTIVATIONS),
-        "activations are counted as if they stayed on the card",
+        "activations are counted on the card",
     ),
-    (&["ac_mode", "ac_option"], Effect::More(RECOMPUTATION), "every block is counted as recomputed, not only some"),
+    (&["ac_mode", "ac_option"], Effect::More(RECOMPUTATION), "all blocks are counted as recomputed"),
     (&["kd_*", "teacher_*", "grpo_*", "ppo_*"], Effect::Unbounded, GENERATES),
     (&["rl_*", "ref_*"], Effect::More(PREFERENCES), ON_PREFERENCES),
     (
         &["quantizer*", "fake_quant_after_n_steps", "enable_fp8_training", "fp8_recipe_name"],
         Effect::Either(ALL),
-        "it is not modelled",
+        "not modeled",
     ),
     (
         &["tensor_parallel_dim", "tensor_parallel_plan*", "context_parallel_dim", "custom_sharded_layers"],
         Effect::Less(ALL),
-        "layers and sequences are not divided among cards",
+        "tensor and sequence parallelism are not modeled",
     ),
-    (&["data_parallel_*"], Effect::More(DIVISION), "weights are counted as divided among all cards"),
+    (&["data_parallel_*"], Effect::More(DIVISION), "weights are counted as sharded across all cards"),
     (&["model.use_dora"], Effect::More(ALL), "DoRA's magnitudes are not counted"),
-    (&["model.*"], Effect::Either(ALL), "the model is counted with its usual sizes"),
+    (&["model.*"], Effect::Either(ALL), "the model is counted with its default sizes"),
 ];
 
-/// Its defaults are those of its recipes, which have a key for nearly everything. Source: `recipes/`: no clipping, samples as
-/// long as the tokenizer leaves them.
+/// Its defaults are those of its recipes, which have keys for nearly everything. Source: `recipes/`: no clipping, and
+/// samples
+/// that the tokenizer does not truncate.
 pub(super) fn read(view: &mut View) -> Found {
     let mut run = Run { clips: false, optimizer: Optimizer::AdamWForeach, ..Run::default() };
     run.micro_batch = view.count(&["batch_size"]).unwrap_or(1);
     run.accumulation = view.count(&["gradient_accumulation_steps"]).unwrap_or(1);
     run.seq_len = view.count(&["tokenizer.max_seq_len"]).unwrap_or(run.seq_len);
-    view.assume(
-        Effect::Same,
-        "torchtune's own modules need what transformers' do, which are the ones that are modelled",
-    );
+    view.assume(Effect::Same, "torchtune's modules are counted like those of transformers");
     run.optimizer = read_optimizer(view);
     if view.flag(&["enable_activation_checkpointing"]) == Some(true) {
         run.checkpointing = Checkpointing::NonReentrant;
@@ -173,7 +177,7 @@ pub(super) fn read(view: &mut View) -> Found {
     run.precision = match view.word(&["dtype"]).as_deref() {
         Some("fp32" | "float32") => Precision::Fp32,
         Some("fp16" | "float16") => Precision::PureFp16,
-        // Source: `training/precision.py`: bf16 in all recipes' files.
+        // Source: `training/precision.py`: bf16 in the files of all recipes.
         _ => Precision::PureBf16,
     };
     let loss = view.word(&["loss._component_", "loss"]).unwrap_or_default();
@@ -184,7 +188,7 @@ pub(super) fn read(view: &mut View) -> Found {
     } else if loss.contains("Chunked") || loss.contains("Linear") {
         view.note_last(
             Effect::Less(LOGITS),
-            "its chunks hold fewer logits in single precision: counted as the plain loss",
+            "its chunks need fewer logits in single precision: counted as the plain loss",
         );
     }
     run.clips = view.real(&["clip_grad_norm"]).is_some_and(|norm| norm > 0.0);
@@ -193,14 +197,14 @@ pub(super) fn read(view: &mut View) -> Found {
     if view.flag(&["fsdp_cpu_offload"]) == Some(true) {
         run.offload = Offload { optimizer: true, weights: true };
     }
-    if view.has("fsdp_cpu_offload") | view.counts("fsdp_reshard_after_forward") {
+    if view.has("fsdp_cpu_offload") | view.request("fsdp_reshard_after_forward") {
         run.sharding = Sharding::Fsdp;
     }
     let model = view.word(&["model._component_"]);
     read_method(view, &mut run);
-    view.nothing(NOTHING);
-    for (keys, effect, why) in UNMODELLED {
-        view.cannot(keys, *effect, why);
+    view.ignore(IGNORED);
+    for (keys, effect, why) in UNMODELED {
+        view.note_unmodeled(keys, *effect, why);
     }
     (run, model, vec![])
 }
@@ -215,7 +219,7 @@ fn read_method(view: &mut View, run: &mut Run) {
     if !is_adapted(view.document()) {
         return;
     }
-    // transformers' names of the same layers.
+    // The names of the same layers in transformers.
     let mut names: Vec<String> = attention.iter().map(|name| name.replace("output_proj", "o_proj")).collect();
     if mlp {
         names.extend(["gate_proj", "up_proj", "down_proj"].map(str::to_owned));
@@ -233,7 +237,7 @@ fn read_method(view: &mut View, run: &mut Run) {
     };
 }
 
-/// The class by its path. `torch.optim.AdamW` takes all parameters at once unless `fused` says otherwise.
+/// Reads the optimizer's class. `torch.optim.AdamW` updates all parameters at once unless `fused` is set.
 fn read_optimizer(view: &mut View) -> Optimizer {
     let fused = view.flag(&["optimizer.fused"]) == Some(true);
     let one_by_one = view.flag(&["optimizer.foreach"]) == Some(false);
@@ -251,7 +255,7 @@ fn read_optimizer(view: &mut View) -> Optimizer {
         ("SGD", _) => Optimizer::Sgd { momentum },
         ("Adafactor", _) => Optimizer::Adafactor,
         _ => {
-            view.note_last(Effect::Either(OPTIMIZER_STATE), "no such optimizer is known: counted as AdamW");
+            view.note_last(Effect::Either(OPTIMIZER_STATE), "unknown optimizer: counted as AdamW");
             Optimizer::AdamWForeach
         }
     }

@@ -1,29 +1,29 @@
-//! What is to stand behind a key, in no file's notation.
+//! Edits of settings, and values to write, independent of a file's notation.
 
 use std::fmt::Write as _;
 
-/// A value to be written.
+/// A value to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Literal {
     Null,
     Bool(bool),
     Number(u64),
-    /// A number with a point or an exponent, as it was written.
+    /// A number with a decimal point or an exponent, as written.
     Decimal(String),
     Text(String),
     List(Vec<String>),
 }
 
-/// What is done to a document. Keys within keys are joined by dots.
+/// An edit of a document. Dots separate nested keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Edit {
-    /// The key has this value, whether it was there or not.
+    /// Set the key to this value; add it if it is missing.
     Set(String, Literal),
-    /// The key has this value if it is there.
+    /// Set the key to this value if it exists.
     Replace(String, Literal),
-    /// The key is not there.
+    /// Remove the key.
     Remove(String),
-    /// The key's list has this item.
+    /// Add this item to the key's list, unless it is in the list.
     Push(String, String),
 }
 
@@ -44,7 +44,7 @@ impl Edit {
         Self::Push(key.to_owned(), item.to_owned())
     }
 
-    /// The same within the value of a key, if the edit is there.
+    /// The same edit relative to a key; `None` if the edit is outside of it.
     pub(crate) fn within(&self, key: &str) -> Option<Self> {
         let rest = self.key().strip_prefix(key)?.strip_prefix('.')?.to_owned();
         Some(match self.clone() {
@@ -55,7 +55,7 @@ impl Edit {
         })
     }
 
-    /// The key, whose keys within keys are joined by dots.
+    /// The key. Dots separate nested keys.
     pub(crate) fn key(&self) -> &str {
         match self {
             Self::Set(key, _) | Self::Replace(key, _) | Self::Remove(key) | Self::Push(key, _) => key,
@@ -87,12 +87,12 @@ impl From<Vec<String>> for Literal {
     }
 }
 
-/// How values are written.
+/// The notation of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notation {
-    /// With as few quotes as YAML needs.
+    /// YAML, with quotes only where needed.
     Yaml,
-    /// With all quotes.
+    /// JSON, with all quotes.
     Json,
 }
 
@@ -114,7 +114,7 @@ impl Notation {
         }
     }
 
-    /// A value behind keys within keys: `{a: {b: 1}}`.
+    /// A value under nested keys: `{a: {b: 1}}`.
     pub(crate) fn nested(self, keys: &[&str], literal: &Literal) -> String {
         let mut written = String::new();
         for key in keys {
@@ -127,7 +127,7 @@ impl Notation {
     }
 }
 
-/// Whether YAML, old and new, takes a text for itself without quotes, within brackets as well.
+/// Whether old and new YAML read a text as a string without quotes, also inside brackets.
 fn is_plain(text: &str) -> bool {
     const WORDS: &[&str] = &["true", "false", "yes", "no", "on", "off", "y", "n", "null", "none"];
     let begins = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == '/');
@@ -135,7 +135,7 @@ fn is_plain(text: &str) -> bool {
     begins && text.chars().all(is_word) && !WORDS.contains(&text.to_ascii_lowercase().as_str())
 }
 
-/// A text as JSON has it, which is YAML too.
+/// A quoted JSON string, which is also valid YAML.
 fn quoted(text: &str) -> String {
     let mut written = String::from("\"");
     for c in text.chars() {

@@ -1,38 +1,44 @@
-//! Command lines with other settings: arguments that are there are replaced in place, missing ones are added behind the
-//! others. Where the trainer is given a file as well, what the file says is changed there, and what arguments say in them.
+//! Rewrites command lines with new settings: replaces existing arguments in place and appends missing ones. If the
+//! trainer
+//! also has a settings file, changes each key where it is set.
 
 use super::edit::{Edit, Literal, Notation};
 use super::{RewriteError, edits, entangled, text};
-use crate::change::Change;
+use crate::change::SettingChange;
 use crate::command::{Command, command};
 use crate::document::Document;
 use crate::flags::{self, Flag, Style};
-use crate::kind::Kind;
+use crate::kind::TrainerKind;
 
-/// A command line, and the trainer's file that goes with it.
+/// A command line and the trainer's file that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewritten {
     /// The arguments, the program first.
     pub argv: Vec<String>,
-    /// What the file that it names must say now.
+    /// The new text of the file that it names.
     pub file: Option<String>,
 }
 
-/// A command line with these changes. The arguments of launchers, scripts and interpreters before the trainer's own stay.
-/// Errors: those of [`RewriteError`], `NoCommand` where the arguments start no such trainer.
-pub fn rewrite_flags(kind: Kind, argv: &[String], changes: &[Change]) -> Result<Vec<String>, RewriteError> {
+/// Rewrites a command line. Keeps the arguments of launchers, scripts and interpreters before the trainer's own.
+/// Errors: those of [`RewriteError`]; `NoCommand` if the arguments do not start this trainer.
+pub fn rewrite_flags(
+    kind: TrainerKind,
+    argv: &[String],
+    changes: &[SettingChange],
+) -> Result<Vec<String>, RewriteError> {
     let command = command(argv).filter(|command| command.kind == kind).ok_or(RewriteError::NoCommand { kind })?;
     rewrite_command(&command, argv, None, changes).map(|rewritten| rewritten.argv)
 }
 
-/// A command line and the trainer's file with these changes: each key is changed where it is said, in the arguments if it is
-/// in both; what is said nowhere is added to the file if there is one. `file`: the text of `command.config`.
-/// Errors: those of [`RewriteError`]; nothing is changed by halves.
+/// Rewrites a command line and the trainer's file: changes each key where it is set, in the arguments if it is in both.
+/// Adds
+/// missing keys to the file if there is one. `file`: the text of `command.config`.
+/// Errors: those of [`RewriteError`]; all changes are made or none.
 pub fn rewrite_command(
     command: &Command,
     argv: &[String],
     file: Option<&str>,
-    changes: &[Change],
+    changes: &[SettingChange],
 ) -> Result<Rewritten, RewriteError> {
     let mut rewritten = Rewritten { argv: argv.to_vec(), file: file.map(str::to_owned) };
     for change in changes {
@@ -66,7 +72,7 @@ impl Rewritten {
         }
     }
 
-    /// Changes an argument that is there.
+    /// Changes an existing argument.
     fn edit_flag(&mut self, style: Style, flag: &Flag, edit: &Edit) -> Result<(), RewriteError> {
         let all = flag.at..flag.values.end.max(flag.at + 1);
         let entangled = || RewriteError::Entangled { key: edit.key().to_owned(), line: None };
@@ -80,7 +86,7 @@ impl Rewritten {
                 items.extend((!items.contains(item)).then(|| item.clone()));
                 written(style, flag, &Literal::List(items), &self.argv)
             }
-            // An object behind the key of which this is a part.
+            // The argument's value is an object that contains the key.
             within => {
                 let object = flag.inline.as_ref().or_else(|| self.argv.get(flag.values.start)).ok_or_else(entangled)?;
                 let document = Document::parse(object).map_err(|_| entangled())?;
@@ -93,7 +99,7 @@ impl Rewritten {
         Ok(())
     }
 
-    /// Adds an argument that is not there.
+    /// Adds a missing argument.
     fn add_flag(&mut self, command: &Command, edit: &Edit) -> Result<(), RewriteError> {
         let literal = match edit {
             Edit::Set(_, literal) => literal.clone(),
@@ -103,7 +109,7 @@ impl Rewritten {
         let keys = edit.key().split('.').collect::<Vec<_>>();
         let words = match (command.style, &keys[..]) {
             (Style::Assign, _) => vec![format!("{}={}", edit.key(), assigned(&literal))],
-            (Style::Argparse, [key]) => behind(format!("--{key}"), &literal),
+            (Style::Argparse, [key]) => with_values(format!("--{key}"), &literal),
             (Style::Argparse, [key, rest @ ..]) => vec![format!("--{key}"), Notation::Json.nested(rest, &literal)],
             (Style::Click, [key]) => clicked(key, &literal),
             (Style::Click | Style::Argparse, _) => {
@@ -116,7 +122,7 @@ impl Rewritten {
     }
 }
 
-/// An argument with another value, in the form that it has.
+/// An argument with a new value, in its existing form.
 fn written(style: Style, flag: &Flag, literal: &Literal, argv: &[String]) -> Vec<String> {
     let spelled = argv[flag.at].split('=').next().unwrap_or_default().to_owned();
     match style {
@@ -126,12 +132,12 @@ fn written(style: Style, flag: &Flag, literal: &Literal, argv: &[String]) -> Vec
             vec![format!("{spelled}={}", plain(literal))]
         }
         Style::Argparse if *literal == Literal::Bool(true) && flag.values.is_empty() => vec![spelled],
-        Style::Click | Style::Argparse => behind(spelled, literal),
+        Style::Click | Style::Argparse => with_values(spelled, literal),
     }
 }
 
-/// A flag with its values behind it.
-fn behind(flag: String, literal: &Literal) -> Vec<String> {
+/// A flag followed by its values.
+fn with_values(flag: String, literal: &Literal) -> Vec<String> {
     match literal {
         Literal::List(items) => std::iter::once(flag).chain(items.iter().cloned()).collect(),
         single => vec![flag, plain(single)],
@@ -147,7 +153,7 @@ fn clicked(key: &str, literal: &Literal) -> Vec<String> {
     }
 }
 
-/// A value of OmegaConf's.
+/// A value in OmegaConf's notation.
 fn assigned(literal: &Literal) -> String {
     match literal {
         Literal::List(items) => format!("[{}]", items.join(",")),

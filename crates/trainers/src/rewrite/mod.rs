@@ -1,6 +1,7 @@
-//! Files and command lines with other settings, in their trainer's own keys. What need not change stays as it is, byte for
-//! byte; keys that are missing are added.
-//! Not here: which keys a change has (`keys/`), the text (`text.rs`), and the arguments (`flags.rs`).
+//! Rewrites files and command lines with new settings in their trainer's own keys. Keeps everything else byte for byte,
+//! and
+//! adds missing keys.
+//! Not here: the keys of a change (`keys/`), editing a text (`text.rs`) and arguments (`flags.rs`).
 
 pub(crate) mod edit;
 mod flags;
@@ -11,51 +12,52 @@ mod tree;
 pub use flags::{Rewritten, rewrite_command, rewrite_flags};
 pub use raw::{rewrite_command_keys, rewrite_keys};
 
-use crate::change::Change;
+use crate::change::SettingChange;
 use crate::document::Document;
 use crate::keys;
-use crate::kind::Kind;
+use crate::kind::TrainerKind;
 use edit::Edit;
 
 /// Why settings can't be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RewriteError {
-    /// The text is no YAML, no JSON, or has no keys.
+    /// The text is not valid YAML or JSON, or has no keys.
     #[error("{what}")]
     Unreadable {
-        /// What the parser says.
+        /// The parser's message.
         what: String,
     },
-    /// The trainer has no key for it, or none in this file.
+    /// The trainer, or this file, has no key for the setting.
     #[error("{kind} has no key for {change}{}", why.map_or(String::new(), |why| format!(": {why}")))]
     NoKey {
-        /// Whose file.
-        kind: Kind,
-        /// What was to be changed, in words.
+        /// The trainer.
+        kind: TrainerKind,
+        /// The setting, for display.
         change: String,
-        /// Where it is said instead, if anywhere.
+        /// Where the setting belongs instead, if anywhere.
         why: Option<&'static str>,
     },
-    /// The key stands where it can't be changed alone, such as behind an alias.
+    /// The key can't be changed alone, for example because it is an alias.
     #[error("`{key}` can't be changed without changing something else{}", line.map_or(String::new(), |line| format!(" (line {line})")))]
     Entangled {
         /// The key.
         key: String,
-        /// Where it is, from 1.
+        /// The line, from 1.
         line: Option<u64>,
     },
-    /// No command of this trainer's was found among the arguments.
-    #[error("these arguments start no {kind} that is known")]
+    /// The arguments do not start this trainer.
+    #[error("these arguments do not start {kind}")]
     NoCommand {
-        /// Which trainer's.
-        kind: Kind,
+        /// The trainer.
+        kind: TrainerKind,
     },
 }
 
-/// The text of a file with these changes: values of keys that are there are replaced in place, missing keys are added, and
-/// nothing else changes. The effective batch is the caller's: [`Change::halve_micro_batch`] keeps it.
-/// Errors: those of [`RewriteError`]; nothing is written by halves.
-pub fn rewrite(kind: Kind, text: &str, changes: &[Change]) -> Result<String, RewriteError> {
+/// Rewrites the text of a file: replaces values of existing keys in place, adds missing keys, and changes nothing else.
+/// The
+/// caller is responsible for the effective batch: [`SettingChange::halve_micro_batch`] keeps it.
+/// Errors: those of [`RewriteError`]; all changes are written or none.
+pub fn rewrite(kind: TrainerKind, text: &str, changes: &[SettingChange]) -> Result<String, RewriteError> {
     let mut text = text.to_owned();
     for change in changes {
         let document = Document::parse(&text).map_err(|what| RewriteError::Unreadable { what })?;
@@ -67,8 +69,8 @@ pub fn rewrite(kind: Kind, text: &str, changes: &[Change]) -> Result<String, Rew
     Ok(text)
 }
 
-/// What a change is in a trainer's keys. `document`: the settings that are there. Errors: it has none.
-fn edits(kind: Kind, change: &Change, document: &Document) -> Result<Vec<Edit>, RewriteError> {
+/// The edits that write a change to a trainer's keys. `document`: the current settings. Errors: it has no key.
+fn edits(kind: TrainerKind, change: &SettingChange, document: &Document) -> Result<Vec<Edit>, RewriteError> {
     keys::edits(kind, change, document).map_err(|why| RewriteError::NoKey { kind, change: change.to_string(), why })
 }
 

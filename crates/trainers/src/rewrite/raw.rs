@@ -1,5 +1,6 @@
-//! Keys that are named as they are: for settings that are no [`Change`](crate::Change), such as where to resume from, and
-//! for those that a user names. Not here: what keys mean.
+//! Sets keys by their exact names: for settings without a [`SettingChange`](crate::SettingChange), such as the
+//! checkpoint to
+//! resume from, and for keys in a user's ladder. Not here: the meaning of keys.
 
 use super::edit::{Edit, Literal};
 use super::flags::Rewritten;
@@ -7,9 +8,10 @@ use super::{RewriteError, entangled, text};
 use crate::command::Command;
 use crate::document::Document;
 
-/// The text of a file, of any program that reads YAML or JSON, with keys set to values, or without them (`None`). Keys
-/// within keys are joined by dots. Values are numbers, `true`, `false` or `null` where they look like it, else texts.
-/// Errors: `Unreadable`, `Entangled`; nothing is changed by halves.
+/// Sets keys in the text of any YAML or JSON file, or removes them (`None`). Dots separate nested keys. Values that
+/// look like
+/// numbers, `true`, `false` or `null` are written as such, all others as strings.
+/// Errors: `Unreadable`, `Entangled`; all changes are made or none.
 pub fn rewrite_keys(text: &str, keys: &[(String, Option<String>)]) -> Result<String, RewriteError> {
     let mut text = text.to_owned();
     for edit in keys.iter().map(edit) {
@@ -19,8 +21,9 @@ pub fn rewrite_keys(text: &str, keys: &[(String, Option<String>)]) -> Result<Str
     Ok(text)
 }
 
-/// A trainer's command line, and its file, with such keys: each is set where it is said, in the arguments if it is in both;
-/// what is said nowhere is added to the file if there is one. `file`: the text of `command.config`.
+/// Sets keys in a trainer's command line and file: changes each key where it is set, in the arguments if it is in both.
+/// Adds
+/// missing keys to the file if there is one. `file`: the text of `command.config`.
 /// Errors: those of [`rewrite_keys`].
 pub fn rewrite_command_keys(
     command: &Command,
@@ -43,7 +46,7 @@ fn edit((key, value): &(String, Option<String>)) -> Edit {
 }
 
 fn literal(text: &str) -> Literal {
-    // YAML's older versions take a zero before digits for octal, so what has one is a text.
+    // Older YAML reads a leading zero as octal, so such a number is written as a string.
     let digits = text.trim_start_matches('-');
     let is_octal = digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
     let begins = text.starts_with(|c: char| c.is_ascii_digit() || c == '-') && !is_octal;
@@ -68,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_set_in_files_as_what_they_look_like() {
+    fn values_are_written_as_their_apparent_types() {
         let text = "# mine\nlr: 1e-4\nmodel:\n  width: 8 # narrow\n";
         let wanted =
             keys(&[("lr", Some("0.5")), ("model.width", Some("4")), ("name", Some("a b")), ("on", Some("true"))]);
@@ -81,9 +84,9 @@ mod tests {
         assert_eq!(serde_json_like(&json), "{\"b\":{\"c\":-3}}");
     }
 
-    /// Numbers keep their notation, and a text that begins with a zero keeps it.
+    /// Numbers keep their notation, including leading zeros.
     #[test]
-    fn numbers_are_written_as_they_are_named() {
+    fn numbers_keep_their_notation() {
         for (value, expected) in [
             ("1e-4", "lr: 1e-4\n"),
             ("0.10", "lr: 0.10\n"),
@@ -103,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_set_where_it_is_said() {
+    fn a_key_is_set_where_it_is() {
         let argv: Vec<String> =
             "axolotl train a.yml --resume-from-checkpoint old".split(' ').map(str::to_owned).collect();
         let command = command(&argv).expect("axolotl's");
@@ -116,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_set_is_read_again(key in "[a-z_]{1,8}(\\.[a-z_]{1,8})?", value in "[ -~]{0,20}", text in "([a-c]: [a-z0-9]{1,4}\n){0,3}") {
+        fn a_set_key_is_read_back(key in "[a-z_]{1,8}(\\.[a-z_]{1,8})?", value in "[ -~]{0,20}", text in "([a-c]: [a-z0-9]{1,4}\n){0,3}") {
             if let Ok(written) = rewrite_keys(&text, &[(key.clone(), Some(value.clone()))]) {
                 let document = Document::parse(&written).expect("still YAML");
                 let expected = Some(value.as_str()).filter(|value| *value != "null");

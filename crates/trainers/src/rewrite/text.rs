@@ -1,6 +1,7 @@
-//! Edits of a text in YAML or JSON that leave every byte they need not touch: comments, order, quotes, ends of lines.
-//! Where values stand is told by the parser; the result is parsed again and held to the document that was meant, so that an
-//! edit that would change anything else, such as one behind an alias, is refused.
+//! Edits a text in YAML or JSON without touching other bytes: comments, order, quotes, line ends.
+//! The parser provides the positions of values. The result is parsed again and compared with the intended document, so
+//! that an
+//! edit that would change anything else, such as the target of an alias, is rejected.
 
 use super::edit::{Edit, Literal, Notation};
 use super::tree::Tree;
@@ -8,7 +9,7 @@ use crate::document::{Document, Entry, Node, Value};
 use std::ops::Range;
 use std::slice::SliceIndex;
 
-/// Makes an edit. Errors: `None` where it can't be made so that nothing else changes.
+/// Makes an edit; `None` if it would change anything else.
 pub(crate) fn apply(text: &str, document: &Document, edit: &Edit) -> Option<String> {
     let before = Tree::of(document);
     let after = before.clone().edited(edit);
@@ -30,19 +31,19 @@ struct Editor<'t> {
     root: &'t [Entry],
 }
 
-/// The part of a path that is there: the entry of its last key that is, with the entries around it.
+/// The existing part of a path: the entry of its last existing key, and entries to continue in.
 struct Found<'t> {
     entry: Option<&'t Entry>,
-    /// Those within the entry if it is a map, else those beside it.
+    /// The nested entries if the entry is a map, otherwise its siblings.
     entries: &'t [Entry],
-    /// Where the map of these begins; none for the whole text.
+    /// The start of the map of these entries; `None` for the top level.
     opening: Option<usize>,
-    /// Keys of the path that were found.
+    /// The number of keys of the path that exist.
     depth: usize,
 }
 
 impl<'t> Editor<'t> {
-    /// Follows a path as far as it is there.
+    /// Follows a path as far as it exists.
     fn find(&self, keys: &[&str]) -> Found<'t> {
         let mut found = Found { entry: None, entries: self.root, opening: None, depth: 0 };
         for key in keys {
@@ -60,7 +61,7 @@ impl<'t> Editor<'t> {
         found
     }
 
-    /// Texts in which a key has a value, the nicest first.
+    /// Candidate texts in which a key has a value, the best first.
     fn set(&self, keys: &[&str], literal: &Literal) -> Vec<String> {
         let found = self.find(keys);
         let rest = &keys[found.depth..];
@@ -76,24 +77,24 @@ impl<'t> Editor<'t> {
         }
     }
 
-    /// How the text's values are written: JSON's way where the whole is in braces.
+    /// The notation of the text: JSON if all of it is in braces.
     fn notation(&self) -> Notation {
         if self.opens_flow(None) { Notation::Json } else { Notation::Yaml }
     }
 
-    /// Whether a map is in braces. `opening`: where it begins; none for the whole text.
+    /// Whether a map is in braces. `opening`: its start; `None` for the top level.
     fn opens_flow(&self, opening: Option<usize>) -> bool {
         self.brace(opening).is_some()
     }
 
-    /// Where a map's brace is, if it has one.
+    /// The position of a map's opening brace, if it has one.
     fn brace(&self, opening: Option<usize>) -> Option<usize> {
-        let from = opening.or_else(|| self.beginning())?;
+        let from = opening.or_else(|| self.start())?;
         self.text.get(from..)?.starts_with('{').then_some(from)
     }
 
-    /// Where the text's first value begins, behind comments and the mark of a document.
-    fn beginning(&self) -> Option<usize> {
+    /// The start of the first value, after comments and the document marker.
+    fn start(&self) -> Option<usize> {
         let mut start = self.text.len() - self.text.trim_start_matches('\u{feff}').len();
         for line in self.part(start..).split_inclusive('\n') {
             let content = line.trim();
@@ -105,12 +106,12 @@ impl<'t> Editor<'t> {
         None
     }
 
-    /// Texts with another value behind a key that has one.
+    /// Candidate texts with a new value for an existing key.
     fn replace(&self, entry: &Entry, written: &str) -> Vec<String> {
         let range = self.value_of(entry);
         let colon = self.part(entry.place.key.end..).find(':').map(|at| entry.place.key.end + at + 1);
         let Some(range) = range else { return vec![] };
-        // What is not there is said to stand before its colon.
+        // The parser locates a missing value before the colon.
         let range = if range.is_empty() { colon.map_or(range, |colon| colon..colon) } else { range };
         let spaced = if range.is_empty() { format!(" {written}") } else { written.to_owned() };
         let mut texts = vec![];
@@ -123,17 +124,17 @@ impl<'t> Editor<'t> {
         texts
     }
 
-    /// The bytes of a value, from its first to its last.
+    /// The byte range of a whole value.
     fn value_of(&self, entry: &Entry) -> Option<Range<usize>> {
         Some(entry.place.value.start..self.end(&entry.value, &entry.place.value)?)
     }
 
-    /// Where a value ends.
+    /// The end of a value.
     fn end(&self, value: &Value, place: &Range<usize>) -> Option<usize> {
         let last = match value {
             Value::List(items) => items.last().map(|Node { value, place, .. }| self.end(value, place)),
             Value::Map(entries) => entries.last().map(|entry| self.end(&entry.value, &entry.place.value)),
-            // A block of text has the end of its last line.
+            // A block scalar includes its last line end.
             _ => return Some(place.start + self.text.get(place.clone())?.trim_end_matches(['\r', '\n']).len()),
         };
         let is_alias = self.text.get(place.start..)?.starts_with('*');
@@ -150,7 +151,7 @@ impl<'t> Editor<'t> {
         self.closing(from, closing).map(|at| at + 1)
     }
 
-    /// The next closing bracket behind white space, commas and comments.
+    /// The next closing bracket after whitespace, commas and comments.
     fn closing(&self, from: usize, closing: char) -> Option<usize> {
         let mut in_comment = false;
         for (at, c) in self.text.get(from..)?.char_indices() {
@@ -166,7 +167,7 @@ impl<'t> Editor<'t> {
         None
     }
 
-    /// Texts with another key in a map.
+    /// Candidate texts with a new key in a map.
     fn add(&self, found: &Found, key: &str, written: &str) -> Vec<String> {
         let notation = self.notation();
         let pair = format!("{}: {written}", notation.text(key));
@@ -176,7 +177,7 @@ impl<'t> Editor<'t> {
             let space = self.part(brace + 1..found.entries[0].place.key.start);
             let space = match (space.trim().is_empty(), space.is_empty()) {
                 (true, false) => space,
-                // Behind a brace that a key follows at once.
+                // The first key directly follows the brace.
                 _ => " ",
             };
             return vec![self.with(end..end, &format!(",{space}{pair}"))];
@@ -187,7 +188,9 @@ impl<'t> Editor<'t> {
         };
         let indent = " ".repeat(self.column(first.place.key.start));
         let Some(end) = self.value_of(last).map(|range| range.end) else { return vec![] };
-        // Behind the last key's line, else, where its value goes on, at the end, else before the first.
+        // Candidates: after the line of the last key; at the end of the text, if the last value spans several lines;
+        // before the
+        // first key.
         let after = |at: usize| match self.part(at..).find('\n') {
             Some(length) => self.with(at + length + 1..at + length + 1, &format!("{indent}{pair}{newline}")),
             None => format!("{}{newline}{indent}{pair}{newline}", self.text),
@@ -200,13 +203,13 @@ impl<'t> Editor<'t> {
         ]
     }
 
-    /// The text with another line at its end.
+    /// The text with a line added at the end.
     fn at_end(&self, line: &str, newline: &str) -> String {
         let before = if self.text.is_empty() || self.text.ends_with('\n') { "" } else { newline };
         format!("{}{before}{line}{newline}", self.text)
     }
 
-    /// Texts without a key.
+    /// Candidate texts without a key.
     fn remove(&self, keys: &[&str]) -> Vec<String> {
         let found = self.find(keys);
         let (Some(entry), true) = (found.entry, found.depth == keys.len()) else { return vec![] };
@@ -217,9 +220,9 @@ impl<'t> Editor<'t> {
         let Some(end) = self.value_of(entry).map(|range| range.end) else { return vec![] };
         if self.opens_flow(around.opening) {
             let start = entry.place.key.start;
-            let behind = self.part(end..).find(|c: char| !c.is_whitespace() && c != ',').map_or(end, |at| end + at);
+            let next = self.part(end..).find(|c: char| !c.is_whitespace() && c != ',').map_or(end, |at| end + at);
             let before = self.part(..start).trim_end().strip_suffix(',').map(str::len);
-            let with_next = self.with(start..behind, "");
+            let with_next = self.with(start..next, "");
             return before.map(|before| self.with(before..end, "")).into_iter().chain([with_next]).collect();
         }
         let start = self.line_start(entry.place.key.start);
@@ -229,7 +232,7 @@ impl<'t> Editor<'t> {
         if is_own_line { vec![self.with(start..end, "")] } else { vec![] }
     }
 
-    /// Texts with another item in a list.
+    /// Candidate texts with a new item in a list.
     fn push(&self, keys: &[&str], item: &str) -> Vec<String> {
         let whole = |item: &str| self.set(keys, &Literal::List(vec![item.to_owned()]));
         let found = self.find(keys);
@@ -251,7 +254,7 @@ impl<'t> Editor<'t> {
         }]
     }
 
-    /// Characters before a place in its line.
+    /// The column of a position, in characters.
     fn column(&self, at: usize) -> usize {
         self.part(self.line_start(at)..at).trim_start_matches('\u{feff}').chars().count()
     }
@@ -260,12 +263,12 @@ impl<'t> Editor<'t> {
         self.part(..at).rfind('\n').map_or(0, |newline| newline + 1)
     }
 
-    /// Bytes of the text; none where there are no such characters.
+    /// A part of the text; empty if the range is invalid.
     fn part(&self, range: impl SliceIndex<str, Output = str>) -> &'t str {
         self.text.get(range).unwrap_or_default()
     }
 
-    /// The text with other bytes in the place of some.
+    /// The text with a replaced byte range.
     fn with(&self, range: Range<usize>, written: &str) -> String {
         format!("{}{written}{}", self.part(..range.start), self.part(range.end..))
     }

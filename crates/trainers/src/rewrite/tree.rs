@@ -1,10 +1,10 @@
-//! A document without its notation, order and lines: what an edit of a text is held to.
+//! A document without notation, order and lines. Used to verify an edit of a text.
 
 use super::edit::{Edit, Literal};
 use crate::document::{Document, Node, Value};
 use std::collections::BTreeMap;
 
-/// A value as it is meant.
+/// A value independent of notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Tree {
     Null,
@@ -40,7 +40,7 @@ impl Tree {
         }
     }
 
-    /// What stands behind a key.
+    /// The value of a key.
     pub(crate) fn find(&self, keys: &[&str]) -> Option<&Self> {
         match (self, keys) {
             (tree, []) => Some(tree),
@@ -49,7 +49,7 @@ impl Tree {
         }
     }
 
-    /// The document once the edit is made.
+    /// The document after an edit.
     pub(crate) fn edited(mut self, edit: &Edit) -> Self {
         let keys = edit.key().split('.').collect::<Vec<_>>();
         match edit {
@@ -84,7 +84,7 @@ impl Tree {
         }
     }
 
-    /// Takes a key out, and what is left empty by it around it.
+    /// Removes a key, and outer maps that become empty.
     fn remove(&mut self, keys: &[&str]) {
         let (Self::Map(map), [key, rest @ ..]) = (self, keys) else { return };
         let Some(inner) = map.get_mut(*key) else { return };
@@ -99,7 +99,7 @@ impl Tree {
     }
 }
 
-/// A number as a document has it, whatever notation it was written in.
+/// A number as the parser reads it, independent of its notation.
 fn as_read(text: &str) -> String {
     let whole = text.parse::<i64>().map(|number| number.to_string());
     whole.or_else(|_| text.parse::<f64>().map(|number| number.to_string())).unwrap_or_else(|_| text.to_owned())

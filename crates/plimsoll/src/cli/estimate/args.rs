@@ -4,8 +4,8 @@
 use crate::cli::options::{alloc_conf, positive_count, positive_size};
 use clap::{Args, ValueEnum};
 use plimsoll_trainers::{
-    Attention, Checkpointing, Kind, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, Sharding,
-    Targets,
+    Attention, Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, Sharding, Targets,
+    TrainerKind,
 };
 use plimsoll_units::Bytes;
 use std::path::PathBuf;
@@ -232,14 +232,14 @@ choices! {
 
 choices! {
     /// `--export`: None is the environment.
-    ExportName -> Option<Kind> {
-        Hf = Some(Kind::HuggingFace),
-        Axolotl = Some(Kind::Axolotl),
-        Llamafactory = Some(Kind::LlamaFactory),
-        Torchtune = Some(Kind::Torchtune),
-        Unsloth = Some(Kind::Unsloth),
-        Deepspeed = Some(Kind::DeepSpeed),
-        Accelerate = Some(Kind::Accelerate),
+    ExportName -> Option<TrainerKind> {
+        Hf = Some(TrainerKind::HuggingFace),
+        Axolotl = Some(TrainerKind::Axolotl),
+        Llamafactory = Some(TrainerKind::LlamaFactory),
+        Torchtune = Some(TrainerKind::Torchtune),
+        Unsloth = Some(TrainerKind::Unsloth),
+        Deepspeed = Some(TrainerKind::DeepSpeed),
+        Accelerate = Some(TrainerKind::Accelerate),
         Env = None,
     }
 }

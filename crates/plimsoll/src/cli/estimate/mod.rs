@@ -20,7 +20,7 @@ use plimsoll_eager::{Cannot, Gpu, Verdict, estimate};
 use plimsoll_render::{
     EstimateCard, EstimateReport, EstimateWay, changed_words, estimate_json, estimate_text, estimate_warnings,
 };
-use plimsoll_trainers::{Change, Kind, Run, alloc_line, export, export_env, rewrite};
+use plimsoll_trainers::{Run, SettingChange, TrainerKind, alloc_line, export, export_env, rewrite};
 use plimsoll_units::Bytes;
 use told::{Told, told};
 
@@ -109,7 +109,7 @@ fn smallest(needed: Bytes) -> Option<(&'static str, Bytes)> {
 
 /// Prints the settings that fit in a trainer's own keys: in the trainer's own file, where that was given.
 /// `kind`: none for the environment. `run`: none if nothing fits.
-fn export_what_fits(kind: Option<Kind>, told: &Told, run: Option<&Run>) -> Result<u8, Failure> {
+fn export_what_fits(kind: Option<TrainerKind>, told: &Told, run: Option<&Run>) -> Result<u8, Failure> {
     let Some(run) = run else {
         let message = format!("nothing is exported: no settings are known with which {} fits", told.model.name);
         return Err(
@@ -138,10 +138,10 @@ fn export_what_fits(kind: Option<Kind>, told: &Told, run: Option<&Run>) -> Resul
 }
 
 /// The trainer's own file with the settings of a run, where it has keys for all of them.
-fn rewritten(kind: Kind, told: &Told, run: &Run) -> Option<String> {
+fn rewritten(kind: TrainerKind, told: &Told, run: &Run) -> Option<String> {
     let file = told.file.as_ref().filter(|file| file.kind == kind)?;
     let read = told.read.as_ref()?;
-    match rewrite(kind, &file.text, &Change::between(&read.run, run)) {
+    match rewrite(kind, &file.text, &SettingChange::between(&read.run, run)) {
         Ok(text) => Some(text),
         Err(error) => {
             talk(format_args!("{} is not rewritten but written anew: {error}", file.path.display()));

@@ -5,8 +5,8 @@
 use ::plimsoll_graph::models::ModelConfig;
 use plimsoll_eager::{Estimate, Gpu, Verdict, estimate};
 use plimsoll_trainers::{
-    Attention, Change, Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, Sharding,
-    Targets,
+    Attention, Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, SettingChange,
+    Sharding, Targets,
 };
 use rayon::prelude::*;
 
@@ -70,11 +70,11 @@ pub(super) fn nearest(model: &ModelConfig, run: &Run, gpu: Gpu, memory: plimsoll
 
 /// How far a run is from another: changes of the optimizer's and of all arithmetic count more than those that only cost time.
 fn distance(from: &Run, to: &Run) -> usize {
-    let weights = Change::between(from, to).into_iter().map(|change| match change {
-        Change::Optimizer(_) => 3,
-        Change::Precision(_) => 4,
-        Change::Method(_) => 8,
-        Change::Accumulation(_) => 0,
+    let weights = SettingChange::between(from, to).into_iter().map(|change| match change {
+        SettingChange::Optimizer(_) => 3,
+        SettingChange::Precision(_) => 4,
+        SettingChange::Method(_) => 8,
+        SettingChange::Accumulation(_) => 0,
         _ => 1,
     });
     weights.sum::<usize>() + usize::from(from.alloc_conf != to.alloc_conf)
@@ -130,7 +130,7 @@ fn allocator(run: &Run) -> Option<Run> {
 
 fn halve(run: &Run) -> Option<Run> {
     let mut halved = run.clone();
-    Change::halve_micro_batch(run)?.iter().for_each(|change| change.apply(&mut halved));
+    SettingChange::halve_micro_batch(run)?.iter().for_each(|change| change.apply(&mut halved));
     Some(halved)
 }
 

@@ -10,8 +10,8 @@ use crate::streams::talk;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_hub::is_hub_name;
 use plimsoll_trainers::{
-    Attention, Checkpointing, Effect, Kind, Part, Precision, Read, ReadError, Run, Sharding, command, detect, read,
-    read_command,
+    Attention, Checkpointing, Effect, Part, Precision, Read, ReadError, Run, Sharding, TrainerKind, command, detect,
+    read, read_command,
 };
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ pub(super) struct Told {
 
 /// A trainer's file.
 pub(super) struct TrainerFile {
-    pub(super) kind: Kind,
+    pub(super) kind: TrainerKind,
     pub(super) path: PathBuf,
     pub(super) text: String,
     /// Whether the text is the settings of a notebook or a script, which can't be rewritten.
@@ -59,7 +59,7 @@ pub(super) fn told(args: &EstimateArgs) -> Result<Told, Failure> {
         None if args.is_qlora() => of_qlora(args),
         None => Run::default(),
     };
-    if !read.as_ref().is_some_and(Read::tells_length) {
+    if !read.as_ref().is_some_and(Read::has_length) {
         run.seq_len = model.default_seq_len() as u64;
         if let Some(read) = read.as_ref().filter(|_| args.seq_len.is_none()) {
             missing.push(format!(
@@ -118,7 +118,7 @@ fn of_qlora(args: &EstimateArgs) -> Run {
 fn is_attention_told(args: &EstimateArgs, read: Option<&Read>) -> bool {
     const KEYS: [&str; 5] =
         ["attn_implementation", "flash_attn", "flash_attention", "sdp_attention", "eager_attention"];
-    let has_key = |read: &Read| read.told.iter().any(|told| KEYS.contains(&told.key.as_str()));
+    let has_key = |read: &Read| read.used.iter().any(|told| KEYS.contains(&told.key.as_str()));
     args.attention.is_some() || read.is_some_and(has_key)
 }
 
@@ -172,7 +172,7 @@ fn opened(path: &Path) -> Result<TrainerFile, Failure> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(kind) = detect(&text, &name) else {
         // Where it can't be parsed, the parser says why.
-        if let Err(error) = read(Kind::HuggingFace, &text) {
+        if let Err(error) = read(TrainerKind::HuggingFace, &text) {
             return Err(unreadable(path, &error));
         }
         let message = format!("{} has no keys of a trainer that is known", path.display());
@@ -231,18 +231,18 @@ fn lay_named_files(read: &mut Read, folder: &Path, missing: &mut Vec<String>) ->
 
 /// Refuses settings of which no estimate is a bound: the first of them, in a line.
 fn uncounted(read: &Read) -> Result<(), Failure> {
-    let Some(key) = read.unmodelled.iter().find(|key| key.effect == Effect::Unbounded) else { return Ok(()) };
+    let Some(key) = read.unmodeled.iter().find(|key| key.effect == Effect::Unbounded) else { return Ok(()) };
     let line = key.line.map_or(String::new(), |line| format!(", line {line}"));
     let message = format!("{}{line}: `{}`: {}", key.kind, key.key, key.why);
     Err(Failure::bad_input(message).hint("without the key, the estimate is of training on the next token"))
 }
 
 /// What is taken of a file that is not here.
-fn by_name(run: &mut Run, kind: Kind, named: &str) -> String {
+fn by_name(run: &mut Run, kind: TrainerKind, named: &str) -> String {
     let name = named.to_ascii_lowercase();
     let stage =
         (1..=3u8).find(|stage| ["zero", "z", "stage"].iter().any(|word| name.contains(&format!("{word}{stage}"))));
-    let Some(stage) = stage.filter(|_| kind == Kind::DeepSpeed) else {
+    let Some(stage) = stage.filter(|_| kind == TrainerKind::DeepSpeed) else {
         return format!("{named}, {kind}'s, is not here: counted without it");
     };
     run.sharding = Sharding::Zero { stage };

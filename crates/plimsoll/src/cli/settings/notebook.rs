@@ -1,7 +1,7 @@
 //! Notebooks as files of settings: the arguments by name of the calls that load a model and train it, as Unsloth's and TRL's
 //! notebooks have them. No code is run: what is not a plain value is not taken over.
 
-use plimsoll_trainers::document::{Document, Entry, Node, Place, Value};
+use plimsoll_trainers::document::{Document, Entry, EntryPlace, Node, Value};
 use plimsoll_units::Bytes;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -173,7 +173,7 @@ fn arguments(tokens: &[Token]) -> Vec<Entry> {
         let is_room = found.len() < SETTINGS_MAX;
         if is_room && !OBJECTS.contains(&key) && found.iter().all(|entry| entry.key != key) {
             let value = value_of(value, &variables).unwrap_or(Value::Code);
-            found.push(Entry { key: key.to_owned(), line, value, place: Place::default() });
+            found.push(Entry { key: key.to_owned(), line, value, place: EntryPlace::default() });
         }
     };
     for (at, pair) in tokens.windows(2).enumerate() {

@@ -65,7 +65,7 @@ fn models_are_named_as_the_hub_names_them() {
         format!("{}{}", said.stdout_text(), said.stderr)
     };
     for (trainer, expected) in [
-        ("hf", "# model: google/flan-t5-small, by the script"),
+        ("hf", "# model: google/flan-t5-small, set in the script"),
         ("axolotl", "base_model: \"google/flan-t5-small\"\n"),
         ("llamafactory", "model_name_or_path: \"google/flan-t5-small\"\n"),
         ("torchtune", "recipe for google/flan-t5-small\n"),

@@ -9,7 +9,7 @@ pub(super) use write::edits;
 
 use crate::run::Attention;
 
-/// The keys of ways to compute attention; newer files have `attn_implementation`.
+/// Keys for the attention implementation. Newer files have `attn_implementation`.
 const ATTENTIONS: &[(&str, Option<Attention>)] = &[
     ("flash_attention", Some(Attention::Flash2)),
     ("sdp_attention", Some(Attention::Sdpa)),

@@ -1,14 +1,13 @@
-//! Keys on which no memory of a card depends, and those that matter and are not modelled. Not here: what the others mean
-//! (`read.rs`).
+//! Keys that do not affect GPU memory, and keys that do but are not modeled. Not here: the other keys (`read.rs`).
 
 use crate::keys::{
     ACTIVATIONS, ALL, ATTENTION, DIVISION, GENERATES, LOGITS, ON_PREFERENCES, PREFERENCES, RECOMPUTATION, SAMPLES,
-    TRAINED, Unmodelled,
+    TRAINED, UnmodeledKeys,
 };
 use crate::unsure::{Effect, Part};
 
-/// Keys on which no memory of a card depends, beside those of `TrainingArguments`.
-pub(in crate::keys) const NOTHING: &[&str] = &[
+/// Keys that do not affect GPU memory, in addition to those of `TrainingArguments`.
+pub(in crate::keys) const IGNORED: &[&str] = &[
     "base_model_*",
     "model_type",
     "model_config*",
@@ -137,12 +136,12 @@ pub(in crate::keys) const NOTHING: &[&str] = &[
     "experimental_skip_move_to_device",
 ];
 
-/// Keys that matter, and how they are taken.
-pub(super) const UNMODELLED: &[Unmodelled] = &[
+/// Keys that affect memory but are not modeled exactly, and how they are counted.
+pub(super) const UNMODELED: &[UnmodeledKeys] = &[
     (
         &["auto_find_batch_size"],
         Effect::Less(SAMPLES),
-        "it halves the micro-batch by itself: the estimate is for the one that you set",
+        "it may halve the micro-batch: the estimate is for the one that you set",
     ),
     (
         &["rl_*", "dpo_*", "orpo_alpha", "kto_*", "reward_model", "process_reward_model"],
@@ -151,11 +150,7 @@ pub(super) const UNMODELLED: &[Unmodelled] = &[
     ),
     (&["trl*", "vllm*"], Effect::Unbounded, GENERATES),
     (&["unfrozen_parameters"], Effect::Less(TRAINED), "all weights are counted as trained"),
-    (
-        &["lora_modules_to_save"],
-        Effect::More(&[Part::Additions]),
-        "modules that are trained whole beside adapters are not counted",
-    ),
+    (&["lora_modules_to_save"], Effect::More(&[Part::Additions]), "fully trained modules are not counted"),
     (&["lora_target_parameters"], Effect::More(TRAINED), "adapters of parameters are not counted"),
     (&["peft_layer_replication"], Effect::More(ALL), "layers are counted once"),
     (&["peft_layers_to_transform", "peft_layers_pattern"], Effect::Less(TRAINED), "adapters are counted in all layers"),
@@ -163,10 +158,10 @@ pub(super) const UNMODELLED: &[Unmodelled] = &[
     (
         &["lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"],
         Effect::Less(ACTIVATIONS),
-        "its kernels save activations, which is not counted",
+        "the activations that its kernels save are not counted",
     ),
-    (&["unsloth_*"], Effect::Less(SAMPLES), "Unsloth's kernels are not modelled"),
-    (&["fp8*", "qat*", "quantization*", "gptq", "peft.*"], Effect::Either(ALL), "it is not modelled"),
+    (&["unsloth_*"], Effect::Less(SAMPLES), "Unsloth's kernels are not modeled"),
+    (&["fp8*", "qat*", "quantization*", "gptq", "peft.*"], Effect::Either(ALL), "not modeled"),
     (
         &[
             "sequence_parallel_degree",
@@ -176,23 +171,31 @@ pub(super) const UNMODELLED: &[Unmodelled] = &[
             "heads_k_stride",
         ],
         Effect::Less(ALL),
-        "sequences and layers are not divided among cards",
+        "tensor and sequence parallelism are not modeled",
     ),
     (
         &["tokens", "added_tokens_overrides", "resize_token_embeddings_to_32x", "shrink_embeddings"],
         Effect::Same,
         "the vocabulary is counted as the model's own",
     ),
-    (&["relora*", "lisa_*"], Effect::Either(TRAINED), "it is not modelled"),
-    (&["use_pose", "pose_*"], Effect::Same, "positions are counted as without it"),
-    (&["dp_shard_size", "dp_replicate_size"], Effect::More(DIVISION), "weights are counted as divided among all cards"),
-    (&["noisy_embedding_alpha"], Effect::More(ACTIVATIONS), "its noise, as large as the embeddings, is not counted"),
+    (&["relora*", "lisa_*"], Effect::Either(TRAINED), "not modeled"),
+    (&["use_pose", "pose_*"], Effect::Same, "counted without it"),
+    (
+        &["dp_shard_size", "dp_replicate_size"],
+        Effect::More(DIVISION),
+        "weights are counted as sharded across all cards",
+    ),
+    (
+        &["noisy_embedding_alpha"],
+        Effect::More(ACTIVATIONS),
+        "its noise, which has the size of the embeddings, is not counted",
+    ),
     (
         &["activation_offloading", "layer_offloading", "ple_cpu_offload"],
         Effect::Less(&[Part::Weights, Part::Activations]),
-        "what it sends to the host is counted as if it stayed on the card",
+        "offloaded tensors are counted on the card",
     ),
-    (&["selective_checkpointing*"], Effect::More(RECOMPUTATION), "every block is counted as recomputed whole"),
+    (&["selective_checkpointing*"], Effect::More(RECOMPUTATION), "all blocks are counted as fully recomputed"),
     (
         &[
             "flash_attn_fuse_mlp",
@@ -207,32 +210,32 @@ pub(super) const UNMODELLED: &[Unmodelled] = &[
             "use_glm_dsa_kernels",
         ],
         Effect::Either(SAMPLES),
-        "its kernels are not modelled",
+        "its kernels are not modeled",
     ),
-    (&["tiled_mlp*"], Effect::Less(SAMPLES), "its tiles hold less: counted as the whole rows"),
+    (&["tiled_mlp*"], Effect::Less(SAMPLES), "counted without its tiles, which need less"),
     (
         &["embeddings_skip_upcast", "fp32_norms", "fp32_norm_classes"],
         Effect::Either(SAMPLES),
-        "types of single layers are counted as the others'",
+        "all layers are counted in one type",
     ),
     (
         &["large_head_attention", "gemma4_hybrid_attn_impl", "sdpa_varlen", "scaling_softmax*"],
         Effect::More(ATTENTION),
-        "attention is counted as `attn_implementation` says",
+        "attention is counted with `attn_implementation`",
     ),
     (
         &["lora_rank_pattern*", "peft_trainable_token_indices*", "peft_autocast_adapter_dtype", "use_mora", "mora*"],
         Effect::Either(TRAINED),
-        "adapters are counted as of one rank and in one type",
+        "all adapters are counted with one rank and type",
     ),
     (&["spectrum_top_fraction"], Effect::Less(TRAINED), "all weights are counted as trained"),
     (
         &["rope_scaling*", "overrides_of_model_config*", "overrides_of_model_kwargs*", "model_quantization_config*"],
         Effect::Either(ALL),
-        "the model is counted with its usual sizes",
+        "the model is counted with its default sizes",
     ),
     (&["kd_*", "ebft*"], Effect::Unbounded, GENERATES),
-    (&["diffusion*"], Effect::More(PREFERENCES), "counted as training on the next token"),
+    (&["diffusion*"], Effect::More(PREFERENCES), "counted as next-token training"),
     (
         &["simpo_gamma", "cpo_alpha", "rpo_alpha", "center_rewards_coefficient"],
         Effect::More(PREFERENCES),
@@ -242,6 +245,6 @@ pub(super) const UNMODELLED: &[Unmodelled] = &[
     (
         &["qgalore_*", "dion_*", "deepcompile", "expert_*", "quantize_moe_experts", "llmcompressor*"],
         Effect::Either(ALL),
-        "it is not modelled",
+        "not modeled",
     ),
 ];

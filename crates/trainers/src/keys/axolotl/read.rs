@@ -1,7 +1,7 @@
-//! What axolotl's keys come to. Not here: keys that change nothing, or are not modelled (`others.rs`).
+//! Reads axolotl's keys. Not here: keys that are ignored or not modeled (`others.rs`).
 
 use super::ATTENTIONS;
-use super::others::{NOTHING, UNMODELLED};
+use super::others::{IGNORED, UNMODELED};
 use crate::keys::hugging_face::{self, layers, method_of, note_evaluation, quantized, shared_run};
 use crate::keys::{
     ACTIVATIONS, ALL, Found, GENERATES, LOGITS, ON_PREFERENCES, PREFERENCES, SAMPLES, TEMPORARIES, read_optimizer,
@@ -11,8 +11,8 @@ use crate::run::{Attention, Checkpointing, Lora, Loss, Optimizer, Precision, Run
 use crate::unsure::Effect;
 use crate::view::View;
 
-/// Its defaults. Source: `AxolotlInputConfig` and the parts of it: a micro-batch of 1, `sequence_len` 512, `bf16: auto`,
-/// `adamw_torch_fused`, a rank that is PEFT's 8.
+/// Its defaults. Source: `AxolotlInputConfig` and its parts: a micro-batch of 1, `sequence_len` 512, `bf16: auto`,
+/// `adamw_torch_fused`, PEFT's rank of 8.
 pub(in crate::keys) fn read(view: &mut View) -> Found {
     let mut run = shared_run(view);
     run.checkpointing = checkpoints(view);
@@ -28,15 +28,15 @@ pub(in crate::keys) fn read(view: &mut View) -> Found {
     run.precision = read_precision(view);
     read_method(view, &mut run);
     read_preferences(view);
-    for (keys, effect, why) in UNMODELLED {
-        view.cannot(keys, *effect, why);
+    for (keys, effect, why) in UNMODELED {
+        view.note_unmodeled(keys, *effect, why);
     }
     let model = view.word(&["base_model"]);
-    view.nothing(NOTHING);
+    view.ignore(IGNORED);
     (run, model, layers(view))
 }
 
-/// Training on preferences is counted as a range; training on what the model generates is not counted.
+/// Preference training is counted as a range. Training on generated samples is not counted.
 fn read_preferences(view: &mut View) {
     match view.word(&["rl"]).unwrap_or_default().to_ascii_lowercase().as_str() {
         "" | "false" | "none" | "null" => {}
@@ -48,13 +48,13 @@ fn read_preferences(view: &mut View) {
 }
 
 fn checkpoints(view: &mut View) -> Checkpointing {
-    // Source: `utils/config`: re-entrant unless told otherwise.
+    // Source: `utils/config`: re-entrant by default.
     let reentrant = view.flag(&["gradient_checkpointing_kwargs.use_reentrant"]) != Some(false);
     let how = view.word(&["gradient_checkpointing"]).unwrap_or_default();
     match how.to_ascii_lowercase().as_str() {
         "" | "false" | "no" | "off" => Checkpointing::Off,
         "offload" | "offload_disk" | "unsloth" => {
-            view.note_last(Effect::Less(ACTIVATIONS), "checkpoints are counted as if they stayed on the card");
+            view.note_last(Effect::Less(ACTIVATIONS), "checkpoints are counted on the card");
             Checkpointing::Reentrant
         }
         _ if reentrant => Checkpointing::Reentrant,
@@ -67,12 +67,16 @@ fn read_attention(view: &mut View) -> Attention {
     let chosen = ATTENTIONS.iter().find_map(|(key, of)| {
         (view.flag(&[key]) == Some(true)).then(|| {
             if of.is_none() {
-                view.note_last(Effect::Either(TEMPORARIES), "not modelled: counted as SDPA");
+                view.note_last(Effect::Either(TEMPORARIES), "not modeled: counted as SDPA");
             }
             of.unwrap_or(Attention::Sdpa)
         })
     });
-    view.cannot(&["s2_attention", "flash_optimum"], Effect::Either(TEMPORARIES), "not modelled: counted as SDPA");
+    view.note_unmodeled(
+        &["s2_attention", "flash_optimum"],
+        Effect::Either(TEMPORARIES),
+        "not modeled: counted as SDPA",
+    );
     chosen.unwrap_or(newer)
 }
 
@@ -81,27 +85,27 @@ fn read_loss(view: &mut View, run: &mut Run) {
     let cut = view.flag(&["cut_cross_entropy"]) == Some(true);
     let plugins = view.list(&["plugins"]).unwrap_or_default();
     let has = |part: &str| plugins.iter().any(|plugin| plugin.contains(part));
-    // Its plugin cuts the loss by itself.
+    // The plugin alone turns it on.
     if cut || has("cut_cross_entropy") && !view.has("cut_cross_entropy") {
         run.loss = Loss::CutCrossEntropy;
     } else if liger {
         run.loss = Loss::Liger;
     }
-    view.cannot(
+    view.note_unmodeled(
         &["chunked_cross_entropy", "liger_cross_entropy", "unsloth_cross_entropy_loss", "flash_attn_cross_entropy"],
         Effect::Less(LOGITS),
         "counted as the plain loss",
     );
     if run.loss == Loss::Plain {
-        view.cannot(
+        view.note_unmodeled(
             &["liger_*"],
             Effect::Less(SAMPLES),
-            "Liger's other kernels are not modelled by themselves: counted as without them",
+            "Liger kernels without the fused loss are not modeled: counted without Liger",
         );
     }
 }
 
-/// Weights are loaded in the type that is computed in; `auto` is bf16 where a card has it, as all since 2020.
+/// Weights are loaded in the type of the computations. `auto` is bf16 on GPUs that support it, as all since 2020 do.
 fn read_precision(view: &mut View) -> Precision {
     let pure = |view: &mut View, key| view.flag(&[key]) == Some(true);
     let bf16 = view.word(&["bf16"]).unwrap_or_else(|| "auto".to_owned()).to_ascii_lowercase();
@@ -129,10 +133,6 @@ fn read_method(view: &mut View, run: &mut Run) {
     match adapter.as_str() {
         "" | "false" | "none" => {}
         "lora" | "qlora" => run.method = method_of(lora, quantized),
-        _ => view.note_of(
-            "adapter",
-            Effect::Less(ALL),
-            "no such adapter is modelled: all weights are counted as trained",
-        ),
+        _ => view.note_of("adapter", Effect::Less(ALL), "adapter not modeled: all weights are counted as trained"),
     }
 }

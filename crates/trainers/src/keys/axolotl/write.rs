@@ -1,7 +1,7 @@
-//! How a change is written in axolotl's keys. Not here: how they are read (`read.rs`).
+//! Writes a change to axolotl's keys. Not here: reading them (`read.rs`).
 
 use super::ATTENTIONS;
-use crate::change::Change;
+use crate::change::SettingChange;
 use crate::document::Document;
 use crate::keys::hugging_face::{attention_name, checkpointing, shared};
 use crate::keys::{self, IN_DEEPSPEED, NoKey, lora, named, optim, present};
@@ -11,28 +11,28 @@ use crate::run::{Attention, Loss, Method, Offload, Precision, Sharding, Targets}
 const LIGER: &str = "axolotl.integrations.liger.LigerPlugin";
 const CCE: &str = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin";
 
-pub(in crate::keys) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, NoKey> {
+pub(in crate::keys) fn edits(change: &SettingChange, document: &Document) -> Result<Vec<Edit>, NoKey> {
     Ok(match change {
-        Change::MicroBatch(samples) => vec![Edit::set("micro_batch_size", *samples)],
-        // `batch_size` says the same as their product, and both are refused.
-        Change::Accumulation(times) => {
+        SettingChange::MicroBatch(samples) => vec![Edit::set("micro_batch_size", *samples)],
+        // `batch_size` is their product. axolotl rejects a file with both.
+        SettingChange::Accumulation(times) => {
             vec![Edit::set("gradient_accumulation_steps", *times), Edit::remove("batch_size")]
         }
-        Change::SeqLen(tokens) => vec![Edit::set("sequence_len", *tokens)],
-        Change::Optimizer(optimizer) => vec![Edit::set("optimizer", optim(*optimizer)?)],
-        Change::Checkpointing(kind) => checkpointing(*kind, document),
-        Change::Attention(attention) => self::attention(*attention, document),
-        Change::Loss(loss) => self::loss(*loss),
-        Change::Precision(precision) => self::precision(*precision)?,
-        Change::Method(method) => self::method(method, document),
-        Change::Sharding(Sharding::Zero { stage }) => {
+        SettingChange::SeqLen(tokens) => vec![Edit::set("sequence_len", *tokens)],
+        SettingChange::Optimizer(optimizer) => vec![Edit::set("optimizer", optim(*optimizer)?)],
+        SettingChange::Checkpointing(kind) => checkpointing(*kind, document),
+        SettingChange::Attention(attention) => self::attention(*attention, document),
+        SettingChange::Loss(loss) => self::loss(*loss),
+        SettingChange::Precision(precision) => self::precision(*precision)?,
+        SettingChange::Method(method) => self::method(method, document),
+        SettingChange::Sharding(Sharding::Zero { stage }) => {
             vec![Edit::set("deepspeed", format!("deepspeed_configs/zero{stage}.json").as_str())]
         }
-        Change::Sharding(Sharding::Fsdp) => {
+        SettingChange::Sharding(Sharding::Fsdp) => {
             vec![Edit::set("fsdp", vec!["full_shard".to_owned(), "auto_wrap".to_owned()])]
         }
-        Change::Offload(offload) if *offload != Offload::default() => return Err(Some(IN_DEEPSPEED)),
-        Change::TargetLen(_) => return Err(None),
+        SettingChange::Offload(offload) if *offload != Offload::default() => return Err(Some(IN_DEEPSPEED)),
+        SettingChange::TargetLen(_) => return Err(None),
         other => shared(other, document)?,
     })
 }
@@ -70,7 +70,7 @@ fn loss(loss: Loss) -> Vec<Edit> {
     }
 }
 
-/// Weights are loaded in half precision where one is asked for.
+/// Setting half precision also loads weights in half precision.
 fn precision(precision: Precision) -> Result<Vec<Edit>, NoKey> {
     Ok(match precision {
         Precision::PureBf16 => vec![Edit::set("bf16", true), Edit::replace("fp16", false)],
@@ -82,7 +82,7 @@ fn precision(precision: Precision) -> Result<Vec<Edit>, NoKey> {
             Edit::replace("float16", false),
         ],
         Precision::AmpBf16 | Precision::AmpFp16 => {
-            return Err(Some("it loads weights in half precision where it computes so"));
+            return Err(Some("it loads weights in half precision if it computes in half precision"));
         }
     })
 }
@@ -103,7 +103,7 @@ fn method(method: &Method, document: &Document) -> Vec<Edit> {
         if four_bits { Edit::set("load_in_4bit", true) } else { Edit::replace("load_in_4bit", false) },
     ];
     edits.extend(keys::lora_dropout("lora_dropout", lora.dropout, false, document));
-    // PEFT has no default that scales with the rank.
+    // PEFT's default does not scale with the rank.
     edits.extend(present(document, &["lora_alpha"]).is_none().then(|| Edit::set("lora_alpha", 2 * lora.rank)));
     match named(&lora.targets) {
         Some(names) => {

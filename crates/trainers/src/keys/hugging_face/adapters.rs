@@ -1,4 +1,4 @@
-//! LoRA by the keys of TRL's `ModelConfig`, read and written, and what all trainers say of adapters alike.
+//! Reads and writes LoRA in the keys of TRL's `ModelConfig`, and keys of adapters that all trainers share.
 
 use crate::document::Document;
 use crate::keys::{self, ALL, NoKey, WEIGHTS, named, present};
@@ -7,14 +7,14 @@ use crate::run::{Lora, Method, Quantized, Targets};
 use crate::unsure::{Effect, Part};
 use crate::view::View;
 
-/// Adapters by the keys of TRL's `ModelConfig`, where the script has it.
+/// The edits for adapters in the keys of TRL's `ModelConfig`, if the script uses it.
 pub(super) fn method(method: &Method, document: &Document) -> Result<Vec<Edit>, NoKey> {
     let is_known = present(document, &["use_peft", "lora_r", "load_in_4bit", "lora_target_modules"]).is_some();
     let Some(lora) = keys::lora(method) else {
         return Ok(vec![Edit::replace("use_peft", false), Edit::replace("load_in_4bit", false)]);
     };
     if !is_known {
-        return Err(Some("the script makes adapters"));
+        return Err(Some("the script creates adapters"));
     }
     let four_bits = matches!(method, Method::Qlora(..));
     let mut edits = vec![Edit::set("use_peft", true), Edit::set("lora_r", lora.rank)];
@@ -31,33 +31,33 @@ pub(super) fn method(method: &Method, document: &Document) -> Result<Vec<Edit>, 
     Ok(edits)
 }
 
-/// The method by TRL's keys, whose defaults are a rank of 16 and a dropout of 0.05.
+/// Reads the method in TRL's keys. Its defaults are rank 16 and dropout 0.05.
 pub(super) fn read_method(view: &mut View) -> Method {
     let quantized = quantized(view, false);
     let adapts = view.flag(&["use_peft"]);
     let rank = view.count(&["lora_r", "lora_rank"]);
     let targets = keys::targets(view.list(&["lora_target_modules"]));
     let dropout = view.real(&["lora_dropout"]).is_none_or(|dropout| dropout > 0.0);
-    view.cannot(
+    view.note_unmodeled(
         &["lora_modules_to_save"],
         Effect::More(&[Part::Additions]),
-        "modules that are trained whole beside adapters are not counted",
+        "fully trained modules are not counted",
     );
-    view.cannot(&["lora_target_parameters", "use_dora"], Effect::More(ALL), "it is not modelled");
+    view.note_unmodeled(&["lora_target_parameters", "use_dora"], Effect::More(ALL), "not modeled");
     match adapts == Some(true) || adapts.is_none() && (rank.is_some() || quantized.is_some()) {
         true => method_of(Lora { rank: rank.unwrap_or(16), targets, dropout }, quantized),
         false => Method::Full,
     }
 }
 
-/// How weights are quantized, if they are. `double`: whether scales are in 8 bits unless told otherwise.
+/// Reads the quantization of weights, if any. `double`: whether scales are in 8 bits by default.
 pub(in crate::keys) fn quantized(view: &mut View, double: bool) -> Option<Quantized> {
     let four = view.flag(&["load_in_4bit"]) == Some(true);
     let double = view.flag(&["use_bnb_nested_quant", "bnb_4bit_use_double_quant"]).unwrap_or(double);
-    view.cannot(
+    view.note_unmodeled(
         &["load_in_8bit"],
         Effect::Less(WEIGHTS),
-        "weights in 8 bits are not modelled: counted as they are loaded otherwise",
+        "weights in 8 bits are not modeled: counted in their usual type",
     );
     // Source: bitsandbytes' default for NF4.
     four.then_some(Quantized { block: 64, double })

@@ -1,5 +1,6 @@
-//! Hugging Face's `TrainingArguments`, and the other arguments of scripts that parse them (TRL's `SFTConfig` and
-//! `ModelConfig`, transformers' examples). Source: transformers 5.23, `training_args.py`; TRL 1.16.
+//! Hugging Face's `TrainingArguments`, and other arguments of scripts that use them (TRL's `SFTConfig` and
+//! `ModelConfig`,
+//! transformers' examples). Source: transformers 5.23, `training_args.py`; TRL 1.16.
 
 mod adapters;
 pub(super) mod others;
@@ -15,11 +16,11 @@ pub(super) use write::{attention_name, checkpointing, edits, shared};
 use super::present;
 use crate::document::Document;
 
-/// Names of the micro-batch, the usual one first.
+/// Keys for the micro-batch, the usual one first.
 pub(super) const MICRO_BATCH: &[&str] =
     &["per_device_train_batch_size", "per_gpu_train_batch_size", "train_batch_size", "micro_batch_size"];
 
-/// Names of the length of a sample, or of its source.
+/// Keys for the length of a sample or of its source.
 pub(super) const SEQ_LEN: &[&str] = &[
     "max_length",
     "max_seq_length",
@@ -30,14 +31,14 @@ pub(super) const SEQ_LEN: &[&str] = &[
     "cutoff_len",
 ];
 
-/// Names of the type that weights are loaded in.
+/// Keys for the type in which weights are loaded.
 pub(super) const DTYPE: &[&str] = &["dtype", "torch_dtype", "model_dtype"];
 
-/// Keys that TRL's `SFTConfig` has and no other arguments do.
+/// Keys that only TRL's `SFTConfig` has.
 const OF_TRL: &[&str] =
     &["assistant_only_loss", "completion_only_loss", "dataset_text_field", "padding_free", "packing_strategy"];
 
-/// Whether settings are those of TRL's trainer.
+/// Whether settings are for TRL's trainer.
 fn is_of_trl(document: &Document) -> bool {
     present(document, OF_TRL).is_some()
 }

@@ -1,10 +1,10 @@
-//! Keys on which no memory of a card depends. Not here: what the others mean (`read.rs`).
+//! Keys that do not affect GPU memory. Not here: the other keys (`read.rs`).
 
-use crate::keys::{ACTIVATIONS, Unmodelled, WEIGHTS};
+use crate::keys::{ACTIVATIONS, UnmodeledKeys, WEIGHTS};
 use crate::unsure::Effect;
 
-/// Keys of `TrainingArguments`, of any version, on which no memory of a card depends.
-pub(in crate::keys) const NOTHING: &[&str] = &[
+/// Keys of `TrainingArguments` in any version that do not affect GPU memory.
+pub(in crate::keys) const IGNORED: &[&str] = &[
     "output_dir",
     "overwrite_output_dir",
     "do_*",
@@ -97,8 +97,8 @@ pub(in crate::keys) const NOTHING: &[&str] = &[
     "wandb*",
 ];
 
-/// Keys of scripts beside `TrainingArguments` on which no memory of a card depends.
-pub(in crate::keys) const OF_SCRIPTS: &[&str] = &[
+/// Keys of scripts that do not affect GPU memory, in addition to those of `TrainingArguments`.
+pub(in crate::keys) const IGNORED_IN_SCRIPTS: &[&str] = &[
     "model_revision",
     "config_name",
     "config_overrides",
@@ -156,8 +156,8 @@ pub(in crate::keys) const OF_SCRIPTS: &[&str] = &[
     "name",
 ];
 
-/// Keys of scripts that matter, and how they are taken.
-pub(super) const UNMODELLED: &[Unmodelled] = &[
-    (&["activation_offloading"], Effect::Less(ACTIVATIONS), "activations are counted as if they stayed on the card"),
-    (&["model_init_kwargs*"], Effect::Either(WEIGHTS), "what the model is loaded with is counted by the other keys"),
+/// Keys of scripts that affect memory but are not modeled exactly, and how they are counted.
+pub(super) const UNMODELED: &[UnmodeledKeys] = &[
+    (&["activation_offloading"], Effect::Less(ACTIVATIONS), "activations are counted on the card"),
+    (&["model_init_kwargs*"], Effect::Either(WEIGHTS), "arguments of model loading are not read"),
 ];

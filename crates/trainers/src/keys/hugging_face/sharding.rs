@@ -1,13 +1,13 @@
-//! How a run is divided by Hugging Face's keys: FSDP, DeepSpeed's keys within, and the files that they name.
+//! Sharding in Hugging Face's keys: FSDP, nested DeepSpeed keys, and the path of DeepSpeed's file.
 
 use crate::keys::{DIVISION, deepspeed};
-use crate::kind::Kind;
+use crate::kind::TrainerKind;
 use crate::run::{Offload, Run, Sharding};
 use crate::unsure::Effect;
 use crate::view::View;
 use plimsoll_units::Bytes;
 
-/// Source: transformers 5.23, `_process_fsdp_args`; of older versions `fsdp` is words.
+/// Reads the sharding. In older versions `fsdp` is a list of words. Source: transformers 5.23, `_process_fsdp_args`.
 pub(super) fn sharding(view: &mut View, run: &mut Run) {
     let words = view.list(&["fsdp"]).unwrap_or_default();
     let is_on = |word: &String| !matches!(word.to_ascii_lowercase().as_str(), "false" | "no" | "none");
@@ -17,11 +17,11 @@ pub(super) fn sharding(view: &mut View, run: &mut Run) {
             .iter()
             .any(|word| matches!(word.as_str(), "shard_grad_op" | "no_shard" | "hybrid_shard" | "hybrid_shard_zero2"))
         {
-            view.note_last(Effect::More(DIVISION), "counted as `full_shard`, which divides weights too");
+            view.note_last(Effect::More(DIVISION), "counted as `full_shard`, which also shards weights");
         }
     }
     if view.flag(&["fsdp_config.reshard_after_forward", "fsdp_config.fsdp_reshard_after_forward"]) == Some(false) {
-        view.note_last(Effect::More(DIVISION), "weights are counted as divided again after each block");
+        view.note_last(Effect::More(DIVISION), "weights are counted as resharded after each block");
     }
     let offload =
         view.flag(&["fsdp_config.cpu_offload", "fsdp_config.offload_params", "fsdp_config.fsdp_offload_params"]);
@@ -38,10 +38,10 @@ pub(super) fn sharding(view: &mut View, run: &mut Run) {
     }
 }
 
-/// Files that the settings name.
-pub(in crate::keys) fn layers(view: &mut View) -> Vec<(Kind, String)> {
+/// The paths of layers that the settings name.
+pub(in crate::keys) fn layers(view: &mut View) -> Vec<(TrainerKind, String)> {
     match view.has("deepspeed") && !view.has("deepspeed.zero_optimization") {
-        true => view.word(&["deepspeed"]).map(|path| (Kind::DeepSpeed, path)).into_iter().collect(),
+        true => view.word(&["deepspeed"]).map(|path| (TrainerKind::DeepSpeed, path)).into_iter().collect(),
         false => vec![],
     }
 }

@@ -1,72 +1,72 @@
-//! How a change is written in Hugging Face's keys. Not here: how they are read (`read.rs`), and adapters (`adapters.rs`).
+//! Writes a change to Hugging Face's keys. Not here: reading them (`read.rs`), and adapters (`adapters.rs`).
 
 use super::{DTYPE, MICRO_BATCH, SEQ_LEN, adapters, is_of_trl};
-use crate::change::Change;
+use crate::change::SettingChange;
 use crate::document::{Document, Value};
 use crate::keys::{AT_LOADING, IN_DEEPSPEED, NoKey, deepspeed, is_on, optim, present};
 use crate::rewrite::edit::Edit;
 use crate::run::{Attention, Checkpointing, Loss, Offload, Optimizer, Precision, Sharding};
 
-pub(in crate::keys) fn edits(change: &Change, document: &Document) -> Result<Vec<Edit>, NoKey> {
+pub(in crate::keys) fn edits(change: &SettingChange, document: &Document) -> Result<Vec<Edit>, NoKey> {
     Ok(match change {
-        Change::MicroBatch(samples) => {
+        SettingChange::MicroBatch(samples) => {
             let key = present(document, MICRO_BATCH).unwrap_or(MICRO_BATCH[0]);
-            // It would halve the micro-batch by itself, and the effective batch with it.
+            // `auto_find_batch_size` would halve the micro-batch and, with it, the effective batch.
             vec![Edit::set(key, *samples), Edit::replace("auto_find_batch_size", false)]
         }
-        Change::SeqLen(tokens) => {
-            let key = present(document, SEQ_LEN).ok_or(Some("the script cuts samples"))?;
+        SettingChange::SeqLen(tokens) => {
+            let key = present(document, SEQ_LEN).ok_or(Some("the script truncates samples"))?;
             vec![Edit::set(key, *tokens)]
         }
-        Change::TargetLen(tokens) => {
-            let key = present(document, &["max_target_length"]).ok_or(Some("the script cuts targets"))?;
+        SettingChange::TargetLen(tokens) => {
+            let key = present(document, &["max_target_length"]).ok_or(Some("the script truncates targets"))?;
             vec![Edit::set(key, *tokens)]
         }
-        Change::Precision(precision) => self::precision(*precision, document)?,
-        Change::Attention(attention) => {
+        SettingChange::Precision(precision) => self::precision(*precision, document)?,
+        SettingChange::Attention(attention) => {
             let key = present(document, &["attn_implementation"]).ok_or(Some(AT_LOADING))?;
             vec![Edit::set(key, attention_name(*attention))]
         }
-        Change::Method(method) => adapters::method(method, document)?,
+        SettingChange::Method(method) => adapters::method(method, document)?,
         other => shared(other, document)?,
     })
 }
 
-/// Changes whose keys are those of `TrainingArguments`, for all trainers that build on it.
-pub(in crate::keys) fn shared(change: &Change, document: &Document) -> Result<Vec<Edit>, NoKey> {
+/// Edits of keys of `TrainingArguments`, for all trainers that build on it.
+pub(in crate::keys) fn shared(change: &SettingChange, document: &Document) -> Result<Vec<Edit>, NoKey> {
     Ok(match change {
-        Change::Accumulation(times) => vec![Edit::set("gradient_accumulation_steps", *times)],
-        Change::Optimizer(optimizer) => {
+        SettingChange::Accumulation(times) => vec![Edit::set("gradient_accumulation_steps", *times)],
+        SettingChange::Optimizer(optimizer) => {
             let mut edits = vec![Edit::set("optim", optim(*optimizer)?)];
             edits.extend((*optimizer != Optimizer::Adafactor).then(|| Edit::replace("adafactor", false)));
             edits
         }
-        Change::Checkpointing(checkpointing) => self::checkpointing(*checkpointing, document),
-        Change::Loss(Loss::Liger) => vec![Edit::set("use_liger_kernel", true)],
-        Change::Loss(Loss::Plain) => vec![Edit::replace("use_liger_kernel", false)],
-        Change::Sharding(Sharding::None) => {
+        SettingChange::Checkpointing(checkpointing) => self::checkpointing(*checkpointing, document),
+        SettingChange::Loss(Loss::Liger) => vec![Edit::set("use_liger_kernel", true)],
+        SettingChange::Loss(Loss::Plain) => vec![Edit::replace("use_liger_kernel", false)],
+        SettingChange::Sharding(Sharding::None) => {
             vec![Edit::remove("deepspeed"), Edit::remove("fsdp"), Edit::remove("fsdp_config")]
         }
-        Change::Sharding(Sharding::Ddp { bucket, .. }) => vec![Edit::set("ddp_bucket_cap_mb", bucket.0 >> 20)],
-        Change::Sharding(Sharding::Fsdp) => vec![Edit::set("fsdp", "full_shard auto_wrap")],
-        Change::Sharding(Sharding::Zero { stage }) if inline_deepspeed(document) => {
+        SettingChange::Sharding(Sharding::Ddp { bucket, .. }) => vec![Edit::set("ddp_bucket_cap_mb", bucket.0 >> 20)],
+        SettingChange::Sharding(Sharding::Fsdp) => vec![Edit::set("fsdp", "full_shard auto_wrap")],
+        SettingChange::Sharding(Sharding::Zero { stage }) if inline_deepspeed(document) => {
             vec![Edit::set("deepspeed.zero_optimization.stage", u64::from(*stage))]
         }
-        Change::Offload(offload) => self::offload(*offload, document)?,
-        Change::Clips(true) => match document.plain("max_grad_norm").map(str::parse::<f64>) {
-            // The trainer's own limit.
+        SettingChange::Offload(offload) => self::offload(*offload, document)?,
+        SettingChange::Clips(true) => match document.plain("max_grad_norm").map(str::parse::<f64>) {
+            // The trainer's default.
             Some(Ok(norm)) if norm <= 0.0 => vec![Edit::set("max_grad_norm", 1u64)],
             _ => vec![],
         },
-        Change::Clips(false) => vec![Edit::set("max_grad_norm", 0u64)],
-        Change::Compiles(true) => vec![Edit::set("torch_compile", true)],
-        Change::Compiles(false) => vec![Edit::replace("torch_compile", false)],
-        Change::Sharding(Sharding::Zero { .. }) => return Err(Some(IN_DEEPSPEED)),
+        SettingChange::Clips(false) => vec![Edit::set("max_grad_norm", 0u64)],
+        SettingChange::Compiles(true) => vec![Edit::set("torch_compile", true)],
+        SettingChange::Compiles(false) => vec![Edit::replace("torch_compile", false)],
+        SettingChange::Sharding(Sharding::Zero { .. }) => return Err(Some(IN_DEEPSPEED)),
         _ => return Err(None),
     })
 }
 
-/// Checkpointing with the detail that decides how it is done. transformers 5 calls it `activation_checkpointing` too.
+/// The edits for checkpointing and its kind. transformers 5 also calls it `activation_checkpointing`.
 pub(in crate::keys) fn checkpointing(checkpointing: Checkpointing, document: &Document) -> Vec<Edit> {
     let newer = ["activation_checkpointing", "activation_checkpointing_kwargs"];
     let stem = if present(document, &newer).is_some() { newer[0] } else { "gradient_checkpointing" };
@@ -79,7 +79,7 @@ pub(in crate::keys) fn checkpointing(checkpointing: Checkpointing, document: &Do
     }
 }
 
-/// What `from_pretrained` calls a way to compute attention.
+/// The name of an attention implementation in `from_pretrained`.
 pub(in crate::keys) fn attention_name(attention: Attention) -> &'static str {
     match attention {
         Attention::Eager => "eager",
@@ -92,7 +92,7 @@ fn inline_deepspeed(document: &Document) -> bool {
     document.0.iter().any(|entry| entry.key == "deepspeed" && matches!(entry.value, Value::Map(_)))
 }
 
-/// Offload by DeepSpeed or FSDP, where the file itself says how the run is divided.
+/// Offload with DeepSpeed or FSDP, if the file itself sets the sharding.
 fn offload(offload: Offload, document: &Document) -> Result<Vec<Edit>, NoKey> {
     if inline_deepspeed(document) {
         return Ok(deepspeed::offload("deepspeed.", offload));
@@ -107,7 +107,7 @@ fn offload(offload: Offload, document: &Document) -> Result<Vec<Edit>, NoKey> {
         (true, Offload { optimizer: true, weights: true }) => {
             return Ok(vec![Edit::set("fsdp", "full_shard auto_wrap offload")]);
         }
-        (true, _) => return Err(Some("FSDP takes weights and the optimizer's state to the host together")),
+        (true, _) => return Err(Some("FSDP offloads weights and the optimizer state only together")),
         (false, _) => {}
     }
     Err(Some(IN_DEEPSPEED))
@@ -119,7 +119,7 @@ fn precision(precision: Precision, document: &Document) -> Result<Vec<Edit>, NoK
         Precision::Fp32 => (false, false, "float32"),
         Precision::AmpBf16 => (true, false, "float32"),
         Precision::AmpFp16 => (false, true, "float32"),
-        // Autocast would cast norms and losses up, and change nothing else.
+        // Autocast would only cast norms and losses up.
         Precision::PureBf16 => (false, false, "bfloat16"),
         Precision::PureFp16 => (false, false, "float16"),
     };

@@ -9,14 +9,14 @@ use crate::{command, detect, rewrite};
 use expect_test::expect_file;
 use std::fmt::Write as _;
 
-fn of(kind: Kind, text: &str) -> Read {
+fn of(kind: TrainerKind, text: &str) -> Read {
     read(kind, text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// What a file comes to, in lines.
+/// The result of reading a file, as text.
 fn shown(text: &str) -> String {
     let mut lines = String::new();
-    let Some(kind) = detect(text, "") else { return "  nobody's\n".to_owned() };
+    let Some(kind) = detect(text, "") else { return "  unknown trainer\n".to_owned() };
     let read = match read(kind, text) {
         Ok(read) => read,
         Err(error) => return format!("  {kind}: {error}\n"),
@@ -35,19 +35,19 @@ fn shown(text: &str) -> String {
         writeln!(lines, "  assumed: {assumed}").expect("a string");
     }
     let line = |line: Option<u64>| line.expect("a line of a file");
-    for Unmodelled { key, line: at, why, .. } in &read.unmodelled {
+    for UnmodeledKey { key, line: at, why, .. } in &read.unmodeled {
         writeln!(lines, "  line {}: `{key}`: {why}", line(*at)).expect("a string");
     }
-    for Unknown { key, line: at, near, .. } in &read.unknown {
+    for UnknownKey { key, line: at, near, .. } in &read.unknown {
         let near = near.as_ref().map_or(String::new(), |near| format!(", did you mean `{near}`?"));
-        writeln!(lines, "  line {}: `{key}` is not known{near}", line(*at)).expect("a string");
+        writeln!(lines, "  line {}: `{key}` is unknown{near}", line(*at)).expect("a string");
     }
     lines
 }
 
-/// The files that the command line's own settings are tested with.
+/// The files that the tests of the command line use.
 #[test]
-fn ten_files_of_each_trainer_are_read() {
+fn files_of_each_trainer_are_read() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../plimsoll/tests/settings");
     for trainer in ["hugging_face", "axolotl", "llama_factory", "torchtune"] {
         let text = std::fs::read_to_string(format!("{folder}/{trainer}.yaml")).expect("files of settings");
@@ -58,56 +58,59 @@ fn ten_files_of_each_trainer_are_read() {
     }
 }
 
-/// What a file is rewritten to says what it was rewritten for.
+/// A rewritten file has the new settings.
 #[test]
-fn what_is_written_is_read_again() {
+fn each_change_is_read_back() {
     let lora = Lora { rank: 32, targets: Targets::Named(vec!["q_proj".to_owned()]), dropout: false };
     let quantized = Quantized { block: 64, double: true };
     let of_all = [
-        crate::Change::MicroBatch(3),
-        crate::Change::Accumulation(5),
-        crate::Change::Optimizer(Optimizer::PagedAdamW8bit),
-        crate::Change::Checkpointing(Checkpointing::NonReentrant),
-        crate::Change::Checkpointing(Checkpointing::Reentrant),
-        crate::Change::Checkpointing(Checkpointing::Off),
-        crate::Change::Attention(Attention::Eager),
-        crate::Change::Attention(Attention::Flash2),
-        crate::Change::Precision(Precision::Fp32),
-        crate::Change::Precision(Precision::PureBf16),
-        crate::Change::Precision(Precision::AmpBf16),
-        crate::Change::SeqLen(777),
-        crate::Change::Loss(Loss::Liger),
-        crate::Change::Loss(Loss::CutCrossEntropy),
-        crate::Change::Loss(Loss::Plain),
-        crate::Change::Method(Method::Qlora(lora.clone(), quantized)),
-        crate::Change::Method(Method::Lora(lora)),
-        crate::Change::Method(Method::Full),
-        crate::Change::Compiles(true),
-        crate::Change::Clips(false),
-        crate::Change::Sharding(Sharding::Fsdp),
-        crate::Change::Sharding(Sharding::Zero { stage: 2 }),
-        crate::Change::Offload(Offload { optimizer: true, weights: true }),
+        crate::SettingChange::MicroBatch(3),
+        crate::SettingChange::Accumulation(5),
+        crate::SettingChange::Optimizer(Optimizer::PagedAdamW8bit),
+        crate::SettingChange::Checkpointing(Checkpointing::NonReentrant),
+        crate::SettingChange::Checkpointing(Checkpointing::Reentrant),
+        crate::SettingChange::Checkpointing(Checkpointing::Off),
+        crate::SettingChange::Attention(Attention::Eager),
+        crate::SettingChange::Attention(Attention::Flash2),
+        crate::SettingChange::Precision(Precision::Fp32),
+        crate::SettingChange::Precision(Precision::PureBf16),
+        crate::SettingChange::Precision(Precision::AmpBf16),
+        crate::SettingChange::SeqLen(777),
+        crate::SettingChange::Loss(Loss::Liger),
+        crate::SettingChange::Loss(Loss::CutCrossEntropy),
+        crate::SettingChange::Loss(Loss::Plain),
+        crate::SettingChange::Method(Method::Qlora(lora.clone(), quantized)),
+        crate::SettingChange::Method(Method::Lora(lora)),
+        crate::SettingChange::Method(Method::Full),
+        crate::SettingChange::Compiles(true),
+        crate::SettingChange::Clips(false),
+        crate::SettingChange::Sharding(Sharding::Fsdp),
+        crate::SettingChange::Sharding(Sharding::Zero { stage: 2 }),
+        crate::SettingChange::Offload(Offload { optimizer: true, weights: true }),
     ];
     let mut written = 0;
     for (kind, text) in [
-        (Kind::HuggingFace, "max_length: 5\ndtype: bfloat16\nattn_implementation: sdpa\nuse_peft: false\nfsdp: ''\n"),
-        (Kind::Axolotl, "base_model: x\n"),
-        (Kind::LlamaFactory, "finetuning_type: full\n"),
-        (Kind::Torchtune, "batch_size: 1\nfsdp_cpu_offload: false\n"),
-        (Kind::Unsloth, "{\"full_finetuning\": true}"),
-        (Kind::DeepSpeed, "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 1}"),
-        (Kind::Accelerate, "distributed_type: FSDP\n"),
+        (
+            TrainerKind::HuggingFace,
+            "max_length: 5\ndtype: bfloat16\nattn_implementation: sdpa\nuse_peft: false\nfsdp: ''\n",
+        ),
+        (TrainerKind::Axolotl, "base_model: x\n"),
+        (TrainerKind::LlamaFactory, "finetuning_type: full\n"),
+        (TrainerKind::Torchtune, "batch_size: 1\nfsdp_cpu_offload: false\n"),
+        (TrainerKind::Unsloth, "{\"full_finetuning\": true}"),
+        (TrainerKind::DeepSpeed, "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 1}"),
+        (TrainerKind::Accelerate, "distributed_type: FSDP\n"),
     ] {
         for change in &of_all {
             let Ok(text) = rewrite(kind, text, std::slice::from_ref(change)) else { continue };
-            let layers_onto = [kind == Kind::DeepSpeed, kind == Kind::Accelerate];
-            // What another file says, or a type in place of another that is as large: told apart by nothing in this one.
+            let layers_onto = [kind == TrainerKind::DeepSpeed, kind == TrainerKind::Accelerate];
+            // Settings that belong in another file, or that share a key with one of the same size.
             let is_elsewhere = match change {
-                crate::Change::MicroBatch(_) | crate::Change::Accumulation(_) => layers_onto[1],
-                crate::Change::Precision(_) => layers_onto.contains(&true),
-                crate::Change::Sharding(_) => kind == Kind::Axolotl,
-                crate::Change::Loss(_) | crate::Change::Checkpointing(Checkpointing::NonReentrant) => {
-                    kind == Kind::Unsloth
+                crate::SettingChange::MicroBatch(_) | crate::SettingChange::Accumulation(_) => layers_onto[1],
+                crate::SettingChange::Precision(_) => layers_onto.contains(&true),
+                crate::SettingChange::Sharding(_) => kind == TrainerKind::Axolotl,
+                crate::SettingChange::Loss(_) | crate::SettingChange::Checkpointing(Checkpointing::NonReentrant) => {
+                    kind == TrainerKind::Unsloth
                 }
                 _ => false,
             };
@@ -125,58 +128,58 @@ fn what_is_written_is_read_again() {
 }
 
 #[test]
-fn layers_say_how_a_run_is_divided_and_leave_auto_to_the_trainer() {
-    let mut read = of(Kind::HuggingFace, "per_device_train_batch_size: 2\nbf16: true\ndeepspeed: ds.json\n");
-    assert_eq!(read.layers, [(Kind::DeepSpeed, "ds.json".to_owned())]);
+fn layers_set_sharding_and_keep_auto_values() {
+    let mut read = of(TrainerKind::HuggingFace, "per_device_train_batch_size: 2\nbf16: true\ndeepspeed: ds.json\n");
+    assert_eq!(read.layers, [(TrainerKind::DeepSpeed, "ds.json".to_owned())]);
     let layer = "{\"train_micro_batch_size_per_gpu\": \"auto\", \"gradient_accumulation_steps\": 8, \
                  \"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\"}, \
                  \"reduce_bucket_size\": 2e8, \"stage3_prefetch_bucket_size\": \"auto\", \"overlap_comm\": true, \
                  \"sub_group_size\": 1e9}, \"bf16\": {\"enabled\": \"auto\"}, \"zero_optimisation\": {\"stage\": 1}}";
-    read.layer(Kind::DeepSpeed, layer).expect("valid");
+    read.layer(TrainerKind::DeepSpeed, layer).expect("valid");
     assert_eq!((read.run.micro_batch, read.run.accumulation), (2, 8));
     assert_eq!(read.run.sharding, Sharding::Zero { stage: 3 });
     assert_eq!(read.run.offload, Offload { optimizer: true, weights: false });
     assert_eq!(read.run.precision, Precision::AmpBf16);
     let unknown = read.unknown.iter().map(|unknown| (unknown.key.as_str(), unknown.near.as_deref()));
     assert_eq!(unknown.collect::<Vec<_>>(), [("zero_optimisation.stage", Some("zero_optimization.stage"))]);
-    let noted = read.unmodelled.iter().map(|noted| noted.key.as_str()).collect::<Vec<_>>();
+    let noted = read.unmodeled.iter().map(|noted| noted.key.as_str()).collect::<Vec<_>>();
     assert_eq!(noted, ["zero_optimization.sub_group_size"]);
     let buffers = read.run.buffers;
     assert_eq!((buffers.reduce, buffers.prefetch), (Elements::Of(200_000_000), Elements::Auto));
-    // What a file of DeepSpeed's leaves out is as DeepSpeed has it.
+    // A key that DeepSpeed's file leaves out has DeepSpeed's default.
     assert_eq!((buffers.persistent, buffers.overlaps), (Elements::Of(100_000), Some(true)));
 
-    let mut read = of(Kind::Axolotl, "base_model: x\n");
-    read.layer(Kind::Accelerate, "distributed_type: MULTI_GPU\nnum_processes: 4\nmixed_precision: fp16\n")
+    let mut read = of(TrainerKind::Axolotl, "base_model: x\n");
+    read.layer(TrainerKind::Accelerate, "distributed_type: MULTI_GPU\nnum_processes: 4\nmixed_precision: fp16\n")
         .expect("valid");
     assert_eq!((read.run.cards, read.run.precision), (4, Precision::PureBf16));
     assert_eq!(read.run.sharding, Sharding::Ddp { bucket: Bytes::mib(25), views: false });
     let nested = "{\"deepspeed\": {\"zero_optimization\": {\"stage\": 2}}, \"optim\": \"adamw_torch\"}";
-    assert_eq!(of(Kind::HuggingFace, nested).run.sharding, Sharding::Zero { stage: 2 });
+    assert_eq!(of(TrainerKind::HuggingFace, nested).run.sharding, Sharding::Zero { stage: 2 });
     let whole = "{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4}";
-    assert_eq!(of(Kind::DeepSpeed, whole).run.accumulation, 8);
+    assert_eq!(of(TrainerKind::DeepSpeed, whole).run.accumulation, 8);
 }
 
 #[test]
-fn wrong_values_are_all_told_with_their_lines() {
+fn all_invalid_values_are_reported_with_their_lines() {
     let text = "optim: sgd\nper_device_train_batch_size: few\n\nbf16: maybe\ngradient_accumulation_steps: 0\nmax_length: -3\n\
                 max_grad_norm: high\n";
-    let error = read(Kind::HuggingFace, text).unwrap_err().to_string();
+    let error = read(TrainerKind::HuggingFace, text).unwrap_err().to_string();
     for expected in [
-        "line 2: `per_device_train_batch_size`: `few` is no whole number",
+        "line 2: `per_device_train_batch_size`: `few` is not a whole number",
         "line 4: `bf16`: `maybe` is neither true nor false",
         "line 5: `gradient_accumulation_steps`: it must be at least 1",
-        "line 6: `max_length`: `-3` is no whole number",
-        "line 7: `max_grad_norm`: `high` is no number",
+        "line 6: `max_length`: `-3` is not a whole number",
+        "line 7: `max_grad_norm`: `high` is not a number",
     ] {
         assert!(error.contains(expected), "{error}");
     }
-    let error = read(Kind::DeepSpeed, "{\"zero_optimization\": {\"stage\": 4}}").unwrap_err().to_string();
-    assert_eq!(error, "line 1: `zero_optimization.stage`: there are stages 0 to 3");
+    let error = read(TrainerKind::DeepSpeed, "{\"zero_optimization\": {\"stage\": 4}}").unwrap_err().to_string();
+    assert_eq!(error, "line 1: `zero_optimization.stage`: the stages are 0 to 3");
 }
 
 #[test]
-fn command_lines_say_what_files_say() {
+fn command_lines_are_read_like_files() {
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let argv = words(
         "torchrun --nproc_per_node 4 train.py --model_name_or_path google/flan-t5-base --per-device-train-batch-size=16 \
@@ -195,7 +198,7 @@ fn command_lines_say_what_files_say() {
     assert_eq!(run.method, Method::Lora(Lora { rank: 4, targets, dropout: true }));
     assert_eq!(read.unknown.len(), 1, "{:?}", read.unknown);
     assert_eq!(read.unknown[0].line, None);
-    assert_eq!(read.layers, [(Kind::DeepSpeed, "ds.json".to_owned())]);
+    assert_eq!(read.layers, [(TrainerKind::DeepSpeed, "ds.json".to_owned())]);
 
     let argv = words("llamafactory-cli train a.yaml cutoff_len=64 finetuning_type=full");
     let command = crate::command(&argv).expect("a command");
@@ -203,9 +206,9 @@ fn command_lines_say_what_files_say() {
     assert_eq!((read.run.seq_len, read.run.precision), (64, Precision::AmpBf16));
 }
 
-/// Files with a map for each plugin, as LLaMA-Factory's `examples/v1` have them.
+/// Files with a map per plugin, as in LLaMA-Factory's `examples/v1`.
 #[test]
-fn the_newer_layout_of_llama_factory_is_read() {
+fn llama_factorys_newer_layout_is_read() {
     let file = "model: meta-llama/Llama-3.1-8B\nmodel_class: llm\npeft_config:\n  name: lora\n  r: 16\n  lora_alpha: 32\n  \
                 lora_dropout: 0.05\n  target_modules: all\nquant_config:\n  name: bnb\n  quantization_bit: 4\n\
                 kernel_config:\n  name: liger_kernel\ndist_config:\n  name: fsdp2\n  dcp_path: null\n\
@@ -215,14 +218,15 @@ fn the_newer_layout_of_llama_factory_is_read() {
     let expected = "  LLaMA-Factory: meta-llama/Llama-3.1-8B\n  \
         Qlora(Lora { rank: 16, targets: AllLinear, dropout: true }, Quantized { block: 64, double: true }), PureBf16, \
         AdamWForeach\n  2 x 4 of 4096, NonReentrant, Sdpa, Liger\n  Fsdp, Offload { optimizer: false, weights: false }, \
-        clips true, compiles false\n  assumed: weights in bf16: they are loaded as they were saved\n  \
-        line 24: `learning_rte` is not known\n";
+        clips true, compiles false\n  assumed: weights in bf16: they keep their stored type\n  \
+        line 24: `learning_rte` is unknown\n";
     assert_eq!(shown, expected);
     let deepspeed =
         "model: gpt2\nmodel_class: llm\ndist_config:\n  name: deepspeed\n  config_file: ds_z3_config.json\n";
-    let read = of(Kind::LlamaFactory, deepspeed);
-    assert_eq!(read.layers, [(Kind::DeepSpeed, "ds_z3_config.json".to_owned())]);
+    let read = of(TrainerKind::LlamaFactory, deepspeed);
+    assert_eq!(read.layers, [(TrainerKind::DeepSpeed, "ds_z3_config.json".to_owned())]);
     assert_eq!(read.run.method, Method::Full);
-    let smaller = rewrite(Kind::LlamaFactory, file, &[crate::Change::MicroBatch(1)]).expect("it has the key");
+    let smaller =
+        rewrite(TrainerKind::LlamaFactory, file, &[crate::SettingChange::MicroBatch(1)]).expect("it has the key");
     assert!(smaller.contains("\nmicro_batch_size: 1\n"), "{smaller}");
 }
