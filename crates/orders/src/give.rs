@@ -11,22 +11,22 @@ pub enum GiveError {
     /// Nothing trains in the folder.
     #[error("nothing trains there")]
     NotTraining,
-    /// The run takes no orders: it could not make the file, or is of a version without them.
+    /// The run takes no orders: it could not create the file, or has a version without orders.
     #[error("the run takes no orders")]
     TakesNone,
-    /// Another user can replace the run's folder or its file of orders.
+    /// Another user can replace the run's folder or its orders file.
     #[error(transparent)]
     Distrusted(#[from] Distrust),
-    /// There is no room for more.
-    #[error("the run was given too many orders")]
+    /// The file is full.
+    #[error("the run has too many orders")]
     Full,
-    /// The system refused.
+    /// A system call failed.
     #[error("orders.jsonl: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Gives the run in a folder an order. Returns its number, which the events have that answer it.
-/// Errors: nothing trains there, it takes none, another user controls its folder, or the system refuses.
+/// Gives an order to the run in a folder. Returns its number, which the run's answer contains.
+/// Errors: nothing trains there, the run takes no orders, another user controls its folder, or a system call fails.
 pub fn give(run: &Path, order: Order) -> Result<u64, GiveError> {
     if !is_locked(run) {
         return Err(GiveError::NotTraining);
@@ -38,17 +38,17 @@ pub fn give(run: &Path, order: Order) -> Result<u64, GiveError> {
     }
     let mut file = open_own(&path)?;
     check_file(&file, &path)?;
-    // Whoever else gives one now writes behind this or before; a number is where a line begins, so it is looked for after.
+    // Other processes may append at the same time, so the offset of this line is known only after the write.
     if file.metadata()?.len() > FULL.0 {
         return Err(GiveError::Full);
     }
-    // A line that a full disk cut off must not take this one with it: empty lines are nothing.
+    // Start a new line, in case a full disk truncated the last one. Empty lines are ignored.
     let line = format!("\n{}\n", serde_json::to_string(&order).expect("plain data"));
     let written = file.write(line.as_bytes())?;
     if written < line.len() {
         return Err(io::Error::from(io::ErrorKind::StorageFull).into());
     }
-    // Appending moves the position to behind what was appended.
+    // After an append, the file position is the end of the appended bytes.
     let end = io::Seek::stream_position(&mut file)?;
     Ok(end - line.len() as u64 + 1)
 }

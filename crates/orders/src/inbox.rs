@@ -1,4 +1,4 @@
-//! The side of the run: makes the file, and reads what was added to it.
+//! The run's side: creates the file and reads new orders.
 
 use crate::{FILE, FULL, LONGEST_LINE, Order};
 use plimsoll_files::{check_file, open_own};
@@ -6,35 +6,35 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Bytes that are read at a look.
-const LOOK: u64 = 64 << 10;
+/// Bytes per read.
+const READ_BYTES: u64 = 64 << 10;
 
-/// What a look found.
+/// New orders.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Looked {
-    /// Orders and their numbers, in their order.
+pub struct NewOrders {
+    /// The orders with their numbers, in order.
     pub orders: Vec<(u64, Order)>,
-    /// Why the file is not read any more; told once.
+    /// Why the file is no longer read. Returned once.
     pub lost: Option<String>,
 }
 
-/// The orders that a run is given.
+/// Reads the orders to a run.
 #[derive(Debug)]
 pub struct Inbox {
     path: PathBuf,
-    /// Which file it is, so that no other in its place is believed.
+    /// The identity of the file, to reject a replacement.
     identity: Identity,
-    /// Up to where it was read.
+    /// The offset up to which it was read.
     read: u64,
     is_lost: bool,
 }
 
 impl Inbox {
-    /// From now on: what was asked of a run before is not asked of this one. Makes the file, which nobody else may write to.
-    /// Errors: what the system says; the file is another user's, or others may write to it.
+    /// Opens the file, or creates it with write access for this user only. Ignores earlier orders.
+    /// Errors: those of the system; other users own the file or may write to it.
     pub fn open(run: &Path) -> io::Result<Self> {
         let path = run.join(FILE);
-        // Old orders are nobody's, and with few of them a new file is no longer than it must be.
+        // Earlier orders are obsolete, so remove a large file.
         if fs::symlink_metadata(&path).is_ok_and(|found| found.is_file() && found.len() > FULL.0 / 2) {
             fs::remove_file(&path)?;
         }
@@ -45,39 +45,39 @@ impl Inbox {
         Ok(Self { path, identity: Identity::of(&found), read: found.len(), is_lost: false })
     }
 
-    /// What was asked since the last look. Where nothing was, that costs one question to the system.
-    pub fn look(&mut self) -> Looked {
-        let mut looked = Looked { orders: vec![], lost: None };
+    /// Returns orders since the last call. Costs one system call if there are none.
+    pub fn poll(&mut self) -> NewOrders {
+        let mut new = NewOrders { orders: vec![], lost: None };
         if self.is_lost {
-            return looked;
+            return new;
         }
-        if let Err(error) = self.read(&mut looked.orders) {
+        if let Err(error) = self.read(&mut new.orders) {
             self.is_lost = true;
-            looked.lost = Some(error.to_string());
+            new.lost = Some(error.to_string());
         }
-        looked
+        new
     }
 
     fn read(&mut self, orders: &mut Vec<(u64, Order)>) -> io::Result<()> {
         let found = fs::symlink_metadata(&self.path)?;
         if Identity::of(&found) != self.identity {
-            return Err(io::Error::other("it is another file than the run made"));
+            return Err(io::Error::other("the file was replaced"));
         }
         if found.len() < self.read {
-            return Err(io::Error::other("it is shorter than it was"));
+            return Err(io::Error::other("the file was truncated"));
         }
         if found.len() == self.read {
             return Ok(());
         }
         let mut file = File::open(&self.path)?;
-        // What was looked at by its name may be gone by now.
+        // The path may lead to another file by now.
         if Identity::of(&file.metadata()?) != self.identity {
-            return Err(io::Error::other("it is another file than the run made"));
+            return Err(io::Error::other("the file was replaced"));
         }
         check_file(&file, &self.path)?;
         file.seek(SeekFrom::Start(self.read))?;
         let mut bytes = Vec::new();
-        file.take(LOOK).read_to_end(&mut bytes)?;
+        file.take(READ_BYTES).read_to_end(&mut bytes)?;
         let mut start = 0;
         while let Some(length) = bytes[start..].iter().position(|&byte| byte == b'\n') {
             let line = &bytes[start..start + length];
@@ -88,14 +88,14 @@ impl Inbox {
             }
             start += length + 1;
         }
-        // The beginning of a line waits for its end, unless that makes it too long for an order.
+        // Keep an unfinished line for the next call, unless it is too long for an order.
         let rest = bytes.len() - start;
         self.read += if rest > LONGEST_LINE { bytes.len() } else { start } as u64;
         Ok(())
     }
 }
 
-/// Makes a file that only this user may read and write, if there is none.
+/// Creates a file that only this user may read and write, if there is none.
 fn make(path: &Path) -> io::Result<()> {
     let mut options = File::options();
     options.append(true).create_new(true);
@@ -107,7 +107,7 @@ fn make(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Which file it is.
+/// The identity of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity(u64, u64);
 
@@ -118,7 +118,7 @@ impl Identity {
         Self(found.dev(), found.ino())
     }
 
-    /// Systems without such numbers don't tell.
+    /// Not available on this system.
     #[cfg(not(unix))]
     fn of(_: &fs::Metadata) -> Self {
         Self(0, 0)

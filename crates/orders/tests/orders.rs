@@ -1,4 +1,4 @@
-//! Orders between two sides of a folder, and what is no order.
+//! Gives and reads orders, and invalid ones.
 
 use plimsoll_files::{Distrust, FolderLock, is_locked};
 use plimsoll_orders::{FILE, GiveError, Inbox, Order, give};
@@ -7,18 +7,18 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
-/// A run's folder with its lock, and a file of orders.
+/// A run's folder with its lock and its orders file.
 fn run() -> (tempfile::TempDir, FolderLock, Inbox) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let lock = FolderLock::take(folder.path()).expect("nobody has it");
+    let lock = FolderLock::take(folder.path()).expect("it is free");
     let inbox = Inbox::open(folder.path()).expect("a new file");
     (folder, lock, inbox)
 }
 
 fn orders(inbox: &mut Inbox) -> Vec<Order> {
-    let looked = inbox.look();
-    assert_eq!(looked.lost, None);
-    looked.orders.into_iter().map(|(_, order)| order).collect()
+    let new = inbox.poll();
+    assert_eq!(new.lost, None);
+    new.orders.into_iter().map(|(_, order)| order).collect()
 }
 
 fn add(run: &Path, text: &[u8]) {
@@ -27,25 +27,25 @@ fn add(run: &Path, text: &[u8]) {
 }
 
 #[test]
-fn an_order_is_taken_once_and_in_its_order_by_the_number_that_it_was_given() {
+fn orders_are_read_once_in_order_with_their_numbers() {
     let (folder, _lock, mut inbox) = run();
     let all = [Order::Pause, Order::Resume, Order::Budget { bytes: 1 << 30 }, Order::Stop];
     let numbers = all.map(|order| give(folder.path(), order).expect("given"));
-    assert_eq!(inbox.look().orders, numbers.into_iter().zip(all).collect::<Vec<_>>());
+    assert_eq!(inbox.poll().orders, numbers.into_iter().zip(all).collect::<Vec<_>>());
     assert!(numbers.is_sorted_by(|a, b| a < b));
-    assert_eq!(orders(&mut inbox), [], "none is taken twice");
+    assert_eq!(orders(&mut inbox), [], "no order is read twice");
     give(folder.path(), Order::Pause).expect("given");
     assert_eq!(orders(&mut inbox), [Order::Pause]);
 }
 
 #[test]
-fn what_was_asked_of_a_run_before_is_not_asked_of_the_next() {
+fn a_run_ignores_orders_to_an_earlier_run() {
     let (folder, lock, inbox) = run();
     give(folder.path(), Order::Stop).expect("given");
     drop((lock, inbox));
     assert!(!is_locked(folder.path()));
     assert!(matches!(give(folder.path(), Order::Stop), Err(GiveError::NotTraining)));
-    let _lock = FolderLock::take(folder.path()).expect("nobody has it");
+    let _lock = FolderLock::take(folder.path()).expect("it is free");
     let mut next = Inbox::open(folder.path()).expect("the old file");
     assert_eq!(orders(&mut next), []);
     give(folder.path(), Order::Pause).expect("given");
@@ -53,7 +53,7 @@ fn what_was_asked_of_a_run_before_is_not_asked_of_the_next() {
 }
 
 #[test]
-fn who_gives_orders_at_the_same_time_loses_none() {
+fn concurrent_orders_are_not_lost() {
     let (folder, _lock, mut inbox) = run();
     let path = folder.path();
     let numbers = std::thread::scope(|scope| {
@@ -66,7 +66,7 @@ fn who_gives_orders_at_the_same_time_loses_none() {
         let givers = givers.collect::<Vec<_>>();
         givers.into_iter().flat_map(|giver| giver.join().expect("it ends")).collect::<Vec<_>>()
     });
-    let taken = inbox.look().orders;
+    let taken = inbox.poll().orders;
     assert_eq!(taken.len(), 160);
     for number in numbers {
         assert!(taken.iter().any(|(taken, _)| *taken == number), "{number} of {taken:?}");
@@ -74,7 +74,7 @@ fn who_gives_orders_at_the_same_time_loses_none() {
 }
 
 #[test]
-fn what_is_no_order_is_skipped_and_half_a_line_waits_for_its_end() {
+fn invalid_lines_are_skipped_and_unfinished_ones_are_kept() {
     let (folder, _lock, mut inbox) = run();
     let long = [b"{\"order\":\"stop\",\"x\":\"".as_slice(), &[b'x'; 1000], b"\"}\n"].concat();
     for text in [&b"\n\n{}\nstop\n{\"order\":\"rm\"}\n\xff\xfe\n{\"order\":\"budget\"}\n"[..], &long] {
@@ -85,7 +85,7 @@ fn what_is_no_order_is_skipped_and_half_a_line_waits_for_its_end() {
     assert_eq!(orders(&mut inbox), []);
     add(folder.path(), b"use\"}\n");
     assert_eq!(orders(&mut inbox), [Order::Pause]);
-    // A line that never ends is not read again and again, nor does it take the next order with it.
+    // An endless line is read once, and does not hide the next order.
     add(folder.path(), &vec![b'['; 200_000]);
     (0..5).for_each(|_| assert_eq!(orders(&mut inbox), []));
     give(folder.path(), Order::Resume).expect("given");
@@ -94,7 +94,7 @@ fn what_is_no_order_is_skipped_and_half_a_line_waits_for_its_end() {
 
 #[cfg(unix)]
 #[test]
-fn a_file_of_others_is_not_believed() {
+fn a_file_of_another_user_is_rejected() {
     use std::os::unix::fs::{PermissionsExt, symlink};
     let (folder, _lock, mut inbox) = run();
     let path = folder.path().join(FILE);
@@ -102,17 +102,17 @@ fn a_file_of_others_is_not_believed() {
     give(folder.path(), Order::Stop).expect("given");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("changed");
     assert!(matches!(give(folder.path(), Order::Stop), Err(GiveError::Distrusted(Distrust::Writable { .. }))));
-    let looked = inbox.look();
+    let new = inbox.poll();
     let lost = format!("other users can write to {}", path.display());
-    assert_eq!((looked.orders, looked.lost), (vec![], Some(lost)));
-    assert_eq!(inbox.look().lost, None, "told once");
-    // Another file in its place, or a link to one, is none of the run's.
+    assert_eq!((new.orders, new.lost), (vec![], Some(lost)));
+    assert_eq!(inbox.poll().lost, None, "reported once");
+    // A replacement of the file, or a link, is rejected.
     let (folder, _lock, mut inbox) = run();
     let path = folder.path().join(FILE);
     fs::rename(&path, folder.path().join("aside")).expect("it was there");
     File::create(&path).expect("a new file");
     add(folder.path(), b"{\"order\":\"stop\"}\n");
-    assert_eq!(inbox.look().orders, []);
+    assert_eq!(inbox.poll().orders, []);
     fs::remove_file(&path).expect("it was there");
     let theirs = folder.path().join("theirs");
     fs::write(&theirs, "").expect("written");
@@ -122,10 +122,10 @@ fn a_file_of_others_is_not_believed() {
     assert_eq!(fs::read(&theirs).expect("readable"), b"");
 }
 
-/// Another user could put a file of orders for another run in its place.
+/// Another user could put the orders file of another run in its place.
 #[cfg(unix)]
 #[test]
-fn a_folder_that_others_control_gets_no_orders() {
+fn a_folder_that_another_user_controls_gets_no_orders() {
     use std::os::unix::fs::PermissionsExt;
     let (folder, _lock, mut inbox) = run();
     for (mode, is_given) in [(0o777, false), (0o1777, false), (0o755, true)] {
@@ -142,7 +142,7 @@ fn a_folder_that_others_control_gets_no_orders() {
 }
 
 #[test]
-fn a_run_that_makes_no_file_takes_no_orders_and_a_full_one_no_more() {
+fn a_missing_or_full_file_takes_no_orders() {
     let (folder, lock, inbox) = run();
     fs::remove_file(folder.path().join(FILE)).expect("it was there");
     assert!(matches!(give(folder.path(), Order::Stop), Err(GiveError::TakesNone)));
@@ -151,16 +151,16 @@ fn a_run_that_makes_no_file_takes_no_orders_and_a_full_one_no_more() {
     add(folder.path(), &vec![b'\n'; (1 << 20) + 1]);
     assert!(matches!(give(folder.path(), Order::Stop), Err(GiveError::Full)));
     drop((lock, inbox));
-    let _lock = FolderLock::take(folder.path()).expect("nobody has it");
+    let _lock = FolderLock::take(folder.path()).expect("it is free");
     let mut inbox = Inbox::open(folder.path()).expect("a new file");
     give(folder.path(), Order::Stop).expect("there is room again");
     assert_eq!(orders(&mut inbox), [Order::Stop]);
 }
 
 proptest! {
-    /// What is in the file, and where a writer was interrupted, changes nothing: whole orders are taken, once.
+    /// Complete orders are read once, whatever else is in the file and wherever a write was interrupted.
     #[test]
-    fn any_text_holds_the_orders_of_its_lines(
+    fn complete_orders_are_read_from_any_text(
         lines in prop::collection::vec(
             "\\{\"order\":\"(pause|resume|stop)\"\\}|[{}\":,a-z0-9\\[\\]]{0,40}|\\PC{0,20}",
             0..8,

@@ -1,51 +1,51 @@
-//! The energy that cards used, from samples: by the counter that a card has, else from the power that it draws.
-//! Counters start again with the driver, and samples may be missing; neither makes energy out of nothing.
+//! The energy that cards used, from samples: from a card's energy counter or, without one, from its power draw.
+//! A driver restart resets counters, and samples may be missing. Neither adds energy that was not used.
 
 use plimsoll_telemetry::{CardSample, EnergySource, EnergyUse, Sample};
 use plimsoll_units::Seconds;
 
-/// More than a card draws, W: a counter that rises faster was another's.
-const MOST_W: f64 = 5_000.0;
+/// Upper limit on a card's power, W. A counter that rises faster was reset or replaced.
+const MAX_W: f64 = 5_000.0;
 
-/// What a counter may have risen at once beyond that, J: it is brought up to date in steps.
+/// Energy by which a counter may exceed that limit, J: counters are updated in steps.
 const STEP_J: f64 = 500.0;
 
-/// The longest time over which power is taken to be what it was at both ends, s.
-const LONGEST_S: f64 = 60.0;
+/// The longest interval over which to interpolate power, s.
+const MAX_INTERVAL_S: f64 = 60.0;
 
-/// Adds up what some cards use.
+/// Adds up the energy of some cards.
 #[derive(Debug, Clone)]
 pub struct Meter {
     cards: Vec<Card>,
-    /// What earlier sessions of the run used.
+    /// The energy of earlier sessions of the run.
     before: Option<EnergyUse>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Card {
     uuid: String,
-    /// When it was last seen, and what it drew then.
+    /// The time of the last sample, and its power.
     last: Option<(f64, Option<f64>)>,
-    /// When its counter was last read, and what it said.
+    /// The time and value of the last counter reading.
     counter: Option<(f64, f64)>,
     counted_j: f64,
-    /// From its power, as far as no counter tells.
+    /// Energy from power, for intervals without a counter.
     integrated_j: f64,
-    /// Of that what is since the counter was last read: it will tell the same, if it comes back.
+    /// The part of it since the last counter reading. The next reading replaces it.
     since_counter_j: f64,
     since_counter_missed_s: f64,
-    /// Time of which nothing is known, s.
+    /// Time without data, s.
     missed_s: f64,
 }
 
 impl Meter {
-    /// Of the cards of these UUIDs, in a run that has used so much before.
+    /// A meter for the cards with these UUIDs. `before`: the energy of earlier sessions.
     pub fn new(cards: &[String], before: Option<EnergyUse>) -> Self {
         let cards = cards.iter().map(|uuid| Card { uuid: uuid.clone(), ..Card::default() }).collect();
         Self { cards, before }
     }
 
-    /// A sample, at this time of a clock that does not jump.
+    /// Adds a sample at a time of a monotonic clock.
     pub fn observe(&mut self, time: Seconds, sample: &Sample) {
         for card in &mut self.cards {
             let now = sample.cards.iter().find(|other| other.uuid == card.uuid && other.lost.is_none());
@@ -53,14 +53,14 @@ impl Meter {
         }
     }
 
-    /// What was used so far, in all sessions; none if no card tells and none told before.
+    /// The energy of all sessions so far; `None` if no card has ever reported any.
     pub fn used(&self) -> Option<EnergyUse> {
         let counted = self.cards.iter().map(|card| card.counted_j).sum::<f64>();
         let integrated = self.cards.iter().map(|card| card.integrated_j).sum::<f64>();
         let missed_s = self.cards.iter().map(|card| card.missed_s).fold(0.0, f64::max);
-        let is_told = self.cards.iter().any(|card| card.last.is_some_and(|(_, power)| power.is_some()))
+        let has_data = self.cards.iter().any(|card| card.last.is_some_and(|(_, power)| power.is_some()))
             || self.cards.iter().any(|card| card.counter.is_some());
-        let now = is_told.then_some(EnergyUse {
+        let now = has_data.then_some(EnergyUse {
             energy_j: counted + integrated,
             by: match (counted > 0.0, integrated > 0.0) {
                 (_, false) => EnergySource::Counter,
@@ -85,15 +85,15 @@ impl Meter {
 
 impl Card {
     fn observe(&mut self, time_s: f64, now: Option<&CardSample>) {
-        // A card that is not there draws something still, of which nothing is known: the time is taken from when it was seen.
+        // A missing card may still draw power. The next sample accounts for the time since the last one.
         let Some(now) = now else { return };
-        let power = now.power_w.filter(|watts| (0.0..=MOST_W).contains(watts));
+        let power = now.power_w.filter(|watts| (0.0..=MAX_W).contains(watts));
         let counter = now.energy_j.filter(|joules| joules.is_finite() && *joules >= 0.0);
-        let told = power.is_some() || counter.is_some();
+        let has_reading = power.is_some() || counter.is_some();
         if let Some((then_s, power_then)) = self.last.filter(|(then_s, _)| time_s > *then_s) {
             self.integrate(time_s - then_s, power_then, power);
         }
-        if told || self.last.is_some() {
+        if has_reading || self.last.is_some() {
             self.last = Some((time_s, power));
         }
         if let Some(joules) = counter {
@@ -101,13 +101,13 @@ impl Card {
         }
     }
 
-    /// Takes the power over some time, until a counter tells better.
+    /// Adds the energy of an interval from the power at its ends. A later counter reading replaces it.
     fn integrate(&mut self, for_s: f64, then: Option<f64>, now: Option<f64>) {
         let watts = match (then, now) {
             (Some(then), Some(now)) => Some((then + now) / 2.0),
             (one, other) => one.or(other),
         };
-        match watts.filter(|_| for_s <= LONGEST_S) {
+        match watts.filter(|_| for_s <= MAX_INTERVAL_S) {
             Some(watts) => {
                 self.integrated_j += watts * for_s;
                 self.since_counter_j += watts * for_s;
@@ -122,8 +122,8 @@ impl Card {
     fn count(&mut self, time_s: f64, joules: f64) {
         if let Some((then_s, then_j)) = self.counter {
             let (used, for_s) = (joules - then_j, time_s - then_s);
-            // Else it started again: then what the power told stays.
-            if (0.0..=for_s.max(0.0) * MOST_W + STEP_J).contains(&used) {
+            // Otherwise the counter was reset, and the energy from power stays.
+            if (0.0..=for_s.max(0.0) * MAX_W + STEP_J).contains(&used) {
                 self.counted_j += used;
                 self.integrated_j -= self.since_counter_j;
                 self.missed_s -= self.since_counter_missed_s;
@@ -141,13 +141,13 @@ impl Card {
 mod tests {
     use super::*;
 
-    /// A sample of a card: energy, power.
+    /// A sample of a card with its energy and power.
     fn sample(energy_j: Option<f64>, power_w: Option<f64>) -> Sample {
         let card = CardSample { uuid: "GPU-a".to_owned(), energy_j, power_w, ..CardSample::default() };
         Sample { cards: vec![card], ..Sample::default() }
     }
 
-    /// Joules, by what, and seconds that were missed, of samples at these seconds.
+    /// The energy in joules, its source, and the missed seconds of samples (time, energy, power).
     fn used(samples: &[(f64, Option<f64>, Option<f64>)]) -> Option<(f64, EnergySource, f64)> {
         let mut meter = Meter::new(&["GPU-a".to_owned()], None);
         samples.iter().for_each(|(time, energy, power)| meter.observe(Seconds(*time), &sample(*energy, *power)));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_is_believed_and_power_only_where_there_is_none() {
+    fn the_counter_is_preferred_to_power() {
         let (some, none) = (Some, None::<f64>);
         let counted = [(0.0, some(1000.0), some(100.0)), (10.0, some(2100.0), some(100.0))];
         assert_eq!(used(&counted), Some((1100.0, EnergySource::Counter, 0.0)));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_starts_again_costs_and_brings_nothing() {
+    fn a_reset_counter_neither_adds_nor_removes_energy() {
         let reset =
             [(0.0, Some(5000.0), Some(100.0)), (10.0, Some(20.0), Some(100.0)), (20.0, Some(1020.0), Some(100.0))];
         assert_eq!(used(&reset), Some((2000.0, EnergySource::Both, 0.0)));
@@ -175,15 +175,15 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_are_missing_are_made_up_for_by_the_counter_alone() {
-        // The counter was silent for a moment: what the power told is not counted twice.
+    fn only_the_counter_makes_up_for_missing_samples() {
+        // The counter was missing in one sample. The energy from power is not counted twice.
         let gap = [(0.0, Some(0.0), Some(100.0)), (10.0, None, Some(100.0)), (20.0, Some(2200.0), Some(100.0))];
         assert_eq!(used(&gap), Some((2200.0, EnergySource::Counter, 0.0)));
         let long = [(0.0, None, Some(100.0)), (1000.0, None, Some(100.0)), (1010.0, None, Some(100.0))];
         assert_eq!(used(&long), Some((1000.0, EnergySource::Power, 1000.0)));
         let counted = [(0.0, Some(0.0), None), (1000.0, Some(50_000.0), None)];
         assert_eq!(used(&counted), Some((50_000.0, EnergySource::Counter, 0.0)));
-        // A clock that stands still or goes back adds nothing.
+        // A clock that stands still or runs backward adds nothing.
         let back = [(10.0, None, Some(100.0)), (10.0, None, Some(100.0)), (5.0, None, Some(100.0))];
         assert_eq!(used(&back), Some((0.0, EnergySource::Counter, 0.0)));
     }

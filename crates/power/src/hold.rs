@@ -1,66 +1,68 @@
-//! A card's settings while a run lasts. They are put back when this is dropped: at a normal end, an error, a panic. Before the
-//! process leaves in any other way it calls [`put_back_all`]; after SIGKILL or a power cut the next start does (`settle.rs`).
+//! A card's settings while a run lasts. They are restored on drop: at a normal end, an error, a panic. A process that
+//! exits
+//! without running destructors calls [`put_back_all`] first. After SIGKILL or a power cut, the next start restores them
+//! (`settle.rs`).
 
 use crate::knob::{Knob, KnobError, Knobs};
 use crate::owner::{Life, Owner};
-use crate::record::{Kept, PutBack, Record, RecordError, VERSION};
+use crate::record::{PutBack, Record, RecordError, SavedSetting, VERSION};
 use crate::store::Store;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// What is to be set, in the setting's unit.
+/// A requested value, in the setting's unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wish {
-    /// Which.
+    /// The setting.
     pub knob: Knob,
-    /// To what.
+    /// The value.
     pub value: i64,
 }
 
-/// Why nothing of a card is set.
+/// Why no setting of a card was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
-    /// Another run has set something of it: what that put there is not the card's own.
+    /// Another run has changed the card, so its current values are not the original ones.
     #[error("{} (process {}) has set the card's power or clocks", owner.what, owner.pid)]
     InUse {
-        /// Who.
+        /// The owner.
         owner: Box<Owner>,
     },
-    /// A run that ended left something set, and that can't be put back.
-    #[error("{} left the card's power or clocks changed, and they can't be put back: {error}", owner.what)]
+    /// A run that ended left the card changed, and the old values can't be restored.
+    #[error("{} left the card's power or clocks changed, and they can't be restored: {error}", owner.what)]
     LeftBehind {
-        /// Who.
+        /// The owner.
         owner: Box<Owner>,
-        /// What the card said.
+        /// The card's error.
         error: KnobError,
     },
-    /// What was there can't be kept, so nothing is set.
+    /// The old values can't be recorded, so nothing is changed.
     #[error(transparent)]
     Record(#[from] RecordError),
 }
 
-/// What came of another value of a setting that is held.
+/// The outcome of changing a held setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// It is set, to what the card made of it.
+pub enum StepOutcome {
+    /// It is set. The card may have rounded it to this value.
     Set(i64),
-    /// It was that already, or is not held.
+    /// It has this value already, or is not held.
     Nothing,
-    /// Somebody else changed it, to this: from now on it is left alone. Told once.
+    /// Another process changed it to this value. It is no longer touched. Returned once.
     ChangedByOthers(i64),
-    /// The card does not take it, or the record does not: from now on it is left alone. Told once.
+    /// The card or the record failed. It is no longer touched. Returned once.
     Failed(String),
 }
 
-/// A card's settings that are ours.
+/// The settings of a card that this process has changed.
 #[derive(Debug)]
-pub struct Held(Arc<Mutex<State>>);
+pub struct HeldSettings(Arc<Mutex<State>>);
 
 struct State {
     store: Store,
     card: Box<dyn Knobs>,
     record: Record,
-    /// Settings that were given up, for somebody else's or for an error.
-    left_alone: Vec<Knob>,
+    /// Settings that are no longer touched, because another process changed them or because of an error.
+    abandoned: Vec<Knob>,
     is_over: bool,
 }
 
@@ -70,34 +72,35 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// All that this process holds.
+/// Everything that this process holds.
 static HELD: Mutex<Vec<Weak<Mutex<State>>>> = Mutex::new(Vec::new());
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What came of each wish: what is set now, or why it is not.
-pub type Came = Vec<(Knob, Result<i64, KnobError>)>;
+/// The outcome of each wish: the value that is set now, or an error.
+pub type HoldOutcomes = Vec<(Knob, Result<i64, KnobError>)>;
 
-/// Sets what is wished of the card of this UUID, after what was there is on disk. `what` is this run, for others to read. What the
-/// card does not take is told and left as it was; nothing is held then but what it took.
-/// Errors: somebody else holds it; something was left behind that can't be put back; the record can't be written.
+/// Sets values of the card with this UUID, after recording the old values on disk. `what`: a name of this run for other
+/// processes. A value that the card rejects is reported and not held.
+/// Errors: another process holds the card; values that an earlier run left can't be restored; the record can't be
+/// written.
 pub fn hold(
     store: &Store,
     uuid: &str,
     card: Box<dyn Knobs>,
     what: &str,
     wishes: &[Wish],
-) -> Result<(Held, Came, Vec<PutBack>), HoldError> {
+) -> Result<(HeldSettings, HoldOutcomes, Vec<PutBack>), HoldError> {
     let lock = store.lock()?;
     let put_back = make_free(store, uuid, card.as_ref())?;
-    let mut came = Came::new();
+    let mut outcomes = HoldOutcomes::new();
     let mut record = Record { v: VERSION, card: uuid.to_owned(), owner: Owner::own(what), kept: vec![] };
     for Wish { knob, value } in wishes {
         match card.get(*knob) {
-            Ok(before) => record.kept.push(Kept { knob: *knob, before, ours: vec![*value] }),
-            Err(error) => came.push((*knob, Err(error))),
+            Ok(before) => record.kept.push(SavedSetting { knob: *knob, before, ours: vec![*value] }),
+            Err(error) => outcomes.push((*knob, Err(error))),
         }
     }
     if !record.kept.is_empty() {
@@ -108,33 +111,33 @@ pub fn hold(
         let value = *kept.ours.last().expect("the wish");
         let set = card.set(kept.knob, value).map(|()| card.get(kept.knob).unwrap_or(value));
         match &set {
-            // What the card made of it is ours too.
+            // The card may have rounded the value. Remember that one as well.
             Ok(now) => kept.will_be(*now),
             Err(_) => refused.push(kept.knob),
         }
-        came.push((kept.knob, set));
+        outcomes.push((kept.knob, set));
     }
     record.kept.retain(|kept| !refused.contains(&kept.knob));
-    let mut state = State { store: store.clone(), card, record, left_alone: vec![], is_over: false };
+    let mut state = State { store: store.clone(), card, record, abandoned: vec![], is_over: false };
     if let Err(error) = state.keep() {
-        // Without a record that tells ours from others', nothing stays set.
+        // Without a record that distinguishes our values from others, restore everything.
         state.record.put_back(state.card.as_ref());
         return Err(error.into());
     }
     drop(lock);
     let state = Arc::new(Mutex::new(state));
     locked(&HELD).push(Arc::downgrade(&state));
-    Ok((Held(state), came, put_back))
+    Ok((HeldSettings(state), outcomes, put_back))
 }
 
-/// Puts back what a run that ended left of this card.
+/// Restores values that a run that ended left on this card.
 fn make_free(store: &Store, uuid: &str, card: &dyn Knobs) -> Result<Vec<PutBack>, HoldError> {
     let Some(mut record) = store.read(uuid)? else { return Ok(vec![]) };
     if matches!(record.owner.life(), Life::Alive | Life::Unknown) {
         return Err(HoldError::InUse { owner: Box::new(record.owner) });
     }
     let done = record.put_back(card);
-    let failed = done.iter().find_map(|came| match came {
+    let failed = done.iter().find_map(|outcomes| match outcomes {
         PutBack::Failed { error, .. } => Some(error.clone()),
         _ => None,
     });
@@ -147,79 +150,81 @@ fn make_free(store: &Store, uuid: &str, card: &dyn Knobs) -> Result<Vec<PutBack>
 }
 
 impl State {
-    /// Puts the record on disk, or takes it away if nothing is held. Errors: the disk does not take it.
+    /// Writes the record, or removes it if nothing is held. Errors: the disk fails.
     fn keep(&self) -> Result<(), RecordError> {
         if self.record.kept.is_empty() { self.store.remove(&self.record.card) } else { self.store.write(&self.record) }
     }
 
-    fn step(&mut self, knob: Knob, value: i64) -> Step {
+    fn step(&mut self, knob: Knob, value: i64) -> StepOutcome {
         let at = self.record.kept.iter().position(|kept| kept.knob == knob);
-        let Some(at) = at.filter(|_| !self.is_over && !self.left_alone.contains(&knob)) else { return Step::Nothing };
-        let came = self.try_step(at, value);
-        if matches!(came, Step::ChangedByOthers(_) | Step::Failed(_)) {
-            self.left_alone.push(knob);
+        let Some(at) = at.filter(|_| !self.is_over && !self.abandoned.contains(&knob)) else {
+            return StepOutcome::Nothing;
+        };
+        let outcomes = self.try_step(at, value);
+        if matches!(outcomes, StepOutcome::ChangedByOthers(_) | StepOutcome::Failed(_)) {
+            self.abandoned.push(knob);
         }
-        came
+        outcomes
     }
 
-    fn try_step(&mut self, at: usize, value: i64) -> Step {
+    fn try_step(&mut self, at: usize, value: i64) -> StepOutcome {
         let knob = self.record.kept[at].knob;
         let now = match self.card.get(knob) {
-            Ok(now) if now == value => return Step::Nothing,
-            Ok(now) if !self.record.kept[at].knows(now) => return Step::ChangedByOthers(now),
+            Ok(now) if now == value => return StepOutcome::Nothing,
+            Ok(now) if !self.record.kept[at].knows(now) => return StepOutcome::ChangedByOthers(now),
             Ok(_) => value,
-            Err(error) => return Step::Failed(error.to_string()),
+            Err(error) => return StepOutcome::Failed(error.to_string()),
         };
         self.record.kept[at].will_be(now);
         if let Err(error) = self.keep() {
-            return Step::Failed(error.to_string());
+            return StepOutcome::Failed(error.to_string());
         }
         if let Err(error) = self.card.set(knob, value) {
-            return Step::Failed(error.to_string());
+            return StepOutcome::Failed(error.to_string());
         }
         let made = self.card.get(knob).unwrap_or(value);
         if made != value {
             self.record.kept[at].will_be(made);
             if let Err(error) = self.keep() {
-                return Step::Failed(error.to_string());
+                return StepOutcome::Failed(error.to_string());
             }
         }
-        Step::Set(made)
+        StepOutcome::Set(made)
     }
 
     fn put_back(&mut self) -> Vec<PutBack> {
         if std::mem::replace(&mut self.is_over, true) || self.record.kept.is_empty() {
             return vec![];
         }
-        // Whoever has the folder meanwhile has no part in this card; waiting for it must not keep the card changed.
+        // Restore the card even without the lock: whoever holds the folder does not use this card.
         let _lock = self.store.lock();
         let done = self.record.put_back(self.card.as_ref());
-        // A record that stays is settled by the next start.
+        // The next start settles a record that could not be removed.
         let _ = self.keep();
         done
     }
 }
 
-impl Held {
-    /// Sets another value of something that is held.
-    pub fn step(&self, knob: Knob, value: i64) -> Step {
+impl HeldSettings {
+    /// Changes a held setting.
+    pub fn step(&self, knob: Knob, value: i64) -> StepOutcome {
         locked(&self.0).step(knob, value)
     }
 
-    /// Puts everything back. What came of it; nothing the second time.
+    /// Restores everything. Returns the outcomes; empty the second time.
     pub fn put_back(&self) -> Vec<PutBack> {
         locked(&self.0).put_back()
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldSettings {
     fn drop(&mut self) {
         self.put_back();
         locked(&HELD).retain(|held| held.strong_count() > 0 && !held.ptr_eq(&Arc::downgrade(&self.0)));
     }
 }
 
-/// Puts back all that this process holds: for ways out that run no destructors.
+/// Restores everything that this process holds. Call before an exit that runs no destructors.
 pub fn put_back_all() {
     let held = locked(&HELD).iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
     held.iter().for_each(|state| drop(locked(state).put_back()));

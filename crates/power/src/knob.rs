@@ -1,46 +1,46 @@
-//! What of a card can be set. Not here: how NVML does it (`nvml.rs`).
+//! Settings of a card. Not here: the calls of NVML (`nvml.rs`).
 
 use serde::{Deserialize, Serialize};
 
-/// Something that can be set. Values are whole: milliwatts of a power limit, MHz of an offset.
+/// A setting. Values are integers: milliwatts for the power limit, MHz for an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Knob {
-    /// The power that the card may draw, mW.
+    /// The power limit, mW.
     PowerLimit,
-    /// What is added to the clock of the multiprocessors at each voltage, MHz.
+    /// The offset of the multiprocessor clock at each voltage, MHz.
     ClockOffset,
-    /// What is added to the clock of the memory, MHz.
+    /// The offset of the memory clock, MHz.
     MemoryClockOffset,
 }
 
 impl Knob {
-    /// All of them.
+    /// All settings.
     pub const ALL: [Self; 3] = [Self::PowerLimit, Self::ClockOffset, Self::MemoryClockOffset];
 }
 
-/// What a card takes of a setting, in its unit.
+/// The range of a setting, in its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// The least.
-    pub least: i64,
-    /// The most.
-    pub most: i64,
-    /// What the card comes with, where it tells.
-    pub usual: Option<i64>,
+    /// The minimum.
+    pub min: i64,
+    /// The maximum.
+    pub max: i64,
+    /// The card's default, if it reports one.
+    pub default: Option<i64>,
 }
 
 impl Range {
-    /// Whether a value is within.
+    /// Whether a value is in the range.
     pub fn has(&self, value: i64) -> bool {
-        (self.least..=self.most).contains(&value)
+        (self.min..=self.max).contains(&value)
     }
 }
 
-/// Why a card did not tell or take a setting.
+/// Why reading or changing a setting failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KnobError {
-    /// Only an administrator may.
+    /// Only an administrator may change it.
     #[error("no permission")]
     NoPermission,
     /// The card or its driver has no such setting.
@@ -49,20 +49,20 @@ pub enum KnobError {
     /// There is no driver, or the card does not answer.
     #[error("{reason}")]
     Failed {
-        /// What the driver said.
+        /// The driver's error.
         reason: String,
     },
 }
 
-/// A card that can be told something. Each call may fail on its own.
+/// A card with settings. Each call may fail on its own.
 pub trait Knobs: Send {
-    /// What the card takes. Errors: it does not tell.
+    /// The range of a setting. Errors: the card does not report it.
     fn range(&self, knob: Knob) -> Result<Range, KnobError>;
 
-    /// What is set. Errors: it does not tell.
+    /// The current value. Errors: the card does not report it.
     fn get(&self, knob: Knob) -> Result<i64, KnobError>;
 
-    /// Sets it. The card may round. Errors: it does not take it.
+    /// Changes a value. The card may round it. Errors: the card rejects it.
     fn set(&self, knob: Knob, value: i64) -> Result<(), KnobError>;
 }
 

@@ -1,13 +1,14 @@
-//! What cards are told of power and clocks. What was before is on disk before anything is set, and is put back at the end, by
-//! the next start after a crash, or when somebody asks for it. And the energy that a run used, with its price.
+//! Sets power limits and clocks of cards. Records the old values on disk first and restores them at the end of the run,
+//! at the
+//! next start after a crash, or on the user's request. Also measures the energy of a run and its price.
 //!
 //! ```text
-//!   wishes ─► hold ─► record on disk ─► card        hold.rs    a run's settings, as long as it lasts
+//!   wishes ─► hold ─► record on disk ─► card        hold.rs    settings of a run while it lasts
 //!                        │
-//!                        └─► put back                record.rs  what a card had, and what it has from us
-//!   samples ─► meter ─► energy ─► price              settle.rs  records that a run left behind
+//!                        └─► restore                 record.rs  old and new values of a card
+//!   samples ─► meter ─► energy ─► price              settle.rs  records of runs that crashed
 //! ```
-//! Not here: when a limit is lowered for heat (`plimsoll-heat`), and what people are told. Read next: `hold.rs`.
+//! Not here: lowering a limit for heat (`plimsoll-heat`), and messages (`plimsoll`). Read next: `hold.rs`.
 
 mod energy;
 mod hold;
@@ -20,11 +21,11 @@ mod settle;
 mod store;
 
 pub use energy::Meter;
-pub use hold::{Held, HoldError, Step, Wish, hold, put_back_all};
+pub use hold::{HeldSettings, HoldError, StepOutcome, Wish, hold, put_back_all};
 pub use knob::{Knob, KnobError, Knobs, Range};
 pub use nvml::NvmlCard;
 pub use owner::{Life, Owner};
 pub use price::{BadPrice, Price};
-pub use record::{Kept, PutBack, Record, RecordError};
+pub use record::{PutBack, Record, RecordError, SavedSetting};
 pub use settle::{Settled, Settlement, settle};
 pub use store::Store;

@@ -1,6 +1,7 @@
-//! A card's settings by NVML. The driver is opened for each call: settings are few, and a driver may come and go.
-//! Offsets have two sets of functions. The newer one (driver 555) is tried first, since the older is deprecated and newer cards
-//! do without.
+//! A card's settings through NVML. Opens the driver for each call: calls are few, and the driver may be unloaded.
+//! Clock offsets have two sets of functions. Tries the newer one (driver 555) first, since the older one is deprecated
+//! and
+//! missing on newer cards.
 
 use crate::knob::{Knob, KnobError, Knobs, Range};
 use nvml_wrapper::Device;
@@ -34,26 +35,27 @@ impl From<GpuError> for KnobError {
 }
 
 impl NvmlCard {
-    /// The card of this UUID. Errors: there is no such card, or it does not answer.
+    /// The card with this UUID. Errors: there is no such card, or it does not answer.
     pub fn new(uuid: &str) -> Result<Self, KnobError> {
         let card = Self { uuid: uuid.to_owned() };
         card.with(|_| Ok(()))?;
         Ok(card)
     }
 
-    fn with<T>(&self, ask: impl FnOnce(&mut Device) -> Result<T, NvmlError>) -> Result<T, KnobError> {
+    fn with<T>(&self, call: impl FnOnce(&mut Device) -> Result<T, NvmlError>) -> Result<T, KnobError> {
         let driver = Driver::open()?;
         let mut device = driver.device_by_uuid(self.uuid.as_str())?;
-        Ok(ask(&mut device)?)
+        Ok(call(&mut device)?)
     }
 }
 
-/// The clock that an offset is of.
+/// The clock of an offset.
 fn clock_of(knob: Knob) -> Clock {
     if knob == Knob::MemoryClockOffset { Clock::Memory } else { Clock::Graphics }
 }
 
-/// By the newer functions or, where they fail for what is no matter of rights, by the older ones.
+/// The result of the newer function or, if it failed for a reason other than missing rights or a lost card, of the
+/// older one.
 fn newer_or<T>(newer: Result<T, NvmlError>, older: impl FnOnce() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
     match newer {
         Err(NvmlError::NoPermission | NvmlError::GpuLost) | Ok(_) => newer,
@@ -66,13 +68,13 @@ impl Knobs for NvmlCard {
         self.with(|device| {
             if knob == Knob::PowerLimit {
                 let bounds = device.power_management_limit_constraints()?;
-                let usual = device.power_management_limit_default().ok().map(i64::from);
-                return Ok(Range { least: bounds.min_limit.into(), most: bounds.max_limit.into(), usual });
+                let default = device.power_management_limit_default().ok().map(i64::from);
+                return Ok(Range { min: bounds.min_limit.into(), max: bounds.max_limit.into(), default });
             }
             let newer = device.clock_offset(clock_of(knob), PerformanceState::Zero);
             let newer = newer.map(|offset| (offset.min_clock_offset_mhz, offset.max_clock_offset_mhz));
-            let (least, most) = newer_or(newer, || older_bounds(device, knob))?;
-            Ok(Range { least: least.into(), most: most.into(), usual: Some(0) })
+            let (min, max) = newer_or(newer, || older_bounds(device, knob))?;
+            Ok(Range { min: min.into(), max: max.into(), default: Some(0) })
         })
     }
 
@@ -91,7 +93,7 @@ impl Knobs for NvmlCard {
     }
 
     fn set(&self, knob: Knob, value: i64) -> Result<(), KnobError> {
-        let beyond = |_| KnobError::Failed { reason: format!("{value} is beyond what a driver takes") };
+        let beyond = |_| KnobError::Failed { reason: format!("{value} is out of range for the driver") };
         if knob == Knob::PowerLimit {
             let milliwatts = u32::try_from(value).map_err(beyond)?;
             return self.with(|device| device.set_power_management_limit(milliwatts));
@@ -107,16 +109,16 @@ impl Knobs for NvmlCard {
     }
 }
 
-/// Bounds by the older functions, which the wrapper loads but does not wrap.
+/// Bounds from the older functions, which the wrapper loads but does not wrap.
 fn older_bounds(device: &Device, knob: Knob) -> Result<(c_int, c_int), NvmlError> {
     let library = device.nvml().lib();
     let bounds = match knob {
         Knob::MemoryClockOffset => nvml_sym(library.nvmlDeviceGetMemClkMinMaxVfOffset.as_ref())?,
         _ => nvml_sym(library.nvmlDeviceGetGpcClkMinMaxVfOffset.as_ref())?,
     };
-    let (mut least, mut most) = (0, 0);
+    let (mut min, mut max) = (0, 0);
     // SAFETY: `nvml_sym` checked that the library, which `device` borrows, has the function; the handle is from the same
-    // library, and both places are numbers of the type that it fills.
-    unsafe { nvml_try(bounds(device.handle(), &mut least, &mut most))? };
-    Ok((least, most))
+    // library, and both pointers are to integers of the type that it writes.
+    unsafe { nvml_try(bounds(device.handle(), &mut min, &mut max))? };
+    Ok((min, max))
 }

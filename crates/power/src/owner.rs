@@ -1,33 +1,33 @@
-//! Who set something: a process, told from a later one of the same number by when it was started.
+//! The process that changed a card, identified by its process ID and its start time.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
 
-/// A process that set something.
+/// A process that changed a card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// Its number.
+    /// Its process ID.
     pub pid: u32,
-    /// When it was started, in ticks since the machine was; `None` where the system does not tell.
+    /// Its start time in ticks since boot; `None` if the system does not report it.
     pub started: Option<u64>,
-    /// The machine's start that it belongs to.
+    /// The boot ID of the machine.
     pub boot: String,
-    /// The space in which it is numbered: containers have their own.
+    /// Its PID namespace: containers have their own.
     pub numbers: String,
-    /// What it is, in words: the command and the run.
+    /// A description: the command and the run.
     pub what: String,
 }
 
-/// What became of an owner.
+/// The state of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
     /// It runs.
     Alive,
     /// It ended.
     Gone,
-    /// The machine was started again since, and cards have forgotten what they were told.
+    /// The machine was rebooted since, which reset its cards.
     BeforeReboot,
-    /// It can't be seen from here: another container's, or the system does not tell.
+    /// It is not visible from here: it is in another container, or the system does not report it.
     Unknown,
 }
 
@@ -39,7 +39,7 @@ impl Owner {
         Self { pid, started: started(pid), boot, numbers, what: what.into() }
     }
 
-    /// What became of it.
+    /// Its state.
     pub fn life(&self) -> Life {
         let (boot, numbers) = here();
         match self.started {
@@ -56,15 +56,15 @@ impl Owner {
     }
 }
 
-/// This start of the machine, and the space of processes.
+/// The boot ID and the PID namespace of this process.
 fn here() -> (String, String) {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
     let numbers = fs::read_link("/proc/self/ns/pid").unwrap_or_default().to_string_lossy().into_owned();
     (boot, numbers)
 }
 
-/// When a process was started, in ticks since the machine was; none for one that ended, even where nobody has waited for it
-/// yet. Source: proc(5), fields 3 and 22 of `stat`; names may have spaces and parentheses.
+/// The start time of a process in ticks since boot; `None` if it has ended, even if it is still a zombie.
+/// Source: proc(5), fields 3 and 22 of `stat`. Names may contain spaces and parentheses.
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_are_told_apart_by_when_they_were_started() {
+    fn owners_are_identified_by_their_start_time() {
         let own = Owner::own("a test");
         assert_eq!(own.life(), Life::Alive);
         assert_eq!(Owner { started: Some(1), ..own.clone() }.life(), Life::Gone);

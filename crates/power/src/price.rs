@@ -1,34 +1,34 @@
-//! What a kilowatt-hour costs.
+//! The price of a kilowatt-hour.
 
 use std::str::FromStr;
 
-/// More than energy costs in any currency.
-const MOST: f64 = 100_000.0;
+/// Upper limit on a price.
+const MAX_PRICE: f64 = 100_000.0;
 
-/// Longer than any currency's name or sign.
-const CURRENCY: usize = 8;
+/// Length limit on a currency's name or sign, in characters.
+const MAX_CURRENCY: usize = 8;
 
-/// The price of a kilowatt-hour.
+/// A price per kilowatt-hour.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Price {
-    /// In whole units of the currency.
+    /// The price, in units of the currency.
     pub per_kwh: f64,
-    /// The currency, as it was written; none if it was not.
+    /// The currency as written, if any.
     pub currency: Option<String>,
 }
 
-/// Why something is no price.
+/// A text is not a price.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a price such as 0.31, 0.31EUR or $0.12")]
 pub struct BadPrice {
-    /// As it was written.
+    /// The text.
     pub text: String,
 }
 
 impl FromStr for Price {
     type Err = BadPrice;
 
-    /// A number with a currency before or after it, or with none.
+    /// Parses a number with an optional currency before or after it.
     fn from_str(text: &str) -> Result<Self, BadPrice> {
         let bad = || BadPrice { text: text.chars().filter(|c| !c.is_control()).take(40).collect() };
         let of_number = |c: char| c.is_ascii_digit() || c == '.';
@@ -36,16 +36,16 @@ impl FromStr for Price {
         let begins = trimmed.find(of_number).ok_or_else(bad)?;
         let ends = trimmed.rfind(of_number).map_or(begins, |last| last + 1);
         let (before, number, after) = (&trimmed[..begins], &trimmed[begins..ends], &trimmed[ends..]);
-        let per_kwh = number.parse::<f64>().ok().filter(|price| (0.0..=MOST).contains(price)).ok_or_else(bad)?;
+        let per_kwh = number.parse::<f64>().ok().filter(|price| (0.0..=MAX_PRICE).contains(price)).ok_or_else(bad)?;
         let currency = match (before.trim(), after.trim()) {
             ("", "") => None,
             (currency, "") | ("", currency) => Some(currency),
             _ => return Err(bad()),
         };
-        // Letters, or one of the signs that stand for a currency; nothing else is printed later.
+        // Only letters and currency signs, so that the text is safe to print.
         let is_sign = |c: char| matches!(c, '$' | '£' | '¥' | '¢') || ('\u{20a0}'..='\u{20cf}').contains(&c);
         let is_currency =
-            |name: &str| name.chars().count() <= CURRENCY && name.chars().all(|c| c.is_alphabetic() || is_sign(c));
+            |name: &str| name.chars().count() <= MAX_CURRENCY && name.chars().all(|c| c.is_alphabetic() || is_sign(c));
         match currency {
             Some(name) if !is_currency(name) => Err(bad()),
             currency => Ok(Self { per_kwh, currency: currency.map(str::to_owned) }),
@@ -54,7 +54,7 @@ impl FromStr for Price {
 }
 
 impl Price {
-    /// What so much energy costs.
+    /// The cost of this much energy.
     pub fn of_joules(&self, joules: f64) -> f64 {
         self.per_kwh * joules / 3.6e6
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prices_have_a_currency_or_none() {
+    fn prices_have_an_optional_currency() {
         let price = |text: &str| text.parse::<Price>().map(|price| (price.per_kwh, price.currency)).ok();
         assert_eq!(price("0.31"), Some((0.31, None)));
         for (text, currency) in [("0.31EUR", "EUR"), ("0.31 €", "€"), ("$0.31", "$"), (" CHF 0.31 ", "CHF")] {

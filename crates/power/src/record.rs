@@ -1,5 +1,6 @@
-//! What a card had before something was set, and what it has from us since: what is needed to put it back, and to tell our
-//! settings from those of somebody else.
+//! A card's old values and the values that we set: to restore the old ones, and to distinguish our values from those of
+//! other
+//! processes.
 
 use crate::knob::{Knob, KnobError, Knobs};
 use crate::owner::{Life, Owner};
@@ -7,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
 
-/// Version of the record; another one's is not read.
+/// Version of the record. Other versions are rejected.
 pub(crate) const VERSION: u32 = 1;
 
-/// How many of our own values are known again: the last one, the one before, and what the card made of it.
+/// How many of our values to remember: the last ones, and what the card rounded them to.
 const OURS: usize = 4;
 
 /// A card's record.
@@ -20,99 +21,99 @@ pub struct Record {
     pub v: u32,
     /// The card's UUID.
     pub card: String,
-    /// Who set something.
+    /// The process that changed the card.
     pub owner: Owner,
-    /// What was set.
-    pub kept: Vec<Kept>,
+    /// The changed settings.
+    pub kept: Vec<SavedSetting>,
 }
 
-/// A setting before and since.
+/// A changed setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
-    /// Which.
+pub struct SavedSetting {
+    /// The setting.
     pub knob: Knob,
-    /// What was there before, in its unit.
+    /// The old value, in its unit.
     pub before: i64,
-    /// What was set since, or is about to be, the newest last.
+    /// The values that we have set or are about to set, the newest last.
     pub ours: Vec<i64>,
 }
 
 /// Why a record can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The system refused.
+    /// A system call failed.
     #[error("{path}: {source}")]
     Io {
-        /// What was read or written.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// What is there is no record.
+    /// The file is not a valid record.
     #[error("{path} is damaged: {reason}")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// Somebody has the folder for longer than anybody needs it.
+    /// Another process holds the folder for too long.
     #[error("{path} is in use")]
     Busy {
         /// The folder.
         path: PathBuf,
     },
-    /// A card's UUID is not one.
+    /// A card's UUID is invalid.
     #[error("a card's UUID can't be {card:?}")]
     BadName {
-        /// What it says it is.
+        /// The UUID.
         card: String,
     },
 }
 
-/// What came of putting a setting back.
+/// The outcome of restoring a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PutBack {
-    /// It is as it was.
+    /// It was restored.
     Done {
-        /// Which.
+        /// The setting.
         knob: Knob,
-        /// What it is again.
+        /// The restored value.
         value: i64,
     },
-    /// It was so already.
+    /// It already had the old value.
     Already {
-        /// Which.
+        /// The setting.
         knob: Knob,
     },
-    /// Somebody else changed it meanwhile: it is left as it is.
+    /// Another process changed it meanwhile, so it is not touched.
     ChangedByOthers {
-        /// Which.
+        /// The setting.
         knob: Knob,
-        /// What it is now.
+        /// The current value.
         now: i64,
-        /// What it was before ours.
+        /// The old value.
         before: i64,
     },
-    /// The machine was started again since, so that the card has forgotten it.
+    /// The machine was rebooted, which reset the card.
     Forgotten {
-        /// Which.
+        /// The setting.
         knob: Knob,
     },
-    /// The card did not take it; it will be tried again.
+    /// The card rejected it. It will be retried.
     Failed {
-        /// Which.
+        /// The setting.
         knob: Knob,
-        /// What it was before.
+        /// The old value.
         before: i64,
-        /// What the card said.
+        /// The card's error.
         error: KnobError,
     },
 }
 
-impl Kept {
-    /// Another value of ours is about to be set.
+impl SavedSetting {
+    /// Records a value that is about to be set.
     pub(crate) fn will_be(&mut self, value: i64) {
         self.ours.retain(|known| *known != value);
         self.ours.push(value);
@@ -120,7 +121,7 @@ impl Kept {
         self.ours.drain(..surplus);
     }
 
-    /// Whether a value is ours, or what was there before.
+    /// Whether a value is ours or the old one.
     pub(crate) fn knows(&self, value: i64) -> bool {
         value == self.before || self.ours.contains(&value)
     }
@@ -141,31 +142,31 @@ impl Kept {
 }
 
 impl Record {
-    /// What is wrong with a record that is to be of this card.
+    /// The error in a record for this card; `None` if it is valid.
     pub(crate) fn problem(&self, card: &str) -> Option<&'static str> {
         let mut knobs = self.kept.iter().map(|kept| kept.knob).collect::<Vec<_>>();
         knobs.sort_unstable();
         match self {
-            _ if self.v != VERSION => Some("it is of another version"),
-            _ if self.card != card => Some("it is of another card"),
-            _ if knobs.windows(2).any(|pair| pair[0] == pair[1]) => Some("it has a setting twice"),
+            _ if self.v != VERSION => Some("it has another version"),
+            _ if self.card != card => Some("it is for another card"),
+            _ if knobs.windows(2).any(|pair| pair[0] == pair[1]) => Some("it contains a setting twice"),
             _ => None,
         }
     }
 
-    /// Puts everything back that is still ours; what failed stays in the record.
+    /// Restores all settings that still have our values. Failed ones stay in the record.
     pub(crate) fn put_back(&mut self, card: &dyn Knobs) -> Vec<PutBack> {
         let is_forgotten = self.owner.life() == Life::BeforeReboot;
-        // The power limit last: offsets are what may harm.
+        // Restore the power limit last: clock offsets are the risky settings.
         let mut kept = std::mem::take(&mut self.kept);
         kept.sort_by_key(|kept| std::cmp::Reverse(kept.knob));
-        let back = |kept: &Kept| match is_forgotten {
+        let back = |kept: &SavedSetting| match is_forgotten {
             true => PutBack::Forgotten { knob: kept.knob },
             false => kept.put_back(card),
         };
         let done = kept.iter().map(back).collect::<Vec<_>>();
-        let failed = |came: &PutBack| matches!(came, PutBack::Failed { .. });
-        self.kept = kept.into_iter().zip(&done).filter(|(_, came)| failed(came)).map(|(kept, _)| kept).collect();
+        let failed = |outcome: &PutBack| matches!(outcome, PutBack::Failed { .. });
+        self.kept = kept.into_iter().zip(&done).filter(|(_, outcome)| failed(outcome)).map(|(kept, _)| kept).collect();
         done
     }
 }

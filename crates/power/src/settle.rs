@@ -1,53 +1,54 @@
-//! Records that runs left behind: what they set is put back by the next start, or when somebody asks for it.
+//! Records of runs that crashed: restores their old values at the next start, or on the user's request.
 
 use crate::knob::{KnobError, Knobs};
 use crate::owner::{Life, Owner};
 use crate::record::{PutBack, RecordError};
 use crate::store::Store;
 
-/// What came of a record.
+/// A record and its outcome.
 #[derive(Debug)]
 pub struct Settled {
     /// The card's UUID.
     pub card: String,
-    /// What came of it.
-    pub came: Settlement,
+    /// The outcome.
+    pub outcome: Settlement,
 }
 
-/// What came of a record.
+/// The outcome of settling a record.
 #[derive(Debug)]
 pub enum Settlement {
-    /// Everything was looked at, and what failed is tried again the next time.
+    /// All settings were tried. Failed ones are retried next time.
     Tried {
-        /// Who had set it.
+        /// The owner of the record.
         owner: Owner,
-        /// What came of each setting.
+        /// The outcome of each setting.
         back: Vec<PutBack>,
     },
-    /// Who set it runs still, or can't be seen from here.
+    /// The owner still runs, or is not visible from here.
     InUse {
-        /// Who.
+        /// The owner.
         owner: Owner,
         /// Whether it certainly runs.
         is_alive: bool,
     },
-    /// The card is not there, or does not answer; tried again the next time.
+    /// The card is missing or does not answer. Retried next time.
     NoCard {
-        /// What the driver said.
+        /// The driver's error.
         error: KnobError,
     },
     /// The record can't be read or written.
     Failed {
-        /// Why.
+        /// The error.
         error: RecordError,
     },
 }
 
-/// Looks at all records. `open` gives the card of a UUID. With `insists`, what was set by somebody who can't be seen from here is
-/// put back as well. Errors: the folder can't be read or locked; one that is not there has no records.
+/// Settles all records. `open` opens the card with a UUID. `force` also restores values of owners that are not visible
+/// from
+/// here. A missing folder has no records. Errors: the folder can't be read or locked.
 pub fn settle(
     store: &Store,
-    insists: bool,
+    force: bool,
     open: impl Fn(&str) -> Result<Box<dyn Knobs>, KnobError>,
 ) -> Result<Vec<Settled>, RecordError> {
     if store.cards()?.is_empty() {
@@ -55,8 +56,9 @@ pub fn settle(
     }
     let _lock = store.lock()?;
     let of_card = |card: String| {
-        let came = settle_card(store, &card, insists, &open).unwrap_or_else(|error| Some(Settlement::Failed { error }));
-        came.map(|came| Settled { card, came })
+        let outcome =
+            settle_card(store, &card, force, &open).unwrap_or_else(|error| Some(Settlement::Failed { error }));
+        outcome.map(|outcome| Settled { card, outcome })
     };
     Ok(store.cards()?.into_iter().filter_map(of_card).collect())
 }
@@ -64,12 +66,12 @@ pub fn settle(
 fn settle_card(
     store: &Store,
     uuid: &str,
-    insists: bool,
+    force: bool,
     open: impl Fn(&str) -> Result<Box<dyn Knobs>, KnobError>,
 ) -> Result<Option<Settlement>, RecordError> {
     let Some(mut record) = store.read(uuid)? else { return Ok(None) };
     let life = record.owner.life();
-    if life == Life::Alive || (life == Life::Unknown && !insists) {
+    if life == Life::Alive || (life == Life::Unknown && !force) {
         return Ok(Some(Settlement::InUse { owner: record.owner, is_alive: life == Life::Alive }));
     }
     let card = match open(uuid) {

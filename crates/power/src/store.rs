@@ -1,5 +1,6 @@
-//! Where records of what cards had lie: a file a card, in a folder that only its user can read. Whoever reads and writes there
-//! has the folder for itself meanwhile, so that two runs never take each other's settings for a card's own.
+//! Stores records of cards' old values: one file per card, in a folder that only its user can read. Readers and writers
+//! lock
+//! the folder, so that two runs never mistake each other's values for a card's own.
 
 use crate::record::{Record, RecordError};
 use plimsoll_files::{FolderLock, LockError, UNFINISHED, create_unique, read_text, remove_leftovers, sync_folder};
@@ -10,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::time::SystemTime;
 
-/// Far more than a record takes.
-const MOST: Bytes = Bytes(64 << 10);
+/// Size limit of a record; real ones are far smaller.
+const MAX_RECORD: Bytes = Bytes(64 << 10);
 
-/// More cards than any machine has.
-const MOST_CARDS: usize = 1024;
+/// Limit on the number of records to read.
+const MAX_CARDS: usize = 1024;
 
-/// How long somebody else may take, who reads or writes a few hundred bytes.
+/// How often, and how long, to wait for another process that holds the folder.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -27,12 +28,12 @@ pub struct Store {
 }
 
 impl Store {
-    /// In this folder, which need not be there.
+    /// A store in this folder, which need not exist.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
-    /// Has the folder for itself. Errors: it can't be made or locked.
+    /// Creates and locks the folder. Errors: it can't be created or locked.
     pub(crate) fn lock(&self) -> Result<FolderLock, RecordError> {
         self.make_folder().map_err(|source| RecordError::Io { path: self.folder.clone(), source })?;
         for _ in 0..TRIES {
@@ -53,14 +54,14 @@ impl Store {
         builder.create(&self.folder)
     }
 
-    /// The cards that have a record. Errors: the folder can't be read; one that is not there has none.
+    /// The cards with a record; none if the folder does not exist. Errors: the folder can't be read.
     pub(crate) fn cards(&self) -> Result<Vec<String>, RecordError> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
             Err(source) => return Err(RecordError::Io { path: self.folder.clone(), source }),
         };
-        let names = entries.take(MOST_CARDS).flatten().map(|entry| entry.path());
+        let names = entries.take(MAX_CARDS).flatten().map(|entry| entry.path());
         let records = names.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
         let stem = |path: PathBuf| path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned);
         let mut cards = records.filter_map(stem).filter(|card| is_plain(card)).collect::<Vec<_>>();
@@ -68,7 +69,7 @@ impl Store {
         Ok(cards)
     }
 
-    /// The file of a card. Errors: its UUID can't be a file's name.
+    /// The file of a card. Errors: its UUID is not a valid file name.
     pub(crate) fn path(&self, card: &str) -> Result<PathBuf, RecordError> {
         if is_plain(card) {
             Ok(self.folder.join(format!("{card}.json")))
@@ -77,10 +78,10 @@ impl Store {
         }
     }
 
-    /// A card's record; none if there is none. Errors: it can't be read, or is damaged.
+    /// A card's record; `None` if there is none. Errors: it can't be read, or is damaged.
     pub(crate) fn read(&self, card: &str) -> Result<Option<Record>, RecordError> {
         let path = self.path(card)?;
-        let text = match read_text(&path, MOST) {
+        let text = match read_text(&path, MAX_RECORD) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(RecordError::Io { path, source }),
@@ -93,7 +94,7 @@ impl Store {
         }
     }
 
-    /// Puts a record on disk, whole, before this returns. Errors: the disk does not take it.
+    /// Writes a record atomically and syncs it. Errors: the disk fails.
     pub(crate) fn write(&self, record: &Record) -> Result<(), RecordError> {
         let path = self.path(&record.card)?;
         let text = serde_json::to_vec_pretty(record).expect("plain data");
@@ -105,14 +106,14 @@ impl Store {
         let (unfinished, mut file) = create_unique(path, UNFINISHED, 0o600)?;
         let written = file.write_all(text).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&unfinished, path));
         if written.is_err() {
-            // What went wrong is told; that a part of it could not be removed would be told instead.
+            // Report the first error rather than a failure to remove the partial file.
             let _ = fs::remove_file(&unfinished);
         }
         written?;
         sync_folder(&self.folder)
     }
 
-    /// Takes a card's record away. Errors: it stays.
+    /// Removes a card's record. Errors: it can't be removed.
     pub(crate) fn remove(&self, card: &str) -> Result<(), RecordError> {
         let path = self.path(card)?;
         match fs::remove_file(&path) {
@@ -124,7 +125,7 @@ impl Store {
     }
 }
 
-/// Whether a UUID is as NVML writes it, so that it is no path.
+/// Whether a UUID has NVML's format, and so is not a path.
 fn is_plain(card: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
     (1..=96).contains(&card.len()) && card.chars().all(plain)

@@ -1,4 +1,5 @@
-//! Cards by a library that stands in for the driver's. Each is asked by a process of its own: this file's test `process`.
+//! Cards of a stand-in for the driver's library. The test `process` of this file runs in a separate process for each of
+//! them.
 
 use plimsoll_power::{Knob, Knobs, NvmlCard, Store, Wish, hold, put_back_all};
 use std::env;
@@ -13,7 +14,7 @@ const WISHES: &str = "PLIMSOLL_TEST_WISHES";
 const WAIT: &str = "PLIMSOLL_TEST_WAIT";
 const LEAVES: &str = "PLIMSOLL_TEST_LEAVES";
 
-/// The card with all that can be set.
+/// A card with all settings.
 const WHOLE: &str = "\
 0 0 power_limit 170
 0 0 power_default 170
@@ -40,8 +41,8 @@ fn process() {
     let numbers = words.split(',').map(|number| number.parse::<i64>().expect("a number"));
     let wishes = Knob::ALL.into_iter().zip(numbers).map(|(knob, value)| Wish { knob, value }).collect::<Vec<_>>();
     let held = hold(&Store::new(folder), "GPU-b", Box::new(card.clone()), "a test", &wishes);
-    let (held, came, back) = held.expect("nobody has it");
-    println!("came {came:?}");
+    let (held, outcomes, back) = held.expect("it is free");
+    println!("outcomes {outcomes:?}");
     println!("back {back:?}");
     for knob in Knob::ALL {
         println!("now {knob:?} {:?}", card.get(knob));
@@ -49,11 +50,11 @@ fn process() {
     println!("held");
     if env::var_os(LEAVES).is_some() {
         put_back_all();
-        // Nothing is dropped.
+        // `exit` runs no destructors.
         std::process::exit(0);
     }
     if env::var_os(WAIT).is_some() {
-        // Until it is killed.
+        // Wait until this process is killed.
         let _ = std::io::stdin().read(&mut [0]);
     }
     drop(held);
@@ -90,16 +91,16 @@ fn assert_said(said: &str, lines: &[&str]) {
 }
 
 #[test]
-fn a_card_tells_its_bounds_takes_settings_and_gets_them_back() {
+fn settings_of_a_card_are_changed_within_its_bounds_and_restored() {
     let folder = tempfile::tempdir().expect("a folder");
     let said = said(folder.path(), WHOLE, "140000,100,-200");
     assert_said(
         &said,
         &[
-            "range PowerLimit Ok(Range { least: 100000, most: 212000, usual: Some(170000) })",
-            "range ClockOffset Ok(Range { least: -500, most: 300, usual: Some(0) })",
-            "range MemoryClockOffset Ok(Range { least: -1000, most: 2000, usual: Some(0) })",
-            "came [(PowerLimit, Ok(140000)), (ClockOffset, Ok(100)), (MemoryClockOffset, Ok(-200))]",
+            "range PowerLimit Ok(Range { min: 100000, max: 212000, default: Some(170000) })",
+            "range ClockOffset Ok(Range { min: -500, max: 300, default: Some(0) })",
+            "range MemoryClockOffset Ok(Range { min: -1000, max: 2000, default: Some(0) })",
+            "outcomes [(PowerLimit, Ok(140000)), (ClockOffset, Ok(100)), (MemoryClockOffset, Ok(-200))]",
             "now PowerLimit Ok(140000)",
             "now ClockOffset Ok(100)",
             "now MemoryClockOffset Ok(-200)",
@@ -110,17 +111,17 @@ fn a_card_tells_its_bounds_takes_settings_and_gets_them_back() {
     );
 }
 
-/// Drivers before 555 have only the older functions; those of servers have none.
+/// Drivers before 555 have only the older functions, and servers' cards have no offsets.
 #[test]
-fn older_drivers_and_cards_without_offsets() {
+fn older_drivers_and_cards_without_offsets_work() {
     let folder = tempfile::tempdir().expect("a folder");
     let older = format!("{WHOLE}0 0 error nvmlDeviceGetClockOffsets 13\n0 0 error nvmlDeviceSetClockOffsets 13\n");
     let with_older = said(folder.path(), &older, "140000,100,-200");
     assert_said(
         &with_older,
         &[
-            "range ClockOffset Ok(Range { least: -500, most: 300, usual: Some(0) })",
-            "came [(PowerLimit, Ok(140000)), (ClockOffset, Ok(100)), (MemoryClockOffset, Ok(-200))]",
+            "range ClockOffset Ok(Range { min: -500, max: 300, default: Some(0) })",
+            "outcomes [(PowerLimit, Ok(140000)), (ClockOffset, Ok(100)), (MemoryClockOffset, Ok(-200))]",
             "after MemoryClockOffset Ok(10)",
         ],
     );
@@ -129,23 +130,23 @@ fn older_drivers_and_cards_without_offsets() {
     assert_said(
         &said(folder.path(), bare, "250000,100,-200"),
         &[
-            "range PowerLimit Ok(Range { least: 100000, most: 300000, usual: None })",
+            "range PowerLimit Ok(Range { min: 100000, max: 300000, default: None })",
             "range ClockOffset Err(NotSupported)",
-            "came [(ClockOffset, Err(NotSupported)), (MemoryClockOffset, Err(NotSupported)), (PowerLimit, Ok(250000))]",
+            "outcomes [(ClockOffset, Err(NotSupported)), (MemoryClockOffset, Err(NotSupported)), (PowerLimit, Ok(250000))]",
             "after PowerLimit Ok(300000)",
         ],
     );
 }
 
 #[test]
-fn without_rights_it_is_said_and_nothing_is_set() {
+fn missing_rights_are_reported_and_nothing_changes() {
     let folder = tempfile::tempdir().expect("a folder");
     let script =
         format!("{WHOLE}0 0 error nvmlDeviceSetPowerManagementLimit 4\n0 0 error nvmlDeviceSetClockOffsets 4\n");
     assert_said(
         &said(folder.path(), &script, "140000,100,-200"),
         &[
-            "came [(PowerLimit, Err(NoPermission)), (ClockOffset, Err(NoPermission)), (MemoryClockOffset, Err(NoPermission))]",
+            "outcomes [(PowerLimit, Err(NoPermission)), (ClockOffset, Err(NoPermission)), (MemoryClockOffset, Err(NoPermission))]",
             "now PowerLimit Ok(170000)",
         ],
     );
@@ -153,9 +154,9 @@ fn without_rights_it_is_said_and_nothing_is_set() {
     assert!(!folder.path().join("state").exists());
 }
 
-/// A process that leaves without running destructors.
+/// A process that exits without running destructors.
 #[test]
-fn who_leaves_in_haste_puts_it_back_first() {
+fn an_exit_without_destructors_restores_first() {
     let folder = tempfile::tempdir().expect("a folder");
     let output = command(folder.path(), WHOLE, "140000,100,-200").env(LEAVES, "1").output().expect("a process");
     assert!(output.status.success());
@@ -166,10 +167,10 @@ fn who_leaves_in_haste_puts_it_back_first() {
     assert!(!folder.path().join("power/GPU-b.json").exists());
 }
 
-/// A process that is killed can put nothing back; the next one does, and keeps the card's own value.
+/// A killed process can't restore anything. The next one does, and records the card's original value.
 #[cfg(target_os = "linux")]
 #[test]
-fn after_a_kill_the_next_start_puts_it_back() {
+fn the_next_start_restores_after_a_kill() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut child = command(folder.path(), WHOLE, "140000,100,-200")
         .env(WAIT, "1")

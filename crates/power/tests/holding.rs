@@ -1,13 +1,15 @@
-//! What is set of a card and put back, on a card in memory: every way in which it can go wrong.
+//! Changes and restores settings of a card in memory, with every kind of failure.
 
-use plimsoll_power::{HoldError, Knob, KnobError, Knobs, PutBack, Range, Settlement, Step, Store, Wish, hold, settle};
+use plimsoll_power::{
+    HoldError, Knob, KnobError, Knobs, PutBack, Range, Settlement, StepOutcome, Store, Wish, hold, settle,
+};
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 const UUID: &str = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
 
-/// A card in memory, which several may have a hand on.
+/// A card in memory, shared by several owners.
 #[derive(Clone, Default)]
 struct Card(Arc<Mutex<Values>>);
 
@@ -15,12 +17,12 @@ struct Card(Arc<Mutex<Values>>);
 struct Values {
     power_mw: i64,
     clock_mhz: i64,
-    /// It takes whole watts.
+    /// Whether it rounds to whole watts.
     rounds: bool,
-    refuses: Option<KnobError>,
-    /// What was set, in order.
+    error: Option<KnobError>,
+    /// The changes, in order.
     set: Vec<(Knob, i64)>,
-    /// Looked at before each set.
+    /// A record that must exist before each change.
     record: Option<std::path::PathBuf>,
 }
 
@@ -35,8 +37,8 @@ impl Card {
         self.0.lock().unwrap().power_mw
     }
 
-    fn refuse(&self, error: Option<KnobError>) {
-        self.0.lock().unwrap().refuses = error;
+    fn fail_with(&self, error: Option<KnobError>) {
+        self.0.lock().unwrap().error = error;
     }
 
     fn boxed(&self) -> Box<dyn Knobs> {
@@ -46,7 +48,7 @@ impl Card {
 
 impl Knobs for Card {
     fn range(&self, _: Knob) -> Result<Range, KnobError> {
-        Ok(Range { least: 100_000, most: 200_000, usual: Some(170_000) })
+        Ok(Range { min: 100_000, max: 200_000, default: Some(170_000) })
     }
 
     fn get(&self, knob: Knob) -> Result<i64, KnobError> {
@@ -60,11 +62,11 @@ impl Knobs for Card {
 
     fn set(&self, knob: Knob, value: i64) -> Result<(), KnobError> {
         let mut values = self.0.lock().unwrap();
-        if let Some(error) = values.refuses.clone() {
+        if let Some(error) = values.error.clone() {
             return Err(error);
         }
         if let Some(record) = &values.record {
-            let text = fs::read_to_string(record).expect("nothing is set before it is on disk");
+            let text = fs::read_to_string(record).expect("it is recorded before it is set");
             assert!(text.contains(&value.to_string()), "{value} is not in the record: {text}");
         }
         values.set.push((knob, value));
@@ -89,7 +91,7 @@ fn record(folder: &Path) -> std::path::PathBuf {
     folder.join("power").join(format!("{UUID}.json"))
 }
 
-/// Makes a record one of a process that ended.
+/// Changes the owner of a record to a process that ended.
 fn orphan(folder: &Path) {
     let file = record(folder);
     let mut text: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
@@ -98,15 +100,15 @@ fn orphan(folder: &Path) {
 }
 
 #[test]
-fn what_was_before_is_on_disk_before_anything_is_set_and_is_put_back() {
+fn old_values_are_recorded_before_a_change_and_restored() {
     let folder = tempfile::tempdir().unwrap();
     let card = Card::new(170_000);
     card.0.lock().unwrap().record = Some(record(folder.path()));
     let wishes = [power(140_000), Wish { knob: Knob::ClockOffset, value: 50 }];
-    let (held, came, _) = hold(&store(folder.path()), UUID, card.boxed(), "a test", &wishes).unwrap();
-    assert_eq!(came, [(Knob::PowerLimit, Ok(140_000)), (Knob::ClockOffset, Ok(50))]);
-    assert_eq!(held.step(Knob::PowerLimit, 120_000), Step::Set(120_000));
-    assert_eq!(held.step(Knob::PowerLimit, 120_000), Step::Nothing);
+    let (held, outcomes, _) = hold(&store(folder.path()), UUID, card.boxed(), "a test", &wishes).unwrap();
+    assert_eq!(outcomes, [(Knob::PowerLimit, Ok(140_000)), (Knob::ClockOffset, Ok(50))]);
+    assert_eq!(held.step(Knob::PowerLimit, 120_000), StepOutcome::Set(120_000));
+    assert_eq!(held.step(Knob::PowerLimit, 120_000), StepOutcome::Nothing);
     let text = fs::read_to_string(record(folder.path())).unwrap();
     assert!(text.contains("\"before\": 170000") && text.contains("a test"), "{text}");
     #[cfg(unix)]
@@ -120,13 +122,13 @@ fn what_was_before_is_on_disk_before_anything_is_set_and_is_put_back() {
     assert!(back.contains(&PutBack::Done { knob: Knob::PowerLimit, value: 170_000 }), "{back:?}");
     assert_eq!((card.power(), card.0.lock().unwrap().clock_mhz), (170_000, 0));
     assert!(!record(folder.path()).exists());
-    assert_eq!((held.step(Knob::PowerLimit, 120_000), held.put_back()), (Step::Nothing, vec![]));
+    assert_eq!((held.step(Knob::PowerLimit, 120_000), held.put_back()), (StepOutcome::Nothing, vec![]));
     drop(held);
     assert_eq!(card.power(), 170_000);
 }
 
 #[test]
-fn a_panic_puts_it_back_too() {
+fn a_panic_restores_too() {
     let folder = tempfile::tempdir().unwrap();
     let card = Card::new(170_000);
     let theirs = card.clone();
@@ -141,7 +143,7 @@ fn a_panic_puts_it_back_too() {
 }
 
 #[test]
-fn a_second_run_is_refused_and_never_takes_the_firsts_value_for_the_cards() {
+fn a_second_run_is_rejected_and_never_records_the_firsts_value() {
     let folder = tempfile::tempdir().unwrap();
     let card = Card::new(170_000);
     let (first, ..) = hold(&store(folder.path()), UUID, card.boxed(), "the first", &[power(140_000)]).unwrap();
@@ -149,7 +151,7 @@ fn a_second_run_is_refused_and_never_takes_the_firsts_value_for_the_cards() {
     assert!(matches!(&second, Err(HoldError::InUse { owner }) if owner.what == "the first"), "{second:?}");
     assert_eq!(card.power(), 140_000);
     let settled = settle(&store(folder.path()), true, |_| Ok(card.boxed())).unwrap();
-    assert!(matches!(settled[..], [ref one] if matches!(one.came, Settlement::InUse { is_alive: true, .. })));
+    assert!(matches!(settled[..], [ref one] if matches!(one.outcome, Settlement::InUse { is_alive: true, .. })));
     drop(first);
     assert_eq!(card.power(), 170_000);
     let (again, ..) = hold(&store(folder.path()), UUID, card.boxed(), "the second", &[power(120_000)]).unwrap();
@@ -158,37 +160,37 @@ fn a_second_run_is_refused_and_never_takes_the_firsts_value_for_the_cards() {
 }
 
 #[test]
-fn a_crash_is_put_right_by_the_next_start_which_then_keeps_the_cards_own_value() {
+fn the_next_start_restores_after_a_crash_and_records_the_original_value() {
     let folder = tempfile::tempdir().unwrap();
     let card = Card::new(170_000);
     let (held, ..) = hold(&store(folder.path()), UUID, card.boxed(), "a crash", &[power(140_000)]).unwrap();
     held.step(Knob::PowerLimit, 111_000);
     std::mem::forget(held);
     orphan(folder.path());
-    // It can't be put back at first: then nothing is set either, and the value before is not lost.
-    card.refuse(Some(KnobError::NoPermission));
+    // If restoring fails, nothing is changed either, and the original value is not lost.
+    card.fail_with(Some(KnobError::NoPermission));
     let refused = hold(&store(folder.path()), UUID, card.boxed(), "the next", &[power(120_000)]);
     assert!(matches!(refused, Err(HoldError::LeftBehind { error: KnobError::NoPermission, .. })), "{refused:?}");
-    card.refuse(None);
+    card.fail_with(None);
     let (held, _, back) = hold(&store(folder.path()), UUID, card.boxed(), "the next", &[power(120_000)]).unwrap();
     assert_eq!(back, [PutBack::Done { knob: Knob::PowerLimit, value: 170_000 }]);
     assert_eq!(card.power(), 120_000);
     std::mem::forget(held);
     orphan(folder.path());
     let settled = settle(&store(folder.path()), false, |_| Ok(card.boxed())).unwrap();
-    assert!(matches!(&settled[0].came, Settlement::Tried { back, .. } if back.len() == 1), "{settled:?}");
+    assert!(matches!(&settled[0].outcome, Settlement::Tried { back, .. } if back.len() == 1), "{settled:?}");
     assert_eq!(card.power(), 170_000);
     assert!(settle(&store(folder.path()), false, |_| Ok(card.boxed())).unwrap().is_empty());
 }
 
 #[test]
-fn what_somebody_else_set_meanwhile_is_left_alone() {
+fn a_value_changed_by_another_process_is_not_touched() {
     let folder = tempfile::tempdir().unwrap();
     let card = Card::new(170_000);
     let (held, ..) = hold(&store(folder.path()), UUID, card.boxed(), "a test", &[power(140_000)]).unwrap();
     card.0.lock().unwrap().power_mw = 155_000;
-    assert_eq!(held.step(Knob::PowerLimit, 130_000), Step::ChangedByOthers(155_000));
-    assert_eq!(held.step(Knob::PowerLimit, 130_000), Step::Nothing);
+    assert_eq!(held.step(Knob::PowerLimit, 130_000), StepOutcome::ChangedByOthers(155_000));
+    assert_eq!(held.step(Knob::PowerLimit, 130_000), StepOutcome::Nothing);
     let changed = PutBack::ChangedByOthers { knob: Knob::PowerLimit, now: 155_000, before: 170_000 };
     assert_eq!(held.put_back(), [changed]);
     assert_eq!(card.power(), 155_000);
@@ -196,39 +198,39 @@ fn what_somebody_else_set_meanwhile_is_left_alone() {
 }
 
 #[test]
-fn what_a_card_made_of_a_value_is_known_again() {
+fn rounded_values_are_recognized() {
     let folder = tempfile::tempdir().unwrap();
     let card = Card::new(170_000);
     card.0.lock().unwrap().rounds = true;
-    let (held, came, _) = hold(&store(folder.path()), UUID, card.boxed(), "a test", &[power(140_750)]).unwrap();
-    assert_eq!(came, [(Knob::PowerLimit, Ok(140_000))]);
-    assert_eq!(held.step(Knob::PowerLimit, 130_600), Step::Set(130_000));
-    assert_eq!(held.step(Knob::PowerLimit, 120_300), Step::Set(120_000));
+    let (held, outcomes, _) = hold(&store(folder.path()), UUID, card.boxed(), "a test", &[power(140_750)]).unwrap();
+    assert_eq!(outcomes, [(Knob::PowerLimit, Ok(140_000))]);
+    assert_eq!(held.step(Knob::PowerLimit, 130_600), StepOutcome::Set(130_000));
+    assert_eq!(held.step(Knob::PowerLimit, 120_300), StepOutcome::Set(120_000));
     drop(held);
     assert_eq!(card.power(), 170_000);
 }
 
 #[test]
-fn without_rights_nothing_is_held_and_nothing_stays_on_disk() {
+fn without_rights_nothing_is_held_or_recorded() {
     let folder = tempfile::tempdir().unwrap();
     let card = Card::new(170_000);
-    card.refuse(Some(KnobError::NoPermission));
+    card.fail_with(Some(KnobError::NoPermission));
     let wishes = [power(140_000), Wish { knob: Knob::MemoryClockOffset, value: 100 }];
-    let (held, came, _) = hold(&store(folder.path()), UUID, card.boxed(), "a test", &wishes).unwrap();
+    let (held, outcomes, _) = hold(&store(folder.path()), UUID, card.boxed(), "a test", &wishes).unwrap();
     let refused = |error| Err(error);
     assert_eq!(
-        came,
+        outcomes,
         [
             (Knob::MemoryClockOffset, refused(KnobError::NotSupported)),
             (Knob::PowerLimit, refused(KnobError::NoPermission))
         ]
     );
     assert!(!record(folder.path()).exists());
-    assert_eq!(held.step(Knob::PowerLimit, 120_000), Step::Nothing);
+    assert_eq!(held.step(Knob::PowerLimit, 120_000), StepOutcome::Nothing);
 }
 
 #[test]
-fn records_that_are_none_stop_everything_and_stay() {
+fn damaged_records_prevent_changes_and_are_not_removed() {
     let folder = tempfile::tempdir().unwrap();
     let card = Card::new(140_000);
     fs::create_dir(folder.path().join("power")).unwrap();
@@ -245,18 +247,18 @@ fn records_that_are_none_stop_everything_and_stay() {
         let refused = hold(&store(folder.path()), UUID, card.boxed(), "a test", &[power(120_000)]);
         assert!(matches!(refused, Err(HoldError::Record(_))), "{text:.60}: {refused:?}");
         let settled = settle(&store(folder.path()), true, |_| Ok(card.boxed())).unwrap();
-        assert!(matches!(settled[0].came, Settlement::Failed { .. }), "{text:.60}: {settled:?}");
+        assert!(matches!(settled[0].outcome, Settlement::Failed { .. }), "{text:.60}: {settled:?}");
         assert!(record(folder.path()).exists());
     }
     assert_eq!(card.power(), 140_000);
-    // A name that leads elsewhere is no card's.
+    // A name with a path is not a card.
     let refused = hold(&store(folder.path()), "../../etc/x", card.boxed(), "a test", &[power(120_000)]);
     assert!(matches!(refused, Err(HoldError::Record(_))), "{refused:?}");
 }
 
 #[cfg(unix)]
 #[test]
-fn links_and_pipes_are_no_records() {
+fn links_are_not_followed() {
     let folder = tempfile::tempdir().unwrap();
     let card = Card::new(140_000);
     fs::create_dir(folder.path().join("power")).unwrap();
@@ -266,7 +268,7 @@ fn links_and_pipes_are_no_records() {
 }
 
 #[test]
-fn a_card_that_is_gone_is_tried_again_and_one_of_before_a_restart_is_forgotten() {
+fn a_missing_card_is_retried_and_a_reboot_drops_the_record() {
     let folder = tempfile::tempdir().unwrap();
     let card = Card::new(170_000);
     let (held, ..) = hold(&store(folder.path()), UUID, card.boxed(), "a crash", &[power(140_000)]).unwrap();
@@ -274,25 +276,27 @@ fn a_card_that_is_gone_is_tried_again_and_one_of_before_a_restart_is_forgotten()
     orphan(folder.path());
     let gone = KnobError::Failed { reason: "lost".to_owned() };
     let settled = settle(&store(folder.path()), false, |_| Err(gone.clone())).unwrap();
-    assert!(matches!(settled[0].came, Settlement::NoCard { .. }), "{settled:?}");
-    card.refuse(Some(gone));
+    assert!(matches!(settled[0].outcome, Settlement::NoCard { .. }), "{settled:?}");
+    card.fail_with(Some(gone));
     let settled = settle(&store(folder.path()), false, |_| Ok(card.boxed())).unwrap();
-    assert!(matches!(&settled[0].came, Settlement::Tried { back, .. } if matches!(back[..], [PutBack::Failed { .. }])));
-    card.refuse(None);
+    assert!(
+        matches!(&settled[0].outcome, Settlement::Tried { back, .. } if matches!(back[..], [PutBack::Failed { .. }]))
+    );
+    card.fail_with(None);
     let text = fs::read_to_string(record(folder.path())).unwrap();
     let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
     value["owner"]["boot"] = "another".into();
     fs::write(record(folder.path()), value.to_string()).unwrap();
     let settled = settle(&store(folder.path()), false, |_| Ok(card.boxed())).unwrap();
     let forgotten = PutBack::Forgotten { knob: Knob::PowerLimit };
-    assert!(matches!(&settled[0].came, Settlement::Tried { back, .. } if *back == [forgotten]), "{settled:?}");
+    assert!(matches!(&settled[0].outcome, Settlement::Tried { back, .. } if *back == [forgotten]), "{settled:?}");
     assert_eq!(card.power(), 140_000);
     assert!(!record(folder.path()).exists());
 }
 
-/// What another container set is only put back by somebody who asks for it.
+/// Values that another container set are restored only on request.
 #[test]
-fn owners_that_cannot_be_seen_are_left_alone_unless_somebody_insists() {
+fn invisible_owners_are_respected_unless_forced() {
     let folder = tempfile::tempdir().unwrap();
     let card = Card::new(170_000);
     let (held, ..) = hold(&store(folder.path()), UUID, card.boxed(), "elsewhere", &[power(140_000)]).unwrap();
@@ -302,7 +306,7 @@ fn owners_that_cannot_be_seen_are_left_alone_unless_somebody_insists() {
     value["owner"]["numbers"] = "pid:[1]".into();
     fs::write(record(folder.path()), value.to_string()).unwrap();
     let settled = settle(&store(folder.path()), false, |_| Ok(card.boxed())).unwrap();
-    assert!(matches!(settled[0].came, Settlement::InUse { is_alive: false, .. }), "{settled:?}");
+    assert!(matches!(settled[0].outcome, Settlement::InUse { is_alive: false, .. }), "{settled:?}");
     assert_eq!(card.power(), 140_000);
     settle(&store(folder.path()), true, |_| Ok(card.boxed())).unwrap();
     assert_eq!(card.power(), 170_000);

@@ -163,14 +163,14 @@ impl Wished {
 
     fn add_power(&mut self, limit: PowerLimit, name: &str) -> Result<(), Failure> {
         let Some(range) = self.range(Knob::PowerLimit) else { return Ok(()) };
-        let usual = range.usual.unwrap_or(range.most);
+        let usual = range.default.unwrap_or(range.max);
         let (asked, value) = match limit {
             PowerLimit::Auto => {
                 let Ok(now) = self.card.get(Knob::PowerLimit) else {
                     talk("warning: the card does not tell its power limit, so it is not lowered for heat");
                     return Ok(());
                 };
-                self.auto = Some(Range { most: now, least: range.least.min(now), usual: range.usual });
+                self.auto = Some(Range { max: now, min: range.min.min(now), default: range.default });
                 self.wishes.push(Wish { knob: Knob::PowerLimit, value: now });
                 return Ok(());
             }
@@ -181,8 +181,8 @@ impl Wished {
             let of = if asked.ends_with('%') { format!(", {},", watts(value)) } else { String::new() };
             let message = format!(
                 "`--power-limit {asked}`{of} is beyond what {name} takes: {} to {}, {} by default",
-                watts(range.least),
-                watts(range.most),
+                watts(range.min),
+                watts(range.max),
                 watts(usual)
             );
             return Err(Failure::bad_flag(message));
@@ -194,7 +194,7 @@ impl Wished {
     fn add_offset(&mut self, knob: Knob, flag: &str, mhz: i64, name: &str) -> Result<(), Failure> {
         let Some(range) = self.range(knob) else { return Ok(()) };
         if !range.has(mhz) {
-            let message = format!("`{flag} {mhz}` is beyond what {name} takes: {} to {} MHz", range.least, range.most);
+            let message = format!("`{flag} {mhz}` is beyond what {name} takes: {} to {} MHz", range.min, range.max);
             return Err(Failure::bad_flag(message));
         }
         self.wishes.push(Wish { knob, value: mhz });
@@ -277,7 +277,7 @@ fn say_not_set(uuid: &str, wishes: &[Wish], knob: Knob, error: &KnobError, auto:
         match knob {
             Knob::PowerLimit => {
                 // For heat, what is far enough below what the card has.
-                let value = auto.map_or(value, |range| (value * 4 / 5).max(range.least));
+                let value = auto.map_or(value, |range| (value * 4 / 5).max(range.min));
                 format!("`sudo nvidia-smi -i {uuid} -pl {}` sets it", value / 1000)
             }
             Knob::ClockOffset => attribute("GPUGraphicsClockOffset", value),
@@ -330,8 +330,8 @@ pub(super) fn settle_leftovers(insists: bool) -> bool {
     settled.iter().filter(|one| !say_settled(one, insists)).count() == 0
 }
 
-fn say_settled(Settled { card, came }: &Settled, insists: bool) -> bool {
-    match came {
+fn say_settled(Settled { card, outcome }: &Settled, insists: bool) -> bool {
+    match outcome {
         Settlement::Tried { owner, back } => {
             talk(format_args!("{} ended without putting back what it set of {card}:", owner.what));
             back.iter().for_each(say_put_back);

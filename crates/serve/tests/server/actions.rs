@@ -21,7 +21,7 @@ fn buttons_give_orders_to_the_run_and_a_paused_one_has_others() {
         let answer = press(body);
         assert_eq!(answer.status, 202, "{answer:?}");
         assert!(!answer.json()["said"].as_str().expect("words").is_empty());
-        assert_eq!(a.inbox.look().orders.into_iter().map(|(_, order)| order).collect::<Vec<_>>(), [order]);
+        assert_eq!(a.inbox.poll().orders.into_iter().map(|(_, order)| order).collect::<Vec<_>>(), [order]);
     }
     let mut events = server.events(&format!("?run={id}"), "");
     events.until("run", |_| true);
@@ -58,7 +58,7 @@ fn what_is_no_order_or_cannot_be_given_is_refused_with_words() {
     let large = format!("{{\"action\":\"{}\"}}", "x".repeat(10_000));
     assert_eq!(server.post(&path, &bearer(), &large).status, 413);
     assert_eq!(server.post("/api/runs/0123/order", &bearer(), "{\"action\":\"stop\"}").status, 404);
-    assert_eq!(a.inbox.look().orders, []);
+    assert_eq!(a.inbox.poll().orders, []);
     let folder = a.folder.clone();
     drop(a);
     let answer = server.post(&path, &bearer(), "{\"action\":\"stop\"}");
@@ -90,5 +90,5 @@ fn no_button_works_for_a_run_that_another_user_controls() {
             assert!(answer.status == 409 && told.contains("other users can write to"), "{name}, {action}: {told}");
         }
     }
-    assert_eq!(a.inbox.look().orders, []);
+    assert_eq!(a.inbox.poll().orders, []);
 }

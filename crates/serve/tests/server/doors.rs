@@ -107,10 +107,10 @@ fn pages_of_others_give_no_orders() {
         let answer = server.post(&path, &format!("{cookie}{origin}"), pause);
         assert_eq!(answer.status, 403, "{origin}");
     }
-    assert_eq!(training.inbox.look().orders, []);
+    assert_eq!(training.inbox.poll().orders, []);
     assert_eq!(server.post(&path, &format!("{cookie}{own}"), pause).status, 202);
     assert_eq!(server.post(&path, &bearer(), "{\"action\":\"stop\"}").status, 202, "scripts have the token");
-    assert_eq!(training.inbox.look().orders.len(), 2);
+    assert_eq!(training.inbox.poll().orders.len(), 2);
     // A form of another page could send no JSON.
     let head = format!("POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: text/plain{}", server.address, bearer());
     assert_eq!(server.say(&head, pause).status, 415);
