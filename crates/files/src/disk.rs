@@ -1,8 +1,7 @@
-//! What a run does to files of its own: they are made, added to, renamed, synced and deleted here and nowhere else.
-//! Links are never followed, and a file's name is as durable as its contents.
-//!
-//! A watcher is told of every operation before it is done, and may refuse it. Tests record the order of operations so,
-//! make every state of it that a power cut can leave, and fill disks that have room.
+//! A run's access to its own files: all of them are created, appended to, renamed, synced and deleted here.
+//! Never follows links, and makes a file's name as durable as its contents.
+//! A watcher is notified of every operation before it happens, and may reject it. Tests use this to record the order of
+//! operations, to reproduce every state that a power cut can leave, and to simulate full disks.
 
 use crate::inside::check_folders;
 use crate::own::{open_own, parent_of};
@@ -13,39 +12,39 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// How the names of files end that are being written.
+/// The suffix of a file that is being written.
 const WRITING: &str = ".writing";
 
-/// After so long without a write, a file that is being written and that no process has locked is abandoned.
+/// Time without a write after which an unlocked `.writing` file counts as abandoned.
 const ABANDONED: Duration = Duration::from_secs(60);
 
-/// Something that is done to files.
+/// An operation on files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation<'a> {
-    /// A folder is made in one that is there.
+    /// Create a folder in an existing one.
     CreateFolder(&'a Path),
-    /// A file is made that was not there. What is written to it is not told; it is read when it is synced.
+    /// Create a new file. Writes to it are not reported; a watcher may read it when it is synced.
     CreateFile(&'a Path),
-    /// A symbolic link is made to a path, which is relative to the link's folder.
+    /// Create a symbolic link. The target is relative to the link's folder.
     CreateLink(&'a Path, &'a Path),
-    /// Bytes are added to the end of a file.
+    /// Append bytes to a file.
     Append(&'a Path, &'a [u8]),
-    /// A file is cut to so many bytes.
+    /// Truncate a file to this length.
     Truncate(&'a Path, u64),
-    /// A file's contents are made durable.
+    /// Make a file's contents durable.
     SyncFile(&'a Path),
-    /// The names in a folder are made durable.
+    /// Make the names in a folder durable.
     SyncFolder(&'a Path),
-    /// A file or a folder gets another name, and a file that had that name is gone.
+    /// Rename a file or a folder, replacing a file of the new name.
     Rename(&'a Path, &'a Path),
-    /// A file, or a link to one, is deleted.
+    /// Delete a file or a link.
     RemoveFile(&'a Path),
-    /// A folder is deleted with all below it.
+    /// Delete a folder and everything in it.
     RemoveFolder(&'a Path),
 }
 
 impl<'a> Operation<'a> {
-    /// What it is done to.
+    /// The paths that it changes.
     fn paths(self) -> [Option<&'a Path>; 2] {
         match self {
             Self::Rename(from, to) => [Some(from), Some(to)],
@@ -62,9 +61,9 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// Is told of operations.
+/// Receives operations.
 pub trait Watch: Debug + Send + Sync {
-    /// Takes note of an operation that is about to be done. Errors: it is not done and fails with this.
+    /// Called before an operation. Errors: the operation fails with this error and is not performed.
     fn before(&self, operation: Operation<'_>) -> io::Result<()>;
 }
 
@@ -72,17 +71,17 @@ pub trait Watch: Debug + Send + Sync {
 #[derive(Debug, Clone, Default)]
 pub struct Disk {
     watch: Option<Arc<dyn Watch>>,
-    /// Folders below this one are no links.
+    /// Folders below this one must not be links.
     root: Option<Arc<Path>>,
 }
 
 impl Disk {
-    /// A disk whose operations a watcher is told of.
+    /// A disk that reports its operations to a watcher.
     pub fn watched(watch: Arc<dyn Watch>) -> Self {
         Self { watch: Some(watch), root: None }
     }
 
-    /// This disk for a run in a folder: what is below the folder is not written where a link leads.
+    /// This disk for a run in a folder: rejects writes below the folder through links.
     pub fn within(&self, folder: &Path) -> Self {
         Self { root: Some(folder.into()), ..self.clone() }
     }
@@ -98,7 +97,7 @@ impl Disk {
         self.watch.as_ref().map_or(Ok(()), |watch| watch.before(operation))
     }
 
-    /// Makes a folder, and those above it that are missing, so that they outlive a power cut.
+    /// Creates a folder and its missing parents durably.
     pub fn create_folders(&self, path: &Path) -> io::Result<()> {
         self.check(path)?;
         match fs::metadata(path) {
@@ -113,7 +112,7 @@ impl Disk {
         self.sync_folder(parent)
     }
 
-    /// Makes a folder. Another process may make it at the same time.
+    /// Creates a folder. Another process may create it at the same time.
     pub fn create_folder(&self, path: &Path) -> io::Result<()> {
         self.before(Operation::CreateFolder(path))?;
         match fs::create_dir(path) {
@@ -122,27 +121,27 @@ impl Disk {
         }
     }
 
-    /// Makes a file with these contents, and syncs it. Errors: there is one of this name already.
+    /// Creates a file with these contents, and syncs it. Errors: the file already exists.
     pub fn write_new(&self, path: &Path, contents: &[u8]) -> io::Result<()> {
         self.create_with(path, |path| File::create_new(path)?.write_all(contents))?;
         self.sync_file(path)
     }
 
-    /// Has a file made by somebody else. It is not synced.
+    /// Creates a file by calling `make`. Does not sync it.
     pub fn create_with(&self, path: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
         self.before(Operation::CreateFile(path))?;
         make(path)
     }
 
-    /// Puts a file with these contents in the place of another, so that it is the old one or the new one whatever
-    /// happens. Only one process may do so at a time.
+    /// Replaces a file atomically: after a crash, it has the old or the new contents. Only one process may do so at a
+    /// time.
     pub fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<()> {
         let temporary = temporary_of(path);
         self.remove_if_there(&temporary)?;
         let mut writing = None;
         let made = self.create_with(&temporary, |path| {
             let mut file = File::create_new(path)?;
-            // A file system without locks costs `remove_abandoned` its proof, and nothing else.
+            // Without lock support, only `remove_abandoned` loses its proof.
             let _ = file.try_lock();
             file.write_all(contents)?;
             writing = Some(file);
@@ -151,15 +150,16 @@ impl Disk {
         let written = made.and_then(|()| self.sync_file(&temporary)).and_then(|()| self.rename(&temporary, path));
         drop(writing);
         if written.is_err() {
-            // What was written can't be used; if it stays, the next try removes it.
+            // If the partial file can't be removed, the next replacement removes it.
             let _ = self.remove_if_there(&temporary);
         }
         written?;
         self.sync_folder(parent_of(path))
     }
 
-    /// Deletes the file that a writer which was killed left in place of another one's name, if `path` is one: nothing was
-    /// written to it for a minute, and no process has it locked, as [`replace`](Self::replace) does while it writes.
+    /// Deletes `path` if it is a temporary file of a killed writer: it was not written for a minute, and no process
+    /// holds its
+    /// lock, as [`replace`](Self::replace) does while it writes.
     pub fn remove_abandoned(&self, path: &Path, now: SystemTime) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_temporary = name.starts_with('.') && name.ends_with(WRITING);
@@ -170,16 +170,16 @@ impl Disk {
         if !is_temporary || !fs::symlink_metadata(path).is_ok_and(is_old) {
             return;
         }
-        // Files that can't be opened, locked or deleted stay; they disturb no other run.
+        // Files that can't be opened, locked or deleted do not affect other runs.
         let Ok(file) = open_own(path) else { return };
         if file.try_lock().is_ok() {
             let _ = self.remove_if_there(path);
         }
     }
 
-    /// Puts a symbolic link to `target` in the place of a file or of another link, so that it is the old one or the new one
-    /// whatever happens. `target` is relative to the link's folder. Only one process may do so at a time.
-    /// Errors: there is a folder of this name; the system has no such links.
+    /// Replaces a file or a link with a symbolic link to `target` atomically. `target` is relative to the link's
+    /// folder. Only
+    /// one process may do so at a time. Errors: `path` is a folder; the system has no symbolic links.
     pub fn replace_link(&self, path: &Path, target: &Path) -> io::Result<()> {
         let temporary = temporary_of(path);
         self.remove_if_there(&temporary)?;
@@ -192,7 +192,7 @@ impl Disk {
         self.sync_folder(parent_of(path))
     }
 
-    /// Opens a file to add to it; makes one if there is none.
+    /// Opens a file for appending, or creates it.
     pub fn open_log(&self, path: &Path) -> io::Result<Log> {
         self.check(parent_of(path))?;
         let is_new = !crate::is_there(path)?;
@@ -218,13 +218,13 @@ impl Disk {
         crate::sync_folder(path)
     }
 
-    /// Gives a file or a folder another name.
+    /// Renames a file or a folder.
     pub fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.before(Operation::Rename(from, to))?;
         fs::rename(from, to)
     }
 
-    /// Deletes whatever has this name, a folder with all below it. Links are deleted, not what they name.
+    /// Deletes a file, a link (not its target) or a folder with everything in it. Does nothing if it does not exist.
     pub fn remove_if_there(&self, path: &Path) -> io::Result<()> {
         let found = match fs::symlink_metadata(path) {
             Ok(found) => found,
@@ -249,13 +249,13 @@ fn symlink(_: &Path, _: &Path) -> io::Result<()> {
     Err(ErrorKind::Unsupported.into())
 }
 
-/// The name under which a file is written before it is put in its place: `.NAME.writing`.
+/// The temporary name of a file during a replacement: `.NAME.writing`.
 fn temporary_of(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}{WRITING}"))
 }
 
-/// A file that is only added to.
+/// An append-only file.
 #[derive(Debug)]
 pub struct Log {
     disk: Disk,
@@ -264,7 +264,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Where it lies.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -274,19 +274,19 @@ impl Log {
         &mut self.file
     }
 
-    /// Adds bytes to the end. Errors: some of them may be there.
+    /// Appends bytes. Errors: a part of them may have been written.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.disk.before(Operation::Append(&self.path, bytes))?;
         self.file.write_all(bytes)
     }
 
-    /// Cuts the file to so many bytes.
+    /// Truncates the file to `bytes`.
     pub fn truncate(&mut self, bytes: u64) -> io::Result<()> {
         self.disk.before(Operation::Truncate(&self.path, bytes))?;
         self.file.set_len(bytes)
     }
 
-    /// Makes all that was added durable.
+    /// Makes all appended bytes durable.
     pub fn sync(&mut self) -> io::Result<()> {
         self.disk.before(Operation::SyncFile(&self.path))?;
         self.file.sync_data()
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_not() {
+    fn temporary_files_of_killed_writers_are_removed() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (disk, now) = (Disk::default(), SystemTime::now());
         let later = now + ABANDONED + Duration::from_secs(10);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_whole_and_nothing_is_left() {
+    fn a_file_is_replaced_without_leftovers() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("deep/er/a.json");
         let disk = Disk::default();

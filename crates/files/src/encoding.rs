@@ -1,28 +1,29 @@
-//! The encoding of a user's text: UTF-8, with or without a byte order mark. UTF-16 is refused by name.
+//! The encoding of a user's text: UTF-8, with or without a byte order mark. Rejects UTF-16 with its name.
 
 use std::io;
 
 /// The byte order mark of UTF-8.
 const MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// So many bytes of a text show whether it is UTF-16.
-const SHOWN_BYTES: usize = 64;
+/// Bytes to examine for UTF-16.
+const EXAMINED_BYTES: usize = 64;
 
-/// Text in UTF-16, as PowerShell 5 writes with `>`. It is the inner error of an [`io::Error`] of the kind `InvalidData`.
+/// The text is UTF-16, which PowerShell 5 writes with `>`. Inner error of an [`io::Error`] of kind `InvalidData`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it is {encoding}, not UTF-8; convert it: `iconv -f {encoding} -t UTF-8 FILE > NEW`")]
 pub struct Utf16 {
-    /// Its name, as `iconv` knows it.
+    /// The encoding's name in `iconv`.
     pub encoding: &'static str,
 }
 
-/// Refuses UTF-16 by the first bytes of a text: by its byte order mark, or without one where these bytes are ASCII characters
-/// and zeros in turn. Errors: `Utf16`.
+/// Rejects UTF-16 by the first bytes of a text: by its byte order mark, or by ASCII characters that alternate with
+/// zeros.
+/// Errors: `Utf16`.
 pub fn refuse_utf16(start: &[u8]) -> io::Result<()> {
     let encoding = match start {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "UTF-16",
         _ => {
-            let (units, _) = start[..start.len().min(SHOWN_BYTES)].as_chunks::<2>();
+            let (units, _) = start[..start.len().min(EXAMINED_BYTES)].as_chunks::<2>();
             let is_text = |byte: u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
             match units {
                 [_, _, ..] if units.iter().all(|&[low, high]| is_text(low) && high == 0) => "UTF-16LE",
@@ -52,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn utf16_is_refused_by_name() {
+    fn utf16_is_rejected_with_its_name() {
         let encoding = |bytes: &[u8]| {
             let error = refuse_utf16(bytes).err()?;
             error.get_ref().and_then(|inner| inner.downcast_ref::<Utf16>()).map(|utf16| utf16.encoding)

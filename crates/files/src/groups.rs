@@ -1,10 +1,12 @@
-//! Groups of one user. Many systems give each user a group of their own and let it write by default (`umask 002`), so
-//! that a group's right to write says nothing about other users until the group's members are known.
+//! Private groups. Many systems give each user a private group with write permission by default (`umask 002`), so group
+//! write
+//! permission is harmless if the group has no other members.
 
 use std::fs;
 
-/// Whether no user but `uid` and root is in a group, as `/etc/group` and `/etc/passwd` have it. A group that is not listed
-/// there is not private.
+/// Whether a group has no members other than `uid` and root, according to `/etc/group` and `/etc/passwd`. A group that
+/// is not
+/// listed there is not private.
 pub(crate) fn is_private(gid: u32, uid: u32) -> bool {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     is_private_in(&read("/etc/group"), &read("/etc/passwd"), gid, uid)
@@ -18,7 +20,7 @@ fn is_private_in(groups: &str, users: &str, gid: u32, uid: u32) -> bool {
         Some((name, uid, primary.parse::<u32>().ok()?))
     });
     let users = users.collect::<Vec<_>>();
-    let is_fine = |other: u32| other == uid || other == 0;
+    let is_allowed = |other: u32| other == uid || other == 0;
     let uid_of = |name: &str| users.iter().find(|(user, ..)| *user == name).map(|(_, uid, _)| *uid);
     let mut entries = groups.lines().filter_map(|line| {
         let fields = line.split(':').collect::<Vec<_>>();
@@ -27,8 +29,8 @@ fn is_private_in(groups: &str, users: &str, gid: u32, uid: u32) -> bool {
     });
     let Some(members) = entries.next() else { return false };
     let mut members = members.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let no_other_member = members.all(|name| uid_of(name).is_some_and(is_fine));
-    no_other_member && users.iter().all(|(_, other, primary)| *primary != gid || is_fine(*other))
+    let no_other_member = members.all(|name| uid_of(name).is_some_and(is_allowed));
+    no_other_member && users.iter().all(|(_, other, primary)| *primary != gid || is_allowed(*other))
 }
 
 #[cfg(test)]
@@ -36,17 +38,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_private_if_no_other_user_is_in_it() {
+    fn a_group_without_other_users_is_private() {
         let users =
             "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/:/bin/sh\nbob:x:1001:1001::/:/bin/sh\neve:x:1002:50::/:";
         let groups =
-            "root:x:0:\nann:x:1000:\nbob:x:1001:ann\nlab:x:50:\nstaff:x:60:root,ann\nodd:x:70:nobody-knows\n\nx:y";
+            "root:x:0:\nann:x:1000:\nbob:x:1001:ann\nlab:x:50:\nstaff:x:60:root,ann\nodd:x:70:unknown-user\n\nx:y";
         let private = |gid, uid| is_private_in(groups, users, gid, uid);
         assert!(private(1000, 1000) && private(0, 0) && private(60, 1000));
         assert!(!private(1000, 1001), "it is the primary group of another user");
         assert!(!private(1001, 1001), "another user is a member");
         assert!(!private(50, 1000) && private(50, 1002), "it is the primary group of eve");
-        assert!(!private(70, 1000) && !private(99, 1000), "nothing is known of the member, or of the group");
+        assert!(!private(70, 1000) && !private(99, 1000), "the member or the group is unknown");
         assert!(!is_private_in("", "", 0, 0));
     }
 }

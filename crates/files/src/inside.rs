@@ -1,6 +1,8 @@
-//! Files inside a run's folder. The folder may have come from another person, with links in it that lead to other files of
-//! this user: what is read there is shown in pages, and what is written there replaces what it leads to. Therefore no link
-//! below a run's folder is followed, whoever owns it. The folder itself, and those above it, may be links: a user names them.
+//! Files inside a run's folder. The folder may come from another user and contain links to this user's other files:
+//! pages would
+//! show what is read through them, and writes would replace their targets. So no link below a run's folder is followed.
+//! The
+//! folder itself and its parents may be links, since this user names them.
 
 use crate::encoding::text;
 use crate::open::{check, not_regular, open_regular_with, rest_at_most};
@@ -10,7 +12,8 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Opens a regular file for reading, of whose path the last `depth` names are below a run's folder and no links.
+/// Opens a regular file for reading. The last `depth` components of its path are below a run's folder and must not be
+/// links.
 /// Errors: those of [`open_regular`](crate::open_regular); `NotRegular` for a link.
 pub fn open_inside(path: &Path, depth: usize) -> io::Result<File> {
     let names = path.ancestors().take(depth).collect::<Vec<_>>();
@@ -26,20 +29,20 @@ pub fn open_inside(path: &Path, depth: usize) -> io::Result<File> {
     open_regular_with(path, true)
 }
 
-/// The bytes of such a file that has at most `limit` of them.
+/// Reads such a file of at most `limit` bytes.
 /// Errors: those of [`open_inside`]; `TooLong`.
 pub fn read_inside(path: &Path, depth: usize, limit: Bytes) -> io::Result<Vec<u8>> {
     rest_at_most(open_inside(path, depth)?, limit)
 }
 
-/// The text of such a file that has at most `limit` bytes.
-/// Errors: those of [`read_inside`]; `InvalidData` unless it is UTF-8.
+/// Reads the text of such a file of at most `limit` bytes.
+/// Errors: those of [`read_inside`]; `InvalidData` if it is not UTF-8.
 pub fn read_text_inside(path: &Path, depth: usize, limit: Bytes) -> io::Result<String> {
     text(read_inside(path, depth, limit)?)
 }
 
-/// The last `limit` bytes of such a file; all of them if it has fewer.
-/// Errors: those of [`open_inside`]; the file became shorter while it was read.
+/// Reads the last `limit` bytes of such a file, or all of it if it is shorter.
+/// Errors: those of [`open_inside`]; the file was truncated during the read.
 pub fn read_end_inside(path: &Path, depth: usize, limit: Bytes) -> io::Result<Vec<u8>> {
     let file = open_inside(path, depth)?;
     let length = file.metadata()?.len();
@@ -49,8 +52,8 @@ pub fn read_end_inside(path: &Path, depth: usize, limit: Bytes) -> io::Result<Ve
     Ok(end)
 }
 
-/// Whether all folders from `root` down to `path`, without `root`, are no links, as far as they are there. A path that is not
-/// below `root` is not looked at. Errors: one of them is a link; the system does not say.
+/// Checks that no existing folder from below `root` down to `path` is a link. Ignores a path outside of `root`.
+/// Errors: one of them is a link; the system can't tell.
 pub(crate) fn check_folders(root: &Path, path: &Path) -> io::Result<()> {
     for folder in path.ancestors().take_while(|folder| *folder != root && folder.starts_with(root)) {
         match fs::symlink_metadata(folder) {
@@ -73,7 +76,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn the_end_of_a_file_has_at_most_the_bytes_of_its_limit() {
+    fn the_end_of_a_file_is_read_up_to_the_limit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         for (contents, end) in [("", ""), ("abc", "abc"), ("abcd", "abcd"), ("abcde", "bcde")] {

@@ -1,17 +1,17 @@
-//! How files that others made are opened, and how files are made that others must not break. Whoever reads or writes
-//! for this program does it through here.
-//! Not here: what is in a file.
-//!
-//! A path that a user or a received folder names may be anything: a pipe that nobody writes to, a device without end, a
-//! file of the kernel's that waits for events. Only regular files are opened, and nothing is read whole that has no
-//! stated limit.
-//!
-//! A run's folder may have come from another person: what is read in it is opened by [`open_inside`], which follows no link.
-//!
-//! What a run writes, it writes through a [`Disk`]: synced, whole or not at all, and never through a link. A file that a
-//! user names is replaced by [`write_whole`], whole or not at all too, by any number of processes at once.
-//!
-//! A file that decides what is run or signaled counts only if this user alone can have written it (`trust.rs`).
+//! Safe access to files: opens files from untrusted sources, and writes files that concurrent processes and crashes
+//! must not
+//! break. All file access of this program goes through this crate.
+//! Not here: the contents of files.
+//! A path from a user or a received folder may lead to anything: a pipe without a writer, an endless device, a kernel
+//! file
+//! that waits for events. Only regular files are opened, and every read of a whole file has a limit.
+//! A run's folder may come from another user: files in it are opened with [`open_inside`], which follows no symbolic
+//! links.
+//! A run writes its files through a [`Disk`]: synced, atomically, and never through a link. A file that a user names is
+//! replaced
+//! with [`write_whole`], also atomically, by any number of processes at once.
+//! A file that determines a command to run or a process to signal is used only if no other user can have written it
+//! (`trust.rs`).
 
 mod disk;
 mod encoding;

@@ -1,27 +1,28 @@
-//! Whether the file of a shared library can be opened. The system's loader maps a library that was cut off all the same,
-//! and a signal ends whoever reads behind its end; at a pipe it waits for a writer. So a file is looked at first.
+//! Checks the file of a shared library before loading it. The system's loader maps a truncated library anyway, and
+//! reading past
+//! its end raises a signal. With a pipe, the loader waits for a writer.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Why the loader is not to be asked for a library, which is named by its path or, without a folder, by a name that the
-/// loader looks for. `None` where nothing speaks against it, also where there is no such file. Knows libraries of 64-bit
-/// Linux only.
-pub fn library_problem(place: &OsStr) -> Option<String> {
+/// Why a library must not be loaded; `None` if it may be, or if it does not exist. `name`: a path, or a name without a
+/// folder
+/// that the loader searches for. Knows libraries of 64-bit Linux only.
+pub fn library_problem(name: &OsStr) -> Option<String> {
     if !cfg!(target_os = "linux") {
         return None;
     }
-    let path = found_by_loader(Path::new(place))?;
+    let path = found_by_loader(Path::new(name))?;
     match problem_of(&path) {
         Ok(problem) => problem.map(|problem| format!("{} {problem}", path.display())),
-        // The loader finds the words.
+        // Let the loader report the error.
         Err(_) => None,
     }
 }
 
-/// The file that the loader opens for a name: the first of that name in its folders, as far as they are known.
+/// The file that the loader opens for a name: the first match in its folders, as far as they are known.
 fn found_by_loader(name: &Path) -> Option<PathBuf> {
     if name.components().count() > 1 || name.is_absolute() {
         return Some(name.to_owned());
@@ -41,7 +42,7 @@ fn found_by_loader(name: &Path) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(|path| path.exists())
 }
 
-/// What is wrong with a file that the loader would open all the same. Source: the ELF-64 object file format, version 1.5.
+/// The problem of a file that the loader would open anyway. Source: the ELF-64 object file format, version 1.5.
 fn problem_of(path: &Path) -> io::Result<Option<String>> {
     let found = path.metadata()?;
     if !found.is_file() {
@@ -86,7 +87,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// A library that is certainly there: this test, which is laid out like one.
+    /// A library that certainly exists: this test's executable, which has the same format.
     fn whole() -> Vec<u8> {
         std::fs::read(std::env::current_exe().expect("a test has a path")).expect("it can be read")
     }
@@ -99,18 +100,18 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_cut_off_is_told() {
+    fn a_truncated_library_is_reported() {
         let whole = whole();
         assert_eq!(problem(&whole), None);
         for kept in [64, 100, 1000, 10_000] {
-            let found = problem(&whole[..kept]).unwrap_or_else(|| panic!("{kept} bytes are said to be a library"));
+            let found = problem(&whole[..kept]).unwrap_or_else(|| panic!("{kept} bytes are accepted as a library"));
             assert!(found.contains(&format!("is cut off: it has {kept} of ")), "{found}");
         }
     }
 
-    /// What the loader refuses with words of its own.
+    /// The loader reports these files itself.
     #[test]
-    fn what_is_no_library_is_left_to_the_loader() {
+    fn files_that_are_not_libraries_are_left_to_the_loader() {
         for contents in [&b""[..], b"\x7fELF", b"text that is longer than the header of a library, which has 64 bytes"]
         {
             assert_eq!(problem(contents), None);
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_no_file_has_do_no_harm() {
+    fn invalid_offsets_are_handled() {
         let mut wrong = whole();
         wrong[32..40].fill(0xff);
         assert!(problem(&wrong).is_some());
@@ -134,7 +135,7 @@ mod tests {
     #[test]
     fn only_regular_files_are_libraries() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let found = library_problem(folder.path().as_os_str()).expect("a folder is none");
+        let found = library_problem(folder.path().as_os_str()).expect("a folder is not a library");
         assert!(found.ends_with("is not a regular file"), "{found}");
         assert!(library_problem("/dev/zero".as_ref()).is_some());
     }

@@ -1,41 +1,41 @@
-//! Folders that one process has for itself.
+//! Locks on folders.
 
 use crate::{open_inside, open_own};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A folder that this process has for itself, until this is dropped or the process ends.
+/// An exclusive lock on a folder, held until dropped or until the process ends.
 #[derive(Debug)]
 pub struct FolderLock {
     _file: File,
 }
 
-/// Why a folder can't be had.
+/// Why a folder can't be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process has it.
+    /// Another process holds the lock.
     #[error("{path} is in use")]
     InUse {
         /// The folder.
         path: PathBuf,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("{path}: {source}")]
     Io {
-        /// The file by which folders are locked.
+        /// The lock file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// The file in a folder by which it is locked. The process that has the folder has this file open.
+/// The name of the lock file. The process that holds the lock has this file open.
 pub const LOCK: &str = "lock";
 
 impl FolderLock {
-    /// Takes a folder that is there, by the file [`LOCK`] in it. Errors: `InUse`, `Io`.
+    /// Locks an existing folder with its file [`LOCK`]. Errors: `InUse`, `Io`.
     pub fn take(folder: &Path) -> Result<Self, LockError> {
         let path = folder.join(LOCK);
         let file = match open_own(&path) {
@@ -50,8 +50,9 @@ impl FolderLock {
     }
 }
 
-/// Whether a process has a folder by a [`FolderLock`]. A folder without a lock is free. Nothing is created, and no link in the
-/// folder is followed.
+/// Whether a process holds a [`FolderLock`] on a folder. A folder without a lock file is free. Creates nothing, and
+/// follows no
+/// link in the folder.
 pub fn is_locked(folder: &Path) -> bool {
     open_inside(&folder.join(LOCK), 1).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
@@ -61,15 +62,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_has_one_owner_at_a_time() {
+    fn a_folder_is_locked_by_one_process_at_a_time() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         assert!(!is_locked(folder.path()));
-        let lock = FolderLock::take(folder.path()).expect("nobody has it");
+        let lock = FolderLock::take(folder.path()).expect("it is free");
         assert!(is_locked(folder.path()));
         assert!(matches!(FolderLock::take(folder.path()), Err(LockError::InUse { .. })));
         drop(lock);
         assert!(!is_locked(folder.path()));
-        FolderLock::take(folder.path()).expect("nobody has it any more");
+        FolderLock::take(folder.path()).expect("it is free again");
         let none = folder.path().join("none");
         assert!(matches!(FolderLock::take(&none), Err(LockError::Io { path, .. }) if path == none.join(LOCK)));
     }

@@ -1,4 +1,4 @@
-//! Opens and reads files whose names come from outside.
+//! Opens and reads files from untrusted paths.
 
 use crate::encoding::text;
 use crate::read_at::read_exact_at;
@@ -7,55 +7,56 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Something else than a regular file. It is the inner error of an [`io::Error`] of the kind `InvalidInput`.
+/// The path is not a regular file. Inner error of an [`io::Error`] of kind `InvalidInput`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it is {found}, not a regular file")]
 pub struct NotRegular {
-    /// What it is, with its article: `a named pipe`.
+    /// The type of file, with an article: `a named pipe`.
     pub found: &'static str,
 }
 
-/// A file that is longer than what it is read as may be. It is the inner error of an [`io::Error`] of the kind
-/// `FileTooLarge`.
+/// The file exceeds its size limit. Inner error of an [`io::Error`] of kind `FileTooLarge`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it is longer than {limit}")]
 pub struct TooLong {
-    /// How long it may be.
+    /// The limit.
     pub limit: Bytes,
 }
 
-/// A pointer that Git LFS leaves in the place of a file which it did not download. It is the inner error of an
-/// [`io::Error`] of the kind `InvalidData`.
+/// The file is a pointer that Git LFS left instead of a file that it did not download. Inner error of an [`io::Error`]
+/// of kind
+/// `InvalidData`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it is a Git LFS pointer, not the file itself; run `git lfs pull` in its repository")]
 pub struct LfsPointer;
 
-/// How the first line of a pointer begins, and the length below which all pointers are. Source: git-lfs, `docs/spec.md`.
+/// The start of a pointer, and the length limit of pointers. Source: git-lfs, `docs/spec.md`.
 const LFS_VERSION: &[u8] = b"version https://git-lfs.github.com/spec/v1";
 const LFS_BYTES_MAX: u64 = 1024;
 
-/// Opens a regular file for reading. Never waits: not for a writer at the other end of a pipe, not for a device.
-/// Errors: what the system says; `LfsPointer`; `NotRegular` for everything else that a path can name, files of the kernel's (`/proc`,
-/// `/sys`) included, which have no length and may wait or never end.
+/// Opens a regular file for reading. Never blocks, neither for the writer of a pipe nor for a device.
+/// Errors: those of the system; `LfsPointer`; `NotRegular` for anything else, including kernel files (`/proc`, `/sys`),
+/// which
+/// have no length and may block or never end.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    // Opening a device may do something, so it is looked at first; what was opened is looked at again.
+    // Opening a device may have effects, so check the path first. Check the open file again.
     check(&fs::metadata(path)?)?;
     open_regular_with(path, false)
 }
 
-/// Opens what was looked at; where its name must be no link, it is not opened if it has become one.
-pub(crate) fn open_regular_with(path: &Path, refuses_links: bool) -> io::Result<File> {
+/// Opens a checked path. With `reject_links`, fails if the path has become a link.
+pub(crate) fn open_regular_with(path: &Path, reject_links: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
     #[cfg(unix)]
     {
         use rustix::fs::OFlags;
         use std::os::unix::fs::OpenOptionsExt;
-        let links = if refuses_links { OFlags::NOFOLLOW } else { OFlags::empty() };
+        let links = if reject_links { OFlags::NOFOLLOW } else { OFlags::empty() };
         options.custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY | links).bits() as i32);
     }
     #[cfg(not(unix))]
-    let _ = refuses_links;
+    let _ = reject_links;
     let file = options.open(path)?;
     let metadata = file.metadata()?;
     check(&metadata)?;
@@ -67,9 +68,10 @@ pub(crate) fn open_regular_with(path: &Path, refuses_links: bool) -> io::Result<
     Ok(file)
 }
 
-/// The text of whatever a path names, a pipe or a terminal included, if it has at most `limit` bytes. For files that a
-/// user names to be read once, and knows why; it waits where they wait.
-/// Errors: what the system says; `TooLong`; `LfsPointer`; `Utf16`; `InvalidData` unless it is UTF-8.
+/// Reads the text of any path, including a pipe or a terminal, up to `limit` bytes. For paths that a user names
+/// explicitly.
+/// May block.
+/// Errors: those of the system; `TooLong`; `LfsPointer`; `Utf16`; `InvalidData` if it is not UTF-8.
 pub fn read_any_text(path: &Path, limit: Bytes) -> io::Result<String> {
     let bytes = rest_at_most(File::open(path)?, limit)?;
     check_pointer(&bytes)?;
@@ -84,20 +86,20 @@ fn check_pointer(bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The bytes of a regular file that has at most `limit` of them.
-/// Errors: those of [`open_regular`]; `TooLong`, found without reading more than the limit.
+/// Reads a regular file of at most `limit` bytes.
+/// Errors: those of [`open_regular`]; `TooLong`, without reading more than the limit.
 pub fn read_at_most(path: &Path, limit: Bytes) -> io::Result<Vec<u8>> {
     rest_at_most(open_regular(path)?, limit)
 }
 
-/// The text of a regular file that has at most `limit` bytes.
-/// Errors: those of [`read_at_most`]; `Utf16`; `InvalidData` unless it is UTF-8.
+/// Reads the text of a regular file of at most `limit` bytes.
+/// Errors: those of [`read_at_most`]; `Utf16`; `InvalidData` if it is not UTF-8.
 pub fn read_text(path: &Path, limit: Bytes) -> io::Result<String> {
     text(read_at_most(path, limit)?)
 }
 
-/// The bytes of an open file from its position on, if there are at most `limit`.
-/// Errors: what the system says; `TooLong`, found without reading more than the limit.
+/// Reads the rest of an open file, at most `limit` bytes.
+/// Errors: those of the system; `TooLong`, without reading more than the limit.
 pub fn rest_at_most(file: File, limit: Bytes) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(limit.0.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -134,10 +136,10 @@ fn kind_of(metadata: &Metadata) -> &'static str {
             return "a device";
         }
     }
-    "something special"
+    "a special file"
 }
 
-/// The kernel's own file systems call their files regular. Sources: `man 2 statfs`, `linux/magic.h`.
+/// Rejects kernel file systems, which report their files as regular. Sources: `man 2 statfs`, `linux/magic.h`.
 #[cfg(target_os = "linux")]
 fn check_file_system(file: &File) -> io::Result<()> {
     const KERNELS: [(u64, &str); 6] = [
@@ -162,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_a_limit() {
+    fn files_above_the_limit_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         fs::write(&path, "12345").unwrap();
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_git_lfs_pointer_is_not_read_as_the_file() {
+    fn a_git_lfs_pointer_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
         let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:07\nsize 988097824\n";
@@ -186,7 +188,7 @@ mod tests {
         assert!(is_pointer(open_regular(&path).unwrap_err()));
         assert!(is_pointer(read_any_text(&path, Bytes::mib(1)).unwrap_err()));
         assert!(is_pointer(crate::read_text_inside(&path, 1, Bytes::mib(1)).unwrap_err()));
-        // A text about pointers is longer than one, or begins with other words.
+        // A longer text, or one with another start, is not a pointer.
         for text in [pointer.repeat(20), format!("\n{pointer}"), "version https://git-lfs".to_owned()] {
             fs::write(&path, &text).unwrap();
             assert_eq!(read_text(&path, Bytes::mib(1)).unwrap(), text);
@@ -194,7 +196,7 @@ mod tests {
         }
     }
 
-    /// A file of the kernel's that waits for events, or one without end, would hang this test.
+    /// A kernel file that waits for events or never ends would hang this test.
     #[cfg(target_os = "linux")]
     #[test]
     fn only_regular_files_are_opened() {

@@ -1,17 +1,18 @@
-//! Opens files that belong to this program, in folders that may have come from somebody else.
+//! Opens this program's own files, in folders that may come from another user.
 
 use crate::open::{check, not_regular};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Opens a file for reading and for adding to its end, and makes it if there is none. Never follows a link, and never
-/// waits. Errors: what the system says; `NotRegular` for a link and for everything else that is no file.
+/// Opens a file for reading and appending, or creates it. Never follows a link and never blocks.
+/// Errors: those of the system; `NotRegular` for a link or anything else that is not a regular file.
 pub fn open_own(path: &Path) -> io::Result<File> {
     open_with(path, 0o666)
 }
 
-/// Like [`open_own`]; only this user can read a file that it makes. Elsewhere than on Unix, it has the folder's permissions.
+/// Like [`open_own`], but a new file is readable by this user only. On systems other than Unix, it has the folder's
+/// permissions.
 pub fn open_private(path: &Path) -> io::Result<File> {
     open_with(path, 0o600)
 }
@@ -38,7 +39,7 @@ fn open_with(path: &Path, mode: u32) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether something has this name. Errors: the system does not say; that is not the same as nothing.
+/// Whether a path exists. Errors: the system can't tell, which is not the same as a missing path.
 pub fn is_there(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
@@ -47,12 +48,12 @@ pub fn is_there(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Whether a path leads to a regular file. Errors: the system does not say.
+/// Whether a path leads to a regular file. Errors: the system can't tell.
 pub fn is_file(path: &Path) -> io::Result<bool> {
     kind(path).map(|found| found.is_some_and(|found| found.is_file()))
 }
 
-/// Whether a path leads to a folder. Errors: the system does not say.
+/// Whether a path leads to a folder. Errors: the system can't tell.
 pub fn is_folder(path: &Path) -> io::Result<bool> {
     kind(path).map(|found| found.is_some_and(|found| found.is_dir()))
 }
@@ -65,12 +66,12 @@ fn kind(path: &Path) -> io::Result<Option<fs::Metadata>> {
     }
 }
 
-/// Whether an error says that there is nothing of that name; what is below a file is not there either.
+/// Whether an error means that a path does not exist. A path below a file does not exist either.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// The folder that something lies in.
+/// The parent folder of a path.
 pub(crate) fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,

@@ -1,10 +1,10 @@
-//! Reads a file by position, which any number of threads may do at once.
+//! Reads a file at an offset. Any number of threads may do so at once.
 
 use std::fs::File;
 use std::io;
 
-/// Fills all of `out` with the bytes of a file from `offset` on.
-/// Errors: what the system says; `UnexpectedEof` if there are fewer.
+/// Fills `out` with the bytes of a file at `offset`.
+/// Errors: those of the system; `UnexpectedEof` if the file ends before.
 pub fn read_exact_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<()> {
     #[cfg(unix)]
     return std::os::unix::fs::FileExt::read_exact_at(file, out, offset);

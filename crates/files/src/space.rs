@@ -1,25 +1,24 @@
-//! How much a disk has room for.
+//! Free disk space.
 
 use plimsoll_units::Bytes;
 use std::io;
 use std::path::Path;
 
-/// Bytes that this user may still write to the file system on which a path lies, or would lie once it is made.
-/// Errors: the system does not say.
+/// Free space for this user on the file system of a path, which need not exist yet. Errors: the system can't tell.
 pub fn free_space(path: &Path) -> io::Result<Bytes> {
     disk_space(path).map(|space| space.free)
 }
 
-/// A file system.
+/// The size of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskSpace {
-    /// All of it.
+    /// The total size.
     pub total: Bytes,
-    /// What this user may still write.
+    /// The free space for this user.
     pub free: Bytes,
 }
 
-/// The file system on which a path lies, or would lie once it is made. Errors: the system does not say.
+/// The size of the file system of a path, which need not exist yet. Errors: the system can't tell.
 pub fn disk_space(path: &Path) -> io::Result<DiskSpace> {
     let is_there = |folder: &&Path| !folder.as_os_str().is_empty() && folder.exists();
     let nearest = path.ancestors().find(is_there).unwrap_or(Path::new("."));
@@ -43,17 +42,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_is_not_made_yet_has_the_room_of_the_one_that_it_will_lie_in() {
+    fn a_missing_folder_has_the_free_space_of_its_parent() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let sizes = ["", "a/b/c"].map(|below| free_space(&folder.path().join(below)).expect("the system says"));
+        let sizes = ["", "a/b/c"].map(|below| free_space(&folder.path().join(below)).expect("the system can tell"));
         assert!(sizes[0] > Bytes::ZERO && sizes[0].0.abs_diff(sizes[1].0) < 1 << 30, "{sizes:?}");
         assert!(free_space(Path::new("nothing/is/here")).is_ok());
     }
 
-    /// The kernel's own files take no room, and there is none.
+    /// The kernel's file systems have no space.
     #[test]
     #[cfg(target_os = "linux")]
-    fn each_file_system_is_asked_for_itself() {
-        assert_eq!(free_space(Path::new("/proc/self/status")).expect("the system says"), Bytes::ZERO);
+    fn each_file_system_has_its_own_space() {
+        assert_eq!(free_space(Path::new("/proc/self/status")).expect("the system can tell"), Bytes::ZERO);
     }
 }

@@ -1,10 +1,12 @@
-//! Whose files are believed. A file that says which command to run or which process to signal counts only if no other user
-//! can have written it: the file, its folder and every parent folder belong to this user or to root, and no other user
-//! can write to them. Parent folders with the sticky bit, such as `/tmp`, are fine: other users can't replace entries there.
-//! Not here: what the file says, and how files are opened (`open.rs`).
-//!
-//! `PLIMSOLL_TRUSTED_FOLDERS` lists folders, separated as in `PATH`, that are trusted with everything below them: a
-//! folder of the host in a container, for instance, whose owner is not the container's user.
+//! Which files are trusted. A file that names a command to run or a process to signal is used only if no other user can
+//! have
+//! written it: the file, its folder and every parent folder belong to this user or to root, and no other user can write
+//! to
+//! them. Parent folders with the sticky bit, such as `/tmp`, are allowed: other users can't replace entries there.
+//! Not here: the contents of files, and opening them (`open.rs`).
+//! `PLIMSOLL_TRUSTED_FOLDERS` lists folders, separated as in `PATH`, that are trusted with everything below them: for
+//! example a
+//! folder of the host in a container, whose owner is not the container's user.
 
 use crate::{open_regular, rest_at_most};
 use plimsoll_units::Bytes;
@@ -12,18 +14,18 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The variable that lists trusted folders.
+/// The environment variable that lists trusted folders.
 pub const TRUSTED_FOLDERS: &str = "PLIMSOLL_TRUSTED_FOLDERS";
 
-/// Why a file or a folder is not believed.
+/// Why a file or a folder is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {
-    /// It belongs to another user, who is not root.
+    /// It belongs to a user other than this one and root.
     #[error("{path} belongs to user {uid}")]
     Owner {
         /// The file or folder.
         path: PathBuf,
-        /// The number of the user.
+        /// The user ID.
         uid: u32,
     },
     /// Other users can write to it.
@@ -32,7 +34,7 @@ pub enum Distrust {
         /// The file or folder.
         path: PathBuf,
     },
-    /// The system doesn't say whose it is.
+    /// The system can't tell its owner.
     #[error("{path}: {reason}")]
     Unknown {
         /// The file or folder.
@@ -43,7 +45,7 @@ pub enum Distrust {
 }
 
 impl Distrust {
-    /// The file or folder that is the reason.
+    /// The file or folder that is not trusted.
     pub fn path(&self) -> &Path {
         match self {
             Self::Owner { path, .. } | Self::Writable { path } | Self::Unknown { path, .. } => path,
@@ -55,8 +57,9 @@ impl Distrust {
     }
 }
 
-/// Checks that only this user and root can change what is in a folder, or replace the folder or one of its parents.
-/// Symbolic links in `folder` are resolved first. Errors: the first path, from the root down, that another user controls.
+/// Checks that only this user and root can change a folder's entries, or replace the folder or one of its parents.
+/// Resolves
+/// symbolic links in `folder` first. Errors: the first path, from the root down, that another user controls.
 pub fn check_folder(folder: &Path) -> Result<(), Distrust> {
     let folder = folder.canonicalize().map_err(|error| Distrust::unknown(folder, &error))?;
     if is_listed(&folder) {
@@ -70,14 +73,15 @@ pub fn check_folder(folder: &Path) -> Result<(), Distrust> {
     check_path(&folder, Sticky::Refused)
 }
 
-/// Checks that only this user and root can have written an open file. `path`: its name, for the error.
-/// It says nothing about the file's folder. Errors: another user owns the file or can write to it.
+/// Checks that only this user and root can have written an open file. `path`: for the error. Does not check the file's
+/// folder.
+/// Errors: another user owns the file or can write to it.
 pub fn check_file(file: &File, path: &Path) -> Result<(), Distrust> {
     let found = file.metadata().map_err(|error| Distrust::unknown(path, &error))?;
     check_in_folder(&found, path)
 }
 
-/// The bytes of a file that only this user and root can have written. It says nothing about the file's folder.
+/// Reads a file that only this user and root can have written. Does not check the file's folder.
 /// Errors: those of [`read_at_most`](crate::read_at_most); a [`Distrust`], as `PermissionDenied`.
 pub fn read_trusted(path: &Path, limit: Bytes) -> io::Result<Vec<u8>> {
     let file = open_regular(path)?;
@@ -85,8 +89,8 @@ pub fn read_trusted(path: &Path, limit: Bytes) -> io::Result<Vec<u8>> {
     rest_at_most(file, limit)
 }
 
-/// Checks the owner of whatever has this name: a socket, for instance. A symbolic link is checked itself.
-/// Errors: as [`check_file`]; nothing has this name.
+/// Checks the owner of any kind of file, such as a socket. Checks a symbolic link itself, not its target.
+/// Errors: those of [`check_file`]; the path does not exist.
 pub fn check_entry(path: &Path) -> Result<(), Distrust> {
     let found = fs::symlink_metadata(path).map_err(|error| Distrust::unknown(path, &error))?;
     check_in_folder(&found, path)
@@ -106,7 +110,9 @@ impl From<Distrust> for io::Error {
     }
 }
 
-/// Whether the sticky bit makes up for others' right to write: it keeps them from replacing entries, not from adding some.
+/// Whether write permission for others is accepted with the sticky bit, which prevents them from replacing entries but
+/// not from
+/// adding some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sticky {
     Accepted,
@@ -118,7 +124,7 @@ fn check_path(path: &Path, sticky: Sticky) -> Result<(), Distrust> {
     check(&found, path, sticky)
 }
 
-/// Whether the user listed a folder, or one above it, as trusted.
+/// Whether the user listed a folder or one of its parents as trusted.
 fn is_listed(folder: &Path) -> bool {
     let listed = std::env::var_os(TRUSTED_FOLDERS).unwrap_or_default();
     let listed = std::env::split_paths(&listed).filter_map(|listed| listed.canonicalize().ok()).collect::<Vec<_>>();
@@ -135,7 +141,7 @@ fn check(found: &Metadata, path: &Path, sticky: Sticky) -> Result<(), Distrust> 
     }
     let mode = found.mode();
     let is_sticky = sticky == Sticky::Accepted && mode & STICKY != 0;
-    // The mode of a link means nothing: a link can't be written to.
+    // The mode of a link has no meaning, since a link can't be written to.
     if is_sticky || found.is_symlink() {
         return Ok(());
     }
@@ -147,14 +153,15 @@ fn check(found: &Metadata, path: &Path, sticky: Sticky) -> Result<(), Distrust> 
     }
 }
 
-/// Other systems keep who may write in lists that folders hand down.
+/// Not checked on other systems, which use inherited access control lists.
 #[cfg(not(unix))]
 fn check(_: &Metadata, _: &Path, _: Sticky) -> Result<(), Distrust> {
     Ok(())
 }
 
-/// Whether an access control list may let users write whom the mode doesn't show: its mask takes the place of the group's
-/// permissions. Source: acl(5).
+/// Whether a file has an access control list, which may let other users write: its mask replaces the group permissions
+/// in the
+/// mode. Source: acl(5).
 #[cfg(target_os = "linux")]
 fn has_acl(path: &Path) -> bool {
     rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0_u8; 0][..]).is_ok_and(|length| length > 0)
@@ -180,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_write_is_not_believed() {
+    fn a_path_that_others_can_write_is_not_trusted() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let shared = root.path().canonicalize().expect("it is there").join("shared");
         let run = shared.join("run");
@@ -191,12 +198,12 @@ mod tests {
         set_mode(&file, 0o644);
         assert_eq!(check_folder(&run), Ok(()));
         let writable = |path: &Path| Err(Distrust::Writable { path: path.to_owned() });
-        // Others could rename the run away and put another in its place, unless the sticky bit keeps them from it.
+        // Other users could replace the run's folder, unless the sticky bit prevents it.
         set_mode(&shared, 0o777);
         assert_eq!(check_folder(&run), writable(&shared));
         set_mode(&shared, 0o1777);
         assert_eq!(check_folder(&run), Ok(()));
-        // In the run's own folder they could add files, sticky bit or not.
+        // In the run's own folder they could add files, even with the sticky bit.
         set_mode(&run, 0o1777);
         assert_eq!(check_folder(&run), writable(&run));
         set_mode(&run, 0o700);
@@ -205,7 +212,7 @@ mod tests {
         set_mode(&file, 0o646);
         assert_eq!(check_file(&open(), &file), writable(&file));
         assert_eq!(check_entry(&file), writable(&file));
-        // A link is resolved, so its target is what is checked.
+        // A link is resolved, so its target is checked.
         let link = root.path().join("link");
         symlink(&run, &link).expect("made");
         set_mode(&run, 0o777);
@@ -214,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_user_owns_is_not_believed() {
+    fn a_path_of_another_user_is_not_trusted() {
         if !is_root() {
             eprintln!("SKIPPED: only root can give files to another user");
             return;

@@ -1,4 +1,4 @@
-//! Makes files under names that nobody else has, and makes their names last.
+//! Creates files with unique names, and replaces files atomically.
 
 use crate::own::parent_of;
 use std::collections::hash_map::RandomState;
@@ -11,14 +11,13 @@ use std::time::{Duration, SystemTime};
 /// The extension of a file that is being written.
 pub const UNFINISHED: &str = "unfinished";
 
-/// No write of a file pauses this long.
+/// Age after which an unfinished file counts as a leftover.
 const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// Makes the file `PATH.RANDOM.EXTENSION`, which did not exist before, for writing and reading. `mode` are the
-/// permissions it is made with, less those that the process's mask takes away; only Unix has them.
-///
-/// Numbers of processes and threads do not tell writers apart: two containers that share a folder count both from 1.
-/// Errors: what the system says. An existing file is never opened, and a link never followed.
+/// Creates a new file `PATH.RANDOM.EXTENSION` for writing and reading. `mode`: its permissions before the umask, on
+/// Unix.
+/// Process and thread IDs would not be unique: containers that share a folder have the same IDs.
+/// Errors: those of the system. Never opens an existing file or follows a link.
 pub fn create_unique(path: &Path, extension: &str, mode: u32) -> io::Result<(PathBuf, File)> {
     const TRIES: usize = 16;
     let mut options = OpenOptions::new();
@@ -29,7 +28,7 @@ pub fn create_unique(path: &Path, extension: &str, mode: u32) -> io::Result<(Pat
     let _ = mode;
     let mut last = None;
     for _ in 0..TRIES {
-        // The standard library seeds these from the system, the only randomness that it gives out.
+        // The standard library seeds these with random bytes from the system, and offers no other randomness.
         let random = RandomState::new().build_hasher().finish();
         let mut unique = path.as_os_str().to_owned();
         unique.push(format!(".{random:016x}.{extension}"));
@@ -43,15 +42,17 @@ pub fn create_unique(path: &Path, extension: &str, mode: u32) -> io::Result<(Pat
     Err(last.expect("there was a try"))
 }
 
-/// Makes what is at `path` hold these bytes, or leaves it as it is: they are written beside it, synced, and take its name.
-/// A link is followed. What is no regular file, such as a pipe or a device, is written to as it is.
-/// Errors: what the system says; then nothing stays beside it.
+/// Replaces the contents of a file atomically: writes a temporary file next to it, syncs it, and renames it. Follows a
+/// link.
+/// Writes directly to a path that is not a regular file, such as a pipe or a device.
+/// Errors: those of the system; then the old contents stay, and the temporary file is removed.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace(path, |file| file.write_all(bytes))
 }
 
-/// Removes what a crash left of earlier writes of a file, as [`create_unique`] names it, once nothing was written to it for a
-/// day. What can't be removed stays: the file is written anyway.
+/// Removes temporary files that crashed writes of a file left, with names of [`create_unique`], once they were not
+/// written for
+/// a day. Ignores errors.
 pub fn remove_leftovers(path: &Path, now: SystemTime) {
     let prefix = format!("{}.", path.file_name().unwrap_or_default().to_string_lossy());
     let is_leftover = |name: &str| {
@@ -66,7 +67,7 @@ pub fn remove_leftovers(path: &Path, now: SystemTime) {
             found.is_file()
                 && found.modified().is_ok_and(|time| now.duration_since(time).is_ok_and(|age| age > LEFTOVER_AGE))
         };
-        // The metadata of the entry itself: a link is none of ours.
+        // Check the entry itself, not a link's target: this program creates no links here.
         if entry.metadata().is_ok_and(is_old) {
             let _ = fs::remove_file(entry.path());
         }
@@ -82,13 +83,13 @@ fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::
     let (unfinished, mut file) = create_unique(&path, UNFINISHED, 0o666)?;
     let written = write(&mut file).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&unfinished, &path));
     if written.is_err() {
-        // What went wrong is told; that a part of it could not be removed would be told instead.
+        // Report the first error rather than a failure to remove the partial file.
         let _ = fs::remove_file(&unfinished);
     }
     written
 }
 
-/// Makes a rename inside `folder` outlive a power cut. Only Unix can sync a folder; elsewhere nothing is done.
+/// Makes renames in `folder` durable. Does nothing on systems other than Unix, which can't sync a folder.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_written_whole_leaves_what_was_there() {
+    fn a_failed_write_keeps_the_old_contents() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("machine.json");
         write_whole(&path, b"before").unwrap();
@@ -110,11 +111,11 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"before");
         write_whole(&path, b"after").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"after");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "something stays beside it");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary file is left");
     }
 
     #[test]
-    fn what_a_crash_left_is_removed_a_day_later_and_nothing_else() {
+    fn leftovers_of_a_crash_are_removed_after_a_day() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("machine.json");
         create_unique(&path, UNFINISHED, 0o600).unwrap();
@@ -126,7 +127,7 @@ mod tests {
         remove_leftovers(&path, SystemTime::now() + LEFTOVER_AGE + Duration::from_secs(60));
         assert_eq!(count(), 3);
         assert!(others.iter().all(|name| folder.path().join(name).exists()));
-        // Whoever writes the file removes them.
+        // Writing the file removes them.
         let (old, file) = create_unique(&path, UNFINISHED, 0o600).unwrap();
         file.set_modified(SystemTime::now() - LEFTOVER_AGE * 2).unwrap();
         write_whole(&path, b"new").unwrap();
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_permissions_those_asked_for() {
+    fn names_are_unique_and_permissions_as_requested() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cache.tokens");
         let (a, file) = create_unique(&path, "unfinished", 0o600).unwrap();

@@ -1,4 +1,4 @@
-//! `Bytes`: an exact number of bytes, with the spellings that people use for memory sizes.
+//! `Bytes`: an exact number of bytes, with the usual spellings of memory sizes.
 
 use crate::{ParseQuantityError, split_number};
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ impl Bytes {
         Self(self.0.saturating_add(mask) & !mask)
     }
 
-    /// `self - other`, or zero where that would be negative.
+    /// `self - other`, or zero if that is negative.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
@@ -97,8 +97,9 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A bare number is GiB, as `nvidia-smi` counts a "12 GB" card; `gb` and `gib` mean the same here, because every
-/// card that is sold as 12 GB has 12 GiB. `b`, `k`, `m`, `g`, `t` with or without `b` or `ib`, in either case.
+/// A bare number is GiB. `gb` and `gib` are equal, because a card sold as "12 GB" has 12 GiB. Accepts `b`, `k`, `m`,
+/// `g` and
+/// `t`, with or without `b` or `ib`, in upper or lower case.
 impl FromStr for Bytes {
     type Err = ParseQuantityError;
 
@@ -133,7 +134,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn sizes_are_read_as_people_write_them() {
+    fn usual_spellings_of_sizes_are_parsed() {
         for (text, bytes) in [
             ("12", 12 * GIB),
             ("20.5", 20 * GIB + GIB / 2),
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_an_example() {
+    fn invalid_sizes_are_rejected_with_an_example() {
         for text in ["", "gb", "-3", "nan", "inf", "1e9", "12 parsecs", "99999999999t", "1..2"] {
             let error = text.parse::<Bytes>().unwrap_err().to_string();
             assert!(error.contains("for example") || error.contains("too large"), "{text}: {error}");
@@ -173,7 +174,7 @@ mod tests {
         }
 
         #[test]
-        fn exact_byte_counts_survive(n in 0u64..1 << 50) {
+        fn exact_byte_counts_round_trip(n in 0u64..1 << 50) {
             prop_assert_eq!(format!("{n}b").parse::<Bytes>(), Ok(Bytes(n)));
         }
 

@@ -1,13 +1,13 @@
-//! Counts such as `100M` tokens: decimal multiples, as people count tokens and parameters.
+//! Counts such as `100M` tokens, with decimal multiples.
 
-/// Why a count could not be read.
+/// A text is not a count.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a whole count; write for example 5000, 20k, 100M or 1.5B")]
 pub struct ParseCountError {
     text: String,
 }
 
-/// Reads `5000`, `20k`, `100M`, `1.5B`. Multiples are decimal.
+/// Parses `5000`, `20k`, `100M`, `1.5B`. Multiples are decimal.
 /// Errors: not a number, negative, not whole after scaling, or beyond 2^53.
 pub fn parse_count(text: &str) -> Result<u64, ParseCountError> {
     let error = || ParseCountError { text: text.to_owned() };
@@ -34,7 +34,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn counts_take_decimal_suffixes() {
+    fn counts_accept_decimal_suffixes() {
         for (text, count) in [("5000", 5000), ("20k", 20_000), ("100M", 100_000_000), ("1.5B", 1_500_000_000)] {
             assert_eq!(parse_count(text), Ok(count));
         }

@@ -1,6 +1,6 @@
-//! Days of the calendar. Not here: time zones (all times are in UTC) and formats, which each caller has its own.
+//! Calendar dates. Not here: time zones (all times are in UTC), and date formats, which differ between callers.
 
-/// A day of the Gregorian calendar, which is extended to the years before 1582.
+/// A date of the proleptic Gregorian calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CivilDate {
     /// Year; 0 is the year before year 1.
@@ -11,12 +11,14 @@ pub struct CivilDate {
     pub day: u8,
 }
 
-/// The date of a day that is counted from 1970-01-01, which is day 0; earlier days are negative. Each day of a time in seconds
-/// that fits 64 bits is accepted.
+/// The date of a day number. Day 0 is 1970-01-01; earlier days are negative. Accepts the day of any time in seconds
+/// that fits
+/// in 64 bits.
 /// Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
 pub fn civil_from_days(days: i64) -> CivilDate {
-    // Years begin in March here, so that a leap day is the last of its year. An era has 400 years, or 146 097 days; day 0 of
-    // era 0 is 0000-03-01, which is 719 468 days before 1970.
+    // Years start in March here, so that a leap day is the last day of its year. An era has 400 years, or 146,097 days.
+    // Day 0
+    // of era 0 is 0000-03-01, which is 719,468 days before 1970.
     let from_march_0000 = days + 719_468;
     let (era, of_era) = (from_march_0000.div_euclid(146_097), from_march_0000.rem_euclid(146_097));
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -37,9 +39,9 @@ mod tests {
         (year, month, day)
     }
 
-    /// Expected values are Python's `datetime.date`, but for years before 1.
+    /// Expected values are from Python's `datetime.date`, except for years before 1.
     #[test]
-    fn days_are_dates_of_the_gregorian_calendar() {
+    fn day_numbers_give_gregorian_dates() {
         for (days, expected) in [
             (0, (1970, 1, 1)),
             (-1, (1969, 12, 31)),
@@ -62,7 +64,7 @@ mod tests {
     }
 
     proptest! {
-        /// A day is followed by the next of its month, or by the first of the next month.
+        /// Each day is followed by the next day of its month or by the first of the next month.
         #[test]
         fn no_day_is_skipped_or_repeated(days in -1_000_000_000_i64..1_000_000_000) {
             let ((year, month, day), next) = (date(days), date(days + 1));

@@ -1,4 +1,4 @@
-//! Durations: `5m`, `90s`, `1h30m`, and how they are shown.
+//! Parses and displays durations: `5m`, `90s`, `1h30m`.
 
 use crate::ParseQuantityError;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,8 @@ const EXAMPLE: &str = "90s, 5m, 1h30m";
 #[serde(transparent)]
 pub struct Seconds(pub f64);
 
-/// Accepts numbers each followed by `s`, `m`, `h` or `d`, and 0. A number without a unit is refused: other programs take it for
+/// Accepts numbers followed by `s`, `m`, `h` or `d`, and 0. Rejects a number without a unit, since other programs read
+/// it as
 /// minutes.
 impl FromStr for Seconds {
     type Err = ParseQuantityError;
@@ -55,7 +56,9 @@ impl FromStr for Seconds {
     }
 }
 
-/// `7 s`, `1 min 40 s`, `3 h 4 min`, `4 d 5 h`: its two largest units. Negative or non-finite durations show as `-`.
+/// Formats a duration with its two largest units: `7 s`, `1 min 40 s`, `3 h 4 min`, `4 d 5 h`. A negative or non-finite
+/// one
+/// is `-`.
 pub fn format_duration(duration: Seconds) -> String {
     const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)];
     if !duration.0.is_finite() || duration.0 < 0.0 {
@@ -75,13 +78,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn durations_are_read_as_people_write_them() {
+    fn usual_spellings_of_durations_are_parsed() {
         for (text, seconds) in [("0", 0.0), ("90s", 90.0), ("5m", 300.0), ("1h30m", 5400.0), ("1.5 h", 5400.0)] {
             assert_eq!(text.parse(), Ok(Seconds(seconds)), "{text}");
         }
         for text in ["5", "0.5", "1h30"] {
-            let said = text.parse::<Seconds>().unwrap_err().to_string();
-            assert_eq!(said, format!("`{text}` has no unit of time: write `{text}s`, `{text}m` or `{text}h`"));
+            let message = text.parse::<Seconds>().unwrap_err().to_string();
+            assert_eq!(message, format!("`{text}` has no unit of time: write `{text}s`, `{text}m` or `{text}h`"));
         }
         for text in ["", "m", "five", "3 fortnights", "-1s", "1e99"] {
             assert!(text.parse::<Seconds>().is_err(), "{text}");
@@ -89,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_shown_short() {
+    fn durations_are_formatted_with_two_units() {
         for (seconds, text) in [
             (0.2, "0 s"),
             (7.2, "7 s"),

@@ -1,5 +1,5 @@
-//! Quantities and names as people write them: bytes, durations, counts, dates, and names that are misspelled.
-//! Not here: anything that knows what the quantities are for. Read next: `bytes.rs`.
+//! Parses and displays quantities: bytes, durations, counts, dates. Also suggests known names for misspelled ones.
+//! Not here: the use of quantities. Read next: `bytes.rs`.
 
 mod bytes;
 mod count;
@@ -12,46 +12,46 @@ pub use count::{ParseCountError, parse_count};
 pub use date::{CivilDate, civil_from_days};
 pub use duration::{Seconds, format_duration};
 
-/// Why a quantity could not be read. The message quotes the text and says what is accepted.
+/// Why a quantity could not be parsed. The message quotes the text and shows valid examples.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseQuantityError {
-    /// The text has no number in front, or the number is not finite and positive.
+    /// The text does not start with a number, or the number is negative or not finite.
     #[error("`{text}` is not a {what}; write for example {example}")]
     NotANumber {
-        /// What the user wrote.
+        /// The text.
         text: String,
-        /// "size" or "duration".
+        /// `size` or `duration`.
         what: &'static str,
-        /// Accepted spellings.
+        /// Valid examples.
         example: &'static str,
     },
-    /// The suffix is not a unit that is known.
+    /// The suffix is not a known unit.
     #[error("`{unit}` in `{text}` is not a unit of {what}; write for example {example}")]
     UnknownUnit {
-        /// What the user wrote.
+        /// The text.
         text: String,
-        /// The suffix of it.
+        /// The suffix.
         unit: String,
-        /// "size" or "duration".
+        /// `size` or `duration`.
         what: &'static str,
-        /// Accepted spellings.
+        /// Valid examples.
         example: &'static str,
     },
     /// A duration without a unit.
     #[error("`{text}` has no unit of time: write `{text}s`, `{text}m` or `{text}h`")]
     NoUnit {
-        /// What the user wrote.
+        /// The text.
         text: String,
     },
     /// The quantity does not fit 64 bits.
     #[error("`{text}` is too large")]
     TooLarge {
-        /// What the user wrote.
+        /// The text.
         text: String,
     },
 }
 
-/// Splits `12.5gib` into 12.5 and `gib`. The number must be finite and not negative.
+/// Splits `12.5gib` into 12.5 and `gib`. Errors: the number is negative or not finite.
 fn split_number(text: &str, what: &'static str, example: &'static str) -> Result<(f64, String), ParseQuantityError> {
     let trimmed = text.trim();
     let end = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(trimmed.len());

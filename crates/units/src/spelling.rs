@@ -1,17 +1,19 @@
-//! Which known name a user may have meant by a name that is not known: one metric and one limit for all suggestions.
+//! Suggests known names for an unknown one, with one metric and one limit for all suggestions.
 
-/// Longest name, in bytes, that is compared: the cost of a comparison grows with the square of the length.
+/// Limit on the length of a name, in bytes: the cost of a comparison grows with the square of the length.
 const LENGTH_MAX: usize = 80;
-/// Most typing errors between two names that are near.
+/// Limit on typing errors between two similar names.
 const EDITS_MAX: usize = 3;
-/// Most names in a suggestion of several.
+/// Limit on names in a suggestion.
 const SUGGESTIONS_MAX: usize = 3;
-/// Characters of a name for each typing error in it. The last group may lack one.
+/// Characters per allowed typing error. The last group may lack one.
 const CHARACTERS_PER_EDIT: usize = 4;
 
-/// Typing errors between two names: characters that are missing, added, replaced or swapped with the next one. Case does not
-/// count, nor does `_` for `-`. `None` if the names are too different for one to be a misspelling of the other: more than three
-/// errors, or more than one for each four characters of `name`.
+/// The number of typing errors between two names: missing, added, replaced or swapped characters. Ignores case, and
+/// treats `_`
+/// and `-` as equal. `None` if the names are too different: more than three errors, or more than one per four
+/// characters of
+/// `name`.
 /// Source of the metric: Damerau 1964, "A technique for computer detection and correction of spelling errors".
 pub fn edits(name: &str, known: &str) -> Option<usize> {
     if name.is_empty() || name.len() > LENGTH_MAX {
@@ -26,17 +28,16 @@ pub fn edits(name: &str, known: &str) -> Option<usize> {
     Some(strsim::damerau_levenshtein(&name, &known)).filter(|edits| *edits <= edits_max)
 }
 
-/// What belongs to the known names that are nearest to `name`, if some are near (see [`edits`]): at most three, in the order of
-/// `known`. Names that are farther than the nearest are left out.
+/// The items of the known names that are most similar to `name` (see [`edits`]): at most three, in the order of
+/// `known`.
 pub fn nearest_of<S: AsRef<str>, T>(name: &str, known: impl IntoIterator<Item = (S, T)>) -> Vec<T> {
     let near = known.into_iter().filter_map(|(known, item)| Some((edits(name, known.as_ref())?, item)));
     let near = near.collect::<Vec<_>>();
-    let least = near.iter().map(|(edits, _)| *edits).min();
-    near.into_iter().filter(|(edits, _)| Some(*edits) == least).take(SUGGESTIONS_MAX).map(|(_, item)| item).collect()
+    let fewest = near.iter().map(|(edits, _)| *edits).min();
+    near.into_iter().filter(|(edits, _)| Some(*edits) == fewest).take(SUGGESTIONS_MAX).map(|(_, item)| item).collect()
 }
 
-/// The known name that is nearest to `name`, if one is near (see [`edits`]); of several that are equally near, the first by
-/// alphabet.
+/// The known name that is most similar to `name` (see [`edits`]), if any. Ties go to the first in alphabetical order.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near = known.into_iter().filter_map(|known| Some((edits(name, known)?, known)));
     near.min().map(|(_, known)| known)
@@ -52,7 +53,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_misspellings_are_near() {
+    fn only_misspellings_are_similar() {
         for (name, known, expected) in [
             ("lerning-rate", "learning-rate", Some(1)),
             ("lerning_rate", "Learning-Rate", Some(1)),
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_is_suggested_in_any_order_of_the_known() {
+    fn the_suggestion_does_not_depend_on_the_order_of_known_names() {
         for known in [["text.txt", "test.txt", "next.txt"], ["next.txt", "test.txt", "text.txt"]] {
             assert_eq!(nearest("texd.txt", known), Some("text.txt"));
             assert_eq!(nearest("tesd.txt", known), Some("test.txt"));
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_only_the_nearest_are_suggested() {
+    fn only_the_most_similar_names_are_suggested() {
         let known = ["t5-xl", "t5-base", "t5-bass", "t5-case", "t5-vase"].map(|name| (name, name.len()));
         assert_eq!(nearest_of("t5-base", known), [7]);
         assert_eq!(nearest_of("t5-bxse", known.map(|(name, _)| (name, name))), ["t5-base"]);
