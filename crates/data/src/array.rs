@@ -1,6 +1,6 @@
-//! The objects of a JSON array, one by one, so that memory holds one alone: of a file that is the array, or of one key of a
-//! file that is an object.
-//! Not here: whether what is between an object's braces is JSON, which reading it will say.
+//! Reads the objects of a JSON array one by one, so that memory holds a single object. The array is the whole file, or
+//! the value of one key of the file's object.
+//! Not here: validating the JSON between an object's braces; the parser does that.
 
 use crate::{DataError, RowNumber, Source, Within};
 use plimsoll_units::Bytes;
@@ -15,15 +15,15 @@ pub(crate) struct Array {
     within: Option<Within>,
     state: State,
     object: Vec<u8>,
-    /// Objects read, the last one included.
+    /// Objects read so far.
     number: u64,
-    /// Where the next byte is in the file.
+    /// Offset of the next byte in the file.
     at: u64,
-    /// Where the last object begins.
+    /// Offset of the last object.
     offset: u64,
 }
 
-/// What is read to its end.
+/// What `read_on` reads to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Object,
@@ -38,29 +38,29 @@ enum State {
 }
 
 impl Array {
-    /// Longer objects than `bytes_max` are refused.
+    /// Refuses objects longer than `bytes_max`.
     pub(crate) fn new(reader: Box<dyn Read>, bytes_max: usize, within: Option<Within>) -> Self {
         let reader = BufReader::new(reader);
         Self { reader, bytes_max, within, state: State::Before, object: Vec::new(), number: 0, at: 0, offset: 0 }
     }
 
-    /// The number of the object that was read last, counted from 1.
+    /// The number of the last object read, counted from 1.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Where it begins.
+    /// The offset of the last object.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Its bytes.
+    /// The bytes of the last object.
     pub(crate) fn object(&self) -> &[u8] {
         &self.object
     }
 
     /// Reads the next object; false at the end of the array.
-    /// Errors: `LineTooLong`; `BadRow` where the file is no such array; what reading can meet.
+    /// Errors: `LineTooLong`; `BadRow` if the file holds no such array; read errors.
     pub(crate) fn next(&mut self, source: &Source) -> Result<bool, DataError> {
         let row = RowNumber::Row(self.number + 1);
         match self.read_next() {
@@ -76,7 +76,7 @@ impl Array {
         }
     }
 
-    /// The inner error says what is wrong with the array.
+    /// The inner error describes what is wrong with the array.
     fn read_next(&mut self) -> io::Result<Result<bool, &'static str>> {
         let mut first = match self.state {
             State::Behind => return Ok(Ok(false)),
@@ -95,13 +95,13 @@ impl Array {
         if first == Some(b']') {
             self.state = State::Behind;
             return Ok(match self.within.is_none() && self.solid_byte()?.is_some() {
-                true => Err("the array is followed by something"),
+                true => Err("unexpected text after the array"),
                 false => Ok(false),
             });
         }
         if self.state == State::Within {
             if first != Some(b',') {
-                return Ok(Err("the array does not go on with a comma or end with ]"));
+                return Ok(Err("expected `,` or `]` after an element"));
             }
             first = self.solid_byte()?;
         }
@@ -113,19 +113,19 @@ impl Array {
                 self.object.push(b'{');
                 self.read_on(Part::Object)?
             }
-            // A column of texts: each is a row with this field.
+            // A column of texts: each text is a row with this field.
             (Some(b'"'), Some(Within::Key(key))) => {
                 self.object.extend(format!("{{{}:\"", serde_json::Value::from(key.as_str())).bytes());
                 let is_whole = self.read_on(Part::Text)?;
                 self.object.push(b'}');
                 is_whole
             }
-            _ => return Ok(Err("it is not an object")),
+            _ => return Ok(Err("expected an object")),
         };
         Ok(if is_whole { Ok(true) } else { Err("the file ends within it") })
     }
 
-    /// Reads the object that is the file.
+    /// Reads the object that makes up the whole file.
     fn read_itself(&mut self) -> io::Result<Result<bool, &'static str>> {
         if self.solid_byte()? != Some(b'{') {
             return Ok(Err("the file does not begin with {"));
@@ -135,7 +135,7 @@ impl Array {
         Ok(if self.read_on(Part::Object)? { Ok(true) } else { Err("the file ends within it") })
     }
 
-    /// Reads to the first element of the array of this key; false if the file's object has none.
+    /// Reads up to the first element of this key's array; false if the file's object has no such array.
     fn find_array(&mut self, key: &str) -> io::Result<bool> {
         let mut next = self.solid_byte()?;
         while matches!(next, Some(b'{' | b',')) {
@@ -159,7 +159,7 @@ impl Array {
         Ok(false)
     }
 
-    /// Skips what is left of a value that is `depth` brackets deep, and returns what follows it.
+    /// Skips the rest of a value that is `depth` brackets deep, and returns the byte after it.
     fn skip(&mut self, mut depth: usize) -> io::Result<Option<u8>> {
         loop {
             let byte = self.solid_byte()?;
@@ -174,7 +174,7 @@ impl Array {
         }
     }
 
-    /// Skips a text and returns what follows it.
+    /// Skips a text and returns the byte after it.
     fn skip_text(&mut self) -> io::Result<Option<u8>> {
         self.skip_to_quote()?;
         self.skip(0)
@@ -201,7 +201,7 @@ impl Array {
         }
     }
 
-    /// Reads on to the brace or the quote that closes what has begun; false if there is none.
+    /// Reads to the brace or quote that closes the current part; false if the file ends first.
     fn read_on(&mut self, part: Part) -> io::Result<bool> {
         let is_text = part == Part::Text;
         let (mut depth, mut in_text, mut is_escaped) = (usize::from(!is_text), is_text, false);
@@ -233,7 +233,7 @@ impl Array {
         }
     }
 
-    /// The next byte that is not white space, which is read; none at the end of the file.
+    /// Reads the next byte that is not white space; `None` at the end of the file.
     fn solid_byte(&mut self) -> io::Result<Option<u8>> {
         loop {
             let buffer = self.reader.fill_buf()?;
@@ -300,17 +300,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_array_of_objects_is_said() {
+    fn anything_but_an_array_of_objects_is_refused() {
         for (text, words) in [
             ("", "row 1 can't be read: the file does not begin with ["),
             ("{}", "row 1 can't be read: the file does not begin with ["),
-            ("[1]", "row 1 can't be read: it is not an object"),
-            ("[{}, [{}]]", "row 2 can't be read: it is not an object"),
-            ("[{},]", "row 2 can't be read: it is not an object"),
-            ("[{} {}]", "row 2 can't be read: the array does not go on with a comma or end with ]"),
-            ("[{}", "row 2 can't be read: the array does not go on with a comma or end with ]"),
+            ("[1]", "row 1 can't be read: expected an object"),
+            ("[{}, [{}]]", "row 2 can't be read: expected an object"),
+            ("[{},]", "row 2 can't be read: expected an object"),
+            ("[{} {}]", "row 2 can't be read: expected `,` or `]` after an element"),
+            ("[{}", "row 2 can't be read: expected `,` or `]` after an element"),
             ("[{\"a\":\"}", "row 1 can't be read: the file ends within it"),
-            ("[{}]x", "row 2 can't be read: the array is followed by something"),
+            ("[{}]x", "row 2 can't be read: unexpected text after the array"),
         ] {
             assert!(problem(text).contains(words), "{text}: {}", problem(text));
         }

@@ -1,5 +1,5 @@
 //! Fills batches of token ids: rows in training order, or held-out rows in stream order.
-//! Not here: which windows there are (`split.rs`) and in which order (`order.rs`).
+//! Not here: which windows exist (`split.rs`) and their order (`order.rs`).
 
 use crate::micro_batch::{Batch, PADDING_INPUT, PADDING_TARGET, StepBatches};
 use crate::{DataError, Order, Split, TokenStore, Windows};
@@ -15,7 +15,7 @@ pub struct Batches {
     pub order: Order,
 }
 
-/// Held-out windows that an evaluation looks at: all, or some that are spread evenly.
+/// The held-out windows that an evaluation uses: all of them, or a subset that is spread evenly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldOutSubset {
     windows: u64,
@@ -23,17 +23,17 @@ pub struct HeldOutSubset {
 }
 
 impl HeldOutSubset {
-    /// At most `max` of the samples.
+    /// At most `max` of the windows.
     pub(crate) fn new(windows: u64, max: u64) -> Self {
         Self { windows, taken: windows.min(max) }
     }
 
-    /// How many windows it has.
+    /// Number of windows.
     pub fn len(&self) -> u64 {
         self.taken
     }
 
-    /// Whether nothing is held out, or nothing was asked for.
+    /// Whether nothing is held out, or the limit is 0.
     pub fn is_empty(&self) -> bool {
         self.taken == 0
     }
@@ -46,7 +46,7 @@ impl HeldOutSubset {
 }
 
 impl Batches {
-    /// Splits a store into samples of `seq_len` tokens and orders them; a seed alone holds out what is usual.
+    /// Splits a store into samples of `seq_len` tokens and orders them. A seed alone holds out the default share.
     /// Errors: `TooShort` if not even one sample fits.
     pub fn new(store: TokenStore, seq_len: usize, split: impl Into<Split>) -> Result<Self, DataError> {
         let split = split.into();
@@ -108,8 +108,8 @@ impl Batches {
         HeldOutSubset::new(self.windows.held_out(), max)
     }
 
-    /// Fills `rows` rows from a subset of the held-out windows: row r is its window `first + r`. Rows past its end are
-    /// padding. Returns how many rows are not. inputs, targets: (B, T).
+    /// Fills `rows` rows from a subset of the held-out windows: row r is window `first + r` of the subset. Rows past
+    /// the end are padding. Returns the number of rows that are not padding. inputs, targets: (B, T).
     /// Errors: `CacheChanged`. Panics if they are not `rows` × `seq_len` long.
     pub fn fill_held_out(
         &self,
@@ -133,7 +133,7 @@ impl Batches {
         Ok(filled)
     }
 
-    /// The target is the input one token later, so that all but its last token are there already.
+    /// The targets are the inputs shifted by one token, so only the last target is read from the store.
     fn fill_row(&self, start: u64, input: &mut [i32], target: &mut [i32]) -> Result<(), DataError> {
         self.store.read(start, input)?;
         let (last, earlier) = target.split_last_mut().expect("a sample has a token");
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use plimsoll_units::Bytes;
 
-    /// Tokens that count up, so that each says where it is from.
+    /// Tokens that count up, so that each token is its own position.
     fn counting(tokens: u32, seq_len: usize) -> Batches {
         let ids: Vec<u32> = (0..tokens).collect();
         Batches::new(TokenStore::in_memory(&ids, tokens as usize, Bytes(0)), seq_len, 7).unwrap()

@@ -1,11 +1,11 @@
-//! Cache files: found by their key, made where they are absent, and put into place whole.
-//! Not here: what they hold (`shards.rs`, `pairs/prepare.rs`), and their layout (`header.rs`).
+//! Cache files: found by key, built if absent, and renamed into place whole.
+//! Not here: their contents (`shards.rs`, `pairs/prepare.rs`) and their layout (`header.rs`).
 //!
-//! A cache is written under a name of its own, synced, and renamed into place, so that neither a crash nor a second
-//! process ever shows a broken one; of two processes that build the same, on one machine or several, the last rename
-//! wins, and both files are the same. A cache shows nobody more than the data does: see [`Cache::mode`].
+//! A cache is written under a unique temporary name, synced, and renamed into place, so that neither a crash nor a
+//! second process exposes a partial cache. If two processes, on one machine or several, build the same cache, the last
+//! rename wins; both files are identical. A cache is readable by no more users than the data is: see [`Cache::mode`].
 
-use crate::header::{HEADER_BYTES, Header, Kind, token_bytes_for};
+use crate::header::{CacheKind, HEADER_BYTES, Header, token_bytes_for};
 use crate::store::{OpenError, append_tokens};
 use crate::{Damage, DataError, Progress};
 use std::fs::{self, File};
@@ -13,7 +13,8 @@ use std::io::{self, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a build that died leaves behind is removed when it is this old. A build that lives writes all the time.
+/// Temporary files older than this are left over from a killed build and are removed. A running build writes
+/// continuously.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 const UNFINISHED: &str = "unfinished";
 
@@ -22,14 +23,14 @@ pub(crate) struct Cache<'a> {
     pub folder: &'a Path,
     pub key: &'a blake3::Hash,
     pub extension: &'static str,
-    /// The permissions of the file, those of the data at most. A folder that is made for it is its user's alone.
+    /// The permissions of the file, at most those of the data. A folder created for the cache is private to its user.
     pub mode: u32,
 }
 
 impl Cache<'_> {
-    /// What `open` makes of the file, after `build` wrote it if it was absent or damaged. `build` returns how many
-    /// tokens it wrote.
-    /// Errors: those of `build`; `CacheUnwritable`, `CacheUnreadable`, `CacheDamaged`.
+    /// Returns what `open` reads from the file. Calls `build` first if the file is absent or damaged; `build` returns
+    /// the number of tokens it wrote.
+    /// Errors: the errors of `build`; `CacheUnwritable`, `CacheUnreadable`, `CacheDamaged`.
     pub(crate) fn open_or_build<T>(
         &self,
         open: impl Fn(&Path, &blake3::Hash) -> Result<T, OpenError>,
@@ -71,7 +72,7 @@ impl Cache<'_> {
         Ok(tokens)
     }
 
-    /// A file that nobody else sees, for what is collected while the cache is built; it is gone when it is closed.
+    /// An unlinked temporary file for data collected while the cache is built. The system removes it when it is closed.
     /// Errors: `CacheUnwritable`.
     pub(crate) fn scratch(&self) -> Result<File, DataError> {
         let path = self.folder.join(format!("{}.{}", self.key.to_hex(), self.extension));
@@ -79,8 +80,8 @@ impl Cache<'_> {
         Unfinished::create(&path, 0o600).map(|(_, file)| file).map_err(|error| self.unwritable(error))
     }
 
-    /// Takes permissions away that the data does not give, if the cache was made of a copy that did. Best effort: it
-    /// may be somebody else's.
+    /// Removes permissions that the data does not grant, for a cache built from a more permissive copy. Best effort:
+    /// another user may own the file.
     fn tighten(&self, path: &Path) {
         #[cfg(unix)]
         {
@@ -99,17 +100,17 @@ impl Cache<'_> {
     }
 }
 
-/// Writes tokens, and what follows them, behind a header that is filled in last.
+/// Writes a header placeholder, tokens, and the data after them. The header is filled in last.
 pub(crate) struct CacheWriter<W: Write + Seek> {
     file: BufWriter<W>,
     hasher: blake3::Hasher,
     header: Header,
-    /// How many bytes of text the tokens stand for; kept by the caller.
+    /// Bytes of text that the tokens encode; the caller updates it.
     pub text_bytes: u64,
 }
 
 impl<W: Write + Seek> CacheWriter<W> {
-    pub(crate) fn create(file: W, kind: Kind, vocab_size: usize) -> io::Result<Self> {
+    pub(crate) fn create(file: W, kind: CacheKind, vocab_size: usize) -> io::Result<Self> {
         let mut file = BufWriter::new(file);
         file.write_all(&[0; HEADER_BYTES])?;
         let vocab_size = vocab_size as u64;
@@ -119,7 +120,7 @@ impl<W: Write + Seek> CacheWriter<W> {
         Ok(Self { file, hasher: blake3::Hasher::new(), header, text_bytes: 0 })
     }
 
-    /// How many tokens were written.
+    /// Tokens written so far.
     pub(crate) fn tokens(&self) -> u64 {
         self.header.tokens
     }
@@ -136,7 +137,7 @@ impl<W: Write + Seek> CacheWriter<W> {
         self.file.write_all(bytes)
     }
 
-    /// Writes what was collected elsewhere.
+    /// Appends data collected in another file.
     pub(crate) fn append(&mut self, collected: BufWriter<impl Read + Write + Seek>) -> io::Result<()> {
         let mut collected = collected.into_inner().map_err(io::IntoInnerError::into_error)?;
         collected.rewind()?;
@@ -160,11 +161,11 @@ impl<W: Write + Seek> CacheWriter<W> {
     }
 }
 
-/// The name under which a cache is written, which no other process has; removed when dropped, unless it was renamed.
+/// The unique temporary name of a cache that is being written; the file is removed on drop unless it was renamed.
 struct Unfinished(Option<PathBuf>);
 
 impl Unfinished {
-    /// Makes the file beside `path`.
+    /// Creates the file in the folder of `path`.
     fn create(path: &Path, mode: u32) -> io::Result<(Self, File)> {
         let (path, file) = plimsoll_files::create_unique(path, UNFINISHED, mode)?;
         Ok((Self(Some(path)), file))
@@ -173,7 +174,7 @@ impl Unfinished {
     fn rename_to(mut self, path: &Path) -> io::Result<()> {
         let from = self.0.as_deref().expect("it was not renamed before");
         fs::rename(from, path)?;
-        // From here on the name may be anybody's.
+        // After the rename, another process may use the name.
         self.0 = None;
         Ok(())
     }
@@ -187,7 +188,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// Makes a folder and those above it; the ones that are made show nothing to others.
+/// Creates a folder and its missing parents, private to the user.
 fn create_private_folder(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -196,7 +197,7 @@ fn create_private_folder(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
-/// Removes what builds left behind that were killed. Best effort: nothing depends on it.
+/// Removes temporary files of killed builds. Best effort: nothing depends on it.
 fn remove_abandoned(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for path in entries.flatten().map(|entry| entry.path()).filter(|p| p.extension().is_some_and(|e| e == UNFINISHED)) {

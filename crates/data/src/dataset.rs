@@ -1,14 +1,14 @@
-//! The one type that training takes its batches from, whatever the samples are: windows of a stream, packed documents,
-//! or pairs.
+//! The type from which training takes its batches, for all kinds of samples: windows of a stream, packed documents, or
+//! pairs.
 //! Not here: how each kind fills a batch (`batch.rs`, `packed.rs`, `pairs/batches.rs`), and prefetching (`loader.rs`).
 
 use crate::micro_batch::{Batch, Shape, StepBatches};
 use crate::{Batches, DataError, Packed, Packing, Pairs};
 
-/// Batches of an evaluation, made one by one.
+/// Batches of an evaluation, produced one by one.
 pub type HeldOutBatches<'a> = Box<dyn Iterator<Item = Result<Batch, DataError>> + 'a>;
 
-/// What a run is trained on.
+/// The data that a run trains on.
 #[derive(Debug)]
 pub enum Dataset {
     /// Windows of one stream of tokens, for causal models.
@@ -29,7 +29,7 @@ impl Dataset {
         }
     }
 
-    /// Samples that are held out.
+    /// Samples held out.
     pub fn held_out(&self) -> u64 {
         match self {
             Self::Windows(batches) => batches.windows.held_out(),
@@ -47,7 +47,7 @@ impl Dataset {
         Ok(batches)
     }
 
-    /// [`Dataset::step`] into batches whose memory is used again.
+    /// Like [`Dataset::step`], but reuses the memory of `out`.
     pub fn fill_step(
         &self,
         step: u64,
@@ -72,7 +72,7 @@ impl Dataset {
     }
 
     /// At most `samples_max` held-out samples, always the same, spread evenly, in batches of `rows` rows. Rows past the
-    /// end are padding, whose segments are 0 where there are segments.
+    /// end are padding; if the batch has segments, theirs are 0.
     /// Errors: `CacheChanged`, at once or with a batch.
     pub fn held_out_batches(&self, samples_max: u64, rows: usize) -> Result<HeldOutBatches<'_>, DataError> {
         assert!(rows > 0, "a batch needs rows");
@@ -93,7 +93,8 @@ impl Dataset {
         }
     }
 
-    /// Names data and tokenizer, and what is made of them, but not the seed. Windows bear the name of their tokens.
+    /// Identifies the data, the tokenizer and how samples are made of them, but not the seed. For windows it is the
+    /// fingerprint of the token store.
     pub fn fingerprint(&self) -> String {
         match self {
             Self::Windows(batches) => batches.store.fingerprint().to_owned(),
@@ -112,7 +113,7 @@ impl Dataset {
         }
     }
 
-    /// One more than the largest id that can occur.
+    /// One more than the largest possible id.
     pub fn vocab_size(&self) -> usize {
         match self {
             Self::Windows(batches) => batches.store.vocab_size(),

@@ -9,29 +9,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const BUFFER_BYTES: usize = 256 * 1024;
-/// A frame of a .zst may ask for a window of so many bytes, which are held in memory: that of `zstd -20`. RFC 8878,
-/// section 3.1.1.1.2, asks for 8 MiB at least; the format goes to terabytes.
+/// The largest window that a frame of a .zst may ask for; it is held in memory. `zstd -20` uses this size. RFC 8878,
+/// section 3.1.1.1.2, requires 8 MiB at least; the format allows terabytes.
 const WINDOW_BYTES_MAX: u64 = 32 << 20;
 
-/// The decompressed bytes of a source. `raw_bytes` grows by what is read from disk. Errors: what the system says; `Utf16`.
+/// The decompressed bytes of a source. Adds the bytes read from disk to `raw_bytes`. Errors: read errors; `Utf16`.
 pub(crate) fn open(source: &Source, raw_bytes: Arc<AtomicU64>) -> io::Result<Box<dyn Read>> {
     let limit = source.limit.map_or(u64::MAX, |limit| limit.0);
     let file = Counted { inner: plimsoll_files::open_regular(&source.path)?.take(limit), bytes: raw_bytes };
     let file = BufReader::with_capacity(BUFFER_BYTES, file);
     let mut reader = BufReader::new(decompressed(file, source.compression));
-    // Readers look for a byte order mark in what they get first, so nothing is taken out of the buffer here.
+    // Readers look for a byte order mark in the first bytes, so nothing is consumed here.
     let failed = match reader.fill_buf() {
         Ok(start) => {
             plimsoll_files::refuse_utf16(start)?;
             None
         }
-        // What can't be decompressed is reported by the caller when it reads.
+        // A decompression error is kept for the caller's first read.
         Err(error) => Some(error),
     };
     Ok(Box::new(Failed(failed).chain(reader)))
 }
 
-/// Reads as the error that was met before, once.
+/// A reader that returns a stored error, once.
 struct Failed(Option<io::Error>);
 
 impl Read for Failed {
@@ -62,8 +62,8 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// All frames of a .zst file, one after the other. ruzstd's own stream ends after the first frame, does not skip
-/// skippable frames and does not compare checksums.
+/// All frames of a .zst file, one after another. ruzstd's own stream ends after the first frame, does not skip
+/// skippable frames, and does not verify checksums.
 struct ZstdFrames<R> {
     input: R,
     decoder: FrameDecoder,
@@ -77,7 +77,7 @@ impl<R: BufRead> ZstdFrames<R> {
         Self { input, decoder, in_frame: false }
     }
 
-    /// Whether another frame has begun; false at the end of the file.
+    /// Begins the next frame; false at the end of the file.
     fn begin_frame(&mut self) -> io::Result<bool> {
         while !self.input.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.input) {
@@ -171,7 +171,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_refused() {
+    fn truncated_files_are_refused() {
         let text = include_bytes!("decompress.rs");
         let (gz, zst) = (gzip(text), zstd(text));
         assert!(read_all(&gz[..gz.len() - 1], Compression::Gzip).is_err());
@@ -219,7 +219,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Reads from memory, which is quicker than a file for each of many cases.
+    /// Reads from memory, which is faster than a file per case.
     struct ZstdOrGzip<'a>(&'a [u8], Compression);
 
     impl ZstdOrGzip<'_> {

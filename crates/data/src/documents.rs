@@ -1,6 +1,6 @@
-//! Reads the data as a stream of pieces in document order, holding no more than one piece of a text file, or one line
-//! of a .jsonl file, at a time.
-//! Not here: where pieces end (`pieces.rs`) and what becomes of them (`shards.rs`).
+//! Reads the data as a stream of pieces in document order. Holds at most one piece of a text file, or one line of a
+//! .jsonl file, at a time.
+//! Not here: where pieces end (`pieces.rs`) and how they are tokenized (`shards.rs`).
 
 use crate::decompress;
 use crate::jsonl::text_of_line;
@@ -15,17 +15,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A part of a document that is tokenized on its own. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Which of the sources it is from.
+    /// The index of its source.
     pub source: usize,
-    /// Where it starts in that source's decompressed bytes; for rows, where its row starts.
+    /// Offset of its start in the source's decompressed bytes; for rows, the offset of the row.
     pub offset: u64,
     /// Its bytes.
     pub text: Vec<u8>,
-    /// Whether it is the last of its document.
+    /// Whether this is the last piece of its document.
     pub ends_document: bool,
 }
 
-/// Reads pieces from all sources in order. Documents without text are skipped.
+/// Reads pieces from all sources in order. Skips documents without text.
 pub(crate) struct PieceReader<'a> {
     sources: &'a Sources,
     next_source: usize,
@@ -48,7 +48,7 @@ impl<'a> PieceReader<'a> {
         Bytes(self.raw_bytes.load(Ordering::Relaxed))
     }
 
-    /// Pieces of about `group_bytes` together (one piece more at most). Empty at the end of the data.
+    /// Pieces of about `group_bytes` in total (exceeded by at most one piece). Empty at the end of the data.
     pub(crate) fn next_group(&mut self, group_bytes: usize) -> Result<Vec<Piece>, DataError> {
         let mut group = Vec::new();
         let mut bytes = 0;
@@ -119,12 +119,12 @@ impl TextFile {
     }
 }
 
-/// A file each row of which is a document.
+/// A file in which each row is a document.
 struct RowsFile {
     rows: Rows,
-    /// The document of the row that was read last.
+    /// The document of the last row read.
     text: Vec<u8>,
-    /// How much of it was given out.
+    /// How many of its bytes were returned.
     at: usize,
 }
 
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_is_a_document_and_blank_ones_are_none() {
+    fn each_line_is_a_document_and_blank_lines_are_skipped() {
         let lines = "\u{feff}{\"text\":\"one\"}\n\n{\"text\":\"\"}\r\n{\"id\":1,\"text\":\"two\\nlines\"}";
         for (name, bytes) in [
             ("a.jsonl", lines.as_bytes().to_vec()),

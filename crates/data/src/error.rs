@@ -1,5 +1,5 @@
-//! What can go wrong between text and batches, with the numbers.
-//! Not here: how a message is shown, and what to do about it, which the command line says.
+//! The errors between text and batches, with their numbers.
+//! Not here: how a message is shown and its hint; the command line adds both.
 
 use crate::{Damage, Preferences, RowNumber};
 use plimsoll_units::Bytes;
@@ -15,9 +15,9 @@ pub enum DataError {
     /// A path that does not exist and is not a pattern.
     #[error("{} does not exist", path.display())]
     NotFound {
-        /// As it was given.
+        /// The path as given.
         path: PathBuf,
-        /// The entry beside it whose name is nearest.
+        /// The entry in the same folder with the nearest name.
         nearest: Option<PathBuf>,
     },
     /// A file or folder that the system refuses to read.
@@ -25,76 +25,76 @@ pub enum DataError {
     Unreadable {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A pipe, socket, device or file of the kernel's: it could be read only once, or would never end.
+    /// A pipe, socket, device or kernel file: it could be read only once, or would never end.
     #[error("{} is {found}, not a file", path.display())]
     NotAFile {
-        /// As it was given.
+        /// The path as given.
         path: PathBuf,
-        /// What it is, with its article.
+        /// Its kind, with an article.
         found: &'static str,
     },
-    /// A pointer that Git LFS left in the place of a file.
+    /// A pointer that Git LFS left in place of a file.
     #[error("{} is a Git LFS pointer, not the file itself", path.display())]
     LfsPointer {
         /// The pointer.
         path: PathBuf,
     },
-    /// A file that is read whole and is longer than anything of its kind.
+    /// A file that is read whole and is longer than the limit for its kind.
     #[error("{} is longer than {limit}", path.display())]
     FileTooLong {
         /// The file.
         path: PathBuf,
-        /// How long it may be.
+        /// The limit.
         limit: Bytes,
     },
-    /// A line of a .jsonl, or a row of a table, that is longer than may be held in memory.
+    /// A line of a .jsonl, or a row of a table, that is longer than the limit.
     #[error("{} {row} is longer than {limit}", path.display())]
     LineTooLong {
         /// The file.
         path: PathBuf,
-        /// Which, counted from 1.
+        /// The row, counted from 1.
         row: RowNumber,
-        /// How long it may be.
+        /// The limit.
         limit: Bytes,
     },
-    /// A folder or pattern with more files than a list of them may have.
+    /// A folder or pattern with too many files to list.
     #[error("{found_in} has more than {files_max} files")]
     TooManyFiles {
         /// The folder or pattern.
         found_in: String,
-        /// How many there may be.
+        /// The limit.
         files_max: usize,
     },
     /// A pattern that cannot be parsed.
     #[error("`{pattern}` is not a valid pattern: {message} at character {position}")]
     BadPattern {
-        /// As it was given.
+        /// The pattern as given.
         pattern: String,
         /// What is wrong with it.
         message: String,
-        /// Where, counted from 0.
+        /// Index of the character, counted from 0.
         position: usize,
     },
     /// A pattern that no text file matches.
     #[error("no text file matches `{pattern}` ({skipped} other files do)")]
     NoMatch {
-        /// As it was given.
+        /// The pattern as given.
         pattern: String,
-        /// How many matching files were not text by their extension.
+        /// Number of matching files whose extension is not one of text.
         skipped: usize,
     },
-    /// A folder without any file that is text by its extension.
+    /// A folder without any file whose extension is one of text.
     #[error("no text file in {} ({skipped} other files)", path.display())]
     NoTextInFolder {
         /// The folder.
         path: PathBuf,
-        /// How many files it has that are not text by their extension.
+        /// Number of files whose extension is not one of text.
         skipped: usize,
     },
-    /// A file named on purpose that holds no plain text: an archive, a table, a document format.
+    /// A file that was named explicitly and is not plain text: an archive, a table, a document format.
     #[error("{} is a .{extension} file, which is not read as text", path.display())]
     NotText {
         /// The file.
@@ -102,21 +102,21 @@ pub enum DataError {
         /// Its extension in lower case.
         extension: String,
     },
-    /// Cargo has downloaded no sources here.
+    /// Cargo has not downloaded any sources on this machine.
     #[error("no data was given, and cargo has no downloaded Rust sources under {} to train on", path.display())]
     NoCargoSources {
-        /// Where they would lie.
+        /// The folder that would hold them.
         path: PathBuf,
     },
-    /// A .json that does not show where its rows are.
-    #[error("{} has no rows that are clear{}", path.display(), keys_in_words(keys))]
+    /// A .json whose rows can't be located.
+    #[error("can't tell which part of {} holds the rows{}", path.display(), keys_in_words(keys))]
     NoRows {
         /// The file.
         path: PathBuf,
-        /// The first keys of the object that the file is; none of an array.
+        /// The first keys of the file's object; empty for an array.
         keys: Vec<String>,
     },
-    /// All sources together hold no text.
+    /// No source has any text.
     #[error("the data is empty: {files} files without text, the first is {}", first.display())]
     Empty {
         /// How many files were read.
@@ -129,7 +129,7 @@ pub enum DataError {
     NotUtf8 {
         /// The file.
         path: PathBuf,
-        /// The first bad byte, counted from 0 in the decompressed file.
+        /// Offset of the first invalid byte in the decompressed file, counted from 0.
         offset: u64,
     },
     /// Text in UTF-16.
@@ -145,7 +145,7 @@ pub enum DataError {
     BadCompression {
         /// The file.
         path: PathBuf,
-        /// What the decoder said.
+        /// The decoder's error.
         source: io::Error,
     },
     /// A line of a .jsonl that is not a JSON object.
@@ -153,9 +153,9 @@ pub enum DataError {
     BadJsonLine {
         /// The file.
         path: PathBuf,
-        /// Which, counted from 1.
+        /// The row, counted from 1.
         row: RowNumber,
-        /// What the parser said.
+        /// The parser's message.
         message: String,
     },
     /// A line of a .jsonl without the field that holds the text.
@@ -163,23 +163,23 @@ pub enum DataError {
     NoTextField {
         /// The file.
         path: PathBuf,
-        /// Which, counted from 1.
+        /// The row, counted from 1.
         row: RowNumber,
-        /// The field that was asked for.
+        /// The requested field.
         field: String,
-        /// The fields that hold text on that line.
+        /// The fields of that line that hold text.
         present: Vec<String>,
     },
-    /// A line of a .jsonl whose text field holds something else.
+    /// A line of a .jsonl whose text field holds another type.
     #[error("{} {row}: field `{field}` is {found}, not text", path.display())]
     FieldIsNotText {
         /// The file.
         path: PathBuf,
-        /// Which, counted from 1.
+        /// The row, counted from 1.
         row: RowNumber,
-        /// The field that was asked for.
+        /// The requested field.
         field: String,
-        /// What it holds: "a number", "null"…
+        /// The type of its value: "a number", "null"…
         found: &'static str,
     },
     /// A file changed between being hashed and being tokenized.
@@ -188,21 +188,21 @@ pub enum DataError {
         /// The file.
         path: PathBuf,
     },
-    /// A tokenizer's name that is neither known nor a path.
+    /// A tokenizer name that is neither known nor a path.
     #[error("`{text}` is not a tokenizer: expected `bytes`, `gpt2`, or the path of a tokenizer.json or of its folder")]
     UnknownTokenizer {
-        /// As it was given.
+        /// The name as given.
         text: String,
-        /// The known name that is nearest.
+        /// The nearest known name.
         nearest: Option<&'static str>,
     },
-    /// A folder without the files of a tokenizer.
+    /// A folder without tokenizer files.
     #[error("{} has no tokenizer.json, nor vocab.json and merges.txt", folder.display())]
     NoTokenizerInFolder {
         /// The folder.
         folder: PathBuf,
     },
-    /// A tokenizer.json that the `tokenizers` library does not accept, or that cannot be used for training.
+    /// A tokenizer.json that the `tokenizers` library rejects, or that can't be used for training.
     #[error("{} is not a usable tokenizer: {message}", path.display())]
     BadTokenizer {
         /// The file.
@@ -215,34 +215,34 @@ pub enum DataError {
     TokenizerFailed {
         /// The tokenizer.
         tokenizer: String,
-        /// The file that the text is from.
+        /// The file that the text comes from.
         path: PathBuf,
-        /// What the tokenizer said.
+        /// The tokenizer's message.
         message: String,
     },
-    /// The folder for token caches cannot be written: read-only, full, or not a folder.
+    /// The folder for token caches can't be written: it is read-only, full, or not a folder.
     #[error("can't write the token cache in {}: {source}", folder.display())]
     CacheUnwritable {
         /// The folder.
         folder: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A token cache is there but the system refuses to read it.
+    /// A token cache that the system refuses to read.
     #[error("can't read the token cache {}: {source}", path.display())]
     CacheUnreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A token cache that is in use was cut short or overwritten.
+    /// A token cache was cut short or overwritten while it was in use.
     #[error("the token cache {} changed while it was in use", path.display())]
     CacheChanged {
         /// The file.
         path: PathBuf,
     },
-    /// A token cache that was just written does not read back.
+    /// A token cache that was just written can't be read back.
     #[error("the token cache {} was written but can't be read back: {damage}", path.display())]
     CacheDamaged {
         /// The file.
@@ -253,31 +253,31 @@ pub enum DataError {
     /// A column that is neither a number from 1 nor a name.
     #[error("`{text}` is not a column")]
     BadColumn {
-        /// As it was given.
+        /// The text as given.
         text: String,
     },
-    /// A file whose extension does not say how its rows hold pairs.
+    /// A file whose extension does not show how its rows hold pairs.
     #[error("{} is not a .tsv, .csv, .jsonl or .parquet, so it can't be read as pairs", path.display())]
     NotPairs {
         /// The file.
         path: PathBuf,
     },
-    /// A table that lacks a column.
+    /// A table without the requested column.
     #[error("{} has no column `{name}`; it has {}", path.display(), listed(present))]
     NoSuchColumn {
         /// The file.
         path: PathBuf,
-        /// The column that was asked for.
+        /// The requested column.
         name: String,
-        /// What its header names.
+        /// The columns in its header.
         present: Vec<String>,
     },
-    /// A table with two columns of the name that was asked for.
+    /// A table with two columns of the requested name.
     #[error("{} has more than one column `{name}`", path.display())]
     DuplicateColumn {
         /// The file.
         path: PathBuf,
-        /// The column that was asked for.
+        /// The requested column.
         name: String,
     },
     /// A row that ends before the column.
@@ -285,11 +285,11 @@ pub enum DataError {
     RowTooShort {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
+        /// The line, counted from 1.
         line: u64,
-        /// Columns of that row.
+        /// Number of columns in that row.
         columns: usize,
-        /// The column that was asked for, counted from 1.
+        /// The requested column, counted from 1.
         column: usize,
     },
     /// A row without a source or a target.
@@ -297,7 +297,7 @@ pub enum DataError {
     EmptySide {
         /// The file.
         path: PathBuf,
-        /// Which, counted from 1.
+        /// The row, counted from 1.
         row: RowNumber,
         /// `source` or `target`.
         side: &'static str,
@@ -307,13 +307,13 @@ pub enum DataError {
     BadRow {
         /// The file.
         path: PathBuf,
-        /// Which, counted from 1.
+        /// The row, counted from 1.
         row: RowNumber,
         /// What is wrong with it.
         message: String,
     },
-    /// A file of text among files of chats.
-    #[error("{} is text, but the data's rows are chats", path.display())]
+    /// A text file among chat files.
+    #[error("{} is a text file, but the other files hold chats", path.display())]
     NotChats {
         /// The file.
         path: PathBuf,
@@ -323,15 +323,15 @@ pub enum DataError {
     Preferences {
         /// The file.
         path: PathBuf,
-        /// What they are for.
+        /// The kind of preferences.
         kind: Preferences,
     },
-    /// A row that is no chat, or a chat of another format than the data's.
+    /// A row that is not a chat, or a chat in a different format than the rest of the data.
     #[error("{} {row} is not a chat of the data's format: {message}", path.display())]
     NotAChat {
         /// The file.
         path: PathBuf,
-        /// Which, counted from 1.
+        /// The row, counted from 1.
         row: RowNumber,
         /// What is wrong with it.
         message: String,
@@ -344,17 +344,17 @@ pub enum DataError {
         /// What is wrong.
         message: String,
     },
-    /// A chat that its template can't write.
+    /// A chat that its template can't render.
     #[error("the chat template can't write the chat in {} {row}: {message}", path.display())]
     ChatTemplateFailed {
         /// The file.
         path: PathBuf,
-        /// Which, counted from 1.
+        /// The row, counted from 1.
         row: RowNumber,
-        /// What the template raised.
+        /// The error that the template raised.
         message: String,
     },
-    /// A template that does not mark what is generated, and whose text does not show it.
+    /// A template that does not mark generated text, and whose output does not show it.
     #[error(
         "the chat template does not show where the answer in message {message} begins and ends ({} {row})",
         path.display()
@@ -362,23 +362,23 @@ pub enum DataError {
     UnclearAnswer {
         /// The file.
         path: PathBuf,
-        /// Which, counted from 1.
+        /// The row, counted from 1.
         row: RowNumber,
-        /// The first such message of the assistant, counted from 1.
+        /// The first assistant message without visible bounds, counted from 1.
         message: usize,
     },
-    /// A chat that is longer than may be held in memory.
+    /// A chat that is longer than the limit.
     #[error("the text of the chat in {} {row}, or what the template writes to find its answers, is longer than {limit}",
         path.display())]
     ChatTooLong {
         /// The file.
         path: PathBuf,
-        /// Which, counted from 1.
+        /// The row, counted from 1.
         row: RowNumber,
-        /// How long it may be.
+        /// The limit.
         limit: Bytes,
     },
-    /// Chats without a turn of the assistant, of which answers alone were to be trained on.
+    /// Chats without an assistant turn, although only answers are trained on.
     #[error("no chat has an answer to train on; the first file is {}", first.display())]
     NoAnswers {
         /// One of the files.
@@ -392,60 +392,60 @@ pub enum DataError {
         /// What is wrong.
         message: String,
     },
-    /// Documents are to be packed, but nothing separates their tokens.
+    /// Documents that can't be packed because no token separates them.
     #[error("the tokenizer `{tokenizer}` has no token to separate documents, so they can't be packed")]
     NoSeparator {
         /// The tokenizer.
         tokenizer: String,
     },
-    /// More documents than the packing of rows keeps in memory.
+    /// More documents than packing can hold in memory.
     #[error("the data has more than {documents_max} documents, too many to pack")]
     TooManyDocuments {
-        /// How many there may be.
+        /// The limit.
         documents_max: usize,
     },
     /// A tokenizer that could not be trained.
     #[error("can't train a tokenizer of {vocab_size} tokens on this text: {message}")]
     TrainingFailed {
-        /// The vocabulary that was asked for.
+        /// The requested vocabulary size.
         vocab_size: usize,
         /// What is wrong.
         message: String,
     },
-    /// A tokenizer that was trained but cannot be kept.
+    /// A trained tokenizer that could not be stored.
     #[error("can't write the tokenizer {}: {source}", path.display())]
     TokenizerUnwritable {
-        /// Where it was to be written.
+        /// The path of the tokenizer.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The system refused a thread.
+    /// The system refused to start a thread.
     #[error("{what} needs a thread, which can't be started: {reason}")]
     NoThread {
-        /// What needed it.
+        /// What needed the thread.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// The thread that makes batches is gone.
+    /// The thread that makes batches has ended.
     #[error("the data loader failed: {message}")]
     LoaderFailed {
-        /// What it said last.
+        /// Its last error.
         message: String,
     },
     /// Fewer tokens than one sample needs.
     #[error("the data has only {tokens} tokens, but one sample needs {needed}")]
     TooShort {
-        /// Tokens that there are.
+        /// Tokens in the data.
         tokens: u64,
-        /// Tokens of one sample: the sequence length and one.
+        /// Tokens of one sample: the sequence length plus one.
         needed: u64,
     },
 }
 
 impl DataError {
-    /// What it means that a file or folder cannot be opened or read.
+    /// The error for a file or folder that can't be opened or read.
     pub(crate) fn unreadable(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         let inner = source.get_ref();
@@ -465,10 +465,10 @@ impl DataError {
     }
 }
 
-/// So many names of a file's fields or columns are kept for a message; the last of them only says that there are more.
+/// At most this many field or column names are kept for a message; the last one only signals that more exist.
 pub(crate) const NAMES_MAX: usize = 6;
 
-/// A name of a field or column, cut where it is long.
+/// Cuts a long name of a field or column.
 pub(crate) fn cut_name(name: &str) -> String {
     const CHARACTERS: usize = 60;
     match name.char_indices().nth(CHARACTERS) {
@@ -477,7 +477,7 @@ pub(crate) fn cut_name(name: &str) -> String {
     }
 }
 
-/// What the top of a .json is, given the keys of an object.
+/// Describes the top level of a .json, given the keys of its object.
 fn keys_in_words(keys: &[String]) -> String {
     match keys {
         [] => ": it is neither an array of objects nor objects in lines".to_owned(),
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_said() {
+    fn anything_but_a_file_is_named() {
         let not_regular = plimsoll_files::open_regular(std::env::temp_dir().as_path()).unwrap_err();
         let error = DataError::unreadable(Path::new("x"), not_regular);
         assert_eq!(error.to_string(), "x is a folder, not a file");

@@ -1,5 +1,5 @@
-//! Names data and tokenizer together by a hash of their contents, so that tokens are made once and found again.
-//! Not part of the name: where files lie, and how many threads read them.
+//! Identifies data and tokenizer together by a hash of their contents, so that tokens are made once and found again.
+//! Not part of the hash: where the files are stored, and how many threads read them.
 
 use crate::header::FORMAT_VERSION;
 use crate::{Compression, DataError, Format, Progress, Source, Sources, Tokenizer};
@@ -10,24 +10,24 @@ use std::io::{self, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-/// Read at once: enough for blake3 to use several cores on one file.
+/// Read size: enough for blake3 to use several cores on one file.
 const BUFFER_BYTES: usize = 4 << 20;
 
-/// The name, and what shows later whether the data is still what was hashed.
+/// The hash of data and tokenizer, and the files' stamps for detecting later changes.
 pub(crate) struct Fingerprint {
     pub key: blake3::Hash,
-    /// Of all files as they lie on disk.
+    /// Total size of all files on disk.
     pub raw_bytes: Bytes,
-    /// The permissions of a file that shows no more than these do to anybody.
+    /// Permissions for a cache that exposes no more than these files do.
     pub mode: u32,
     stamps: Vec<Stamp>,
 }
 
-/// Length and time of the last change.
+/// Length and modification time.
 type Stamp = (u64, Option<SystemTime>);
 
-/// Hashes all files as they lie on disk, several at a time. `reading` says how they are read, where that is not as
-/// documents.
+/// Hashes all files as stored on disk, several at a time. `reading` describes how rows are read, unless each is a
+/// document.
 pub(crate) fn fingerprint(
     sources: &Sources,
     tokenizer: &Tokenizer,
@@ -64,7 +64,7 @@ pub(crate) fn fingerprint(
 }
 
 impl Fingerprint {
-    /// Errors: `ChangedWhileRead` if a file is no longer what was hashed.
+    /// Errors: `ChangedWhileRead` if a file changed after it was hashed.
     pub(crate) fn check_unchanged(&self, sources: &Sources) -> Result<(), DataError> {
         for (file, before) in sources.files.iter().zip(&self.stamps) {
             if stamp(&metadata(file)?) != *before {
@@ -83,8 +83,7 @@ fn stamp(metadata: &Metadata) -> Stamp {
     (metadata.len(), metadata.modified().ok())
 }
 
-/// Read by all where all may read all of these files, else by their user alone: the group of a new file may be another
-/// than theirs.
+/// Readable by all users if all of these files are, otherwise by the owner only: a new file may have a different group.
 fn strictest_mode(files: &[Metadata]) -> u32 {
     #[cfg(unix)]
     if files.iter().any(|file| std::os::unix::fs::PermissionsExt::mode(&file.permissions()) & 0o004 == 0) {
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_changes_tokens_changes_the_key_and_nothing_else_does() {
+    fn only_what_changes_tokens_changes_the_key() {
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let bytes = &TokenizerSpec::Bytes;
         let two = [("a.txt", "one"), ("b.txt", "two")];

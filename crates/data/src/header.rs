@@ -1,4 +1,4 @@
-//! The header of a token cache: 128 bytes that say what follows and prove that it is whole.
+//! The header of a token cache: 128 bytes that describe the rest of the file and verify it.
 //!
 //! ```text
 //!   0  magic: the kind         32  bytes of text the tokens stand for, u64
@@ -8,31 +8,31 @@
 //!  24  count of tokens, u64   128  the tokens, u16 or u32; all numbers little endian
 //! ```
 //!
-//! Behind the tokens of pairs (`PLIMPAIR`) come two u64 a pair: the positions where its source and its target end.
-//! A source starts where the pair before it ends. Behind the tokens of chats (`PLIMCHAT`) comes a bit a token, 1 if it is
-//! trained on, the first in the lowest bit, filled up to whole u64; then one u64 a chat: the position where it ends. What
-//! is hashed as the tokens is all that follows the header.
+//! The tokens of pairs (`PLIMPAIR`) are followed by two u64 per pair: the end positions of its source and its target. A
+//! source starts where the previous pair ends. The tokens of chats (`PLIMCHAT`) are followed by one bit per token, 1 if
+//! it is trained on, lowest bit first, padded to a whole u64; then by one u64 per chat: its end position. The hash of
+//! the tokens covers everything after the header.
 
 use crate::Damage;
 
 pub(crate) const HEADER_BYTES: usize = 128;
-/// Changes whenever the same data would give other tokens or another layout: pieces, separators, this header.
+/// Incremented if the same data would yield different tokens or another layout: pieces, separators, this header.
 pub(crate) const FORMAT_VERSION: u32 = 1;
-/// What a pair has behind the tokens.
+/// Bytes per pair after the tokens.
 pub(crate) const PAIR_BYTES: usize = 16;
 
-/// What a cache holds.
+/// The contents of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CacheKind {
     /// One stream of tokens.
     Tokens,
     /// Pairs of sources and targets.
     Pairs,
-    /// Chats, each token trained on or not.
+    /// Chats, with a bit per token: trained on or not.
     Chats,
 }
 
-impl Kind {
+impl CacheKind {
     fn magic(self) -> &'static [u8; 8] {
         match self {
             Self::Tokens => b"PLIMTOKS",
@@ -46,10 +46,10 @@ impl Kind {
     }
 }
 
-/// What a token cache says about itself.
+/// The contents of a token cache's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub kind: Kind,
+    pub kind: CacheKind,
     pub token_bytes: usize,
     pub vocab_size: u64,
     pub tokens: u64,
@@ -74,12 +74,13 @@ impl Header {
         bytes
     }
 
-    /// Reads the header that a file of `file_bytes` starts with and checks it against that length, but not the tokens.
+    /// Parses the header at the start of a file and checks it against the length `file_bytes`. Does not check the
+    /// tokens.
     pub(crate) fn of_start(start: &[u8], file_bytes: u64) -> Result<Self, Damage> {
         let Some((bytes, _)) = start.split_at_checked(HEADER_BYTES) else {
             return Err(Damage::NoHeader { found_bytes: file_bytes });
         };
-        let kind = Kind::of_magic(&bytes[..8]).ok_or(Damage::WrongMagic)?;
+        let kind = CacheKind::of_magic(&bytes[..8]).ok_or(Damage::WrongMagic)?;
         let version = u32::from_le_bytes(array(&bytes[8..12]));
         if version != FORMAT_VERSION {
             return Err(Damage::WrongVersion { found: version, expected: FORMAT_VERSION });
@@ -100,7 +101,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Where the tokens end in the file.
+    /// Offset of the end of the tokens in the file.
     pub(crate) fn tokens_end(&self) -> u64 {
         HEADER_BYTES as u64 + self.tokens * self.token_bytes as u64
     }
@@ -110,11 +111,11 @@ impl Header {
             return Err(Damage::BadHeader);
         }
         let expected_bytes = self.tokens.checked_mul(self.token_bytes as u64).ok_or(Damage::BadHeader)?;
-        let behind = found_bytes.checked_sub(expected_bytes);
-        let fits = behind.is_some_and(|behind| match self.kind {
-            Kind::Tokens => behind == 0,
-            Kind::Pairs => behind.is_multiple_of(PAIR_BYTES as u64),
-            Kind::Chats => behind >= mask_bytes(self.tokens) && behind.is_multiple_of(8),
+        let after_tokens = found_bytes.checked_sub(expected_bytes);
+        let fits = after_tokens.is_some_and(|after_tokens| match self.kind {
+            CacheKind::Tokens => after_tokens == 0,
+            CacheKind::Pairs => after_tokens.is_multiple_of(PAIR_BYTES as u64),
+            CacheKind::Chats => after_tokens >= mask_bytes(self.tokens) && after_tokens.is_multiple_of(8),
         });
         if !fits {
             return Err(Damage::WrongLength { expected_bytes, found_bytes });
@@ -123,12 +124,12 @@ impl Header {
     }
 }
 
-/// What the bits of so many tokens take.
+/// Bytes of a mask for this many tokens.
 pub(crate) fn mask_bytes(tokens: u64) -> u64 {
     tokens.div_ceil(64) * 8
 }
 
-/// Two bytes a token where the vocabulary allows, else four.
+/// Two bytes per token if the vocabulary fits, otherwise four.
 pub(crate) fn token_bytes_for(vocab_size: u64) -> usize {
     if vocab_size <= 1 << 16 { 2 } else { 4 }
 }
@@ -144,7 +145,7 @@ mod tests {
 
     fn header(tokens: u64, vocab_size: u64) -> Header {
         let token_bytes = token_bytes_for(vocab_size);
-        let kind = Kind::Tokens;
+        let kind = CacheKind::Tokens;
         Header { kind, token_bytes, vocab_size, tokens, text_bytes: 4 * tokens, tokens_hash: [7; 32], key: [9; 32] }
     }
 
@@ -176,8 +177,8 @@ mod tests {
     }
 
     #[test]
-    fn pairs_have_whole_entries_behind_their_tokens() {
-        let header = Header { kind: Kind::Pairs, ..header(3, 256) };
+    fn pairs_have_whole_entries_after_their_tokens() {
+        let header = Header { kind: CacheKind::Pairs, ..header(3, 256) };
         let with_entries = |bytes: usize| of_file(&[file(&header), vec![0; bytes]].concat());
         assert_eq!(with_entries(2 * PAIR_BYTES), Ok(header.clone()));
         assert!(matches!(with_entries(PAIR_BYTES - 1), Err(Damage::WrongLength { .. })));
@@ -185,8 +186,8 @@ mod tests {
     }
 
     #[test]
-    fn chats_have_a_bit_a_token_and_their_ends_behind_them() {
-        let header = Header { kind: Kind::Chats, ..header(65, 256) };
+    fn chats_have_one_bit_per_token_then_their_ends() {
+        let header = Header { kind: CacheKind::Chats, ..header(65, 256) };
         let with_bytes = |bytes: usize| of_file(&[file(&header), vec![0; bytes]].concat());
         assert_eq!(with_bytes(16 + 8), Ok(header.clone()));
         for wrong in [0, 8, 23] {
@@ -210,7 +211,7 @@ mod tests {
 
         #[test]
         fn random_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300), with_magic: bool) {
-            let start = if with_magic { [&Kind::Tokens.magic()[..], &FORMAT_VERSION.to_le_bytes()].concat() } else { Vec::new() };
+            let start = if with_magic { [&CacheKind::Tokens.magic()[..], &FORMAT_VERSION.to_le_bytes()].concat() } else { Vec::new() };
             prop_assert!(of_file(&[start, bytes].concat()).is_err());
         }
     }

@@ -1,4 +1,4 @@
-//! What a .json holds: one document, as a configuration is, or rows, as a data set is, and where in the file they are.
+//! Tells whether a .json holds one document, such as a configuration, or rows of a data set, and where the rows are.
 
 use crate::chats::is_record;
 use crate::error::{NAMES_MAX, cut_name};
@@ -10,13 +10,13 @@ use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 
-/// The key whose rows are taken where several have rows: the split to train on.
+/// The preferred key if several keys hold rows: the training split.
 const TRAINING_SPLIT: &str = "train";
 
-/// How a .json is read. An array of objects, objects in lines, or one object that is a row or has an array of them, are rows
-/// if the first has the field of texts or is a chat; where the file was named on purpose, in any case. What can't be read is
-/// text, of which reading it will say why, and so are other objects in folders.
-/// Errors: `NoRows` for an object or an array that was named on purpose and whose rows can't be told.
+/// Returns how to read a .json. An array of objects, JSON lines, one object that is a row, or an object that holds an
+/// array of rows, is read as rows if the first row has the text field or is a chat, or if the user named the file.
+/// Unparsable files are read as text, whose reader reports the error; so are other objects found in folders.
+/// Errors: `NoRows` for an object or array that the user named and whose rows can't be located.
 pub(crate) fn json_file(source: Source, text_field: &str, is_named: bool) -> Result<Source, DataError> {
     let rows = |format, within| Source { format, within, ..source.clone() };
     for found in [rows(Format::Json, None), rows(Format::JsonLines, None), rows(Format::Json, Some(Within::Itself))] {
@@ -39,7 +39,7 @@ pub(crate) fn json_file(source: Source, text_field: &str, is_named: bool) -> Res
     }
 }
 
-/// None if not even the first can be read.
+/// `None` if the first row can't be read.
 fn are_rows(source: &Source, text_field: &str, is_named: bool) -> Option<bool> {
     let mut rows = Rows::open(source, Wanted::Any(&[]), LINE_BYTES_MAX, Arc::default()).ok()?;
     if !rows.next(source).ok()? {
@@ -54,13 +54,13 @@ fn are_rows(source: &Source, text_field: &str, is_named: bool) -> Option<bool> {
     if text_of_line(first, text_field).is_ok_and(|text| text.is_some()) || is_record(first) {
         return Some(true);
     }
-    // One line may be a whole document; two lines are none.
+    // One line may be a whole document; two lines are rows.
     let is_array = source.format == Format::Json && source.within.is_none();
     Some(is_named && (is_array || rows.next(source).ok()? && is_object(rows.text(source).ok()?)))
 }
 
-/// The key whose array holds the rows: the one of objects, or of several that of the training split; without any, the field of
-/// texts, if it is a column.
+/// The key whose array holds the rows: the only array of objects; among several, the training split; without any, the
+/// text field if it is a column of texts.
 fn key_of_rows(values: &[(String, ValueKind)], text_field: &str) -> Option<String> {
     let of_kind = |kind| values.iter().filter(move |(_, found)| *found == kind).map(|(key, _)| key);
     let mut objects = of_kind(ValueKind::Objects);
@@ -71,17 +71,17 @@ fn key_of_rows(values: &[(String, ValueKind)], text_field: &str) -> Option<Strin
     }
 }
 
-/// What a key of an object holds.
+/// The type of a key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ValueKind {
-    /// An array that begins with an object.
+    /// An array whose first element is an object.
     Objects,
-    /// An array that begins with a text.
+    /// An array whose first element is a text.
     Texts,
     Other,
 }
 
-/// The keys of a file that is one object; none of an array; `None` for any other file. The file is parsed as a stream.
+/// The keys of a file that is one object; empty for an array; `None` for any other file. Parses the file as a stream.
 fn values_of_file(source: &Source) -> Option<Vec<(String, ValueKind)>> {
     let mut reader = BufReader::new(decompress::open(source, Arc::default()).ok()?);
     if reader.fill_buf().ok()?.starts_with("\u{feff}".as_bytes()) {
@@ -93,7 +93,7 @@ fn values_of_file(source: &Source) -> Option<Vec<(String, ValueKind)>> {
     Some(values)
 }
 
-/// So many keys are looked at.
+/// At most this many keys are examined.
 const KEYS_MAX: usize = 1000;
 
 struct Values;
@@ -128,7 +128,7 @@ impl<'j> Deserialize<'j> for ValueKind {
     }
 }
 
-/// The kind of a value, or of an array's first element.
+/// Determines the type of a value, or of an array's first element.
 struct OfValue {
     in_array: bool,
 }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_told_from_documents() {
+    fn rows_are_distinguished_from_documents() {
         for (text, in_folder, named) in [
             (r#"[{"text":"a"},{"text":"b"}]"#, Format::Json, Some(Format::Json)),
             (r#"[{"instruction":"a","output":"b"}]"#, Format::Json, Some(Format::Json)),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_an_object_are_where_their_meaning_is_clear() {
+    fn rows_of_an_object_are_read_if_unambiguous() {
         let key = |key: &str| Some(Within::Key(key.to_owned()));
         for (text, in_folder, named) in [
             (r#"{"version":"1.0","data":[{"text":"a"}]}"#, key("data"), key("data")),

@@ -6,19 +6,19 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 use std::fmt;
 use std::path::PathBuf;
 
-/// Why a line gives no text.
+/// Why a line has no text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LineError {
     /// Not a JSON object.
     NotAnObject(String),
-    /// The field is absent; these fields hold text.
+    /// The field is absent; the listed fields hold text.
     NoField(Vec<String>),
-    /// The field holds something else.
+    /// The field holds another type.
     NotText(&'static str),
 }
 
 impl LineError {
-    /// The error of a file's row about `field`.
+    /// Converts to the error for `field` in a row of a file.
     pub(crate) fn in_file(self, path: PathBuf, row: RowNumber, field: &str) -> DataError {
         let field = field.to_owned();
         match self {
@@ -35,8 +35,8 @@ pub(crate) fn text_of_line(line: &str, field: &str) -> Result<Option<String>, Li
     Ok(texts.map(|[text]| text))
 }
 
-/// The texts in `fields` of a line; `None` for a blank line. An error says which of the fields it is about. Whatever
-/// else the line holds is checked but not kept, so that it takes no memory. Of fields of one name, the last counts.
+/// The texts in `fields` of a line; `None` for a blank line. An error names the field. The rest of the line is checked
+/// but not kept, so it uses no memory. The last of several fields with the same name wins.
 pub(crate) fn texts_of_line<const N: usize>(
     line: &str,
     fields: [&str; N],
@@ -56,7 +56,7 @@ pub(crate) fn texts_of_line<const N: usize>(
     Ok(Some(texts))
 }
 
-/// The names of the first fields that hold text, cut where they are long.
+/// The names of the first fields that hold text; long names are cut.
 fn text_fields(line: &str) -> Vec<String> {
     parsed(line, TextFields).unwrap_or_default()
 }
@@ -68,7 +68,7 @@ fn parsed<'l, V: Visitor<'l>>(line: &'l str, visitor: V) -> serde_json::Result<V
     Ok(found)
 }
 
-/// Takes some fields of an object.
+/// Extracts some fields of an object.
 struct Fields<'f, const N: usize> {
     fields: [&'f str; N],
 }
@@ -96,7 +96,7 @@ impl<'l, const N: usize> Visitor<'l> for Fields<'_, N> {
     }
 }
 
-/// Takes the names of the fields that hold text.
+/// Collects the names of fields that hold text.
 struct TextFields;
 
 impl<'l> Visitor<'l> for TextFields {
@@ -118,7 +118,7 @@ impl<'l> Visitor<'l> for TextFields {
     }
 }
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Debug, Clone)]
 enum Found {
     Text(String),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_two_fields_counts_and_depth_is_no_danger() {
+    fn the_last_of_two_fields_wins_and_deep_nesting_is_safe() {
         assert_eq!(text_of_line(r#"{"text": 1, "text": "b"}"#, "text"), Ok(Some("b".to_owned())));
         let deep = "[".repeat(1 << 20) + &"]".repeat(1 << 20);
         let line = format!(r#"{{"deep": {deep}, "text": "a"}}"#);

@@ -1,9 +1,9 @@
 //! Text in, padded integer batches out: sources → tokenizer → token store → samples → order → batches.
-//! Not here: what a batch is used for, and any terminal output; progress is told through callbacks.
-//! Read next: `sources.rs` for what is read, `shards.rs` for the cache, `dataset.rs` for what training asks.
+//! Not here: how batches are used, and terminal output; callbacks report progress.
+//! Read next: `sources.rs` for the inputs, `shards.rs` for the cache, `dataset.rs` for the interface to training.
 //!
-//! Samples are of four kinds: windows of the stream (`split.rs`, `batch.rs`), packed documents (`packed.rs`), chats
-//! (`chats/`, in rows of `packed.rs`), and pairs for sequence-to-sequence models (`pairs/`).
+//! There are four kinds of samples: windows of the stream (`split.rs`, `batch.rs`), packed documents (`packed.rs`),
+//! chats (`chats/`, in rows of `packed.rs`), and pairs for sequence-to-sequence models (`pairs/`).
 
 mod array;
 mod batch;

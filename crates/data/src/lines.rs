@@ -1,6 +1,6 @@
-//! Lines of a file one by one, numbered, none longer than a limit: a compressed file of kilobytes may hold a line of
-//! gigabytes.
-//! Not here: what a line means (`jsonl.rs`), and rows of tables, which may span lines (`pairs/rows.rs`).
+//! Reads lines of a file one by one, numbered, none longer than a limit: a compressed file of kilobytes may hold a line
+//! of gigabytes.
+//! Not here: the content of a line (`jsonl.rs`), and rows of tables, which may span lines (`pairs/rows.rs`).
 
 use crate::{DataError, RowNumber, Source};
 use plimsoll_units::Bytes;
@@ -15,28 +15,28 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// The lines of a stream. Longer ones than `bytes_max` are refused.
+    /// The lines of a stream. Refuses lines longer than `bytes_max`.
     pub(crate) fn new(reader: Box<dyn Read>, bytes_max: usize) -> Self {
         Self { reader: BufReader::new(reader), bytes_max, line: Vec::new(), number: 0, offset: 0 }
     }
 
-    /// The number of the line that was read last, counted from 1.
+    /// The number of the last line read, counted from 1.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Where that line starts.
+    /// The offset of that line.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The line that was read last, with its line feed.
+    /// The last line read, with its line feed.
     pub(crate) fn line(&self) -> &[u8] {
         &self.line
     }
 
     /// Reads the next line; false at the end.
-    /// Errors: `LineTooLong`, found without reading more than the limit; `source` says what failing to read means.
+    /// Errors: `LineTooLong`, detected without reading past the limit; read errors of `source`.
     pub(crate) fn next(&mut self, source: &Source) -> Result<bool, DataError> {
         self.offset += self.line.len() as u64;
         self.line.clear();

@@ -1,5 +1,6 @@
-//! Makes the batches of the next steps on a thread of its own, while the caller works on this one's.
-//! Not here: what is in a batch (`dataset.rs`). What comes out is what `Dataset::step` gives, in the order of the steps.
+//! Makes the batches of the next steps on its own thread, while the caller works on the current step.
+//! Not here: the contents of a batch (`dataset.rs`). The loader returns the batches of `Dataset::step`, in the order of
+//! the steps.
 
 use crate::quiet::message_of;
 use crate::{DataError, Dataset, StepBatches};
@@ -8,10 +9,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread::JoinHandle;
 
-/// Batches from a step on. Dropping it ends its thread.
+/// Batches from a given step on. Dropping it ends its thread.
 #[derive(Debug)]
 pub struct Loader {
-    /// Empty only while the loader is dropped.
+    /// `None` only during drop.
     ready: Option<Receiver<Result<StepBatches, DataError>>>,
     spent: Sender<StepBatches>,
     thread: Option<JoinHandle<()>>,
@@ -57,23 +58,23 @@ impl Loader {
         Ok(Self { ready: Some(ready), spent, thread: Some(thread) })
     }
 
-    /// The batches of the next step; waits for them if need be.
-    /// Errors: what the thread met, once; `LoaderFailed` ever after.
+    /// Returns the batches of the next step; waits for them if necessary.
+    /// Errors: the thread's error, once; after that `LoaderFailed`.
     pub fn next_step(&self) -> Result<StepBatches, DataError> {
         let ended = || DataError::LoaderFailed { message: "it has ended after an earlier failure".to_owned() };
         self.ready.as_ref().and_then(|ready| ready.recv().ok()).unwrap_or_else(|| Err(ended()))
     }
 
-    /// Gives batches back, so that their memory is used again.
+    /// Returns batches to the loader, which reuses their memory.
     pub fn give_back(&self, batches: StepBatches) {
-        // A thread that has ended needs no memory.
+        // If the thread has ended, the memory is not needed.
         let _ = self.spent.send(batches);
     }
 }
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        // The thread may be waiting for room; without a receiver, it ends.
+        // The thread may be blocked on a full channel; without a receiver, it ends.
         self.ready = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -88,7 +89,7 @@ mod tests {
     use plimsoll_units::Bytes;
 
     #[test]
-    fn what_is_loaded_is_what_the_dataset_gives() {
+    fn loaded_batches_equal_those_of_the_dataset() {
         let ids: Vec<u32> = (0..5000).collect();
         let store = TokenStore::in_memory(&ids, 5000, Bytes(0));
         let dataset = Arc::new(Dataset::Windows(Batches::new(store, 16, 3).unwrap()));

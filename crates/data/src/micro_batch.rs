@@ -1,48 +1,48 @@
-//! What a step is fed: micro-batches of padded rows, and what they count.
+//! The input of a step: micro-batches of padded rows, and their counts.
 //! Not here: how each kind of sample fills them (`batch.rs`, `packed.rs`, `pairs/batches.rs`).
 
-/// The input of padding. Any valid id serves, since its target is ignored.
+/// The input id of padding. Any valid id works, since its target is ignored.
 pub const PADDING_INPUT: i32 = 0;
-/// The target of padding: a target that the loss leaves out.
+/// The target of padding, which the loss ignores.
 pub const PADDING_TARGET: i32 = -1;
 
-/// What a batch is padded to.
+/// The size that a batch is padded to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shape {
     /// Tokens of a row.
     pub source_len: usize,
-    /// Tokens of a target's row; none for causal models, whose targets are as long as their rows.
+    /// Tokens of a target's row; `None` for causal models, whose targets are as long as their rows.
     pub target_len: Option<usize>,
 }
 
-/// A micro-batch: B rows of S tokens; with a decoder, also B rows of T tokens. Row after row.
+/// A micro-batch: B rows of S tokens; with a decoder, also B rows of T tokens. Row-major.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
     /// B
     pub rows: usize,
     /// S
     pub source_len: usize,
-    /// T; none without a decoder.
+    /// T; `None` without a decoder.
     pub target_len: Option<usize>,
     /// (B, S), padded with 0.
     pub tokens: Vec<i32>,
-    /// (B, S): which document of its row a token belongs to, from 1, and 0 for padding; for pairs 1 or 0. None for
-    /// windows, all of whose tokens belong together; the rows past the end of an evaluation have no targets.
+    /// (B, S): the document of each token within its row, counted from 1; 0 for padding. For pairs, 1 or 0. `None` for
+    /// windows, in which all tokens belong together; there, rows past the end of an evaluation have no targets.
     pub segments: Option<Vec<i32>>,
-    /// (B, T): what the decoder is given, the targets one later, padded with 0. Empty without a decoder.
+    /// (B, T): the decoder's input, which is the targets shifted by one, padded with 0. Empty without a decoder.
     pub decoder_tokens: Vec<i32>,
-    /// (B, T), or (B, S) without a decoder; -1 where there is nothing to predict.
+    /// (B, T), or (B, S) without a decoder; -1 if there is nothing to predict.
     pub targets: Vec<i32>,
-    /// The number of the first row's sample, counted over the whole run; of held-out rows, over the evaluation.
+    /// The number of the first row's sample, counted over the whole run; for held-out rows, over the evaluation.
     pub first_sample: u64,
-    /// Tokens of padding, on both sides.
+    /// Padding tokens, on both sides.
     pub padding: u64,
     /// Rows whose text was cut.
     pub truncated: u64,
 }
 
 impl Batch {
-    /// Makes it a batch of padding alone, keeping its memory.
+    /// Resets it to padding only, keeping its memory.
     pub(crate) fn clear(&mut self, rows: usize, source_len: usize, target_len: Option<usize>, first_sample: u64) {
         (self.rows, self.source_len, self.target_len) = (rows, source_len, target_len);
         self.tokens.clear();
@@ -53,12 +53,12 @@ impl Batch {
         (self.first_sample, self.padding, self.truncated) = (first_sample, 0, 0);
     }
 
-    /// What it is padded to.
+    /// Its padded size.
     pub fn shape(&self) -> Shape {
         Shape { source_len: self.source_len, target_len: self.target_len }
     }
 
-    /// How many targets there are to predict.
+    /// Number of targets to predict.
     pub fn real_targets(&self) -> u64 {
         self.targets.iter().filter(|&&target| target != PADDING_TARGET).count() as u64
     }
@@ -72,7 +72,7 @@ impl Batch {
 /// The global batch of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StepBatches {
-    /// Its micro-batches; their rows together are the same rows for any micro-batch.
+    /// Its micro-batches. All sizes of micro-batch give the same rows in total.
     pub micro: Vec<Batch>,
     /// Targets to predict.
     pub targets: u64,

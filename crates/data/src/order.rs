@@ -1,8 +1,8 @@
-//! The order of training samples: each epoch another permutation, computed, not stored, so that a run resumes from its
-//! position alone.
+//! The order of training samples: a different permutation for each epoch. It is computed, not stored, so a run resumes
+//! from its position alone.
 //!
-//! A balanced Feistel network permutes `[0, 4^k)`, the smallest such range that holds all samples; what falls outside
-//! `[0, len)` is fed back until it falls inside ("cycle walking"), less than four times on average.
+//! A balanced Feistel network permutes `[0, 4^k)`, the smallest such range that holds all samples; a value outside `[0,
+//! len)` is fed back until it is inside ("cycle walking"), fewer than four times on average.
 //! Source: Black & Rogaway 2002, "Ciphers with Arbitrary Finite Domains", methods 2 and 3.
 
 const ROUNDS: u64 = 8;
@@ -38,7 +38,7 @@ impl Order {
         sample
     }
 
-    /// One pass through the network: (left, right) → (right, left ⊕ f(right)), each round with a key of its own.
+    /// One pass through the network: (left, right) → (right, left ⊕ f(right)), with a different key in each round.
     fn permute(&self, key: u64, value: u64) -> u64 {
         let mask = (1 << self.half_bits) - 1;
         let (mut left, mut right) = (value >> self.half_bits, value & mask);
@@ -53,7 +53,7 @@ impl Order {
 /// 2^64 divided by the golden ratio.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A bijection of 64 bits that spreads each over all. Source: SplitMix64, Steele, Lea & Flood 2014.
+/// A bijection on 64 bits that spreads each bit over all others. Source: SplitMix64, Steele, Lea & Flood 2014.
 fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(GOLDEN);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_order_is_the_same_forever() {
-        // A resumed run relies on it. The numbers are from a second implementation, in Python.
+        // Resumed runs rely on it. The numbers come from an independent implementation in Python.
         assert_eq!(epoch(&Order::new(42, 10), 0), [2, 4, 6, 5, 1, 9, 8, 7, 0, 3]);
         assert_eq!(Order::new(42, 1_000_000_007).at(12_345_678_901), 56_786_092);
     }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn samples_are_spread_evenly() {
-        // Each of 7 samples at each of 7 places over 7000 epochs: 1000 times each, standard deviation 29.
+        // Each of 7 samples at each of 7 positions over 7000 epochs: 1000 times each, standard deviation 29.
         let order = Order::new(3, 7);
         let mut counts = [[0u32; 7]; 7];
         for position in 0..7 * 7000 {
@@ -96,7 +96,7 @@ mod tests {
         }
         assert!(counts.as_flattened().iter().all(|count| (850..1150).contains(count)), "{counts:?}");
 
-        // Neighbours are as far apart as chance has it: a third of the length on average.
+        // In random order, neighbors are a third of the length apart on average.
         let order = Order::new(4, 100_000);
         let distance: u64 = (0..100_000).map(|p| order.at(p).abs_diff(order.at(p + 1))).sum::<u64>() / 100_000;
         assert!((32_500..34_200).contains(&distance), "{distance}");

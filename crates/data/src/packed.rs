@@ -1,6 +1,6 @@
 //! Whole documents or chats in rows, for causal models and data of many short documents.
-//! Not here: where documents end in the store (their separators, put there by `shards.rs`), and which tokens of chats are
-//! trained on (`chats/`): the others are no targets.
+//! Not here: where documents end in the store (at separators written by `shards.rs`), and which tokens of chats are
+//! trained on (`chats/`); the others have no targets.
 //!
 //! ```text
 //!   tokens    a₀ a₁ a₂ ␄  b₀ ␄  0  0      ␄ the separator, which ends a document
@@ -8,8 +8,8 @@
 //!   targets   a₁ a₂ ␄  -1 ␄  -1 -1 -1
 //! ```
 //!
-//! Documents longer than a row are cut. The parts are packed long ones first, each into the first row that has room
-//! (first-fit decreasing), the same for every seed; the seed orders the rows. One document in twenty is held out; of
+//! Documents longer than a row are cut. The parts are packed longest first, each into the first row with room
+//! (first-fit decreasing), identically for every seed; the seed orders the rows. One document in twenty is held out; of
 //! fewer than twenty, none.
 //! Source: Johnson 1973, "Near-optimal bin packing algorithms".
 
@@ -19,9 +19,9 @@ use crate::split::{EveryNth, Split};
 use crate::{ChatStore, DataError, Order, TokenStore, Tokenizer};
 
 const DOCUMENTS_PER_HELD_OUT: u64 = 20;
-/// Tokens that are looked at together when documents are told apart.
+/// Tokens read at a time while searching for the ends of documents.
 const SCAN_TOKENS: usize = 1 << 16;
-/// Each document takes some 60 bytes of memory while they are packed.
+/// Each document uses about 60 bytes of memory during packing.
 const DOCUMENTS_MAX: usize = 1 << 24;
 
 /// Packed rows of a token store.
@@ -32,33 +32,33 @@ pub struct Packed {
     packing: Packing,
     order: Order,
     training: Rows,
-    /// Of those rows.
+    /// Number of targets in those rows.
     targets: u64,
     held_out: Rows,
 }
 
-/// What is packed.
+/// The documents that are packed.
 #[derive(Debug)]
 enum Store {
     Documents(TokenStore),
     Chats(ChatStore),
 }
 
-/// Whether rows hold several documents.
+/// Whether a row holds several documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packing {
-    /// As many as find room.
+    /// As many as fit.
     Packed,
-    /// One a row, the rest padding.
+    /// One per row; the rest of the row is padding.
     OneEach,
 }
 
-/// A document, or a part of one that is longer than a row.
+/// A document, or a part of a document that is longer than a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Part {
     start: u64,
     len: u32,
-    /// Whether the document ends here; else the token behind the part is its last target.
+    /// Whether the document ends here; if not, the token after the part is its last target.
     ends_document: bool,
 }
 
@@ -66,13 +66,13 @@ struct Part {
 #[derive(Debug, Default)]
 struct Rows {
     parts: Vec<Part>,
-    /// Where each row's parts end.
+    /// The end index of each row's parts.
     ends: Vec<usize>,
 }
 
 impl Packed {
     /// Packs the documents of a store that `prepare` made with this tokenizer into rows of `seq_len`.
-    /// Errors: `NoSeparator` if the tokenizer puts nothing between documents; `TooShort` if there is no document;
+    /// Errors: `NoSeparator` if the tokenizer writes nothing between documents; `TooShort` without documents;
     /// `TooManyDocuments`; `CacheChanged`.
     pub fn new(
         store: TokenStore,
@@ -90,9 +90,8 @@ impl Packed {
         Self::with_ends(Store::Documents(store), &ends, Packing::Packed, seq_len, split)
     }
 
-    /// Puts chats into rows of `seq_len`. Those without anything to train on are left out, and so are such parts of long
-    /// ones.
-    /// Errors: `TooShort` if there is no chat; `TooManyDocuments`; `CacheChanged`.
+    /// Puts chats into rows of `seq_len`. Skips chats, and parts of long chats, that have nothing to train on.
+    /// Errors: `TooShort` without chats; `TooManyDocuments`; `CacheChanged`.
     pub fn of_chats(
         store: ChatStore,
         packing: Packing,
@@ -150,7 +149,7 @@ impl Packed {
         self.store.tokens()
     }
 
-    /// The chats, if these are.
+    /// The chats, if the rows hold chats.
     pub fn chats(&self) -> Option<&ChatStore> {
         match &self.store {
             Store::Chats(chats) => Some(chats),
@@ -163,23 +162,23 @@ impl Packed {
         self.packing
     }
 
-    /// Targets of all rows to train on.
+    /// Targets of all training rows.
     pub fn targets(&self) -> u64 {
         self.targets
     }
 
-    /// How much of the rows to train on is padding, from 0 to 1.
+    /// The share of padding in the training rows, from 0 to 1.
     pub fn padding(&self) -> f64 {
         let tokens = self.training.parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
         1.0 - tokens as f64 / (self.training() * self.seq_len as u64) as f64
     }
 
-    /// Rows to train on. At least one.
+    /// Number of training rows. At least one.
     pub fn training(&self) -> u64 {
         self.training.len()
     }
 
-    /// Rows that are held out.
+    /// Number of held-out rows.
     pub fn held_out(&self) -> u64 {
         self.held_out.len()
     }
@@ -256,7 +255,7 @@ impl Store {
         }
     }
 
-    /// How many targets a part has.
+    /// Number of targets in a part.
     fn targets(&self, part: Part) -> Result<u64, DataError> {
         let Self::Chats(chats) = self else { return Ok(part.targets_max() as u64) };
         let mut trained = vec![false; part.targets_max()];
@@ -264,7 +263,7 @@ impl Store {
         Ok(trained.iter().filter(|&&trained| trained).count() as u64)
     }
 
-    /// Copies a part's targets into all of `out`: the tokens one later, where they are trained on.
+    /// Copies a part's targets into all of `out`: the tokens shifted by one, ignored where they are not trained on.
     fn read_targets(&self, part: Part, out: &mut [i32]) -> Result<(), DataError> {
         self.tokens().read(part.start + 1, out)?;
         let Self::Chats(chats) = self else { return Ok(()) };
@@ -276,13 +275,13 @@ impl Store {
 }
 
 impl Part {
-    /// Tokens that have another behind them in their document.
+    /// Number of tokens with a successor in their document.
     fn targets_max(self) -> usize {
         self.len as usize - usize::from(self.ends_document)
     }
 }
 
-/// Where documents end, separators included. Tokens behind the last separator are a document too.
+/// The end positions of documents, separators included. Tokens after the last separator form a document too.
 fn document_ends(store: &TokenStore, separator: u32) -> Result<Vec<u64>, DataError> {
     let mut ends = Vec::new();
     let mut buffer = vec![0; SCAN_TOKENS];
@@ -309,8 +308,8 @@ fn parts_of(start: u64, end: u64, seq_len: u64) -> impl Iterator<Item = Part> {
 }
 
 impl Rows {
-    /// First-fit decreasing. A tree over the rows, whose nodes hold the most room below them, finds the first row that
-    /// has enough.
+    /// First-fit decreasing. A tree over the rows finds the first row with enough room; each node holds the largest
+    /// free room below it.
     fn pack(mut parts: Vec<Part>, seq_len: usize) -> Self {
         parts.sort_by_key(|part| (std::cmp::Reverse(part.len), part.start));
         let leaves = parts.len().next_power_of_two();
@@ -352,7 +351,7 @@ mod tests {
 
     const SEPARATOR: u32 = 0;
 
-    /// Documents of the given lengths, separators included, whose other tokens count up over all of them from 1.
+    /// Documents of the given lengths, separators included. The other tokens count up from 1 across all documents.
     fn packed(lengths: &[usize], seq_len: usize) -> Packed {
         let mut tokens: Vec<u32> = (1..=lengths.iter().sum::<usize>() as u32).collect();
         let mut end = 0;
@@ -371,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_tells_its_documents_apart() {
+    fn segments_separate_the_documents_of_a_row() {
         let packed = packed(&[2, 4], 8);
         let batch = batch(&packed, 1);
         assert_eq!(batch.tokens, [1, 0, 3, 4, 5, 0, 0, 0]);
@@ -429,7 +428,7 @@ mod tests {
             prop_assert_eq!(found, expected);
             let real = segments.iter().filter(|&&segment| segment > 0).count();
             prop_assert_eq!(batch.padding as usize, batch.tokens.len() - real);
-            // First-fit leaves no two rows that would fit into one.
+            // First-fit never leaves two rows whose contents would fit into one.
             let filled: Vec<usize> = segments.chunks(seq_len).map(|row| row.iter().filter(|s| **s > 0).count()).collect();
             prop_assert!(filled.iter().filter(|&&tokens| 2 * tokens <= seq_len).count() <= 1);
         }

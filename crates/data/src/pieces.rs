@@ -1,27 +1,27 @@
-//! Cuts a document into pieces that are tokenized on their own, so that one big file keeps all cores busy, memory stays
-//! bounded, and no regular expression inside a tokenizer reaches its limits (fancy-regex gives up at a million steps).
-//! Where a document is cut depends on its bytes alone, never on threads or buffers.
+//! Cuts a document into pieces that are tokenized independently, so that a large file keeps all cores busy, memory
+//! stays bounded, and no regular expression in a tokenizer hits its limits (fancy-regex gives up after a million
+//! steps). The cuts depend only on the document's bytes, never on threads or buffers.
 //!
-//! A piece ends, as late as possible in the second half of its room,
+//! A piece ends as late as possible in the second half of its maximum length,
 //!
 //! 1. before a single space between two characters that are not white space:  `…quick| brown…`
-//! 2. else after a single line feed between two such characters (the latter not a slash):  `…1,2,3\n|4,5,6…`
-//! 3. else before any character.
+//! 2. otherwise after a single line feed between two such characters (the second not a slash):  `…1,2,3\n|4,5,6…`
+//! 3. otherwise before any character.
 //!
-//! Tokens do not change at cuts of the first two kinds, since pre-tokenizers split there anyway: the patterns of GPT-2,
-//! cl100k, o200k, Llama 3 and Qwen (tested below), white-space splitters, and at the first kind also Metaspace and
+//! Cuts of the first two kinds do not change tokens, since pre-tokenizers split there anyway: the patterns of GPT-2,
+//! cl100k, o200k, Llama 3 and Qwen (tested below), white-space splitters, and for the first kind also Metaspace and
 //! byte-level with a prefix space. A tokenizer that never splits, or that puts a mark before every text (the Llama 2
-//! normalizer), may differ by a token at each cut: one in 256 KiB of a long document.
+//! normalizer), may differ by one token per cut: one in 256 KiB of a long document.
 
-/// No piece is longer.
+/// The maximum length of a piece.
 pub(crate) const PIECE_BYTES_MAX: usize = 256 * 1024;
-/// What a piece of text and its tokens take besides their bytes, so that a group of very short ones stays small.
+/// Memory that a piece and its tokens use beyond their bytes, so that a group of very short pieces stays small.
 pub(crate) const PIECE_OVERHEAD_BYTES: usize = 256;
-/// How far beyond the longest piece the choice of its end may look.
+/// How far past the maximum length the search for the end may look.
 pub(crate) const LOOKAHEAD_BYTES: usize = 8;
 
-/// The length of the piece that starts a text. `rest` is all that is left of the document, or at least
-/// `PIECE_BYTES_MAX + LOOKAHEAD_BYTES` of it. Only an empty rest gives 0.
+/// The length of the first piece of a text. `rest` is the whole remaining document, or at least `PIECE_BYTES_MAX +
+/// LOOKAHEAD_BYTES` of it. Returns 0 only if `rest` is empty.
 pub(crate) fn first_piece_len(rest: &[u8]) -> usize {
     first_piece_len_of(rest, PIECE_BYTES_MAX)
 }
@@ -88,7 +88,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a pre-tokenizer may trip over: letters of several scripts, marks, digits, spaces and line ends of all kinds.
+    /// Text that may confuse a pre-tokenizer: letters of several scripts, marks, digits, spaces and line ends of all
+    /// kinds.
     const TEXTS: &str = "[a-cA-C0-9 \n\r\t.,;:!'\"/(){}_=éßяñ漢字。、\u{a0}\u{3000}\u{2028}\u{301}\u{93f}🙂]{0,80}";
 
     #[test]

@@ -1,10 +1,10 @@
-//! What `prepare` tells its caller while it works. The caller decides whether and how to show it.
+//! The progress that `prepare` reports to its caller. The caller decides whether and how to show it.
 
 use crate::Damage;
 use plimsoll_units::Bytes;
 use std::path::Path;
 
-/// One report from `prepare`. Sizes are of the files as they lie on disk, compressed or not.
+/// One report of `prepare`. Sizes are those of the files on disk, compressed or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress<'a> {
     /// The files are being hashed to find out whether their tokens are cached.
@@ -14,12 +14,12 @@ pub enum Progress<'a> {
         /// To read.
         total: Bytes,
     },
-    /// The tokens were cached; nothing is tokenized.
+    /// The tokens are cached; nothing is tokenized.
     CacheHit {
         /// The cache.
         path: &'a Path,
     },
-    /// The tokens were cached but the cache is broken; it is rebuilt.
+    /// The cache is damaged and is rebuilt.
     CacheDamaged {
         /// The cache.
         path: &'a Path,
@@ -35,7 +35,7 @@ pub enum Progress<'a> {
         /// Tokens made so far, separators included.
         tokens: u64,
     },
-    /// The tokens are written and in place.
+    /// The cache is complete and in place.
     Written {
         /// The cache.
         path: &'a Path,

@@ -1,4 +1,4 @@
-//! Calls a library that panics where it should refuse, without its message on the terminal.
+//! Calls a library that panics on bad input, and keeps its panic messages off the terminal.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -6,12 +6,12 @@ use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether a panic of this thread is caught and told by [`caught`].
+    /// Whether [`caught`] is active on this thread and reports the panic.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What `work` gives, or the message of its panic. What it panicked over must not be used again unless it is sound after
-/// any panic. The process's panic hook is wrapped once, to stay silent about panics that are caught here.
+/// Returns the result of `work`, or the message of its panic. Do not use data that the panic interrupted unless it is
+/// valid after any panic. The process's panic hook is wrapped once, so that it is silent about panics caught here.
 pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static WRAPPED: Once = Once::new();
     WRAPPED.call_once(|| {
@@ -28,7 +28,7 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     result.map_err(|panic| message_of(&*panic))
 }
 
-/// What a panic says.
+/// The message of a panic.
 pub(crate) fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".to_owned())
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_told_and_the_next_call_works() {
+    fn a_panic_is_returned_and_the_next_call_works() {
         assert_eq!(caught(|| -> u8 { panic!("at {}", 3) }), Err("at 3".to_owned()));
         assert_eq!(caught(|| 7), Ok(7));
         assert!(!QUIET.get());

@@ -1,5 +1,6 @@
-//! The Rust sources that cargo downloaded: text that every machine with cargo has, so that a first run needs no data.
-//! Not here: sources that a user names (`sources.rs`).
+//! The Rust sources that cargo downloaded: text available on every machine with cargo, so that a first run needs no
+//! data.
+//! Not here: sources that the user names (`sources.rs`).
 
 use crate::sources::list_files;
 use crate::{Compression, DEFAULT_TEXT_FIELD, DataError, FILES_MAX, Format, Source, Sources};
@@ -10,13 +11,13 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Enough for a first run, little enough to be tokenized in seconds.
+/// Enough for a first run, and small enough to tokenize in seconds.
 const CAP: Bytes = Bytes::mib(16);
 
-/// The `.rs` files below `$CARGO_HOME/registry/src` (default `$HOME/.cargo`), at most 16 MiB, the last one cut at a
-/// UTF-8 boundary. Their order is that of the path within each registry's folder, so it does not depend on where the
-/// machine keeps them. Files that are not UTF-8 are left out.
-/// Errors: `NoCargoSources` where there is none, `Unreadable`.
+/// The `.rs` files below `$CARGO_HOME/registry/src` (default `$HOME/.cargo`), at most 16 MiB; the last one is cut at a
+/// UTF-8 boundary. They are sorted by their path within each registry's folder, so the order does not depend on the
+/// machine. Skips files that are not UTF-8.
+/// Errors: `NoCargoSources` if there are none, `Unreadable`.
 pub fn cargo_registry_sources() -> Result<Sources, DataError> {
     registry_sources_in(&registry_folder(), CAP)
 }
@@ -53,14 +54,14 @@ fn registry_sources_in(root: &Path, cap: Bytes) -> Result<Sources, DataError> {
     }
 }
 
-/// The bytes that a file starts with: all if there are at most `limit`, else one more than that.
+/// The first `limit` bytes of a file and, if it is longer, one more.
 fn start_of(path: &Path, limit: usize) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     plimsoll_files::open_regular(path)?.take(limit as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// How many of at most `limit` bytes are whole characters; none if something else is among them.
+/// Number of bytes, at most `limit`, that form whole characters; `None` if the text is not UTF-8.
 fn utf8_bytes(bytes: &[u8], limit: usize) -> Option<usize> {
     let is_whole = bytes.len() <= limit;
     let bytes = &bytes[..bytes.len().min(limit)];
@@ -71,7 +72,7 @@ fn utf8_bytes(bytes: &[u8], limit: usize) -> Option<usize> {
     }
 }
 
-/// The folders of all packages by name (`serde-1.0.229`). A package that two registries hold is taken from the first.
+/// The folders of all packages by name (`serde-1.0.229`). If two registries hold a package, the first wins.
 fn packages_by_name(root: &Path) -> Result<BTreeMap<OsString, PathBuf>, DataError> {
     let mut packages = BTreeMap::new();
     for registry in folders_in(root).map_err(|_| DataError::NoCargoSources { path: root.to_owned() })? {

@@ -1,5 +1,5 @@
-//! Rows of a file, each a JSON object, one by one and numbered: of .jsonl, of a JSON array, of Parquet.
-//! Not here: what a row means (`jsonl.rs` for texts, `chats/` for chats).
+//! Reads the rows of a file one by one and numbered, each a JSON object: from .jsonl, from a JSON array, from Parquet.
+//! Not here: the content of a row (`jsonl.rs` for texts, `chats/` for chats).
 
 use crate::array::Array;
 use crate::error::{NAMES_MAX, cut_name};
@@ -10,13 +10,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Where a row is in its file, as people find it: by the number of its line, or of the row where a file has no lines.
-/// Counted from 1.
+/// The position of a row in its file: its line number, or its row number if the file has no lines. Counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowNumber {
-    /// Of a text file.
+    /// In a text file.
     Line(u64),
-    /// Of any other.
+    /// In any other file.
     Row(u64),
 }
 
@@ -29,12 +28,12 @@ impl fmt::Display for RowNumber {
     }
 }
 
-/// Which fields of rows are wanted; others need not be read.
+/// The fields that the caller needs; readers may skip the others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wanted<'f> {
-    /// All of these: a table without one is refused.
+    /// All of these: a table that lacks one is refused.
     All(&'f [&'f str]),
-    /// Those of these that there are.
+    /// Those of these that exist.
     Any(&'f [&'f str]),
 }
 
@@ -46,8 +45,8 @@ pub(crate) enum Rows {
 }
 
 impl Rows {
-    /// Rows longer than `row_bytes_max` are refused. `raw_bytes` grows by what is read from disk.
-    /// Errors: what opening can meet; `NoSuchColumn`.
+    /// Refuses rows longer than `row_bytes_max`. Adds the bytes read from disk to `raw_bytes`.
+    /// Errors: the errors of opening the file; `NoSuchColumn`.
     pub(crate) fn open(
         source: &Source,
         wanted: Wanted<'_>,
@@ -73,7 +72,7 @@ impl Rows {
         })
     }
 
-    /// Reads the next row; false at the end. Errors: `LineTooLong`, what reading `source` can meet.
+    /// Reads the next row; false at the end. Errors: `LineTooLong`, read errors of `source`.
     pub(crate) fn next(&mut self, source: &Source) -> Result<bool, DataError> {
         match self {
             Self::Lines(lines) => lines.next(source),
@@ -82,7 +81,7 @@ impl Rows {
         }
     }
 
-    /// The row that was read last. A blank line is a row without an object.
+    /// The last row read. A blank line is a row without an object.
     /// Errors: `NotUtf8`.
     pub(crate) fn text(&self, source: &Source) -> Result<&str, DataError> {
         let bytes = match self {
@@ -106,7 +105,7 @@ impl Rows {
         }
     }
 
-    /// Where that row begins in the decompressed file; 0 in a table, whose rows begin nowhere.
+    /// The offset of that row in the decompressed file; 0 for a table, whose rows have no offset.
     pub(crate) fn offset(&self) -> u64 {
         match self {
             Self::Lines(lines) => lines.offset(),

@@ -1,14 +1,14 @@
-//! Tokenizes the documents of the data once and keeps the tokens: `CACHE/KEY.tokens`, one file a key, where the key
-//! names data and tokenizer (`fingerprint.rs`).
-//! Not here: how a cache is put into place (`cache.rs`), its layout (`header.rs`), reading it (`store.rs`), where
+//! Tokenizes the documents of the data once and caches the tokens in `CACHE/KEY.tokens`, where the key identifies data
+//! and tokenizer (`fingerprint.rs`).
+//! Not here: how a cache is put in place (`cache.rs`), its layout (`header.rs`), reading it (`store.rs`), and where
 //! documents are cut (`pieces.rs`).
 //!
-//! Text passes through in groups, so memory does not grow with the data.
+//! Text is processed in groups, so memory does not grow with the data.
 
 use crate::cache::{Cache, CacheWriter};
 use crate::documents::{Piece, PieceReader};
 use crate::fingerprint::{Fingerprint, fingerprint};
-use crate::header::Kind;
+use crate::header::CacheKind;
 use crate::pieces::PIECE_BYTES_MAX;
 use crate::store::TokenStore;
 use crate::{DataError, EncodeError, Progress, Sources, Tokenizer};
@@ -18,10 +18,10 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// The tokens of the data: from the cache where they are there and whole, else tokenized on all cores of the current
-/// rayon pool. They do not depend on the number of threads. Before each document comes what the tokenizer puts before a
-/// text, after it the separator, where it has one; documents without text are left out.
-/// Errors: what reading and tokenizing can meet, `Empty`, `CacheUnwritable`, `CacheUnreadable`, `CacheDamaged`.
+/// The tokens of the data: read from the cache if it is complete, otherwise tokenized on all cores of the current rayon
+/// pool. They do not depend on the number of threads. Each document is preceded by the tokenizer's beginning tokens and
+/// followed by its separator, if it has them. Skips documents without text.
+/// Errors: read and tokenizer errors, `Empty`, `CacheUnwritable`, `CacheUnreadable`, `CacheDamaged`.
 pub fn prepare(
     sources: &Sources,
     tokenizer: &Tokenizer,
@@ -35,8 +35,8 @@ pub fn prepare(
     cache.open_or_build(open, |file| job.run(file, progress), progress)
 }
 
-/// How many bytes of text the documents have, and how many tokens they make, separators aside.
-/// Errors: what reading and tokenizing can meet.
+/// The bytes of text in the documents, and the number of their tokens without separators.
+/// Errors: read and tokenizer errors.
 pub fn count_tokens(sources: &Sources, tokenizer: &Tokenizer) -> Result<(Bytes, u64), DataError> {
     let (mut bytes, mut tokens) = (0, 0);
     let mut reader = PieceReader::new(sources);
@@ -66,7 +66,7 @@ impl Build<'_> {
     fn run(&self, file: &File, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<u64, DataError> {
         let unwritable = |error| self.cache.unwritable(error);
         let vocab_size = self.tokenizer.vocab_size();
-        let mut writer = CacheWriter::create(file, Kind::Tokens, vocab_size).map_err(unwritable)?;
+        let mut writer = CacheWriter::create(file, CacheKind::Tokens, vocab_size).map_err(unwritable)?;
         let mut reader = PieceReader::new(self.sources);
         let mut begins_document = true;
         loop {
@@ -112,8 +112,8 @@ fn encode_error(sources: &Sources, tokenizer: &Tokenizer, piece: &Piece, error: 
     }
 }
 
-/// How much text is tokenized at a time: four pieces a thread, so that all have work. What the tokens are does not depend
-/// on it. With its tokens it takes up to five times as much memory.
+/// How much text is tokenized at a time: four pieces per thread, so that all threads have work. The tokens do not
+/// depend on it. Text and tokens together use up to five times this much memory.
 pub(crate) fn group_bytes() -> usize {
     4 * PIECE_BYTES_MAX * rayon::current_num_threads()
 }

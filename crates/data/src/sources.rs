@@ -1,4 +1,4 @@
-//! Which files are the data: resolves files, folders and patterns to a list in a fixed order.
+//! Resolves files, folders and patterns to the list of files that make up the data, in a fixed order.
 //! Not here: reading them (`documents.rs`), and the Rust sources that cargo downloaded (`registry.rs`).
 
 use crate::DataError;
@@ -10,12 +10,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The field of a .jsonl line that holds the text, unless another is named.
+/// The default field of a .jsonl line that holds the text.
 pub const DEFAULT_TEXT_FIELD: &str = "text";
-/// A line of a .jsonl, or a row of a table, is held in memory whole, so it has a longest length: that of some ten
-/// books. Text files have none; they are read in pieces.
+/// The maximum length of a .jsonl line or a table row, which is held in memory whole: about ten books. Text files have
+/// no limit; they are read in pieces.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
-/// Folders and patterns give at most this many files, each of which costs some 200 bytes of memory.
+/// The maximum number of files in a folder or pattern; each uses about 200 bytes of memory.
 pub const FILES_MAX: usize = 1 << 20;
 
 const TEXT: &[&str] = &[
@@ -27,7 +27,7 @@ const TEXT: &[&str] = &[
     "text", "toml", "ts", "tsv", "tsx", "txt", "v", "vim", "vtt", "vue", "wat", "xml", "yaml", "yml", "zig", "zsh",
 ];
 const JSON_LINES: &[&str] = &["jsonl", "ndjson", "jsonlines"];
-/// Formats that people keep text in and that are not text: refused by name, with advice.
+/// Formats in which text is often stored but that are not plain text: refused by name, with advice.
 const NOT_TEXT: &[&str] = &[
     "7z",
     "arrow",
@@ -57,7 +57,7 @@ pub enum Format {
     Text,
     /// Each line is a JSON object: a document in one field of it, a pair, a chat.
     JsonLines,
-    /// The file is an array of such objects, or an object that holds one.
+    /// The file is an array of such objects, or an object that contains one.
     Json,
     /// Each row of the table is such an object.
     Parquet,
@@ -66,7 +66,7 @@ pub enum Format {
 /// How a file is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// Not compressed.
     None,
     /// `.gz`, of one or more members.
     Gzip,
@@ -77,24 +77,24 @@ pub enum Compression {
 /// One file of the data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
     /// How it holds documents.
     pub format: Format,
     /// How it is compressed.
     pub compression: Compression,
-    /// Read only so much of it, where the data as a whole is capped.
+    /// Reads only this many bytes, if the data as a whole is capped.
     pub limit: Option<Bytes>,
-    /// Where the rows are in a .json that is one object; `None` for any other file.
+    /// The location of the rows in a .json that is one object; `None` for any other file.
     pub within: Option<Within>,
 }
 
-/// Where the rows are in a file that is one JSON object.
+/// The location of the rows in a file that is one JSON object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Within {
-    /// The object is the one row.
+    /// The object is the only row.
     Itself,
-    /// The array of this key: of objects, or of texts, which are rows with a field of the same name.
+    /// The array under this key: of objects, or of texts, each of which becomes a row with a field of the same name.
     Key(String),
 }
 
@@ -104,7 +104,7 @@ impl Source {
         Self { path, format, compression, limit: None, within: None }
     }
 
-    /// What it means that reading the file failed.
+    /// The error for a failed read of the file.
     pub(crate) fn read_error(&self, error: io::Error) -> DataError {
         match self.compression {
             Compression::None => DataError::unreadable(&self.path, error),
@@ -115,7 +115,7 @@ impl Source {
     }
 }
 
-/// The files of the data in the order in which they are read.
+/// The files of the data in reading order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sources {
     /// Never empty.
@@ -124,30 +124,30 @@ pub struct Sources {
     pub text_field: String,
     /// Longer lines and rows are refused.
     pub line_bytes_max: usize,
-    /// How many files of rows were left out since they are of splits to validate or to test on.
+    /// Number of files skipped because they belong to validation or test splits.
     pub other_splits: usize,
 }
 
 impl Sources {
-    /// These files, with the usual limits.
+    /// These files, with the default limits.
     pub(crate) fn new(files: Vec<Source>, text_field: &str) -> Self {
         Self { files, text_field: text_field.to_owned(), line_bytes_max: LINE_BYTES_MAX, other_splits: 0 }
     }
 
-    /// That none of them holds anything.
+    /// The error if none of them has any text.
     pub(crate) fn empty_error(&self) -> DataError {
         DataError::Empty { files: self.files.len(), first: self.files[0].path.clone() }
     }
 }
 
-/// Resolves what names the data, each a file, a folder (taken recursively) or a pattern, in the order given; what a
-/// folder or a pattern yields is sorted by path. A file that two different arguments reach is read once; an argument that is
-/// repeated is another copy of its files, which gives them more weight.
+/// Resolves the arguments that name the data, each a file, a folder (recursive) or a pattern, in the given order; the
+/// files of a folder or a pattern are sorted by path. A file that two different arguments name is read once; a repeated
+/// argument is another copy of its files, which gives them more weight.
 ///
-/// A file named one by one is read as text whatever its extension, and so is one that a pattern such as `*.log` names
-/// by its extension; in folders, and by patterns such as `*`, only known extensions are taken. Hidden entries and links
-/// to folders are skipped inside folders. Of a folder with tables, as Hugging Face lays out data sets, the files of the
-/// split to train on are taken.
+/// A file that is named explicitly is read as text regardless of its extension, and so is one that a pattern such as `*.log`
+/// selects by extension; folders and patterns such as `*` yield only known extensions. Hidden entries and links to
+/// folders are skipped inside folders. In a folder of tables, laid out like a Hugging Face data set, only the files of
+/// the training split are used.
 /// Errors: `NothingNamed`, `NotFound`, `Unreadable`, `NotAFile`, `BadPattern`, `NoMatch`, `NoTextInFolder`, `NotText`,
 /// `TooManyFiles`.
 pub fn resolve<S: AsRef<str>>(arguments: &[S], text_field: &str) -> Result<Sources, DataError> {
@@ -170,7 +170,7 @@ fn resolve_at_most<S: AsRef<str>>(files_max: usize, arguments: &[S], text_field:
                 other_splits += left_out;
             }
             Ok(_) => {
-                // What is no file is refused here, before all files are hashed.
+                // Anything but a file is refused here, before all files are hashed.
                 plimsoll_files::open_regular(path).map_err(|error| DataError::unreadable(path, error))?;
                 files.push(named_file(path, text_field)?);
             }
@@ -192,14 +192,14 @@ fn resolve_at_most<S: AsRef<str>>(files_max: usize, arguments: &[S], text_field:
     Ok(Sources { other_splits, ..Sources::new(files, text_field) })
 }
 
-/// What a file's name says about it.
-enum Recognised {
+/// What a file's name says about its format.
+enum Recognized {
     Known(Format, Compression),
     Unknown(Compression),
     NotText(String),
 }
 
-fn recognise(path: &Path) -> Recognised {
+fn recognize(path: &Path) -> Recognized {
     let extension =
         |path: &Path| path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
     let (compression, inner) = match extension(path).as_str() {
@@ -208,32 +208,32 @@ fn recognise(path: &Path) -> Recognised {
         plain => (Compression::None, plain.to_owned()),
     };
     match inner.as_str() {
-        e if JSON_LINES.contains(&e) => Recognised::Known(Format::JsonLines, compression),
-        "parquet" if compression == Compression::None => Recognised::Known(Format::Parquet, compression),
-        "parquet" => Recognised::NotText(inner),
-        e if TEXT.contains(&e) => Recognised::Known(Format::Text, compression),
-        e if NOT_TEXT.contains(&e) => Recognised::NotText(inner),
-        _ => Recognised::Unknown(compression),
+        e if JSON_LINES.contains(&e) => Recognized::Known(Format::JsonLines, compression),
+        "parquet" if compression == Compression::None => Recognized::Known(Format::Parquet, compression),
+        "parquet" => Recognized::NotText(inner),
+        e if TEXT.contains(&e) => Recognized::Known(Format::Text, compression),
+        e if NOT_TEXT.contains(&e) => Recognized::NotText(inner),
+        _ => Recognized::Unknown(compression),
     }
 }
 
 fn named_file(path: &Path, text_field: &str) -> Result<Source, DataError> {
-    let (format, compression) = match recognise(path) {
-        Recognised::Known(format, compression) => (format, compression),
-        Recognised::Unknown(compression) => (Format::Text, compression),
-        Recognised::NotText(extension) => return Err(DataError::NotText { path: path.to_owned(), extension }),
+    let (format, compression) = match recognize(path) {
+        Recognized::Known(format, compression) => (format, compression),
+        Recognized::Unknown(compression) => (Format::Text, compression),
+        Recognized::NotText(extension) => return Err(DataError::NotText { path: path.to_owned(), extension }),
     };
     looked_into(Source::new(path.to_owned(), format, compression), text_field, true)
 }
 
-/// A file whose name says less than what it holds: a .json. Errors: `NoRows`.
+/// Looks into a file whose name does not determine its format: a .json. Errors: `NoRows`.
 fn looked_into(source: Source, text_field: &str, is_named: bool) -> Result<Source, DataError> {
     let extensions = source.path.to_string_lossy().to_ascii_lowercase();
     let is_json = [".json", ".json.gz", ".json.zst", ".json.zstd"].iter().any(|e| extensions.ends_with(e));
     if is_json { json_file(source, text_field, is_named) } else { Ok(source) }
 }
 
-/// The files of a folder, and how many were left out since they are of other splits.
+/// The files of a folder, and how many were skipped because they belong to other splits.
 fn in_folder(folder: &Path, files_max: usize, text_field: &str) -> Result<(Vec<Source>, usize), DataError> {
     let mut paths = Vec::new();
     list_files(folder, files_max, &mut paths)?;
@@ -241,7 +241,7 @@ fn in_folder(folder: &Path, files_max: usize, text_field: &str) -> Result<(Vec<S
     let arrow = paths.iter().find(|path| path.extension().is_some_and(|e| e == "arrow")).cloned();
     let (paths, left_out) = match training_files(folder, &paths) {
         Some(TrainingFiles { files, .. }) if files.is_empty() && arrow.is_some() => {
-            let path = arrow.expect("it was just looked at");
+            let path = arrow.expect("the caller peeked at it");
             return Err(DataError::NotText { path, extension: "arrow".to_owned() });
         }
         Some(TrainingFiles { files, left_out }) => (files, left_out),
@@ -255,17 +255,17 @@ fn in_folder(folder: &Path, files_max: usize, text_field: &str) -> Result<(Vec<S
 }
 
 fn known_file(path: &Path, text_field: &str) -> Option<Source> {
-    match recognise(path) {
-        Recognised::Known(format, compression) => {
+    match recognize(path) {
+        Recognized::Known(format, compression) => {
             let source = Source::new(path.to_owned(), format, compression);
             looked_into(source, text_field, false).ok()
         }
-        Recognised::Unknown(_) | Recognised::NotText(_) => None,
+        Recognized::Unknown(_) | Recognized::NotText(_) => None,
     }
 }
 
-/// Appends all files below `folder`, depth first, each folder's entries sorted by name: the order of the relative
-/// paths, compared component by component. Hidden entries and links to folders (which may form rings) are left out.
+/// Appends all files below `folder`, depth first, each folder's entries sorted by name: this is the order of the
+/// relative paths, compared component by component. Skips hidden entries and links to folders (which may form cycles).
 /// Errors: `Unreadable`; `TooManyFiles` if there are more than `files_max` entries.
 pub(crate) fn list_files(folder: &Path, files_max: usize, found: &mut Vec<PathBuf>) -> Result<(), DataError> {
     let unreadable = |error| DataError::unreadable(folder, error);
@@ -328,7 +328,8 @@ fn by_pattern(pattern: &str, files_max: usize, text_field: &str) -> Result<Vec<S
     }
 }
 
-/// The entry next to a missing path that may be meant: one whose name is near, or is this name with an extension.
+/// The entry in the folder of a missing path that the user may have meant: its name is similar, or is this name plus an
+/// extension.
 fn nearest_entry(path: &Path) -> Option<PathBuf> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name()?.to_str()?;
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_format_and_compression() {
+    fn names_determine_format_and_compression() {
         for (name, format, compression) in [
             ("a.txt", Format::Text, Compression::None),
             ("A.JSONL", Format::JsonLines, Compression::None),
@@ -403,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn unreadable_files_are_named() {
         let f = folder(&["input.txt", "table.feather", "x.tar.gz", "pictures/e.png"]);
         let missing = resolved(f.path(), &["imput.txt"]).unwrap_err();
         match missing {

@@ -1,37 +1,37 @@
-//! Which tokens are trained on and which are held out, and where each sample starts. Pure arithmetic: no list.
-//! Documents and pairs, at the end, are split by their numbers.
+//! Which tokens are trained on and which are held out, and where each sample starts. Pure arithmetic: no list is
+//! stored. `EveryNth`, at the end, splits documents and pairs by their numbers.
 //! Not here: the order of samples (`order.rs`) and reading them (`batch.rs`).
 //!
 //! ```text
 //!   blocks      0    1    2   …   18 │ 19 │ 20   21  …   38 │ 39 │ 40 …
 //!               └────── a run ───────┘held└────── a run ────┘held└─ the last run may be shorter
-//!   windows     [ T+1 ][ T+1 ][ T+1 ]     [ T+1 ]…      each T tokens after the one before, so that neighbours share
-//!                    one token: the last target of the one is the first input of the next
+//!   windows     [ T+1 ][ T+1 ][ T+1 ]     [ T+1 ]…      each T tokens after the previous one, so neighbors share one
+//!                                                       token: the last target of one is the first input of the next
 //! ```
 //!
-//! A window lies within one run, or within one held-out block, never across.
+//! A window is inside one run, or inside one held-out block, never across.
 
 use crate::DataError;
 
-/// The block of a long stream, where the sequence length allows.
+/// The block size of a long stream, if the sequence length allows.
 const BLOCK_TOKENS: u64 = 4096;
-/// One chunk in this many is held out, the last of them, unless it is said otherwise.
+/// By default, the last of every this many blocks is held out.
 const BLOCKS_PER_PERIOD: u64 = 20;
 
-/// Which part of the data is held out.
+/// The share of the data that is held out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HeldOut {
-    /// A twentieth of text and of chats, a hundredth of pairs.
+    /// The default: a twentieth of text and of chats, a hundredth of pairs.
     #[default]
     Usual,
     /// Nothing.
     Nothing,
-    /// One chunk, document or pair of so many, at least 2.
+    /// One chunk, document or pair in this many, at least 2.
     OneIn(u64),
 }
 
 impl HeldOut {
-    /// One of how many, where this many are usual.
+    /// The period: one in this many is held out; `usual` is the default.
     pub(crate) fn period(self, usual: u64) -> Option<u64> {
         match self {
             Self::Usual => Some(usual),
@@ -41,7 +41,7 @@ impl HeldOut {
     }
 }
 
-/// What is held out, and the order of the rest.
+/// The held-out share, and the order of the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Split {
     /// The seed of the order.
@@ -50,7 +50,7 @@ pub struct Split {
     pub held_out: HeldOut,
 }
 
-/// An order by this seed, with the usual part held out.
+/// Ordered by this seed, with the default share held out.
 impl From<u64> for Split {
     fn from(seed: u64) -> Self {
         Self { seed, held_out: HeldOut::Usual }
@@ -64,13 +64,14 @@ pub struct Windows {
     seq_len: u64,
     /// Tokens of a run between two held-out blocks.
     run_tokens: u64,
-    /// Tokens of a held-out block; 0 where nothing is held out.
+    /// Tokens of a held-out block; 0 if nothing is held out.
     block_tokens: u64,
 }
 
 impl Windows {
-    /// Splits a stream of `tokens`. Every twentieth block of 4096 tokens is held out, or whichever is said; of streams
-    /// shorter than 20 such blocks, every twentieth of `tokens / 20`; of streams shorter than 20 × (`seq_len` + 1), nothing.
+    /// Splits a stream of `tokens`. By default every twentieth block of 4096 tokens is held out; in streams shorter
+    /// than 20 such blocks, every twentieth block of `tokens / 20`; in streams shorter than 20 × (`seq_len` + 1),
+    /// nothing.
     /// Errors: `TooShort` if not even one sample fits.
     pub fn new(tokens: u64, seq_len: usize, held_out: HeldOut) -> Result<Self, DataError> {
         assert!(seq_len > 0, "a sample needs at least one token");
@@ -79,7 +80,7 @@ impl Windows {
         if tokens < needed {
             return Err(DataError::TooShort { tokens, needed });
         }
-        // Many blocks, where samples are short enough, so that a short stream is split as it is said, too.
+        // Many blocks, if samples are short enough, so that a short stream also has the requested split.
         let small = |period: u64| tokens / period.max(BLOCKS_PER_PERIOD);
         let block = |period: u64| BLOCK_TOKENS.min(small(period)).max(needed).min(tokens / period);
         let period = held_out.period(BLOCKS_PER_PERIOD).filter(|&period| block(period) >= needed);
@@ -96,18 +97,18 @@ impl Windows {
         self.seq_len as usize
     }
 
-    /// Windows to train on. At least one.
+    /// Training windows. At least one.
     pub fn training(&self) -> u64 {
         self.periods() * self.windows_in(self.run_tokens) + self.windows_in(self.tail_tokens().min(self.run_tokens))
     }
 
-    /// Windows that are held out; 0 where the stream is too short to hold any out.
+    /// Held-out windows; 0 if the stream is too short.
     pub fn held_out(&self) -> u64 {
         let tail = self.tail_tokens().saturating_sub(self.run_tokens);
         self.periods() * self.windows_in(self.block_tokens) + self.windows_in(tail)
     }
 
-    /// Tokens that no training window touches.
+    /// Tokens that are in no training window.
     pub fn held_out_tokens(&self) -> u64 {
         self.periods() * self.block_tokens + self.tail_tokens().saturating_sub(self.run_tokens)
     }
@@ -144,7 +145,7 @@ impl Windows {
     }
 }
 
-/// A split of samples that have no neighbours to leak from: the last of every `period` is held out.
+/// A split of samples that do not overlap: the last of every `period` is held out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EveryNth {
     samples: u64,
@@ -152,14 +153,14 @@ pub(crate) struct EveryNth {
 }
 
 impl EveryNth {
-    /// Of fewer samples than a period, the last one is held out; a single one is trained on.
+    /// If there are fewer samples than one period, the last one is held out; a single sample is trained on.
     pub(crate) fn new(samples: u64, period: u64) -> Self {
         assert!(samples > 0 && period > 1, "one of {period} of {samples}");
         let period = if samples == 1 { 2 } else { period.min(samples) };
         Self { samples, period }
     }
 
-    /// All are trained on.
+    /// All samples are trained on.
     pub(crate) fn all(samples: u64) -> Self {
         Self { samples, period: samples + 1 }
     }
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_out_can_be_said() {
+    fn the_held_out_share_can_be_set() {
         let windows = |held_out| Windows::new(40 * 4096, 1024, held_out).unwrap();
         assert_eq!(windows(HeldOut::OneIn(10)).held_out_tokens(), 4 * 4096);
         assert_eq!(windows(HeldOut::OneIn(2)).held_out_tokens(), 20 * 4096);
@@ -236,7 +237,7 @@ mod tests {
             prop_assert!(samples == 1 || (split.training() > 0 && split.held_out() > 0));
         }
 
-        /// Against the blocks counted one by one.
+        /// Compares with the blocks counted one by one.
         #[test]
         fn windows_never_leave_their_side(
             tokens in 2u64..400_000, seq_len in 1usize..6000, period in prop::option::of(2u64..40),

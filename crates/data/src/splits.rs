@@ -1,5 +1,5 @@
-//! Folders as Hugging Face's `datasets` lays them out: tables or rows in files that are named after their splits, beside a
-//! README and descriptions that are no data. Of these, what is to be trained on is taken.
+//! Folders laid out like Hugging Face's `datasets`: tables or rows in files named after their splits, with a README and
+//! metadata files that are not data. Selects the files of the training split.
 //!
 //! ```text
 //!   README.md  dataset_infos.json  data/train-00000-of-00002.parquet  data/test-00000-of-00001.parquet
@@ -13,15 +13,15 @@ const TRAIN: &[&str] = &["train", "training"];
 const OTHERS: &[&str] = &["validation", "valid", "val", "dev", "test", "testing", "eval", "evaluation"];
 const ROWS: &[&str] = &["parquet", "jsonl", "ndjson", "jsonlines", "json", "gz", "zst"];
 
-/// The files of a data set that are trained on.
+/// The training files of a data set.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TrainingFiles {
     pub files: Vec<PathBuf>,
-    /// How many files of rows are of other splits.
+    /// Number of row files in other splits.
     pub left_out: usize,
 }
 
-/// Those of the files below a folder; none if it is not laid out like this.
+/// Selects from the files below a folder; `None` if it is not laid out like this.
 pub(crate) fn training_files(folder: &Path, paths: &[PathBuf]) -> Option<TrainingFiles> {
     let is_description = |path: &PathBuf| path.file_name().is_some_and(|name| DESCRIPTIONS.iter().any(|d| name == *d));
     let has_extension = |path: &PathBuf, wanted: &[&str]| {
@@ -38,7 +38,8 @@ pub(crate) fn training_files(folder: &Path, paths: &[PathBuf]) -> Option<Trainin
     Some(TrainingFiles { left_out: files.len() - taken.len(), files: taken.into_iter().cloned().collect() })
 }
 
-/// Whether a path names the split to train on, or another; none if it names no split. The nearest name counts.
+/// True if a path names the training split, false if another split, `None` if it names no split. The name nearest to
+/// the file wins.
 fn split_of(path: &Path) -> Option<bool> {
     let names = path.components().rev().map(|component| component.as_os_str().to_string_lossy().to_ascii_lowercase());
     let split = |name: String| {
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_split_to_train_on_is_taken_without_what_is_beside_it() {
+    fn only_the_training_split_is_taken() {
         let parts = ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"];
         let all = [&parts[..], &["README.md", "data/test-00000-of-00001.parquet", "data/validation.parquet"]].concat();
         assert_eq!(taken(&all), Some((parts.map(str::to_owned).to_vec(), 2)));

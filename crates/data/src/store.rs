@@ -1,8 +1,8 @@
 //! The tokens of the data, in a cache file or in memory, read by position.
-//! Not here: making the cache (`shards.rs`), its header (`header.rs`), pairs (`pairs/store.rs`), and where chats end and
-//! what of them is trained on (`chats/store.rs`).
+//! Not here: making the cache (`shards.rs`), its header (`header.rs`), pairs (`pairs/store.rs`), and the ends and
+//! trained tokens of chats (`chats/store.rs`).
 
-use crate::header::{HEADER_BYTES, Header, Kind, token_bytes_for};
+use crate::header::{CacheKind, HEADER_BYTES, Header, token_bytes_for};
 use crate::{Damage, DataError};
 use plimsoll_units::Bytes;
 use std::fmt;
@@ -10,18 +10,18 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// A cache that is no longer is read into memory; a longer one stays where it is.
+/// A cache up to this size is read into memory; a longer one stays on disk.
 const RESIDENT_BYTES_MAX: u64 = 16 << 20;
-/// Checked at once: enough for blake3 to use several cores.
+/// Size of the parts in which a file is checked: enough for blake3 to use several cores.
 const CHECK_BYTES: usize = 4 << 20;
 
-/// All tokens of the data in order, a separator after each document. Reading is cheap from any thread.
+/// All tokens of the data in order, with a separator after each document. Reads are cheap from any thread.
 pub struct TokenStore {
     pub(crate) cache: CacheFile,
     fingerprint: String,
 }
 
-/// A whole cache file whose header is checked.
+/// A complete cache file with a valid header.
 pub(crate) struct CacheFile {
     pub header: Header,
     bytes: Storage,
@@ -31,19 +31,19 @@ pub(crate) struct CacheFile {
 
 /// Where the bytes of a cache are.
 ///
-/// They are not mapped: whoever may write to the file, another run or another machine that shares the folder, could cut
-/// it short, and the next look at a page beyond its end would end this process by a signal. Reading into a buffer makes
-/// that an error.
+/// They are not memory-mapped: another run, or another machine that shares the folder, could truncate the file, and the
+/// next access to a page past its end would kill this process with a signal. Reading into a buffer turns that into an
+/// error.
 enum Storage {
     File { file: File, path: PathBuf },
     Memory(Vec<u8>),
 }
 
-/// What a cache must be to be used.
+/// The requirements for a usable cache.
 pub(crate) struct Expected<'a> {
     pub key: &'a blake3::Hash,
-    pub kind: Kind,
-    /// Of the tokenizer.
+    pub kind: CacheKind,
+    /// The tokenizer's vocabulary size.
     pub vocab_size: usize,
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum OpenError {
 }
 
 impl TokenStore {
-    /// Tokens that are in memory already, for tests and for data that is made rather than read.
+    /// Tokens already in memory, for tests and generated data.
     /// Panics if a token is not below `vocab_size`.
     pub fn in_memory(tokens: &[u32], vocab_size: usize, bytes_of_text: Bytes) -> Self {
         let token_bytes = token_bytes_for(vocab_size as u64);
@@ -64,7 +64,7 @@ impl TokenStore {
         append_tokens(tokens, vocab_size, token_bytes, &mut file);
         let hash = *blake3::hash(&file[HEADER_BYTES..]).as_bytes();
         let header = Header {
-            kind: Kind::Tokens,
+            kind: CacheKind::Tokens,
             token_bytes,
             vocab_size: vocab_size as u64,
             tokens: tokens.len() as u64,
@@ -76,16 +76,16 @@ impl TokenStore {
         Self { cache: CacheFile { header, bytes: Storage::Memory(file), length }, fingerprint: hex(&hash) }
     }
 
-    /// Opens a cache and checks all of it, tokens included.
+    /// Opens a cache and verifies all of it, tokens included.
     pub(crate) fn open(path: &Path, key: &blake3::Hash, vocab_size: usize) -> Result<Self, OpenError> {
-        Ok(Self::of_cache(CacheFile::open(path, &Expected { key, kind: Kind::Tokens, vocab_size })?))
+        Ok(Self::of_cache(CacheFile::open(path, &Expected { key, kind: CacheKind::Tokens, vocab_size })?))
     }
 
     pub(crate) fn of_cache(cache: CacheFile) -> Self {
         Self { fingerprint: hex(&cache.header.key), cache }
     }
 
-    /// How many tokens there are, separators included.
+    /// Number of tokens, separators included.
     pub fn len(&self) -> u64 {
         self.cache.header.tokens
     }
@@ -95,24 +95,24 @@ impl TokenStore {
         self.len() == 0
     }
 
-    /// One more than the largest id that can occur.
+    /// One more than the largest possible id.
     pub fn vocab_size(&self) -> usize {
         self.cache.header.vocab_size as usize
     }
 
-    /// Names data and tokenizer together: 64 hexadecimal digits, the same on every machine.
+    /// Identifies data and tokenizer together: 64 hexadecimal digits, the same on every machine.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
 
-    /// How many bytes of text the tokens stand for, so that a loss per byte can be told. Separators stand for none.
+    /// Bytes of text that the tokens encode, for computing the loss per byte. Separators count as none.
     pub fn bytes_of_text(&self) -> Bytes {
         Bytes(self.cache.header.text_bytes)
     }
 
     /// Copies the tokens from `start` on into all of `out`.
-    /// Errors: `CacheChanged` if the file was cut short or overwritten since it was opened.
-    /// Panics if they reach beyond the end.
+    /// Errors: `CacheChanged` if the file was truncated or overwritten since it was opened.
+    /// Panics if the range extends past the end.
     pub fn read(&self, start: u64, out: &mut [i32]) -> Result<(), DataError> {
         self.cache.read_tokens(start, out)
     }
@@ -125,8 +125,8 @@ impl fmt::Debug for TokenStore {
 }
 
 impl CacheFile {
-    /// Opens a file and checks all of it: header, length, checksum, and that each token is of the vocabulary. Whoever
-    /// wrote the file could write the checksum, too.
+    /// Opens a file and verifies all of it: header, length, checksum, and that each token is in the vocabulary. A
+    /// checksum alone is not enough: whoever wrote the file could also write the checksum.
     pub(crate) fn open(path: &Path, expected: &Expected<'_>) -> Result<Self, OpenError> {
         Self::open_resident(path, expected, RESIDENT_BYTES_MAX)
     }
@@ -152,7 +152,7 @@ impl CacheFile {
         Ok(cache)
     }
 
-    /// A whole file in memory that this process just wrote.
+    /// A complete file in memory that this process just wrote.
     pub(crate) fn of_bytes(bytes: Vec<u8>) -> Result<Self, Damage> {
         let length = bytes.len() as u64;
         Ok(Self { header: Header::of_start(&bytes, length)?, bytes: Storage::Memory(bytes), length })
@@ -164,13 +164,14 @@ impl CacheFile {
     }
 
     /// Copies the bytes from `offset` on into all of `out`.
-    /// Errors: `CacheChanged` if they are no longer there.
+    /// Errors: `CacheChanged` if the file no longer has them.
     pub(crate) fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DataError> {
         self.bytes.read_at(offset, out).map_err(|_| self.changed())
     }
 
     /// Copies the tokens from `start` on into all of `out`.
-    /// Errors: `CacheChanged` if they are no longer there, or are no tokens any more. Panics if they never were.
+    /// Errors: `CacheChanged` if the file no longer has them, or they are no longer valid tokens. Panics if the range
+    /// is past the end.
     pub(crate) fn read_tokens(&self, start: u64, out: &mut [i32]) -> Result<(), DataError> {
         let end = start.checked_add(out.len() as u64);
         let tokens = self.header.tokens;
@@ -223,7 +224,7 @@ impl CacheFile {
         }
     }
 
-    /// That the file is not what it was.
+    /// The error for a file that changed.
     pub(crate) fn changed(&self) -> DataError {
         let path = match &self.bytes {
             Storage::File { path, .. } => path.clone(),
@@ -247,7 +248,7 @@ impl Storage {
     }
 }
 
-/// Tokens as they lie in a cache, each `width` bytes wide.
+/// Decodes tokens as stored in a cache, each `width` bytes wide.
 fn decode(bytes: &[u8], width: usize, out: &mut [i32]) {
     match width {
         2 => copy(bytes, out, |pair: [u8; 2]| u16::from_le_bytes(pair).into()),
@@ -268,7 +269,7 @@ fn copy<const N: usize>(bytes: &[u8], out: &mut [i32], token: impl Fn([u8; N]) -
     }
 }
 
-/// Appends tokens as they lie in a cache. Panics if one is not below `vocab_size`.
+/// Appends tokens in the format of a cache. Panics if one is not below `vocab_size`.
 pub(crate) fn append_tokens(tokens: &[u32], vocab_size: usize, token_bytes: usize, out: &mut Vec<u8>) {
     out.reserve(tokens.len() * token_bytes);
     for &token in tokens {
@@ -298,9 +299,9 @@ mod tests {
         }
     }
 
-    /// Rows longer than the buffer that tokens pass through, in both widths, from disk as from memory.
+    /// Rows longer than the read buffer, in both widths, from disk and from memory.
     #[test]
-    fn what_is_read_does_not_depend_on_where_it_is() {
+    fn tokens_read_alike_from_disk_and_memory() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.tokens");
         for vocab_size in [9000, 70_000] {
@@ -310,7 +311,7 @@ mod tests {
             bytes[..HEADER_BYTES].copy_from_slice(&store.cache.header.to_bytes());
             std::fs::write(&path, &bytes).unwrap();
             let key = blake3::Hash::from_bytes(store.cache.header.key);
-            let expected = Expected { key: &key, kind: Kind::Tokens, vocab_size };
+            let expected = Expected { key: &key, kind: CacheKind::Tokens, vocab_size };
             for resident_bytes_max in [0, u64::MAX] {
                 let cache = CacheFile::open_resident(&path, &expected, resident_bytes_max).unwrap();
                 assert_eq!(matches!(cache.bytes, Storage::File { .. }), resident_bytes_max == 0);
@@ -323,7 +324,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "tokens 2+3 of 4")]
-    fn reading_beyond_the_end_is_a_bug() {
+    fn reading_past_the_end_panics() {
         TokenStore::in_memory(&[1, 2, 3, 4], 10, Bytes(4)).read(2, &mut [0; 3]).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Tokenizers: text to ids and back. One file per kind below; which kind, `spec.rs`.
+//! Tokenizers: text to ids and back. One file per kind below; `spec.rs` selects the kind.
 //! Not here: files, documents and separators (`shards.rs`).
 
 mod byte_level;
@@ -23,7 +23,7 @@ use file::{FileTokenizer, TokenizerFile};
 use plimsoll_units::Bytes;
 use std::ops::Range;
 
-/// What stands for an id that the tokenizer does not know.
+/// Replaces an id that the tokenizer does not know.
 const REPLACEMENT: &str = "\u{fffd}";
 
 /// Why a text could not be tokenized.
@@ -32,58 +32,58 @@ pub enum EncodeError {
     /// The tokenizer needs UTF-8.
     #[error("the text is not UTF-8 at byte {offset}")]
     NotUtf8 {
-        /// The first bad byte, counted from 0.
+        /// The first invalid byte, counted from 0.
         offset: u64,
     },
     /// The tokenizer itself failed.
     #[error("the tokenizer failed: {message}")]
     Failed {
-        /// What it said.
+        /// The library's message.
         message: String,
     },
 }
 
-/// A tokenizer, ready to use from any thread.
+/// A tokenizer that any thread can use.
 pub struct Tokenizer {
     spec: TokenizerSpec,
-    kind: Kind,
+    codec: Codec,
 }
 
-enum Kind {
+enum Codec {
     Bytes,
     Gpt2,
     File(Box<FileTokenizer>),
 }
 
 impl Tokenizer {
-    /// Loads what the tokenizer needs. A tokenizer.json that [`model_files`] made of one that is built in opens as that one.
-    /// Errors: `NotFound`, `Unreadable`, `NoTokenizerInFolder`, `BadTokenizer` where a file is named.
+    /// Loads the tokenizer. A tokenizer.json that [`model_files`] wrote for a built-in tokenizer opens as that one.
+    /// Errors: `NotFound`, `Unreadable`, `NoTokenizerInFolder`, `BadTokenizer` for a file.
     pub fn open(spec: &TokenizerSpec) -> Result<Self, DataError> {
-        let kind = match spec {
-            TokenizerSpec::Bytes => Kind::Bytes,
-            TokenizerSpec::Gpt2 => Kind::Gpt2,
+        let codec = match spec {
+            TokenizerSpec::Bytes => Codec::Bytes,
+            TokenizerSpec::Gpt2 => Codec::Gpt2,
             TokenizerSpec::File(path) => {
                 let file = TokenizerFile::read(path)?;
                 match byte_level::built_in(&file.text) {
                     Some(built_in) => built_in,
-                    None => Kind::File(Box::new(FileTokenizer::new(file)?)),
+                    None => Codec::File(Box::new(FileTokenizer::new(file)?)),
                 }
             }
         };
-        Ok(Self { spec: spec.clone(), kind })
+        Ok(Self { spec: spec.clone(), codec })
     }
 
-    /// What it was opened from.
+    /// The spec it was opened from.
     pub fn spec(&self) -> &TokenizerSpec {
         &self.spec
     }
 
-    /// What makes its ids what they are, wherever it lies: its name, or the hash of its file.
+    /// What determines its ids, independent of its path: its name, or the hash of its file.
     pub fn identity(&self) -> String {
-        match &self.kind {
-            Kind::Bytes => "bytes".to_owned(),
-            Kind::Gpt2 => "gpt2".to_owned(),
-            Kind::File(file) => match (file.special().separator, file.beginning()) {
+        match &self.codec {
+            Codec::Bytes => "bytes".to_owned(),
+            Codec::Gpt2 => "gpt2".to_owned(),
+            Codec::File(file) => match (file.special().separator, file.beginning()) {
                 (Some((_, None)) | None, []) => format!("file {}", file.hash()),
                 (separator, beginning) => {
                     format!("file {} {:?} {beginning:?}", file.hash(), separator.map(|(id, _)| id))
@@ -94,41 +94,41 @@ impl Tokenizer {
 
     /// One more than the largest id.
     pub fn vocab_size(&self) -> usize {
-        match &self.kind {
-            Kind::Bytes => bytes::VOCAB_SIZE,
-            Kind::Gpt2 => gpt2::VOCAB_SIZE,
-            Kind::File(file) => file.vocab_size(),
+        match &self.codec {
+            Codec::Bytes => bytes::VOCAB_SIZE,
+            Codec::Gpt2 => gpt2::VOCAB_SIZE,
+            Codec::File(file) => file.vocab_size(),
         }
     }
 
-    /// The id that is put after each document, where the tokenizer has one.
+    /// The id after each document, if the tokenizer has one.
     pub fn separator(&self) -> Option<u32> {
-        match &self.kind {
-            Kind::Bytes => Some(bytes::SEPARATOR),
-            Kind::Gpt2 => Some(gpt2::SEPARATOR),
-            Kind::File(file) => file.special().separator.map(|(id, _)| id),
+        match &self.codec {
+            Codec::Bytes => Some(bytes::SEPARATOR),
+            Codec::Gpt2 => Some(gpt2::SEPARATOR),
+            Codec::File(file) => file.special().separator.map(|(id, _)| id),
         }
     }
 
-    /// The ids that are put before a document or a prompt: what a tokenizer.json's post-processor puts before a text.
+    /// The ids before a document or a prompt: those that a tokenizer.json's post-processor prepends.
     pub fn beginning(&self) -> &[u32] {
-        match &self.kind {
-            Kind::Bytes | Kind::Gpt2 => &[],
-            Kind::File(file) => file.beginning(),
+        match &self.codec {
+            Codec::Bytes | Codec::Gpt2 => &[],
+            Codec::File(file) => file.beginning(),
         }
     }
 
-    /// All ids that end an answer: the separator, and those that the files next to a tokenizer.json name.
+    /// All ids that end an answer: the separator, and those named in the files next to a tokenizer.json.
     pub fn ends(&self) -> Vec<u32> {
-        match &self.kind {
-            Kind::Bytes | Kind::Gpt2 => self.separator().into_iter().collect(),
-            Kind::File(file) => file.special().ends.clone(),
+        match &self.codec {
+            Codec::Bytes | Codec::Gpt2 => self.separator().into_iter().collect(),
+            Codec::File(file) => file.special().ends.clone(),
         }
     }
 
-    /// Which tokens surround documents and which end answers, in words; `None` for a tokenizer that is built in.
+    /// The tokens around documents and at the end of answers, in words; `None` for a built-in tokenizer.
     pub fn special_in_words(&self) -> Option<String> {
-        let Kind::File(file) = &self.kind else { return None };
+        let Codec::File(file) = &self.codec else { return None };
         let names =
             |ids: &[u32]| ids.iter().map(|&id| format!("`{}`", file.name_of(id))).collect::<Vec<_>>().join(", ");
         let mut words = match file.special().separator {
@@ -145,55 +145,55 @@ impl Tokenizer {
         Some(words)
     }
 
-    /// The id that ends a source or a target: the same that ends a document.
+    /// The id that ends a source or a target; the same as the separator.
     pub fn end_token(&self) -> Option<u32> {
         self.separator()
     }
 
-    /// The id that begins a text, where the tokenizer names one. It is put before documents only if it is in
+    /// The id that begins a text, if the tokenizer names one. It precedes documents only if it is in
     /// [`beginning`](Self::beginning).
     pub fn begin_token(&self) -> Option<u32> {
-        match &self.kind {
-            Kind::Bytes | Kind::Gpt2 => self.separator(),
-            Kind::File(file) => file.special().begin.or(file.beginning().first().copied()),
+        match &self.codec {
+            Codec::Bytes | Codec::Gpt2 => self.separator(),
+            Codec::File(file) => file.special().begin.or(file.beginning().first().copied()),
         }
     }
 
-    /// A token as files write it.
+    /// A token as tokenizer files spell it.
     fn name_of(&self, id: u32) -> String {
-        match &self.kind {
-            Kind::Bytes | Kind::Gpt2 => String::from_utf8_lossy(&self.decode(&[id])).into_owned(),
-            Kind::File(file) => file.name_of(id),
+        match &self.codec {
+            Codec::Bytes | Codec::Gpt2 => String::from_utf8_lossy(&self.decode(&[id])).into_owned(),
+            Codec::File(file) => file.name_of(id),
         }
     }
 
-    /// Whether an id is a mark, such as one that ends texts, instead of text.
+    /// Whether an id is a special token, such as an end of text, and not text.
     pub fn is_special(&self, id: u32) -> bool {
-        match &self.kind {
-            Kind::Bytes | Kind::Gpt2 => self.separator() == Some(id),
-            Kind::File(file) => file.is_special(id),
+        match &self.codec {
+            Codec::Bytes | Codec::Gpt2 => self.separator() == Some(id),
+            Codec::File(file) => file.is_special(id),
         }
     }
 
-    /// The id of padding, where the tokenizer names one.
+    /// The id of padding, if the tokenizer names one.
     pub fn pad_token(&self) -> Option<u32> {
-        match &self.kind {
-            Kind::Bytes | Kind::Gpt2 => None,
-            Kind::File(file) => file.special().pad,
+        match &self.codec {
+            Codec::Bytes | Codec::Gpt2 => None,
+            Codec::File(file) => file.special().pad,
         }
     }
 
-    /// Upper bound of the memory that each thread needs while it tokenizes, the text and its tokens included.
+    /// Upper bound of the memory that each thread needs for tokenizing, including the text and its tokens.
     pub fn memory_per_thread(&self) -> Bytes {
-        match &self.kind {
-            Kind::Bytes | Kind::Gpt2 => Bytes::mib(8),
-            // The library keeps several positions for each byte and some 100 bytes for each token.
-            Kind::File(_) => Bytes::mib(40),
+        match &self.codec {
+            Codec::Bytes | Codec::Gpt2 => Bytes::mib(8),
+            // The library keeps several positions per byte and about 100 bytes per token.
+            Codec::File(_) => Bytes::mib(40),
         }
     }
 
-    /// The ids of a document, without a separator. A long one is cut into pieces as `pieces.rs` says.
-    /// Special tokens in the text are plain text to `gpt2`; to a tokenizer.json they are what it says they are.
+    /// The ids of a document, without a separator. Long documents are cut into pieces (`pieces.rs`). `gpt2` treats
+    /// special tokens in the text as plain text; a tokenizer.json treats them as it defines them.
     /// Errors: `NotUtf8` unless the tokenizer is `bytes`; `Failed`.
     pub fn encode(&self, text: &[u8]) -> Result<Vec<u32>, EncodeError> {
         let mut ids = Vec::new();
@@ -211,23 +211,23 @@ impl Tokenizer {
 
     /// The ids of one piece of a document.
     pub(crate) fn encode_piece(&self, piece: &[u8]) -> Result<Vec<u32>, EncodeError> {
-        match &self.kind {
-            Kind::Bytes => Ok(bytes::encode(piece)),
-            Kind::Gpt2 => Ok(gpt2::encode(utf8(piece)?)),
-            Kind::File(file) => file.encode(utf8(piece)?),
+        match &self.codec {
+            Codec::Bytes => Ok(bytes::encode(piece)),
+            Codec::Gpt2 => Ok(gpt2::encode(utf8(piece)?)),
+            Codec::File(file) => file.encode(utf8(piece)?),
         }
     }
 
-    /// The ids of a text, each with the bytes of the text that it stands for. A character that several ids share is in the
-    /// range of each where the tokenizer is a file.
+    /// The ids of a text, each with the range of bytes that it encodes. If several ids of a tokenizer.json share a
+    /// character, it is in the range of each.
     /// Errors: `Failed`.
     pub(crate) fn encode_with_ranges(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>, EncodeError> {
         let mut found = Vec::new();
         let mut offset = 0;
         for piece in pieces(text.as_bytes()) {
-            let within = match &self.kind {
-                Kind::File(file) => file.encode_with_ranges(utf8(piece)?)?,
-                Kind::Bytes | Kind::Gpt2 => self.consecutive(self.encode_piece(piece)?),
+            let within = match &self.codec {
+                Codec::File(file) => file.encode_with_ranges(utf8(piece)?)?,
+                Codec::Bytes | Codec::Gpt2 => self.consecutive(self.encode_piece(piece)?),
             };
             found.extend(within.into_iter().map(|(id, range)| (id, range.start + offset..range.end + offset)));
             offset += piece.len();
@@ -235,7 +235,7 @@ impl Tokenizer {
         Ok(found)
     }
 
-    /// Ids whose bytes follow one another.
+    /// Pairs ids with consecutive byte ranges.
     fn consecutive(&self, ids: Vec<u32>) -> Vec<(u32, Range<usize>)> {
         let mut end = 0;
         let ranged = ids.into_iter().map(|id| {
@@ -246,13 +246,13 @@ impl Tokenizer {
         ranged.collect()
     }
 
-    /// The text of ids, separators included. An id that the tokenizer does not know becomes U+FFFD. Ids may cut a
-    /// character, so the bytes are not always UTF-8.
+    /// The text of ids, separators included. An unknown id becomes U+FFFD. Ids may split a character, so the result is
+    /// not always UTF-8.
     pub fn decode(&self, ids: &[u32]) -> Vec<u8> {
-        match &self.kind {
-            Kind::Bytes => bytes::decode(ids),
-            Kind::Gpt2 => gpt2::decode(ids),
-            Kind::File(file) => file.decode(ids),
+        match &self.codec {
+            Codec::Bytes => bytes::decode(ids),
+            Codec::Gpt2 => gpt2::decode(ids),
+            Codec::File(file) => file.decode(ids),
         }
     }
 }
@@ -266,7 +266,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::pieces::PIECE_BYTES_MAX;
 
-    /// A folder with a tokenizer.json of printable characters that has these special tokens, and `<|endoftext|>`.
+    /// A folder with a tokenizer.json of printable characters, these special tokens, and `<|endoftext|>`.
     pub(crate) fn file_with_tokens(tokens: &[&str]) -> tempfile::TempDir {
         let mut json = file::tests::tiny();
         let characters = (' '..='~').enumerate().map(|(id, c)| (c.to_string(), (100 + id).into()));
@@ -290,7 +290,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn ranges_are_the_bytes_that_ids_stand_for() {
+    fn ranges_are_the_bytes_that_ids_encode() {
         let text = "ab abba 漢 d".repeat(PIECE_BYTES_MAX / 10);
         let folder = file::tests::written(&file::tests::tiny().to_string());
         for spec in [TokenizerSpec::Bytes, TokenizerSpec::Gpt2, TokenizerSpec::File(folder.path().to_owned())] {

@@ -1,4 +1,4 @@
-//! Chats: token ids and what is trained on are those of transformers, whatever the file is; hostile tables are refused.
+//! Token ids and trained masks of chats match those of transformers for every file format; hostile tables are refused.
 
 use plimsoll_data::{
     ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataError, DataFormat, Date, RowNumber, Tokenizer,
@@ -18,7 +18,7 @@ fn golden_json() -> Value {
     serde_json::from_slice(&fs::read(golden("chats.json")).unwrap()).unwrap()
 }
 
-/// The chats as lines of a .jsonl, whose fields are in the order that templates see.
+/// The chats as lines of a .jsonl, with fields in the order that templates see.
 fn rows(golden: &Value) -> Vec<String> {
     golden["rows"].as_array().unwrap().iter().map(|row| format!("{}\n", row.as_str().unwrap())).collect()
 }
@@ -27,7 +27,7 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::open(&TokenizerSpec::File(golden("tokenizer.json"))).unwrap()
 }
 
-/// The chats of a file by a template, tokenized.
+/// The chats of a file, rendered by a template and tokenized.
 fn prepared(folder: &TempDir, data: &Path, template: &str) -> Result<ChatStore, DataError> {
     let path = folder.path().join("template.jinja");
     fs::write(&path, template).unwrap();
@@ -38,7 +38,7 @@ fn prepared(folder: &TempDir, data: &Path, template: &str) -> Result<ChatStore, 
     prepare_chats(&sources, &settings, &tokenizer, &folder.path().join("cache"), &|_| {})
 }
 
-/// Ids of each chat, and as digits whether each is trained on.
+/// The ids of each chat, and its trained mask as digits.
 fn contents(store: &ChatStore) -> Vec<(Vec<u64>, String)> {
     let (mut found, mut start) = (Vec::new(), 0);
     store
@@ -60,7 +60,7 @@ fn expected(chat: &Value) -> (Vec<u64>, String) {
     (ids, chat["trained"].as_str().unwrap().to_owned())
 }
 
-/// Each family's template with `{% generation %}`, and the same without, whose answers are found in its text.
+/// Each family's template with `{% generation %}`, and the same without it; there, the answers are found in the text.
 #[test]
 fn ids_and_masks_are_those_of_transformers() {
     let golden = golden_json();
@@ -89,9 +89,9 @@ fn ids_and_masks_are_those_of_transformers() {
     assert!(compared > 50, "{compared} chats");
 }
 
-/// Snappy, gzip, zstd and none; pages of both versions; several row groups; a nested column.
+/// Snappy, gzip, zstd and no compression; pages of both versions; several row groups; a nested column.
 #[test]
-fn tables_are_read_as_lines_of_json_are() {
+fn tables_are_read_like_json_lines() {
     let golden_values = golden_json();
     let family = &golden_values["families"]["chatml"];
     let folder = tempfile::tempdir().unwrap();
@@ -115,7 +115,7 @@ fn read_as_text(path: &Path, field: &str) -> Result<u64, DataError> {
 }
 
 #[test]
-fn a_table_without_the_column_names_those_that_it_has() {
+fn a_missing_column_lists_the_existing_ones() {
     match read_as_text(&golden("chats-snappy.parquet"), "body") {
         Err(DataError::NoSuchColumn { name, present, .. }) => {
             assert_eq!((name.as_str(), present), ("body", vec!["id".to_owned(), "messages".to_owned()]));
@@ -127,14 +127,14 @@ fn a_table_without_the_column_names_those_that_it_has() {
 }
 
 #[test]
-fn files_that_say_they_hold_much_are_refused_before_it_is_there() {
+fn files_that_claim_huge_contents_are_refused_before_allocation() {
     let refused = read_as_text(&golden("bomb-page.parquet"), "text").unwrap_err().to_string();
     assert!(refused.contains("at row 1: ") && refused.contains("a page of 30000"), "{refused}");
     let refused = read_as_text(&golden("bomb-row.parquet"), "messages").unwrap_err().to_string();
     assert!(refused.contains("a row with too many values"), "{refused}");
 }
 
-/// Cut anywhere, or with any byte changed, a table is read or refused, and never more is.
+/// A table that is cut anywhere, or has any byte changed, is read or refused; it never panics.
 #[test]
 fn broken_tables_are_read_or_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -157,7 +157,7 @@ fn broken_tables_are_read_or_refused() {
     }
 }
 
-/// The text of each chat, and what is trained on of it, by a tokenizer of bytes.
+/// The text of each chat, and its trained text, with a tokenizer of bytes.
 fn texts(rows: &str, template: &str, train_on: TrainOn) -> Vec<(String, String)> {
     let folder = tempfile::tempdir().unwrap();
     let (data, path) = (folder.path().join("chats.jsonl"), folder.path().join("template.jinja"));

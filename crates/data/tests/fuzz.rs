@@ -1,11 +1,11 @@
-//! Mutated files of every format that this crate reads, templates first: each is read or refused, in little time and memory,
-//! and nothing panics. Cases follow from a seed, so that a failure is repeated by running the test again.
+//! Mutated files of every format that this crate reads, templates first: each is read or refused within bounds on time
+//! and memory, without a panic. A seed determines the cases, so running the test again repeats a failure.
 //!
-//! A few hundred cases a format by default. For longer:
+//! A few hundred cases per format by default. For longer:
 //!
 //!     PLIMSOLL_FUZZ_SECONDS=600 cargo test -p plimsoll-data --test fuzz
 //!
-//! A process of its own, since it measures its heap.
+//! A separate process, since it measures its heap.
 
 use peak_alloc::PeakAlloc;
 use plimsoll_data::{
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
 
-/// The heap is measured, so one format is tested at a time.
+/// The tests share the measured heap, so they take turns.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 const CASES: usize = 300;
@@ -44,12 +44,12 @@ impl Random {
     }
 }
 
-/// Words, and all other bytes by themselves.
+/// Splits into words, and into single bytes between them.
 fn atoms(bytes: &[u8]) -> Vec<&[u8]> {
     bytes.chunk_by(|a, b| a.is_ascii_alphanumeric() && b.is_ascii_alphanumeric()).collect()
 }
 
-/// A seed after a few changes of its atoms, some of which come from the dictionary or another seed.
+/// Applies a few changes to the atoms of a seed; some new atoms come from the dictionary or another seed.
 fn mutated(random: &mut Random, seeds: &[Vec<u8>], dictionary: &[&str]) -> Vec<u8> {
     let seed = random.below(seeds.len());
     let other = random.below(seeds.len());
@@ -83,7 +83,7 @@ fn mutated(random: &mut Random, seeds: &[Vec<u8>], dictionary: &[&str]) -> Vec<u
     bytes
 }
 
-/// Reads mutated files. Panics with the file that panics, takes long or takes much memory.
+/// Reads mutated files. On a panic, or above the limits on time or memory, panics with the file.
 fn fuzz(seeds: &[Vec<u8>], dictionary: &[&str], read: impl Fn(&Path, &[u8]) -> Result<(), DataError>) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let seconds: Option<u64> = std::env::var("PLIMSOLL_FUZZ_SECONDS").ok().map(|text| text.parse().unwrap());
@@ -219,7 +219,7 @@ fn chat_templates() {
         let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes)?;
         let template = ChatTemplate::open(&tokenizer, Some(&path), Date::of_unix_seconds(0))?;
         match read_chats(folder, &data, &template, TrainOn::Answers) {
-            // Of a template that is whole, only its texts are in question.
+            // For a valid template, only its output can be bad.
             Err(DataError::ChatTemplateFailed { .. } | DataError::UnclearAnswer { .. } | DataError::Empty { .. }) => {
                 Ok(())
             }
@@ -273,7 +273,7 @@ fn rows_of_chats() {
             let data = folder.join(name);
             fs::write(&data, bytes).unwrap();
             match read_chats(folder, &data, &ChatTemplate::chatml(Date::of_unix_seconds(0)), TrainOn::All) {
-                // Not every seed is in this format and of this layout.
+                // Not every seed has this format and layout.
                 Err(DataError::NotAChat { .. } | DataError::BadJsonLine { .. }) => Ok(()),
                 other => other,
             }

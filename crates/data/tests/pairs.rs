@@ -1,4 +1,4 @@
-//! Pairs from outside: from files to padded batches, and what stays the same whatever the micro-batch.
+//! Pairs through the public interface: from files to padded batches, and the independence from the micro-batch.
 
 use plimsoll_data::{
     Batch, Column, DataError, Dataset, HeldOut, Loader, PairColumns, PairSettings, Pairs, Progress, Sources, Tokenizer,
@@ -42,7 +42,7 @@ fn pairs(lengths: &[(usize, usize)], settings: PairSettings) -> Dataset {
     Dataset::Pairs(Pairs::new(store, settings).unwrap())
 }
 
-/// The samples of a batch: source, decoder's tokens and targets of each row, without padding.
+/// The samples of a batch: source, decoder input and targets of each row, without padding.
 fn samples(batch: &Batch) -> Vec<[Vec<i32>; 3]> {
     let target_len = batch.target_len.unwrap();
     let row = |row: usize| {
@@ -86,7 +86,7 @@ fn without_an_end_token_nothing_is_added() {
 }
 
 #[test]
-fn the_cache_knows_columns_and_prefix() {
+fn the_cache_key_covers_columns_and_prefix() {
     let folder = TempDir::new().unwrap();
     let sources = written(folder.path(), "a.csv", "x,y\nab,c\n");
     let cache = folder.path().join("cache");
@@ -145,7 +145,7 @@ fn nothing_to_read_is_an_error_and_leaves_no_cache() {
 }
 
 #[test]
-fn a_loader_gives_what_the_dataset_gives_from_any_step() {
+fn a_loader_started_at_any_step_equals_the_dataset() {
     let lengths: Vec<(usize, usize)> = (0..500).map(|i| (1 + i * 7 % 19, 1 + i * 5 % 11)).collect();
     let dataset = Arc::new(pairs(&lengths, SETTINGS));
     for first in [0, 37] {
@@ -192,7 +192,7 @@ proptest! {
             batches.flat_map(|batch| samples(&batch)).for_each(|sample| *counts.entry(sample).or_insert(0u64) += 1);
             counts
         };
-        // As many epochs as there are batches in a group make whole groups.
+        // As many epochs as a group has batches make whole groups.
         let group = (dataset.training() / global_batch as u64).clamp(1, 32);
         let steps = dataset.training() * group;
         let mut all = (0..steps).flat_map(|step| dataset.step(step, global_batch, global_batch).unwrap().micro);

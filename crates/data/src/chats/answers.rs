@@ -1,21 +1,21 @@
-//! Where the assistant's answers are in the text of a chat, for a template without `{% generation %}`.
+//! Finds the assistant's answers in the text of a chat, for a template without `{% generation %}`.
 //!
-//! A probe, a mark that is put into a message behind its last word, shows where the template writes that message:
+//! A probe is a mark that is put into a message after its last word. It shows where the template writes that message:
 //!
 //! ```text
-//!   messages before it, and the invitation   <user>2+2?</user><assistant>
+//!   earlier messages and the invitation      <user>2+2?</user><assistant>
 //!   the whole chat, with a probe             <user>2+2?</user><assistant>4^</assistant>␊<user>Thanks</user>␊
-//!   what one iteration of the loop writes                     ▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔
+//!   one iteration of the loop                                 ▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔
 //!   trained on                                                           ▔▔▔▔▔▔▔▔▔▔▔▔
 //! ```
 //!
-//! An answer begins after its invitation. Where the template invites with words that it does not write before the answer, such
-//! as `<think>`, the answer begins where the two texts part, and at its first word at the latest. Where it does not invite, the
-//! answer begins after what precedes any answer.
+//! An answer begins after its invitation. If the template invites with words that it does not write before the answer,
+//! such as `<think>`, the answer begins where the two texts diverge, and at its first word at the latest. If the
+//! template does not invite, the answer begins after the text that precedes every answer.
 //!
-//! An answer ends with what follows it both where it is the last message and where it is not; where the two differ, with what the
-//! loop's iteration writes; the last message with all that follows it. White space after that is not trained on, since no
-//! model generates it. An answer whose ends are not certain is an error.
+//! An answer ends with the text that follows it both as the last message and elsewhere; if the two differ, with the
+//! text of the loop's iteration; the last message ends with all text after it. Trailing white space is not trained on,
+//! since no model generates it. An answer whose bounds are not certain is an error.
 
 use super::format::{Conversation, field, with_field};
 use super::marks::{PROBE, Probe, Unmarked};
@@ -25,13 +25,14 @@ use plimsoll_jinja::Value;
 use plimsoll_units::Bytes;
 use std::ops::Range;
 
-/// What a template may write altogether to find the answers of one chat.
+/// Limit on all text that a template may write while the answers of one chat are searched.
 const BYTES_MAX: usize = 1 << 30;
-/// What surrounds a reasoning before the answer in a message's text. Templates cut texts there.
+/// The marks around reasoning that precedes the answer in a message. Templates cut texts at these.
 const REASONING_BEGIN: &str = "<think>";
 const REASONING_END: &str = "</think>";
 
-/// The answers of a chat whose text is `text`. Errors: the template fails, writes too much, or does not show where an answer is.
+/// The answers of a chat whose text is `text`. Errors: the template fails, writes too much, or does not show the bounds
+/// of an answer.
 pub(super) fn answers(
     chat: &Conversation,
     template: &ChatTemplate,
@@ -49,8 +50,8 @@ pub(super) fn answers(
     Ok(spans)
 }
 
-/// The parts of an answer around results of tools, which some templates write in the turn that called them. `None` if the
-/// bounds of a result are not certain.
+/// The parts of an answer without tool results, which some templates write in the turn that made the call. `None` if
+/// the bounds of a result are not certain.
 fn without_results(mut answer: Range<usize>, results: &[ToolResult]) -> Option<Vec<Range<usize>>> {
     let mut parts = Vec::new();
     for result in results {
@@ -68,10 +69,10 @@ fn without_results(mut answer: Range<usize>, results: &[ToolResult]) -> Option<V
     Some(parts)
 }
 
-/// What a tool returned, in the text of a chat.
+/// The result of a tool in the text of a chat.
 struct ToolResult {
     at: usize,
-    /// What one iteration of a loop over results writes.
+    /// The text that one iteration of a loop over results writes.
     written: Option<Range<usize>>,
 }
 
@@ -79,17 +80,17 @@ pub(super) fn is_answer(message: &Value) -> bool {
     field(message, "role").is_some_and(|role| role.as_str() == Some("assistant"))
 }
 
-/// Where a message is in the text of a chat.
-struct Place {
-    /// The end of its last word; where it has none, the place of its text.
+/// The location of a message in the text of a chat.
+struct MessagePlace {
+    /// The end of its last word; for a message without words, the position of its text.
     end: usize,
-    /// Which words showed it.
+    /// The words that were probed.
     words: Words,
-    /// What one iteration of the template's loop over messages writes.
+    /// The text that one iteration of the template's loop over messages writes.
     turn: Option<Range<usize>>,
 }
 
-impl Place {
+impl MessagePlace {
     fn of(unmarked: &Unmarked, number: usize, words: Words) -> Self {
         let probe = &unmarked.probes[number];
         Self { end: probe.at, words, turn: unmarked.turn(probe, &[]) }
@@ -100,12 +101,12 @@ struct Search<'a> {
     chat: &'a Conversation,
     template: &'a ChatTemplate,
     text: &'a str,
-    /// Bytes of all texts so far.
+    /// Total bytes of all rendered texts.
     written: usize,
 }
 
 impl Search<'_> {
-    /// A text of other messages; `None` if the template refuses them. Errors: too much is written.
+    /// Renders other messages; `None` if the template refuses them. Errors: the limit on text is exceeded.
     fn render(&mut self, messages: &[Value], invite: bool) -> Result<Option<Unmarked>, RenderError> {
         let Ok(marked) = self.template.render(messages, &self.chat.tools, invite) else { return Ok(None) };
         self.written += marked.len();
@@ -115,8 +116,8 @@ impl Search<'_> {
         Ok(Some(Unmarked::of(&marked)))
     }
 
-    /// The place of each answer; `None` if its text is another with a probe.
-    fn places(&mut self, numbers: &[usize]) -> Result<Vec<Option<Place>>, RenderError> {
+    /// The location of each answer; `None` if a probe changes the rest of its text.
+    fn places(&mut self, numbers: &[usize]) -> Result<Vec<Option<MessagePlace>>, RenderError> {
         let mut messages = self.chat.messages.clone();
         for &at in numbers {
             if let Some(message) = with_probe(&messages[at], Words::Last) {
@@ -125,13 +126,15 @@ impl Search<'_> {
         }
         let together = self.render(&messages, false)?;
         if let Some(unmarked) = together.filter(|it| it.text == self.text && it.probes.len() == numbers.len()) {
-            return Ok((0..numbers.len()).map(|number| Some(Place::of(&unmarked, number, Words::Last))).collect());
+            return Ok((0..numbers.len())
+                .map(|number| Some(MessagePlace::of(&unmarked, number, Words::Last)))
+                .collect());
         }
         numbers.iter().map(|&at| self.first_place(at, &[Words::Last, Words::Call, Words::Absent])).collect()
     }
 
-    /// The results of tools that the text shows, in its order.
-    fn results(&mut self, numbers: &[usize], places: &[Option<Place>]) -> Result<Vec<ToolResult>, RenderError> {
+    /// The tool results that the text shows, in text order.
+    fn results(&mut self, numbers: &[usize], places: &[Option<MessagePlace>]) -> Result<Vec<ToolResult>, RenderError> {
         let mut messages = self.chat.messages.clone();
         let mut probed = 0;
         for message in &mut messages {
@@ -154,8 +157,8 @@ impl Search<'_> {
         Ok(unmarked.map_or(Vec::new(), |it| it.probes.iter().map(|probe| result(&it, probe)).collect()))
     }
 
-    /// The place of the first of these that a message has.
-    fn first_place(&mut self, at: usize, all: &[Words]) -> Result<Option<Place>, RenderError> {
+    /// The location of the first of these words that the message has.
+    fn first_place(&mut self, at: usize, all: &[Words]) -> Result<Option<MessagePlace>, RenderError> {
         for &words in all {
             if let Some(place) = self.place(at, words)? {
                 return Ok(Some(place));
@@ -164,33 +167,33 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// The place of one message's words.
-    fn place(&mut self, at: usize, words: Words) -> Result<Option<Place>, RenderError> {
+    /// The location of one kind of words in a message.
+    fn place(&mut self, at: usize, words: Words) -> Result<Option<MessagePlace>, RenderError> {
         let Some(message) = with_probe(&self.chat.messages[at], words) else { return Ok(None) };
         let mut messages = self.chat.messages.clone();
         messages[at] = message;
-        // The name of a function may be repeated with its result.
+        // A function's name may occur again in its result.
         let is_right = |it: &Unmarked| match words {
             Words::Call => !it.probes.is_empty(),
             _ => it.probes.len() == 1,
         };
         let found = self.render(&messages, false)?.filter(|it| it.text == self.text && is_right(it));
-        Ok(found.map(|unmarked| Place::of(&unmarked, 0, words)))
+        Ok(found.map(|unmarked| MessagePlace::of(&unmarked, 0, words)))
     }
 
-    /// What is trained on of a message. `None` if that is not certain.
-    fn answer(&mut self, at: usize, place: Option<&Place>) -> Result<Option<Range<usize>>, RenderError> {
+    /// The trained part of a message. `None` if it is not certain.
+    fn answer(&mut self, at: usize, place: Option<&MessagePlace>) -> Result<Option<Range<usize>>, RenderError> {
         let Some(start) = self.start(at, place)? else { return Ok(None) };
         let Some(end) = self.end(at, place)?.filter(|&end| start <= end) else { return Ok(None) };
         let last_word = place.map_or(start, |place| place.end.clamp(start, end));
-        // White space alone may be what ends an answer.
+        // White space alone may be the end of an answer.
         Ok(Some(match self.text[last_word..end].trim_end() {
             "" => start..end,
             ending => start..last_word + ending.len(),
         }))
     }
 
-    fn start(&mut self, at: usize, place: Option<&Place>) -> Result<Option<usize>, RenderError> {
+    fn start(&mut self, at: usize, place: Option<&MessagePlace>) -> Result<Option<usize>, RenderError> {
         let before = &self.chat.messages[..at];
         let invited = if self.template.invites() { self.render(before, true)? } else { None };
         if let Some(invited) = &invited
@@ -224,7 +227,7 @@ impl Search<'_> {
         })
     }
 
-    /// What the template writes before any message of a role that follows these.
+    /// The text that the template writes before any message of a role that follows these messages.
     fn head(&mut self, before: &[Value], role: &str) -> Result<Option<String>, RenderError> {
         let message = Value::dict([("role", Value::from(role)), ("content", Value::from(format!("{PROBE}a")))]);
         let Some(unmarked) = self.render(&[before, &[message]].concat(), false)? else { return Ok(None) };
@@ -239,22 +242,23 @@ impl Search<'_> {
         Ok(head.map(|head| head.split(REASONING_BEGIN).next().unwrap_or_default().to_owned()))
     }
 
-    /// What the template writes after the last message, whose words have a probe, without an invitation that it writes unasked.
+    /// The text that the template writes after the last message, whose words have a probe, without an unrequested
+    /// invitation.
     fn ending<'t>(&mut self, chat: &'t Unmarked, through: &[Value]) -> Result<Option<&'t str>, RenderError> {
         let Some(probe) = chat.probes.first() else { return Ok(None) };
         let turn = chat.turn(probe, &[]).unwrap_or(0..chat.text.len());
         let after_turn = chat.text[turn.end..].trim();
         let mut end = chat.text.len();
         if !after_turn.is_empty() && chat.text[turn.start..].starts_with(after_turn) {
-            // What ends a turn may be written where the next one begins, whoever's it is.
+            // The end of a turn may be written at the start of the next one, regardless of its role.
             let next = self.head(through, "user")?;
             end = if next.is_some_and(|next| next.starts_with(after_turn)) { end } else { turn.end };
         }
         Ok(Some(&chat.text[probe.at..end]))
     }
 
-    /// The end of an answer, with the white space after it.
-    fn end(&mut self, at: usize, place: Option<&Place>) -> Result<Option<usize>, RenderError> {
+    /// The end of an answer, including trailing white space.
+    fn end(&mut self, at: usize, place: Option<&MessagePlace>) -> Result<Option<usize>, RenderError> {
         let is_last = at + 1 == self.chat.messages.len();
         let mut messages = self.chat.messages[..=at].to_vec();
         let Some(place) = place else {
@@ -262,7 +266,7 @@ impl Search<'_> {
             let ended = last.text.trim_end();
             return Ok(self.text.starts_with(ended).then_some(if is_last { self.text.len() } else { ended.len() }));
         };
-        messages[at] = with_probe(&messages[at], place.words).expect("a message that has a place");
+        messages[at] = with_probe(&messages[at], place.words).expect("the message was located");
         let last = self.render(&messages, false)?;
         let ending = match &last {
             Some(last) => self.ending(last, &self.chat.messages[..=at])?,
@@ -276,15 +280,15 @@ impl Search<'_> {
         if let Some(turn) = &place.turn {
             return Ok(same.max(Some(turn.end)));
         }
-        // Calls after the words look like what ends the turn.
+        // Calls after the words look like the end of the turn.
         let has_calls = field(&self.chat.messages[at], "tool_calls").is_some_and(|calls| calls.is_true());
         let blank = || ending.filter(|ending| !ending.is_empty()).and_then(ends_with);
         Ok(same.or_else(blank).filter(|_| !has_calls))
     }
 }
 
-/// How much of a head is at the beginning of a turn. Where the two part, whole words of the head: `<a>` of `<a><think>` and
-/// `<a><tool>`.
+/// Length of the head's prefix at the beginning of a turn. If the two diverge, counts whole tags of the head: `<a>` of
+/// `<a><think>` and `<a><tool>`.
 fn shared_head(head: &str, turn: &str) -> usize {
     let same = head.char_indices().zip(turn.chars()).take_while(|((_, a), b)| a == b);
     let len = same.last().map_or(0, |((at, last), _)| at + last.len_utf8());
@@ -295,20 +299,20 @@ fn shared_head(head: &str, turn: &str) -> usize {
     head[..len].trim_end_matches(|c| !ends_word(c)).len()
 }
 
-/// Where in a message a probe is put.
+/// The position of a probe in a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Words {
     First,
-    /// The first after a reasoning.
+    /// The first word after reasoning.
     AfterReasoning,
     Last,
-    /// The name of the last function that is called.
+    /// The name of the last function called.
     Call,
-    /// In a text without words.
+    /// A text without words.
     Absent,
 }
 
-/// A message with a probe; `None` if it has no such words.
+/// A message with a probe; `None` if it lacks these words.
 fn with_probe(message: &Value, words: Words) -> Option<Value> {
     match words {
         Words::Call => Some(with_field(message, "tool_calls", probed_calls(&field(message, "tool_calls")?)?)),

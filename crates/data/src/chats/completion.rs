@@ -1,11 +1,11 @@
-//! Prompts and completions, as TRL and OpenAI's older format have them: texts without a template, of which the completion is
-//! trained on. Where both are lists of messages, they are a chat (`format.rs`).
+//! Prompts and completions, as in TRL and OpenAI's older format: texts without a template. The completion is trained
+//! on. If both are lists of messages, they form a chat (`format.rs`).
 
 use super::TrainOn;
 use super::format::{ChatError, Fields, field_text};
 use super::spans::Rendered;
 
-/// The text of a row, of which the completion is trained on. Errors: the row has no such texts.
+/// The text of a row, whose completion is trained on. Errors: the row lacks such texts.
 pub(super) fn rendered(fields: &Fields, train_on: TrainOn) -> Result<Rendered, ChatError> {
     let text_of = |field, name: &str| field_text(field, name).map_err(ChatError::NotAChat);
     let prompt = text_of(&fields.prompt, "`prompt`")?;

@@ -1,4 +1,5 @@
-//! The day that a chat template is told is today. It is given, so that the same data gives the same tokens on any day.
+//! The date passed to chat templates that use the current date. It is a parameter, so that the same data yields the
+//! same tokens on any day.
 
 use plimsoll_units::{CivilDate, civil_from_days};
 use std::fmt;
@@ -64,7 +65,7 @@ impl Date {
         ((from_sunday + 6) % 7) as usize
     }
 
-    /// The day as Python's `strftime` writes it, at midnight. Errors: a directive that is not known, which is returned.
+    /// Formats the date as Python's `strftime` does, at midnight. Errors: an unknown directive, which is returned.
     pub(super) fn strftime(self, format: &str) -> Result<String, String> {
         let mut text = String::new();
         let mut characters = format.chars();
@@ -106,7 +107,7 @@ impl Date {
             'e' => format!("{:2}", self.day),
             'w' => ((self.weekday() + 1) % 7).to_string(),
             'u' => (self.weekday() + 1).to_string(),
-            // The week, which begins with Sunday or with Monday.
+            // The week number; weeks begin on Sunday or Monday.
             'U' => format!("{:02}", (self.day_of_year() + 6 - (self.weekday() as u64 + 1) % 7) / 7),
             'W' => format!("{:02}", (self.day_of_year() + 6 - self.weekday() as u64) / 7),
             'D' | 'x' => format!("{:02}/{:02}/{:02}", self.month, self.day, self.year % 100),
@@ -114,7 +115,7 @@ impl Date {
             'X' | 'T' => "00:00:00".to_owned(),
             'R' => "00:00".to_owned(),
             'f' => "000000".to_owned(),
-            // The time has no zone.
+            // The time has no time zone.
             'z' | 'Z' => String::new(),
             'C' => format!("{:02}", self.year / 100),
             'n' => "\n".to_owned(),
@@ -128,7 +129,7 @@ impl Date {
     }
 }
 
-/// As in `2026-11-23`. Errors: any other text, or a day that there is not, as words.
+/// Parses text such as `2026-11-23`. Errors: other text, or a day that does not exist, in words.
 impl FromStr for Date {
     type Err = String;
 
@@ -152,7 +153,7 @@ impl fmt::Display for Date {
 mod tests {
     use super::*;
 
-    /// Expected values are Python's.
+    /// The expected values come from Python.
     #[test]
     fn days_are_those_of_the_calendar() {
         for (seconds, written) in [

@@ -1,4 +1,4 @@
-//! What the data holds, by its first row. Preferences, which are not trained on, are refused by their name.
+//! Detects the format of the data from its first row. Preference data, which can't be trained on, is refused by name.
 //! Not here: the formats of chats (`format.rs`).
 
 use super::format::{ChatFormat, FIELDS, Fields};
@@ -7,10 +7,10 @@ use crate::{DataError, Format, Sources};
 use std::fmt;
 use std::sync::Arc;
 
-/// What the rows of the data are.
+/// The format of the data's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataFormat {
-    /// Documents: text files, and a field of rows.
+    /// Documents: text files, or one field of each row.
     Text,
     /// Chats.
     Chats(ChatFormat),
@@ -25,12 +25,12 @@ impl fmt::Display for DataFormat {
     }
 }
 
-/// Data of preferences, by the training that they are for.
+/// Preference data, by its training method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preferences {
     /// `chosen` and `rejected`.
     Dpo,
-    /// `prompt`, `completion` and a `label` that is true or false.
+    /// `prompt`, `completion` and a boolean `label`.
     Kto,
 }
 
@@ -43,9 +43,9 @@ impl fmt::Display for Preferences {
     }
 }
 
-/// The format of the first row of all files; `Text` where no file has rows, and where that row is no chat, of which reading
-/// it will say what is wrong.
-/// Errors: what reading a row can meet; `Preferences`.
+/// The format of the first row of all files; `Text` if no file has rows, or if that row is not a chat. In that case,
+/// reading the row reports the error.
+/// Errors: errors of reading a row; `Preferences`.
 pub fn detect_format(sources: &Sources) -> Result<DataFormat, DataError> {
     for source in sources.files.iter().filter(|source| source.format != Format::Text) {
         let mut rows = Rows::open(source, Wanted::Any(FIELDS), sources.line_bytes_max, Arc::default())?;

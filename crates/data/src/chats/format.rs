@@ -1,5 +1,5 @@
-//! How rows hold chats, and the messages of a row in the one form that chat templates take.
-//! Not here: which format the data has (`detect.rs`), and what becomes of messages (`spans.rs`).
+//! The formats in which rows store chats, and the messages of a row in the common form for chat templates.
+//! Not here: detecting the data's format (`detect.rs`), and rendering messages (`spans.rs`).
 
 use super::Preferences;
 use crate::{DataError, RowNumber};
@@ -8,17 +8,17 @@ use serde::Deserialize;
 use std::fmt;
 use std::path::PathBuf;
 
-/// How a row holds a chat.
+/// How a row stores a chat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChatFormat {
-    /// OpenAI's: a list `messages` (or `conversations`) of objects with `role` and `content`, which templates get as they
-    /// are; `tools` beside it. Or two such lists, `prompt` and `completion`, of which the second is trained on.
+    /// OpenAI's: a list `messages` (or `conversations`) of objects with `role` and `content`, which templates receive
+    /// unchanged, and optionally `tools`. Or two such lists, `prompt` and `completion`; the second is trained on.
     Messages,
-    /// ShareGPT's: a list `conversations` (or `messages`) of objects with `from` and `value`; `system` beside it.
+    /// ShareGPT's: a list `conversations` (or `messages`) of objects with `from` and `value`, and optionally `system`.
     ShareGpt,
-    /// Alpaca's: `instruction`, `input` and `output`; `system` and `history` beside them.
+    /// Alpaca's: `instruction`, `input` and `output`, and optionally `system` and `history`.
     Alpaca,
-    /// Texts `prompt` and `completion`, which no template writes.
+    /// Texts `prompt` and `completion`, which are not rendered by a template.
     Completion,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for ChatFormat {
 }
 
 impl ChatFormat {
-    /// What each of its rows has.
+    /// The fields of each of its rows.
     fn fields(self) -> &'static str {
         match self {
             Self::Messages => "`messages` with `role` and `content`",
@@ -50,25 +50,25 @@ impl ChatFormat {
 pub(super) struct Conversation {
     /// Objects with `role`, and `content` or `tool_calls`; at least one.
     pub messages: Vec<Value>,
-    /// What the assistant may call; `none` where the row has no such field.
+    /// The tools that the assistant may call; `none` if the row has no such field.
     pub tools: Value,
-    /// The messages with the arguments of calls as the text that the row has, if it has such: some templates write that.
+    /// The messages with call arguments as the row's original text, if it has text: some templates write that.
     pub with_texts: Option<Vec<Value>>,
-    /// How many messages at the beginning are a prompt, of which nothing is trained on.
+    /// How many messages at the start form a prompt, which is not trained on.
     pub prompt: usize,
 }
 
-/// Why a row is no chat.
+/// Why a row is not a chat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ChatError {
     /// Not a JSON object.
     NotAnObject(String),
-    /// What is wrong with it, in words.
+    /// What is wrong with it.
     NotAChat(String),
 }
 
 impl ChatError {
-    /// The error of a file's row.
+    /// Converts to the error for a row of a file.
     pub(crate) fn in_file(self, path: PathBuf, row: RowNumber) -> DataError {
         match self {
             Self::NotAnObject(message) => DataError::BadJsonLine { path, row, message },
@@ -76,7 +76,7 @@ impl ChatError {
         }
     }
 
-    /// What is wrong, without a file.
+    /// The message without a file.
     pub(super) fn into_words(self) -> String {
         match self {
             Self::NotAnObject(message) => format!("it is not a JSON object: {message}"),
@@ -85,7 +85,7 @@ impl ChatError {
     }
 }
 
-/// The names of [`Fields`].
+/// The field names of [`Fields`].
 pub(super) const FIELDS: &[&str] = &[
     "messages",
     "conversations",
@@ -122,7 +122,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// The fields of a row; none for a blank one.
+    /// The fields of a row; `None` for a blank row.
     pub(super) fn of_row(row: &str) -> Result<Option<Self>, ChatError> {
         if row.trim().is_empty() {
             return Ok(None);
@@ -133,7 +133,7 @@ impl Fields {
         serde_json::from_str(row).map(Some).map_err(|error| ChatError::NotAnObject(error.to_string()))
     }
 
-    /// Which format it looks like.
+    /// The format that the row appears to have.
     pub(super) fn format(&self) -> Option<ChatFormat> {
         if let Some(first) = self.turns().and_then(|turns| turns.as_list()?.first().cloned()) {
             let has = |name| first.get(name).is_some();
@@ -147,7 +147,7 @@ impl Fields {
         }
     }
 
-    /// Which preferences it is of, if it holds no chat in addition to them.
+    /// The kind of preferences, if the row holds preferences and no chat.
     pub(super) fn preferences(&self) -> Option<Preferences> {
         if self.messages.is_some() || self.conversations.is_some() || self.format() == Some(ChatFormat::Alpaca) {
             return None;
@@ -157,7 +157,8 @@ impl Fields {
         is_chosen.then_some(Preferences::Dpo).or(is_judged.then_some(Preferences::Kto))
     }
 
-    /// The list of turns, whatever its name. Columns of a table may hold a list a field instead of a list of objects.
+    /// The list of turns, under either name. Columns of a table may hold one list per field instead of a list of
+    /// objects.
     fn turns(&self) -> Option<Value> {
         match self.messages.as_ref().or(self.conversations.as_ref()) {
             Some(turns) => list_of_turns(turns),
@@ -168,13 +169,13 @@ impl Fields {
         }
     }
 
-    /// The messages of a prompt that is a list, where a completion is apart.
+    /// The messages of a prompt that is a list, if the completion is a separate field.
     fn prompt_messages(&self) -> Option<Value> {
         let is_apart = self.messages.is_none() && self.conversations.is_none();
         list_of_turns(self.prompt.as_ref().filter(|_| is_apart)?)
     }
 
-    /// Its messages. Errors: it has another format, or lacks something.
+    /// Converts to messages. Errors: the row has another format, or lacks a field.
     pub(super) fn conversation(self, format: ChatFormat) -> Result<Conversation, ChatError> {
         self.messages_as(format).map_err(ChatError::NotAChat)
     }
@@ -194,7 +195,7 @@ impl Fields {
             ChatFormat::Alpaca => self.append_alpaca(&mut messages)?,
             ChatFormat::Completion => unreachable!("`completion.rs` reads texts"),
             ChatFormat::Messages | ChatFormat::ShareGpt => {
-                let turns = self.turns().expect("the format was told by them");
+                let turns = self.turns().expect("the format was detected from them");
                 for (turn, number) in turns.as_list().unwrap_or_default().iter().zip(1..) {
                     let of_turn = |problem| format!("message {number} {problem}");
                     let turn = whole(turn)?;
@@ -213,7 +214,7 @@ impl Fields {
         Ok(Conversation { messages, tools, with_texts: has_texts.then_some(given), prompt })
     }
 
-    /// An input is a second paragraph of the instruction.
+    /// `input` becomes a second paragraph of the instruction.
     fn append_alpaca(&self, messages: &mut Vec<Value>) -> Result<(), String> {
         if let Some(history) = &self.history {
             for pair in history.as_list().ok_or("its `history` is not a list")? {
@@ -237,7 +238,7 @@ pub(super) fn message(role: &str, content: String) -> Value {
     Value::dict([("role", Value::from(role)), ("content", Value::from(content))])
 }
 
-/// A message of OpenAI's that a template can be given.
+/// Checks that an OpenAI message can be passed to a template.
 fn checked(turn: Value) -> Result<Value, String> {
     if turn.get("role").and_then(Value::as_str).is_none() {
         return Err("has no `role`".to_owned());
@@ -249,7 +250,7 @@ fn checked(turn: Value) -> Result<Value, String> {
     }
 }
 
-/// A message of ShareGPT's, in the terms of OpenAI's.
+/// Converts a ShareGPT message to OpenAI's form.
 fn of_sharegpt(turn: &Value) -> Result<Value, String> {
     let from = turn.get("from").ok_or("has no `from`")?;
     let role = match from.as_str() {
@@ -265,7 +266,7 @@ fn of_sharegpt(turn: &Value) -> Result<Value, String> {
     Ok(message(role, text_of(turn.get("value").ok_or("has no `value`")?, "`value`")?))
 }
 
-/// The text of a field. Errors: there is none.
+/// The text of a field. Errors: the field is absent or not text.
 pub(super) fn field_text(field: &Option<Value>, what: &str) -> Result<String, String> {
     field.as_ref().map_or_else(|| Err(format!("it has no {what}")), |field| text_of(field, what))
 }
@@ -276,7 +277,7 @@ fn text_of(value: &Value, what: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A value that may be given as JSON in a text, since tables have no objects of several kinds.
+/// Parses a value that may be JSON in a text, since a table's column can't hold objects of different types.
 fn parsed(value: Value) -> Result<Value, String> {
     match value.as_str() {
         Some(text) => whole(&serde_json::from_str(text).map_err(|error| error.to_string())?),
@@ -303,7 +304,7 @@ fn parsed_tools(tools: Value) -> Result<Value, String> {
     list.iter().map(tool).collect::<Result<Vec<Value>, String>>().map(Value::list).map_err(not_json)
 }
 
-/// Makes objects of calls and arguments that are JSON in a text, as OpenAI's format has them. Returns whether there were any.
+/// Parses calls and arguments that are JSON in a text, as in OpenAI's format. Returns whether there were any.
 fn parse_arguments(message: &mut Value) -> Result<bool, String> {
     let not_json = |what: &str, error| format!("has {what} that are not JSON: {error}");
     let Some(calls) = field(message, "tool_calls") else { return Ok(false) };
@@ -337,13 +338,13 @@ pub(super) fn field(value: &Value, name: &str) -> Option<Value> {
     value.get(name).filter(|value| !value.is_none()).cloned()
 }
 
-/// An object with another value in a field that it has.
+/// Replaces the value of an existing field of an object.
 pub(super) fn with_field(object: &Value, name: &str, value: Value) -> Value {
     let fields = object.as_dict().into_iter().flat_map(|object| object.iter());
     Value::dict(fields.map(|(key, old)| (key.clone(), if key.as_str() == Some(name) { &value } else { old }.clone())))
 }
 
-/// A list of messages, which columns of a table may hold as an object of lists, or as JSON in a text.
+/// A list of messages; columns of a table may hold it as an object of lists, or as JSON in a text.
 fn list_of_turns(turns: &Value) -> Option<Value> {
     let turns = parsed(turns.clone()).ok()?;
     match turns {
@@ -352,7 +353,7 @@ fn list_of_turns(turns: &Value) -> Option<Value> {
     }
 }
 
-/// A list of objects out of an object of lists. None if these have several lengths.
+/// Converts an object of lists to a list of objects. `None` if the lists have different lengths.
 fn rows_of_columns(columns: &Value) -> Option<Value> {
     let mut rows: Vec<Vec<(Value, Value)>> = Vec::new();
     for (at, (name, column)) in columns.as_dict()?.iter().enumerate() {
@@ -368,8 +369,8 @@ fn rows_of_columns(columns: &Value) -> Option<Value> {
     Some(Value::list(rows.into_iter().map(Value::dict).collect()))
 }
 
-/// A value without the fields that are null: tables fill up objects with them, and to a template a field that is null is
-/// there. Errors: a text that holds a mark of trained spans.
+/// Removes fields that are null: tables fill up objects with them, and a template treats a null field as present.
+/// Errors: a text contains a mark of trained spans.
 fn whole(value: &Value) -> Result<Value, String> {
     if let Some(items) = value.as_list() {
         return items.iter().map(whole).collect::<Result<Vec<_>, _>>().map(Value::list);
@@ -395,7 +396,7 @@ mod tests {
     use super::super::{ChatTemplate, Date};
     use super::*;
 
-    /// `role: content` of each message, by the format that the row has, or by another one.
+    /// `role: content` of each message, in the format of the row or the given one.
     fn read(row: &str, format: Option<ChatFormat>) -> Result<Vec<String>, ChatError> {
         let fields = Fields::of_row(row)?.expect("a row that is not blank");
         let format = format.or(fields.format()).ok_or_else(|| ChatError::NotAChat("no format".to_owned()))?;
@@ -404,7 +405,7 @@ mod tests {
         Ok(fields.conversation(format)?.messages.iter().map(shown).collect())
     }
 
-    /// A value as the JSON that a template writes of it.
+    /// The JSON that a template writes for a value.
     fn json(value: &Value) -> String {
         let template = "{{ tools | tojson(separators=(',', ':')) }}";
         let template = ChatTemplate::of_text(template, Date::of_unix_seconds(0)).unwrap();
@@ -444,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_chat_is_said() {
+    fn rows_that_are_not_chats_are_explained() {
         use ChatFormat::{Alpaca, Messages, ShareGpt};
         let sharegpt = r#"{"conversations":[{"from":"human","value":"a"}]}"#;
         assert_eq!(
@@ -501,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_are_null_are_absent_and_the_rest_is_as_it_was() {
+    fn null_fields_are_removed_and_others_kept() {
         let row = r#"{"messages":[{"role":"assistant","name":null,"tool_calls":[{"z":1,"a":null,"b":[null]}]}],"tools":"[{\"t\":1}]"}"#;
         let read = Fields::of_row(row).unwrap().unwrap().conversation(ChatFormat::Messages).unwrap();
         let messages = json(&Value::list(read.messages));

@@ -1,20 +1,20 @@
-//! What a chat template does to answers that people may not expect, seen on short chats.
+//! How a chat template treats answers in ways that users may not expect, observed on short chats.
 
 use super::ChatTemplate;
 use super::marks::Unmarked;
 use plimsoll_jinja::Value;
 
-/// What a template does to answers.
+/// How a template treats answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemplateHabits {
-    /// What the invitation ends with that is not written before an answer, such as `<think>`.
+    /// The end of the invitation that is not written before an answer, such as `<think>`.
     pub invites_with: Option<String>,
-    /// Whether the reasoning in `<think>` is left out of an answer before another one.
+    /// Whether the reasoning in `<think>` is removed from an answer that is not the last.
     pub drops_reasoning: bool,
 }
 
 impl ChatTemplate {
-    /// What the template does to answers. A template that refuses the short chats has no habits.
+    /// Observes the template on short chats. A template that refuses them has no habits.
     pub fn habits(&self) -> TemplateHabits {
         let chat = |turns: &[(&str, &str)], invite: bool| {
             let message = |&(role, content): &(&str, &str)| {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn habits_are_seen_on_short_chats() {
+    fn habits_are_observed_on_short_chats() {
         let habits = |text: &str| ChatTemplate::of_text(text, Date::of_unix_seconds(0)).unwrap().habits();
         let plain = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</t>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
         assert_eq!(habits(plain), TemplateHabits::default());

@@ -1,12 +1,12 @@
-//! Marks in the text that a template writes: noncharacters, which no text of a chat has, so they are found and removed.
+//! Marks in a template's output: noncharacters, which no text of a chat contains, so they can be found and removed.
 //!
 //! ```text
 //!   {% generation %} … {% endgeneration %}     BEGIN … END
 //!   {% for m in messages %} … {% endfor %}     LOOP TURN … TURN … LOOP_END
-//!   a message that is being looked for         PROBE, put into its text by `answers.rs`
+//!   a message to locate                        PROBE, put into its text by `answers.rs`
 //! ```
 //!
-//! Not here: who writes them (the templates' engine, as `template.rs` asks).
+//! Not here: writing them; the template engine does that at the request of `template.rs`.
 
 use std::ops::Range;
 
@@ -21,14 +21,14 @@ pub(super) fn is_mark(c: char) -> bool {
     (BEGIN..=PROBE).contains(&c)
 }
 
-/// A text without its marks, and what they show.
+/// A text without its marks, and the positions that they marked.
 #[derive(Debug, Default)]
 pub(super) struct Unmarked {
     pub text: String,
-    /// What `{% generation %}` blocks wrote.
+    /// The text of `{% generation %}` blocks.
     pub generated: Vec<Range<usize>>,
     pub probes: Vec<Probe>,
-    /// Where the last loop ends, if there is one.
+    /// The end of the last loop; `None` without loops.
     pub loops_end: Option<usize>,
     iterations: Vec<Iteration>,
 }
@@ -37,11 +37,11 @@ pub(super) struct Unmarked {
 #[derive(Debug)]
 pub(super) struct Probe {
     pub at: usize,
-    /// The iterations around it, the outermost first.
+    /// The iterations that contain it, outermost first.
     iterations: Vec<usize>,
 }
 
-/// What one iteration of a loop wrote.
+/// The text of one iteration of a loop.
 #[derive(Debug)]
 struct Iteration {
     span: Range<usize>,
@@ -51,7 +51,7 @@ struct Iteration {
 impl Unmarked {
     pub(super) fn of(marked: &str) -> Self {
         let mut unmarked = Self { text: String::with_capacity(marked.len()), ..Self::default() };
-        // Of each open loop, the iteration that is being written.
+        // The current iteration of each open loop.
         let mut loops: Vec<Option<usize>> = Vec::new();
         let mut begin = 0;
         for part in marked.split_inclusive(is_mark) {
@@ -90,8 +90,7 @@ impl Unmarked {
         }
     }
 
-    /// What the template writes for the message of a probe: the outermost iteration without another probe and without these
-    /// places of the text.
+    /// The text of a probe's message: the outermost iteration that contains no other probe and none of these positions.
     pub(super) fn turn(&self, probe: &Probe, others: &[usize]) -> Option<Range<usize>> {
         let mut iterations = probe.iterations.iter().map(|&iteration| &self.iterations[iteration]);
         let is_alone = |iteration: &&Iteration| {
@@ -106,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_leave_no_trace_and_show_what_they_surround() {
+    fn marks_are_removed_and_yield_their_ranges() {
         let unmarked = Unmarked::of(
             "a\u{fdd2}\u{fdd3}b\u{fdd0}c\u{fdd5}\u{fdd1}\u{fdd2}\u{fdd3}d\u{fdd4}\u{fdd3}e\u{fdd5}f\u{fdd4}g",
         );

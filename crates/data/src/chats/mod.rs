@@ -1,6 +1,6 @@
 //! Chats: rows of messages, or of instructions and outputs → a chat template's text → tokens, each trained on or not.
-//! Read next: `format.rs` for what is read, `template.rs` for the text, `spans.rs` and `answers.rs` for what is trained on,
-//! `prepare.rs` for the cache. Rows of them are packed by `../packed.rs`.
+//! Read next: `format.rs` for the input, `template.rs` for the text, `spans.rs` and `answers.rs` for the trained parts,
+//! `prepare.rs` for the cache. `../packed.rs` packs chats into rows.
 
 mod answers;
 mod completion;

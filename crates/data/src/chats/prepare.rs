@@ -1,5 +1,5 @@
-//! Tokenizes chats on all cores and keeps them, with what is trained on: `CACHE/KEY.chats`.
-//! Not here: what a chat's text is (`spans.rs`), how a cache is put into place (`../cache.rs`).
+//! Tokenizes chats on all cores and caches them, with a mask of trained tokens: `CACHE/KEY.chats`.
+//! Not here: the text of a chat (`spans.rs`), and how a cache is put in place (`../cache.rs`).
 
 use super::answers::is_answer;
 use super::completion;
@@ -8,7 +8,7 @@ use super::spans::{RenderError, render};
 use super::{ChatFormat, ChatStore, ChatTemplate, TrainOn};
 use crate::cache::{Cache, CacheWriter};
 use crate::fingerprint::{Fingerprint, fingerprint};
-use crate::header::Kind;
+use crate::header::CacheKind;
 use crate::pieces::PIECE_OVERHEAD_BYTES;
 use crate::rows::{Rows, Wanted};
 use crate::shards::group_bytes;
@@ -25,19 +25,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How rows become tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct ChatSettings<'a> {
-    /// How each row holds its chat.
+    /// The format of each row.
     pub format: ChatFormat,
-    /// What writes it.
+    /// The template that renders it.
     pub template: &'a ChatTemplate,
-    /// Which of its tokens are trained on.
+    /// The tokens to train on.
     pub train_on: TrainOn,
 }
 
-/// The chats of the data: from the cache where they are there and whole, else tokenized on all cores of the current rayon
+/// The chats of the data: read from the cache if it is complete, otherwise tokenized on all cores of the current rayon
 /// pool. They do not depend on the number of threads. Special tokens are those that the template writes.
-/// Errors: what reading and tokenizing can meet (`NotChats`, `NotAChat`, `ChatTemplateFailed`, `UnclearAnswer`,
-/// `ChatTooLong`…), `Empty`, `NoAnswers` if nothing would be trained on, `CacheUnwritable`, `CacheUnreadable`,
-/// `CacheDamaged`.
+/// Errors: read and tokenizer errors (`NotChats`, `NotAChat`, `ChatTemplateFailed`, `UnclearAnswer`, `ChatTooLong`…),
+/// `Empty`, `NoAnswers` if nothing is to be trained on, `CacheUnwritable`, `CacheUnreadable`, `CacheDamaged`.
 pub fn prepare_chats(
     sources: &Sources,
     settings: &ChatSettings<'_>,
@@ -55,7 +54,7 @@ pub fn prepare_chats(
     let job = Job { sources, settings, tokenizer, print: &print, cache: &cache, progress };
     let vocab_size = tokenizer.vocab_size();
     let open = |path: &Path, key: &blake3::Hash| {
-        ChatStore::open(path, &Expected { key, kind: Kind::Chats, vocab_size }, *format)
+        ChatStore::open(path, &Expected { key, kind: CacheKind::Chats, vocab_size }, *format)
     };
     cache.open_or_build(open, |file| job.write(file), progress)
 }
@@ -69,7 +68,7 @@ struct Job<'a> {
     progress: &'a (dyn Fn(Progress<'_>) + Sync),
 }
 
-/// A row as it was read.
+/// A row and its position.
 struct ChatRow {
     file: usize,
     number: RowNumber,
@@ -84,10 +83,11 @@ struct Encoded {
 }
 
 impl Job<'_> {
-    /// Returns how many tokens were written.
+    /// Returns the number of tokens written.
     fn write(&self, file: &File) -> Result<u64, DataError> {
         let unwritable = |error| self.cache.unwritable(error);
-        let mut writer = CacheWriter::create(file, Kind::Chats, self.tokenizer.vocab_size()).map_err(unwritable)?;
+        let mut writer =
+            CacheWriter::create(file, CacheKind::Chats, self.tokenizer.vocab_size()).map_err(unwritable)?;
         let mut reader = ChatReader::new(self.sources);
         let mut mask = Mask::new(BufWriter::new(self.cache.scratch()?));
         let mut ends = BufWriter::new(self.cache.scratch()?);
@@ -120,7 +120,7 @@ impl Job<'_> {
         Ok(tokens)
     }
 
-    /// None for a blank row, and for a chat without text.
+    /// `None` for a blank row, and for a chat without text.
     fn encode(&self, row: &ChatRow) -> Result<Option<Encoded>, DataError> {
         let path = || self.sources.files[row.file].path.clone();
         let Some(fields) = Fields::of_row(&row.text).map_err(|error| error.in_file(path(), row.number))? else {
@@ -145,7 +145,7 @@ impl Job<'_> {
             (rendered, chat.messages.last().is_some_and(is_answer))
         };
         let tokens = self.tokenizer.encode_with_ranges(&rendered.text).map_err(|error| match error {
-            EncodeError::NotUtf8 { .. } => unreachable!("what a template writes is UTF-8"),
+            EncodeError::NotUtf8 { .. } => unreachable!("a template's text is UTF-8"),
             EncodeError::Failed { message } => {
                 DataError::TokenizerFailed { tokenizer: self.tokenizer.spec().to_string(), path: path(), message }
             }
@@ -185,7 +185,7 @@ impl<'a> ChatReader<'a> {
         Bytes(self.raw_bytes.load(Ordering::Relaxed))
     }
 
-    /// Rows of about `group_bytes` (one row more at most). Empty at the end of the data.
+    /// Rows of about `group_bytes` in total (exceeded by at most one row). Empty at the end of the data.
     fn next_group(&mut self, group_bytes: usize) -> Result<Vec<ChatRow>, DataError> {
         let mut group = Vec::new();
         let mut bytes = 0;
@@ -218,12 +218,12 @@ impl<'a> ChatReader<'a> {
     }
 }
 
-/// Bits, the first in the lowest, filled up to whole u64.
+/// Writes bits, lowest bit first, padded to a whole u64.
 struct Mask<W> {
     file: W,
     word: u64,
     bits: u32,
-    /// How many are set.
+    /// Number of bits set.
     trained: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Chats that a model is to answer: the text that asks for the answer, and what ends it.
-//! Not here: the templates themselves (`template.rs`), and chats that are trained on (`prepare.rs`).
+//! Chats for a model to answer: the prompt, and the tokens and texts that end the answer.
+//! Not here: the templates themselves (`template.rs`), and training chats (`prepare.rs`).
 
 use super::format::{ChatError, Conversation, Fields, message, without_marks};
 use super::marks::Unmarked;
@@ -16,7 +16,7 @@ pub struct Chat {
     tools: Value,
 }
 
-/// What ends an answer: ids, and texts for templates whose end of a turn is not a token of its own.
+/// The ends of an answer: ids, and texts for templates that do not end a turn with a single token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnswerEnds {
     /// Tokens that end an answer.
@@ -26,14 +26,15 @@ pub struct AnswerEnds {
 }
 
 impl Chat {
-    /// A chat without turns. Errors: the system's message has noncharacters of Unicode.
+    /// A chat without turns. Errors: the system message contains noncharacters of Unicode.
     pub fn new(system: Option<&str>) -> Result<Self, String> {
         let mut chat = Self { messages: Vec::new(), tools: Value::None };
         system.map_or(Ok(()), |text| chat.push("system", text))?;
         Ok(chat)
     }
 
-    /// A list of messages, or an object with `messages` and optionally `tools`, as JSON. Errors: it is not one, in words.
+    /// Parses JSON: a list of messages, or an object with `messages` and optionally `tools`. Errors: other JSON, in
+    /// words.
     pub fn of_json(text: &str) -> Result<Self, String> {
         let is_list = text.trim_start().starts_with('[');
         let wrapped = if is_list { format!("{{\"messages\":{text}}}") } else { text.to_owned() };
@@ -43,7 +44,7 @@ impl Chat {
         Ok(Self { messages, tools })
     }
 
-    /// Adds a message. Errors: it has noncharacters of Unicode, with which templates are examined.
+    /// Adds a message. Errors: it contains noncharacters of Unicode, which mark positions in templates.
     pub fn push(&mut self, role: &str, text: &str) -> Result<(), String> {
         without_marks(text)?;
         self.messages.push(message(role, text.to_owned()));
@@ -55,8 +56,8 @@ impl Chat {
         self.messages.last().and_then(|last| last.get("content")?.as_str()).unwrap_or_default()
     }
 
-    /// Removes the oldest question and what answered it. Returns whether it did: the last question stays, and so does the
-    /// system's message.
+    /// Removes the oldest question and its answer. Returns false if there is nothing to remove: the last question and
+    /// the system message stay.
     pub fn drop_oldest_turn(&mut self) -> bool {
         let is_from = |role: &str, message: &Value| message.get("role").and_then(Value::as_str) == Some(role);
         let first = usize::from(self.messages.first().is_some_and(|message| is_from("system", message)));
@@ -66,12 +67,12 @@ impl Chat {
 }
 
 impl AnswerEnds {
-    /// Those of a tokenizer alone.
+    /// The ends of a tokenizer alone.
     pub fn of(tokenizer: &Tokenizer) -> Self {
         Self { ids: tokenizer.ends(), texts: Vec::new() }
     }
 
-    /// Adds an id, if it is new.
+    /// Adds an id unless it is already present.
     pub fn add(&mut self, id: u32) {
         if !self.ids.contains(&id) {
             self.ids.push(id);
@@ -80,14 +81,14 @@ impl AnswerEnds {
 }
 
 impl ChatTemplate {
-    /// The text that asks for an answer to a chat. Errors: what the template says is wrong with the chat.
+    /// The prompt for an answer to a chat. Errors: the template's message about the chat.
     pub fn prompt(&self, chat: &Chat) -> Result<String, String> {
         let marked = self.render(&chat.messages, &chat.tools, true).map_err(|TemplateError(message)| message)?;
         Ok(Unmarked::of(&marked).text)
     }
 
-    /// What ends an answer: the tokenizer's ends, and what the template writes after an answer, where it is the last message
-    /// and where it is not.
+    /// The ends of an answer: the tokenizer's ends, and the text that the template writes after an answer, both as the
+    /// last message and elsewhere.
     pub fn answer_ends(&self, tokenizer: &Tokenizer) -> AnswerEnds {
         let mut ends = AnswerEnds::of(tokenizer);
         for turns in [1, 2] {
@@ -103,8 +104,8 @@ impl ChatTemplate {
         ends
     }
 
-    /// What follows each answer of a chat of questions and answers, without white space; nothing for a template that refuses
-    /// the chat, or does not show where answers end.
+    /// The text after each answer of a chat of questions and answers, without white space; empty if the template
+    /// refuses the chat or does not show where answers end.
     fn ends_of_turns(&self, turns: usize) -> Vec<String> {
         const ANSWER: &str = "an answer";
         let turn = [message("user", "a question".to_owned()), message("assistant", ANSWER.to_owned())];
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_turns_are_dropped_but_not_the_system_s_or_the_last() {
+    fn the_oldest_turns_are_dropped_but_not_the_system_message_or_the_last() {
         let mut chat = Chat::new(Some("s")).unwrap();
         for (role, text) in [("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d"), ("user", "e")] {
             chat.push(role, text).unwrap();
@@ -164,9 +165,9 @@ mod tests {
         assert_eq!(seen, ["scde", "se"]);
     }
 
-    /// By the token that ends a turn where it is one; else by its text.
+    /// By the token that ends a turn if it is a single token; otherwise by its text.
     #[test]
-    fn answers_end_with_what_the_template_ends_turns_with() {
+    fn answers_end_as_the_template_ends_turns() {
         let folder = file_with_tokens(&["<|im_end|>", "<return>", "<end>"]);
         let file = Tokenizer::open(&TokenizerSpec::File(folder.path().to_owned())).unwrap();
         let bytes = Tokenizer::open(&TokenizerSpec::Bytes).unwrap();

@@ -1,6 +1,6 @@
-//! The text of a chat, and which parts of it are trained on.
+//! The text of a chat, and the parts of it that are trained on.
 //!
-//! A template may say so itself: what it writes between `{% generation %}` and `{% endgeneration %}` is the assistant's.
+//! A template may mark them: the text between `{% generation %}` and `{% endgeneration %}` is the assistant's.
 //! Otherwise `answers.rs` finds the answers.
 
 use super::answers::{answers, is_answer};
@@ -11,15 +11,15 @@ use plimsoll_jinja::Value;
 use plimsoll_units::Bytes;
 use std::ops::Range;
 
-/// A chat's text may be this long.
+/// Limit on the text of a chat.
 const TEXT_BYTES_MAX: usize = 32 << 20;
 
-/// Which tokens of a chat are trained on.
+/// The tokens of a chat to train on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrainOn {
     /// The assistant's turns, with the tokens that end them.
     Answers,
-    /// All.
+    /// All tokens.
     All,
 }
 
@@ -28,9 +28,9 @@ pub enum TrainOn {
 pub(super) enum RenderError {
     /// The template fails on these messages.
     Template(TemplateError),
-    /// The text does not show where the answer in this message, counted from 1, begins and ends.
+    /// The text does not show the bounds of the answer in this message, counted from 1.
     UnclearAnswer(usize),
-    /// Longer than this.
+    /// The text is longer than this.
     TooLong(Bytes),
 }
 
@@ -44,19 +44,19 @@ impl From<TemplateError> for RenderError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rendered {
     pub text: String,
-    /// The bytes that are trained on: ascending, apart, never empty.
+    /// The trained byte ranges: ascending, disjoint, never empty.
     pub trained: Vec<Range<usize>>,
 }
 
 impl Rendered {
-    /// Whether a token is trained on that stands for these bytes: if any of them is.
+    /// Whether a token with this byte range is trained on: true if any of its bytes is.
     pub(super) fn is_trained(&self, token: &Range<usize>) -> bool {
         let next = self.trained.partition_point(|span| span.end <= token.start);
         self.trained.get(next).is_some_and(|span| span.start < token.end)
     }
 }
 
-/// Writes a chat. Errors: the template fails; its text is too long, or not one that says what is trained on.
+/// Renders a chat. Errors: the template fails; the text is too long, or does not show the trained parts.
 pub(super) fn render(chat: &Conversation, template: &ChatTemplate, train_on: TrainOn) -> Result<Rendered, RenderError> {
     let marked = match (template.render(&chat.messages, &chat.tools, false), &chat.with_texts) {
         (Err(_), Some(messages)) => {
@@ -78,7 +78,7 @@ pub(super) fn render(chat: &Conversation, template: &ChatTemplate, train_on: Tra
     Ok(Rendered { trained: trained.into_iter().filter(|span| !span.is_empty()).collect(), text })
 }
 
-/// What is generated of a chat after its prompt. Errors: it is not known which answers are generated.
+/// The generated parts after the chat's prompt. Errors: it is unclear which answers are generated.
 fn after_prompt(chat: &Conversation, generated: Vec<Range<usize>>) -> Result<Vec<Range<usize>>, RenderError> {
     let answers = |messages: &[Value]| messages.iter().filter(|message| is_answer(message)).count();
     let before = answers(&chat.messages[..chat.prompt]);
@@ -106,7 +106,7 @@ mod tests {
         ChatTemplate::of_text(text, Date::of_unix_seconds(0)).unwrap()
     }
 
-    /// What is trained on of a chat.
+    /// The trained texts of a chat.
     fn trained(template_text: &str, turns: &[(&str, &str)], train_on: TrainOn) -> Result<Vec<String>, RenderError> {
         let rendered = render(&chat(turns), &template(template_text), train_on)?;
         Ok(rendered.trained.iter().map(|span| rendered.text[span.clone()].to_owned()).collect())
@@ -117,7 +117,7 @@ mod tests {
     const CHATML: &str = "{% for m in messages %}<{{ m.role }}>\n{{ m.content }}</end>\n{% endfor %}{% if add_generation_prompt %}<assistant>\n{% endif %}";
 
     #[test]
-    fn a_turn_is_what_follows_its_invitation_to_its_end() {
+    fn a_turn_reaches_from_its_invitation_to_its_end() {
         assert_eq!(trained(CHATML, &TURNS, TrainOn::Answers).unwrap(), ["b </end>", "é</end>"]);
         let all = trained(CHATML, &TURNS[..2], TrainOn::All).unwrap();
         assert_eq!(all, ["<system>\ns</end>\n<user>\na?</end>\n"]);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_whole_chat_ends_its_last_answer() {
+    fn the_end_of_a_chat_ends_its_last_answer() {
         let ended = CHATML.replace("{% endif %}", "{% else %}<eos>{% endif %}");
         assert_eq!(trained(&ended, &TURNS, TrainOn::Answers).unwrap(), ["b </end>", "é</end>\n<eos>"]);
         let text = render(&chat(&TURNS), &template(&ended), TrainOn::All).unwrap().text;
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn markers_say_what_is_generated_and_leave_no_trace() {
+    fn markers_show_generated_text_and_are_removed() {
         let marked = "{% for m in messages %}\n{% if m.role == 'assistant' %}\n<a>{%- generation -%}\n {{ m.content }}</a>\n{%- endgeneration %}\n\n{% else %}\n<u>{{ m.content }}\n{% endif %}\n{% endfor %}";
         assert_eq!(trained(marked, &TURNS, TrainOn::Answers).unwrap(), ["b </a>", "é</a>"]);
         let plain =
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn markers_in_a_macro_show_what_is_generated_unless_its_text_is_changed() {
+    fn markers_in_a_macro_work_unless_its_text_is_changed() {
         let generates = "{% macro turn(m) %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %} {{ m.content }}</t> {% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endmacro %}{% for m in messages %}{{ turn(m) }}{% endfor %}";
         assert_eq!(trained(generates, &TURNS, TrainOn::Answers).unwrap(), [" b </t> ", " é</t> "]);
         let trims = generates.replace("{{ turn(m) }}", "{{ turn(m) | trim }}");
@@ -159,20 +159,20 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_found_where_no_text_begins_with_the_invited_one() {
-        // DeepSeek's, whose invitation begins a reasoning that earlier answers lack.
+    fn answers_are_found_if_they_differ_from_the_invitation() {
+        // DeepSeek's: its invitation begins reasoning that earlier answers lack.
         let thinks = "{% for m in messages %}<{{ m.role }}>{{ m.content.split('</think>')[-1] }}{{ '</s>' if m.role == 'assistant' }}{% endfor %}{% if add_generation_prompt %}<assistant><think>\n{% endif %}";
         assert_eq!(trained(thinks, &TURNS, TrainOn::Answers).unwrap(), ["b </s>", "é</s>"]);
         let reasoned =
             [("user", "a"), ("assistant", "<think>\nwhy\n</think>\n\n<b>"), ("user", "c"), ("assistant", "<t>")];
         assert_eq!(trained(thinks, &reasoned, TrainOn::Answers).unwrap(), ["\n\n<b></s>", "<t></s>"]);
-        // Mistral's, which puts the system's message before the last question.
+        // Mistral's: it puts the system message before the last question.
         let moves = "{% set s = messages[0].content %}{% for m in messages[1:] %}{% if m.role == 'user' %}[I]{% if m == (messages | selectattr('role', 'eq', 'user') | list)[-1] %}{{ s }}: {% endif %}{{ m.content }}[/I]{% else %} {{ m.content }}</s>{% endif %}{% endfor %}";
         assert_eq!(trained(moves, &TURNS, TrainOn::Answers).unwrap(), [" b </s>", " é</s>"]);
     }
 
     #[test]
-    fn answers_that_end_in_another_way_before_another_turn_are_whole() {
+    fn answers_with_different_ends_before_another_turn_are_whole() {
         let at_end = "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% else %}</s>{% endif %}";
         for (answer, expected) in
             [("To the line.", "To the line.</s>"), ("I think\n\n4", "I think\n\n4</s>"), ("4", "4</s>")]
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_the_text_does_not_show_is_refused() {
+    fn an_answer_with_unclear_bounds_is_refused() {
         let last_alone = "{% for m in messages %}{{ m.role }}{{ m.content if loop.last else '' }};{% endfor %}";
         assert_eq!(trained(last_alone, &TURNS, TrainOn::Answers), Err(RenderError::UnclearAnswer(3)));
         let twice = CHATML.replace("{{ m.content }}", "{{ m.content }}{{ m.content }}");
@@ -194,7 +194,7 @@ mod tests {
         assert!(trained(last_alone, &TURNS, TrainOn::All).is_ok());
     }
 
-    /// Of a prompt that is a list of messages nothing is trained on, whoever wrote them.
+    /// Nothing is trained on in a prompt that is a list of messages, regardless of their roles.
     #[test]
     fn answers_in_a_prompt_are_not_trained_on() {
         let row = r#"{"prompt":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],"completion":[{"role":"assistant","content":"d"}]}"#;
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// The arguments of a call in OpenAI's format are objects, or the text that a template needs.
+    /// In OpenAI's format, call arguments are objects or, if a template needs it, text.
     #[test]
     fn b_openai_arguments() {
         let row = r#"{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"tide","arguments":"{\"port\":\"Hull\"}"}}]}]}"#;
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn results_of_tools_in_the_turn_that_called_them_are_not_trained_on() {
+    fn tool_results_inside_a_turn_are_not_trained_on() {
         let inside = "{% for m in messages %}{% if m.role != 'tool' %}<{{ m.role }}>{% for c in m.tool_calls or [] %}[{{ c.function.name }}]{% for t in messages %}{% if t.role == 'tool' %}({{ t.content }}){% endif %}{% endfor %}{% endfor %}{{ m.content }}</t>{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
         let row = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"Hm","tool_calls":[{"function":{"name":"f"}}]},{"role":"tool","content":"7"},{"role":"assistant","content":"It is 7"}]}"#;
         let chat = Fields::of_row(row).unwrap().unwrap().conversation(ChatFormat::Messages).unwrap();

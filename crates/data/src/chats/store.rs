@@ -1,4 +1,4 @@
-//! The tokens of all chats, which of them are trained on, and where chats end; in a cache file, read by position.
+//! The tokens of all chats, their trained mask and the ends of chats, stored in a cache file and read by position.
 //! Not here: making the cache (`prepare.rs`) and its layout (`../header.rs`).
 
 use super::ChatFormat;
@@ -8,10 +8,10 @@ use crate::{Damage, DataError};
 use std::fmt;
 use std::path::Path;
 
-/// Read at once.
+/// Size of a read.
 const SCAN_BYTES: usize = 1 << 16;
 
-/// The chats of the data in order. Reading is cheap from any thread.
+/// The chats of the data in order. Reads are cheap from any thread.
 pub struct ChatStore {
     tokens: TokenStore,
     format: ChatFormat,
@@ -20,13 +20,13 @@ pub struct ChatStore {
 }
 
 impl ChatStore {
-    /// Opens a cache that was made of chats of this format, and checks all of it.
+    /// Opens a cache of chats of this format, and verifies all of it.
     pub(super) fn open(path: &Path, expected: &Expected<'_>, format: ChatFormat) -> Result<Self, OpenError> {
         let cache = CacheFile::open(path, expected)?;
         let behind = cache.length() - cache.header.tokens_end();
         let chats = (behind - mask_bytes(cache.header.tokens)) / 8;
         let mut store = Self { tokens: TokenStore::of_cache(cache), format, chats, trained: 0 };
-        // What can fail is that an entry contradicts another, or that the file is no longer what was just checked.
+        // The check fails if an entry contradicts another, or if the file changed since it was verified.
         store.check().map_err(|_| OpenError::Damaged(Damage::BadHeader))?;
         Ok(store)
     }
@@ -44,12 +44,12 @@ impl ChatStore {
         Ok(())
     }
 
-    /// How rows of the data hold chats.
+    /// The format of the data's rows.
     pub fn format(&self) -> ChatFormat {
         self.format
     }
 
-    /// How many chats there are.
+    /// Number of chats.
     pub fn len(&self) -> u64 {
         self.chats
     }
@@ -69,18 +69,18 @@ impl ChatStore {
         Ok(longest)
     }
 
-    /// The tokens of all chats, one behind the other.
+    /// The tokens of all chats, concatenated.
     pub fn tokens(&self) -> &TokenStore {
         &self.tokens
     }
 
-    /// How many of the tokens are trained on.
+    /// Number of trained tokens.
     pub fn trained(&self) -> u64 {
         self.trained
     }
 
-    /// Whether each of the tokens from `start` on is trained on.
-    /// Errors: `CacheChanged`. Panics if they reach beyond the end.
+    /// Reads whether each of the tokens from `start` on is trained on.
+    /// Errors: `CacheChanged`. Panics if the range extends past the end.
     pub fn read_trained(&self, start: u64, out: &mut [bool]) -> Result<(), DataError> {
         let end = start + out.len() as u64;
         assert!(end <= self.tokens.len(), "bits {start}+{} of {}", out.len(), self.tokens.len());
@@ -93,8 +93,8 @@ impl ChatStore {
         Ok(())
     }
 
-    /// Calls `visit` with the position where each chat ends, in order.
-    /// Errors: `CacheChanged`, also where an end lies before the one before.
+    /// Calls `visit` with the end position of each chat, in order.
+    /// Errors: `CacheChanged`, also if an end precedes the previous one.
     pub fn for_each_end(&self, mut visit: impl FnMut(u64)) -> Result<(), DataError> {
         let (mut last, mut is_sound) = (0, true);
         let start = self.tokens.cache.header.tokens_end() + mask_bytes(self.tokens.len());

@@ -1,7 +1,8 @@
-//! Chat templates: Jinja that writes messages as the text that a model was trained on, as `transformers` runs it.
-//! Not here: where templates lie (`template_file.rs`), and what is trained on (`spans.rs`).
+//! Chat templates: Jinja that renders messages as the text a model was trained on, with the semantics of
+//! `transformers`.
+//! Not here: locating templates (`template_file.rs`), and the trained parts (`spans.rs`).
 //!
-//! A template comes with a model, whose author may be anyone: what it may take depends on the size of the chat.
+//! A template comes with a model from an untrusted author: the size of the chat limits its time and memory.
 
 use super::Date;
 use super::marks::{BEGIN, END, LOOP, LOOP_END, TURN, Unmarked};
@@ -10,32 +11,33 @@ use crate::{DataError, Tokenizer};
 use plimsoll_jinja::{Host, Limits, Marks, Template, Value, Weight};
 use std::path::{Path, PathBuf};
 
-/// Steps that writing any chat once may cost, of which 64 bytes that it reads or writes are one: 32 MB.
+/// Base limit on steps for rendering a chat once; a step covers 64 bytes read or written: 32 MB.
 const STEPS: u64 = 500_000;
-/// More of them for each value of the chat, and for each byte of its text.
+/// Additional steps per value in the chat, and per byte of its text.
 const STEPS_PER_NODE: u64 = 400;
 const STEPS_PER_BYTE: u64 = 1;
-/// What a template may write besides what the chat says, which tokenizing multiplies: real ones write up to 20 KB.
+/// Base limit on a template's output beyond the chat's own text, since tokenizing multiplies it: real templates write
+/// up to 20 KB.
 const TEXT_BYTES: u64 = 512 << 10;
 const TEXT_BYTES_PER_BYTE: u64 = 8;
 
 const MARKS: Marks = Marks { generation: [BEGIN, END], iterations: [LOOP, TURN, LOOP_END] };
 
-/// ChatML, for tokenizers that bring no template: its marks are plain text to them. Behind each chat comes the tokenizer's
-/// separator, by which a model ends its answer.
+/// ChatML, for tokenizers without a template: its marks are plain text to them. The tokenizer's separator follows each
+/// chat; a model ends its answer with it.
 const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}\
                       {% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-/// What a template says, or what is said of it, where it can't write a chat.
+/// Why a template can't render a chat: the error it raised, or the limit it exceeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TemplateError(pub String);
 
-/// A chat template, ready to use from any thread.
+/// A chat template that any thread can use.
 pub struct ChatTemplate {
     template: Template,
     text: String,
     file: Option<PathBuf>,
-    /// By the names of tokenizer_config.json.
+    /// By their names in tokenizer_config.json.
     special_tokens: Vec<(String, String)>,
     date: Date,
 }
@@ -47,8 +49,8 @@ impl std::fmt::Debug for ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// The template in `file`; without one that of the tokenizer, which lies beside it, as chat_template.jinja or in
-    /// tokenizer_config.json; where there is none, ChatML. `date` is today's to it.
+    /// The template in `file`; by default the tokenizer's, stored next to it as chat_template.jinja or in
+    /// tokenizer_config.json; otherwise ChatML. `date` is the current date for the template.
     /// Errors: `BadChatTemplate`, `NotFound`, `Unreadable`, `FileTooLong`.
     pub fn open(tokenizer: &Tokenizer, file: Option<&Path>, date: Date) -> Result<Self, DataError> {
         let found = template_file(tokenizer.spec(), file)?;
@@ -57,7 +59,7 @@ impl ChatTemplate {
         Ok(Self::of_file(found, date)?.unwrap_or_else(chatml))
     }
 
-    /// The template that comes with the tokenizer, if one does. Errors: those of [`ChatTemplate::open`].
+    /// The template that comes with the tokenizer; `None` without one. Errors: those of [`ChatTemplate::open`].
     pub fn own(tokenizer: &Tokenizer, date: Date) -> Result<Option<Self>, DataError> {
         Self::of_file(template_file(tokenizer.spec(), None)?, date)
     }
@@ -69,7 +71,7 @@ impl ChatTemplate {
         template.map(Some).map_err(|message| DataError::BadChatTemplate { path, message })
     }
 
-    /// ChatML, whatever the tokenizer has.
+    /// ChatML, even if the tokenizer has a template.
     pub fn chatml(date: Date) -> Self {
         Self::new(CHATML.to_owned(), None, Vec::new(), date).expect("a template that is built in")
     }
@@ -84,12 +86,12 @@ impl ChatTemplate {
         Ok(Self { template, text, file, special_tokens, date })
     }
 
-    /// Where it was read from; none for ChatML, which is built in.
+    /// The file that it was read from; `None` for ChatML, which is built in.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// What it says.
+    /// The template's source.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -99,28 +101,28 @@ impl ChatTemplate {
         template_file(tokenizer.spec(), None).is_ok_and(|own| own.text.as_ref() == Some(&self.text))
     }
 
-    /// Whether the template says what the assistant generates.
+    /// Whether the template marks the assistant's generated text.
     pub(super) fn marks_generation(&self) -> bool {
         self.template.marks_generation()
     }
 
-    /// Whether the template can write an invitation of the assistant.
+    /// Whether the template can write an invitation for the assistant.
     pub(super) fn invites(&self) -> bool {
         self.text.contains("add_generation_prompt")
     }
 
-    /// Whether a separator comes behind each chat.
+    /// Whether a separator follows each chat.
     pub(crate) fn ends_with_separator(&self) -> bool {
         self.text == CHATML
     }
 
-    /// What makes its texts what they are, for the name of a cache.
+    /// What determines its output, for the key of a cache.
     pub(super) fn identity(&self) -> String {
         let date = self.text.contains("strftime_now").then_some(self.date);
         format!("{:?} {:?} {:?} {:?}", self.text, self.special_tokens, date, self.ends_with_separator())
     }
 
-    /// The text of messages, with marks (`marks.rs`), and an invitation of the assistant behind them if asked for.
+    /// Renders messages with marks (`marks.rs`), followed by an invitation for the assistant if requested.
     pub(super) fn render(&self, messages: &[Value], tools: &Value, invite: bool) -> Result<String, TemplateError> {
         let messages = Value::list(messages.to_vec());
         let Weight { nodes, bytes } = messages.weight() + tools.weight();
@@ -160,7 +162,7 @@ impl ChatTemplate {
 
 #[cfg(test)]
 impl ChatTemplate {
-    /// A template as if it was read from a file.
+    /// A template as if read from a file.
     pub(super) fn of_text(text: &str, date: Date) -> Result<Self, String> {
         Self::new(text.to_owned(), Some(PathBuf::from("test.jinja")), Vec::new(), date)
     }
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_find_what_transformers_gives_them() {
+    fn templates_see_the_same_context_as_in_transformers() {
         for (text, expected) in [
             ("{{ messages[0]['content'].strip() }}|{{ messages[0].content | trim }}", "Hi <b>|Hi <b>"),
             ("{%- for m in messages -%}\n  {%- if loop.first %}a{% continue %}{% endif %}b{%- endfor %}", "a"),
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_template_raises_is_its_error() {
+    fn a_raised_exception_is_the_error() {
         let raised = rendered("\n{{ raise_exception('roles must alternate') }}");
         assert_eq!(raised, Err("roles must alternate (line 2 of the template)".to_owned()));
         assert!(rendered("{% for %}").is_err() && rendered("{{ nothing.at_all.there }}").is_err());

@@ -1,5 +1,5 @@
-//! Where chat templates lie: in a file that is named, or beside a tokenizer.json as `transformers` saves them.
-//! Not here: what they say (`template.rs`).
+//! Locates chat templates: in a named file, or next to a tokenizer.json as `transformers` saves them.
+//! Not here: what they contain (`template.rs`).
 
 use crate::tokenizer::TEMPLATE_NAME;
 use crate::{DataError, TokenizerSpec};
@@ -14,13 +14,13 @@ const CONFIG_NAME: &str = "tokenizer_config.json";
 const CONFIG_BYTES_MAX: Bytes = Bytes::mib(16);
 const TEMPLATE_BYTES_MAX: Bytes = Bytes::mib(1);
 
-/// A template, if there is one, and the tokens that it may name.
+/// A template, if there is one, and the special tokens that it may use.
 #[derive(Debug, Default)]
 pub(super) struct TemplateFile {
-    /// Where the template is.
+    /// The path of the template.
     pub path: PathBuf,
     pub text: Option<String>,
-    /// `bos_token` and its like.
+    /// `bos_token` and similar.
     pub special_tokens: Vec<(String, String)>,
 }
 
@@ -45,8 +45,8 @@ struct Named {
     template: String,
 }
 
-/// The template in `file`, else the one beside the tokenizer; and the tokenizer's special tokens.
-/// Errors: `NotFound`, `Unreadable`, `FileTooLong`; `BadChatTemplate` for a file that holds none.
+/// The template in `file`, otherwise the one next to the tokenizer; and the tokenizer's special tokens.
+/// Errors: `NotFound`, `Unreadable`, `FileTooLong`; `BadChatTemplate` for a file without a template.
 pub(super) fn template_file(tokenizer: &TokenizerSpec, file: Option<&Path>) -> Result<TemplateFile, DataError> {
     let folder = match tokenizer {
         TokenizerSpec::File(path) if path.is_dir() => Some(path.clone()),
@@ -73,7 +73,7 @@ pub(super) fn template_file(tokenizer: &TokenizerSpec, file: Option<&Path>) -> R
     Ok(TemplateFile { text: chosen(config.chat_template, &path)?, path, special_tokens })
 }
 
-/// Of several templates, the one for chats without tools.
+/// Of several templates, selects the one for chats without tools.
 fn chosen(templates: Option<Templates>, path: &Path) -> Result<Option<String>, DataError> {
     match templates {
         None => Ok(None),
@@ -85,7 +85,7 @@ fn chosen(templates: Option<Templates>, path: &Path) -> Result<Option<String>, D
     }
 }
 
-/// Texts, or objects with their text as `content`, under names that end in `_token`.
+/// Texts, or objects whose `content` is a text, under names that end in `_token`.
 fn special_tokens(fields: &BTreeMap<String, Value>) -> Vec<(String, String)> {
     let token = |value: &Value| value.as_str().or_else(|| value.get("content")?.as_str()).map(str::to_owned);
     let named = fields.iter().filter(|(name, _)| name.ends_with("_token"));
@@ -101,7 +101,7 @@ fn text_of(path: &Path) -> Result<Option<String>, DataError> {
     read(path, TEMPLATE_BYTES_MAX)
 }
 
-/// None if there is no such file.
+/// `None` if there is no such file.
 fn read(path: &Path, most: Bytes) -> Result<Option<String>, DataError> {
     match plimsoll_files::read_text(path, most) {
         Ok(text) => Ok(Some(text)),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_lie_where_transformers_puts_them() {
+    fn templates_are_found_where_transformers_saves_them() {
         let config = r#"{"chat_template":"of config","bos_token":"<s>","eos_token":{"content":"</s>"},"pad_token":null,"x":[1]}"#;
         let tokens = [("bos_token".to_owned(), "<s>".to_owned()), ("eos_token".to_owned(), "</s>".to_owned())];
         for (files, named, text) in [
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_no_template_is_refused() {
+    fn files_without_a_template_are_refused() {
         let is_bad =
             |files: &[(&str, &str)], named| matches!(found(files, named), Err(DataError::BadChatTemplate { .. }));
         assert!(is_bad(&[("tokenizer_config.json", "{")], None));

@@ -1,5 +1,5 @@
 //! Fills batches of pairs for an encoder and a decoder.
-//! Not here: which pairs a step has (`grouping.rs`), what they are padded to (`buckets.rs`).
+//! Not here: the pairs of a step (`grouping.rs`), and their padded shapes (`buckets.rs`).
 //!
 //! ```text
 //!   tokens          s₀ s₁ s₂ </s>  0  0      as long as the longest source of the batch, rounded up
@@ -11,7 +11,7 @@
 use super::PairStore;
 use super::buckets::Buckets;
 use super::grouping::Grouping;
-use super::store::Place;
+use super::store::PairSpan;
 use crate::DataError;
 use crate::batch::HeldOutSubset;
 use crate::micro_batch::{Batch, PADDING_INPUT, PADDING_TARGET, Shape, StepBatches};
@@ -24,19 +24,19 @@ const PAIRS_PER_HELD_OUT: u64 = 100;
 /// How pairs become rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairSettings {
-    /// Tokens of a source at most, its end token included; at least 1.
+    /// Maximum tokens of a source, its end token included; at least 1.
     pub source_len_max: usize,
-    /// Tokens of a target at most, its end token included; at least 1.
+    /// Maximum tokens of a target, its end token included; at least 1.
     pub target_len_max: usize,
-    /// Lengths are rounded up to multiples of this; 64 suits most.
+    /// Lengths are rounded up to multiples of this; 64 suits most data.
     pub bucket: usize,
-    /// Ends each source and target, cut ones too, where the tokenizer has such a token.
+    /// Ends each source and target, truncated ones too, if the tokenizer has such a token.
     pub end_token: Option<u32>,
-    /// The first token that the decoder is given.
+    /// The first input token of the decoder.
     pub decoder_start: u32,
     /// The seed of the order.
     pub seed: u64,
-    /// What is held out.
+    /// The held-out share.
     pub held_out: HeldOut,
 }
 
@@ -45,7 +45,7 @@ impl PairSettings {
         [self.source_len_max, self.target_len_max]
     }
 
-    /// Lengths of the rows that tokens of these lengths become, and whether any were cut.
+    /// Lengths of the rows for a pair with these token counts, and whether any were truncated.
     fn row_lengths(&self, tokens: [usize; 2]) -> ([usize; 2], bool) {
         let whole = tokens.map(|length| length + usize::from(self.end_token.is_some()));
         let most = self.most();
@@ -53,7 +53,7 @@ impl PairSettings {
     }
 }
 
-/// Batches of pairs: one in a hundred is held out, of fewer than a hundred the last.
+/// Batches of pairs: one in a hundred is held out; of fewer than a hundred, the last.
 #[derive(Debug)]
 pub struct Pairs {
     /// The tokens.
@@ -69,7 +69,7 @@ pub struct Pairs {
 
 impl Pairs {
     /// Splits and orders the pairs of a store.
-    /// Errors: none for a store that `prepare_pairs` made, which has a pair; `TooShort` for an empty one, `CacheChanged`.
+    /// Errors: `TooShort` for an empty store, `CacheChanged`. A store of `prepare_pairs` is never empty.
     pub fn new(store: PairStore, settings: PairSettings) -> Result<Self, DataError> {
         if store.is_empty() {
             return Err(DataError::TooShort { tokens: 0, needed: 1 });
@@ -78,8 +78,8 @@ impl Pairs {
         let period = settings.held_out.period(PAIRS_PER_HELD_OUT);
         let split = period.map_or(EveryNth::all(store.len()), |period| EveryNth::new(store.len(), period));
         let (mut lengths, mut truncated) = (BTreeSet::new(), 0);
-        store.for_each_place(|place| {
-            let (row, cut) = settings.row_lengths(place.lengths());
+        store.for_each_span(|span| {
+            let (row, cut) = settings.row_lengths(span.lengths());
             lengths.insert(row);
             truncated += u64::from(cut);
         })?;
@@ -89,12 +89,12 @@ impl Pairs {
         Ok(Self { split, grouping, buckets, shapes, truncated, store, settings })
     }
 
-    /// Pairs to train on. At least one.
+    /// Training pairs. At least one.
     pub fn training(&self) -> u64 {
         self.split.training()
     }
 
-    /// Pairs that are held out.
+    /// Held-out pairs.
     pub fn held_out(&self) -> u64 {
         self.split.held_out()
     }
@@ -104,7 +104,7 @@ impl Pairs {
         &self.shapes
     }
 
-    /// How many pairs are cut to the greatest lengths.
+    /// Number of pairs truncated to the maximum lengths.
     pub fn truncated(&self) -> u64 {
         self.truncated
     }
@@ -117,7 +117,7 @@ impl Pairs {
         out: &mut StepBatches,
     ) -> Result<(), DataError> {
         let mut pairs = Vec::with_capacity(global_batch);
-        let shape = |index| Ok(self.padded(self.store.place(self.split.training_at(index))?));
+        let shape = |index| Ok(self.padded(self.store.span(self.split.training_at(index))?));
         self.grouping.batch(step, global_batch as u64, shape, &mut pairs)?;
         for (index, micro) in pairs.chunks(micro_batch).enumerate() {
             let micro: Vec<u64> = micro.iter().map(|&index| self.split.training_at(index)).collect();
@@ -137,7 +137,7 @@ impl Pairs {
         let subset = HeldOutSubset::new(self.held_out(), samples_max);
         let keyed = |index| {
             let pair = self.split.held_out_at(subset.window(index));
-            Ok((self.padded(self.store.place(pair)?), pair))
+            Ok((self.padded(self.store.span(pair)?), pair))
         };
         let mut keyed = (0..subset.len()).map(keyed).collect::<Result<Vec<([usize; 2], u64)>, DataError>>()?;
         keyed.sort_by_key(|(shape, _)| *shape);
@@ -149,13 +149,13 @@ impl Pairs {
         }))
     }
 
-    fn padded(&self, place: Place) -> [usize; 2] {
-        self.buckets.round(self.settings.row_lengths(place.lengths()).0)
+    fn padded(&self, span: PairSpan) -> [usize; 2] {
+        self.buckets.round(self.settings.row_lengths(span.lengths()).0)
     }
 
     fn fill(&self, pairs: &[u64], rows: usize, first_sample: u64, batch: &mut Batch) -> Result<(), DataError> {
-        let places = pairs.iter().map(|&pair| self.store.place(pair)).collect::<Result<Vec<Place>, DataError>>()?;
-        let shapes = places.iter().map(|&place| self.padded(place));
+        let spans = pairs.iter().map(|&pair| self.store.span(pair)).collect::<Result<Vec<PairSpan>, DataError>>()?;
+        let shapes = spans.iter().map(|&span| self.padded(span));
         let [source_len, target_len] = shapes.fold([1, 1], |a, b| [a[0].max(b[0]), a[1].max(b[1])]);
         batch.clear(rows, source_len, Some(target_len), first_sample);
         batch.decoder_tokens.resize(rows * target_len, PADDING_INPUT);
@@ -163,13 +163,13 @@ impl Pairs {
         segments.clear();
         segments.resize(rows * source_len, 0);
         let mut real = 0;
-        for (row, &place) in places.iter().enumerate() {
-            let ([source, target], cut) = self.settings.row_lengths(place.lengths());
+        for (row, &span) in spans.iter().enumerate() {
+            let ([source, target], cut) = self.settings.row_lengths(span.lengths());
             let at = row * source_len..row * source_len + source;
-            self.read(place, 0, &mut batch.tokens[at.clone()])?;
+            self.read(span, 0, &mut batch.tokens[at.clone()])?;
             segments[at].fill(1);
             let at = row * target_len..row * target_len + target;
-            self.read(place, 1, &mut batch.targets[at.clone()])?;
+            self.read(span, 1, &mut batch.targets[at.clone()])?;
             shift_right(&batch.targets[at.clone()], self.settings.decoder_start, &mut batch.decoder_tokens[at]);
             real += source + target;
             batch.truncated += u64::from(cut);
@@ -179,11 +179,11 @@ impl Pairs {
         Ok(())
     }
 
-    /// Fills a row with the first tokens of a pair's side, and the end token where there is one.
-    fn read(&self, place: Place, side: usize, row: &mut [i32]) -> Result<(), DataError> {
+    /// Fills a row with the first tokens of one side of a pair, and the end token if there is one.
+    fn read(&self, span: PairSpan, side: usize, row: &mut [i32]) -> Result<(), DataError> {
         let room = row.len() - usize::from(self.settings.end_token.is_some());
-        let (text, end) = row.split_at_mut(room.min(place.lengths()[side]));
-        self.store.read(place, side, text)?;
+        let (text, end) = row.split_at_mut(room.min(span.lengths()[side]));
+        self.store.read(span, side, text)?;
         for (slot, token) in end.iter_mut().zip(self.settings.end_token) {
             *slot = token as i32;
         }

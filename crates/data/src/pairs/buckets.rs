@@ -2,30 +2,30 @@
 //!
 //! ```text
 //!   target ▲
-//!       T₂ ┤  ·     ▪     ▪        a pair is rounded up to the grid; a batch takes the longest source and the longest
-//!       T₁ ┤  ▪     ▪     ▪        target of its pairs, so besides the shapes of pairs (two of the ▪) there are those
-//!          └──┴─────┴─────┴─►      of two pairs together
+//!       T₂ ┤  ·     ▪     ▪        a pair is rounded up to the grid; a batch uses the longest source and the longest
+//!       T₁ ┤  ▪     ▪     ▪        target of its pairs, so in addition to the shapes of pairs (two of the ▪) there are
+//!          └──┴─────┴─────┴─►      shapes of two pairs combined
 //!             S₁    S₂    S₃ source
 //! ```
 //!
-//! If there are more than sixteen shapes, sources are rounded up further, twice as far each time, and if that is not
-//! enough, targets too.
+//! If there are more than sixteen shapes, the rounding step of sources is doubled until there are not; if that is not
+//! enough, the step of targets too.
 
 use std::collections::BTreeSet;
 
 const SHAPES_MAX: usize = 16;
 
-/// The grid that lengths are rounded up to.
+/// The grid to which lengths are rounded up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Buckets {
-    /// What sources and targets are rounded up to multiples of.
+    /// The rounding steps of sources and targets.
     steps: [usize; 2],
-    /// Their greatest lengths, which cap the rounding.
+    /// Their maximum lengths, which cap the rounding.
     most: [usize; 2],
 }
 
 impl Buckets {
-    /// The finest grid whose steps are `bucket` times a power of two and which has at most sixteen shapes for these
+    /// The finest grid whose steps are `bucket` times a power of two and that yields at most sixteen shapes for these
     /// lengths of pairs, and those shapes.
     pub(super) fn choose(bucket: usize, most: [usize; 2], lengths: &BTreeSet<[usize; 2]>) -> (Self, Vec<[usize; 2]>) {
         let mut buckets = Self { steps: [bucket; 2], most };
@@ -39,12 +39,13 @@ impl Buckets {
         }
     }
 
-    /// The lengths that a pair is padded to at least.
+    /// The minimum padded lengths of a pair.
     pub(super) fn round(&self, lengths: [usize; 2]) -> [usize; 2] {
         [0, 1].map(|side| lengths[side].max(1).next_multiple_of(self.steps[side]).min(self.most[side]))
     }
 
-    /// All shapes of batches: one longest source with one longest target, if there are two pairs that can meet so.
+    /// All shapes of batches: a longest source and a longest target, if two pairs with these lengths can be in one
+    /// batch.
     fn shapes(&self, lengths: &BTreeSet<[usize; 2]>) -> Vec<[usize; 2]> {
         let pairs: BTreeSet<[usize; 2]> = lengths.iter().map(|&pair| self.round(pair)).collect();
         let mut shapes = BTreeSet::new();

@@ -1,8 +1,8 @@
-//! Which columns of a table, or which fields of JSON lines, hold the pairs.
+//! The columns of a table, or the fields of JSON lines, that hold the pairs.
 //!
-//! A .csv or .tsv has a header if one of the two columns is given by name, or if the first row has the names `source` and
-//! `target`; else, with numbers alone (1 and 2 by default), the first row is a pair like any other. Lines of JSON have names only: `source` and `target`, or the
-//! text of what was given.
+//! A .csv or .tsv has a header if either column is given by name, or if the first row has the names `source` and
+//! `target`. Otherwise, with columns given by number (1 and 2 by default), the first row is a pair. JSON lines only
+//! have field names: `source` and `target`, or the given text.
 
 use crate::DataError;
 use std::fmt;
@@ -13,11 +13,12 @@ use std::str::FromStr;
 pub enum Column {
     /// Counted from 1.
     Number(usize),
-    /// As the header has it; of JSON lines, the field.
+    /// The name in the header; for JSON lines, the field.
     Name(String),
 }
 
-/// Digits are a number, anything else a name. Errors: `BadColumn` for 0, for a number beyond all tables, for nothing.
+/// Parses digits as a number, other text as a name. Errors: `BadColumn` for 0, for a number that is too large, and for
+/// empty text.
 impl FromStr for Column {
     type Err = DataError;
 
@@ -42,14 +43,14 @@ impl fmt::Display for Column {
     }
 }
 
-/// Where the pairs are in a row.
+/// The position of the pairs in a row.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PairColumns {
-    /// The source; none: the first column, or the field `source`.
+    /// The source; `None` means the first column, or the field `source`.
     pub source: Option<Column>,
-    /// The target; none: the second column, or the field `target`.
+    /// The target; `None` means the second column, or the field `target`.
     pub target: Option<Column>,
-    /// Put before each source, as it is: "summarize: ".
+    /// Prepended verbatim to each source: "summarize: ".
     pub prefix: String,
 }
 
@@ -64,7 +65,7 @@ impl PairColumns {
         [or(&self.source, "source"), or(&self.target, "target")]
     }
 
-    /// What makes the rows of the same file other pairs, for the name of their cache.
+    /// Identifies everything that changes the pairs read from the same file, for the key of their cache.
     pub(super) fn identity(&self) -> String {
         format!("pairs without headers {:?} {:?} {:?}", self.in_table(), self.in_json(), self.prefix)
     }

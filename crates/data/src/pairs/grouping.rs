@@ -1,5 +1,5 @@
-//! Which pairs make up the global batch of a step, so that pairs of like length come together and training still meets
-//! them in random order. A function of seed and step; the micro-batch has no part in it.
+//! Selects the pairs in the global batch of a step, so that pairs of similar length are together and training still
+//! sees them in random order. A function of seed and step; the micro-batch does not affect it.
 //!
 //! ```text
 //!   shuffled epoch   ├──────── a group: 32 global batches ────────┤├──────── …
@@ -7,7 +7,7 @@
 //!   cut, reshuffled  ▂▂▂▂│▁▁▁▁│▅▇▇▇│▁▁▁▁│…
 //! ```
 //!
-//! A group is no longer than an epoch, where an epoch has a whole batch, so that a batch has no pair twice unless it
+//! A group is no longer than an epoch, if an epoch has a whole batch, so that a batch does not repeat a pair unless it
 //! must.
 
 use crate::{DataError, Order};
@@ -20,7 +20,7 @@ const BATCHES_PER_GROUP: u64 = 32;
 pub(super) struct Grouping {
     seed: u64,
     order: Order,
-    /// The group that was asked for last: sorting it takes longer than a step needs.
+    /// The most recent group: sorting a group takes longer than a step.
     last: Mutex<Option<Arc<Group>>>,
 }
 
@@ -38,7 +38,7 @@ impl Grouping {
         Self { seed, order: Order::new(seed, training), last: Mutex::new(None) }
     }
 
-    /// Appends the training pairs of a step's global batch, short ones first. `shape` tells the shape of one.
+    /// Appends the training pairs of a step's global batch, short ones first. `shape` returns the shape of a pair.
     /// Errors: those of `shape`.
     pub(super) fn batch(
         &self,
@@ -72,7 +72,7 @@ impl Grouping {
             .map(|position| self.order.at(position))
             .map(|pair| Ok((shape(pair)?, pair)))
             .collect::<Result<_, DataError>>()?;
-        // Stable, so that pairs of one shape stay in their random order.
+        // A stable sort, so that pairs of one shape stay in random order.
         keyed.sort_by_key(|(shape, _)| *shape);
         let group = Arc::new(Group { global_batch, index, pairs: keyed.into_iter().map(|(_, pair)| pair).collect() });
         *last = Some(Arc::clone(&group));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_has_each_of_its_pairs_once_and_batches_of_like_shape() {
+    fn a_group_has_each_pair_once_in_batches_of_similar_shape() {
         let grouping = Grouping::new(3, 320);
         let steps: Vec<Vec<u64>> = (0..32).map(|step| batch(&grouping, step, 10)).collect();
         let mut all = steps.concat();
@@ -104,9 +104,9 @@ mod tests {
     }
 
     #[test]
-    fn each_group_has_its_batches_in_an_order_of_its_own() {
+    fn each_group_orders_its_batches_differently() {
         let grouping = Grouping::new(3, 320);
-        // Batches of no common shape, so that the first shape says which of its group a batch is.
+        // No two batches have a shape in common, so the first shape identifies the batch within its group.
         let first_shape = |step: u64| {
             let mut out = Vec::new();
             grouping.batch(step, 10, |pair| Ok([pair as usize, 0]), &mut out).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_may_be_asked_for_in_any_order() {
+    fn steps_may_be_requested_in_any_order() {
         let (forward, backward) = (Grouping::new(9, 100), Grouping::new(9, 100));
         let a: Vec<_> = (0..100).map(|step| batch(&forward, step, 7)).collect();
         let mut b: Vec<_> = (0..100).rev().map(|step| batch(&backward, step, 7)).collect();

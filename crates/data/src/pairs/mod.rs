@@ -1,5 +1,5 @@
 //! Pairs of a source and a target text for sequence-to-sequence models: rows of a table → tokens → buckets → batches.
-//! Read next: `rows.rs` for what is read, `prepare.rs` for the cache, `batches.rs` for what training asks.
+//! Read next: `rows.rs` for the input, `prepare.rs` for the cache, `batches.rs` for the interface to training.
 
 mod batches;
 mod buckets;

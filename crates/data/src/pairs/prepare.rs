@@ -1,11 +1,11 @@
-//! Tokenizes pairs on all cores and keeps them: `CACHE/KEY.pairs`.
-//! Not here: reading rows (`rows.rs`), how a cache is put into place (`../cache.rs`).
+//! Tokenizes pairs on all cores and caches them: `CACHE/KEY.pairs`.
+//! Not here: reading rows (`rows.rs`), and how a cache is put in place (`../cache.rs`).
 
 use super::rows::{Row, RowReader, tables_identity};
 use super::{PairColumns, PairStore};
 use crate::cache::{Cache, CacheWriter};
 use crate::fingerprint::{Fingerprint, fingerprint};
-use crate::header::Kind;
+use crate::header::CacheKind;
 use crate::shards::group_bytes;
 use crate::{DataError, EncodeError, Progress, Sources, Tokenizer};
 use rayon::prelude::*;
@@ -13,10 +13,10 @@ use std::fs::File;
 use std::io::{self, BufWriter, Cursor, Read, Seek, Write};
 use std::path::Path;
 
-/// The pairs of the data: from the cache where they are there and whole, else tokenized on all cores of the current
-/// rayon pool. They do not depend on the number of threads. No token ends a source or target here.
-/// Errors: what reading and tokenizing can meet (`NotPairs`, `NoSuchColumn`, `RowTooShort`, `EmptySide`, `BadRow`…),
-/// `Empty`, `CacheUnwritable`, `CacheUnreadable`, `CacheDamaged`.
+/// The pairs of the data: read from the cache if it is complete, otherwise tokenized on all cores of the current rayon
+/// pool. They do not depend on the number of threads. The stored sources and targets have no end tokens.
+/// Errors: read and tokenizer errors (`NotPairs`, `NoSuchColumn`, `RowTooShort`, `EmptySide`, `BadRow`…), `Empty`,
+/// `CacheUnwritable`, `CacheUnreadable`, `CacheDamaged`.
 pub fn prepare_pairs(
     sources: &Sources,
     columns: &PairColumns,
@@ -31,8 +31,8 @@ pub fn prepare_pairs(
     cache.open_or_build(open, build, progress)
 }
 
-/// The pairs of the data, tokenized again and held in memory.
-/// Errors: as [`prepare_pairs`], without those of the cache.
+/// The pairs of the data, tokenized without a cache and held in memory.
+/// Errors: as [`prepare_pairs`], except those of the cache.
 pub fn tokenize_pairs(
     sources: &Sources,
     columns: &PairColumns,
@@ -42,7 +42,7 @@ pub fn tokenize_pairs(
     let job = Job::new(sources, columns, tokenizer, progress)?;
     let unwritable = |source| DataError::CacheUnwritable { folder: "memory".into(), source };
     let (file, _) = job.write(Cursor::new(Vec::new()), Cursor::new(Vec::new()), &unwritable)?;
-    Ok(PairStore::of_bytes(file.into_inner()).expect("what was just written is whole"))
+    Ok(PairStore::of_bytes(file.into_inner()).expect("this process just wrote the file"))
 }
 
 struct Job<'a> {
@@ -65,7 +65,7 @@ impl<'a> Job<'a> {
         Ok(Self { sources, columns, tokenizer, print, progress })
     }
 
-    /// Writes all pairs to `file`; gives it back with the number of tokens. `ends` keeps where pairs end until all
+    /// Writes all pairs to `file`; returns it with the number of tokens. `ends` buffers the ends of pairs until all
     /// tokens are written, since a few bytes of text may hold many pairs.
     fn write<W: Write + Seek>(
         &self,
@@ -73,7 +73,8 @@ impl<'a> Job<'a> {
         ends: impl Read + Write + Seek,
         unwritable: &dyn Fn(io::Error) -> DataError,
     ) -> Result<(W, u64), DataError> {
-        let mut writer = CacheWriter::create(file, Kind::Pairs, self.tokenizer.vocab_size()).map_err(unwritable)?;
+        let mut writer =
+            CacheWriter::create(file, CacheKind::Pairs, self.tokenizer.vocab_size()).map_err(unwritable)?;
         let mut reader = RowReader::new(self.sources, self.columns);
         let mut ends = BufWriter::new(ends);
         let mut pairs = 0;

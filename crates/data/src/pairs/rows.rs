@@ -1,8 +1,8 @@
 //! Reads pairs of texts from .tsv, .csv, .jsonl, JSON and Parquet files, row by row in the order of the files.
-//! Not here: which columns (`column.rs`), and what becomes of the texts (`prepare.rs`).
+//! Not here: selecting columns (`column.rs`), and tokenizing the texts (`prepare.rs`).
 //!
-//! A .csv may quote fields, over several lines too; in a .tsv quotes are text, and a row is a line. Empty lines are no
-//! rows. Where a header names the columns, every file has one; where columns are known by their numbers, a first row with the
+//! A .csv may quote fields, also across several lines; in a .tsv quotes are text, and a row is a line. Empty lines are
+//! skipped. If columns are given by name, every file has a header; if they are given by number, a first row with the
 //! default names is a header too.
 
 use super::{Column, PairColumns};
@@ -18,36 +18,37 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A pair as it was read, the prefix before its source.
+/// A pair as read, with the prefix before its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
-    /// Which of the files it is from.
+    /// The index of its file.
     pub file: usize,
-    /// Which of its rows it is.
+    /// Its row in the file.
     pub number: RowNumber,
     pub source: Vec<u8>,
     pub target: Vec<u8>,
 }
 
-/// The names of columns by default.
+/// The default names of columns.
 const DEFAULT_NAMES: [&str; 2] = ["source", "target"];
 
-/// Names of columns, of sources and of targets, that data sets of pairs often have.
+/// Names of source and target columns that are common in data sets of pairs.
 const USUAL_NAMES: [[&str; 11]; 2] = [
     ["source", "src", "input", "inputs", "question", "prompt", "text", "document", "article", "en", "instruction"],
     ["target", "tgt", "output", "targets", "answer", "completion", "label", "summary", "highlights", "de", "response"],
 ];
 
-/// What the first row of a .csv or .tsv is whose columns are known by their numbers, if it may be no pair.
+/// The first row of a .csv or .tsv whose columns are given by number, if it may not be a pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FirstRow {
     /// A header with the default names, which is skipped.
     Header,
-    /// A pair of words that data sets often call columns.
+    /// A pair of words that data sets often use as column names.
     LikelyNames([String; 2]),
 }
 
-/// What the first row of a file is; `None` for a pair, for a file without such rows, and for one that can't be read.
+/// Classifies the first row of a file; `None` for a pair, for a file without such rows, and for a file that can't be
+/// read.
 pub fn first_row(source: &Source, columns: &PairColumns) -> Option<FirstRow> {
     let delimiter = match table_of(source).ok()? {
         Table::Tabs => b'\t',
@@ -72,7 +73,7 @@ pub fn first_row(source: &Source, columns: &PairColumns) -> Option<FirstRow> {
     }
 }
 
-/// Whether these are the default names, in whatever order and case.
+/// Whether these are the default names, in either order and any case.
 fn are_default_names(cells: [&[u8]; 2]) -> bool {
     let is = |cell: &[u8], name: &str| cell.trim_ascii().eq_ignore_ascii_case(name.as_bytes());
     let [source, target] = DEFAULT_NAMES;
@@ -84,7 +85,7 @@ pub fn is_table(source: &Source) -> bool {
     matches!(table_of(source), Ok(Table::Tabs | Table::Commas))
 }
 
-/// How the rows of a file are written.
+/// The syntax of a file's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Table {
     Tabs,
@@ -116,7 +117,7 @@ impl<'a> RowReader<'a> {
         Bytes(self.raw_bytes.load(Ordering::Relaxed))
     }
 
-    /// Rows with about `group_bytes` of text (one row more at most). Empty at the end of the data.
+    /// Rows with about `group_bytes` of text in total (exceeded by at most one row). Empty at the end of the data.
     pub(super) fn next_group(&mut self, group_bytes: usize) -> Result<Vec<Row>, DataError> {
         let mut group = Vec::new();
         let mut bytes = 0;
@@ -181,7 +182,7 @@ impl<'a> RowReader<'a> {
     }
 }
 
-/// Says how the rows of each file are written, for the name of the cache. Errors: `NotPairs`.
+/// The syntax of each file's rows, for the key of the cache. Errors: `NotPairs`.
 pub(super) fn tables_identity(sources: &Sources) -> Result<String, DataError> {
     let tables = sources.files.iter().map(table_of).collect::<Result<Vec<_>, _>>()?;
     Ok(format!("{tables:?}"))
@@ -207,9 +208,9 @@ struct Cells {
     record: ByteRecord,
     /// The two columns, counted from 0.
     at: [usize; 2],
-    /// The line of the row before.
+    /// The line of the previous row.
     line: u64,
-    /// Whether that was the last row.
+    /// Whether the last row was read.
     ended: bool,
     /// Whether the next row is the first one and may be a header.
     may_begin_with_header: bool,
@@ -288,24 +289,24 @@ impl Cells {
     }
 }
 
-/// Put behind each table. If the last row that is read is another one, a quoted field has swallowed it.
+/// Appended to each table. If the last row read is different, it was inside an unclosed quoted field.
 const LAST_ROW: &[u8] = b"\n\x04\n";
 
-/// Cells of a row, whether they are wanted or not: each takes 8 bytes of memory.
+/// Maximum cells of a row, used or not: each takes 8 bytes of memory.
 const CELLS_MAX: usize = 1 << 20;
 
-/// The bytes of a table, refused where a row has too many of them or too many cells. What the parser reads ahead counts
-/// for the row before, so limits hold to within its buffer of 8 KiB.
+/// The bytes of a table; fails if a row has too many bytes or cells. The parser's read-ahead counts toward the previous
+/// row, so limits are accurate to its buffer of 8 KiB.
 struct RowLimit {
     inner: Box<dyn Read>,
     delimiter: u8,
     bytes_max: usize,
-    /// Of the row that is being read.
+    /// Bytes of the current row.
     bytes: usize,
     delimiters: usize,
 }
 
-/// Which limit a row goes beyond.
+/// The limit that a row exceeds.
 #[derive(Debug, thiserror::Error)]
 enum RowTooLong {
     #[error("it is longer than {0}")]
@@ -315,7 +316,7 @@ enum RowTooLong {
 }
 
 impl RowLimit {
-    /// Rows end at line feeds alone, the last one too, so that they can be counted.
+    /// Only line feeds end rows, the last one too, so that rows can be counted.
     fn new(inner: Box<dyn Read>, delimiter: u8, bytes_max: usize) -> Self {
         Self { inner: Box::new(inner.chain(LAST_ROW)), delimiter, bytes_max, bytes: 0, delimiters: 0 }
     }
@@ -340,7 +341,7 @@ impl Read for RowLimit {
     }
 }
 
-/// What it means that a row which starts on `line` cannot be read.
+/// The error for an unreadable row that starts on `line`.
 fn bad_row(source: &Source, line: u64, error: csv::Error) -> DataError {
     let message = error.to_string();
     let (path, row) = (source.path.clone(), RowNumber::Line(line));
@@ -431,7 +432,7 @@ mod tests {
             assert!(found[0].ends_with(" a=b"), "{bytes:?}: {found:?}");
         }
         assert_eq!(rows("a.csv", b"target,source\nb,a\n", &swapped).unwrap(), ["2 a=b"]);
-        // Only in the first row, only both.
+        // Only in the first row, and only if both match.
         let later = b"a,b\nsource,target\nsource,Quelle\n";
         assert_eq!(rows("a.csv", later, &plain).unwrap(), ["1 a=b", "2 source=target", "3 source=Quelle"]);
         let first = |name: &str, bytes: &str, columns: &PairColumns| {
@@ -449,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pair_is_named_by_file_and_line() {
+    fn rows_that_are_not_pairs_are_named_by_file_and_line() {
         let message = |name: &str, bytes: &[u8], columns: &PairColumns| rows(name, bytes, columns).unwrap_err();
         let plain = PairColumns::default();
         let short = message("a.tsv", b"a\tb\nonly\n", &plain).to_string();

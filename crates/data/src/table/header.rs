@@ -1,18 +1,18 @@
-//! Headers of pages, which Thrift's compact protocol encodes.
+//! Page headers, encoded in Thrift's compact protocol.
 //! Source: parquet-format 2.11, parquet.thrift; Apache Thrift, compact protocol.
 
 use parquet::basic::Encoding;
 
 const DEPTH_MAX: usize = 8;
 
-/// What a page says of itself.
+/// The header of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub kind: PageKind,
-    /// Of the page behind the header, as it is in the file, and decompressed.
+    /// Size of the page after the header: in the file, and decompressed.
     pub compressed: usize,
     pub uncompressed: usize,
-    /// Of the header itself.
+    /// Size of the header itself.
     pub bytes: usize,
 }
 
@@ -38,12 +38,12 @@ pub(super) enum PageKind {
         encoding: Encoding,
         is_sorted: bool,
     },
-    /// An index, which is not read.
+    /// An index, which is skipped.
     Other,
 }
 
 impl Header {
-    /// The header that some bytes begin with; none if they end within it, or are none.
+    /// Parses the header at the start of `bytes`; `None` if it is incomplete or invalid.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader { bytes, at: 0 };
         let page = reader.structure(0)?;
@@ -102,7 +102,7 @@ fn encoding_of(code: i64) -> Option<Encoding> {
     })
 }
 
-/// Fields of a structure by their numbers; what is neither a number, a boolean nor a structure is left out.
+/// Fields of a structure by number. Keeps numbers, booleans and structures only.
 struct Fields(Vec<(i64, Field)>);
 
 enum Field {
@@ -126,7 +126,7 @@ impl Fields {
     }
 }
 
-/// The number at `at`, seven bits a byte, behind which that is moved. None if the bytes end within it.
+/// Reads the number at `at`, seven bits per byte, and advances `at`. `None` if the bytes end first.
 pub(super) fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0;
     for shift in (0..u64::BITS).step_by(7) {
@@ -178,7 +178,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A value of a type by its code; `Some(None)` for what is skipped.
+    /// Reads a value by the code of its type; `Some(None)` for a skipped type.
     fn value(&mut self, code: u8, depth: usize) -> Option<Option<Field>> {
         Some(match code {
             1 | 2 => Some(Field::Number(i64::from(code == 1))),
@@ -190,7 +190,7 @@ impl Reader<'_> {
                 self.skip(length)?
             }
             12 if depth < DEPTH_MAX => Some(Field::Structure(self.structure(depth + 1)?)),
-            // Lists, sets and maps: no page has one.
+            // Lists, sets and maps: no page header has one.
             _ => return None,
         })
     }

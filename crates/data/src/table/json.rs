@@ -1,10 +1,10 @@
-//! Rows of a table as JSON, so that they are read as those of a .jsonl are.
-//! Binary values that are text are text, others are null; times are numbers.
+//! Rows of a table as JSON, so that they are read like those of a .jsonl.
+//! Binary values that are UTF-8 become text, others null; times become numbers.
 
 use parquet::record::{Field, Row};
 use std::io::Write;
 
-/// Appends a row as an object. Stops soon after `bytes_max` bytes, with what is no JSON then.
+/// Appends a row as an object. Stops soon after `bytes_max` bytes; the output is then not valid JSON.
 pub(super) fn append_row(row: &Row, bytes_max: usize, out: &mut Vec<u8>) {
     enclosed(b"{}", row.get_column_iter(), bytes_max, out, |(name, field), out| {
         append_text(name, out);
@@ -72,7 +72,7 @@ fn enclosed<T>(
 }
 
 fn append_text(text: &str, out: &mut Vec<u8>) {
-    serde_json::to_writer(out, text).expect("memory takes all that is written");
+    serde_json::to_writer(out, text).expect("writes to memory do not fail");
 }
 
 fn append_number(number: f64, out: &mut Vec<u8>) {
@@ -80,5 +80,5 @@ fn append_number(number: f64, out: &mut Vec<u8>) {
 }
 
 fn append_plain(value: &impl std::fmt::Display, out: &mut Vec<u8>) {
-    write!(out, "{value}").expect("memory takes all that is written");
+    write!(out, "{value}").expect("writes to memory do not fail");
 }

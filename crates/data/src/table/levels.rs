@@ -1,13 +1,13 @@
-//! How many values the rows of a page have, read off their repetition levels: 0 begins a row.
+//! Counts the values in the rows of a page from their repetition levels: level 0 begins a row.
 //! Source: parquet-format, Encodings.md, "Run Length Encoding / Bit-Packing Hybrid".
 
 use super::header::varint;
 
-/// A row may have so many values in a column: messages of a chat, not numbers of a picture.
+/// Maximum values of a row in one column: enough for the messages of a chat, not for the pixels of an image.
 pub(super) const ROW_VALUES_MAX: u64 = 1 << 16;
 
-/// Counts on from `in_row` values of the row that goes on. `level_max`: the largest level. Returns the values of the last
-/// row; none if one has more than allowed, or if the levels end too early.
+/// Counts on from `in_row` values of the row in progress. `level_max`: the largest level. Returns the number of values
+/// in the last row; `None` if a row exceeds the limit, or if the levels end too early.
 pub(super) fn values_of_last_row(levels: &[u8], level_max: i16, values: u32, in_row: u64) -> Option<u64> {
     let width = u32::from(level_max.cast_unsigned()).checked_ilog2().map_or(0, |log| log + 1) as usize;
     let (mut at, mut left, mut in_row) = (0, u64::from(values), in_row);

@@ -1,9 +1,9 @@
-//! Rows of a Parquet file as JSON objects, some columns of them, row group by row group.
-//! Read next: `pages.rs` for what bounds memory, `json.rs` for how values are written. Encodings and nesting are the
-//! `parquet` crate's.
+//! Reads the rows of a Parquet file as JSON objects with selected columns, one row group at a time.
+//! Read next: `pages.rs` for the bounds on memory, `json.rs` for the format of values. The `parquet` crate decodes
+//! encodings and nesting.
 //!
-//! A file of kilobytes may say that it holds anything, so nothing that it says is allocated before it is checked: the
-//! lengths of the footer and of pages, values of a dictionary, values of a row.
+//! Parquet metadata is untrusted: the lengths of the footer and of pages, and the numbers of values in a dictionary and
+//! a row, are checked before allocation.
 
 mod header;
 mod json;
@@ -21,23 +21,23 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Four of them begin a file and four end it.
+/// The magic at both ends of a file.
 const MAGIC: &[u8; 4] = b"PAR1";
 const FOOTER_BYTES_MAX: u64 = 4 << 20;
-/// Columns of values that are read; each has pages in memory.
+/// Maximum leaf columns that are read; each has pages in memory.
 const LEAVES_MAX: usize = 32;
-/// Rows that the library reads ahead.
+/// Number of rows that the library reads ahead.
 const ROWS_AHEAD: usize = 16;
 
-/// A file whose rows are read one by one.
+/// A file that is read row by row.
 pub(crate) struct Table {
     file: Arc<File>,
     metadata: ParquetMetaData,
-    /// The columns that are read.
+    /// The selected columns.
     schema: Arc<SchemaDescriptor>,
     next_group: usize,
     rows: Option<ReaderIter>,
-    /// Of the row that was read last, counted from 1.
+    /// Number of the last row read, counted from 1.
     number: u64,
     json: Vec<u8>,
     row_bytes_max: usize,
@@ -45,8 +45,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Opens a file for those of these columns that it has.
-    /// Errors: `BadTable`, `DuplicateColumn`, what the system says.
+    /// Opens a file for those of these columns that exist.
+    /// Errors: `BadTable`, `DuplicateColumn`, system errors.
     pub(crate) fn open(
         source: &Source,
         columns: &[&str],
@@ -71,7 +71,7 @@ impl Table {
         Ok(Self { file, metadata, schema, next_group: 0, rows: None, number: 0, json, row_bytes_max, raw_bytes })
     }
 
-    /// The names of its columns that are read.
+    /// Whether a column is selected and exists.
     pub(crate) fn has(&self, column: &str) -> bool {
         self.schema.root_schema().get_fields().iter().any(|field| field.name() == column)
     }
@@ -86,7 +86,7 @@ impl Table {
     pub(crate) fn next(&mut self, source: &Source) -> Result<bool, DataError> {
         let row = RowNumber::Row(self.number + 1);
         let bad = |message| DataError::BadTable { path: source.path.clone(), message: format!("at {row}: {message}") };
-        // A reader whose library panicked is not used again: an error ends the reading.
+        // A reader whose library panicked is not used again: an error ends the read.
         let read = caught(|| self.read()).map_err(bad)?.map_err(bad)?;
         if read && self.json.len() > self.row_bytes_max {
             let limit = Bytes(self.row_bytes_max as u64);
@@ -115,7 +115,7 @@ impl Table {
         }
     }
 
-    /// The row that was read last, as JSON.
+    /// The last row read, as JSON.
     pub(crate) fn json(&self) -> &str {
         str::from_utf8(&self.json).expect("JSON is text")
     }
@@ -126,9 +126,9 @@ impl Table {
     }
 }
 
-/// What the file says of itself. Errors: the system's; else why it is no such file.
+/// The footer of the file. The outer error is the system's; the inner one says why the file is invalid.
 fn footer(file: &File) -> std::io::Result<Result<Vec<u8>, String>> {
-    let no_table = "it does not end as a Parquet file does".to_owned();
+    let no_table = "it does not end like a Parquet file".to_owned();
     let length = file.metadata()?.len();
     let mut tail = [0; 8];
     if length < 12 {
@@ -140,14 +140,14 @@ fn footer(file: &File) -> std::io::Result<Result<Vec<u8>, String>> {
         let is_encrypted = tail[4..] == *b"PARE";
         return Ok(Err(if is_encrypted { "it is encrypted".to_owned() } else { no_table }));
     } else if footer_bytes > FOOTER_BYTES_MAX.min(length - 12) {
-        return Ok(Err(format!("it says that its footer has {footer_bytes} bytes")));
+        return Ok(Err(format!("its footer claims {footer_bytes} bytes")));
     }
     let mut footer = vec![0; footer_bytes as usize];
     plimsoll_files::read_exact_at(file, &mut footer, length - 8 - footer_bytes)?;
     Ok(Ok(footer))
 }
 
-/// The schema of some columns. Errors: these have more parts than are read.
+/// The schema of some columns. Errors: they have too many leaf columns.
 fn projected(schema: &SchemaDescriptor, columns: &[&str]) -> Result<Arc<SchemaDescriptor>, String> {
     let root = schema.root_schema();
     let is_wanted = |field: &&TypePtr| columns.contains(&field.name());
@@ -156,6 +156,6 @@ fn projected(schema: &SchemaDescriptor, columns: &[&str]) -> Result<Arc<SchemaDe
     let projected = SchemaDescriptor::new(Arc::new(root));
     match projected.num_columns() {
         0..=LEAVES_MAX => Ok(Arc::new(projected)),
-        leaves => Err(format!("the columns that are read have {leaves} parts, more than {LEAVES_MAX}")),
+        leaves => Err(format!("the selected columns have {leaves} leaf columns; the limit is {LEAVES_MAX}")),
     }
 }

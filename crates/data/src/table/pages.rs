@@ -1,5 +1,5 @@
-//! Pages of a column, decompressed one at a time, and refused before that where they are longer than any should be.
-//! Not here: what is in a page, which the `parquet` crate decodes.
+//! Pages of a column, decompressed one at a time; pages that are too long are refused before decompression.
+//! Not here: the contents of a page; the `parquet` crate decodes them.
 
 use super::header::{Header, PageKind};
 use super::levels::values_of_last_row;
@@ -16,14 +16,14 @@ use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
 
-/// A page, compressed or not: writers begin another after a megabyte, but not within a value.
+/// Maximum size of a page, compressed or not: writers begin a new page after a megabyte, but not within a value.
 const PAGE_BYTES_MAX: usize = LINE_BYTES_MAX + (4 << 20);
-/// Values of a dictionary, each of which takes 32 bytes beside its own.
+/// Maximum values of a dictionary; each takes 32 bytes in addition to its own.
 const DICTIONARY_VALUES_MAX: u32 = 1 << 20;
-/// A header, with the least and the greatest value of its page. Read first, and at most.
+/// Sizes of the first and the longest read of a header, which includes the minimum and maximum of its page.
 const HEADER_BYTES: [usize; 2] = [1 << 10, 4 << 20];
 
-/// A row group whose columns are read by [`Pages`].
+/// A row group whose columns are read through [`Pages`].
 pub(super) struct RowGroup {
     pub file: Arc<File>,
     pub metadata: RowGroupMetaData,
@@ -42,8 +42,8 @@ impl RowGroupReader for RowGroup {
         let column = self.metadata.column(column);
         let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
         let place = u64::try_from(start).ok().zip(u64::try_from(column.compressed_size()).ok());
-        let (at, bytes) = place.ok_or_else(|| bad("a column that begins before the file"))?;
-        let end = at.checked_add(bytes).ok_or_else(|| bad("a column that ends beyond all files"))?;
+        let (at, bytes) = place.ok_or_else(|| bad("a column with a negative offset or length"))?;
+        let end = at.checked_add(bytes).ok_or_else(|| bad("a column whose end overflows"))?;
         let level_max = column.column_descr().max_rep_level();
         let values_left = column.num_values();
         let codec = column.compression_codec();
@@ -78,18 +78,18 @@ struct Pages {
     at: u64,
     end: u64,
     codec: CompressionCodec,
-    /// The greatest repetition level: 0 where each row has one value.
+    /// The largest repetition level: 0 if each row has one value.
     level_max: i16,
-    /// Values that the footer announces and no page has had.
+    /// Values that the footer declares and that no page contained yet.
     values_left: i64,
-    /// Values of the row that the page before ended within.
+    /// Values of the row that the previous page ended within.
     in_row: u64,
-    /// The header at `at`, if it was read already.
+    /// The header at `at`, if it was parsed already.
     next: Option<Header>,
 }
 
 impl Pages {
-    /// The header of the next page that is read; none behind the last.
+    /// The header of the next page; `None` after the last.
     fn header(&mut self) -> Result<Option<Header>> {
         while self.next.is_none() && self.at < self.end && self.values_left > 0 {
             let header = self.read_header()?;
@@ -117,7 +117,7 @@ impl Pages {
         Err(bad("a page without a header"))
     }
 
-    /// Reads the page behind a header, which is the next.
+    /// Reads the page after its header.
     fn read_page(&mut self, header: Header) -> Result<Page> {
         let mut stored = vec![0; header.compressed];
         plimsoll_files::read_exact_at(&self.file, &mut stored, self.at + header.bytes as u64)?;
@@ -172,7 +172,7 @@ impl Pages {
                     statistics: None,
                 })
             }
-            PageKind::Other => Err(bad("an index among pages")),
+            PageKind::Other => Err(bad("an index page among data pages")),
         }
     }
 
@@ -185,21 +185,21 @@ impl Pages {
     fn decompressed(&self, stored: Vec<u8>, bytes: usize) -> Result<Vec<u8>> {
         let compression = match self.codec {
             CompressionCodec::UNCOMPRESSED => return Ok(stored),
-            // Writers leave empty pages empty.
+            // Writers store an empty page as zero bytes.
             _ if bytes == 0 => return Ok(Vec::new()),
             CompressionCodec::SNAPPY => {
                 if snap::raw::decompress_len(&stored).ok() != Some(bytes) {
-                    return Err(bad("a page that is not as long as it says"));
+                    return Err(bad("a page whose length differs from its header"));
                 }
                 return snap::raw::Decoder::new().decompress_vec(&stored).map_err(|error| bad(error.to_string()));
             }
             CompressionCodec::GZIP => Compression::Gzip,
             CompressionCodec::ZSTD => Compression::Zstd,
-            other => return Err(bad(format!("it is compressed by {other:?}; Snappy, gzip and zstd are read"))),
+            other => return Err(bad(format!("compression {other:?} is not supported; use Snappy, gzip or zstd"))),
         };
         let mut page = Vec::with_capacity(bytes);
         decompress::decompressed(&stored[..], compression).take(bytes as u64 + 1).read_to_end(&mut page)?;
-        if page.len() == bytes { Ok(page) } else { Err(bad("a page that is not as long as it says")) }
+        if page.len() == bytes { Ok(page) } else { Err(bad("a page whose length differs from its header")) }
     }
 }
 

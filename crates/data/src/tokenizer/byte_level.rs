@@ -1,7 +1,7 @@
-//! Byte-level byte-pair encodings as a tokenizer.json: the two tokenizers that are built in, and GPT-2's older pair of files,
+//! Byte-level byte-pair encodings as a tokenizer.json: the two built-in tokenizers, and GPT-2's older pair of files,
 //! vocab.json and merges.txt. Not here: reading a tokenizer.json (`file.rs`).
 
-use super::{Kind, bytes, gpt2};
+use super::{Codec, bytes, gpt2};
 use crate::DataError;
 use plimsoll_units::Bytes;
 use serde_json::{Value, json};
@@ -13,19 +13,19 @@ pub(super) const VOCAB_NAME: &str = "vocab.json";
 pub(super) const MERGES_NAME: &str = "merges.txt";
 const FILE_BYTES_MAX: Bytes = Bytes::mib(64);
 
-/// The class of `transformers` whose tokenizer a vocab.json and a merges.txt describe completely, with and without `Fast`.
+/// The `transformers` class whose tokenizer a vocab.json and a merges.txt fully describe, with or without `Fast`.
 const GPT2_CLASS: &str = "GPT2Tokenizer";
 
 /// A byte-level byte-pair encoding.
 struct Encoding {
-    /// As JSON: the id of each token, by name.
+    /// JSON: the id of each token, by name.
     vocab: String,
-    /// As JSON: two names with a space between them each, the first merge first.
+    /// JSON: two names joined by a space per merge, the first merge first.
     merges: String,
-    /// Tokens that text is searched for before it is split.
+    /// Tokens that are matched in the text before it is split.
     added: BTreeMap<u32, String>,
     add_prefix_space: bool,
-    /// Whether GPT-2's pattern splits the text into words first.
+    /// Whether GPT-2's pattern first splits the text into words.
     splits_words: bool,
 }
 
@@ -50,7 +50,7 @@ impl Encoding {
     }
 }
 
-/// The character that stands for each byte in the names of tokens. Source: `bytes_to_unicode` of GPT-2's encoder.py.
+/// The character for each byte in the names of tokens. Source: `bytes_to_unicode` of GPT-2's encoder.py.
 fn characters() -> [char; 256] {
     let is_itself = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let mut others = (256..).filter_map(char::from_u32);
@@ -71,22 +71,22 @@ pub(super) fn bytes_json() -> String {
     Encoding { vocab, merges, added, add_prefix_space: false, splits_words: false }.to_json()
 }
 
-/// The hash of [`gpt2_json`], which takes long to make.
+/// The hash of [`gpt2_json`], which is slow to compute.
 const GPT2_JSON_BLAKE3: &str = "8570f9130c7eabfae287b84b5d204150320a1511d301ffe784b1259e5538264c";
 
-/// Which tokenizer that is built in a tokenizer.json was made from, where it was.
-pub(super) fn built_in(text: &str) -> Option<Kind> {
+/// The built-in tokenizer that a tokenizer.json was exported from; `None` for others.
+pub(super) fn built_in(text: &str) -> Option<Codec> {
     if text == bytes_json() {
-        Some(Kind::Bytes)
+        Some(Codec::Bytes)
     } else if blake3::hash(text.as_bytes()).to_hex().as_str() == GPT2_JSON_BLAKE3 {
-        Some(Kind::Gpt2)
+        Some(Codec::Gpt2)
     } else {
         None
     }
 }
 
-/// `gpt2` as a tokenizer.json. In it `<|endoftext|>` in a text is the special token. Tokens and names are in two buffers, which
-/// the allocator returns to the system: a run holds little besides its plan.
+/// `gpt2` as a tokenizer.json, in which `<|endoftext|>` in a text is the special token. Tokens and names are in two
+/// buffers, which the allocator returns to the system: a run uses little memory besides its plan.
 pub(super) fn gpt2_json() -> String {
     let characters = characters();
     let (mut tokens, mut names) = (Slices::default(), Slices::default());
@@ -119,7 +119,7 @@ pub(super) fn gpt2_json() -> String {
     Encoding { vocab, merges, added, add_prefix_space: false, splits_words: true }.to_json()
 }
 
-/// Byte strings one after another.
+/// Byte strings, concatenated.
 #[derive(Default)]
 struct Slices {
     bytes: Vec<u8>,
@@ -143,7 +143,7 @@ fn json_of(value: &(impl serde::Serialize + ?Sized)) -> String {
     serde_json::to_string(value).expect("plain data")
 }
 
-/// Where the last merge joins a token: the encoding of its bytes by the merges of lower rank leaves two parts.
+/// Position of the last merge of a token: encoding its bytes with the merges of lower rank leaves two parts.
 fn last_merge(token: &[u8], rank: u32, ranks: &HashMap<&[u8], u32>) -> usize {
     let mut ends: Vec<usize> = (1..=token.len()).collect();
     while ends.len() > 2 {
@@ -158,8 +158,9 @@ fn last_merge(token: &[u8], rank: u32, ranks: &HashMap<&[u8], u32>) -> usize {
     ends[0]
 }
 
-/// The tokenizer.json that the vocab.json and the merges.txt in a folder amount to; `None` if the folder lacks one of them.
-/// Errors: `Unreadable`, `FileTooLong`; `BadTokenizer` where the files do not describe GPT-2's encoding completely.
+/// Builds the tokenizer.json equivalent to the vocab.json and merges.txt in a folder; `None` if the folder lacks one of
+/// them.
+/// Errors: `Unreadable`, `FileTooLong`; `BadTokenizer` if the files do not fully describe GPT-2's encoding.
 pub(super) fn json_of_pair(folder: &Path) -> Result<Option<String>, DataError> {
     let (vocab_path, merges_path) = (folder.join(VOCAB_NAME), folder.join(MERGES_NAME));
     let (Some(vocab), Some(merges)) = (read(&vocab_path)?, read(&merges_path)?) else { return Ok(None) };
@@ -175,7 +176,7 @@ pub(super) fn json_of_pair(folder: &Path) -> Result<Option<String>, DataError> {
     let kind = class.or(model["model_type"].as_str());
     if let Some(kind) = kind.filter(|kind| ![GPT2_CLASS, "gpt2"].contains(kind)) {
         return Err(bad(format!(
-            "with {MERGES_NAME} it is read for {GPT2_CLASS}, but this is a tokenizer of {kind}, which needs a tokenizer.json"
+            "a {VOCAB_NAME} and {MERGES_NAME} describe a {GPT2_CLASS} only; {kind} needs a tokenizer.json"
         )));
     }
     let mut added = BTreeMap::new();
@@ -194,7 +195,7 @@ pub(super) fn json_of_pair(folder: &Path) -> Result<Option<String>, DataError> {
         let id = id.ok_or_else(|| bad(format!("added_tokens.json has no id for {content:?}")))?;
         added.insert(id, content.clone());
     }
-    // Ids of tokens outside the vocabulary follow it without a gap.
+    // Ids of tokens outside the vocabulary must follow it without a gap.
     let mut next = vocab.values().max().map_or(0, |last| u64::from(*last) + 1);
     for (&id, content) in &added {
         match vocab.get(content) {
@@ -259,10 +260,10 @@ mod tests {
     }
 
     #[test]
-    fn pairs_of_files_that_do_not_say_everything_are_refused() {
+    fn incomplete_pairs_of_files_are_refused() {
         for (name, text, expected) in [
-            ("tokenizer_config.json", r#"{"tokenizer_class":"Qwen2Tokenizer"}"#, "a tokenizer of Qwen2Tokenizer"),
-            ("config.json", r#"{"model_type":"clip"}"#, "a tokenizer of clip"),
+            ("tokenizer_config.json", r#"{"tokenizer_class":"Qwen2Tokenizer"}"#, "Qwen2Tokenizer needs"),
+            ("config.json", r#"{"model_type":"clip"}"#, "clip needs"),
             ("tokenizer_config.json", r#"{"added_tokens_decoder":{"x":{}}}"#, "the id \"x\""),
             ("added_tokens.json", r#"{"<pad>":9}"#, "\"<pad>\" has the id 9"),
             ("added_tokens.json", r#"{"<pad>":"6"}"#, "no id for \"<pad>\""),

@@ -1,4 +1,4 @@
-//! Each byte is a token. Any file can be read, nothing is lost, and a zero byte separates documents.
+//! Each byte is a token. Any file is valid input, decoding is lossless, and a zero byte separates documents.
 
 use super::REPLACEMENT;
 

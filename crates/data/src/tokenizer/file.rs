@@ -1,4 +1,4 @@
-//! A tokenizer.json as Hugging Face's libraries save it, read by their `tokenizers` crate.
+//! A tokenizer.json in the format of Hugging Face's libraries, read by their `tokenizers` crate.
 
 use super::byte_level::{VOCAB_NAME, json_of_pair};
 use super::special::SpecialTokens;
@@ -14,18 +14,18 @@ use std::path::{Path, PathBuf};
 use tokenizers::{Encoding, ModelWrapper, Tokenizer as Inner};
 
 pub(super) const FILE_NAME: &str = "tokenizer.json";
-/// The longest of known families, Gemma's, has 33 MB. Opened, a file takes some ten times as much memory.
+/// The largest of known families, Gemma's, has 33 MB. Loaded, a file takes about ten times as much memory.
 const FILE_BYTES_MAX: Bytes = Bytes::mib(64);
 
 /// The text of a tokenizer.json.
 pub(super) struct TokenizerFile {
-    /// Where it is; the vocab.json of an older pair of files that amounts to one.
+    /// Its path; for an older pair of files, the vocab.json.
     pub path: PathBuf,
     pub text: String,
 }
 
 impl TokenizerFile {
-    /// Reads the file that `path` names, or in a folder the tokenizer.json, else vocab.json and merges.txt.
+    /// Reads the file that `path` names; in a folder, the tokenizer.json, otherwise vocab.json and merges.txt.
     /// Errors: `NotFound`, `Unreadable`, `FileTooLong`, `NoTokenizerInFolder`; `BadTokenizer` for a pair of files of a
     /// tokenizer other than GPT-2's.
     pub(super) fn read(path: &Path) -> Result<Self, DataError> {
@@ -52,18 +52,18 @@ pub(super) struct FileTokenizer {
     inner: Inner,
     hash: blake3::Hash,
     vocab_size: usize,
-    /// How many times as long it could make a text.
+    /// Upper bound of the factor by which it lengthens a text.
     worst_growth: usize,
     special: SpecialTokens,
-    /// What the post-processor puts before a text.
+    /// The ids that the post-processor puts before a text.
     beginning: Vec<u32>,
-    /// The added tokens that the file calls special, and those that end or pad texts.
+    /// The added tokens that the file marks as special, and those that end or pad texts.
     marks: HashSet<u32>,
 }
 
 impl FileTokenizer {
-    /// Truncation and padding, which a file may ask for, are switched off.
-    /// Errors: `BadTokenizer`; those of reading the files next to it.
+    /// Disables truncation and padding, even if the file enables them.
+    /// Errors: `BadTokenizer`; errors of reading the files next to it.
     pub(super) fn new(TokenizerFile { path: file, text }: TokenizerFile) -> Result<Self, DataError> {
         let hash = blake3::hash(text.as_bytes());
         let bad = |message: String| DataError::BadTokenizer { path: file.clone(), message };
@@ -99,7 +99,7 @@ impl FileTokenizer {
         &self.special
     }
 
-    /// Whether a token is a mark instead of text.
+    /// Whether a token is special and not text.
     pub(super) fn is_special(&self, id: u32) -> bool {
         self.marks.contains(&id)
     }
@@ -108,7 +108,7 @@ impl FileTokenizer {
         &self.beginning
     }
 
-    /// A token as the file writes it.
+    /// A token as the file spells it.
     pub(super) fn name_of(&self, id: u32) -> String {
         self.inner.id_to_token(id).unwrap_or_else(|| id.to_string())
     }
@@ -117,25 +117,25 @@ impl FileTokenizer {
         Ok(self.encoding(text, false)?.get_ids().to_owned())
     }
 
-    /// The ids, each with the bytes of the text that it stands for.
+    /// The ids, each with its range of bytes in the text.
     pub(super) fn encode_with_ranges(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>, EncodeError> {
         let encoding = self.encoding(text, true)?;
         let ranges = encoding.get_offsets().iter().map(|&(start, end)| start..end);
         Ok(encoding.get_ids().iter().copied().zip(ranges).collect())
     }
 
-    /// Without ranges it is faster.
+    /// Faster without ranges.
     fn encoding(&self, text: &str, with_ranges: bool) -> Result<Encoding, EncodeError> {
         let failed = |message| EncodeError::Failed { message };
         let encoding = caught(|| self.encoding_of(text, with_ranges))
-            .map_err(|panic| failed(format!("a panic inside: {panic}")))??;
+            .map_err(|panic| failed(format!("the library panicked: {panic}")))??;
         match encoding.get_ids().iter().find(|&&id| id as usize >= self.vocab_size) {
-            Some(id) => Err(failed(format!("it gave the id {id}, above its largest, {}", self.vocab_size - 1))),
+            Some(id) => Err(failed(format!("it returned the id {id}, above the largest, {}", self.vocab_size - 1))),
             None => Ok(encoding),
         }
     }
 
-    /// Panics where the library does.
+    /// Panics if the library does.
     fn encoding_of(&self, text: &str, with_ranges: bool) -> Result<Encoding, EncodeError> {
         if let Some(normalizer) = self.inner.get_normalizer() {
             growth::check(normalizer, self.worst_growth, text)?;
@@ -148,7 +148,7 @@ impl FileTokenizer {
         encoding.map_err(|error| EncodeError::Failed { message: error.to_string() })
     }
 
-    /// Runs of known ids are decoded together, since many decoders look at their neighbours.
+    /// Decodes runs of known ids together, since many decoders depend on neighboring ids.
     pub(super) fn decode(&self, ids: &[u32]) -> Vec<u8> {
         let is_known = |id: &u32| self.inner.id_to_token(*id).is_some();
         let keep_special_tokens = false;
@@ -163,9 +163,9 @@ impl FileTokenizer {
     }
 }
 
-/// The crate panics where it should refuse: on broken JSON inside a decoder, on a broken table of characters. The first
-/// is what a download that was cut short looks like, so it is looked for first; the rest is caught. Also gives how
-/// many times as long the tokenizer could make a text.
+/// The crate panics instead of returning errors: for broken JSON inside a decoder, and for a broken table of
+/// characters. A truncated download causes the first, so it is checked for first; other panics are caught. Also returns
+/// the bound on the factor by which the tokenizer lengthens a text.
 fn parsed(bytes: &[u8]) -> Result<(Inner, usize), String> {
     serde_json::from_slice::<serde::de::IgnoredAny>(bytes).map_err(|error| error.to_string())?;
     let opened = caught(|| {
@@ -173,10 +173,10 @@ fn parsed(bytes: &[u8]) -> Result<(Inner, usize), String> {
         let inner = Inner::from_bytes(bytes).map_err(|error| error.to_string())?;
         Ok((inner, worst_growth))
     });
-    opened.unwrap_or_else(|panic| Err(format!("a panic inside the `tokenizers` library: {panic}")))
+    opened.unwrap_or_else(|panic| Err(format!("the `tokenizers` library panicked: {panic}")))
 }
 
-/// What the post-processor puts before a text. None for one that fails on a text of one letter.
+/// The ids that the post-processor puts before a text; empty if it fails on a text of one letter.
 fn beginning(inner: &Inner) -> Vec<u32> {
     let ids = |with_special| {
         let encoding = caught(|| inner.encode_fast("a", with_special)).ok()?.ok()?;
@@ -198,7 +198,7 @@ fn dropout(model: &ModelWrapper) -> Option<f32> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::tokenizer::Kind;
+    use crate::tokenizer::Codec;
     use crate::{Tokenizer, TokenizerSpec};
     use proptest::prelude::*;
     use serde_json::{Value, json};
@@ -246,7 +246,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn special_tokens_are_those_of_the_post_processor_and_of_the_files_beside_it() {
+    fn special_tokens_come_from_the_post_processor_and_neighboring_files() {
         let mut json = tiny();
         json["added_tokens"].as_array_mut().unwrap().push(json!({
             "id": 9, "content": "<|begin|>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
@@ -268,7 +268,7 @@ pub(crate) mod tests {
         let words = "documents end with `d` (generation_config.json) and begin with `<|begin|>`; answers end with `d`, \
                      `<|endoftext|>`";
         assert_eq!(open().special_in_words().as_deref(), Some(words));
-        // Documents begin with it, each once.
+        // Each document begins with it exactly once.
         let data = folder.path().join("data.jsonl");
         fs::write(&data, "{\"text\":\"ab\"}\n{\"text\":\"<|begin|>c\"}\n").unwrap();
         let sources = crate::resolve(&[data.to_str().unwrap()], "text").unwrap();
@@ -282,7 +282,7 @@ pub(crate) mod tests {
     fn pieces_give_the_tokens_of_the_whole() {
         let tokenizer = open(&tiny()).unwrap();
         let text = "ab abba cab\n\n  dad\nab,".replace(',', "").repeat(40_000);
-        let Kind::File(whole) = &tokenizer.kind else { unreachable!() };
+        let Codec::File(whole) = &tokenizer.codec else { unreachable!() };
         assert_eq!(tokenizer.encode(text.as_bytes()).unwrap(), whole.encode(&text).unwrap());
     }
 
@@ -295,7 +295,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused() {
+    fn unusable_tokenizers_are_refused() {
         let mut with_dropout = tiny();
         with_dropout["model"]["dropout"] = json!(0.1);
         assert!(open(&with_dropout).err().unwrap().to_string().contains("dropout of 0.1"));

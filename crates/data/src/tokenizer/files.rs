@@ -1,8 +1,8 @@
-//! A tokenizer as the files of a model folder, which `transformers` and programs that read its folders open.
+//! A tokenizer as the files of a model folder, in the format that `transformers` and compatible programs open.
 
 use super::byte_level::{MERGES_NAME, VOCAB_NAME, built_in, bytes_json, gpt2_json};
 use super::file::{FILE_NAME, TokenizerFile};
-use super::{Kind, Tokenizer, TokenizerSpec};
+use super::{Codec, Tokenizer, TokenizerSpec};
 use crate::{ChatTemplate, DataError};
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
@@ -14,7 +14,7 @@ use std::path::Path;
 
 const CONFIG_NAME: &str = "tokenizer_config.json";
 pub(crate) const TEMPLATE_NAME: &str = "chat_template.jinja";
-/// How a model generates text by default. It comes with the weights.
+/// The default generation settings of a model, which come with its weights.
 const GENERATION_NAME: &str = "generation_config.json";
 
 /// The files of a model folder in addition to its weights and its config.json.
@@ -33,7 +33,7 @@ pub const MODEL_FILES: [&str; 10] = [
 
 const FILE_BYTES_MAX: Bytes = Bytes::mib(64);
 
-/// A file of a model folder, compressed, since a run keeps it from its start to its last checkpoint.
+/// A file of a model folder, compressed in memory, since a run keeps it from its start to its last checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelFile {
     /// One of [`MODEL_FILES`].
@@ -47,7 +47,7 @@ impl ModelFile {
     fn new(name: &'static str, contents: &[u8]) -> Self {
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
         let deflated =
-            encoder.write_all(contents).and_then(|()| encoder.finish()).expect("memory takes what is written");
+            encoder.write_all(contents).and_then(|()| encoder.finish()).expect("writes to memory do not fail");
         Self { name, bytes: contents.len() as u64, deflated }
     }
 
@@ -57,10 +57,11 @@ impl ModelFile {
     }
 }
 
-/// What a model folder needs in addition to weights and config.json: the tokenizer with the files next to it, the chat
-/// template that a run trained with, and the generation_config.json in the folder of the weights that the run started from, with
-/// the ids that end an answer of the template.
-/// `saved` is the folder of an earlier checkpoint of the run, whose export of `gpt2` is reused: making one takes 13 MiB.
+/// The files of a model folder in addition to its weights and config.json: the tokenizer and the files next to it, the
+/// chat template of the run, and the generation_config.json from the folder of the initial weights, extended by the ids
+/// that end an answer of the template.
+/// `saved` is the folder of an earlier checkpoint of the run, whose export of `gpt2` is reused: making one takes 13
+/// MiB.
 /// Errors: `Unreadable`, `FileTooLong`, and those of [`Tokenizer::open`].
 pub fn model_files(
     tokenizer: &Tokenizer,
@@ -94,8 +95,9 @@ pub fn model_files(
     Ok(files)
 }
 
-/// A generation_config.json by which other programs stop where an answer of the template ends, with everything that the
-/// published one has. Returns that one if it is damaged, and `None` for neither it nor an end that config.json has not.
+/// Extends the published generation_config.json so that other programs stop at the end of the template's answer.
+/// Returns the published file unchanged if it is damaged, and `None` if there is no published file and no end that
+/// config.json lacks.
 fn with_ends(published: Option<Vec<u8>>, tokenizer: &Tokenizer, template: &ChatTemplate) -> Option<Vec<u8>> {
     let mut config = match published.as_deref().map(serde_json::from_slice::<Map<String, Value>>) {
         Some(Ok(config)) => config,
@@ -125,18 +127,18 @@ fn with_ends(published: Option<Vec<u8>>, tokenizer: &Tokenizer, template: &ChatT
     Some(serde_json::to_vec_pretty(&config).expect("plain data"))
 }
 
-/// The files of `gpt2` in a folder; `None` if its tokenizer.json is not the one that [`gpt2_json`] makes.
+/// The exported files of `gpt2` in a folder; `None` if its tokenizer.json differs from [`gpt2_json`].
 fn exported_gpt2(folder: &Path) -> Result<Option<Vec<ModelFile>>, DataError> {
     let path = folder.join(FILE_NAME);
     let Ok(text) = plimsoll_files::read_text(&path, FILE_BYTES_MAX) else { return Ok(None) };
-    if !matches!(built_in(&text), Some(Kind::Gpt2)) {
+    if !matches!(built_in(&text), Some(Codec::Gpt2)) {
         return Ok(None);
     }
     let files = [Some(ModelFile::new(FILE_NAME, text.as_bytes())), read(folder, CONFIG_NAME)?];
     Ok(Some(files.into_iter().flatten().collect()))
 }
 
-/// A tokenizer.json and what is stored next to it.
+/// A tokenizer.json and the model files next to it.
 fn files_of(path: &Path) -> Result<Vec<ModelFile>, DataError> {
     let TokenizerFile { path, text } = TokenizerFile::read(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -182,7 +184,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::fs;
 
-    /// A model folder with a tokenizer's files.
+    /// Writes the files of a tokenizer to a model folder.
     fn saved(tokenizer: &Tokenizer, template: Option<&ChatTemplate>) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for file in model_files(tokenizer, template, None, None).unwrap() {
@@ -195,7 +197,7 @@ mod tests {
         Tokenizer::open(&TokenizerSpec::File(path.to_owned())).unwrap()
     }
 
-    /// The exported tokenizer.json as the library reads it gives the ids of the tokenizer that is built in.
+    /// The library reads the exported tokenizer.json and returns the ids of the built-in tokenizer.
     #[test]
     fn exported_tokenizers_give_the_same_ids() {
         let text = "Hello  world, it's\r\n\tä 漢字 Āā\u{0} x=12345; \u{1f6a2}\u{a0}ship's \n\n  end";
@@ -210,7 +212,7 @@ mod tests {
             assert_eq!(file.vocab_size(), built_in.vocab_size(), "{spec}");
             assert_eq!(file.encode(end).unwrap(), [built_in.end_token().unwrap()], "{spec}");
             assert_eq!(file.special().ends, built_in.ends(), "{spec}");
-            // It is opened as the one that is built in, so that text which is not UTF-8 and caches of tokens stay usable.
+            // It opens as the built-in tokenizer, so that text that is not UTF-8, and cached tokens, stay usable.
             assert_eq!(open(folder.path()).identity(), spec.to_string());
         }
     }
@@ -232,7 +234,7 @@ mod tests {
         for name in MODEL_FILES.into_iter().skip(1) {
             fs::write(folder.path().join(name), "{}").unwrap();
         }
-        fs::write(folder.path().join("README.md"), "no part of the model").unwrap();
+        fs::write(folder.path().join("README.md"), "not part of the model").unwrap();
         let found = names(&open(&folder.path().join(FILE_NAME)), None);
         let expected = MODEL_FILES.into_iter().filter(|&name| name != GENERATION_NAME);
         assert_eq!(found.keys().copied().collect::<Vec<_>>(), {
@@ -240,7 +242,7 @@ mod tests {
             names.sort_unstable();
             names
         });
-        assert_eq!(found[CONFIG_NAME], b"{}", "a file of the user is kept as it is");
+        assert_eq!(found[CONFIG_NAME], b"{}", "a file of the user is kept unchanged");
         assert!(names(&open(folder.path()), Some(folder.path())).contains_key(GENERATION_NAME));
     }
 
@@ -253,12 +255,12 @@ mod tests {
         let tokenizer = open(folder.path());
         let reopened = ChatTemplate::open(&tokenizer, None, date).unwrap();
         assert_eq!(reopened.text(), chatml.text());
-        assert!(reopened.ends_with_separator(), "ChatML from a file ends as it does built in");
+        assert!(reopened.ends_with_separator(), "ChatML from a file ends like the built-in one");
     }
 
-    /// vLLM and `transformers` stop at the ids of generation_config.json.
+    /// vLLM and `transformers` stop at the ids in generation_config.json.
     #[test]
-    fn other_programs_learn_where_an_answer_of_the_template_ends() {
+    fn other_programs_learn_the_ends_of_answers() {
         let date: crate::Date = "2024-01-01".parse().unwrap();
         let folder = super::super::tests::file_with_tokens(&["<|im_start|>", "<|im_end|>"]);
         let (tokenizer, chatml) = (open(folder.path()), ChatTemplate::chatml(date));

@@ -1,4 +1,4 @@
-//! GPT-2's byte-pair encoding, which the `tiktoken-rs` crate carries inside.
+//! GPT-2's byte-pair encoding, embedded in the `tiktoken-rs` crate.
 //! Source: Radford et al. 2019, section 2.2.
 
 use super::REPLACEMENT;
@@ -26,7 +26,7 @@ mod tests {
 
     #[test]
     fn ids_are_those_of_gpt2() {
-        // From the `gpt2` tokenizer of the transformers library.
+        // Computed with the `gpt2` tokenizer of the transformers library.
         assert_eq!(encode("Hello world"), [15496, 995]);
         assert_eq!(encode("  two\n\nlines"), [220, 734, 198, 198, 6615]);
         assert_eq!(encode("<|endoftext|>").len(), 7);

@@ -1,10 +1,11 @@
-//! How much longer a tokenizer may make a text before it is tokenized, and the text of tokens after. A tokenizer.json
-//! can ask for any replacement, and for several in a row: nine that make one letter ten make a gigabyte of it.
+//! Bounds how much a tokenizer lengthens a text before tokenizing it, and the text of tokens after decoding. A
+//! tokenizer.json can specify any replacement, and several in sequence: nine that turn one letter into ten turn it into
+//! a gigabyte.
 //! Not here: reading the file (`file.rs`).
 //!
-//! Two bounds. What the file's steps could make of a text at worst is known from the file alone; beyond [`WORST`], it is
-//! refused. Below that, what they do make of a text is measured on parts so short that the worst is harmless, where the
-//! whole might not be.
+//! There are two bounds. The first is the maximum factor of the file's steps, computed from the file alone; a file
+//! above [`WORST`] is refused. Below it, the actual growth of a text is measured on parts short enough that the maximum
+//! factor is harmless.
 
 use super::EncodeError;
 use base64::Engine;
@@ -14,17 +15,17 @@ use serde_json::Value;
 use tokenizers::normalizers::Replace;
 use tokenizers::{DecoderWrapper, NormalizedString, Normalizer, NormalizerWrapper};
 
-/// A tokenizer whose normalizer could make a text longer than this many times is refused. Those of known families stay
-/// below 5,000, which is ALBERT's: compatibility forms, lower case, and a table of SentencePiece's.
+/// A tokenizer whose normalizer could lengthen a text by more than this factor is refused. Known families stay below
+/// 5,000, which is ALBERT's: compatibility forms, lower case, and a table of SentencePiece's.
 const WORST: usize = 1 << 14;
-/// The same of a decoder. Nothing measures what that does, and none of a known family makes a text longer.
+/// The limit for a decoder. Its output is not measured, and no decoder of a known family lengthens a text.
 const DECODER_WORST: usize = 64;
-/// A text may become this many times as long. Normal text hardly grows at all.
+/// Maximum actual growth of a text. Normal text hardly grows at all.
 const MOST: usize = 8;
-/// Bytes that are always harmless, whatever they come from.
+/// A result of this size is always accepted.
 const HARMLESS_BYTES: usize = 2 << 20;
 
-/// What a tokenizer.json says about the length of texts, read as the library reads it.
+/// The parts of a tokenizer.json that affect the length of texts, parsed like the library does.
 #[derive(Deserialize)]
 struct Steps {
     normalizer: Option<NormalizerWrapper>,
@@ -40,9 +41,9 @@ struct AddedToken {
     normalized: bool,
 }
 
-/// How many times as long the normalizer of a tokenizer.json makes a text at worst. To be asked before the library
-/// opens the file, since that normalizes the file's own added tokens.
-/// Errors: what is wrong with the file; that it could make a text longer than is allowed.
+/// The maximum factor by which the normalizer of a tokenizer.json lengthens a text. Call this before the library opens
+/// the file, since opening normalizes the file's own added tokens.
+/// Errors: the file is invalid, or exceeds the limit.
 pub(super) fn worst_growth(json: &[u8]) -> Result<usize, String> {
     check_tables(&serde_json::from_slice::<Tables>(json).map_err(|error| error.to_string())?.normalizer)?;
     let steps: Steps = serde_json::from_slice(json).map_err(|error| error.to_string())?;
@@ -60,7 +61,7 @@ pub(super) fn worst_growth(json: &[u8]) -> Result<usize, String> {
     Ok(normalizer)
 }
 
-/// Errors: `Failed` if the normalizer, which makes texts `worst` times as long at most, makes this one too long.
+/// Errors: `Failed` if the normalizer, whose maximum factor is `worst`, makes this text too long.
 pub(super) fn check(normalizer: &NormalizerWrapper, worst: usize, text: &str) -> Result<(), EncodeError> {
     if text.len().saturating_mul(worst) <= HARMLESS_BYTES {
         return Ok(());
@@ -83,7 +84,7 @@ pub(super) fn check(normalizer: &NormalizerWrapper, worst: usize, text: &str) ->
     Ok(())
 }
 
-/// Bounds by the longest results that Unicode has, in UTF-8. Source: UAX 15, table 8 ("Maximum Expansion Factors").
+/// Bounds from the longest expansions in Unicode, in UTF-8. Source: UAX 15, table 8 ("Maximum Expansion Factors").
 fn of_normalizer(normalizer: &NormalizerWrapper) -> usize {
     match normalizer {
         NormalizerWrapper::Sequence(steps) => steps.as_ref().iter().map(of_normalizer).fold(1, usize::saturating_mul),
@@ -107,13 +108,13 @@ fn of_decoder(decoder: &DecoderWrapper) -> usize {
     match decoder {
         DecoderWrapper::Sequence(steps) => steps.get_decoders().iter().map(of_decoder).fold(1, usize::saturating_mul),
         DecoderWrapper::Replace(replace) => of_replace(replace),
-        // Each takes marks away, or gives a space for them.
+        // Each of these removes marks, or replaces them by a space.
         _ => 1,
     }
 }
 
-/// The content for the shortest text that the pattern matches. One that may match nothing, or whose syntax goes beyond
-/// that of the `regex` crate, may match before every byte.
+/// The content per shortest text that the pattern matches. A pattern that may match nothing, or that uses syntax beyond
+/// the `regex` crate's, is assumed to match before every byte.
 fn of_replace(replace: &Replace) -> usize {
     let pattern = serde_json::to_value(replace).map(|mut replace| replace["pattern"].take()).unwrap_or_default();
     let shortest = match (pattern["String"].as_str(), pattern["Regex"].as_str()) {
@@ -129,14 +130,14 @@ fn of_replace(replace: &Replace) -> usize {
     }
 }
 
-/// The normalizer as it is written, before the library reads the tables of characters in it, which it trusts.
+/// The normalizer as stored in the file, before the library reads its tables of characters, which it trusts.
 #[derive(Deserialize)]
 struct Tables {
     #[serde(default)]
     normalizer: Value,
 }
 
-/// Errors: a table of SentencePiece's that says that it is longer than it is: room is made for what it says.
+/// Errors: a table of SentencePiece's that claims to be longer than it is: the library allocates the claimed length.
 fn check_tables(normalizer: &Value) -> Result<(), String> {
     let broken = || "its table of characters is broken".to_owned();
     match normalizer {
@@ -158,8 +159,8 @@ fn bytes_of_table(normalizer: &Value) -> Option<Vec<u8>> {
     STANDARD.decode(normalizer[TABLE].as_str()?).ok()
 }
 
-/// What a table puts for characters, each entry ended by a zero. Before it are the length of the index in bytes, a u32,
-/// and the index. Source: `sentencepiece/src/normalizer.cc`, `Normalizer::DecodePrecompiledCharsMap`.
+/// The replacements in a table, each terminated by a zero. They follow the length of the index in bytes, a u32, and the
+/// index. Source: `sentencepiece/src/normalizer.cc`, `Normalizer::DecodePrecompiledCharsMap`.
 fn entries(table: &[u8]) -> Option<&[u8]> {
     let (index_bytes, rest) = table.split_first_chunk::<4>()?;
     rest.get(u32::from_le_bytes(*index_bytes) as usize..)
@@ -184,13 +185,13 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_is_known_from_the_file() {
+    fn the_maximum_growth_is_computed_from_the_file() {
         assert_eq!(worst(Value::Null), Ok(1));
         assert_eq!(worst(replace(json!({"String": " "}), "\u{2581}")), Ok(3));
         assert_eq!(worst(replace(json!({"String": "``"}), "\"")), Ok(1));
         assert_eq!(worst(replace(json!({"Regex": " {2,}"}), "\u{2581}")), Ok(2));
         assert_eq!(worst(replace(json!({"Regex": "x*"}), "abc")), Ok(4), "it matches nothing, everywhere");
-        assert_eq!(worst(replace(json!({"Regex": "(?=x)"}), "abc")), Ok(4), "nobody knows what it matches");
+        assert_eq!(worst(replace(json!({"Regex": "(?=x)"}), "abc")), Ok(4), "its matches are unknown");
         let ten = replace(json!({"String": "a"}), &"a".repeat(10));
         let sequence = |steps: Vec<Value>| json!({"type": "Sequence", "normalizers": steps});
         assert_eq!(worst(sequence(vec![ten.clone(), ten.clone(), json!({"type": "NFKC"})])), Ok(1100));
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_as_long_as_they_say() {
+    fn tables_must_be_as_long_as_they_claim() {
         let table = |index_bytes: u32, rest: &[u8]| {
             let bytes = [&index_bytes.to_le_bytes(), rest].concat();
             json!({"type": "Precompiled", "precompiled_charsmap": STANDARD.encode(bytes)})
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_is_measured() {
+    fn growth_is_measured() {
         let json = replace(json!({"String": "a"}), &"a".repeat(100));
         let normalizer: NormalizerWrapper = serde_json::from_value(json).unwrap();
         let mut text = "b".repeat(1 << 20);

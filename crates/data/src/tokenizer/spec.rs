@@ -1,4 +1,4 @@
-//! Which tokenizer: `bytes`, `gpt2`, or the path to a tokenizer.json or to a folder that holds one.
+//! Selects a tokenizer: `bytes`, `gpt2`, or the path to a tokenizer.json or to a folder that holds one.
 
 use super::byte_level::{MERGES_NAME, VOCAB_NAME};
 use super::file::FILE_NAME;
@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 const NAMES: [&str; 2] = ["bytes", "gpt2"];
 
-/// A tokenizer by name or by path. Written and parsed as one word, in YAML and JSON too.
+/// A tokenizer by name or by path. Written and parsed as one string, also in YAML and JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum TokenizerSpec {
@@ -37,8 +37,8 @@ impl TokenizerSpec {
     }
 }
 
-/// Names are read in either case. Anything that looks like a path (has a slash, ends in `.json`) or exists is a path;
-/// whether it can be opened is found by `Tokenizer::open`.
+/// Names are case-insensitive. Text that looks like a path (has a slash, ends in `.json`) or that exists is a path;
+/// `Tokenizer::open` checks it.
 /// Errors: `UnknownTokenizer`, with the nearest name.
 impl FromStr for TokenizerSpec {
     type Err = DataError;
@@ -94,7 +94,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_and_paths_are_told_apart() {
+    fn names_and_paths_are_distinguished() {
         for (text, spec) in [
             ("bytes", TokenizerSpec::Bytes),
             ("GPT2", TokenizerSpec::Gpt2),

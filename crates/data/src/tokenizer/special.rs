@@ -1,5 +1,6 @@
-//! Which tokens end documents and answers and which one pads, as the files next to a tokenizer.json say it, else by name.
-//! Not here: what precedes a document, which the tokenizer's own post-processor says (`file.rs`).
+//! The tokens that end documents and answers and the token that pads, from the files next to a tokenizer.json,
+//! otherwise by well-known names.
+//! Not here: the tokens before a document, which come from the tokenizer's post-processor (`file.rs`).
 
 use crate::DataError;
 use plimsoll_units::Bytes;
@@ -11,30 +12,30 @@ const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const TOKENS_MAP: &str = "special_tokens_map.json";
 const GENERATION_CONFIG: &str = "generation_config.json";
 const MODEL_CONFIG: &str = "config.json";
-/// The first that names a token counts.
+/// The first file that names a token wins.
 const FILES: [&str; 4] = [TOKENIZER_CONFIG, TOKENS_MAP, GENERATION_CONFIG, MODEL_CONFIG];
 const FILE_BYTES_MAX: Bytes = Bytes::mib(16);
 
-/// Tokens that end a document, by the names of the families that use them, the most telling first.
+/// Tokens that end a document in known families, the most specific first.
 const ENDS: [&str; 8] =
     ["<|endoftext|>", "</s>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "<eos>", "<|eos|>", "[EOS]", "[SEP]"];
-/// Tokens that stand for nothing, by the names of the families that use them.
+/// Padding tokens in known families.
 const PADDINGS: [&str; 4] = ["<pad>", "[PAD]", "<|pad|>", "<PAD>"];
 
 /// The special tokens of a tokenizer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SpecialTokens {
-    /// What is put after documents, and the file that names it; `None` if its name is well known.
+    /// The separator, and the file that names it; `None` as the file if it is well known.
     pub separator: Option<(u32, Option<&'static str>)>,
-    /// All that end an answer, the separator first.
+    /// All tokens that end an answer, the separator first.
     pub ends: Vec<u32>,
     pub pad: Option<u32>,
-    /// What the files name as the begin of a text.
+    /// The token that the files name as the beginning of a text.
     pub begin: Option<u32>,
 }
 
 impl SpecialTokens {
-    /// Those of the files in a folder. `id` looks a token up, `is_id` says whether there is such an id.
+    /// Reads the files in a folder. `id` looks up a token; `is_id` tells whether an id exists.
     /// Errors: `Unreadable`, `FileTooLong`; `BadTokenizer` for a file that is not JSON.
     pub(super) fn of_folder(
         folder: &Path,
@@ -69,20 +70,21 @@ impl SpecialTokens {
     }
 }
 
-/// The ids that the generation_config.json in a folder ends answers with; none if there is no such file.
+/// The ids in a folder's generation_config.json that end answers; empty if there is no such file.
 /// Errors: `Unreadable`, `FileTooLong`; `BadTokenizer` for a file that is not JSON.
 pub fn generation_ends(folder: &Path) -> Result<Vec<u32>, DataError> {
     Ok(tokens_of(&read(&folder.join(GENERATION_CONFIG))?, "eos_token", &|_| None))
 }
 
-/// The ids of `eos_token` or its like in a file: a text, an object with a text, or, as `eos_token_id`, a number or several.
+/// The ids of a token such as `eos_token` in a file: a text, an object with a text, or, as `eos_token_id`, one or more
+/// numbers.
 fn tokens_of(file: &Value, kind: &str, id: &dyn Fn(&str) -> Option<u32>) -> Vec<u32> {
     let token = file.get(kind).and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));
     if let Some(id) = token.and_then(id) {
         return vec![id];
     }
     let key = format!("{kind}_id");
-    // Models of several kinds of data have the numbers of their text in an object.
+    // Multimodal models store the ids of their text model in a nested object.
     let ids = file.get(&key).filter(|ids| !ids.is_null()).or_else(|| file.get("text_config")?.get(&key));
     let number = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
     match ids {
@@ -92,7 +94,7 @@ fn tokens_of(file: &Value, kind: &str, id: &dyn Fn(&str) -> Option<u32>) -> Vec<
     }
 }
 
-/// Null if there is no such file.
+/// Reads the file; null if it does not exist.
 fn read(path: &Path) -> Result<Value, DataError> {
     match plimsoll_files::read_text(path, FILE_BYTES_MAX) {
         Ok(text) => serde_json::from_str(&text)

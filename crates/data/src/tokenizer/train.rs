@@ -1,11 +1,11 @@
 //! Trains a tokenizer on the documents of the data and writes it as a tokenizer.json.
-//! Not here: reading such a file (`file.rs`). The trainers are those of the `tokenizers` crate.
+//! Not here: reading such a file (`file.rs`). The training algorithms come from the `tokenizers` crate.
 //!
-//! - `bpe`: byte-level byte-pair encoding as GPT-2 has it, `<|endoftext|>` as id 0. Every text survives it.
-//! - `unigram`: as T5 has it: `<pad>` 0, `</s>` 1, `<unk>` 2; white space and compatibility forms are made alike first.
+//! - `bpe`: byte-level byte-pair encoding like GPT-2's, with `<|endoftext|>` as id 0. It encodes every text losslessly.
+//! - `unigram`: like T5's: `<pad>` 0, `</s>` 1, `<unk>` 2; white space and compatibility forms are normalized first.
 //!
-//! The same text gives the same file, to the byte, on any number of threads. That takes some care: the library visits
-//! words in the order of a hash table that is seeded differently in each process, and sums of floats depend on the order.
+//! The same text yields the same file, byte for byte, on any number of threads. This needs care: the library visits
+//! words in the order of a hash table that each process seeds differently, and sums of floats depend on the order.
 //! Sources: Sennrich et al. 2016; Kudo 2018, section 3.2.
 
 use super::{EncodeError, Tokenizer, TokenizerSpec};
@@ -25,14 +25,14 @@ use tokenizers::{
     PreTokenizedString, PreTokenizer, Tokenizer as Inner,
 };
 
-/// Read at a time.
+/// Bytes per read.
 const GROUP_BYTES: usize = 8 << 20;
-/// Longer words teach nothing and take time that grows with the square of their length.
+/// Longer words add nothing to the result, and cost time quadratic in their length.
 const WORD_BYTES_MAX: usize = 256;
-/// What the score of a character that no longer is a piece falls by, from one such character to the next.
+/// The difference in score between one character that is no longer a piece and the next.
 const RARE_STEP: f64 = 1e-4;
 
-/// What kind of tokenizer is trained.
+/// The kind of tokenizer to train.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenizerKind {
     /// Byte-level byte-pair encoding.
@@ -42,8 +42,7 @@ pub enum TokenizerKind {
 }
 
 /// Trains a tokenizer of at most `vocab_size` tokens, special ones included, and writes it to `output`.
-/// Errors: what reading can meet, `NotUtf8`, `Empty`, `TrainingFailed`, `NoThread`,
-/// `TokenizerUnwritable`.
+/// Errors: read errors, `NotUtf8`, `Empty`, `TrainingFailed`, `NoThread`, `TokenizerUnwritable`.
 pub fn train_tokenizer(
     sources: &Sources,
     kind: TokenizerKind,
@@ -56,13 +55,13 @@ pub fn train_tokenizer(
     if words.is_empty() {
         return Err(sources.empty_error());
     }
-    // The library panics on what it does not expect.
+    // The library panics on unexpected input.
     let trained = caught(|| match kind {
         TokenizerKind::Bpe => train_bpe(&mut inner, &words, vocab_size),
         TokenizerKind::Unigram => train_unigram(&mut inner, words, vocab_size),
     });
     let text = trained
-        .unwrap_or_else(|panic| Err(format!("a panic inside the `tokenizers` library: {panic}").into()))
+        .unwrap_or_else(|panic| Err(format!("the `tokenizers` library panicked: {panic}").into()))
         .and_then(|()| inner.to_string(true))
         .map_err(|error| match error.is::<rayon::ThreadPoolBuildError>() {
             true => DataError::NoThread { what: "training a tokenizer", reason: error.to_string() },
@@ -105,7 +104,7 @@ fn special(names: &[&str]) -> Vec<AddedToken> {
     names.iter().map(|name| AddedToken::from(*name, true)).collect()
 }
 
-/// How often each word occurs, by the rules of the tokenizer, in the order of the alphabet.
+/// Number of occurrences of each word, by the tokenizer's rules, in alphabetical order.
 fn count_words(
     sources: &Sources,
     inner: &Inner,
@@ -156,7 +155,8 @@ fn train_bpe(inner: &mut Inner, words: &BTreeMap<String, u32>, vocab_size: usize
     if vocab_size <= alphabet.len() {
         return Err(format!("all bytes and `<|endoftext|>` already make {} tokens", alphabet.len() + 1).into());
     }
-    // Each merge joins two neighbors within a word, so there are never more; the library allocates for all that are asked for.
+    // Each merge joins two neighbors within a word, so this is an upper bound; the library allocates memory for all
+    // requested merges.
     let merges = words.keys().map(|word| word.chars().count()).sum::<usize>();
     let trainer = BpeTrainer::builder()
         .show_progress(false)
@@ -181,7 +181,7 @@ fn train_unigram(inner: &mut Inner, words: BTreeMap<String, u32>, vocab_size: us
         .unk_token(Some("<unk>".to_owned()))
         .build()?;
     let mut model = Unigram::default();
-    // On one thread the library sums in one order.
+    // On one thread the library sums in a fixed order.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
     pool.install(|| trainer.do_train(words.into_iter().collect(), &mut model))?;
     inner.with_model(ModelWrapper::Unigram(Unigram::from(in_fixed_order(&model, tokens.len()), Some(2), false)?));
@@ -189,9 +189,8 @@ fn train_unigram(inner: &mut Inner, words: BTreeMap<String, u32>, vocab_size: us
     Ok(())
 }
 
-/// The pieces of a model, those after the special ones in an order of their own. The library gives characters that are
-/// no pieces of their own the lowest scores, in the order of a hash table; here they get the same scores in the order
-/// of the alphabet.
+/// The pieces of a model after the special ones, in a fixed order. The library gives the lowest scores, in the order of
+/// a hash table, to characters that are not pieces of their own; here they get the same scores in alphabetical order.
 fn in_fixed_order(model: &Unigram, special: usize) -> Vec<(String, f64)> {
     let mut pieces: Vec<(String, f64)> = model.iter().cloned().collect();
     let rest = &mut pieces[special..];

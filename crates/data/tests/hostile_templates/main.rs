@@ -1,5 +1,5 @@
-//! Chat templates come with models from anywhere: whatever one says, it is rendered or refused in little time, memory and
-//! stack, and the process lives on. A process of its own, since it measures its heap.
+//! Chat templates come with models from untrusted sources: every template is rendered or refused within bounds on time,
+//! memory and stack, and the process survives. A separate process, since it measures its heap.
 
 mod templates;
 
@@ -21,7 +21,7 @@ const TIME_MAX: Duration = Duration::from_secs(2);
 
 const CHAT: &str = r#"{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello, you"}]}"#;
 
-/// What becomes of the chat. Returns the length of its text in bytes.
+/// Renders the chat. Returns the length of its text in bytes.
 fn rendered(folder: &Path, sources: &Sources, template: &str) -> Result<u64, DataError> {
     let path = folder.join("template.jinja");
     fs::write(&path, template).unwrap();
@@ -40,11 +40,11 @@ fn any_template_is_rendered_or_refused_in_bounds() {
     let data = folder.path().join("chats.jsonl");
     fs::write(&data, format!("{CHAT}\n")).unwrap();
     let sources = resolve(&[data.to_str().unwrap()], "text").unwrap();
-    // Threads of the pool have stacks of 2 MiB, as has this one.
+    // Threads of the pool have stacks of 2 MiB, like this one.
     let judged = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
         let mut problems = Vec::new();
         for (name, template) in all {
-            // Seen even where the process ends, with `--nocapture`.
+            // With `--nocapture`, shows the template even if the process dies.
             eprintln!("{name}");
             let before = HEAP.current_usage();
             HEAP.reset_peak_usage();

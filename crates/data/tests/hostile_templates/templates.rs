@@ -1,9 +1,9 @@
-//! The hostile templates, by what they try.
+//! The hostile templates, grouped by attack.
 
 /// A template that repeats parts of itself: `before`, `opening` n times, `middle`, `closing` n times, `after`.
 type Repeated = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
-/// What nests in a tag, and what the engine makes a chain of.
+/// Nested and chained expressions in a tag.
 const EXPRESSIONS: &[Repeated] = &[
     ("{{ ", "-", "1", "", " }}"),
     ("{{ ", "- ", "x.y", "", " }}"),
@@ -63,7 +63,7 @@ const EXPRESSIONS: &[Repeated] = &[
     ("{% do ", "[", "1", "]", " %}"),
 ];
 
-/// What nests tags.
+/// Nested tags.
 const BLOCKS: &[Repeated] = &[
     ("", "{% if 1 %}", "a", "{% endif %}", ""),
     ("", "{% if 0 %}{% else %}", "a", "{% endif %}", ""),
@@ -98,7 +98,7 @@ const BLOCKS: &[Repeated] = &[
     ("", "\n", "{{ x y }}", "", ""),
 ];
 
-/// What is done over and over with a namespace `n`, whose `x` begins as `[1]` and `s` as `'ab'`.
+/// Statements repeated on a namespace `n`, whose `x` starts as `[1]` and `s` as `'ab'`.
 const STEPS: &[&str] = &[
     "n.x = [n.x]",
     "n.x = [n.x, n.x]",
@@ -195,7 +195,7 @@ const STEPS: &[&str] = &[
     "n.s = 1.5 | round(-99999999)",
 ];
 
-/// What is cheap to say about a long text `t` or list `l` and could take long, over and over.
+/// Short expressions that may be slow on a long text `t` or list `l`, repeated.
 const LOOKS: &[&str] = &[
     "t == t ~ 'a'",
     "t < t ~ 'a'",
@@ -290,7 +290,7 @@ const LOOKS: &[&str] = &[
     "l | slice(9) | list",
 ];
 
-/// Templates that are written out.
+/// Templates written out in full.
 const WHOLE: &[&str] = &[
     "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
     "{% macro f(x) %}{{ f([x]) }}{% endmacro %}{{ f(1) }}",
@@ -355,7 +355,7 @@ const WHOLE: &[&str] = &[
     "{% for x in range(9999) %}{% macro f() %}{{ x }}{% endmacro %}{% set j = joiner() %}{% set c = cycler(1) %}{{ f() }}{% endfor %}",
 ];
 
-/// All of them, with names.
+/// All templates, with names.
 pub fn templates() -> Vec<(String, String)> {
     let mut all = Vec::new();
     for (part, sizes) in [(EXPRESSIONS, [30, 390, 20_000]), (BLOCKS, [100, 139, 20_000])] {

@@ -314,7 +314,7 @@ fn what_is_no_chat_is_refused_with_file_and_row() {
         (BAD_INPUT, "--data text.jsonl", "text.jsonl line 61 is not a chat"),
         (BAD_INPUT, "--data last.jsonl", "last.jsonl line 61 is not a JSON object"),
         (BAD_INPUT, "--data deep.jsonl", "deep.jsonl line 61 is not a JSON object: recursion limit"),
-        (BAD_INPUT, "--data messages.jsonl text.txt", "text.txt is text, but the data's rows are chats"),
+        (BAD_INPUT, "--data messages.jsonl text.txt", "text.txt is a text file, but the other files hold chats"),
         (BAD_INPUT, "--data user.jsonl", "no chat has an answer to train on"),
         (BAD_INPUT, "--data messages.jsonl --data-format alpaca", "line 1 is not a chat of the data's format"),
         (BAD_INPUT, "--data empty.jsonl --data-format messages", "it has no `messages`"),

@@ -1,4 +1,4 @@
-//! Templates of many structures: what is trained on is each answer's text with what ends that turn.
+//! Templates of many structures: the trained text is each answer with the end of its turn.
 
 use super::super::Date;
 use super::super::format::{ChatFormat, Fields};
@@ -10,51 +10,51 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Ending {
     Token,
-    /// Another token ends the last turn.
+    /// A different token ends the last turn.
     OtherAtEnd,
-    /// One token ends the chat, and none a turn.
+    /// One token ends the chat; no token ends a turn.
     OnlyAtEnd,
-    /// One after each turn, and another after the chat.
+    /// One after each turn, and a different one after the chat.
     BothAtEnd,
     /// Written before the next turn.
     BetweenTurns,
-    /// The last turn has none.
+    /// After every turn but the last.
     ExceptAtEnd,
     LineBreak,
-    /// The invitation of the next answer follows, asked for or not.
+    /// The invitation of the next answer follows, requested or not.
     Inviting,
     Nothing,
 }
 
-/// What a template writes before an answer.
+/// The text that a template writes before an answer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Invitation {
     Head,
-    /// `<think>` follows, in the invitation alone.
+    /// `<think>` follows, only in the invitation.
     Thinking,
     /// The head is written, but never as an invitation.
     Ignored,
-    /// A user's turn ends with it.
+    /// Written at the end of a user's turn.
     OfUser,
 }
 
-/// What becomes of an answer's text.
+/// How an answer's text is written.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Content {
     Whole,
     Trimmed,
-    /// Earlier answers have no reasoning, and the last one always has.
+    /// Earlier answers have no reasoning, and the last one always does.
     Reasoned,
 }
 
-/// How the template goes through the messages.
+/// How the template iterates over the messages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Loop {
     Messages,
-    /// The message of the system becomes a part of the first user's.
+    /// The system message is merged into the first user message.
     WithoutSystem,
     Numbers,
-    /// Its text is a value, so the iterations can't be seen.
+    /// The macro's text is a value, so the iterations are not visible.
     InMacro,
 }
 
@@ -84,7 +84,7 @@ impl Structure {
             for invitation in [I::Head, I::Thinking, I::Ignored, I::OfUser] {
                 for content in [C::Whole, C::Trimmed, C::Reasoned] {
                     for over in [L::Messages, L::WithoutSystem, L::Numbers, L::InMacro] {
-                        // Without iterations, what precedes an answer's words is seen by an invitation alone.
+                        // Without iterations, only an invitation shows the text before an answer's words.
                         let is_plain = invitation == I::Ignored && over != L::InMacro;
                         if ending == E::Inviting && !is_plain {
                             continue;
@@ -132,7 +132,7 @@ impl Structure {
             Ending::Inviting => ("", "\n", "<|assistant|>\n"),
             Ending::Nothing => ("", "", ""),
         };
-        // Engines cut one line break after a tag.
+        // Engines remove one line break after a tag.
         let ending = ending.replace("\n", "{{ '\\n' }}");
         let invitation = match self.invitation {
             Invitation::Head => "<|assistant|>\n",
@@ -158,7 +158,7 @@ impl Structure {
             "" => at_end.to_owned(),
             _ => format!("{{% if add_generation_prompt %}}{{{{ {invitation:?} }}}}{{% else %}}{at_end}{{% endif %}}"),
         };
-        // What ends the turn before an invitation belongs to it.
+        // The end of a turn that is written before an invitation belongs to that turn.
         let end = match self.ending {
             Ending::BetweenTurns => format!("{}{}", at_end.replace('\n', "{{ '\\n' }}"), end.replace(at_end, "")),
             _ => end,
@@ -166,7 +166,7 @@ impl Structure {
         format!("{system}<s>{turns}{end}")
     }
 
-    /// What is trained on of the answer `at` of `len` messages.
+    /// The expected trained text of answer `at` of `len` messages.
     fn expected(self, message: &Value, at: usize, len: usize) -> String {
         let is_last = at + 1 == len;
         let content = message["content"].as_str().unwrap_or_default();
@@ -198,7 +198,7 @@ impl Structure {
         }
     }
 
-    /// Nothing shows the end of such a turn before another.
+    /// Whether a turn's end is not visible before another turn.
     fn may_be_refused(self) -> bool {
         self.over == Loop::InMacro
     }
@@ -225,7 +225,7 @@ fn conversations() -> Vec<Vec<Value>> {
 }
 
 #[test]
-fn answers_are_their_texts_with_what_ends_their_turns() {
+fn answers_include_the_ends_of_their_turns() {
     let (mut right, mut refused, mut problems) = (0, 0, Vec::new());
     for structure in Structure::all() {
         let text = structure.template();
