@@ -3,7 +3,7 @@
 //! Not here: threads and waiting (`plimsoll_telemetry::Lane`).
 
 use crate::message::{Kind, Message};
-use plimsoll_telemetry::{Counts, Next, Wake};
+use plimsoll_telemetry::{Counts, NextItem, Wake};
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -58,22 +58,22 @@ impl Queue {
 
     /// The next message, with the number of messages dropped before it, once `not_before` has come. At the end of the
     /// run, messages that could not be sent before the deadline are not returned.
-    pub(crate) fn next(&mut self, not_before: impl Fn() -> Instant, deadline: Option<Instant>) -> Next<Entry> {
+    pub(crate) fn next(&mut self, not_before: impl Fn() -> Instant, deadline: Option<Instant>) -> NextItem<Entry> {
         if self.queued.is_empty() {
-            return if deadline.is_some() { Next::Over } else { Next::Later };
+            return if deadline.is_some() { NextItem::Closed } else { NextItem::WaitForChange };
         }
         let until = not_before();
         if deadline.is_some_and(|deadline| until >= deadline) {
-            return Next::Over;
+            return NextItem::Closed;
         }
         // Read the clock after `not_before`, so that a `not_before` of now has passed.
         if until > Instant::now() {
-            return Next::At(until);
+            return NextItem::WaitUntil(until);
         }
         let mut entry = self.queued.pop_front().expect("not empty");
         entry.message.dropped_messages += std::mem::take(&mut self.unreported);
         self.in_flight = true;
-        Next::Now(entry)
+        NextItem::Item(entry)
     }
 
     /// The message in flight was delivered.
@@ -167,7 +167,7 @@ mod tests {
 
         fn next(&mut self) -> Option<Entry> {
             match self.0.next(Instant::now, None) {
-                Next::Now(entry) => Some(entry),
+                NextItem::Item(entry) => Some(entry),
                 _ => None,
             }
         }
@@ -262,11 +262,11 @@ mod tests {
         queue.push(Kind::End, "end");
         let now = Instant::now();
         let [soon, late] = [5, 60].map(|seconds| now + Duration::from_secs(seconds));
-        assert!(matches!(queue.0.next(|| late, None), Next::At(moment) if moment == late));
-        assert!(matches!(queue.0.next(|| late, Some(soon)), Next::Over));
-        assert!(matches!(queue.0.next(|| soon, Some(late)), Next::At(moment) if moment == soon));
+        assert!(matches!(queue.0.next(|| late, None), NextItem::WaitUntil(moment) if moment == late));
+        assert!(matches!(queue.0.next(|| late, Some(soon)), NextItem::Closed));
+        assert!(matches!(queue.0.next(|| soon, Some(late)), NextItem::WaitUntil(moment) if moment == soon));
         assert_eq!(queue.0.left(), 1);
-        assert!(queue.next().is_some() && matches!(queue.0.next(Instant::now, None), Next::Later));
-        assert!(matches!(queue.0.next(Instant::now, Some(late)), Next::Over), "nothing is left");
+        assert!(queue.next().is_some() && matches!(queue.0.next(Instant::now, None), NextItem::WaitForChange));
+        assert!(matches!(queue.0.next(Instant::now, Some(late)), NextItem::Closed), "nothing is left");
     }
 }

@@ -1,7 +1,7 @@
-//! How much memory this process can still take: the least that any of the machine's limits leaves.
+//! How much more memory this process can use: the minimum over all limits of the machine.
 //!
-//! All is read from the folders of the kernel, below a root that tests replace by one of their own. Limits of control
-//! groups are in `control_groups.rs`.
+//! All values are read from the kernel's file systems, below a root that tests replace. `control_groups.rs` reads the
+//! limits of control groups.
 
 use crate::control_groups;
 use crate::machine::kib_field;
@@ -10,25 +10,25 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What the process can still take, and what keeps it from more.
+/// The memory that the process can still use, and the limit that determines it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Available {
-    /// So much.
+    /// The number of bytes.
     pub bytes: Bytes,
-    /// The limit that leaves the least.
+    /// The tightest limit.
     pub bound: Bound,
 }
 
 /// A limit on memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Bound {
-    /// What the machine has free, or can free at once.
+    /// Free memory of the machine, including what it can reclaim at once.
     Machine,
-    /// The limit of a control group that the process is in, or of one above it.
+    /// The limit of a control group of the process, or of an ancestor group.
     ControlGroup(PathBuf),
-    /// What a machine that promises no more than it has may still promise.
+    /// The commit limit of a machine that does not overcommit.
     Commitments,
-    /// The process's limit on addresses.
+    /// The process's limit on address space.
     AddressSpace,
     /// The process's limit on data.
     Data,
@@ -46,13 +46,13 @@ impl fmt::Display for Bound {
     }
 }
 
-/// The least that any limit leaves; `None` where the system tells of none.
+/// The minimum over all limits; `None` if the system reports none.
 pub fn available_memory() -> Option<Available> {
     available_below(Path::new("/"))
 }
 
-/// Pages that the process can still be given: like [`available_memory`], but for limits on addresses and promises,
-/// which count memory from when it is mapped and not from when it is there.
+/// The pages that the process can still receive: like [`available_memory`], without the limits on address space and
+/// commitments, which count memory when it is mapped and not when it is used.
 pub fn available_pages() -> Option<Available> {
     least(pages(Path::new("/")))
 }
@@ -73,24 +73,24 @@ fn pages(root: &Path) -> Vec<Available> {
     machine.map(|bytes| Available { bytes, bound: Bound::Machine }).into_iter().chain(groups).collect()
 }
 
-/// Where the machine promises no more memory than it has.
+/// The commit limit, if the machine does not overcommit memory.
 /// Source: Documentation/mm/overcommit-accounting.rst of the kernel.
 fn commitments(root: &Path) -> Option<Available> {
-    const NEVER_MORE_THAN_THERE_IS: &str = "2";
+    const NEVER_OVERCOMMIT: &str = "2";
     let mode = fs::read_to_string(root.join("proc/sys/vm/overcommit_memory")).ok()?;
     let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let (limit, promised) = (kib_field(&text, "CommitLimit:")?, kib_field(&text, "Committed_AS:")?);
     let bytes = limit.saturating_sub(promised);
-    (mode.trim() == NEVER_MORE_THAN_THERE_IS).then_some(Available { bytes, bound: Bound::Commitments })
+    (mode.trim() == NEVER_OVERCOMMIT).then_some(Available { bytes, bound: Bound::Commitments })
 }
 
-/// RLIMIT_AS and RLIMIT_DATA, less what the process has of each. Source: proc(5), prlimit(2).
+/// RLIMIT_AS and RLIMIT_DATA, each minus the current use. Source: proc(5), prlimit(2).
 fn process_limits(root: &Path) -> Vec<Available> {
     let read = |file: &str| fs::read_to_string(root.join("proc/self").join(file)).unwrap_or_default();
     let (limits, status) = (read("limits"), read("status"));
     let left = |limit: &str, used: &str, bound: Bound| {
         let line = limits.lines().find_map(|line| line.strip_prefix(limit))?;
-        // The soft limit comes first; `unlimited` is no number.
+        // The soft limit comes first; `unlimited` is not a number.
         let limit = line.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
         Some(Available { bytes: Bytes(limit).saturating_sub(kib_field(&status, used)?), bound })
     };
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_of_all_limits_is_what_is_left() {
+    fn the_tightest_limit_wins() {
         check(&[], 4000, Bound::Machine);
         check(&[("proc/sys/vm/overcommit_memory", "2\n")], 1000, Bound::Commitments);
         let limits = "Max data size             1024000              unlimited            bytes\n";
@@ -137,17 +137,18 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_says_nothing_has_no_number() {
+    fn a_system_without_readings_has_no_number() {
         assert_eq!(available_below(machine_with(&[]).path()), None);
         let garbled = [("proc/meminfo", "MemAvailable: lots\n"), ("proc/self/limits", "Max address space\n")];
         assert_eq!(available_below(machine_with(&garbled).path()), None);
     }
 
-    /// This machine's own folders.
+    /// This machine's own files.
     #[cfg(target_os = "linux")]
     #[test]
     fn this_machine_has_some_memory() {
-        let (all, pages) = (available_memory().expect("Linux says"), available_pages().expect("Linux says"));
+        let (all, pages) =
+            (available_memory().expect("Linux reports it"), available_pages().expect("Linux reports it"));
         assert!(all.bytes > Bytes::mib(1) && all.bytes <= pages.bytes + Bytes::gib(1), "{all:?} {pages:?}");
     }
 }

@@ -1,16 +1,16 @@
-//! Threads that let others go first: what watches a run, or tells of it, shall not take the cores from its steps.
+//! Lowers the priority of threads that monitor a run or report on it, so that they do not slow down its steps.
 
-/// By how much less the system is to favor such a thread: a tenth of what another one gets of a core that both want.
+/// The nice value of such a thread: when competing for a core, it gets a tenth of another thread's share.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
-/// From here on this thread lets others go first, and so do threads and programs that it starts. Nobody is told where the system
-/// refuses it, since nothing but the speed of others depends on it; elsewhere than on Linux nothing is done, where priorities
-/// are those of whole processes.
-pub fn let_others_go_first() {
+/// Lowers the priority of the calling thread, and of threads and programs that it starts. Ignores a refusal by the
+/// system, since only the speed of other threads depends on it. Does nothing except on Linux: elsewhere priorities
+/// belong to whole processes.
+pub fn lower_thread_priority() {
     #[cfg(target_os = "linux")]
     {
-        // Of the calling thread, as Linux has it. Whoever was started with less stays there.
+        // Linux applies this to the calling thread. A thread that was started with a higher nice value keeps it.
         let own = rustix::process::getpriority_process(None).unwrap_or(0);
         if own < NICENESS {
             let _ = rustix::process::setpriority_process(None, NICENESS);
@@ -23,11 +23,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_goes_behind_others_without_taking_its_process_along() {
-        let niceness = || rustix::process::getpriority_process(None).expect("the system tells");
+    fn a_thread_lowers_its_own_priority_only() {
+        let niceness = || rustix::process::getpriority_process(None).expect("the system reports it");
         let before = niceness();
         let of_thread = || {
-            let_others_go_first();
+            lower_thread_priority();
             [niceness(), std::thread::scope(|scope| scope.spawn(niceness).join().expect("it ends"))]
         };
         let theirs = std::thread::scope(|scope| scope.spawn(of_thread).join().expect("it ends"));

@@ -1,6 +1,6 @@
-//! The branches of a run. A run that is resumed from a checkpoint which is not its newest begins a branch; what the
-//! older branches did after that step is left behind. Which branch began where is kept beside the checkpoints; each
-//! checkpoint, and each record of the journal, says which branch it is of.
+//! The branches of a run. A run that is resumed from a checkpoint other than its newest starts a branch; the steps that
+//! older branches made after that checkpoint are abandoned. A file next to the checkpoints records where each branch
+//! started; each checkpoint, and each record of the journal, stores its branch.
 //!
 //! ```text
 //!   branch 0   1 ──── 5 ──── 10 ──── 15     resumed from step 5:
@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// The file with the branches, in the folder of the checkpoints. A run that never branched has none.
+/// The file with the branches, in the folder of the checkpoints. Absent if the run never branched.
 pub const BRANCHES_FILE: &str = "branches.json";
 
-/// Room for far more branches than anybody begins.
+/// Enough for far more branches than any run has.
 const LONGEST: Bytes = Bytes(1 << 20);
 
 /// Why branches can't be read or written.
@@ -27,11 +27,11 @@ pub enum BranchesError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// What is there makes no sense.
+    /// The file's content is invalid.
     #[error("{path} is damaged: {problem}")]
     Damaged {
         /// The file.
@@ -41,21 +41,21 @@ pub enum BranchesError {
     },
 }
 
-/// All branches of a run. The first, number 0, is not written down.
+/// All branches of a run. The first, number 0, is not stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Branches {
-    /// Each with the number after the one before, from 1.
+    /// Numbered consecutively from 1.
     branches: Vec<Branch>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Branch {
     number: u64,
-    /// Where it began; none if from scratch.
+    /// Where it started; `None` if from scratch.
     from: Option<Origin>,
 }
 
-/// A checkpoint that a branch begins at.
+/// The checkpoint where a branch starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// Its branch.
@@ -65,7 +65,7 @@ pub struct Origin {
 }
 
 impl Branches {
-    /// Reads the branches of a run whose checkpoints lie here. Errors: `Io`, `Damaged`.
+    /// Reads the branches of a run from its folder of checkpoints. Errors: `Io`, `Damaged`.
     pub fn read(checkpoints: &Path) -> Result<Self, BranchesError> {
         let path = checkpoints.join(BRANCHES_FILE);
         let text = match read_text_inside(&path, 1, LONGEST) {
@@ -88,7 +88,7 @@ impl Branches {
         self.branches.len() as u64
     }
 
-    /// Begins a branch; it is not written yet.
+    /// Starts a branch in memory; call `write` to store it.
     pub fn begin(&mut self, from: Option<Origin>) {
         self.branches.push(Branch { number: self.current() + 1, from });
     }
@@ -100,7 +100,7 @@ impl Branches {
         disk.replace(&path, text.as_bytes()).map_err(|source| BranchesError::Io { path, source })
     }
 
-    /// Which steps of which branches make up the newest.
+    /// The steps of all branches that lead to the newest one.
     pub fn lineage(&self) -> Lineage {
         let mut spans = Vec::new();
         let (mut branch, mut until) = (self.current(), u64::MAX);
@@ -114,8 +114,8 @@ impl Branches {
     }
 }
 
-/// The steps after one and up to another, of a branch. One from scratch has step 0 too: a run that was stopped before its
-/// first step has a checkpoint of it.
+/// The steps of a branch after `from` and up to `to`. A branch from scratch includes step 0: a run that was stopped
+/// before its first step has a checkpoint of step 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
     branch: u64,
@@ -123,12 +123,12 @@ struct Span {
     until: u64,
 }
 
-/// A branch with what it has in common with those that it comes from.
+/// A branch, with the parts of its ancestors up to where it started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lineage(Vec<Span>);
 
 impl Lineage {
-    /// Whether what a branch did in a step is a part of it.
+    /// Whether a branch's step belongs to the lineage.
     pub fn has(&self, branch: u64, step: u64) -> bool {
         let is_in = |span: &Span| span.after.is_none_or(|after| after < step) && step <= span.until;
         self.0.iter().any(|span| span.branch == branch && is_in(span))
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lineage_is_a_branch_and_what_it_came_from() {
+    fn a_lineage_is_a_branch_with_its_ancestors() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut branches = Branches::read(folder.path()).expect("no branches yet");
         assert!([0, 1, u64::MAX].iter().all(|step| branches.lineage().has(0, *step)));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn branches_that_make_no_sense_are_refused() {
+    fn invalid_branches_are_refused() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         for text in [
             "",

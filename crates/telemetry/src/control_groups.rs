@@ -1,26 +1,26 @@
-//! What the memory control groups of this process leave: versions 1 and 2, the process's own group and all above it.
+//! The memory left by this process's control groups, versions 1 and 2: its own group and all its ancestors.
 //!
-//! A group is charged for the files that its processes read. The kernel frees these pages before it refuses any, so
-//! they count as free.
+//! A group is charged for the page cache of files that its processes read. The kernel reclaims these pages before it
+//! refuses an allocation, so they count as free.
 
 use plimsoll_units::Bytes;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Names of a version's files.
+/// The file names of a version.
 struct Version {
-    /// Type of the file system, and the word that its mount must have among its options.
+    /// Type of the file system, and the option that its mount must have.
     filesystem: &'static str,
     option: Option<&'static str>,
-    /// Where it lies if the system does not tell its mounts.
+    /// The mount point if the system does not list its mounts.
     usual_mount: &'static str,
     limits: &'static [&'static str],
     used: &'static str,
-    /// Lines of `memory.stat`, of the group and all below it, that are freed before anything is refused.
+    /// Lines of `memory.stat`, including descendants, that the kernel reclaims before it refuses an allocation.
     reclaimable: &'static [&'static str],
-    /// The file that has a line `oom_kill`.
+    /// The file with the line `oom_kill`.
     kills: &'static str,
-    /// A line of `memory.stat` with the least limit of the group and those above it, even those that can't be seen.
+    /// The line of `memory.stat` with the tightest limit of the group and its ancestors, including invisible ones.
     inherited_limit: Option<&'static str>,
 }
 
@@ -36,8 +36,8 @@ const V1: Version = Version {
     inherited_limit: Some("hierarchical_memory_limit"),
 };
 
-/// Source: Documentation/admin-guide/cgroup-v2.rst of the kernel. Above `memory.high` a process is not ended but slowed
-/// down until it hardly moves.
+/// Source: Documentation/admin-guide/cgroup-v2.rst of the kernel. Above `memory.high` a process is not killed but
+/// throttled until it hardly runs.
 const V2: Version = Version {
     filesystem: "cgroup2",
     option: None,
@@ -49,8 +49,8 @@ const V2: Version = Version {
     inherited_limit: None,
 };
 
-/// The limited groups of this process and what each leaves, from the process's own upwards. Groups are named by their
-/// path below the mount.
+/// The groups of this process that have limits, from its own upward, and the memory that each leaves. Groups are
+/// identified by their path below the mount.
 pub(crate) fn rooms(root: &Path) -> Vec<(PathBuf, Bytes)> {
     let room = |(version, folder, group): &(&Version, PathBuf, PathBuf)| {
         Some((Path::new("/").join(group), version.room(&folder.join(group))?))
@@ -58,28 +58,28 @@ pub(crate) fn rooms(root: &Path) -> Vec<(PathBuf, Bytes)> {
     groups(root).iter().filter_map(room).collect()
 }
 
-/// Limit and use of the group that leaves the least to this process. None where no group limits it.
+/// Limit and use of the group that leaves the least memory to this process. `None` if no group limits it.
 pub(crate) fn tightest(root: &Path) -> Option<[Bytes; 2]> {
     let limits = groups(root).into_iter().filter_map(|(version, folder, group)| version.limit(&folder.join(group)));
     limits.min_by_key(|[limit, used]| limit.saturating_sub(*used))
 }
 
-/// Processes of this process's control group that the kernel has ended so far for lack of memory, whether the limit was
-/// the group's, one above it, or the machine's. `None` where the system does not tell.
+/// Number of processes in this process's control group that the kernel has killed for lack of memory, whether the limit
+/// was the group's, an ancestor's, or the machine's. `None` if the system does not report it.
 pub fn oom_kills() -> Option<u64> {
     oom_kills_below(Path::new("/"))
 }
 
 fn oom_kills_below(root: &Path) -> Option<u64> {
-    // Where memory is not controlled for the group itself, the first above it for which it is counts for both.
+    // If memory is not controlled for the group itself, the nearest ancestor with memory control counts for both.
     groups(root).iter().find_map(|(version, folder, group)| {
         let text = fs::read_to_string(folder.join(group).join(version.kills)).ok()?;
         text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
     })
 }
 
-/// The memory control groups of this process, from its own upwards: the version, the folder of its mount, and the group's
-/// path below that. A machine may have groups of both versions; only those of one control memory.
+/// The memory control groups of this process, from its own upward: the version, the mount folder, and the group's path
+/// below it. A machine may have groups of both versions; only one version controls memory.
 fn groups(root: &Path) -> Vec<(&'static Version, PathBuf, PathBuf)> {
     let read = |file: &str| fs::read_to_string(root.join("proc/self").join(file)).unwrap_or_default();
     let (groups, mounts) = (read("cgroup"), read("mountinfo"));
@@ -102,8 +102,8 @@ fn groups(root: &Path) -> Vec<(&'static Version, PathBuf, PathBuf)> {
 }
 
 impl Version {
-    /// Where the groups are mounted, and where below this the group of this path lies. A container may see its own group
-    /// as the root, or a path that leads out of what is mounted; what is mounted is then the best that is known.
+    /// The mount point, and the path of the group below it. A container may see its own group as the root, or see a
+    /// path outside the mount; then the mount itself is the best approximation.
     fn place(&self, mounts: &str, group: &Path) -> (PathBuf, PathBuf) {
         let mounted = mounts.lines().filter_map(|line| {
             let (mount, filesystem) = line.split_once(" - ")?;
@@ -124,12 +124,12 @@ impl Version {
         known.or_else(outside).unwrap_or_else(usual)
     }
 
-    /// What a group leaves, if it has a limit.
+    /// The memory that a group leaves; `None` without a limit.
     fn room(&self, group: &Path) -> Option<Bytes> {
         self.limit(group).map(|[limit, used]| limit.saturating_sub(used))
     }
 
-    /// A group's limit, if it has one, and what it has, without what is freed before anything is refused.
+    /// A group's limit, and its use without reclaimable pages; `None` without a limit.
     fn limit(&self, group: &Path) -> Option<[Bytes; 2]> {
         let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
         let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
@@ -150,12 +150,12 @@ pub(crate) mod tests {
     use super::*;
     use tempfile::TempDir;
 
-    /// A folder with these files; of several of one name, the last.
+    /// A folder with these files; if a name occurs more than once, the last wins.
     pub(crate) fn machine_with(files: &[(&str, &str)]) -> TempDir {
         let machine = tempfile::tempdir().expect("a temporary folder");
         for (path, contents) in files {
             let path = machine.path().join(path);
-            fs::create_dir_all(path.parent().expect("files lie in folders")).expect("folders");
+            fs::create_dir_all(path.parent().expect("a file's path has a parent")).expect("folders");
             fs::write(path, contents).expect("written");
         }
         machine
@@ -187,7 +187,7 @@ pub(crate) mod tests {
 
     /// A group of 8 GiB that has read 7.8 GiB of files is nearly empty.
     #[test]
-    fn files_that_were_read_count_as_free() {
+    fn page_cache_counts_as_free() {
         let stat = "anon 500\nfile 7500\ninactive_file 5000\nactive_file 2000\nslab_reclaimable 300\nshmem 400\n";
         let version_2: &[(&str, &str)] = &[
             ("proc/self/cgroup", "0::/\n"),
@@ -207,7 +207,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn version_1_beside_version_2_with_all_groups_above() {
+    fn version_1_next_to_version_2_with_all_groups_above() {
         check(
             &[
                 ("proc/self/cgroup", "9:name=systemd:/\n5:cpu,memory:/lxc/own\n3:cpuset:/\n0::/\n"),
@@ -238,7 +238,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn mounts_are_found_wherever_they_are() {
+    fn mounts_are_found_at_any_path() {
         let mounts = "24 1 8:1 / / rw - ext4 /dev/sda rw\n\
                       30 25 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                       31 25 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n";
@@ -250,12 +250,12 @@ pub(crate) mod tests {
             ("sys/fs/cgroup/unified/memory.current", "3500\n"),
         ];
         check(&[files, &[("proc/self/cgroup", "0::/own\n")]].concat(), &[("/own", 4000), ("/", 1500)]);
-        // Seen from inside a container, the path may lead out of what it sees.
+        // From inside a container, the path may be outside the visible mount.
         check(&[files, &[("proc/self/cgroup", "0::/../../elsewhere\n")]].concat(), &[("/", 1500)]);
     }
 
     #[test]
-    fn processes_that_were_ended_are_counted_in_the_nearest_group_that_controls_memory() {
+    fn kills_are_counted_in_the_nearest_group_with_memory_control() {
         let check = |files: &[(&str, &str)], expected| {
             assert_eq!(oom_kills_below(machine_with(files).path()), expected, "{files:?}");
         };
@@ -273,7 +273,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_no_limit() {
+    fn unreadable_limits_are_ignored() {
         check(&[], &[]);
         check(&[("proc/self/cgroup", "nonsense\n0::/own\n4:memory\n")], &[]);
         let only_limit: &[(&str, &str)] =

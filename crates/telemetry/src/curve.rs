@@ -1,12 +1,12 @@
-//! Values over the steps of a run, in a bounded number of stretches, however long the run is. Of each stretch its lowest
-//! and its highest value are kept, so a spike in a million steps is still there.
+//! Values over the steps of a run, summarized in a bounded number of stretches regardless of the run's length. Each
+//! stretch keeps its lowest and highest value, so a spike in a million steps is still visible.
 
 use serde::Serialize;
 
-/// Stretches at most.
+/// Maximum number of stretches.
 const MOST: u64 = 400;
 
-/// Larger values are none that a run has, and would leave no room to calculate with them.
+/// Larger values do not occur in a run, and could overflow in computations.
 const LARGEST: f64 = 1e100;
 
 /// A value at a step.
@@ -18,20 +18,20 @@ pub struct Point {
     pub value: f64,
 }
 
-/// What values some steps have, one after the other.
+/// Statistics of the values at consecutive steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Stretch {
-    /// That of the first step.
+    /// The value of the first step.
     pub first: Point,
-    /// That of the last.
+    /// The value of the last step.
     pub last: Point,
     /// The lowest.
     pub lowest: Point,
     /// The highest.
     pub highest: Point,
-    /// Their mean.
+    /// The mean.
     pub mean: f64,
-    /// How many there are.
+    /// Number of values.
     pub count: u64,
 }
 
@@ -40,7 +40,7 @@ impl Stretch {
         Self { first: point, last: point, lowest: point, highest: point, mean: point.value, count: 1 }
     }
 
-    /// Both as one; `later` are later steps.
+    /// Joins two stretches; `later` has later steps.
     fn joined(self, later: Self) -> Self {
         let count = self.count + later.count;
         Self {
@@ -57,9 +57,9 @@ impl Stretch {
 /// Values over steps.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Curve {
-    /// Steps of a stretch.
+    /// Number of steps per stretch.
     width: u64,
-    /// In the order of their steps.
+    /// In step order.
     stretches: Vec<Stretch>,
 }
 
@@ -70,14 +70,14 @@ impl Default for Curve {
 }
 
 impl Curve {
-    /// Adds a value. What is no number, or larger than any that a run has, is left out.
+    /// Adds a value. Ignores NaN, infinities, and values too large for any run.
     pub fn push(&mut self, step: u64, value: f64) {
         if value.is_nan() || value.abs() > LARGEST {
             return;
         }
         while step / self.width >= MOST {
             self.width *= 2;
-            self.join_neighbours();
+            self.join_neighbors();
         }
         let (width, point) = (self.width, Stretch::of(Point { step, value }));
         match self.stretches.binary_search_by_key(&(step / width), |stretch| stretch.first.step / width) {
@@ -86,35 +86,35 @@ impl Curve {
         }
     }
 
-    fn join_neighbours(&mut self) {
+    fn join_neighbors(&mut self) {
         let width = self.width;
         self.stretches = joined(&self.stretches, |stretch| stretch.first.step / width);
     }
 
-    /// The stretches, each of a step where there are few.
+    /// The stretches; if there are few steps, one per step.
     pub fn stretches(&self) -> &[Stretch] {
         &self.stretches
     }
 
-    /// The values in about so many stretches.
+    /// The values, joined to about this many stretches.
     pub fn in_stretches(&self, most: usize) -> Vec<Stretch> {
         let each = self.stretches.len().div_ceil(most.max(1)).max(1);
         self.stretches.chunks(each).filter_map(|part| part.iter().copied().reduce(Stretch::joined)).collect()
     }
 
-    /// What it was up to a step, as far as stretches tell: of one that goes beyond, nothing is left.
+    /// The curve up to a step, at the resolution of its stretches: drops a stretch that extends past the step.
     pub fn up_to(&self, step: u64) -> Self {
         let before = self.stretches.iter().take_while(|stretch| stretch.last.step <= step);
         Self { width: self.width, stretches: before.copied().collect() }
     }
 
-    /// All values as one stretch; none if there are none.
+    /// All values joined to one stretch; `None` if there are no values.
     pub fn whole(&self) -> Option<Stretch> {
         self.stretches.iter().copied().reduce(Stretch::joined)
     }
 }
 
-/// Neighbours with the same key as one.
+/// Joins neighbors that have the same key.
 fn joined(stretches: &[Stretch], key: impl Fn(&Stretch) -> u64) -> Vec<Stretch> {
     let groups = stretches.chunk_by(|a, b| key(a) == key(b));
     groups.filter_map(|group| group.iter().copied().reduce(Stretch::joined)).collect()
@@ -155,7 +155,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever steps and values a journal has, in whatever order.
+        /// For any steps and values of a journal, in any order.
         #[test]
         fn extremes_are_kept_and_the_number_is_bounded(
             points in prop::collection::vec((prop_oneof![0..2000u64, any::<u64>()], any::<f64>()), 1..600),

@@ -1,21 +1,21 @@
-//! What a run's cards used of energy. Not here: how it is measured (`plimsoll-power`).
+//! The energy used by a run's cards. Not here: measuring it (`plimsoll-power`).
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Energy that a run's cards used, in all its sessions. Steps that were made again count again.
+/// Energy used by a run's cards, in all its sessions. Repeated steps count each time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnergyUse {
     /// In joules.
     pub energy_j: f64,
     /// How it was measured.
     pub by: EnergySource,
-    /// Time in which nothing was measured.
+    /// Time without measurements.
     pub missed_s: f64,
-    /// What it cost, where a price was given.
+    /// The cost, if a price was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
-    /// In which currency, where that was given.
+    /// The currency of the cost, if it was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub currency: Option<String>,
 }
@@ -24,11 +24,11 @@ pub struct EnergyUse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EnergySource {
-    /// By the cards' own counters.
+    /// The cards' own energy counters.
     Counter,
-    /// From the power that they drew at each sample.
+    /// The power readings of the samples.
     Power,
-    /// Some of it so, some so.
+    /// A mix of both.
     Both,
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn energy_reads_in_the_unit_that_suits_it() {
+    fn energy_is_shown_in_a_suitable_unit() {
         let energy = |energy_j, cost, currency: Option<&str>| {
             let currency = currency.map(str::to_owned);
             EnergyUse { energy_j, by: EnergySource::Counter, missed_s: 0.0, cost, currency }.to_string()

@@ -1,10 +1,10 @@
-//! The one event type. Views, journals and alerts are all made from these, and from nothing else.
+//! The only event type. All views, journals and alerts are built from these events alone.
 
 use crate::energy::EnergyUse;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Version of the schema below; raised when a field changes its meaning or goes away.
+/// Version of the schema below; incremented if a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// Something that happened in a run. Units are in the names of the fields.
@@ -19,9 +19,9 @@ pub enum Event {
         model: String,
         /// Trained parameters.
         parameters: u64,
-        /// Bytes of the plan on the device, and on the host where both are one memory.
+        /// Bytes of the plan on the device; includes the host if both share one memory.
         planned_bytes: u64,
-        /// Bytes of it allowed.
+        /// The budget in bytes.
         budget_bytes: u64,
         /// The first step that will run.
         first_step: u64,
@@ -30,16 +30,17 @@ pub enum Event {
     },
     /// The state of an earlier session was restored.
     Resumed {
-        /// The last step that was made before.
+        /// The last step before the resume.
         step: u64,
         /// The checkpoint.
         checkpoint: PathBuf,
     },
-    /// A branch of the run begins at a checkpoint that is not its newest; later ones of other branches are left behind.
+    /// The run resumed from a checkpoint that is not its newest and starts a branch; later checkpoints of other
+    /// branches are abandoned.
     Branched {
-        /// The last step that the new branch has in common with the one that it left; 0 if none.
+        /// The last step that the new branch shares with the old one; 0 if none.
         from_step: u64,
-        /// Later checkpoints that are no part of it.
+        /// Later checkpoints that do not belong to the new branch.
         left_behind: Vec<PathBuf>,
     },
     /// A checkpoint was skipped because it is damaged.
@@ -49,11 +50,11 @@ pub enum Event {
         /// What is wrong with it.
         reason: String,
     },
-    /// A step was made.
+    /// A step completed.
     Step {
-        /// Which, counted from 1.
+        /// The step, counted from 1.
         step: u64,
-        /// Mean loss a token of the global batch, before the update; nats.
+        /// Mean loss per token of the global batch, before the update; nats.
         loss: f64,
         /// Learning rate of the update.
         learning_rate: f64,
@@ -61,200 +62,201 @@ pub enum Event {
         grad_norm: f64,
         /// Duration of the step.
         step_ms: f64,
-        /// Tokens trained on, a second.
+        /// Training tokens per second.
         tokens_per_s: f64,
-        /// Memory of that kind that the run holds, as the system counts it, or as the device does where that is silent.
+        /// Memory used by the run: host memory as reported by the system for a CPU run, otherwise device memory.
         memory_bytes: u64,
     },
     /// Held-out loss was computed.
     Evaluated {
-        /// After which step.
+        /// The step before the evaluation.
         step: u64,
-        /// Mean loss a token; nats.
+        /// Mean loss per token; nats.
         loss: f64,
-        /// The same of the averaged weights, where there are any.
+        /// The loss of the averaged weights, if the run keeps them.
         average_loss: Option<f64>,
-        /// Tokens that were predicted.
+        /// Number of predicted tokens.
         tokens: u64,
     },
-    /// A step's gradients overflowed half precision, so that its update was left out.
+    /// The gradients of a step overflowed half precision, so its update was skipped.
     UpdateSkipped {
         /// The step.
         step: u64,
         /// Its loss; nats.
         loss: f64,
-        /// What gradients are multiplied by from now on.
+        /// The loss scale from now on.
         loss_scale: f32,
     },
-    /// A checkpoint is whole on disk.
+    /// A checkpoint is complete on disk.
     CheckpointSaved {
-        /// After which step.
+        /// The step of the checkpoint.
         step: u64,
-        /// Where.
+        /// Its path.
         checkpoint: PathBuf,
         /// Size of all its files.
         bytes: u64,
-        /// Time that it took.
+        /// Time to write it.
         milliseconds: f64,
     },
     /// A checkpoint could not be written; older ones are kept and training continues.
     CheckpointFailed {
-        /// After which step.
+        /// The step of the checkpoint.
         step: u64,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// Events could not be written to the journal, or not be made durable there.
+    /// Events could not be written to the journal, or could not be made durable.
     EventsLost {
-        /// How many in this session so far.
+        /// Number of lost events in this session so far.
         events: u64,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// The run ended, and the state after its last step is not on disk.
+    /// The run ended without saving the state after its last step.
     Unsaved {
-        /// The last step that was made.
+        /// The last completed step.
         step: u64,
-        /// The newest step that a checkpoint of this session is whole on disk for.
+        /// The newest step of this session with a complete checkpoint on disk.
         saved_step: Option<u64>,
         /// That checkpoint.
         checkpoint: Option<PathBuf>,
     },
-    /// A step that diverged is being undone: the steps since a checkpoint, or since the start, are rerun.
+    /// A step that diverged is being undone: the steps since a checkpoint, or since the start, are repeated.
     Undoing {
         /// The last step of the checkpoint; 0 for the start.
         from: u64,
-        /// The last step that is made again.
+        /// The last step that is repeated.
         to: u64,
     },
-    /// Loss or gradient stopped being numbers.
+    /// The loss or the gradient became NaN or infinite.
     Diverged {
         /// The step.
         step: u64,
-        /// Its loss, `null` if not a number.
+        /// Its loss; `null` if not finite.
         loss: Option<f64>,
-        /// Its gradient norm, `null` if not a number.
+        /// Its gradient norm; `null` if not finite.
         grad_norm: Option<f64>,
-        /// Whether the weights are those before the step. Where parameters are updated in the backward pass, they are
-        /// not if the step could not be undone; no checkpoint holds them then.
+        /// Whether the weights are still those before the step. If the backward pass updates parameters and the step
+        /// could not be undone, they are not; then no checkpoint contains them.
         weights_whole: bool,
     },
-    /// The run was asked to stop before its end.
+    /// The user interrupted the run before its end.
     Interrupted {
-        /// The last step that was made.
+        /// The last completed step.
         step: u64,
     },
-    /// A card became hotter or cooler, the run was slowed or let go for it, or a sensor failed; once an episode.
+    /// A card became hotter or cooler, the run was slowed down or released because of heat, or a sensor failed; once
+    /// per episode.
     Heat {
         /// The card's name and number.
         card: String,
-        /// What happened, with figures.
+        /// A description with figures.
         what: String,
     },
-    /// The run waits, since somebody asked it to.
+    /// The run is paused at the user's request.
     Paused {
-        /// The step that it is in.
+        /// The current step.
         step: u64,
         /// The order's number.
         order: u64,
     },
-    /// The run goes on after a pause.
+    /// The run continues after a pause.
     Unpaused {
-        /// The step that it is in.
+        /// The current step.
         step: u64,
-        /// The number of the order to go on; none if the run goes on to end.
+        /// The number of the order to continue; `None` if the run continues in order to end.
         order: Option<u64>,
-        /// How long it waited.
+        /// Duration of the pause.
         seconds: f64,
     },
-    /// Somebody gave the run another budget: it has saved, and goes on by another plan, which the next start tells.
+    /// The user changed the budget: the run saved its state and restarts with a new plan, which the next start reports.
     Replanned {
-        /// The last step that was made.
+        /// The last completed step.
         step: u64,
         /// The order's number.
         order: u64,
         /// Bytes of the plan.
         planned_bytes: u64,
-        /// Bytes allowed.
+        /// The budget in bytes.
         budget_bytes: u64,
     },
-    /// Something that somebody asked for was not done; the run goes on as it was.
+    /// A request was refused; the run continues unchanged.
     OrderRefused {
-        /// The last step that was made.
+        /// The last completed step.
         step: u64,
-        /// The order's number; none if no order could be read.
+        /// The order's number; `None` if the order could not be read.
         order: Option<u64>,
         /// Why.
         reason: String,
     },
-    /// Something about a card or the machine that a person should know, once an episode, and that it is over.
+    /// A health finding about a card or the machine, and its end; once per episode.
     Health {
-        /// The card's name and number; none for the machine.
+        /// The card's name and number; `None` for the machine.
         card: Option<String>,
-        /// What kind of thing, in a word that stays: `throttled`, `disk`.
+        /// The stable identifier of the finding: `throttled`, `disk`.
         kind: String,
-        /// What happened, with figures.
+        /// A description with figures.
         what: String,
-        /// What to do about it.
+        /// What the user can do.
         advice: Option<String>,
-        /// How bad it is.
+        /// Severity.
         level: Level,
     },
-    /// The run would not have fitted, and was changed so that it does.
+    /// The run would not have fitted in memory, and was changed to fit.
     OutOfMemoryAverted {
-        /// What was changed, with figures.
+        /// The changes, with figures.
         what: String,
     },
-    /// What the run's cards used so far; each minute, and at the end.
+    /// Energy used by the run's cards so far; once a minute and at the end.
     Energy(EnergyUse),
-    /// A card was above its limit, and the run ended with its state saved.
+    /// A card exceeded its limit, and the run ended after saving its state.
     StoppedForHeat {
-        /// The last step that was made.
+        /// The last completed step.
         step: u64,
     },
-    /// The run came to its end.
+    /// The run finished.
     Finished {
         /// The last step.
         step: u64,
-        /// Time in this session.
+        /// Duration of this session.
         seconds: f64,
     },
 }
 
-/// How bad something is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// It is good to know: something is over.
+    /// For information: a problem has ended.
     Info,
-    /// It costs speed, or will become worse.
+    /// It costs speed, or may get worse.
     Warn,
-    /// Results or the run are in danger.
+    /// It endangers results or the run.
     Error,
 }
 
-/// An event with its time, as a journal keeps it: a run's, or one of another kind.
+/// An event with its time, as stored in a journal: an event of a run by default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record<E = Event> {
     /// Version of the schema.
     pub v: u32,
     /// Seconds since 1970, UTC.
     pub time_s: f64,
-    /// Which branch of the run it belongs to; 0 until an older checkpoint was resumed.
+    /// The branch of the run; 0 until an older checkpoint is resumed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub branch: u64,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: E,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
 fn is_zero(branch: &u64) -> bool {
     *branch == 0
 }
 
-/// Something that takes events as they happen.
+/// Receives events as they happen.
 pub trait Sink {
-    /// Takes one.
+    /// Receives one event.
     fn take(&mut self, event: &Event);
 }

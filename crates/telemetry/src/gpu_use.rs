@@ -1,23 +1,24 @@
-//! Whether the machine's NVIDIA cards compute right now, and for whom.
+//! Whether the machine's NVIDIA cards are computing right now, and for which processes.
 
 use crate::driver::Driver;
 use crate::visible::visible;
 use nvml_wrapper::Nvml;
 use std::env;
 
-/// What a card does.
+/// The current use of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardUse {
     /// Its UUID.
     pub card: String,
-    /// The part of the last moment, a sixth of a second to a second, in which a kernel ran; in percent.
+    /// Percent of the driver's last sample period, a sixth of a second to a second, in which a kernel ran.
     pub busy_percent: u32,
-    /// Processes that compute on it, as far as the driver tells. Inside a container their numbers are those outside.
+    /// Processes that compute on it, as reported by the driver. Inside a container, these are the process numbers
+    /// outside.
     pub pids: Vec<u32>,
 }
 
-/// What the cards do that programs started by this process see. `None` where nobody tells: no driver, or one that does not
-/// know.
+/// The use of the cards that are visible to programs started by this process. `None` without a driver, or if the driver
+/// does not report it.
 pub fn gpu_use() -> Option<Vec<CardUse>> {
     read(&*Driver::open().ok()?)
 }

@@ -1,5 +1,5 @@
-//! The machine's NVIDIA cards, as the driver's own library (NVML) tells of them. The library is looked for when asked;
-//! nothing of NVIDIA's is needed to build. Not here: using the cards. Read next: `visible.rs`, how CUDA numbers them.
+//! The machine's NVIDIA cards, as reported by the driver's library (NVML). The library is loaded at run time; building
+//! needs nothing from NVIDIA. Not here: using the cards. Read next: `visible.rs`, on CUDA's numbers for them.
 
 use crate::driver::Driver;
 use crate::visible::{BadEntry, visible};
@@ -15,93 +15,93 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::path::Path;
 
-/// The library's name, by which the wrapper looks for it.
+/// The name under which the wrapper loads the library.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// More cards than any machine has: a library that counts more is wrong.
+/// More than any machine has: a larger count is an error of the library.
 const MOST_CARDS: u32 = 1024;
 
-/// What a machine has of NVIDIA's.
+/// The NVIDIA driver and cards of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gpus {
     /// The driver's version, `580.95.05`.
     pub driver: Option<String>,
-    /// The cards that could be read, in NVML's order, which is that of the PCI bus; maybe none.
+    /// The readable cards, in NVML's order, which is that of the PCI bus; may be empty.
     pub cards: Vec<Gpu>,
-    /// What a reader should know beside the numbers.
+    /// Notes that a reader of the numbers should see.
     pub notes: Vec<GpuNote>,
 }
 
 impl Gpus {
-    /// The card that CUDA gives this number; number 0 is the one that programs take unless told otherwise.
+    /// The card with this number in CUDA; programs use number 0 by default.
     pub fn by_cuda_index(&self, cuda_index: usize) -> Option<&Gpu> {
         self.cards.iter().find(|card| card.cuda_index == Some(cuda_index))
     }
 }
 
-/// A card. What is free and used holds for the moment at which it was read, over all processes.
+/// A card. Free and used memory are as of the time of reading, over all processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// NVML's number, which `nvidia-smi` shows too.
+    /// NVML's number, which `nvidia-smi` also shows.
     pub index: u32,
-    /// What CUDA calls this number under `CUDA_VISIBLE_DEVICES`; `None` where that variable hides the card.
+    /// CUDA's number under `CUDA_VISIBLE_DEVICES`; `None` if that variable hides the card.
     pub cuda_index: Option<usize>,
     /// The product: `NVIDIA GeForce RTX 3060`.
     pub name: String,
     /// `GPU-8932f937-d72c-4106-c12f-20bd9faed9f6`.
     pub uuid: String,
-    /// Everything on the card, what the driver keeps for itself included.
+    /// All memory of the card, including memory reserved by the driver.
     #[serde(rename = "total_bytes")]
     pub total: Bytes,
-    /// What driver and firmware keep, which no process can have. `None` where the driver only has NVML's first reading
-    /// of memory (before version 510, and on some Windows hosts of Linux): `used` then counts it.
+    /// Memory reserved by driver and firmware, which is not available to processes. `None` if the driver only has
+    /// NVML's first memory call (before version 510, and on some Windows hosts of Linux): then `used` includes it.
     #[serde(rename = "reserved_bytes")]
     pub reserved: Option<Bytes>,
-    /// What processes have taken: `total` = `reserved` + `used` + `free`.
+    /// Memory used by processes: `total` = `reserved` + `used` + `free`.
     #[serde(rename = "used_bytes")]
     pub used: Bytes,
-    /// What processes can still take.
+    /// Memory available to processes.
     #[serde(rename = "free_bytes")]
     pub free: Bytes,
-    /// In °C.
+    /// Core temperature in °C.
     pub temperature_c: Option<u32>,
-    /// The power that the card may draw, in watts.
+    /// The current power limit, in watts.
     pub power_limit_w: Option<f64>,
 }
 
-/// Something about a machine's cards that numbers do not show.
+/// A note about the machine's cards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "note", rename_all = "snake_case")]
 pub enum GpuNote {
-    /// A card is left out, because NVML does not tell of it.
+    /// A card is skipped because NVML can't read it.
     Unreadable {
         /// NVML's number.
         index: u32,
-        /// What was asked for.
+        /// The reading that failed.
         what: String,
-        /// The answer.
+        /// NVML's error.
         reason: String,
     },
-    /// Cards differ, and CUDA orders them by speed: `cuda_index` may be another's.
+    /// The cards are of different models, and CUDA orders them by speed: `cuda_index` may be wrong.
     OrderUnknown,
     /// `CUDA_VISIBLE_DEVICES` has an entry that matches no card of this machine.
     InvalidEntry {
-        /// As written.
+        /// The entry as written.
         entry: String,
     },
-    /// A card is in MIG mode: CUDA shows a slice of it in its place.
+    /// A card is in MIG mode: CUDA shows one of its instances instead.
     MigMode {
         /// NVML's number.
         index: u32,
     },
-    /// `CUDA_VISIBLE_DEVICES` names a part of a card.
+    /// `CUDA_VISIBLE_DEVICES` names a MIG instance.
     MigEntry {
-        /// As written.
+        /// The entry as written.
         entry: String,
     },
     /// `CUDA_VISIBLE_DEVICES` names a card twice.
     RepeatedEntry {
-        /// As written, the second time.
+        /// The second entry as written.
         entry: String,
     },
 }
@@ -145,28 +145,28 @@ impl From<BadEntry> for GpuNote {
     }
 }
 
-/// Why nothing is known of a machine's cards.
+/// Why the machine's cards can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum GpuError {
-    /// The library is missing or is none, or the driver behind it is not running.
+    /// The library is missing or invalid, or its driver is not running.
     #[error("no NVIDIA driver ({reason})")]
     NoDriver {
-        /// What the system or NVML said.
+        /// The error of the system or of NVML.
         reason: String,
     },
-    /// The library is newer than the driver that runs, as after an update.
+    /// The library is newer than the loaded driver, as after an update.
     #[error("the NVIDIA driver was updated, but the old one is still loaded; restart the machine")]
     Outdated,
-    /// NVML could not do something without which there is no answer.
+    /// A required NVML call failed.
     #[error("NVML failed at {what}: {source}")]
     Failed {
-        /// What was attempted.
+        /// The failed action.
         what: &'static str,
-        /// What NVML said.
+        /// NVML's error.
         #[source]
         source: NvmlError,
     },
-    /// A count that cannot be true.
+    /// An impossible count.
     #[error("NVML reports {count} cards, more than a machine can have")]
     TooMany {
         /// The count.
@@ -174,19 +174,19 @@ pub enum GpuError {
     },
 }
 
-/// The machine's NVIDIA cards, by the driver's library or the one that the environment variable `PLIMSOLL_NVML` names.
-/// No card is not an error; a card that cannot be read is left out with a note.
-/// Errors: `NoDriver` where there is no driver; `Outdated`, `Failed` and `TooMany` where it does not answer.
+/// The machine's NVIDIA cards, read through the driver's library, or the one named by the environment variable
+/// `PLIMSOLL_NVML`. Having no card is not an error; an unreadable card is skipped with a note.
+/// Errors: `NoDriver` without a driver; `Outdated`, `Failed` and `TooMany` if it does not respond.
 pub fn gpus() -> Result<Gpus, GpuError> {
     Driver::open().and_then(|driver| read(&driver))
 }
 
-/// As [`gpus`], by the library in this file.
+/// Like [`gpus`], with the library in this file.
 pub fn gpus_from(library: &Path) -> Result<Gpus, GpuError> {
     Driver::open_library(Some(library.as_os_str())).and_then(|driver| read(&driver))
 }
 
-/// Starts NVML, from this library or the driver's.
+/// Starts NVML from this library; `None` is the driver's own.
 pub(crate) fn start(library: Option<&OsStr>) -> Result<Nvml, GpuError> {
     let mut builder = Nvml::builder();
     if let Some(library) = library {
@@ -220,7 +220,7 @@ fn read(nvml: &Nvml) -> Result<Gpus, GpuError> {
     Ok(Gpus { driver: nvml.sys_driver_version().ok(), cards, notes })
 }
 
-/// A card without its number under CUDA, or which reading failed and how.
+/// Reads a card without its number in CUDA. Errors: the reading that failed, and its error.
 fn read_card(nvml: &Nvml, index: u32) -> Result<Gpu, (&'static str, String)> {
     let failed = |what| move |error: NvmlError| (what, error.to_string());
     let device = nvml.device_by_index(index).map_err(failed("handle"))?;
@@ -235,7 +235,7 @@ fn read_card(nvml: &Nvml, index: u32) -> Result<Gpu, (&'static str, String)> {
     Ok(Gpu { index, cuda_index: None, name, uuid, total, reserved, used, free, temperature_c, power_limit_w })
 }
 
-/// Gives cards their numbers under this process's environment, and says what is doubtful about them.
+/// Numbers the cards as CUDA does in this process's environment, and returns notes on doubtful numbers.
 fn number_cards(cards: &mut [Gpu]) -> Vec<GpuNote> {
     let variable = |name| env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     let uuids = cards.iter().map(|card| card.uuid.as_str()).collect::<Vec<_>>();
@@ -243,7 +243,7 @@ fn number_cards(cards: &mut [Gpu]) -> Vec<GpuNote> {
     let is_by_bus = variable("CUDA_DEVICE_ORDER").is_some_and(|order| order == "PCI_BUS_ID");
     let are_alike = cards.windows(2).all(|pair| pair[0].name == pair[1].name);
     let mut notes = seen.stopped_at.map(GpuNote::from).into_iter().collect::<Vec<_>>();
-    if seen.supposes_order && !is_by_bus && !are_alike {
+    if seen.assumes_order && !is_by_bus && !are_alike {
         notes.push(GpuNote::OrderUnknown);
     }
     for (card, cuda_index) in cards.iter_mut().zip(seen.cuda_indices) {
@@ -252,7 +252,7 @@ fn number_cards(cards: &mut [Gpu]) -> Vec<GpuNote> {
     notes
 }
 
-/// Takes the numbers from cards in MIG mode, which no program can have as a whole.
+/// Removes the numbers of cards in MIG mode, since no program can use them as a whole.
 fn hide_divided(nvml: &Nvml, cards: &mut [Gpu]) -> Vec<GpuNote> {
     /// `NVML_DEVICE_MIG_ENABLE`
     const ENABLED: u32 = 1;
@@ -272,7 +272,7 @@ pub(crate) struct Memory {
     pub free: Bytes,
 }
 
-/// A card's memory by NVML's second reading, which tells reserved from used, or by its first where that fails.
+/// A card's memory from NVML's second call, which separates reserved from used, or from its first if that fails.
 pub(crate) fn memory(device: &Device) -> Result<Memory, NvmlError> {
     match device.memory_info() {
         Ok(m) => Ok(Memory {
@@ -285,12 +285,12 @@ pub(crate) fn memory(device: &Device) -> Result<Memory, NvmlError> {
     }
 }
 
-/// NVML's first reading of memory, which the wrapper loads but does not wrap.
+/// NVML's first memory call, which the wrapper loads but does not wrap.
 fn first_memory(device: &Device) -> Result<Memory, NvmlError> {
     let get_memory_info = nvml_sym(device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
     let mut info = MaybeUninit::zeroed();
-    // SAFETY: `nvml_sym` checked that the library, which `device` borrows, has the function; the handle is from the same
-    // library; `info` has the type that the function fills, three integers, for which zeros are values.
+    // SAFETY: `nvml_sym` checked that the library, which `device` borrows, has the function; the handle comes from the
+    // same library; `info` has the type that the function fills: three integers, for which zeros are valid.
     let info = unsafe {
         nvml_try(get_memory_info(device.handle(), info.as_mut_ptr()))?;
         info.assume_init()

@@ -1,4 +1,4 @@
-//! Who holds a card's memory: the processes that NVML knows. Windows does not tell it how much each has.
+//! The processes that hold a card's memory, according to NVML. On Windows, NVML does not report how much each holds.
 
 use crate::driver::Driver;
 use nvml_wrapper::Nvml;
@@ -11,24 +11,24 @@ use serde::Serialize;
 pub struct Holder {
     /// The card's UUID.
     pub card: String,
-    /// The process.
+    /// The process number.
     pub pid: u32,
-    /// Its name, where the system tells it.
+    /// The program's name, if the system reports it.
     pub name: Option<String>,
-    /// The user that it runs as, by name or else by number, where the system tells.
+    /// The user that runs it, by name or otherwise by number, if the system reports it.
     pub owner: Option<String>,
-    /// What it holds, where the driver tells it.
+    /// The memory that it holds, if the driver reports it.
     #[serde(rename = "used_bytes")]
     pub used: Option<Bytes>,
 }
 
-/// The processes that hold memory of the machine's cards, this one left out. Nobody where NVML does not tell.
+/// The processes, except this one, that hold memory of the machine's cards. Empty if NVML does not report them.
 pub fn gpu_holders() -> Vec<Holder> {
     Driver::open().map_or_else(|_| Vec::new(), |driver| read(&driver))
 }
 
-/// What this process holds of the card with this UUID. `None` where NVML does not say, as on Windows, or knows the process
-/// by another number, as in containers.
+/// The memory that this process holds on the card with this UUID. `None` if NVML does not report it, as on Windows, or
+/// knows the process by another number, as in containers.
 pub fn own_gpu_memory(card: &str) -> Option<Bytes> {
     let driver = Driver::open().ok()?;
     let devices = (0..driver.device_count().ok()?).filter_map(|index| driver.device_by_index(index).ok());
@@ -55,19 +55,19 @@ fn read(nvml: &Nvml) -> Vec<Holder> {
             holders.push(Holder { card: card.clone(), pid, name, owner: owner_name(pid), used });
         }
     }
-    // A process that computes and draws is in both lists.
+    // A process that both computes and draws is in both lists.
     holders.sort_by(|a, b| (&a.card, b.used, a.pid).cmp(&(&b.card, a.used, b.pid)));
     holders.dedup_by(|a, b| (&a.card, a.pid) == (&b.card, b.pid));
     holders
 }
 
-/// The name of a process's program, where the system tells it.
+/// The name of a process's program, if the system reports it.
 pub(crate) fn program_name(pid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// The user of a process, by number.
+/// The user number of a process.
 pub(crate) fn owner(pid: u32) -> Option<u32> {
     #[cfg(unix)]
     {
@@ -81,9 +81,9 @@ pub(crate) fn owner(pid: u32) -> Option<u32> {
     }
 }
 
-/// The same by name, where this machine has one for it.
+/// The user name of a process, if this machine has one.
 fn owner_name(pid: u32) -> Option<String> {
-    /// Far more than a machine's own users take.
+    /// Larger than any machine's file of local users.
     const USERS: Bytes = Bytes::mib(1);
     let uid = owner(pid)?.to_string();
     let users = plimsoll_files::read_any_text(std::path::Path::new("/etc/passwd"), USERS).unwrap_or_default();

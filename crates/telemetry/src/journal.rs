@@ -1,5 +1,5 @@
-//! The journal: a file of one JSON record a line. It survives kills (a torn last line is cut off when the file is
-//! opened again) and full disks (what could not be written is counted, and training continues).
+//! The journal: a file with one JSON record per line. It survives kills (reopening the file cuts off a torn last line)
+//! and full disks (lost events are counted, and training continues).
 
 use crate::{Event, Record, SCHEMA_VERSION, Sink};
 use plimsoll_files::{Disk, Log, open_inside};
@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Far longer than any record; a line that is longer is none.
+/// Far longer than any record; a longer line is not a record.
 pub(crate) const LONGEST_LINE: u64 = 1 << 20;
 
 /// Why a journal could not be opened or read.
@@ -19,7 +19,7 @@ pub(crate) const LONGEST_LINE: u64 = 1 << 20;
 pub struct JournalError {
     /// The file.
     pub path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     #[source]
     pub source: io::Error,
 }
@@ -28,18 +28,18 @@ pub struct JournalError {
 #[derive(Debug)]
 pub struct Journal {
     log: Log,
-    /// Which branch of the run the records are of.
+    /// The branch of the run for new records.
     branch: u64,
     /// Whether the file may end in the middle of a line.
     is_torn: bool,
     unsynced: u64,
     lost: u64,
-    /// What the system said when the last event was lost.
+    /// The system's error when the last event was lost.
     reason: String,
 }
 
 impl Journal {
-    /// Opens a journal to append to it, and cuts off a last line that was not finished. Never follows a link.
+    /// Opens a journal for appending, and cuts off an incomplete last line. Never follows a link.
     pub fn open(disk: &Disk, path: &Path) -> Result<Self, JournalError> {
         let open = || {
             let mut log = disk.open_log(path)?;
@@ -52,12 +52,12 @@ impl Journal {
         open().map_err(|source| JournalError { path: path.to_owned(), source })
     }
 
-    /// From here on records are of this branch.
+    /// Sets the branch for new records.
     pub fn set_branch(&mut self, branch: u64) {
         self.branch = branch;
     }
 
-    /// Makes all that was written durable. If the system refuses, what was written since the last time counts as lost.
+    /// Makes all written records durable. If the system refuses, records written since the last sync count as lost.
     pub fn sync(&mut self) {
         if let Err(error) = self.log.sync() {
             self.lose(self.unsynced, &error);
@@ -65,12 +65,12 @@ impl Journal {
         self.unsynced = 0;
     }
 
-    /// Events that could not be written or made durable.
+    /// Number of events that could not be written or made durable.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// What the system said when the last of them was lost.
+    /// The system's error when the last event was lost.
     pub fn reason(&self) -> &str {
         &self.reason
     }
@@ -82,10 +82,10 @@ impl Journal {
 }
 
 impl Journal {
-    /// Adds a record of any kind. What the system refuses counts as lost.
+    /// Appends a record of any type. If the system refuses, it counts as lost.
     pub fn append(&mut self, record: &impl Serialize) {
         let text = serde_json::to_string(record).expect("records are plain data");
-        // What a full disk cut off must not take the next line with it.
+        // A line torn by a full disk must not swallow the next line.
         let line = format!("{}{text}\n", if self.is_torn { "\n" } else { "" });
         let written = self.log.append(line.as_bytes());
         self.is_torn = written.is_err();
@@ -103,12 +103,12 @@ impl Sink for Journal {
     }
 }
 
-/// Seconds since 1970, UTC, as records have them.
+/// The current time in seconds since 1970, UTC, as in records.
 pub fn now_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
 }
 
-/// Where the last whole line of a file ends, and where the file does. Read backwards: journals grow long.
+/// The end of the last complete line, and of the file. Reads backward, since journals are long.
 fn whole_lines(file: &mut File) -> io::Result<(u64, u64)> {
     const BLOCK: u64 = 1 << 16;
     let length = file.seek(SeekFrom::End(0))?;
@@ -126,8 +126,8 @@ fn whole_lines(file: &mut File) -> io::Result<(u64, u64)> {
     Ok((0, length))
 }
 
-/// All records of a journal that can be read, in order; lines of another schema, torn ones and endless ones are
-/// skipped. Errors: the file can't be read.
+/// All valid records of a journal, in order; skips lines of another schema, torn lines and endless lines. Errors: the
+/// file can't be read.
 pub fn read_journal(path: &Path) -> Result<Vec<Record>, JournalError> {
     let mut records = Vec::new();
     for_each_record(path, |record| records.push(record))?;
@@ -144,12 +144,12 @@ pub fn for_each_record(path: &Path, mut take: impl FnMut(Record)) -> Result<(), 
     read().map_err(|source| JournalError { path: path.to_owned(), source })
 }
 
-/// The record of a line, if it is one of this schema.
+/// Parses the record of a line; `None` if it is not a record of this schema.
 pub(crate) fn record_of<E: DeserializeOwned>(line: &[u8], schema: u32) -> Option<Record<E>> {
     serde_json::from_slice::<Record<E>>(line).ok().filter(|record| record.v == schema)
 }
 
-/// Hands out lines with their ends; one that is too long in pieces, which are no records either.
+/// Passes on lines with their line ends; an overlong line is passed in pieces, which are not records.
 pub(crate) fn read_lines(mut lines: impl BufRead, mut take: impl FnMut(&[u8])) -> io::Result<()> {
     let mut line = Vec::new();
     while (&mut lines).take(LONGEST_LINE).read_until(b'\n', &mut line)? > 0 {
@@ -176,12 +176,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_a_torn_line_is_cut_off() {
+    fn records_read_back_and_a_torn_line_is_cut_off() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("journal.jsonl");
         let disk = Disk::default();
         Journal::open(&disk, &path).expect("a new journal").take(&event(1));
-        // Torn lines longer than what is read at once, and shorter.
+        // Torn lines that are longer than one read, and shorter.
         for torn in ["{\"v\":1,\"ev".to_owned(), "x".repeat(200_000)] {
             let mut file = File::options().append(true).open(&path).expect("a file");
             file.write_all(torn.as_bytes()).expect("appended");
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!((steps(&path), journal.lost()), (vec![event(1), event(2)], 0));
     }
 
-    /// A disk that is full now and then: half of a line is written before the system says so.
+    /// A disk that is full at times: it writes half of a line before it fails.
     #[derive(Debug)]
     struct Full(AtomicBool);
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_costs_the_events_that_it_had_no_room_for_and_no_others() {
+    fn a_full_disk_loses_only_the_events_that_did_not_fit() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("journal.jsonl");
         let full = Arc::new(Full(AtomicBool::new(false)));
@@ -223,7 +223,7 @@ mod tests {
         assert!(!journal.reason().is_empty());
         full.0.store(true, Ordering::Relaxed);
         journal.sync();
-        assert_eq!(journal.lost(), 6, "what is not durable may be lost");
+        assert_eq!(journal.lost(), 6, "events that are not durable may be lost");
     }
 
     #[test]

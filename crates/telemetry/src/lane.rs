@@ -1,50 +1,49 @@
-//! What waits for one worker, which does the slow things on a thread of its own: writes logs, talks to servers. Whoever puts
-//! something in never waits for that. At the end it has until a deadline.
-//! Not here: what waits, how much of it, and in which order it goes (`W`, which has neither threads nor clocks); what is done
-//! with it.
+//! A queue for one worker thread that does slow work: writing logs, talking to servers. Threads that add items never
+//! wait for that work. At the end, the worker has until a deadline.
+//! Not here: the items, their limits and their order (`W`, which uses neither threads nor clocks), and the work itself.
 //!
 //! ```text
 //!   a step ─► Lane::change ─► W ─► Lane::next ─► the worker's thread ─► a disk, a server
 //!   the end ─► Lane::close, wait_for_end                 └─► Counts
 //! ```
 
-use crate::background::let_others_go_first;
+use crate::background::lower_thread_priority;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What came of all that went through a lane.
+/// Statistics of the items that passed through a lane.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Of it arrived.
+    /// Items completed.
     pub done: u64,
-    /// Was given up, after one try or several.
+    /// Items given up after one or more attempts.
     pub failed: u64,
-    /// Had no room, or was not worth a try any more.
+    /// Items dropped because there was no room or they were no longer worth an attempt.
     pub dropped: u64,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
 }
 
-/// What a worker gets.
+/// What the worker does next.
 #[derive(Debug)]
-pub enum Next<T> {
-    /// This, now.
-    Now(T),
-    /// Whatever there is then, or if something is changed before.
-    At(Instant),
-    /// Whatever there is when something is changed.
-    Later,
-    /// Nothing any more.
-    Over,
+pub enum NextItem<T> {
+    /// Process this item now.
+    Item(T),
+    /// Wait until this time, or until the queue changes.
+    WaitUntil(Instant),
+    /// Wait until the queue changes.
+    WaitForChange,
+    /// Stop: no item will follow.
+    Closed,
 }
 
-/// Whether a change is one that the worker waits for. One that is not spares waking it.
+/// Whether a change must wake the worker. Skipping needless wake-ups saves work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
-    /// It is.
+    /// The worker must look at the queue again.
     Yes,
-    /// What the worker asked for last holds still.
+    /// The worker's last decision is still valid.
     No,
 }
 
@@ -52,12 +51,12 @@ pub enum Wake {
 struct State<W> {
     waiting: W,
     counts: Counts,
-    /// Set at the end: when everything stops.
+    /// Set when the lane closes: the time at which all work stops.
     deadline: Option<Instant>,
     ended: bool,
 }
 
-/// What waits for one worker.
+/// A queue for one worker thread.
 #[derive(Debug)]
 pub struct Lane<W> {
     state: Mutex<State<W>>,
@@ -65,43 +64,44 @@ pub struct Lane<W> {
 }
 
 impl<W> Lane<W> {
-    /// With what waits already.
+    /// A lane with these items already waiting.
     pub fn new(waiting: W) -> Self {
         let state = State { waiting, counts: Counts::default(), deadline: None, ended: false };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Starts the worker's thread, which lets others go first. Errors: the system starts none.
+    /// Starts the worker's thread with lowered priority. Errors: the system refuses to start a thread.
     pub fn start(self: &Arc<Self>, name: String, work: impl FnOnce(&Self) + Send + 'static) -> io::Result<()>
     where
         W: Send + 'static,
     {
         self.start_at_once(name, |lane| {
-            let_others_go_first();
+            lower_thread_priority();
             work(lane);
         })
     }
 
-    /// Starts the worker's thread with the priority of the calling thread. Errors: the system refuses one.
+    /// Starts the worker's thread with the priority of the calling thread. Errors: the system refuses to start a
+    /// thread.
     pub fn start_at_once(self: &Arc<Self>, name: String, work: impl FnOnce(&Self) + Send + 'static) -> io::Result<()>
     where
         W: Send + 'static,
     {
         let lane = self.clone();
         let run = move || {
-            // Said however the work ends, when all that it held is free.
+            // Dropped last, however the work ends, after everything else is freed.
             let _ended = Ended(&*lane);
             work(&lane);
         };
         std::thread::Builder::new().name(name).spawn(run).map(drop)
     }
 
-    /// The lock is held for moments only, never while something is done. A thread that panicked left nothing half done.
+    /// Holds the lock only briefly, never during work. A thread that panics leaves the state consistent.
     fn lock(&self) -> MutexGuard<'_, State<W>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what waits, and what is counted. After the end nothing is put in any more: then `None`, and nothing is done.
+    /// Changes the queue and the counts. Once the lane is closed, does nothing and returns `None`.
     pub fn put(&self, change: impl FnOnce(&mut W, &mut Counts) -> Wake) -> Option<Wake> {
         let mut state = self.lock();
         if state.deadline.is_some() {
@@ -115,7 +115,7 @@ impl<W> Lane<W> {
         Some(wake)
     }
 
-    /// As the worker changes it, also behind the end.
+    /// Changes the queue and the counts on behalf of the worker, also after the lane is closed.
     pub fn settle<T>(&self, change: impl FnOnce(&mut W, &mut Counts) -> T) -> T {
         let state = &mut *self.lock();
         let changed = change(&mut state.waiting, &mut state.counts);
@@ -123,7 +123,8 @@ impl<W> Lane<W> {
         changed
     }
 
-    /// Waits until `is_so`, for as long as the worker works. Returns false once it has ended or done nothing for `patience`.
+    /// Waits until `is_so` while the worker makes progress. Returns false if it ends, or completes nothing for
+    /// `patience`.
     pub fn wait_while_it_works(&self, patience: Duration, is_so: impl Fn(&W) -> bool) -> bool {
         let mut state = self.lock();
         let (mut done, mut since) = (state.counts.done, Instant::now());
@@ -140,14 +141,14 @@ impl<W> Lane<W> {
         true
     }
 
-    /// Keeps what went wrong last.
+    /// Records the last error.
     pub fn note(&self, error: String) {
         self.lock().counts.last_error = Some(error);
     }
 
-    /// For the worker: what is next, by `choose`, which is told the deadline once there is one. Waits until there is something;
-    /// `None` at the end, and when its deadline has come.
-    pub fn next<T>(&self, mut choose: impl FnMut(&mut W, Option<Instant>) -> Next<T>) -> Option<T> {
+    /// For the worker: returns the next item, chosen by `choose`, which receives the deadline once there is one. Waits
+    /// until there is an item; `None` at the end, and when the deadline has passed.
+    pub fn next<T>(&self, mut choose: impl FnMut(&mut W, Option<Instant>) -> NextItem<T>) -> Option<T> {
         let mut state = self.lock();
         loop {
             let deadline = state.deadline;
@@ -155,14 +156,14 @@ impl<W> Lane<W> {
                 return None;
             }
             let until = match choose(&mut state.waiting, deadline) {
-                Next::Now(next) => {
-                    // Who waits for room looks again.
+                NextItem::Item(next) => {
+                    // Wakes threads that wait for room in the queue.
                     self.changed.notify_all();
                     return Some(next);
                 }
-                Next::Over => return None,
-                Next::At(moment) => Some(deadline.map_or(moment, |deadline| moment.min(deadline))),
-                Next::Later => deadline,
+                NextItem::Closed => return None,
+                NextItem::WaitUntil(moment) => Some(deadline.map_or(moment, |deadline| moment.min(deadline))),
+                NextItem::WaitForChange => deadline,
             };
             state = match until {
                 Some(until) => {
@@ -174,7 +175,7 @@ impl<W> Lane<W> {
         }
     }
 
-    /// For the worker: waits so long before another try. Says whether there is time for one before the deadline.
+    /// For the worker: waits before another attempt. Returns false if the deadline is before that attempt.
     pub fn pause(&self, wait: Duration) -> bool {
         let end = Instant::now() + wait;
         let mut state = self.lock();
@@ -190,12 +191,12 @@ impl<W> Lane<W> {
         }
     }
 
-    /// Whether the deadline has come.
+    /// Whether the deadline has passed.
     pub fn is_late(&self) -> bool {
         self.lock().deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// It is the end: what waits is changed for the last time, and nothing goes on behind the deadline.
+    /// Closes the lane: changes the queue for the last time; all work stops at the deadline.
     pub fn close(&self, deadline: Instant, change: impl FnOnce(&mut W, &mut Counts)) {
         let mut state = self.lock();
         state.deadline = Some(deadline);
@@ -204,7 +205,7 @@ impl<W> Lane<W> {
         self.changed.notify_all();
     }
 
-    /// Waits for the worker until `deadline`. Gives the counts, and what `left` says of what it did not come to.
+    /// Waits for the worker until `deadline`. Returns the counts, and `left`'s count of unprocessed items.
     pub fn wait_for_end(&self, deadline: Instant, left: impl FnOnce(&W) -> u64) -> (Counts, u64) {
         let mut state = self.lock();
         while !state.ended {
@@ -218,7 +219,7 @@ impl<W> Lane<W> {
     }
 }
 
-/// Says that the worker ended.
+/// Marks the worker as ended on drop.
 struct Ended<'a, W>(&'a Lane<W>);
 
 impl<W> Drop for Ended<'_, W> {
@@ -232,19 +233,19 @@ impl<W> Drop for Ended<'_, W> {
 mod tests {
     use super::*;
 
-    /// Far longer than anything takes.
+    /// Far longer than any test takes.
     const LONG: Duration = Duration::from_secs(60);
 
-    fn first(waiting: &mut Vec<u32>, deadline: Option<Instant>) -> Next<u32> {
+    fn first(waiting: &mut Vec<u32>, deadline: Option<Instant>) -> NextItem<u32> {
         match (waiting.is_empty(), deadline) {
-            (false, _) => Next::Now(waiting.remove(0)),
-            (true, Some(_)) => Next::Over,
-            (true, None) => Next::Later,
+            (false, _) => NextItem::Item(waiting.remove(0)),
+            (true, Some(_)) => NextItem::Closed,
+            (true, None) => NextItem::WaitForChange,
         }
     }
 
     #[test]
-    fn what_waits_is_done_and_counted_before_the_end() {
+    fn waiting_items_are_completed_and_counted_before_the_end() {
         let lane = Arc::new(Lane::new(vec![1]));
         let work = |lane: &Lane<Vec<u32>>| {
             while let Some(number) = lane.next(first) {
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_on_behind_the_deadline() {
+    fn work_stops_at_the_deadline() {
         let lane = Lane::new(vec![1]);
         assert!(lane.pause(Duration::ZERO) && !lane.is_late());
         lane.close(Instant::now(), |_, _| ());
@@ -275,14 +276,14 @@ mod tests {
         assert!(!lane.pause(LONG) && lane.is_late());
         let (counts, left) = lane.wait_for_end(Instant::now(), |waiting| waiting.len() as u64);
         assert_eq!((counts.done, left), (0, 1));
-        // What may go only later than that does not hold anybody up.
+        // A wait past the deadline does not delay the end.
         let lane = Lane::new(());
         lane.close(Instant::now() + Duration::from_millis(1), |(), _| ());
-        assert!(lane.next(|(), _| Next::<()>::At(Instant::now() + LONG)).is_none());
+        assert!(lane.next(|(), _| NextItem::<()>::WaitUntil(Instant::now() + LONG)).is_none());
     }
 
     #[test]
-    fn what_waits_for_its_moment_goes_then_and_a_change_that_wakes_nobody_is_seen_then() {
+    fn timed_items_are_processed_on_time_and_silent_changes_are_seen_then() {
         let lane = Arc::new(Lane::new(0));
         let moment = Instant::now() + Duration::from_millis(20);
         lane.put(|waiting, _| {
@@ -290,15 +291,15 @@ mod tests {
             Wake::No
         });
         let ready = |waiting: &mut u32, _: Option<Instant>| match Instant::now() >= moment {
-            true => Next::Now(*waiting),
-            false => Next::At(moment),
+            true => NextItem::Item(*waiting),
+            false => NextItem::WaitUntil(moment),
         };
         assert_eq!(lane.next(ready), Some(5));
         assert!(Instant::now() >= moment);
     }
 
     #[test]
-    fn a_worker_that_panics_keeps_nobody_waiting() {
+    fn a_panicking_worker_blocks_no_waiter() {
         let lane = Arc::new(Lane::new(()));
         lane.start("worker".to_owned(), |_| panic!("as it is meant to")).expect("a thread");
         let begun = Instant::now();

@@ -1,6 +1,6 @@
-//! What is observed: events of a run, the journal that keeps them, the machine's memory and its NVIDIA cards.
+//! Observations: events of a run, the journal that stores them, the machine's memory and its NVIDIA cards.
 //!
-//! Not here: how anything is shown. Read next: `event.rs`.
+//! Not here: presentation. Read next: `event.rs`.
 
 mod available;
 mod background;
@@ -23,7 +23,7 @@ mod tail;
 mod visible;
 
 pub use available::{Available, Bound, available_memory, available_pages};
-pub use background::let_others_go_first;
+pub use background::lower_thread_priority;
 pub use branches::{BRANCHES_FILE, Branches, BranchesError, Lineage, Origin};
 pub use control_groups::oom_kills;
 pub use curve::{Curve, Point, Stretch};
@@ -35,10 +35,10 @@ pub use gpus::{Gpu, GpuError, GpuNote, Gpus, gpus, gpus_from};
 pub use history::{History, history, history_span};
 pub use holders::{Holder, gpu_holders, own_gpu_memory};
 pub use journal::{Journal, JournalError, for_each_record, now_s, read_journal};
-pub use lane::{Counts, Lane, Next, Wake};
+pub use lane::{Counts, Lane, NextItem, Wake};
 pub use machine::{anonymous_rss, peak_rss, processor_name, system_name, total_memory};
 pub use outlet::{Outlet, Pieces, READER_PATIENCE};
 pub use sample::{
     CardLimits, CardProcess, CardSample, Sample, Sampler, SamplerOptions, SystemSample, Throttling, sample_once,
 };
-pub use tail::{Grown, Tail};
+pub use tail::{JournalChange, Tail};

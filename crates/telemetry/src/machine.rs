@@ -1,32 +1,32 @@
-//! What the system says about the machine and this process. A reading that the system does not give is `None`.
-//! Not here: how much memory is free (`available.rs`).
+//! The system's readings of the machine and this process. A missing reading is `None`.
+//! Not here: free memory (`available.rs`).
 
 use plimsoll_units::Bytes;
 use std::fs;
 
-/// The largest resident size that this process has had.
+/// The peak resident size of this process.
 pub fn peak_rss() -> Option<Bytes> {
     kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
-/// What this process has in memory now that no file backs.
+/// The resident memory of this process that no file backs.
 pub fn anonymous_rss() -> Option<Bytes> {
     kib_field(&fs::read_to_string("/proc/self/status").ok()?, "RssAnon:")
 }
 
-/// The memory that the machine has.
+/// The machine's memory.
 pub fn total_memory() -> Option<Bytes> {
     kib_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
 }
 
-/// The processor's name, as the system gives it.
+/// The processor's name, as reported by the system.
 pub fn processor_name() -> Option<String> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("model name"))?;
     Some(line.trim_start_matches([' ', '\t', ':']).trim().to_owned())
 }
 
-/// The system with its version, as far as it tells it, and the kind of processor: `linux 6.8.0-45-generic, x86_64`.
+/// The system with its version, if reported, and the processor architecture: `linux 6.8.0-45-generic, x86_64`.
 pub fn system_name() -> String {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release = release.trim();
@@ -34,7 +34,7 @@ pub fn system_name() -> String {
     format!("{}{space}{release}, {}", std::env::consts::OS, std::env::consts::ARCH)
 }
 
-/// `name   123 kB` in a table of the kernel's.
+/// Parses `name   123 kB` from a kernel table.
 pub(crate) fn kib_field(text: &str, name: &str) -> Option<Bytes> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -1,27 +1,27 @@
-//! A stream with a reader that may stop reading, such as a terminal or a pipe. A thread of its own writes to it, so a `write`
-//! that blocks stops neither a step nor a signal.
-//! Not here: what waits to be written, and what is dropped when there is too much of it (`W`).
+//! A stream whose reader may stop reading, such as a terminal or a pipe. A separate thread writes to it, so a blocked
+//! `write` delays neither a step nor a signal.
+//! Not here: the pending output, and what is dropped if there is too much of it (`W`).
 //!
 //! ```text
 //!   a step ─► Outlet::put ─► W ─► Pieces::take ─► the writer's thread ─► a terminal, a pipe
 //!   the end ─► Outlet::drain
 //! ```
 
-use crate::lane::{Lane, Next, Wake};
+use crate::lane::{Lane, NextItem, Wake};
 use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a reader may take nothing before it counts as one that has stopped reading.
+/// A reader that takes nothing for this long counts as stopped.
 pub const READER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Bytes per `write`: a pipe takes so many at once or none, and each is progress.
+/// Bytes per `write`: a pipe accepts this many at once or none, and each write is progress.
 const PIECE: usize = 4096;
 
-/// How long to wait before another try, if another process has made the stream one that does not block.
+/// Delay before another attempt if another process has made the stream nonblocking.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// What waits to be written.
+/// Pending output.
 pub trait Pieces: Send + 'static {
     /// The next bytes; `None` if nothing waits.
     fn take(&mut self) -> Option<Vec<u8>>;
@@ -30,13 +30,13 @@ pub trait Pieces: Send + 'static {
 #[derive(Debug)]
 struct Pending<W> {
     pieces: W,
-    /// Whether bytes that were taken are not written yet.
+    /// Whether some bytes were taken but are not written yet.
     is_writing: bool,
     /// Whether the thread runs.
     is_started: bool,
 }
 
-/// A stream that a thread writes to.
+/// A stream with a writer thread.
 #[derive(Debug)]
 pub struct Outlet<W> {
     lane: Arc<Lane<Pending<W>>>,
@@ -49,12 +49,12 @@ impl<W> Clone for Outlet<W> {
 }
 
 impl<W: Pieces> Outlet<W> {
-    /// An outlet without a thread. What is put in waits.
+    /// An outlet without a thread. Added output waits.
     pub fn new(pieces: W) -> Self {
         Self { lane: Arc::new(Lane::new(Pending { pieces, is_writing: false, is_started: false })) }
     }
 
-    /// Starts the thread. Errors: the system refuses one; what waits can be written by [`Outlet::write_now`].
+    /// Starts the thread. Errors: the system refuses to start one; [`Outlet::write_now`] can write the pending output.
     pub fn start(&self, name: &str, stream: impl Write + Send + 'static) -> io::Result<()> {
         self.lane.start_at_once(name.to_owned(), |lane| write_all(lane, stream))?;
         self.lane.settle(|pending, _| pending.is_started = true);
@@ -66,7 +66,7 @@ impl<W: Pieces> Outlet<W> {
         self.lane.settle(|pending, _| pending.is_started)
     }
 
-    /// Changes what waits. Never waits for the reader.
+    /// Changes the pending output. Never waits for the reader.
     pub fn put<T>(&self, change: impl FnOnce(&mut W) -> T) -> Option<T> {
         let mut result = None;
         self.lane.put(|pending, _| {
@@ -76,24 +76,24 @@ impl<W: Pieces> Outlet<W> {
         result
     }
 
-    /// Changes what waits and writes all of it on the calling thread, which waits for the reader.
+    /// Changes the pending output and writes all of it on the calling thread, which waits for the reader.
     pub fn write_now(&self, stream: &mut impl Write, change: impl FnOnce(&mut W)) {
         self.lane.settle(|pending, _| {
             change(&mut pending.pieces);
             while let Some(bytes) = pending.pieces.take() {
-                // What the stream refuses is lost, and nothing else is.
+                // Output that the stream refuses is lost; nothing else is.
                 let _ = stream.write_all(&bytes).and_then(|()| stream.flush());
             }
         });
     }
 
-    /// Waits until `is_so`, for as long as the reader reads. Returns false once it has read nothing for `patience`.
+    /// Waits until `is_so` while the reader reads. Returns false if it reads nothing for `patience`.
     pub fn wait_for(&self, patience: Duration, is_so: impl Fn(&W) -> bool) -> bool {
         self.lane.wait_while_it_works(patience, |pending| is_so(&pending.pieces))
     }
 
-    /// Waits until everything is written, for as long as the reader reads. Returns false once it has read nothing for
-    /// `patience`. `is_empty`: whether nothing waits.
+    /// Waits until everything is written, while the reader reads. Returns false if it reads nothing for `patience`.
+    /// `is_empty`: whether no output is pending.
     pub fn drain(&self, patience: Duration, is_empty: impl Fn(&W) -> bool) -> bool {
         self.lane.wait_while_it_works(patience, |pending| !pending.is_writing && is_empty(&pending.pieces))
     }
@@ -109,9 +109,9 @@ fn write_all<W: Pieces>(lane: &Lane<Pending<W>>, mut stream: impl Write) {
         let bytes = pending.pieces.take();
         pending.is_writing = bytes.is_some();
         match (bytes, deadline) {
-            (Some(bytes), _) => Next::Now(bytes),
-            (None, None) => Next::Later,
-            (None, Some(_)) => Next::Over,
+            (Some(bytes), _) => NextItem::Item(bytes),
+            (None, None) => NextItem::WaitForChange,
+            (None, Some(_)) => NextItem::Closed,
         }
     };
     while let Some(bytes) = lane.next(next) {
@@ -128,7 +128,7 @@ fn write_all<W: Pieces>(lane: &Lane<Pending<W>>, mut stream: impl Write) {
     }
 }
 
-/// Writes a piece, also to a terminal that another process has made one that does not block.
+/// Writes a piece, even to a terminal that another process has made nonblocking.
 fn write_patiently(stream: &mut impl Write, mut piece: &[u8]) -> io::Result<()> {
     loop {
         let result = match piece.is_empty() {
@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// Takes what it is allowed to: a number of bytes for each message.
+    /// Accepts a given number of bytes for each message.
     struct Reader {
         allowed: Receiver<usize>,
         taken: Arc<Mutex<Vec<u8>>>,
@@ -180,7 +180,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn all_is_written_in_order_while_the_reader_reads_and_nobody_waits_for_one_that_does_not() {
+    fn output_is_written_in_order_and_a_stalled_reader_blocks_no_one() {
         let (allow, allowed) = channel();
         let taken = Arc::new(Mutex::new(vec![]));
         let outlet = Outlet::new(VecDeque::new());
@@ -188,7 +188,7 @@ mod tests {
         for word in [&b"some words"[..], b"", b" and more"] {
             outlet.put(|waiting| waiting.push_back(word.to_vec()));
         }
-        assert!(!outlet.drain(Duration::from_millis(1), VecDeque::is_empty), "nobody reads");
+        assert!(!outlet.drain(Duration::from_millis(1), VecDeque::is_empty), "no reader");
         for count in [3, 0, 1000, 1000] {
             allow.send(count).expect("it is read");
         }
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(outlet.take_error(), None);
         drop(allow);
         outlet.put(|waiting| waiting.push_back(b"lost".to_vec()));
-        assert!(outlet.drain(LONG, VecDeque::is_empty), "a reader that is gone keeps nobody waiting");
+        assert!(outlet.drain(LONG, VecDeque::is_empty), "a closed reader does not block");
         assert!(outlet.take_error().is_some_and(|error| error.contains("broken pipe")));
     }
 

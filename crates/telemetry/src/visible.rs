@@ -1,35 +1,35 @@
-//! Which cards CUDA sees, and in which order it numbers them: the rules of `CUDA_VISIBLE_DEVICES`. Pure.
+//! Which cards CUDA sees and how it numbers them: the rules of `CUDA_VISIBLE_DEVICES`. Pure.
 //!
-//! Source: the chapter "CUDA environment variables" of NVIDIA's programming guide; for what it leaves open (entries of
-//! two kinds, repeated and ambiguous ones), `torch.cuda._parse_visible_devices`, which copies what the driver does.
+//! Source: the chapter "CUDA environment variables" of NVIDIA's programming guide; for cases that it leaves open
+//! (mixed, repeated and ambiguous entries), `torch.cuda._parse_visible_devices`, which mimics the driver.
 
-/// What `CUDA_VISIBLE_DEVICES` leaves of a machine's cards.
+/// The cards that `CUDA_VISIBLE_DEVICES` leaves visible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Visible {
-    /// For each card its number under CUDA; `None` where the variable hides it.
+    /// Each card's number in CUDA; `None` if the variable hides it.
     pub cuda_indices: Vec<Option<usize>>,
-    /// Whether the numbers suppose that CUDA orders the cards as they were given. UUIDs suppose nothing.
-    pub supposes_order: bool,
-    /// The entry that hid itself and those after it. `-1` and empty entries are there to do that and are not told.
+    /// Whether the numbers assume that CUDA orders the cards as given here. UUIDs assume nothing.
+    pub assumes_order: bool,
+    /// The entry that hides itself and all later ones. `None` for `-1` and empty entries, which are meant to do that.
     pub stopped_at: Option<BadEntry>,
 }
 
-/// An entry of `CUDA_VISIBLE_DEVICES` that hides more than its reader may have meant.
+/// An entry of `CUDA_VISIBLE_DEVICES` that hides more than its author may have intended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BadEntry {
-    /// No card, several cards, or the other kind of entry than the first one: hides itself and those after it.
+    /// It matches no card or several, or mixes indices and UUIDs: hides itself and all later entries.
     Invalid(String),
-    /// A part of a card, which is none of the cards; CUDA shows it alone.
+    /// A MIG instance, which is not a whole card; CUDA shows only the instance.
     Mig(String),
-    /// A card that an earlier entry names: hides every card.
+    /// It repeats a card of an earlier entry: hides all cards.
     Repeated(String),
 }
 
-/// Numbers the cards whose UUIDs are given as CUDA would under `CUDA_VISIBLE_DEVICES=variable` (`None`: not set).
-/// An index in the variable counts cards in the order of `uuids`; a UUID may be cut short while it names one card.
+/// Numbers the cards with these UUIDs as CUDA does under `CUDA_VISIBLE_DEVICES=variable` (`None`: not set). An index in
+/// the variable refers to the order of `uuids`; a UUID may be abbreviated while it is unique.
 pub fn visible(uuids: &[&str], variable: Option<&str>) -> Visible {
     let Some(variable) = variable else {
-        return Visible { cuda_indices: (0..uuids.len()).map(Some).collect(), supposes_order: true, stopped_at: None };
+        return Visible { cuda_indices: (0..uuids.len()).map(Some).collect(), assumes_order: true, stopped_at: None };
     };
     let by_uuid = variable.trim_start().starts_with("GPU-");
     let mut cuda_indices = vec![None; uuids.len()];
@@ -53,11 +53,11 @@ pub fn visible(uuids: &[&str], variable: Option<&str>) -> Visible {
         };
         break;
     }
-    let supposes_order = !by_uuid && cuda_indices.iter().any(Option::is_some);
-    Visible { cuda_indices, supposes_order, stopped_at }
+    let assumes_order = !by_uuid && cuda_indices.iter().any(Option::is_some);
+    Visible { cuda_indices, assumes_order, stopped_at }
 }
 
-/// CUDA reads the digits that an entry starts with and ignores what follows them.
+/// CUDA reads the digits at the start of an entry and ignores the rest.
 fn place_of_index(uuids: &[&str], entry: &str) -> Option<usize> {
     let digits = entry.split(|c: char| !c.is_ascii_digit()).next()?;
     digits.parse().ok().filter(|&index| index < uuids.len())
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn without_the_variable_every_card_is_seen() {
-        let all = Visible { cuda_indices: vec![Some(0), Some(1), Some(2)], supposes_order: true, stopped_at: None };
+        let all = Visible { cuda_indices: vec![Some(0), Some(1), Some(2)], assumes_order: true, stopped_at: None };
         assert_eq!(visible(&CARDS, None), all);
         assert_eq!(visible(&[], None).cuda_indices, vec![]);
     }
@@ -117,15 +117,15 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_card_hides_all_and_parts_of_cards_are_told() {
+    fn a_repeated_card_hides_all_and_mig_instances_are_reported() {
         check("0,1,0", [None; 3], Some(BadEntry::Repeated("0".to_owned())));
         check("GPU-c0,GPU-c0ff", [None; 3], Some(BadEntry::Repeated("GPU-c0ff".to_owned())));
         check("MIG-8932f937/1/2,0", [None; 3], Some(BadEntry::Mig("MIG-8932f937/1/2".to_owned())));
     }
 
     #[test]
-    fn only_indices_suppose_an_order() {
-        let supposes = |variable| visible(&CARDS, Some(variable)).supposes_order;
+    fn only_indices_assume_an_order() {
+        let supposes = |variable| visible(&CARDS, Some(variable)).assumes_order;
         assert_eq!([supposes("1"), supposes("GPU-c0"), supposes(""), supposes("7")], [true, false, false, false]);
     }
 }

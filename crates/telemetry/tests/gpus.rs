@@ -1,5 +1,5 @@
-//! NVIDIA cards, read from libraries that stand in for the driver's. A machine is described by environment variables,
-//! so each is read in a process of its own: this file's test `reader`.
+//! NVIDIA cards, read from stand-ins for the driver's library. Environment variables describe a machine, so each is
+//! read in a separate process: the test `reader` of this file.
 
 use plimsoll_telemetry::{GpuError, Gpus, gpus, gpus_from};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ const RTX_4090: &str = "NVIDIA GeForce RTX 4090,GPU-cccc0000-0000,24564,400,0";
 const MIB: u64 = 1 << 20;
 
 #[test]
-#[ignore = "run by the other tests, in a process of its own"]
+#[ignore = "run by the other tests, in a separate process"]
 fn reader() {
     if let Some(answer) = env::var_os(ANSWER) {
         let read = gpus().map_err(|error| error.to_string());
@@ -24,7 +24,7 @@ fn reader() {
     }
 }
 
-/// What is read of a machine, in a process with these variables.
+/// Reads a machine in a process with these variables.
 fn read(machine: impl Into<OsString>, variables: &[(&str, &str)]) -> Result<Gpus, String> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let answer = folder.path().join("answer.json");
@@ -92,9 +92,9 @@ fn cuda_visible_devices_numbers_and_hides_cards() {
     }
 }
 
-/// Programs get a part of it, whose memory NVML does not tell of here.
+/// Programs see an instance of it, whose memory NVML does not report here.
 #[test]
-fn a_card_in_mig_mode_is_no_card_of_cuda() {
+fn a_card_in_mig_mode_has_no_number_in_cuda() {
     let gpus = read(format!("{RTX_3060},mig=1;{RTX_3060_TWIN}"), &[]).expect("cards");
     assert_eq!(cuda_indices(&gpus), [None, Some(1)]);
     assert_eq!(notes(&gpus), ["card 0 is in MIG mode; CUDA shows an instance of it, which is not listed here"]);
@@ -102,7 +102,7 @@ fn a_card_in_mig_mode_is_no_card_of_cuda() {
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
-fn a_library_that_was_cut_off_is_no_driver() {
+fn a_truncated_library_is_not_a_driver() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("libnvidia-ml.so.1");
     let whole = fs::read(plimsoll_fake_nvml::library()).expect("the stand-in");
@@ -112,7 +112,7 @@ fn a_library_that_was_cut_off_is_no_driver() {
 }
 
 #[test]
-fn numbers_of_unlike_cards_are_doubted_unless_the_order_is_known() {
+fn numbers_of_different_models_are_doubtful_unless_the_order_is_known() {
     let unlike = format!("{RTX_3060};{RTX_4090}");
     let doubts = |variables| notes(&read(&unlike, variables).expect("cards")).len();
     assert_eq!(doubts(&[]), 1);
@@ -124,7 +124,7 @@ fn numbers_of_unlike_cards_are_doubted_unless_the_order_is_known() {
 }
 
 #[test]
-fn without_the_second_reading_of_memory_used_counts_what_is_reserved() {
+fn without_the_second_memory_call_used_includes_reserved() {
     for code in ["13", "25", "999"] {
         let gpus = read(format!("{RTX_3060},memory_v2={code}"), &[]).expect("a card");
         let card = &gpus.cards[0];
@@ -139,7 +139,7 @@ fn sensors_that_are_not_there_are_none() {
 }
 
 #[test]
-fn a_card_that_cannot_be_read_is_left_out_with_a_note() {
+fn an_unreadable_card_is_skipped_with_a_note() {
     for (broken, what) in [
         ("A,GPU-d,1,0,0,error=15", "card 0 is skipped, its handle can't be read: device fell off the bus"),
         ("A,GPU-d,1,0,0,error=4242", "unexpected enum variant value: 4242"),
@@ -159,7 +159,7 @@ fn a_card_that_cannot_be_read_is_left_out_with_a_note() {
 
 #[cfg(unix)]
 #[test]
-fn a_name_that_is_not_utf_8_is_told() {
+fn a_name_that_is_not_utf_8_is_reported() {
     use std::os::unix::ffi::OsStringExt;
     let gpus = read(OsString::from_vec(b"GeForce\xff,GPU-d,1,0,0".to_vec()), &[]).expect("no card");
     assert_eq!(gpus.cards, []);
@@ -177,7 +177,7 @@ fn a_machine_without_cards_has_none() {
 }
 
 #[test]
-fn a_driver_that_does_not_answer_is_an_error() {
+fn a_driver_that_does_not_respond_is_an_error() {
     for (machine, told) in [
         ("init=9", "no NVIDIA driver (NVIDIA driver is not loaded)"),
         ("init=18", "restart the machine"),
@@ -192,7 +192,7 @@ fn a_driver_that_does_not_answer_is_an_error() {
 }
 
 #[test]
-fn a_file_that_is_no_library_is_no_driver() {
+fn a_file_that_is_not_a_library_is_not_a_driver() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("libnvidia-ml.so.1");
     fs::write(&file, "not a library").expect("written");
@@ -201,7 +201,7 @@ fn a_file_that_is_no_library_is_no_driver() {
     }
 }
 
-/// The wrapper panics where it ends an NVML that has no function for that.
+/// The wrapper panics when it shuts down an NVML that lacks the function for it.
 #[test]
 fn a_library_that_lacks_functions_is_an_error_and_not_a_panic() {
     let error = gpus_from(plimsoll_fake_nvml::bare_library()).expect_err("no count");
@@ -209,7 +209,7 @@ fn a_library_that_lacks_functions_is_an_error_and_not_a_panic() {
 }
 
 #[test]
-fn more_cards_than_the_library_knows_are_told_one_by_one() {
+fn a_count_above_the_known_cards_is_noted_per_card() {
     let gpus: Value = serde_json::to_value(read(format!("count=2;{RTX_3060}"), &[]).expect("a card")).expect("data");
     assert_eq!(gpus["notes"][0]["note"], "unreadable");
     assert_eq!(gpus["notes"][0]["index"], 1);

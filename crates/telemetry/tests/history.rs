@@ -1,4 +1,4 @@
-//! Histories of samples: what is written is read, whatever happened to the files, and old hours become coarser.
+//! Histories of samples: written samples read back, damaged files lose only damaged records, and old hours are thinned.
 
 use plimsoll_files::Disk;
 use plimsoll_telemetry::{CardLimits, CardSample, History, Sample, SystemSample, Throttling, history, history_span};
@@ -6,10 +6,10 @@ use plimsoll_units::Bytes;
 use std::fs;
 use std::path::Path;
 
-/// A full hour begins here.
+/// The start of a full hour.
 const START: f64 = 1_764_000_000.0;
 
-/// A sample in which every reading that is kept is there, as a record can hold it.
+/// A sample with every stored reading, in values that a record can represent.
 fn sample(second: u64, cards: u32) -> Sample {
     let card = |index: u32| CardSample {
         index,
@@ -67,7 +67,7 @@ fn size(run: &Path) -> u64 {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_samples_read_back() {
     let run = tempfile::tempdir().unwrap();
     assert_eq!(history(run.path(), 0.0..f64::MAX).unwrap(), []);
     assert_eq!(history_span(run.path()), None);
@@ -77,14 +77,14 @@ fn what_is_written_is_read() {
     assert_eq!(history(run.path(), 0.0..f64::MAX).unwrap(), written);
     assert_eq!(history(run.path(), START + 1.0..START + 3.0).unwrap(), written[1..3]);
     assert_eq!(history_span(run.path()), Some(START..START + 3600.0));
-    // A machine without a card, and one that tells nothing.
+    // A machine without a card, and one without readings.
     let empty = Sample { time_s: START + 9.0, ..Sample::default() };
     store.append(&empty).unwrap();
     assert_eq!(history(run.path(), START + 9.0..START + 10.0).unwrap(), [empty]);
 }
 
 #[test]
-fn a_file_that_was_cut_anywhere_has_all_records_before() {
+fn a_truncated_file_keeps_all_records_before_the_cut() {
     let run = tempfile::tempdir().unwrap();
     let written = (0..3).map(|second| sample(second, 1)).collect::<Vec<_>>();
     let mut store = opened(run.path());
@@ -96,11 +96,11 @@ fn a_file_that_was_cut_anywhere_has_all_records_before() {
     for cut in 0..whole.len() {
         fs::write(&file, &whole[..cut]).unwrap();
         let read = history(run.path(), 0.0..f64::MAX).unwrap();
-        // Two records a sample: the card's and the system's.
+        // Two records per sample: the card's and the system's.
         let complete = cut / 192;
         assert_eq!(read[..complete], written[..complete], "cut at {cut}");
         assert!(read.len() <= complete + 1);
-        // What comes next is whole again.
+        // The next record is complete again.
         let next = sample(100, 1);
         opened(run.path()).append(&next).unwrap();
         assert_eq!(history(run.path(), START + 50.0..f64::MAX).unwrap(), [next], "cut at {cut}");
@@ -108,7 +108,7 @@ fn a_file_that_was_cut_anywhere_has_all_records_before() {
 }
 
 #[test]
-fn damaged_records_are_left_out() {
+fn damaged_records_are_skipped() {
     let run = tempfile::tempdir().unwrap();
     let mut store = opened(run.path());
     (0..3).for_each(|second| store.append(&sample(second, 1)).unwrap());
@@ -126,7 +126,7 @@ fn damaged_records_are_left_out() {
 }
 
 #[test]
-fn files_of_others_in_the_folder_are_left_alone() {
+fn foreign_files_in_the_folder_are_left_alone() {
     let run = tempfile::tempdir().unwrap();
     let mut store = opened(run.path());
     store.append(&sample(0, 1)).unwrap();
@@ -138,7 +138,7 @@ fn files_of_others_in_the_folder_are_left_alone() {
     assert_eq!(fs::read_dir(run.path().join("samples")).unwrap().count(), 8);
 }
 
-/// A week of one-second samples of four cards is under 50 MB, and its peaks are there.
+/// A week of one-second samples of four cards is under 50 MB, and its peaks are kept.
 #[test]
 fn a_week_of_four_cards_is_small_and_keeps_its_peaks() {
     const WEEK_S: u64 = 7 * 86_400;
@@ -162,7 +162,7 @@ fn a_week_of_four_cards_is_small_and_keeps_its_peaks() {
     assert!(gaps.clone().all(|gap| gap <= 61.0), "{:?}", gaps.fold(0.0, f64::max));
     let peak = all.iter().map(|sample| sample.cards[2].temperature_c.unwrap()).fold(0.0, f64::max);
     assert_eq!(peak, 99.5);
-    // The last hours are there to the second, older ones to ten, then to a minute.
+    // The last hours have a resolution of seconds, older ones of ten seconds, then of minutes.
     let within =
         |hours: f64| all.iter().filter(|sample| sample.time_s >= START + WEEK_S as f64 - 3600.0 * hours).count();
     assert_eq!(within(5.0), 5 * 3600);
@@ -175,9 +175,9 @@ fn a_week_of_four_cards_is_small_and_keeps_its_peaks() {
     );
 }
 
-/// A crash between the coarser file and the removal of the finer one counts nothing twice.
+/// After a crash between writing the coarser file and removing the finer one, nothing counts twice.
 #[test]
-fn of_an_hour_with_two_files_the_finer_counts() {
+fn the_finer_of_two_files_of_an_hour_is_read() {
     let run = tempfile::tempdir().unwrap();
     let mut store = opened(run.path());
     (0..60).for_each(|second| store.append(&sample(second, 1)).unwrap());

@@ -1,5 +1,5 @@
-//! Samples of cards that a script tells of, by a library that stands in for the driver's. Each script is run in a process of
-//! its own: this file's test `sampler`.
+//! Samples of scripted cards, from a stand-in for the driver's library. Each script runs in a separate process: the
+//! test `sampler` of this file.
 
 use plimsoll_telemetry::{CardSample, Sample, Sampler, SamplerOptions};
 use plimsoll_units::Bytes;
@@ -15,7 +15,7 @@ const COUNT: &str = "PLIMSOLL_TEST_COUNT";
 const CARDS: &str = "NVIDIA GeForce RTX 4090,GPU-a,24564,400,0;NVIDIA GeForce RTX 3060,GPU-b,12288,350,100";
 
 #[test]
-#[ignore = "run by the other tests, in a process of its own"]
+#[ignore = "run by the other tests, in a separate process"]
 fn sampler() {
     let Some(answer) = env::var_os(ANSWER) else { return };
     let count: usize = env::var(COUNT).expect("a count").parse().expect("a number");
@@ -28,7 +28,7 @@ fn sampler() {
     fs::write(answer, serde_json::to_string(&samples).expect("plain data")).expect("written");
 }
 
-/// So many samples of a script, a second of its time each.
+/// Takes `count` samples of a script, one second of script time apart.
 fn samples(script: &str, count: usize) -> Vec<Sample> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (file, answer) = (folder.path().join("script"), folder.path().join("answer.json"));
@@ -46,7 +46,7 @@ fn samples(script: &str, count: usize) -> Vec<Sample> {
     serde_json::from_slice(&fs::read(&answer).expect("an answer")).expect("what the sampler wrote")
 }
 
-/// Everything that a card can say.
+/// All readings that a card can give.
 const WHOLE: &str = "\
 0 0 temperature 61
 0 0 memory_temperature 74
@@ -89,7 +89,7 @@ const WHOLE: &str = "\
 0 0 process 4194304 300
 ";
 
-/// Keys of a card's sample that are not known.
+/// Keys of a card's sample without a reading.
 fn unknown(card: &CardSample) -> BTreeSet<String> {
     let object = serde_json::to_value(card).expect("plain data");
     let limits = object["limits"].as_object().expect("limits").clone();
@@ -100,10 +100,10 @@ fn unknown(card: &CardSample) -> BTreeSet<String> {
 }
 
 #[test]
-fn all_that_a_card_says_is_in_a_sample() {
+fn all_readings_of_a_card_are_in_a_sample() {
     let seen = samples(WHOLE, 2).pop().expect("a sample");
     let [card, other] = &seen.cards[..] else { panic!("{} cards", seen.cards.len()) };
-    // What no driver of NVIDIA's tells, and what does not happen here.
+    // NVIDIA's drivers do not report the first; the others do not happen here.
     assert_eq!(unknown(card), ["hotspot_temperature_c", "lost", "xids"].map(str::to_owned).into());
     assert_eq!(card.pci_bus_id.as_deref(), Some("00000000:01:00.0"));
     assert_eq!((card.temperature_c, card.memory_temperature_c), (Some(61.0), Some(74.0)));
@@ -122,7 +122,7 @@ fn all_that_a_card_says_is_in_a_sample() {
     assert!(seen.system.disk_free.is_some() && seen.time_s > 1e9);
 }
 
-/// Calls with what is not known where they fail.
+/// Calls, and the readings that are missing if they fail.
 const CALLS: &[(&str, &[&str])] = &[
     ("nvmlDeviceGetTemperature", &["temperature_c"]),
     ("nvmlDeviceGetPowerUsage", &["power_w"]),
@@ -146,12 +146,12 @@ const CALLS: &[(&str, &[&str])] = &[
     ("nvmlDeviceGetComputeMode", &["compute_mode"]),
     ("nvmlDeviceGetComputeRunningProcesses_v3", &["processes"]),
     ("nvmlDeviceGetGraphicsRunningProcesses_v3", &[]),
-    // The first reading of memory stands in for the second, without what is reserved.
+    // The first memory call replaces the second one, except for reserved memory.
     ("nvmlDeviceGetMemoryInfo_v2", &["reserved_bytes"]),
     ("nvmlDeviceGetMemoryInfo", &[]),
 ];
 
-/// Codes of NVML: all that it has, and one that it may have some day.
+/// NVML's codes: all existing ones, and one that a later version may add.
 const CODES: std::ops::RangeInclusive<u32> = 1..=32;
 
 #[test]
@@ -160,14 +160,14 @@ fn each_call_fails_on_its_own_with_every_code() {
     let cases =
         CALLS.iter().flat_map(|(call, unknown)| CODES.map(move |code| (*call, code, *unknown))).collect::<Vec<_>>();
     for (at, (call, code, _)) in cases.iter().enumerate() {
-        // The first count of the cards opens them, the second is of the first sample.
+        // The first count of the cards opens them, the second belongs to the first sample.
         script += &format!("{} 0 error {call} {code}\n{} 0 error {call} 0\n", at + 1, at + 2);
     }
     let seen = samples(&script, cases.len());
     let usual = ["hotspot_temperature_c", "lost", "xids"];
     for (sample, (call, code, missing)) in seen.iter().zip(&cases) {
         let expected = usual.iter().chain(*missing).map(|&key| key.to_owned()).collect::<BTreeSet<_>>();
-        // A driver that has no list of processes that compute has none of them.
+        // A driver that has no list of compute processes reports none.
         assert_eq!(unknown(&sample.cards[0]), expected, "{call} fails with {code}");
         assert_eq!(sample.cards[1].temperature_c, Some(50.0));
     }
@@ -187,7 +187,7 @@ fn cards_come_and_go() {
 }
 
 #[test]
-fn errors_that_the_driver_reports_are_told_once() {
+fn reported_errors_are_returned_once() {
     let seen = samples("2 0 xid 79\n4 0 xid 31\n4 0 xid 13\n3 1 xid 48\n", 6);
     let told = seen.iter().map(|sample| sample.cards.iter().map(|card| card.xids.clone()).collect::<Vec<_>>());
     let first = told.clone().flat_map(|cards| cards[0].clone()).collect::<Vec<_>>();

@@ -4,7 +4,7 @@
 
 use crate::row::Row;
 use crate::writer::{Begin, End};
-use plimsoll_telemetry::{Counts, Next, Wake};
+use plimsoll_telemetry::{Counts, NextItem, Wake};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,21 +67,23 @@ impl Queue {
     }
 
     /// What is next: the begin of a session before its rows, then rows, all that wait but so many at a time.
-    pub(crate) fn next(&mut self, now: Instant, is_closed: bool) -> Next<Work> {
+    pub(crate) fn next(&mut self, now: Instant, is_closed: bool) -> NextItem<Work> {
         if let Some(begin) = self.begin.take() {
-            return Next::Now(Work::Begin(begin));
+            return NextItem::Item(Work::Begin(begin));
         }
         match self.not_before {
             // A row that comes meanwhile wakes nobody.
-            Some(moment) if now < moment && !is_closed && self.waiting.len() < BATCH => return Next::At(moment),
-            _ if self.waiting.is_empty() => return if is_closed { Next::Over } else { Next::Later },
+            Some(moment) if now < moment && !is_closed && self.waiting.len() < BATCH => {
+                return NextItem::WaitUntil(moment);
+            }
+            _ if self.waiting.is_empty() => return if is_closed { NextItem::Closed } else { NextItem::WaitForChange },
             _ => {}
         }
         let count = self.waiting.len().min(BATCH);
         let rows = self.waiting.drain(..count).collect::<Vec<_>>();
         self.in_flight = rows.len() as u64;
         self.not_before = Some(now + GATHER);
-        Next::Now(Work::Rows(rows))
+        NextItem::Item(Work::Rows(rows))
     }
 
     /// The rows that the writer had are written.
@@ -109,9 +111,9 @@ mod tests {
     }
 
     /// The steps that are written at a moment.
-    fn steps(next: Next<Work>) -> Vec<u64> {
+    fn steps(next: NextItem<Work>) -> Vec<u64> {
         match next {
-            Next::Now(Work::Rows(rows)) => rows.iter().map(|row| row.step).collect(),
+            NextItem::Item(Work::Rows(rows)) => rows.iter().map(|row| row.step).collect(),
             other => panic!("{other:?}"),
         }
     }
@@ -120,24 +122,24 @@ mod tests {
     fn rows_that_come_fast_are_gathered_and_wake_nobody() {
         let (mut queue, mut counts, begun) = (Queue::new(1000), Counts::default(), Instant::now());
         let at = |ms| begun + Duration::from_millis(ms);
-        assert!(matches!(queue.next(at(0), false), Next::Later));
+        assert!(matches!(queue.next(at(0), false), NextItem::WaitForChange));
         assert_eq!(queue.push(&mut counts, &row(1), at(1)), Wake::Yes, "the first goes at once");
         assert_eq!(steps(queue.next(at(2), false)), [1]);
-        let Next::At(moment) = queue.next(at(3), false) else { panic!("nothing is to be done") };
+        let NextItem::WaitUntil(moment) = queue.next(at(3), false) else { panic!("nothing is to be done") };
         assert_eq!(moment, at(1002));
         for step in 2..=20 {
             assert_eq!(queue.push(&mut counts, &row(step), at(50 * step)), Wake::No);
         }
-        assert!(matches!(queue.next(at(1001), false), Next::At(_)));
+        assert!(matches!(queue.next(at(1001), false), NextItem::WaitUntil(_)));
         assert_eq!(steps(queue.next(at(1002), false)), (2..=20).collect::<Vec<_>>());
         // Nothing came for a while: the next row goes at once.
-        assert!(matches!(queue.next(at(2002), false), Next::Later));
+        assert!(matches!(queue.next(at(2002), false), NextItem::WaitForChange));
         assert_eq!(queue.push(&mut counts, &row(21), at(9000)), Wake::Yes);
         assert_eq!(steps(queue.next(at(9001), false)), [21]);
         // At the end nothing is waited for.
         assert_eq!(queue.push(&mut counts, &row(22), at(9002)), Wake::No);
         assert_eq!(steps(queue.next(at(9003), true)), [22]);
-        assert!(matches!(queue.next(at(9004), true), Next::Over));
+        assert!(matches!(queue.next(at(9004), true), NextItem::Closed));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::reader::{Cutoffs, PROBLEMS, Reader, first_step};
 use crate::run_view::{Kind, RunView, SavedCheckpoint, Standing};
 use crate::text::{LINE, NAME, clean};
 use plimsoll_files::{is_folder, is_there, read_text_inside};
-use plimsoll_telemetry::{Branches, Grown, JournalError, Lineage, SCHEMA_VERSION, Tail};
+use plimsoll_telemetry::{Branches, JournalChange, JournalError, Lineage, SCHEMA_VERSION, Tail};
 use plimsoll_units::Bytes;
 use serde::Deserialize;
 use std::io::ErrorKind;
@@ -157,18 +157,21 @@ impl Train {
         let has_branched = lineage != self.lineage;
         (self.lineage, self.problem) = (lineage, problem);
         let reader = &mut self.reader;
-        let grown =
-            if is_first || has_branched { Grown::Replaced } else { self.tail.read(|record| reader.take(record))? };
-        match grown {
-            Grown::Same => {
+        let change = if is_first || has_branched {
+            JournalChange::Replaced
+        } else {
+            self.tail.read(|record| reader.take(record))?
+        };
+        match change {
+            JournalChange::Same => {
                 let folder_state = Some(self.folder_state(folder));
                 if folder_state == before {
                     self.folder_state = folder_state;
                     return Ok(None);
                 }
             }
-            Grown::Appended if !reader.is_outdated => {}
-            Grown::Appended | Grown::Replaced => self.read_all(folder)?,
+            JournalChange::Appended if !reader.is_outdated => {}
+            JournalChange::Appended | JournalChange::Replaced => self.read_all(folder)?,
         }
         self.reader.settle();
         let folder_state = self.folder_state(folder);

@@ -57,7 +57,7 @@ impl Supervised {
         // The journal does not exist before the run begins, and events are added only once. If the journal was
         // replaced, reading continues at the previous end.
         let read = self.tail.read(|record: Record<SupervisorEvent>| take(view, &record));
-        if read.is_ok_and(|grown| grown == plimsoll_telemetry::Grown::Replaced) {
+        if read.is_ok_and(|change| change == plimsoll_telemetry::JournalChange::Replaced) {
             self.tail.read(|record: Record<SupervisorEvent>| take(view, &record))?;
         }
         if let Ok(entry) = Entry::read(folder) {

@@ -10,7 +10,7 @@ use crate::streams::{end_soon, talk, wait_for_no_reader, write_data};
 use clap::Args;
 use plimsoll_render::run_html;
 use plimsoll_serve::{Limits, LookError, Options, ServeError, Server, Token, TokenError};
-use plimsoll_telemetry::let_others_go_first;
+use plimsoll_telemetry::lower_thread_priority;
 use plimsoll_units::Seconds;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -79,7 +79,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<u8, Failure> {
         report: Box::new(|folder| read_story(folder).map(|run| run_html(&run)).map_err(|error| error.to_string())),
     };
     // Runs on this machine come before whoever looks at them.
-    let_others_go_first();
+    lower_thread_priority();
     let server = Server::start(options)?;
     let address = server.address().map_err(io_failure("the server"))?;
     let stopper = server.stopper();

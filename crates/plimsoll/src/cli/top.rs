@@ -5,7 +5,7 @@ use super::failure::{THREAD_LIMITS, line};
 use super::places::{PlacesArgs, run_folder};
 use super::train::sample_time;
 use clap::{Args, ValueEnum};
-use plimsoll_telemetry::let_others_go_first;
+use plimsoll_telemetry::lower_thread_priority;
 use plimsoll_top::{Options, Palette, TopError};
 use plimsoll_units::Seconds;
 use std::io::{IsTerminal, stdin, stdout};
@@ -61,7 +61,7 @@ pub(super) fn run(args: &TopArgs) -> Result<u8, Failure> {
     }
     let options = Options { palette: args.palette.palette(), every_s: args.sample_every.0, places, named, replay };
     // Runs on this machine come before whoever looks at them.
-    let_others_go_first();
+    lower_thread_priority();
     match plimsoll_top::run(options) {
         // As shells have it: 128 and the signal's number.
         Ok(signal) => Ok(signal.and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(0)),

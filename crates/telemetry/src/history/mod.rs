@@ -1,16 +1,17 @@
-//! Samples of a run's time, kept in its folder: seconds of the last hours, tens of seconds of the last day, minutes before.
-//! Not here: what is sampled (`sample/`), events (`journal.rs`).
+//! Samples of a run, stored in its folder: at seconds for the last hours, at ten seconds for the last day, at minutes
+//! before that.
+//! Not here: sampling (`sample/`), events (`journal.rs`).
 //!
 //! ```text
 //!   RUN/samples/cards.json        names and limits of the cards, by number
-//!               s-00482113.bin    records of an hour, a second each      ─┐ 6 hours old
-//!               t-00482101.bin    the same in tens of seconds           ◄─┘ ─┐ a day old
-//!               m-00482086.bin    the same in minutes                      ◄─┘
+//!               s-00482113.bin    records of an hour, one per second     ─┐ after 6 hours
+//!               t-00482101.bin    the same, one per ten seconds         ◄─┘ ─┐ after a day
+//!               m-00482086.bin    the same, one per minute                 ◄─┘
 //! ```
 //!
-//! Files of an hour are numbered by hours since 1970. They grow by whole records, each with a checksum: what a crash or a full
-//! disk leaves of the last one is cut off. An hour is thinned into a new file before its old one is deleted; where both are
-//! there, the finer counts.
+//! A file's number is its hour since 1970. Files grow by whole records, each with a checksum: a partial last record,
+//! left by a crash or a full disk, is cut off. An hour is thinned into a new file before the old one is deleted; if
+//! both exist, the finer one is used.
 
 mod reader;
 mod record;
@@ -22,15 +23,15 @@ pub use writer::History;
 
 use std::path::{Path, PathBuf};
 
-/// The folder in a run's folder.
+/// The folder inside the run's folder.
 const FOLDER: &str = "samples";
 
-/// Names and limits of cards.
+/// The file with names and limits of the cards.
 const CARDS: &str = "cards.json";
 
 const HOUR_S: f64 = 3600.0;
 
-/// How fine the records of an hour are.
+/// The resolution of an hour's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Grain {
     Seconds,
@@ -39,7 +40,7 @@ enum Grain {
 }
 
 impl Grain {
-    /// The finest first.
+    /// Finest first.
     const ALL: [Self; 3] = [Self::Seconds, Self::Tens, Self::Minutes];
 
     fn letter(self) -> char {
@@ -50,7 +51,7 @@ impl Grain {
         }
     }
 
-    /// The time that a record stands for.
+    /// The time span of a record.
     fn seconds(self) -> f64 {
         match self {
             Self::Seconds => 1.0,
@@ -59,7 +60,7 @@ impl Grain {
         }
     }
 
-    /// Hours after which records are made coarser, and into what.
+    /// The age in hours at which records are thinned, and their next resolution.
     fn next(self) -> Option<(u64, Self)> {
         match self {
             Self::Seconds => Some((6, Self::Tens)),
@@ -73,7 +74,7 @@ impl Grain {
     }
 }
 
-/// Grain and hour of a file's name.
+/// Parses resolution and hour from a file's name.
 fn parsed(name: &str) -> Option<(Grain, u64)> {
     let (letter, hour) = name.strip_suffix(".bin")?.split_once('-')?;
     let grain = Grain::ALL.into_iter().find(|grain| letter.chars().eq([grain.letter()]))?;
@@ -81,7 +82,7 @@ fn parsed(name: &str) -> Option<(Grain, u64)> {
     Some((grain, hour))
 }
 
-/// The files of a folder, the oldest first; of an hour with several the finest.
+/// The files of a folder, oldest first; if an hour has several, only the finest.
 fn hours(folder: &Path) -> Vec<(u64, Grain)> {
     let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
     let mut found =

@@ -1,12 +1,12 @@
-//! A record: what one card, or the system, said in a second or longer, in 96 bytes.
+//! A record: the readings of one card, or of the system, over a second or longer, in 96 bytes.
 //!
 //! ```text
-//!    0  checksum of what follows          u32
+//!    0  checksum of the rest              u32
 //!    4  kind: 1 a card, 2 the system      u8
-//!    5  number of the card                u8
-//!    6  how many samples it stands for    u16
+//!    5  index of the card                 u8
+//!    6  number of merged samples          u16
 //!    8  milliseconds since 1970           u64
-//!   16  readings, each in a fixed place; the largest number of its type is one that was not there
+//!   16  readings at fixed offsets; the largest number of a type marks a missing reading
 //! ```
 
 use crate::sample::{CardSample, SystemSample, Throttling};
@@ -17,17 +17,17 @@ pub(super) const RECORD: usize = 96;
 
 /// One record.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Record {
+pub(super) struct SampleRecord {
     /// Seconds since 1970, to the millisecond.
     pub time_s: f64,
-    /// Samples that were put together.
+    /// Number of samples merged into it.
     pub samples: u16,
-    pub of: Of,
+    pub readings: Readings,
 }
 
-/// Of whom it tells.
+/// The source of a record, with its readings.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Of {
+pub(super) enum Readings {
     Card(Box<CardSample>),
     System(SystemSample),
 }
@@ -37,7 +37,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Readings written one after the other.
+/// Writes readings one after another.
 struct Writer {
     bytes: [u8; RECORD],
     at: usize,
@@ -53,7 +53,7 @@ impl Writer {
         self.put([value.map_or(u8::MAX, |value| value.min(u32::from(u8::MAX) - 1) as u8)]);
     }
 
-    /// A number in parts, such as tenths.
+    /// A number in units of 1 / `parts`, such as tenths.
     fn short(&mut self, value: Option<f64>, parts: f64) {
         let most = f64::from(u16::MAX) - 1.0;
         let value = value.filter(|value| !value.is_nan()).map(|value| (value * parts).round().clamp(0.0, most) as u16);
@@ -74,7 +74,7 @@ impl Writer {
     }
 }
 
-/// The same, read.
+/// Reads readings one after another.
 struct Reader<'a> {
     bytes: &'a [u8; RECORD],
     at: usize,
@@ -84,7 +84,7 @@ impl Reader<'_> {
     fn take<const N: usize>(&mut self) -> [u8; N] {
         let bytes = &self.bytes[self.at..self.at + N];
         self.at += N;
-        bytes.try_into().expect("so many bytes were taken")
+        bytes.try_into().expect("the slice has this length")
     }
 
     fn byte(&mut self) -> Option<u32> {
@@ -138,15 +138,15 @@ fn record(head: [u8; 2], time_s: f64, samples: u16, readings: impl FnOnce(&mut W
     writer.bytes
 }
 
-impl Record {
+impl SampleRecord {
     pub fn encode(&self) -> [u8; RECORD] {
-        match &self.of {
-            Of::Card(card) => card_record(self.time_s, self.samples, card),
-            Of::System(system) => system_record(self.time_s, self.samples, system),
+        match &self.readings {
+            Readings::Card(card) => card_record(self.time_s, self.samples, card),
+            Readings::System(system) => system_record(self.time_s, self.samples, system),
         }
     }
 
-    /// None for what is no record, or a damaged one.
+    /// Decodes a record; `None` if it is damaged or not a record.
     pub fn decode(bytes: &[u8; RECORD]) -> Option<Self> {
         let mut reader = Reader { bytes, at: 0 };
         if u32::from_le_bytes(reader.take()) != checksum(&bytes[4..]) {
@@ -155,12 +155,12 @@ impl Record {
         let [kind, number] = reader.take();
         let samples = u16::from_le_bytes(reader.take());
         let time_s = u64::from_le_bytes(reader.take()) as f64 / 1000.0;
-        let of = match kind {
-            1 => Of::Card(Box::new(decode_card(&mut reader, u32::from(number)))),
-            2 => Of::System(decode_system(&mut reader)),
+        let readings = match kind {
+            1 => Readings::Card(Box::new(decode_card(&mut reader, u32::from(number)))),
+            2 => Readings::System(decode_system(&mut reader)),
             _ => return None,
         };
-        Some(Self { time_s, samples, of })
+        Some(Self { time_s, samples, readings })
     }
 }
 
@@ -190,7 +190,7 @@ fn encode_card(writer: &mut Writer, card: &CardSample) {
     }
     writer.long(card.energy_j);
     writer.short(card.xids.last().map(|number| *number as f64), 1.0);
-    // 0: it answered; 1: it did not.
+    // 0: the card responded; 1: it did not.
     writer.byte(Some(u32::from(card.lost.is_some())));
 }
 
@@ -207,7 +207,7 @@ fn decode_card(reader: &mut Reader, index: u32) -> CardSample {
     let [pcie_replays, ecc_corrected, ecc_uncorrected, retired_pages, remapped_rows] = [(); 5].map(|()| reader.word());
     let energy_j = reader.long();
     let xids = reader.whole().map(u64::from).into_iter().collect();
-    let lost = (reader.byte() == Some(1)).then(|| "it did not answer".to_owned());
+    let lost = (reader.byte() == Some(1)).then(|| "it did not respond".to_owned());
     CardSample {
         index,
         lost,

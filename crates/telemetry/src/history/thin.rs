@@ -1,27 +1,28 @@
-//! Records made coarser: those of some seconds become one. Temperatures and pressure keep the most, rates and parts their
-//! mean, counters and sizes the last, reasons all.
+//! Thins records: merges those of several seconds into one. Temperatures and pressure keep the maximum, rates and
+//! shares the mean, counters and sizes the last value, throttling reasons their union.
 
-use super::record::{Of, Record};
+use super::record::{Readings, SampleRecord};
 use crate::sample::{CardSample, SystemSample, Throttling};
 
-/// Records of one card or the system that become one: not empty, in the order of their time.
-pub(super) fn merged(records: &[Record]) -> Record {
+/// Merges records of one card or of the system: not empty, in time order.
+pub(super) fn merged(records: &[SampleRecord]) -> SampleRecord {
     let samples = records.iter().map(|record| u32::from(record.samples)).sum::<u32>().min(u32::from(u16::MAX)) as u16;
-    let cards = records.iter().filter_map(|record| match &record.of {
-        Of::Card(card) => Some((&**card, f64::from(record.samples))),
-        Of::System(_) => None,
+    let cards = records.iter().filter_map(|record| match &record.readings {
+        Readings::Card(card) => Some((&**card, f64::from(record.samples))),
+        Readings::System(_) => None,
     });
     let cards = cards.collect::<Vec<_>>();
-    let systems = records.iter().filter_map(|record| match &record.of {
-        Of::System(system) => Some((system, f64::from(record.samples))),
-        Of::Card(_) => None,
+    let systems = records.iter().filter_map(|record| match &record.readings {
+        Readings::System(system) => Some((system, f64::from(record.samples))),
+        Readings::Card(_) => None,
     });
     let systems = systems.collect::<Vec<_>>();
-    let of = if cards.is_empty() { Of::System(system(&systems)) } else { Of::Card(Box::new(card(&cards))) };
-    Record { time_s: records.first().map_or(0.0, |record| record.time_s), samples, of }
+    let readings =
+        if cards.is_empty() { Readings::System(system(&systems)) } else { Readings::Card(Box::new(card(&cards))) };
+    SampleRecord { time_s: records.first().map_or(0.0, |record| record.time_s), samples, readings }
 }
 
-/// The mean of what is known, each with its weight.
+/// The weighted mean of the known readings.
 fn mean<T>(all: &[(&T, f64)], reading: impl Fn(&T) -> Option<f64>) -> Option<f64> {
     let known = all.iter().filter_map(|(one, weight)| Some((reading(one)?, *weight)));
     let (sum, weights) = known.fold((0.0, 0.0), |(sum, all), (value, weight)| (sum + value * weight, all + weight));
@@ -43,7 +44,7 @@ fn card(all: &[(&CardSample, f64)]) -> CardSample {
     let reasons = all.iter().filter_map(|(card, _)| card.throttling).reduce(|a, b| Throttling(a.0 | b.0));
     CardSample {
         index: all.first().map_or(0, |(card, _)| card.index),
-        // It was there for a part of the time.
+        // A card counts as lost only if it was lost all the time.
         lost: if all.iter().all(|(card, _)| card.lost.is_some()) { last(all, |card| card.lost.clone()) } else { None },
         temperature_c: most(all, |card| card.temperature_c),
         memory_temperature_c: most(all, |card| card.memory_temperature_c),

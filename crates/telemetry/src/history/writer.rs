@@ -1,7 +1,7 @@
-//! Samples are added to a history, and what is old is made coarser.
+//! Appends samples to a history, and thins old records.
 
 use super::reader::records;
-use super::record::{Of, RECORD, Record, card_record, system_record};
+use super::record::{RECORD, Readings, SampleRecord, card_record, system_record};
 use super::thin::merged;
 use super::{CARDS, FOLDER, Grain, HOUR_S, hours};
 use crate::sample::{CardLimits, CardSample, Sample};
@@ -11,26 +11,26 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A history that is written.
+/// A history open for writing.
 pub struct History {
     folder: PathBuf,
     disk: Disk,
-    /// The file of this hour.
+    /// The file of the current hour.
     current: Option<(u64, Log)>,
-    cards: BTreeMap<u32, Named>,
+    cards: BTreeMap<u32, CardName>,
 }
 
-/// A card's name and limits, which are not in its records.
+/// A card's name and limits, which its records do not contain.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Named {
+pub(super) struct CardName {
     pub uuid: String,
     pub name: String,
     pub limits: CardLimits,
 }
 
 impl History {
-    /// The history of a run, in its folder, made where there is none. Errors: the folder can't be made.
+    /// Opens the history in a run's folder; creates it if needed. Errors: the folder can't be created.
     pub fn open(run: &Path, disk: Disk) -> io::Result<Self> {
         let folder = run.join(FOLDER);
         let disk = disk.within(run);
@@ -38,7 +38,7 @@ impl History {
         Ok(Self { folder, disk, current: None, cards: BTreeMap::new() })
     }
 
-    /// Adds a sample. Errors: it could not be written; the next may be.
+    /// Appends a sample. Errors: it could not be written; the next one may be.
     pub fn append(&mut self, sample: &Sample) -> io::Result<()> {
         self.name_cards(&sample.cards)?;
         let hour = (sample.time_s.max(0.0) / HOUR_S) as u64;
@@ -46,18 +46,18 @@ impl History {
         let bytes = cards.chain(system_record(sample.time_s, 1, &sample.system)).collect::<Vec<_>>();
         let written = self.log(hour)?.append(&bytes);
         if written.is_err() {
-            // What is there of it is cut off when the file is opened again.
+            // Reopening the file cuts off a partial record.
             self.current = None;
         }
         written
     }
 
-    /// The file of an hour, at the end of its last whole record.
+    /// The file of an hour, positioned after its last complete record.
     fn log(&mut self, hour: u64) -> io::Result<&mut Log> {
         let (current, log) = match self.current.take() {
             Some((current, log)) if current == hour => (current, log),
             _ => {
-                // An hour that could not be made coarser is tried again in the next.
+                // If thinning fails, it is retried in the next hour.
                 drop(self.thin(hour));
                 let mut log = self.disk.open_log(&Grain::Seconds.file(&self.folder, hour))?;
                 let bytes = log.file().metadata()?.len();
@@ -71,17 +71,17 @@ impl History {
         Ok(&mut self.current.insert((current, log)).1)
     }
 
-    /// Makes what is old enough coarser.
+    /// Thins all hours that are old enough.
     fn thin(&self, now: u64) -> io::Result<()> {
         for (hour, grain) in hours(&self.folder) {
             let coarser = grain.next().filter(|(age, _)| now.saturating_sub(hour) >= *age);
             let Some((_, coarser)) = coarser else { continue };
             let (old, new) = (grain.file(&self.folder, hour), coarser.file(&self.folder, hour));
-            let mut groups: BTreeMap<(u64, Option<u32>), Vec<Record>> = BTreeMap::new();
+            let mut groups: BTreeMap<(u64, Option<u32>), Vec<SampleRecord>> = BTreeMap::new();
             for record in records(&old)? {
-                let card = match &record.of {
-                    Of::Card(card) => Some(card.index),
-                    Of::System(_) => None,
+                let card = match &record.readings {
+                    Readings::Card(card) => Some(card.index),
+                    Readings::System(_) => None,
                 };
                 groups.entry(((record.time_s / coarser.seconds()) as u64, card)).or_default().push(record);
             }
@@ -92,7 +92,7 @@ impl History {
         Ok(())
     }
 
-    /// Writes names and limits where they are not known yet.
+    /// Stores names and limits of new cards.
     fn name_cards(&mut self, cards: &[CardSample]) -> io::Result<()> {
         let is_known = |card: &CardSample| {
             let known = self.cards.get(&card.index);
@@ -101,7 +101,7 @@ impl History {
         let new = cards.iter().filter(|card| card.lost.is_none() && !is_known(card));
         let new = new.map(|card| {
             let CardSample { uuid, name, limits, .. } = card;
-            (card.index, Named { uuid: uuid.clone(), name: name.clone(), limits: limits.clone() })
+            (card.index, CardName { uuid: uuid.clone(), name: name.clone(), limits: limits.clone() })
         });
         let new = new.collect::<Vec<_>>();
         if new.is_empty() {

@@ -1,5 +1,5 @@
-//! Samples at regular times, on a thread of their own.
-//! Not here: what is done with them; whoever asks for them is called on that thread, or takes the latest.
+//! Samples at regular intervals on a separate thread.
+//! Not here: using the samples; a callback receives them on that thread, and `latest` returns the newest.
 
 use super::card_reader::CardReader;
 use super::system_reader::SystemReader;
@@ -12,18 +12,18 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Between two attempts to find a driver that is not there, or that stopped answering.
+/// Interval between attempts to reach a driver that is absent or stopped responding.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// More cards than any machine has.
+/// More than any machine has.
 const MOST_CARDS: u32 = 1024;
 
-/// What is sampled, and when.
+/// The schedule and the folder of a sampler.
 #[derive(Debug, Clone)]
 pub struct SamplerOptions {
-    /// From the beginning of a sample to the next.
+    /// Time from the start of one sample to the next.
     pub every: Duration,
-    /// On whose disk the room is asked for.
+    /// The folder whose disk is sampled.
     pub folder: Option<PathBuf>,
 }
 
@@ -45,8 +45,8 @@ struct State {
 }
 
 impl Sampler {
-    /// Starts sampling. `each` is called with every sample on the sampling thread: what it needs of time delays the next one,
-    /// and nothing else. Errors: the system starts no thread.
+    /// Starts sampling. Calls `each` with every sample on the sampling thread: a slow `each` delays only the next
+    /// sample. Errors: the system refuses to start a thread.
     pub fn start(options: SamplerOptions, mut each: impl FnMut(&Arc<Sample>) + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared { state: Mutex::default(), stop: Condvar::new() });
         let theirs = shared.clone();
@@ -63,7 +63,7 @@ impl Sampler {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The newest sample; none before the first.
+    /// The newest sample; `None` before the first.
     pub fn latest(&self) -> Option<Arc<Sample>> {
         self.shared.lock().latest.clone()
     }
@@ -74,7 +74,7 @@ impl Drop for Sampler {
         self.shared.lock().stops = true;
         self.shared.stop.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic in it was printed; whoever drops this has other things to do.
+            // A panic of the thread was printed already; the dropping thread must continue.
             drop(thread.join());
         }
     }
@@ -89,7 +89,7 @@ impl Shared {
         self.lock().stops
     }
 
-    /// Waits until a moment, or until sampling is to stop.
+    /// Waits until a time, or until sampling stops.
     fn wait_until(&self, moment: Instant) {
         let mut state = self.lock();
         while !state.stops {
@@ -102,12 +102,12 @@ impl Shared {
     }
 }
 
-/// The cards, of so many, that can be told apart.
+/// The identifiable cards among the first `count`.
 fn readers(driver: &Driver, count: u32) -> Vec<CardReader<'_>> {
     (0..count.min(MOST_CARDS)).filter_map(|index| CardReader::new(driver, index).ok()).collect()
 }
 
-/// Samples while the driver has the cards that it had: a card that appears or goes is looked for anew.
+/// Samples while the driver reports the same cards: if a card appears or disappears, searches again.
 fn with_driver(
     driver: &Driver,
     system: &mut SystemReader,
@@ -122,7 +122,7 @@ fn with_driver(
         let is_same = driver.device_count().is_ok_and(|now| now == count);
         is_same.then(|| cards.iter_mut().map(CardReader::read).collect::<Vec<_>>())
     };
-    // A card that could not be opened may be there later.
+    // A card that could not be opened may become available later.
     let long = if is_whole { Duration::MAX } else { RETRY };
     sample_for(long, system, every, shared, each, read);
 }
@@ -145,7 +145,7 @@ fn sample_for(
         let sample = Arc::new(Sample { time_s, cards, system: system.read() });
         shared.lock().latest = Some(sample.clone());
         each(&sample);
-        // A sample that was late is no reason to take several at once.
+        // A late sample does not cause extra samples to catch up.
         next = (next + every).max(Instant::now());
         shared.wait_until(next);
         if shared.stops() || begun.elapsed() >= long || lost {
@@ -154,7 +154,7 @@ fn sample_for(
     }
 }
 
-/// The machine now, or as of two readings so close that what is counted between two samples is not known.
+/// The machine now, from two readings close together, so values that are counted between two samples are `None`.
 pub fn sample_once(folder: Option<&Path>) -> Sample {
     let time_s = now_s();
     let cards = Driver::open().map_or_else(

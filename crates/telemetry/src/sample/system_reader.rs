@@ -1,5 +1,6 @@
-//! What the system tells of the machine at a moment: processors, memory, pressure, control groups, the disk.
-//! Sources: proc(5); Documentation/accounting/psi.rst of the kernel. All is read below a root that tests replace.
+//! Reads the system's current state: processors, memory, pressure, control groups, the disk.
+//! Sources: proc(5); Documentation/accounting/psi.rst of the kernel. All files are read below a root that tests
+//! replace.
 
 use super::SystemSample;
 use crate::control_groups;
@@ -8,12 +9,12 @@ use plimsoll_files::disk_space;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A machine that is read again and again.
+/// A machine that is read repeatedly.
 pub(super) struct SystemReader {
     root: PathBuf,
-    /// On whose disk the room is asked for.
+    /// The folder whose disk is sampled.
     folder: Option<PathBuf>,
-    /// Ticks of all cores and those in which they worked, at the last sample.
+    /// Total and busy ticks of all cores at the last sample.
     before: Option<[u64; 2]>,
 }
 
@@ -62,10 +63,10 @@ fn is_core(line: &str) -> bool {
     line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }
 
-/// Ticks of all cores together, and those in which they worked. Waiting for a disk is no work.
+/// Total and busy ticks of all cores. Waiting for a disk is not busy.
 fn ticks(stat: &str) -> Option<[u64; 2]> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    // user nice system idle iowait irq softirq steal; guests are counted as users already.
+    // user nice system idle iowait irq softirq steal; guest ticks are already part of user.
     let counts =
         line.split_ascii_whitespace().take(8).map(|count| count.parse::<u64>().ok()).collect::<Option<Vec<_>>>()?;
     let all = counts.iter().try_fold(0_u64, |sum, count| sum.checked_add(*count))?;
@@ -73,7 +74,7 @@ fn ticks(stat: &str) -> Option<[u64; 2]> {
     (counts.len() >= 4).then_some([all, all.saturating_sub(idle)])
 }
 
-/// `some avg10=1.23 …`: the part of the last ten seconds in which at least one waited.
+/// Parses `some avg10=1.23 …`: percent of the last ten seconds in which at least one task waited.
 fn waiting(pressure: &str) -> Option<f64> {
     let line = pressure.lines().find_map(|line| line.strip_prefix("some "))?;
     line.split_ascii_whitespace()
@@ -88,7 +89,7 @@ mod tests {
     use plimsoll_units::Bytes;
 
     #[test]
-    fn the_machine_is_read_and_its_processors_between_two_samples() {
+    fn the_machine_is_read_and_processor_use_is_between_samples() {
         let files: &[(&str, &str)] = &[
             (
                 "proc/stat",
@@ -106,16 +107,16 @@ mod tests {
         assert_eq!(first.swap_used, Some(Bytes(60 * 1024)));
         assert_eq!(first.process, Some(Bytes(300 * 1024)));
         assert_eq!((first.memory_pressure_percent, first.io_pressure_percent), (Some(12.5), None));
-        // 400 ticks later, of which 300 were work.
+        // 400 ticks later, 300 of them busy.
         std::fs::write(machine.path().join("proc/stat"), "cpu  300 0 200 750 150 0 0 0\n").unwrap();
         assert_eq!(reader.read().cpu_percent, Some(75.0));
-        // A counter that goes back tells nothing.
+        // A counter that decreases yields no reading.
         std::fs::write(machine.path().join("proc/stat"), "cpu  1 0 1 1 1 0 0 0\n").unwrap();
         assert_eq!(reader.read().cpu_percent, None);
     }
 
     #[test]
-    fn a_machine_that_tells_nothing_has_no_numbers() {
+    fn a_machine_without_readings_has_no_numbers() {
         let machine =
             machine_with(&[("proc/stat", "cpu  99999999999999999999 x\n"), ("proc/pressure/cpu", "some avg10=NaN")]);
         assert_eq!(SystemReader::new(machine.path(), None).read(), SystemSample::default());

@@ -1,14 +1,14 @@
-//! Why a card's clocks are below what they could be, as NVML counts it.
+//! Why a card's clocks are below their maximum, according to NVML.
 //! Source: `nvmlClocksEventReasons` of NVIDIA's `nvml.h`.
 
 use serde::{Deserialize, Serialize};
 
-/// Reasons, one bit each.
+/// Reasons as a bit set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Throttling(pub u64);
 
-/// Bits with the words for them, those that cost speed first.
+/// The bits with their names, those that cost speed first.
 const WORDS: [(u64, &str); 9] = [
     (0x40, "too hot (hardware)"),
     (0x20, "too hot (driver)"),
@@ -27,24 +27,24 @@ impl Throttling {
         self.0 & 0x60 != 0
     }
 
-    /// The reasons that are heat, by the names that `nvidia-smi` gives them.
+    /// The thermal reasons, as `nvidia-smi` names them.
     pub fn thermal_reasons(self) -> Vec<&'static str> {
         let names = [(0x40, "HW thermal slowdown"), (0x20, "SW thermal slowdown")];
         names.into_iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, name)| name).collect()
     }
 
-    /// Whether the power limit is a reason, or a power supply that asks for less.
+    /// Whether the power limit is a reason, or a power supply that demands less.
     pub fn is_power(self) -> bool {
         self.0 & 0x84 != 0
     }
 
-    /// Whether the card has nothing to do.
+    /// Whether the card is idle.
     pub fn is_idle(self) -> bool {
         self.0 & 0x01 != 0
     }
 
-    /// Whether something keeps a card slow that has work: not the clocks that somebody set, nor the power limit, under which
-    /// most cards run all the time.
+    /// Whether an unexpected reason slows down a busy card: not user-set clocks, and not the power limit, at which most
+    /// cards run all the time.
     pub fn is_trouble(self) -> bool {
         self.0 & 0xe8 != 0
     }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_are_told_apart() {
+    fn reasons_are_distinguished() {
         let hot_and_capped = Throttling(0x44);
         assert!(hot_and_capped.is_thermal() && hot_and_capped.is_power() && hot_and_capped.is_trouble());
         assert_eq!(hot_and_capped.thermal_reasons(), ["HW thermal slowdown"]);
