@@ -1,4 +1,4 @@
-//! Training steps on random tokens: how fast, and in how much memory.
+//! Trains on random tokens to measure speed and memory.
 
 use crate::step::run_step;
 use crate::{Engine, Measured, TrainError};
@@ -9,10 +9,10 @@ use plimsoll_plan::Plan;
 use serde::Serialize;
 use std::time::Instant;
 
-/// What a benchmark measured.
+/// The result of a benchmark.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BenchResult {
-    /// Numbers over all counted steps.
+    /// Measurements over all counted steps.
     pub measured: Measured,
     /// Duration of each counted step.
     pub step_ms: Vec<f64>,
@@ -20,7 +20,7 @@ pub struct BenchResult {
     pub loss: f64,
 }
 
-/// Makes `warmup` steps that don't count and `steps` that do, each of a whole global batch of random tokens.
+/// Runs `warmup` uncounted steps, then `steps` counted ones, each on a whole global batch of random tokens.
 pub fn bench(
     engine: &mut Engine,
     vocab_size: usize,
@@ -28,8 +28,8 @@ pub fn bench(
     steps: u64,
     seed: u64,
 ) -> Result<BenchResult, TrainError> {
-    engine.initialise(seed)?;
-    let loss = engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step gives a loss");
+    engine.initialize(seed)?;
+    let loss = engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step yields a loss");
     let mut step_ms = Vec::new();
     let tokens_per_step = engine.plan().tokens_per_step() as f64;
     for step in 1..=warmup + steps {
@@ -52,7 +52,7 @@ pub(crate) fn scalars_of(batches: &[Batch], seed: u64, step: u64) -> Scalars {
     Scalars { seed, step, update: step, learning_rate: 3e-4, loss_scale: 1.0 / targets as f32, ..Scalars::default() }
 }
 
-/// The micro-batches of a step (from 1), as long as the plan has room for.
+/// The micro-batches of a step (from 1), of the plan's maximum length.
 pub(crate) fn random_batches(plan: &Plan, vocab_size: usize, seed: u64, step: u64) -> Vec<Batch> {
     let random = |stream: u32, from: usize, count: usize| {
         let at = |i: usize| philox([i as u32, stream, step as u32, 0], [seed as u32, 1])[0] as usize % vocab_size;

@@ -1,5 +1,5 @@
-//! Measuring this machine: small training runs of several shapes, each step of each program timed, so that plans of
-//! other runs' times can be predicted. And the test of it: predicted against measured times of many plans.
+//! Calibrates this machine: runs small training runs of several shapes and times each node, so that the times of other
+//! plans can be predicted. Also tests it: compares predicted with measured times of many plans.
 
 use crate::{Engine, Footprint, TimedStep, TrainError, bench};
 use plimsoll_exec::{Device, DeviceError};
@@ -12,7 +12,7 @@ use plimsoll_plan::{
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Why a machine could not be measured.
+/// Why calibration failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrationError {
     /// A run can't be planned.
@@ -21,16 +21,16 @@ pub enum CalibrationError {
     /// A run failed.
     #[error(transparent)]
     Train(#[from] TrainError),
-    /// The device can't be opened, or none of the runs has room on it.
+    /// The device can't be opened, or none of the runs fits on it.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
-/// Makes the device that is measured, anew for each run.
+/// Creates the device to measure, a new one for each run.
 pub type MakeDevice<'a> = &'a dyn Fn() -> Result<Box<dyn Device>, DeviceError>;
 
 impl CalibrationError {
-    /// What the device failed with, if it did.
+    /// The device's error, if the device failed.
     pub fn of_device(&self) -> Option<&DeviceError> {
         match self {
             Self::Device(error) | Self::Train(TrainError::Device(error)) => Some(error),
@@ -85,13 +85,13 @@ impl TimedRun {
         Self { request, settings: Settings { micro_batch, head_chunk, levers } }
     }
 
-    /// With so many rows of logits at a time: fewer cost more passes over the head's weight.
+    /// Computes this many rows of logits at a time: fewer rows mean more passes over the head's weight.
     fn with_head_chunk(mut self, rows: usize) -> Self {
         self.settings.head_chunk = rows;
         self
     }
 
-    /// Like a preset, but with fewer blocks and ids, as its config.json would say.
+    /// A preset with fewer blocks or ids, as if its config.json said so.
     fn smaller(preset: &str, changes: &[(&str, u64)]) -> ModelConfig {
         let model = ModelConfig::preset(preset).expect("a preset");
         let mut config: serde_json::Value = serde_json::from_str(&model.to_json()).expect("our own file");
@@ -101,7 +101,7 @@ impl TimedRun {
         ModelConfig::from_json(&config.to_string()).expect("a preset of fewer blocks")
     }
 
-    /// What calibration runs, and every kind of node that a lever brings among it.
+    /// The runs of a calibration. They include every kind of node that a lever adds.
     fn standard(targets: &Targets) -> Vec<Self> {
         match targets.device.kind() {
             DeviceKind::Cpu => Self::for_processors(targets),
@@ -109,14 +109,14 @@ impl TimedRun {
         }
     }
 
-    /// From shapes that starting a kernel takes longer than running it to those that people train: smaller ones first, so
-    /// that what was measured of a card when time ran out is the widest range that there was time for.
+    /// From shapes that take less time than their kernel launches to realistic ones. Smaller ones come first, so that a
+    /// calibration that runs out of time still covers a range of shapes.
     fn for_cards(targets: &Targets) -> Vec<Self> {
         let plain = Levers::default();
         let half = Levers { precision: half_precision(targets.device), ..plain };
         let again = Levers { recompute: Recompute::all(Level::Block), ..half };
         let moved = Levers { optimizer_offload: 1.0, ..half };
-        // Gradients are measured and used one by one, as soon as they are there.
+        // Gradients are used for the update one by one, as soon as each is complete.
         let early = Levers { update_in_backward: true, ..half };
         let coarse = Levers { optimizer_state: StateFormat::Blockwise8, ..half };
         let fine = Levers { optimizer_state: StateFormat::Bf16, ..half };
@@ -124,7 +124,7 @@ impl TimedRun {
         let llama = Self::smaller("smollm2-135m", &[("num_hidden_layers", 2), ("vocab_size", 16_000)]);
         let short = [("num_layers", 1), ("num_decoder_layers", 1), ("vocab_size", 16_000)];
         let [older, newer] = ["t5-small", "flan-t5-small"].map(|preset| Self::smaller(preset, &short));
-        // What a card's second cache holds moves twice as fast as what it doesn't.
+        // Data that fits a card's L2 cache moves twice as fast as data that does not.
         let wide_llama = Self::smaller("llama-3.2-1b", &[("num_hidden_layers", 1), ("vocab_size", 16_000)]);
         let [wide_older, wide_newer] = ["t5-base", "flan-t5-base"].map(|preset| Self::smaller(preset, &short));
         let other =
@@ -156,7 +156,7 @@ impl TimedRun {
         ]
     }
 
-    /// Shapes from small to those of GPT-2.
+    /// From small shapes to those of GPT-2.
     fn for_processors(targets: &Targets) -> Vec<Self> {
         let plain = Levers::default();
         let again = Levers { recompute: Recompute::all(Level::Block), ..plain };
@@ -180,7 +180,7 @@ impl TimedRun {
             other(&newer, 192, [8, 8], coarse),
             other(&llama, 128, [8, 4], half_again),
             other(&older, 64, [16, 8], half_again),
-            // Deep enough that weights have left the caches when they are needed again.
+            // Deep enough that weights have left the caches before they are used again.
             run([6, 448, 7, 3_000], 160, [2, 1], plain),
             run([8, 384, 6, 2_000], 256, [2, 1], plain),
             run([12, 256, 4, 2_000], 128, [4, 1], again),
@@ -213,7 +213,7 @@ impl TimedRun {
         ]
     }
 
-    /// What the test runs: one model, planned in many ways.
+    /// The runs of the comparison: one model, planned in many ways.
     fn comparison(targets: &Targets) -> Vec<Self> {
         let levers = |level, optimizer_offload| Levers {
             recompute: Recompute::all(level),
@@ -262,7 +262,7 @@ impl TimedRun {
     }
 }
 
-/// The half precision that plans for a device choose by themselves.
+/// The default half precision of plans for a device.
 fn half_precision(target: Target) -> Precision {
     match target {
         Target::Cuda { compute_capability: (..8, _), .. } => Precision::Fp16,
@@ -270,35 +270,36 @@ fn half_precision(target: Target) -> Precision {
     }
 }
 
-/// How far a calibration is.
+/// Progress of a calibration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stage {
-    /// Runs that are done, with those of an earlier calibration.
+    /// Completed runs, including those of an earlier calibration.
     pub done: usize,
-    /// All runs.
+    /// Number of all runs.
     pub all: usize,
 }
 
-/// What was measured of a machine.
+/// The result of a calibration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibration {
-    /// Each kind of node once.
+    /// One sample per kind of node.
     pub samples: Vec<Sample>,
-    /// How far it is; not all runs are done where time ran out.
+    /// Progress: time may run out before all runs are complete.
     pub stage: Stage,
-    /// What measuring took, one run after the other.
+    /// The memory footprint of the measurements.
     pub footprint: Footprint,
 }
 
-/// Times the standard runs after the first `skipped` and returns what was measured. No run begins after `at_most`, but for the
-/// first of these; runs that the device has no room for are left out. `told` is called when a run is done, with what was measured so far.
-/// Errors: the device can't be opened, it has room for none of the runs, or it fails.
+/// Times the standard runs after the first `skipped` and returns the measurements. After `at_most`, starts no further
+/// run except the first of these; skips runs that do not fit on the device. Calls `report` with the measurements so far
+/// after each run.
+/// Errors: the device can't be opened, none of the runs fits on it, or it fails.
 pub fn calibrate(
     targets: &Targets,
     device: MakeDevice,
     at_most: Option<Duration>,
     skipped: usize,
-    told: &mut dyn FnMut(Stage, Vec<Sample>),
+    report: &mut dyn FnMut(Stage, Vec<Sample>),
 ) -> Result<Calibration, CalibrationError> {
     const STEPS: u64 = 4;
     let start = Instant::now();
@@ -309,7 +310,7 @@ pub fn calibrate(
     let all = runs.len();
     let (mut no_room, mut stage, mut is_further) = (None, Stage { done: skipped.min(all), all }, false);
     for (index, run) in runs.iter().enumerate() {
-        // The first one tells what being timed costs.
+        // The first run measures the overhead of timing.
         if (1..skipped).contains(&index) {
             continue;
         }
@@ -331,7 +332,7 @@ pub fn calibrate(
         engine.start_profile();
         bench(&mut engine, run.request.model.vocab_size(), 0, STEPS, 1)?;
         let steps = engine.profile().map_or_else(Vec::new, |profile| profile.steps(engine.plan()));
-        // The first run is the smallest: next to nothing but what being timed costs.
+        // The first run is the smallest: nearly all its time is the overhead of timing.
         let cost = *alone.get_or_insert_with(|| CostOfBeingTimed::of(&in_steps, &steps));
         for step in steps {
             let Sample { device, op, dtype, flops, bytes, operands, seconds } = cost.taken_from(step.sample);
@@ -341,19 +342,19 @@ pub fn calibrate(
         footprint = Some(footprint.map_or(later, |earlier| earlier.then(later)));
         stage.done = stage.done.max(index + 1);
         is_further |= index >= skipped;
-        told(stage, samples_of(&found));
+        report(stage, samples_of(&found));
     }
     match (footprint, no_room) {
         (Some(footprint), _) => Ok(Calibration { samples: samples_of(&found), stage, footprint }),
         (None, Some(error)) => Err(error.into()),
-        (None, None) => unreachable!("a run is timed, or has no room"),
+        (None, None) => unreachable!("a run is timed or does not fit"),
     }
 }
 
-/// A kind of node, and what it is given.
+/// A kind of node: device, op, dtype and sizes.
 type NodeKind = (DeviceKind, String, DType, u64, u64, usize);
 
-/// Each kind of node with its usual time.
+/// The typical time of each kind of node.
 fn samples_of(found: &BTreeMap<NodeKind, Vec<f64>>) -> Vec<Sample> {
     let sample = |((device, op, dtype, flops, bytes, operands), times): (&NodeKind, &Vec<f64>)| {
         let mut times = times.clone();
@@ -361,22 +362,23 @@ fn samples_of(found: &BTreeMap<NodeKind, Vec<f64>>) -> Vec<Sample> {
         let (op, seconds) = (op.clone(), times[times.len() / 2]);
         Sample { device: *device, op, dtype: *dtype, flops: *flops, bytes: *bytes, operands: *operands, seconds }
     };
-    // What took no time that the clock can tell is left to be estimated.
+    // Nodes below the clock's resolution are left to be estimated.
     found.iter().map(sample).filter(|sample| sample.seconds > 0.0).collect()
 }
 
-/// What it costs on a card to time nodes one by one, which else follow one another without the host. A processor runs
-/// them as it ever does.
+/// The overhead on a card of timing nodes one by one; without timing, nodes follow one another without the host. A
+/// processor has no such overhead.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct CostOfBeingTimed {
-    /// What waiting for a node adds to it, in seconds.
+    /// Seconds that waiting for a node adds.
     each: f64,
-    /// What the usual one of the smallest takes in a step, in seconds.
+    /// Seconds that the typical smallest node takes within a step.
     least: f64,
 }
 
 impl CostOfBeingTimed {
-    /// Of optimizer steps as they are, in ms, and their nodes timed one by one, each of which a step has once.
+    /// Computed from the times of whole optimizer steps, in ms, and from their nodes timed one by one, each of which
+    /// occurs once per step.
     fn of(in_steps_ms: &[f64], timed: &[TimedStep]) -> Self {
         let nodes = timed.len().max(1) as f64;
         let in_step = in_steps_ms.iter().copied().fold(f64::INFINITY, f64::min) * 1e-3 / nodes;
@@ -395,37 +397,38 @@ impl CostOfBeingTimed {
     }
 }
 
-/// A plan's predicted and measured time.
+/// A plan's predicted and measured step time.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Comparison {
-    /// Where its levers stand.
+    /// The settings of its levers.
     pub settings: String,
-    /// Predicted time of a step.
+    /// Predicted time per step.
     pub predicted_ms: f64,
-    /// Median of measured times.
+    /// Median of the measured times.
     pub measured_ms: f64,
 }
 
-/// Predicts and measures the steps of one model's plans. They take turns, so that a busy machine is busy for all.
+/// Predicts and measures the step times of one model's plans. The plans take turns, so that other load on the machine
+/// affects all alike.
 pub fn compare_predictions(
     machine: &Machine,
     targets: &Targets,
     device: MakeDevice,
-    told: &mut dyn FnMut(usize, usize),
+    report: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<Comparison>, CalibrationError> {
-    // Times of a card scatter less.
+    // Times on a card vary less.
     let rounds = if targets.device.kind() == DeviceKind::Cpu { 7 } else { 3 };
     let runs = TimedRun::comparison(targets);
     let mut times = vec![Vec::new(); runs.len()];
     for round in 0..rounds {
         for (index, run) in runs.iter().enumerate() {
-            told(round * runs.len() + index, rounds * runs.len());
+            report(round * runs.len() + index, rounds * runs.len());
             let (graph, plan) = run.planned()?;
             let mut engine = Engine::new(device()?, &graph, plan)?;
             times[index].extend(bench(&mut engine, run.request.model.vocab_size(), 1, 2, 1)?.step_ms);
         }
     }
-    told(rounds * runs.len(), rounds * runs.len());
+    report(rounds * runs.len(), rounds * runs.len());
     runs.iter()
         .zip(times)
         .map(|(run, times)| {
@@ -453,11 +456,11 @@ pub struct Agreement {
     pub rank_correlation: f64,
     /// Median of |predicted / measured - 1|.
     pub median_error: f64,
-    /// Measured time of the plan with the shortest prediction, over the shortest measured time.
+    /// Measured time of the plan with the shortest prediction, divided by the shortest measured time.
     pub picked_over_fastest: f64,
 }
 
-/// Judges comparisons, of which there must be two at least.
+/// Evaluates comparisons; needs at least two.
 pub fn agreement(comparisons: &[Comparison]) -> Agreement {
     let predicted = comparisons.iter().map(|c| c.predicted_ms).collect::<Vec<_>>();
     let measured = comparisons.iter().map(|c| c.measured_ms).collect::<Vec<_>>();
@@ -471,7 +474,7 @@ pub fn agreement(comparisons: &[Comparison]) -> Agreement {
     }
 }
 
-/// The place of each value among all.
+/// The rank of each value.
 fn ranks(values: &[f64]) -> Vec<f64> {
     values.iter().map(|value| values.iter().filter(|other| *other < value).count() as f64).collect()
 }
@@ -491,7 +494,7 @@ mod tests {
     use plimsoll_plan::Work;
 
     #[test]
-    fn what_timing_adds_is_taken_from_nodes_of_a_card() {
+    fn timing_overhead_is_subtracted_on_cards() {
         let sample = |device, seconds| {
             let op = "add".to_owned();
             Sample { device, op, dtype: DType::F32, flops: 1, bytes: 1, operands: 1, seconds }
@@ -503,13 +506,13 @@ mod tests {
             sample: sample(DeviceKind::Cuda, seconds),
             runs: 1,
         };
-        // Three nodes that take 6 us in a step and 60 us one by one.
+        // Three nodes that take 6 us in a step and 60 us timed one by one.
         let cost = CostOfBeingTimed::of(&[0.008, 0.006], &[20e-6, 18e-6, 22e-6].map(timed));
         let left = |device, seconds| cost.taken_from(sample(device, seconds)).seconds;
         assert!((left(DeviceKind::Cuda, 118e-6) - 100e-6).abs() < 1e-9, "{cost:?}");
-        assert!((left(DeviceKind::Cuda, 19e-6) - 2e-6).abs() < 1e-9, "no less than the usual small one");
-        assert!((left(DeviceKind::Cuda, 1e-6) - 1e-6).abs() < 1e-12, "no more than was measured");
-        assert!((left(DeviceKind::Cpu, 118e-6) - 118e-6).abs() < 1e-12, "processors run them as ever");
+        assert!((left(DeviceKind::Cuda, 19e-6) - 2e-6).abs() < 1e-9, "not below a typical small node");
+        assert!((left(DeviceKind::Cuda, 1e-6) - 1e-6).abs() < 1e-12, "not above the measured time");
+        assert!((left(DeviceKind::Cpu, 118e-6) - 118e-6).abs() < 1e-12, "processors have no overhead");
         let nothing = CostOfBeingTimed::of(&[0.080], &[20e-6, 18e-6, 22e-6].map(timed));
         assert!((nothing.taken_from(sample(DeviceKind::Cuda, 30e-6)).seconds - 30e-6).abs() < 1e-12);
     }
@@ -529,7 +532,7 @@ mod tests {
         assert_eq!(reversed.picked_over_fastest, 3.0);
     }
 
-    /// Products, attention and what streams, up to half the size of those in single precision.
+    /// Products, attention and streaming ops, up to half the size of those in single precision.
     #[test]
     fn processors_are_measured_in_bf16_as_in_single_precision() {
         let targets = Targets::cpu(2);
@@ -548,12 +551,12 @@ mod tests {
         let of_dtype = |wanted| largest.iter().filter(move |((_, dtype), _)| *dtype == wanted);
         let lacking = of_dtype(DType::F32)
             .filter(|((op, _), single)| largest.get(&(*op, DType::Bf16)).is_none_or(|half| *half < **single / 2));
-        // Gradients of parameters are in single precision in any run.
+        // Gradients of parameters are in single precision in every run.
         assert_eq!(lacking.map(|((op, _), _)| *op).collect::<Vec<_>>(), ["grad_clip", "grad_norm"]);
     }
 
-    /// What every layer does to whole activations is timed beyond the 96 MB that caches of cards hold, in half precision; what a
-    /// model does but once need not be.
+    /// Ops on whole activations in each layer are timed at sizes beyond the 96 MB of a card's cache, in half precision;
+    /// ops that occur once per model need not be.
     #[test]
     fn cards_are_measured_beyond_their_caches() {
         const CACHE_BYTES: u64 = 96 << 20;
@@ -573,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn each_device_is_compared_in_the_half_precision_that_its_plans_choose() {
+    fn each_device_is_compared_in_its_default_half_precision() {
         for (targets, half) in [
             (Targets::cpu(2), Precision::Bf16),
             (Targets::cuda((7, 5), 2), Precision::Fp16),

@@ -1,42 +1,42 @@
-//! How a session ends: its last checkpoint, its last event, report.json, and what of all that is on disk.
+//! The end of a session: its last checkpoint, its last event and report.json, and which of these are on disk.
 
 use crate::session::Session;
 use crate::{FolderError, History, Measured, PlanSummary, Report, TrainError, Trainer};
 use plimsoll_telemetry::{Branches, Event};
 use std::path::PathBuf;
 
-/// Why a run made no more steps.
+/// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// It made all its steps.
+    /// It completed all steps.
     Finished,
-    /// It was asked to stop.
+    /// It was interrupted.
     Interrupted,
     /// A card was too hot.
     TooHot,
-    /// It goes on by another plan.
+    /// It restarts with another plan.
     Replanned,
-    /// Loss or gradient stopped being numbers.
+    /// The loss or the gradient became NaN or infinite.
     Diverged,
 }
 
-/// What a session came to.
+/// The outcome of a session.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Why it made no more steps.
+    /// Why it ended.
     pub ending: Ending,
-    /// What is in report.json, if it could be written.
+    /// The contents of report.json, whether or not it could be written.
     pub report: Report,
-    /// The newest checkpoint that is whole on disk, and its step.
+    /// The newest complete checkpoint on disk, and its step.
     pub saved: Option<(u64, PathBuf)>,
-    /// Why the state after the last step is not on disk, if it is not. After a divergence none is due.
+    /// Why the state after the last step is not on disk; `None` if it is. A divergence requires no checkpoint.
     pub unsaved: Option<String>,
-    /// Why report.json is not on disk, if it is not.
+    /// Why report.json is not on disk; `None` if it is.
     pub unreported: Option<FolderError>,
 }
 
 impl Trainer<'_> {
-    /// What is due after the last step. What the disk refuses is a part of the outcome and not an error.
+    /// Performs the work after the last step. A refusal by the disk is part of the outcome, not an error.
     /// Errors: the device fails.
     pub(crate) fn end(&mut self, session: &mut Session<'_>, ending: Ending) -> Result<Outcome, TrainError> {
         if ending == Ending::Finished && session.evaluated != Some(session.step) {
@@ -62,7 +62,7 @@ impl Trainer<'_> {
             Ending::Finished => session.emit(Event::Finished { step, seconds: session.seconds() }),
             Ending::Interrupted => session.emit(Event::Interrupted { step }),
             Ending::TooHot => session.emit(Event::StoppedForHeat { step }),
-            // The event of the order has said it.
+            // The event of the order was emitted already.
             Ending::Replanned | Ending::Diverged => {}
         }
         session.sinks.finish();
@@ -84,7 +84,7 @@ impl Trainer<'_> {
             status: status.to_owned(),
             branch: session.branch,
             saved_step: session.saved.as_ref().map(|(step, _)| *step),
-            journal_events_lost: session.sinks.told_lost(),
+            journal_events_lost: session.sinks.reported_lost(),
             plan: PlanSummary::from(self.engine.plan()),
             measured: Measured::new(self.engine.memory(), &history.step_ms, &history.tokens_per_s),
             losses: history.losses,
@@ -98,7 +98,8 @@ impl Trainer<'_> {
         }
     }
 
-    /// What the journal knows of the run up to the last step. What it lost is missing, or all of it if it can't be read.
+    /// The journal's history of the run up to the last step. Lost events are missing; if the journal can't be read, all
+    /// are.
     fn history(&self, session: &Session<'_>) -> History {
         let branches = Branches::read(&self.folder.checkpoints());
         let known = branches

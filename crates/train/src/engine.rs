@@ -1,4 +1,4 @@
-//! A plan on a device: loads it once, starts or fills the weights, runs programs.
+//! Executes a plan on a device: loads it once, initializes or fills the weights, runs programs.
 
 use crate::{Footprint, Profile, TrainError};
 use plimsoll_data::Batch;
@@ -10,7 +10,7 @@ use plimsoll_graph::{DType, Graph, Init, Lengths, MemoryId, Parameter, ProgramKi
 use plimsoll_plan::{Plan, validate};
 use std::borrow::Cow;
 
-/// What the host feeds a program, row after row; see [`plimsoll_graph::Ports`]. What a program has no port for is not looked at.
+/// The host's inputs of a program, row-major; see [`plimsoll_graph::Ports`]. Inputs without a port are ignored.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Feed<'a> {
     /// Token ids (B, T), or (B, S) of sources.
@@ -27,8 +27,8 @@ pub struct Feed<'a> {
     pub targets: &'a [i32],
 }
 
-/// Elements of a parameter that are started or converted at a time: little memory, and even, since random numbers come
-/// in pairs.
+/// Elements of a parameter that are initialized or converted at a time: little memory, and an even number, since random
+/// numbers come in pairs.
 const PART: usize = 1 << 16;
 
 /// A device with a plan's arena.
@@ -36,17 +36,17 @@ pub struct Engine {
     device: Box<dyn Device>,
     plan: Plan,
     parameters: Vec<Parameter>,
-    /// How often the device had asked for memory when the first step was done.
+    /// Number of the device's allocations at the end of the first step.
     allocations_at_first_step: Option<u64>,
     footprint: Footprint,
-    /// The highest of the peaks of the programs that ran.
+    /// The highest peak among the programs that ran.
     planned_bytes_of_what_ran: u64,
     profile: Option<Profile>,
 }
 
 impl Engine {
-    /// Validates the plan and reserves its arena. Errors: `Unsound`; `Device`, where it was made for another kind of device
-    /// or there is no room.
+    /// Validates the plan and reserves its arena. Errors: `Unsound`; `Device` if the plan is for another kind of
+    /// device, or the arena does not fit.
     pub fn new(mut device: Box<dyn Device>, graph: &Graph, plan: Plan) -> Result<Self, TrainError> {
         validate(&plan)?;
         let Capabilities { name, kind } = device.capabilities();
@@ -73,12 +73,12 @@ impl Engine {
         &self.plan
     }
 
-    /// What a user should know of how the plan was loaded.
+    /// Notes for the user on how the plan was loaded.
     pub fn notes(&self) -> Vec<String> {
         self.device.notes()
     }
 
-    /// How a library computes the plan's products; none where no library does.
+    /// The library's choices for the plan's products; `None` if no library is used.
     pub fn product_choices(&self) -> Option<ProductChoices> {
         self.device.product_choices()
     }
@@ -93,8 +93,8 @@ impl Engine {
         &self.plan[tensor].name
     }
 
-    /// Starts all weights as their model says, part by part. Each is a function of the seed and its own number.
-    pub fn initialise(&mut self, seed: u64) -> Result<(), TrainError> {
+    /// Initializes all weights as their model specifies, in parts. Each value is a function of the seed and its index.
+    pub fn initialize(&mut self, seed: u64) -> Result<(), TrainError> {
         let key = [seed as u32, (seed >> 32) as u32];
         let mut values = Vec::with_capacity(PART);
         for (index, parameter) in self.parameters.clone().iter().enumerate() {
@@ -130,7 +130,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets elements of a parameter from the `first` on.
+    /// Sets the elements of a parameter starting at `first`.
     fn fill_part(
         &mut self,
         parameter: &Parameter,
@@ -175,7 +175,7 @@ impl Engine {
         Ok(value[0])
     }
 
-    /// Feeds a program what its ports take and runs it. Panics if a port's size is another.
+    /// Copies the inputs of a program's ports and runs it. Panics if a port has another size.
     pub fn run_fed(
         &mut self,
         program: impl Into<ProgramName>,
@@ -199,8 +199,8 @@ impl Engine {
         self.run(program, scalars)
     }
 
-    /// Feeds a batch to the program of this kind for sequences of its lengths, and runs it. Returns the program's name.
-    /// Panics if the plan has none: plans are made for all lengths that the data can have.
+    /// Feeds a batch to the program of this kind for its sequence lengths, and runs it. Returns the program's name.
+    /// Panics if the plan has none: a plan has programs for all lengths that the data can have.
     pub fn run_batch(
         &mut self,
         kind: ProgramKind,
@@ -226,7 +226,7 @@ impl Engine {
         Ok(program)
     }
 
-    /// Waits until all that was started is done. Errors: the device fails.
+    /// Waits until all submitted work is complete. Errors: the device fails.
     pub fn synchronize(&mut self) -> Result<(), TrainError> {
         Ok(self.device.synchronize()?)
     }
@@ -244,24 +244,24 @@ impl Engine {
         Ok(run_program_timed(self.device.as_mut(), &self.plan, program, scalars, &mut observe)?)
     }
 
-    /// From here on every step of every program is timed.
+    /// Starts timing every node of every program.
     pub fn start_profile(&mut self) {
         self.profile = Some(Profile::default());
     }
 
-    /// What was timed since then.
+    /// The times collected since then.
     pub fn profile(&self) -> Option<&Profile> {
         self.profile.as_ref()
     }
 
-    /// Where the host takes part in a program. Panics if the plan has no program of that name.
+    /// The host's inputs and outputs of a program. Panics if the plan has no program of that name.
     pub fn ports(&self, program: impl Into<ProgramName>) -> plimsoll_graph::Ports {
         let program = program.into();
         let found = self.plan.program(program).unwrap_or_else(|| panic!("the plan has no program `{program}`"));
         found.ports.clone()
     }
 
-    /// To be called when a step is done: what is counted after the first step is counted from here.
+    /// Call when the first step is complete: later allocations are counted from here.
     pub fn first_step_is_done(&mut self) {
         if self.allocations_at_first_step.is_none() {
             self.allocations_at_first_step = Some(self.device.memory().allocations);
@@ -269,14 +269,14 @@ impl Engine {
         }
     }
 
-    /// Memory that the run holds of what its plan's first budget is of, the host's too where both are one memory: what was in
-    /// memory of the arenas when it was last measured, or their size where the system does not say.
+    /// Memory of the run within its plan's first budget, including the host's if both share one memory: the resident
+    /// part of the arenas at the last measurement, or their size if the system does not report it.
     pub fn held_bytes(&self) -> u64 {
         let memory = self.device.memory();
         let all = self.footprint.arena_resident_bytes;
         match self.plan.budget().host() {
             Some(_) => {
-                // A card's memory is none of the process's.
+                // A card's memory is not memory of the process.
                 let on_device =
                     all.zip(self.footprint.in_process_peak_bytes).map(|(all, host)| all.saturating_sub(host));
                 on_device.unwrap_or(memory.arena(MemoryId::DEVICE).reserved_bytes)
@@ -285,7 +285,7 @@ impl Engine {
         }
     }
 
-    /// What is known of the memory of this device and this process, measured now. Looks at each page of the arenas.
+    /// Measures the memory of this device and this process. Examines each page of the arenas.
     pub fn memory(&self) -> EngineMemory {
         let memory = self.device.memory();
         let mut footprint = self.footprint;
@@ -301,7 +301,7 @@ impl Engine {
     }
 }
 
-/// The position of each token in its segment, of rows of `row` tokens.
+/// The position of each token in its segment, for rows of `row` tokens.
 fn positions_in_segments(segments: &[i32], row: usize) -> Vec<i32> {
     let mut positions = vec![0; segments.len()];
     for (positions, segments) in positions.chunks_exact_mut(row).zip(segments.chunks_exact(row)) {
@@ -312,17 +312,17 @@ fn positions_in_segments(segments: &[i32], row: usize) -> Vec<i32> {
     positions
 }
 
-/// What is known of an engine's memory.
+/// Memory measurements of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineMemory {
-    /// What the system says.
+    /// The system's measurements.
     pub footprint: Footprint,
-    /// End of the highest region of the arena that was touched.
+    /// End of the highest region of the arena that was used.
     pub touched_bytes: u64,
-    /// End of the highest region of the host's arena that was touched.
+    /// End of the highest region of the host's arena that was used.
     pub host_touched_bytes: u64,
-    /// What the plan says that the programs which ran take: less than its peak if none was as long as allowed.
+    /// The planned peak of the programs that ran: below the plan's peak if no sequence had the maximum length.
     pub planned_bytes_of_what_ran: u64,
-    /// How often the device asked for memory after the first step.
+    /// Number of the device's allocations after the first step.
     pub allocations_after_first_step: u64,
 }

@@ -1,4 +1,4 @@
-//! Everything that can end a run before its time.
+//! All errors that can end a run early.
 
 use crate::checkpoint::CheckpointError;
 use crate::folder::FolderError;
@@ -6,10 +6,10 @@ use plimsoll_exec::DeviceError;
 use plimsoll_plan::PlanViolation;
 use plimsoll_telemetry::JournalError;
 
-/// Why a run could not start or go on.
+/// Why a run could not start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
-    /// The plan is unsound: a bug of ours.
+    /// The plan is unsound: a bug in Plimsoll.
     #[error("the plan is invalid: {0}")]
     Unsound(#[from] PlanViolation),
     /// The device failed.
@@ -27,18 +27,18 @@ pub enum TrainError {
     /// The next batch can't be made.
     #[error(transparent)]
     Data(#[from] plimsoll_data::DataError),
-    /// Token ids would lie outside the model's table.
+    /// The tokenizer has ids outside the model's embedding table.
     #[error("the tokenizer has {tokenizer} ids, the model's vocabulary has {model}")]
     Vocabulary {
-        /// Ids of the tokenizer.
+        /// Number of ids in the tokenizer.
         tokenizer: usize,
-        /// Rows of the model's table.
+        /// Rows in the model's table.
         model: usize,
     },
-    /// There is nothing to train on.
+    /// No token is left to train on.
     #[error("all of the text's {tokens} tokens are held out; nothing is left to train on")]
     NothingToTrainOn {
-        /// Tokens in all.
+        /// Number of all tokens.
         tokens: u64,
     },
 }

@@ -4,8 +4,9 @@ use crate::{Engine, TrainError};
 use plimsoll_data::Dataset;
 use plimsoll_graph::{ProgramKind, Scalars};
 
-/// Mean held-out loss a target (nats) over at most `most_samples` held-out samples, always the same ones, and the
-/// number of targets predicted, by the programs of this kind. None if nothing is held out, or if the plan has no such program.
+/// Mean held-out loss per target (nats) over at most `most_samples` held-out samples, always the same ones, and the
+/// number of predicted targets, using the programs of this kind. `None` if nothing is held out, or the plan has no such
+/// program.
 pub fn evaluate(
     engine: &mut Engine,
     kind: ProgramKind,
@@ -22,7 +23,7 @@ pub fn evaluate(
         let count = batch.real_targets();
         let scalars = Scalars { loss_scale: 1.0 / count.max(1) as f32, ..Scalars::default() };
         let program = engine.run_batch(kind, &batch, &scalars)?;
-        let loss = engine.ports(program).loss.expect("an evaluation gives a loss");
+        let loss = engine.ports(program).loss.expect("an evaluation yields a loss");
         total += f64::from(engine.read_one(loss)?) * count as f64;
         predicted += count;
     }

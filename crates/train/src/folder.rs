@@ -1,4 +1,4 @@
-//! A run's folder: where its files lie, and the lock that keeps a second process out of it.
+//! A run's folder: the paths of its files, and the lock that excludes a second process.
 
 use crate::checkpoint::{CheckpointError, list};
 use plimsoll_files::{Disk, FolderLock, LockError};
@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 /// Why a run's folder can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// Another process trains in it.
+    /// Another process is training in it.
     #[error("{path} is in use by another run")]
     InUse {
         /// The folder.
         path: PathBuf,
     },
-    /// A run is there already, and this one was not asked to resume it.
+    /// It contains a run, and `resume` was not requested.
     #[error("{path} already holds a run")]
     Exists {
         /// The folder.
         path: PathBuf,
     },
-    /// The folder of checkpoints is a link to another.
+    /// The folder of checkpoints is a symbolic link.
     #[error("{path} is a symbolic link; a run writes and deletes only inside its own folder")]
     Link {
         /// The link.
@@ -35,7 +35,7 @@ pub enum FolderError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -44,7 +44,7 @@ pub enum FolderError {
 /// The name of the folder of checkpoints.
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
 
-/// An open run folder; the lock is held until it is dropped.
+/// An open run folder, locked until it is dropped.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
@@ -58,11 +58,11 @@ impl RunFolder {
         Self::open_on(Disk::default(), path, resume)
     }
 
-    /// Like [`open`](Self::open), on a disk that may be watched.
+    /// Like [`open`](Self::open), on a disk that tests can watch.
     pub fn open_on(disk: Disk, path: &Path, resume: bool) -> Result<Self, FolderError> {
         let io = |path: &Path, source| FolderError::Io { path: path.to_owned(), source };
         let checkpoints = path.join(CHECKPOINTS);
-        // A folder that somebody else made must not lead this run to delete checkpoints elsewhere.
+        // A folder prepared by another user must not trick this run into deleting checkpoints elsewhere.
         if fs::symlink_metadata(&checkpoints).is_ok_and(|found| found.is_symlink()) {
             return Err(FolderError::Link { path: checkpoints });
         }
@@ -79,8 +79,8 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// Whether a run got as far as to say or to save something. One that was refused at its start leaves a folder that
-    /// another may take.
+    /// Whether a run wrote an event or saved a checkpoint. A run that was refused at its start leaves a folder that
+    /// another run may use.
     fn holds_a_run(&self) -> Result<bool, FolderError> {
         let io = |path: PathBuf, source| FolderError::Io { path, source };
         let said = match fs::symlink_metadata(self.journal()) {
@@ -91,7 +91,7 @@ impl RunFolder {
         Ok(said || !list(&self.checkpoints())?.is_empty())
     }
 
-    /// Where its files are written.
+    /// The disk that its files are written to.
     pub fn disk(&self) -> &Disk {
         &self.disk
     }
@@ -101,27 +101,27 @@ impl RunFolder {
         &self.path
     }
 
-    /// What was asked, resolved.
+    /// The resolved configuration.
     pub fn config(&self) -> PathBuf {
         self.path.join("config.yaml")
     }
 
-    /// The model, as `transformers` reads it.
+    /// The model, in the format of `transformers`.
     pub fn model(&self) -> PathBuf {
         self.path.join("config.json")
     }
 
-    /// Where every byte was to be.
+    /// The plan.
     pub fn plan(&self) -> PathBuf {
         self.path.join("plan.json")
     }
 
-    /// How a library computes the run's products.
+    /// The library's choices for the run's products.
     pub fn products(&self) -> PathBuf {
         self.path.join("products.json")
     }
 
-    /// Every event.
+    /// The journal of all events.
     pub fn journal(&self) -> PathBuf {
         self.path.join("journal.jsonl")
     }
@@ -136,24 +136,24 @@ impl RunFolder {
         self.path.join("model")
     }
 
-    /// What it wrote at its end.
+    /// The text that the run generated at its end.
     pub fn sample(&self) -> PathBuf {
         self.path.join("sample.json")
     }
 
-    /// What came of it, as a page.
+    /// The report as a page.
     pub fn page(&self) -> PathBuf {
         self.path.join("report.html")
     }
 
-    /// What came of it.
+    /// The report.
     pub fn report(&self) -> PathBuf {
         self.path.join("report.json")
     }
 }
 
 impl RunFolder {
-    /// Writes one of the folder's files, whole or not at all.
+    /// Writes one of the folder's files, completely or not at all.
     pub fn write(&self, path: &Path, contents: &[u8]) -> Result<(), FolderError> {
         self.disk.replace(path, contents).map_err(|source| FolderError::Io { path: path.to_owned(), source })
     }

@@ -1,4 +1,4 @@
-//! Writing text: a prompt is read some tokens at a time, then each next token is drawn from the model's distribution.
+//! Generates text: reads a prompt several tokens at a time, then draws each next token from the model's distribution.
 
 use crate::{Engine, Feed, TrainError};
 use plimsoll_exec::philox;
@@ -7,18 +7,18 @@ use plimsoll_graph::{ProgramKind, Scalars};
 /// How the next token is drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
-    /// Logits are divided by this; 0 takes the likeliest token.
+    /// Divides the logits; 0 selects the most likely token.
     pub temperature: f32,
-    /// Tokens are drawn only from this many of the likeliest; none: from all.
+    /// Draws only from this many of the most likely tokens; `None` means all.
     pub top_k: Option<usize>,
-    /// Only the likeliest tokens that together have this probability are drawn from; 1: all.
+    /// Draws only from the most likely tokens with this total probability; 1 means all.
     pub top_p: f32,
     /// Seed.
     pub seed: u64,
 }
 
-/// Draws a token from logits (V). `draw` counts the draws of a text. Tokens whose logit is not a number are never
-/// drawn; if none is a number, token 0 is.
+/// Draws a token from logits (V). `draw` counts the draws of a text. Never draws a token whose logit is NaN; if all are
+/// NaN, returns token 0.
 /// Source of top-p: Holtzman et al. 2020, section 3.1.
 pub fn choose(logits: &[f32], sampling: &Sampling, draw: u64) -> u32 {
     let mut order = (0..logits.len() as u32).filter(|&i| !logits[i as usize].is_nan()).collect::<Vec<_>>();
@@ -56,32 +56,32 @@ pub fn choose(logits: &[f32], sampling: &Sampling, draw: u64) -> u32 {
     order[inside - 1]
 }
 
-/// Writes text with the programs `sample` and `prefill` or `encode` of an engine's plan, to as many prompts at a time as
-/// the plan has rows.
+/// Generates text with the programs `sample` and `prefill` or `encode` of an engine's plan, for up to as many prompts
+/// at a time as the plan has rows.
 pub struct Writer<'e> {
     engine: &'e mut Engine,
     rows: usize,
     capacity: usize,
     prefill: usize,
-    /// What was fed, one for each row, all as long.
+    /// The tokens fed so far per row, all of the same length.
     contexts: Vec<Vec<u32>>,
     /// (B, V).
     logits: Vec<f32>,
     source: Option<Source>,
 }
 
-/// What a decoder attends to.
+/// The input that a decoder attends to.
 struct Source {
-    /// The id that the decoder begins with.
+    /// The id that starts the decoder.
     start: u32,
-    /// Tokens that fit.
+    /// Maximum number of tokens.
     capacity: usize,
-    /// (B, S): 1 for each token of the source that was read, 0 for padding.
+    /// (B, S): 1 for each token of the source, 0 for padding.
     segments: Vec<i32>,
 }
 
 impl<'e> Writer<'e> {
-    /// A writer with empty contexts. `decoder_start` is the id that a decoder begins with, where there is one.
+    /// A writer with empty contexts. `decoder_start` is the id that starts a decoder, if there is one.
     pub fn new(engine: &'e mut Engine, decoder_start: Option<u32>) -> Self {
         let plan = engine.plan();
         let capacity = plan
@@ -101,13 +101,13 @@ impl<'e> Writer<'e> {
         Self { engine, rows, capacity, prefill, contexts: vec![vec![]; rows], logits: vec![0.0; elements], source }
     }
 
-    /// Prompts that are answered at a time.
+    /// Number of prompts processed at a time.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Reads what the decoder answers to, a source for each row, and forgets what was written before; does nothing where
-    /// there is no decoder. Of a source that is too long, the beginning is read. Panics unless there is one for each row.
+    /// Reads the decoder's sources, one per row, and clears the contexts; does nothing without a decoder. Truncates a
+    /// source that is too long. Panics unless there is one per row.
     pub fn encode(&mut self, sources: &[&[u32]]) -> Result<(), TrainError> {
         let Some(source) = &mut self.source else { return Ok(()) };
         assert_eq!(sources.len(), self.rows, "sources");
@@ -124,8 +124,9 @@ impl<'e> Writer<'e> {
         self.engine.run_fed(ProgramKind::Encode, &feed, &Scalars::default())
     }
 
-    /// Appends as many tokens to the context of each row and returns the logits (B, V) of what comes next. When the
-    /// contexts are full, their older half is forgotten; [`Writer::write`] ends a decoder's answer there. Panics if there are no tokens, or not as many for each row.
+    /// Appends the same number of tokens to the context of each row and returns the logits (B, V) of the next token.
+    /// When the contexts are full, drops their older half; [`Writer::write`] ends a decoder's answer there. Panics if
+    /// there are no tokens, or if rows have different numbers.
     pub fn feed(&mut self, tokens: &[&[u32]]) -> Result<&[f32], TrainError> {
         let count = tokens[0].len();
         assert!(
@@ -147,7 +148,7 @@ impl<'e> Writer<'e> {
         Ok(&self.logits)
     }
 
-    /// Feeds as many of the contexts' tokens from `position` on as one program takes; returns their number.
+    /// Feeds tokens of the contexts from `position` on, up to the capacity of one program; returns their number.
     fn feed_once(&mut self, position: usize) -> Result<usize, TrainError> {
         let left = self.contexts[0].len() - position;
         let wide = left.min(self.prefill) > 1 && position + self.prefill <= self.capacity;
@@ -166,10 +167,10 @@ impl<'e> Writer<'e> {
         Ok(fed)
     }
 
-    /// Continues prompts, or answers to them where there is a decoder, by at most `max_tokens` tokens each, until one of
-    /// `stops`, or, with a decoder, until its cache is full. Ids from `vocab` on are never drawn. `on_token` receives each token
-    /// and which prompt it belongs to; it returns whether to go on with that one. Panics if there are no prompts or more than rows, if one is empty, or if
-    /// those that are continued are not all as long.
+    /// Continues prompts, or answers them if there is a decoder, by at most `max_tokens` tokens each, until one of
+    /// `stops`, or, with a decoder, until its cache is full. Never draws ids from `vocab` on. `on_token` receives each
+    /// token and the index of its prompt; it returns whether to continue that prompt. Panics if there are no prompts or
+    /// more than rows, if one is empty, or if continued prompts have different lengths.
     pub fn write(
         &mut self,
         prompts: &[&[u32]],
@@ -179,7 +180,7 @@ impl<'e> Writer<'e> {
         sampling: &Sampling,
         on_token: &mut dyn FnMut(usize, u32) -> bool,
     ) -> Result<(), TrainError> {
-        // Rows that no prompt is left for do what the first does, and nobody is told.
+        // Rows without a prompt repeat the first; their output is discarded.
         let of_row = |row: usize| prompts.get(row).copied().unwrap_or(prompts[0]);
         let prompts_of_rows = (0..self.rows).map(of_row).collect::<Vec<_>>();
         self.encode(&prompts_of_rows)?;
@@ -189,7 +190,7 @@ impl<'e> Writer<'e> {
         };
         let mut open = vec![true; prompts.len()];
         for draw in 0..max_tokens as u64 {
-            // A decoder has no position beyond the longest target that it was planned for.
+            // A decoder has no positions past the longest target of its plan.
             if self.source.is_some() && self.contexts[0].len() == self.capacity {
                 break;
             }

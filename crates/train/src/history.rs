@@ -1,32 +1,32 @@
-//! What the journal remembers of a run: its losses, step by step, along the branches that led to where it stands, and how long
-//! the steps of its last session took. A session keeps neither, so that its memory does not grow with its steps.
+//! The run's history from its journal: the losses per step, along the branches that lead to its current state, and the
+//! step times of its last session. A session stores neither, so that its memory does not grow with its steps.
 
 use crate::checkpoint::CheckpointError;
 use crate::{Evaluation, TrainError};
 use plimsoll_telemetry::{Event, JournalError, Lineage, Record, for_each_record};
 use std::path::Path;
 
-/// Losses that may be missing, as after a journal was lost. What a checkpoint claims beyond that is not trusted: its
-/// step says how long the list of losses is.
+/// How many losses may be missing, as after the journal was lost. A checkpoint that claims more is not trusted: its
+/// step determines the length of the list of losses.
 const MOST_MISSING: u64 = 1 << 24;
 
 /// Losses up to a step.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
-    /// Of each step from the first; none where the journal lost it.
+    /// The loss of each step from the first; `None` if the journal lost it.
     pub losses: Vec<Option<f64>>,
     /// Held-out losses.
     pub eval: Vec<Evaluation>,
-    /// Milliseconds of each step since the run was started or resumed last.
+    /// Milliseconds per step since the last start or resume.
     pub step_ms: Vec<f64>,
-    /// Tokens a second of the same steps.
+    /// Tokens per second of the same steps.
     pub tokens_per_s: Vec<f64>,
-    /// Steps without a loss among those above.
+    /// Number of steps without a loss.
     missing: u64,
 }
 
 impl History {
-    /// Reads what a journal says of the steps of `lineage` up to that of the checkpoint at `checkpoint`.
+    /// Reads the steps of `lineage` from a journal, up to the step of the checkpoint at `checkpoint`.
     /// Errors: the journal can't be read; `NoHistory`.
     pub fn read(journal: &Path, lineage: &Lineage, last: u64, checkpoint: &Path) -> Result<Self, TrainError> {
         let mut history = Self::read_known(journal, lineage, last)?;
@@ -39,7 +39,8 @@ impl History {
         Ok(history)
     }
 
-    /// The same without a checkpoint that claims steps, as far as the journal knows of them. Errors: the journal can't be read.
+    /// Like [`read`](Self::read), without a checkpoint that determines the length: up to the last step in the journal.
+    /// Errors: the journal can't be read.
     pub fn read_known(journal: &Path, lineage: &Lineage, last: u64) -> Result<Self, JournalError> {
         let mut history = Self::default();
         for_each_record(journal, |record| history.take(lineage, last, &record))?;
@@ -57,7 +58,7 @@ impl History {
             _ => {}
         }
         match record.event {
-            // A session makes steps again that an earlier one made after the same checkpoint.
+            // A session repeats steps that an earlier one made after the same checkpoint.
             Event::RunStarted { first_step, .. } if is_ours(first_step) => self.forget_from(first_step),
             Event::Step { step, loss, .. } | Event::UpdateSkipped { step, loss, .. } if is_ours(step) => {
                 self.set(step, loss);
@@ -77,7 +78,7 @@ impl History {
     }
 
     fn set(&mut self, step: u64, loss: f64) {
-        // Steps count from 1; a journal may be anybody's.
+        // Steps count from 1, but the journal is untrusted.
         let Some(index) = step.checked_sub(1) else { return };
         let length = self.losses.len() as u64;
         if step > length {

@@ -1,6 +1,6 @@
 //! Training inside a plan: the loop, learning-rate schedule, checkpoints, evaluation, sampling, and the report.
 //!
-//! Not here: flags and files of settings, terminals, signals. Read next: `trainer.rs`, `engine.rs`, `checkpoint/`.
+//! Not here: flags and settings files, terminals, signals. Read next: `trainer.rs`, `engine.rs`, `checkpoint/`.
 
 mod bench;
 mod calibrate;

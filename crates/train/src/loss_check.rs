@@ -1,5 +1,5 @@
-//! The first steps of a model on a device and on the processor: the same seed, the same random tokens, the same losses.
-//! A small model comes first. If the device is fast enough for it, `nano` follows.
+//! Runs the first steps of a model on a device and on the processor: the same seed and random tokens must give the same
+//! losses. A small model comes first; if the device is fast enough, `nano` follows.
 
 use crate::bench::{random_batches, scalars_of};
 use crate::calibrate::MakeDevice;
@@ -11,38 +11,38 @@ use plimsoll_graph::{Graph, ProgramKind, Targets};
 use plimsoll_plan::{Levers, Machine, Plan, PlanError, Rates, Request, Settings, default_head_chunk, plan_settings};
 use std::time::{Duration, Instant};
 
-/// What losses may be apart, as a part of them, in single precision.
+/// Maximum relative difference of losses, in single precision.
 pub const LOSS_TOLERANCE: f64 = 1e-4;
 
 /// Steps of each model.
 const STEPS: u64 = 4;
 
-/// The longest that a step may be expected to take.
+/// Maximum predicted duration of a step.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// The seed of weights, tokens and dropout.
 const SEED: u64 = 1;
 
-/// A model's first steps on a device and on the processor.
+/// The first steps of a model on a device and on the processor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LossCheck {
     /// The model, in words.
     pub model: &'static str,
     /// Its parameters.
     pub parameters: u64,
-    /// Tokens of a step.
+    /// Tokens per step.
     pub tokens_per_step: usize,
     /// The shortest step on the device.
     pub step_s: f64,
     /// The device's losses.
     pub losses: Vec<f64>,
-    /// The processor's.
+    /// The processor's losses.
     pub expected: Vec<f64>,
 }
 
 impl LossCheck {
-    /// The largest difference of two losses, as a part of the processor's; infinite if one is not a number.
-    pub fn apart(&self) -> f64 {
+    /// The largest relative difference of two losses; infinite if one is not finite.
+    pub fn largest_difference(&self) -> f64 {
         let apart = self.losses.iter().zip(&self.expected).map(|(found, expected)| {
             let apart = (found - expected).abs() / expected.abs();
             if apart.is_nan() { f64::INFINITY } else { apart }
@@ -50,16 +50,16 @@ impl LossCheck {
         apart.fold(0.0, f64::max)
     }
 
-    /// Seconds that a step of another plan takes, if time grows as parameters and tokens do.
+    /// Predicted seconds per step of another plan, if time is proportional to parameters and tokens.
     fn step_s_of(&self, plan: &Plan) -> f64 {
         let work = |parameters: u64, tokens: usize| parameters as f64 * tokens as f64;
         let below = work(self.parameters, self.tokens_per_step);
         self.step_s * work(plan.parameters, plan.tokens_per_step()) / below
     }
 
-    /// Whether that is little enough.
+    /// Whether the difference is within the tolerance.
     pub fn passes(&self) -> bool {
-        self.apart() <= LOSS_TOLERANCE
+        self.largest_difference() <= LOSS_TOLERANCE
     }
 }
 
@@ -79,7 +79,7 @@ struct Steps {
 }
 
 impl Trial {
-    /// From one that takes no time on any device on.
+    /// Starts with a model that takes no time on any device.
     fn all() -> [Self; 2] {
         let nano = ModelConfig::preset("nano").expect("a preset");
         let ModelConfig::Gpt2(config) = &nano else { unreachable!("nano is a GPT-2") };
@@ -91,7 +91,7 @@ impl Trial {
         ]
     }
 
-    /// In two micro-batches a step, in single precision.
+    /// Two micro-batches per step, in single precision.
     fn plan(&self, targets: &Targets) -> Result<(Graph, Plan), PlanError> {
         let machine = Machine::of_rates(Rates::guess(targets.host.threads()));
         let request = Request {
@@ -108,8 +108,8 @@ impl Trial {
     fn run(&self, targets: &Targets, device: Box<dyn Device>) -> Result<Steps, CalibrationError> {
         let (graph, plan) = self.plan(targets)?;
         let mut engine = Engine::new(device, &graph, plan)?;
-        engine.initialise(SEED)?;
-        let loss = engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step gives a loss");
+        engine.initialize(SEED)?;
+        let loss = engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step yields a loss");
         let mut steps = Steps { losses: Vec::new(), shortest_s: f64::INFINITY };
         for step in 1..=STEPS {
             let batches = random_batches(engine.plan(), self.model.vocab_size(), SEED, step);
@@ -122,8 +122,8 @@ impl Trial {
     }
 }
 
-/// Compares the largest of the models that the device is fast enough for, or the first whose losses are apart. `device`
-/// opens the device, which `targets` are of. Errors: the device fails.
+/// Runs the largest of the models for which the device is fast enough, or the first whose losses differ. `device` opens
+/// the device; `targets` describe it. Errors: the device fails.
 pub fn check_losses(targets: &Targets, device: MakeDevice) -> Result<LossCheck, CalibrationError> {
     let mut done = None::<LossCheck>;
     for trial in Trial::all() {

@@ -1,9 +1,9 @@
-//! Dynamic loss scaling: what gradients are multiplied by so that small ones survive half precision.
+//! Dynamic loss scaling: multiplies gradients so that small ones do not underflow in half precision.
 
 use serde::{Deserialize, Serialize};
 
-/// The scale, and how long it has been good. Source: Micikevicius et al. 2018, section 3.2; the numbers are PyTorch's
-/// `GradScaler`'s.
+/// The scale, and the number of good steps since it changed. Source: Micikevicius et al. 2018, section 3.2; the numbers
+/// are those of PyTorch's `GradScaler`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LossScale {
     /// A power of two, at least one.
@@ -14,7 +14,7 @@ pub struct LossScale {
 
 /// Good steps after which the scale doubles.
 const GROWTH_STEPS: u32 = 2_000;
-/// Beyond this, scaling on would leave single precision.
+/// A larger scale could overflow single precision.
 const LARGEST: f32 = (1u64 << 40) as f32;
 
 impl Default for LossScale {
@@ -24,7 +24,7 @@ impl Default for LossScale {
 }
 
 impl LossScale {
-    /// After a step whose gradients were finite.
+    /// Call after a step with finite gradients.
     pub fn good(&mut self) {
         self.good_steps += 1;
         if self.good_steps == GROWTH_STEPS {
@@ -32,7 +32,7 @@ impl LossScale {
         }
     }
 
-    /// After a step that overflowed: halves the scale. False if it can't be the scale's fault any more.
+    /// Call after a step that overflowed: halves the scale. False if the scale can't be the cause anymore.
     pub fn overflowed(&mut self) -> bool {
         let can_shrink = self.scale > 1.0;
         *self = Self { scale: (self.scale / 2.0).max(1.0), good_steps: 0 };
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overflow_without_scaling_is_none() {
+    fn at_scale_one_an_overflow_is_a_divergence() {
         let mut scale = LossScale { scale: 2.0, good_steps: 5 };
         assert!(scale.overflowed());
         assert!(!scale.overflowed());

@@ -1,5 +1,5 @@
-//! How fast a run may go: somebody who watches the card, and who asks, is asked between micro-batches. What is computed is the
-//! same, however often a run waits. Not here: who decides (`plimsoll-heat`, `plimsoll-orders`), and how cards are watched
+//! Controls the speed of a run: a `Pace` is called between micro-batches and may delay the next one. Delays do not
+//! change results. Not here: the decisions (`plimsoll-heat`, `plimsoll-orders`), and monitoring of cards
 //! (`plimsoll-telemetry`).
 
 use crate::Ending;
@@ -7,46 +7,47 @@ use plimsoll_telemetry::{EnergyUse, Event};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// A micro-batch that was computed.
+/// A completed micro-batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MicroBatch {
-    /// The step that it is a part of.
+    /// Its step.
     pub step: u64,
-    /// Time that it took.
+    /// Its duration.
     pub took: Duration,
 }
 
-/// Who decides how fast a run goes.
+/// Decides how fast a run goes.
 pub trait Pace {
-    /// Whether it ever asks to wait: only then is a micro-batch waited for before the next is started.
+    /// Whether it may ask to wait: only then does the run wait for a micro-batch before it starts the next.
     fn watches(&self) -> bool;
 
-    /// A micro-batch was computed. Returns when the next may start, or when `stop` is set; `tell` is told what happens
-    /// meanwhile.
-    fn micro_batch(&self, made: MicroBatch, stop: &AtomicBool, tell: &mut dyn FnMut(Event));
+    /// Called after a micro-batch. Returns when the next one may start, or when `stop` is set; `emit` receives the
+    /// events meanwhile.
+    fn micro_batch(&self, made: MicroBatch, stop: &AtomicBool, emit: &mut dyn FnMut(Event));
 
-    /// A batch was waited for so long: what reads the data was slower than the steps.
+    /// Called after the run waited for a batch: reading the data was slower than the steps.
     fn waited_for_data(&self, _waited: Duration) {}
 
-    /// A step was made.
+    /// Called after a step.
     fn step_made(&self) {}
 
-    /// What the run's cards used so far, in all sessions; none where nobody tells.
+    /// Energy used by the run's cards so far, in all sessions; `None` if it is not measured.
     fn energy(&self) -> Option<EnergyUse> {
         None
     }
 
-    /// What happened since this was last asked.
+    /// Events since the last call.
     fn take_events(&self) -> Vec<Event>;
 
-    /// Why the run is to save and end after this step, if it is. May take long: whether another plan fits is found out here.
+    /// Why the run should save and end after this step; `None` to continue. May be slow: it may check whether another
+    /// plan fits.
     fn ends(&self, step: u64) -> Option<Ending>;
 
-    /// The state after this step could not be saved, so that the run goes on with the plan that it has.
+    /// Called if the state after this step could not be saved, so the run continues with its current plan.
     fn keeps_plan(&self, step: u64, reason: &str);
 }
 
-/// As fast as it can.
+/// No limit on speed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Freely;
 

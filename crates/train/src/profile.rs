@@ -1,4 +1,4 @@
-//! Where the time goes: each step of each program, timed by itself.
+//! Times each node of each program.
 
 use plimsoll_graph::ops::Nature;
 use plimsoll_graph::{Io, Pass, ProgramName};
@@ -6,35 +6,35 @@ use plimsoll_plan::{Plan, Sample, Work};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Times of the steps of programs.
+/// Times of the nodes of programs.
 #[derive(Debug, Clone, Default)]
 pub struct Profile {
-    /// Program and index of the step -> its times.
+    /// Program and index of the node -> its times.
     times: BTreeMap<(ProgramName, usize), Vec<Duration>>,
 }
 
-/// A step with its work and its usual time.
+/// A node with its work and its typical time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimedStep {
-    /// The part of its program that it belongs to.
+    /// The part of its program.
     pub pass: Pass,
-    /// What its op spends its time on.
+    /// What dominates the time of its op.
     pub nature: Nature,
-    /// Extents of its product, or of each: rows, terms of a sum, columns.
+    /// Sizes of its product, or of each: rows, terms of a sum, columns.
     pub product: Option<[usize; 3]>,
-    /// Its op, precision, work, and shortest time: what else the machine did only ever adds to it.
+    /// Its op, precision, work, and shortest time: other load on the machine only adds to it.
     pub sample: Sample,
-    /// How often it ran.
+    /// Number of runs.
     pub runs: usize,
 }
 
 impl Profile {
-    /// Takes a step's time.
+    /// Adds a time of a node.
     pub(crate) fn observe(&mut self, program: ProgramName, step: usize, time: Duration) {
         self.times.entry((program, step)).or_default().push(time);
     }
 
-    /// All steps that ran of a plan. Panics if another plan's did.
+    /// All nodes of a plan that ran. Panics if nodes of another plan ran.
     pub fn steps(&self, plan: &Plan) -> Vec<TimedStep> {
         self.times
             .iter()

@@ -1,4 +1,4 @@
-//! What came of a run: report.json, and the measured part of a benchmark.
+//! The report of a run, report.json, and the measurements of a benchmark.
 
 use crate::Footprint;
 use crate::engine::EngineMemory;
@@ -9,23 +9,23 @@ use serde::{Deserialize, Serialize};
 /// The plan's numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanSummary {
-    /// Bytes allowed.
+    /// The budget in bytes.
     pub budget_bytes: u64,
     /// Bytes of the arena.
     pub peak_bytes: u64,
-    /// Bytes below which no packing can come.
+    /// Lower bound on the arena of any packing.
     pub lower_bound_bytes: u64,
     /// Bytes of the host's arena.
     pub host_bytes: u64,
-    /// Samples at a time.
+    /// Samples per micro-batch.
     pub micro_batch: usize,
-    /// Micro-batches of a step.
+    /// Micro-batches per step.
     pub accumulation: usize,
-    /// Samples of a step.
+    /// Samples per step.
     pub global_batch: usize,
-    /// Tokens of a sample, or of its source.
+    /// Tokens per sample, or per source.
     pub seq_len: usize,
-    /// Tokens of a target; `null` without a decoder.
+    /// Tokens per target; `null` without a decoder.
     pub target_len: Option<usize>,
 }
 
@@ -45,32 +45,32 @@ impl From<&Plan> for PlanSummary {
     }
 }
 
-/// What was measured, and what was counted on the way.
+/// Measurements and counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// What the system says of the arenas and of the process.
+    /// The system's measurements of the arenas and the process.
     #[serde(flatten)]
     pub footprint: Footprint,
-    /// End of the highest region of the arena that any step or copy touched. Where regions end is the plan's word.
+    /// End of the highest region of the arena that any node or copy used, where the plan defines the regions.
     pub touched_bytes: u64,
-    /// The same of the host's arena.
+    /// The same for the host's arena.
     pub host_touched_bytes: u64,
-    /// What the plan says that the programs which ran take: the plan's peak, unless no sequence was as long as allowed.
+    /// The planned peak of the programs that ran: the plan's peak, unless no sequence had the maximum length.
     pub planned_bytes_of_what_ran: u64,
-    /// How often the device asked the system for memory after the first step, counted where it asks.
+    /// Number of the device's allocations after the first step, counted at the allocation.
     pub device_allocations_after_first_step: u64,
-    /// Median duration of a step; `null` if none was made.
+    /// Median duration of a step; `null` without steps.
     pub step_ms_p50: Option<f64>,
     /// Shortest duration of a step.
     pub step_ms_min: Option<f64>,
-    /// Tokens trained on a second, padding not counted; the median over steps.
+    /// Training tokens per second, without padding; the median over steps.
     pub tokens_per_s: Option<f64>,
-    /// The BLAS that large products were left to; `null` where they were the built-in ones.
+    /// The BLAS used for large products; `null` if the built-in kernels were used.
     pub blas: Option<String>,
 }
 
 impl Measured {
-    /// From a device's memory, and the durations and the speeds of steps.
+    /// From a device's memory, and the durations and speeds of steps.
     pub fn new(memory: EngineMemory, step_ms: &[f64], tokens_per_s: &[f64]) -> Self {
         Self {
             footprint: memory.footprint,
@@ -85,7 +85,7 @@ impl Measured {
         }
     }
 
-    /// Takes in what has become of memory since.
+    /// Updates the memory measurements.
     pub fn update_memory(&mut self, memory: EngineMemory) {
         let later = Self::new(memory, &[], &[]);
         *self = Self {
@@ -100,24 +100,24 @@ impl Measured {
 /// A held-out loss.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// After which step.
+    /// The step before the evaluation.
     pub step: u64,
-    /// Mean loss a token; nats.
+    /// Mean loss per token; nats.
     pub loss: f64,
-    /// The same of the averaged weights, where there are any.
+    /// The loss of the averaged weights, if the run keeps them.
     pub average_loss: Option<f64>,
 }
 
-/// report.json.
+/// The contents of report.json.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Name of the run.
     pub name: String,
     /// `finished`, `interrupted` or `diverged`; `unsaved` if the state after the last step is not on disk.
     pub status: String,
-    /// Which branch of the run this is; 0 until an older checkpoint was resumed. Losses are those along it.
+    /// The branch of the run; 0 until an older checkpoint is resumed. Losses are those along it.
     pub branch: u64,
-    /// The step of the newest checkpoint that is whole on disk; `null` if there is none.
+    /// The step of the newest complete checkpoint on disk; `null` without one.
     pub saved_step: Option<u64>,
     /// Events of this session that the journal may lack.
     pub journal_events_lost: u64,
@@ -125,32 +125,32 @@ pub struct Report {
     pub plan: PlanSummary,
     /// What was measured in this session.
     pub measured: Measured,
-    /// Loss of each step, from the first; `null` where the journal lost it.
+    /// Loss of each step, from the first; `null` if the journal lost it.
     pub losses: Vec<Option<f64>>,
     /// Held-out losses.
     pub eval: Vec<Evaluation>,
-    /// Tokens that have passed through the model, resumed sessions included.
+    /// Training tokens, including resumed sessions.
     pub tokens_seen: u64,
-    /// Tokens that were predicted, of which losses are means: of chats those of answers, unless all are trained on.
+    /// Predicted tokens, over which losses are means: in chats the tokens of answers, unless all are trained on.
     pub target_tokens: u64,
-    /// Tokens of padding beside them.
+    /// Padding tokens, not counted in `tokens_seen`.
     pub padding_tokens: u64,
-    /// Samples whose text was cut to the longest that is allowed.
+    /// Samples truncated to the maximum length.
     pub truncated_samples: u64,
-    /// Steps whose update was skipped because a gradient overflowed in half precision, resumed sessions included.
+    /// Steps whose update was skipped because a gradient overflowed in half precision, including resumed sessions.
     #[serde(default)]
     pub updates_skipped: u64,
-    /// Time spent training, resumed sessions included.
+    /// Training time, including resumed sessions.
     pub seconds: f64,
-    /// What the run's cards used, resumed sessions included; `null` where none tells.
+    /// Energy used by the run's cards, including resumed sessions; `null` if no card reports it.
     #[serde(default)]
     pub energy: Option<EnergyUse>,
-    /// That for each token of `tokens_seen`: steps that were made again used energy, too.
+    /// Energy per token of `tokens_seen`; includes the energy of repeated steps.
     #[serde(default)]
     pub energy_j_per_token: Option<f64>,
 }
 
-/// The smallest value that at least `part` of the values don't exceed; none for no values.
+/// The smallest value that at least `part` of the values do not exceed; `None` without values.
 pub fn percentile(values: &[f64], part: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! When a run is saved, and what of it.
+//! Decides when a run is saved, and collects its state.
 
 use crate::checkpoint::{self, Keep, State};
 use crate::session::Session;
@@ -15,8 +15,8 @@ impl Trainer<'_> {
         }
     }
 
-    /// Whether the state after the session's step is on disk, so that another plan can take it from there; saves it if it is
-    /// not. Where the disk refuses, the run keeps its plan. Errors: the device fails.
+    /// Whether the state after the session's step is on disk, so that another plan can resume from it; saves it if
+    /// necessary. If the disk refuses, the run keeps its plan. Errors: the device fails.
     pub(crate) fn is_saved_for_another_plan(&self, session: &mut Session<'_>) -> Result<bool, TrainError> {
         if !session.is_saved() {
             self.checkpoint(session)?;
@@ -31,7 +31,7 @@ impl Trainer<'_> {
     /// Errors: the device fails.
     pub(crate) fn checkpoint(&self, session: &mut Session<'_>) -> Result<(), TrainError> {
         let start = Instant::now();
-        // A checkpoint counts on the losses before it, which only the journal has.
+        // A checkpoint relies on the losses before it, which only the journal stores.
         session.sinks.sync();
         let state = self.state(session);
         let whole = session.saved.as_ref().map(|(_, path)| path.as_path());
@@ -57,7 +57,7 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// Where the session stands, but for the tensors and the checksums of files.
+    /// The state of the session, without tensors and checksums of files.
     fn state(&self, session: &Session<'_>) -> State {
         let plan = self.engine.plan();
         State {

@@ -1,9 +1,9 @@
-//! How long a run is, and the learning rate along it.
+//! The length of a run, and its learning-rate schedule.
 
 use plimsoll_units::Seconds;
 use serde::{Deserialize, Serialize};
 
-/// How long a run is.
+/// The length of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Length {
@@ -11,12 +11,12 @@ pub enum Length {
     MaxSteps(u64),
     /// This many passes over the training samples.
     Epochs(f64),
-    /// So long, in time spent training; resumed sessions count on.
+    /// This training time; includes earlier sessions.
     Duration(Seconds),
 }
 
 impl Length {
-    /// The last step, where it is known in advance. `steps_per_epoch` may have a fraction.
+    /// The last step, if it is known in advance. `steps_per_epoch` may have a fraction.
     pub fn last_step(self, steps_per_epoch: f64) -> Option<u64> {
         match self {
             Self::MaxSteps(steps) => Some(steps),
@@ -26,16 +26,16 @@ impl Length {
     }
 }
 
-/// How far a run is when a step begins.
+/// The progress of a run at the start of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
-    /// The step that begins, counted from 1.
+    /// The step, counted from 1.
     pub step: u64,
-    /// The part of the run that lies behind, from 0 to 1.
+    /// The completed fraction of the run, from 0 to 1.
     pub part: f64,
 }
 
-/// How the learning rate falls from its peak to what is left of it at the end.
+/// How the learning rate decays from its peak to its final value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
@@ -43,15 +43,16 @@ pub enum Shape {
     Cosine,
     /// In a straight line.
     Linear,
-    /// Not at all.
+    /// No decay.
     Constant,
-    /// Warmup, stable, decay: not at all, then in a straight line over the last part of the run.
+    /// Warmup, stable, decay: constant, then linear over the last part of the run.
     /// Source: Hu et al. 2024 (MiniCPM), section 4.
     Wsd,
 }
 
 impl Shape {
-    /// What is left of the fall, from 1 to 0, where this part of it lies behind. `decay_part`: of [`Shape::Wsd`].
+    /// The remaining fraction of the decay, from 1 to 0, after this fraction of the run. `decay_part` is for
+    /// [`Shape::Wsd`].
     fn left(self, part: f64, decay_part: f64) -> f64 {
         match self {
             Self::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * part).cos()),
@@ -62,28 +63,28 @@ impl Shape {
     }
 }
 
-/// The part of a run bounded by time after which warm-up has ended.
+/// In a run limited by time, the fraction of the run after which warm-up ends at the latest.
 const WARM_UP_OF_TIME: f64 = 0.1;
 
-/// Linear warm-up, then a fall to a part of the peak.
+/// Linear warm-up, then decay to a fraction of the peak.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// How the rate falls.
+    /// The shape of the decay.
     pub shape: Shape,
-    /// The part of what follows warm-up in which [`Shape::Wsd`] falls, above 0.
+    /// For [`Shape::Wsd`], the fraction of the run after warm-up in which it decays; above 0.
     pub decay_part: f64,
     /// The peak.
     pub learning_rate: f64,
-    /// Steps until the peak is reached.
+    /// Number of warm-up steps.
     pub warmup_steps: u64,
-    /// What is left at the end, as a part of the peak.
+    /// The final rate as a fraction of the peak.
     pub final_part: f64,
 }
 
 impl Schedule {
-    /// The learning rate of the step that begins. `last_step` is the run's last step, if it is known: the fall then starts
-    /// after warm-up and ends with that step. In a run bounded by time, warm-up ends after a tenth of the time at the latest,
-    /// and the rate falls with the time from the start, so that it does not jump when warm-up ends.
+    /// The learning rate of the step that starts. `last_step` is the run's last step, if it is known: the decay then
+    /// starts after warm-up and ends with that step. In a run limited by time, warm-up ends after a tenth of the time
+    /// at the latest, and the rate decays with time from the start, so that it does not jump at the end of warm-up.
     pub fn at(&self, progress: Progress, last_step: Option<u64>) -> f64 {
         let Progress { step, part } = progress;
         let peak = match step {
@@ -110,7 +111,7 @@ mod tests {
         Schedule { learning_rate: 1.0, warmup_steps: 10, final_part: 0.1, shape: Shape::Cosine, decay_part: 0.2 };
 
     #[test]
-    fn the_rate_rises_to_the_peak_and_falls_to_its_part() {
+    fn the_rate_rises_to_the_peak_and_decays_to_its_final_part() {
         let at = |step| COSINE.at(Progress { step, part: 0.0 }, Some(110));
         assert_eq!((at(1), at(5), at(10)), (0.1, 0.5, 1.0));
         assert!((at(60) - 0.55).abs() < 1e-12 && (at(110) - 0.1).abs() < 1e-12);
@@ -118,12 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn shapes_fall_as_their_names_say() {
+    fn shapes_decay_as_their_names_say() {
         let near = |a: f64, b: f64| (a - b).abs() < 1e-12;
         for (shape, rates) in [
             (Shape::Linear, [1.0, 0.55, 0.28, 0.1]),
             (Shape::Constant, [1.0, 1.0, 1.0, 1.0]),
-            // The last fifth of the hundred steps behind warm-up: step 90 is its first.
+            // The last fifth of the hundred steps after warm-up: step 90 is its first.
             (Shape::Wsd, [1.0, 1.0, 1.0, 0.1]),
         ] {
             let schedule = Schedule { shape, ..COSINE };
@@ -137,15 +138,15 @@ mod tests {
     }
 
     #[test]
-    fn a_run_bounded_by_time_falls_with_time() {
+    fn a_run_limited_by_time_decays_with_time() {
         let schedule = Schedule { warmup_steps: 2, final_part: 0.0, ..COSINE };
         let at = |part| schedule.at(Progress { step: 50, part }, None);
         assert!((at(0.0) - 1.0).abs() < 1e-12 && (at(0.5) - 0.5).abs() < 1e-12 && at(2.0).abs() < 1e-12);
     }
 
     #[test]
-    fn the_rate_of_a_run_bounded_by_time_does_not_jump_when_warm_up_ends() {
-        // 50 steps of equal time: fewer than warm-up has.
+    fn the_rate_of_a_run_limited_by_time_does_not_jump_after_warm_up() {
+        // 50 steps of equal time: fewer than the warm-up steps.
         let schedule = Schedule { warmup_steps: 100, ..COSINE };
         let at = |step: u64| schedule.at(Progress { step, part: (step - 1) as f64 / 50.0 }, None);
         let jump = (1..50).map(|step| (at(step + 1) - at(step)).abs()).fold(0.0, f64::max);

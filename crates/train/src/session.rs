@@ -1,5 +1,4 @@
-//! Where a session of a run stands between two steps, and how one begins: fresh, from weights, or where a checkpoint
-//! left off.
+//! The state of a session between two steps, and its start: fresh, from weights, or from a checkpoint.
 
 use crate::checkpoint::{self, CheckpointError, Seen, State, check_same_run};
 use crate::sinks::Sinks;
@@ -10,33 +9,33 @@ use std::mem;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where a session stands.
+/// The state of a session.
 pub(crate) struct Session<'a> {
     pub sinks: Sinks<'a>,
     started: Instant,
     seconds_before: f64,
-    /// How long it was paused by somebody.
+    /// Total duration of pauses.
     pub paused: Duration,
-    /// Which branch of the run this is.
+    /// The branch of the run.
     pub branch: u64,
     pub step: u64,
-    /// Updates made: steps less those whose update was skipped.
+    /// Number of updates: steps minus skipped updates.
     pub updates: u64,
     pub loss_scale: Option<LossScale>,
-    /// The newest checkpoint that is whole on disk, and its step.
+    /// The newest complete checkpoint on disk, and its step.
     pub saved: Option<(u64, PathBuf)>,
-    /// Why the last checkpoint that was tried is not.
+    /// Why the last attempt to save failed; `None` if it succeeded.
     pub save_failure: Option<String>,
-    /// The step after which the model was evaluated last.
+    /// The step of the last evaluation.
     pub evaluated: Option<u64>,
-    /// What has passed through the model so far.
+    /// Counts of what the model has been trained on.
     pub seen: Seen,
-    /// For plans some of whose updates are made before all gradients are known.
+    /// For plans that make some updates before all gradients are known.
     pub undo: Option<Undo>,
 }
 
 impl Session<'_> {
-    /// Time spent training, earlier sessions included and pauses not.
+    /// Training time, including earlier sessions, without pauses.
     pub fn seconds(&self) -> f64 {
         self.seconds_before + self.started.elapsed().saturating_sub(self.paused).as_secs_f64()
     }
@@ -45,25 +44,25 @@ impl Session<'_> {
         if let Event::Unpaused { seconds, .. } = event {
             self.paused += Duration::from_secs_f64(seconds);
         }
-        self.sinks.tell(&event);
+        self.sinks.emit(&event);
     }
 
-    /// Whether the state after the last step is whole on disk.
+    /// Whether the state after the last step is complete on disk.
     pub fn is_saved(&self) -> bool {
         self.saved.as_ref().is_some_and(|(step, _)| *step == self.step)
     }
 }
 
 impl<'a> Trainer<'a> {
-    /// Puts the weights in place and begins a session. Nothing is written before all that can be refused was accepted.
+    /// Loads the weights and starts a session. Nothing is written until everything that can be refused was accepted.
     pub(crate) fn begin(&mut self, start: &Start) -> Result<Session<'a>, TrainError> {
         let mut journal = Journal::open(self.folder.disk(), &self.folder.journal())?;
         let checkpoints = self.folder.checkpoints();
         let mut branches = Branches::read(&checkpoints).map_err(CheckpointError::from)?;
-        let mut told = Vec::new();
+        let mut pending = Vec::new();
         let mut state = None;
         match start {
-            Start::Fresh => self.engine.initialise(self.config.seed)?,
+            Start::Fresh => self.engine.initialize(self.config.seed)?,
             Start::Weights(path) => checkpoint::load_weights(self.engine, path)?,
             Start::Resume(path) => state = Some(self.restore(path)?),
         }
@@ -76,16 +75,16 @@ impl<'a> Trainer<'a> {
             if !(lineage.has(origin.branch, origin.step) && is_newest) {
                 branches.begin(Some(origin));
                 let left_behind = later.into_iter().map(|(path, _)| path).collect();
-                told.push(Event::Branched { from_step: state.step, left_behind });
+                pending.push(Event::Branched { from_step: state.step, left_behind });
             }
             let history = History::read(&self.folder.journal(), &branches.lineage(), state.step, path)?;
             evaluated = history.eval.last().map(|evaluation| evaluation.step);
-            told.push(Event::Resumed { step: state.step, checkpoint: path.clone() });
+            pending.push(Event::Resumed { step: state.step, checkpoint: path.clone() });
         } else if branches.current() > 0 {
             branches.begin(None);
-            told.push(Event::Branched { from_step: 0, left_behind: vec![] });
+            pending.push(Event::Branched { from_step: 0, left_behind: vec![] });
         }
-        if told.iter().any(|event| matches!(event, Event::Branched { .. })) {
+        if pending.iter().any(|event| matches!(event, Event::Branched { .. })) {
             branches.write(self.folder.disk(), &checkpoints).map_err(CheckpointError::from)?;
         }
         checkpoint::sweep(self.folder);
@@ -109,11 +108,11 @@ impl<'a> Trainer<'a> {
         if let (Start::Resume(path), Some(state)) = (start, &state) {
             session.saved = Some((state.step, path.clone()));
         }
-        told.into_iter().for_each(|event| session.emit(event));
+        pending.into_iter().for_each(|event| session.emit(event));
         Ok(session)
     }
 
-    /// Fills the device from a checkpoint of this run. Errors: it is damaged, or of another run.
+    /// Loads the state of a checkpoint of this run. Errors: it is damaged, or belongs to another run.
     fn restore(&mut self, path: &Path) -> Result<State, TrainError> {
         let state = checkpoint::verify(path)?;
         check_same_run(path, &state, self.dataset.fingerprint(), self.engine.plan(), self.config)?;

@@ -1,4 +1,4 @@
-//! Who is told what happens: the journal, and any number of sinks beside it.
+//! The receivers of events: the journal, and any number of other sinks.
 
 use plimsoll_telemetry::{Event, Journal, Sink};
 
@@ -6,51 +6,51 @@ use plimsoll_telemetry::{Event, Journal, Sink};
 pub(crate) struct Sinks<'a> {
     journal: Journal,
     others: Vec<&'a mut dyn Sink>,
-    /// Lost events that were told of.
-    told_lost: u64,
+    /// Lost events that were reported to the sinks.
+    reported_lost: u64,
 }
 
 impl<'a> Sinks<'a> {
     pub(crate) fn new(journal: Journal, others: Vec<&'a mut dyn Sink>) -> Self {
-        Self { journal, others, told_lost: 0 }
+        Self { journal, others, reported_lost: 0 }
     }
 
-    /// Tells all of them. Of events that the journal loses the others are told once, and again at the end.
-    pub(crate) fn tell(&mut self, event: &Event) {
+    /// Sends an event to all of them. Lost events of the journal are reported to the others once, and again at the end.
+    pub(crate) fn emit(&mut self, event: &Event) {
         self.journal.take(event);
-        self.tell_others(event);
-        if self.told_lost == 0 {
-            self.tell_lost();
+        self.emit_to_others(event);
+        if self.reported_lost == 0 {
+            self.report_lost();
         }
     }
 
-    /// Makes what the journal was told durable.
+    /// Makes the journal's events durable.
     pub(crate) fn sync(&mut self) {
         self.journal.sync();
-        if self.told_lost == 0 {
-            self.tell_lost();
+        if self.reported_lost == 0 {
+            self.report_lost();
         }
     }
 
-    /// Tells of the events that the journal lost, the journal too if it can write again, and makes them durable.
+    /// Reports the events that the journal lost, also to the journal if it can write again, and makes them durable.
     pub(crate) fn finish(&mut self) {
         self.journal.sync();
-        self.tell_lost();
+        self.report_lost();
         if let Some(event) = self.lost_event() {
             self.journal.take(&event);
             self.journal.sync();
         }
     }
 
-    /// Events that the journal lost, as far as the others were told.
-    pub(crate) fn told_lost(&self) -> u64 {
-        self.told_lost
+    /// Number of lost events that were reported to the sinks.
+    pub(crate) fn reported_lost(&self) -> u64 {
+        self.reported_lost
     }
 
-    fn tell_lost(&mut self) {
-        if let Some(event) = self.lost_event().filter(|_| self.journal.lost() > self.told_lost) {
-            self.told_lost = self.journal.lost();
-            self.tell_others(&event);
+    fn report_lost(&mut self) {
+        if let Some(event) = self.lost_event().filter(|_| self.journal.lost() > self.reported_lost) {
+            self.reported_lost = self.journal.lost();
+            self.emit_to_others(&event);
         }
     }
 
@@ -59,7 +59,7 @@ impl<'a> Sinks<'a> {
         (events > 0).then_some(Event::EventsLost { events, reason })
     }
 
-    fn tell_others(&mut self, event: &Event) {
+    fn emit_to_others(&mut self, event: &Event) {
         for sink in &mut self.others {
             sink.take(event);
         }

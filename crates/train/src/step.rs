@@ -1,4 +1,4 @@
-//! One training step: its micro-batches, then the update. Not here: when steps are run, and with which rates (`trainer.rs`).
+//! One training step: its micro-batches, then the update. Not here: the loop and the learning rates (`trainer.rs`).
 
 use crate::{Engine, Freely, MicroBatch, Pace, TrainError};
 use plimsoll_data::Batch;
@@ -12,14 +12,14 @@ pub(crate) fn run_step(engine: &mut Engine, micro_batches: &[Batch], scalars: Sc
     run_paced_step(engine, micro_batches, scalars, &Freely, &AtomicBool::new(false), &mut |_| {})
 }
 
-/// Like [`run_step`], but `pace` may pause after each micro-batch until `stop` is set. `tell` receives the events of a pause.
+/// Like [`run_step`], but `pace` may pause after each micro-batch until `stop` is set. `emit` receives the events of a pause.
 pub(crate) fn run_paced_step(
     engine: &mut Engine,
     micro_batches: &[Batch],
     mut scalars: Scalars,
     pace: &dyn Pace,
     stop: &AtomicBool,
-    tell: &mut dyn FnMut(Event),
+    emit: &mut dyn FnMut(Event),
 ) -> Result<(), TrainError> {
     for (micro, batch) in micro_batches.iter().enumerate() {
         scalars.first_sample = batch.first_sample;
@@ -28,7 +28,7 @@ pub(crate) fn run_paced_step(
         engine.run_batch(program, batch, &scalars)?;
         if pace.watches() {
             engine.synchronize()?;
-            pace.micro_batch(MicroBatch { step: scalars.step, took: start.elapsed() }, stop, tell);
+            pace.micro_batch(MicroBatch { step: scalars.step, took: start.elapsed() }, stop, emit);
         }
     }
     engine.run(ProgramKind::Update, &scalars)

@@ -1,5 +1,5 @@
-//! The loop: steps, and what is due between them. Not here: how a session begins (`session.rs`) and ends (`ending.rs`),
-//! and what is saved (`saving.rs`).
+//! The training loop: steps, and the work between them. Not here: the start (`session.rs`) and end (`ending.rs`) of a
+//! session, and saving (`saving.rs`).
 
 use crate::checkpoint::ModelFolder;
 use crate::session::Session;
@@ -14,82 +14,82 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// What a run needs to know beside its plan.
+/// The settings of a run in addition to its plan.
 #[derive(Debug, Clone)]
 pub struct TrainerConfig {
     /// Name of the run.
     pub name: String,
-    /// The model's name or path, for people.
+    /// The model's name or path, for display.
     pub model_name: String,
     /// The model.
     pub model: ModelConfig,
-    /// What makes its checkpoints model folders.
+    /// The files that make its checkpoints model folders.
     pub model_folder: ModelFolder,
-    /// How long.
+    /// The length of the run.
     pub length: Length,
-    /// The learning rate along it.
+    /// The learning-rate schedule.
     pub schedule: Schedule,
     /// Seed of weights, data order and dropout.
     pub seed: u64,
-    /// Steps between evaluations; none: only at the end.
+    /// Steps between evaluations; `None` means only at the end.
     pub eval_every: Option<u64>,
-    /// Held-out samples that an evaluation takes at most.
+    /// Maximum number of held-out samples per evaluation.
     pub eval_samples: u64,
-    /// Steps between checkpoints; none: only at the end.
+    /// Steps between checkpoints; `None` means only at the end.
     pub checkpoint_every: Option<u64>,
-    /// Checkpoints that stay.
+    /// Number of checkpoints to keep.
     pub keep_checkpoints: usize,
     /// The tokenizer, for writing text later.
     pub tokenizer: String,
-    /// Precision of weights and activations, as the flag names it.
+    /// Precision of weights and activations, as in the flag's value.
     pub precision: String,
-    /// Where loss scaling starts, if gradients are in half precision.
+    /// Initial loss scale, if gradients are in half precision.
     pub loss_scale: Option<LossScale>,
 }
 
-/// Where the weights come from.
+/// The source of the initial weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// From the seed.
+    /// Initialized from the seed.
     Fresh,
-    /// From a folder with `model.safetensors`.
+    /// A folder with `model.safetensors`.
     Weights(PathBuf),
-    /// From a checkpoint of this run.
+    /// A checkpoint of this run.
     Resume(PathBuf),
 }
 
 /// A run.
 pub struct Trainer<'a> {
-    /// The device with the plan.
+    /// The engine: the device with the plan.
     pub engine: &'a mut Engine,
     /// The data.
     pub dataset: &'a Arc<Dataset>,
     /// The run's folder.
     pub folder: &'a RunFolder,
-    /// Everything else.
+    /// All other settings.
     pub config: &'a TrainerConfig,
-    /// Told every event, as the journal is.
+    /// Receivers of every event, in addition to the journal.
     pub sinks: Vec<&'a mut dyn Sink>,
-    /// Set from outside to stop after the current step.
+    /// Set by the caller to stop the run after the current step.
     pub stop: &'a AtomicBool,
-    /// Asked between micro-batches how fast it may go.
+    /// Called between micro-batches to control the speed.
     pub pace: &'a dyn Pace,
 }
 
-/// Batches that are made ahead of the step that takes them.
+/// Batches prepared ahead of the step that uses them.
 const STEPS_AHEAD: usize = 4;
 
-/// A run whose weights are in place and which has made no step yet.
+/// A run that has loaded its weights and has not made a step yet.
 pub struct Started<'a> {
     trainer: Trainer<'a>,
     session: Session<'a>,
 }
 
 impl Started<'_> {
-    /// Runs to the end, to an interrupt or to a divergence, and writes report.json.
-    /// Errors: the device or the data fails. What can't be written is a part of the outcome.
+    /// Runs to the end, an interrupt or a divergence, and writes report.json.
+    /// Errors: the device or the data fails. A refusal by the disk is part of the outcome.
     pub fn run(self) -> Result<Outcome, TrainError> {
-        self.trainer.go_on(self.session)
+        self.trainer.run_steps(self.session)
     }
 }
 
@@ -99,8 +99,8 @@ impl<'a> Trainer<'a> {
         self.start(start)?.run()
     }
 
-    /// Puts the weights in place, or all of an earlier session's state. A start that is refused leaves the run's folder
-    /// as it is. Errors: the start can't be used, there is nothing to train on.
+    /// Loads the weights, or the full state of an earlier session. A refused start leaves the run's folder unchanged.
+    /// Errors: the start can't be used, or there is nothing to train on.
     pub fn start(mut self, start: &Start) -> Result<Started<'a>, TrainError> {
         if self.dataset.training() == 0 {
             return Err(TrainError::NothingToTrainOn { tokens: self.dataset.tokens() });
@@ -113,7 +113,7 @@ impl<'a> Trainer<'a> {
         Ok(Started { trainer: self, session })
     }
 
-    fn go_on(mut self, mut session: Session<'a>) -> Result<Outcome, TrainError> {
+    fn run_steps(mut self, mut session: Session<'a>) -> Result<Outcome, TrainError> {
         let steps_per_epoch = self.dataset.training() as f64 / self.engine.plan().global_batch as f64;
         let last_step = self.config.length.last_step(steps_per_epoch);
         let plan = self.engine.plan();
@@ -169,20 +169,20 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// How a run ends that made all its steps. Where gradients are scaled and every one of them overflowed, it has trained
-    /// nothing, and has diverged.
+    /// The ending of a run that made all its steps. If every step's scaled gradients overflowed, the run has trained
+    /// nothing and counts as diverged.
     fn all_made(&mut self, session: &mut Session<'_>) -> Result<Ending, TrainError> {
         if session.step == 0 || session.updates > 0 {
             return Ok(Ending::Finished);
         }
-        let loss = self.engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step gives a loss");
+        let loss = self.engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step yields a loss");
         let loss = Some(f64::from(self.engine.read_one(loss)?)).filter(|loss| loss.is_finite());
         session.emit(Event::Diverged { step: session.step, loss, grad_norm: None, weights_whole: true });
         Ok(Ending::Diverged)
     }
 
-    /// Makes a step; false if its loss or gradient is not a number, in which case the weights are those before it.
-    /// Where gradients are scaled, one that overflowed only costs its update, until there is no scale left to lower.
+    /// Makes a step; false if its loss or gradient is not finite, in which case the weights stay those before it. With
+    /// scaled gradients, an overflow only skips the update, unless the scale can't be lowered further.
     fn step(
         &mut self,
         session: &mut Session<'_>,
@@ -202,10 +202,10 @@ impl<'a> Trainer<'a> {
             gradient_scale: session.loss_scale.map_or(1.0, |s| s.scale),
             ..Scalars::default()
         };
-        let tell = &mut |event| session.emit(event);
-        run_paced_step(self.engine, &batches.micro, scalars, self.pace, self.stop, tell)?;
-        let loss = self.engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step gives a loss");
-        let norm = self.engine.ports(ProgramKind::Update).grad_norm.expect("an update gives a norm");
+        let emit = &mut |event| session.emit(event);
+        run_paced_step(self.engine, &batches.micro, scalars, self.pace, self.stop, emit)?;
+        let loss = self.engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step yields a loss");
+        let norm = self.engine.ports(ProgramKind::Update).grad_norm.expect("an update yields a norm");
         let (loss, scaled_norm) = (f64::from(self.engine.read_one(loss)?), f64::from(self.engine.read_one(norm)?));
         let grad_norm = scaled_norm / f64::from(scalars.gradient_scale);
         let overflowed = loss.is_finite() && !grad_norm.is_finite();
@@ -224,7 +224,7 @@ impl<'a> Trainer<'a> {
             return Ok(false);
         }
         self.engine.first_step_is_done();
-        // Time that somebody had it wait is no time that it took.
+        // Exclude pauses from the step time.
         let paused = session.paused - paused_before;
         let step_ms = start.elapsed().saturating_sub(paused).as_secs_f64() * 1e3;
         session.step = step;
@@ -249,9 +249,9 @@ impl<'a> Trainer<'a> {
         Ok(true)
     }
 
-    /// Brings the weights back to where they were before a step that diverged with this loss. Returns whether they are
-    /// there: they are already unless updates were made early, and nothing is written where the loss is not a number,
-    /// since no gradient is one then.
+    /// Restores the weights before a step that diverged with this loss. Returns whether the weights are those. They are
+    /// unchanged unless updates were made early; if the loss is not finite, no gradient is finite, so nothing was
+    /// updated.
     fn undo(&mut self, session: &mut Session<'_>, loss: f64) -> bool {
         let Some(undo) = session.undo.take().filter(|_| !loss.is_nan()) else { return true };
         session.emit(Event::Undoing { from: undo.first_step(), to: session.step });

@@ -1,9 +1,9 @@
-//! A step that diverged, undone. Where each parameter is updated as soon as its gradient is complete, some are updated
-//! before the gradient of another turns out to be no number. Holding updates back, or keeping what they overwrite, would
-//! take the memory that this saves; but a run is deterministic, so the state before the step is made again: from the
-//! newest checkpoint, or from where the run began, by the steps since then.
+//! Undoes a step that diverged. If each parameter is updated as soon as its gradient is complete, some are updated
+//! before the gradient of another turns out not to be finite. Delaying updates, or keeping the overwritten values,
+//! would cost the memory that early updates save. But a run is deterministic, so the state before the step is
+//! recomputed: from the newest checkpoint, or from the start of the run, by repeating the steps since then.
 //!
-//! It costs a few bytes for each step since a checkpoint, and time only where a run diverged.
+//! This costs a few bytes per step since a checkpoint, and time only if a run diverges.
 
 use crate::checkpoint;
 use crate::step::run_step;
@@ -14,11 +14,11 @@ use plimsoll_plan::{Plan, PlannedProgram};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is needed to make the state before a step again.
+/// The data needed to recompute the state before a step.
 pub(crate) struct Undo {
-    /// Where the run stood last so that it can be brought there again.
+    /// The newest state that can be restored.
     origin: Start,
-    /// The last step that was made there.
+    /// The last step included in `origin`.
     step: u64,
     seed: u64,
     /// The scalars of the steps since then.
@@ -26,29 +26,29 @@ pub(crate) struct Undo {
 }
 
 impl Undo {
-    /// For a run that begins at `origin` after `step`; none if no step of this plan needs it.
+    /// For a run that starts at `origin` after `step`; `None` if no step of this plan needs it.
     pub(crate) fn of(plan: &Plan, origin: Start, step: u64, seed: u64) -> Option<Self> {
         updates_early(plan).then_some(Self { origin, step, seed, made: Vec::new() })
     }
 
-    /// A step was made.
+    /// Records a completed step.
     pub(crate) fn made(&mut self, scalars: &Scalars) {
         self.made.push(*scalars);
     }
 
-    /// A checkpoint was saved after a step.
+    /// Records a checkpoint saved after a step.
     pub(crate) fn saved(&mut self, origin: Start, step: u64) {
         (self.origin, self.step) = (origin, step);
         self.made.clear();
     }
 
-    /// The last step before those that are rerun.
+    /// The last step before those that are repeated.
     pub(crate) fn first_step(&self) -> u64 {
         self.step
     }
 
-    /// Makes the state after the last step that was made. Errors: the origin can't be read any more, or the device fails.
-    /// Stops early, with false, if `stop` is set.
+    /// Recomputes the state after the last completed step. Errors: the origin can't be read anymore, or the device
+    /// fails. Stops early and returns false if `stop` is set.
     pub(crate) fn undo(
         &self,
         engine: &mut Engine,
@@ -74,7 +74,7 @@ impl Undo {
             checkpoint::verify(path)?;
             return checkpoint::restore(engine, path);
         }
-        // An optimizer's state begins as zeros, whatever its format.
+        // An optimizer's state starts as zeros in every format.
         let training = engine.parameters().iter().filter_map(|p| p.training.as_ref());
         for id in training.flat_map(|t| t.state.clone()).collect::<Vec<_>>() {
             let zeros = vec![0; engine.plan()[id].ty.bytes().0 as usize];
@@ -82,7 +82,7 @@ impl Undo {
         }
         match &self.origin {
             Start::Weights(path) => checkpoint::load_weights(engine, path),
-            _ => engine.initialise(self.seed),
+            _ => engine.initialize(self.seed),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A run that ends because the system refuses it memory: Rust aborts the process at whichever allocation that is. Nothing is
-//! cleaned up then, and the run continues from its newest checkpoint with equal bits.
+//! A run that is aborted because the system refuses an allocation. Nothing is cleaned up, and the run continues from
+//! its newest checkpoint with identical bits.
 
 #![cfg(unix)]
 
@@ -14,25 +14,25 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use support::Setup;
 
-/// The system's memory, of which the allocation is refused that `LEFT` counts down to.
+/// The system's allocator; refuses the allocation at which `LEFT` reaches zero.
 struct Refusing;
 
 static LEFT: AtomicI64 = AtomicI64::new(i64::MAX);
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call is the system allocator's own, or gives no memory, which an allocator may do.
+// SAFETY: every call goes to the system allocator, or returns no memory, as an allocator may.
 unsafe impl GlobalAlloc for Refusing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         MADE.fetch_add(1, Ordering::Relaxed);
         match LEFT.fetch_sub(1, Ordering::Relaxed) {
             0 => std::ptr::null_mut(),
-            // SAFETY: the caller's promise.
+            // SAFETY: upheld by the caller.
             _ => unsafe { System.alloc(layout) },
         }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise; all memory is the system allocator's.
+        // SAFETY: upheld by the caller; all memory comes from the system allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -40,11 +40,11 @@ unsafe impl GlobalAlloc for Refusing {
 #[global_allocator]
 static HEAP: Refusing = Refusing;
 
-/// In the child: which allocation of the run is refused, and in which folder it runs.
+/// For the child process: which allocation of the run to refuse, and the run's folder.
 const REFUSED: &str = "PLIMSOLL_TEST_REFUSED";
 const FOLDER: &str = "PLIMSOLL_TEST_FOLDER";
 
-/// Runs that are aborted.
+/// Number of aborted runs.
 const ABORTS: u64 = 12;
 
 const SIGABRT: i32 = 6;
@@ -54,12 +54,12 @@ fn setup() -> Setup {
 }
 
 /// Starts the run in a folder, or resumes it from its newest checkpoint.
-fn go_on(run: &Path) -> Vec<Option<f64>> {
+fn start_or_resume(run: &Path) -> Vec<Option<f64>> {
     let found = run.exists().then(|| newest_whole(&run.join("checkpoints")).expect("readable").found).flatten();
     match found {
         Some((checkpoint, _)) => setup().run(run, &Start::Resume(checkpoint), |_: &_, _: &_| {}).1.losses,
         None => {
-            // As a person would who finds no checkpoint.
+            // Without a checkpoint, starts over.
             let _ = std::fs::remove_dir_all(run);
             setup().run(run, &Start::Fresh, |_: &_, _: &_| {}).1.losses
         }
@@ -72,16 +72,16 @@ fn weights(run: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn a_run_that_is_refused_memory_anywhere_continues_from_its_checkpoint_with_equal_bits() {
+fn a_run_aborted_at_any_allocation_continues_with_identical_bits() {
     if let (Ok(refused), Some(folder)) = (std::env::var(REFUSED), std::env::var_os(FOLDER)) {
         LEFT.store(refused.parse().expect("a number"), Ordering::Relaxed);
-        go_on(Path::new(&folder));
+        start_or_resume(Path::new(&folder));
         return;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let whole = folder.path().join("whole");
     let before = MADE.load(Ordering::Relaxed);
-    let losses = go_on(&whole);
+    let losses = start_or_resume(&whole);
     let made = MADE.load(Ordering::Relaxed) - before;
     let mut resumed = 0;
     for abort in 0..ABORTS {
@@ -92,7 +92,7 @@ fn a_run_that_is_refused_memory_anywhere_continues_from_its_checkpoint_with_equa
         assert_eq!(status.signal(), Some(SIGABRT), "abort {abort}: {status}");
         let has_saved = newest_whole(&run.join("checkpoints")).is_ok_and(|newest| newest.found.is_some());
         resumed += u64::from(has_saved);
-        assert_eq!(go_on(&run), losses, "abort {abort}");
+        assert_eq!(start_or_resume(&run), losses, "abort {abort}");
         assert!(weights(&run) == weights(&whole), "abort {abort}: other weights");
     }
     assert!(resumed > ABORTS / 4, "only {resumed} were aborted after a checkpoint");

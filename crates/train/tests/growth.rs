@@ -1,4 +1,4 @@
-//! A run takes no more of the heap after many steps than after few: what its report tells of each step is in the journal.
+//! A run uses no more heap after many steps than after few: the per-step numbers of its report are in the journal.
 
 mod support;
 
@@ -12,11 +12,11 @@ use support::{Setup, all_losses};
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
 
-/// Less than a byte for each step between both places.
+/// Less than one byte per step between the two measurements.
 const SLACK: usize = 1024;
 
 #[test]
-fn a_run_takes_no_more_of_the_heap_after_2_000_steps_than_after_200() {
+fn heap_use_does_not_grow_from_step_200_to_2_000() {
     const STEPS: u64 = 2_000;
     let folder = tempfile::tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
@@ -27,7 +27,7 @@ fn a_run_takes_no_more_of_the_heap_after_2_000_steps_than_after_200() {
         keep_checkpoints: 2,
         ..Setup::default()
     };
-    // The data loader's thread and the journal have some bytes now and none then.
+    // The data loader's thread and the journal hold a varying number of bytes.
     let least_within = |least: &mut usize, steps: RangeInclusive<u64>, event: &Event| {
         if matches!(event, Event::Step { step, .. } if steps.contains(step)) {
             *least = HEAP.current_usage().min(*least);

@@ -1,5 +1,5 @@
-//! Weights come into the arena part by part, whether they are read from files or started: beside the arena a process
-//! takes little, however large a tensor is.
+//! Weights are read or initialized in the arena in parts: outside the arena a process needs little memory, however
+//! large a tensor is.
 
 mod support;
 
@@ -18,13 +18,13 @@ use support::{Setup, tiny_gpt2};
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
 
-/// Room for names, the file's header and the like.
+/// Allowance for names, the file's header and similar.
 const SMALL: usize = 64 << 10;
 
-/// Weights in single precision that are started or converted at a time.
+/// Weights in single precision that are initialized or converted at a time.
 const PART: usize = 4 << 16;
 
-/// Of a file whose checksum is made.
+/// Read size while a file's checksum is computed.
 const HASHED: usize = 1 << 20;
 
 const LARGEST_TENSOR: usize = 4 * 2_000 * 256;
@@ -32,7 +32,7 @@ const LARGEST_TENSOR: usize = 4 * 2_000 * 256;
 /// The tests measure the whole process, so they take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What `work` takes of the heap at its peak.
+/// The peak heap use of `work`.
 fn heap_of(work: impl FnOnce()) -> usize {
     let before = HEAP.current_usage();
     HEAP.reset_peak_usage();
@@ -48,25 +48,26 @@ fn setup(precision: Precision) -> Setup {
 }
 
 #[test]
-fn starting_takes_the_arena_and_a_part_of_a_tensor() {
+fn initializing_needs_a_part_of_a_tensor() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for precision in WANTED {
         let mut engine = setup(precision).engine();
-        let grown = heap_of(|| engine.initialise(7).expect("a loaded plan"));
+        let grown = heap_of(|| engine.initialize(7).expect("a loaded plan"));
         let allowed = 2 * PART + SMALL;
         assert!(allowed < LARGEST_TENSOR / 2, "or a whole tensor would pass");
-        assert!(grown <= allowed, "{precision:?}: {grown} bytes beside the arena, {allowed} allowed");
+        assert!(grown <= allowed, "{precision:?}: {grown} bytes outside the arena, {allowed} allowed");
     }
 }
 
-/// Parts change nothing: each weight is what it is in a tensor that is started as a whole, in each of its copies.
+/// Working in parts has no effect on the values: each weight equals that of a tensor initialized as a whole, in each of
+/// its copies.
 #[test]
-fn a_weight_is_a_function_of_the_seed_and_its_number() {
+fn a_weight_is_a_function_of_the_seed_and_its_index() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let average = Some(Average { decay: 0.9, memory: MemoryId::DEVICE });
     let levers = Levers { precision: Precision::Bf16, average, ..Levers::default() };
     let mut engine = Setup { levers, ..setup(Precision::Bf16) }.engine();
-    engine.initialise(7).expect("a loaded plan");
+    engine.initialize(7).expect("a loaded plan");
     let mut compared = 0;
     for (index, parameter) in engine.parameters().iter().enumerate() {
         let elements = engine.plan()[parameter.tensor].ty.elements();
@@ -92,7 +93,7 @@ fn a_weight_is_a_function_of_the_seed_and_its_number() {
 }
 
 #[test]
-fn loading_takes_the_arena_and_a_part_of_a_tensor() {
+fn loading_needs_a_part_of_a_tensor() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().expect("a temporary folder");
     for stored in [Precision::Fp32, Precision::Bf16Pure] {
@@ -111,7 +112,7 @@ fn loading_takes_the_arena_and_a_part_of_a_tensor() {
             let allowed = HASHED + PART + SMALL;
             assert!(allowed < LARGEST_TENSOR, "or a whole tensor would pass");
             let what = format!("{} from {stored:?} to {wanted:?}", from.display());
-            assert!(grown <= allowed, "{what}: {grown} bytes beside the arena, {allowed} allowed");
+            assert!(grown <= allowed, "{what}: {grown} bytes outside the arena, {allowed} allowed");
         }
     }
 }

@@ -110,7 +110,7 @@ fn losses(check: &LossCheck) -> Value {
         "step_s": check.step_s,
         "losses": check.losses,
         "cpu_losses": check.expected,
-        "largest_difference": check.apart(),
+        "largest_difference": check.largest_difference(),
         "passed": check.passes(),
     })
 }

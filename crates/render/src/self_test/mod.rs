@@ -114,7 +114,7 @@ impl SelfTest {
             Some(Ok(check)) if !check.passes() => problems.push(format!(
                 "losses of {} are up to {:.1e} apart, {LOSS_TOLERANCE:.0e} is allowed: {:?} on the card, {:?} on the CPU",
                 check.model,
-                check.apart(),
+                check.largest_difference(),
                 check.losses,
                 check.expected
             )),

@@ -194,7 +194,7 @@ fn block(found: &SelfTest) -> String {
     lines.extend(found.library.as_ref().map(library_line));
     if let Some(Ok(check)) = &found.training {
         let ms = 1e3 * check.step_s;
-        let apart = match check.apart() {
+        let apart = match check.largest_difference() {
             0.0 => "equal to the CPU's".to_owned(),
             apart => format!("{apart:.1e} apart from the CPU's"),
         };

@@ -1,7 +1,7 @@
-//! The safetensors files of a folder, mapped: one file, or shards and the index that says which tensor lies in which.
-//! Only headers are read here; a tensor's bytes come out of the mapped file when they are asked for.
+//! The memory-mapped safetensors files of a folder: one file, or shards and the index that maps tensors to shards. Only
+//! headers are read here; a tensor's bytes are read from the mapped file on access.
 //!
-//! Not here: which tensors a model needs and by which names it knows them (`read.rs`, `names.rs`).
+//! Not here: the tensors that a model needs, and their names (`read.rs`, `names.rs`).
 
 use super::{CheckpointError, INDEX_FILE};
 use memmap2::Mmap;
@@ -18,11 +18,11 @@ use std::path::{Component, Path, PathBuf};
 /// Room for a million tensors.
 const LONGEST_INDEX: Bytes = Bytes(1 << 28);
 
-/// Tensors by name, wherever they lie.
+/// Tensors by name, in one or more files.
 pub(super) struct Archive {
     path: PathBuf,
     shards: Vec<Shard>,
-    /// Tensor -> the shard that holds it.
+    /// Tensor -> index of its shard.
     places: BTreeMap<String, usize>,
 }
 
@@ -31,7 +31,7 @@ struct Shard {
     path: PathBuf,
     bytes: Mmap,
     metadata: Metadata,
-    /// Where the tensors begin, behind the header.
+    /// Offset of the tensors, after the header.
     start: usize,
 }
 
@@ -42,7 +42,7 @@ struct Index {
 }
 
 impl Archive {
-    /// Opens `file` in a folder or, where it is not there, the shards of the folder's index.
+    /// Opens `file` in a folder; if it does not exist, the shards in the folder's index.
     /// Errors: those of [`Archive::file`] and [`Archive::sharded`].
     pub(super) fn file_or_shards(folder: &Path, file: &str) -> Result<Self, CheckpointError> {
         let (file, index) = (folder.join(file), folder.join(INDEX_FILE));
@@ -58,7 +58,7 @@ impl Archive {
         Ok(Self { path: path.to_owned(), shards: vec![shard], places })
     }
 
-    /// Opens the shards that an index names.
+    /// Opens the shards listed in an index.
     /// Errors: `BadIndex`, `ShardOutside`, `MissingShard`, and for each shard those of [`Archive::file`].
     fn sharded(path: &Path) -> Result<Self, CheckpointError> {
         let text = read_at_most(path, LONGEST_INDEX)
@@ -73,7 +73,7 @@ impl Archive {
         Ok(Self { path: path.to_owned(), shards, places })
     }
 
-    /// The file, or the index of the shards.
+    /// The path of the file, or of the index.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -82,17 +82,17 @@ impl Archive {
         self.places.contains_key(name)
     }
 
-    /// All names in order.
+    /// All names, sorted.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.places.keys().map(String::as_str)
     }
 
-    /// The file that holds a tensor, or the index if it is in none.
+    /// The file that contains a tensor, or the index if no file does.
     pub(super) fn file_of(&self, name: &str) -> &Path {
         self.places.get(name).map_or(&self.path, |&place| &self.shards[place].path)
     }
 
-    /// A tensor in its mapped file. Errors: `MissingTensor`, also where an index promises what its shard lacks.
+    /// A tensor in its mapped file. Errors: `MissingTensor`, also if its shard lacks a tensor listed in the index.
     pub(super) fn view(&self, name: &str) -> Result<TensorView<'_>, CheckpointError> {
         let found = self.places.get(name).and_then(|&place| self.shards[place].view(name));
         let missing =
@@ -100,7 +100,7 @@ impl Archive {
         found.ok_or_else(missing)
     }
 
-    /// Takes a tensor's pages out of the process's memory: it has been read.
+    /// Drops the pages of a tensor that was read from the process's memory.
     pub(super) fn release(&self, name: &str) {
         if let Some(&place) = self.places.get(name) {
             self.shards[place].release(name);
@@ -112,10 +112,10 @@ fn open_named(index_path: &Path, file: &str, index: &Index) -> Result<Shard, Che
     let tensors = || index.weight_map.iter().filter(|(_, f)| *f == file).map(|(name, _)| name.clone());
     let inside = !file.is_empty() && Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
     if !inside {
-        let tensor = tensors().next().expect("a file is named by a tensor");
+        let tensor = tensors().next().expect("the index lists a tensor per file");
         return Err(CheckpointError::ShardOutside { path: index_path.to_owned(), file: file.to_owned(), tensor });
     }
-    let path = index_path.parent().expect("an index lies in a folder").join(file);
+    let path = index_path.parent().expect("an index has a parent folder").join(file);
     Shard::open(&path).map_err(|error| match error {
         CheckpointError::Io { path, source } if source.kind() == ErrorKind::NotFound => {
             CheckpointError::MissingShard { path, tensors: tensors().collect() }
@@ -128,15 +128,15 @@ impl Shard {
     fn open(path: &Path) -> Result<Self, CheckpointError> {
         let io = |source| CheckpointError::Io { path: path.to_owned(), source };
         let file = open_regular(path).map_err(io)?;
-        // SAFETY: the mapping is only read. Another process that shortens the file meanwhile could end this one, as
-        // with every mapped file; it could not make wrong bytes look right, since lengths were checked against the
+        // SAFETY: the mapping is only read. If another process truncates the file meanwhile, this process may be
+        // killed, as with every mapped file; wrong bytes can't pass as valid, since lengths were checked against the
         // header.
         let bytes = unsafe { Mmap::map(&file) }.map_err(io)?;
         let (length, metadata) = SafeTensors::read_metadata(&bytes).map_err(|error| refusal(path, &bytes, &error))?;
         Ok(Self { path: path.to_owned(), bytes, metadata, start: size_of::<u64>() + length })
     }
 
-    /// Lets go of the pages of a tensor that was read. Systems that take no such advice keep them as long as they like.
+    /// Drops the pages of a tensor that was read. On systems without such advice, they stay in memory.
     fn release(&self, name: &str) {
         #[cfg(unix)]
         self.advise_release(name);
@@ -150,8 +150,8 @@ impl Shard {
         let Some(info) = self.metadata.info(name) else { return };
         let (from, to) = info.data_offsets;
         if from < to {
-            // SAFETY: the mapping is of a file and only read: pages that go are read from the file again when they are
-            // needed, as they were the first time. What can't be advised stays in memory.
+            // SAFETY: the mapping is backed by a file and only read: dropped pages are read from the file again on the
+            // next access. If the system ignores the advice, they stay in memory.
             let _ =
                 unsafe { self.bytes.unchecked_advise_range(UncheckedAdvice::DontNeed, self.start + from, to - from) };
         }
@@ -165,7 +165,7 @@ impl Shard {
     }
 }
 
-/// Why a header can't be read. A dtype that nobody here knows is no damage.
+/// Why a header can't be read. An unknown dtype is not damage.
 fn refusal(path: &Path, bytes: &[u8], error: &SafeTensorError) -> CheckpointError {
     let path = path.to_owned();
     match unknown_dtype(bytes).filter(|_| matches!(error, SafeTensorError::InvalidHeaderDeserialization(_))) {
@@ -174,7 +174,7 @@ fn refusal(path: &Path, bytes: &[u8], error: &SafeTensorError) -> CheckpointErro
     }
 }
 
-/// The first tensor whose dtype is not one of the format's, with that dtype and its shape.
+/// The first tensor whose dtype the format does not define, with that dtype and its shape.
 fn unknown_dtype(bytes: &[u8]) -> Option<(String, String)> {
     let length = usize::try_from(u64::from_le_bytes(*bytes.first_chunk()?)).ok()?;
     let header = serde_json::from_slice::<Map<String, Value>>(bytes.get(size_of::<u64>()..)?.get(..length)?).ok()?;

@@ -1,4 +1,4 @@
-//! Which tensors make up a checkpoint: for each file, their names and where they are.
+//! The tensors of a checkpoint: the names per file, and the tensors of the engine.
 
 use super::{AVERAGE_FILE, MODEL_FILE, OPTIMIZER_FILE};
 use crate::Engine;
@@ -6,12 +6,12 @@ use plimsoll_graph::{DType, TensorId};
 
 /// A tensor of a checkpoint.
 pub(super) struct Content {
-    /// What it is called there.
+    /// Its name in the file.
     pub name: String,
-    /// Where it is.
+    /// Its tensor in the engine.
     pub tensor: TensorId,
-    /// What it lacks of single precision, if that is beside it. A checkpoint has the number that both are, so it does not
-    /// depend on which plan made it.
+    /// The low-order bits of a weight, if they are stored in a separate tensor. A checkpoint stores the combined
+    /// number, so it does not depend on the plan.
     pub remainder: Option<TensorId>,
 }
 
@@ -20,19 +20,19 @@ impl Content {
         Self { name: name.to_owned(), tensor, remainder }
     }
 
-    /// The precision that it is saved in.
+    /// The dtype in the file.
     pub fn dtype(&self, engine: &Engine) -> DType {
         if self.remainder.is_some() { DType::F32 } else { engine.plan()[self.tensor].dtype() }
     }
 
-    /// What it takes of a file.
+    /// Its size in the file.
     pub fn bytes(&self, engine: &Engine) -> u64 {
         engine.plan()[self.tensor].ty.with_dtype(self.dtype(engine)).bytes().0
     }
 }
 
-/// The files of a run's checkpoints, with the tensors of each by name. Weights go by their parameter's name, whichever
-/// of its copies holds all there is to know.
+/// The files of a run's checkpoints, with the tensors of each by name. A weight has its parameter's name, whichever of
+/// its copies is the complete one.
 pub(super) fn contents(engine: &Engine) -> Vec<(&'static str, Vec<Content>)> {
     let parameters = engine.parameters();
     let training = || parameters.iter().filter_map(|p| Some((p, p.training.as_ref()?)));

@@ -1,4 +1,4 @@
-//! What can be wrong with a checkpoint.
+//! Errors of checkpoints.
 
 use plimsoll_telemetry::BranchesError;
 use std::io::{self, ErrorKind};
@@ -12,11 +12,11 @@ pub enum CheckpointError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A file is not what its checksum says.
+    /// A file does not match its checksum.
     #[error("{path} is damaged: {problem}")]
     Damaged {
         /// The file.
@@ -39,10 +39,10 @@ pub enum CheckpointError {
         path: PathBuf,
         /// The first of them.
         tensor: String,
-        /// How many more there are.
+        /// The number of the others.
         others: usize,
     },
-    /// Hardly a name is the model's.
+    /// Hardly any name is one of the model's.
     #[error(
         "{path} holds another kind of model: its tensors have {}, the model's have names like `{expected}`",
         such_as(.found.as_deref())
@@ -50,12 +50,12 @@ pub enum CheckpointError {
     OtherFamily {
         /// The file, or the index of its shards.
         path: PathBuf,
-        /// The first name in it, if there is any.
+        /// The first name in it, if there is one.
         found: Option<String>,
         /// The model's first name.
         expected: String,
     },
-    /// A tensor has another shape than the model's; in our own files, or another dtype.
+    /// A tensor's shape differs from the model's; in our own files, or its dtype.
     #[error("{path}: `{tensor}` is {found}, but the model needs {expected}")]
     WrongTensor {
         /// The file.
@@ -67,7 +67,7 @@ pub enum CheckpointError {
         /// Shape and dtype found.
         found: String,
     },
-    /// Weights in a precision that is not read.
+    /// Weights in an unsupported precision.
     #[error("{path}: `{tensor}` is {found}; only F32, F16 and BF16 weights are supported")]
     UnsupportedDtype {
         /// The file.
@@ -77,7 +77,7 @@ pub enum CheckpointError {
         /// Shape and dtype found.
         found: String,
     },
-    /// An index of shards can't be understood.
+    /// An index of shards is invalid.
     #[error("{path} is not a shard index: {problem}")]
     BadIndex {
         /// The index.
@@ -85,37 +85,37 @@ pub enum CheckpointError {
         /// What is wrong with it.
         problem: String,
     },
-    /// An index names a file that does not lie beside it.
+    /// An index names a file outside its folder.
     #[error("{path} places `{tensor}` in `{file}`, which is outside its folder")]
     ShardOutside {
         /// The index.
         path: PathBuf,
-        /// The file that it names.
+        /// The file.
         file: String,
-        /// A tensor that should be in it.
+        /// A tensor listed for it.
         tensor: String,
     },
-    /// An index names a file that is not there.
+    /// An index names a file that does not exist.
     #[error("{path} is missing; it holds `{}`{}", .tensors[0], and_more(.tensors.len() - 1))]
     MissingShard {
         /// The file.
         path: PathBuf,
-        /// The tensors in it, at least one.
+        /// The tensors listed for it, at least one.
         tensors: Vec<String>,
     },
-    /// The checkpoint belongs to a run with other sizes or settings, so that going on would not be the same run.
+    /// The checkpoint belongs to a run with other sizes or settings, so this run can't resume from it.
     #[error("{path} was made with {what} {found}, but this run has {expected}")]
     OtherRun {
         /// The checkpoint.
         path: PathBuf,
-        /// What differs.
+        /// The setting that differs.
         what: &'static str,
-        /// Of the checkpoint.
+        /// Its value in the checkpoint.
         found: String,
-        /// Of this run.
+        /// Its value in this run.
         expected: String,
     },
-    /// The checkpoint is of a model whose configuration differs, though its shapes may be the same.
+    /// The checkpoint's model has another configuration, even if its shapes may be the same.
     #[error("{path} is of another model than this run's: {}", differences.join(", "))]
     OtherModel {
         /// The checkpoint's folder.
@@ -123,13 +123,13 @@ pub enum CheckpointError {
         /// Each size or setting that differs, with its value in the checkpoint and in this run's model.
         differences: Vec<String>,
     },
-    /// The checkpoint is of a run with other data.
+    /// The checkpoint's run used other data.
     #[error("{path} was trained on other data, or on the same data prepared in another way")]
     OtherData {
         /// The checkpoint.
         path: PathBuf,
     },
-    /// Nearly all losses of a run are missing, so that its state does not belong to this run.
+    /// Nearly all losses of a run are missing, so the state does not belong to this run.
     #[error(
         "{path} is after step {step}, but the journal has the losses of {known} steps; at most {most} may be missing"
     )]
@@ -138,15 +138,15 @@ pub enum CheckpointError {
         path: PathBuf,
         /// Its step.
         step: u64,
-        /// Steps up to it that the journal knows.
+        /// Number of steps up to it in the journal.
         known: u64,
         /// How many may be missing.
         most: u64,
     },
-    /// Nothing to resume from.
+    /// There is no checkpoint to resume from.
     #[error("{path} holds no complete checkpoint")]
     None {
-        /// Where it was looked for.
+        /// The folder that was searched.
         path: PathBuf,
     },
 }
@@ -161,8 +161,7 @@ impl From<BranchesError> for CheckpointError {
 }
 
 impl CheckpointError {
-    /// Whether a checkpoint was looked at and is damaged, so that it will not be whole later either. What the system
-    /// refuses to show may be.
+    /// Whether a checkpoint was read and is damaged, so that retrying can't help. After a system error, it can.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Io { source, .. } => matches!(

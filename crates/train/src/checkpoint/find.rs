@@ -1,5 +1,5 @@
-//! Which checkpoints there are, and which of them are whole. What can't be read is an error; only what was read and is
-//! damaged is skipped.
+//! Lists checkpoints, and checks whether they are complete. An unreadable checkpoint is an error; only one that was
+//! read and is damaged is skipped.
 
 use super::hash::sum;
 use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Far more than a state takes.
+/// Longer than any state.
 const LONGEST_STATE: Bytes = Bytes(1 << 20);
 
 /// A damaged checkpoint that was skipped.
@@ -23,19 +23,19 @@ pub struct Skipped {
     pub reason: String,
 }
 
-/// What a folder of checkpoints holds for whoever wants the newest.
+/// The result of searching a folder for the newest checkpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Newest {
     /// The newest complete checkpoint of the newest branch.
     pub found: Option<(PathBuf, State)>,
-    /// Damaged ones of later steps.
+    /// Damaged checkpoints of later steps.
     pub skipped: Vec<Skipped>,
-    /// Those of later steps that are of branches which were left behind.
+    /// Checkpoints of later steps that belong to abandoned branches.
     pub left_behind: Vec<PathBuf>,
 }
 
-/// The checkpoints in a folder as (step, path), the latest step first. Unfinished ones are not among them. A folder that
-/// is not there holds none. Errors: `Io`.
+/// The checkpoints in a folder as (step, path), the latest step first, without unfinished ones. Empty if the folder
+/// does not exist. Errors: `Io`.
 pub fn list(checkpoints: &Path) -> Result<Vec<(u64, PathBuf)>, CheckpointError> {
     let read = || -> io::Result<Vec<(u64, PathBuf)>> {
         let entries = match fs::read_dir(checkpoints) {
@@ -53,7 +53,7 @@ pub fn list(checkpoints: &Path) -> Result<Vec<(u64, PathBuf)>, CheckpointError> 
     read().map_err(|source| CheckpointError::Io { path: checkpoints.to_owned(), source })
 }
 
-/// The name of the checkpoint after a step.
+/// The name of the checkpoint of a step.
 pub(super) fn name_of(step: u64) -> String {
     format!("step-{step:06}")
 }
@@ -86,12 +86,13 @@ pub fn newest_whole(checkpoints: &Path) -> Result<Newest, CheckpointError> {
     Ok(newest)
 }
 
-/// Checks all of a checkpoint's checksums and returns its state. Errors: `Io`, `Damaged`.
+/// Verifies all checksums of a checkpoint and returns its state. Errors: `Io`, `Damaged`.
 pub fn verify(path: &Path) -> Result<State, CheckpointError> {
     verify_files(path, own_state(path)?)
 }
 
-/// The state in a folder, whose own checksum is right; none if weights lie there without one. Errors: `Io`, `Damaged`.
+/// The state in a folder, with its own checksum verified; `None` if the folder has weights without a state. Errors:
+/// `Io`, `Damaged`.
 pub fn read_state(folder: &Path) -> Result<Option<State>, CheckpointError> {
     match own_state(folder) {
         Err(CheckpointError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
@@ -104,7 +105,7 @@ pub(super) fn own_state(checkpoint: &Path) -> Result<State, CheckpointError> {
     let path = checkpoint.join(STATE_FILE);
     match read_text_inside(&path, 1, LONGEST_STATE) {
         Ok(text) => State::from_json(&text).map_err(|problem| damaged(&path, problem)),
-        Err(error) if error.kind() == ErrorKind::InvalidData => Err(damaged(&path, "it is not text".to_owned())),
+        Err(error) if error.kind() == ErrorKind::InvalidData => Err(damaged(&path, "it is not UTF-8".to_owned())),
         Err(source) => Err(CheckpointError::Io { path, source }),
     }
 }
@@ -117,7 +118,7 @@ fn verify_files(path: &Path, state: State) -> Result<State, CheckpointError> {
         }
     }
     for file in &state.files {
-        // Names are not paths: nothing outside the checkpoint is looked at.
+        // Names must not be paths: nothing outside the checkpoint is read.
         let own = [MODEL_FILE, OPTIMIZER_FILE, AVERAGE_FILE, CONFIG_FILE];
         if !own.iter().chain(&MODEL_FILES).any(|name| file.name == *name) {
             return Err(damaged(&state_path, format!("it lists {:?}, which is not a checkpoint file", file.name)));
@@ -144,7 +145,7 @@ pub(super) fn verify_file(folder: &Path, file: &FileSum) -> Result<(), Checkpoin
 pub(super) fn damaged(path: &Path, problem: String) -> CheckpointError {
     CheckpointError::Damaged { path: path.to_owned(), problem }
 }
-/// The complete checkpoints of later steps than this one, each with its branch. Errors: one can't be read.
+/// The complete checkpoints of later steps than this one, each with its state. Errors: one can't be read.
 pub(crate) fn later(checkpoints: &Path, step: u64) -> Result<Vec<(PathBuf, State)>, CheckpointError> {
     let later = list(checkpoints)?.into_iter().filter(|(other, _)| *other > step);
     let verified = later.filter_map(|(_, path)| match verify(&path) {

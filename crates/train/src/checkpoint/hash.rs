@@ -1,12 +1,12 @@
-//! The checksum of a file, read in parts: a file that is mapped would count as memory of the process, all of it.
+//! The checksum of a file, read in parts: a mapped file would count fully as memory of the process.
 
 use std::fs::File;
 use std::io::{self, Read};
 
-/// Read at a time: enough for all cores to share.
+/// Size of a read: enough for all cores to share.
 const PART_BYTES: u64 = 1 << 20;
 
-/// BLAKE3 of what is left to read of a file.
+/// BLAKE3 of the rest of a file.
 pub(super) fn sum(mut file: &File) -> io::Result<blake3::Hash> {
     let mut hasher = blake3::Hasher::new();
     let mut part = Vec::with_capacity(PART_BYTES as usize);
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_in_parts_hashes_as_a_whole() {
+    fn reading_in_parts_does_not_change_the_hash() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("file");
         for bytes in [0, 1, PART_BYTES - 1, PART_BYTES, 2 * PART_BYTES + 77] {

@@ -1,10 +1,11 @@
-//! Checkpoints: a folder each, whole or not there. Weights under the names of their family, so that `transformers`
-//! opens them; moments beside them; `state.json` with everything else and the checksums of all files.
+//! Checkpoints: each is a folder that is complete or does not exist. It contains the weights under the names of their
+//! family, so that `transformers` can open it; the moments; and `state.json` with everything else and the checksums of
+//! all files.
 //!
 //! ```text
 //!   step-000200/  model.safetensors  optimizer.safetensors  (average.safetensors)  config.json  state.json
-//!                 tokenizer.json and what else `plimsoll_data::model_files` names
-//!   branches.json, once an older checkpoint was resumed
+//!                 tokenizer.json and the other files of `plimsoll_data::model_files`
+//!   branches.json, if an older checkpoint was resumed
 //! ```
 
 mod archive;
@@ -33,13 +34,13 @@ pub use write::{Keep, Saved, save, sweep};
 
 /// Weights, under their family's names.
 pub const MODEL_FILE: &str = "model.safetensors";
-/// Which shard holds which weights, where others split them. We save one file.
+/// The index of shards in other programs' checkpoints. We save one file.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
-/// Moments, under the weights' names and `.exp_avg` or `.exp_avg_sq`.
+/// Moments, under the weights' names with `.exp_avg` or `.exp_avg_sq`.
 pub const OPTIMIZER_FILE: &str = "optimizer.safetensors";
-/// Averaged weights, under the weights' names, where a run keeps them.
+/// Averaged weights, under the weights' names, if the run keeps them.
 pub const AVERAGE_FILE: &str = "average.safetensors";
-/// The model's configuration, as `transformers` reads it.
+/// The model's configuration, in the format of `transformers`.
 pub const CONFIG_FILE: &str = "config.json";
-/// Everything else.
+/// All other state.
 pub const STATE_FILE: &str = "state.json";

@@ -1,10 +1,10 @@
-//! What makes a checkpoint a model folder in addition to its tensors.
+//! The files that make a checkpoint a model folder, in addition to its tensors.
 
 use plimsoll_data::{ModelFile, Tokenizer};
 use plimsoll_graph::models::ModelConfig;
 use serde_json::{Map, Value, json};
 
-/// The files of a model folder but for the weights.
+/// The files of a model folder other than weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelFolder {
     /// The text of config.json.
@@ -13,12 +13,12 @@ pub struct ModelFolder {
     pub files: Vec<ModelFile>,
 }
 
-/// The keys of a config.json under which programs find the tokens that begin and end a text and that pad.
+/// The keys of a config.json for the tokens that begin, end and pad a text.
 const TOKEN_IDS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
 
 impl ModelFolder {
-    /// The folder of a model and its tokenizer. `published` is the config.json of the weights that a run started from; what
-    /// it says of the tokens that begin and end a text stays.
+    /// The files for a model and its tokenizer. `published` is the config.json of the initial weights; its ids for the
+    /// beginning and end of a text are kept.
     pub fn new(
         model: &ModelConfig,
         tokenizer: &Tokenizer,
@@ -29,7 +29,8 @@ impl ModelFolder {
             serde_json::from_str(&model.to_json()).expect("a configuration is an object");
         let own = [tokenizer.begin_token(), tokenizer.end_token(), tokenizer.pad_token()];
         for (key, id) in TOKEN_IDS.into_iter().zip(own) {
-            // Without a key, `transformers` takes the id of the family's first model, which may be outside the vocabulary.
+            // Without a key, `transformers` uses the id of the family's first model, which may be outside the
+            // vocabulary.
             let id = published.get(key).cloned().unwrap_or_else(|| json!(id));
             config.entry(key).or_insert(id);
         }

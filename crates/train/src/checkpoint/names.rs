@@ -1,24 +1,24 @@
-//! Under which names others keep the tensors of a model, and what they keep beside them. Data, the same for every
-//! family: a model's own names are those that `save_pretrained` writes.
+//! The names that other programs use for the tensors of a model, and extra tensors in their files. Data, the same for
+//! every family: a model's own names are those of `save_pretrained`.
 
 use std::collections::HashSet;
 use std::iter;
 
-/// What a model with a head puts before the names of the model without one; files of the latter lack it.
+/// Prefixes that a model with a head adds to the names of the model without one; files of the latter lack them.
 const PREFIXES: &[&str] = &["transformer.", "model."];
 
-/// The output head's weight where it is not the embedding.
+/// The output head's weight, if it is not tied to the embedding.
 pub(super) const HEAD: &str = "lm_head.weight";
 
-/// One tensor under several names. The first is the model's; a file may have any of them, or several.
+/// Alternative names of one tensor. The first is the model's; a file may have one or more of them.
 const SAME: &[&[&str]] = &[
     &["transformer.wte.weight", HEAD],
     &["model.embed_tokens.weight", HEAD],
     &["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", HEAD],
 ];
 
-/// Endings of the tensors that `transformers` ignores when it loads a model of a family: masks of GPT-2, the frequencies
-/// of rotary positions, and a bias in T5's first conversions that the model never had.
+/// Suffixes of the tensors that `transformers` ignores when it loads a model of a family: masks of GPT-2, rotary
+/// frequencies, and a bias in T5's first conversions that the model never had.
 /// Source: `_keys_to_ignore_on_load_unexpected` of each family's classes.
 const IGNORED: &[&str] = &[
     "attn.bias",
@@ -27,18 +27,18 @@ const IGNORED: &[&str] = &[
     "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
 ];
 
-/// What quantised models keep in the place of a `weight`: integers, several to a word.
+/// What quantized models store instead of a `weight`: integers, several per word.
 const PACKED: &[&str] = &["qweight", "weight_packed"];
 
-/// The names under which a file may keep the model's tensor `name`, the likeliest first. What is the name of another
-/// tensor of the model, such as a head that is not tied, stands for that one only.
+/// The names under which a file may store the model's tensor `name`, most likely first. A name that belongs to another
+/// tensor of the model, such as an untied head, only stands for that tensor.
 pub(super) fn candidates<'a>(name: &'a str, of_model: &'a HashSet<&str>) -> impl Iterator<Item = &'a str> {
     let same = SAME.iter().filter(move |names| names[0] == name).flat_map(|names| &names[1..]);
     let same = same.copied().filter(|other| !of_model.contains(other));
     iter::once(name).chain(same).flat_map(with_and_without_prefix)
 }
 
-/// The model's names for a tensor that a file keeps as a duplicate.
+/// The model's names for a tensor that a file stores as a duplicate.
 pub(super) fn originals(duplicate: &str) -> impl Iterator<Item = &'static str> {
     SAME.iter().filter(move |names| names[1..].contains(&duplicate)).map(|names| names[0])
 }
@@ -48,7 +48,7 @@ pub(super) fn is_ignored(name: &str) -> bool {
     IGNORED.iter().any(|ending| name.strip_suffix(ending).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
 }
 
-/// The names under which a quantised file may keep a weight.
+/// The names under which a quantized file may store a weight.
 pub(super) fn packed(name: &str) -> impl Iterator<Item = String> {
     let stems = name.strip_suffix("weight").into_iter().flat_map(with_and_without_prefix);
     stems.flat_map(|stem| PACKED.iter().map(move |ending| format!("{stem}{ending}")))
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_family_is_found_under_its_names() {
+    fn every_family_has_its_candidate_names() {
         let check = |name: &str, of_model: &[&str], expected: &[&str]| {
             let of_model = of_model.iter().copied().collect();
             assert_eq!(candidates(name, &of_model).collect::<Vec<_>>(), expected, "{name}");
@@ -73,7 +73,7 @@ mod tests {
         check("model.norm.weight", &[], &["model.norm.weight", "norm.weight"]);
         let bare = ["model.embed_tokens.weight", "embed_tokens.weight"];
         check("model.embed_tokens.weight", &[], &[&bare[..], &["lm_head.weight"]].concat());
-        // A head of its own is not the embedding.
+        // An untied head is not the embedding.
         check("model.embed_tokens.weight", &["lm_head.weight"], &bare);
         check("lm_head.weight", &["lm_head.weight"], &["lm_head.weight"]);
         let shared = ["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"];

@@ -1,5 +1,5 @@
-//! Reading checkpoints, our own and others': nothing is trusted before it is checked.
-//! Not here: which checkpoints there are (`find.rs`).
+//! Reads checkpoints, our own and other programs': everything is checked before use.
+//! Not here: listing checkpoints (`find.rs`).
 
 use super::archive::Archive;
 use super::contents::{Content, contents};
@@ -13,7 +13,7 @@ use safetensors::tensor::{Dtype, TensorView};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-/// Checks the weights and the configuration beside a `state.json`, if there is one: they may have been copied without
+/// Verifies the weights and the configuration against `state.json`, if it exists: they may have been copied without
 /// their moments.
 fn verify_weights(folder: &Path, name: &str) -> Result<(), CheckpointError> {
     let Some(state) = read_state(folder)? else { return Ok(()) };
@@ -21,7 +21,7 @@ fn verify_weights(folder: &Path, name: &str) -> Result<(), CheckpointError> {
     state.files.iter().filter(of_weights).try_for_each(|file| verify_file(folder, file))
 }
 
-/// Fills weights, moments and averages from a checkpoint that `verify` has passed.
+/// Fills weights, moments and averages from a checkpoint that `verify` accepted.
 pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
     for (file, tensors) in contents(engine) {
         let path = path.join(file);
@@ -44,18 +44,18 @@ pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
     Ok(())
 }
 
-/// Fills the weights from a folder: ours, or one saved by `transformers`. They lie in `model.safetensors` or in shards
-/// beside `model.safetensors.index.json`, under the family's names with or without its prefix; ours must match their
-/// checksum. Streams tensor by tensor out of the mapped files; weights in another precision are converted on the way,
-/// one tensor at a time.
+/// Fills the weights from a folder: ours, or one saved by `transformers`. They are in `model.safetensors`, or in shards
+/// listed in `model.safetensors.index.json`, under the family's names with or without its prefix; ours must match their
+/// checksum. Streams tensor by tensor from the mapped files; weights in another precision are converted one tensor at a
+/// time.
 /// Errors: all of [`CheckpointError`] but `OtherRun` and `None`. Names are matched before the first tensor is copied.
 pub fn load_weights(engine: &mut Engine, folder: &Path) -> Result<(), TrainError> {
     verify_weights(folder, MODEL_FILE)?;
     fill_weights(engine, &Archive::file_or_shards(folder, MODEL_FILE)?, true)
 }
 
-/// Whether the weights in a folder have an output head that differs from their embedding. False if they can't be read;
-/// loading them says why.
+/// Whether the output head of the weights in a folder differs from their embedding. False if they can't be read;
+/// loading them reports the error.
 pub fn has_own_head(folder: &Path) -> bool {
     let Ok(archive) = Archive::file_or_shards(folder, MODEL_FILE) else { return false };
     let embedding = originals(HEAD).find(|name| archive.has(name));
@@ -71,7 +71,7 @@ pub fn load_averages(engine: &mut Engine, folder: &Path) -> Result<(), TrainErro
     fill_weights(engine, &Archive::file(&folder.join(AVERAGE_FILE))?, true)
 }
 
-/// Fills parameters, their masters or remainders, and their averages, which start from the same weights.
+/// Fills parameters, their master copies or remainders, and their averages, which start from the same weights.
 fn fill_weights(engine: &mut Engine, archive: &Archive, foreign: bool) -> Result<(), TrainError> {
     let parameters = engine.parameters().to_vec();
     let names = parameters.iter().map(|p| engine.name(p.tensor).to_owned()).collect::<Vec<_>>();
@@ -113,8 +113,8 @@ fn describe(view: &TensorView) -> String {
     format!("{:?} {:?}", view.dtype(), view.shape())
 }
 
-/// Hands out the tensors of these names, each as (its place among them, the name it is stored under, its view in the
-/// mapped file). If `foreign`, a name may be one that others use, and what holds no parameters is skipped.
+/// Passes on the tensors with these names, each as (its index among them, its name in the file, its view in the mapped
+/// file). If `foreign`, accepts the names that other programs use, and skips tensors that are not parameters.
 fn hand_out(
     archive: &Archive,
     names: &[String],
@@ -148,7 +148,8 @@ fn hand_out(
     Ok(())
 }
 
-/// Whether so little of the model is there that this is another model: families share the name of the head at most.
+/// Whether so few of the model's tensors are present that this is another model: families share at most the name of the
+/// head.
 fn is_other_family(names: &[String], stored_as: &HashMap<&str, &str>) -> bool {
     stored_as.len() <= 1 && names.len() > 2
 }
@@ -158,7 +159,7 @@ fn other_family(archive: &Archive, names: &[String]) -> CheckpointError {
     CheckpointError::OtherFamily { path: archive.path().to_owned(), found, expected: names[0].clone() }
 }
 
-/// What to say of a tensor that is not there: it may be there in a form that can't be read.
+/// The error for a missing tensor: it may be present in an unsupported form.
 fn missing_tensor(archive: &Archive, name: &str) -> CheckpointError {
     if let Some(tensor) = packed(name).find(|packed| archive.has(packed)) {
         let found = archive.view(&tensor).map_or("integers".to_owned(), |view| describe(&view));
@@ -168,7 +169,7 @@ fn missing_tensor(archive: &Archive, name: &str) -> CheckpointError {
     CheckpointError::MissingTensor { path: archive.path().to_owned(), tensor: name.to_owned() }
 }
 
-/// Whether a tensor holds once more, to the bit, what one of the model's does. One that differs would be lost silently.
+/// Whether a tensor is bit for bit the same as one of the model's. One that differs would be lost silently.
 fn is_duplicate(archive: &Archive, stored_as: &HashMap<&str, &str>, name: &str) -> bool {
     let Ok(view) = archive.view(name) else { return false };
     let stored = originals(name).filter_map(|original| stored_as.get(original));

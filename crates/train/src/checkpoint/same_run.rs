@@ -1,5 +1,5 @@
-//! What must be the same for a resumed run to be the run. What may change from session to session is not here: learning
-//! rates, dropout, levers, how long.
+//! Checks the settings that must not change when a run is resumed. Settings that may change from session to session are
+//! not checked: learning rates, dropout, levers, the length.
 
 use super::find::damaged;
 use super::{CONFIG_FILE, CheckpointError, State};
@@ -12,10 +12,10 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Far more than a configuration takes.
+/// Longer than any configuration.
 const LONGEST_CONFIG: Bytes = Bytes(1 << 20);
 
-/// Whether the checkpoint at `path`, which `verify` has passed, is of the run that is about to go on.
+/// Whether the checkpoint at `path`, which `verify` accepted, belongs to the run that is being resumed.
 /// Errors: `OtherRun`, `OtherModel`, `OtherData`; its configuration can't be read.
 pub(crate) fn check_same_run(
     path: &Path,
@@ -43,7 +43,7 @@ pub(crate) fn check_same_run(
     }
 }
 
-/// What keys of a config.json are called; other keys are shown as they are.
+/// Names for keys of a config.json; other keys are shown as they are.
 const WORDS: &[(&str, &str)] = &[
     ("model_type", "family"),
     ("n_positions", "context"),
@@ -68,7 +68,7 @@ const WORDS: &[(&str, &str)] = &[
 /// Keys that follow from others.
 const DERIVED: &[&str] = &["architectures", "n_ctx"];
 
-/// Compares all of the model but its rates of dropout with the checkpoint's own configuration.
+/// Compares all of the model, except its dropout rates, with the checkpoint's own configuration.
 fn check_same_model(folder: &Path, model: &ModelConfig) -> Result<(), CheckpointError> {
     let path = &folder.join(CONFIG_FILE);
     let text = read_text(path, LONGEST_CONFIG);
@@ -82,7 +82,7 @@ fn check_same_model(folder: &Path, model: &ModelConfig) -> Result<(), Checkpoint
     }
 }
 
-/// What differs, in words. Of models of two families, the family alone: their keys have other names.
+/// The differences in words. For models of two families, only the family: their keys have other names.
 fn differences(found: &Map<String, Value>, expected: &Map<String, Value>) -> Vec<String> {
     let differs = |key: &str| found.get(key) != expected.get(key);
     let keys = found.keys().chain(expected.keys()).map(String::as_str).collect::<BTreeSet<_>>();

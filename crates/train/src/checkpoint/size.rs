@@ -1,4 +1,4 @@
-//! How large a checkpoint will be, before one is written.
+//! The size of a checkpoint, computed before it is written.
 
 use super::contents::contents;
 use super::tensors::file_bytes;
@@ -6,13 +6,13 @@ use super::{CONFIG_FILE, ModelFolder, STATE_FILE};
 use crate::Engine;
 use plimsoll_units::Bytes;
 
-/// Far more than the numbers of a state take, of whatever length.
+/// More than the numbers of any state need.
 const STATE_BYTES: u64 = 8 << 10;
 
-/// What file systems give out at a time; a folder takes one, too.
+/// Allocation unit of file systems; a folder takes one, too.
 const BLOCK_BYTES: u64 = 4 << 10;
 
-/// The files of a checkpoint and their sizes in bytes: exact but for `state.json`, which is at most as long.
+/// The files of a checkpoint and their sizes in bytes: exact except for `state.json`, which is at most this long.
 pub fn sizes(engine: &Engine, model: &ModelFolder) -> Vec<(&'static str, u64)> {
     let tensors = contents(engine).into_iter().map(|(file, tensors)| (file, file_bytes(engine, &tensors)));
     let files = model.files.iter().map(|file| (file.name, file.bytes));
@@ -20,7 +20,7 @@ pub fn sizes(engine: &Engine, model: &ModelFolder) -> Vec<(&'static str, u64)> {
     tensors.chain(files).chain(others).collect()
 }
 
-/// What a checkpoint takes of a disk.
+/// The disk space for a checkpoint.
 pub fn room(engine: &Engine, model: &ModelFolder) -> Bytes {
     let files = sizes(engine, model).into_iter().map(|(_, bytes)| bytes.next_multiple_of(BLOCK_BYTES));
     Bytes(files.sum::<u64>() + BLOCK_BYTES)

@@ -1,4 +1,4 @@
-//! `state.json`: where a run stands, apart from its tensors.
+//! `state.json`: the state of a run apart from its tensors.
 
 use crate::LossScale;
 use plimsoll_data::StepBatches;
@@ -15,25 +15,25 @@ pub struct FileSum {
     pub blake3: String,
 }
 
-/// What has passed through the model.
+/// Counts of what the model has been trained on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
-    /// Tokens trained on, sources and targets together.
+    /// Training tokens, sources and targets together.
     #[serde(rename = "tokens_seen")]
     pub tokens: u64,
-    /// Tokens that were predicted, of which losses are means.
+    /// Predicted tokens; losses are means over them.
     #[serde(rename = "targets_seen", default)]
     pub targets: u64,
-    /// Tokens of padding beside them.
+    /// Padding tokens, not counted in `tokens`.
     #[serde(rename = "padding_seen")]
     pub padding: u64,
-    /// Samples whose text was cut.
+    /// Samples whose text was truncated.
     #[serde(rename = "truncated_seen")]
     pub truncated: u64,
 }
 
 impl Seen {
-    /// Adds a step's.
+    /// Adds the counts of a step.
     pub(crate) fn add(&mut self, batches: &StepBatches) {
         self.tokens += batches.tokens;
         self.targets += batches.targets;
@@ -42,38 +42,38 @@ impl Seen {
     }
 }
 
-/// Where a run stands after a step.
+/// The state of a run after a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// Version of this schema.
     pub version: u32,
-    /// Which branch of the run it is of; 0 until an older checkpoint was resumed.
+    /// The branch of the run; 0 until an older checkpoint is resumed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub branch: u64,
-    /// The last step that was made.
+    /// The last completed step.
     pub step: u64,
     /// Samples trained on: the position in the seeded order of the data, and the counter of dropout.
     pub samples_seen: u64,
-    /// What they came to.
+    /// Counts of what the model has been trained on.
     #[serde(flatten)]
     pub seen: Seen,
-    /// Time spent training.
+    /// Training time.
     pub seconds: f64,
-    /// Updates made: steps less those whose update was skipped.
+    /// Number of updates: steps minus skipped updates.
     pub updates: u64,
-    /// Loss scaling, where gradients are in half precision.
+    /// Loss scaling, if gradients are in half precision.
     pub loss_scale: Option<LossScale>,
-    /// Precision of weights and activations, as the flag names it.
+    /// Precision of weights and activations, as in the flag's value.
     pub precision: String,
     /// The run's seed.
     pub seed: u64,
-    /// Samples of a step.
+    /// Samples per step.
     pub global_batch: usize,
-    /// Tokens of a sample, or of its source.
+    /// Tokens per sample, or per source.
     pub seq_len: usize,
-    /// Tokens of a target, where there is a decoder.
+    /// Tokens per target, if there is a decoder.
     pub target_len: Option<usize>,
-    /// Which data, tokenizer included.
+    /// Identifies the data and tokenizer.
     pub data_fingerprint: String,
     /// The tokenizer, for writing text later.
     pub tokenizer: String,
@@ -98,7 +98,7 @@ impl State {
         serde_json::to_string_pretty(self).expect("a state is plain data")
     }
 
-    /// Reads the file's contents. Errors: what is wrong with them.
+    /// Parses the file's contents. Errors: the problem in words.
     pub fn from_json(text: &str) -> Result<Self, String> {
         let state: Self = serde_json::from_str(text).map_err(|e| e.to_string())?;
         if state.version != Self::VERSION {
@@ -113,7 +113,7 @@ impl State {
         }
     }
 
-    /// What no run can have come to, though the checksum is right. Sums of what is left stay far from overflowing.
+    /// Counts that no run can have, even if the checksum is right. Accepted counts stay far from overflow.
     fn nonsense(&self) -> Option<String> {
         const MOST: u64 = 1 << 56;
         let samples = self.step.checked_mul(self.global_batch as u64);
@@ -136,7 +136,7 @@ impl State {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
 fn is_zero(branch: &u64) -> bool {
     *branch == 0
 }
@@ -169,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn a_state_survives_and_any_change_is_noticed() {
+    fn a_state_reads_back_and_any_change_is_detected() {
         let text = state().to_json();
         let read = State::from_json(&text).expect("what was written can be read");
         assert_eq!(State { checksum: String::new(), ..read }, state());
         assert!(State::from_json(&text.replace("\"step\": 7", "\"step\": 8")).unwrap_err().contains("checksum"));
     }
 
-    /// Whoever writes a state can write its checksum, too.
+    /// Whoever writes a state can also write its checksum.
     #[test]
     fn states_that_no_run_can_have_are_refused() {
         let seen = Seen { tokens: u64::MAX, ..state().seen };
@@ -199,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn flipped_bits_are_noticed_and_nothing_panics(position in 0usize..400, bit in 0u8..7) {
+        fn flipped_bits_are_detected_without_panics(position in 0usize..400, bit in 0u8..7) {
             let mut bytes = state().to_json().into_bytes();
             let position = position % bytes.len();
             bytes[position] ^= 1 << bit;

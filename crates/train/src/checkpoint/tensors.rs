@@ -1,5 +1,5 @@
-//! A file of tensors of a device, in the format of safetensors: how it is laid out, and writing it. A weight that has its
-//! remainder beside it is joined with it some elements at a time, so that no tensor is held once more.
+//! Writes a file of a device's tensors in the safetensors format. A weight with a separate remainder is combined with
+//! it in parts, so that no tensor is copied whole.
 
 use super::contents::Content;
 use crate::{Engine, TrainError};
@@ -12,25 +12,25 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// What a file of tensors says about itself: `transformers` asks for the format.
+/// The metadata of a file of tensors: `transformers` requires the format.
 const METADATA: [(&str, &str); 1] = [("format", "pt")];
 
-/// Bytes of weights that are joined at a time.
+/// Bytes of weights combined at a time.
 const PART_BYTES: usize = 1 << 17;
 
-/// Bytes that are gathered before they are written.
+/// Size of the write buffer.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// What comes before the tensors, in which order they follow, and how many bytes they have together.
+/// The header, the order of the tensors, and their total size.
 struct Layout<'c> {
-    /// The header's length, and the header, padded to eights.
+    /// The header's length and the header, padded to multiples of 8.
     head: Vec<u8>,
     tensors: Vec<&'c Content>,
     bytes: u64,
 }
 
 impl<'c> Layout<'c> {
-    /// In the order of the format's own library: the widest types first, then by name; without gaps.
+    /// In the order of the format's own library: the widest types first, then by name, without gaps.
     fn of(engine: &Engine, contents: &'c [Content]) -> Self {
         let dtype = |content: &Content| dtype_of(content.dtype(engine));
         let mut tensors = contents.iter().collect::<Vec<_>>();
@@ -58,8 +58,8 @@ pub(super) fn file_bytes(engine: &Engine, contents: &[Content]) -> u64 {
     layout.head.len() as u64 + layout.bytes
 }
 
-/// Writes a file of these tensors, which must not be there. It is not synced. Errors: of the disk within those of the
-/// device, which can't be read.
+/// Writes a file of these tensors, which must not exist yet. Does not sync it. The inner error is the disk's; the outer
+/// one the device's, for a tensor that can't be read.
 pub(super) fn write(engine: &Engine, contents: &[Content], path: &Path) -> Result<io::Result<()>, TrainError> {
     let layout = Layout::of(engine, contents);
     let mut file = match File::create_new(path) {
@@ -85,7 +85,7 @@ fn write_tensor(engine: &Engine, content: &Content, file: &mut impl Write) -> Re
     Ok(parts.try_for_each(|(weights, remainders)| file.write_all(&joined(weights, remainders))))
 }
 
-/// What safetensors calls a type.
+/// The safetensors name of a dtype.
 fn dtype_of(dtype: DType) -> Dtype {
     match dtype {
         DType::F32 => Dtype::F32,

@@ -1,5 +1,5 @@
-//! Writing a checkpoint: into a temporary folder, each file synced and hashed, then renamed, then the parent synced.
-//! Until the rename the older checkpoints are all there is, and they are only deleted after it.
+//! Writes a checkpoint: into a temporary folder, with each file synced and hashed, then renames the folder and syncs
+//! its parent. Older checkpoints are deleted only after the rename.
 
 use super::contents::{Content, contents};
 use super::find::{list, name_of, own_state, step_of};
@@ -16,29 +16,29 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A checkpoint that is whole on disk.
+/// A checkpoint that is complete on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
-    /// Where.
+    /// Its path.
     pub path: PathBuf,
     /// Size of all its files.
     pub bytes: u64,
 }
 
-/// Which checkpoints stay.
+/// Which checkpoints to keep.
 #[derive(Debug, Clone, Copy)]
 pub struct Keep<'p> {
-    /// The newest of the run, so many.
+    /// Number of the run's newest checkpoints.
     pub most: usize,
-    /// One that is whole, if there is one: the others that are older than the new one go before it is written where the
-    /// disk has no room for it.
+    /// A checkpoint known to be complete, if there is one: if the disk lacks space, the others older than the new one
+    /// are deleted before it is written.
     pub whole: Option<&'p Path>,
 }
 
-/// Saves the engine's weights and moments, the files of the model's folder and `state`, whose files and checksum are filled
-/// in, into a run's folder; then links the folder's `model` to it and deletes all but the newest of the run up to this one that are to be kept.
-/// Errors: `Checkpoint`, where the disk refuses; `Device`, where a tensor can't be read. Older checkpoints are then
-/// untouched.
+/// Saves the engine's weights and moments, the files of the model folder and `state`, with its files and checksum
+/// filled in, to a run's folder; then points the folder's `model` link to it and deletes the run's older checkpoints
+/// beyond those to keep.
+/// Errors: `Checkpoint` if the disk refuses; `Device` if a tensor can't be read. Older checkpoints are then untouched.
 pub fn save(
     engine: &Engine,
     folder: &RunFolder,
@@ -60,31 +60,32 @@ pub fn save(
     });
     match saved {
         Ok((saved, replaced)) => {
-            // What can't be deleted now is swept when the run is started again.
+            // If it can't be deleted now, the sweep at the next start deletes it.
             let _ = disk.remove_if_there(&replaced);
-            // Before the checkpoint goes that it names now. Where the system has no links, the checkpoint is there without.
+            // Replaces the link before its old checkpoint is deleted. On systems without links, the checkpoint exists
+            // without one.
             let _ = disk.replace_link(&folder.newest(), &path_inside(&name));
             delete_old(disk, &checkpoints, step, keep.most);
             Ok(saved)
         }
         Err(source) => {
-            // What was written is useless; if even this fails, the next checkpoint tries again.
+            // The partial checkpoint is useless; if this fails too, the next checkpoint retries.
             let _ = disk.remove_if_there(&temporary);
             Err(unread.into_inner().unwrap_or_else(|| CheckpointError::Io { path, source }.into()))
         }
     }
 }
 
-/// A checkpoint's path from the run's folder.
+/// A checkpoint's path relative to the run's folder.
 fn path_inside(name: &str) -> PathBuf {
     Path::new(CHECKPOINTS).join(name)
 }
 
-/// What the name of a checkpoint begins with while it is written, or about to be deleted.
+/// Prefix of the folder of a checkpoint that is being written, or about to be deleted.
 const UNFINISHED: &str = ".writing-";
 
-/// Deletes what saves that were killed left behind. Whoever calls this holds the run's lock, so nobody writes there now.
-/// What can't be deleted does no harm.
+/// Deletes the leftovers of killed saves. The caller holds the run's lock, so no process is writing there. Leftovers
+/// that can't be deleted are harmless.
 pub fn sweep(folder: &RunFolder) {
     let entries = fs::read_dir(folder.checkpoints()).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| is_unfinished(&entry.file_name().to_string_lossy())) {
@@ -92,13 +93,13 @@ pub fn sweep(folder: &RunFolder) {
     }
 }
 
-/// Whether a checkpoint is written under this name, or was.
+/// Whether a checkpoint is or was being written under this name.
 fn is_unfinished(name: &str) -> bool {
     let step = name.strip_prefix(UNFINISHED).map(|rest| rest.strip_suffix(OLD).unwrap_or(rest));
     step.and_then(step_of).is_some()
 }
 
-/// An engine, and where it is said that a tensor of it can't be read.
+/// An engine, and the slot for the error of a tensor that can't be read.
 type Source<'e> = (&'e Engine, &'e OnceCell<TrainError>);
 
 fn write_files(from: Source<'_>, disk: &Disk, folder: &Path, model: &ModelFolder, mut state: State) -> io::Result<u64> {
@@ -138,11 +139,11 @@ fn sum_of(folder: &Path, name: &str) -> io::Result<FileSum> {
     Ok(FileSum { name: name.to_owned(), bytes, blake3 })
 }
 
-/// What a folder that is about to be deleted is called.
+/// Suffix of a folder that is about to be deleted.
 const OLD: &str = ".old";
 
-/// Puts the new folder where an old one of the same step may lie, and returns what that one is called now. A kill between
-/// the two renames leaves this step without a checkpoint, and the older ones as they were.
+/// Moves the new folder to its place, after renaming an old one of the same step, and returns the old one's new path. A
+/// kill between the two renames leaves this step without a checkpoint, and older ones unchanged.
 fn replace(disk: &Disk, temporary: &Path, path: &Path) -> io::Result<PathBuf> {
     let mut old = temporary.as_os_str().to_owned();
     old.push(OLD);
@@ -155,17 +156,17 @@ fn replace(disk: &Disk, temporary: &Path, path: &Path) -> io::Result<PathBuf> {
     Ok(old)
 }
 
-/// Deletes all but the newest `keep` checkpoints of this run (at least one) up to that of `saved_step`. Those of later
-/// steps, which a run that was resumed from an older one finds damaged or comes to again, neither count nor go, and
-/// neither do those of branches that were left behind. Nothing depends on it: a folder that can't be deleted is tried
-/// again after the next checkpoint.
+/// Deletes all but the newest `keep` checkpoints of this run (at least one) up to that of `saved_step`. Checkpoints of
+/// later steps neither count nor are deleted: a run resumed from an older checkpoint finds them damaged or reaches
+/// their steps again. The same holds for abandoned branches. Best effort: a folder that can't be deleted is retried
+/// after the next checkpoint.
 fn delete_old(disk: &Disk, checkpoints: &Path, saved_step: u64, keep: usize) {
     for path in ours(checkpoints, saved_step).into_iter().skip(keep.max(1)) {
         let _ = disk.remove_if_there(&path);
     }
 }
 
-/// The checkpoints of this run up to that of a step, the newest first; none where that can't be told.
+/// The checkpoints of this run up to a step, newest first; empty if the branches can't be read.
 fn ours(checkpoints: &Path, up_to: u64) -> Vec<PathBuf> {
     let (Ok(branches), Ok(found)) = (Branches::read(checkpoints), list(checkpoints)) else { return vec![] };
     let lineage = branches.lineage();
@@ -174,8 +175,8 @@ fn ours(checkpoints: &Path, up_to: u64) -> Vec<PathBuf> {
     up_to_it.map(|(_, path)| path).collect()
 }
 
-/// Deletes older checkpoints of this run, the oldest first, until the disk has room for another, but never the one that is
-/// known to be whole; none where there is no such one, or where the system does not say what room there is.
+/// Deletes older checkpoints of this run, oldest first, until the disk has room for another. Never deletes the one
+/// known to be complete. Deletes nothing without one, or if the system does not report the free space.
 fn make_room(disk: &Disk, checkpoints: &Path, step: u64, needed: Bytes, keep: Keep<'_>) {
     let Some(whole) = keep.whole else { return };
     let mut older = ours(checkpoints, step);
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_our_own_are_swept() {
+    fn only_our_own_names_are_swept() {
         for name in [".writing-step-000001", ".writing-step-1000000", ".writing-step-000012.old"] {
             assert!(is_unfinished(name), "{name}");
         }

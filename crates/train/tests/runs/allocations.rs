@@ -1,4 +1,4 @@
-//! A device that asks for memory while steps run is found out.
+//! A device that allocates memory after the first step is detected.
 
 use crate::support::Setup;
 use plimsoll_exec::{Capabilities, CpuDevice, Device, DeviceError, MemoryReport};
@@ -7,7 +7,7 @@ use plimsoll_plan::{Plan, Step};
 use plimsoll_train::{Engine, bench};
 use std::borrow::Cow;
 
-/// The processor, which asks once more for memory in each op, if it is `greedy`.
+/// The processor; if `greedy`, it makes an extra allocation in each op.
 struct Growing {
     device: CpuDevice,
     greedy: bool,

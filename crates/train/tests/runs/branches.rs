@@ -1,5 +1,5 @@
-//! Branches: a run that is resumed from an older checkpoint leaves what came after it behind, for good, and its losses
-//! are those of the steps that led to where it stands.
+//! Branches: a run that is resumed from an older checkpoint permanently abandons later steps, and its losses are those
+//! of the steps that led to its state.
 
 use crate::support::{Outcome, Setup, all_losses, bits};
 use plimsoll_files::{Disk, Operation, Watch};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-/// A run that saves and evaluates after every step. Its learning rates depend on how many steps it is to make.
+/// A run that saves and evaluates after every step. Its learning rates depend on its number of steps.
 fn run_of(steps: u64) -> Setup {
     Setup { steps, checkpoint_every: Some(1), eval_every: Some(1), ..Setup::default() }
 }
@@ -21,7 +21,7 @@ fn checkpoint(run: &Path, step: u64) -> PathBuf {
     run.join(format!("checkpoints/step-{step:06}"))
 }
 
-/// Runs a session; returns its outcome and, if it began a branch, after which step and what it left behind.
+/// Runs a session; returns its outcome and, if it started a branch, the step before it and the abandoned checkpoints.
 fn session(setup: &Setup, run: &Path, start: &Start) -> (Outcome, Option<(u64, Vec<PathBuf>)>) {
     let branched = Mutex::new(None);
     let outcome = setup.run(run, start, |event: &Event, _: &AtomicBool| {
@@ -32,7 +32,7 @@ fn session(setup: &Setup, run: &Path, start: &Start) -> (Outcome, Option<(u64, V
     (outcome, branched.into_inner().expect("no other panic"))
 }
 
-/// The newest checkpoint's step and branch, and the steps that were left behind.
+/// The newest checkpoint's step and branch, and the abandoned checkpoints.
 fn newest(run: &Path) -> (u64, u64, Vec<PathBuf>) {
     let newest = newest_whole(&run.join("checkpoints")).expect("a folder that can be read");
     let (_, state) = newest.found.expect("a whole checkpoint");
@@ -45,7 +45,7 @@ fn held_out(outcome: &Outcome) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn the_newest_branch_is_resumed_and_its_losses_are_those_that_led_to_it() {
+fn the_newest_branch_is_resumed_with_its_own_losses() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let run = parent.path().join("run");
     let paths = |steps: &[u64]| steps.iter().map(|&step| checkpoint(&run, step)).collect::<Vec<_>>();
@@ -61,12 +61,12 @@ fn the_newest_branch_is_resumed_and_its_losses_are_those_that_led_to_it() {
     assert_eq!((second.1.branch, &second_losses[..4]), (1, &first_losses[..4]));
     assert_ne!(second_losses[6], first_losses[6], "another learning rate");
 
-    // On from the newest: no branch.
+    // Resuming the newest starts no branch.
     let (third, branched) = session(&run_of(8), &run, &Start::Resume(checkpoint(&run, 7)));
     assert_eq!((branched, newest(&run)), (None, (8, 1, paths(&[9]))));
     assert_eq!(bits(&all_losses(&third.1, 8))[..7], second_losses);
 
-    // Back to the branch that was left: its losses, and nothing of the other's.
+    // Back to the abandoned branch: its losses, and none of the other's.
     let (fourth, branched) = session(&run_of(10), &run, &Start::Resume(checkpoint(&run, 9)));
     assert_eq!(branched, Some((9, vec![])));
     assert_eq!(newest(&run), (10, 2, vec![]));
@@ -74,7 +74,7 @@ fn the_newest_branch_is_resumed_and_its_losses_are_those_that_led_to_it() {
     assert_eq!(held_out(&fourth)[..9], held_out(&first)[..9]);
 }
 
-/// A disk without room for checkpoints.
+/// A disk without space for checkpoints.
 #[derive(Debug)]
 struct NoCheckpoints;
 
@@ -88,9 +88,9 @@ impl Watch for NoCheckpoints {
     }
 }
 
-/// As after a kill before its first checkpoint: the branch is known, and continues from where it began.
+/// Like after a kill before its first checkpoint: the branch is recorded, and continues from where it started.
 #[test]
-fn a_branch_that_saved_nothing_goes_on_from_where_it_began() {
+fn a_branch_without_checkpoints_continues_from_its_start() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let run = parent.path().join("run");
     session(&run_of(5), &run, &Start::Fresh);
@@ -105,12 +105,12 @@ fn a_branch_that_saved_nothing_goes_on_from_where_it_began() {
     assert!(outcome.unsaved.is_some() && outcome.report.status == "unsaved");
     assert_eq!(newest(&run), (3, 0, vec![checkpoint(&run, 5), checkpoint(&run, 4)]));
     let (_, branched) = session(&run_of(4), &run, &Start::Resume(checkpoint(&run, 3)));
-    assert_eq!((branched, newest(&run).1), (None, 1), "it is no other branch");
+    assert_eq!((branched, newest(&run).1), (None, 1), "it is not another branch");
 }
 
-/// Checkpoints of branches that were left neither count as kept nor go.
+/// Checkpoints of abandoned branches neither count toward the limit nor are deleted.
 #[test]
-fn what_was_left_behind_is_not_deleted() {
+fn abandoned_checkpoints_are_not_deleted() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let run = parent.path().join("run");
     let every_two = Setup { checkpoint_every: Some(2), ..run_of(6) };
@@ -118,11 +118,11 @@ fn what_was_left_behind_is_not_deleted() {
     let every_three = Setup { checkpoint_every: Some(3), keep_checkpoints: 1, ..run_of(5) };
     session(&every_three, &run, &Start::Resume(checkpoint(&run, 2)));
     let steps = list(&run.join("checkpoints")).expect("a folder").into_iter().map(|(step, _)| step);
-    assert_eq!(steps.collect::<Vec<_>>(), [6, 5, 4], "5 is the branch's; 4 and 6 were left behind");
+    assert_eq!(steps.collect::<Vec<_>>(), [6, 5, 4], "5 is the branch's; 4 and 6 are abandoned");
 }
 
 #[test]
-fn branches_that_can_not_be_read_are_an_error() {
+fn unreadable_branches_are_an_error() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let run = parent.path().join("run");
     session(&run_of(2), &run, &Start::Fresh);

@@ -1,5 +1,5 @@
-//! Checkpoints that are damaged, foreign or can't be written: whatever lies on the disk is refused by name or passed
-//! over, nothing panics, and what is whole stays whole.
+//! Checkpoints that are damaged, foreign or can't be written: each is refused with a message or skipped, nothing
+//! panics, and complete checkpoints stay complete.
 
 use crate::support::weights::{Tensors, right_tensors, serialize, with_header, with_raw_header, zeros};
 use crate::support::{Setup, all_losses, bits, families};
@@ -30,7 +30,7 @@ fn three_steps() -> Setup {
     Setup { steps: 3, checkpoint_every: Some(1), ..Setup::default() }
 }
 
-/// The folder of such a run, and where its checkpoints lie.
+/// The folder of such a run, and its folder of checkpoints.
 fn run(setup: &Setup) -> (TempDir, PathBuf) {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let folder = parent.path().join("run");
@@ -51,9 +51,9 @@ fn steps_in(checkpoints: &Path) -> Vec<u64> {
     list(checkpoints).expect("a folder").into_iter().map(|(step, _)| step).collect()
 }
 
-/// Of every family, precision, format of moments and with averages: before the run, to the byte.
+/// For every family, precision and format of moments, and with averages: exact to the byte, before the run.
 #[test]
-fn the_size_of_a_checkpoint_is_known_before_it_is_written() {
+fn the_size_of_a_checkpoint_is_computed_before_it_is_written() {
     use plimsoll_graph::MemoryId;
     use plimsoll_graph::ops::StateFormat::{Bf16, Blockwise8, F32};
     use plimsoll_plan::{Average, Levers, Precision};
@@ -97,7 +97,7 @@ fn spoil(checkpoint: &Path) {
 }
 
 #[test]
-fn whatever_happens_to_a_file_is_noticed() {
+fn any_damage_to_a_file_is_detected() {
     let (_parent, checkpoints) = run(&three_steps());
     let (_, checkpoint) = &list(&checkpoints).expect("a folder")[0];
     assert_eq!(verify(checkpoint).expect("nothing happened yet").step, 3);
@@ -128,7 +128,7 @@ fn whatever_happens_to_a_file_is_noticed() {
 }
 
 #[test]
-fn files_of_another_checkpoint_are_noticed() {
+fn files_of_another_checkpoint_are_detected() {
     let (_parent, checkpoints) = run(&three_steps());
     let [newest, older] = [0, 1].map(|i| list(&checkpoints).expect("a folder")[i].1.clone());
     for file in [MODEL_FILE, OPTIMIZER_FILE, STATE_FILE] {
@@ -141,7 +141,7 @@ fn files_of_another_checkpoint_are_noticed() {
 }
 
 #[test]
-fn the_newest_whole_checkpoint_is_taken_and_damaged_ones_are_told() {
+fn the_newest_complete_checkpoint_is_found_and_damaged_ones_are_reported() {
     let (_parent, checkpoints) = run(&three_steps());
     for (damaged, expected) in [(0usize, Some(3)), (1, Some(2)), (2, Some(1)), (3, None)] {
         if let Some(index) = damaged.checked_sub(1) {
@@ -151,9 +151,9 @@ fn the_newest_whole_checkpoint_is_taken_and_damaged_ones_are_told() {
         let found = found.map(|(path, state)| (state.step, path));
         assert_eq!(found, expected.map(|step| (step, path_of(&checkpoints, step))));
         assert_eq!(left_behind, Vec::<PathBuf>::new());
-        let told = skipped.iter().map(|s| &s.path).collect::<Vec<_>>();
+        let reported = skipped.iter().map(|s| &s.path).collect::<Vec<_>>();
         assert_eq!(
-            told,
+            reported,
             list(&checkpoints).expect("a folder")[..damaged].iter().map(|(_, path)| path).collect::<Vec<_>>()
         );
         assert!(skipped.iter().all(|s| s.reason.contains(MODEL_FILE)), "{skipped:?}");
@@ -179,7 +179,7 @@ fn only_the_newest_checkpoints_stay() {
     }
 }
 
-/// What was just saved is the best that there is, though damaged checkpoints of later steps may lie beside it.
+/// The checkpoint just saved is the best one, even if damaged checkpoints of later steps exist.
 #[test]
 fn damaged_checkpoints_do_not_push_out_the_one_just_saved() {
     for (keep_checkpoints, stay) in [(1, &[3, 2][..]), (2, &[3, 2, 1])] {
@@ -196,9 +196,9 @@ fn damaged_checkpoints_do_not_push_out_the_one_just_saved() {
     }
 }
 
-/// What a kill in the midst of saving leaves is neither listed nor in the way.
+/// The leftovers of a killed save are neither listed nor in the way.
 #[test]
-fn leftovers_of_a_kill_are_no_checkpoints() {
+fn leftovers_of_a_kill_are_not_checkpoints() {
     let (parent, checkpoints) = run(&Setup { steps: 1, ..three_steps() });
     let leftovers = [".writing-step-000002", ".writing-step-000009", ".writing-step-000001.old"];
     let leftovers = leftovers.map(|name| checkpoints.join(name));
@@ -213,10 +213,10 @@ fn leftovers_of_a_kill_are_no_checkpoints() {
     three_steps().run(&parent.path().join("run"), &start, |_: &_, _: &_| {});
     assert_eq!(steps_in(&checkpoints), [3, 2, 1]);
     assert!(verify(&path_of(&checkpoints, 2)).is_ok() && foreign.exists());
-    assert!(!leftovers.iter().any(|leftover| leftover.exists()), "what a killed save left was not swept");
+    assert!(!leftovers.iter().any(|leftover| leftover.exists()), "the leftovers of a killed save were not swept");
 }
 
-/// Steps whose checkpoint was saved, and steps whose was not.
+/// Steps whose checkpoint was saved, and steps whose checkpoint failed.
 #[derive(Default)]
 struct Saves {
     saved: Vec<u64>,
@@ -236,7 +236,7 @@ impl Saves {
     }
 }
 
-/// A disk that has no room for the checkpoint after the second step.
+/// A disk without space for the checkpoint after the second step.
 #[derive(Debug)]
 struct NoSecond;
 
@@ -252,7 +252,7 @@ impl Watch for NoSecond {
 }
 
 #[test]
-fn a_checkpoint_that_fails_is_told_and_training_goes_on() {
+fn a_failed_checkpoint_is_reported_and_training_continues() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let folder = parent.path().join("run");
     let checkpoints = folder.join("checkpoints");
@@ -266,17 +266,16 @@ fn a_checkpoint_that_fails_is_told_and_training_goes_on() {
     assert_eq!((outcome.unsaved, outcome.unreported.is_none()), (None, true));
     assert!([1, 3].iter().all(|&step| verify(&path_of(&checkpoints, step)).is_ok()));
     let names = fs::read_dir(&checkpoints).expect("a folder").count();
-    assert_eq!(names, 2, "what was written of the second is gone");
+    assert_eq!(names, 2, "the partial second checkpoint is deleted");
 }
 
 /// Names the run's folder for the session below.
 const FULL_DISK: &str = "PLIMSOLL_TEST_FULL_DISK";
 
-/// A process that may not write files of more than some 20 KiB stands for a full disk: weights take more, the journal
-/// less.
+/// A limit of about 20 KiB per file simulates a full disk: weights need more, the journal less.
 #[cfg(unix)]
 #[test]
-fn a_full_disk_costs_checkpoints_and_nothing_else() {
+fn a_full_disk_loses_only_checkpoints() {
     let (parent, checkpoints) = run(&Setup { steps: 1, ..three_steps() });
     let session =
         "ulimit -f 40 && trap '' XFSZ && exec \"$0\" --exact checkpoints::session_on_a_full_disk --ignored --nocapture";
@@ -290,11 +289,11 @@ fn a_full_disk_costs_checkpoints_and_nothing_else() {
     assert!(child.status.success() && talk.contains("1 passed"), "{talk}");
     assert_eq!(verify(&path_of(&checkpoints, 1)).expect("the old one stays whole").step, 1);
     let names = fs::read_dir(&checkpoints).expect("a folder").map(|entry| entry.expect("an entry").file_name());
-    assert_eq!(names.collect::<Vec<_>>(), ["step-000001"], "something was left behind");
+    assert_eq!(names.collect::<Vec<_>>(), ["step-000001"], "leftovers were found");
 }
 
 #[test]
-#[ignore = "is a part of a_full_disk_costs_checkpoints_and_nothing_else, which starts it in a process of its own"]
+#[ignore = "started by a_full_disk_loses_only_checkpoints in a separate process"]
 fn session_on_a_full_disk() {
     let Some(folder) = std::env::var_os(FULL_DISK).map(PathBuf::from) else { return };
     let checkpoint = path_of(&folder.join("checkpoints"), 1);
@@ -302,7 +301,7 @@ fn session_on_a_full_disk() {
     let view = |event: &Event, _: &AtomicBool| saves.take(event);
     let (ending, report, newest) = three_steps().run(&folder, &Start::Resume(checkpoint.clone()), view);
     assert_eq!((ending, newest), (Ending::Finished, Some(checkpoint)));
-    // The last one is tried a second time when the run ends.
+    // The last one is retried when the run ends.
     assert_eq!((saves.saved, saves.failed), (vec![], vec![2, 3, 3]));
     assert_eq!(bits(&all_losses(&report, 3)), bits(&report_of(&folder)));
 }
@@ -314,9 +313,9 @@ fn report_of(folder: &Path) -> Vec<f64> {
 }
 
 proptest! {
-    /// Every float must come back from JSON as it was, or a state would not pass its own checksum.
+    /// Every float must survive a round trip through JSON, or a state would fail its own checksum.
     #[test]
-    fn a_state_survives_whatever_its_seconds(seconds in prop::num::f64::POSITIVE, step in 0..=1u64 << 56) {
+    fn a_state_reads_back_for_any_seconds(seconds in prop::num::f64::POSITIVE, step in 0..=1u64 << 56) {
         prop_assume!(seconds.is_finite());
         let state = State {
             branch: step,
@@ -342,7 +341,7 @@ proptest! {
     }
 }
 
-/// What `load_weights` says to a folder with this file.
+/// The result of `load_weights` for a folder with this file.
 fn load(engine: &mut Engine, file: &[u8]) -> Result<(), TrainError> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     write(&folder.path().join(MODEL_FILE), file);
@@ -372,10 +371,10 @@ const OTHER: &str = "transformer.h.1.ln_2.weight";
 const MATRIX: &str = "transformer.wpe.weight";
 
 #[test]
-fn headers_that_lie_are_refused() {
+fn inconsistent_headers_are_refused() {
     let mut engine = Setup::default().engine();
     let right = serialize(&right_tensors(&engine));
-    let lie = |change: fn(&mut Value)| with_header(&right, change);
+    let with_change = |change: fn(&mut Value)| with_header(&right, change);
     let with_length = |length: u64| [&length.to_le_bytes(), &right[8..]].concat();
     let files = [
         ("an empty file", vec![]),
@@ -392,16 +391,16 @@ fn headers_that_lie_are_refused() {
         ("a header that is not JSON", with_raw_header(b"{", &[])),
         ("a header that is a list", with_raw_header(b"[]", &[])),
         ("a header that is null", with_raw_header(b"null", &[])),
-        ("a tensor that is a number", lie(|h| h[NORM] = json!(7))),
-        ("a dtype that is a number", lie(|h| h[NORM]["dtype"] = json!(32))),
-        ("two tensors in one place", lie(|h| h[NORM]["data_offsets"] = h[OTHER]["data_offsets"].clone())),
-        ("offsets past the end", lie(|h| h[NORM]["data_offsets"] = json!([1u64 << 40, (1u64 << 40) + 96]))),
-        ("offsets in the wrong order", lie(|h| h[NORM]["data_offsets"] = json!([96, 0]))),
-        ("offsets below zero", lie(|h| h[NORM]["data_offsets"] = json!([-96, 0]))),
-        ("more bytes than the shape has", lie(|h| h[NORM]["shape"] = json!([23]))),
-        ("a shape whose product overflows", lie(|h| h[NORM]["shape"] = json!([1u64 << 63, 2]))),
-        ("a shape whose bytes overflow", lie(|h| h[NORM]["shape"] = json!([1u64 << 62]))),
-        ("a shape below zero", lie(|h| h[NORM]["shape"] = json!([-24]))),
+        ("a tensor that is a number", with_change(|h| h[NORM] = json!(7))),
+        ("a dtype that is a number", with_change(|h| h[NORM]["dtype"] = json!(32))),
+        ("two tensors in one place", with_change(|h| h[NORM]["data_offsets"] = h[OTHER]["data_offsets"].clone())),
+        ("offsets past the end", with_change(|h| h[NORM]["data_offsets"] = json!([1u64 << 40, (1u64 << 40) + 96]))),
+        ("offsets in the wrong order", with_change(|h| h[NORM]["data_offsets"] = json!([96, 0]))),
+        ("offsets below zero", with_change(|h| h[NORM]["data_offsets"] = json!([-96, 0]))),
+        ("more bytes than the shape has", with_change(|h| h[NORM]["shape"] = json!([23]))),
+        ("a shape whose product overflows", with_change(|h| h[NORM]["shape"] = json!([1u64 << 63, 2]))),
+        ("a shape whose bytes overflow", with_change(|h| h[NORM]["shape"] = json!([1u64 << 62]))),
+        ("a shape below zero", with_change(|h| h[NORM]["shape"] = json!([-24]))),
     ];
     for (what, file) in files {
         assert_eq!(kind(load(&mut engine, &file)).0, "damaged", "{what}");
@@ -431,7 +430,7 @@ fn tensors_that_do_not_fit_the_model_are_named() {
     }
 }
 
-/// Foreign weights come without checksums; ours have them, and are not loaded if they don't match.
+/// Foreign weights have no checksums; ours do, and are not loaded if they don't match.
 #[test]
 fn our_own_weights_must_match_their_checksum() {
     let (_parent, checkpoints) = run(&Setup { steps: 1, ..three_steps() });
@@ -446,7 +445,7 @@ fn our_own_weights_must_match_their_checksum() {
 }
 
 #[test]
-fn what_is_no_file_is_an_error_of_the_system() {
+fn anything_but_a_file_is_a_system_error() {
     let mut engine = Setup::default().engine();
     let folder = tempfile::tempdir().expect("a temporary folder");
     assert_eq!(kind(load_weights(&mut engine, folder.path())).0, "io");
@@ -454,14 +453,14 @@ fn what_is_no_file_is_an_error_of_the_system() {
     assert_eq!(kind(load_weights(&mut engine, folder.path())).0, "io");
 }
 
-/// The weights of a file with these tensors, as they arrive.
+/// The weights after loading a file with these tensors.
 fn loaded(engine: &mut Engine, tensors: &Tensors) -> Vec<(TensorId, Vec<u8>)> {
     load(engine, &serialize(tensors)).expect("weights of this model");
     let weights = engine.parameters().iter().map(|p| p.tensor);
     weights.map(|id| (id, engine.view(id).expect("a weight").into_owned())).collect()
 }
 
-/// As `GPT2Model` saves them, and as old versions of transformers did.
+/// In the format of `GPT2Model`, and of old versions of transformers.
 #[test]
 fn weights_without_the_prefix_and_with_masks_are_loaded() {
     let mut engine = Setup::default().engine();
@@ -477,18 +476,18 @@ fn weights_without_the_prefix_and_with_masks_are_loaded() {
         ("lm_head.weight", right["transformer.wte.weight"].clone()),
     ];
     foreign.extend(no_parameters.map(|(name, tensor)| (name.to_owned(), tensor)));
-    engine.initialise(1).expect("weights can be written");
+    engine.initialize(1).expect("weights can be written");
     assert!(loaded(&mut engine, &foreign) == expected);
-    // A head that is not the embedding once more would be lost silently.
+    // A head that is not a copy of the embedding would be lost silently.
     foreign.insert("lm_head.weight".to_owned(), zeros(Dtype::F32, &[61, 24]));
     assert_eq!(kind(load(&mut engine, &serialize(&foreign))), ("foreign", "lm_head.weight".to_owned()));
-    // A checkpoint of our own is held to our own names.
+    // A checkpoint of our own must have our own names.
     let folder = tempfile::tempdir().expect("a temporary folder");
     write(&folder.path().join(MODEL_FILE), &serialize(&foreign));
     assert_eq!(kind(restore(&mut engine, folder.path())).0, "missing");
 }
 
-/// A file of random bytes, or a right one that was hit in some places.
+/// A file of random bytes, or a valid one damaged in some places.
 fn broken_file(right: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     let length = right.len();
     let hits = prop::collection::vec((0..length.min(6000), any::<u8>()), 1..6);
@@ -521,7 +520,7 @@ fn no_file_makes_loading_panic() {
     assert!(result.is_ok(), "{result:?}");
 }
 
-/// A checkpoint whose state is forged, with a right checksum.
+/// Forges a checkpoint's state, with a valid checksum.
 fn forge(checkpoint: &Path, change: impl FnOnce(&mut State)) {
     let text = String::from_utf8(read(&checkpoint.join(STATE_FILE))).expect("text");
     let mut state = State::from_json(&text).expect("a sound state");
@@ -529,7 +528,7 @@ fn forge(checkpoint: &Path, change: impl FnOnce(&mut State)) {
     write(&checkpoint.join(STATE_FILE), state.to_json().as_bytes());
 }
 
-/// Steps decide how long the list of losses is, and where in the data a run goes on.
+/// The step determines the length of the list of losses, and the position in the data.
 #[test]
 fn a_state_that_claims_absurd_steps_is_refused() {
     let (parent, checkpoints) = run(&three_steps());
@@ -549,10 +548,10 @@ fn a_state_that_claims_absurd_steps_is_refused() {
     }
 }
 
-/// Names in a state are not paths, and what they name is a regular file, whatever somebody put in its place.
+/// Names in a state must not be paths, and must refer to regular files; anything else in their place is damage.
 #[cfg(unix)]
 #[test]
-fn entries_that_are_no_files_of_a_checkpoint_are_damage_and_nothing_waits_for_them() {
+fn entries_that_are_not_checkpoint_files_are_damage_and_never_block() {
     let (_parent, checkpoints) = run(&three_steps());
     let checkpoint = path_of(&checkpoints, 3);
     let sound = read(&checkpoint.join(STATE_FILE));
@@ -579,9 +578,9 @@ fn entries_that_are_no_files_of_a_checkpoint_are_damage_and_nothing_waits_for_th
     assert_eq!(verify(&checkpoint).expect("all is back").step, 3);
 }
 
-/// Nothing is there, or nothing could be seen: only one of them means that a run has no checkpoint.
+/// A missing folder and an unreadable one differ: only the first means that a run has no checkpoint.
 #[test]
-fn a_folder_that_can_not_be_listed_is_an_error_and_not_empty() {
+fn an_unlistable_folder_is_an_error_and_not_empty() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("checkpoints");
     write(&file, b"no folder");
@@ -591,7 +590,7 @@ fn a_folder_that_can_not_be_listed_is_an_error_and_not_empty() {
     assert_eq!(list(&folder.path().join("nowhere")).expect("nothing is there"), []);
 }
 
-/// A disk that takes nothing from the second step on.
+/// A disk that is full from the second step on.
 #[derive(Debug, Default)]
 struct Filling(AtomicBool);
 
@@ -604,14 +603,14 @@ impl Watch for Filling {
     }
 }
 
-/// Whatever the disk refuses at the end is told, with what there is.
+/// Every refusal of the disk at the end is reported, together with what is on disk.
 #[test]
-fn a_run_whose_last_state_is_not_on_disk_is_not_finished() {
+fn a_run_without_its_last_state_on_disk_is_not_finished() {
     for interrupted in [false, true] {
         let parent = tempfile::tempdir().expect("a temporary folder");
         let folder = parent.path().join("run");
         let disk = Arc::new(Filling::default());
-        let mut told = Vec::new();
+        let mut seen = Vec::new();
         let view = |event: &Event, stop: &AtomicBool| {
             if matches!(event, Event::CheckpointSaved { step: 1, .. }) {
                 disk.0.store(true, Ordering::Relaxed);
@@ -619,10 +618,10 @@ fn a_run_whose_last_state_is_not_on_disk_is_not_finished() {
             if interrupted && matches!(event, Event::Step { step: 2, .. }) {
                 stop.store(true, Ordering::Relaxed);
             }
-            told.push(event.clone());
+            seen.push(event.clone());
         };
         let outcome = three_steps().run_on(Disk::watched(disk.clone()), &folder, &Start::Fresh, view);
-        let outcome = outcome.expect("what the disk refuses is no error of the run");
+        let outcome = outcome.expect("a refusal of the disk is not an error of the run");
         let (ending, last) = if interrupted { (Ending::Interrupted, 2) } else { (Ending::Finished, 3) };
         let first = path_of(&folder.join("checkpoints"), 1);
         assert_eq!((outcome.ending, outcome.saved.clone()), (ending, Some((1, first.clone()))));
@@ -632,11 +631,15 @@ fn a_run_whose_last_state_is_not_on_disk_is_not_finished() {
         assert_eq!((report.status.as_str(), report.saved_step), ("unsaved", Some(1)));
         assert!(report.journal_events_lost >= 4, "{}", report.journal_events_lost);
         let unsaved = Event::Unsaved { step: last, saved_step: Some(1), checkpoint: Some(first) };
-        assert!(told.contains(&unsaved), "{told:?}");
-        assert!(!told.iter().any(|e| matches!(e, Event::Finished { .. } | Event::Interrupted { .. })), "{told:?}");
+        assert!(seen.contains(&unsaved), "{seen:?}");
+        assert!(!seen.iter().any(|e| matches!(e, Event::Finished { .. } | Event::Interrupted { .. })), "{seen:?}");
         let lost =
-            told.iter().filter_map(|e| if let Event::EventsLost { events, .. } = e { Some(*events) } else { None });
-        assert_eq!(lost.collect::<Vec<_>>(), [1, report.journal_events_lost], "told when it began, and in the end");
+            seen.iter().filter_map(|e| if let Event::EventsLost { events, .. } = e { Some(*events) } else { None });
+        assert_eq!(
+            lost.collect::<Vec<_>>(),
+            [1, report.journal_events_lost],
+            "reported when it started, and at the end"
+        );
         assert_eq!(newest_step(&folder.join("checkpoints")), 1);
     }
 }

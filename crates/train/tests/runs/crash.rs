@@ -1,8 +1,8 @@
-//! Power cuts: every operation that a run does to its files is recorded, and every state that a disk may be in after a
-//! cut between two of them is made and looked at. Whatever was not synced may be there or not, in any combination.
+//! Power cuts: records every file operation of a run, then constructs and checks every possible state of the disk after
+//! a cut between two of them. Data that was not synced may be there or not, in any combination.
 //!
-//! The model of a disk: a name is durable once its folder is synced, contents are once their file is; nothing else is
-//! promised. Source: Pillai et al. 2014, "All File Systems Are Not Created Equal", section 2.
+//! The model of a disk: a name is durable once its folder is synced, contents are durable once their file is; nothing
+//! else is guaranteed. Source: Pillai et al. 2014, "All File Systems Are Not Created Equal", section 2.
 
 use crate::support::Setup;
 use plimsoll_files::{Disk, Operation, Watch};
@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::{fs, io};
 
-/// An operation, or a promise that the run made.
+/// A file operation, or a promise made by the run.
 #[derive(Debug, Clone)]
 enum Recorded {
     CreateFolder(PathBuf),
@@ -28,7 +28,7 @@ enum Recorded {
     SyncFolder(PathBuf),
     Rename(PathBuf, PathBuf),
     Remove(PathBuf),
-    /// The run said that this step is on disk.
+    /// The run reported that this step is on disk.
     Promised(u64),
 }
 
@@ -59,14 +59,14 @@ impl Watch for Recorder {
     }
 }
 
-/// A file or a folder, as a program sees it and as a cut may leave it.
+/// A file or a folder, in its current state and in its durable state.
 #[derive(Debug, Clone)]
 enum Node {
     File { durable: Vec<u8>, current: Vec<u8> },
     Folder { durable: BTreeMap<String, usize>, current: BTreeMap<String, usize> },
 }
 
-/// A change of names in a folder that is not durable yet. A rename is one change.
+/// A pending change of names in a folder. A rename is one change.
 #[derive(Debug, Clone)]
 struct Change {
     folder: usize,
@@ -81,7 +81,7 @@ struct Model {
     pending: Vec<Change>,
 }
 
-/// How much of what was written to files since they were synced is there.
+/// How much of the unsynced file contents survives a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Much {
     Nothing,
@@ -91,7 +91,7 @@ enum Much {
 
 type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
-/// A tree by the hashes of its files.
+/// A tree with the hashes of its files.
 type Hashes = Vec<(PathBuf, Option<blake3::Hash>)>;
 
 impl Model {
@@ -100,7 +100,7 @@ impl Model {
         Self { root: root.to_owned(), nodes: vec![empty], pending: vec![] }
     }
 
-    /// The disk as a tree has it, all of it durable.
+    /// A disk with this tree, all of it durable.
     fn of(root: &Path, tree: &Tree) -> Self {
         let mut model = Self::new(root);
         for (path, file) in tree.iter().filter(|(path, _)| !path.as_os_str().is_empty()) {
@@ -128,7 +128,7 @@ impl Model {
         below.iter().fold(0, |folder, name| self.names(folder)[&*name.to_string_lossy()])
     }
 
-    /// The folder that something lies in, and its name there.
+    /// The folder of a path, and its name there.
     fn place(&self, path: &Path) -> (usize, String) {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         (self.find(path.parent().expect("a folder")), name)
@@ -155,7 +155,7 @@ impl Model {
     fn remove(&mut self, path: &Path) {
         let node = self.find(path);
         if let Node::Folder { current, .. } = &self.nodes[node] {
-            // A folder goes file by file.
+            // A folder is removed file by file.
             let names = current.keys().cloned().collect::<Vec<_>>();
             names.into_iter().for_each(|name| self.change(node, vec![(name, None)]));
         }
@@ -163,14 +163,14 @@ impl Model {
         self.change(folder, vec![(name, None)]);
     }
 
-    /// Does what was recorded; `later` is what was recorded after it.
+    /// Applies an operation; `later` are the operations after it.
     fn apply(&mut self, recorded: &Recorded, later: &[Recorded]) {
         match recorded {
             Recorded::CreateFolder(path) => {
                 self.create(path, Node::Folder { durable: BTreeMap::new(), current: BTreeMap::new() });
             }
             Recorded::CreateFile(path) => {
-                // What it is about to hold may be there as soon as its name is.
+                // Its later contents may exist as soon as its name does.
                 let written = later.iter().find_map(|r| match r {
                     Recorded::SyncFile(synced, bytes) if synced == path => Some(bytes.clone()),
                     Recorded::Append(added, _) if added == path => Some(vec![]),
@@ -179,7 +179,7 @@ impl Model {
                 self.create(path, Node::File { durable: vec![], current: written.unwrap_or_default() });
             }
             Recorded::CreateLink(path, target) => {
-                // What it names is part of it. Here it is a file that holds a path.
+                // A link's target is part of the link. It is modeled as a file that contains a path.
                 let target = target.to_string_lossy().into_owned().into_bytes();
                 self.create(path, Node::File { durable: target.clone(), current: target });
             }
@@ -206,7 +206,7 @@ impl Model {
             Recorded::Remove(path) => self.remove(path),
             Recorded::Promised(_) => {}
         }
-        // Nobody can tell what became of folders that are gone for good.
+        // The state of removed folders is undetermined.
         let reachable = self.reachable();
         self.pending.retain(|change| reachable.contains(&change.folder));
     }
@@ -223,8 +223,8 @@ impl Model {
         seen
     }
 
-    /// Which of the pending changes may be there: all combinations of at most `few`; of more, those that differ from all or
-    /// from nothing by one, and those of the first so many.
+    /// Combinations of the pending changes that may survive: all of them for up to `few` changes; for more, those that
+    /// differ from all or from none by one, and the prefixes.
     fn combinations(&self, few: usize) -> Vec<Vec<bool>> {
         let n = self.pending.len();
         if n <= few {
@@ -235,7 +235,7 @@ impl Model {
         first.chain(one).collect()
     }
 
-    /// The disk after a cut: with these of the pending changes, and so much of the journal and of other files.
+    /// The disk after a cut: with these pending changes, and this much of the journal and of other files.
     fn after_a_cut(&self, there: &[bool], journal: Much, others: Much) -> Tree {
         let mut folders = BTreeMap::new();
         for (number, node) in self.nodes.iter().enumerate() {
@@ -279,7 +279,7 @@ fn apply(folder: &mut BTreeMap<String, usize>, names: &[(String, Option<usize>)]
 
 const SETTINGS: &[u8] = b"seed: 7\n";
 
-/// Records a session, as the program runs it: settings are written when the start was accepted.
+/// Records a session like the program runs it: settings are written when the start was accepted.
 fn record(setup: &Setup, recorder: &Arc<Recorder>, folder: &Path, start: &Start) {
     let disk = Disk::watched(recorder.clone());
     let view = |event: &Event, _: &AtomicBool| match event {
@@ -291,7 +291,7 @@ fn record(setup: &Setup, recorder: &Arc<Recorder>, folder: &Path, start: &Start)
     assert_eq!((outcome.ending, outcome.unsaved), (Ending::Finished, None));
 }
 
-/// A run's folders: a disk, a copy of it after a cut, and the contents of files.
+/// A run's folders: the disk, a copy of it after a cut, and the contents of files.
 struct Folders {
     _parent: tempfile::TempDir,
     disk: PathBuf,
@@ -307,8 +307,8 @@ impl Folders {
         Self { _parent: parent, disk, copy, contents }
     }
 
-    /// Makes the copy a tree, with files of the same contents linked to one, and looks at it. Panics if the run that it holds
-    /// can't be resumed after `promised` with all its losses.
+    /// Makes the copy match a tree, linking files with the same contents, and checks it. Panics if its run can't be
+    /// resumed after `promised` with all its losses.
     fn look(&self, tree: &Tree, promised: Option<u64>) {
         let _ = fs::remove_dir_all(&self.copy);
         for (path, file) in tree {
@@ -323,28 +323,28 @@ impl Folders {
             }
             fs::hard_link(stored, path).expect("linked");
         }
-        let (run, told) = (self.copy.join("run"), format!("{:?}", tree.keys()));
+        let (run, files) = (self.copy.join("run"), format!("{:?}", tree.keys()));
         let checkpoints = run.join("checkpoints");
-        let newest = newest_whole(&checkpoints).unwrap_or_else(|error| panic!("{error}: {told}"));
+        let newest = newest_whole(&checkpoints).unwrap_or_else(|error| panic!("{error}: {files}"));
         let found = newest.found.as_ref().map(|(_, state)| state.step);
-        assert!(found >= promised, "step {promised:?} was on disk, {found:?} is: {:?} {told}", newest.skipped);
+        assert!(found >= promised, "step {promised:?} was on disk, {found:?} is: {:?} {files}", newest.skipped);
         if let Ok(target) = fs::read_to_string(run.join("model")) {
             let target = run.join(target);
-            // It is gone for a moment where another of the same step takes its place.
-            assert!(!target.exists() || verify(&target).is_ok(), "the link to the newest checkpoint: {told}");
+            // The link is absent briefly while a checkpoint of the same step is replaced.
+            assert!(!target.exists() || verify(&target).is_ok(), "the link to the newest checkpoint: {files}");
         }
         if let Some((path, state)) = &newest.found {
             let lineage = Branches::read(&checkpoints).expect("branches").lineage();
             let history = History::read(&run.join("journal.jsonl"), &lineage, state.step, path);
-            let losses = history.unwrap_or_else(|error| panic!("{error}: {told}")).losses;
+            let losses = history.unwrap_or_else(|error| panic!("{error}: {files}")).losses;
             let lost = losses.iter().filter(|loss| loss.is_none()).count();
-            assert_eq!((lost, losses.len() as u64), (0, state.step), "losses that a checkpoint counts on: {told}");
-            assert_eq!(fs::read(run.join("config.yaml")).ok().as_deref(), Some(SETTINGS), "settings: {told}");
+            assert_eq!((lost, losses.len() as u64), (0, state.step), "losses that a checkpoint counts on: {files}");
+            assert_eq!(fs::read(run.join("config.yaml")).ok().as_deref(), Some(SETTINGS), "settings: {files}");
         }
     }
 }
 
-/// States of a disk after a cut that were looked at: each tree once for each step that was promised.
+/// The checked states of a disk after a cut: each tree once per promised step.
 #[derive(Default)]
 struct Cuts {
     looked_at: HashSet<(Option<u64>, Hashes)>,
@@ -353,8 +353,8 @@ struct Cuts {
 }
 
 impl Cuts {
-    /// Looks at all states that the disk may be in after a cut behind each operation. `few`: changes of names of which all
-    /// combinations are made. Returns the step that was promised at the end.
+    /// Checks all possible states of the disk after a cut following each operation. `few`: the number of name changes
+    /// up to which all combinations are tried. Returns the step that was promised at the end.
     fn take(
         &mut self,
         folders: &Folders,
@@ -385,7 +385,7 @@ impl Cuts {
     }
 }
 
-/// A run that saves every step, and its second session, which resumes from a step before its last and takes a branch.
+/// A run that saves every step, and its second session, which resumes from a step before its last and starts a branch.
 fn a_run_with_a_branch(setup: &Setup, few: usize) -> Cuts {
     let folders = Folders::new();
     let recorder = Arc::new(Recorder::default());
@@ -397,7 +397,7 @@ fn a_run_with_a_branch(setup: &Setup, few: usize) -> Cuts {
     let from = setup.steps - 1;
     let start = Start::Resume(run.join(format!("checkpoints/step-{from:06}")));
     record(&Setup { steps: setup.steps + 1, ..setup.clone() }, &recorder, &run, &start);
-    // The branch replaces the newest checkpoint of the run, so what was promised before it began is older.
+    // The branch replaces the run's newest checkpoint, so the promise before it started is the older step.
     cuts.take(&folders, &mut model, &recorded(), Some(from), few);
     cuts
 }
@@ -413,15 +413,16 @@ fn invariant_7_no_power_cut_loses_a_checkpoint_or_a_loss_that_one_counts_on() {
     assert!(cuts.looked_at.len() > 300, "only {} states", cuts.looked_at.len());
 }
 
-/// A run that was cut is resumed, and that is cut too: what was on disk before stays, whatever the first cut left.
+/// A run is cut off and resumed, and that session is cut off too: everything on disk before survives, in every state
+/// after the first cut.
 #[test]
 fn invariant_7_no_power_cut_while_a_run_is_resumed_loses_what_was_saved() {
     let count = recoveries(&saves_every_step(), 5, 251);
     assert!(count > 60, "only {count} states");
 }
 
-/// Resumes every `stride`-th state of a run after a cut, with a cut behind each operation. Returns how many different
-/// states that makes.
+/// Resumes every `stride`-th state of a run after a cut, with a cut following each operation. Returns the number of
+/// different states.
 fn recoveries(setup: &Setup, few: usize, stride: usize) -> usize {
     let mut count = 0;
     for (promised, tree) in a_run_with_a_branch(setup, few).trees.into_iter().step_by(stride) {
@@ -437,7 +438,7 @@ fn recoveries(setup: &Setup, few: usize, stride: usize) -> usize {
         let newest = newest_whole(&run.join("checkpoints")).expect("it was looked at").found;
         let start = newest.map_or(Start::Fresh, |(path, _)| Start::Resume(path));
         if start == Start::Fresh && run.exists() {
-            // As `--resume auto` does where nothing was saved.
+            // Like `--resume auto` if nothing was saved.
             continue;
         }
         let recorder = Arc::new(Recorder::default());
@@ -450,7 +451,7 @@ fn recoveries(setup: &Setup, few: usize, stride: usize) -> usize {
     count
 }
 
-/// The figures of `bench/results/reliability.md`.
+/// Produces the figures of `bench/results/reliability.md`.
 #[test]
 #[ignore = "evidence at scale, minutes: `cargo test --release -p plimsoll-train --test runs -- --ignored --nocapture evidence`"]
 fn evidence_of_power_cuts() {

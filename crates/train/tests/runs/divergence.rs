@@ -1,4 +1,4 @@
-//! A run that diverges: whatever lever was pulled, the weights are those before the step that did.
+//! A run that diverges: under every lever, the weights are those before the diverging step.
 
 use crate::support::{GLOBAL_BATCH, Setup};
 use plimsoll_graph::optimizers::{AdamW, Lion, Rule};
@@ -10,11 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What is kept of a run's events.
+/// Recorded events of a run.
 #[derive(Default)]
 struct Seen {
     undoing: Option<(u64, u64)>,
-    /// Step, whether its loss was finite, whether the weights are whole.
+    /// Step, whether its loss was finite, whether the weights are those before the step.
     diverged: Option<(u64, bool, bool)>,
 }
 
@@ -30,12 +30,12 @@ impl Sink for Seen {
     }
 }
 
-/// The bits of weights, masters, averages and optimizer state after a run of at most so many steps, and its events.
+/// The bits of weights, masters, averages and optimizer state after a run of at most `steps` steps, and its events.
 fn run(setup: &Setup, folder: &Path, start: &Start, rate: f64, steps: u64) -> (Vec<Vec<u8>>, Ending, Seen) {
     let (mut engine, mut seen, stop) = (setup.engine(), Seen::default(), AtomicBool::new(false));
     let dataset = Arc::new(setup.dataset());
     let mut config = setup.config();
-    // The same rates however long the run is.
+    // The same rates for every length of the run.
     (config.length, config.schedule.final_part) = (Length::MaxSteps(steps), 1.0);
     config.schedule.learning_rate = rate;
     let trainer = Trainer {
@@ -72,10 +72,10 @@ fn updating_early(rule: Rule, levers: Levers, checkpoint_every: Option<u64>) -> 
     }
 }
 
-/// With rates that are far too high, weights grow until a gradient overflows while the loss is still a number: some
+/// With rates that are far too high, weights grow until a gradient overflows while the loss is still finite: some
 /// parameters were updated by then.
 #[test]
-fn a_step_that_diverged_is_undone_where_updates_are_made_early() {
+fn a_diverged_step_is_undone_with_early_updates() {
     let plain = Levers::default();
     let average = Some(Average { decay: 0.9, memory: MemoryId::HOST });
     let adamw: Rule = AdamW::default().into();
@@ -98,14 +98,14 @@ fn a_step_that_diverged_is_undone_where_updates_are_made_early() {
             assert!(seen.undoing.is_some() || !loss_was_finite, "{what}, {rate}");
             let (expected, ending, _) = run(&setup, &at("before"), &Start::Fresh, rate, step - 1);
             assert_eq!(ending, Ending::Finished);
-            assert!(left == expected, "{what}, {rate}: step {step} left a trace");
+            assert!(left == expected, "{what}, {rate}: step {step} was not fully undone");
             undone += u32::from(seen.undoing.is_some_and(|(_, to)| to > 1));
         }
         assert!(undone > 0, "{what}: no rate makes a gradient overflow before the loss");
     }
 }
 
-/// What a run started from is what it goes back to: another's weights, and a checkpoint.
+/// A run returns to its own start: another run's weights, or a checkpoint.
 #[test]
 fn a_step_is_undone_from_weights_and_from_a_checkpoint() {
     let setup = updating_early(AdamW::default().into(), Levers::default(), None);
@@ -126,7 +126,7 @@ fn a_step_is_undone_from_weights_and_from_a_checkpoint() {
             assert!(weights_whole && seen.undoing == Some((if resumes { 3 } else { 0 }, step - 1)), "{rate}");
             open(&at("before"));
             let (expected, ..) = run(&setup, &at("before"), &start, rate, step - 1);
-            assert!(left == expected, "{start:?}, {rate}: step {step} left a trace");
+            assert!(left == expected, "{start:?}, {rate}: step {step} was not fully undone");
             undone += 1;
         }
         assert!(undone > 0, "{start:?}: no rate makes a gradient overflow before the loss");

@@ -1,5 +1,5 @@
-//! Weights of others: in one file or in shards, under their own names and in their own precision. What is the model's
-//! arrives to the bit; what is not is refused, each kind by its own name.
+//! Weights from other programs: in one file or in shards, with other names and precisions. The model's tensors arrive
+//! bit for bit; others are refused, each kind with its own error.
 
 use crate::support::weights::{
     Tensors, right_tensors, serialize, shard_name, with_header, write_index, write_shards, zeros,
@@ -36,14 +36,14 @@ fn weights(engine: &Engine) -> Vec<Vec<u8>> {
     engine.parameters().iter().map(|p| engine.view(p.tensor).expect("a weight").into_owned()).collect()
 }
 
-/// The weights that a folder fills an engine with.
+/// The weights of an engine after loading a folder.
 fn loaded(engine: &mut Engine, folder: &Path) -> Vec<Vec<u8>> {
-    engine.initialise(1).expect("weights can be written");
+    engine.initialize(1).expect("weights can be written");
     load_weights(engine, folder).expect("weights of this model");
     weights(engine)
 }
 
-/// How a folder is refused.
+/// The error of loading a folder.
 fn refused(engine: &mut Engine, folder: &Path) -> CheckpointError {
     match load_weights(engine, folder).expect_err("not weights of this model") {
         TrainError::Checkpoint(error) => error,
@@ -51,7 +51,7 @@ fn refused(engine: &mut Engine, folder: &Path) -> CheckpointError {
     }
 }
 
-/// Panics unless loading fails with this variant and all these words.
+/// Panics unless loading fails with this variant, and its message has all these words.
 macro_rules! check_refused {
     ($engine:expr, $folder:expr, $variant:ident, $words:expr) => {{
         let error = refused($engine, $folder);
@@ -63,7 +63,7 @@ macro_rules! check_refused {
 }
 
 #[test]
-fn shards_are_the_one_file() {
+fn shards_load_like_one_file() {
     let mut engine = Setup::default().engine();
     let right = right_tensors(&engine);
     let expected = loaded(&mut engine, single(&right).path());
@@ -72,13 +72,13 @@ fn shards_are_the_one_file() {
         write_shards(sharded.path(), &right, count);
         assert!(loaded(&mut engine, sharded.path()) == expected, "{count} shards");
     }
-    // One file is what is read where there are both.
+    // If both exist, the single file is read.
     let both = single(&right);
-    write_index(both.path(), &json!("no index at all"));
+    write_index(both.path(), &json!("not an index"));
     assert!(loaded(&mut engine, both.path()) == expected);
 }
 
-/// In half precision, in one file or several: what arrives is what was stored, only wider.
+/// In half precision, in one file or several: the loaded values are the stored ones, widened.
 #[test]
 fn halves_are_widened() {
     let mut engine = Setup::default().engine();
@@ -96,7 +96,7 @@ fn halves_are_widened() {
     let sharded = folder();
     write_shards(sharded.path(), &halves, SHARDS);
     assert!(loaded(&mut engine, sharded.path()) == expected);
-    // 1.5 in each of the formats.
+    // 1.5 in both formats.
     for (dtype, bytes) in [(Dtype::F16, vec![0x00, 0x3e]), (Dtype::BF16, vec![0xc0, 0x3f])] {
         let mut mixed = right.clone();
         mixed.insert(NORM.to_owned(), (dtype, vec![24], bytes.repeat(24)));
@@ -106,7 +106,8 @@ fn halves_are_widened() {
     }
 }
 
-/// Tensors that `transformers` ignores are ignored: of google-t5/t5-small to t5-3b, and of Llama as older releases saved it.
+/// Ignores the tensors that `transformers` ignores: those of google-t5/t5-small to t5-3b, and of Llama in older
+/// releases.
 #[test]
 fn a_t5_encdec_bias() {
     for (family, ignored) in [
@@ -125,7 +126,7 @@ fn a_t5_encdec_bias() {
     }
 }
 
-/// A tied head may be the only name under which a file keeps the embedding, and may lie in another shard than it.
+/// The embedding may be stored only under the name of the tied head, and in another shard.
 #[test]
 fn a_tied_head_stands_for_the_embedding() {
     let mut engine = Setup::default().engine();
@@ -140,7 +141,7 @@ fn a_tied_head_stands_for_the_embedding() {
     assert!(loaded(&mut engine, single(&tied).path()) == expected);
 }
 
-/// `transformers` 5 writes the same configuration for a head of its own and for none, so the weights decide.
+/// `transformers` 5 writes the same configuration with and without an untied head, so the weights decide.
 #[test]
 fn a_t5_saved_by_transformers5() {
     let setup = families().into_iter().find(|(name, _)| *name == "T5").expect("a family").1;
@@ -205,7 +206,7 @@ fn other_names(error: &CheckpointError) -> OtherNames<'_> {
 }
 
 #[test]
-fn dtypes_that_are_not_read_are_named() {
+fn unsupported_dtypes_are_named() {
     let mut engine = Setup::default().engine();
     let right = right_tensors(&engine);
     for (dtype, said) in [
@@ -218,12 +219,12 @@ fn dtypes_that_are_not_read_are_named() {
         tensors.insert(NORM.to_owned(), zeros(dtype, &[24]));
         check_refused!(&mut engine, single(&tensors).path(), UnsupportedDtype, [NORM, said, "F32, F16 and BF16"]);
     }
-    // One that even the format does not know.
+    // A dtype that the format does not define.
     let folder = single(&right);
     let path = folder.path().join(MODEL_FILE);
     fs::write(&path, with_header(&serialize(&right), |header| header[NORM]["dtype"] = json!("I4"))).expect("a file");
     check_refused!(&mut engine, folder.path(), UnsupportedDtype, [NORM, "I4 [24]"]);
-    // Four bits each, packed into words: another name for another thing.
+    // Four-bit weights packed into words have another name.
     for name in ["h.0.attn.c_attn.qweight", "h.0.attn.c_attn.weight_packed"] {
         let bare = right.iter().map(|(name, tensor)| (name.replacen("transformer.", "", 1), tensor.clone()));
         let mut tensors = bare.collect::<Tensors>();
@@ -234,7 +235,7 @@ fn dtypes_that_are_not_read_are_named() {
     }
 }
 
-/// A folder of shards, its index, and a word on what was done to it.
+/// A folder of shards, and its index.
 fn sharded(engine: &Engine) -> (TempDir, Value) {
     let folder = folder();
     let index = write_shards(folder.path(), &right_tensors(engine), SHARDS);
@@ -266,7 +267,7 @@ fn damaged_shards_are_named() {
     fs::write(&path, b"version https://git-lfs.github.com/spec/v1").expect("a shard");
     let words = ["model-00003-of-00003.safetensors", "Git LFS pointer", "`git lfs pull`"];
     check_refused!(&mut engine, folder.path(), Io, words);
-    // A whole file of other tensors: the index promises what is not there.
+    // A valid file of other tensors: the index lists tensors that are not there.
     fs::copy(folder.path().join(shard_name(0, SHARDS)), &path).expect("a shard");
     check_refused!(&mut engine, folder.path(), MissingTensor, ["model-00003-of-00003.safetensors"]);
     fs::write(&path, whole).expect("a shard");
@@ -274,7 +275,7 @@ fn damaged_shards_are_named() {
 }
 
 #[test]
-fn an_index_that_lies_is_refused() {
+fn an_inconsistent_index_is_refused() {
     let mut engine = Setup::default().engine();
     let (folder, index) = sharded(&engine);
     let write = |text: &str| fs::write(folder.path().join(INDEX_FILE), text).expect("an index");
@@ -293,14 +294,14 @@ fn an_index_that_lies_is_refused() {
         write_index(folder.path(), &index);
         check_refused!(&mut engine, folder.path(), ShardOutside, [INDEX_FILE, NORM, "outside its folder"]);
     }
-    // A tensor that the index leaves out is not looked for.
+    // A tensor missing from the index is not searched for.
     let mut index = index;
     index["weight_map"].as_object_mut().expect("a map").remove(NORM);
     write_index(folder.path(), &index);
     check_refused!(&mut engine, folder.path(), MissingTensor, [INDEX_FILE, NORM]);
 }
 
-/// Any text as an index, and any hits on a right one.
+/// Any text as an index, and random damage to a valid one.
 #[test]
 fn no_index_makes_loading_panic() {
     let engine = RefCell::new(Setup::default().engine());

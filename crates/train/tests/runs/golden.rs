@@ -1,6 +1,6 @@
-//! Every family against PyTorch: logits, every gradient, and ten steps of AdamW, on the values that the repository's
-//! `scripts/golden_*.py` stored. Both the fast kernels in their arena and the reference kernels in double precision must
-//! agree with it.
+//! Compares every family with PyTorch: logits, every gradient, and ten steps of AdamW, on values stored by the
+//! repository's `scripts/golden_*.py`. Both the fast kernels in their arena and the reference kernels in double
+//! precision must agree with it.
 
 use crate::support::{assert_close, plan_training};
 use plimsoll_exec::reference::{Value, interpret};
@@ -14,17 +14,17 @@ use plimsoll_units::Bytes;
 use safetensors::SafeTensors;
 use std::collections::HashMap;
 
-/// Tokens that a prompt is read at a time.
+/// Tokens of a prompt that are read at a time.
 const PREFILL: usize = 4;
 
-/// Rounding of single precision through the whole model, as an absolute difference of logits.
+/// Tolerance for rounding in single precision through the whole model: absolute difference of logits.
 const LOGITS: f64 = 1e-4;
-/// The same for gradients, as a part of the tensor's largest.
+/// Tolerance for gradients, relative to the tensor's largest.
 const GRADIENTS: f64 = 1e-4;
-/// The same after several steps, as a part of the value.
+/// Tolerance after several steps, relative to the value.
 const LATER_STEPS: f64 = 2e-4;
 
-/// The configuration of the stored GPT-2, whose file does not say it.
+/// The configuration of the stored GPT-2, which its file lacks.
 fn gpt2() -> ModelConfig {
     ModelConfig::Gpt2(Gpt2Config {
         vocab_size: 37,
@@ -42,7 +42,7 @@ fn gpt2() -> ModelConfig {
     })
 }
 
-/// What PyTorch computed.
+/// The stored results of PyTorch.
 struct Golden {
     family: &'static str,
     archive: SafeTensors<'static>,
@@ -54,7 +54,7 @@ struct Golden {
 }
 
 impl Golden {
-    /// What is stored of every family.
+    /// The stored results of every family.
     fn all() -> Vec<Self> {
         let files: [(_, &'static [u8]); 7] = [
             ("gpt2", include_bytes!("../golden/gpt2.safetensors")),
@@ -101,7 +101,7 @@ impl Golden {
         self.words(name).into_iter().map(i32::from_le_bytes).collect()
     }
 
-    /// A sample's part of what is stored for each.
+    /// One sample's part of a tensor stored for all samples.
     fn of_sample(&self, name: &str, sample: usize) -> Vec<i32> {
         let all = self.ints(name);
         let each = all.len() / self.tokens[0];
@@ -112,18 +112,18 @@ impl Golden {
         self.model.decoder_start().is_some()
     }
 
-    /// The tokens that a prediction comes after: the decoder's, where there is one.
+    /// The tokens before a prediction: the decoder's, if there is one.
     fn fed(&self, sample: usize) -> Vec<i32> {
         self.of_sample(if self.has_decoder() { "decoder_tokens" } else { "tokens" }, sample)
     }
 
-    /// What PyTorch says comes after the first `count` of them.
+    /// PyTorch's logits after the first `count` of them.
     fn logits_after(&self, sample: usize, count: usize) -> Vec<f64> {
         let vocab_size = self.model.vocab_size();
         self.doubles("logits")[(sample * self.targets + count - 1) * vocab_size..][..vocab_size].to_vec()
     }
 
-    /// Number of targets that count.
+    /// Number of targets that are not ignored.
     fn counted(&self) -> usize {
         self.ints("targets").iter().filter(|&&target| target >= 0).count()
     }
@@ -133,7 +133,7 @@ impl Golden {
     }
 }
 
-/// Something that runs the programs of the model's graph.
+/// Runs the programs of the model's graph.
 trait Machine {
     fn graph(&self) -> &Graph;
     fn write_floats(&mut self, tensor: TensorId, values: &[f32]);
@@ -172,7 +172,7 @@ impl Machine for Fast {
     }
 }
 
-/// The reference kernels in double precision, which know no plan.
+/// The reference kernels in double precision, without a plan.
 struct Reference {
     graph: Graph,
     values: HashMap<TensorId, Value<f64>>,
@@ -211,7 +211,7 @@ fn fast_with(golden: &Golden, levers: &Levers) -> Fast {
         micro_batch: samples,
         seq_len: tokens,
         target_len: golden.has_decoder().then_some(golden.targets),
-        // Gradients stay until the update, where they can be read.
+        // Gradients are kept until the update, so they can be read.
         accumulates: true,
         head_chunk: 7,
         evaluates: true,
@@ -223,7 +223,7 @@ fn fast_with(golden: &Golden, levers: &Levers) -> Fast {
     Fast { graph, engine }
 }
 
-/// Every machine, with PyTorch's weights and with zeros for everything else that stays.
+/// Every machine, with PyTorch's weights, and with zeros in all other persistent tensors.
 fn machines(golden: &Golden) -> Vec<(String, Box<dyn Machine>)> {
     let (kept, again) = (fast(golden, Level::None), fast(golden, Level::Block));
     let reference = Reference { graph: again.graph.clone(), values: HashMap::new() };
@@ -260,10 +260,10 @@ fn loss_of_batch(machine: &mut dyn Machine, golden: &Golden, program: ProgramKin
         machine.write_ints(of_decoder, &vec![1; golden.tokens[0] * golden.targets]);
     }
     machine.run(program, &Scalars { loss_scale: 1.0 / golden.counted() as f32, ..Scalars::default() });
-    machine.read(ports.loss.expect("a loss is given"))[0]
+    machine.read(ports.loss.expect("there is a loss"))[0]
 }
 
-/// Reads a sample's source, where there is a decoder.
+/// Reads a sample's source, if there is a decoder.
 fn encode(machine: &mut dyn Machine, golden: &Golden, sample: usize) {
     let Some(ports) = machine.graph().program(ProgramKind::Encode).map(|p| p.ports.clone()) else { return };
     machine.write_ints(ports.tokens.expect("tokens are fed"), &golden.of_sample("tokens", sample));
@@ -271,7 +271,7 @@ fn encode(machine: &mut dyn Machine, golden: &Golden, sample: usize) {
     machine.run(ProgramKind::Encode, &Scalars::default());
 }
 
-/// The logits after the last of `tokens`: `prefill` as often as it can be filled, then `sample`.
+/// The logits after the last of `tokens`: runs `prefill` for each full chunk, then `sample`.
 fn logits_after(machine: &mut dyn Machine, golden: &Golden, sample: usize, tokens: &[i32]) -> Vec<f64> {
     encode(machine, golden, sample);
     let (wide, rest) = if golden.has_decoder() { (&[][..], tokens) } else { tokens.as_chunks::<PREFILL>() };
@@ -307,9 +307,9 @@ fn logits_at_every_position_are_pytorchs() {
     }
 }
 
-/// The writer chooses between the programs by itself, and pads what does not fill one.
+/// The writer selects the programs itself, and pads a partial chunk.
 #[test]
-fn a_writer_sees_pytorchs_logits_however_it_is_fed() {
+fn a_writer_gets_pytorchs_logits_for_any_chunks() {
     for golden in Golden::all().into_iter().filter(|g| !g.has_decoder()) {
         let tokens = golden.fed(0).into_iter().map(|id| id as u32).collect::<Vec<_>>();
         for cuts in [vec![], vec![1], vec![2, 3], vec![5], vec![6, 8], (1..tokens.len()).collect()] {
@@ -328,7 +328,7 @@ fn a_writer_sees_pytorchs_logits_however_it_is_fed() {
     }
 }
 
-/// Ten tokens, each the most probable, as `transformers` writes them.
+/// Ten tokens, each the most probable, as generated by `transformers`.
 #[test]
 fn greedy_text_is_that_of_transformers() {
     for golden in Golden::all().into_iter().filter(|g| g.archive.tensor("greedy").is_ok()) {
@@ -350,7 +350,7 @@ fn greedy_text_is_that_of_transformers() {
         let real = tokens.iter().zip(&segments).filter(|(_, segment)| **segment > 0);
         let prompt = real.map(|(&id, _)| id as u32).collect::<Vec<_>>();
         let greedy = Sampling { temperature: 0.0, top_k: None, top_p: 1.0, seed: 0 };
-        // Beside another prompt, as long: what is written to one has nothing to do with the other.
+        // Next to another prompt of the same length: the rows are independent.
         let other = prompt.iter().rev().copied().collect::<Vec<_>>();
         let mut found = vec![];
         let mut on_token = |prompt: usize, id: u32| {
@@ -403,7 +403,7 @@ fn ten_steps_of_adamw_are_pytorchs() {
                     .graph()
                     .program(ProgramKind::Update)
                     .and_then(|p| p.ports.grad_norm)
-                    .expect("a norm is given");
+                    .expect("there is a norm");
                 let norm = machine.read(norm)[0];
                 let relative = |what, found: f64, expected: f64| {
                     assert_close(&format!("{name}, step {step}, {what}"), &[found / expected], &[1.0], LATER_STEPS);
@@ -416,7 +416,7 @@ fn ten_steps_of_adamw_are_pytorchs() {
     }
 }
 
-/// A machine in bf16, with PyTorch's weights in single precision: rounded, and what they then lack.
+/// An engine in bf16 with PyTorch's weights in single precision: rounded, with remainders.
 fn in_bf16(golden: &Golden) -> Fast {
     let mut fast = fast_with(golden, &Levers { precision: Precision::Bf16, ..Levers::default() });
     fill(&mut fast, golden);
@@ -428,14 +428,15 @@ fn in_bf16(golden: &Golden) -> Fast {
     fast
 }
 
-/// What rounding to bf16 changes at most, as a part of a value: eight bits of it are kept.
+/// Largest relative change by rounding to bf16, which keeps eight bits.
 const BF16: f64 = 1.0 / 256.0;
 
-/// Logits, gradients and ten losses in bf16 lie as far from PyTorch's in single precision as a few roundings take them:
-/// logits as a part of the largest, gradients by the norm of what is different, as a part of their own. T5 does not scale
-/// its scores, so that its gradients double many roundings: PyTorch's own in bf16 are off by up to 38 of these units, with a
-/// median of 21, in v1.0, and by up to 19, with a median of 8, in v1.1; ours, whose attention rounds probabilities and slopes
-/// to multiply them, by up to 40, with a mean of 21, and by up to 32, of a single weight, with a mean of 11.
+/// In bf16, logits, gradients and ten losses differ from PyTorch's in single precision by a few roundings: logits
+/// relative to the largest, gradients by the norm of the difference, relative to their own. T5 does not scale its
+/// scores, so its gradients double many roundings: PyTorch's own in bf16 are off by up to 38 of these units, with a
+/// median of 21, in v1.0, and by up to 19, with a median of 8, in v1.1; ours, whose attention rounds probabilities and
+/// slopes before multiplying them, by up to 40, with a mean of 21, and by up to 32, for a single weight, with a mean of
+/// 11.
 #[test]
 fn golden_values_hold_in_bf16_within_its_rounding() {
     for golden in Golden::all() {

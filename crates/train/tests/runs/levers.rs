@@ -1,4 +1,4 @@
-//! Levers change bytes and time, never the result.
+//! Levers change memory and time, never the result.
 
 use crate::support::{GLOBAL_BATCH, Setup, all_losses, assert_close, bits, families, tiny_gpt2};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
@@ -11,7 +11,7 @@ use plimsoll_plan::{
 use plimsoll_train::{Ending, Footprint, LossScale, Start};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
-/// Where only the order of a sum changes, losses may differ by this, relatively.
+/// Maximum relative difference of losses if only the order of a sum changes.
 const ROUNDING: f64 = 1e-5;
 
 /// Long enough for a difference to grow.
@@ -39,7 +39,7 @@ fn assert_equal_to_rounding(what: &str, found: &[f64], expected: &[f64]) {
 fn invariant_5_levers_the_micro_batch_does_not_change_the_losses() {
     for (family, setup) in families() {
         let whole = with_micro_batch(&setup, GLOBAL_BATCH).losses();
-        assert!(whole[19] < 0.95 * whole[0], "{family}: nothing is learnt: {whole:?}");
+        assert!(whole[19] < 0.95 * whole[0], "{family}: nothing is learned: {whole:?}");
         for micro_batch in [1, 2, 4] {
             let losses = with_micro_batch(&setup, micro_batch).losses();
             assert_equal_to_rounding(&format!("{family}, micro-batch {micro_batch}"), &losses, &whole);
@@ -61,7 +61,7 @@ fn invariant_5_levers_the_head_chunk_does_not_change_the_losses() {
     }
 }
 
-/// Every way in which a run can be made to fit without changing its result, for a step of one micro-batch and of two.
+/// Every lever setting that saves memory without changing the result, for a step of one micro-batch and of two.
 fn ways(setup: &Setup, micro_batch: usize) -> Vec<(String, Setup)> {
     let plain = Setup {
         levers: Levers::default(),
@@ -72,7 +72,7 @@ fn ways(setup: &Setup, micro_batch: usize) -> Vec<(String, Setup)> {
     };
     let mut ways = Vec::new();
     let mut add = |what: String, levers: Levers| ways.push((what, Setup { levers, ..plain.clone() }));
-    // Some and others, all, and none of what is outside blocks.
+    // Some and others, all, and none of the tensors outside blocks.
     let chosen = [0x5555, 0xaaaa, u64::MAX].map(|places| Level::Chosen(NodeSet::of_places(places)));
     let levels = [Level::None, Level::Cheap, Level::Attention, Level::Block];
     for level in levels.into_iter().chain(chosen) {
@@ -139,7 +139,7 @@ fn each_lever_saves_what_it_is_for() {
     let plan = |levers: Levers| {
         let optimizer = Optimizer { grad_clip: None, ..Optimizer::default() };
         let run = run_of(shape_of(GLOBAL_BATCH));
-        // Deep enough that what a block keeps weighs more than what it needs at a time.
+        // Deep enough that a block's saved tensors outweigh its working memory.
         let model = ModelConfig::Gpt2(Gpt2Config { n_layer: 6, ..tiny_gpt2() });
         Setup { levers, optimizer, model, ..run }.plan().1.peak().0
     };
@@ -160,7 +160,7 @@ fn each_lever_saves_what_it_is_for() {
     }
 }
 
-/// The update belongs to the micro-step where there is only one, and it makes no difference.
+/// The update is part of the micro-step if there is only one; this makes no difference.
 #[test]
 fn invariant_5_levers_joining_the_update_does_not_change_a_bit() {
     let joined = run_of(shape_of(GLOBAL_BATCH));
@@ -169,7 +169,7 @@ fn invariant_5_levers_joining_the_update_does_not_change_a_bit() {
     assert_eq!(bits(&joined.losses()), bits(&apart.losses()));
 }
 
-/// In whatever precision, what only moves bytes or recomputes them leaves the result alone.
+/// In every precision, moving or recomputing bytes leaves the result unchanged.
 #[test]
 fn levers_do_not_change_a_bit_in_other_precisions_either() {
     for precision in [Precision::Bf16, Precision::Fp16, Precision::Bf16Pure] {
@@ -184,18 +184,18 @@ fn levers_do_not_change_a_bit_in_other_precisions_either() {
     }
 }
 
-/// What the system has in memory for the arenas is the plan, each of its two memories rounded up to whole pages.
+/// The resident memory of the arenas equals the plan, each of its two memories rounded up to whole pages.
 fn assert_resident(footprint: &Footprint, plan: &Plan) {
     const PAGE_BYTES: u64 = 4096;
     let pages = plan.peak().0.next_multiple_of(PAGE_BYTES) + plan.host().0.next_multiple_of(PAGE_BYTES);
     match (footprint.arena_resident_bytes, footprint.arena_resident_peak_bytes) {
-        // Elsewhere pages may be larger.
+        // On other systems, pages may be larger.
         (Some(now), Some(peak)) if cfg!(target_arch = "x86_64") => assert_eq!((now, peak), (pages, pages)),
-        _ => eprintln!("SKIPPED: this system does not tell which pages are in memory"),
+        _ => eprintln!("SKIPPED: this system does not report which pages are in memory"),
     }
 }
 
-/// A few dozen combinations on the processor: what the system holds is what was planned, on the device and on the host.
+/// A few dozen combinations on the processor: the resident memory equals the plan, on the device and on the host.
 #[test]
 fn invariant_3_exact_every_combination_measures_what_was_planned() {
     let precisions = [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure];
@@ -229,9 +229,9 @@ fn invariant_3_exact_every_combination_measures_what_was_planned() {
         let (ending, report, _) = setup.run(&folder.path().join("run"), &Start::Fresh, |_: &_, _: &_| {});
         let (_, plan) = setup.plan();
         assert_eq!(ending, Ending::Finished, "{family}, {levers:?}");
-        // The text that is written at the end of a run is not part of this one, so another program must be the peak.
+        // These runs do not generate text at the end, so another program must be the peak.
         let touched = (report.measured.touched_bytes, report.measured.host_touched_bytes);
-        // Of pairs, the longest that is allowed need not have come in a few steps.
+        // With pairs, a few steps may not reach the maximum length.
         let of_what_ran = report.measured.planned_bytes_of_what_ran;
         assert!(of_what_ran == plan.peak().0 || setup.shape.target_len.is_some(), "{family}, {levers:?}");
         assert_eq!(touched.0, of_what_ran, "{family}, {levers:?}");
@@ -247,7 +247,7 @@ fn invariant_3_exact_every_combination_measures_what_was_planned() {
     }
 }
 
-/// What the planner chooses for a run within budgets from the least that is enough to as much as is of use.
+/// The planner's choices within budgets from the smallest sufficient one up to the largest useful one.
 fn chosen_within_budgets(setup: &Setup, count: u64) -> Vec<CurvePoint> {
     let shape = setup.shape.clone();
     let request = Request {
@@ -261,7 +261,7 @@ fn chosen_within_budgets(setup: &Setup, count: u64) -> Vec<CurvePoint> {
         objective: shape.objective,
         levers: LeverRequest {
             optimizer_offload: Some(0.0),
-            // Where it can.
+            // Wherever possible.
             update_in_backward: None,
             // Fewer rows would change the order of sums.
             head_chunk: Some(shape.head_chunk),
@@ -275,15 +275,15 @@ fn chosen_within_budgets(setup: &Setup, count: u64) -> Vec<CurvePoint> {
     curve(&request, count).expect("a sensible request")
 }
 
-/// Budgets are met by what is recomputed alone: each plan is within its budget, the device takes what was planned to the byte,
-/// and no loss differs from that of the run which recomputes nothing.
+/// Budgets are met by recomputing alone: each plan is within its budget, the device uses exactly the planned bytes, and
+/// no loss differs from the run without recomputing.
 #[test]
-fn what_is_chosen_at_any_budget_measures_as_planned_and_changes_no_bit() {
+fn choices_at_any_budget_use_planned_memory_and_change_no_bit() {
     let of_families =
         families().into_iter().flat_map(|(family, setup)| [4, GLOBAL_BATCH].map(|n| (family, setup.clone(), n)));
     of_families.collect::<Vec<_>>().into_par_iter().for_each(|(family, setup, micro_batch)| {
         let joined = micro_batch == GLOBAL_BATCH;
-        // Nothing but steps, so that no other program is the peak.
+        // Steps only, so that no other program is the peak.
         let shape = TrainShape { evaluates: false, sample_prefill: None, ..setup.shape.clone() };
         let plain = Setup {
             levers: Levers { update_in_backward: joined, ..Levers::default() },
@@ -302,7 +302,7 @@ fn what_is_chosen_at_any_budget_measures_as_planned_and_changes_no_bit() {
             assert_eq!(bits(&all_losses(&report, setup.steps)), expected, "{what}");
             let measured = &report.measured;
             assert!(found.plan.peak() <= budget, "{what}");
-            // Of pairs, the longest that is allowed need not have come in a few steps.
+            // With pairs, a few steps may not reach the maximum length.
             let is_whole = measured.planned_bytes_of_what_ran == found.plan.peak().0;
             assert!(is_whole || setup.shape.target_len.is_some(), "{what}");
             assert_eq!(measured.touched_bytes, measured.planned_bytes_of_what_ran, "{what}");
@@ -319,7 +319,7 @@ fn what_is_chosen_at_any_budget_measures_as_planned_and_changes_no_bit() {
 
 #[test]
 fn invariant_5_levers_threads_do_not_change_a_bit() {
-    // Wide enough that kernels do share their work out.
+    // Wide enough that kernels use several threads.
     let model = ModelConfig::Gpt2(Gpt2Config { n_embd: 96, vocab_size: 300, ..tiny_gpt2() });
     let wide = Setup { model, ..run_of(shape_of(GLOBAL_BATCH)) };
     let one = wide.losses();
@@ -329,7 +329,7 @@ fn invariant_5_levers_threads_do_not_change_a_bit() {
 }
 
 #[test]
-fn invariant_5_levers_what_else_is_in_the_plan_does_not_change_a_bit() {
+fn invariant_5_levers_other_programs_of_the_plan_do_not_change_a_bit() {
     let with = |evaluates, sample_prefill, eval_every| {
         let setup = run_of(TrainShape { evaluates, sample_prefill, ..shape_of(4) });
         bits(&Setup { eval_every, ..setup }.losses())
@@ -342,7 +342,7 @@ fn invariant_5_levers_what_else_is_in_the_plan_does_not_change_a_bit() {
     }
 }
 
-/// The others would prove nothing if dropout were off or drew from nothing.
+/// The other tests would prove nothing if dropout were off or ignored the seed.
 #[test]
 fn the_seed_does_change_the_losses() {
     let setup = run_of(shape_of(4));

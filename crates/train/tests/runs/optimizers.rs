@@ -1,5 +1,5 @@
-//! Optimizers other than the default one, and runs that train a part of their parameters: no lever and no stop changes a
-//! bit of them, and what is frozen stays as it was.
+//! Optimizers other than the default, and runs with frozen parameters: no lever and no stop changes a bit, and frozen
+//! parameters stay unchanged.
 
 use crate::support::{GLOBAL_BATCH, Setup, all_losses, bits, families};
 use plimsoll_graph::ops::StateFormat;
@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const LION: Rule = Rule::Lion(Lion { beta1: 0.9, beta2: 0.99 });
 
-/// A run in one micro-batch, without clipping, so that every lever can be pulled.
+/// A run in one micro-batch, without clipping, so that every lever can be used.
 fn open_to_all(setup: &Setup, rule: Rule) -> Setup {
     let optimizer = Optimizer { rule, grad_clip: None, ..setup.optimizer };
     let shape = TrainShape { micro_batch: GLOBAL_BATCH, accumulates: false, ..setup.shape.clone() };
     Setup { shape, optimizer, levers: Levers::default(), ..setup.clone() }
 }
 
-/// The same run without the parameters whose names hold one of these.
+/// The same run, with parameters frozen whose names contain one of these.
 fn frozen(setup: &Setup, parts: &[&str]) -> Setup {
     let names = setup.model.parameter_names();
     let frozen = names.iter().filter(|name| parts.iter().any(|part| name.contains(part))).cloned().collect();
@@ -32,7 +32,7 @@ fn frozen(setup: &Setup, parts: &[&str]) -> Setup {
     Setup { shape, ..setup.clone() }
 }
 
-/// Levers that change no bit, over those of `plain`.
+/// Levers that change no bit, in addition to those of `plain`.
 fn ways(plain: Levers) -> Vec<Levers> {
     let average = Some(Average { decay: 0.9, memory: MemoryId::HOST });
     vec![
@@ -79,7 +79,7 @@ fn lion_learns_and_keeps_half_of_what_adamw_keeps() {
     }
 }
 
-/// Runs to a step, is stopped, and goes on.
+/// Runs to a step, is stopped, and resumes.
 fn with_a_stop(setup: &Setup, folder: &Path, last: u64) -> crate::support::Outcome {
     let stop = move |event: &Event, stop: &AtomicBool| {
         if matches!(event, Event::Step { step, .. } if *step == last) {
@@ -113,7 +113,7 @@ fn a_resumed_run_is_the_run_with_lion_and_with_frozen_parameters() {
     }
 }
 
-/// A checkpoint of one optimizer is no checkpoint of another.
+/// A checkpoint of one optimizer can't be resumed with another.
 #[test]
 fn another_optimizers_state_is_refused() {
     let plain = Setup::default();
@@ -130,9 +130,9 @@ fn another_optimizers_state_is_refused() {
     }
 }
 
-/// For each family, what is frozen: blocks at the end, at the beginning, biases, norms, embeddings.
+/// For each family, the frozen parameters: the last blocks, the first ones, biases, norms, embeddings.
 #[test]
-fn frozen_weights_keep_their_bits_and_the_others_learn() {
+fn frozen_weights_keep_their_bits_and_others_learn() {
     let choices: [&[&str]; 5] = [
         &["h.1.", "layers.1.", "block.1."],
         &["h.0.", "layers.0.", "encoder"],
@@ -152,7 +152,7 @@ fn frozen_weights_keep_their_bits_and_the_others_learn() {
             let (_, report, checkpoint) = setup.run(&folder.path().join("run"), &Start::Fresh, |_: &_, _: &_| {});
             assert_eq!(report.losses.len(), 12);
             let (mut before, mut after) = (setup.engine(), setup.engine());
-            before.initialise(setup.seed).expect("a loaded plan");
+            before.initialize(setup.seed).expect("a loaded plan");
             load_weights(&mut after, &checkpoint.expect("a checkpoint")).expect("all weights are saved");
             for parameter in before.parameters() {
                 let name = before.name(parameter.tensor);
@@ -163,9 +163,9 @@ fn frozen_weights_keep_their_bits_and_the_others_learn() {
     }
 }
 
-/// Without clipping, each parameter's update is its own: what others are frozen changes no bit of the first.
+/// Without clipping, each parameter's update is independent: freezing others does not change the first update.
 #[test]
-fn what_is_frozen_does_not_change_the_first_update_of_the_rest() {
+fn freezing_does_not_change_the_first_update_of_the_rest() {
     for (family, setup) in families() {
         let setup = Setup { steps: 1, ..open_to_all(&setup, AdamW::default().into()) };
         let names = setup.model.parameter_names();
@@ -202,7 +202,7 @@ fn levers_change_no_bit_of_a_run_with_frozen_parameters() {
     }
 }
 
-/// Of a frozen parameter there is no gradient, no moment and no remainder, and no product makes its gradient.
+/// A frozen parameter has no gradient, no moment and no remainder, and no product computes its gradient.
 #[test]
 fn a_frozen_parameter_costs_its_weight_alone() {
     let setup = open_to_all(&Setup::default(), AdamW::default().into());
@@ -222,10 +222,10 @@ fn a_frozen_parameter_costs_its_weight_alone() {
         let elements = frozen.map(|p| graph[p.tensor].ty.elements() as u64).sum::<u64>();
         assert!(elements > 0);
         assert_eq!((plan.parameters, plan.trained_parameters), (whole.parameters, whole.parameters - elements));
-        // Two moments, and in bf16 what weights lack.
+        // Two moments, and in bf16 the remainder.
         let a_parameter = if precision == Precision::Bf16 { 10 } else { 8 };
         let saved = whole.breakdown.optimizer_bytes - plan.breakdown.optimizer_bytes;
-        // Rounded up to whole alignments, tensor by tensor.
+        // Tensors are rounded up to whole alignments.
         assert!((elements * a_parameter..elements * a_parameter * 2).contains(&saved), "{precision:?}: {saved}");
         assert!(plan.peak().0 < whole.peak().0);
     }
@@ -237,7 +237,7 @@ fn a_frozen_parameter_costs_its_weight_alone() {
         (products, inputs)
     };
     let (products, inputs) = nodes(&setup);
-    // Four products of a block; and where the first blocks are frozen, nothing passes back through them.
+    // Four products of a block; if the first blocks are frozen, no gradient passes back through them.
     let without_first = frozen(&setup, &["wte", "wpe", ".h.0."]);
     assert_eq!(nodes(&without_first), (products - 4, inputs - 4));
 }

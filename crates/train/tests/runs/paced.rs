@@ -1,4 +1,4 @@
-//! Runs whose pace has them wait, or go on by another plan.
+//! Runs that are paused by their pace, or that continue with another plan.
 
 use crate::support::Setup;
 use plimsoll_files::{Disk, Operation, Watch};
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Asks for another plan after each step; was paused for long in the second one.
+/// Requests another plan after each step; paused for long in the second one.
 #[derive(Default)]
 struct Asking {
     kept: RefCell<Vec<u64>>,
@@ -42,7 +42,7 @@ impl Pace for Asking {
     }
 }
 
-/// Takes no checkpoint.
+/// A disk that refuses checkpoints.
 #[derive(Debug)]
 struct Full;
 
@@ -59,9 +59,9 @@ impl Watch for Full {
 }
 
 #[derive(Default)]
-struct Told(Vec<Event>);
+struct Recorded(Vec<Event>);
 
-impl Sink for Told {
+impl Sink for Recorded {
     fn take(&mut self, event: &Event) {
         self.0.push(event.clone());
     }
@@ -70,36 +70,36 @@ impl Sink for Told {
 fn run(disk: Disk, pace: &Asking) -> (Outcome, Vec<Event>) {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let setup = Setup { steps: 4, eval_every: None, checkpoint_every: None, ..Setup::default() };
-    let (mut told, stop) = (Told::default(), AtomicBool::new(false));
+    let (mut events, stop) = (Recorded::default(), AtomicBool::new(false));
     let trainer = Trainer {
         engine: &mut setup.engine(),
         dataset: &Arc::new(setup.dataset()),
         folder: &RunFolder::open_on(disk, &parent.path().join("run"), false).expect("a folder"),
         config: &setup.config(),
-        sinks: vec![&mut told],
+        sinks: vec![&mut events],
         stop: &stop,
         pace,
     };
     let outcome = trainer.run(&Start::Fresh).expect("no error of the device");
-    (outcome, told.0)
+    (outcome, events.0)
 }
 
 #[test]
-fn a_plan_changes_behind_a_checkpoint_and_stays_where_none_can_be_written() {
+fn a_plan_changes_after_a_checkpoint_and_stays_without_one() {
     let pace = Asking::default();
     let (outcome, _) = run(Disk::default(), &pace);
     assert_eq!((outcome.ending, outcome.report.status.as_str()), (Ending::Replanned, "replanned"));
     assert_eq!((outcome.saved.map(|(step, _)| step), outcome.report.losses.len()), (Some(2), 2));
     assert!(pace.kept.borrow().is_empty());
-    let (outcome, told) = run(Disk::watched(Arc::new(Full)), &pace);
-    assert_eq!((outcome.ending, outcome.report.losses.len()), (Ending::Finished, 4), "it goes on to its end");
+    let (outcome, events) = run(Disk::watched(Arc::new(Full)), &pace);
+    assert_eq!((outcome.ending, outcome.report.losses.len()), (Ending::Finished, 4), "it continues to its end");
     assert_eq!(*pace.kept.borrow(), [2, 3]);
-    assert!(told.iter().any(|event| matches!(event, Event::CheckpointFailed { step: 2, .. })));
+    assert!(events.iter().any(|event| matches!(event, Event::CheckpointFailed { step: 2, .. })));
 }
 
 #[test]
-fn a_pause_is_told_when_it_is_and_is_no_time_of_its_step_or_of_the_run() {
-    let (outcome, told) = run(Disk::default(), &Asking::default());
+fn a_pause_is_reported_in_its_step_and_counts_in_no_duration() {
+    let (outcome, events) = run(Disk::default(), &Asking::default());
     let of = |event: &Event| match event {
         Event::Paused { .. } => Some("paused"),
         Event::Unpaused { .. } => Some("unpaused"),
@@ -109,7 +109,7 @@ fn a_pause_is_told_when_it_is_and_is_no_time_of_its_step_or_of_the_run() {
         }
         _ => None,
     };
-    assert_eq!(told.iter().filter_map(of).take(3).collect::<Vec<_>>()[0..2], ["paused", "unpaused"]);
-    assert_eq!(told.iter().filter_map(of).next_back(), Some("step 2"));
+    assert_eq!(events.iter().filter_map(of).take(3).collect::<Vec<_>>()[0..2], ["paused", "unpaused"]);
+    assert_eq!(events.iter().filter_map(of).next_back(), Some("step 2"));
     assert_eq!(outcome.report.seconds, 0.0);
 }

@@ -1,4 +1,4 @@
-//! Other precisions: as good as single precision, and what overflows or is no number never reaches a weight.
+//! Other precisions: as good as single precision; overflows and NaN never reach a weight.
 
 use crate::support::{GLOBAL_BATCH, Setup, VOCAB_SIZE};
 use plimsoll_data::{Batches, Dataset, TokenStore};
@@ -55,7 +55,7 @@ fn scalars(update: u64, gradient_scale: f32) -> Scalars {
     }
 }
 
-/// The bits of all that an update changes.
+/// The bits of everything that an update changes.
 fn state(engine: &Engine) -> Vec<Vec<u8>> {
     let kept = engine.parameters().iter().flat_map(|p| {
         let training = p.training.as_ref().expect("a run that trains");
@@ -67,7 +67,7 @@ fn state(engine: &Engine) -> Vec<Vec<u8>> {
 
 fn engine_of(setup: &Setup) -> Engine {
     let mut engine = setup.engine();
-    engine.initialise(7).expect("a loaded plan");
+    engine.initialize(7).expect("a loaded plan");
     engine
 }
 
@@ -91,13 +91,13 @@ fn an_overflow_skips_exactly_its_update() {
                 step(&mut once, 99, forced, forced);
                 let [loss, norm] = loss_and_norm(&mut once);
                 assert!(loss.is_finite() && !norm.is_finite(), "nothing overflowed: {loss} {norm}");
-                assert!(state(&once) == before, "an update that was to be skipped changed something");
+                assert!(state(&once) == before, "a skipped update changed something");
             }
             for engine in [&mut never, &mut once] {
                 step(engine, update, scalars(update, 1024.0), scalars(update, 1024.0));
             }
         }
-        assert!(state(&never) == state(&once), "the skipped update left a trace");
+        assert!(state(&never) == state(&once), "the skipped update had an effect");
     }
 }
 
@@ -119,15 +119,15 @@ fn the_loop_skips_and_lowers_the_scale_until_gradients_fit() {
     assert_eq!(report.losses.iter().flatten().count(), 40, "a skipped step has a loss too");
     assert!((10..30).contains(&skipped.len()), "{skipped:?}");
     for (index, (step, scale)) in skipped.iter().enumerate() {
-        // One step after the other at first; a scale that is just low enough may prove too high once more later.
+        // At first one step after another; a scale that is just low enough may be too high again later.
         assert!(*step == index as u64 + 1 || index > 10, "{skipped:?}");
         assert_eq!(*scale, 2f32.powi(39 - index as i32));
     }
     let [first, last] = [0, 39].map(|i| report.losses[i].expect("a loss"));
-    assert!(last < 0.98 * first, "nothing is learnt after the skipped steps: {first} {last}");
+    assert!(last < 0.98 * first, "nothing is learned after the skipped steps: {first} {last}");
 }
 
-/// In as many steps as the scale needs to halve, no gradient fits, and the weights stay as they were.
+/// In as many steps as the scale takes to halve, no gradient fits, and the weights stay unchanged.
 #[test]
 fn a_run_whose_updates_were_all_skipped_has_diverged() {
     let setup = |steps| Setup {
@@ -151,9 +151,9 @@ fn a_run_whose_updates_were_all_skipped_has_diverged() {
     }
 }
 
-/// One of two micro-batches is poisoned: its loss or its gradients are no numbers, or infinite.
+/// One of two micro-batches is poisoned: its loss or its gradients are NaN or infinite.
 #[test]
-fn what_is_no_number_is_seen_in_its_step_and_reaches_no_weight() {
+fn nan_and_infinity_are_detected_in_their_step_and_reach_no_weight() {
     let clip = [Some(1.0), None];
     for (case, (precision, optimizer_state)) in
         OTHERS.into_iter().chain([(Precision::Fp32, StateFormat::F32)]).enumerate()
@@ -182,7 +182,7 @@ fn what_is_no_number_is_seen_in_its_step_and_reaches_no_weight() {
                 let bad_gradient = Scalars { gradient_scale: poison, ..scalars(2, 1.0) };
                 let bad_loss = Scalars { loss_scale: poison, ..scalars(2, 1.0) };
                 for (bad, which) in [(bad_gradient, 1), (bad_loss, 0)] {
-                    // The first micro-batch is the poisoned one, so that the second could hide it.
+                    // The first micro-batch is poisoned, so that the second could mask it.
                     step(&mut engine, 2, bad, if in_backward { bad } else { scalars(2, 1.0) });
                     let seen = loss_and_norm(&mut engine)[which];
                     assert!(!seen.is_finite(), "{precision:?} {poison} {which}: {seen}");
@@ -208,7 +208,7 @@ fn other_precisions_learn_as_well_as_single_precision() {
     }
 }
 
-/// The weights in checkpoints are those behind, in single precision, unless there are none.
+/// Checkpoints store the master weights in single precision, if there are any.
 #[test]
 fn averages_follow_the_weights_and_are_evaluated_and_saved() {
     for (memory, precision) in
@@ -228,12 +228,12 @@ fn averages_follow_the_weights_and_are_evaluated_and_saved() {
         };
         let (slow, checkpoint) = run("slow", 0.9);
         assert_ne!(slow.average_loss, Some(slow.loss));
-        // An average that keeps next to nothing is the weights.
+        // An average with almost no memory equals the weights.
         let (fast, _) = run("fast", 1e-7);
         let loss = fast.average_loss.expect("averages are evaluated");
         assert!((loss / fast.loss - 1.0).abs() < 1e-4, "{precision:?}: {loss}, not {}", fast.loss);
 
-        // The saved averages are the weights of a model whose held-out loss is the averages'.
+        // The saved averages are the weights of a model whose held-out loss equals the averages'.
         let loaded = evaluated(&plain, &checkpoint);
         let expected = slow.average_loss.expect("averages are evaluated");
         assert!((loaded / expected - 1.0).abs() < 1e-6, "{precision:?}: {loaded}, not {expected}");
@@ -250,8 +250,8 @@ fn evaluated(setup: &Setup, checkpoint: &Path) -> f64 {
     loss
 }
 
-/// Words that follow each other more or less often, as in a language: the same text for good, whatever the repository
-/// comes to hold.
+/// Words that follow each other with varying frequency, as in a language: the same text forever, independent of the
+/// repository's contents.
 fn generated_text() -> Vec<u32> {
     const SYLLABLES: [&str; 16] =
         ["ka", "to", "mi", "re", "su", "na", "lo", "ven", "dra", "pel", "is", "or", "an", "the", "qui", "esh"];
@@ -268,7 +268,7 @@ fn generated_text() -> Vec<u32> {
     while text.len() < TEXT_BYTES {
         text += &words[word];
         text += if noise.below(12) == 0 { ".\n" } else { " " };
-        // The first followers are the most frequent by far.
+        // The first followers are by far the most frequent.
         word = followers[word][(FOLLOWERS as f64 * noise.unit().powi(4)) as usize];
     }
     text.bytes().map(u32::from).collect()
@@ -276,8 +276,8 @@ fn generated_text() -> Vec<u32> {
 
 const TEXT_BYTES: usize = 2 << 20;
 
-/// How far from single precision's a held-out loss may lie, as a part of it, in the mean over seeds. At `nano`'s learning rate
-/// what is rounded otherwise scatters by some tenths of a percent.
+/// Maximum relative difference of a held-out loss from single precision's, in the mean over seeds. At `nano`'s learning
+/// rate, rounding alone causes a scatter of some tenths of a percent.
 fn allowed(precision: Precision, state: StateFormat) -> f64 {
     match (precision, state) {
         (Precision::Bf16, StateFormat::F32) => 0.003,
@@ -285,8 +285,8 @@ fn allowed(precision: Precision, state: StateFormat) -> f64 {
     }
 }
 
-/// Trains in each precision for 300 steps from each seed. Held-out losses must be those in single precision, but for what is
-/// allowed.
+/// Trains in each precision for 300 steps from each seed. Held-out losses must equal those in single precision within
+/// the tolerance.
 fn held_out_losses_are_those_of_single_precision(
     model: &ModelConfig,
     [micro_batch, seq_len]: [usize; 2],
@@ -315,7 +315,7 @@ fn held_out_losses_are_those_of_single_precision(
             let dataset = Arc::new(Dataset::Windows(batches));
             let stop = AtomicBool::new(false);
             let mut config = setup.config();
-            // Half of nano's default, with which rounding alone moves the loss by half a percent.
+            // Half of nano's default, at which rounding alone changes the loss by half a percent.
             (config.schedule.learning_rate, config.schedule.warmup_steps) = (2e-3, 30);
             (config.eval_every, config.eval_samples) = (None, eval_samples);
             let mut engine = setup.engine();

@@ -1,4 +1,4 @@
-//! Weights in bf16 with what they lack beside them train as whole masters do, to the bit, and leave the same checkpoints.
+//! Weights in bf16 with remainders train exactly like master weights, bit for bit, and produce the same checkpoints.
 
 use crate::resume::{assert_same_run, last_checkpoint, run_with_stops, stop_after};
 use crate::support::{Outcome, Setup, tiny_gpt2};
@@ -12,18 +12,18 @@ use plimsoll_train::checkpoint::{AVERAGE_FILE, MODEL_FILE};
 use safetensors::{Dtype, SafeTensors};
 use std::fs;
 
-/// A run in bf16, of so wide a model that some moments are quantised.
+/// A run in bf16, wide enough that some moments are quantized.
 fn in_bf16(levers: Levers) -> Setup {
     let model = ModelConfig::Gpt2(Gpt2Config { n_embd: 48, ..tiny_gpt2() });
     Setup { model, levers: Levers { precision: Precision::Bf16, ..levers }, ..Setup::default() }
 }
 
-/// The same with a part of the optimizer on the host, which works on whole masters.
+/// The same with a part of the optimizer on the host, which uses master weights.
 fn with_masters(setup: &Setup, part: f64) -> Setup {
     Setup { levers: Levers { optimizer_offload: part, ..setup.levers }, ..setup.clone() }
 }
 
-/// How many parameters have a remainder, and how many a master.
+/// The number of parameters with a remainder, and with a master copy.
 fn kept(setup: &Setup) -> [usize; 2] {
     let (graph, plan) = setup.plan();
     let training = || graph.parameters.iter().filter_map(|p| p.training.as_ref());
@@ -33,12 +33,12 @@ fn kept(setup: &Setup) -> [usize; 2] {
     assert!(masters.iter().all(|&id| plan[id].dtype() == DType::F32 && plan[id].memory == MemoryId::HOST));
     let persistent = graph.tensors.iter().filter(|tensor| tensor.storage == Storage::Persistent);
     let all = persistent.filter(|tensor| tensor.ty.dtype == DType::I16).count();
-    assert_eq!(all, remainders.len(), "no remainder is kept beside a master");
+    assert_eq!(all, remainders.len(), "no parameter has both a remainder and a master");
     [remainders.len(), masters.len()]
 }
 
 #[test]
-fn weights_with_remainders_are_trained_as_whole_masters_are() {
+fn weights_with_remainders_train_like_masters() {
     let lion = Optimizer { rule: Lion::default().into(), ..Optimizer::default() };
     let adamw = Optimizer { rule: AdamW::default().into(), ..Optimizer::default() };
     for (optimizer, optimizer_state, memory) in [
@@ -71,7 +71,7 @@ fn weights_with_remainders_are_trained_as_whole_masters_are() {
     }
 }
 
-/// Checkpoints have whole weights in single precision, so they can be resumed with remainders or with masters.
+/// Checkpoints have weights in single precision, so they can be resumed with remainders or with masters.
 #[test]
 fn invariant_7_a_run_with_remainders_is_resumed_with_masters_and_the_reverse() {
     let parent = tempfile::tempdir().expect("a temporary folder");
@@ -85,7 +85,7 @@ fn invariant_7_a_run_with_remainders_is_resumed_with_masters_and_the_reverse() {
         let file = fs::read(checkpoint.join(MODEL_FILE)).expect("a whole checkpoint");
         let tensors = SafeTensors::deserialize(&file).expect("a whole checkpoint");
         assert!(tensors.tensors().iter().all(|(_, tensor)| tensor.dtype() == Dtype::F32), "{part} on the host");
-        // As the format's own library would lay it out.
+        // In the layout of the format's own library.
         let views = tensors.tensors();
         let metadata = Some([("format".to_owned(), "pt".to_owned())].into());
         assert!(safetensors::serialize(views, metadata).expect("tensors") == file, "{part} on the host");

@@ -1,4 +1,4 @@
-//! A resumed run is the run: it gives the bits of one that was never stopped.
+//! A resumed run equals one that was never stopped, bit for bit.
 
 use crate::support::{Outcome, Setup, View, all_losses, bits, families, tiny_gpt2};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Asks to stop after a step, or before the first; the last step of all is none.
+/// Requests a stop after a step, or before the first; u64::MAX never stops.
 pub fn stop_after(last: u64) -> impl View {
     move |event: &Event, stop: &AtomicBool| {
         let is_it = match event {
@@ -26,7 +26,7 @@ pub fn stop_after(last: u64) -> impl View {
     }
 }
 
-/// A run in sessions that are stopped after these steps, each resumed from the newest checkpoint of the one before.
+/// A run in sessions that are stopped after these steps, each resumed from the newest checkpoint of the previous one.
 pub fn run_with_stops(setup: &Setup, folder: &Path, stops: &[u64]) -> Outcome {
     let mut start = Start::Fresh;
     for &step in stops {
@@ -41,7 +41,7 @@ pub fn run_with_stops(setup: &Setup, folder: &Path, stops: &[u64]) -> Outcome {
     setup.run(folder, &start, stop_after(u64::MAX))
 }
 
-/// Panics unless two runs that ended have the same bits in their reports and in their last checkpoints.
+/// Panics unless two finished runs have the same bits in their reports and in their last checkpoints.
 pub fn assert_same_run(what: &str, setup: &Setup, found: &Outcome, expected: &Outcome) {
     let losses = |outcome: &Outcome| bits(&all_losses(&outcome.1, setup.steps));
     let held_out = |outcome: &Outcome| outcome.1.eval.iter().map(|e| (e.step, e.loss.to_bits())).collect::<Vec<_>>();
@@ -86,7 +86,7 @@ fn invariant_7_a_resumed_run_of_any_family_is_the_run() {
     }
 }
 
-/// As after a power cut: steps were made after the last checkpoint, and the journal remembers them.
+/// Like after a power cut: steps were made after the last checkpoint, and the journal has them.
 #[test]
 fn invariant_7_a_run_resumed_from_an_older_checkpoint_is_the_run() {
     let parent = tempfile::tempdir().expect("a temporary folder");
@@ -131,7 +131,7 @@ fn another_run_is_not_resumed() {
     assert_eq!(setup.run(&folder, &start, stop_after(u64::MAX)).0, Ending::Finished);
 }
 
-/// Shapes do not tell heads from each other, and epsilon has none.
+/// Attention heads do not affect shapes, and epsilon has none.
 #[test]
 fn another_model_of_the_same_shapes_is_not_resumed() {
     let parent = tempfile::tempdir().expect("a temporary folder");
@@ -180,7 +180,7 @@ fn losses_that_the_journal_lost_are_null() {
     assert_eq!((lost, losses.len()), (vec![2], 12));
 }
 
-/// Half precision with its loss scale, quantised moments, averages: all that a run is lies in its checkpoints.
+/// Half precision with its loss scale, quantized moments, averages: the checkpoints contain the full state of a run.
 #[test]
 fn invariant_7_a_resumed_run_is_the_run_in_every_precision() {
     let average = Some(Average { decay: 0.9, memory: MemoryId::HOST });
@@ -191,13 +191,13 @@ fn invariant_7_a_resumed_run_is_the_run_in_every_precision() {
         (Precision::Fp32, StateFormat::Blockwise8, None),
     ] {
         let parent = tempfile::tempdir().expect("a temporary folder");
-        // So large a scale that the first sessions skip updates.
+        // A scale so large that the first sessions skip updates.
         let loss_scale = precision.scales_gradients().then_some(LossScale { scale: 2f32.powi(24), good_steps: 0 });
         let plain = Setup::default();
         let setup = Setup {
             levers: Levers { precision, optimizer_state, average, ..plain.levers },
             loss_scale,
-            // Wide enough that some moments are quantised.
+            // Wide enough that some moments are quantized.
             model: ModelConfig::Gpt2(Gpt2Config { n_embd: 48, ..tiny_gpt2() }),
             ..plain
         };
@@ -211,7 +211,7 @@ fn invariant_7_a_resumed_run_is_the_run_in_every_precision() {
     }
 }
 
-/// Where the optimizer lives and what is recomputed may change from session to session.
+/// The location of the optimizer and the recomputed tensors may change from session to session.
 #[test]
 fn invariant_7_a_run_resumed_under_other_levers_is_the_run() {
     let parent = tempfile::tempdir().expect("a temporary folder");
@@ -236,8 +236,8 @@ fn a_run_is_not_resumed_in_another_precision() {
     assert!(error.to_string().contains("a precision of fp32, but this run has bf16"), "{error}");
 }
 
-/// The figure of `bench/results/reliability.md`: every step of a run is one at which it is stopped, and the session after it
-/// has other threads and levers.
+/// Produces the figure of `bench/results/reliability.md`: a run is stopped at each of its steps in turn, and the next
+/// session uses other threads and levers.
 #[test]
 #[ignore = "evidence at scale, minutes: `cargo test -p plimsoll-train --test runs -- --ignored --nocapture evidence`"]
 fn evidence_of_resumes() {

@@ -1,12 +1,12 @@
-//! Text that is written as long as it can be.
+//! Generates text up to the maximum length.
 
 use crate::support::{Setup, families};
 use plimsoll_train::{Sampling, Writer};
 
-/// How many tokens a model writes if it is asked for many.
+/// The number of tokens that a model generates when asked for many.
 fn written(setup: &Setup, asked: usize) -> usize {
     let mut engine = setup.engine();
-    engine.initialise(7).expect("a loaded plan");
+    engine.initialize(7).expect("a loaded plan");
     let sampling = Sampling { temperature: 1.0, top_k: None, top_p: 1.0, seed: 3 };
     let (vocab, start, mut count) = (setup.model.vocab_size(), setup.model.decoder_start(), 0);
     let mut writer = Writer::new(&mut engine, start);
@@ -18,9 +18,9 @@ fn written(setup: &Setup, asked: usize) -> usize {
     count
 }
 
-/// A decoder ends where its cache does; others forget what they wrote first and go on.
+/// A decoder stops when its cache is full; other models drop the oldest tokens and continue.
 #[test]
-fn an_answer_ends_where_its_decoders_cache_does() {
+fn an_answer_ends_when_the_decoders_cache_is_full() {
     for (family, setup) in families() {
         let longest = setup.shape.target_len.unwrap_or(200);
         assert_eq!(written(&setup, 200), longest, "{family}");

@@ -1,4 +1,4 @@
-//! What the tests of training share: a tiny model, made-up text, and runs of both.
+//! Shared by the tests of training: tiny models, generated text, and runs of both.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod weights;
@@ -21,12 +21,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Token ids of the made-up text.
+/// Vocabulary size of the generated text.
 pub const VOCAB_SIZE: usize = 61;
-/// Samples of a step, unless a test says otherwise.
+/// Default number of samples per step.
 pub const GLOBAL_BATCH: usize = 8;
 
-/// A model that trains in no time, with dropout everywhere.
+/// A model that trains in almost no time, with dropout everywhere.
 pub fn tiny_gpt2() -> Gpt2Config {
     Gpt2Config {
         vocab_size: VOCAB_SIZE,
@@ -44,7 +44,7 @@ pub fn tiny_gpt2() -> Gpt2Config {
     }
 }
 
-/// A Llama of such sizes, with heads in groups.
+/// A Llama of similar size, with grouped heads.
 fn tiny_llama() -> ModelConfig {
     let config = r#"{
         "model_type": "llama", "vocab_size": 61, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
@@ -54,7 +54,7 @@ fn tiny_llama() -> ModelConfig {
     ModelConfig::from_json(config).expect("a sensible model")
 }
 
-/// A T5 of such sizes, for text of bytes.
+/// A T5 of similar size, for text of bytes.
 fn tiny_t5(feed_forward: &str) -> ModelConfig {
     let config = format!(
         r#"{{
@@ -108,7 +108,7 @@ pub fn plan_training(
     (graph, plan)
 }
 
-/// Text in which every token has something to do with the one before, and a twentieth is held out.
+/// Text in which every token depends on the previous one; a twentieth is held out.
 fn text(seed: u64) -> TokenStore {
     let mut token = 0;
     let tokens = (0..4000).map(|i| {
@@ -119,7 +119,7 @@ fn text(seed: u64) -> TokenStore {
     TokenStore::in_memory(&tokens.collect::<Vec<_>>(), VOCAB_SIZE, Bytes(4000))
 }
 
-/// A file of made-up lines, tokenized as bytes.
+/// A file of generated lines, tokenized as bytes.
 fn made_up(extension: &str, line: impl Fn(usize) -> String) -> (tempfile::TempDir, plimsoll_data::Sources, Tokenizer) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join(format!("made-up.{extension}"));
@@ -129,7 +129,7 @@ fn made_up(extension: &str, line: impl Fn(usize) -> String) -> (tempfile::TempDi
     (folder, sources, Tokenizer::open(&TokenizerSpec::Bytes).expect("bytes need no file"))
 }
 
-/// Words of a few letters, in an order that can be learnt.
+/// Words of a few letters, in an order that can be learned.
 fn words(count: usize, first: usize) -> String {
     (0..count).map(|i| ["ab", "cde", "f", "ghij"][(first + i * i) % 4]).collect()
 }
@@ -165,7 +165,7 @@ fn documents(seq_len: usize, seed: u64) -> Packed {
     Packed::new(store, &tokenizer, seq_len, seed).expect("documents enough")
 }
 
-/// Everything that tells one run from another.
+/// All settings of a run.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub model: ModelConfig,
@@ -212,7 +212,7 @@ impl Default for Setup {
     }
 }
 
-/// Takes events, and may set the flag that stops the run.
+/// Receives events, and may set the flag that stops the run.
 pub trait View: FnMut(&Event, &AtomicBool) + Send {}
 impl<F: FnMut(&Event, &AtomicBool) + Send> View for F {}
 
@@ -227,7 +227,7 @@ impl<V: View> Sink for ViewSink<'_, V> {
     }
 }
 
-/// How a run ended, its report, and its newest checkpoint.
+/// The ending of a run, its report, and its newest checkpoint.
 pub type Outcome = (Ending, Report, Option<PathBuf>);
 
 impl Setup {
@@ -236,7 +236,7 @@ impl Setup {
         plan_training(&self.model, &self.shape, &self.optimizer, &self.levers, self.global_batch, self.threads)
     }
 
-    /// A device with the run's plan, weights still zero.
+    /// A device with the run's plan; weights are still zero.
     pub fn engine(&self) -> Engine {
         let (graph, plan) = self.plan();
         Engine::new(Box::new(CpuDevice::new()), &graph, plan).expect("a sound plan and memory for it")
@@ -248,7 +248,7 @@ impl Setup {
         Ok((outcome.ending, outcome.report, outcome.saved.map(|(_, path)| path)))
     }
 
-    /// Runs a session in `folder`, on a disk that may be watched.
+    /// Runs a session in `folder`, on a disk that a test can watch.
     pub fn run_on(
         &self,
         disk: Disk,
@@ -279,7 +279,7 @@ impl Setup {
         self.try_run(folder, start, view).expect("a session without an error")
     }
 
-    /// The losses of a run from start to end, in a folder that is thrown away.
+    /// The losses of a run from start to end, in a temporary folder.
     pub fn losses(&self) -> Vec<f64> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (ending, report, _) = self.run(&folder.path().join("run"), &Start::Fresh, |_: &_, _: &_| {});
@@ -287,7 +287,7 @@ impl Setup {
         all_losses(&report, self.steps)
     }
 
-    /// The run's data: windows of text, packed documents, or pairs, as its model and its shape need them.
+    /// The run's data: windows of text, packed documents, or pairs, as required by its model and shape.
     pub fn dataset(&self) -> Dataset {
         if self.model.decoder_start().is_some() {
             return Dataset::Pairs(pairs(self.seed));
@@ -299,7 +299,7 @@ impl Setup {
         Dataset::Windows(Batches::new(store, self.shape.seq_len, self.seed).expect("text enough"))
     }
 
-    /// With the lengths of the pairs that there are.
+    /// Sets the lengths to those of the pairs.
     fn with_pairs(mut self) -> Self {
         let shapes = self.dataset().shapes();
         let lengths = shapes.iter().map(|s| Lengths { tokens: s.source_len, target: s.target_len });
@@ -312,14 +312,14 @@ impl Setup {
         self
     }
 
-    /// What makes its checkpoints model folders.
+    /// The files that make its checkpoints model folders.
     pub fn model_folder(&self) -> ModelFolder {
         let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes).expect("a built-in tokenizer");
         let files = plimsoll_data::model_files(&tokenizer, None, None, None).expect("nothing is read");
         ModelFolder::new(&self.model, &tokenizer, &serde_json::Map::new(), files)
     }
 
-    /// What the run's loop is told.
+    /// The settings of the run's loop.
     pub fn config(&self) -> TrainerConfig {
         TrainerConfig {
             name: "test".into(),

@@ -1,4 +1,4 @@
-//! Files of weights as others save them.
+//! Files of weights in the format of other programs.
 
 use plimsoll_train::Engine;
 use plimsoll_train::checkpoint::INDEX_FILE;
@@ -19,7 +19,7 @@ pub fn zeros(dtype: Dtype, shape: &[usize]) -> Tensor {
     (dtype, shape.to_vec(), vec![0; shape.iter().product::<usize>() * dtype.bitsize() / 8])
 }
 
-/// Right names and shapes for the engine's weights; each value says where it stands.
+/// Valid names and shapes for the engine's weights; each value encodes its index.
 pub fn right_tensors(engine: &Engine) -> Tensors {
     let mut tensors = Tensors::new();
     for parameter in engine.parameters() {
@@ -46,7 +46,7 @@ pub fn deserialize(file: &[u8]) -> Tensors {
     archive.tensors().into_iter().map(|(name, view)| (name, tensor(view))).collect()
 }
 
-/// A file with another header before the same bytes.
+/// A file with a modified header before the same bytes.
 pub fn with_header(file: &[u8], change: impl FnOnce(&mut Value)) -> Vec<u8> {
     let (length, _) = SafeTensors::read_metadata(file).expect("a right file");
     let mut header = serde_json::from_slice(&file[8..8 + length]).expect("a header is JSON");
@@ -54,7 +54,7 @@ pub fn with_header(file: &[u8], change: impl FnOnce(&mut Value)) -> Vec<u8> {
     with_raw_header(header.to_string().as_bytes(), &file[8 + length..])
 }
 
-/// A file of these parts.
+/// A file with this header and data.
 pub fn with_raw_header(header: &[u8], data: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes(), header, data].concat()
 }
@@ -64,7 +64,7 @@ pub fn shard_name(number: usize, count: usize) -> String {
     format!("model-{:05}-of-{count:05}.safetensors", number + 1)
 }
 
-/// Writes shards of about as many tensors each, and the index, which is returned.
+/// Writes shards with about the same number of tensors each, and the index, which is returned.
 pub fn write_shards(folder: &Path, tensors: &Tensors, count: usize) -> Value {
     let mut shards = vec![Tensors::new(); count];
     let mut index = json!({"metadata": {"total_size": 0}, "weight_map": {}});
