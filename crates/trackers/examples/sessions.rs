@@ -1,5 +1,5 @@
 //! Writes the logs of a run that was killed in the middle of a record and resumed, for `scripts/check_trackers.py`:
-//! `sessions FOLDER`. Where `MLFLOW_TRACKING_URI` names a server, MLflow's go there.
+//! `sessions FOLDER`. If `MLFLOW_TRACKING_URI` names a server, MLflow's logs go there.
 
 use plimsoll_files::Disk;
 use plimsoll_secrets::Secrets;

@@ -1,4 +1,4 @@
-//! A file that grows by whole pieces: what a full disk left of one is cut off before the next.
+//! A file that grows by whole pieces: a piece torn by a full disk is cut off before the next one.
 
 use plimsoll_files::{Disk, Log};
 use std::io;
@@ -8,13 +8,13 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct Appender {
     log: Log,
-    /// Up to here it is sound.
+    /// Length of the valid part.
     whole: u64,
     is_torn: bool,
 }
 
 impl Appender {
-    /// Opens a file and cuts it to as many bytes as `sound` says of what is there.
+    /// Opens a file and cuts it to its valid length, as returned by `sound`.
     pub(crate) fn open(disk: &Disk, path: &Path, sound: impl FnOnce(&mut Log) -> io::Result<u64>) -> io::Result<Self> {
         let mut log = disk.open_log(path)?;
         let whole = sound(&mut log)?;
@@ -24,12 +24,12 @@ impl Appender {
         Ok(Self { log, whole, is_torn: false })
     }
 
-    /// Bytes that are there.
+    /// Length of the file.
     pub(crate) fn len(&self) -> u64 {
         self.whole
     }
 
-    /// Adds a piece, whole or not at all.
+    /// Appends a piece, whole or not at all.
     pub(crate) fn append(&mut self, piece: &[u8]) -> io::Result<()> {
         if self.is_torn {
             self.log.truncate(self.whole)?;
@@ -39,7 +39,7 @@ impl Appender {
         if written.is_ok() {
             self.whole += piece.len() as u64;
         } else if self.log.truncate(self.whole).is_ok() {
-            // Whoever reads it meanwhile finds whole pieces too.
+            // Concurrent readers also see whole pieces.
             self.is_torn = false;
         }
         written

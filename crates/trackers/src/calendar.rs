@@ -1,4 +1,4 @@
-//! Times as folders are named by them.
+//! Times in the format of folder names.
 
 use plimsoll_units::{CivilDate, civil_from_days};
 
@@ -16,7 +16,7 @@ mod tests {
 
     #[test]
     fn times_are_dates() {
-        // By `date -u -d @N +%Y%m%d_%H%M%S`.
+        // Computed with `date -u -d @N +%Y%m%d_%H%M%S`.
         for (time_s, expected) in [
             (0.0, "19700101_000000"),
             (951_782_399.0, "20000228_235959"),

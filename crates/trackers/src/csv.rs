@@ -1,6 +1,6 @@
-//! Comma-separated values: a row a log, the same columns in every run. What was not logged is empty; what is no number is
-//! `NaN`, `inf` or `-inf`, as spreadsheets' and pandas' readers have it. Source: RFC 4180.
-//! The machine's metrics are not here, since their columns would depend on its cards.
+//! Comma-separated values: one row per log, with the same columns in every run. Missing values are empty; others that
+//! are not finite are `NaN`, `inf` or `-inf`, as spreadsheets and pandas read them. Source: RFC 4180.
+//! The machine's metrics are excluded, since their columns would depend on its cards.
 
 use crate::appender::Appender;
 use crate::lines::before_step;
@@ -20,11 +20,11 @@ pub(crate) struct Csv {
 }
 
 impl Csv {
-    /// Errors: also, the file has other columns.
+    /// Errors: also if the file has other columns.
     pub(crate) fn open(disk: &Disk, begin: &Begin) -> Result<Self, WriteError> {
         let header = format!("step,time_s,{}{LINE_END}", METRICS.join(","));
         let step_of = |line: &[u8]| str::from_utf8(line).ok()?.split(',').next()?.parse().ok();
-        let path = begin.place()?.folder.join(FILE);
+        let path = begin.logs()?.folder.join(FILE);
         let mut file = Appender::open(disk, &path, |log| {
             if !has_header(log, header.as_bytes())? {
                 let message = format!("{} has other columns; move it away", path.display());
@@ -39,7 +39,7 @@ impl Csv {
     }
 }
 
-/// Whether a file begins with these columns, or has not come so far.
+/// Whether a file begins with these columns, or with a part of them.
 fn has_header(log: &mut Log, header: &[u8]) -> io::Result<bool> {
     let mut begins = Vec::new();
     log.file().seek(SeekFrom::Start(0))?;

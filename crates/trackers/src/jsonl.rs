@@ -1,4 +1,5 @@
-//! A line of JSON a log: `{"step":1,"time_s":…,"train/loss":…}`. What is no number is `null`, since JSON has no other word.
+//! One line of JSON per log: `{"step":1,"time_s":…,"train/loss":…}`. Values that are not finite are `null`, since JSON
+//! can't represent them.
 
 use crate::appender::Appender;
 use crate::lines::before_step;
@@ -24,7 +25,7 @@ struct Stepped {
 impl Jsonl {
     pub(crate) fn open(disk: &Disk, begin: &Begin) -> Result<Self, WriteError> {
         let step_of = |line: &[u8]| serde_json::from_slice::<Stepped>(line).ok().map(|line| line.step);
-        let path = begin.place()?.folder.join(FILE);
+        let path = begin.logs()?.folder.join(FILE);
         Ok(Self { file: Appender::open(disk, &path, |log| before_step(log, begin.first_step, step_of))? })
     }
 }

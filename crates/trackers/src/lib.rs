@@ -1,12 +1,13 @@
-//! Writes what a run measures as other tools read it: TensorBoard's event files, W&B's offline runs, MLflow's file store or
-//! server, lines of JSON, and CSV.
-//! Not here: what is measured (`telemetry`), which flags choose a tracker (`plimsoll`), messages to people (`notify`).
+//! Writes a run's metrics in the formats of other tools: TensorBoard's event files, W&B's offline runs, MLflow's file
+//! store or server, JSON lines, and CSV.
+//! Not here: the measurements (`telemetry`), the flags that select trackers (`plimsoll`), messages to people
+//! (`notify`).
 //!
 //!     events, samples ─► rows ─► a bounded queue ─► a thread ─► a writer
 //!                                └───────── one for each tracker ─────┘
 //!
-//! Whoever logs never waits: rows for which a queue has no room are dropped and counted, and a writer that hangs or fails keeps
-//! its own thread busy and nothing else. A run that is resumed replaces the steps that it makes again, whatever a crash left.
+//! Logging never blocks: rows that do not fit in a queue are dropped and counted, and a writer that hangs or fails
+//! blocks only its own thread. A resumed run replaces the steps that it repeats, in any state that a crash left.
 //! Read next: `trackers.rs`, `row.rs`, then one writer (`jsonl.rs` is the shortest).
 
 mod appender;
@@ -15,10 +16,10 @@ mod csv;
 mod jsonl;
 mod lines;
 mod mlflow;
-mod place;
 mod protobuf;
 mod queue;
 mod row;
+mod run_logs;
 mod tensorboard;
 mod tracker;
 mod trackers;

@@ -1,18 +1,18 @@
-//! Files of lines with a step each, in order: where the steps begin that are made again.
+//! Files of lines that each contain a step, in order: finds where the repeated steps begin.
 
 use plimsoll_files::Log;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
-/// Longer lines are none of ours.
+/// Longer lines are not ours.
 const LINE_MAX: u64 = 1 << 20;
 
-/// How many bytes of a file are whole lines before the first whose step is `first_step` or later. Lines without a step are
-/// kept; a last one without its end is not.
+/// Number of bytes of the complete lines before the first one whose step is `first_step` or later. Keeps lines without
+/// a step, but not an incomplete last line.
 pub(crate) fn before_step(log: &mut Log, first_step: u64, step_of: impl Fn(&[u8]) -> Option<u64>) -> io::Result<u64> {
     log.file().seek(SeekFrom::Start(0))?;
     let mut lines = BufReader::new(log.file());
     let (mut line, mut kept, mut at) = (Vec::new(), 0, 0);
-    // Whether what is read begins a line, and does not go on in one that is too long.
+    // Whether the next part starts a line, rather than continuing one that is too long.
     let mut begins = true;
     loop {
         line.clear();

@@ -1,7 +1,7 @@
-//! As much of protocol buffers as event files and W&B's logs need: fields that are written one after the other, and read back.
+//! The parts of protocol buffers that event files and W&B's logs need: writes fields in sequence, and reads them back.
 //! Source: "Encoding", protobuf.dev.
 
-/// A message that is being written.
+/// A message being written.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Message(Vec<u8>);
 
@@ -14,7 +14,7 @@ impl Message {
         &self.0
     }
 
-    /// An integer, a truth value or a member of an enumeration.
+    /// An integer, a boolean or an enum value.
     pub(crate) fn integer(mut self, field: u32, value: u64) -> Self {
         self.tag(field, 0);
         self.varint(value);
@@ -61,7 +61,7 @@ impl Message {
     }
 }
 
-/// The parts of a message that have a length, by their field's number; others are skipped. Ends where the message is damaged.
+/// The length-delimited fields of a message, with their numbers; skips other fields. Ends at the first damage.
 pub(crate) fn blobs(mut bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     std::iter::from_fn(move || {
         loop {
@@ -100,8 +100,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_written_as_the_format_says() {
-        // Examples of "Encoding": 150 in field 1, "testing" in field 2, a message with 150 in field 3.
+    fn fields_are_encoded_per_the_format() {
+        // Examples from "Encoding": 150 in field 1, "testing" in field 2, a message with 150 in field 3.
         let inner = Message::new().integer(1, 150);
         assert_eq!(inner.bytes(), [0x08, 0x96, 0x01]);
         let text = Message::new().text(2, "testing");

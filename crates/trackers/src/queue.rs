@@ -1,5 +1,5 @@
-//! The rows that wait for one writer: so many at most; rows for which there is no room are dropped and counted. While rows come
-//! fast, they are gathered for a moment, so that a step wakes no writer. Pure, but for what time it is told.
+//! A bounded queue of rows for one writer; rows that do not fit are dropped and counted. When rows arrive fast, they
+//! are gathered for a moment, so that a step does not wake the writer. Pure: callers pass the time.
 //! Not here: threads and waiting (`plimsoll_telemetry::Lane`).
 
 use crate::row::Row;
@@ -9,30 +9,30 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Rows that are written at once.
+/// Maximum rows per write.
 const BATCH: usize = 256;
 
-/// Between two times that rows are written.
+/// Minimum time between two writes of rows.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// What a writer gets next.
+/// The writer's next task.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// A session begins.
+    /// Begin a session.
     Begin(Arc<Begin>),
-    /// Rows, at least one.
+    /// Write these rows, at least one.
     Rows(Vec<Arc<Row>>),
 }
 
-/// The rows that wait.
+/// The waiting rows.
 #[derive(Debug)]
 pub(crate) struct Queue {
     most: usize,
     begin: Option<Arc<Begin>>,
     waiting: VecDeque<Arc<Row>>,
-    /// Rows that the writer has.
+    /// Number of rows that the writer is writing.
     in_flight: u64,
-    /// No rows are written before, unless there are many.
+    /// No rows are written before this time, unless there are many.
     not_before: Option<Instant>,
     /// How the run ended, once it has.
     pub(crate) end: Option<End>,
@@ -48,7 +48,7 @@ impl Queue {
         Wake::Yes
     }
 
-    /// Adds a row, if there is room.
+    /// Adds a row if there is room.
     pub(crate) fn push(&mut self, counts: &mut Counts, row: &Arc<Row>, now: Instant) -> Wake {
         if self.waiting.len() >= self.most {
             counts.dropped += 1;
@@ -66,13 +66,13 @@ impl Queue {
         self.not_before.is_some_and(|moment| now < moment)
     }
 
-    /// What is next: the begin of a session before its rows, then rows, all that wait but so many at a time.
+    /// The next task: the beginning of a session before its rows, then all waiting rows, up to `BATCH` at a time.
     pub(crate) fn next(&mut self, now: Instant, is_closed: bool) -> NextItem<Work> {
         if let Some(begin) = self.begin.take() {
             return NextItem::Item(Work::Begin(begin));
         }
         match self.not_before {
-            // A row that comes meanwhile wakes nobody.
+            // Rows that arrive meanwhile do not wake the writer.
             Some(moment) if now < moment && !is_closed && self.waiting.len() < BATCH => {
                 return NextItem::WaitUntil(moment);
             }
@@ -86,17 +86,17 @@ impl Queue {
         NextItem::Item(Work::Rows(rows))
     }
 
-    /// The rows that the writer had are written.
+    /// Counts the rows of the last task as written.
     pub(crate) fn written(&mut self, counts: &mut Counts) {
         counts.done += std::mem::take(&mut self.in_flight);
     }
 
-    /// They could not be.
+    /// Counts the rows of the last task as lost.
     pub(crate) fn lost(&mut self, counts: &mut Counts) {
         counts.failed += std::mem::take(&mut self.in_flight);
     }
 
-    /// Rows that are not written.
+    /// Number of unwritten rows.
     pub(crate) fn left(&self) -> u64 {
         self.waiting.len() as u64 + self.in_flight
     }
@@ -110,7 +110,7 @@ mod tests {
         Arc::new(Row { step, time_s: 0.0, values: vec![], of_machine: false })
     }
 
-    /// The steps that are written at a moment.
+    /// The steps of the rows in a task.
     fn steps(next: NextItem<Work>) -> Vec<u64> {
         match next {
             NextItem::Item(Work::Rows(rows)) => rows.iter().map(|row| row.step).collect(),
@@ -119,31 +119,31 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_come_fast_are_gathered_and_wake_nobody() {
+    fn fast_rows_are_gathered_without_waking_the_writer() {
         let (mut queue, mut counts, begun) = (Queue::new(1000), Counts::default(), Instant::now());
         let at = |ms| begun + Duration::from_millis(ms);
         assert!(matches!(queue.next(at(0), false), NextItem::WaitForChange));
-        assert_eq!(queue.push(&mut counts, &row(1), at(1)), Wake::Yes, "the first goes at once");
+        assert_eq!(queue.push(&mut counts, &row(1), at(1)), Wake::Yes, "the first is written at once");
         assert_eq!(steps(queue.next(at(2), false)), [1]);
-        let NextItem::WaitUntil(moment) = queue.next(at(3), false) else { panic!("nothing is to be done") };
+        let NextItem::WaitUntil(moment) = queue.next(at(3), false) else { panic!("the rows are not gathered") };
         assert_eq!(moment, at(1002));
         for step in 2..=20 {
             assert_eq!(queue.push(&mut counts, &row(step), at(50 * step)), Wake::No);
         }
         assert!(matches!(queue.next(at(1001), false), NextItem::WaitUntil(_)));
         assert_eq!(steps(queue.next(at(1002), false)), (2..=20).collect::<Vec<_>>());
-        // Nothing came for a while: the next row goes at once.
+        // After a pause, the next row is written at once.
         assert!(matches!(queue.next(at(2002), false), NextItem::WaitForChange));
         assert_eq!(queue.push(&mut counts, &row(21), at(9000)), Wake::Yes);
         assert_eq!(steps(queue.next(at(9001), false)), [21]);
-        // At the end nothing is waited for.
+        // At the end there is no wait.
         assert_eq!(queue.push(&mut counts, &row(22), at(9002)), Wake::No);
         assert_eq!(steps(queue.next(at(9003), true)), [22]);
         assert!(matches!(queue.next(at(9004), true), NextItem::Closed));
     }
 
     #[test]
-    fn many_rows_are_written_in_parts_and_those_without_room_are_counted() {
+    fn many_rows_are_written_in_parts_and_dropped_rows_are_counted() {
         let (mut queue, mut counts, now) = (Queue::new(BATCH + 10), Counts::default(), Instant::now());
         queue.not_before = Some(now + GATHER);
         let wakes = (0..BATCH as u64 + 12).map(|step| queue.push(&mut counts, &row(step), now)).collect::<Vec<_>>();

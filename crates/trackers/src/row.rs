@@ -1,5 +1,5 @@
-//! What is logged at once: some values at a step, under the names that Hugging Face's Trainer gives them, and the machine's
-//! under those of W&B's system metrics. Pure: events and samples in, rows out.
+//! A row: some values at a step, named like the metrics of Hugging Face's Trainer; the machine's values are named like
+//! W&B's system metrics. Pure: converts events and samples to rows.
 
 use plimsoll_telemetry::{CardSample, Event, Sample};
 use std::borrow::Cow;
@@ -10,19 +10,19 @@ pub(crate) type Name = Cow<'static, str>;
 /// Some values at a step.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
-    /// After which step.
+    /// The last completed step.
     pub(crate) step: u64,
     /// Seconds since 1970, UTC.
     pub(crate) time_s: f64,
-    /// Names and values, which may be NaN or infinite.
+    /// Names and values; values may be NaN or infinite.
     pub(crate) values: Vec<(Name, f64)>,
-    /// Whether it is of the machine and not of the training.
+    /// Whether it describes the machine and not the training.
     pub(crate) of_machine: bool,
 }
 
 pub(crate) const EPOCH: &str = "train/epoch";
 
-/// The names of everything that a run itself may log, in the order of columns.
+/// The names of all metrics that a run itself may log, in the order of the columns.
 pub(crate) const METRICS: [&str; 10] = [
     "train/loss",
     "train/learning_rate",
@@ -36,7 +36,7 @@ pub(crate) const METRICS: [&str; 10] = [
     "eval/average_loss",
 ];
 
-/// What an event logs; nothing for most. A step that diverged logs what was no number as NaN.
+/// The row for an event; `None` for most. A step that diverged logs NaN for values that are not finite.
 pub(crate) fn row_of(event: &Event, time_s: f64, steps_per_epoch: Option<f64>) -> Option<Row> {
     let nan = |value: Option<f64>| value.unwrap_or(f64::NAN);
     let (step, mut values): (u64, Vec<(&'static str, f64)>) = match *event {
@@ -63,7 +63,7 @@ pub(crate) fn row_of(event: &Event, time_s: f64, steps_per_epoch: Option<f64>) -
         }
         _ => return None,
     };
-    // Once a step: MLflow's database takes no value twice.
+    // Once per step: MLflow's database accepts no value twice.
     let is_of_step = !matches!(event, Event::Evaluated { .. });
     let of_steps = steps_per_epoch.filter(|steps| is_of_step && *steps > 0.0);
     values.extend(of_steps.map(|steps| (EPOCH, step as f64 / steps)));
@@ -71,10 +71,10 @@ pub(crate) fn row_of(event: &Event, time_s: f64, steps_per_epoch: Option<f64>) -
     Some(Row { step, time_s, values, of_machine: false })
 }
 
-/// Before the names of the machine's metrics, as W&B shows them.
+/// Prefix of the machine's metrics, as displayed by W&B.
 pub(crate) const SYSTEM: &str = "system/";
 
-/// What a sample logs; nothing if nobody gave a reading.
+/// The row for a sample; `None` without readings.
 pub(crate) fn row_of_machine(sample: &Sample, step: u64) -> Option<Row> {
     let mut values = Vec::new();
     let mut add = |name: &str, value: Option<f64>| {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_have_the_names_that_hugging_face_gives_them() {
+    fn metrics_have_the_names_of_hugging_face() {
         let step = Event::Step {
             step: 30,
             loss: 2.5,
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(row.values.last(), Some(&(EPOCH.into(), 1.5)));
         let held_out = Event::Evaluated { step: 30, loss: 2.0, average_loss: Some(1.0), tokens: 4 };
         let row = row_of(&held_out, 1.0, Some(20.0)).expect("a row");
-        assert_eq!(names(&row), ["eval/loss", "eval/average_loss"], "no epoch, which the step has");
+        assert_eq!(names(&row), ["eval/loss", "eval/average_loss"], "no epoch, since the step's row has it");
         assert_eq!(row_of(&Event::Interrupted { step: 3 }, 1.0, None), None);
         for event in [step, held_out] {
             let row = row_of(&event, 1.0, Some(1.0)).expect("a row");
@@ -156,14 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn what_diverged_is_logged_as_no_number() {
+    fn a_diverged_step_logs_nan() {
         let diverged = Event::Diverged { step: 4, loss: None, grad_norm: Some(3.0), weights_whole: true };
         let row = row_of(&diverged, 1.0, None).expect("a row");
         assert!(row.values[0].1.is_nan() && row.values[1].1 == 3.0);
     }
 
     #[test]
-    fn a_reading_that_nobody_gives_is_not_logged() {
+    fn a_missing_reading_is_not_logged() {
         let card = CardSample {
             index: 1,
             temperature_c: Some(60.0),

@@ -1,4 +1,4 @@
-//! The folder of a run's logs, and under which identities trackers know the run, so that a resumed session goes on in them.
+//! The folder of a run's logs, and the run's ids in the trackers, so that a resumed session continues them.
 
 use plimsoll_files::{Disk, FolderLock, LockError, is_there, read_text};
 use plimsoll_units::Bytes;
@@ -8,40 +8,40 @@ use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The file of identities.
+/// The file of ids.
 const FILE: &str = "run.json";
 
 const BYTES_MAX: Bytes = Bytes::mib(1);
 
-/// Runs of one name in a folder of logs, at most.
+/// Maximum number of runs with one name in a folder of logs.
 const SAME_NAME: u32 = 10_000;
 
-/// A folder that this process has for itself.
+/// A folder of logs, locked by this process.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct RunLogs {
     pub(crate) folder: PathBuf,
     pub(crate) ids: Ids,
     _lock: FolderLock,
 }
 
-/// Who a run is.
+/// The identity of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Ids {
-    /// The run's own folder: another run of the same name has other logs.
+    /// The run's own folder: another run with the same name has other logs.
     pub(crate) run: PathBuf,
-    /// W&B's name of it, eight letters.
+    /// W&B's id, eight letters.
     pub(crate) wandb: String,
-    /// MLflow's, 32 hexadecimal digits.
+    /// MLflow's id, 32 hexadecimal digits.
     pub(crate) mlflow: String,
-    /// When its first session began: seconds since 1970, UTC.
+    /// Start of its first session: seconds since 1970, UTC.
     pub(crate) began_s: f64,
 }
 
-impl Place {
-    /// Takes `folder`, or, if another run's logs are there, `folder-2` and so on.
-    /// Errors: the system refuses it, or another process has it.
+impl RunLogs {
+    /// Uses `folder`, or, if it has another run's logs, `folder-2` and so on.
+    /// Errors: the system refuses it, or another process is using it.
     pub(crate) fn take(disk: &Disk, folder: &Path, run: &Path, time_s: f64) -> io::Result<Self> {
-        // As an absolute path, so that it does not depend on where the program is started.
+        // An absolute path does not depend on the working folder.
         let run = run.canonicalize().or_else(|_| std::path::absolute(run))?;
         for number in 1..=SAME_NAME {
             let folder = match (number, folder.file_name()) {
@@ -69,17 +69,17 @@ impl Place {
         }
         Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            format!("{} has too many runs of this name", folder.display()),
+            format!("{} has too many runs with this name", folder.display()),
         ))
     }
 
-    /// The identities that are kept from now on.
+    /// Stores the ids for later sessions.
     pub(crate) fn keep(&self, disk: &Disk, ids: &Ids) -> io::Result<()> {
         disk.replace(&self.folder.join(FILE), &serde_json::to_vec_pretty(ids)?)
     }
 }
 
-/// What is known of a folder's run; nothing where it is damaged, or names what is none of ours.
+/// The ids stored in a folder; `None` if the file is damaged or has invalid ids.
 fn read(folder: &Path) -> Option<Ids> {
     let text = read_text(&folder.join(FILE), BYTES_MAX).ok()?;
     let ids = serde_json::from_str::<Ids>(&text).ok()?;
@@ -91,7 +91,7 @@ fn read(folder: &Path) -> Option<Ids> {
 
 impl Ids {
     fn new(run: PathBuf, began_s: f64) -> Self {
-        // The standard library's random state, since nothing here is a secret.
+        // The standard library's random state suffices, since nothing here is a secret.
         let random = || RandomState::new().build_hasher().finish();
         let letters = b"abcdefghijklmnopqrstuvwxyz0123456789";
         let mut left = random();
@@ -109,23 +109,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_resumed_run_has_its_place_again_and_another_of_its_name_does_not() {
+    fn a_resumed_run_gets_its_folder_and_another_of_its_name_does_not() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (disk, logs) = (Disk::default(), folder.path().join("logs/nano"));
         let runs = ["a", "b"].map(|name| folder.path().join(name));
         runs.iter().for_each(|run| std::fs::create_dir(run).expect("a folder"));
-        let first = Place::take(&disk, &logs, &runs[0], 5.0).expect("a place");
+        let first = RunLogs::take(&disk, &logs, &runs[0], 5.0).expect("a free folder");
         let ids = first.ids.clone();
-        assert!(Place::take(&disk, &logs, &runs[0], 6.0).is_err(), "a process is at it");
-        let other = Place::take(&disk, &logs, &runs[1], 6.0).expect("a place");
+        assert!(RunLogs::take(&disk, &logs, &runs[0], 6.0).is_err(), "another process is using it");
+        let other = RunLogs::take(&disk, &logs, &runs[1], 6.0).expect("a free folder");
         assert_eq!((first.folder.clone(), other.folder), (logs.clone(), folder.path().join("logs/nano-2")));
         assert_ne!(ids, other.ids);
         drop(first);
-        assert_eq!(Place::take(&disk, &logs, &runs[0], 7.0).expect("a place").ids, ids);
+        assert_eq!(RunLogs::take(&disk, &logs, &runs[0], 7.0).expect("a free folder").ids, ids);
     }
 
     #[test]
-    fn hostile_identities_are_not_believed() {
+    fn hostile_ids_are_ignored() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         for wandb in ["../../x", "", "a b", &"a".repeat(100)] {
             let ids = Ids { wandb: wandb.to_owned(), ..Ids::new(folder.path().to_owned(), 1.0) };

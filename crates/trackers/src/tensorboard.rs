@@ -1,12 +1,12 @@
-//! TensorBoard's event files: records with checksums, each a protocol buffer `Event`. A resumed session goes on in a new file
-//! of the same folder, which says at its beginning that later steps are made again; a file that a crash cut off stays as it is,
-//! since readers leave out a torn record.
+//! TensorBoard's event files: records with checksums, each a protocol buffer `Event`. A resumed session starts a new
+//! file in the same folder, whose first record says that later steps are repeated; a file torn by a crash is left as it
+//! is, since readers skip a torn record.
 //! Sources: TensorFlow's `record_writer.h`, `event.proto`, `summary.proto`, TensorBoard's `plugins/hparams/plugin_data.proto`.
 
 use crate::appender::Appender;
 use crate::protobuf::Message;
 use crate::row::Row;
-use crate::writer::{Begin, End, Standing, WriteError, Writer};
+use crate::writer::{Begin, End, SessionStatus, WriteError, Writer};
 use plimsoll_files::Disk;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) const FOLDER: &str = "tensorboard";
 
 const PREFIX: &str = "events.out.tfevents.";
 
-/// Files are read in the order of their names, of which times are a part.
+/// Files are read in the order of their names, which contain times of this many digits.
 const TIME_DIGITS: usize = 10;
 
 pub(crate) struct TensorBoard {
@@ -26,11 +26,11 @@ pub(crate) struct TensorBoard {
 
 impl TensorBoard {
     pub(crate) fn open(disk: &Disk, begin: &Begin) -> Result<Self, WriteError> {
-        let folder = begin.place()?.folder.join(FOLDER);
+        let folder = begin.logs()?.folder.join(FOLDER);
         disk.create_folders(&folder)?;
         let newest = newest(&folder);
         let mut records = Vec::new();
-        // Version 2 is the one in which sessions say where they begin.
+        // Since version 2, a session can state its first step.
         record(&mut records, event(begin.time_s, 0).text(3, "brain.Event:2"));
         if newest.is_some() {
             let starts = Message::new().integer(1, START);
@@ -53,7 +53,7 @@ fn newest(folder: &Path) -> Option<u64> {
     times.filter(|time| *time < 10_u64.pow(TIME_DIGITS as u32)).max()
 }
 
-/// A name behind those of all files that are there, whatever the clock says.
+/// A name that sorts after all existing files, even if the clock was set back.
 fn next_name(folder: &Path, newest: Option<u64>, time_s: f64) -> PathBuf {
     let time = newest.map_or(0, |newest| newest + 1).max(time_s.max(0.0) as u64);
     folder.join(format!("{PREFIX}{time:0TIME_DIGITS$}.plimsoll.{}", std::process::id()))
@@ -63,7 +63,7 @@ fn event(time_s: f64, step: u64) -> Message {
     Message::new().double(1, time_s).integer(2, step)
 }
 
-/// Adds a record: its length and its bytes, each with a checksum.
+/// Appends a record: its length and its bytes, each with a checksum.
 fn record(records: &mut Vec<u8>, message: Message) {
     let bytes = message.bytes();
     let length = (bytes.len() as u64).to_le_bytes();
@@ -73,12 +73,12 @@ fn record(records: &mut Vec<u8>, message: Message) {
     records.extend(masked(crc32c::crc32c(bytes)).to_le_bytes());
 }
 
-/// A checksum of what may have checksums in it.
+/// Masks a checksum, for data that may itself contain checksums.
 fn masked(checksum: u32) -> u32 {
     checksum.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// The settings, as the plugin for hyperparameters reads them.
+/// The settings in the format of the hyperparameter plugin.
 fn hyperparameters(begin: &Begin) -> Message {
     let entries = begin.config.iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| {
         let value = match value {
@@ -94,7 +94,7 @@ fn hyperparameters(begin: &Begin) -> Message {
     of_plugin("_hparams_/session_start_info", begin.time_s, &Message::new().integer(1, 0).message(3, &start))
 }
 
-/// What the plugin for hyperparameters is told by a tag.
+/// A tagged value of the hyperparameter plugin.
 fn of_plugin(tag: &str, time_s: f64, content: &Message) -> Message {
     let plugin = Message::new().text(1, "hparams").message(2, content);
     let value = Message::new().text(1, tag).message(9, &Message::new().message(1, &plugin));
@@ -113,11 +113,11 @@ impl Writer for TensorBoard {
     }
 
     fn end(&mut self, end: End) -> Result<(), WriteError> {
-        let status = match end.standing {
-            Standing::Finished => 1,
-            Standing::Failed => 2,
-            // It may go on.
-            Standing::Stopped => 3,
+        let status = match end.status {
+            SessionStatus::Finished => 1,
+            SessionStatus::Failed => 2,
+            // It may be resumed.
+            SessionStatus::Stopped => 3,
         };
         let content = Message::new().integer(1, status).double(2, end.time_s);
         let mut records = Vec::new();

@@ -1,9 +1,9 @@
-//! Which trackers there are.
+//! The list of trackers.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A tool that metrics are written for.
+/// A tool that Plimsoll writes metrics for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tracker {
     /// TensorBoard's event files.
@@ -12,22 +12,22 @@ pub enum Tracker {
     Wandb,
     /// MLflow's file store, or its server.
     Mlflow,
-    /// A line of JSON a log.
+    /// JSON lines, one per log.
     Jsonl,
     /// Comma-separated values.
     Csv,
 }
 
-/// A name that no tracker has.
+/// An unknown tracker name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` is no tracker; there are {}", Tracker::ALL.map(Tracker::name).join(", "))]
+#[error("unknown tracker `{name}`; expected one of {}", Tracker::ALL.map(Tracker::name).join(", "))]
 pub struct UnknownTracker {
-    /// What was written.
+    /// The name as given.
     pub name: String,
 }
 
 impl Tracker {
-    /// All of them.
+    /// All trackers.
     pub const ALL: [Self; 5] = [Self::TensorBoard, Self::Wandb, Self::Mlflow, Self::Jsonl, Self::Csv];
 
     /// Its name in settings.

@@ -1,16 +1,16 @@
-//! The one entry: events and samples go in and never wait, a report comes out at the end.
+//! The entry point: accepts events and samples without blocking, and returns a report at the end.
 
 use crate::csv::{self, Csv};
 use crate::jsonl::{self, Jsonl};
 use crate::mlflow::{self, Store};
-use crate::place::Place;
 use crate::queue::Queue;
 use crate::row::{Row, row_of, row_of_machine};
+use crate::run_logs::RunLogs;
 use crate::tensorboard::{self, TensorBoard};
 use crate::tracker::Tracker;
 use crate::wandb::{Wandb, synced_folder};
 use crate::worker::work;
-use crate::writer::{Begin, End, Open, Standing, Writer};
+use crate::writer::{Begin, End, Open, SessionStatus, Writer};
 use plimsoll_files::Disk;
 use plimsoll_secrets::Secrets;
 use plimsoll_telemetry::{Event, Lane, Sample, Sink, now_s};
@@ -21,77 +21,77 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Rows that wait at most for a writer: minutes of the shortest steps.
+/// Maximum waiting rows per writer: minutes of the shortest steps.
 const WAITING_MAX: usize = 8192;
 
-/// Between two logs of the machine's metrics, as W&B has it.
+/// Interval between two logs of the machine's metrics, the same as W&B's.
 const MACHINE_EVERY_S: f64 = 15.0;
 
-/// What is logged, and where.
+/// What to log, and where.
 #[derive(Debug, Clone)]
 pub struct TrackSettings {
-    /// For which tools.
+    /// The tools to log for.
     pub trackers: Vec<Tracker>,
     /// Steps between two logs of training; every evaluation is logged.
     pub every_steps: u64,
-    /// The folder of the run's logs; another run's are left alone, and the name gets a number.
+    /// The folder of the run's logs; if it has another run's logs, a number is appended to the name.
     pub folder: PathBuf,
     /// MLflow's folder, which runs may share.
     pub mlruns: PathBuf,
     /// The run's own folder.
     pub run: PathBuf,
-    /// The project, or experiment, that the run is a part of.
+    /// The project or experiment of the run.
     pub project: String,
-    /// Its owner in W&B, if that is not the user.
+    /// Its owner in W&B, if not the user.
     pub entity: Option<String>,
     /// The run's settings, which are logged as hyperparameters.
     pub config: Map<String, Value>,
-    /// Steps of a pass over the data, where that is known.
+    /// Steps per epoch, if known.
     pub steps_per_epoch: Option<f64>,
-    /// The disk that is written to.
+    /// The disk to write to.
     pub disk: Disk,
 }
 
-/// Why nothing can be logged. No message has a secret in it.
+/// Why logging can't start. Messages contain no secrets.
 #[derive(Debug, thiserror::Error)]
 pub enum TrackError {
     /// MLflow's address can't be used.
     #[error("MLFLOW_TRACKING_URI {reason}")]
     Mlflow {
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
-    /// The system starts no thread.
+    /// The system refuses to start a thread.
     #[error("a thread for {tracker} can't be started: {source}")]
     Thread {
         /// The tracker.
         tracker: Tracker,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// What came of the logs of a tracker.
+/// The result of a tracker's logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrackerReport {
     /// The tracker.
     pub tracker: Tracker,
-    /// What it wrote, as a file or a folder; none if that is on a server, or nothing could be written.
+    /// Its file or folder; `None` if it is on a server, or nothing could be written.
     pub path: Option<PathBuf>,
-    /// Logs that were written.
+    /// Logs written.
     pub written: u64,
     /// Logs that could not be written.
     pub lost: u64,
-    /// Logs for which there was no room, since the tracker was too slow.
+    /// Logs dropped because the tracker was too slow.
     pub dropped: u64,
-    /// Logs that it did not come to before the time was up.
+    /// Logs that were not written before the timeout.
     pub unwritten: u64,
-    /// What went wrong last, without secrets.
+    /// The last error, without secrets.
     pub last_error: Option<String>,
 }
 
-/// What a tracker writes, of a run whose logs lie there; nothing if that is on a server.
-type PathOf = Box<dyn Fn(&Place) -> Option<PathBuf> + Send>;
+/// Returns a tracker's file or folder within a run's logs; `None` if it is on a server.
+type PathOf = Box<dyn Fn(&RunLogs) -> Option<PathBuf> + Send>;
 
 struct Track {
     tracker: Tracker,
@@ -99,18 +99,18 @@ struct Track {
     path: PathOf,
 }
 
-/// Logs to all trackers that are set. Dropped without [`Trackers::finish`], its threads go on until the process ends.
+/// Logs to all configured trackers. If dropped without [`Trackers::finish`], its threads run until the process ends.
 pub struct Trackers {
     settings: TrackSettings,
     tracks: Vec<Track>,
     tap: MachineTap,
     begin: Option<Arc<Begin>>,
-    standing: Standing,
+    status: SessionStatus,
 }
 
 impl Trackers {
-    /// Starts a thread for each tracker. Nothing is written before a session begins.
-    /// Errors: MLflow's address can't be used, or the system starts no thread.
+    /// Starts a thread per tracker. Nothing is written before a session begins.
+    /// Errors: MLflow's address can't be used, or the system refuses to start a thread.
     pub fn start(settings: TrackSettings, secrets: &Secrets) -> Result<Self, TrackError> {
         let mut trackers = settings.trackers.clone();
         trackers.sort_unstable();
@@ -122,19 +122,19 @@ impl Trackers {
             let (open, path): (Open, PathOf) = match tracker {
                 Tracker::TensorBoard => (
                     Box::new(move |begin| Ok(boxed(TensorBoard::open(&disk, begin)?))),
-                    Box::new(|place| Some(place.folder.join(tensorboard::FOLDER))),
+                    Box::new(|logs| Some(logs.folder.join(tensorboard::FOLDER))),
                 ),
                 Tracker::Wandb => (
                     Box::new(move |begin| Ok(boxed(Wandb::open(&disk, begin)?))),
-                    Box::new(|place| Some(synced_folder(&place.folder, &place.ids))),
+                    Box::new(|logs| Some(synced_folder(&logs.folder, &logs.ids))),
                 ),
                 Tracker::Jsonl => (
                     Box::new(move |begin| Ok(boxed(Jsonl::open(&disk, begin)?))),
-                    Box::new(|place| Some(place.folder.join(jsonl::FILE))),
+                    Box::new(|logs| Some(logs.folder.join(jsonl::FILE))),
                 ),
                 Tracker::Csv => (
                     Box::new(move |begin| Ok(boxed(Csv::open(&disk, begin)?))),
-                    Box::new(|place| Some(place.folder.join(csv::FILE))),
+                    Box::new(|logs| Some(logs.folder.join(csv::FILE))),
                 ),
                 Tracker::Mlflow => match store.clone().map_err(|reason| TrackError::Mlflow { reason })? {
                     Store::Folder(root) => {
@@ -159,10 +159,10 @@ impl Trackers {
         }
         let queues = tracks.iter().map(|track| track.queue.clone()).collect();
         let tap = MachineTap { queues, step: Arc::new(AtomicU64::new(NOT_BEGUN)), logged_s: Arc::default() };
-        Ok(Self { settings, tracks, tap, begin: None, standing: Standing::Failed })
+        Ok(Self { settings, tracks, tap, begin: None, status: SessionStatus::Failed })
     }
 
-    /// Whether these trackers could start: to be asked before anything is made. Errors: MLflow's address can't be used.
+    /// Checks whether these trackers could start, before any file is created. Errors: MLflow's address can't be used.
     pub fn check(trackers: &[Tracker], secrets: &Secrets) -> Result<(), TrackError> {
         if trackers.contains(&Tracker::Mlflow) {
             Store::of(secrets, PathBuf::new()).map_err(|reason| TrackError::Mlflow { reason })?;
@@ -170,7 +170,7 @@ impl Trackers {
         Ok(())
     }
 
-    /// What takes samples of the machine, from any thread.
+    /// A handle that accepts samples of the machine from any thread.
     pub fn machine_tap(&self) -> MachineTap {
         self.tap.clone()
     }
@@ -180,10 +180,10 @@ impl Trackers {
         let time_s = now_s();
         let mut config = settings.config.clone();
         config.extend(more.map(|(key, value)| (key.to_owned(), value)));
-        let place = Place::take(&settings.disk, &settings.folder, &settings.run, time_s);
-        let place = place.map_err(|error| format!("{}: {error}", settings.folder.display()));
+        let logs = RunLogs::take(&settings.disk, &settings.folder, &settings.run, time_s);
+        let logs = logs.map_err(|error| format!("{}: {error}", settings.folder.display()));
         let (project, entity) = (settings.project.clone(), settings.entity.clone());
-        let begin = Begin { first_step, time_s, name: name.to_owned(), project, entity, config, place };
+        let begin = Begin { first_step, time_s, name: name.to_owned(), project, entity, config, logs };
         let begin = Arc::new(begin);
         for track in &self.tracks {
             track.queue.put(|queue, _| queue.begin(&begin));
@@ -192,19 +192,19 @@ impl Trackers {
         self.begin = Some(begin);
     }
 
-    /// Writes what waits, for `timeout` at most.
+    /// Writes the waiting rows, within `timeout`.
     pub fn finish(self, timeout: Duration) -> Vec<TrackerReport> {
         let deadline = Instant::now() + timeout;
-        let end = End { standing: self.standing, time_s: now_s() };
+        let end = End { status: self.status, time_s: now_s() };
         for track in &self.tracks {
             track.queue.close(deadline, |queue, _| queue.end = Some(end));
         }
         let report = |track: &Track| {
             let (counts, unwritten) = track.queue.wait_for_end(deadline, Queue::left);
-            let place = self.begin.as_ref().and_then(|begin| begin.place.as_ref().ok());
+            let logs = self.begin.as_ref().and_then(|begin| begin.logs.as_ref().ok());
             TrackerReport {
                 tracker: track.tracker,
-                path: place.and_then(&track.path).filter(|path| path.exists()),
+                path: logs.and_then(&track.path).filter(|path| path.exists()),
                 written: counts.done,
                 lost: counts.failed,
                 dropped: counts.dropped,
@@ -240,9 +240,9 @@ impl Sink for Trackers {
                 ];
                 return self.begin(name, *first_step, more);
             }
-            Event::Finished { .. } => self.standing = Standing::Finished,
+            Event::Finished { .. } => self.status = SessionStatus::Finished,
             Event::Interrupted { .. } | Event::StoppedForHeat { .. } | Event::Replanned { .. } => {
-                self.standing = Standing::Stopped;
+                self.status = SessionStatus::Stopped;
             }
             _ => {}
         }
@@ -256,21 +256,21 @@ impl Sink for Trackers {
     }
 }
 
-/// The last step of a session that has not begun.
+/// The value of the last step before the session begins.
 const NOT_BEGUN: u64 = u64::MAX;
 
-/// Takes samples of the machine for all trackers.
+/// Accepts samples of the machine for all trackers.
 #[derive(Debug, Clone)]
 pub struct MachineTap {
     queues: Vec<Arc<Lane<Queue>>>,
-    /// The last step that was made, or [`NOT_BEGUN`].
+    /// The last completed step, or [`NOT_BEGUN`].
     step: Arc<AtomicU64>,
-    /// When a sample was logged last.
+    /// Time of the last logged sample.
     logged_s: Arc<Mutex<Option<f64>>>,
 }
 
 impl MachineTap {
-    /// Logs a sample, unless one was logged a moment ago or the session has not begun. Never waits for a disk or a server.
+    /// Logs a sample, unless one was logged recently or the session has not begun. Never waits for a disk or a server.
     pub fn take(&self, sample: &Sample) {
         let step = self.step.load(Ordering::Relaxed);
         if step == NOT_BEGUN {
@@ -278,7 +278,7 @@ impl MachineTap {
         }
         {
             let mut logged = self.logged_s.lock().unwrap_or_else(PoisonError::into_inner);
-            // Clocks may be set back.
+            // The clock may have been set back.
             if logged.is_some_and(|logged| (0.0..MACHINE_EVERY_S).contains(&(sample.time_s - logged))) {
                 return;
             }

@@ -1,4 +1,4 @@
-//! One writer's thread: opens, writes, and tries again what is worth it. Everything slow happens here.
+//! The thread of one writer: opens, writes, and retries after transient errors. Everything slow happens here.
 
 use crate::queue::{Queue, Work};
 use crate::writer::{Open, WriteError};
@@ -6,10 +6,10 @@ use plimsoll_secrets::{Backoff, Redactor};
 use plimsoll_telemetry::Lane;
 use std::time::{Duration, Instant};
 
-/// Between two tries of what a server did not take.
+/// Shortest and longest delay before a retry.
 const DELAYS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(60)];
 
-/// Writes until the lane is closed and empty, or its deadline has come.
+/// Writes until the lane is closed and empty, or its deadline has passed.
 pub(crate) fn work(lane: &Lane<Queue>, open: &Open, redactor: &Redactor) {
     let (mut begin, mut writer) = (None, None);
     let mut backoff = Backoff::new(DELAYS[0], DELAYS[1], std::process::id().into());
@@ -17,7 +17,7 @@ pub(crate) fn work(lane: &Lane<Queue>, open: &Open, redactor: &Redactor) {
         let rows = match work {
             Work::Begin(session) => {
                 let session = begin.insert(session);
-                // What fails now is tried again with the first rows.
+                // If this fails, it is retried with the first rows.
                 writer = open(session).map_err(|error| lane.note(redactor.clean(&error.text))).ok();
                 continue;
             }
@@ -45,7 +45,7 @@ pub(crate) fn work(lane: &Lane<Queue>, open: &Open, redactor: &Redactor) {
         }
         lane.settle(Queue::written);
     }
-    // How it ended is said if there is time for it.
+    // Reports how the session ended if there is time.
     let end = lane.settle(|queue, _| queue.end).filter(|_| !lane.is_late());
     if let (Some(mut writer), Some(end)) = (writer, end)
         && let Err(error) = writer.end(end)

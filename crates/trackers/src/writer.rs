@@ -1,42 +1,42 @@
-//! What a tracker's writer does, and what it is told.
+//! The interface of a tracker's writer.
 
-use crate::place::Place;
 use crate::row::Row;
+use crate::run_logs::RunLogs;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// How a session of a run begins.
+/// The beginning of a run's session.
 #[derive(Debug)]
 pub(crate) struct Begin {
-    /// The first step that it makes; all from there on that were logged before are made again.
+    /// The first step of the session; earlier logs from this step on are repeated.
     pub(crate) first_step: u64,
     /// Seconds since 1970, UTC.
     pub(crate) time_s: f64,
     /// The run's name.
     pub(crate) name: String,
-    /// The project, or experiment, that it is a part of.
+    /// The project or experiment of the run.
     pub(crate) project: String,
-    /// Its owner in W&B, if that is not the user.
+    /// Its owner in W&B, if not the user.
     pub(crate) entity: Option<String>,
     /// Its settings, which are logged as hyperparameters.
     pub(crate) config: Map<String, Value>,
-    /// Where its logs lie; why nowhere.
-    pub(crate) place: Result<Place, String>,
+    /// The folder of its logs, or why there is none.
+    pub(crate) logs: Result<RunLogs, String>,
 }
 
 impl Begin {
-    /// Where its logs lie. Errors: nowhere.
-    pub(crate) fn place(&self) -> Result<&Place, WriteError> {
-        self.place.as_ref().map_err(|reason| WriteError { text: reason.clone(), is_passing: false })
+    /// The folder of its logs. Errors: there is none.
+    pub(crate) fn logs(&self) -> Result<&RunLogs, WriteError> {
+        self.logs.as_ref().map_err(|reason| WriteError { text: reason.clone(), is_passing: false })
     }
 }
 
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// All its steps were made.
+pub(crate) enum SessionStatus {
+    /// It made all its steps.
     Finished,
-    /// It was asked to stop, or a card was too hot; it can be resumed.
+    /// It was interrupted, or a card was too hot; it can be resumed.
     Stopped,
     /// It failed or diverged.
     Failed,
@@ -45,17 +45,17 @@ pub(crate) enum Standing {
 /// The end of a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct End {
-    pub(crate) standing: Standing,
+    pub(crate) status: SessionStatus,
     /// Seconds since 1970, UTC.
     pub(crate) time_s: f64,
 }
 
-/// Why something could not be written.
+/// Why a write failed.
 #[derive(Debug)]
 pub(crate) struct WriteError {
-    /// What the system or the server says.
+    /// The error of the system or the server.
     pub(crate) text: String,
-    /// Whether the same rows are worth another try.
+    /// Whether to retry the same rows.
     pub(crate) is_passing: bool,
 }
 
@@ -65,14 +65,14 @@ impl From<std::io::Error> for WriteError {
     }
 }
 
-/// Writes a session's rows. Everything slow happens here, on a thread of its own.
+/// Writes a session's rows. Everything slow happens here, on a separate thread.
 pub(crate) trait Writer: Send {
-    /// Writes rows, in the order of their steps. Errors: they count as lost, or, if the error is passing, are given again.
+    /// Writes rows, in step order. Errors: the rows count as lost, or, if the error is transient, are passed again.
     fn write(&mut self, rows: &[Arc<Row>]) -> Result<(), WriteError>;
 
-    /// Says how the session ended.
+    /// Records how the session ended.
     fn end(&mut self, end: End) -> Result<(), WriteError>;
 }
 
-/// Begins a session: opens what is there and removes the steps that are made again.
+/// Begins a session: opens existing logs and removes the steps that it repeats.
 pub(crate) type Open = Box<dyn Fn(&Begin) -> Result<Box<dyn Writer>, WriteError> + Send>;

@@ -96,7 +96,8 @@ fn what_cannot_be_logged_to_is_said_before_anything_is_made() {
     let sandbox = Sandbox::new();
     let unknown = sandbox.train("--name none --log-to pigeon");
     assert!(
-        unknown.code == Some(2) && unknown.stderr.contains("`pigeon` is no tracker; there are tensorboard, wandb"),
+        unknown.code == Some(2)
+            && unknown.stderr.contains("unknown tracker `pigeon`; expected one of tensorboard, wandb"),
         "{}",
         unknown.stderr
     );

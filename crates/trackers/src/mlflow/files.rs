@@ -1,4 +1,4 @@
-//! MLflow's file store: a folder an experiment, a folder a run, a file a metric, with a line a value.
+//! MLflow's file store: one folder per experiment, one folder per run, one file per metric, one line per value.
 //! Source: the files that MLflow's `FileStore` writes and reads.
 //!
 //! ```text
@@ -25,14 +25,14 @@ const META: &str = "meta.yaml";
 
 const META_BYTES_MAX: Bytes = Bytes::mib(1);
 
-/// Folders in which an experiment is looked for.
+/// Maximum number of folders searched for an experiment.
 const EXPERIMENTS: usize = 10_000;
 
 pub(crate) struct Files {
     disk: Disk,
     /// The run's folder.
     folder: PathBuf,
-    /// The run as its description has it, without status and end.
+    /// The run's description, without status and end time.
     run: Description,
     metrics: BTreeMap<String, Appender>,
     first_step: u64,
@@ -48,15 +48,15 @@ struct Description {
 
 impl Files {
     pub(crate) fn open(disk: &Disk, root: &Path, begin: &Begin) -> Result<Self, WriteError> {
-        let place = begin.place()?;
+        let logs = begin.logs()?;
         let root = std::path::absolute(root)?;
         disk.create_folders(&root)?;
         let now = milliseconds(begin.time_s);
-        // MLflow takes it for granted.
+        // MLflow requires this experiment to exist.
         describe_experiment(disk, &root, "0", "Default", now)?;
         let experiment = experiment_of(&root, &begin.project);
         describe_experiment(disk, &root, &experiment, &begin.project, now)?;
-        let folder = root.join(&experiment).join(&place.ids.mlflow);
+        let folder = root.join(&experiment).join(&logs.ids.mlflow);
         for part in ["metrics", "params", "tags", "artifacts"] {
             disk.create_folders(&folder.join(part))?;
         }
@@ -68,12 +68,12 @@ impl Files {
         for (key, value) in tags {
             write(disk, &folder.join("tags").join(key), value.as_bytes())?;
         }
-        let began_ms = milliseconds(place.ids.began_s);
-        let run = Description { experiment, id: place.ids.mlflow.clone(), name: begin.name.clone(), began_ms };
+        let began_ms = milliseconds(logs.ids.began_s);
+        let run = Description { experiment, id: logs.ids.mlflow.clone(), name: begin.name.clone(), began_ms };
         let mut files =
             Self { disk: disk.clone(), folder, run, metrics: BTreeMap::new(), first_step: begin.first_step };
         files.describe(RUNNING, None)?;
-        // Whatever an earlier session logged and this one may not.
+        // An earlier session may have logged metrics that this one does not.
         for name in METRICS {
             if is_there(&files.path_of(name))? {
                 files.metric(name)?;
@@ -86,7 +86,7 @@ impl Files {
         self.folder.join("metrics").join(name)
     }
 
-    /// The file of a metric, without the steps that are made again.
+    /// The file of a metric, without the repeated steps.
     fn metric(&mut self, name: &str) -> io::Result<&mut Appender> {
         if !self.metrics.contains_key(name) {
             let path = self.path_of(name);
@@ -95,10 +95,10 @@ impl Files {
             let file = Appender::open(&self.disk, &path, |log| before_step(log, self.first_step, step_of))?;
             self.metrics.insert(name.to_owned(), file);
         }
-        Ok(self.metrics.get_mut(name).expect("it was put there"))
+        Ok(self.metrics.get_mut(name).expect("it was just inserted"))
     }
 
-    /// Texts are in quotes as JSON has them, which YAML reads the same.
+    /// Texts are JSON strings, which are also valid YAML.
     fn describe(&self, status: u32, end_ms: Option<u64>) -> io::Result<()> {
         let Description { experiment, id, name, began_ms } = &self.run;
         let text = |text: &str| serde_json::Value::from(text).to_string();
@@ -114,7 +114,7 @@ impl Files {
     }
 }
 
-/// Writes a small file whole, if it is not there with the same contents: what does not change is not written again.
+/// Writes a small file, unless it already has the same contents.
 fn write(disk: &Disk, path: &Path, contents: &[u8]) -> io::Result<()> {
     match read_text(path, META_BYTES_MAX) {
         Ok(there) if there.as_bytes() == contents => Ok(()),
@@ -122,7 +122,7 @@ fn write(disk: &Disk, path: &Path, contents: &[u8]) -> io::Result<()> {
     }
 }
 
-/// A file's address.
+/// A file's URI.
 fn uri(path: &Path) -> String {
     let encode = |byte: u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => char::from(byte).to_string(),
@@ -148,8 +148,8 @@ fn describe_experiment(disk: &Disk, root: &Path, id: &str, name: &str, now_ms: u
     disk.replace(&path, yaml.as_bytes())
 }
 
-/// The number of the experiment of this name: one that is there, or one that follows from the name, so that runs that start at
-/// once agree.
+/// The id of the experiment with this name: an existing one, or one derived from the name, so that runs that start at
+/// the same time agree.
 fn experiment_of(root: &Path, name: &str) -> String {
     let is_it = |folder: &PathBuf| {
         let meta = read_text(&folder.join(META), META_BYTES_MAX).unwrap_or_default();
@@ -167,7 +167,7 @@ fn experiment_of(root: &Path, name: &str) -> String {
             hasher.update(name.as_bytes());
             u64::from(hasher.finalize())
         });
-        // Eighteen digits, as MLflow's own.
+        // Eighteen digits, like MLflow's own.
         (100_000_000_000_000_000 + (high << 32 | low) % 900_000_000_000_000_000).to_string()
     })
 }
@@ -188,6 +188,6 @@ impl Writer for Files {
     }
 
     fn end(&mut self, end: End) -> Result<(), WriteError> {
-        Ok(self.describe(status(end.standing).1, Some(milliseconds(end.time_s)))?)
+        Ok(self.describe(status(end.status).1, Some(milliseconds(end.time_s)))?)
     }
 }

@@ -1,7 +1,7 @@
 //! MLflow: its file store (`files.rs`), or its server (`server.rs`).
 //!
-//! MLflow itself wants a database or a server since its version 3, and opens folders only where it is told to; what is in
-//! folders it also takes into a database.
+//! Since version 3, MLflow prefers a database or a server, and opens folders only on request; it can import folders
+//! into a database.
 
 mod files;
 mod server;
@@ -9,44 +9,42 @@ mod server;
 pub(crate) use files::Files;
 pub(crate) use server::Server;
 
-use crate::writer::{Begin, Standing};
+use crate::writer::{Begin, SessionStatus};
 use plimsoll_secrets::{Secret, Secrets};
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// MLflow's longest value of a parameter, in letters.
+/// MLflow's maximum length of a parameter's value, in characters.
 const PARAM_MAX: usize = 6000;
 
-/// Where MLflow's runs are.
+/// Where MLflow's runs are stored.
 #[derive(Debug, Clone)]
 pub(crate) enum Store {
     /// A folder.
     Folder(PathBuf),
-    /// A server, and who we are there.
+    /// A server, with the credentials for it.
     Server(server::Address),
 }
 
 impl Store {
-    /// What `MLFLOW_TRACKING_URI` says; without it a folder. Errors: why it can't be used, without quoting it.
+    /// Parses `MLFLOW_TRACKING_URI`; without it, uses a folder. Errors: why it can't be used, without quoting it.
     pub(crate) fn of(secrets: &Secrets, folder: PathBuf) -> Result<Self, &'static str> {
         let Some(uri) = secrets.get("MLFLOW_TRACKING_URI").map(Secret::expose) else { return Ok(Self::Folder(folder)) };
         match uri.split_once("://") {
             Some(("http" | "https", _)) => server::Address::new(uri, secrets).map(Self::Server),
             Some(("file", path)) if path.starts_with('/') => Ok(Self::Folder(PathBuf::from(path))),
-            Some(_) => Err(
-                "names a database or a service that is only reached through MLflow's server; start `mlflow server` on \
-                            it and give the server's address",
-            ),
+            Some(_) => Err("names a database or service; start `mlflow server` on \
+                            it and use the server's address"),
             None => match uri.strip_prefix("file:") {
                 Some(path) => Ok(Self::Folder(PathBuf::from(path))),
-                None if uri == "databricks" => Err("names a service that is not supported; use a server's address"),
+                None if uri == "databricks" => Err("names an unsupported service; use a server's address"),
                 None => Ok(Self::Folder(PathBuf::from(uri))),
             },
         }
     }
 }
 
-/// Settings as parameters: names that MLflow allows, and values no longer than it takes.
+/// Settings as parameters: with names that MLflow allows, and truncated values.
 fn params(begin: &Begin) -> impl Iterator<Item = (String, String)> {
     begin.config.iter().map(|(key, value)| {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_-. ".contains(c);
@@ -59,16 +57,16 @@ fn params(begin: &Begin) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// MLflow's name of how a run stands, and its number in files.
-fn status(standing: Standing) -> (&'static str, u32) {
-    match standing {
-        Standing::Finished => ("FINISHED", 3),
-        Standing::Failed => ("FAILED", 4),
-        Standing::Stopped => ("KILLED", 5),
+/// MLflow's name for a run's status, and its number in files.
+fn status(status: SessionStatus) -> (&'static str, u32) {
+    match status {
+        SessionStatus::Finished => ("FINISHED", 3),
+        SessionStatus::Failed => ("FAILED", 4),
+        SessionStatus::Stopped => ("KILLED", 5),
     }
 }
 
-/// The number of a status while a run is going.
+/// The status number of an active run.
 const RUNNING: u32 = 1;
 
 fn milliseconds(time_s: f64) -> u64 {

@@ -1,9 +1,10 @@
-//! An MLflow server, by its REST API. Values of steps that are made again are added to the old ones, since no call deletes any.
+//! An MLflow server, through its REST API. The API can't delete values, so values of repeated steps are added to the
+//! old ones.
 //! Source: MLflow's "REST API".
 
 use super::{milliseconds, params, status};
-use crate::place::Ids;
 use crate::row::Row;
+use crate::run_logs::Ids;
 use crate::writer::{Begin, End, WriteError, Writer};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,34 +17,34 @@ use std::time::Duration;
 use ureq::Agent;
 use ureq::http::uri::Uri;
 
-/// Of a request from its begin to its end, and of a connection.
+/// Timeouts of a whole request, and of connecting.
 const TIMEOUTS: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(5)];
 
-/// Longer answers are not read.
+/// Maximum size of a response that is read.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// Of what a server says, this much is quoted, in letters.
+/// Maximum length of a quote from a response, in characters.
 const QUOTE_MAX: usize = 200;
 
-/// Metrics of a request, at most.
+/// Maximum metrics per request.
 const METRICS_MAX: usize = 1000;
 
-/// Parameters of one.
+/// Maximum parameters per request.
 const PARAMS_MAX: usize = 100;
 
-/// A server, and who we are there.
+/// A server, with the credentials for it.
 #[derive(Debug, Clone)]
 pub(crate) struct Address {
     url: Secret,
-    /// What is sent as `Authorization`.
+    /// The value of the `Authorization` header.
     authorization: Option<Secret>,
     is_encrypted: bool,
 }
 
 impl Address {
-    /// Errors: why it can't be used, without quoting it. Secrets are not sent to other machines without TLS.
+    /// Errors: why it can't be used, without quoting it. Never sends secrets to other machines without TLS.
     pub(crate) fn new(url: &str, secrets: &Secrets) -> Result<Self, &'static str> {
-        let uri = url.parse::<Uri>().map_err(|_| "is no address such as https://host:5000")?;
+        let uri = url.parse::<Uri>().map_err(|_| "is not a URL such as https://host:5000")?;
         let host = uri.host().ok_or("has no host; write it as https://host:5000")?;
         let is_encrypted = uri.scheme_str() == Some("https");
         let of = |variable: &str| secrets.get(variable).map(Secret::expose);
@@ -57,7 +58,7 @@ impl Address {
         };
         let has_secret = authorization.is_some() || uri.authority().is_some_and(|part| part.as_str().contains('@'));
         if has_secret && !is_encrypted && !is_loopback(host) {
-            return Err("has no TLS, by which others could read the password; use https://");
+            return Err("has no TLS, so others could read the password; use https://");
         }
         let url = Secret::new(url.trim_end_matches('/'));
         Ok(Self { url, authorization: authorization.map(Secret::new), is_encrypted })
@@ -72,7 +73,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn open(disk: &Disk, address: &Address, begin: &Begin) -> Result<Self, WriteError> {
-        let place = begin.place()?;
+        let logs = begin.logs()?;
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
@@ -81,20 +82,20 @@ impl Server {
             .timeout_connect(Some(TIMEOUTS[1]))
             .timeout_resolve(Some(TIMEOUTS[1]))
             .user_agent(concat!("plimsoll/", env!("CARGO_PKG_VERSION")));
-        // A proxy is told the whole address unless it passes TLS through.
+        // Without TLS, a proxy would see the whole request.
         let config = if address.is_encrypted { config } else { config.proxy(None) };
         let mut server =
-            Self { agent: config.build().new_agent(), address: address.clone(), run: place.ids.mlflow.clone() };
-        // A run that is known goes on; it is not where it was in a folder, or on another server.
+            Self { agent: config.build().new_agent(), address: address.clone(), run: logs.ids.mlflow.clone() };
+        // Resumes a known run. It is unknown if it was in a folder before, or on another server.
         let going_on = json!({ "run_id": server.run, "status": "RUNNING" });
         if server.call("runs/update", &going_on)?.is_none() {
             server.run = server.create(begin)?;
-            let ids = Ids { mlflow: server.run.clone(), ..place.ids.clone() };
-            place.keep(disk, &ids)?;
+            let ids = Ids { mlflow: server.run.clone(), ..logs.ids.clone() };
+            logs.keep(disk, &ids)?;
         }
         let all = params(begin).map(|(key, value)| json!({ "key": key, "value": value })).collect::<Vec<_>>();
         for some in all.chunks(PARAMS_MAX) {
-            // Parameters that have other values by now can't be changed there; the run is worth more than they are.
+            // The server can't change parameters that already have other values; that must not stop the run.
             drop(server.call("runs/log-batch", &json!({ "run_id": server.run, "params": some })));
         }
         Ok(server)
@@ -106,7 +107,7 @@ impl Server {
             Some(id) => id,
             None => match self.call("experiments/create", &json!({ "name": name })) {
                 Ok(made) => text(&made.unwrap_or_default(), "experiments/create", "/experiment_id")?,
-                // Another run may have made it meanwhile.
+                // Another run may have created it meanwhile.
                 Err(error) => self.find(name)?.ok_or(error)?,
             },
         };
@@ -121,21 +122,21 @@ impl Server {
         text(&made, "runs/create", "/run/info/run_id")
     }
 
-    /// The experiment of this name.
+    /// The id of the experiment with this name.
     fn find(&self, name: &str) -> Result<Option<String>, WriteError> {
         let query = json!({ "filter": format!("name = '{}'", name.replace('\'', "")), "max_results": 1 });
         let found = self.call("experiments/search", &query)?;
         Ok(found.and_then(|found| Some(found.pointer("/experiments/0/experiment_id")?.as_str()?.to_owned())))
     }
 
-    /// What the server answers; nothing if what is asked for is not there.
+    /// The server's response; `None` if the requested object does not exist.
     fn call(&self, method: &str, body: &Value) -> Result<Option<Value>, WriteError> {
         let url = format!("{}/api/2.0/mlflow/{method}", self.address.url.expose());
         let mut request = self.agent.post(&url).content_type("application/json");
         if let Some(authorization) = &self.address.authorization {
             request = request.header("authorization", authorization.expose());
         }
-        // Errors of the library quote addresses.
+        // The library's errors quote addresses.
         let mut response = request.send(body.to_string().as_bytes()).map_err(|error| WriteError {
             text: format!("the server can't be reached: {}", kind_of(&error)),
             is_passing: !matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_) | ureq::Error::Tls(_)),
@@ -144,10 +145,11 @@ impl Server {
         let mut answer = Vec::new();
         let read = response.body_mut().as_reader().take(ANSWER_BYTES_MAX).read_to_end(&mut answer);
         let answer = serde_json::from_slice::<Value>(&answer).unwrap_or_default();
-        // Every answer is an object, that to an update has the run. A login page or a proxy answers with status 200 too.
+        // Every response is an object; the one to an update contains the run. Login pages and proxies also respond with
+        // status 200.
         let is_mlflow = answer.is_object() && (method != "runs/update" || answer["run_info"].is_object());
         match status {
-            200..=299 if read.is_err() => Err(WriteError { text: "the answer broke off".into(), is_passing: true }),
+            200..=299 if read.is_err() => Err(WriteError { text: "the response was cut off".into(), is_passing: true }),
             200..=299 if is_mlflow => Ok(Some(answer)),
             200..=299 => Err(odd(method)),
             _ if answer.pointer("/error_code").and_then(Value::as_str) == Some("RESOURCE_DOES_NOT_EXIST") => Ok(None),
@@ -155,7 +157,7 @@ impl Server {
                 let said = answer.pointer("/message").and_then(Value::as_str).unwrap_or_default();
                 let said = said.chars().take(QUOTE_MAX).collect::<String>();
                 let text =
-                    format!("the server answers with status {status}{}{said}", if said.is_empty() { "" } else { ": " });
+                    format!("the server returned status {status}{}{said}", if said.is_empty() { "" } else { ": " });
                 Err(WriteError { text, is_passing: matches!(status, 408 | 425 | 429 | 500..=599) })
             }
         }
@@ -164,11 +166,11 @@ impl Server {
 
 fn kind_of(error: &ureq::Error) -> &'static str {
     match error {
-        ureq::Error::Timeout(_) => "it did not answer in time",
-        ureq::Error::HostNotFound => "its name was not found; is there a network?",
-        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => "no TLS; is its certificate valid?",
-        ureq::Error::BadUri(_) | ureq::Error::Http(_) => "the address or the password has odd characters",
-        _ => "the connection broke, or nobody is there",
+        ureq::Error::Timeout(_) => "timed out",
+        ureq::Error::HostNotFound => "host not found; check the network",
+        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => "TLS failed; check the certificate",
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) => "the address or the password has invalid characters",
+        _ => "the connection failed",
     }
 }
 
@@ -178,11 +180,11 @@ fn text(answer: &Value, method: &str, pointer: &str) -> Result<String, WriteErro
 }
 
 fn odd(what: &str) -> WriteError {
-    let text = format!("the server's answer to {what} is not MLflow's; is the address right, and is no login needed?");
+    let text = format!("the response to {what} is not MLflow's; check the address, and whether a login is needed");
     WriteError { text, is_passing: false }
 }
 
-/// A number as protocol buffers have it in JSON.
+/// A number in the JSON format of protocol buffers.
 fn number(value: f64) -> Value {
     match value {
         value if value.is_nan() => "NaN".into(),
@@ -208,8 +210,7 @@ impl Writer for Server {
     }
 
     fn end(&mut self, end: End) -> Result<(), WriteError> {
-        let body =
-            json!({ "run_id": self.run, "status": status(end.standing).0, "end_time": milliseconds(end.time_s) });
+        let body = json!({ "run_id": self.run, "status": status(end.status).0, "end_time": milliseconds(end.time_s) });
         self.call("runs/update", &body).map(drop)
     }
 }

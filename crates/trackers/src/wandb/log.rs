@@ -1,16 +1,16 @@
-//! Logs of records in blocks, as LevelDB has them, with W&B's header. A record that does not fit into the rest of its block is
-//! cut into pieces; each piece has its checksum, its length and its kind.
-//! Sources: LevelDB's `doc/log_format.md`; W&B's reader of it, whose checksums are CRC-32 and not masked.
+//! Logs of records in blocks, in LevelDB's format with W&B's header. A record that does not fit into the rest of its
+//! block is split into pieces; each piece has a checksum, a length and a kind.
+//! Sources: LevelDB's `doc/log_format.md`; W&B's reader of it, whose checksums are unmasked CRC-32.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
 const BLOCK: usize = 32 << 10;
 
-/// Of a piece: checksum, length, kind.
+/// Header of a piece: checksum, length, kind.
 const HEAD: usize = 7;
 
-/// Of a file: `:W&B`, a number that W&B's files have, version 0.
+/// Header of a file: `:W&B`, W&B's magic number, version 0.
 const HEADER: &[u8; HEAD] = b":W&B\xe1\xbe\x00";
 
 /// Kinds of pieces.
@@ -19,19 +19,19 @@ const FIRST: u8 = 2;
 const MIDDLE: u8 = 3;
 const LAST: u8 = 4;
 
-/// Larger records are none of ours.
+/// Larger records are not ours.
 const RECORD_MAX: usize = 64 << 20;
 
-/// Bytes that are to be appended to a log.
+/// Bytes to append to a log.
 #[derive(Debug)]
 pub(super) struct Encoder {
     bytes: Vec<u8>,
-    /// Where they go.
+    /// Offset of these bytes in the log.
     start: u64,
 }
 
 impl Encoder {
-    /// For a log of so many bytes; a new one gets its header.
+    /// For a log of `start` bytes; a new one gets the header.
     pub(super) fn at(start: u64) -> Self {
         Self { bytes: if start == 0 { HEADER.to_vec() } else { Vec::new() }, start }
     }
@@ -74,30 +74,30 @@ fn checksum(kind: u8, piece: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// What is kept of a log.
+/// The part of a log that is kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Kept {
     /// Its length.
     pub(super) bytes: u64,
-    /// Records in it.
+    /// Number of records in it.
     pub(super) records: u64,
-    /// Those of them that are rows of the history.
+    /// Number of rows of the history among them.
     pub(super) history: u64,
 }
 
-/// Whether a record is kept.
+/// Whether to keep a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Record {
-    /// It is a row of the history.
+pub(super) enum RecordKind {
+    /// Keep it: a row of the history.
     History,
-    /// It is another.
+    /// Keep it: another record.
     Other,
-    /// It and all behind it are not.
+    /// Drop it and all later ones.
     Later,
 }
 
-/// How much of a log is sound records that are kept. A file that is no such log has none.
-pub(super) fn keep(file: &mut File, mut of: impl FnMut(&[u8]) -> Record) -> io::Result<Kept> {
+/// Finds the valid records of a log to keep. A file that is not such a log has none.
+pub(super) fn keep(file: &mut File, mut of: impl FnMut(&[u8]) -> RecordKind) -> io::Result<Kept> {
     file.seek(SeekFrom::Start(0))?;
     let mut reader = Reader { bytes: BufReader::new(file), at: 0 };
     let mut header = [0; HEAD];
@@ -107,9 +107,9 @@ pub(super) fn keep(file: &mut File, mut of: impl FnMut(&[u8]) -> Record) -> io::
     let mut kept = Kept { bytes: HEAD as u64, ..Kept::default() };
     while let Some(record) = reader.record()? {
         match of(&record) {
-            Record::Later => break,
-            Record::History => kept.history += 1,
-            Record::Other => {}
+            RecordKind::Later => break,
+            RecordKind::History => kept.history += 1,
+            RecordKind::Other => {}
         }
         kept.records += 1;
         kept.bytes = reader.at;
@@ -123,7 +123,7 @@ struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Whether there were as many bytes.
+    /// Fills the buffer; false at the end of the file.
     fn fill(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         match self.bytes.read_exact(buffer) {
             Ok(()) => {
@@ -135,7 +135,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next record; none at the end, and where it is torn or damaged.
+    /// The next record; `None` at the end, or if it is torn or damaged.
     fn record(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut record = Vec::new();
         let mut is_first = true;
@@ -175,14 +175,14 @@ mod tests {
         let mut records = Vec::new();
         let kept = keep(&mut file, |record| {
             records.push(record.to_vec());
-            Record::Other
+            RecordKind::Other
         });
         (kept.expect("readable"), records)
     }
 
-    /// Records of every size about those at which they are cut, in one log after the other.
+    /// Records of every size near the limits at which they are split, in one log after another.
     #[test]
-    fn records_are_read_back_wherever_blocks_end() {
+    fn records_read_back_across_block_ends() {
         let mut log = Vec::new();
         let mut written = Vec::new();
         for size in [0, 1, BLOCK - HEAD, 5, BLOCK - 40, 13, 1, 3 * BLOCK, 0, 2 * BLOCK - 2 * HEAD, 100_000] {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_was_cut_anywhere_keeps_its_whole_records() {
+    fn a_truncated_log_keeps_its_complete_records() {
         let (mut log, mut ends) = (Encoder::at(0), vec![HEAD]);
         for size in [20, 0, BLOCK, 30] {
             log.push(&vec![7; size]);

@@ -1,9 +1,9 @@
-//! W&B's offline runs: a folder with a log of records, which its own program syncs. A resumed session goes on in the same log,
-//! from which the steps that are made again, and whatever a crash left of its last record, are cut off before.
+//! W&B's offline runs: a folder with a log of records, which W&B's program syncs. A resumed session continues the same
+//! log, after cutting off the steps that it repeats and a record torn by a crash.
 //!
 //! ```text
 //!   wandb/offline-run-20261123_184354-z4t19e2k/run-z4t19e2k.wandb    records (`log.rs`, `records.rs`)
-//!                                             /sync.log              what the program said (`sync.rs`)
+//!                                             /sync.log              output of the program (`sync.rs`)
 //! ```
 
 mod log;
@@ -14,9 +14,9 @@ pub use sync::{SyncError, Synced, sync_in_background};
 
 use crate::appender::Appender;
 use crate::calendar::stamp;
-use crate::place::Ids;
 use crate::row::Row;
-use crate::writer::{Begin, End, Standing, WriteError, Writer};
+use crate::run_logs::Ids;
+use crate::writer::{Begin, End, SessionStatus, WriteError, Writer};
 use plimsoll_files::Disk;
 use records::Records;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// The folder in a run's logs.
 pub(crate) const FOLDER: &str = "wandb";
 
-/// Rows between two summaries, which say the newest value of each metric.
+/// Rows between two summaries, which contain the newest value of each metric.
 const SUMMARY_EVERY: usize = 64;
 
 pub(crate) struct Wandb {
@@ -36,26 +36,26 @@ pub(crate) struct Wandb {
 
 impl Wandb {
     pub(crate) fn open(disk: &Disk, begin: &Begin) -> Result<Self, WriteError> {
-        let place = begin.place()?;
-        let run = run_folder(&place.folder, &place.ids);
+        let logs = begin.logs()?;
+        let run = run_folder(&logs.folder, &logs.ids);
         disk.create_folders(&run)?;
-        let path = run.join(format!("run-{}.wandb", place.ids.wandb));
+        let path = run.join(format!("run-{}.wandb", logs.ids.wandb));
         let mut kept = log::Kept::default();
         let mut file = Appender::open(disk, &path, |log| {
             kept = log::keep(log.file(), |record| records::is_before(record, begin.first_step))?;
             Ok(kept.bytes)
         })?;
-        // It is to be synced again.
+        // It must be synced again.
         disk.remove_if_there(&path.with_extension("wandb.synced"))?;
-        let mut records = Records::new(kept.records, kept.history, place.ids.began_s);
+        let mut records = Records::new(kept.records, kept.history, logs.ids.began_s);
         let mut bytes = log::Encoder::at(file.len());
-        records.begin(&mut bytes, begin, &place.ids);
+        records.begin(&mut bytes, begin, &logs.ids);
         file.append(bytes.as_bytes())?;
         Ok(Self { file, records, rows: 0 })
     }
 }
 
-/// The folder of a run that syncs: that of an earlier session, or a new one.
+/// The folder of the run: an earlier session's, or a new one.
 fn run_folder(logs: &Path, ids: &Ids) -> PathBuf {
     let folder = logs.join(FOLDER);
     let of_run = |path: &PathBuf| {
@@ -69,7 +69,7 @@ fn run_folder(logs: &Path, ids: &Ids) -> PathBuf {
     found.into_iter().next().unwrap_or_else(|| folder.join(format!("offline-run-{}-{}", stamp(ids.began_s), ids.wandb)))
 }
 
-/// Where a run lies that W&B's program syncs.
+/// The path of the run that W&B's program syncs.
 pub(crate) fn synced_folder(logs: &Path, ids: &Ids) -> PathBuf {
     run_folder(logs, ids)
 }
@@ -85,17 +85,17 @@ impl Writer for Wandb {
             records.summary(&mut bytes);
         }
         self.file.append(bytes.as_bytes())?;
-        // Of what is not on disk nothing counts.
+        // Records that are not on disk do not count.
         self.records = records;
         self.rows = if is_summed_up { 0 } else { self.rows + rows.len() };
         Ok(())
     }
 
     fn end(&mut self, end: End) -> Result<(), WriteError> {
-        let code = match end.standing {
-            Standing::Finished => 0,
-            Standing::Stopped => 130,
-            Standing::Failed => 1,
+        let code = match end.status {
+            SessionStatus::Finished => 0,
+            SessionStatus::Stopped => 130,
+            SessionStatus::Failed => 1,
         };
         let mut bytes = log::Encoder::at(self.file.len());
         self.records.summary(&mut bytes);

@@ -1,15 +1,15 @@
-//! The records of a W&B run: what it is, its rows, the machine's metrics, its summary and its end.
+//! The records of a W&B run: its description, rows, machine metrics, summary and end.
 //! Source: the descriptors in W&B's Python package, `wandb_internal.proto`.
 
-use super::log::{Encoder, Record};
-use crate::place::Ids;
+use super::log::{Encoder, RecordKind};
 use crate::protobuf::{Message, blobs};
 use crate::row::{METRICS, Row, SYSTEM};
+use crate::run_logs::Ids;
 use crate::writer::Begin;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Fields of `Record`.
+/// Field numbers of `Record`.
 mod field {
     pub(super) const NUMBER: u32 = 1;
     pub(super) const HISTORY: u32 = 2;
@@ -25,18 +25,18 @@ mod field {
 /// `value_json` of items of histories, summaries, configurations and statistics.
 const VALUE_JSON: u32 = 16;
 
-/// By this metric, as with Hugging Face's Trainer, others are drawn. W&B's own count of rows is `_step`.
+/// The metric for the x-axis of the others, as with Hugging Face's Trainer. W&B's own row count is `_step`.
 const GLOBAL_STEP: &str = "train/global_step";
 
-/// The oldest reader that understands these records.
+/// The oldest reader version that supports these records.
 const MIN_CONSUMER: &str = "0.40.0";
 
-/// Makes the records of a log, one after the other.
+/// Creates the records of a log, one after another.
 #[derive(Debug, Clone)]
 pub(super) struct Records {
-    /// Records so far.
+    /// Number of records so far.
     count: u64,
-    /// Rows so far.
+    /// Number of rows so far.
     rows: u64,
     began_s: f64,
     newest: BTreeMap<String, String>,
@@ -52,7 +52,7 @@ impl Records {
         log.push(Message::new().integer(field::NUMBER, self.count).message(field, record).bytes());
     }
 
-    /// What a log begins with; of one that goes on, what may have changed.
+    /// The first records of a log; for a continued log, those that may have changed.
     pub(super) fn begin(&mut self, log: &mut Encoder, begin: &Begin, ids: &Ids) {
         let items =
             begin.config.iter().map(|(key, value)| Message::new().text(1, key).text(VALUE_JSON, &value.to_string()));
@@ -110,12 +110,12 @@ impl Records {
     }
 }
 
-/// An item whose key has slashes and points that mean nothing.
+/// An item whose key contains literal slashes and dots.
 fn nested((key, value): &(String, String)) -> Message {
     Message::new().text(2, key).text(VALUE_JSON, value)
 }
 
-/// A number as W&B has it in JSON, where its readers know words for what is none.
+/// A number in W&B's JSON, whose readers accept NaN and infinities.
 fn json(value: f64) -> String {
     match value {
         value if value.is_nan() => "NaN".to_owned(),
@@ -130,19 +130,19 @@ fn timestamp(time_s: f64) -> Message {
     Message::new().integer(1, time_s as u64).integer(2, (time_s.fract() * 1e9) as u64)
 }
 
-/// Whether a record of a log is kept by a session that makes all steps from `first_step` on. Ends of sessions are not, nor what
-/// lies behind them.
-pub(super) fn is_before(record: &[u8], first_step: u64) -> Record {
+/// Whether to keep a record when a session repeats all steps from `first_step` on. Drops ends of sessions and all
+/// records after them.
+pub(super) fn is_before(record: &[u8], first_step: u64) -> RecordKind {
     let parts =
         |bytes, field: u32| blobs(bytes).filter(move |(number, _)| *number == u64::from(field)).map(|(_, part)| part);
     if parts(record, field::EXIT).next().is_some() {
-        return Record::Later;
+        return RecordKind::Later;
     }
-    let Some(history) = parts(record, field::HISTORY).next() else { return Record::Other };
+    let Some(history) = parts(record, field::HISTORY).next() else { return RecordKind::Other };
     let step = parts(history, 1).find_map(|item| {
         let is_step = parts(item, 2).eq([GLOBAL_STEP.as_bytes()]);
         let value = parts(item, VALUE_JSON).next().filter(|_| is_step)?;
         str::from_utf8(value).ok()?.parse::<u64>().ok()
     });
-    if step.is_some_and(|step| step >= first_step) { Record::Later } else { Record::History }
+    if step.is_some_and(|step| step >= first_step) { RecordKind::Later } else { RecordKind::History }
 }

@@ -1,5 +1,5 @@
-//! Syncs an offline run by W&B's own program, if it is installed, beside whatever comes next. The key is in the variables of
-//! that process alone.
+//! Syncs an offline run with W&B's own program in the background, if it is installed. Only that process receives the
+//! key, in its environment.
 
 use plimsoll_secrets::Secret;
 use std::ffi::OsStr;
@@ -7,18 +7,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What syncs.
+/// The program that syncs.
 const PROGRAM: &str = "wandb";
 
-/// What it said, in the run's folder.
+/// The file of its output, in the run's folder.
 const LOG: &str = "sync.log";
 
-/// A run that is being synced.
+/// A run being synced.
 #[derive(Debug)]
 pub struct Synced {
     /// W&B's program.
     pub process: Child,
-    /// What it says.
+    /// Its output.
     pub log: PathBuf,
 }
 
@@ -28,29 +28,29 @@ pub enum SyncError {
     /// The program is not installed.
     #[error("W&B's program, `wandb`, is not installed")]
     NotInstalled,
-    /// The system refuses it.
+    /// The system refuses to start it.
     #[error("`wandb` can't be started: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Starts to sync a run's folder. `path` are the folders where programs are, as the environment has them.
-/// Errors: there is no such program, or the system does not start it.
+/// Starts to sync a run's folder. `path` is the value of `PATH`.
+/// Errors: the program is not installed, or the system does not start it.
 pub fn sync_in_background(run: &Path, key: &Secret, path: Option<&OsStr>) -> Result<Synced, SyncError> {
     let folders = path.map(|path| std::env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
-    // Not in the working folder, whoever put it there.
+    // Never from the working folder, where another user may have put it.
     let programs = folders.iter().filter(|folder| folder.is_absolute()).map(|folder| folder.join(PROGRAM));
     let program = programs.into_iter().find(|program| program.is_file()).ok_or(SyncError::NotInstalled)?;
     let log_path = run.join(LOG);
     let log = plimsoll_files::open_own(&log_path)?;
     let mut command = Command::new(program);
-    // The program reads `wandb/settings` in its working folder, which may name the server that receives the key.
+    // The program reads `wandb/settings` in its working folder, which could name the server that receives the key.
     command.current_dir("/");
     command.arg("sync").arg(std::path::absolute(run)?).env("WANDB_API_KEY", key.expose()).env("WANDB_SILENT", "false");
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     #[cfg(unix)]
     {
         use std::os::unix::process::CommandExt;
-        // What interrupts the run does not interrupt it.
+        // An interrupt of the run must not reach it.
         command.process_group(0);
     }
     Ok(Synced { process: command.spawn()?, log: log_path })

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// A disk that is full while it is told so: a part of what is written is there before the system refuses the rest.
+/// A disk that is full on demand: a part of each write is stored before the system refuses the rest.
 #[derive(Debug, Default)]
 struct Full {
     is_full: AtomicBool,
@@ -31,7 +31,7 @@ impl Watch for Full {
                 *self.refused.lock().expect("no panic") += 1;
                 self.changed.notify_all();
             }
-            // Nothing is made room for either.
+            // Truncation frees no space either.
             Operation::Truncate(..) => {}
             _ => return Ok(()),
         }
@@ -48,7 +48,7 @@ impl Full {
 }
 
 #[test]
-fn a_full_disk_costs_the_logs_that_it_has_no_room_for_and_no_others() {
+fn a_full_disk_loses_only_the_logs_that_did_not_fit() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for tracker in [Tracker::TensorBoard, Tracker::Wandb, Tracker::Jsonl, Tracker::Csv] {
         let full = Arc::new(Full::default());
@@ -59,7 +59,7 @@ fn a_full_disk_costs_the_logs_that_it_has_no_room_for_and_no_others() {
         let mut trackers = Trackers::start(settings.clone(), &Secrets::default()).expect("a thread");
         trackers.take(&started(1));
         trackers.take(&step(1, 1.0));
-        // The first log is on disk before it is full.
+        // The first log is on disk before the disk is full.
         let (_, read) = readers::ALL.into_iter().find(|(name, _)| *name == tracker.name()).expect("a reader");
         wait_until(|| {
             settings.folder.join("run.json").exists()
@@ -90,16 +90,16 @@ fn files_of(tracker: Tracker, logs: &std::path::Path) -> bool {
     }
 }
 
-/// Looks until something is so; what is looked at may be half written.
+/// Polls until a condition holds; the polled files may be partially written.
 fn wait_until(is_so: impl Fn() -> bool + std::panic::RefUnwindSafe) {
     let begun = std::time::Instant::now();
     while !std::panic::catch_unwind(&is_so).unwrap_or(false) {
-        assert!(begun.elapsed() < LONG, "it never comes");
+        assert!(begun.elapsed() < LONG, "timed out");
         std::thread::yield_now();
     }
 }
 
-/// A disk that hangs, as one on the network does.
+/// A disk that hangs, like a network disk.
 #[derive(Debug, Default)]
 struct Hangs {
     is_free: Mutex<bool>,
@@ -116,9 +116,9 @@ impl Watch for Hangs {
     }
 }
 
-/// Were logs written where events are taken, this test would never end.
+/// If logs were written by the thread that receives events, this test would never end.
 #[test]
-fn a_disk_that_hangs_costs_a_run_no_time_and_bounded_memory() {
+fn a_hanging_disk_delays_no_step_and_memory_is_bounded() {
     const STEPS: u64 = 20_000;
     let folder = tempfile::tempdir().expect("a temporary folder");
     let hangs = Arc::new(Hangs::default());
@@ -137,7 +137,7 @@ fn a_disk_that_hangs_costs_a_run_no_time_and_bounded_memory() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_said_and_costs_nothing_else() {
+fn a_folder_that_cannot_be_created_is_reported() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut settings = settings(folder.path());
     settings.folder = folder.path().join("file/logs");

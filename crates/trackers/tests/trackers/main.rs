@@ -1,5 +1,5 @@
-//! Whole sessions of runs, read back by readers of the formats that share no code with what wrote them (`readers.rs`). The
-//! programs that the files are for read them in `scripts/check_trackers.py`.
+//! Whole sessions of runs, read back by independent readers of the formats (`readers.rs`). `scripts/check_trackers.py`
+//! reads the files with the actual tools.
 
 mod failing;
 mod readers;
@@ -15,10 +15,10 @@ use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
 
-/// Far longer than anything here takes.
+/// Far longer than any test takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Logs of all trackers in `folder/logs`, of a run in `folder/run`.
+/// Settings that log for all trackers to `folder/logs`, for a run in `folder/run`.
 fn settings(folder: &Path) -> TrackSettings {
     let run = folder.join("run");
     std::fs::create_dir_all(&run).expect("a folder");
@@ -66,14 +66,14 @@ fn evaluated(step: u64, loss: f64) -> Event {
     Event::Evaluated { step, loss, average_loss: None, tokens: 100 }
 }
 
-/// A session: events, and the report of its end.
+/// Runs a session with these events; returns its report.
 fn session(settings: &TrackSettings, events: &[Event]) -> Vec<TrackerReport> {
     let mut trackers = Trackers::start(settings.clone(), &Secrets::default()).expect("threads");
     events.iter().for_each(|event| trackers.take(event));
     trackers.finish(LONG)
 }
 
-/// The steps of a session that ends as it should, each with a loss that tells which session made it.
+/// The steps of a complete session; the losses identify the session.
 fn whole_session(settings: &TrackSettings, steps: std::ops::RangeInclusive<u64>, of_session: f64) {
     let mut events = vec![started(*steps.start())];
     events.extend(steps.clone().map(|n| step(n, n as f64 + of_session)));

@@ -1,4 +1,4 @@
-//! Readers of what trackers write, from the formats' descriptions: slow, strict, and without the crate's own code.
+//! Readers of the trackers' formats, written from their specifications: slow, strict, and without code of the crate.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Metric, step and value, in the order of the file.
 pub type Points = Vec<(String, u64, f64)>;
 
-/// A checksum a bit at a time, with a reversed polynomial.
+/// A bitwise checksum with a reversed polynomial.
 fn crc(polynomial: u32, bytes: impl IntoIterator<Item = u8>) -> u32 {
     !bytes.into_iter().fold(u32::MAX, |crc, byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| crc >> 1 ^ (polynomial & (crc & 1).wrapping_neg()))
@@ -101,7 +101,7 @@ pub fn names(folder: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()).collect()
 }
 
-/// What TensorBoard shows of a folder: where a session starts, later steps are forgotten.
+/// The points that TensorBoard shows for a folder: where a session starts, later steps are dropped.
 pub fn tensorboard(logs: &Path) -> Points {
     let mut points = Points::new();
     for file in event_files(logs) {
@@ -122,7 +122,7 @@ pub fn tensorboard(logs: &Path) -> Points {
     points
 }
 
-/// The records of a W&B log, all of which have to be sound.
+/// The records of a W&B log, all of which must be valid.
 pub fn wandb_records(logs: &Path) -> Vec<Fields> {
     const IEEE: u32 = 0xedb8_8320;
     let bytes = std::fs::read(wandb_log(logs)).expect("a log");
@@ -250,7 +250,7 @@ pub type Read = fn(&Path) -> Points;
 pub const ALL: [(&str, Read); 5] =
     [("tensorboard", tensorboard), ("wandb", wandb), ("jsonl", jsonl), ("csv", csv), ("mlflow", mlflow)];
 
-/// The steps and values of a metric, in their order.
+/// The steps and values of a metric, in order.
 pub fn of(points: &Points, metric: &str) -> Vec<(u64, f64)> {
     points.iter().filter(|(name, ..)| name == metric).map(|(_, step, value)| (*step, *value)).collect()
 }

@@ -1,4 +1,4 @@
-//! An MLflow server that answers, refuses, hangs up and quotes what it was sent.
+//! An MLflow server that responds, refuses, disconnects, and echoes requests.
 
 use crate::{LONG, evaluated, session, settings, started, step};
 use plimsoll_secrets::Secrets;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 type Requests = Arc<Mutex<Vec<(String, String, Value)>>>;
 
-/// Answers each request as `answer` says: a status and a body; nothing for a connection that is closed.
+/// Responds to each request with `answer`'s status and body; `None` closes the connection.
 fn serve(answer: impl Fn(&str, usize) -> Option<(u16, Value)> + Send + 'static) -> (SocketAddr, Requests) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let (address, seen) = (listener.local_addr().expect("an address"), Requests::default());
@@ -65,7 +65,7 @@ fn connection(
     }
 }
 
-/// What MLflow's server answers. Source: its REST API.
+/// The normal responses of MLflow's server. Source: its REST API.
 fn usual(method: &str, knows_run: bool) -> (u16, Value) {
     match method {
         "runs/update" if !knows_run => {
@@ -94,7 +94,7 @@ fn logged(folder: &Path, secrets: &Secrets, events: &[Event]) -> TrackerReport {
 }
 
 #[test]
-fn a_run_is_made_logged_and_ended_and_a_resumed_session_goes_on_in_it() {
+fn a_run_is_created_logged_and_ended_and_a_resumed_session_continues_it() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let known = Arc::new(Mutex::new(false));
     let knows = known.clone();
@@ -130,9 +130,9 @@ fn a_run_is_made_logged_and_ended_and_a_resumed_session_goes_on_in_it() {
     assert!(requests.iter().all(|(.., body)| body["run_id"] == "cafe01"));
 }
 
-/// As of a login page, or of a proxy that answers for another server.
+/// As from a login page, or from a proxy that responds for another server.
 #[test]
-fn an_answer_that_mlflow_does_not_give_is_no_success() {
+fn a_response_that_is_not_mlflows_is_an_error() {
     let events = [started(1), step(1, 1.0), Event::Finished { step: 1, seconds: 1.0 }];
     let page = json!("<html>Please log in</html>");
     for (only, answer) in [("", page.clone()), ("runs/log-batch", page), ("runs/update", json!({})), ("", json!([]))] {
@@ -144,14 +144,14 @@ fn an_answer_that_mlflow_does_not_give_is_no_success() {
         let report = logged(folder.path(), &secrets, &events);
         assert_eq!((report.written, report.lost), (0, 1), "{only}: {report:?}");
         let error = report.last_error.unwrap_or_default();
-        assert!(error.contains("is not MLflow's; is the address right"), "{error}");
+        assert!(error.contains("is not MLflow's; check the address"), "{error}");
     }
 }
 
 #[test]
-fn what_a_server_does_not_take_at_once_is_tried_again() {
+fn refused_logs_are_retried() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    // The first answers are no answers; then it is busy.
+    // The first responses are invalid; then the server is busy.
     let (address, seen) = serve(|method, count| match count {
         1 => None,
         5 => Some((429, json!({ "message": "too many" }))),
@@ -167,7 +167,7 @@ fn what_a_server_does_not_take_at_once_is_tried_again() {
 }
 
 #[test]
-fn a_server_that_quotes_what_it_was_sent_gives_no_secret_away() {
+fn a_server_that_echoes_requests_leaks_no_secret() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (address, _) = serve(|_, _| Some((403, json!({ "message": "Bearer CANARY-of-the-token is not allowed" }))));
     let secrets = secrets(&[
@@ -181,7 +181,7 @@ fn a_server_that_quotes_what_it_was_sent_gives_no_secret_away() {
 }
 
 #[test]
-fn addresses_that_cannot_be_used_are_refused_before_anything_is_made() {
+fn unusable_addresses_are_refused_before_any_file_is_created() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (uri, token, is_refused) in [
         ("sqlite:///CANARY.db", "", true),
@@ -211,5 +211,5 @@ fn addresses_that_cannot_be_used_are_refused_before_anything_is_made() {
     }
     assert!(!folder.path().join("logs").exists());
     drop(session(&settings(folder.path()), &[]));
-    assert!(!folder.path().join("logs").exists(), "a run that never began leaves nothing");
+    assert!(!folder.path().join("logs").exists(), "a run that never began leaves no files");
 }

@@ -1,4 +1,4 @@
-//! What sessions leave, and what resumed ones make of it.
+//! The logs that sessions leave, and how resumed sessions continue them.
 
 use crate::readers::{
     self, Field, blobs, event_file, event_files, fields, items, messages, of, texts, wandb_log, wandb_records,
@@ -49,7 +49,7 @@ fn settings_are_logged_as_hyperparameters() {
     assert_eq!(entry("learning_rate"), Some(vec![(3, Field::Bytes(b"0.001".to_vec()))]));
     assert_eq!(entry("data"), Some(vec![(3, Field::Bytes(b"[\"a\",\"b\"]".to_vec()))]));
     assert!(values.clone().any(|value| texts(&value, 1) == ["_hparams_/session_end_info"]));
-    // W&B's run has them with its name and project.
+    // W&B's run contains them with its name and project.
     let records = wandb_records(&settings.folder);
     let run = records.iter().flat_map(|record| messages(record, 17)).next().expect("a run");
     assert_eq!((texts(&run, 3), texts(&run, 8)), (vec!["my: project".to_owned()], vec!["nano-1".to_owned()]));
@@ -57,7 +57,7 @@ fn settings_are_logged_as_hyperparameters() {
     assert_eq!((&*config["seed"], &*config["model_name"], &*config["odd/key"]), ("1337", "\"nano\"", "\"<b>: 'x'\""));
     let summary = records.iter().flat_map(|record| messages(record, 3)).last().expect("a summary");
     assert_eq!(items(&summary, 1)["train/loss"], "2.0");
-    // MLflow has a file for each; names have no folders in them.
+    // MLflow has a file for each; slashes in names are replaced.
     let run = readers::mlflow_run(&settings.mlruns);
     let param = |name: &str| fs::read_to_string(run.join("params").join(name)).expect("a parameter");
     assert_eq!((&*param("learning_rate"), &*param("odd_key"), &*param("seed")), ("0.001", "<b>: 'x'", "1337"));
@@ -66,7 +66,7 @@ fn settings_are_logged_as_hyperparameters() {
 }
 
 #[test]
-fn what_is_no_number_is_logged_as_such() {
+fn values_that_are_not_finite_are_logged_as_such() {
     let folder = folder();
     let settings = settings(folder.path());
     let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300, -0.0];
@@ -85,13 +85,13 @@ fn what_is_no_number_is_logged_as_such() {
     }
 }
 
-/// The losses that a run has whose steps from `from` on a second session made again.
+/// The losses of a run in which a second session repeated the steps from `from` on.
 fn replaced(from: u64, last: u64) -> Vec<(u64, f64)> {
     (1..=last).map(|n| (n, n as f64 + if n < from { 0.25 } else { 0.75 })).collect()
 }
 
 #[test]
-fn a_resumed_run_replaces_the_steps_that_it_makes_again() {
+fn a_resumed_run_replaces_the_steps_that_it_repeats() {
     for (from, last) in [(6, 8), (6, 12), (11, 12), (1, 3)] {
         let folder = folder();
         let settings = settings(folder.path());
@@ -111,7 +111,7 @@ fn a_resumed_run_replaces_the_steps_that_it_makes_again() {
     }
 }
 
-/// All files that a run's logs have and that grow.
+/// All files of a run's logs that grow.
 fn growing(logs: &Path) -> Vec<PathBuf> {
     let metrics = readers::mlflow_run(&logs.join("mlruns")).join("metrics");
     let files = [logs.join("metrics.jsonl"), logs.join("metrics.csv"), wandb_log(logs), metrics.join("train/loss")];
@@ -119,8 +119,8 @@ fn growing(logs: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_run_that_was_killed_in_the_middle_of_a_record_goes_on() {
-    // Its checkpoint was after step 6; each file may have come a different way.
+fn a_run_killed_in_the_middle_of_a_record_continues() {
+    // Its checkpoint was after step 6; each file may have been cut at a different point.
     for torn in [1, 7, 11, 30, 75] {
         let folder = folder();
         let settings = settings(folder.path());
@@ -137,7 +137,7 @@ fn a_run_that_was_killed_in_the_middle_of_a_record_goes_on() {
 }
 
 #[test]
-fn foreign_files_are_not_believed() {
+fn foreign_files_are_not_trusted() {
     let folder = folder();
     let settings = settings(folder.path());
     whole_session(&settings, 1..=2, 0.25);
@@ -160,7 +160,7 @@ fn foreign_files_are_not_believed() {
 }
 
 #[test]
-fn another_run_of_the_name_is_left_alone() {
+fn another_run_with_the_same_name_is_left_alone() {
     let folder = folder();
     let first = settings(folder.path());
     whole_session(&first, 1..=4, 0.25);
@@ -174,12 +174,12 @@ fn another_run_of_the_name_is_left_alone() {
 }
 
 #[test]
-fn the_machine_is_logged_as_w_and_b_names_it_and_not_at_every_sample() {
+fn machine_metrics_have_wandb_names_and_are_not_logged_per_sample() {
     let folder = folder();
     let settings = settings(folder.path());
     let mut trackers = Trackers::start(settings.clone(), &Secrets::default()).expect("threads");
     let tap = trackers.machine_tap();
-    // The machine is sampled before the first step, when there is nothing yet to log to.
+    // The machine is sampled before the first step, when no log exists yet.
     let early = CardSample { temperature_c: Some(1.0), ..CardSample::default() };
     tap.take(&Sample { time_s: 990.0, cards: vec![early], ..Sample::default() });
     trackers.take(&started(5));

@@ -1,4 +1,4 @@
-//! W&B's program is started as it wants to be, with the key in nothing but its variables.
+//! W&B's program is started as it requires, with the key only in its environment.
 #![cfg(unix)]
 
 use plimsoll_secrets::Secret;
@@ -7,12 +7,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 #[test]
-fn the_key_is_in_the_variables_of_the_program_that_syncs_and_nowhere_else() {
+fn only_the_sync_program_receives_the_key_in_its_environment() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (bin, run) = (folder.path().join("bin"), folder.path().join("offline-run-1-abc"));
     [&bin, &run].into_iter().for_each(|folder| fs::create_dir(folder).expect("a folder"));
     let program = bin.join("wandb");
-    // `wandb/settings` in a working folder may name the server that receives the key.
+    // `wandb/settings` in a working folder could name the server that receives the key.
     fs::write(&program, "#!/bin/sh\npwd\necho \"$@\"\ntest \"$WANDB_API_KEY\" = CANARY && echo has the key >&2\n")
         .expect("written");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("executable");
