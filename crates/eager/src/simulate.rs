@@ -7,7 +7,7 @@ use crate::runtime::{Event, Record};
 use crate::sharding::is_parallel;
 use crate::step::Steps;
 use plimsoll_torch_memory::allocator::{Allocator, BlockId, Card, Request};
-use plimsoll_torch_memory::snapshot::Settings;
+use plimsoll_torch_memory::snapshot::AllocatorSettings;
 use plimsoll_trainers::Run;
 use plimsoll_units::Bytes;
 use rustc_hash::FxHashMap;
@@ -30,7 +30,7 @@ struct Played {
 /// The estimate of a run on a card.
 pub(crate) fn judged(steps: &Steps, run: &Run, gpu: Gpu) -> Estimate {
     let mut caveats = steps.caveats.clone();
-    let mut settings = Settings::default();
+    let mut settings = AllocatorSettings::default();
     let unknown = settings.set(&run.alloc_conf);
     caveats.extend(unknown.iter().map(|setting| format!("The allocator's {setting} is not known, and ignored.")));
     if settings.fills_cards() {
@@ -109,7 +109,7 @@ pub(crate) fn peak_of(steps: &Steps, kinds: &[Kind]) -> Bytes {
 /// What the allocator says of a process on a card beside a context of so many bytes, without storages of the missing kinds.
 /// The peak is that of a card without a limit; so is what is reserved where the card refuses.
 fn on_card(steps: &Steps, run: &Run, gpu: Gpu, context: u64, missing: &[Kind]) -> Played {
-    let mut settings = Settings::default();
+    let mut settings = AllocatorSettings::default();
     settings.set(&run.alloc_conf);
     let available = gpu.memory.0.saturating_sub(context);
     let fraction = run.memory_fraction.or(settings.memory_fraction);
@@ -129,7 +129,7 @@ fn on_card(steps: &Steps, run: &Run, gpu: Gpu, context: u64, missing: &[Kind]) -
 }
 
 /// The memory of the smallest card that a process runs on, to 32 MiB: for settings with which it reserves all that there is.
-fn least_capacity(steps: &Steps, settings: &Settings, endless: &Played, missing: &[Kind]) -> u64 {
+fn least_capacity(steps: &Steps, settings: &AllocatorSettings, endless: &Played, missing: &[Kind]) -> u64 {
     const STEP: u64 = 32 << 20;
     let (mut refused, mut enough) = (endless.allocated.saturating_sub(1), endless.reserved);
     while enough - refused > STEP {
@@ -143,7 +143,7 @@ fn least_capacity(steps: &Steps, settings: &Settings, endless: &Played, missing:
 }
 
 /// Sends events through an allocator of a card with so much memory.
-fn play(steps: &Steps, settings: Settings, capacity: u64, allowed: Option<u64>, missing: &[Kind]) -> Played {
+fn play(steps: &Steps, settings: AllocatorSettings, capacity: u64, allowed: Option<u64>, missing: &[Kind]) -> Played {
     let mut allocator = Allocator::new(settings, allowed);
     let mut card = Card::new(capacity);
     let mut blocks: FxHashMap<u32, BlockId> = FxHashMap::default();
@@ -192,7 +192,7 @@ fn live_at(steps: &Steps, at: usize) -> Vec<(u32, u64)> {
             Event::Enter(_) => {}
         }
     }
-    let rounded = |id: u32| (id, Settings::default().rounded(steps.records[id as usize].bytes));
+    let rounded = |id: u32| (id, AllocatorSettings::default().rounded(steps.records[id as usize].bytes));
     let mut live =
         live.into_iter().map(rounded).filter(|(id, _)| steps.records[*id as usize].bytes > 0).collect::<Vec<_>>();
     live.sort_unstable();

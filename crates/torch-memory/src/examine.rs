@@ -1,50 +1,50 @@
-//! All that a snapshot tells of a card.
-//! Not here: how it is found (`replay/`, `findings/`, `what_if.rs`), how it is said (the binary).
+//! The full analysis of a card's snapshot.
+//! Not here: the analyses themselves (`replay/`, `findings/`, `what_if.rs`), and their presentation (the binary).
 
 use crate::findings::{Copies, Growth, OwnedAtPeak, Owners, Steps, at_event, copies, growth, peak_event};
 use crate::replay::{Moment, Replay, replay};
-use crate::snapshot::{Action, CardRecord, Settings, Snapshot};
+use crate::snapshot::{Action, AllocatorSettings, CardRecord, Snapshot};
 use crate::what_if::{Least, Outcome, Program, best};
 
-/// What a card's recording tells.
+/// The analysis of a card's recording.
 #[derive(Debug)]
 pub struct Examined<'a> {
     /// The recording.
     pub record: &'a CardRecord,
-    /// Replayed.
+    /// The replay.
     pub replay: Replay,
-    /// The moment at which the most is in use: after so many events.
+    /// The moment of peak use, as a number of events.
     pub peak: usize,
-    /// Who has it then, the most first.
+    /// Memory by owner at that moment, largest first.
     pub at_peak: Vec<OwnedAtPeak>,
-    /// Settings, the recorded one first; empty without a history.
+    /// Outcomes by setting, the recorded one first; empty without a history.
     pub outcomes: Vec<Outcome>,
-    /// Which of them is recommended.
+    /// Index of the recommended outcome.
     pub best: usize,
-    /// What the program needs at the least.
+    /// The minimum memory that the program needs.
     pub least: Option<Least>,
-    /// The bytes that the allocator could have, where a request was refused.
+    /// The memory available to the allocator, known if a request was refused.
     pub capacity: Option<u64>,
     /// Where steps end.
     pub steps: Steps,
-    /// What grows from step to step.
+    /// Growth from step to step.
     pub growth: Vec<Growth>,
-    /// What is there twice.
+    /// Duplicate models.
     pub copies: Vec<Copies>,
 }
 
 impl Examined<'_> {
-    /// Whether allocations were recorded, not only the memory at the end.
+    /// Whether allocations were recorded, and not only the memory at the end.
     pub fn has_history(&self) -> bool {
         has_history(self.record)
     }
 
-    /// Memory at the moment at which the most is in use.
+    /// Memory at the moment of peak use.
     pub fn at_its_peak(&self) -> Moment {
         self.replay.memory[self.peak]
     }
 
-    /// The most bytes that were reserved at once.
+    /// Peak of the reserved bytes.
     pub fn peak_reserved(&self) -> u64 {
         self.replay.memory.iter().map(|moment| moment.reserved).max().unwrap_or(0)
     }
@@ -54,12 +54,12 @@ fn has_history(record: &CardRecord) -> bool {
     record.events.iter().any(|event| !matches!(event.action, Action::Snapshot | Action::OutOfMemory | Action::Other))
 }
 
-/// Examines a card's recording. `asked`: a setting to try in addition to the usual ones.
+/// Analyzes a card's recording. `asked`: a setting to try in addition to the standard ones.
 pub fn examine<'a>(
     snapshot: &Snapshot,
     owners: &Owners,
     record: &'a CardRecord,
-    asked: Option<&Settings>,
+    asked: Option<&AllocatorSettings>,
 ) -> Examined<'a> {
     let replay = replay(record, &snapshot.settings);
     let peak = peak_event(&replay);

@@ -1,5 +1,5 @@
-//! The memory of PyTorch's runs: what `torch.cuda.memory._dump_snapshot` wrote is read, replayed with a simulation of
-//! PyTorch's caching allocator, and judged.
+//! Analyzes the memory of PyTorch runs: reads the output of `torch.cuda.memory._dump_snapshot`, replays it on a
+//! simulation of PyTorch's caching allocator, and derives findings.
 //! Not here: files, terminals, pages. Read next: `replay/mod.rs`.
 
 pub mod allocator;

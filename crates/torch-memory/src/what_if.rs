@@ -1,40 +1,40 @@
-//! The same program under other settings, and what it needs at the least.
-//! Not here: which settings are worth it in words (the binary).
+//! The same program under other settings, and its minimum memory.
+//! Not here: recommending settings in words (the binary).
 //!
-//! Each setting begins with an empty allocator: what was there before the recording is allocated first, in the order of its
-//! addresses, since when it was allocated is not recorded. All settings are compared on the same ground so, the recorded
-//! one too.
+//! Each setting starts with an empty allocator: blocks from before the recording are allocated first, in address order,
+//! since the order of their allocation is not recorded. So all settings, including the recorded one, are compared on
+//! equal terms.
 
 use crate::allocator::{Allocator, BlockId, Card, Request};
 use crate::replay::{Life, Replay};
-use crate::snapshot::{Action, CardRecord, Settings, Stacks};
+use crate::snapshot::{Action, AllocatorSettings, CardRecord, Stacks};
 use plimsoll_arena::{Buffer, Problem, lower_bound, pack};
 
-/// More than any card has.
+/// More than any card's memory.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// Blocks that are packed in a second or so.
+/// Number of blocks that can be packed in about a second.
 const MOST_PACKED: usize = 15_000;
 
-/// What a setting makes of a program.
+/// The outcome of a program under a setting.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The setting.
-    pub settings: Settings,
-    /// The most bytes that it has from the driver at once.
+    pub settings: AllocatorSettings,
+    /// Peak of the reserved bytes.
     pub peak_reserved: u64,
-    /// How often it asks the driver for memory, or gives some back: each time takes a while.
+    /// Number of slow driver calls that allocate or free memory.
     pub driver_calls: usize,
-    /// How many requests find no memory, in as much as the card had.
+    /// Number of refused requests, with the card's memory as the limit.
     pub refused: usize,
 }
 
-/// What a program does with its allocator.
+/// A program's sequence of allocator calls.
 #[derive(Debug, Clone)]
 pub struct Program<'a> {
     steps: Vec<Step>,
     lives: &'a [Life],
-    /// The bytes that the allocator could have, where a request was refused: only then is it known.
+    /// The memory available to the allocator; known only if a request was refused.
     pub capacity: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ enum Step {
 }
 
 impl<'a> Program<'a> {
-    /// What the recorded program did.
+    /// The calls of the recorded program.
     pub fn of(record: &CardRecord, replay: &'a Replay, stacks: &Stacks) -> Self {
         let events = &record.events;
         let mut steps = Vec::with_capacity(events.len());
@@ -80,7 +80,7 @@ impl<'a> Program<'a> {
     }
 
     /// Runs the program under a setting.
-    pub fn run(&self, settings: &Settings) -> Outcome {
+    pub fn run(&self, settings: &AllocatorSettings) -> Outcome {
         let capacity = self.capacity.unwrap_or(NO_LIMIT);
         let mut card = Card::new(capacity);
         let allowed = (settings.garbage_collection_threshold > 0.0).then_some(capacity);
@@ -111,8 +111,12 @@ impl<'a> Program<'a> {
         outcome
     }
 
-    /// Settings that people set: the recorded one first, then those that are asked for, then PyTorch's own, each once.
-    pub fn candidates(&self, recorded: &Settings, asked: Option<&Settings>) -> Vec<Settings> {
+    /// Settings to compare: the recorded one first, then the requested one, then common ones, each once.
+    pub fn candidates(
+        &self,
+        recorded: &AllocatorSettings,
+        asked: Option<&AllocatorSettings>,
+    ) -> Vec<AllocatorSettings> {
         let mut confs = vec![
             "",
             "expandable_segments:True",
@@ -127,11 +131,11 @@ impl<'a> Program<'a> {
             "expandable_segments:True,roundup_power2_divisions:8",
         ];
         if self.capacity.is_some() {
-            // They count only where there is a limit.
+            // These have an effect only with a limit.
             confs.extend(["garbage_collection_threshold:0.6", "garbage_collection_threshold:0.8"]);
         }
         let usual = confs.into_iter().map(|conf| {
-            let mut settings = Settings::default();
+            let mut settings = AllocatorSettings::default();
             settings.set(conf);
             settings
         });
@@ -144,8 +148,8 @@ impl<'a> Program<'a> {
         all
     }
 
-    /// What the program needs at the least: the most that is in use at once, and the peak of a packing that knows when
-    /// each block comes and goes. None where sizes add up to more than 64 bits.
+    /// The program's minimum memory: the peak of the bytes in use, and the peak of a packing that knows all lifetimes.
+    /// `None` if the sum of sizes overflows 64 bits.
     pub fn least(&self, events: usize) -> Option<Least> {
         let at = |event: Option<usize>, otherwise: usize| event.map_or(otherwise, |event| event + 1) as u64;
         let buffer = |life: &Life| Buffer::new(at(life.from, 0), at(life.to, events + 1), life.requested);
@@ -157,17 +161,17 @@ impl<'a> Program<'a> {
     }
 }
 
-/// What a program needs at the least.
+/// A program's minimum memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Least {
-    /// The most bytes in use at once: no allocator can do with less.
+    /// Peak of the bytes in use: a lower bound for every allocator.
     pub bound: u64,
-    /// What an arena takes that is planned before the run. None: with so many blocks, to find out takes too long.
+    /// Size of an arena planned before the run; `None` if there are too many blocks to compute it quickly.
     pub packed: Option<u64>,
 }
 
-/// The best of some outcomes, of which the first is the recorded setting's: the fewest refused, then the lowest peak. One
-/// that saves less than a hundredth of the recorded peak is not worth a change.
+/// The best outcome, given the recorded setting's first: the fewest refusals, then the lowest peak. An outcome that
+/// saves less than a hundredth of the recorded peak is not worth a change.
 pub fn best(outcomes: &[Outcome]) -> Option<&Outcome> {
     let recorded = outcomes.first()?;
     let best = outcomes.iter().min_by_key(|outcome| (outcome.refused, outcome.peak_reserved))?;
@@ -176,9 +180,9 @@ pub fn best(outcomes: &[Outcome]) -> Option<&Outcome> {
     Some(if is_worth_it { best } else { recorded })
 }
 
-/// Whether the program emptied the cache, rather than the allocator for want of memory: its stack says so, or no request
-/// follows that asks the driver.
-fn is_emptied(events: &[crate::snapshot::Event], stacks: &Stacks) -> bool {
+/// Whether the program emptied the cache, rather than the allocator for lack of memory: its stack shows it, or no
+/// request that needs the driver follows.
+fn is_emptied(events: &[crate::snapshot::TraceEvent], stacks: &Stacks) -> bool {
     let Some(first) = events.first() else { return false };
     let names_it = |name: &str| name.contains("empty_cache") || name.contains("emptyCache");
     if stacks.frames(first.stack).any(|frame| names_it(&frame.name)) {

@@ -4,15 +4,15 @@ use plimsoll_torch_memory::replay::replay;
 use plimsoll_torch_memory::snapshot::Snapshot;
 use std::io::Read;
 
-/// Under the recorded settings the simulation is PyTorch's allocator: in every segment and at every address.
+/// Under the recorded settings, the simulation equals PyTorch's allocator in every segment and address.
 #[test]
-fn real_recordings_are_replayed_without_a_difference() {
+fn real_recordings_replay_without_a_difference() {
     let Some(folder) = std::env::var_os("PLIMSOLL_TORCH_SNAPSHOTS") else {
-        eprintln!("SKIPPED: no real snapshots; PLIMSOLL_TORCH_SNAPSHOTS names a folder of them");
+        eprintln!("SKIPPED: no real snapshots; set PLIMSOLL_TORCH_SNAPSHOTS to a folder of them");
         return;
     };
     let mut replayed = 0;
-    for entry in std::fs::read_dir(folder).expect("the folder is there").flatten() {
+    for entry in std::fs::read_dir(folder).expect("a readable folder").flatten() {
         let path = entry.path();
         let mut bytes = std::fs::read(&path).expect("a file");
         if path.extension().is_some_and(|extension| extension == "gz") {
@@ -25,7 +25,7 @@ fn real_recordings_are_replayed_without_a_difference() {
         for card in &snapshot.cards {
             let agreement = replay(card, &snapshot.settings).agreement;
             assert!(agreement.is_whole(), "{}: {agreement:?}", path.display());
-            // As if the ring had been shorter: what was there at its beginning is inferred.
+            // As if the ring buffer had been shorter: the state at its start is inferred.
             for cut in (1..16).map(|part| card.events.len() * part / 16) {
                 let mut later = card.clone();
                 later.events.drain(..cut);

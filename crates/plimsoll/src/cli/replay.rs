@@ -10,7 +10,7 @@ use plimsoll_render::{ReplayReport, replay_html, replay_json, replay_svg, replay
 use plimsoll_torch_memory::examine::examine;
 use plimsoll_torch_memory::findings::Owners;
 use plimsoll_torch_memory::pickle::{MAX_BYTES, PickleError};
-use plimsoll_torch_memory::snapshot::{Settings, Snapshot, SnapshotError};
+use plimsoll_torch_memory::snapshot::{AllocatorSettings, Snapshot, SnapshotError};
 use plimsoll_units::Bytes;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub(super) struct ReplayArgs {
     snapshot: PathBuf,
     /// Setting of PyTorch's allocator to try in addition to the usual ones, as in `PYTORCH_CUDA_ALLOC_CONF`
     #[arg(long, value_name = "CONF", value_parser = settings)]
-    alloc_conf: Option<Settings>,
+    alloc_conf: Option<AllocatorSettings>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -36,8 +36,8 @@ pub(super) struct ReplayArgs {
 }
 
 /// Errors: a setting that is not known.
-fn settings(conf: &str) -> Result<Settings, String> {
-    let mut settings = Settings::default();
+fn settings(conf: &str) -> Result<AllocatorSettings, String> {
+    let mut settings = AllocatorSettings::default();
     match settings.set(conf).first() {
         None => Ok(settings),
         Some(unknown) => Err(format!("{unknown} is not known")),

@@ -139,21 +139,21 @@ fn what_is_no_snapshot_is_refused_with_what_to_do() {
     (0..257).for_each(|_| encoder.write_all(&[b'N'; 1 << 20]).expect("into memory"));
     let bomb = encoder.finish().expect("into memory");
     let cases: &[(&str, &[u8], &str)] = &[
-        ("cut.pickle", &whole[..whole.len() / 2], "is cut off"),
+        ("cut.pickle", &whole[..whole.len() / 2], "is truncated"),
         ("cut.pickle.gz", &gzip(&whole)[..2000], "can't be decompressed"),
         ("text.txt", b"Hello", "is not a pickle: its first byte is 0x48"),
-        ("empty.pickle", b"", "is cut off: it ends at byte 0"),
-        ("list.pickle", b"\x80\x02].", "no snapshot of PyTorch's memory: it holds no dictionary"),
-        ("dict.pickle", b"\x80\x02}.", "no snapshot of PyTorch's memory: it has no `segments`"),
+        ("empty.pickle", b"", "is truncated: it ends at byte 0"),
+        ("list.pickle", b"\x80\x02].", "not a PyTorch memory snapshot: its top level is not a dictionary"),
+        ("dict.pickle", b"\x80\x02}.", "not a PyTorch memory snapshot: it has no `segments`"),
         (
             "nothing.pickle",
             b"\x80\x02}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]u.",
             "it has neither segments nor events",
         ),
-        ("evil.pickle", b"cposix\nsystem\n(S'touch owned'\ntR.", "asks to import posix.system, which is not done"),
+        ("evil.pickle", b"cposix\nsystem\n(S'touch owned'\ntR.", "asks to import posix.system, which is refused"),
         ("escape.pickle", b"c\x1b[31mos\nsystem\n.", "asks to import ?[31mos.system"),
-        ("deep.pickle", &[b'('; 4_000_000], "is cut off"),
-        ("bomb.pickle.gz", &bomb, "at most 268435456 are read"),
+        ("deep.pickle", &[b'('; 4_000_000], "is truncated"),
+        ("bomb.pickle.gz", &bomb, "the limit is 268435456"),
     ];
     for (name, bytes, words) in cases {
         sandbox.write(name, bytes);

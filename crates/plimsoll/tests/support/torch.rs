@@ -3,7 +3,7 @@
 
 use plimsoll_torch_memory::allocator::Request;
 use plimsoll_torch_memory::record::{Recorder, write};
-use plimsoll_torch_memory::snapshot::Settings;
+use plimsoll_torch_memory::snapshot::AllocatorSettings;
 
 /// Where the program lies.
 const TRAIN: &str = "/home/me/train.py";
@@ -11,7 +11,7 @@ const MODULE: &str = "/usr/lib/python3/site-packages/torch/nn/modules/module.py"
 
 /// The snapshot's pickle: five steps under PyTorch's default settings, with growing batches, which leave holes.
 pub fn snapshot() -> Vec<u8> {
-    let mut recorder = Recorder::new(Settings::default(), 16 << 30, None);
+    let mut recorder = Recorder::new(AllocatorSettings::default(), 16 << 30, None);
     let allocate = |recorder: &mut Recorder, bytes, stack| {
         recorder.allocate(Request { bytes, stream: 0, pool: (0, 0) }, stack).expect("there is room")
     };

@@ -14,7 +14,7 @@ pub use text::replay_text;
 
 use plimsoll_torch_memory::examine::Examined;
 use plimsoll_torch_memory::findings::Owners;
-use plimsoll_torch_memory::snapshot::{Settings, Snapshot};
+use plimsoll_torch_memory::snapshot::{AllocatorSettings, Snapshot};
 use plimsoll_torch_memory::what_if::Outcome;
 
 /// What there is to say of a snapshot.
@@ -30,7 +30,7 @@ pub struct ReplayReport<'a> {
 }
 
 /// The line that sets an allocator.
-fn line_of(settings: &Settings) -> String {
+fn line_of(settings: &AllocatorSettings) -> String {
     format!("PYTORCH_CUDA_ALLOC_CONF={}", settings.conf())
 }
 

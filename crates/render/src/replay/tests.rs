@@ -10,7 +10,7 @@ use plimsoll_torch_memory::record::Recorder;
 
 /// So many owners, with a name that is markup and blocks of many sizes, a third of which are freed again.
 fn recording(conf: &str, owners: u32, blocks: u32) -> Snapshot {
-    let mut settings = Settings::default();
+    let mut settings = AllocatorSettings::default();
     assert_eq!(settings.set(conf), []);
     let mut recorder = Recorder::new(settings, 40 << 30, None);
     for block in 0..blocks {

@@ -1,4 +1,4 @@
-//! Blocks, the shelves on which free ones lie, and the ranges of addresses of expandable segments.
+//! Blocks, the sorted lists of free ones, and the address ranges of expandable segments.
 
 use super::{Allocator, UNIT};
 use crate::snapshot::PoolId;
@@ -8,33 +8,33 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub(super) u32);
 
-/// Something that the driver was asked for.
+/// A call to the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DriverEvent {
-    /// What.
+    /// The kind of call.
     pub kind: DriverEventKind,
-    /// Where.
+    /// The address.
     pub address: u64,
-    /// How much.
+    /// The size.
     pub bytes: u64,
-    /// For which stream.
+    /// The stream.
     pub stream: u64,
 }
 
-/// What the driver is asked for.
+/// Kinds of calls to the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DriverEventKind {
-    /// A segment.
+    /// Allocate a segment.
     Take,
-    /// A segment goes back.
+    /// Free a segment.
     GiveBack,
-    /// Memory behind a range of addresses.
+    /// Map memory to a range of addresses.
     Map,
-    /// Such memory goes back.
+    /// Unmap such memory.
     Unmap,
 }
 
-/// A part of a segment: in use, free, or (of an expandable segment) without memory.
+/// A part of a segment: in use, free, or, in an expandable segment, unmapped.
 #[derive(Debug, Clone)]
 pub(super) struct Block {
     pub address: u64,
@@ -44,14 +44,14 @@ pub(super) struct Block {
     /// Index of its pool.
     pub pool: usize,
     pub in_use: bool,
-    /// Whether there is memory behind its addresses.
+    /// Whether memory is mapped at its addresses.
     pub mapped: bool,
-    /// The blocks before and behind it in its segment.
+    /// The previous and next block in its segment.
     pub previous: Option<u32>,
     pub next: Option<u32>,
-    /// The expandable segment that it is a part of.
+    /// The expandable segment that contains it.
     pub space: Option<u32>,
-    /// How many requests its pool had seen when it became free: for its age.
+    /// The pool's request count when it became free, for computing its age.
     pub freed_at: u64,
 }
 
@@ -77,13 +77,13 @@ impl Block {
         self.previous.is_some() || self.next.is_some()
     }
 
-    /// Its place among the free blocks of its pool: of a stream, the smallest first, of those the lowest.
-    fn on_shelf(&self, index: u32) -> (u64, u64, u64, u32) {
+    /// Its sort key among the free blocks of its pool: by stream, then size, then address.
+    fn free_list_key(&self, index: u32) -> (u64, u64, u64, u32) {
         (self.stream, self.bytes, self.address, index)
     }
 
-    /// Its place among the ranges without memory: of a stream, the lowest first.
-    fn in_address_order(&self, index: u32) -> (u64, u64, u32) {
+    /// Its sort key among unmapped ranges: by stream, then address.
+    fn unmapped_key(&self, index: u32) -> (u64, u64, u32) {
         (self.stream, self.address, index)
     }
 }
@@ -95,7 +95,7 @@ pub(super) struct Pool {
     pub small: bool,
     pub free: BTreeSet<(u64, u64, u64, u32)>,
     pub unmapped: BTreeSet<(u64, u64, u32)>,
-    /// Requests that it has seen, where garbage is collected: the clock for ages.
+    /// Number of requests so far, if garbage collection is on: the clock for ages.
     pub requests: u64,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Pool {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Space {
     pub address: u64,
-    /// Memory comes and goes in multiples of it, counted from the first address.
+    /// Memory is mapped in multiples of this, counted from the first address.
     pub unit: u64,
 }
 
@@ -125,7 +125,7 @@ impl Allocator {
         u32::try_from(self.blocks.len() - 1).expect("fewer blocks than events")
     }
 
-    /// The index of a pool, which is made when it is first asked for.
+    /// The index of a pool, which is created on first use.
     pub(super) fn pool(&mut self, id: PoolId, small: bool) -> usize {
         if let Some(index) = self.pools.iter().position(|pool| pool.id == id && pool.small == small) {
             return index;
@@ -134,57 +134,57 @@ impl Allocator {
         self.pools.len() - 1
     }
 
-    /// Puts a free block where requests, or expandable segments that grow, look for it.
-    pub(super) fn shelve(&mut self, index: u32) {
+    /// Adds a free or unmapped block to the sorted list that requests or growing segments search.
+    pub(super) fn insert_free(&mut self, index: u32) {
         let requests = self.pools[self.block(index).pool].requests;
         self.block_mut(index).freed_at = requests;
         let block = &self.blocks[index as usize];
         let pool = &mut self.pools[block.pool];
         let is_new = match block.mapped {
-            true => pool.free.insert(block.on_shelf(index)),
-            false => pool.unmapped.insert(block.in_address_order(index)),
+            true => pool.free.insert(block.free_list_key(index)),
+            false => pool.unmapped.insert(block.unmapped_key(index)),
         };
-        assert!(is_new, "a block is free once");
+        assert!(is_new, "a block is in the list only once");
     }
 
-    /// Takes a free block from its shelf.
-    pub(super) fn unshelve(&mut self, index: u32) {
+    /// Removes a free block from its list.
+    pub(super) fn remove_free(&mut self, index: u32) {
         let block = &self.blocks[index as usize];
         let pool = &mut self.pools[block.pool];
         let was_there = match block.mapped {
-            true => pool.free.remove(&block.on_shelf(index)),
-            false => pool.unmapped.remove(&block.in_address_order(index)),
+            true => pool.free.remove(&block.free_list_key(index)),
+            false => pool.unmapped.remove(&block.unmapped_key(index)),
         };
-        assert!(was_there, "a free block lies on its shelf");
+        assert!(was_there, "a free block is in its list");
     }
 
-    /// Cuts a block that is on no shelf after `bytes`. Returns the new block behind.
+    /// Splits a block that is in no list after `bytes`. Returns the new block that follows.
     pub(super) fn split(&mut self, index: u32, bytes: u64) -> u32 {
         let block = self.block(index).clone();
-        assert!(bytes >= UNIT && bytes < block.bytes, "a block of {} bytes is cut at {bytes}", block.bytes);
-        let behind = self.new_block(Block {
+        assert!(bytes >= UNIT && bytes < block.bytes, "a block of {} bytes is split at {bytes}", block.bytes);
+        let rest = self.new_block(Block {
             address: block.address + bytes,
             bytes: block.bytes - bytes,
             previous: Some(index),
             ..block.clone()
         });
         if let Some(next) = block.next {
-            self.block_mut(next).previous = Some(behind);
+            self.block_mut(next).previous = Some(rest);
         }
         let block = self.block_mut(index);
         block.bytes = bytes;
-        block.next = Some(behind);
-        behind
+        block.next = Some(rest);
+        rest
     }
 
-    /// Merges a neighbor into a free block that is on no shelf, if both are free and of the same kind.
+    /// Merges a neighbor into a free block that is in no list, if both are free and of the same kind.
     pub(super) fn merge(&mut self, index: u32, neighbor: Option<u32>) {
         let Some(neighbor) = neighbor else { return };
         let (block, other) = (self.block(index), self.block(neighbor).clone());
         if other.in_use || other.mapped != block.mapped {
             return;
         }
-        self.unshelve(neighbor);
+        self.remove_free(neighbor);
         let block = self.block_mut(index);
         block.bytes += other.bytes;
         if block.previous == Some(neighbor) {

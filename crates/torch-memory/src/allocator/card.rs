@@ -1,36 +1,36 @@
-//! A card's memory, as its driver hands it out.
+//! A card's memory, as the driver allocates it.
 
 use super::Driver;
 use std::collections::BTreeMap;
 
-/// Segments lie at multiples of it.
+/// Alignment of segments.
 const PAGE: u64 = 2 << 20;
-/// Where memory begins.
+/// The first address of memory.
 const FIRST: u64 = 0x7f00_0000_0000;
-/// Where addresses of expandable segments begin.
+/// The first address reserved for expandable segments.
 const FIRST_RESERVED: u64 = 0x3_0000_0000_0000;
 
-/// Addresses of an expandable segment.
+/// Size of the addresses of an expandable segment.
 const ADDRESSES: u64 = 1 << 42;
 
-/// A card with so many bytes for the allocator. Memory that went back is given again where its size is asked for.
+/// A card with this many bytes for the allocator. Freed addresses are reused for allocations of the same size.
 #[derive(Debug, Clone)]
 pub struct Card {
     capacity: u64,
     used: u64,
     next: u64,
     next_reserved: u64,
-    /// Addresses that went back, by size.
+    /// Freed addresses, by size.
     returned: BTreeMap<u64, Vec<u64>>,
 }
 
 impl Card {
-    /// A card that has `capacity` bytes.
+    /// A card with `capacity` bytes.
     pub fn new(capacity: u64) -> Self {
         Self { capacity, used: 0, next: FIRST, next_reserved: FIRST_RESERVED, returned: BTreeMap::new() }
     }
 
-    /// Bytes that are free.
+    /// Free bytes.
     pub fn free(&self) -> u64 {
         self.capacity - self.used
     }
@@ -61,7 +61,7 @@ impl Driver for Card {
     }
 
     fn reserve(&mut self, unit: u64) -> (u64, u64) {
-        // PyTorch reserves an eighth more than the card has; more than any has changes nothing.
+        // PyTorch reserves an eighth more than the card's memory; a larger reservation has the same effect.
         let bytes = ADDRESSES.next_multiple_of(unit);
         let address = self.next_reserved;
         self.next_reserved += bytes.next_multiple_of(PAGE);

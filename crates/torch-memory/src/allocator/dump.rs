@@ -1,11 +1,11 @@
-//! The allocator's segments, as a snapshot lists them.
+//! Lists the allocator's segments like a snapshot does.
 
 use super::{Allocator, BlockId};
 use crate::snapshot::{self, BlockState, Segment, StackId};
 
 impl Allocator {
-    /// All segments by address; an expandable one is a segment for each range with memory. `state` says of a block
-    /// whether it is in use and who has it.
+    /// All segments by address; an expandable segment is listed once per mapped range. `state` returns the state and
+    /// the stack of a block.
     pub fn segments(&self, state: impl Fn(BlockId) -> (BlockState, StackId)) -> Vec<Segment> {
         let vacant = self.vacant.iter().copied().collect::<std::collections::HashSet<_>>();
         let all = (0..self.blocks.len() as u32).filter(|index| !vacant.contains(index));

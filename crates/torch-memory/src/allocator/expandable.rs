@@ -1,10 +1,10 @@
-//! Expandable segments: addresses are reserved once, and memory is put behind them as it is needed.
+//! Expandable segments: addresses are reserved once, and memory is mapped as needed.
 
 use super::block::{Block, DriverEvent, DriverEventKind, Space};
 use super::{Allocator, Driver, SMALL_SEGMENT, Search};
 
 impl Allocator {
-    /// A free block for the request, by putting memory behind the lowest addresses where it has room.
+    /// Returns a free block for the request, by mapping memory at the lowest addresses with room for it.
     pub(super) fn expand(&mut self, search: &Search, driver: &mut dyn Driver) -> Option<u32> {
         let mut candidate = match self.expandable_place(search) {
             Some(place) => place,
@@ -15,18 +15,18 @@ impl Allocator {
         }
         while self.block(candidate).bytes < search.bytes {
             let missing = search.bytes - self.block(candidate).bytes;
-            let behind = self.block(candidate).next.expect("there is room for the request");
-            if !self.map(behind, missing, driver) {
+            let next = self.block(candidate).next.expect("the range has room for the request");
+            if !self.map(next, missing, driver) {
                 return None;
             }
-            // What was before it is now a part of it.
-            candidate = behind;
+            // The mapped block was merged with the free one before it.
+            candidate = next;
         }
-        self.unshelve(candidate);
+        self.remove_free(candidate);
         Some(candidate)
     }
 
-    /// The lowest addresses, free or without memory, with room for the request.
+    /// The lowest addresses, free or unmapped, with room for the request.
     fn expandable_place(&self, search: &Search) -> Option<u32> {
         let unmapped = &self.pools[search.pool].unmapped;
         let mut places = unmapped.range((search.stream, 0, 0)..).take_while(|place| place.0 == search.stream);
@@ -54,7 +54,7 @@ impl Allocator {
         let space = self.add_space(Space { address, unit });
         let block = Block::free(address, bytes, search.stream, search.pool);
         let index = self.new_block(Block { mapped: false, space: Some(space), ..block });
-        self.shelve(index);
+        self.insert_free(index);
         index
     }
 
@@ -68,7 +68,7 @@ impl Allocator {
         self.spaces[space as usize]
     }
 
-    /// Puts memory behind the first `bytes` of a range that has none, or all of it if that is less, in whole units.
+    /// Maps the first `bytes` of an unmapped range, or all of it if that is less, in whole units.
     fn map(&mut self, index: u32, bytes: u64, driver: &mut dyn Driver) -> bool {
         let unit = self.space(index).unit;
         let block = self.block(index);
@@ -76,24 +76,24 @@ impl Allocator {
         if !driver.map(address, bytes) {
             return false;
         }
-        self.unshelve(index);
+        self.remove_free(index);
         if bytes < self.block(index).bytes {
-            let behind = self.split(index, bytes);
-            self.shelve(behind);
+            let rest = self.split(index, bytes);
+            self.insert_free(rest);
         }
         self.block_mut(index).mapped = true;
         let previous = self.block(index).previous;
         self.merge(index, previous);
         let next = self.block(index).next;
         self.merge(index, next);
-        self.shelve(index);
+        self.insert_free(index);
         self.reserved += bytes;
         let stream = self.block(index).stream;
         self.driver_events.push(DriverEvent { kind: DriverEventKind::Map, address, bytes, stream });
         true
     }
 
-    /// Takes the memory of a free block back, as far as it fills whole units.
+    /// Unmaps the whole units within a free block.
     pub(super) fn unmap(&mut self, index: u32, driver: &mut dyn Driver) {
         let space = self.space(index);
         let block = self.block(index);
@@ -103,15 +103,15 @@ impl Allocator {
             return;
         }
         let (address, bytes) = (begin, end - begin);
-        self.unshelve(index);
+        self.remove_free(index);
         let mut middle = index;
         if begin > self.block(index).address {
             middle = self.split(index, begin - self.block(index).address);
-            self.shelve(index);
+            self.insert_free(index);
         }
         if self.block(middle).bytes > bytes {
-            let behind = self.split(middle, bytes);
-            self.shelve(behind);
+            let rest = self.split(middle, bytes);
+            self.insert_free(rest);
         }
         self.block_mut(middle).mapped = false;
         let (previous, next) = (self.block(middle).previous, self.block(middle).next);
@@ -122,9 +122,9 @@ impl Allocator {
         let stream = self.block(middle).stream;
         self.driver_events.push(DriverEvent { kind: DriverEventKind::Unmap, address, bytes, stream });
         if self.block(middle).is_split() {
-            self.shelve(middle);
+            self.insert_free(middle);
         } else {
-            // No part of the segment has memory: its addresses go back, too.
+            // The whole segment is unmapped: its addresses are released, too.
             self.vacant.push(middle);
         }
     }

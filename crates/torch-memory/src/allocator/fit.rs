@@ -1,9 +1,9 @@
-//! Which free block a request gets.
+//! Selects a free block for a request.
 
 use super::{Allocator, Search};
 
 impl Allocator {
-    /// The smallest free block of the pool and stream that holds the request, taken from its shelf.
+    /// Removes from its list the smallest free block of the pool and stream that fits the request, and returns it.
     pub(super) fn best_fit(&mut self, search: &Search) -> Option<u32> {
         if self.collects_garbage() {
             self.pools[search.pool].requests += 1;
@@ -11,7 +11,7 @@ impl Allocator {
         let found = self.smallest(search)?;
         if let Some(limit) = self.settings.max_split_bytes {
             let bytes = self.block(found).bytes;
-            // Blocks that are not split are kept for requests of about their size.
+            // Unsplittable blocks are kept for requests of similar size.
             let too_large = match search.bytes < limit {
                 true => bytes >= limit,
                 false => bytes >= search.bytes.saturating_add(self.settings.max_non_split_rounding_bytes),
@@ -20,7 +20,7 @@ impl Allocator {
                 return None;
             }
         }
-        self.unshelve(found);
+        self.remove_free(found);
         Some(found)
     }
 
@@ -33,10 +33,10 @@ impl Allocator {
             return Some(first);
         }
         if !self.settings.expandable_segments {
-            // Expandable segments were turned off: only blocks of others are given out, and the first is passed over.
+            // Expandable segments were turned off: uses only blocks of other segments, and skips the first.
             return fitting.find(|block| self.block(*block).space.is_none());
         }
-        // A block before addresses without memory counts with them, so that what cannot grow is used up first.
+        // A block before unmapped addresses counts together with them, so that blocks that can't grow are used first.
         let mut best = first;
         for next in fitting {
             if self.block(best).space.is_none() || self.expandable_bytes(next) >= self.expandable_bytes(best) {
@@ -47,7 +47,7 @@ impl Allocator {
         Some(best)
     }
 
-    /// The bytes of a free block, with those that it can grow by.
+    /// Size of a free block, including the unmapped range that it can grow into.
     fn expandable_bytes(&self, index: u32) -> u64 {
         let block = self.block(index);
         let next = block.next.map(|next| self.block(next)).filter(|next| !next.mapped);

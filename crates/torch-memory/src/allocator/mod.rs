@@ -1,17 +1,18 @@
-//! A simulation of PyTorch's caching allocator: where it puts each block, and when it asks the driver for what.
-//! Not here: events and recordings (`replay/`), settings' spelling (`snapshot/settings.rs`).
+//! A simulation of PyTorch's caching allocator: the address of each block, and each call to the driver.
+//! Not here: events and recordings (`replay/`), the syntax of settings (`snapshot/settings.rs`).
 //!
 //! ```text
 //!   request ─► round ─► best fit among the free blocks of its pool and stream ─► split ─► block
 //!                              | none fits
-//!                              └► the driver: a segment, or memory behind a range of an expandable segment
+//!                              └► the driver: a segment, or memory mapped to a range of an expandable segment
 //!                                        | refused
-//!                                        └► give back cached segments (`release.rs`), ask again
+//!                                        └► free cached segments (`release.rs`), retry
 //!
-//!   segment  | block | block | free      |    Free neighbors are merged, so no two free blocks touch.
+//!   segment  | block | block | free      |    Free neighbors are merged, so no two free blocks are adjacent.
 //! ```
 //!
-//! Source: `c10/cuda/CUDACachingAllocator.cpp`, whose choices are followed to the byte; the code is our own.
+//! Source: `c10/cuda/CUDACachingAllocator.cpp`; the simulation makes the same choices to the byte, but the code is our
+//! own.
 
 mod block;
 mod card;
@@ -27,66 +28,66 @@ pub use block::{BlockId, DriverEvent, DriverEventKind};
 pub use card::Card;
 pub use restore::{Part, StartRange};
 
-use crate::snapshot::{PoolId, Settings};
+use crate::snapshot::{AllocatorSettings, PoolId};
 use block::{Block, Pool, Space};
 
-/// All sizes are multiples of it.
+/// The unit of all block sizes.
 pub const UNIT: u64 = 512;
-/// The largest allocation of the small pool.
+/// The largest request served from the small pool.
 pub const SMALL: u64 = 1 << 20;
-/// Segments of the small pool, and the unit of large ones.
+/// Size of segments of the small pool, and the unit of large ones.
 const SMALL_SEGMENT: u64 = 2 << 20;
-/// From here on, a segment is made for one allocation.
+/// Requests of at least this size get a segment of their own.
 const OWN_SEGMENT: u64 = 10 << 20;
 
-/// Where memory comes from.
+/// The source of memory.
 pub trait Driver {
-    /// Memory of so many bytes: its address, or none if there is not as much.
+    /// Allocates memory: its address, or `None` if there is not enough.
     fn take(&mut self, bytes: u64) -> Option<u64>;
-    /// Takes memory back.
+    /// Frees memory.
     fn give_back(&mut self, address: u64, bytes: u64);
-    /// Addresses for an expandable segment of this unit: the first of them, and how many bytes.
+    /// Reserves addresses for an expandable segment with this unit: the first address, and the size.
     fn reserve(&mut self, unit: u64) -> (u64, u64);
-    /// Backs a range of reserved addresses with memory; false if there is not as much.
+    /// Maps memory to a range of reserved addresses; false if there is not enough.
     fn map(&mut self, address: u64, bytes: u64) -> bool;
-    /// Takes the memory of such a range back.
+    /// Unmaps such a range.
     fn unmap(&mut self, address: u64, bytes: u64);
 }
 
-/// The allocator has no memory for a request, even after giving back all that was cached.
+/// No memory is available for a request, even after freeing all cached segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfMemory;
 
-/// What is asked for.
+/// A request for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// Bytes, as the program asked for them.
+    /// Size requested by the program.
     pub bytes: u64,
-    /// On which stream.
+    /// The stream.
     pub stream: u64,
-    /// From which pool.
+    /// The pool.
     pub pool: PoolId,
 }
 
 /// PyTorch's caching allocator for one card.
 #[derive(Debug, Clone)]
 pub struct Allocator {
-    settings: Settings,
+    settings: AllocatorSettings,
     blocks: Vec<Block>,
-    /// Places in `blocks` that hold none.
+    /// Unused entries of `blocks`.
     vacant: Vec<u32>,
     pools: Vec<Pool>,
     spaces: Vec<Space>,
-    /// The most bytes that may be reserved, where a fraction of the card's memory was set.
+    /// Limit on reserved bytes, if a fraction of the card's memory was set.
     allowed: Option<u64>,
     reserved: u64,
     in_use: u64,
     requested: u64,
-    /// What the driver did since it was last asked for.
+    /// Driver calls since the last `take_driver_events`.
     driver_events: Vec<DriverEvent>,
 }
 
-/// A request on its way: its rounded size, and what to ask the driver for.
+/// A request in progress: its rounded size, and the size to request from the driver.
 #[derive(Debug, Clone, Copy)]
 struct Search {
     bytes: u64,
@@ -97,8 +98,8 @@ struct Search {
 }
 
 impl Allocator {
-    /// An allocator without memory. With `allowed`, it reserves at most so many bytes.
-    pub fn new(settings: Settings, allowed: Option<u64>) -> Self {
+    /// An allocator without memory. With `allowed`, it reserves at most this many bytes.
+    pub fn new(settings: AllocatorSettings, allowed: Option<u64>) -> Self {
         Self {
             settings,
             blocks: vec![],
@@ -113,22 +114,22 @@ impl Allocator {
         }
     }
 
-    /// Bytes that it has from the driver.
+    /// Bytes reserved from the driver.
     pub fn reserved(&self) -> u64 {
         self.reserved
     }
 
-    /// Bytes of blocks that the program has, or other streams are not done with.
+    /// Bytes of blocks in use by the program or still in use by other streams.
     pub fn in_use(&self) -> u64 {
         self.in_use
     }
 
-    /// Bytes that were asked for in those blocks.
+    /// Bytes that the program requested for those blocks.
     pub fn requested(&self) -> u64 {
         self.requested
     }
 
-    /// Where a block in use begins.
+    /// The address of a block in use.
     pub fn address(&self, block: BlockId) -> u64 {
         self.block(block.0).address
     }
@@ -138,18 +139,18 @@ impl Allocator {
         self.block(block.0).bytes
     }
 
-    /// What the driver did since this was last asked, in order.
+    /// Returns the driver calls since the last call of this function, in order.
     pub fn take_driver_events(&mut self) -> Vec<DriverEvent> {
         std::mem::take(&mut self.driver_events)
     }
 
-    /// The same, and it is not forgotten.
+    /// Returns the same calls without clearing them.
     pub fn driver_events(&self) -> &[DriverEvent] {
         &self.driver_events
     }
 
-    /// A block for the request.
-    /// Errors: `OutOfMemory` if the driver has no memory, or no more is allowed, after all that was cached is given back.
+    /// Returns a block for the request.
+    /// Errors: `OutOfMemory` if the driver has no memory, or the limit is reached, after freeing everything cached.
     pub fn allocate(&mut self, request: Request, driver: &mut dyn Driver) -> Result<BlockId, OutOfMemory> {
         let search = self.search(request);
         let found = self.best_fit(&search).or_else(|| {
@@ -164,16 +165,16 @@ impl Allocator {
         Ok(self.place(found.ok_or(OutOfMemory)?, &search))
     }
 
-    /// Asks the driver for the request's memory and keeps what comes of it. Of an expandable segment that may be some of it,
-    /// before the driver refuses.
+    /// Requests the memory for a request from the driver and keeps it as free blocks. For an expandable segment, a part
+    /// may be mapped before the driver refuses.
     pub fn attempt(&mut self, request: Request, driver: &mut dyn Driver) {
         let search = self.search(request);
         if let Some(found) = self.grow(&search, driver) {
-            self.shelve(found);
+            self.insert_free(found);
         }
     }
 
-    /// Frees a block: merges it with free neighbors and keeps it for requests to come.
+    /// Frees a block: merges it with free neighbors and caches it for later requests.
     pub fn free(&mut self, block: BlockId) {
         let index = block.0;
         assert!(self.block(index).in_use, "a block that is freed is in use");
@@ -184,7 +185,7 @@ impl Allocator {
         let (previous, next) = (self.block(index).previous, self.block(index).next);
         self.merge(index, previous);
         self.merge(index, next);
-        self.shelve(index);
+        self.insert_free(index);
     }
 
     fn search(&mut self, Request { bytes: requested, stream, pool }: Request) -> Search {
@@ -197,7 +198,7 @@ impl Allocator {
         Search { bytes, requested, stream, pool: self.pool(pool, bytes <= SMALL), segment }
     }
 
-    /// Memory from the driver for a request that no free block fits.
+    /// Requests memory from the driver for a request that no free block fits.
     fn grow(&mut self, search: &Search, driver: &mut dyn Driver) -> Option<u32> {
         if self.allowed.is_some_and(|allowed| self.reserved + search.segment > allowed) {
             return None;
@@ -212,12 +213,12 @@ impl Allocator {
         Some(self.new_block(Block::free(address, search.segment, search.stream, search.pool)))
     }
 
-    /// Cuts the request's block off a free one that is on no shelf, where the rest is worth keeping.
+    /// Splits the request's block off a free one that is in no list, if the rest is large enough.
     fn place(&mut self, found: u32, search: &Search) -> BlockId {
         let (bytes, rest) = (search.bytes, self.block(found).bytes - search.bytes);
         if self.splits(found, bytes, rest) {
             let remaining = self.split(found, bytes);
-            self.shelve(remaining);
+            self.insert_free(remaining);
         }
         let block = self.block_mut(found);
         block.in_use = true;
@@ -227,7 +228,7 @@ impl Allocator {
         BlockId(found)
     }
 
-    /// Whether a free block of `bytes` and a rest of so many is cut in two.
+    /// Whether a free block is split into a block of `bytes` and a rest of this size.
     fn splits(&self, found: u32, bytes: u64, rest: u64) -> bool {
         if self.pools[self.block(found).pool].small || self.settings.expandable_segments {
             return rest >= UNIT;

@@ -1,12 +1,12 @@
-//! When cached memory goes back to the driver.
+//! Decides when cached memory is returned to the driver.
 
 use super::block::{DriverEvent, DriverEventKind};
 use super::{Allocator, Driver, Search};
 use crate::snapshot::PoolId;
 
 impl Allocator {
-    /// Gives back all segments, and whole units of expandable ones, in which nothing is in use: what `empty_cache` does,
-    /// and every request that the driver refuses. Pools of CUDA graphs keep theirs.
+    /// Frees all segments, and whole units of expandable ones, without blocks in use. `empty_cache` does this, and so
+    /// does each request that the driver refuses. Pools of CUDA graphs keep their segments.
     pub fn release_cached(&mut self, driver: &mut dyn Driver) {
         for small in [false, true] {
             self.release_pool((0, 0), small, driver);
@@ -26,8 +26,8 @@ impl Allocator {
         }
     }
 
-    /// Gives back blocks that are too large to be split, until what is requested may have room: the smallest that is
-    /// large enough, or some from the largest down. False if they are not enough.
+    /// Frees unsplittable blocks until the request may fit: the smallest that is large enough, or several from the
+    /// largest down. False if they do not suffice.
     pub fn release_oversize_for(&mut self, request: super::Request, driver: &mut dyn Driver) -> bool {
         let search = self.search(request);
         self.release_oversize(&search, driver)
@@ -55,7 +55,7 @@ impl Allocator {
         released >= needed
     }
 
-    /// Parts of expandable segments are not given back one by one.
+    /// Parts of expandable segments are not freed one by one.
     fn give_back_unless_expandable(&mut self, block: u32, driver: &mut dyn Driver) -> bool {
         let whole = self.block(block).space.is_none() && !self.block(block).is_split();
         if whole {
@@ -64,12 +64,12 @@ impl Allocator {
         whole
     }
 
-    /// Whether blocks age: a threshold counts only where a limit is set.
+    /// Whether blocks age: a threshold applies only if a limit is set.
     pub(super) fn collects_garbage(&self) -> bool {
         self.settings.garbage_collection_threshold > 0.0 && self.allowed.is_some()
     }
 
-    /// Before the driver is asked: what is reserved above the threshold goes back.
+    /// Called before a driver call: frees memory reserved above the threshold.
     pub(super) fn collect_garbage(&mut self, driver: &mut dyn Driver) {
         let (true, Some(allowed)) = (self.collects_garbage(), self.allowed) else { return };
         let threshold = (self.settings.garbage_collection_threshold * allowed as f64) as u64;
@@ -78,7 +78,7 @@ impl Allocator {
         }
     }
 
-    /// Gives back free segments of at least the mean age, again and again, until that is `excess` bytes or none is left.
+    /// Repeatedly frees segments of at least the mean age, until `excess` bytes are freed or none is left.
     pub fn collect(&mut self, excess: u64, driver: &mut dyn Driver) {
         let pool = self.pool((0, 0), false);
         let clock = self.pools[pool].requests;
@@ -104,9 +104,9 @@ impl Allocator {
         }
     }
 
-    /// Gives a free block that fills a segment back to the driver.
+    /// Frees a segment that consists of one free block.
     fn give_back(&mut self, index: u32, driver: &mut dyn Driver) {
-        self.unshelve(index);
+        self.remove_free(index);
         let block = self.block(index);
         let (address, bytes, stream) = (block.address, block.bytes, block.stream);
         driver.give_back(address, bytes);

@@ -1,44 +1,44 @@
-//! An allocator that continues from a recorded state.
+//! Restores an allocator from a recorded state.
 
 use super::block::{Block, BlockId, Space};
 use super::{Allocator, SMALL_SEGMENT};
-use crate::snapshot::{PoolId, Settings};
+use crate::snapshot::{AllocatorSettings, PoolId};
 
-/// A range of addresses with memory: a segment, or a part of an expandable one.
+/// A mapped range of addresses: a segment, or a part of an expandable one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartRange {
-    /// Where it begins.
+    /// Its address.
     pub address: u64,
     /// Its size.
     pub bytes: u64,
     /// Its stream.
     pub stream: u64,
-    /// Whether it is of the small pool.
+    /// Whether it belongs to the small pool.
     pub small: bool,
     /// Its pool.
     pub pool: PoolId,
-    /// Of an expandable segment, the addresses of all of it.
+    /// For an expandable segment, its full address range.
     pub space: Option<(u64, u64)>,
-    /// What is in use of it, by address.
+    /// Its blocks in use, by address.
     pub used: Vec<Part>,
 }
 
-/// A block that is in use from the start.
+/// A block in use at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// Where it begins.
+    /// Its address.
     pub address: u64,
     /// Its size.
     pub bytes: u64,
-    /// Bytes that were asked for.
+    /// Size requested by the program.
     pub requested: u64,
 }
 
 impl Allocator {
-    /// An allocator with these ranges, which are in the order of their addresses and do not overlap, as are the parts in
-    /// use of each. Returns the blocks of all parts, in order.
-    pub fn restore(settings: Settings, ranges: &[StartRange]) -> (Self, Vec<BlockId>) {
-        // Where garbage is collected, a limit was set, but what it was is not recorded.
+    /// An allocator with these ranges. The ranges, and the blocks in use within each, are sorted by address and do not
+    /// overlap. Returns the blocks in use, in order.
+    pub fn restore(settings: AllocatorSettings, ranges: &[StartRange]) -> (Self, Vec<BlockId>) {
+        // Garbage collection implies a limit, but its value is not recorded.
         let allowed = (settings.garbage_collection_threshold > 0.0).then_some(u64::MAX);
         let mut allocator = Self::new(settings, allowed);
         let mut in_use = vec![];
@@ -84,7 +84,7 @@ impl Allocator {
         (allocator, in_use)
     }
 
-    /// Adds a block behind `previous`, on its shelf unless it is in use; one that continues a free one is merged with it.
+    /// Appends a block after `previous`, and to its list unless it is in use; merges it with a free block before it.
     fn append(&mut self, previous: Option<u32>, block: Block) -> u32 {
         let in_use = block.in_use;
         let index = self.new_block(Block { previous, next: None, ..block });
@@ -93,12 +93,12 @@ impl Allocator {
         }
         if !in_use {
             self.merge(index, previous);
-            self.shelve(index);
+            self.insert_free(index);
         }
         index
     }
 
-    /// Adds the addresses behind the last range of an expandable segment.
+    /// Adds the unmapped addresses after the last range of an expandable segment.
     fn end_space(&mut self, last: Option<((u64, u64), u32, u32)>) {
         let Some(((address, bytes), _, last)) = last else { return };
         let (begin, end) = (self.end(last), address + bytes);

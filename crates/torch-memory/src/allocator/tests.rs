@@ -1,16 +1,16 @@
-//! What PyTorch's allocator does, worked out by hand from its source: which block each request gets, and what the driver is
-//! asked for. Recordings of simulated programs can't tell whether the simulation is PyTorch's; these can.
+//! The behavior of PyTorch's allocator, derived by hand from its source: the block for each request, and the calls to
+//! the driver. Recordings of simulated programs can't show that the simulation matches PyTorch; these can.
 //!
-//! A script is a line of requests `name=MiB` (or `name=bytes b`), `name=MiB/stream`, frees `-name` and `empty`. What came
-//! of it is said for each: `name S1+3` is a block at 3 MiB in the second segment, `[4]` its size, `+20` and `-20` are MiB
-//! taken and given back.
+//! A script is a line of requests `name=MiB` (or `name=bytes b`), `name=MiB/stream`, frees `-name` and `empty`. Its
+//! result: `name S1+3` is a block at 3 MiB in the second segment, `[4]` is its size, `+20` and `-20` are MiB allocated
+//! from and returned to the driver.
 
 use super::*;
 use std::collections::BTreeMap;
 
 const MIB: u64 = 1 << 20;
 
-/// MiB, with bytes besides where they are no whole ones.
+/// A size in MiB, plus bytes for the remainder.
 fn size(bytes: u64) -> String {
     match (bytes / MIB, bytes % MIB) {
         (mib, 0) => mib.to_string(),
@@ -20,7 +20,7 @@ fn size(bytes: u64) -> String {
 }
 
 fn played(conf: &str, capacity: u64, allowed: Option<u64>, script: &str) -> String {
-    let mut settings = Settings::default();
+    let mut settings = AllocatorSettings::default();
     assert_eq!(settings.set(conf), []);
     let mut card = Card::new(capacity * MIB);
     let mut allocator = Allocator::new(settings, allowed.map(|mib| mib * MIB));
@@ -82,8 +82,8 @@ fn small_requests_share_segments_of_2_mib_and_large_ones_of_20() {
     );
 }
 
-/// From 10 MiB on a segment is as large as the request, in whole 2 MiB. A rest of 1 MiB stays with its block, one of more
-/// does not.
+/// From 10 MiB on, a segment is as large as the request, in multiples of 2 MiB. A rest of up to 1 MiB stays in its
+/// block; a larger one is split off.
 #[test]
 fn segments_of_their_own_and_rests() {
     check("", "a=10485759b b=11 c=11533825b", "+10 a S0+0[10] +12 b S1+0[12] +12 c S2+0[12]");
@@ -91,7 +91,7 @@ fn segments_of_their_own_and_rests() {
     check("", "a=19922433b -a b=9437185b", "+20 a S0+0[20] b S0+0[9.512b]");
 }
 
-/// The smallest that fits, of those the lowest; neighbors that are free are one.
+/// The smallest block that fits wins, of equal ones the lowest; free neighbors are merged.
 #[test]
 fn best_fit_and_merging() {
     check(
@@ -112,7 +112,7 @@ fn streams_do_not_share() {
     check("", "a=30/1 -a b=30/2 c=30/1", "+30 a S0+0[30] +30 b S1+0[30] c S0+0[30]");
 }
 
-/// With a limit, what is larger is not split, and is given to requests of at most 20 MiB less only.
+/// With a limit, larger blocks are not split, and only serve requests at most 20 MiB smaller.
 #[test]
 fn oversize_blocks_are_kept_whole() {
     let conf = "max_split_size_mb:32";
@@ -121,9 +121,9 @@ fn oversize_blocks_are_kept_whole() {
     check("", "a=60 -a b=40", "+60 a S0+0[60] b S0+0[40]");
 }
 
-/// A refused request gets what is cached: of oversize blocks no more than it needs, else all that is whole.
+/// A refused request frees cached blocks: only as many oversize blocks as it needs, otherwise all free segments.
 #[test]
-fn what_goes_back_when_the_driver_refuses() {
+fn cached_memory_is_freed_when_the_driver_refuses() {
     let played = |conf, script| played(conf, 100, None, script);
     assert_eq!(
         played("", "x=1 a=40 b=30 c=5 -c -a -b d=60 e=60"),
@@ -140,10 +140,11 @@ fn sizes_are_rounded_up_to_divisions() {
     check("roundup_power2_divisions:4", "a=33 b=41", "+40 a S0+0[40] +48 b S1+0[48]");
 }
 
-/// Memory is mapped in 2 and 20 MiB, behind what is free at the end; rests of any size are split off.
-/// With both settings, PyTorch applies the limit of `max_split_size_mb` when it looks for a free block, but not when it splits
-/// one (`get_free_block`, `should_split`; pytorch/pytorch#123548). So a large free block between blocks in use serves no
-/// request that it is too large for, and the segment grows instead, until the card refuses and free memory is given back.
+/// Memory is mapped in units of 2 and 20 MiB, after the free block at the end; rests of any size are split off. With
+/// both settings, PyTorch applies the limit of `max_split_size_mb` when it searches for a free block, but not when it
+/// splits one (`get_free_block`, `should_split`; pytorch/pytorch#123548). So a large free block between blocks in use
+/// serves no request that is too small for it, and the segment grows instead, until the card refuses and free memory is
+/// returned.
 #[test]
 fn expandable_segments_with_a_limit_for_splits_grow_until_the_card_is_full() {
     let script = "a=100 k=2 -a b=10 c=80 d=70";
@@ -151,7 +152,8 @@ fn expandable_segments_with_a_limit_for_splits_grow_until_the_card_is_full() {
     let both = "expandable_segments:True,max_split_size_mb:64";
     assert_eq!(played(both, 1000, None, script), format!("{grown} +80 d S0+192[70]"));
     assert_eq!(played(both, 200, None, script), format!("{grown} -100 +80 d S0+0[70]"));
-    // Rounding changes the sizes of requests (100 MiB to 100, 70 to 72 with 16 parts), not which blocks serve them.
+    // Rounding changes the sizes of requests (100 MiB to 100, 70 to 72 with 16 parts), but not the blocks that serve
+    // them.
     let all = "expandable_segments:True,max_split_size_mb:64,roundup_power2_divisions:16";
     assert_eq!(played(all, 200, None, script), format!("{grown} -100 +80 d S0+0[72]"));
     let expandable = "+100 a S0+0[100] +20 k S0+100[2] b S0+0[10] c S0+10[80] +60 d S0+102[70]";
@@ -161,7 +163,7 @@ fn expandable_segments_with_a_limit_for_splits_grow_until_the_card_is_full() {
 }
 
 fn fills_cards(conf: &str) -> bool {
-    let mut settings = Settings::default();
+    let mut settings = AllocatorSettings::default();
     settings.set(conf);
     settings.fills_cards()
 }
@@ -174,13 +176,13 @@ fn expandable_segments_grow() {
         "a=1b b=30 c=30 -b d=10 e=21",
         "+2 a S0+0[512b] +40 b S1+0[30] +20 c S1+30[30] d S1+0[10] +40 e S1+60[21]",
     );
-    // What can't grow is used first, although the end is the smaller.
+    // Memory that can't grow is used first, even if the block at the end is smaller.
     check(conf, "a=30 b=25 -a c=4", "+40 a S0+0[30] +20 b S0+30[25] c S0+0[4]");
-    // Whole units go back, and holes are filled from the lowest.
+    // Whole units are unmapped, and holes are filled from the lowest address.
     check(conf, "a=30 b=30 c=30 -b empty d=25", "+40 a S0+0[30] +20 b S0+30[30] +40 c S0+60[30] -20 +20 d S0+30[25]");
 }
 
-/// Above the part of what is allowed, free segments go back that are at least as old as they are on average.
+/// Above the threshold, free segments of at least the average age are returned.
 #[test]
 fn garbage_is_collected_by_age() {
     assert_eq!(

@@ -1,47 +1,47 @@
-//! Models that are there twice: allocations of equal sizes in equal order, made at two places of the program.
+//! Duplicate models: allocations with the same sizes in the same order, made at two lines of the program.
 //!
 //! ```text
 //!   load (train.py:10)   | 98 MiB | 3 MiB | 12 KiB | 12 MiB | ...      fp32
 //!   main (train.py:14)   | 49 MiB | 1.5 MiB | 6 KiB | 6 MiB | ...      the same in bf16
 //! ```
 //!
-//! What a forward pass, a backward pass or an optimizer's step makes is equal in size to weights as well, and no copy.
+//! Tensors of a forward pass, a backward pass or an optimizer step also have the sizes of weights, but are not copies.
 
 use super::owners::{Owners, backward};
 use crate::replay::Replay;
 use crate::snapshot::{StackId, Stacks};
 use std::collections::BTreeMap;
 
-/// Fewer tensors are no model.
+/// Fewer tensors do not count as a model.
 const FEWEST: usize = 4;
 
-/// Smaller models are not worth a word.
+/// Smaller models are not reported.
 const LEAST_BYTES: u64 = 1 << 20;
 
-/// A model that is there more than once.
+/// A model that exists more than once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copies {
-    /// Its copies, the first made first.
+    /// Its copies, oldest first.
     pub copies: Vec<Copy>,
-    /// How many tensors each has.
+    /// Number of tensors in each.
     pub tensors: usize,
-    /// Bytes of all but the one made last.
+    /// Total size of all copies except the newest.
     pub wasted: u64,
 }
 
-/// One of them.
+/// A copy of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copy {
-    /// Who made it, by number.
+    /// Index of its owner.
     pub owner: usize,
-    /// Its bytes, as they were asked for.
+    /// Its size as requested.
     pub bytes: u64,
-    /// The event that made its first tensor.
+    /// The event that allocated its first tensor.
     pub from: usize,
 }
 
-/// Models that are there more than once at a moment, as [`super::peak_event`] counts them; what wastes the most first.
-/// What was allocated before the recording has no stack, and is left out.
+/// Models that exist more than once at a moment, numbered like [`super::peak_event`]; the largest waste first. Skips
+/// allocations from before the recording, since they have no stack.
 pub fn copies(replay: &Replay, stacks: &Stacks, owners: &Owners, moment: usize) -> Vec<Copies> {
     let is_weight = (0..stacks.count()).map(|stack| may_be_weight(stacks, StackId(stack as u32))).collect::<Vec<_>>();
     let mut made: BTreeMap<usize, Vec<(usize, u64)>> = BTreeMap::new();
@@ -50,7 +50,7 @@ pub fn copies(replay: &Replay, stacks: &Stacks, owners: &Owners, moment: usize) 
             made.entry(owners.index(life.stack)).or_default().push((from, life.requested));
         }
     }
-    // Lives are in the order of their events.
+    // Lifetimes are in event order.
     let mut groups: Vec<(Vec<u64>, Vec<Copy>)> = vec![];
     for (owner, tensors) in made {
         let sizes = tensors.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>();
@@ -76,13 +76,13 @@ pub fn copies(replay: &Replay, stacks: &Stacks, owners: &Owners, moment: usize) 
     twice
 }
 
-/// The same sizes in the same order, or all in the same ratio of two precisions: 1 to 2, or 1 to 4.
+/// Whether the sizes are equal in order, or all in the ratio of two precisions: 1 to 2, or 1 to 4.
 fn are_alike(a: &[u64], b: &[u64]) -> bool {
     let in_ratio = |a: &[u64], b: &[u64], ratio: u64| a.iter().zip(b).all(|(a, b)| a * ratio == *b);
     a.len() == b.len() && [1, 2, 4].iter().any(|ratio| in_ratio(a, b, *ratio) || in_ratio(b, a, *ratio))
 }
 
-/// Whether a stack is none of a forward pass, a backward pass, or an optimizer's.
+/// Whether a stack belongs to no forward pass, backward pass or optimizer.
 fn may_be_weight(stacks: &Stacks, stack: StackId) -> bool {
     let mut frames = stacks.frames(stack).peekable();
     let is_known = frames.peek().is_some();

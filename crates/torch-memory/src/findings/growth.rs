@@ -1,36 +1,36 @@
-//! What grows from step to step: what is still there after each step, and more each time.
+//! Growth from step to step: memory that remains after each step, and increases each time.
 
 use super::owners::Owners;
 use crate::replay::Replay;
 use crate::snapshot::{Action, Annotation, CardRecord, StackId};
 use rustc_hash::FxHashMap;
 
-/// The fewest ends of steps between which growth is looked for: the first makes what lasts, such as moments.
+/// Minimum number of step ends for a finding; the first step allocates lasting memory, such as moments.
 const FEWEST: usize = 3;
 
-/// Where steps end.
+/// The ends of steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Steps {
-    /// Moments, as [`super::peak_event`] counts them.
+    /// Moments, numbered like [`super::peak_event`].
     pub ends: Vec<usize>,
-    /// Whether the program annotated them; else they are inferred from an allocation that comes again and again.
+    /// Whether the program annotated them; otherwise they are inferred from a recurring allocation.
     pub annotated: bool,
 }
 
-/// An owner that has more after each step.
+/// An owner whose memory increases with each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Growth {
-    /// The owner's number.
+    /// Index of the owner.
     pub owner: usize,
-    /// Bytes that it asked for and has more at the end of the last step than at that of the first which counts.
+    /// Requested bytes that it gained from the end of the first counted step to the end of the last.
     pub bytes: u64,
-    /// Over so many steps.
+    /// Number of steps in between.
     pub steps: usize,
 }
 
 impl Steps {
-    /// Finds where steps end: where an optimizer's step does, or at an allocation of the same stack and size that comes
-    /// each time after the same number of others.
+    /// Finds the ends of steps: the ends of optimizer steps, or an allocation with the same stack and size that recurs
+    /// after the same number of others each time.
     pub fn of(record: &CardRecord, replay: &Replay, annotations: &[Annotation]) -> Self {
         let of_optimizer =
             |note: &&Annotation| !note.starts && note.card == record.card && note.name.starts_with("Optimizer.step");
@@ -46,14 +46,14 @@ impl Steps {
         Self { ends: regular(record, replay), annotated: false }
     }
 
-    /// Whether there are enough of them to tell.
+    /// Whether there are enough steps for a finding.
     pub fn are_enough(&self) -> bool {
         self.ends.len() >= FEWEST
     }
 }
 
-/// Moments between allocations of the kind that comes the most regularly: always after the same number of others, all over
-/// the recording. Layers come as regularly, but leave most of what they allocate; steps do not.
+/// Moments between the most regularly recurring allocations: always after the same number of others, throughout the
+/// recording. Layers recur as regularly, but keep most of what they allocate; steps do not.
 fn regular(record: &CardRecord, replay: &Replay) -> Vec<usize> {
     let allocations = record.events.iter().enumerate().filter(|(_, event)| event.action == Action::Alloc);
     let mut places: FxHashMap<(StackId, u64), Vec<(usize, usize)>> = FxHashMap::default();
@@ -71,7 +71,7 @@ fn regular(record: &CardRecord, replay: &Replay) -> Vec<usize> {
     };
     let regular = places.values().filter_map(|places| Some((distance(places)?, places)));
     let longest = regular.max_by_key(|(distance, places)| (*distance, places.len(), std::cmp::Reverse(places[0].1)));
-    // Where the least is in use between two of them, a step is over and the next has not begun.
+    // Between two of them, the moment of lowest use is after one step and before the next.
     let least = |pair: &[(usize, usize)]| {
         let memory = &replay.memory[pair[0].1 + 1..=pair[1].1];
         let least = memory.iter().enumerate().min_by_key(|(_, moment)| moment.in_use);
@@ -80,7 +80,7 @@ fn regular(record: &CardRecord, replay: &Replay) -> Vec<usize> {
     longest.map_or_else(Vec::new, |(_, places)| places.windows(2).filter_map(least).collect())
 }
 
-/// Whether what is more in use at the end of each stretch but the first is a small part of what was allocated in it.
+/// Whether the net growth of each stretch but the first is a small part of its allocations.
 fn leaves_little(record: &CardRecord, replay: &Replay, places: &[(usize, usize)]) -> bool {
     places.windows(2).skip(1).all(|pair| {
         let (from, to) = (pair[0].1, pair[1].1);
@@ -91,7 +91,7 @@ fn leaves_little(record: &CardRecord, replay: &Replay, places: &[(usize, usize)]
     })
 }
 
-/// Owners that have more after each step than after the one before, but for the first; the most first.
+/// Owners whose memory increases with each step, except the first; the largest growth first.
 pub fn growth(replay: &Replay, owners: &Owners, steps: &Steps) -> Vec<Growth> {
     if !steps.are_enough() {
         return vec![];

@@ -1,5 +1,5 @@
-//! What a replayed recording tells: who has the memory at the peak, what grows from step to step, and what is there twice.
-//! Not here: words and pictures (the binary).
+//! Findings of a replayed recording: memory by owner at the peak, growth from step to step, and duplicate models.
+//! Not here: texts and charts (the binary).
 
 mod copies;
 mod growth;

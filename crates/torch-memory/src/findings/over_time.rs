@@ -1,22 +1,22 @@
-//! Memory over time by owner, and what lies where at a moment: for pictures.
+//! Memory over time by owner, and the memory map at a moment, for charts.
 
 use super::owners::Owners;
 use crate::replay::{Life, Replay};
 use crate::snapshot::{Action, CardRecord};
 use std::collections::BTreeMap;
 
-/// Memory in a stretch of time, at the moment of it at which the most is in use.
+/// Memory in a period, at its moment of peak use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stretch {
-    /// After so many events.
+    /// The moment, as a number of events.
     pub moment: usize,
-    /// From the driver.
+    /// Bytes reserved from the driver.
     pub reserved: u64,
-    /// In use, by group.
+    /// Bytes in use, by group.
     pub owned: Vec<u64>,
 }
 
-/// Memory in at most `most` stretches of equally many events. `group` says to which of `groups` an owner belongs.
+/// Memory in at most `most` periods with equal numbers of events. `group` maps an owner to one of `groups`.
 pub fn over_time(
     replay: &Replay,
     owners: &Owners,
@@ -47,17 +47,17 @@ pub fn over_time(
             over_time.push(found);
             highest = Some(in_use);
         } else if Some(in_use) > highest {
-            *over_time.last_mut().expect("it has begun") = found;
+            *over_time.last_mut().expect("it is not empty") = found;
             highest = Some(in_use);
         }
     }
     over_time
 }
 
-/// A range with memory at a moment, and what is in use of it, by address.
+/// A mapped range at a moment, and its blocks in use, by address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapped<'a> {
-    /// Where it begins.
+    /// Its address.
     pub address: u64,
     /// Its size.
     pub bytes: u64,
@@ -65,7 +65,7 @@ pub struct Mapped<'a> {
     pub used: Vec<&'a Life>,
 }
 
-/// Segments and ranges of expandable ones at a moment, by address, as they were recorded.
+/// Segments and mapped ranges of expandable ones at a moment, by address, as recorded.
 pub fn mapped_at<'a>(record: &CardRecord, replay: &'a Replay, moment: usize) -> Vec<Mapped<'a>> {
     let mut ranges = BTreeMap::from_iter(replay.start.ranges.iter().map(|range| (range.address, range.bytes)));
     for event in &record.events[..moment.min(record.events.len())] {
@@ -96,7 +96,7 @@ pub fn mapped_at<'a>(record: &CardRecord, replay: &'a Replay, moment: usize) -> 
     mapped.collect()
 }
 
-/// Adds a range of an expandable segment, whose blocks may go on from one range into the next.
+/// Adds a range of an expandable segment; blocks may span adjacent ranges.
 fn join(ranges: &mut BTreeMap<u64, u64>, address: u64, bytes: u64) {
     let (mut address, mut bytes) = (address, bytes);
     bytes += ranges.remove(&(address + bytes)).unwrap_or(0);
@@ -108,7 +108,7 @@ fn join(ranges: &mut BTreeMap<u64, u64>, address: u64, bytes: u64) {
     ranges.insert(address, bytes);
 }
 
-/// Takes a range of addresses out of those that have memory, of which several may have a part.
+/// Removes a range of addresses from the mapped ranges, of which several may overlap it.
 fn cut(ranges: &mut BTreeMap<u64, u64>, from: u64, until: u64) {
     let touched = ranges.range(..until).rev().take_while(|(address, bytes)| **address + **bytes > from);
     for (address, bytes) in touched.map(|(address, bytes)| (*address, *bytes)).collect::<Vec<_>>() {

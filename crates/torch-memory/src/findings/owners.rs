@@ -1,14 +1,14 @@
-//! Whom memory belongs to: the line of the program that asked for it.
+//! The owner of memory: the line of the program that allocated it.
 
 use crate::replay::Replay;
 use crate::snapshot::{Frame, StackId, Stacks};
 use rustc_hash::FxHashMap;
 use std::fmt;
 
-/// The line that asked for memory, or what else is known of who did.
+/// The line that allocated memory, or the best substitute.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// A line of Python: of the program where there is one in the stack, else of a library.
+    /// A line of Python: the program's, if the stack has one, otherwise a library's.
     Line {
         /// The function.
         function: String,
@@ -17,11 +17,11 @@ pub enum Owner {
         /// The line.
         line: u32,
     },
-    /// The backward pass, which runs outside Python: the function of autograd's.
+    /// The backward pass, which runs outside Python: the autograd function.
     Backward(String),
-    /// C++ without any of that: its innermost function.
+    /// C++ without Python or autograd: the innermost function.
     Native(String),
-    /// No stack was recorded: it is from before the recording, or stacks were turned off.
+    /// No stack was recorded: the allocation is older than the recording, or stacks were turned off.
     Unknown,
 }
 
@@ -62,23 +62,23 @@ impl Owners {
         Self { owners, of_stack }
     }
 
-    /// The number of a stack's owner.
+    /// The index of a stack's owner.
     pub fn index(&self, stack: StackId) -> usize {
         self.of_stack[stack.0 as usize] as usize
     }
 
-    /// An owner by number.
+    /// An owner by index.
     pub fn get(&self, index: usize) -> &Owner {
         &self.owners[index]
     }
 
-    /// How many there are.
+    /// Number of owners.
     pub fn count(&self) -> usize {
         self.owners.len()
     }
 }
 
-/// The innermost frame decides, of the program's own code first.
+/// The innermost frame decides; the program's own code has priority.
 fn owner(frames: &[&Frame]) -> Owner {
     let python = || frames.iter().filter(|frame| frame.file.ends_with(".py"));
     if let Some(frame) = python().find(|frame| !is_library(&frame.file)) {
@@ -102,43 +102,43 @@ fn line(frame: &Frame) -> Owner {
     Owner::Line { function: frame.name.clone(), file: frame.file.clone(), line: frame.line }
 }
 
-/// Whether a file is not the program's: installed packages, Python's own.
+/// Whether a file is not part of the program: installed packages, Python's own files.
 pub(super) fn is_library(file: &str) -> bool {
     let parts = ["site-packages", "dist-packages", "/lib/python", "<frozen", "/torch/"];
     parts.iter().any(|part| file.contains(part))
 }
 
-/// `MmBackward0` of `torch::autograd::generated::MmBackward0::apply(…)`, or of another node of autograd's.
+/// `MmBackward0` from `torch::autograd::generated::MmBackward0::apply(…)`, or another autograd node.
 pub(super) fn backward(name: &str) -> Option<String> {
     let before = name.split("::apply(").next().filter(|before| before.len() < name.len())?;
     let class = before.rsplit("::").next()?;
     (class.contains("Backward") || class == "AccumulateGrad").then(|| class.to_owned())
 }
 
-/// A C++ name without its arguments.
+/// A C++ name without arguments.
 fn short(name: &str) -> String {
     let name = name.replace("(anonymous namespace)::", "");
     name.split(['(', '<']).next().unwrap_or(&name).chars().take(80).collect()
 }
 
-/// What one owner has at a moment.
+/// One owner's memory at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnedAtPeak {
-    /// The owner's number.
+    /// Index of the owner.
     pub owner: usize,
-    /// Bytes of its blocks.
+    /// Size of its blocks.
     pub bytes: u64,
-    /// How many they are.
+    /// Number of its blocks.
     pub blocks: usize,
 }
 
-/// The event after which the most is in use first; 0 is before the first event.
+/// The first moment of peak use, as a number of events; 0 is before the first event.
 pub fn peak_event(replay: &Replay) -> usize {
     let most = replay.memory.iter().map(|moment| moment.in_use).max();
     replay.memory.iter().position(|moment| Some(moment.in_use) == most).unwrap_or(0)
 }
 
-/// Who has what at a moment, as counted by [`peak_event`]; the most first.
+/// Memory by owner at a moment, numbered like [`peak_event`]; largest first.
 pub fn at_event(replay: &Replay, owners: &Owners, moment: usize) -> Vec<OwnedAtPeak> {
     let mut owned = (0..owners.count()).map(|owner| OwnedAtPeak { owner, bytes: 0, blocks: 0 }).collect::<Vec<_>>();
     for life in replay.lives.iter().filter(|life| life.is_there(moment)) {

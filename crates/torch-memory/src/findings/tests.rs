@@ -1,10 +1,10 @@
-//! Programs with a leak, with copies and with neither.
+//! Programs with a leak, with copies, and with neither.
 
 use super::*;
 use crate::allocator::{BlockId, Request};
 use crate::record::Recorder;
 use crate::replay::{Replay, replay};
-use crate::snapshot::{Settings, Snapshot, StackId};
+use crate::snapshot::{AllocatorSettings, Snapshot, StackId};
 use crate::what_if::{Program, best};
 
 const MIB: u64 = 1 << 20;
@@ -12,14 +12,14 @@ const TRAIN: &str = "/home/me/train.py";
 const TORCH: &str = "/usr/lib/python3/site-packages/torch/nn/modules/module.py";
 
 fn recorder() -> Recorder {
-    Recorder::new(Settings::default(), 4000 * MIB, None)
+    Recorder::new(AllocatorSettings::default(), 4000 * MIB, None)
 }
 
 fn allocate(recorder: &mut Recorder, bytes: u64, stack: StackId) -> BlockId {
     recorder.allocate(Request { bytes, stream: 0, pool: (0, 0) }, stack).expect("there is room")
 }
 
-/// A model of `scale` bytes an element.
+/// A model with `scale` bytes per element.
 fn model(recorder: &mut Recorder, scale: u64, function: &str, line: u32) -> Vec<BlockId> {
     let stack = recorder.stack(&[
         ("convert", TORCH, 1150),
@@ -31,7 +31,7 @@ fn model(recorder: &mut Recorder, scale: u64, function: &str, line: u32) -> Vec<
     sizes.iter().map(|elements| allocate(recorder, elements * scale, stack)).collect()
 }
 
-/// A step of training: activations that come and go, and `kept` bytes that stay.
+/// A training step: temporary activations, and `kept` bytes that remain.
 fn step(recorder: &mut Recorder, kept: u64) {
     let forward = recorder.stack(&[("forward", TRAIN, 30), ("_call_impl", TORCH, 1700)]);
     let activations = (1..=20).map(|n| allocate(recorder, n * 100_000, forward)).collect::<Vec<_>>();
@@ -65,13 +65,13 @@ fn a_model_that_is_moved_twice_is_found_with_both_lines() {
     model(&mut twice, 2, "main", 14);
     let lines = vec![("load (train.py:10)".to_owned(), 4 * bytes), ("main (train.py:14)".to_owned(), 2 * bytes)];
     assert_eq!(copies_of(&twice), [(lines, 4 * bytes)]);
-    // One that is gone before the other comes is none.
+    // A model that is freed before the next is created is not a copy.
     let mut moved = recorder();
     let first = model(&mut moved, 4, "load", 10);
     first.into_iter().for_each(|block| moved.free(block));
     model(&mut moved, 4, "main", 14);
     assert_eq!(copies_of(&moved), []);
-    // An optimizer's moments are as large as the weights, and what they should be.
+    // An optimizer's moments have the sizes of the weights, and are not copies.
     let mut trained = recorder();
     model(&mut trained, 4, "load", 10);
     let stack = trained.stack(&[("zeros_like", TORCH, 3), ("step", TRAIN, 40)]);
@@ -82,7 +82,7 @@ fn a_model_that_is_moved_twice_is_found_with_both_lines() {
 }
 
 #[test]
-fn what_grows_from_step_to_step_is_found_and_what_does_not_is_not() {
+fn only_growth_from_step_to_step_is_found() {
     for kept in [0, 3_000_000] {
         let mut recorder = recorder();
         model(&mut recorder, 4, "load", 10);
@@ -100,9 +100,9 @@ fn what_grows_from_step_to_step_is_found_and_what_does_not_is_not() {
     }
 }
 
-/// Layers of a forward pass recur as steps do, and are none: what they leave is there for the backward pass.
+/// Layers of a forward pass recur like steps, but are not steps: their memory remains for the backward pass.
 #[test]
-fn layers_are_no_steps() {
+fn layers_are_not_steps() {
     let mut recorder = recorder();
     let forward = recorder.stack(&[("forward", TRAIN, 30), ("_call_impl", TORCH, 1700)]);
     for _layer in 0..12 {
@@ -136,9 +136,9 @@ fn owners_are_the_programs_lines_before_any_librarys() {
     assert_eq!(words, expected);
 }
 
-/// Blocks of growing sizes leave holes that only expandable segments fill again.
+/// Blocks of increasing sizes leave holes that only expandable segments can reuse.
 #[test]
-fn the_setting_that_needs_the_least_is_recommended() {
+fn the_setting_with_the_lowest_peak_is_recommended() {
     let mut recorder = recorder();
     let stack = recorder.stack(&[("forward", TRAIN, 30)]);
     for n in 1..30 {
@@ -158,18 +158,18 @@ fn the_setting_that_needs_the_least_is_recommended() {
     let best = best(&outcomes).expect("there are settings");
     assert_eq!(best.settings.conf(), "expandable_segments:True");
     assert_eq!(best.peak_reserved, 120 * MIB, "the largest block, in whole units of 20 MiB");
-    let least = program.least(snapshot.cards[0].events.len()).expect("few bytes");
+    let least = program.least(snapshot.cards[0].events.len()).expect("sizes do not overflow");
     assert_eq!((least.bound, least.packed), (107 * MIB, Some(107 * MIB)));
 }
 
-/// On a card that was too small by its holes only, another setting would have had room.
+/// The card was too small only because of holes; another setting would have succeeded.
 #[test]
-fn a_setting_under_which_a_refused_request_has_room_is_recommended() {
-    let mut recorder = Recorder::new(Settings::default(), 200 * MIB, None);
+fn a_setting_that_serves_the_refused_request_is_recommended() {
+    let mut recorder = Recorder::new(AllocatorSettings::default(), 200 * MIB, None);
     let stack = recorder.stack(&[("forward", TRAIN, 30)]);
     let blocks = [40, 40, 40, 40].map(|mib| allocate(&mut recorder, mib * MIB, stack));
     let kept = [0, 2].map(|index| blocks[index]);
-    // A part of each of two blocks is used again, so that neither goes back.
+    // A part of each block is reused, so that neither can be freed.
     blocks.iter().filter(|block| !kept.contains(block)).for_each(|block| recorder.free(*block));
     for mib in [22, 22] {
         allocate(&mut recorder, mib * MIB, stack);
@@ -185,11 +185,11 @@ fn a_setting_under_which_a_refused_request_has_room_is_recommended() {
     assert_eq!((best.refused, best.settings.conf().as_str()), (0, "expandable_segments:True"));
 }
 
-/// By whatever way memory is summed up, it is the same.
+/// All ways of summing up memory agree.
 #[test]
 fn memory_over_time_and_the_map_add_up() {
     for conf in ["", "expandable_segments:True"] {
-        let mut settings = Settings::default();
+        let mut settings = AllocatorSettings::default();
         settings.set(conf);
         let mut recorder = Recorder::new(settings, 4000 * MIB, None);
         model(&mut recorder, 4, "load", 10);

@@ -1,23 +1,23 @@
-//! What a pickle holds: values that name lists, dictionaries and texts of the document by index.
+//! The contents of a pickle: values that refer to lists, dictionaries and texts of the document by index.
 
 use std::borrow::Cow;
 
-/// A value. Those that hold others, or text, name them by index in their [`Document`].
+/// A value. Containers and texts are indices into the [`Document`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
     /// `None`.
     None,
     /// `True` or `False`.
     Bool(bool),
-    /// A whole number of at most 64 bits.
+    /// An integer of at most 64 bits.
     Int(i64),
-    /// A whole number beyond 64 bits. Its digits are not kept.
+    /// An integer beyond 64 bits. Its digits are not stored.
     HugeInt,
     /// A floating-point number.
     Float(f64),
     /// Text.
     Text(u32),
-    /// Bytes. They are not kept.
+    /// Bytes, which are not stored.
     Bytes,
     /// A list.
     List(u32),
@@ -27,7 +27,7 @@ pub enum Value {
     Dict(u32),
 }
 
-/// A pickle's values, and which of them is the pickle's.
+/// A pickle's values and its root.
 #[derive(Debug, PartialEq)]
 pub struct Document<'a> {
     pub(super) texts: Vec<Cow<'a, str>>,
@@ -35,22 +35,22 @@ pub struct Document<'a> {
     pub(super) lists: Vec<Vec<Value>>,
     pub(super) dicts: Vec<Vec<(Value, Value)>>,
     pub(super) root: Value,
-    /// How many values the pickle pushed: no honest walk sees more of them.
+    /// Number of values pushed by the pickle: a walk that visits more repeats some.
     pub(super) pushed: usize,
 }
 
 impl Document<'_> {
-    /// The value that was pickled.
+    /// The pickled value.
     pub fn root(&self) -> Value {
         self.root
     }
 
-    /// How many values the pickle made: a walk that sees more of them sees some again and again.
+    /// Number of values created by the pickle: a walk that visits more repeats some.
     pub fn len(&self) -> usize {
         self.pushed
     }
 
-    /// Whether the pickle made no value, which none that was read does.
+    /// Whether the pickle created no value; false for every pickle that was read.
     pub fn is_empty(&self) -> bool {
         self.pushed == 0
     }
@@ -71,7 +71,7 @@ impl Document<'_> {
         }
     }
 
-    /// The entries of a dictionary, as they were set: a key may be there twice, and the last counts.
+    /// The entries of a dictionary in insertion order: if a key is repeated, the last wins.
     pub fn entries(&self, value: Value) -> Option<&[(Value, Value)]> {
         match value {
             Value::Dict(index) => Some(&self.dicts[index as usize]),
@@ -79,7 +79,7 @@ impl Document<'_> {
         }
     }
 
-    /// What a dictionary has under a text.
+    /// The value of a text key in a dictionary.
     pub fn get(&self, dict: Value, key: &str) -> Option<Value> {
         let entries = self.entries(dict)?;
         entries.iter().rev().find(|(name, _)| self.text(*name) == Some(key)).map(|(_, value)| *value)

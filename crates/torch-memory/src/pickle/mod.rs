@@ -1,10 +1,10 @@
-//! Reads Python's pickles as plain data: `None`, booleans, numbers, text, bytes, lists, tuples and dictionaries, in
-//! protocols 0 to 5. Nothing is ever imported, called or built: a pickle that asks for it is refused, with the name of
-//! what it would have called.
-//! Not here: what the data mean (`snapshot/`). Source: the opcodes' definitions in CPython's `pickletools.py`.
+//! Reads Python pickles as plain data: `None`, booleans, numbers, text, bytes, lists, tuples and dictionaries, in
+//! protocols 0 to 5. Never imports, calls or constructs anything: a pickle that requests this is refused, and the error
+//! names the request.
+//! Not here: the meaning of the data (`snapshot/`). Source: the opcode definitions in CPython's `pickletools.py`.
 //!
-//! Values lie in flat stores and name each other by index, so that depth costs no stack, a value that is shared is read
-//! once, and a value that holds itself does no harm. Memory is in proportion to the bytes read.
+//! Values are stored in flat arrays and refer to each other by index, so that nesting uses no stack, a shared value is
+//! read once, and a value that contains itself is harmless. Memory is proportional to the bytes read.
 
 mod document;
 mod reader;
@@ -17,10 +17,10 @@ pub use reader::{MAX_BYTES, read};
 /// Why bytes are not a pickle of plain data. `at` is the offset of the instruction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PickleError {
-    /// More bytes than are read.
-    #[error("it has {bytes} bytes, and at most {MAX_BYTES} are read")]
+    /// The pickle is too long.
+    #[error("it has {bytes} bytes; the limit is {MAX_BYTES}")]
     TooLong {
-        /// How many there are.
+        /// Its length.
         bytes: usize,
     },
     /// The first byte starts no pickle.
@@ -29,46 +29,46 @@ pub enum PickleError {
         /// That byte.
         first: u8,
     },
-    /// A protocol that does not exist yet.
-    #[error("it is a pickle of protocol {protocol}, and protocols 0 to 5 are read")]
+    /// An unknown protocol.
+    #[error("it uses pickle protocol {protocol}; protocols 0 to 5 are supported")]
     UnknownProtocol {
-        /// As stated in the pickle.
+        /// The protocol in the pickle.
         protocol: u8,
     },
-    /// The end came before the pickle's.
-    #[error("it is cut off: it ends at byte {at}, inside the pickle")]
+    /// The bytes end before the pickle does.
+    #[error("it is truncated: it ends at byte {at}, inside the pickle")]
     Truncated {
-        /// Bytes that there are.
+        /// The number of bytes.
         at: usize,
     },
-    /// An instruction that makes something else than plain data.
-    #[error("it is no plain data: at byte {at} it asks to {what}, which is not done")]
+    /// An instruction that creates something other than plain data.
+    #[error("it is not plain data: at byte {at} it asks to {what}, which is refused")]
     NotPlain {
-        /// Where.
+        /// Offset of the instruction.
         at: usize,
-        /// What would be done: `import os.system`.
+        /// The requested action: `import os.system`.
         what: String,
     },
-    /// No instruction of any protocol.
-    #[error("it is damaged: byte {at} is 0x{code:02x}, which is no instruction of a pickle")]
+    /// An instruction that exists in no protocol.
+    #[error("it is damaged: byte {at} is 0x{code:02x}, which is not a pickle instruction")]
     UnknownInstruction {
-        /// Where.
+        /// Offset of the byte.
         at: usize,
         /// The byte.
         code: u8,
     },
-    /// An instruction whose operands are missing or of the wrong kind.
+    /// An instruction whose operands are missing or have the wrong type.
     #[error("it is damaged: the instruction at byte {at} {what}")]
     Damaged {
-        /// Where.
+        /// Offset of the instruction.
         at: usize,
-        /// What is wrong with it.
+        /// The problem.
         what: &'static str,
     },
-    /// More values than are read.
+    /// Too many values.
     #[error("it holds more than {limit} values")]
     TooManyValues {
-        /// How many are read.
+        /// The limit.
         limit: usize,
     },
 }

@@ -1,31 +1,31 @@
-//! The machine of pickles: a stack, marks on it, and a memo. See `mod.rs` for what it refuses.
+//! The pickle machine: a stack with marks, and a memo. See `mod.rs` for what it refuses.
 
 use super::PickleError;
 use super::document::{Document, Value};
 use std::borrow::Cow;
 
-/// The longest pickle that is read.
+/// Maximum size of a pickle.
 pub const MAX_BYTES: usize = 1 << 28;
 
-/// The most values that are read. A snapshot has one for about eight of its bytes; a hostile one, for one of them.
+/// Maximum number of values. A snapshot has one per eight bytes or so; a hostile pickle has one per byte.
 const MAX_VALUES: usize = 1 << 25;
 
-/// The most texts, and the most lists and dictionaries, which take more than other values: all values together take a
-/// gigabyte or so at the worst.
+/// Maximum number of texts, and of lists and dictionaries, which use more memory than other values: in the worst case,
+/// all values together use about a gigabyte.
 const MAX_STORED: usize = 1 << 23;
 
-/// Digits of a number written as text. Python's own limit is 4300; a snapshot's have 19.
+/// Maximum digits of a number written as text. Python's own limit is 4300; a snapshot's numbers have 19.
 const MAX_DIGITS: usize = 4300;
 
-/// Reads a pickle. What follows its end is ignored, as Python does.
-/// Errors: whatever is not a whole pickle of plain data, see [`PickleError`]. Never panics.
+/// Reads a pickle. Ignores bytes after its end, as Python does.
+/// Errors: the bytes are not a complete pickle of plain data, see [`PickleError`]. Never panics.
 pub fn read(bytes: &[u8]) -> Result<Document<'_>, PickleError> {
     if bytes.len() > MAX_BYTES {
         return Err(PickleError::TooLong { bytes: bytes.len() });
     }
     match bytes.first() {
         None => return Err(PickleError::Truncated { at: 0 }),
-        // A protocol is stated since protocol 2; before, a pickle starts with the first value or its mark.
+        // Since protocol 2, a pickle states its protocol; older ones start with the first value or its mark.
         Some(first) if !b"\x80(])}lINLFSVUTXGJKMcdt".contains(first) => {
             return Err(PickleError::NotAPickle { first: *first });
         }
@@ -48,17 +48,17 @@ pub fn read(bytes: &[u8]) -> Result<Document<'_>, PickleError> {
 struct Reader<'a> {
     bytes: &'a [u8],
     next: usize,
-    /// Where the current instruction begins.
+    /// Offset of the current instruction.
     at: usize,
     stack: Vec<Value>,
-    /// Heights of the stack at which marks lie.
+    /// Stack heights of the marks.
     marks: Vec<usize>,
     memo: Vec<Option<Value>>,
     document: Document<'a>,
 }
 
 impl<'a> Reader<'a> {
-    /// Executes one instruction; true at the last.
+    /// Executes one instruction; true after the last.
     fn step(&mut self) -> Result<bool, PickleError> {
         self.at = self.next;
         let code = self.byte()?;
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
             b'.' => return Ok(true),
             0x80 => self.protocol()?,
             0x95 => {
-                // A frame only says how many bytes to read ahead.
+                // A frame only announces the size of a read-ahead.
                 self.take(8)?;
             }
             b'(' => {
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
                 self.marks.push(self.stack.len());
             }
             b'0' => {
-                // Python pops a mark with this, too, where no value lies above it.
+                // Python also pops a mark with this instruction if no value is above it.
                 if self.marks.last() == Some(&self.stack.len()) {
                     self.marks.pop();
                 } else {
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
             b'g' | b'h' | b'j' => {
                 let index = self.memo_index(code)?;
                 let value = self.memo.get(index).copied().flatten();
-                let value = value.ok_or(self.damaged("fetches what was never stored"))?;
+                let value = value.ok_or(self.damaged("fetches a value that was never stored"))?;
                 self.push(value)?;
             }
             b'p' | b'q' | b'r' => {
@@ -143,9 +143,9 @@ impl<'a> Reader<'a> {
             }
             b'F' => {
                 let text = self.line()?;
-                Value::Float(text.parse().map_err(|_| self.damaged("has no number"))?)
+                Value::Float(text.parse().map_err(|_| self.damaged("has an invalid number"))?)
             }
-            // Protocol 1 has no instructions for booleans: they are numbers with a zero in front.
+            // Protocol 1 has no instructions for booleans: they are numbers with a leading zero.
             _ => match self.line()? {
                 "00" if code == b'I' => Value::Bool(false),
                 "01" if code == b'I' => Value::Bool(true),
@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
     fn decimal(&self, text: &str) -> Result<Value, PickleError> {
         let digits = text.strip_prefix('-').unwrap_or(text);
         if digits.is_empty() || digits.len() > MAX_DIGITS || !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(self.damaged("has no number"));
+            return Err(self.damaged("has an invalid number"));
         }
         Ok(text.parse().map_or(Value::HugeInt, Value::Int))
     }
@@ -177,7 +177,8 @@ impl<'a> Reader<'a> {
                     _ => 8,
                 };
                 let length = self.length(size)?;
-                // Lone surrogates, which Python writes for bytes of file names, become replacement characters.
+                // Lone surrogates, which Python uses for undecodable bytes of file names, become replacement
+                // characters.
                 String::from_utf8_lossy(self.take(length)?)
             }
         };
@@ -217,7 +218,7 @@ impl<'a> Reader<'a> {
         self.push(if matches!(code, b']' | b'l') { Value::List(index) } else { Value::Tuple(index) })
     }
 
-    /// Adds to the list or the dictionary under the operands.
+    /// Adds the operands to the list or dictionary below them.
     fn fill(&mut self, code: u8) -> Result<(), PickleError> {
         let items = match code {
             b'a' => vec![self.pop()?],
@@ -236,7 +237,7 @@ impl<'a> Reader<'a> {
                 let entries = self.pairs(&items)?;
                 self.document.dicts[index as usize].extend(entries);
             }
-            _ => return Err(self.damaged("fills what is no container")),
+            _ => return Err(self.damaged("adds to a value that is not a container")),
         }
         Ok(())
     }
@@ -253,15 +254,15 @@ impl<'a> Reader<'a> {
         match code {
             b'h' | b'q' => Ok(usize::from(self.byte()?)),
             b'j' | b'r' => self.length(4),
-            _ => self.line()?.parse().map_err(|_| self.damaged("has no number")),
+            _ => self.line()?.parse().map_err(|_| self.damaged("has an invalid number")),
         }
     }
 
     fn memoize(&mut self, index: usize) -> Result<(), PickleError> {
         let value = self.top()?;
-        // Each place is stored to by an instruction, so that places are fewer than bytes.
+        // Each instruction stores one memo entry, so valid indices have no gaps.
         if index > self.next {
-            return Err(self.damaged("stores further than anything was read"));
+            return Err(self.damaged("stores to an index that is out of range"));
         }
         if index >= self.memo.len() {
             self.memo.resize(index + 1, None);
@@ -270,7 +271,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The error for an instruction that is not executed: what it would do, or that there is none such.
+    /// The error for a refused instruction: the action that it requests, or that it is unknown.
     fn refused(&mut self, code: u8) -> Result<PickleError, PickleError> {
         let what = match code {
             b'c' | b'i' => {
@@ -305,7 +306,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The topmost value above the last mark.
+    /// The top value above the last mark.
     fn top(&self) -> Result<Value, PickleError> {
         let floor = self.marks.last().copied().unwrap_or(0);
         match self.stack.last() {
@@ -332,7 +333,7 @@ impl<'a> Reader<'a> {
         Ok(self.take(N)?.try_into().expect("as many bytes as were taken"))
     }
 
-    /// A length of so many bytes.
+    /// Reads a length of `size` bytes.
     fn length(&mut self, size: usize) -> Result<usize, PickleError> {
         let bytes = self.take(size)?;
         let length = bytes.iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
@@ -347,13 +348,13 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// The text up to the end of the line, which is read but not part of it.
+    /// The text up to the end of the line; consumes the line end.
     fn line(&mut self) -> Result<&'a str, PickleError> {
         let rest = &self.bytes[self.next..];
         let length = rest.iter().position(|byte| *byte == b'\n');
         let length = length.ok_or(PickleError::Truncated { at: self.bytes.len() })?;
         self.next += length + 1;
-        std::str::from_utf8(&rest[..length]).map_err(|_| self.damaged("has no text"))
+        std::str::from_utf8(&rest[..length]).map_err(|_| self.damaged("has invalid text"))
     }
 
     fn damaged(&self, what: &'static str) -> PickleError {
@@ -361,10 +362,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A number in two's complement, least byte first, of any length.
+/// A little-endian number in two's complement, of any length.
 fn little_endian(bytes: &[u8]) -> Value {
     let fill = if bytes.last().is_some_and(|last| *last >= 0x80) { 0xff } else { 0 };
-    // Bytes beyond the eighth may only repeat the sign.
+    // Bytes beyond the eighth may only extend the sign.
     let (low, high) = bytes.split_at(bytes.len().min(8));
     if high.iter().any(|byte| *byte != fill) || low.get(7).is_some_and(|byte| (*byte >= 0x80) != (fill == 0xff)) {
         return Value::HugeInt;
@@ -374,12 +375,12 @@ fn little_endian(bytes: &[u8]) -> Value {
     Value::Int(i64::from_le_bytes(whole))
 }
 
-/// A name from outside, short and on one line.
+/// A name from the file, shortened and on one line.
 fn printable(name: &str) -> String {
     name.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// The index of what is stored next.
+/// The index of the next stored item.
 fn stored(length: usize) -> Result<u32, PickleError> {
     match u32::try_from(length) {
         Ok(index) if length < MAX_STORED => Ok(index),

@@ -1,4 +1,4 @@
-//! Every instruction by hand-written bytes, refusals, and mutations of whole pickles.
+//! Every instruction from hand-written bytes, refusals, and mutations of complete pickles.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ fn whole(bytes: &[u8]) -> Document<'_> {
     read(bytes).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Python's `repr` of a value, so that a test shows what was read.
+/// Python's `repr` of a value.
 fn repr(document: &Document, value: Value) -> String {
     let list = |value| document.items(value).unwrap().iter().map(|item| repr(document, *item)).collect::<Vec<_>>();
     match value {
@@ -34,7 +34,8 @@ fn check(bytes: &[u8], expected: &str) {
     assert_eq!(repr(&document, document.root()), expected);
 }
 
-/// `pickle.dumps([{'a': 1, 'b': (True, None, 2.5)}, 'a', 140632496537600, -3, 70000], protocol)`, as CPython writes it.
+/// The output of CPython's `pickle.dumps([{'a': 1, 'b': (True, None, 2.5)}, 'a', 140632496537600, -3, 70000],
+/// protocol)`.
 const BY_PYTHON: [&[u8]; 3] = [
     b"(lp0\n(dp1\nVa\np2\nI1\nsVb\np3\n(I01\nNF2.5\ntp4\nsag2\naL140632496537600L\naI-3\naI70000\na.",
     b"\x80\x02]q\x00(}q\x01(X\x01\x00\x00\x00aq\x02K\x01X\x01\x00\x00\x00bq\x03\x88NG@\x04\x00\x00\x00\x00\x00\x00\x87q\x04uh\x02\x8a\x06\x00\x00\x00\x8e\xe7\x7fJ\xfd\xff\xff\xffJp\x11\x01\x00e.",
@@ -42,7 +43,7 @@ const BY_PYTHON: [&[u8]; 3] = [
 ];
 
 #[test]
-fn what_python_writes_in_each_protocol_is_read() {
+fn pythons_output_in_each_protocol_is_read() {
     for bytes in BY_PYTHON {
         check(bytes, "[{\"a\": 1, \"b\": (True, None, 2.5)}, \"a\", 140632496537600, -3, 70000]");
     }
@@ -88,13 +89,13 @@ fn refuse(bytes: &[u8], expected: &str) {
 fn nothing_is_imported_called_or_built() {
     refuse(
         b"cos\nsystem\n(S'ls'\ntR.",
-        "it is no plain data: at byte 0 it asks to import os.system, which is not done",
+        "it is not plain data: at byte 0 it asks to import os.system, which is refused",
     );
     refuse(
         b"\x80\x04\x8c\x05posix\x8c\x06system\x93.",
-        "it is no plain data: at byte 17 it asks to import posix.system, which is not done",
+        "it is not plain data: at byte 17 it asks to import posix.system, which is refused",
     );
-    refuse(b"\x80\x04NN\x93.", "it is no plain data: at byte 4 it asks to import ?.?, which is not done");
+    refuse(b"\x80\x04NN\x93.", "it is not plain data: at byte 4 it asks to import ?.?, which is refused");
     for code in [b'R', b'o', b'b', b'P', b'Q', 0x81, 0x82, 0x83, 0x84, 0x8f, 0x90, 0x91, 0x92, 0x97, 0x98] {
         let error = read(&[0x80, 4, b'N', b'N', b'(', code, 1, 0, 0, 0, b'\n', b'.']).unwrap_err();
         assert!(matches!(error, PickleError::NotPlain { at: 5, .. }), "{code:02x}: {error}");
@@ -102,34 +103,34 @@ fn nothing_is_imported_called_or_built() {
 }
 
 #[test]
-fn what_is_no_pickle_is_refused() {
-    refuse(b"", "it is cut off: it ends at byte 0, inside the pickle");
+fn invalid_pickles_are_refused() {
+    refuse(b"", "it is truncated: it ends at byte 0, inside the pickle");
     refuse(b"PK\x03\x04", "it is not a pickle: its first byte is 0x50");
-    refuse(b"\x80\x09.", "it is a pickle of protocol 9, and protocols 0 to 5 are read");
-    refuse(b"\x80\x02\xfe", "it is damaged: byte 2 is 0xfe, which is no instruction of a pickle");
+    refuse(b"\x80\x09.", "it uses pickle protocol 9; protocols 0 to 5 are supported");
+    refuse(b"\x80\x02\xfe", "it is damaged: byte 2 is 0xfe, which is not a pickle instruction");
     refuse(b"\x80\x02.", "it is damaged: the instruction at byte 2 lacks its operands");
-    refuse(b"\x80\x02h\x07.", "it is damaged: the instruction at byte 2 fetches what was never stored");
-    refuse(b"\x80\x02NNa.", "it is damaged: the instruction at byte 4 fills what is no container");
+    refuse(b"\x80\x02h\x07.", "it is damaged: the instruction at byte 2 fetches a value that was never stored");
+    refuse(b"\x80\x02NNa.", "it is damaged: the instruction at byte 4 adds to a value that is not a container");
     refuse(b"\x80\x02}(Nu.", "it is damaged: the instruction at byte 5 sets a key without a value");
     refuse(b"\x80\x02N(\x85.", "it is damaged: the instruction at byte 4 lacks its operands");
-    refuse(b"Ix\n.", "it is damaged: the instruction at byte 0 has no number");
+    refuse(b"Ix\n.", "it is damaged: the instruction at byte 0 has an invalid number");
 }
 
-/// Stated lengths are believed only as far as there are bytes, and stored places only as far as there were.
+/// Stated lengths are limited by the remaining bytes, and memo indices by the entries stored.
 #[test]
-fn lengths_and_places_beyond_the_bytes_cost_nothing() {
-    refuse(b"\x80\x02X\xff\xff\xff\xffab", "it is cut off: it ends at byte 9, inside the pickle");
-    refuse(b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\xffab", "it is cut off: it ends at byte 13, inside the pickle");
+fn lengths_and_indices_out_of_range_cost_no_memory() {
+    refuse(b"\x80\x02X\xff\xff\xff\xffab", "it is truncated: it ends at byte 9, inside the pickle");
+    refuse(b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\xffab", "it is truncated: it ends at byte 13, inside the pickle");
     refuse(
         b"\x80\x02Nr\xff\xff\xff\xff.",
-        "it is damaged: the instruction at byte 3 stores further than anything was read",
+        "it is damaged: the instruction at byte 3 stores to an index that is out of range",
     );
     refuse(b"N(p99999999999\n.", "it is damaged: the instruction at byte 2 lacks its operands");
 }
 
-/// Depth would overflow a reader that recurses, and one that drops what it read by recursion.
+/// Nesting would overflow the stack of a recursive reader or a recursive drop.
 #[test]
-fn a_million_lists_inside_each_other_are_read_and_dropped() {
+fn a_million_nested_lists_are_read_and_dropped() {
     let mut bytes = vec![b']'; 1_000_000];
     bytes.extend([b'a'; 999_999]);
     bytes.push(b'.');
@@ -137,9 +138,9 @@ fn a_million_lists_inside_each_other_are_read_and_dropped() {
     assert_eq!(document.items(document.root()).unwrap().len(), 1);
 }
 
-/// A few bytes of gzip unpack to as many lists as one likes: they are counted, and memory stays bounded.
+/// A few bytes of gzip can unpack to any number of lists: they are counted, and memory stays bounded.
 #[test]
-fn more_values_than_any_snapshot_has_are_refused() {
+fn too_many_values_are_refused() {
     let lists = vec![b']'; (1 << 23) + 2];
     assert_eq!(read(&lists).unwrap_err(), PickleError::TooManyValues { limit: 1 << 23 });
     let values = vec![b'N'; (1 << 25) + 2];
@@ -149,7 +150,7 @@ fn more_values_than_any_snapshot_has_are_refused() {
     assert!(matches!(read(&vec![b'N'; (1 << 28) + 1]), Err(PickleError::TooLong { .. })));
 }
 
-/// Forty lists of the same list twice: 2^40 values to a reader that copies what is shared.
+/// Forty lists that each contain the previous one twice: 2^40 values for a reader that copies shared values.
 #[test]
 fn shared_values_are_not_copied() {
     let mut bytes = vec![b']'];
@@ -158,7 +159,7 @@ fn shared_values_are_not_copied() {
     }
     bytes.push(b'.');
     assert_eq!(whole(&bytes).lists.len(), 41);
-    // A list that holds itself.
+    // A list that contains itself.
     assert_eq!(whole(b"\x80\x02]2a.").lists, [[Value::List(0)]]);
 }
 

@@ -1,4 +1,4 @@
-//! Snapshots of programs that ran on the simulated allocator: what PyTorch would have recorded of them.
+//! Snapshots of programs on the simulated allocator: PyTorch would have recorded the same.
 //! Not here: reading them (`snapshot/`).
 
 mod write;
@@ -6,18 +6,20 @@ mod write;
 pub use write::write;
 
 use crate::allocator::{Allocator, BlockId, Card, DriverEvent, DriverEventKind, OutOfMemory, Request};
-use crate::snapshot::{Action, BlockState, CardRecord, Event, Frame, Settings, Snapshot, StackId, Stacks};
+use crate::snapshot::{
+    Action, AllocatorSettings, BlockState, CardRecord, Frame, Snapshot, StackId, Stacks, TraceEvent,
+};
 use rustc_hash::FxHashMap;
 
-/// A program's allocator, whose events are recorded.
+/// Runs a program on an allocator and records its events.
 #[derive(Debug)]
 pub struct Recorder {
     allocator: Allocator,
     card: Card,
-    settings: Settings,
+    settings: AllocatorSettings,
     stacks: Stacks,
-    events: Vec<Event>,
-    /// Blocks in use: their stack, and whether they were given back.
+    events: Vec<TraceEvent>,
+    /// Blocks in use: their stack, and whether the program freed them.
     blocks: FxHashMap<BlockId, InUse>,
     time_us: u64,
 }
@@ -30,8 +32,8 @@ struct InUse {
 }
 
 impl Recorder {
-    /// A recorder of a program on a card of `capacity` bytes. With `allowed`, it may reserve at most so many of them.
-    pub fn new(settings: Settings, capacity: u64, allowed: Option<u64>) -> Self {
+    /// A recorder for a program on a card with `capacity` bytes. With `allowed`, it reserves at most this many.
+    pub fn new(settings: AllocatorSettings, capacity: u64, allowed: Option<u64>) -> Self {
         Self {
             allocator: Allocator::new(settings.clone(), allowed),
             card: Card::new(capacity),
@@ -43,7 +45,7 @@ impl Recorder {
         }
     }
 
-    /// A call stack for what follows: function, file and line, the innermost first.
+    /// Adds a call stack: function, file and line, innermost first.
     pub fn stack(&mut self, frames: &[(&str, &str, u32)]) -> StackId {
         let frames = frames.iter().map(|(name, file, line)| {
             self.stacks.frame(Frame { name: (*name).to_owned(), file: (*file).to_owned(), line: *line })
@@ -52,7 +54,7 @@ impl Recorder {
         self.stacks.stack(frames)
     }
 
-    /// Allocates.
+    /// Allocates a block.
     /// Errors: `OutOfMemory`, which is recorded.
     pub fn allocate(&mut self, request: Request, stack: StackId) -> Result<BlockId, OutOfMemory> {
         let block = self.allocator.allocate(request, &mut self.card);
@@ -71,22 +73,22 @@ impl Recorder {
         block
     }
 
-    /// The program gives a block back; other streams may not be done with it.
+    /// The program frees a block; other streams may still use it.
     pub fn give_back(&mut self, block: BlockId) {
-        let in_use = self.blocks.get_mut(&block).expect("a block that is given back is in use");
+        let in_use = self.blocks.get_mut(&block).expect("a freed block was in use");
         in_use.given_back = true;
         let InUse { request, stack, .. } = *in_use;
         self.event(Action::FreeRequested, self.allocator.address(block), request.bytes, request.stream, stack);
     }
 
-    /// All streams are done with a block that was given back.
+    /// All streams have finished using a freed block.
     pub fn complete(&mut self, block: BlockId) {
-        let InUse { request, stack, .. } = self.blocks.remove(&block).expect("a block that is freed is in use");
+        let InUse { request, stack, .. } = self.blocks.remove(&block).expect("a completed block was in use");
         self.event(Action::FreeCompleted, self.allocator.address(block), request.bytes, request.stream, stack);
         self.allocator.free(block);
     }
 
-    /// The program gives a block back that no other stream uses.
+    /// The program frees a block that no other stream uses.
     pub fn free(&mut self, block: BlockId) {
         self.give_back(block);
         self.complete(block);
@@ -98,7 +100,7 @@ impl Recorder {
         self.driver_events(stack);
     }
 
-    /// What a snapshot has now, with the last `ring` events.
+    /// A snapshot of the current state, with the last `ring` events.
     pub fn snapshot(&self, ring: usize) -> Snapshot {
         let state = |block| match self.blocks.get(&block) {
             None => (BlockState::Inactive, StackId(0)),
@@ -131,6 +133,6 @@ impl Recorder {
 
     fn event(&mut self, action: Action, address: u64, bytes: u64, stream: u64, stack: StackId) {
         self.time_us += 10;
-        self.events.push(Event { action, address, bytes, stream, time_us: self.time_us, stack });
+        self.events.push(TraceEvent { action, address, bytes, stream, time_us: self.time_us, stack });
     }
 }

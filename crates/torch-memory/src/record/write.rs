@@ -1,9 +1,9 @@
-//! A snapshot as PyTorch writes it: a pickle of lists and dictionaries.
+//! Writes a snapshot in PyTorch's format: a pickle of lists and dictionaries.
 
-use crate::snapshot::{Action, BlockState, Event, Segment, Snapshot, StackId, Stacks};
+use crate::snapshot::{Action, BlockState, Segment, Snapshot, StackId, Stacks, TraceEvent};
 use rustc_hash::FxHashMap;
 
-/// The bytes that `torch.cuda.memory._dump_snapshot` would have written.
+/// The output of `torch.cuda.memory._dump_snapshot` for this snapshot.
 pub fn write(snapshot: &Snapshot) -> Vec<u8> {
     let mut pickle = Pickle { bytes: vec![0x80, 2], memo: FxHashMap::default() };
     let cards = snapshot.cards.iter().map(|card| card.card as usize + 1).max().unwrap_or(0);
@@ -61,7 +61,7 @@ pub fn write(snapshot: &Snapshot) -> Vec<u8> {
     pickle.bytes
 }
 
-/// What was written, and where the memo has texts and stacks.
+/// The output so far, and the memo indices of texts and stacks.
 struct Pickle {
     bytes: Vec<u8>,
     memo: FxHashMap<Known, u32>,
@@ -110,7 +110,7 @@ impl Pickle {
         });
     }
 
-    fn event(&mut self, event: &Event, stacks: &Stacks) {
+    fn event(&mut self, event: &TraceEvent, stacks: &Stacks) {
         let action = match event.action {
             Action::Alloc => "alloc",
             Action::FreeRequested => "free_requested",

@@ -1,19 +1,19 @@
-//! How far the simulation and a recording agree.
+//! Compares the simulation with a recording.
 
 use crate::allocator::{DriverEvent, DriverEventKind};
 
-/// What was compared, and what was equal.
+/// The numbers of compared and of equal items.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Agreement {
-    /// Memory taken from the driver and given back: at the event, and of the size recorded.
+    /// Memory allocated from and returned to the driver: at the recorded event, with the recorded size.
     pub segment_events: SegmentCount,
-    /// Blocks at the address recorded.
+    /// Blocks at the recorded address.
     pub addresses: Count,
-    /// Blocks that are in use at the end, of the size recorded.
+    /// Blocks in use at the end, with the recorded size.
     pub blocks_at_end: Count,
-    /// The first of each kind of difference.
+    /// The first difference of each kind.
     pub first: Vec<Difference>,
-    /// Events and blocks of the file that contradict each other.
+    /// Number of events and blocks of the file that contradict each other.
     pub contradictions: usize,
 }
 
@@ -31,31 +31,31 @@ pub struct SegmentCount {
 /// Events of blocks.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
-    /// All.
+    /// All events.
     pub events: usize,
-    /// Those that are equal.
+    /// Equal events.
     pub equal: usize,
 }
 
-/// A difference, at an event of the recording.
+/// A difference at an event of the recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {
-    /// A block lies elsewhere.
+    /// A block has another address.
     Address {
         /// The index of the event.
         event: usize,
-        /// Where it was.
+        /// The recorded address.
         recorded: u64,
-        /// Where it is.
+        /// The simulated address.
         simulated: u64,
     },
-    /// The driver is asked for something else.
+    /// The calls to the driver differ.
     Segments {
         /// The index of the event.
         event: usize,
-        /// What it was asked for.
+        /// The recorded calls.
         recorded: Vec<DriverEvent>,
-        /// What it is asked for.
+        /// The simulated calls.
         simulated: Vec<DriverEvent>,
     },
 }
@@ -70,7 +70,7 @@ impl Difference {
 }
 
 impl Agreement {
-    /// Whether all is equal, and nothing contradicts itself.
+    /// Whether everything is equal, without contradictions.
     pub fn is_whole(&self) -> bool {
         let SegmentCount { recorded, simulated, equal } = self.segment_events;
         recorded == equal
@@ -79,7 +79,7 @@ impl Agreement {
             && self.contradictions == 0
     }
 
-    /// Compares a block's address.
+    /// Compares the address of a block.
     pub(super) fn address(&mut self, event: usize, recorded: u64, simulated: u64) {
         self.addresses.events += 1;
         if recorded == simulated {
@@ -89,7 +89,7 @@ impl Agreement {
         }
     }
 
-    /// Compares what the driver is asked for at one event.
+    /// Compares the driver calls of one event.
     pub(super) fn segments(&mut self, event: usize, recorded: &[DriverEvent], simulated: &[DriverEvent]) {
         let equal = equal_events(recorded, simulated);
         self.segment_events.recorded += recorded.len();
@@ -103,7 +103,7 @@ impl Agreement {
     }
 }
 
-/// How many events of two lists are equal, in order. Where the driver gives a segment is its choice; all else is compared.
+/// Number of equal events of two lists, in order. Ignores the addresses of segments, which the driver chooses.
 pub(super) fn equal_events(recorded: &[DriverEvent], simulated: &[DriverEvent]) -> usize {
     let pairs = recorded.iter().zip(simulated);
     pairs

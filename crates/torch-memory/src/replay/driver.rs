@@ -1,17 +1,17 @@
-//! The driver of a recording: it gives memory where it was given then.
+//! The driver of a recording: it returns the recorded addresses.
 
 use crate::allocator::{Driver, DriverEvent, DriverEventKind};
 use std::collections::VecDeque;
 
-/// Addresses beyond those of any driver, for memory that the recording did not ask for.
+/// Addresses beyond those of any driver, for calls that are not in the recording.
 const BEYOND: u64 = 1 << 60;
 
-/// Answers as the recorded driver did; what it was not asked then, it grants at addresses of its own.
+/// Responds like the recorded driver; grants calls that are not in the recording at other addresses.
 #[derive(Debug)]
 pub(super) struct RecordedDriver {
-    /// What it gave for the event at hand.
+    /// Grants recorded for the current event.
     pub granted: VecDeque<DriverEvent>,
-    /// Whether it refuses all else.
+    /// Whether it refuses all other calls.
     pub refuses: bool,
     next: u64,
 }
@@ -21,7 +21,7 @@ impl RecordedDriver {
         Self { granted: VecDeque::new(), refuses: false, next: BEYOND }
     }
 
-    /// Takes what was given next, if it is that.
+    /// Takes the next recorded grant if it matches.
     fn granted(&mut self, is_asked: impl Fn(&DriverEvent) -> bool) -> Option<DriverEvent> {
         self.granted.front().filter(|event| is_asked(event))?;
         self.granted.pop_front()

@@ -1,77 +1,77 @@
-//! Through all events, from the start's state.
+//! Replays all events from the initial state.
 
 use super::agreement::{Agreement, equal_events};
 use super::driver::RecordedDriver;
 use super::start::{PrivateRanges, Start, start};
 use crate::allocator::{Allocator, BlockId, DriverEvent, DriverEventKind, Request, StartRange};
-use crate::snapshot::{Action, BlockState, CardRecord, Event, PoolId, Settings, StackId};
+use crate::snapshot::{Action, AllocatorSettings, BlockState, CardRecord, PoolId, StackId, TraceEvent};
 use rustc_hash::FxHashMap;
 
 /// A card's recording, replayed.
 #[derive(Debug)]
 pub struct Replay {
-    /// What there was before the first event.
+    /// The state before the first event.
     pub start: Start,
-    /// How far simulation and recording agree.
+    /// The agreement of simulation and recording.
     pub agreement: Agreement,
-    /// Memory before the first event and after each.
+    /// Memory before the first event and after each event.
     pub memory: Vec<Moment>,
-    /// Every allocation: those of the start first, then by their event.
+    /// Every allocation: those of the initial state first, then in event order.
     pub lives: Vec<Life>,
-    /// When memory was short: the event, and the bytes that the card had free.
+    /// Out-of-memory events: the event, and the card's free bytes.
     pub out_of_memory: Vec<(usize, u64)>,
 }
 
-/// Memory at one time.
+/// Memory at one moment.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// From the driver.
+    /// Reserved from the driver.
     pub reserved: u64,
     /// In blocks in use.
     pub in_use: u64,
-    /// Asked for, in those blocks.
+    /// Requested by the program for those blocks.
     pub requested: u64,
 }
 
-/// An allocation, from its event to that of its end.
+/// The lifetime of an allocation, in events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
-    /// The event that made it. None: before the first.
+    /// The event that allocated it; `None` if before the first event.
     pub from: Option<usize>,
-    /// The event that freed it. None: it is there at the end.
+    /// The event that freed it; `None` if it exists at the end.
     pub to: Option<usize>,
-    /// The event at which the program gave it back, if it did.
+    /// The event at which the program freed it, if it did.
     pub given_back: Option<usize>,
-    /// Where it lies, as recorded.
+    /// Its recorded address.
     pub address: u64,
     /// The size of its block.
     pub bytes: u64,
-    /// What was asked for.
+    /// Size requested by the program.
     pub requested: u64,
     /// Its stream.
     pub stream: u64,
     /// Its pool.
     pub pool: PoolId,
-    /// Who asked for it.
+    /// The stack of its allocation.
     pub stack: StackId,
 }
 
 impl Life {
-    /// The first moment at which it is there, and the first at which it is not any more, of so many moments.
+    /// The first moment at which it exists, and the first at which it no longer does, out of `moments`.
     pub fn moments(&self, moments: usize) -> (usize, usize) {
         (self.from.map_or(0, |from| from + 1), self.to.map_or(moments, |to| to + 1))
     }
 
-    /// Whether it is there at a moment: after so many events.
+    /// Whether it exists at a moment, as a number of events.
     pub fn is_there(&self, moment: usize) -> bool {
         self.from.is_none_or(|from| from < moment) && self.to.is_none_or(|to| moment <= to)
     }
 }
 
-/// Replays a card's recording under the settings that it was made with.
-pub fn replay(record: &CardRecord, settings: &Settings) -> Replay {
+/// Replays a card's recording with its recorded settings.
+pub fn replay(record: &CardRecord, settings: &AllocatorSettings) -> Replay {
     let mut from_start = replay_from(record, settings, start(record, settings), None);
-    // The oldest event that was kept may be the allocation for which the segment was taken just before.
+    // The oldest stored event may be the allocation for which a segment was allocated just before.
     let differs_at_once = from_start.agreement.first.iter().any(|difference| difference.event() == 0);
     if let (true, Some(first)) = (differs_at_once, record.events.first()) {
         let start = &mut from_start.start;
@@ -84,8 +84,8 @@ pub fn replay(record: &CardRecord, settings: &Settings) -> Replay {
     from_start
 }
 
-/// Replays from a start; with `taken`, the segment that the first event's request was given just before.
-fn replay_from(record: &CardRecord, settings: &Settings, start: Start, taken: Option<StartRange>) -> Replay {
+/// Replays from an initial state. `taken` is the segment that was allocated just before for the first event's request.
+fn replay_from(record: &CardRecord, settings: &AllocatorSettings, start: Start, taken: Option<StartRange>) -> Replay {
     let (allocator, blocks) = Allocator::restore(settings.clone(), &start.ranges);
     let lives = start.ranges.iter().flat_map(|range| &range.used).zip(blocks);
     let agreement = Agreement { contradictions: start.contradictions, ..Agreement::default() };
@@ -124,25 +124,25 @@ fn replay_from(record: &CardRecord, settings: &Settings, start: Start, taken: Op
 }
 
 struct Forward<'a> {
-    settings: &'a Settings,
+    settings: &'a AllocatorSettings,
     allocator: Allocator,
     driver: RecordedDriver,
-    /// Which life has an address, as recorded.
+    /// The lifetime at each recorded address.
     by_address: FxHashMap<u64, usize>,
-    /// The simulated block of each life.
+    /// The simulated block of each lifetime.
     blocks: Vec<BlockId>,
     replay: Replay,
     private: PrivateRanges,
 }
 
 impl Forward<'_> {
-    fn run(&mut self, events: &[Event]) {
+    fn run(&mut self, events: &[TraceEvent]) {
         let mut index = 0;
         while let Some(event) = events.get(index) {
             match event.action {
                 Action::SegmentAlloc | Action::SegmentMap => self.driver.granted.extend(driver_event(event)),
                 Action::SegmentFree | Action::SegmentUnmap => {
-                    // Several go back at once.
+                    // Several segments may be freed at once.
                     let count = events[index..].iter().take_while(|event| is_release(event)).count();
                     self.refuse(index, &events[index..]);
                     self.release(index, &events[index..index + count], &events[index + count..]);
@@ -169,7 +169,7 @@ impl Forward<'_> {
         self.settle(events.len(), vec![]);
     }
 
-    /// Compares the sizes of the blocks that are left.
+    /// Compares the sizes of the blocks at the end.
     fn compare_end(&mut self, record: &CardRecord) {
         let blocks = record.segments.iter().flat_map(|segment| &segment.blocks);
         for block in blocks.filter(|block| block.state != BlockState::Inactive) {
@@ -180,7 +180,7 @@ impl Forward<'_> {
         }
     }
 
-    fn allocate(&mut self, index: usize, event: &Event) {
+    fn allocate(&mut self, index: usize, event: &TraceEvent) {
         let recorded = self.driver.granted.iter().copied().collect::<Vec<_>>();
         let request = self.request(index, event);
         let block = self.allocator.allocate(request, &mut self.driver).expect("a driver that grants everything");
@@ -200,8 +200,8 @@ impl Forward<'_> {
         self.begin(life, block);
     }
 
-    fn request(&self, index: usize, event: &Event) -> Request {
-        // Which pool it comes from is the program's choice, and only its address says so.
+    fn request(&self, index: usize, event: &TraceEvent) -> Request {
+        // The program selects the pool, which only the address reveals.
         let pool = self.private.pool(event.address, index);
         Request { bytes: event.bytes, stream: event.stream, pool }
     }
@@ -214,7 +214,7 @@ impl Forward<'_> {
         }
     }
 
-    fn free(&mut self, index: usize, event: &Event) {
+    fn free(&mut self, index: usize, event: &TraceEvent) {
         match self.by_address.remove(&event.address) {
             Some(life) => {
                 self.replay.lives[life].to = Some(index);
@@ -224,8 +224,8 @@ impl Forward<'_> {
         }
     }
 
-    /// The driver gave some of what a request needs, and no more.
-    fn refuse(&mut self, index: usize, rest: &[Event]) {
+    /// The driver granted a part of a request's memory and refused the rest.
+    fn refuse(&mut self, index: usize, rest: &[TraceEvent]) {
         let recorded = self.driver.granted.iter().copied().collect::<Vec<_>>();
         if let (false, Some(request)) = (recorded.is_empty(), self.next_request(index, rest)) {
             self.driver.refuses = true;
@@ -235,16 +235,16 @@ impl Forward<'_> {
         self.settle(index, recorded);
     }
 
-    /// The first request of the events from an index on.
-    fn next_request(&self, index: usize, rest: &[Event]) -> Option<Request> {
-        let is_request = |event: &Event| matches!(event.action, Action::Alloc | Action::OutOfMemory);
+    /// The first request at or after an event.
+    fn next_request(&self, index: usize, rest: &[TraceEvent]) -> Option<Request> {
+        let is_request = |event: &TraceEvent| matches!(event.action, Action::Alloc | Action::OutOfMemory);
         let after = rest.iter().position(is_request)?;
         Some(self.request(index + after, &rest[after]))
     }
 
-    /// Memory went back to the driver: the program emptied the cache, or a request was refused, or there was too much. Which
-    /// of them is the world's choice; what goes back then is the allocator's.
-    fn release(&mut self, index: usize, recorded: &[Event], rest: &[Event]) {
+    /// Memory was returned to the driver: the program emptied the cache, a request was refused, or the threshold was
+    /// exceeded. The recording determines which; the allocator determines what it returns.
+    fn release(&mut self, index: usize, recorded: &[TraceEvent], rest: &[TraceEvent]) {
         let recorded = recorded.iter().filter_map(driver_event).collect::<Vec<_>>();
         let request = self.next_request(index + recorded.len(), rest);
         let mut best: Option<(usize, Allocator)> = None;
@@ -271,11 +271,11 @@ impl Forward<'_> {
                 break;
             }
         }
-        self.allocator = best.expect("all that is cached may always go back").1;
+        self.allocator = best.expect("the cache can always be emptied").1;
         self.settle(index, recorded);
     }
 
-    /// Why memory can go back under the settings.
+    /// Reasons for returning memory under the settings.
     fn reasons(&self) -> Vec<Reason> {
         let mut reasons = vec![Reason::All];
         if self.settings.max_split_bytes.is_some() {
@@ -287,7 +287,7 @@ impl Forward<'_> {
         reasons
     }
 
-    /// Compares what the driver was asked for, then and now.
+    /// Compares the recorded driver calls with the simulated ones.
     fn settle(&mut self, index: usize, mut recorded: Vec<DriverEvent>) {
         if recorded.is_empty() {
             recorded.extend(self.driver.granted.iter());
@@ -304,26 +304,26 @@ impl Forward<'_> {
     }
 }
 
-/// Why memory goes back.
+/// Why memory is returned to the driver.
 #[derive(Debug, Clone, Copy)]
 enum Reason {
-    /// The cache is emptied.
+    /// The program emptied the cache.
     All,
-    /// A large request was refused, where large blocks are not split.
+    /// A large request was refused, and large blocks are not split.
     Oversize,
-    /// That was not enough.
+    /// Like `Oversize`, but this was not enough.
     OversizeThenAll,
-    /// More than the threshold is reserved.
+    /// The reserved memory exceeds the threshold.
     Garbage,
-    /// That was not enough for a request.
+    /// Like `Garbage`, but this was not enough for a request.
     GarbageThenAll,
 }
 
-fn is_release(event: &Event) -> bool {
+fn is_release(event: &TraceEvent) -> bool {
     matches!(event.action, Action::SegmentFree | Action::SegmentUnmap)
 }
 
-fn driver_event(event: &Event) -> Option<DriverEvent> {
+fn driver_event(event: &TraceEvent) -> Option<DriverEvent> {
     let kind = match event.action {
         Action::SegmentAlloc => DriverEventKind::Take,
         Action::SegmentFree => DriverEventKind::GiveBack,

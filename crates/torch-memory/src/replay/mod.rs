@@ -1,16 +1,16 @@
-//! A recording, replayed: the state at its start is rebuilt by going backwards from its end, and the simulated allocator
-//! continues from there through all events.
-//! Not here: other settings (`what_if.rs`), who has the memory (`findings/`).
+//! Replays a recording: reconstructs the initial state by going backward from the end, then runs the simulated
+//! allocator through all events.
+//! Not here: other settings (`what_if.rs`), memory by owner (`findings/`).
 //!
 //! ```text
-//!   segments at the end ── backwards through the events ──► state at the start       start.rs
-//!   state at the start  ── forwards, simulated ───────────► agreement, memory over time     forward.rs
+//!   segments at the end ── backward through the events ──► initial state                  start.rs
+//!   initial state       ── forward, simulated ───────────► agreement, memory over time    forward.rs
 //! ```
 //!
-//! What the allocator decides is simulated, and held to the recording: which block a request gets, when the driver is
-//! asked for memory and for how much, what goes back to it. What others decide is taken from the recording: what the
-//! program asks for and gives back, when other streams are done with a block, at which address the driver gives memory,
-//! and that it refused some.
+//! The allocator's decisions are simulated and compared with the recording: the block for each request, the calls to
+//! the driver and their sizes, and the memory returned. Decisions of others come from the recording: the program's
+//! requests and frees, when other streams have finished using a block, the addresses that the driver returns, and its
+//! refusals.
 
 mod agreement;
 mod driver;

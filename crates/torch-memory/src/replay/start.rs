@@ -1,47 +1,48 @@
-//! The state at the start of a recording, by going backwards from its end.
+//! Reconstructs the initial state of a recording by going backward from its end.
 //!
-//! Blocks and segments follow from the events by themselves. Two things do not, and are inferred:
-//! - the size of a block that was there before and did not outlive the recording: what it was rounded to, and the rest up
-//!   to its neighbor if that is too little to be a free block of its own. With a free block behind it, that one begins
-//!   where the first allocation is put that is cut off it; if there is none, the file does not say where;
-//! - where an expandable segment begins: at the lowest address that it had memory at.
+//! Blocks and segments follow from the events. Two properties do not, and are inferred:
+//! - the size of a block that existed before the recording and was freed during it: its rounded size, plus the rest up
+//!   to its neighbor if that is too small for a free block. If a free block follows, it starts where the first
+//!   allocation from it is placed; if there is none, the file does not show it;
+//! - the start of an expandable segment: the lowest address at which it had memory.
 
 use crate::allocator::{Part, SMALL, StartRange};
-use crate::snapshot::{Action, BlockState, CardRecord, Event, PoolId, Settings, StackId};
+use crate::snapshot::{Action, AllocatorSettings, BlockState, CardRecord, PoolId, StackId, TraceEvent};
 use std::collections::BTreeMap;
 
-/// What there was before the first event.
+/// The state before the first event.
 #[derive(Debug, Default)]
 pub struct Start {
-    /// Ranges with memory, by address.
+    /// Mapped ranges, by address.
     pub ranges: Vec<StartRange>,
-    /// Blocks in use, in the order of their addresses.
+    /// Blocks in use, by address.
     pub blocks: Vec<StartBlock>,
-    /// What belongs to other pools than the default.
+    /// Ranges of pools other than the default.
     pub private: PrivateRanges,
-    /// Events and blocks that contradict each other: other threads went on while the snapshot was made, or it is damaged.
+    /// Number of events and blocks that contradict each other: other threads ran while the snapshot was taken, or it is
+    /// damaged.
     pub contradictions: usize,
 }
 
 /// A block in use at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StartBlock {
-    /// Where it lies.
+    /// Its address.
     pub address: u64,
     /// Its size.
     pub bytes: u64,
-    /// What was asked for.
+    /// Size requested by the program.
     pub requested: u64,
     /// Its stream.
     pub stream: u64,
-    /// Who asked for it, if the recording's end says so.
+    /// The stack of its allocation, if the end of the recording has it.
     pub stack: StackId,
-    /// The pool that it lies in.
+    /// Its pool.
     pub pool: PoolId,
 }
 
-/// The segments that belong to pools of CUDA graphs or to `MemPool`s at the end, with since when: before, other segments may
-/// have been there.
+/// The segments that belong to pools of CUDA graphs or to `MemPool`s at the end, and the event since which they do;
+/// before it, other segments may have been at the same addresses.
 #[derive(Debug, Default, Clone)]
 pub struct PrivateRanges(Vec<PrivateRange>);
 
@@ -49,7 +50,7 @@ pub struct PrivateRanges(Vec<PrivateRange>);
 struct PrivateRange {
     from: u64,
     until: u64,
-    /// The first event at which it is there.
+    /// The first event at which it exists.
     since: usize,
     pool: PoolId,
 }
@@ -59,7 +60,7 @@ impl PrivateRanges {
         let private = record.segments.iter().filter(|segment| segment.pool != (0, 0));
         let private = private.map(|segment| {
             let (from, until) = (segment.address, segment.address + segment.bytes);
-            let ends = |event: &Event| {
+            let ends = |event: &TraceEvent| {
                 let is_release = matches!(event.action, Action::SegmentFree | Action::SegmentUnmap);
                 is_release && event.address < until && from < event.address + event.bytes
             };
@@ -69,56 +70,56 @@ impl PrivateRanges {
         Self(private.collect())
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The pool that an address is of at an event.
+    /// The pool of an address at an event.
     pub fn pool(&self, address: u64, event: usize) -> PoolId {
         let holds = |range: &&PrivateRange| range.from <= address && address < range.until && range.since <= event;
         self.0.iter().find(holds).map_or((0, 0), |range| range.pool)
     }
 }
 
-/// A range with memory.
+/// A mapped range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range {
     bytes: u64,
-    kind: Kind,
-    /// Whether it is a part of an expandable segment, of which there is one for each kind at a time.
+    kind: SegmentKind,
+    /// Whether it is part of an expandable segment; there is one such segment per kind at a time.
     expandable: bool,
 }
 
-/// What may share a segment.
+/// The properties that memory in one segment shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Kind {
+struct SegmentKind {
     stream: u64,
     small: bool,
     pool: PoolId,
 }
 
-/// A block in use; its size where it is known.
+/// A block in use; its size if known.
 #[derive(Debug, Clone, Copy)]
 struct Used {
     bytes: Option<u64>,
-    /// The first block that was put behind it while it was there.
-    behind: Option<u64>,
+    /// The first block that was allocated after it during its lifetime.
+    next: Option<u64>,
     requested: u64,
     stack: StackId,
 }
 
-/// Rebuilds the state before the first event of a card.
-pub fn start(record: &CardRecord, settings: &Settings) -> Start {
+/// Reconstructs the state before the first event of a card.
+pub fn start(record: &CardRecord, settings: &AllocatorSettings) -> Start {
     let private = PrivateRanges::of(record);
-    let kinds = Kinds::of(record, &private, settings.large_segment_bytes);
+    let kinds = SegmentKinds::of(record, &private, settings.large_segment_bytes);
     let mut backwards = Backwards { ranges: BTreeMap::new(), used: BTreeMap::new(), contradictions: 0 };
     for segment in &record.segments {
-        let kind = Kind { stream: segment.stream, small: segment.small, pool: segment.pool };
+        let kind = SegmentKind { stream: segment.stream, small: segment.small, pool: segment.pool };
         let range = Range { bytes: segment.bytes, kind, expandable: segment.expandable };
         backwards.ranges.insert(segment.address, range);
         for block in segment.blocks.iter().filter(|block| block.state != BlockState::Inactive) {
-            let used = Used { bytes: Some(block.bytes), behind: None, requested: block.requested, stack: block.stack };
+            let used = Used { bytes: Some(block.bytes), next: None, requested: block.requested, stack: block.stack };
             backwards.used.insert(block.address, used);
         }
     }
@@ -130,32 +131,32 @@ pub fn start(record: &CardRecord, settings: &Settings) -> Start {
 }
 
 struct Backwards {
-    /// By address; they do not overlap.
+    /// By address, without overlaps.
     ranges: BTreeMap<u64, Range>,
     used: BTreeMap<u64, Used>,
     contradictions: usize,
 }
 
 impl Backwards {
-    fn undo(&mut self, event: &Event, kinds: &Kinds) {
-        let Event { action, address, bytes, stream, .. } = *event;
+    fn undo(&mut self, event: &TraceEvent, kinds: &SegmentKinds) {
+        let TraceEvent { action, address, bytes, stream, .. } = *event;
         let agrees = match action {
             Action::Alloc => {
                 let was_used = self.used.remove(&address).is_some();
                 let segment = self.ranges.range(..=address).next_back().map_or(address, |(begin, _)| *begin);
-                // A block of another segment says nothing of where this one ends.
+                // A block of another segment does not show where this one ends.
                 if let Some((_, before)) = self.used.range_mut(segment..address).next_back() {
-                    before.behind = Some(address);
+                    before.next = Some(address);
                 }
                 was_used
             }
             Action::FreeCompleted => {
-                let used = Used { bytes: None, behind: None, requested: bytes, stack: event.stack };
+                let used = Used { bytes: None, next: None, requested: bytes, stack: event.stack };
                 self.used.insert(address, used).is_none()
             }
             Action::SegmentAlloc => self.ranges.remove(&address).is_some_and(|range| range.bytes == bytes),
             Action::SegmentFree => {
-                let kind = Kind { stream, small: bytes <= 2 * SMALL, pool: (0, 0) };
+                let kind = SegmentKind { stream, small: bytes <= 2 * SMALL, pool: (0, 0) };
                 self.add(address, Range { bytes, kind, expandable: false })
             }
             Action::SegmentMap => self.cut(address, bytes),
@@ -168,7 +169,7 @@ impl Backwards {
         self.contradictions += usize::from(!agrees);
     }
 
-    /// Adds a range; one of an expandable segment is joined to those that it touches. False if it overlaps another.
+    /// Adds a range; merges a range of an expandable segment with adjacent ones. False if it overlaps another.
     fn add(&mut self, address: u64, range: Range) -> bool {
         let end = address + range.bytes;
         if self.ranges.range(..end).next_back().is_some_and(|(other, known)| other + known.bytes > address) {
@@ -182,8 +183,8 @@ impl Backwards {
             {
                 (address, range.bytes) = (other, range.bytes + known.bytes);
             }
-            let behind = self.ranges.get(&end).copied();
-            if let Some(known) = behind.filter(|known| (known.kind, known.expandable) == (range.kind, true)) {
+            let next = self.ranges.get(&end).copied();
+            if let Some(known) = next.filter(|known| (known.kind, known.expandable) == (range.kind, true)) {
                 self.ranges.remove(&end);
                 range.bytes += known.bytes;
             }
@@ -192,7 +193,7 @@ impl Backwards {
         true
     }
 
-    /// Takes a part out of the range of an expandable segment that has it. False if none has.
+    /// Removes a part of a range of an expandable segment. False if no range contains it.
     fn cut(&mut self, address: u64, bytes: u64) -> bool {
         let Some((begin, range)) = self.ranges.range(..=address).next_back().map(|(a, r)| (*a, *r)) else {
             return false;
@@ -211,17 +212,17 @@ impl Backwards {
         true
     }
 
-    /// Where the expandable segments that there are at the start begin: at the lowest address with memory until all of it
-    /// went back. Those that come after begin with their first memory.
-    fn first_addresses(&self, record: &CardRecord, kinds: &Kinds) -> BTreeMap<Kind, u64> {
+    /// First addresses of the expandable segments that exist at the start: the lowest mapped address until the segment
+    /// was fully unmapped. Later segments start at their first memory.
+    fn first_addresses(&self, record: &CardRecord, kinds: &SegmentKinds) -> BTreeMap<SegmentKind, u64> {
         let mut first = BTreeMap::new();
-        let mut mapped: BTreeMap<Kind, u64> = BTreeMap::new();
+        let mut mapped: BTreeMap<SegmentKind, u64> = BTreeMap::new();
         for (address, range) in self.ranges.iter().filter(|(_, range)| range.expandable) {
             first.entry(range.kind).or_insert(*address);
             *mapped.entry(range.kind).or_default() += range.bytes;
         }
         for event in &record.events {
-            let Event { action, address, bytes, stream, .. } = *event;
+            let TraceEvent { action, address, bytes, stream, .. } = *event;
             if !matches!(action, Action::SegmentMap | Action::SegmentUnmap) {
                 continue;
             }
@@ -241,14 +242,14 @@ impl Backwards {
         first
     }
 
-    fn finish(self, settings: &Settings, first: &BTreeMap<Kind, u64>, private: PrivateRanges) -> Start {
+    fn finish(self, settings: &AllocatorSettings, first: &BTreeMap<SegmentKind, u64>, private: PrivateRanges) -> Start {
         let Self { ranges, used, mut contradictions } = self;
         let mut used = used.into_iter().peekable();
         let mut start = Start { ranges: vec![], blocks: vec![], private, contradictions: 0 };
         for (address, range) in ranges {
             let end = address + range.bytes;
             let mut parts: Vec<Part> = vec![];
-            let Range { bytes, kind: Kind { stream, small, pool }, expandable } = range;
+            let Range { bytes, kind: SegmentKind { stream, small, pool }, expandable } = range;
             let space = expandable.then(|| (first[&range.kind], SPACE));
             while let Some((at, block)) = used.next_if(|(at, _)| *at < end) {
                 let floor = parts.last().map_or(address, |part| part.address + part.bytes);
@@ -262,8 +263,8 @@ impl Backwards {
                     }
                     let all_of_it =
                         |rest| rest <= SMALL || settings.max_split_bytes.is_some_and(|limit| rounded >= limit);
-                    let behind = block.behind.filter(|behind| *behind < ceiling).map(|behind| behind - at);
-                    match behind.filter(|bytes| *bytes >= rounded && all_of_it(bytes - rounded)) {
+                    let next = block.next.filter(|next| *next < ceiling).map(|next| next - at);
+                    match next.filter(|bytes| *bytes >= rounded && all_of_it(bytes - rounded)) {
                         Some(bytes) => bytes,
                         None if all_of_it(rest) => room,
                         None => rounded,
@@ -279,10 +280,10 @@ impl Backwards {
             }
             start.ranges.push(StartRange { address, bytes, stream, small, pool, space, used: parts });
         }
-        // What lies behind all ranges.
+        // Blocks after all ranges.
         contradictions += used.count();
         start.contradictions = contradictions;
-        // The parts of an expandable segment follow each other, whatever lies between them.
+        // The parts of an expandable segment are consecutive, even if other ranges are between them.
         start.ranges.sort_by_key(|range| {
             let of_space = range.space.map(|space| (space.0, range.stream, range.small, range.pool));
             (of_space.unwrap_or((range.address, 0, false, (0, 0))), range.address)
@@ -291,34 +292,34 @@ impl Backwards {
     }
 }
 
-/// Addresses of an expandable segment: more than any card has memory.
+/// Size of the addresses of an expandable segment: more than any card's memory.
 const SPACE: u64 = 1 << 42;
 
-/// Of what kind each address of an expandable segment is: by stream and first address, the kind of every range seen.
-struct Kinds {
-    seen: BTreeMap<(u64, u64), Kind>,
-    /// Memory of large ones comes and goes in multiples of it.
+/// The kind of each address of an expandable segment: for each stream and first address, the kinds of all ranges seen.
+struct SegmentKinds {
+    seen: BTreeMap<(u64, u64), SegmentKind>,
+    /// Memory of large ones is mapped in multiples of this.
     large_unit: u64,
 }
 
-/// Small ones of a stream lie closer together.
+/// Maximum distance of small ranges in one segment of a stream.
 const NEAR: u64 = 4 << 30;
 
-impl Kinds {
+impl SegmentKinds {
     fn of(record: &CardRecord, private: &PrivateRanges, large_unit: u64) -> Self {
         let kept = record.segments.iter().filter(|segment| segment.expandable);
         let kept = kept.map(|segment| {
-            let kind = Kind { stream: segment.stream, small: segment.small, pool: segment.pool };
+            let kind = SegmentKind { stream: segment.stream, small: segment.small, pool: segment.pool };
             ((segment.stream, segment.address), kind)
         });
         let mut seen = kept.collect::<BTreeMap<_, _>>();
-        // A range is backed with memory for the allocation that follows, which says of what kind it is.
+        // A range is mapped for the allocation that follows, which determines its kind.
         let mut small = true;
         for (index, event) in record.events.iter().enumerate().rev() {
             match event.action {
                 Action::Alloc | Action::OutOfMemory => small = event.bytes <= SMALL,
                 Action::SegmentMap => {
-                    let kind = Kind { stream: event.stream, small, pool: private.pool(event.address, index) };
+                    let kind = SegmentKind { stream: event.stream, small, pool: private.pool(event.address, index) };
                     seen.insert((event.stream, event.address), kind);
                 }
                 _ => {}
@@ -327,23 +328,23 @@ impl Kinds {
         Self { seen, large_unit }
     }
 
-    /// That of a range that was backed with memory.
-    fn of_map(&self, stream: u64, address: u64) -> Kind {
+    /// The kind of a range that was mapped.
+    fn of_map(&self, stream: u64, address: u64) -> SegmentKind {
         let seen = self.seen.get(&(stream, address)).copied();
-        seen.unwrap_or(Kind { stream, small: false, pool: (0, 0) })
+        seen.unwrap_or(SegmentKind { stream, small: false, pool: (0, 0) })
     }
 
-    /// That of memory that went back: of the nearest range of the stream which it may continue. Only the default pool gives
-    /// memory back while its program runs.
-    fn of_released(&self, stream: u64, address: u64, bytes: u64) -> Kind {
+    /// The kind of memory that was unmapped: that of the nearest range of the stream that it may extend. Only the
+    /// default pool unmaps memory while its program runs.
+    fn of_released(&self, stream: u64, address: u64, bytes: u64) -> SegmentKind {
         let may_be_large = bytes.is_multiple_of(self.large_unit);
-        let fits = |(_, kind): &(&(u64, u64), &Kind)| kind.pool == (0, 0) && (kind.small || may_be_large);
+        let fits = |(_, kind): &(&(u64, u64), &SegmentKind)| kind.pool == (0, 0) && (kind.small || may_be_large);
         let before = self.seen.range((stream, 0)..=(stream, address)).rfind(fits);
-        let behind = self.seen.range((stream, address)..=(stream, u64::MAX)).find(fits);
-        let nearest = before.into_iter().chain(behind).min_by_key(|((_, known), _)| known.abs_diff(address));
+        let next = self.seen.range((stream, address)..=(stream, u64::MAX)).find(fits);
+        let nearest = before.into_iter().chain(next).min_by_key(|((_, known), _)| known.abs_diff(address));
         match nearest {
             Some(((_, known), kind)) if !(kind.small && may_be_large && known.abs_diff(address) > NEAR) => *kind,
-            _ => Kind { stream, small: !may_be_large, pool: (0, 0) },
+            _ => SegmentKind { stream, small: !may_be_large, pool: (0, 0) },
         }
     }
 }

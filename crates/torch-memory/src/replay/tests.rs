@@ -1,10 +1,10 @@
-//! Programs drawn by a seed are recorded on the simulated allocator, under all settings and on cards that are too small;
-//! what was recorded is written, read, cut, and must be replayed without a difference. Planted differences must be seen.
+//! Records random programs on the simulated allocator, under all settings and on cards that are too small; the
+//! recordings are written, read and cut, and must replay without a difference. Planted differences must be detected.
 
 use super::*;
 use crate::allocator::{BlockId, Request};
 use crate::record::{Recorder, write};
-use crate::snapshot::{Action, Settings, Snapshot};
+use crate::snapshot::{Action, AllocatorSettings, Snapshot};
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
@@ -12,7 +12,7 @@ const MIB: u64 = 1 << 20;
 /// A step of a program.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Now and then from the pool of a CUDA graph.
+    /// Sometimes from the pool of a CUDA graph.
     Allocate {
         bytes: u64,
         stream: u64,
@@ -20,9 +20,9 @@ enum Step {
     },
     /// Frees one of the blocks in use.
     Free(prop::sample::Index),
-    /// Gives one back that another stream still uses.
+    /// Frees one that another stream still uses.
     GiveBack(prop::sample::Index),
-    /// Other streams are done with all that was given back.
+    /// Other streams have finished using all freed blocks.
     Synchronize,
     EmptyCache,
 }
@@ -33,7 +33,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => 4096..MIB,
         3 => MIB..12 * MIB,
         2 => 12 * MIB..90 * MIB,
-        // Sizes come again and again in training.
+        // Sizes recur in training.
         4 => prop::sample::select(vec![512, 2048, 300_000, MIB, 2 * MIB, 5 * MIB, 16 * MIB, 40 * MIB]),
     ];
     prop_oneof![
@@ -45,9 +45,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Records a program. What is out of memory is not there.
-fn record(settings: &Settings, capacity: u64, steps: &[Step]) -> Recorder {
-    // A limit below the card's memory, where garbage is collected above a part of it.
+/// Records a program. Allocations that run out of memory are skipped.
+fn record(settings: &AllocatorSettings, capacity: u64, steps: &[Step]) -> Recorder {
+    // A limit below the card's memory, if garbage is collected above a fraction of it.
     let allowed = (settings.garbage_collection_threshold > 0.0).then_some(capacity);
     let mut recorder = Recorder::new(settings.clone(), 2 * capacity, allowed);
     if allowed.is_none() {
@@ -58,7 +58,7 @@ fn record(settings: &Settings, capacity: u64, steps: &[Step]) -> Recorder {
     for step in steps {
         match step {
             Step::Allocate { bytes, stream, of_graph } => {
-                // With a limit to splitting, a pool's segments may go back, and whose they were is recorded nowhere.
+                // With a split limit, a pool's segments may be freed, and their pool is not recorded.
                 let of_graph = *of_graph && settings.max_split_bytes.is_none();
                 let request = Request { bytes: *bytes, stream: *stream, pool: (0, u64::from(of_graph)) };
                 used.extend(recorder.allocate(request, stack));
@@ -77,13 +77,13 @@ fn record(settings: &Settings, capacity: u64, steps: &[Step]) -> Recorder {
     recorder
 }
 
-fn settings(conf: &str) -> Settings {
-    let mut settings = Settings::default();
+fn settings(conf: &str) -> AllocatorSettings {
+    let mut settings = AllocatorSettings::default();
     assert_eq!(settings.set(conf), []);
     settings
 }
 
-/// Settings whose effects depend on nothing but what is recorded.
+/// Settings whose effects depend only on recorded data.
 const CONFS: &[&str] = &[
     "",
     "max_split_size_mb:32",
@@ -94,11 +94,12 @@ const CONFS: &[&str] = &[
     "expandable_segments:True,roundup_power2_divisions:2",
 ];
 
-/// With garbage collection, ages count from the recording's beginning, and why memory went back is not recorded.
+/// With garbage collection, ages count from the start of the recording, and the reason for returned memory is not
+/// recorded.
 const CONFS_FROM_THE_BEGINNING: &[&str] =
     &["garbage_collection_threshold:0.6", "garbage_collection_threshold:0.3,max_split_size_mb:40"];
 
-/// Through the file's format, as a user's snapshot comes.
+/// Writes and reads the snapshot, as for a user's file.
 fn read_back(snapshot: &Snapshot) -> Snapshot {
     let read = Snapshot::read(&write(snapshot)).expect("what was written is read");
     assert_eq!(read.unknown, [] as [String; 0]);
@@ -111,7 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn what_was_recorded_from_its_beginning_is_replayed(
+    fn a_recording_from_the_beginning_is_replayed(
         conf in prop::sample::select([CONFS, CONFS_FROM_THE_BEGINNING].concat()),
         capacity in 100..600u64,
         steps in prop::collection::vec(step(), 1..150),
@@ -127,9 +128,9 @@ proptest! {
         }
     }
 
-    /// The ring has lost the beginning: the state there is inferred.
+    /// The ring has lost the first events: the state there is inferred.
     #[test]
-    fn what_was_recorded_from_the_middle_is_replayed(
+    fn a_recording_from_the_middle_is_replayed(
         conf in prop::sample::select(CONFS), capacity in 100..600u64, steps in prop::collection::vec(step(), 20..150),
         kept in any::<prop::sample::Index>(),
     ) {
@@ -143,10 +144,10 @@ proptest! {
     }
 }
 
-/// A block got all of a free block of 11 MiB, though it was rounded to 10 MiB, and was there before the recording. The first
-/// allocation after it in its segment says so; one in the segment that comes next in memory does not.
+/// A block received all of a free block of 11 MiB, although it was rounded to 10 MiB, before the recording started. The
+/// first allocation after it in its segment reveals this; one in the next segment in memory does not.
 #[test]
-fn what_a_block_got_is_seen_in_its_own_segment() {
+fn a_blocks_size_is_inferred_from_its_own_segment() {
     let mut recorder = Recorder::new(settings("roundup_power2_divisions:[2:1,4:2,>:8]"), 372 * MIB, None);
     let stack = recorder.stack(&[("forward", "model.py", 12)]);
     let allocate = |recorder: &mut Recorder, bytes| {
@@ -162,7 +163,7 @@ fn what_a_block_got_is_seen_in_its_own_segment() {
     let small = allocate(&mut recorder, 1000);
     recorder.free(small);
     let before = recorder.snapshot(usize::MAX).cards[0].events.len();
-    // The small segment is next in memory.
+    // The small segment follows in memory.
     allocate(&mut recorder, 281_280);
     allocate(&mut recorder, 3_342_314);
     recorder.free(block);
@@ -197,9 +198,9 @@ fn agreement_of(snapshot: &Snapshot) -> Agreement {
     replay(&snapshot.cards[0], &snapshot.settings).agreement
 }
 
-/// A recording under one setting is not that of another: the comparison can tell.
+/// The comparison distinguishes a recording under one setting from another.
 #[test]
-fn other_settings_are_seen() {
+fn other_settings_are_detected() {
     for recorded in ["", "max_split_size_mb:32", "expandable_segments:True", "roundup_power2_divisions:2"] {
         for claimed in ["", "max_split_size_mb:32", "expandable_segments:True", "roundup_power2_divisions:2"] {
             let mut snapshot = small_recording(recorded);
@@ -209,19 +210,19 @@ fn other_settings_are_seen() {
     }
 }
 
-/// Each change of a recording is seen, and counted where it is.
+/// Each change of a recording is detected, and counted in the right place.
 #[test]
-fn planted_differences_are_seen() {
+fn planted_differences_are_detected() {
     let whole = small_recording("");
     let events = &whole.cards[0].events;
     let of_action = |action| events.iter().rposition(|event| event.action == action).expect("the program has all");
-    let change = |edit: &dyn Fn(&mut Vec<crate::snapshot::Event>)| {
+    let change = |edit: &dyn Fn(&mut Vec<crate::snapshot::TraceEvent>)| {
         let mut snapshot = whole.clone();
         edit(&mut snapshot.cards[0].events);
         agreement_of(&snapshot)
     };
     assert!(change(&|_| {}).is_whole());
-    // The driver gives back a segment less, or another one.
+    // The driver receives one segment less, or a different one.
     let released = of_action(Action::SegmentFree);
     let without = |index: usize| {
         change(&|events| {
@@ -232,12 +233,12 @@ fn planted_differences_are_seen() {
     assert!(!agreement.is_whole(), "{agreement:?}");
     let agreement = change(&|events| events[released].bytes += 2 * MIB);
     assert_eq!(agreement.segment_events.equal, agreement.segment_events.recorded - 1, "{agreement:?}");
-    // A segment is larger than what PyTorch asks for.
+    // A segment is larger than PyTorch's request.
     let taken = of_action(Action::SegmentAlloc);
     let agreement = change(&|events| events[taken].bytes += 2 * MIB);
     assert_eq!(agreement.segment_events.equal, agreement.segment_events.recorded - 1, "{agreement:?}");
     assert!(matches!(&agreement.first[0], Difference::Segments { .. }));
-    // A block lies elsewhere: where nothing is, so that nothing contradicts itself but the place.
+    // A block has another address, in free memory, so that only the address is inconsistent.
     let allocated = events.iter().position(|event| event.action == Action::Alloc && event.bytes == 120 * MIB);
     let (allocated, moved) = (allocated.expect("one of them"), 1 << 50);
     let at = events[allocated].address;
@@ -262,9 +263,9 @@ fn planted_differences_are_seen() {
     assert!(!agreement.is_whole(), "{agreement:?}");
 }
 
-/// A snapshot that contradicts itself costs no more than its agreement.
+/// A snapshot with contradictions only loses agreement.
 #[test]
-fn events_of_nothing_are_counted() {
+fn events_without_memory_are_counted() {
     let mut snapshot = small_recording("");
     snapshot.cards[0].segments.clear();
     assert!(agreement_of(&snapshot).contradictions > 0);
@@ -276,7 +277,7 @@ fn events_of_nothing_are_counted() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// Whatever a file says, it is replayed or refused.
+    /// Any file is replayed or refused.
     #[test]
     fn no_recording_makes_it_panic(
         conf in prop::sample::select(CONFS),

@@ -1,7 +1,7 @@
-//! A snapshot of PyTorch's memory, typed: the segments and blocks at the end, and the events before it, per card.
-//! Not here: how bytes become values (`pickle/`), what a recording means (`replay/`).
-//! Source: `torch/cuda/memory.py` and `torch/csrc/cuda/memory_snapshot.cpp`, PyTorch 2.0 to 2.9. Fields come and go with
-//! versions: what is missing has the value that PyTorch had before it wrote it; what is not known is listed.
+//! A typed snapshot of PyTorch's memory: per card, the segments and blocks at the end, and the events before it.
+//! Not here: parsing bytes (`pickle/`), interpreting a recording (`replay/`).
+//! Source: `torch/cuda/memory.py` and `torch/csrc/cuda/memory_snapshot.cpp`, PyTorch 2.0 to 2.9. Fields vary by
+//! version: a missing field has the value that PyTorch used before it recorded the field; unknown fields are listed.
 
 mod read;
 mod settings;
@@ -9,59 +9,59 @@ mod stacks;
 #[cfg(test)]
 mod tests;
 
-pub use settings::{Settings, UnknownSetting, refused_settings, setting_names};
+pub use settings::{AllocatorSettings, UnknownSetting, refused_settings, setting_names};
 pub use stacks::{Frame, StackId, Stacks};
 
 use crate::pickle::PickleError;
 
-/// What `torch.cuda.memory._dump_snapshot` wrote.
+/// The output of `torch.cuda.memory._dump_snapshot`.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// What each card has, or had. Cards without any are left out.
+    /// The records of all cards with segments or events.
     pub cards: Vec<CardRecord>,
-    /// How the allocator was set.
-    pub settings: Settings,
-    /// Whether the file says so; versions before 2.2 do not, and then the settings are the defaults.
+    /// The allocator's settings.
+    pub settings: AllocatorSettings,
+    /// Whether the file contains the settings; versions before 2.2 do not record them, and the defaults are assumed.
     pub settings_recorded: bool,
-    /// The text of `PYTORCH_CUDA_ALLOC_CONF`.
+    /// The value of `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: String,
-    /// Call stacks that events and blocks name.
+    /// Call stacks referenced by events and blocks.
     pub stacks: Stacks,
-    /// What the program annotated, such as steps of the optimizer, in the order of the file.
+    /// The program's annotations, such as optimizer steps, in file order.
     pub annotations: Vec<Annotation>,
-    /// Fields, actions and settings that are not known, each once, and so are not taken into account.
+    /// Unknown fields, actions and settings, each once; they are ignored.
     pub unknown: Vec<String>,
 }
 
-/// One card's memory at the end, and the events that were kept of how it came to that.
+/// One card's memory at the end, and the stored events that led to it.
 #[derive(Debug, Default, Clone)]
 pub struct CardRecord {
     /// The card's index.
     pub card: u32,
     /// Segments at the end, by address.
     pub segments: Vec<Segment>,
-    /// Events, the oldest first. The recording is a ring, so that older ones may be gone.
-    pub events: Vec<Event>,
+    /// Events, oldest first. The recording is a ring buffer, so older events may be missing.
+    pub events: Vec<TraceEvent>,
 }
 
 /// Memory that the allocator has from the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it begins.
+    /// Its address.
     pub address: u64,
-    /// Its size. Sums are held to it: its blocks fill it.
+    /// Its size. Its blocks fill it exactly.
     pub bytes: u64,
-    /// The stream whose allocations lie in it.
+    /// The stream of its allocations.
     pub stream: u64,
-    /// Whether it holds the allocations of at most 1 MiB.
+    /// Whether it is for allocations of at most 1 MiB.
     pub small: bool,
-    /// Whether it is a part of an expandable segment: one for each range that is backed by memory.
+    /// Whether it is part of an expandable segment: one entry per mapped range.
     pub expandable: bool,
-    /// The pool that it belongs to; `(0, 0)` is the default, others belong to CUDA graphs and to `MemPool`s.
+    /// Its pool; `(0, 0)` is the default, others belong to CUDA graphs and to `MemPool`s.
     pub pool: PoolId,
-    /// What fills it, by address.
+    /// Its blocks, by address.
     pub blocks: Vec<Block>,
-    /// Where it was asked for.
+    /// The stack of its allocation.
     pub stack: StackId,
 }
 
@@ -71,112 +71,112 @@ pub type PoolId = (u64, u64);
 /// A part of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
-    /// Where it begins.
+    /// Its address.
     pub address: u64,
     /// Its size.
     pub bytes: u64,
-    /// Bytes that the program asked for.
+    /// Size requested by the program.
     pub requested: u64,
     /// Whether it is in use.
     pub state: BlockState,
-    /// Where it was asked for.
+    /// The stack of its allocation.
     pub stack: StackId,
 }
 
 /// Whether a block is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockState {
-    /// The program has it.
+    /// In use by the program.
     Allocated,
-    /// The program gave it back, but another stream may not be done with it.
+    /// Freed by the program, but another stream may still use it.
     PendingFree,
     /// Free.
     Inactive,
 }
 
-/// Something that the allocator did.
+/// An event of the allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
-    /// What.
+pub struct TraceEvent {
+    /// The action.
     pub action: Action,
-    /// Where: a block's, or a segment's. Of `OutOfMemory`, the bytes that the card had free.
+    /// Address of the block or segment. For `OutOfMemory`, the card's free bytes.
     pub address: u64,
-    /// Bytes that were asked for (in versions before 2.1 rounded), or those of the segment.
+    /// Requested size (rounded in versions before 2.1), or size of the segment.
     pub bytes: u64,
-    /// On which stream.
+    /// The stream.
     pub stream: u64,
-    /// When, in microseconds; 0 where it was not recorded.
+    /// Time in microseconds; 0 if it was not recorded.
     pub time_us: u64,
-    /// By whom.
+    /// The stack of the caller.
     pub stack: StackId,
 }
 
-/// What an allocator does.
+/// Actions of an allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// The program got a block.
+    /// The program allocated a block.
     Alloc,
-    /// The program gave a block back.
+    /// The program freed a block.
     FreeRequested,
-    /// The block is free.
+    /// The block became free.
     FreeCompleted,
-    /// The driver gave a segment.
+    /// The driver allocated a segment.
     SegmentAlloc,
-    /// The driver got a segment back.
+    /// The driver freed a segment.
     SegmentFree,
-    /// The driver backed a range of an expandable segment with memory.
+    /// The driver mapped a range of an expandable segment.
     SegmentMap,
-    /// The driver took the memory of a range of an expandable segment back.
+    /// The driver unmapped a range of an expandable segment.
     SegmentUnmap,
-    /// A snapshot was made.
+    /// A snapshot was taken.
     Snapshot,
-    /// The program asked for memory that there was not.
+    /// A request failed for lack of memory.
     OutOfMemory,
-    /// Something that concerns no memory, or is not known.
+    /// An action that does not concern memory, or an unknown one.
     Other,
 }
 
-/// A range of time that the program named, such as `Optimizer.step#AdamW.step`.
+/// The start or end of a time span named by the program, such as `Optimizer.step#AdamW.step`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
     /// Its name.
     pub name: String,
-    /// Whether it begins; else it ends.
+    /// Whether this is the start rather than the end.
     pub starts: bool,
-    /// On which card.
+    /// The card.
     pub card: u32,
-    /// When, in microseconds.
+    /// The time in microseconds.
     pub time_us: u64,
 }
 
-/// Why a file is no snapshot.
+/// Why a file is not a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    /// It is no pickle of plain data.
+    /// The file is not a pickle of plain data.
     #[error(transparent)]
     Pickle(#[from] PickleError),
-    /// It is one of something else.
-    #[error("it is a pickle, but no snapshot of PyTorch's memory: {what}")]
+    /// The pickle contains something else.
+    #[error("it is a pickle, but not a PyTorch memory snapshot: {what}")]
     Foreign {
-        /// What is missing.
+        /// The missing part.
         what: String,
     },
-    /// A part of it is not as PyTorch writes it.
+    /// A part of it differs from PyTorch's format.
     #[error("its {place} {what}")]
     Damaged {
-        /// Which: `segment 3`.
+        /// The part: `segment 3`.
         place: String,
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
     },
-    /// It was made with `backend:cudaMallocAsync`, whose memory the driver manages.
-    #[error("it was made with PyTorch's backend cudaMallocAsync, where the driver manages the memory")]
+    /// The snapshot was made with `backend:cudaMallocAsync`, whose memory the driver manages.
+    #[error("it was recorded with PyTorch's backend cudaMallocAsync, where the driver manages the memory")]
     OtherBackend,
 }
 
 impl Snapshot {
     /// Reads a snapshot.
-    /// Errors: whatever is not a pickle of one, see [`SnapshotError`]. Never panics.
+    /// Errors: the bytes are not a valid snapshot, see [`SnapshotError`]. Never panics.
     pub fn read(bytes: &[u8]) -> Result<Self, SnapshotError> {
         read::snapshot(bytes)
     }

@@ -1,13 +1,13 @@
-//! From a pickle's values to a snapshot.
+//! Converts a pickle's values to a snapshot.
 
-use super::settings::Settings;
+use super::settings::AllocatorSettings;
 use super::stacks::{Frame, StackId, Stacks};
-use super::{Action, Annotation, Block, BlockState, CardRecord, Event, Segment, Snapshot, SnapshotError};
+use super::{Action, Annotation, Block, BlockState, CardRecord, Segment, Snapshot, SnapshotError, TraceEvent};
 use crate::pickle::{self, Document, Value};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
-/// More cards than any machine has: a record of so many is no snapshot.
+/// More than any machine has: a file with more is not a snapshot.
 const MAX_CARDS: usize = 1024;
 
 pub(super) fn snapshot(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
@@ -25,21 +25,21 @@ pub(super) fn snapshot(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
 struct Reader<'a> {
     document: &'a Document<'a>,
     stacks: Stacks,
-    /// Stacks of lists that were read: most lists are named by many events.
+    /// Stacks by the list they were read from: many events share one list.
     by_list: FxHashMap<u32, StackId>,
     unknown: BTreeSet<String>,
-    /// Events and blocks, which are fewer than the pickle's values.
+    /// Number of events and blocks read; it can't exceed the pickle's values.
     seen: usize,
 }
 
-/// A dictionary of the snapshot and where it is, for errors.
-struct Record<'a> {
+/// A dictionary of the snapshot, and its position for errors.
+struct Dictionary<'a> {
     document: &'a Document<'a>,
     value: Value,
     place: String,
 }
 
-impl<'a> Record<'a> {
+impl<'a> Dictionary<'a> {
     fn damaged(&self, what: &'static str) -> SnapshotError {
         SnapshotError::Damaged { place: self.place.clone(), what }
     }
@@ -56,7 +56,7 @@ impl<'a> Record<'a> {
         matches!(self.get(key), Some(Value::Bool(true) | Value::Int(1)))
     }
 
-    /// A whole number that is not negative; streams and addresses above 2^63 do not occur.
+    /// A non-negative integer; streams and addresses above 2^63 do not occur.
     fn number(&self, key: &str) -> Option<u64> {
         match self.get(key)? {
             Value::Int(number) => u64::try_from(number).ok(),
@@ -64,7 +64,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Bytes and addresses: sums of two stay within 64 bits.
+    /// A size or an address, limited so that the sum of two fits in 64 bits.
     fn size(&self, key: &str, missing: &'static str) -> Result<u64, SnapshotError> {
         self.number(key).filter(|number| *number < 1 << 62).ok_or_else(|| self.damaged(missing))
     }
@@ -75,13 +75,13 @@ impl<'a> Reader<'a> {
         let root = self.record(self.document.root(), || "top level".to_owned());
         let foreign = |what: &str| SnapshotError::Foreign { what: what.to_owned() };
         if self.document.entries(root.value).is_none() {
-            return Err(foreign("it holds no dictionary"));
+            return Err(foreign("its top level is not a dictionary"));
         }
         let list = |key: &str| root.get(key).and_then(|value| self.document.items(value));
         let segments = list("segments").ok_or_else(|| foreign("it has no `segments`"))?;
         let traces = list("device_traces").ok_or_else(|| foreign("it has no `device_traces`"))?;
         if traces.len() > MAX_CARDS {
-            return Err(root.damaged("holds more cards than a machine has"));
+            return Err(root.damaged("lists more cards than any machine has"));
         }
         self.note_unknown(
             &root,
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
             let card = record.number("device").unwrap_or(0);
             let segment = self.segment(&record)?;
             let card = usize::try_from(card).ok().filter(|card| *card < MAX_CARDS);
-            let card = card.ok_or_else(|| record.damaged("lies on no card of a machine"))?;
+            let card = card.ok_or_else(|| record.damaged("has an invalid card number"))?;
             while cards.len() <= card {
                 cards.push(CardRecord { card: cards.len() as u32, ..CardRecord::default() });
             }
@@ -123,12 +123,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn record(&self, value: Value, place: impl FnOnce() -> String) -> Record<'a> {
-        Record { document: self.document, value, place: place() }
+    fn record(&self, value: Value, place: impl FnOnce() -> String) -> Dictionary<'a> {
+        Dictionary { document: self.document, value, place: place() }
     }
 
-    /// Notes the keys of a dictionary that are not among the known ones.
-    fn note_unknown(&mut self, record: &Record, known: &[&str], what: &str) {
+    /// Notes the unknown keys of a dictionary.
+    fn note_unknown(&mut self, record: &Dictionary, known: &[&str], what: &str) {
         for (key, _) in self.document.entries(record.value).unwrap_or_default() {
             if let Some(key) = self.document.text(*key).filter(|key| !known.contains(key)) {
                 self.note(format!("{what} `{}`", key.chars().take(60).collect::<String>()));
@@ -137,30 +137,30 @@ impl<'a> Reader<'a> {
     }
 
     fn note(&mut self, what: String) {
-        // A snapshot has a few; a hostile one costs no memory.
+        // A normal snapshot has a few; the limit stops hostile ones.
         if self.unknown.len() < 100 {
             self.unknown.insert(what);
         }
     }
 
-    /// Counts what is read against what the pickle holds: lists that are shared would be read again and again.
-    fn count(&mut self, more: usize, place: &Record) -> Result<(), SnapshotError> {
+    /// Counts what is read against the size of the pickle, since shared lists could be read repeatedly.
+    fn count(&mut self, more: usize, place: &Dictionary) -> Result<(), SnapshotError> {
         self.seen += more;
         match self.seen <= self.document.len() {
             true => Ok(()),
-            false => Err(place.damaged("holds the same values again and again")),
+            false => Err(place.damaged("repeats the same values too often")),
         }
     }
 
-    fn settings(&mut self, root: &Record<'a>) -> Result<(Settings, String), SnapshotError> {
-        let mut settings = Settings::default();
+    fn settings(&mut self, root: &Dictionary<'a>) -> Result<(AllocatorSettings, String), SnapshotError> {
+        let mut settings = AllocatorSettings::default();
         let Some(value) = root.get("allocator_settings") else { return Ok((settings, String::new())) };
         let record = self.record(value, || "`allocator_settings`".to_owned());
         let conf = record.text("PYTORCH_CUDA_ALLOC_CONF").or(record.text("PYTORCH_ALLOC_CONF")).unwrap_or_default();
         if conf.contains("cudaMallocAsync") {
             return Err(SnapshotError::OtherBackend);
         }
-        // The text first: the fields say what was in force in the end, but they do not say everything.
+        // The text first: the fields have the final values, but not of all settings.
         for unknown in settings.set(conf) {
             self.note(unknown.to_string());
         }
@@ -184,7 +184,10 @@ impl<'a> Reader<'a> {
             let mib = self.document.text(*mib).and_then(|text| text.parse().ok());
             if let (Some(mib), Value::Int(count)) = (mib, count) {
                 let count = u32::try_from(*count).ok().filter(|count| *count == 0 || count.is_power_of_two());
-                settings.set_divisions(mib, count.ok_or_else(|| record.damaged("round to no power of two"))?);
+                settings.set_divisions(
+                    mib,
+                    count.ok_or_else(|| record.damaged("has `roundup_power2_divisions` that are not powers of two"))?,
+                );
             }
         }
         let known = [
@@ -206,19 +209,20 @@ impl<'a> Reader<'a> {
         Ok((settings, conf.to_owned()))
     }
 
-    fn events(&mut self, card: u32, trace: Value) -> Result<Vec<Event>, SnapshotError> {
+    fn events(&mut self, card: u32, trace: Value) -> Result<Vec<TraceEvent>, SnapshotError> {
         let record = self.record(trace, || format!("trace of card {card}"));
-        let items = self.document.items(trace).ok_or_else(|| record.damaged("is no list"))?;
+        let items = self.document.items(trace).ok_or_else(|| record.damaged("is not a list"))?;
         self.count(items.len(), &record)?;
         items.iter().enumerate().map(|(index, value)| self.event(card, index, *value)).collect()
     }
 
-    fn event(&mut self, card: u32, index: usize, value: Value) -> Result<Event, SnapshotError> {
-        let mut event = Event { action: Action::Other, address: 0, bytes: 0, stream: 0, time_us: 0, stack: StackId(0) };
+    fn event(&mut self, card: u32, index: usize, value: Value) -> Result<TraceEvent, SnapshotError> {
+        let mut event =
+            TraceEvent { action: Action::Other, address: 0, bytes: 0, stream: 0, time_us: 0, stack: StackId(0) };
         let (mut name, mut address, mut bytes) = (None, None, None);
         let damaged = |what| SnapshotError::Damaged { place: format!("event {index} of card {card}"), what };
-        // One pass over the entries: there are some 100,000 events.
-        for (key, value) in self.document.entries(value).ok_or(damaged("is no dictionary"))? {
+        // A single pass over the entries, since there are some 100,000 events.
+        for (key, value) in self.document.entries(value).ok_or(damaged("is not a dictionary"))? {
             let number = match value {
                 Value::Int(number) => u64::try_from(*number).ok().filter(|number| *number < 1 << 62),
                 _ => None,
@@ -256,7 +260,7 @@ impl<'a> Reader<'a> {
         Ok(event)
     }
 
-    fn segment(&mut self, record: &Record<'a>) -> Result<Segment, SnapshotError> {
+    fn segment(&mut self, record: &Dictionary<'a>) -> Result<Segment, SnapshotError> {
         let address = record.size("address", "has no address")?;
         let bytes = record.size("total_size", "has no size")?;
         let pool = record.get("segment_pool_id").and_then(|value| self.document.items(value));
@@ -316,7 +320,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn block(&mut self, record: &Record<'a>, address: u64) -> Result<Block, SnapshotError> {
+    fn block(&mut self, record: &Dictionary<'a>, address: u64) -> Result<Block, SnapshotError> {
         let bytes = record.size("size", "has no size")?;
         if bytes == 0 {
             return Err(record.damaged("is empty"));
@@ -328,9 +332,9 @@ impl<'a> Reader<'a> {
             Some("active_allocated") => BlockState::Allocated,
             Some("active_pending_free" | "active_awaiting_free") => BlockState::PendingFree,
             Some("inactive") => BlockState::Inactive,
-            _ => return Err(record.damaged("is in no known state")),
+            _ => return Err(record.damaged("has an unknown state")),
         };
-        // PyTorch 2.0 has size and stack in a list of what the block was before.
+        // PyTorch 2.0 stores size and stack in a list with the block's history.
         let history = record.get("history").and_then(|value| self.document.items(value)?.first().copied());
         let history = self.record(history.unwrap_or(Value::None), String::new);
         let frames = record.get("frames").or(history.get("frames"));
@@ -344,7 +348,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A list of frames, each a dictionary of `name`, `filename` and `line`. What is none of that is left out.
+    /// A list of frames, each a dictionary of `name`, `filename` and `line`. Skips other items.
     fn stack(&mut self, value: Value) -> StackId {
         let (Value::List(list) | Value::Tuple(list)) = value else { return StackId(0) };
         if let Some(known) = self.by_list.get(&list) {
@@ -353,7 +357,7 @@ impl<'a> Reader<'a> {
         let document = self.document;
         let frames = document.items(value).unwrap_or_default().iter().filter_map(|value| {
             document.entries(*value)?;
-            let record = Record { document, value: *value, place: String::new() };
+            let record = Dictionary { document, value: *value, place: String::new() };
             let text = |key| record.text(key).unwrap_or_default().to_owned();
             let line = record.number("line").and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
             Some(self.stacks.frame(Frame { name: text("name"), file: text("filename"), line }))
@@ -364,8 +368,8 @@ impl<'a> Reader<'a> {
         id
     }
 
-    /// What was annotated; entries that say nothing of when and what are left out.
-    fn annotations(&self, root: &Record<'a>) -> Vec<Annotation> {
+    /// The annotations; skips entries without a time or a name.
+    fn annotations(&self, root: &Dictionary<'a>) -> Vec<Annotation> {
         let values = root.get("external_annotations").and_then(|value| self.document.items(value)).unwrap_or_default();
         let read = values.iter().filter_map(|value| {
             let record = self.record(*value, String::new);

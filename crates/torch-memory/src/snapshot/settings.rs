@@ -1,33 +1,33 @@
-//! How PyTorch's allocator is set: `PYTORCH_CUDA_ALLOC_CONF`.
+//! The settings of PyTorch's allocator: `PYTORCH_CUDA_ALLOC_CONF`.
 //! Source: `c10/cuda/CUDAAllocatorConfig.cpp` and PyTorch's "Memory management" notes.
 
 /// A mebibyte.
 const MIB: u64 = 1 << 20;
 
-/// Powers of two for which divisions can be set: 1 MiB and below, to 32 GiB and above.
+/// Number of powers of two for which divisions can be set: from 1 MiB and below, to 32 GiB and above.
 const DIVISIONS: usize = 16;
 
 /// The allocator's settings.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
-    /// Blocks of at least so many bytes are not split. None: all are.
+pub struct AllocatorSettings {
+    /// Blocks of at least this size are not split; `None` means that all are.
     pub max_split_bytes: Option<u64>,
-    /// Into how many parts sizes between powers of two are divided, to round up to; by the power of two in MiB. 0: they
-    /// are rounded to 512 bytes.
+    /// Number of parts into which each range between powers of two is divided for rounding up; indexed by the power of
+    /// two in MiB. 0 means rounding to 512 bytes.
     pub roundup_divisions: [u32; DIVISIONS],
-    /// Above this part of the allowed memory, blocks that were not used for long are given back. 0: never.
+    /// Above this fraction of the allowed memory, blocks that were unused for long are freed. 0 means never.
     pub garbage_collection_threshold: f64,
-    /// Whether segments grow.
+    /// Whether segments can grow.
     pub expandable_segments: bool,
-    /// By how much a block that is not split may be larger than what was asked for.
+    /// Maximum excess of an unsplit block over the request.
     pub max_non_split_rounding_bytes: u64,
-    /// Segments for allocations between 1 and 10 MiB.
+    /// Size of segments for allocations between 1 and 10 MiB.
     pub large_segment_bytes: u64,
-    /// The part of the card's memory that the process may take.
+    /// The fraction of the card's memory that the process may use.
     pub memory_fraction: Option<f64>,
 }
 
-impl Default for Settings {
+impl Default for AllocatorSettings {
     fn default() -> Self {
         Self {
             max_split_bytes: None,
@@ -41,12 +41,12 @@ impl Default for Settings {
     }
 }
 
-/// A setting that is not known, or whose value is not.
+/// An unknown setting, or a setting with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("setting {0}")]
 pub struct UnknownSetting(pub String);
 
-/// Settings that decide where blocks are.
+/// Settings that affect the placement of blocks.
 const WITH_EFFECT: &[&str] = &[
     "backend",
     "expandable_segments",
@@ -58,7 +58,7 @@ const WITH_EFFECT: &[&str] = &[
     "roundup_power2_divisions",
 ];
 
-/// Settings that say nothing about where blocks are. Source: PyTorch 2.15, `c10/cuda/CUDAAllocatorConfig.h` and
+/// Settings that do not affect the placement of blocks. Source: PyTorch 2.15, `c10/cuda/CUDAAllocatorConfig.h` and
 /// `c10/core/AllocatorConfig.cpp`.
 const WITHOUT_EFFECT: &[&str] = &[
     "expandable_segments_reserve",
@@ -77,12 +77,12 @@ const WITHOUT_EFFECT: &[&str] = &[
     "throw_on_cudamalloc_oom",
 ];
 
-/// The names of all settings that PyTorch's allocator takes.
+/// The names of all settings of PyTorch's allocator.
 pub fn setting_names() -> impl Iterator<Item = &'static str> {
     WITH_EFFECT.iter().chain(WITHOUT_EFFECT).copied()
 }
 
-/// Entries of a text of settings whose name PyTorch does not know, and entries without a value: it refuses to start with them.
+/// Entries of a settings text with an unknown name or without a value: PyTorch refuses to start with them.
 pub fn refused_settings(conf: &str) -> Vec<&str> {
     let is_known = |entry: &&str| {
         let name = entry.split_once(':').map(|(name, value)| (name.trim(), value.trim()));
@@ -91,15 +91,15 @@ pub fn refused_settings(conf: &str) -> Vec<&str> {
     split_entries(conf).into_iter().filter(|entry| !is_known(entry)).collect()
 }
 
-impl Settings {
-    /// Takes over what a text such as `max_split_size_mb:128,roundup_power2_divisions:[256:1,>:4]` sets. Returns what
-    /// it does not know.
+impl AllocatorSettings {
+    /// Applies a settings text such as `max_split_size_mb:128,roundup_power2_divisions:[256:1,>:4]`. Returns the
+    /// settings that are not supported.
     pub fn set(&mut self, conf: &str) -> Vec<UnknownSetting> {
         let unknown = split_entries(conf).into_iter().filter(|entry| self.set_one(entry).is_none());
         unknown.map(|entry| UnknownSetting(entry.to_owned())).collect()
     }
 
-    /// None where the name or the value is not known.
+    /// Applies one entry; `None` if its name or value is unknown.
     fn set_one(&mut self, entry: &str) -> Option<()> {
         let (name, value) = entry.split_once(':')?;
         let (name, value) = (name.trim(), value.trim());
@@ -119,14 +119,14 @@ impl Settings {
         Some(())
     }
 
-    /// Divisions for sizes from `mib` MiB to twice that.
+    /// Sets the divisions for sizes from `mib` MiB to twice that.
     pub(super) fn set_divisions(&mut self, mib: u64, count: u32) {
         if mib.is_power_of_two() {
             self.roundup_divisions[(mib.ilog2() as usize).min(DIVISIONS - 1)] = count;
         }
     }
 
-    /// What PyTorch rounds a request to.
+    /// The size to which PyTorch rounds a request.
     pub fn rounded(&self, bytes: u64) -> u64 {
         const UNIT: u64 = 512;
         if bytes < UNIT {
@@ -145,13 +145,13 @@ impl Settings {
         }
     }
 
-    /// Whether reserved memory grows until the card is full, whatever the program needs: large free blocks of expandable
-    /// segments are not reused where `max_split_bytes` is set. Source: pytorch/pytorch#123548.
+    /// Whether reserved memory grows until the card is full, regardless of the program's needs: with `max_split_bytes`,
+    /// large free blocks of expandable segments are not reused. Source: pytorch/pytorch#123548.
     pub fn fills_cards(&self) -> bool {
         self.expandable_segments && self.max_split_bytes.is_some()
     }
 
-    /// The text that sets this; empty for the defaults.
+    /// The settings as text; empty for the defaults.
     pub fn conf(&self) -> String {
         let default = Self::default();
         let mut entries = vec![];
@@ -186,7 +186,7 @@ impl Settings {
     }
 }
 
-/// Entries are separated by commas, but not by those in brackets.
+/// Splits entries at commas, except inside brackets.
 fn split_entries(conf: &str) -> Vec<&str> {
     let mut depth = 0i32;
     let entries = conf.split(|c: char| {
@@ -208,7 +208,8 @@ fn truth(value: &str) -> Option<bool> {
     }
 }
 
-/// One number for all sizes, or `[256:1,512:2,>:8]`: what is not named has the number of the next smaller that is.
+/// Parses one number for all sizes, or `[256:1,512:2,>:8]`: sizes that are not listed use the number of the next
+/// smaller one.
 fn divisions(value: &str) -> Option<[u32; DIVISIONS]> {
     let Some(list) = value.strip_prefix('[') else {
         return Some([value.parse().ok().filter(is_division)?; DIVISIONS]);

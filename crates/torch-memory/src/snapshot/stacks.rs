@@ -1,4 +1,4 @@
-//! Call stacks, each kept once.
+//! Call stacks, each stored once.
 
 use rustc_hash::FxHashMap;
 
@@ -6,14 +6,14 @@ use rustc_hash::FxHashMap;
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StackId(pub u32);
 
-/// A function that was being executed, and where.
+/// A function on a call stack, with its position.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// The function's name.
     pub name: String,
-    /// Its file; empty or `??` where it is not known.
+    /// Its file; empty or `??` if unknown.
     pub file: String,
-    /// The line that was being executed; 0 where it is not known.
+    /// The current line; 0 if unknown.
     pub line: u32,
 }
 
@@ -22,7 +22,7 @@ pub struct Frame {
 pub struct Stacks {
     frames: Vec<Frame>,
     known_frames: FxHashMap<Frame, u32>,
-    /// The innermost function first.
+    /// Innermost function first.
     stacks: Vec<Vec<u32>>,
     known_stacks: FxHashMap<Vec<u32>, StackId>,
 }
@@ -35,17 +35,17 @@ impl Default for Stacks {
 }
 
 impl Stacks {
-    /// The functions of a stack, the innermost first.
+    /// The functions of a stack, innermost first.
     pub fn frames(&self, stack: StackId) -> impl DoubleEndedIterator<Item = &Frame> {
         self.stacks[stack.0 as usize].iter().map(|frame| &self.frames[*frame as usize])
     }
 
-    /// How many stacks there are; their ids are below.
+    /// Number of stacks; all ids are smaller.
     pub fn count(&self) -> usize {
         self.stacks.len()
     }
 
-    /// The number of a function and line, for a stack that is made of it.
+    /// The index of a frame, for building a stack.
     pub(crate) fn frame(&mut self, frame: Frame) -> u32 {
         if let Some(known) = self.known_frames.get(&frame) {
             return *known;
@@ -56,7 +56,7 @@ impl Stacks {
         index
     }
 
-    /// The id of a stack of such functions.
+    /// The id of a stack of these frames.
     pub(crate) fn stack(&mut self, frames: Vec<u32>) -> StackId {
         if let Some(known) = self.known_stacks.get(&frames) {
             return *known;

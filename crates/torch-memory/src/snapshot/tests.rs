@@ -1,23 +1,23 @@
-//! Settings as PyTorch reads them, and snapshots of every age.
+//! Settings as PyTorch parses them, and snapshots of every version.
 
 use super::*;
 
 const MIB: u64 = 1 << 20;
 
 #[track_caller]
-fn set(conf: &str) -> Settings {
-    let mut settings = Settings::default();
+fn set(conf: &str) -> AllocatorSettings {
+    let mut settings = AllocatorSettings::default();
     assert_eq!(settings.set(conf), []);
     settings
 }
 
 #[test]
 fn sizes_are_rounded_as_pytorch_does() {
-    let plain = Settings::default();
+    let plain = AllocatorSettings::default();
     for (bytes, rounded) in [(1, 512), (511, 512), (512, 512), (513, 1024), (MIB + 1, MIB + 512)] {
         assert_eq!(plain.rounded(bytes), rounded, "{bytes}");
     }
-    // The example in PyTorch's source: 1200 with 4 divisions is 1280; but up to 512 bytes a division, units count.
+    // The example in PyTorch's source: 1200 with 4 divisions is 1280; but divisions of up to 512 bytes round to units.
     let four = set("roundup_power2_divisions:4");
     for (bytes, rounded) in [(1200, 1536), (2048, 2048), (2049, 2560), (5000, 5120), (5121, 6144), (8192, 8192)] {
         assert_eq!(four.rounded(bytes), rounded, "{bytes}");
@@ -37,10 +37,10 @@ fn settings_are_read_and_written() {
     assert_eq!(settings.max_split_bytes, Some(128 * MIB));
     assert!(settings.expandable_segments);
     assert_eq!(set(&settings.conf()), settings);
-    assert_eq!(Settings::default().conf(), "");
-    let mut settings = Settings::default();
+    assert_eq!(AllocatorSettings::default().conf(), "");
+    let mut settings = AllocatorSettings::default();
     let unknown = settings.set("max_split_size_mb:x,future:1,expandable_segments:maybe,garbage_collection_threshold:7");
     assert_eq!(unknown.len(), 4);
-    assert_eq!(settings, Settings::default());
+    assert_eq!(settings, AllocatorSettings::default());
     assert_eq!(set("large_segment_size_mb:12").large_segment_bytes, 12 * MIB);
 }
