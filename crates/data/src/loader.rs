@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn so_does_a_panic() {
+    fn a_panic_reaches_the_caller() {
         let loader = Loader::start_with(0, 1, |step, _| panic!("step {step} is cursed")).unwrap();
         assert!(loader.next_step().unwrap_err().to_string().contains("step 0 is cursed"));
     }

@@ -15,10 +15,10 @@ thread_local! {
 pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static WRAPPED: Once = Once::new();
     WRAPPED.call_once(|| {
-        let told = panic::take_hook();
+        let previous_hook = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
             if !QUIET.get() {
-                told(panic);
+                previous_hook(panic);
             }
         }));
     });

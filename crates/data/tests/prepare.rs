@@ -197,7 +197,7 @@ fn concurrent_builders_agree() {
         builders.into_iter().map(|builder| builder.join().unwrap()).collect()
     });
     assert!(stores.iter().all(|store| tokens(store) == tokens(&stores[0])));
-    assert_eq!(fixture.cache_files().len(), 1, "nothing unfinished stays behind");
+    assert_eq!(fixture.cache_files().len(), 1, "a temporary file remains");
 }
 
 #[test]

@@ -216,7 +216,7 @@ fn read(nvml: &Nvml) -> Result<Gpus, GpuError> {
         }
     }
     notes.extend(number_cards(&mut cards));
-    notes.extend(hide_divided(nvml, &mut cards));
+    notes.extend(hide_mig_cards(nvml, &mut cards));
     Ok(Gpus { driver: nvml.sys_driver_version().ok(), cards, notes })
 }
 
@@ -253,7 +253,7 @@ fn number_cards(cards: &mut [Gpu]) -> Vec<GpuNote> {
 }
 
 /// Removes the numbers of cards in MIG mode, since no program can use them as a whole.
-fn hide_divided(nvml: &Nvml, cards: &mut [Gpu]) -> Vec<GpuNote> {
+fn hide_mig_cards(nvml: &Nvml, cards: &mut [Gpu]) -> Vec<GpuNote> {
     /// `NVML_DEVICE_MIG_ENABLE`
     const ENABLED: u32 = 1;
     let mode = |index| nvml.device_by_index(index).and_then(|device| device.mig_mode());

@@ -82,13 +82,13 @@ fn cuda_visible_devices_numbers_and_hides_cards() {
     assert_eq!(cuda_indices(&seen("1,0")), [Some(1), Some(0)]);
     assert_eq!(cuda_indices(&seen("GPU-bbbb")), [None, Some(0)]);
     assert_eq!((cuda_indices(&seen("")), notes(&seen(""))), (vec![None, None], vec![]));
-    for (value, told) in [
+    for (value, expected) in [
         ("0,2", "`2` matches no card"),
         ("MIG-aaaa/1/0", "is a MIG instance, which is not listed"),
         ("0,0", "hides all cards"),
     ] {
         let notes = notes(&seen(value));
-        assert!(notes.len() == 1 && notes[0].contains(told), "{value}: {notes:?}");
+        assert!(notes.len() == 1 && notes[0].contains(expected), "{value}: {notes:?}");
     }
 }
 
@@ -178,14 +178,14 @@ fn a_machine_without_cards_has_none() {
 
 #[test]
 fn a_driver_that_does_not_respond_is_an_error() {
-    for (machine, told) in [
+    for (machine, expected) in [
         ("init=9", "no NVIDIA driver (NVIDIA driver is not loaded)"),
         ("init=18", "restart the machine"),
         ("init=4", "failed at starting: the current user does not have permission"),
         ("count=4294967295", "reports 4294967295 cards"),
     ] {
         let error = read(machine, &[]).expect_err("no answer");
-        assert!(error.contains(told), "{machine}: {error}");
+        assert!(error.contains(expected), "{machine}: {error}");
     }
     let absent = read("", &[("PLIMSOLL_NVML", "/nowhere/libnvidia-ml.so.1")]).expect_err("no library");
     assert!(absent.contains("/nowhere/libnvidia-ml.so.1"), "{absent}");

@@ -189,8 +189,8 @@ fn cards_come_and_go() {
 #[test]
 fn reported_errors_are_returned_once() {
     let seen = samples("2 0 xid 79\n4 0 xid 31\n4 0 xid 13\n3 1 xid 48\n", 6);
-    let told = seen.iter().map(|sample| sample.cards.iter().map(|card| card.xids.clone()).collect::<Vec<_>>());
-    let first = told.clone().flat_map(|cards| cards[0].clone()).collect::<Vec<_>>();
-    let second = told.flat_map(|cards| cards[1].clone()).collect::<Vec<_>>();
+    let reported = seen.iter().map(|sample| sample.cards.iter().map(|card| card.xids.clone()).collect::<Vec<_>>());
+    let first = reported.clone().flat_map(|cards| cards[0].clone()).collect::<Vec<_>>();
+    let second = reported.flat_map(|cards| cards[1].clone()).collect::<Vec<_>>();
     assert_eq!((first, second), (vec![79, 31, 13], vec![48]));
 }

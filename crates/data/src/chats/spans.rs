@@ -211,7 +211,7 @@ mod tests {
 
     /// In OpenAI's format, call arguments are objects or, if a template needs it, text.
     #[test]
-    fn b_openai_arguments() {
+    fn openai_arguments_are_objects_or_text() {
         let row = r#"{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"tide","arguments":"{\"port\":\"Hull\"}"}}]}]}"#;
         let chat = Fields::of_row(row).unwrap().unwrap().conversation(ChatFormat::Messages).unwrap();
         let text = |template_text: &str| render(&chat, &template(template_text), TrainOn::All).unwrap().text;

@@ -23,8 +23,8 @@ impl ChatStore {
     /// Opens a cache of chats of this format, and verifies all of it.
     pub(super) fn open(path: &Path, expected: &Expected<'_>, format: ChatFormat) -> Result<Self, OpenError> {
         let cache = CacheFile::open(path, expected)?;
-        let behind = cache.length() - cache.header.tokens_end();
-        let chats = (behind - mask_bytes(cache.header.tokens)) / 8;
+        let after_tokens = cache.length() - cache.header.tokens_end();
+        let chats = (after_tokens - mask_bytes(cache.header.tokens)) / 8;
         let mut store = Self { tokens: TokenStore::of_cache(cache), format, chats, trained: 0 };
         // The check fails if an entry contradicts another, or if the file changed since it was verified.
         store.check().map_err(|_| OpenError::Damaged(Damage::BadHeader))?;
