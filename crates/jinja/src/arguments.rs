@@ -1,4 +1,4 @@
-//! The arguments of a call, and how functions take them.
+//! The arguments of a call, and binding them to parameters.
 
 use crate::Value;
 use crate::error::{Error, Result};
@@ -11,8 +11,8 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// The arguments for these parameters, of which the first `required` must be there. A parameter whose name is empty can't
-    /// be named. Errors: one is missing, unknown, too many, or given twice.
+    /// Binds the arguments to these parameters, of which the first `required` are mandatory. A parameter with an empty
+    /// name is positional only. Errors: an argument is missing, unknown, surplus, or repeated.
     pub(crate) fn bind<const N: usize>(
         self,
         function: &str,
@@ -46,7 +46,7 @@ impl Arguments {
         self.bind::<0>(function, [], 0).map(|_| ())
     }
 
-    /// What it costs to hand them over: functions read their texts.
+    /// The cost of passing them: functions read their texts.
     pub(crate) fn cost(&self) -> usize {
         let values = self.positional.iter().chain(self.named.iter().map(|(_, value)| value));
         values.map(|value| 64 + value.as_str().map_or(0, str::len)).sum()
@@ -59,13 +59,13 @@ impl Arguments {
     }
 }
 
-/// An integer argument. Errors: it is something else.
+/// An integer argument. Errors: it has another type.
 pub(crate) fn integer(value: &Value) -> Result<i128> {
     let wrong = || Error::raised(format!("expected an integer, not a {}", value.type_name()));
     value.as_int().ok_or_else(|| if let Value::Undefined(undefined) = value { undefined.error() } else { wrong() })
 }
 
-/// A text argument. Errors: it is something else.
+/// A text argument. Errors: it has another type.
 pub(crate) fn text(value: &Value) -> Result<&str> {
     value.as_str().ok_or_else(|| match value {
         Value::Undefined(undefined) => undefined.error(),
@@ -73,7 +73,7 @@ pub(crate) fn text(value: &Value) -> Result<&str> {
     })
 }
 
-/// Without what is not given or is `none`.
+/// Treats `none` like an absent argument.
 pub(crate) fn given(value: Option<Value>) -> Option<Value> {
     value.filter(|value| !value.is_none())
 }

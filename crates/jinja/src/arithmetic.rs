@@ -1,4 +1,4 @@
-//! Operators, as Python has them.
+//! Operators with Python's semantics.
 
 use crate::Value;
 use crate::ast::BinaryOperator;
@@ -30,7 +30,7 @@ impl Render<'_> {
                 }
             }
             (BinaryOperator::Subtract, Value::View(..), _) => {
-                return Err(Error::not_built("a difference of `keys()` or `items()`"));
+                return Err(Error::unsupported("a difference of `keys()` or `items()`"));
             }
             _ => {}
         }
@@ -43,7 +43,7 @@ impl Render<'_> {
         if a.is_markup == b.is_markup {
             return Ok(Value::like(a, [&*a.text, &*b.text].concat()));
         }
-        // Markup escapes what is added to it.
+        // Adding to markup escapes the added text.
         let (a, b) = (self.escaped(left)?, self.escaped(right)?);
         Ok(Value::markup(a + &b))
     }
@@ -86,12 +86,12 @@ pub(crate) fn positive(value: &Value) -> Result<Value> {
 fn wrong_operand(sign: &str, value: &Value) -> Error {
     match value {
         Value::Undefined(undefined) => undefined.error(),
-        _ => Error::raised(format!("`{sign}` can't take a {}", value.type_name())),
+        _ => Error::raised(format!("`{sign}` does not support a {}", value.type_name())),
     }
 }
 
 pub(crate) fn too_large() -> Error {
-    Error::not_built("an integer beyond 127 bits")
+    Error::unsupported("an integer beyond 127 bits")
 }
 
 fn division_by_zero() -> Error {
@@ -108,7 +108,7 @@ fn numbers(operator: BinaryOperator, left: &Value, right: &Value) -> Result<Valu
     };
     let (Some(a), Some(b)) = (number(left), number(right)) else {
         let (sign, left, right) = (sign(operator), left.type_name(), right.type_name());
-        return Err(Error::raised(format!("`{sign}` can't take a {left} and a {right}")));
+        return Err(Error::raised(format!("`{sign}` does not support a {left} and a {right}")));
     };
     floats(operator, a, b).map(Value::Float)
 }
@@ -131,12 +131,12 @@ fn integers(operator: BinaryOperator, a: i128, b: i128) -> Result<Value> {
         BinaryOperator::Subtract => a.checked_sub(b),
         BinaryOperator::Multiply => a.checked_mul(b),
         BinaryOperator::Divide => {
-            // Larger ones are no longer exact as floating-point numbers.
+            // Larger integers are not exact as floating-point numbers.
             let is_exact = |number: i128| number.unsigned_abs() <= 1 << 53;
             return match (is_exact(a) && is_exact(b), b) {
                 (_, 0) => Err(division_by_zero()),
                 (true, _) => Ok(Value::Float(a as f64 / b as f64)),
-                (false, _) => Err(Error::not_built("a division of integers beyond 53 bits")),
+                (false, _) => Err(Error::unsupported("a division of integers beyond 53 bits")),
             };
         }
         BinaryOperator::FloorDivide | BinaryOperator::Modulo if b == 0 => return Err(division_by_zero()),
@@ -174,7 +174,7 @@ fn floats(operator: BinaryOperator, a: f64, b: f64) -> Result<f64> {
                 return Err(Error::raised("0 has no negative power"));
             }
             if a < 0.0 && a.is_finite() && b.is_finite() && b.fract() != 0.0 {
-                return Err(Error::not_built("a complex number"));
+                return Err(Error::unsupported("a complex number"));
             }
             let power = a.powf(b);
             if power.is_infinite() && a.is_finite() && b.is_finite() {

@@ -5,7 +5,7 @@ use crate::calls::FilterFunction;
 use crate::predicates::TestFunction;
 use std::sync::Arc;
 
-/// A variable's place: in a function that encloses this many others, at this index.
+/// The location of a variable: the number of function levels outward, and its index in that function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Slot {
     pub(crate) up: usize,
@@ -113,7 +113,7 @@ pub(crate) struct ArgumentExprs {
     pub(crate) all_named: Option<Expr>,
 }
 
-/// What is assigned to.
+/// The target of an assignment.
 #[derive(Debug)]
 pub(crate) enum Target {
     Name(Name),
@@ -134,7 +134,7 @@ pub(crate) type Body = Vec<Statement>;
 pub(crate) enum StatementKind {
     Text(String),
     Print(Expr),
-    /// Tests with their bodies; a last test that is always true is `else`.
+    /// Tests with their bodies; `else` is a last test that is always true.
     If(Vec<(Expr, Body)>),
     For(Box<For>),
     Set(Target, Expr),
@@ -149,17 +149,17 @@ pub(crate) enum StatementKind {
     Continue,
 }
 
-/// How a variable gets its first value where a scope is entered.
+/// The initial value of a variable when a scope is entered.
 #[derive(Debug, Clone)]
 pub(crate) enum Load {
-    /// From what the template was given, or from the functions of every template.
+    /// From the template's variables or the global functions.
     Global(Arc<str>),
     /// From a variable of an outer scope.
     Copy(Slot),
     Missing,
 }
 
-/// The variables of a scope, which is a part of a function. Set by `scopes.rs`.
+/// The variables of a scope within a function. Set by `scopes.rs`.
 #[derive(Debug, Default)]
 pub(crate) struct Scope {
     pub(crate) loads: Vec<(usize, Load)>,
@@ -174,17 +174,17 @@ pub(crate) struct For {
     pub(crate) otherwise: Body,
     pub(crate) scope: Scope,
     pub(crate) otherwise_scope: Scope,
-    /// Where the variable `loop` is, if the body uses it.
+    /// The slot of the variable `loop`, if the body uses it.
     pub(crate) loop_slot: Option<usize>,
-    /// How many variables its function has, if it is recursive.
+    /// Number of variables of its function, if it is recursive.
     pub(crate) recursive: Option<usize>,
 }
 
-/// `if` of a loop, which Jinja compiles as a function with variables of its own.
+/// The `if` of a loop, which Jinja compiles as a function with its own variables.
 #[derive(Debug)]
 pub(crate) struct LoopTest {
     pub(crate) test: Expr,
-    /// The loop's target as the test sees it.
+    /// The loop's target, with the slots of the test's function.
     pub(crate) target: Target,
     pub(crate) scope: Scope,
     pub(crate) slots: usize,
@@ -212,7 +212,7 @@ pub(crate) struct FilterBlock {
     pub(crate) scope: Scope,
 }
 
-/// A macro, or what a call block or generation block encloses.
+/// A macro, or the body of a call block or generation block.
 #[derive(Debug, Default)]
 pub(crate) struct Macro {
     /// `None` for a block.
@@ -221,7 +221,7 @@ pub(crate) struct Macro {
     pub(crate) body: Body,
     pub(crate) scope: Scope,
     pub(crate) slots: usize,
-    /// Where `caller`, `kwargs` and `varargs` are, if the body uses them.
+    /// The slots of `caller`, `kwargs` and `varargs`, if the body uses them.
     pub(crate) caller: Option<usize>,
     pub(crate) kwargs: Option<usize>,
     pub(crate) varargs: Option<usize>,

@@ -1,4 +1,4 @@
-//! Attributes, items and slices, as Jinja2's sandbox finds them.
+//! Attributes, items and slices, with the lookup rules of Jinja2's sandbox.
 
 use crate::arguments::integer;
 use crate::error::{Error, Result};
@@ -8,14 +8,14 @@ use crate::value::{Method, Range, Undefined};
 use crate::{Items, Value, View};
 use std::sync::Arc;
 
-/// What a value's type has under a name.
+/// Classifies a name in a value's type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Member {
     Method,
-    /// The sandbox hides it, since it changes the value or reaches inside Python.
+    /// The sandbox hides it, since it modifies the value or accesses Python's internals.
     Hidden,
-    /// Python has it.
-    NotBuilt,
+    /// Python has it, but this crate does not support it.
+    Unsupported,
 }
 
 const DUNDERS: &[&str] = &[
@@ -97,13 +97,13 @@ const TEXT_METHODS: &[&str] = &[
 ];
 
 fn member(value: &Value, name: &str) -> Option<Member> {
-    use Member::{Hidden, Method, NotBuilt};
+    use Member::{Hidden, Method, Unsupported};
     if DUNDERS.contains(&name) && !matches!(value, Value::Undefined(_) | Value::Object(_)) {
         return Some(Hidden);
     }
     match value {
         Value::Text(_) => match name {
-            "encode" | "maketrans" | "translate" => Some(NotBuilt),
+            "encode" | "maketrans" | "translate" => Some(Unsupported),
             _ => TEXT_METHODS.contains(&name).then_some(Method),
         },
         Value::List(_) => match name {
@@ -115,11 +115,11 @@ fn member(value: &Value, name: &str) -> Option<Member> {
         Value::Dict(_) => match name {
             "clear" | "pop" | "popitem" | "setdefault" | "update" => Some(Hidden),
             "copy" | "get" | "items" | "keys" | "values" => Some(Method),
-            "fromkeys" => Some(NotBuilt),
+            "fromkeys" => Some(Unsupported),
             _ => None,
         },
-        Value::View(..) => matches!(name, "isdisjoint" | "mapping").then_some(NotBuilt),
-        Value::Range(_) => matches!(name, "count" | "index").then_some(NotBuilt),
+        Value::View(..) => matches!(name, "isdisjoint" | "mapping").then_some(Unsupported),
+        Value::Range(_) => matches!(name, "count" | "index").then_some(Unsupported),
         Value::Int(_) | Value::Bool(_) => matches!(
             name,
             "as_integer_ratio"
@@ -134,10 +134,10 @@ fn member(value: &Value, name: &str) -> Option<Member> {
                 | "real"
                 | "to_bytes"
         )
-        .then_some(NotBuilt),
+        .then_some(Unsupported),
         Value::Float(_) => match name {
             "is_integer" => Some(Method),
-            "as_integer_ratio" | "conjugate" | "fromhex" | "hex" | "imag" | "real" => Some(NotBuilt),
+            "as_integer_ratio" | "conjugate" | "fromhex" | "hex" | "imag" | "real" => Some(Unsupported),
             _ => None,
         },
         _ => None,
@@ -150,7 +150,7 @@ pub(crate) fn is_method(value: &Value, name: &str) -> bool {
 }
 
 impl Undefined {
-    /// The error of an operation on the value.
+    /// The error of an operation on this undefined value.
     pub(crate) fn error(&self) -> Error {
         Error::raised(match self {
             Self::Name(name) => format!("`{name}` is undefined"),
@@ -161,7 +161,7 @@ impl Undefined {
 }
 
 impl Value {
-    /// Its type, as Python names it.
+    /// The name of its type in Python.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::Undefined(_) => "Undefined",
@@ -185,7 +185,7 @@ impl Value {
 }
 
 impl<'t> Render<'t> {
-    /// The type of a value, that of an object as well.
+    /// The name of a value's type, including objects.
     pub(crate) fn type_of(&self, value: &Value) -> &'static str {
         match value {
             Value::Object(id) => match self.objects[id.0] {
@@ -200,7 +200,7 @@ impl<'t> Render<'t> {
         }
     }
 
-    /// `of.name`: an attribute, or else an item.
+    /// `of.name`: an attribute, otherwise an item.
     pub(crate) fn attribute(&mut self, of: &Value, name: &Arc<str>) -> Result<Value> {
         if let Value::Undefined(undefined) = of {
             return Err(undefined.error());
@@ -225,8 +225,8 @@ impl<'t> Render<'t> {
                 return Value::Method(Arc::new(method)).within_depth().map(Some);
             }
             Some(Member::Hidden) => return Ok(Some(Value::undefined("templates can't use this attribute"))),
-            Some(Member::NotBuilt) => {
-                return Err(Error::not_built(format!("`{name}` of a {}", of.type_name())));
+            Some(Member::Unsupported) => {
+                return Err(Error::unsupported(format!("`{name}` of a {}", of.type_name())));
             }
             None => {}
         }
@@ -239,7 +239,7 @@ impl<'t> Render<'t> {
             (Value::Function(_) | Value::Method(_), name) if name.starts_with('_') => {
                 Ok(Some(Value::undefined("templates can't use this attribute")))
             }
-            (Value::Function(_) | Value::Method(_), _) => Err(Error::not_built("an attribute of a function")),
+            (Value::Function(_) | Value::Method(_), _) => Err(Error::unsupported("an attribute of a function")),
             (Value::Object(id), _) => match &self.objects[id.0] {
                 Object::Namespace(attributes) => {
                     self.meter.charge(16 * attributes.len())?;
@@ -251,13 +251,13 @@ impl<'t> Render<'t> {
                 Object::Cycler(items, at) => match &**name {
                     "current" => Ok(Some(items[*at].clone())),
                     "next" | "reset" => self.method_of(of, name).map(Some),
-                    _ => Err(Error::not_built(format!("`{name}` of a cycler"))),
+                    _ => Err(Error::unsupported(format!("`{name}` of a cycler"))),
                 },
                 Object::Macro(node, _) if &**name == "name" => {
                     Ok(Some(node.name.as_ref().map_or(Value::None, |name| Value::from(Arc::clone(name)))))
                 }
                 Object::Macro(..) | Object::Joiner(..) | Object::Generator(_) => {
-                    Err(Error::not_built(format!("`{name}` of a {}", self.type_of(of))))
+                    Err(Error::unsupported(format!("`{name}` of a {}", self.type_of(of))))
                 }
             },
             _ => Ok(None),
@@ -269,7 +269,7 @@ impl<'t> Render<'t> {
         Ok(Value::Method(Arc::new(Method { of: of.clone(), name: Arc::clone(name) })))
     }
 
-    /// `of[key]`: an item, or else an attribute.
+    /// `of[key]`: an item, otherwise an attribute.
     pub(crate) fn item(&mut self, of: &Value, key: &Value) -> Result<Value> {
         let item = match of {
             Value::Undefined(undefined) => return Err(undefined.error()),
@@ -298,7 +298,7 @@ impl<'t> Render<'t> {
         Ok(self.absent(of, name))
     }
 
-    /// The item at an index, which counts from the end if it is negative.
+    /// The item at an index; a negative index counts from the end.
     fn item_at(&mut self, of: &Value, index: i128) -> Result<Option<Value>> {
         if !matches!(of, Value::Text(_) | Value::List(_) | Value::Tuple(_) | Value::Range(_)) {
             return Ok(None);
@@ -352,7 +352,7 @@ impl<'t> Render<'t> {
             Value::Range(range) => {
                 let (start, step) = (i128::from(range.start), i128::from(range.step));
                 let narrow =
-                    |number: i128| i64::try_from(number).map_err(|_| Error::not_built("a range beyond 64 bits"));
+                    |number: i128| i64::try_from(number).map_err(|_| Error::unsupported("a range beyond 64 bits"));
                 Value::Range(Range {
                     start: narrow(start + step * positions.start)?,
                     stop: narrow(start + step * positions.stop)?,
@@ -364,7 +364,7 @@ impl<'t> Render<'t> {
     }
 }
 
-/// The positions that a slice takes of a sequence: Python's `slice.indices`.
+/// The positions that a slice selects from a sequence: Python's `slice.indices`.
 struct Positions {
     start: i128,
     stop: i128,
@@ -397,7 +397,7 @@ impl Positions {
 }
 
 impl Value {
-    /// A text that is markup if another one is.
+    /// A text that is markup if `other` is.
     pub(crate) fn like(other: &crate::Text, text: impl Into<Arc<str>>) -> Self {
         Self::Text(crate::Text { text: text.into(), is_markup: other.is_markup })
     }

@@ -1,4 +1,4 @@
-//! Calls: the functions of every template, macros, and what else can be called.
+//! Calls: global functions, macros, and other callable values.
 
 use crate::arguments::{Arguments, integer, text};
 use crate::ast::{ArgumentExprs, Call, Expr, Macro};
@@ -10,7 +10,7 @@ use crate::value::Range;
 use crate::{Function, Value};
 use std::sync::Arc;
 
-/// A filter's function: its operand and other arguments.
+/// The function of a filter: its operand and other arguments.
 pub(crate) type FilterFunction = for<'r, 't> fn(&'r mut Render<'t>, Value, Arguments) -> Result<Value>;
 
 pub(crate) use crate::filters::filter_function;
@@ -19,7 +19,7 @@ const EXCEPTION_CHARACTERS_MAX: usize = 2000;
 /// Jinja2's sandbox refuses longer ranges.
 const RANGE_LEN_MAX: usize = 100_000;
 
-/// A function that every template has.
+/// A global function by name.
 pub(crate) fn function(name: &str) -> Option<Function> {
     Some(match name {
         "range" => Function::Range,
@@ -35,7 +35,7 @@ pub(crate) fn function(name: &str) -> Option<Function> {
 }
 
 impl<'t> Render<'t> {
-    /// Calls what an expression says, for a call block with what it encloses.
+    /// Evaluates a call expression; `caller` is the body of a call block.
     pub(crate) fn call(&mut self, node: &'t Call, frame: usize, caller: Option<Value>) -> Result<Value> {
         let result = self.deeper(|render| match &node.of {
             Expr::Attribute(of, name) => {
@@ -132,7 +132,7 @@ impl<'t> Render<'t> {
         Ok(Value::Object(self.object(Object::Macro(node, frame))?))
     }
 
-    /// The text that a macro writes. `frame` is that of the function which has it.
+    /// Renders a macro to text. `frame` belongs to the function that defines it.
     pub(crate) fn call_macro(&mut self, node: &'t Macro, frame: usize, mut arguments: Arguments) -> Result<String> {
         let inner = self.open_frame(node.slots, frame)?;
         let count = arguments.positional.len().min(node.parameters.len());
@@ -212,7 +212,7 @@ impl<'t> Render<'t> {
                 let separator = separator.unwrap_or(Value::from(", "));
                 Ok(Value::Object(self.object(Object::Joiner(separator, false))?))
             }
-            Function::Lipsum => Err(Error::not_built("`lipsum`")),
+            Function::Lipsum => Err(Error::unsupported("`lipsum`")),
             Function::RaiseException => {
                 let [message] = arguments.bind("raise_exception", ["message"], 1)?;
                 let message = self.text_of(&message.unwrap_or(Value::None))?;
@@ -222,16 +222,16 @@ impl<'t> Render<'t> {
                 let [format] = arguments.bind("strftime_now", ["format"], 1)?;
                 let format = format.unwrap_or(Value::None);
                 let format = text(&format)?;
-                // The longest text for a directive of two characters is that of `%c`.
+                // A two-character directive expands to at most the text of `%c`.
                 self.meter.charge(format.len().saturating_mul(16))?;
-                (self.host.strftime_now)(format).map(Value::from).map_err(Error::not_built_as)
+                (self.host.strftime_now)(format).map(Value::from).map_err(Error::unsupported_as)
             }
         }
     }
 }
 
 impl Dict {
-    /// A dict as Python's `dict` makes it: of a dict or of pairs, and of named arguments.
+    /// Creates a dict like Python's `dict`: from a dict or pairs, and from named arguments.
     fn new_of_arguments(render: &mut Render<'_>, arguments: Arguments) -> Result<Self> {
         let Arguments { positional, named } = arguments;
         let mut pairs = Vec::new();
@@ -241,12 +241,12 @@ impl Dict {
             [all] => {
                 for pair in render.items(all)? {
                     let [key, value] = render.items(&pair)?.try_into().map_err(|items: Vec<Value>| {
-                        Error::raised(format!("a dict is made of pairs, not of {} values", items.len()))
+                        Error::raised(format!("a dict needs pairs, not {} values", items.len()))
                     })?;
                     pairs.push((key, value));
                 }
             }
-            _ => return Err(Error::raised("a dict is made of one value and named ones")),
+            _ => return Err(Error::raised("`dict` takes one positional argument and named ones")),
         }
         pairs.extend(named.into_iter().map(|(name, value)| (Value::from(name), value)));
         Self::new(&mut render.meter, pairs)
@@ -257,7 +257,7 @@ fn range(arguments: Arguments) -> Result<Value> {
     let [first, second, step] = arguments.bind("range", ["", "", ""], 1)?;
     let number = |value: &Value| {
         let number = integer(value)?;
-        i64::try_from(number).map_err(|_| Error::not_built("a range beyond 64 bits"))
+        i64::try_from(number).map_err(|_| Error::unsupported("a range beyond 64 bits"))
     };
     let first = number(&first.unwrap_or(Value::None))?;
     let (start, stop) = match second {

@@ -1,4 +1,4 @@
-//! Equality, order, hashes and `in`, as Python has them.
+//! Equality, order, hashes and `in`, with Python's semantics.
 
 use crate::Value;
 use crate::error::{Error, Meter, Result};
@@ -37,14 +37,14 @@ pub(crate) fn equal(meter: &mut Meter, left: &Value, right: &Value) -> Result<bo
         (Value::Function(a), Value::Function(b)) => a == b,
         (Value::Object(a), Value::Object(b)) => a == b,
         (Value::View(..), Value::View(..)) => {
-            return Err(Error::not_built("a comparison of `keys()`, `values()` or `items()`"));
+            return Err(Error::unsupported("a comparison of `keys()`, `values()` or `items()`"));
         }
-        (Value::Method(_), Value::Method(_)) => return Err(Error::not_built("a comparison of methods")),
+        (Value::Method(_), Value::Method(_)) => return Err(Error::unsupported("a comparison of methods")),
         _ => number_order(left, right) == Some(Some(Ordering::Equal)),
     })
 }
 
-/// The first position below both lengths where two lists differ.
+/// The first position within both lengths where two lists differ.
 fn first_difference(meter: &mut Meter, left: &[Value], right: &[Value]) -> Result<Option<usize>> {
     for (at, (a, b)) in left.iter().zip(right).enumerate() {
         if !equal(meter, a, b)? {
@@ -54,7 +54,7 @@ fn first_difference(meter: &mut Meter, left: &[Value], right: &[Value]) -> Resul
     Ok(None)
 }
 
-/// The order of two numbers: `None` if they are not numbers, `Some(None)` if one is not a number of IEEE 754.
+/// The order of two numbers: `None` if one is not a number, `Some(None)` if one is NaN.
 fn number_order(left: &Value, right: &Value) -> Option<Option<Ordering>> {
     match (left, right) {
         (Value::Float(a), Value::Float(b)) => Some(a.partial_cmp(b)),
@@ -64,7 +64,7 @@ fn number_order(left: &Value, right: &Value) -> Option<Option<Ordering>> {
     }
 }
 
-/// Exactly: an integer may have more digits than a floating-point number.
+/// Exact: an integer may have more digits than a floating-point number can represent.
 fn float_and_int(float: f64, int: i128) -> Option<Ordering> {
     if float.is_nan() || float.abs() >= 1e38 {
         return float.partial_cmp(&0.0);
@@ -72,7 +72,7 @@ fn float_and_int(float: f64, int: i128) -> Option<Ordering> {
     Some((float.trunc() as i128).cmp(&int).then(float.fract().partial_cmp(&0.0)?))
 }
 
-/// Python's order of two values; `None` where a NaN has none. Errors: values of these types have no order.
+/// Python's order of two values; `None` if it involves NaN. Errors: values of these types are not ordered.
 pub(crate) fn order(meter: &mut Meter, left: &Value, right: &Value, sign: &str) -> Result<Option<Ordering>> {
     meter.charge(16)?;
     match (left, right) {
@@ -81,7 +81,7 @@ pub(crate) fn order(meter: &mut Meter, left: &Value, right: &Value, sign: &str) 
             Ok(Some(a.text.cmp(&b.text)))
         }
         (Value::List(a), Value::List(b)) | (Value::Tuple(a), Value::Tuple(b)) => order_of_items(meter, a, b, sign),
-        (Value::View(..), Value::View(..)) => Err(Error::not_built("a comparison of `keys()` or `items()`")),
+        (Value::View(..), Value::View(..)) => Err(Error::unsupported("a comparison of `keys()` or `items()`")),
         (Value::Undefined(undefined), _) | (_, Value::Undefined(undefined)) => Err(undefined.error()),
         _ => number_order(left, right).ok_or_else(|| {
             let (left, right) = (left.type_name(), right.type_name());
@@ -97,7 +97,7 @@ fn order_of_items(meter: &mut Meter, left: &Items, right: &Items, sign: &str) ->
     }
 }
 
-/// A hash that equal values share. Errors: the value is not hashable.
+/// A hash; equal values have equal hashes. Errors: the value is not hashable.
 pub(crate) fn hash(meter: &mut Meter, value: &Value) -> Result<u64> {
     meter.charge(16)?;
     let mut hasher = DefaultHasher::new();
@@ -117,7 +117,7 @@ pub(crate) fn hash(meter: &mut Meter, value: &Value) -> Result<u64> {
         Value::List(_) | Value::Dict(_) => {
             return Err(Error::raised(format!("a {} can't be a key", value.type_name())));
         }
-        Value::View(..) | Value::Method(_) => return Err(Error::not_built("a view or method as a key")),
+        Value::View(..) | Value::Method(_) => return Err(Error::unsupported("a view or method as a key")),
         Value::Undefined(_) | Value::None | Value::Range(_) | Value::Function(_) | Value::Object(_) => {
             std::mem::discriminant(value).hash(&mut hasher);
         }
@@ -131,7 +131,7 @@ pub(crate) fn hash_of_text(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// Sorts by keys: Python's `sorted`, which is stable. Errors: two keys have no order.
+/// Sorts by keys like Python's `sorted`, which is stable. Errors: two keys are not ordered.
 pub(crate) fn sort(meter: &mut Meter, keyed: &mut Vec<(Value, Value)>, is_descending: bool) -> Result<()> {
     if keyed.len() < 2 {
         return Ok(());

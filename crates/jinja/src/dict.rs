@@ -1,23 +1,23 @@
-//! Dicts: in the order of insertion, with any hashable key, and never changed once they are made.
+//! Dicts: in insertion order, with any hashable key, and immutable.
 
 use crate::Value;
 use crate::compare::{equal, hash};
 use crate::error::{Meter, Result};
 
-/// Smaller dicts are searched from the first key to the last.
+/// Dicts up to this size are searched linearly.
 const SEARCHED_MAX: usize = 8;
 
 /// A dict.
 #[derive(Debug, Default)]
 pub struct Dict {
     entries: Vec<(Value, Value)>,
-    /// Hashes of keys with their positions, ascending. Empty for a small dict.
+    /// Hashes of keys with their positions, in ascending order. Empty for a small dict.
     hashes: Vec<(u64, u32)>,
     depth: u32,
 }
 
 impl Dict {
-    /// A dict of these pairs: the first of equal keys with the last value. Errors: a key is not hashable.
+    /// Creates a dict from pairs: keeps the first of equal keys with the last value. Errors: a key is not hashable.
     pub(crate) fn new(meter: &mut Meter, pairs: Vec<(Value, Value)>) -> Result<Self> {
         meter.charge_items(2 * pairs.len())?;
         let mut hashes = Vec::with_capacity(pairs.len());
@@ -25,7 +25,7 @@ impl Dict {
             hashes.push((hash(meter, key)?, at as u32));
         }
         hashes.sort_unstable();
-        // For each pair, whether another pair with an equal key precedes it.
+        // Moves the value of a repeated key to its first pair; the repeated pair becomes `None`.
         let mut values: Vec<Option<(Value, Value)>> = pairs.into_iter().map(Some).collect();
         for run in hashes.chunk_by(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
             for (later, &(_, at)) in run.iter().enumerate().skip(1) {
@@ -53,12 +53,12 @@ impl Dict {
         Ok(dict)
     }
 
-    /// A dict of texts, which are hashable.
+    /// A dict whose keys are texts, which are hashable.
     pub(crate) fn of_texts(pairs: Vec<(Value, Value)>) -> Self {
         Self::new(&mut Meter::new(u64::MAX), pairs).expect("texts are hashable")
     }
 
-    /// The value of a key that is a text.
+    /// The value of a text key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         if self.hashes.is_empty() {
             return self.entries.iter().find(|(name, _)| name.as_str() == Some(key)).map(|(_, value)| value);
@@ -83,19 +83,19 @@ impl Dict {
         Ok(None)
     }
 
-    /// The positions of keys with this hash. None in a small dict.
+    /// The positions of keys with this hash; empty for a small dict.
     fn candidates(&self, hash: u64) -> impl Iterator<Item = usize> {
         let first = self.hashes.partition_point(|&(other, _)| other < hash);
         self.hashes[first..].iter().take_while(move |(other, _)| *other == hash).map(|&(_, at)| at as usize)
     }
 
-    /// How many keys it has.
-    #[expect(clippy::len_without_is_empty, reason = "nothing asks for it")]
+    /// Number of keys.
+    #[expect(clippy::len_without_is_empty, reason = "no caller needs it")]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Keys with their values, in order.
+    /// Keys and values, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&Value, &Value)> + ExactSizeIterator {
         self.entries.iter().map(|(key, value)| (key, value))
     }

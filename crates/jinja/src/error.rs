@@ -2,23 +2,23 @@
 
 use std::fmt;
 
-/// What kind of problem an [`Error`] is.
+/// The kind of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// Jinja2 in Python raises an error here too.
+    /// Jinja2 in Python also raises an error here.
     Raised,
-    /// Jinja2 in Python may give a value here. This crate doesn't, and the message names what is missing.
-    NotBuilt,
-    /// The render takes more steps or memory than its limits allow, or nests too deep.
+    /// Jinja2 in Python may return a value here. This crate does not support it, and the message names the feature.
+    Unsupported,
+    /// The render exceeds the limits on steps, memory or nesting.
     OverBudget,
 }
 
 /// Why a template can't be parsed or rendered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// Whether Python would raise an error too.
+    /// The kind of error.
     pub kind: ErrorKind,
-    /// What is wrong.
+    /// The message.
     pub message: String,
     /// The line of the template, counted from 1.
     pub line: Option<usize>,
@@ -30,20 +30,20 @@ impl Error {
     }
 
     /// `what` is a noun phrase, such as "`{% include %}`".
-    pub(crate) fn not_built(what: impl fmt::Display) -> Self {
-        Self { kind: ErrorKind::NotBuilt, message: format!("{what} is not supported in templates"), line: None }
+    pub(crate) fn unsupported(what: impl fmt::Display) -> Self {
+        Self { kind: ErrorKind::Unsupported, message: format!("{what} is not supported in templates"), line: None }
     }
 
-    /// The same in words of its own.
-    pub(crate) fn not_built_as(message: String) -> Self {
-        Self { kind: ErrorKind::NotBuilt, message, line: None }
+    /// Like [`unsupported`](Self::unsupported), with a complete message.
+    pub(crate) fn unsupported_as(message: String) -> Self {
+        Self { kind: ErrorKind::Unsupported, message, line: None }
     }
 
     pub(crate) fn over_budget(message: impl Into<String>) -> Self {
         Self { kind: ErrorKind::OverBudget, message: message.into(), line: None }
     }
 
-    /// The error with a line, if it has none yet.
+    /// Adds a line, unless the error already has one.
     pub(crate) fn at(mut self, line: usize) -> Self {
         self.line.get_or_insert(line);
         self
@@ -63,10 +63,10 @@ impl std::error::Error for Error {}
 
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A step costs as much as this many bytes.
+/// One step corresponds to this many bytes.
 const STEP_BYTES: u64 = 64;
 
-/// What is left of the budget of a render: steps and bytes alike.
+/// The remaining budget of a render, in steps; bytes are converted to steps.
 #[derive(Debug)]
 pub(crate) struct Meter {
     bytes: u64,
@@ -81,18 +81,18 @@ impl Meter {
         self.charge(STEP_BYTES as usize)
     }
 
-    /// Pays for bytes that are read or written.
+    /// Charges for bytes that are read or written.
     pub(crate) fn charge(&mut self, bytes: usize) -> Result<()> {
         match self.bytes.checked_sub(bytes as u64) {
             Some(left) => {
                 self.bytes = left;
                 Ok(())
             }
-            None => Err(Error::over_budget("it takes more steps or memory than a chat of this size may")),
+            None => Err(Error::over_budget("it needs more steps or memory than allowed for a chat of this size")),
         }
     }
 
-    /// Pays for values that are put into a list.
+    /// Charges for values that are added to a list.
     pub(crate) fn charge_items(&mut self, items: usize) -> Result<()> {
         self.charge(items.saturating_mul(size_of::<crate::Value>()))
     }

@@ -98,13 +98,13 @@ impl<'t> Render<'t> {
                     let value = self.evaluate(of, frame)?;
                     self.apply_filter(node, value, frame)
                 }
-                None => Err(Error::raised("a filter has nothing to filter")),
+                None => Err(Error::raised("a filter has no operand")),
             },
             Expr::Test(node) => {
                 let value = self.evaluate(&node.of, frame)?;
                 let arguments = self.arguments(&node.arguments, frame, None)?;
                 let Some(function) = node.function else {
-                    return Err(Error::raised(format!("no test is named `{}`", node.name)).at(node.line));
+                    return Err(Error::raised(format!("unknown test `{}`", node.name)).at(node.line));
                 };
                 function(self, value, arguments).map(Value::Bool).map_err(|error| error.at(node.line))
             }
@@ -119,7 +119,7 @@ impl<'t> Render<'t> {
     fn apply_filter(&mut self, node: &'t Filter, value: Value, frame: usize) -> Result<Value> {
         let arguments = self.arguments(&node.arguments, frame, None)?;
         let Some(function) = node.function else {
-            return Err(Error::raised(format!("no filter is named `{}`", node.name)).at(node.line));
+            return Err(Error::raised(format!("unknown filter `{}`", node.name)).at(node.line));
         };
         function(self, value, arguments).map_err(|error| error.at(node.line))
     }
@@ -175,9 +175,9 @@ impl<'t> Render<'t> {
         match all {
             Value::Text(text) => {
                 let item = item.as_str().ok_or_else(|| match item {
-                    // Python asks the text, which takes texts alone.
-                    Value::Undefined(_) => Error::raised("a text holds no undefined value"),
-                    _ => Error::raised(format!("a text holds no {}", item.type_name())),
+                    // In Python the text's `in` accepts only texts.
+                    Value::Undefined(_) => Error::raised("`in` of a text needs a text, not an undefined value"),
+                    _ => Error::raised(format!("`in` of a text needs a text, not a {}", item.type_name())),
                 })?;
                 self.meter.charge(text.text.len() + item.len())?;
                 Ok(text.text.contains(item))

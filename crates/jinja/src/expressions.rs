@@ -1,4 +1,4 @@
-//! Parses expressions, as Jinja2's parser does.
+//! Parses expressions with the grammar of Jinja2's parser.
 
 use crate::Value;
 use crate::ast::{ArgumentExprs, BinaryOperator, Call, CompareOperator, Conditional, Expr, Filter, Name, Test};
@@ -9,12 +9,12 @@ use crate::parser::Parser;
 use crate::predicates::test_function;
 
 impl Parser {
-    /// An expression, or several with commas between them.
+    /// An expression, or several separated by commas.
     pub(crate) fn tuple(&mut self) -> Result<Expr> {
         self.tuple_of(false, Self::expression)
     }
 
-    /// Such a tuple whose parts are not conditional, since `if` follows it.
+    /// A tuple whose items are not conditional, since `if` follows it.
     pub(crate) fn tuple_without_condition(&mut self) -> Result<Expr> {
         self.tuple_of(false, Self::disjunction)
     }
@@ -105,7 +105,7 @@ impl Parser {
         Some(operator)
     }
 
-    /// Operators of one level, of which the left one binds first.
+    /// A left-associative chain of operators of one level.
     fn chain(&mut self, operators: &[(&str, BinaryOperator)], part: fn(&mut Self) -> Result<Expr>) -> Result<Expr> {
         let mut left = part(self)?;
         while let Some(&(_, operator)) = operators.iter().find(|(sign, _)| self.is_operator(sign)) {
@@ -191,7 +191,7 @@ impl Parser {
         })
     }
 
-    /// Items with commas between them, and the bracket that ends them.
+    /// Items separated by commas, up to and including the closing bracket.
     fn items<T>(&mut self, end: &str, item: impl Fn(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut items = Vec::new();
         while !self.take_operator(end) {
@@ -271,7 +271,7 @@ impl Parser {
         })
     }
 
-    /// A slice without a start, if one is next.
+    /// A slice without a start, if one follows.
     fn slice(&mut self) -> Result<Option<SliceParts>> {
         if self.is_operator(":") { self.slice_from(None).map(Some) } else { Ok(None) }
     }
@@ -296,7 +296,7 @@ impl Parser {
             parser.expect_operator("(")?;
             let mut arguments = ArgumentExprs::default();
             let mut is_first = true;
-            let wrong = || Error::raised("arguments are in another order than Python has them");
+            let wrong = || Error::raised("arguments are in an order that Python does not allow");
             while !parser.take_operator(")") {
                 if !std::mem::take(&mut is_first) {
                     parser.expect_operator(",")?;
@@ -349,7 +349,7 @@ impl Parser {
         Ok(Expr::Filter(Box::new(Filter { of, name, function, arguments, line })))
     }
 
-    /// Filters of a block's text; the first without its `|` in `{% filter … %}`.
+    /// Filters of a block's text; in `{% filter … %}` the first has no `|`.
     pub(crate) fn block_filter(&mut self, is_begun: bool) -> Result<Option<Expr>> {
         let mut filter = if is_begun { Some(self.filter(None)?) } else { None };
         while self.take_operator("|") {
@@ -381,5 +381,5 @@ impl Parser {
     }
 }
 
-/// Start, stop and step of a slice.
+/// The start, stop and step of a slice.
 struct SliceParts([Option<Expr>; 3]);

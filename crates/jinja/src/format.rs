@@ -1,4 +1,5 @@
-//! `%` and `format` of texts: what printf-style formats (`percent.rs`) and format strings (`fields.rs`) share.
+//! The `%` operator and `format` method of texts: code shared by printf-style formats (`percent.rs`) and format strings
+//! (`fields.rs`).
 
 mod fields;
 mod layout;
@@ -8,20 +9,20 @@ use crate::Value;
 use crate::error::{Error, Result};
 use crate::render::Render;
 
-/// Rust has bounds for it, and no template needs more.
+/// A limit below Rust's own, and higher than templates need.
 const PRECISION_MAX: usize = 1000;
 
-/// How a field is laid out.
+/// The layout of a field.
 #[derive(Debug, Clone, Default)]
 struct Layout {
     fill: Option<char>,
-    /// `<`, `>`, `^`, or `=`: after the sign.
+    /// `<`, `>`, `^`, or `=` (padding after the sign).
     align: Option<char>,
-    /// `+`, ` `, or none: the sign of what is not negative.
+    /// `+` or ` `: the sign of numbers that are not negative; `None` for no sign.
     sign: Option<char>,
     is_alternate: bool,
     width: usize,
-    /// `,` or `_` between groups of digits.
+    /// `,` or `_`: the separator between groups of digits.
     grouping: Option<char>,
     precision: Option<usize>,
 }
@@ -31,11 +32,11 @@ fn wrong(what: impl Into<String>) -> Error {
 }
 
 fn checked_precision(precision: usize) -> Result<usize> {
-    if precision <= PRECISION_MAX { Ok(precision) } else { Err(Error::not_built("a precision beyond 1000")) }
+    if precision <= PRECISION_MAX { Ok(precision) } else { Err(Error::unsupported("a precision beyond 1000")) }
 }
 
 impl Render<'_> {
-    /// Appends a text with its sign and prefix, filled up to its width.
+    /// Appends a text with its sign and prefix, padded to its width.
     fn append_padded(
         &mut self,
         out: &mut String,
@@ -59,7 +60,7 @@ impl Render<'_> {
         Ok(())
     }
 
-    /// `ascii` of a value: `repr` with escapes for all beyond ASCII.
+    /// `ascii` of a value: `repr` with escapes for all characters beyond ASCII.
     fn ascii_of(&mut self, value: &Value) -> Result<String> {
         let repr = self.repr_of(value)?;
         self.meter.charge(repr.len().saturating_mul(3))?;
@@ -80,7 +81,7 @@ fn sign_of(is_negative: bool, layout: &Layout) -> String {
     if is_negative { "-".to_owned() } else { layout.sign.map_or(String::new(), String::from) }
 }
 
-/// The prefix and the digits of a number's absolute value.
+/// The prefix and digits of a number's absolute value.
 fn digits_of(number: i128, kind: char) -> (&'static str, String) {
     let number = number.unsigned_abs();
     match kind {

@@ -1,4 +1,4 @@
-//! Iteration, lazily where Python's is lazy.
+//! Iteration, lazy wherever Python's is.
 
 use crate::Value;
 use crate::arguments::Arguments;
@@ -11,19 +11,19 @@ use crate::render::Render;
 use crate::value::{Items, ObjectId, Range, View};
 use std::sync::Arc;
 
-/// A position in what is iterated over.
+/// A position in an iteration.
 #[derive(Default)]
 pub(crate) enum Iter<'t> {
     #[default]
     Empty,
     Items(Arc<Items>, usize),
-    /// A text, and the byte of the next character.
+    /// A text, and the byte offset of the next character.
     Characters(Arc<str>, usize),
     Entries(View, Arc<Dict>, usize),
     Range(Range, usize),
     Values(std::vec::IntoIter<Value>),
     Generator(ObjectId),
-    /// Items that the `if` of a loop keeps.
+    /// Filters the items by the `if` of a loop.
     Tested {
         source: Box<Iter<'t>>,
         test: &'t LoopTest,
@@ -31,15 +31,15 @@ pub(crate) enum Iter<'t> {
     },
 }
 
-/// An iterator that is a value, such as what `map` returns.
+/// An iterator as a value, such as the result of `map`.
 pub(crate) enum Generator<'t> {
     Iter(Iter<'t>),
-    /// A filter that computes all items when the first is asked for.
+    /// A filter that computes all items on the first access.
     Whole(fn(&mut Render<'t>, Value, Arguments) -> Result<Vec<Value>>, Value, Arguments),
     /// `map` before its first item.
     Map(Value, Arguments),
     Mapped(Iter<'t>, Each),
-    /// `select` or its like before its first item.
+    /// `select` or a similar filter before its first item.
     Select(Kept, Value, Arguments),
     Selected(Iter<'t>, Kept, Each),
 }
@@ -56,7 +56,7 @@ impl<'t> Render<'t> {
             Value::Range(range) => Iter::Range(*range, 0),
             Value::Object(id) => match self.objects[id.0] {
                 Object::Generator(_) => Iter::Generator(*id),
-                Object::Loop(_) => return Err(Error::not_built("iteration over `loop`")),
+                Object::Loop(_) => return Err(Error::unsupported("iteration over `loop`")),
                 _ => return Err(not_iterable(value)),
             },
             _ => return Err(not_iterable(value)),
@@ -105,10 +105,10 @@ impl<'t> Render<'t> {
         }
     }
 
-    /// The next item of a generator, which may ask others. Each takes the stack of several levels.
+    /// The next item of a generator, which may resume others. Each uses the stack of several levels.
     fn resume(&mut self, id: ObjectId) -> Result<Option<Value>> {
         let Object::Generator(generator) = &mut self.objects[id.0] else { return Ok(None) };
-        // A generator that asks itself for an item has none.
+        // A generator that resumes itself gets no item.
         let generator = std::mem::replace(generator, Generator::Iter(Iter::Empty));
         let (generator, item) = self.deeper_by(3, |render| {
             let mut generator = render.started(generator)?;
@@ -133,7 +133,7 @@ impl<'t> Render<'t> {
                     return Ok(Some(item));
                 }
             },
-            Generator::Whole(..) | Generator::Map(..) | Generator::Select(..) => unreachable!("it was started"),
+            Generator::Whole(..) | Generator::Map(..) | Generator::Select(..) => unreachable!("it was started above"),
         }
     }
 
@@ -158,7 +158,7 @@ impl<'t> Render<'t> {
         })
     }
 
-    /// All items that are left. Each is paid for.
+    /// All remaining items. Charges for each.
     pub(crate) fn items(&mut self, value: &Value) -> Result<Vec<Value>> {
         let mut iter = self.iter(value)?;
         let mut items = Vec::new();
@@ -169,7 +169,7 @@ impl<'t> Render<'t> {
         Ok(items)
     }
 
-    /// Python's `len`. Errors: the value has none.
+    /// Python's `len`. Errors: the value has no length.
     pub(crate) fn len_of(&mut self, value: &Value) -> Result<usize> {
         match value {
             Value::Undefined(_) => Ok(0),
@@ -185,7 +185,7 @@ impl<'t> Render<'t> {
         }
     }
 
-    /// Items from the last to the first: Python's `reversed`. Errors: the value has no order.
+    /// Items in reverse: Python's `reversed`. Errors: the value is not a sequence.
     pub(crate) fn reversed(&mut self, value: &Value) -> Result<Vec<Value>> {
         if let Value::Object(_) = value {
             return Err(Error::raised(format!("a {} can't be reversed", self.type_of(value))));

@@ -1,4 +1,4 @@
-//! `tojson`: JSON as Python's `json.dumps` writes it, for which `transformers` escapes nothing for HTML.
+//! `tojson`: JSON in the format of Python's `json.dumps`, without HTML escapes, as configured by `transformers`.
 
 use crate::Value;
 use crate::arguments::{Arguments, given, integer, text};
@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 struct Style {
-    /// What a level is indented by, if lines are.
+    /// The indentation per level; `None` for a single line.
     indent: Option<String>,
     between_items: Arc<str>,
     after_key: Arc<str>,
@@ -34,7 +34,7 @@ pub(crate) fn tojson(render: &mut Render<'_>, value: Value, arguments: Arguments
     let (between_items, after_key) = match given(separators) {
         Some(separators) => {
             let both = render.items(&separators)?;
-            let [between, after] = &both[..] else { return Err(Error::raised("`separators` are not two texts")) };
+            let [between, after] = &both[..] else { return Err(Error::raised("`separators` must be two texts")) };
             (text(between)?.into(), text(after)?.into())
         }
         None => (if indent.is_some() { "," } else { ", " }.into(), ": ".into()),
@@ -83,7 +83,7 @@ impl Render<'_> {
                         Value::Bool(false) => "false".into(),
                         Value::Int(number) => number.to_string().into(),
                         Value::Float(number) => json_of_float(*number).into(),
-                        _ => return Err(Error::raised(format!("JSON has no keys that are a {}", self.type_of(key)))),
+                        _ => return Err(Error::raised(format!("a {} can't be a key in JSON", self.type_of(key)))),
                     };
                     self.append_string(out, &key, style)?;
                     self.meter.charge(style.after_key.len())?;

@@ -1,14 +1,14 @@
 //! Splits a template into text and the tokens of its tags, by the rules of Jinja2's lexer with `trim_blocks` and
 //! `lstrip_blocks`.
-//! Not here: what tokens mean (`parser.rs`).
+//! Not here: the meaning of tokens (`parser.rs`).
 
 use crate::error::{Error, Result};
 use crate::unicode::is_space;
 
-/// Tokens of a template. Real templates have up to 2,000.
+/// Maximum tokens of a template. Real templates have up to 2,000.
 const TOKENS_MAX: usize = 50_000;
 
-/// The longest first.
+/// Longest first.
 const OPERATORS: [&str; 26] = [
     "//", "**", "==", "!=", ">=", "<=", "+", "-", "*", "/", "%", ".", ",", ":", ";", "~", "|", "=", ">", "<", "(", ")",
     "[", "]", "{", "}",
@@ -52,10 +52,10 @@ impl Token {
     }
 }
 
-/// A token and the line, counted from 1, that it begins in.
+/// A token and the line where it begins, counted from 1.
 pub(crate) type Located = (Token, usize);
 
-/// The tokens of a template, the last of which is `End`. Errors: a tag does not close, or has what no token is.
+/// The tokens of a template, ending with `End`. Errors: a tag is not closed, or contains an invalid token.
 pub(crate) fn tokens(template: &str) -> Result<Vec<Located>> {
     let source = template.replace("\r\n", "\n").replace('\r', "\n");
     let source = source.strip_suffix('\n').unwrap_or(&source);
@@ -72,12 +72,12 @@ struct Lexer<'a> {
     /// The character before `rest`.
     before: Option<char>,
     line: usize,
-    /// Whether the last tag ended with a line break, or none was yet.
+    /// Whether the last tag ended with a line break, or there was none yet.
     begins_line: bool,
     tokens: Vec<Located>,
 }
 
-/// What a tag's signs say about the white space around it.
+/// The white-space control character of a tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sign {
     None,
@@ -112,7 +112,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// Text up to the next tag, and that tag.
+    /// Reads text up to the next tag, and the start of that tag.
     fn root(&mut self) -> Result<()> {
         let opens = |&(at, _): &(usize, &str)| matches!(self.rest.as_bytes().get(at + 1), Some(b'{' | b'%' | b'#'));
         let Some((at, _)) = self.rest.match_indices('{').find(opens) else {
@@ -139,7 +139,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Text before a tag, with the white space that the tag leaves of it.
+    /// Appends the text before a tag, without the white space that the tag removes.
     fn push_text(&mut self, text: &str, sign: Sign, is_block: bool, line: usize) -> Result<()> {
         let mut kept = text;
         if sign == Sign::Strip {
@@ -153,7 +153,7 @@ impl<'a> Lexer<'a> {
         if kept.is_empty() { Ok(()) } else { self.push(Token::Data(kept.to_owned()), line) }
     }
 
-    /// Takes the white space that a tag's end removes. The tag was taken.
+    /// Skips the white space that a tag removes after its end. The tag was consumed.
     fn end_tag(&mut self, sign: Sign, trims_line_break: bool) {
         let blank = match sign {
             Sign::Strip => self.rest.len() - self.rest.trim_start_matches(is_space).len(),
@@ -164,7 +164,7 @@ impl<'a> Lexer<'a> {
     }
 
     fn comment(&mut self) -> Result<()> {
-        // Jinja2 ignores a comment that begins where the template ends, and such a raw block.
+        // Jinja2 ignores a comment or raw block that begins at the end of the template.
         if self.rest.is_empty() {
             return Ok(());
         }
@@ -197,7 +197,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The length and closing sign of the rest of a tag that has this word alone.
+    /// The length and closing control character of the rest of a tag, if it contains only this word.
     fn word_alone(&self, word: &str) -> Option<(usize, Sign)> {
         let after = self.rest.trim_start_matches(is_space).strip_prefix(word)?.trim_start_matches(is_space);
         let (sign, end) = match after.as_bytes().first()? {
@@ -257,7 +257,7 @@ impl<'a> Lexer<'a> {
                 let end = self.rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(self.rest.len());
                 let name = self.take(end);
                 if !name.is_ascii() {
-                    return Err(Error::not_built(format!("the name `{name}`, which has letters beyond ASCII,")));
+                    return Err(Error::unsupported(format!("the name `{name}`, which has letters beyond ASCII,")));
                 }
                 Ok(Token::Name(name.to_owned()))
             }
@@ -287,7 +287,7 @@ impl<'a> Lexer<'a> {
             });
             if let Some(end) = exponent.flatten().or(fraction) {
                 let number: f64 = self.take(end).replace('_', "").parse().expect("digits, a dot, an exponent");
-                let too_large = || Error::not_built("a number beyond 1e308");
+                let too_large = || Error::unsupported("a number beyond 1e308");
                 return if number.is_finite() { Ok(Token::Float(number)) } else { Err(too_large()) };
             }
         }
@@ -305,7 +305,7 @@ impl<'a> Lexer<'a> {
         };
         let number = self.take(end).replace('_', "");
         let digits = if prefixed.is_some() { &number[2..] } else { &number };
-        let too_large = |_| Error::not_built("an integer beyond 127 bits");
+        let too_large = |_| Error::unsupported("an integer beyond 127 bits");
         i128::from_str_radix(digits, base).map(Token::Int).map_err(too_large)
     }
 
@@ -316,13 +316,13 @@ impl<'a> Lexer<'a> {
             is_escaped = !is_escaped && byte == b'\\';
             ends
         });
-        let end = end.ok_or_else(|| Error::raised("a text in quotes does not end"))? + 1;
+        let end = end.ok_or_else(|| Error::raised("a text in quotes is not closed"))? + 1;
         let text = self.take(end + 1);
         unescaped(&text[1..end]).map(Token::Text)
     }
 }
 
-/// Where digits end that begin at a position, with single `_` between them (or before them); `None` if there are none.
+/// The end of the digits from a position on, with single `_` between (or before) them; `None` without digits.
 fn digits(bytes: &[u8], from: usize, base: u32, may_begin_with_line: bool) -> Option<usize> {
     let is_digit = |at: usize| bytes.get(at).is_some_and(|&byte| char::from(byte).is_digit(base));
     let mut end = from;
@@ -336,13 +336,13 @@ fn digits(bytes: &[u8], from: usize, base: u32, may_begin_with_line: bool) -> Op
     (end > from).then_some(end)
 }
 
-/// A text with the escapes of Python's strings. Unknown ones stay as they are.
+/// Processes the escapes of Python's string literals. Unknown escapes stay unchanged.
 fn unescaped(text: &str) -> Result<String> {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('\\') {
         result.push_str(&rest[..at]);
-        let escaped = rest[at + 1..].chars().next().ok_or_else(|| Error::raised("a `\\` ends a text"))?;
+        let escaped = rest[at + 1..].chars().next().ok_or_else(|| Error::raised("a text ends with `\\`"))?;
         rest = &rest[at + 1 + escaped.len_utf8()..];
         let mut hexadecimal = |digits: usize| {
             let wrong = || Error::raised(format!("`\\{escaped}` needs {digits} hexadecimal digits"));
@@ -350,7 +350,7 @@ fn unescaped(text: &str) -> Result<String> {
                 rest.get(..digits).filter(|code| code.bytes().all(|b| b.is_ascii_hexdigit())).ok_or_else(wrong)?;
             rest = &rest[digits..];
             let code = u32::from_str_radix(code, 16).expect("hexadecimal digits");
-            char::from_u32(code).ok_or_else(|| Error::not_built(format!("`\\{escaped}{code:0digits$x}`")))
+            char::from_u32(code).ok_or_else(|| Error::unsupported(format!("`\\{escaped}{code:0digits$x}`")))
         };
         match escaped {
             '\n' => {}
@@ -365,7 +365,7 @@ fn unescaped(text: &str) -> Result<String> {
             'x' => result.push(hexadecimal(2)?),
             'u' => result.push(hexadecimal(4)?),
             'U' => result.push(hexadecimal(8)?),
-            'N' => return Err(Error::not_built("`\\N` in a text")),
+            'N' => return Err(Error::unsupported("`\\N` in a text")),
             '0'..='7' => {
                 let more = rest.bytes().take(2).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
                 let code = format!("{escaped}{}", &rest[..more]);
@@ -373,7 +373,7 @@ fn unescaped(text: &str) -> Result<String> {
                 let code = u32::from_str_radix(&code, 8).expect("octal digits");
                 result.push(char::from_u32(code).expect("up to 0o777"));
             }
-            // Jinja2 writes the character as an escape first, whose `\` this one then escapes.
+            // Jinja2 first writes the character as an escape, whose `\` this one then escapes.
             _ if !escaped.is_ascii() => crate::repr::push_escape(&mut result, escaped),
             _ => {
                 result.push('\\');

@@ -1,4 +1,4 @@
-//! Jinja templates as Jinja2 renders them in Python, set up as `transformers` does for chat templates: sandboxed, with
+//! Renders Jinja templates like Jinja2 in Python, configured as by `transformers` for chat templates: sandboxed, with
 //! `trim_blocks`, `lstrip_blocks`, `break` and `continue`, `{% generation %}`, and its functions and `tojson`.
 //!
 //! ```text
@@ -6,9 +6,9 @@
 //!        lexer.rs   parser.rs     scopes.rs               render.rs
 //! ```
 //!
-//! A template renders what Python renders, or is refused with an error: an error of Python's, something that isn't built
-//! ([`ErrorKind::NotBuilt`]), or too much work ([`ErrorKind::OverBudget`]). A template may come from anyone: it reaches
-//! nothing outside, and its steps, memory and recursion are bounded.
+//! A template either renders exactly like in Python or is refused with an error: an error that Python also raises, an
+//! unsupported feature ([`ErrorKind::Unsupported`]), or too much work ([`ErrorKind::OverBudget`]). Templates are
+//! untrusted: they have no access to the outside, and their steps, memory and recursion are bounded.
 //!
 //! Read next: `value.rs`, then `render.rs`.
 

@@ -1,5 +1,5 @@
 //! Methods of lists, dicts, loops and cyclers.
-//! Not here: those of texts (`texts.rs`).
+//! Not here: methods of texts (`texts.rs`).
 
 mod parts;
 mod texts;
@@ -17,7 +17,7 @@ use crate::{Dict, Value, View};
 use std::sync::Arc;
 
 impl<'t> Render<'t> {
-    /// Calls a method that the value has.
+    /// Calls an existing method of a value.
     pub(crate) fn call_method(&mut self, of: &Value, name: &str, arguments: Arguments) -> Result<Value> {
         match of {
             Value::Text(text) => self.text_method(text, name, arguments),
@@ -49,7 +49,7 @@ impl<'t> Render<'t> {
                 arguments.none(name).map(|()| Value::Bool(number.is_finite() && number.fract() == 0.0))
             }
             Value::Object(id) => self.object_method(*id, name, arguments),
-            _ => Err(Error::not_built(format!("`{name}`"))),
+            _ => Err(Error::unsupported(format!("`{name}`"))),
         }
     }
 
@@ -97,7 +97,7 @@ impl<'t> Render<'t> {
     }
 }
 
-/// Start and end of a part, as Python's methods clamp them.
+/// Start and end of a part, clamped like in Python's methods.
 fn bounds(len: usize, start: Option<Value>, stop: Option<Value>) -> Result<(usize, usize)> {
     let place = |bound: Option<Value>, default: usize| -> Result<usize> {
         let Some(bound) = bound else { return Ok(default) };

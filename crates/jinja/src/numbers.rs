@@ -1,4 +1,4 @@
-//! Numbers as text and back, as Python has them.
+//! Conversions between numbers and text with Python's semantics.
 
 use crate::Value;
 use crate::error::{Error, Result};
@@ -25,7 +25,7 @@ fn with_exponent(mantissa: &str, exponent: i32) -> String {
     format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
 }
 
-/// The absolute value of a number in the form `e`, `f` or `g` of printf. `keeps_zeros`: whether `g` keeps those at the end.
+/// The absolute value of a number in the printf form `e`, `f` or `g`. `keeps_zeros`: whether `g` keeps trailing zeros.
 pub(crate) fn float_in_form(number: f64, form: char, precision: usize, keeps_zeros: bool) -> String {
     let number = number.abs();
     if !number.is_finite() {
@@ -61,7 +61,7 @@ pub(crate) fn float_in_form(number: f64, form: char, precision: usize, keeps_zer
     }
 }
 
-/// Python's `float` of a text. `None` if it is not a number.
+/// Python's `float` of a text; `None` if it is not a number.
 pub(crate) fn float_of(text: &str) -> Option<f64> {
     let text = text.trim_matches(is_space);
     let (is_negative, unsigned) = match text.strip_prefix('-') {
@@ -85,7 +85,7 @@ pub(crate) fn float_of(text: &str) -> Option<f64> {
     Some(if is_negative { -number } else { number })
 }
 
-/// Python's `int` of a text. `None` if it is not an integer. Errors: the base is none, or the number is too large.
+/// Python's `int` of a text; `None` if it is not an integer. Errors: the base is invalid, or the number is too large.
 pub(crate) fn int_of(text: &str, base: i128) -> Result<Option<i128>> {
     if base != 0 && !(2..=36).contains(&base) {
         return Ok(None);
@@ -104,10 +104,10 @@ pub(crate) fn int_of(text: &str, base: i128) -> Result<Option<i128>> {
     };
     let digits = if is_prefixed { digits.strip_prefix('_').unwrap_or(digits) } else { digits };
     if !digits.is_ascii() && digits.chars().all(|c| c.is_numeric() || c == '_') {
-        return Err(Error::not_built("an integer in digits beyond ASCII"));
+        return Err(Error::unsupported("an integer in digits beyond ASCII"));
     }
     let parts_are_digits = digits.split('_').all(|part| !part.is_empty() && part.chars().all(|c| c.is_digit(radix)));
-    // In base 0, a number does not begin with 0, unless it is 0.
+    // In base 0, only zero itself may start with 0.
     let begins_with_zero =
         base == 0 && !is_prefixed && digits.starts_with('0') && !digits.trim_matches(['0', '_']).is_empty();
     if !parts_are_digits || begins_with_zero {
@@ -117,7 +117,7 @@ pub(crate) fn int_of(text: &str, base: i128) -> Result<Option<i128>> {
     Ok(Some(if is_negative { -number } else { number }))
 }
 
-/// Python's `int` of a floating-point number. `None` if it is not a number. Errors: it is infinite or too large.
+/// Python's `int` of a floating-point number; `None` for NaN. Errors: it is infinite or too large.
 pub(crate) fn int_of_float(number: f64) -> Result<Option<i128>> {
     if number.is_nan() {
         return Ok(None);
@@ -131,18 +131,18 @@ pub(crate) fn int_of_float(number: f64) -> Result<Option<i128>> {
 
 /// Python's `round`.
 pub(crate) fn rounded(value: &Value, digits: i128) -> Result<Value> {
-    let too_precise = || Error::not_built("a rounding to more than 300 digits");
+    let too_precise = || Error::unsupported("a rounding to more than 300 digits");
     let digits = i32::try_from(digits).ok().filter(|digits| digits.abs() <= 300).ok_or_else(too_precise)?;
     match value {
         Value::Float(number) if !number.is_finite() => Ok(value.clone()),
         Value::Float(number) if digits >= 0 => {
             let text = format!("{number:.*}", digits as usize);
-            text.parse().map(Value::Float).map_err(|_| Error::raised("it is not a number"))
+            text.parse().map(Value::Float).map_err(|_| Error::raised("the result is not a number"))
         }
         Value::Float(number) => {
             let whole = int_of_float(*number)?.unwrap_or_default();
             let rounded = rounded_to_tens(whole, number.fract() != 0.0, digits.unsigned_abs())?;
-            // A negative number that is rounded to nothing is -0.0.
+            // A negative number that rounds to zero yields -0.0.
             Ok(Value::Float((rounded as f64).abs().copysign(*number)))
         }
         _ => match value.as_int() {
@@ -153,7 +153,7 @@ pub(crate) fn rounded(value: &Value, digits: i128) -> Result<Value> {
     }
 }
 
-/// A number to the nearest power of ten, an even one if two are as near. `has_more`: whether it has a fraction too.
+/// Rounds a number to a power of ten; ties go to the even digit. `has_more`: whether the number also has a fraction.
 fn rounded_to_tens(number: i128, has_more: bool, digits: u32) -> Result<i128> {
     let Some(unit) = 10_i128.checked_pow(digits) else { return Ok(0) };
     let (quotient, rest) = (number / unit, (number % unit).abs());

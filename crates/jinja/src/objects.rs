@@ -1,4 +1,4 @@
-//! What changes while a template is rendered: namespaces, iterators, loops, macros, cyclers and joiners.
+//! Mutable objects of a render: namespaces, iterators, loops, macros, cyclers and joiners.
 
 use crate::Value;
 use crate::ast::{For, Macro};
@@ -10,30 +10,30 @@ use crate::value::ObjectId;
 pub(crate) enum Object<'t> {
     /// Its attributes.
     Namespace(Vec<(Value, Value)>),
-    /// An iterator, which gives each item once.
+    /// An iterator, which yields each item once.
     Generator(Generator<'t>),
     Loop(Box<LoopState<'t>>),
-    /// A macro, with the frame of the function that has it.
+    /// A macro, and the frame of the function that defines it.
     Macro(&'t Macro, usize),
     /// Its items, and the position of the current one.
     Cycler(Vec<Value>, usize),
-    /// Its separator, and whether it was called.
+    /// Its separator, and whether it has been called.
     Joiner(Value, bool),
 }
 
-/// What a loop knows of its iterations.
+/// The state of a loop.
 pub(crate) struct LoopState<'t> {
     iter: Iter<'t>,
-    /// Of what it iterates over; `None` if that is only known at its end.
+    /// Number of items; `None` if it is known only at the end.
     len: Option<usize>,
-    /// Of the current iteration, counted from 1. 0 before the first.
+    /// Number of the current iteration, counted from 1; 0 before the first.
     index: usize,
-    /// An item that was looked at before its iteration.
+    /// The next item, if it was read ahead.
     next: Option<Value>,
     current: Option<Value>,
     previous: Option<Value>,
     last_changed: Option<Vec<Value>>,
-    /// What a call of the loop runs, and the frame of the function that has it.
+    /// The loop to run when called, and the frame of the function that contains it.
     recursion: Option<(&'t For, usize)>,
     depth: usize,
 }
@@ -69,7 +69,7 @@ impl<'t> Render<'t> {
         item
     }
 
-    /// Begins the next iteration of a loop. `None` at its end.
+    /// Begins the next iteration of a loop; `None` at the end.
     pub(crate) fn next_of_loop(&mut self, id: ObjectId) -> Result<Option<Value>> {
         let item = match self.loop_state(id).next.take() {
             Some(item) => Some(item),
@@ -111,7 +111,7 @@ impl<'t> Render<'t> {
         Ok(len)
     }
 
-    /// An attribute of a loop; `None` if it has no such.
+    /// An attribute of a loop; `None` if it does not exist.
     pub(crate) fn loop_attribute(&mut self, id: ObjectId, name: &str) -> Result<Option<Value>> {
         let (index, depth) = (self.loop_state(id).index, self.loop_state(id).depth);
         let number = |number: usize| Ok(Some(Value::from(number)));
@@ -144,7 +144,7 @@ impl<'t> Render<'t> {
         Ok(!is_same)
     }
 
-    /// `loop(…)`: the text of a recursive loop over other items.
+    /// `loop(…)`: renders a recursive loop over other items.
     pub(crate) fn loop_call(&mut self, id: ObjectId, items: &Value) -> Result<Value> {
         let state = self.loop_state(id);
         let (recursion, depth) = (state.recursion, state.depth);

@@ -1,5 +1,5 @@
-//! Parses statements, as Jinja2's parser does with `break`, `continue` and `{% generation %}`.
-//! Not here: expressions (`expressions.rs`), and which variable a name means (`scopes.rs`).
+//! Parses statements with the grammar of Jinja2's parser, including `break`, `continue` and `{% generation %}`.
+//! Not here: expressions (`expressions.rs`), and resolving names to variables (`scopes.rs`).
 
 use crate::Value;
 use crate::ast::{
@@ -10,14 +10,14 @@ use crate::error::{Error, Result};
 use crate::lexer::{Located, Token, tokens};
 use std::sync::Arc;
 
-/// Real templates have up to 20 KB, 20 operators in a tag, 4 open brackets, and 13 open blocks and branches.
+/// Limits. Real templates have up to 20 KB, 20 operators per tag, 4 open brackets, and 13 open blocks and branches.
 const TEMPLATE_BYTES_MAX: usize = 512 << 10;
 const OPERATORS_MAX: usize = 400;
 const BRACKETS_MAX: usize = 32;
-/// Open blocks, each with the `elif` branches before.
+/// Open blocks, plus the `elif` branches before each.
 const BLOCKS_MAX: usize = 140;
 
-/// The statements of a template. Errors: it is not a template, is too long, or nests too deep.
+/// Parses a template to statements. Errors: it is invalid, too long, or nested too deep.
 pub(crate) fn parsed(template: &str) -> Result<Body> {
     if template.len() > TEMPLATE_BYTES_MAX {
         return Err(Error::over_budget(format!("it has more than {} KiB", TEMPLATE_BYTES_MAX >> 10)));
@@ -31,11 +31,11 @@ pub(crate) fn parsed(template: &str) -> Result<Body> {
 pub(crate) struct Parser {
     tokens: Vec<Located>,
     at: usize,
-    /// Operators, attributes, subscripts, calls, filters, tests and conditions of the tag.
+    /// Number of operators, attributes, subscripts, calls, filters, tests and conditions in the tag.
     operators: usize,
     brackets: usize,
     blocks: usize,
-    /// Open loops of the function.
+    /// Number of open loops in the function.
     loops: usize,
 }
 
@@ -52,7 +52,7 @@ impl Parser {
         self.tokens[self.at].1
     }
 
-    /// The next token, which is taken. The last one stays.
+    /// Consumes and returns the next token. The last one is never consumed.
     pub(crate) fn next(&mut self) -> Token {
         if self.at + 1 == self.tokens.len() {
             return Token::End;
@@ -120,7 +120,7 @@ impl Parser {
         Err(Error::over_budget(format!("a tag has more than {OPERATORS_MAX} operators")))
     }
 
-    /// Something in brackets.
+    /// Parses the contents of brackets.
     pub(crate) fn nested<T>(&mut self, inside: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.brackets += 1;
         if self.brackets > BRACKETS_MAX {
@@ -131,7 +131,7 @@ impl Parser {
         Ok(parsed)
     }
 
-    /// Something in one more block or branch.
+    /// Parses one more nested block or branch.
     fn in_block<T>(&mut self, inside: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.blocks += 1;
         if self.blocks > BLOCKS_MAX {
@@ -142,8 +142,8 @@ impl Parser {
         Ok(parsed)
     }
 
-    /// Statements up to a tag that begins with one of these words, or to the end of the template if there are none. The word
-    /// is not taken.
+    /// Statements up to a tag that begins with one of these words, or to the end of the template if there are none.
+    /// Does not consume the word.
     fn body(&mut self, ends: &[&str]) -> Result<Body> {
         let mut body = Body::new();
         loop {
@@ -175,7 +175,7 @@ impl Parser {
         }
     }
 
-    /// The end of a block's first tag, its statements, and the word that ends it.
+    /// Reads the end of a block's first tag and its statements; returns them and the word that ends the block.
     fn block(&mut self, ends: &[&str]) -> Result<(Body, Arc<str>)> {
         self.take_operator(":");
         self.expect_end(Token::BlockEnd)?;
@@ -183,7 +183,7 @@ impl Parser {
         Ok((body, self.expect_name()?))
     }
 
-    /// A block that other functions enclose: no loop around it can be left.
+    /// A block that is compiled as a function: `break` and `continue` can't leave a loop around it.
     fn function_block(&mut self, end: &str) -> Result<Body> {
         let loops = std::mem::take(&mut self.loops);
         let (body, _) = self.block(&[end])?;
@@ -238,7 +238,7 @@ impl Parser {
             "break" => StatementKind::Break,
             "continue" => StatementKind::Continue,
             "block" | "extends" | "include" | "import" | "from" | "autoescape" => {
-                return Err(Error::not_built(format!("`{{% {word} %}}`")));
+                return Err(Error::unsupported(format!("`{{% {word} %}}`")));
             }
             _ => return Err(Error::raised(format!("unknown statement `{word:.60}`")).at(line)),
         };
@@ -280,7 +280,7 @@ impl Parser {
         let is_recursive = self.take_word("recursive");
         let test = match test {
             Some(test) => {
-                // The test has variables of its own.
+                // The test has its own variables.
                 let (end, operators) = (std::mem::replace(&mut self.at, begin), self.operators);
                 let target = self.target(false)?;
                 (self.at, self.operators) = (end, operators);
@@ -293,7 +293,7 @@ impl Parser {
         self.loops -= 1;
         let loops = self.loops;
         if is_recursive {
-            // Its `else` is in the function of the loop, but in no loop of it.
+            // The `else` belongs to the loop's function, but not to a loop.
             self.loops = 0;
         }
         let otherwise = if &*end == "else" { self.block(&["endfor"])?.0 } else { Body::new() };
@@ -345,7 +345,7 @@ impl Parser {
                 }
                 let name = assignable(parser.expect_name()?)?;
                 if parameters.iter().any(|parameter| parameter.name.name == name.name) {
-                    return Err(Error::raised(format!("two parameters are `{}`", name.name)));
+                    return Err(Error::raised(format!("the parameter `{}` is repeated", name.name)));
                 }
                 let default = if parser.take_operator("=") { Some(parser.expression()?) } else { None };
                 if default.is_none() && parameters.last().is_some_and(|before| before.default.is_some()) {
@@ -357,7 +357,7 @@ impl Parser {
         })
     }
 
-    /// What is assigned to: names, or a tuple of them.
+    /// The target of an assignment: a name, or a tuple of names.
     fn target(&mut self, may_be_attribute: bool) -> Result<Target> {
         let mut targets = Vec::new();
         let mut is_tuple = false;
@@ -384,7 +384,7 @@ impl Parser {
 
     fn single_target(&mut self, may_be_attribute: bool) -> Result<Target> {
         if self.take_operator("(") {
-            // Within parentheses, attributes are read and can't be assigned to.
+            // Within parentheses, attributes are read and can't be assigned.
             let target = self.nested(|parser| parser.target(false))?;
             self.expect_operator(")")?;
             return Ok(target);
@@ -411,7 +411,7 @@ fn assignable(name: Arc<str>) -> Result<Name> {
 }
 
 impl CompareOperator {
-    /// As a template writes it.
+    /// Its spelling in a template.
     pub(crate) fn sign(self) -> &'static str {
         match self {
             Self::Equal => "==",

@@ -8,10 +8,10 @@ use crate::filters::filter_function;
 use crate::objects::Object;
 use crate::render::Render;
 
-/// A test's function: its operand and other arguments.
+/// The function of a test: its operand and other arguments.
 pub(crate) type TestFunction = for<'r, 't> fn(&'r mut Render<'t>, Value, Arguments) -> Result<bool>;
 
-/// The test of a name.
+/// The test with this name.
 pub(crate) fn test_function(name: &str) -> Option<TestFunction> {
     Some(match name {
         "defined" => |_, value, arguments| {
@@ -154,18 +154,18 @@ fn named(value: &Value, exists: fn(&str) -> bool) -> Result<bool> {
     }
 }
 
-/// Python's `is`. Errors: whether it holds depends on how Python keeps values.
+/// Python's `is`. Errors: the result depends on Python's storage of values.
 fn same(value: &Value, other: &Value) -> Result<bool> {
     match (value, other) {
         (Value::None, Value::None) => Ok(true),
         (Value::Bool(a), Value::Bool(b)) => Ok(a == b),
-        // Python keeps these once.
+        // Python caches these values.
         (Value::Int(a), Value::Int(b)) if a != b || (-5..=256).contains(a) => Ok(a == b),
         (Value::Text(a), Value::Text(b)) if a.text != b.text => Ok(false),
         (Value::Float(a), Value::Float(b)) if a != b => Ok(false),
         (Value::Object(a), Value::Object(b)) => Ok(a == b),
         _ if value.type_name() != other.type_name() => Ok(false),
-        _ => Err(Error::not_built(format!("`is sameas` of two values of the type {}", value.type_name()))),
+        _ => Err(Error::unsupported(format!("`is sameas` of two values of the type {}", value.type_name()))),
     }
 }
 

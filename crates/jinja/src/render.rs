@@ -1,4 +1,4 @@
-//! How the statements of a template run.
+//! Executes the statements of a template.
 //! Not here: expressions (`evaluate.rs`), calls (`calls.rs`), iterators (`iterate.rs`).
 
 use crate::Value;
@@ -11,20 +11,20 @@ use crate::template::{Host, Marks};
 use crate::value::ObjectId;
 use std::sync::Arc;
 
-/// Expressions and blocks within one another, those of called macros among them: 250 calls of a small macro, of which
+/// Maximum nesting of expressions and blocks, including those of called macros: 250 calls of a small macro, where
 /// Python allows 200. It bounds the stack to about 1 MiB.
 const DEPTH_MAX: usize = 600;
 
-/// The variables of a call of a function.
+/// The variables of a function call.
 struct Frame {
     slots: Vec<Option<Value>>,
-    /// The frame of the function around it.
+    /// The frame of the enclosing function.
     parent: usize,
-    /// Whether a macro sees its variables.
+    /// Whether a macro refers to its variables.
     is_captured: bool,
 }
 
-/// A template that is being rendered.
+/// A render of a template.
 pub(crate) struct Render<'t> {
     pub(crate) host: &'t Host<'t>,
     variables: &'t [(&'t str, Value)],
@@ -32,12 +32,12 @@ pub(crate) struct Render<'t> {
     frames: Vec<Frame>,
     pub(crate) objects: Vec<Object<'t>>,
     pub(crate) out: String,
-    /// Open blocks whose text becomes a value.
+    /// Number of open blocks whose text becomes a value.
     captures: usize,
     depth: usize,
 }
 
-/// How statements end.
+/// How statements ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     Normal,
@@ -59,7 +59,7 @@ impl<'t> Render<'t> {
         }
     }
 
-    /// The text of a whole template.
+    /// Renders a whole template.
     pub(crate) fn template(mut self, body: &'t [Statement], scope: &'t Scope, slots: usize) -> Result<String> {
         let frame = self.open_frame(slots, 0)?;
         self.enter(scope, frame)?;
@@ -102,7 +102,7 @@ impl<'t> Render<'t> {
         self.frames[frame].slots[slot.index] = value;
     }
 
-    /// Gives the variables of a scope their first values.
+    /// Sets the variables of a scope to their initial values.
     pub(crate) fn enter(&mut self, scope: &'t Scope, frame: usize) -> Result<()> {
         for (index, load) in &scope.loads {
             self.meter.step()?;
@@ -119,21 +119,21 @@ impl<'t> Render<'t> {
     fn global(&self, name: &str) -> Result<Option<Value>> {
         let given = self.variables.iter().find(|(other, _)| *other == name).map(|(_, value)| value.clone());
         match given.or_else(|| crate::calls::function(name).map(Value::Function)) {
-            None if name == "self" => Err(Error::not_built("`self`")),
+            None if name == "self" => Err(Error::unsupported("`self`")),
             value => Ok(value),
         }
     }
 
-    /// Something that nests one level deeper. Errors: it nests too deep.
+    /// Runs `inside` one level deeper. Errors: the nesting is too deep.
     pub(crate) fn deeper<T>(&mut self, inside: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.deeper_by(1, inside)
     }
 
-    /// Something that takes the stack of several levels.
+    /// Runs `inside`, which uses the stack of several levels.
     pub(crate) fn deeper_by<T>(&mut self, levels: usize, inside: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.depth += levels;
         if self.depth > DEPTH_MAX {
-            return Err(Error::over_budget("its macros, blocks and expressions nest too deep"));
+            return Err(Error::over_budget("its macros, blocks and expressions are nested too deep"));
         }
         let result = inside(self);
         self.depth -= levels;
@@ -146,7 +146,7 @@ impl<'t> Render<'t> {
         Ok(())
     }
 
-    /// The text that something writes, and what it returns.
+    /// Captures the text that `write` produces, and returns it with the result.
     pub(crate) fn captured<T>(&mut self, write: impl FnOnce(&mut Self) -> Result<T>) -> Result<(String, T)> {
         let outer = std::mem::take(&mut self.out);
         self.captures += 1;
@@ -260,7 +260,7 @@ impl<'t> Render<'t> {
         Ok(flow)
     }
 
-    /// The text of a recursive loop over items. `frame` is that of the function which has the loop.
+    /// Renders a recursive loop over items. `frame` belongs to the function that contains the loop.
     pub(crate) fn run_recursion(&mut self, node: &'t For, frame: usize, items: &Value, depth: usize) -> Result<String> {
         let inner = self.open_frame(node.recursive.unwrap_or(0), frame)?;
         let (text, _) = self.captured(|render| render.iterate(node, frame, inner, items, None, depth))?;
@@ -268,7 +268,7 @@ impl<'t> Render<'t> {
         Ok(text)
     }
 
-    /// Runs a loop's body, whose variables are in `inner`, for each item.
+    /// Runs a loop's body, with its variables in `inner`, for each item.
     fn iterate(
         &mut self,
         node: &'t For,
@@ -311,7 +311,7 @@ impl<'t> Render<'t> {
                 self.out.push(turn);
             }
             let flow = self.run(&node.body, inner)?;
-            // As Jinja2 does, which notes after an iteration that there was one.
+            // As in Jinja2, which records after an iteration that there was one.
             is_empty &= flow != Flow::Normal;
             if flow == Flow::Break {
                 break;
@@ -330,7 +330,7 @@ impl<'t> Render<'t> {
         Ok(Flow::Normal)
     }
 
-    /// Errors: a target is an attribute of what is not a namespace.
+    /// Errors: a target is an attribute of a value that is not a namespace.
     fn check_namespaces(&self, target: &Target, frame: usize) -> Result<()> {
         match target {
             Target::Name(_) => Ok(()),
@@ -379,7 +379,7 @@ impl<'t> Render<'t> {
         Ok(())
     }
 
-    /// What a target that was assigned an item holds: Jinja2 makes a tuple of what it unpacks.
+    /// The value of a target after an item was assigned to it: Jinja2 turns an unpacked item into a tuple.
     pub(crate) fn assigned(&self, target: &Target, item: Value, frame: usize) -> Value {
         match target {
             Target::Name(_) | Target::Attribute(..) => item,

@@ -38,7 +38,7 @@ impl Render<'_> {
     pub(crate) fn append_text(&mut self, out: &mut String, value: &Value) -> Result<()> {
         match value {
             Value::Text(text) => {
-                // A text that grows takes up to twice its length.
+                // A growing text uses up to twice its length.
                 self.meter.charge(text.text.len().saturating_mul(2))?;
                 out.push_str(&text.text);
                 Ok(())
@@ -50,7 +50,7 @@ impl Render<'_> {
 
     pub(crate) fn append_repr(&mut self, out: &mut String, value: &Value) -> Result<()> {
         self.meter.charge(32)?;
-        // A list may hold a namespace that holds the list.
+        // A list may contain a namespace that contains the list.
         self.deeper(|render| render.append_repr_of_parts(out, value))
     }
 
@@ -95,7 +95,7 @@ impl Render<'_> {
             }
             Value::Range(range) if range.step == 1 => _ = write!(out, "range({}, {})", range.start, range.stop),
             Value::Range(range) => _ = write!(out, "range({}, {}, {})", range.start, range.stop, range.step),
-            Value::Function(_) | Value::Method(_) => return Err(Error::not_built("printing a function")),
+            Value::Function(_) | Value::Method(_) => return Err(Error::unsupported("printing a function")),
             Value::Object(id) => return self.append_object(out, *id),
         }
         Ok(())
@@ -123,11 +123,11 @@ impl Render<'_> {
                 let len = self.loop_len(id)?;
                 _ = write!(out, "<LoopContext {index}/{len}>");
             }
-            // Python writes where they are in memory.
+            // Python prints their memory address.
             Object::Generator(_) => {
-                return Err(Error::not_built("printing an iterator, which `| list` would make a list,"));
+                return Err(Error::unsupported("printing an iterator (`| list` converts it to a list)"));
             }
-            Object::Cycler(..) | Object::Joiner(..) => return Err(Error::not_built("printing a cycler or joiner")),
+            Object::Cycler(..) | Object::Joiner(..) => return Err(Error::unsupported("printing a cycler or joiner")),
         }
         Ok(())
     }
@@ -161,7 +161,7 @@ impl Render<'_> {
     }
 }
 
-/// A text in quotes, with escapes for what can't be printed.
+/// A quoted text, with escapes for unprintable characters.
 fn push_quoted(out: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);

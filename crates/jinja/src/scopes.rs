@@ -1,9 +1,10 @@
-//! Finds out which variable each name means, by the rules of Jinja2's compiler (its `idtracking.py`).
+//! Resolves each name to a variable, by the rules of Jinja2's compiler (its `idtracking.py`).
 //!
-//! A scope knows all names of its statements before it runs: a name that is assigned anywhere in a scope is that scope's
-//! variable, which begins as a copy of an outer one. A name that is only read is the nearest outer variable, or else what the
-//! template was given. Loops, `with`, macros and blocks have scopes; `if` has none. Macros, call blocks, tests of loops and
-//! recursive loops are functions too: they have variables of their own, and see those of the functions around them.
+//! A scope knows all names of its statements before it runs: a name that is assigned anywhere in a scope is a variable
+//! of that scope, which starts as a copy of an outer one. A name that is only read refers to the nearest outer
+//! variable, or otherwise to the template's variables. Loops, `with`, macros and blocks have scopes; `if` has none.
+//! Macros, call blocks, tests of loops and recursive loops are also functions: they have their own variables, and see
+//! those of the enclosing functions.
 
 mod names;
 
@@ -17,8 +18,8 @@ use names::{assigns, for_each_name, for_each_name_of_call, for_each_target, read
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Sets the slots of all names of a template. Returns the scope of the template and how many variables it has.
-/// Errors: a name is assigned that can't be; a filter or test is unknown where Jinja2 checks that first.
+/// Sets the slots of all names of a template. Returns the template's scope and its number of variables.
+/// Errors: a name can't be assigned; a filter or test is unknown and Jinja2 checks it at compile time.
 pub(crate) fn resolve(body: &mut Body) -> Result<(Scope, usize)> {
     let mut resolver = Resolver { scopes: Vec::new(), functions: vec![HashMap::new()] };
     resolver.enter();
@@ -28,7 +29,7 @@ pub(crate) fn resolve(body: &mut Body) -> Result<(Scope, usize)> {
     Ok((scope, resolver.functions[0].len()))
 }
 
-/// A variable: the function that it is of, counted from the template, and its index there.
+/// A variable: the level of its function, counted from the template, and its index there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Variable {
     function: usize,
@@ -39,9 +40,9 @@ struct Variable {
 struct Symbols {
     function: usize,
     variables: HashMap<Arc<str>, Variable>,
-    /// Of variables that are not parameters.
+    /// Initial values of variables that are not parameters.
     loads: Vec<(Arc<str>, Load)>,
-    /// Where the load of a name is in `loads`.
+    /// The index of a name's load in `loads`.
     load_of: HashMap<Arc<str>, usize>,
     stored: HashSet<Arc<str>>,
     /// The names of `stored`, in order.
@@ -77,7 +78,7 @@ impl Resolver {
         self.scopes.iter().rev().skip(1).find_map(|symbols| symbols.variables.get(name)).copied()
     }
 
-    /// A variable as the innermost function sees it.
+    /// A variable's slot, relative to the innermost function.
     fn slot(&self, variable: Variable) -> Slot {
         Slot { up: self.functions.len() - 1 - variable.function, index: variable.index }
     }
@@ -101,7 +102,7 @@ impl Resolver {
         index
     }
 
-    // What a scope's statements read and assign, before they are resolved.
+    // First pass: collects the names that a scope's statements read and assign.
 
     fn load(&mut self, name: &Arc<str>) {
         if self.find(name).is_none() {
@@ -170,7 +171,7 @@ impl Resolver {
         }
     }
 
-    /// What a branch assigns may not be assigned, so it begins with the value from outside.
+    /// A variable assigned in a branch may stay unassigned, so it starts with the outer value.
     fn analyze_branches(&mut self, branches: &[(Expr, Body)]) {
         let known = self.top().stores.len();
         for (test, body) in branches {
@@ -187,7 +188,7 @@ impl Resolver {
         }
     }
 
-    // Resolves what was analyzed.
+    // Second pass: resolves the collected names.
 
     fn name(&self, name: &mut Name) -> Result<()> {
         let unknown = || Error::raised(format!("`{}` is not known to the block of this filter", name.name));
@@ -202,7 +203,7 @@ impl Resolver {
         }
     }
 
-    /// `is_soft`: whether an unknown filter or test is an error only where it runs, as in `if`.
+    /// `is_soft`: whether an unknown filter or test is an error only when it runs, as inside `if`.
     fn expr(&self, expr: &mut Expr, is_soft: bool) -> Result<()> {
         match expr {
             Expr::Const(_) => Ok(()),
@@ -233,7 +234,7 @@ impl Resolver {
             Expr::Filter(node) => self.filter(node, is_soft),
             Expr::Test(node) => {
                 if node.function.is_none() && !is_soft {
-                    return Err(Error::raised(format!("no test is named `{}`", node.name)).at(node.line));
+                    return Err(Error::raised(format!("unknown test `{}`", node.name)).at(node.line));
                 }
                 self.expr(&mut node.of, is_soft)?;
                 self.arguments(&mut node.arguments, is_soft)
@@ -248,7 +249,7 @@ impl Resolver {
 
     fn filter(&self, node: &mut Filter, is_soft: bool) -> Result<()> {
         if node.function.is_none() && !is_soft {
-            return Err(Error::raised(format!("no filter is named `{}`", node.name)).at(node.line));
+            return Err(Error::raised(format!("unknown filter `{}`", node.name)).at(node.line));
         }
         node.of.as_mut().map_or(Ok(()), |of| self.expr(of, is_soft))?;
         self.arguments(&mut node.arguments, is_soft)
@@ -369,7 +370,7 @@ impl Resolver {
         Ok(())
     }
 
-    /// A macro or a block that is like one.
+    /// A macro, or a block that is compiled like one.
     fn function(&mut self, node: &mut Macro) -> Result<()> {
         self.functions.push(HashMap::new());
         self.enter();

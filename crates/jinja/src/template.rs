@@ -1,4 +1,4 @@
-//! Templates, and what a render of one takes from its caller.
+//! Templates, and the inputs of a render.
 
 use crate::Value;
 use crate::ast::{Body, Scope, Statement, StatementKind};
@@ -7,7 +7,7 @@ use crate::parser::parsed;
 use crate::render::Render;
 use crate::scopes::{bodies, resolve};
 
-/// A parsed template, ready to be rendered from any thread.
+/// A parsed template that any thread can render.
 #[derive(Debug)]
 pub struct Template {
     body: Body,
@@ -17,35 +17,35 @@ pub struct Template {
     generates_in_values: bool,
 }
 
-/// What a render may take.
+/// Limits of a render.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Steps, of which 64 bytes that are read or written are one.
+    /// Maximum steps; 64 bytes read or written count as one.
     pub steps: u64,
 }
 
-/// Characters that a render adds to the text, so that a caller finds its parts again.
+/// Characters that a render adds to the text, so that the caller can locate its parts.
 #[derive(Debug, Clone, Copy)]
 pub struct Marks {
-    /// Before and after what `{% generation %}` encloses.
+    /// Before and after the text of `{% generation %}` blocks.
     pub generation: [char; 2],
-    /// Before a loop that writes to the text, before each of its iterations, and after the loop. Loops whose text becomes a
-    /// value, as in a macro, and recursive loops have no marks.
+    /// Before a loop that writes to the text, before each of its iterations, and after the loop. Loops whose text
+    /// becomes a value, as in a macro, and recursive loops are not marked.
     pub iterations: [char; 3],
 }
 
-/// What a template gets from its caller besides variables.
+/// The caller's inputs in addition to variables.
 pub struct Host<'a> {
-    /// `strftime_now`: the current time in a format. Errors: in words.
+    /// `strftime_now`: formats the current time. Errors: a message.
     pub strftime_now: &'a (dyn Fn(&str) -> Result<String, String> + Sync),
     /// Marks to add, if any.
     pub marks: Option<Marks>,
-    /// What a render may take.
+    /// Limits of the render.
     pub limits: Limits,
 }
 
 impl Template {
-    /// Parses a template. Errors: it is not one, is too long, nests too deep, or uses what is not supported.
+    /// Parses a template. Errors: it is invalid, too long, nested too deep, or uses an unsupported feature.
     pub fn new(text: &str) -> Result<Self> {
         let mut body = parsed(text)?;
         let (scope, slots) = resolve(&mut body)?;
@@ -60,19 +60,19 @@ impl Template {
         self.marks_generation
     }
 
-    /// Whether such a block is where the text becomes a value, as in a macro. Its marks are a part of that value.
+    /// Whether such a block is inside text that becomes a value, as in a macro. Its marks are then part of that value.
     pub fn generates_in_values(&self) -> bool {
         self.generates_in_values
     }
 
-    /// The text that the template writes, given these variables.
-    /// Errors: the template raises one, uses what is not supported, or takes too much.
+    /// Renders the template with these variables.
+    /// Errors: the template raises an error, uses an unsupported feature, or exceeds the limits.
     pub fn render(&self, variables: &[(&str, Value)], host: &Host<'_>) -> Result<String> {
         Render::new(variables, host).template(&self.body, &self.scope, self.slots)
     }
 }
 
-/// Looks for generation blocks: whether there is one, and whether the text around one becomes a value.
+/// Searches for generation blocks: whether there is one, and whether the text around one becomes a value.
 fn find_generation(body: &[Statement], is_in_value: bool, found: &mut (bool, bool)) {
     for statement in body {
         let captures = match &statement.kind {

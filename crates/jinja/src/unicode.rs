@@ -1,9 +1,9 @@
-//! What Python knows about characters. `regex-syntax` has the tables of categories.
+//! Python's classification of characters. `regex-syntax` has the tables of categories.
 
 use crate::error::{Error, Result};
 use std::sync::OnceLock;
 
-/// Noncharacters that callers may use as marks (see [`crate::Marks`]). Nothing escapes them.
+/// Noncharacters that callers may use as marks (see [`crate::Marks`]). They are never escaped.
 pub(crate) fn is_mark(c: char) -> bool {
     ('\u{fdd0}'..='\u{fdef}').contains(&c)
 }
@@ -13,7 +13,7 @@ pub(crate) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
-/// Where `str.splitlines` ends a line, besides `\r\n`.
+/// Whether `str.splitlines` ends a line at a character, in addition to `\r\n`.
 pub(crate) fn is_line_break(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
@@ -36,7 +36,7 @@ fn is_in(ranges: &Ranges, c: char) -> bool {
     ranges.get(next).is_some_and(|&(start, _)| start <= c)
 }
 
-/// Whether `repr` writes a character as it is.
+/// Whether `repr` writes a character unescaped.
 pub(crate) fn is_printable(c: char) -> bool {
     static HIDDEN: OnceLock<Ranges> = OnceLock::new();
     match c {
@@ -63,15 +63,15 @@ pub(crate) fn is_alphanumeric(c: char) -> bool {
     is_alpha(c) || c.is_numeric()
 }
 
-/// The title case of a character, which begins words. Errors: Rust doesn't know it.
+/// The title case of a character, which starts words. Errors: Rust does not know it.
 pub(crate) fn title_of(c: char) -> Result<String> {
     let upper: String = c.to_uppercase().collect();
-    // Digraphs and Georgian letters have a title case of their own.
+    // Digraphs and Georgian letters have a separate title case.
     let is_special = matches!(c, '\u{1c4}'..='\u{1cc}' | '\u{1f1}'..='\u{1f3}' | '\u{10d0}'..='\u{10ff}');
-    // So have Greek letters with a iota below.
+    // Also Greek letters with an iota subscript.
     let has_iota = matches!(c, '\u{1f80}'..='\u{1fff}');
     if is_special || has_iota || upper.chars().count() > 1 {
-        return Err(Error::not_built(format!("the title case of `{c}`")));
+        return Err(Error::unsupported(format!("the title case of `{c}`")));
     }
     Ok(upper)
 }

@@ -1,23 +1,24 @@
-//! Values as Python has them. Cheap to clone, and usable from any thread.
-//! Not here: how they are compared (`compare.rs`), printed (`repr.rs`), or computed with (`arithmetic.rs`).
+//! Values with Python's semantics. Cheap to clone, and usable from any thread.
+//! Not here: comparing (`compare.rs`), printing (`repr.rs`) and arithmetic (`arithmetic.rs`).
 
 use crate::dict::Dict;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
-/// Lists, tuples and dicts may nest this deep: JSON of a row nests 128 levels, and templates put it in lists of their own.
+/// Maximum nesting of lists, tuples and dicts: JSON of a row nests up to 128 levels, and templates put it in further
+/// lists.
 const DEPTH_MAX: u32 = 160;
 
 /// A value of a template.
 #[derive(Debug, Clone)]
 pub enum Value {
-    /// What Jinja gives for names and attributes that are absent.
+    /// The value of absent names and attributes.
     Undefined(Undefined),
     /// `none`.
     None,
     /// `true` or `false`.
     Bool(bool),
-    /// An integer. Python's have no bounds; operations that leave these bounds are errors.
+    /// An integer. Python's integers are unbounded; operations that overflow this type are errors.
     Int(i128),
     /// A floating-point number.
     Float(f64),
@@ -33,11 +34,11 @@ pub enum Value {
     View(View, Arc<Dict>),
     /// `range(…)`.
     Range(Range),
-    /// A function that every template has.
+    /// A global function.
     Function(Function),
     /// A method of a value.
     Method(Arc<Method>),
-    /// What changes while a template is rendered: a namespace, an iterator, a loop, a macro. Stored in the render.
+    /// A mutable object of a render: a namespace, an iterator, a loop, a macro. Stored in the render.
     Object(ObjectId),
 }
 
@@ -48,11 +49,11 @@ pub enum Undefined {
     Name(Arc<str>),
     /// A value of this type has no such attribute or item.
     Attribute(&'static str, Arc<str>),
-    /// Another reason, in words.
+    /// Another reason.
     Because(&'static str),
 }
 
-/// A string. Markup is text that the filters `escape` and `safe` return.
+/// A string. Markup is text returned by the filters `escape` and `safe`.
 #[derive(Debug, Clone)]
 pub struct Text {
     pub(crate) text: Arc<str>,
@@ -64,11 +65,11 @@ pub struct Text {
 pub struct Items {
     items: Vec<Value>,
     depth: u32,
-    /// Whether it is a tuple of `groupby`, whose items are `grouper` and `list` too.
+    /// Whether it is a tuple from `groupby`, whose items are also accessible as `grouper` and `list`.
     pub(crate) is_group: bool,
 }
 
-/// Which part of a dict a view shows.
+/// The contents of a dict view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum View {
     /// Its keys.
@@ -87,7 +88,7 @@ pub struct Range {
     pub(crate) step: i64,
 }
 
-/// Functions that every template has.
+/// Global functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Function {
     /// `range`
@@ -108,14 +109,14 @@ pub enum Function {
     StrftimeNow,
 }
 
-/// A method with the value that it is of.
+/// A method bound to a value.
 #[derive(Debug)]
 pub struct Method {
     pub(crate) of: Value,
     pub(crate) name: Arc<str>,
 }
 
-/// The number of an object of a render.
+/// The index of an object in a render.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectId(pub(crate) usize);
 
@@ -126,7 +127,7 @@ impl Range {
         if span <= 0 { 0 } else { usize::try_from((span - 1) / step.abs() + 1).unwrap_or(usize::MAX) }
     }
 
-    /// The item at a position below its length.
+    /// The item at a position below the length.
     pub(crate) fn at(self, position: usize) -> i128 {
         i128::from(self.start) + i128::from(self.step) * position as i128
     }
@@ -154,10 +155,10 @@ impl std::ops::Deref for Items {
     }
 }
 
-/// How large a value is, as if it was written out.
+/// The size of a value as if written out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Weight {
-    /// Values, itself among them.
+    /// Number of values, including itself.
     pub nodes: u64,
     /// Bytes of text.
     pub bytes: u64,
@@ -181,7 +182,7 @@ impl Value {
         Self::Tuple(Arc::new(Items::new(items)))
     }
 
-    /// A dict whose keys are texts. The last of equal keys counts.
+    /// A dict with text keys. The last of equal keys wins.
     pub fn dict<K: Into<Self>, V: Into<Self>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
         Self::Dict(Arc::new(Dict::of_texts(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect())))
     }
@@ -219,7 +220,7 @@ impl Value {
         matches!(self, Self::None)
     }
 
-    /// An integer, for which Python also takes a truth value.
+    /// An integer; like in Python, a boolean counts as one.
     pub(crate) fn as_int(&self) -> Option<i128> {
         match *self {
             Self::Int(number) => Some(number),
@@ -228,7 +229,7 @@ impl Value {
         }
     }
 
-    /// Python's truth of the value.
+    /// Python's truth value.
     pub fn is_true(&self) -> bool {
         match self {
             Self::Undefined(_) | Self::None => false,
@@ -243,7 +244,7 @@ impl Value {
         }
     }
 
-    /// How deep it nests. A leaf is 0.
+    /// Its nesting depth. A leaf is 0.
     pub(crate) fn depth(&self) -> u32 {
         match self {
             Self::List(items) | Self::Tuple(items) => items.depth,
@@ -254,15 +255,15 @@ impl Value {
         }
     }
 
-    /// The value, unless it nests too deep.
+    /// Returns the value, unless it is nested too deep.
     pub(crate) fn within_depth(self) -> Result<Self> {
         if self.depth() <= DEPTH_MAX {
             return Ok(self);
         }
-        Err(Error::over_budget(format!("a value nests deeper than {DEPTH_MAX} levels")))
+        Err(Error::over_budget(format!("a value is nested deeper than {DEPTH_MAX} levels")))
     }
 
-    /// How large it is.
+    /// Its size.
     pub fn weight(&self) -> Weight {
         let bytes = self.as_str().map_or(0, |text| text.len() as u64);
         let of_all = |items: &[Self]| items.iter().map(Self::weight).fold(Weight::default(), |a, b| a + b);
@@ -311,14 +312,14 @@ impl<'de> serde::Deserialize<'de> for Value {
     }
 }
 
-/// Builds values out of JSON and its like, in the order of the text.
+/// Builds values from JSON and similar formats, in text order.
 struct Visitor;
 
 impl<'de> serde::de::Visitor<'de> for Visitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a value of JSON")
+        f.write_str("a JSON value")
     }
 
     fn visit_unit<E>(self) -> Result<Value, E> {

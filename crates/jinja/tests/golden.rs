@@ -1,4 +1,4 @@
-//! Templates render what Jinja2 renders in Python as `transformers` sets it up, and fail where it raises an error.
+//! Templates render exactly like Jinja2 in Python as configured by `transformers`, and fail where it raises an error.
 
 use plimsoll_jinja::{Error, ErrorKind, Host, Limits, Template, Value};
 use serde::Deserialize;
@@ -18,7 +18,7 @@ struct Golden {
 struct Case {
     template: String,
     context: String,
-    /// `None` where Jinja2 raises an error.
+    /// `None` if Jinja2 raises an error.
     text: Option<String>,
 }
 
@@ -49,9 +49,9 @@ fn templates_render_what_jinja2_renders() {
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }
 
-/// Jinja2 gives a value for each of these.
+/// Jinja2 returns a value for each of these.
 #[test]
-fn what_is_not_supported_is_refused_by_its_name() {
+fn unsupported_features_are_refused_by_name() {
     let context = Value::dict([("d", Value::dict([("a", 1_usize), ("b", 2)]))]);
     for (template, name) in [
         ("{{ 2 ** 127 }}", "an integer beyond 127 bits"),
@@ -67,7 +67,7 @@ fn what_is_not_supported_is_refused_by_its_name() {
         ("{{ 'a.org' | urlize }}", "`urlize`"),
         ("{{ d | pprint }}", "`pprint`"),
         ("{{ 'a-b' | wordwrap(2) }}", "`wordwrap` of a text with hyphens"),
-        ("{{ '&eacute;' | striptags }}", "entities of HTML"),
+        ("{{ '&eacute;' | striptags }}", "HTML entities"),
         ("{{ [0.1, 0.2, 0.3] | sum }}", "a sum of floats"),
         ("{{ 'a'.encode() }}", "`encode` of a str"),
         ("{{ 'a'.translate({}) }}", "`translate` of a str"),
@@ -89,7 +89,7 @@ fn what_is_not_supported_is_refused_by_its_name() {
         ("{% autoescape true %}{% endautoescape %}", "`{% autoescape %}`"),
     ] {
         let error = rendered(template, &context).expect_err(template);
-        assert!(error.kind == ErrorKind::NotBuilt && error.message.contains(name), "{template}: {error:?}");
+        assert!(error.kind == ErrorKind::Unsupported && error.message.contains(name), "{template}: {error:?}");
     }
 }
 
@@ -100,8 +100,11 @@ fn errors_have_the_line_of_the_template() {
         ("{{ a", "a tag is not closed (line 1 of the template)"),
         ("a\n\n{{ ) }}", "unexpected `)` (line 3 of the template)"),
         ("{% nope 'a' %}", "unknown statement `nope` (line 1 of the template)"),
-        ("{{ 'a }}", "a text in quotes does not end (line 1 of the template)"),
-        ("{% for x in [1] %}\n{{ 1 +\n 'a' }}{% endfor %}", "`+` can't take a int and a str (line 2 of the template)"),
+        ("{{ 'a }}", "a text in quotes is not closed (line 1 of the template)"),
+        (
+            "{% for x in [1] %}\n{{ 1 +\n 'a' }}{% endfor %}",
+            "`+` does not support a int and a str (line 2 of the template)",
+        ),
         ("{{ a.b.c }}", "`a` is undefined (line 1 of the template)"),
         (
             "\n{% if 1 %}",

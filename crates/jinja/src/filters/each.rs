@@ -1,4 +1,4 @@
-//! What `map`, `select` and their like do with each item, and the attributes that filters look up.
+//! The per-item operations of `map`, `select` and similar filters, and their attribute lookup.
 
 use super::filter_function;
 use crate::Value;
@@ -8,16 +8,16 @@ use crate::error::{Error, Meter, Result};
 use crate::predicates::{TestFunction, test_function};
 use crate::render::Render;
 
-/// Which items `select` and its like keep.
+/// The items that `select` and similar filters keep.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kept {
-    /// Those for which the test holds, or the others.
+    /// Whether to keep items for which the test holds, or the others.
     pub(crate) if_true: bool,
-    /// Whether an attribute of each item is tested.
+    /// Whether to test an attribute of each item.
     pub(super) by_attribute: bool,
 }
 
-/// What is done with each item.
+/// An operation on each item.
 pub(crate) struct Each {
     attribute: Option<Path>,
     apply: Apply,
@@ -27,7 +27,7 @@ enum Apply {
     Nothing,
     Filter(FilterFunction, Arguments),
     Test(TestFunction, Arguments),
-    /// Instead of an attribute that is absent.
+    /// The value if the attribute is absent.
     Default(Value),
 }
 
@@ -89,7 +89,7 @@ impl Each {
 fn unknown(what: &str, name: &Value) -> Error {
     match name {
         Value::Undefined(undefined) => undefined.error(),
-        _ => Error::raised(format!("no {what} is named `{}`", name.as_str().unwrap_or(name.type_name()))),
+        _ => Error::raised(format!("unknown {what} `{}`", name.as_str().unwrap_or(name.type_name()))),
     }
 }
 
@@ -111,7 +111,7 @@ impl Path {
         }))
     }
 
-    /// Several paths with commas between them.
+    /// Several paths, separated by commas.
     pub(super) fn all_of(meter: &mut Meter, attribute: Option<&Value>) -> Result<Vec<Self>> {
         match attribute {
             Some(Value::Text(text)) => text.text.split(',').map(|path| Self::of(meter, &Value::from(path))).collect(),

@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Texts in lower case, unless case counts.
+/// Lower-cases texts, unless the comparison is case-sensitive.
 fn folded(render: &mut Render<'_>, value: Value, is_case_sensitive: bool) -> Result<Value> {
     match &value {
         Value::Text(text) if !is_case_sensitive => {
@@ -81,7 +81,7 @@ pub(super) fn reverse(render: &mut Render<'_>, value: Value, arguments: Argument
     arguments.none("reverse")?;
     match &value {
         Value::Text(_) => render.slice(&value, &[None, None, Some(Value::Int(-1))]),
-        // An iterator is read at once, into a list.
+        // An iterator is read into a list first.
         Value::Object(_) => {
             let mut items = render.items(&value)?;
             items.reverse();
@@ -112,9 +112,9 @@ pub(super) fn sum(render: &mut Render<'_>, value: Value, arguments: Arguments) -
     let path = given(attribute).map(|attribute| Path::of(&mut render.meter, &attribute)).transpose()?;
     let mut sum = start.unwrap_or(Value::Int(0));
     if sum.as_str().is_some() {
-        return Err(Error::raised("`sum` adds no texts"));
+        return Err(Error::raised("`sum` does not support texts"));
     }
-    // Since 3.12, Python adds floats with a compensation (Neumaier 1974).
+    // Since 3.12, Python adds floats with compensation (Neumaier 1974).
     let (mut compensated, mut compensation) = (0.0, 0.0);
     for item in render.items(&value)? {
         let item = match &path {
@@ -131,7 +131,7 @@ pub(super) fn sum(render: &mut Render<'_>, value: Value, arguments: Arguments) -
         sum = render.binary(BinaryOperator::Add, &sum, &item)?;
     }
     if compensation != 0.0 && compensated + compensation != compensated {
-        return Err(Error::not_built("a sum of floats that is not exact, on which versions of Python differ,"));
+        return Err(Error::unsupported("a sum of floats that is not exact, on which versions of Python differ,"));
     }
     Ok(sum)
 }
@@ -205,12 +205,12 @@ fn extreme(render: &mut Render<'_>, value: Value, arguments: Arguments, wanted: 
     Ok(best.map_or(Value::undefined("the sequence is empty"), |(_, item)| item))
 }
 
-/// Keys that were seen.
+/// The keys seen so far.
 #[derive(Default)]
 struct Seen(HashMap<u64, Vec<Value>>);
 
 impl Seen {
-    /// Whether a key is new.
+    /// Adds a key; false if it was seen before.
     fn insert(&mut self, meter: &mut Meter, key: Value) -> Result<bool> {
         meter.charge_items(4)?;
         let same_hash = self.0.entry(hash(meter, &key)?).or_default();
@@ -247,13 +247,15 @@ pub(super) fn batch(render: &mut Render<'_>, value: Value, arguments: Arguments)
         let [len, fill] = arguments.bind("batch", ["linecount", "fill_with"], 1)?;
         let len = len.unwrap_or(Value::None);
         let items = render.items(&value)?;
-        // Python compares a length with it, so that a float or a text has no batch but the whole.
-        let Some(len) = len.as_int() else { return Err(Error::not_built("`batch` by what is not an integer")) };
+        // Python compares the length with it, so a float or a text yields a single batch.
+        let Some(len) = len.as_int() else {
+            return Err(Error::unsupported("`batch` with a size that is not an integer"));
+        };
         if items.is_empty() {
             return Ok(Vec::new());
         }
         if len == 0 {
-            return Err(Error::not_built("`batch` by 0"));
+            return Err(Error::unsupported("`batch` with size 0"));
         }
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let mut batches: Vec<Vec<Value>> = items.chunks(len).map(<[Value]>::to_vec).collect();
@@ -314,7 +316,7 @@ pub(super) fn groupby(render: &mut Render<'_>, value: Value, arguments: Argument
     }
     let mut tuples = Vec::new();
     for (_, items) in groups {
-        // The key as the first item has it.
+        // The key as it is in the first item.
         let key = path.of_item(render, items[0].clone(), default.as_ref())?;
         let mut tuple = Items::new(vec![key, Value::list(items)]);
         tuple.is_group = true;

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::render::Render;
 use std::sync::Arc;
 
-/// The filter of a name.
+/// The filter with this name.
 pub(crate) fn filter_function(name: &str) -> Option<FilterFunction> {
     let function: FilterFunction = match name {
         "abs" => numbers::abs,
@@ -41,7 +41,7 @@ pub(crate) fn filter_function(name: &str) -> Option<FilterFunction> {
         "max" => lists::max,
         "min" => lists::min,
         "pprint" => texts::pprint,
-        "random" => |_, _, _| Err(Error::not_built("`random`, whose text differs each time,")),
+        "random" => |_, _, _| Err(Error::unsupported("`random`, whose text differs each time,")),
         "reject" => lists::reject,
         "rejectattr" => lists::rejectattr,
         "replace" => texts::replace,
@@ -62,7 +62,7 @@ pub(crate) fn filter_function(name: &str) -> Option<FilterFunction> {
         "unique" => lists::unique,
         "upper" => texts::upper,
         "urlencode" => texts::urlencode,
-        "urlize" => |_, _, _| Err(Error::not_built("`urlize`")),
+        "urlize" => |_, _, _| Err(Error::unsupported("`urlize`")),
         "wordcount" => texts::wordcount,
         "wordwrap" => texts::wordwrap,
         "xmlattr" => texts::xmlattr,

@@ -49,7 +49,7 @@ pub(super) fn float(render: &mut Render<'_>, value: Value, arguments: Arguments)
     Ok(found.map(Value::Float).or(default).unwrap_or(Value::Float(0.0)))
 }
 
-/// Pays for the digits of a text, which are read several times.
+/// Charges for the digits of a text, which are read several times.
 fn charge_digits(render: &mut Render<'_>, value: &Value) -> Result<()> {
     render.meter.charge(value.as_str().map_or(0, |text| text.len().saturating_mul(8)))
 }

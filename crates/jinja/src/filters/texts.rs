@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 impl Render<'_> {
-    /// A value as a text. Markup stays markup.
+    /// Converts a value to text. Markup stays markup.
     fn soft_text(&mut self, value: &Value) -> Result<Text> {
         if let Value::Text(text) = value {
             self.meter.charge(text.text.len())?;
@@ -19,7 +19,7 @@ impl Render<'_> {
         Ok(Text { text: self.text_of(value)?, is_markup: false })
     }
 
-    /// A text with HTML's signs escaped. Markup stays as it is.
+    /// Converts a value to text with HTML's special characters escaped. Markup stays unchanged.
     pub(crate) fn escaped(&mut self, value: &Value) -> Result<String> {
         let text = self.soft_text(value)?;
         self.meter.charge(text.text.len().saturating_mul(5))?;
@@ -84,7 +84,7 @@ pub(super) fn capitalize(render: &mut Render<'_>, value: Value, arguments: Argum
     capitalized(&text.text).map(|capitalized| Value::like(&text, capitalized))
 }
 
-/// Words begin with upper case. White space and these signs end a word.
+/// Capitalizes words. White space and these characters end a word.
 pub(super) fn title(render: &mut Render<'_>, value: Value, arguments: Arguments) -> Result<Value> {
     arguments.none("title")?;
     let text = render.soft_text(&value)?;
@@ -127,7 +127,7 @@ pub(super) fn format(render: &mut Render<'_>, value: Value, arguments: Arguments
     let text = render.soft_text(&value)?;
     let Arguments { positional, named } = arguments;
     let values = match (positional.is_empty(), named.is_empty()) {
-        (false, false) => return Err(Error::raised("`format` takes values with names or without, not both")),
+        (false, false) => return Err(Error::raised("`format` takes either named or positional values, not both")),
         (true, false) => Value::dict(named),
         (_, true) => Value::tuple(positional),
     };
@@ -174,7 +174,7 @@ pub(super) fn truncate(render: &mut Render<'_>, value: Value, arguments: Argumen
     let end = end.unwrap_or(Value::from("..."));
     let end_len = render.len_of(&end)? as i128;
     if length < end_len || leeway < 0 {
-        return Err(Error::raised("`truncate` to less than its end"));
+        return Err(Error::raised("`truncate` needs a length of at least that of its end"));
     }
     if render.len_of(&value)? as i128 <= length.saturating_add(leeway) {
         return Ok(value);
@@ -199,7 +199,7 @@ pub(super) fn wordwrap(render: &mut Render<'_>, value: Value, arguments: Argumen
     let between = given(between).unwrap_or(Value::from("\n"));
     let (whole, between) = (text(&value)?, text(&between)?);
     if whole.contains('-') && is_true(breaks_hyphens) {
-        return Err(Error::not_built("`wordwrap` of a text with hyphens"));
+        return Err(Error::unsupported("`wordwrap` of a text with hyphens"));
     }
     let width = usize::try_from(width).ok().filter(|width| *width > 0);
     let breaks_words = is_true(breaks_words);
@@ -215,9 +215,9 @@ pub(super) fn wordwrap(render: &mut Render<'_>, value: Value, arguments: Argumen
 }
 
 fn wrapped_line(line: &str, width: usize, breaks_words: bool) -> Vec<String> {
-    // In textwrap, white space is that of ASCII.
+    // textwrap only breaks at ASCII white space.
     let is_blank = |c: char| matches!(c, '\t' | '\n' | '\u{b}' | '\u{c}' | '\r' | ' ');
-    // With their lengths in characters.
+    // Chunks with their lengths in characters.
     let mut chunks: Vec<(&str, usize)> = Vec::new();
     let mut rest = line;
     while let Some(first) = rest.chars().next() {
@@ -288,7 +288,7 @@ pub(super) fn striptags(render: &mut Render<'_>, value: Value, arguments: Argume
         text = text.replace(entity, c);
     }
     if text.replace("&amp;", "").contains('&') {
-        return Err(Error::not_built("`striptags` of a text with entities of HTML"));
+        return Err(Error::unsupported("`striptags` of a text with HTML entities"));
     }
     Ok(Value::from(text.replace("&amp;", "&")))
 }
@@ -297,14 +297,14 @@ pub(super) fn pprint(render: &mut Render<'_>, value: Value, arguments: Arguments
     const WIDTH: usize = 79;
     arguments.none("pprint")?;
     if has_several_keys(render, &value)? {
-        return Err(Error::not_built("`pprint` of a dict with several keys"));
+        return Err(Error::unsupported("`pprint` of a dict with several keys"));
     }
     let text = render.repr_of(&value)?;
     let is_plain = matches!(value, Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_));
     if is_plain || text.chars().count() <= WIDTH {
         return Ok(Value::from(text));
     }
-    Err(Error::not_built("`pprint` of more than a line"))
+    Err(Error::unsupported("`pprint` of more than a line"))
 }
 
 fn has_several_keys(render: &mut Render<'_>, value: &Value) -> Result<bool> {
@@ -377,7 +377,7 @@ pub(super) fn xmlattr(render: &mut Render<'_>, value: Value, arguments: Argument
     let mut parts = Vec::new();
     for (key, value) in dict.iter().filter(|(_, value)| !matches!(value, Value::None | Value::Undefined(_))) {
         if text(key)?.contains([' ', '\t', '\n', '\r', '\u{b}', '\u{c}', '/', '>', '=']) {
-            return Err(Error::raised("a key of `xmlattr` has a sign that ends it"));
+            return Err(Error::raised("a key of `xmlattr` has an invalid character"));
         }
         parts.push(format!("{}=\"{}\"", render.escaped(key)?, render.escaped(value)?));
     }

@@ -1,5 +1,5 @@
 //! Format strings: `'{name}'.format(…)`.
-//! Not here: how a value is laid out (`layout.rs`).
+//! Not here: the layout of a value (`layout.rs`).
 
 use super::wrong;
 use crate::arguments::Arguments;
@@ -8,14 +8,14 @@ use crate::render::Render;
 use crate::{Text, Value};
 use std::sync::Arc;
 
-/// A format and those in its fields.
+/// Maximum nesting of formats in fields.
 const FORMATS_MAX: u32 = 3;
 
 impl Render<'_> {
     /// `format.format(…)`.
     pub(crate) fn format(&mut self, format: &Text, arguments: &Arguments) -> Result<Value> {
         if format.is_markup {
-            return Err(Error::not_built("`format` of a text that `escape` or `safe` returned"));
+            return Err(Error::unsupported("`format` of a text that `escape` or `safe` returned"));
         }
         let mut state = FormatState { arguments, next: 0, is_manual: false };
         let mut out = String::new();
@@ -46,7 +46,7 @@ impl Render<'_> {
                 open = if c == '{' { open + 1 } else { open - usize::from(c == '}') };
                 open == 0
             });
-            let end = end.ok_or_else(|| wrong("a field of a format does not end"))?;
+            let end = end.ok_or_else(|| wrong("a field of a format is not closed"))?;
             self.append_field(out, &rest[..end], state, depth)?;
             rest = &rest[end + 1..];
         }
@@ -118,14 +118,14 @@ impl Render<'_> {
 
 struct FormatState<'a> {
     arguments: &'a Arguments,
-    /// The number of the next field without a number.
+    /// The number of the next field without an explicit number.
     next: usize,
     is_manual: bool,
 }
 
 impl FormatState<'_> {
     fn value(&mut self, name: &str) -> Result<Value> {
-        let mixed = || wrong("a format has fields with numbers and without");
+        let mixed = || wrong("a format mixes numbered and unnumbered fields");
         let number = if name.is_empty() {
             if self.is_manual {
                 return Err(mixed());

@@ -7,7 +7,7 @@ use crate::numbers::{float_in_form, float_repr};
 use crate::render::Render;
 
 impl Render<'_> {
-    /// Python's `format` of a value.
+    /// Appends a value in Python's `format`.
     pub(super) fn append_formatted(&mut self, out: &mut String, value: &Value, spec: &str) -> Result<()> {
         if spec.is_empty() {
             return self.append_text(out, value);
@@ -16,10 +16,10 @@ impl Render<'_> {
         match value {
             Value::Text(text) => {
                 if !matches!(kind, None | Some('s')) || layout.sign.is_some() || layout.is_alternate {
-                    return Err(wrong("a text has another format"));
+                    return Err(wrong("the format is not valid for a text"));
                 }
                 if layout.align == Some('=') || layout.grouping.is_some() {
-                    return Err(wrong("a text has another format"));
+                    return Err(wrong("the format is not valid for a text"));
                 }
                 let text = first_characters(&text.text, layout.precision);
                 self.append_padded(out, "", text, &layout, '<')
@@ -33,31 +33,31 @@ impl Render<'_> {
                     }
                     Some('c') if layout.precision.is_none() && layout.sign.is_none() => {
                         let c = u32::try_from(number).ok().and_then(char::from_u32);
-                        let c = c.ok_or_else(|| wrong("a number is not that of a character"))?;
+                        let c = c.ok_or_else(|| wrong("the number is not that of a character"))?;
                         self.append_padded(out, "", &c.to_string(), &layout, '<')
                     }
-                    Some('n') => Err(Error::not_built("the format `n`")),
-                    _ => Err(wrong("an integer has another format")),
+                    Some('n') => Err(Error::unsupported("the format `n`")),
+                    _ => Err(wrong("the format is not valid for an integer")),
                 }
             }
             Value::Float(number) => match kind {
                 None | Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%') => self.append_float(out, *number, &layout, kind),
-                Some('n') => Err(Error::not_built("the format `n`")),
-                _ => Err(wrong("a float has another format")),
+                Some('n') => Err(Error::unsupported("the format `n`")),
+                _ => Err(wrong("the format is not valid for a float")),
             },
-            _ => Err(wrong(format!("a {} has no formats", self.type_of(value)))),
+            _ => Err(wrong(format!("a {} does not support formats", self.type_of(value)))),
         }
     }
 
     fn append_integer(&mut self, out: &mut String, number: i128, layout: &Layout, kind: Option<char>) -> Result<()> {
         if layout.precision.is_some() {
-            return Err(wrong("the format of an integer has a precision"));
+            return Err(wrong("the format of an integer can't have a precision"));
         }
         let kind = kind.unwrap_or('d');
         let (prefix, digits) = digits_of(number, kind);
         let group = if kind == 'd' { 3 } else { 4 };
         if layout.grouping == Some(',') && kind != 'd' {
-            return Err(wrong("`,` groups decimal digits alone"));
+            return Err(wrong("`,` only groups decimal digits"));
         }
         let prefix = if layout.is_alternate { prefix } else { "" };
         let head = format!("{}{prefix}", sign_of(number < 0, layout));
@@ -66,7 +66,7 @@ impl Render<'_> {
 
     fn append_float(&mut self, out: &mut String, number: f64, layout: &Layout, kind: Option<char>) -> Result<()> {
         if layout.is_alternate {
-            return Err(Error::not_built("`#` in a format of a float"));
+            return Err(Error::unsupported("`#` in a format of a float"));
         }
         let precision = layout.precision.map(checked_precision).transpose()?;
         let text = match kind {
@@ -85,7 +85,7 @@ impl Render<'_> {
         self.append_grouped(out, &head, &text[..whole], &text[whole..], 3, layout)
     }
 
-    /// Appends digits in groups, with what precedes and follows them.
+    /// Appends digits in groups, with prefix and suffix.
     fn append_grouped(
         &mut self,
         out: &mut String,
@@ -99,7 +99,7 @@ impl Render<'_> {
             return self.append_padded(out, head, &[digits, tail].concat(), layout, '>');
         };
         if layout.align == Some('=') && layout.fill == Some('0') {
-            return Err(Error::not_built("zeros before groups of digits"));
+            return Err(Error::unsupported("leading zeros with grouped digits"));
         }
         let mut grouped = String::new();
         for (at, digit) in digits.chars().enumerate() {
@@ -133,7 +133,7 @@ fn layout_of(spec: &str) -> Result<(Layout, Option<char>)> {
     };
     layout.sign = take(&['+', '-', ' ']).filter(|sign| *sign != '-');
     if take(&['z']).is_some() {
-        return Err(Error::not_built("`z` in a format"));
+        return Err(Error::unsupported("`z` in a format"));
     }
     layout.is_alternate = take(&['#']).is_some();
     if take(&['0']).is_some() {
@@ -158,12 +158,12 @@ fn layout_of(spec: &str) -> Result<(Layout, Option<char>)> {
     if characters.is_empty() { Ok((layout, kind)) } else { Err(wrong(format!("`{spec:.60}` is not a format"))) }
 }
 
-/// The format of a float with a precision and no type: `g`, with a digit after the point.
+/// A float with a precision and no type: `g`, but with at least one digit after the point.
 fn short_form(number: f64, precision: usize) -> String {
     let text = float_in_form(number, 'g', precision, false);
     if !number.is_finite() || text.contains(['.', 'e']) {
         return text;
     }
-    // One digit more than the precision is in another form.
+    // If there are as many digits as the precision, Python uses the exponent form.
     if text.len() >= precision { float_in_form(number, 'e', precision - 1, false) } else { text + ".0" }
 }

@@ -11,7 +11,7 @@ impl Render<'_> {
     /// `format % values`.
     pub(crate) fn percent(&mut self, format: &Text, right: &Value) -> Result<Value> {
         if format.is_markup {
-            return Err(Error::not_built("`%` of a text that `escape` or `safe` returned"));
+            return Err(Error::unsupported("`%` of a text that `escape` or `safe` returned"));
         }
         self.meter.charge(format.text.len())?;
         let mut values = Values { of: right, single: Some(right.clone()), next: 0 };
@@ -29,10 +29,10 @@ impl Render<'_> {
             Value::Tuple(items) => values.next < items.len() && values.single.is_some(),
             _ => values.next == 0 && !is_mapping,
         };
-        if is_left { Err(wrong("a format has fewer fields than there are values")) } else { Ok(Value::from(out)) }
+        if is_left { Err(wrong("a format has fewer fields than values")) } else { Ok(Value::from(out)) }
     }
 
-    /// A field after its `%`. Returns what follows it.
+    /// Appends a field, given the text after its `%`. Returns the rest of the format.
     fn percent_field<'f>(&mut self, field: &'f str, values: &mut Values<'_>, out: &mut String) -> Result<&'f str> {
         let mut rest = field;
         if rest.starts_with('(') {
@@ -41,11 +41,12 @@ impl Render<'_> {
                 open = if c == '(' { open + 1 } else { open - usize::from(c == ')') };
                 open == 0
             });
-            let end = end.ok_or_else(|| wrong("a key in a format does not end"))?;
+            let end = end.ok_or_else(|| wrong("a key in a format is not closed"))?;
             let Value::Dict(dict) = values.of else { return Err(wrong("a format with keys needs a dict")) };
             let key = &rest[1..end];
             self.meter.charge(key.len())?;
-            values.single = Some(dict.get(key).ok_or_else(|| wrong(format!("a format has the key `{key}`")))?.clone());
+            values.single =
+                Some(dict.get(key).ok_or_else(|| wrong(format!("the dict of a format has no key `{key}`")))?.clone());
             values.next = 0;
             rest = &rest[end + 1..];
         }
@@ -80,7 +81,7 @@ impl Render<'_> {
             layout.precision = Some(usize::try_from(precision).unwrap_or(usize::MAX));
         }
         rest = rest.strip_prefix(['h', 'l', 'L']).unwrap_or(rest);
-        let conversion = rest.chars().next().ok_or_else(|| wrong("a format ends in a field"))?;
+        let conversion = rest.chars().next().ok_or_else(|| wrong("a format ends inside a field"))?;
         let after = &rest[conversion.len_utf8()..];
         if conversion == '%' {
             out.push('%');
@@ -130,7 +131,7 @@ impl Render<'_> {
                 let precision = checked_precision(layout.precision.unwrap_or(6))?;
                 let lower = conversion.to_ascii_lowercase();
                 if layout.is_alternate && (lower != 'g' || !number.is_finite()) {
-                    return Err(Error::not_built("`#` in a format of a float"));
+                    return Err(Error::unsupported("`#` in a format of a float"));
                 }
                 let text = float_in_form(number, lower, precision, layout.is_alternate);
                 let text = if conversion == lower { text } else { text.to_ascii_uppercase() };
@@ -143,17 +144,17 @@ impl Render<'_> {
     }
 }
 
-/// The values of `%`: those of a tuple, or one.
+/// The operands of `%`: the items of a tuple, or a single value.
 struct Values<'v> {
     of: &'v Value,
-    /// What is next if it is not a tuple's; `None` after it was taken.
+    /// The single value; `None` for a tuple, or after it was used.
     single: Option<Value>,
     next: usize,
 }
 
 impl Values<'_> {
     fn take(&mut self) -> Result<Value> {
-        let missing = || wrong("a format has more fields than there are values");
+        let missing = || wrong("a format has more fields than values");
         if let Value::Tuple(items) = self.of {
             self.next += 1;
             return items.get(self.next - 1).cloned().ok_or_else(missing);

@@ -1,4 +1,4 @@
-//! Methods that cut a text, find a part of it, or join texts.
+//! Methods that split, search and join texts.
 
 use super::bounds;
 use crate::arguments::text;
@@ -24,7 +24,7 @@ impl Render<'_> {
         Ok(if rest.len() == of.text.len() { Value::Text(of.clone()) } else { Value::like(of, rest) })
     }
 
-    /// A list of texts, each of which is paid for.
+    /// A list of texts. Charges for each.
     pub(super) fn pieces<'p>(&mut self, of: &Text, pieces: impl Iterator<Item = &'p str>) -> Result<Value> {
         let mut list = Vec::new();
         for piece in pieces {
@@ -50,12 +50,12 @@ impl Render<'_> {
         };
         let separator = text(separator)?;
         if separator.is_empty() {
-            return Err(Error::raised("a text can't be split at an empty text"));
+            return Err(Error::raised("a text can't be split at an empty separator"));
         }
         if !is_reverse {
             return self.pieces(of, whole.splitn(pieces_max, separator));
         }
-        // Python looks for separators from the end.
+        // Python searches for separators from the end.
         let mut pieces: Vec<&str> = Vec::new();
         for piece in whole.rsplitn(pieces_max, separator) {
             self.meter.charge(32)?;
@@ -67,7 +67,7 @@ impl Render<'_> {
     pub(super) fn partition(&mut self, of: &Text, separator: &Value, is_reverse: bool) -> Result<Value> {
         let (whole, separator) = (&*of.text, text(separator)?);
         if separator.is_empty() {
-            return Err(Error::raised("a text can't be split at an empty text"));
+            return Err(Error::raised("a text can't be split at an empty separator"));
         }
         let found = if is_reverse { whole.rsplit_once(separator) } else { whole.split_once(separator) };
         let parts = match found {
@@ -96,7 +96,7 @@ impl Render<'_> {
         Ok(part.is_some_and(|part| if is_suffix { part.ends_with(affix) } else { part.starts_with(affix) }))
     }
 
-    /// `count`: how many are replaced; all if it is negative.
+    /// `count`: maximum number of replacements; negative for all.
     pub(crate) fn replace(&mut self, whole: &str, old: &str, new: &str, count: i128) -> Result<Value> {
         let count = usize::try_from(count).unwrap_or(if count < 0 { usize::MAX } else { 0 });
         self.meter.charge(whole.len())?;
@@ -117,7 +117,7 @@ impl Render<'_> {
         Ok(Value::from(joined))
     }
 
-    /// How many characters a text lacks to have this many. They are paid for.
+    /// Number of characters missing to this width. Charges for them.
     pub(super) fn missing(&mut self, whole: &str, width: i128, fill: char) -> Result<usize> {
         let width = usize::try_from(width.max(0)).unwrap_or(usize::MAX);
         let missing = width.saturating_sub(whole.chars().count());
@@ -130,7 +130,7 @@ impl Render<'_> {
         let left = match name {
             "ljust" => 0,
             "rjust" => missing,
-            // An odd one is on the left if the width is odd.
+            // If the number is odd and the width too, the extra one is on the left.
             _ => missing / 2 + (missing & usize::try_from(width).unwrap_or(0) & 1),
         };
         let filled = |count: usize| fill.to_string().repeat(count);
@@ -159,7 +159,7 @@ impl Render<'_> {
     }
 }
 
-/// The lines of a text, with their ends if asked for.
+/// The lines of a text, optionally with their ends.
 pub(crate) fn lines(whole: &str, keeps_ends: bool) -> impl Iterator<Item = &str> {
     let mut rest = whole;
     std::iter::from_fn(move || {
@@ -177,7 +177,8 @@ pub(crate) fn lines(whole: &str, keeps_ends: bool) -> impl Iterator<Item = &str>
     })
 }
 
-/// The words of a text, after or before which, past the most splits, the rest stays whole.
+/// The words of a text; after the maximum number of splits, the rest stays whole, at the end or, in reverse, at the
+/// start.
 fn split_at_spaces(whole: &str, most: usize, is_reverse: bool) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = if is_reverse { whole.trim_end_matches(is_space) } else { whole.trim_start_matches(is_space) };
@@ -234,6 +235,6 @@ pub(super) fn find(
     match found {
         Some(at) => Ok(Value::from(at)),
         None if name.ends_with("find") => Ok(Value::Int(-1)),
-        None => Err(Error::raised("the text has no such part")),
+        None => Err(Error::raised("the text does not contain it")),
     }
 }

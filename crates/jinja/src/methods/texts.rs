@@ -1,5 +1,5 @@
 //! Methods of texts.
-//! Not here: those that cut a text or join texts (`parts.rs`).
+//! Not here: methods that split or join texts (`parts.rs`).
 
 use super::parts::{find, lines, part};
 use crate::arguments::{Arguments, given, integer, text};
@@ -63,7 +63,7 @@ impl Render<'_> {
             "format_map" => {
                 let [map] = arguments.bind(name, [""], 1)?;
                 let Some(Value::Dict(dict)) = map else {
-                    return Err(Error::not_built("`format_map` of what is not a dict"));
+                    return Err(Error::unsupported("`format_map` with a value that is not a dict"));
                 };
                 let named = dict.iter().filter_map(|(key, value)| Some((key.as_str()?.into(), value.clone())));
                 self.meter.charge_items(2 * dict.len())?;
@@ -76,7 +76,7 @@ impl Render<'_> {
                 let fill = fill.unwrap_or(Value::from(" "));
                 let mut fill = text(&fill)?.chars();
                 let (Some(fill), None) = (fill.next(), fill.next()) else {
-                    return Err(Error::raised(format!("`{name}` fills up with one character")));
+                    return Err(Error::raised(format!("`{name}` pads with a single character")));
                 };
                 self.justify(of, name, width, fill)
             }
@@ -114,7 +114,7 @@ impl Render<'_> {
             "lower" => like(whole.to_lowercase()),
             "capitalize" => capitalized(whole).map(|text| Value::like(of, text)),
             "title" => titled(whole).map(|text| Value::like(of, text)),
-            "swapcase" | "casefold" if !whole.is_ascii() => Err(Error::not_built(format!("`{name}` beyond ASCII"))),
+            "swapcase" | "casefold" if !whole.is_ascii() => Err(Error::unsupported(format!("`{name}` beyond ASCII"))),
             "swapcase" => like(
                 whole
                     .chars()
@@ -126,11 +126,11 @@ impl Render<'_> {
             "isalnum" => all(is_alphanumeric),
             "isdecimal" => all(is_decimal),
             "isdigit" | "isnumeric" | "isidentifier" if !whole.is_ascii() && !whole.chars().all(is_decimal) => {
-                // Letters and most symbols are no digits; some are.
+                // Most letters and symbols are not digits; some are.
                 if whole.chars().any(|c| c.is_ascii() && !c.is_ascii_digit()) && name != "isidentifier" {
                     return Ok(Value::Bool(false));
                 }
-                Err(Error::not_built(format!("`{name}` beyond ASCII")))
+                Err(Error::unsupported(format!("`{name}` beyond ASCII")))
             }
             "isdigit" | "isnumeric" => all(is_decimal),
             "isidentifier" => {
@@ -142,19 +142,19 @@ impl Render<'_> {
             "isprintable" => Ok(Value::Bool(whole.chars().all(is_printable))),
             "islower" => Ok(Value::Bool(whole.chars().any(char::is_lowercase) && !has_upper_or_title(whole))),
             "isupper" => Ok(Value::Bool(whole.chars().any(char::is_uppercase) && !has_lower_or_title(whole))),
-            "istitle" if !whole.is_ascii() => Err(Error::not_built("`istitle` beyond ASCII")),
+            "istitle" if !whole.is_ascii() => Err(Error::unsupported("`istitle` beyond ASCII")),
             "istitle" => {
                 let has_letters = whole.chars().any(|c| c.is_ascii_alphabetic());
                 Ok(Value::Bool(has_letters && titled(whole)? == whole))
             }
-            _ => Err(Error::not_built(format!("`{name}` of a text"))),
+            _ => Err(Error::unsupported(format!("`{name}` of a text"))),
         }
     }
 
-    /// Markup escapes what such methods add to it.
+    /// These methods would have to escape the text that they add to markup.
     fn only_plain(&self, of: &Text, name: &str) -> Result<()> {
         if of.is_markup {
-            return Err(Error::not_built(format!("`{name}` of a text that `escape` or `safe` returned")));
+            return Err(Error::unsupported(format!("`{name}` of a text that `escape` or `safe` returned")));
         }
         Ok(())
     }
@@ -163,23 +163,23 @@ impl Render<'_> {
 pub(crate) fn capitalized(whole: &str) -> Result<String> {
     let mut characters = whole.chars();
     let Some(first) = characters.next() else { return Ok(String::new()) };
-    // In context: a sigma that ends a word has another form.
+    // Lower case depends on context: a sigma at the end of a word has another form.
     let lower = whole.to_lowercase();
     let rest = if first.to_lowercase().count() == 1 { lower.chars().skip(1).collect() } else { String::new() };
     if first.to_lowercase().count() != 1 {
-        return Err(Error::not_built(format!("the lower case of `{first}` in `capitalize`")));
+        return Err(Error::unsupported(format!("the lower case of `{first}` in `capitalize`")));
     }
     Ok(title_of(first)? + &rest)
 }
 
-/// Words begin with title case. A word is a run of letters that have a case.
+/// Capitalizes words. A word is a run of cased letters.
 fn titled(whole: &str) -> Result<String> {
     let mut titled = String::with_capacity(whole.len());
     let mut is_in_word = false;
     for c in whole.chars() {
         if is_in_word {
             if c == 'Σ' {
-                return Err(Error::not_built("the letter `Σ` in `title`"));
+                return Err(Error::unsupported("the letter `Σ` in `title`"));
             }
             titled.extend(c.to_lowercase());
         } else {

@@ -1,4 +1,4 @@
-//! Which names statements and expressions use.
+//! The names that statements and expressions use.
 
 use crate::ast::{ArgumentExprs, Body, Call, Expr, Macro, Statement, StatementKind, Target};
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub(super) fn for_each_target(target: &Target, see: &mut impl FnMut(&str)) {
     }
 }
 
-/// The statements within a statement.
+/// The bodies of a statement.
 pub(crate) fn bodies(statement: &Statement) -> Vec<&Body> {
     match &statement.kind {
         StatementKind::If(branches) => branches.iter().map(|(_, body)| body).collect(),
@@ -77,7 +77,7 @@ pub(crate) fn bodies(statement: &Statement) -> Vec<&Body> {
     }
 }
 
-/// Whether a statement, or one within it, assigns to a name.
+/// Whether a statement, or a nested one, assigns to a name.
 pub(super) fn assigns(statement: &Statement, wanted: &str) -> bool {
     let mut found = false;
     let mut see = |name: &str| found |= name == wanted;
@@ -90,12 +90,12 @@ pub(super) fn assigns(statement: &Statement, wanted: &str) -> bool {
     found || bodies(statement).into_iter().flatten().any(|statement| assigns(statement, wanted))
 }
 
-/// Whether statements, or those within them, read a name before they assign to it.
+/// Whether statements, including nested ones, read a name before they assign to it.
 pub(super) fn reads(body: &[Statement], wanted: &str) -> bool {
     first_use(body, wanted) == Some(true)
 }
 
-/// Whether the first use of a name reads it; `None` if it has no use.
+/// Whether the first use of a name reads it; `None` if it is not used.
 pub(super) fn first_use(body: &[Statement], wanted: &str) -> Option<bool> {
     let of_expr = |expr: &Expr| {
         let mut is_read = false;
@@ -112,7 +112,7 @@ pub(super) fn first_use(body: &[Statement], wanted: &str) -> Option<bool> {
         for_each_name_of_call(call, &mut |name| is_read |= &**name == wanted);
         is_read.then_some(true)
     };
-    // The order in which Jinja2 visits the parts of its nodes.
+    // In the order in which Jinja2 visits the parts of its nodes.
     body.iter().find_map(|statement| match &statement.kind {
         StatementKind::Text(_) | StatementKind::Break | StatementKind::Continue => None,
         StatementKind::Print(expr) => of_expr(expr),
