@@ -429,7 +429,7 @@ class RunPage {
     else if (planChanged) this.loadMap();
     document.title = `${run.name} · Plimsoll`;
     this.title.textContent = run.name;
-    const parts = [run.model, run.parameters ? `${Format.short(run.parameters)} parameters` : null, run.device, run.process ? `process ${run.process}` : null, run.folder];
+    const parts = [run.program, run.model, run.parameters ? `${Format.short(run.parameters)} parameters` : null, run.device, run.process ? `process ${run.process}` : null, run.folder];
     this.sub.replaceChildren(el("span", { class: "state" }, el("span", { class: dotOf(run) }), run.standing_words), ` · ${parts.filter(Boolean).join(" · ")}`);
     this.showActions(run);
     this.problems.replaceChildren(...run.problems.map((text) => el("p", { class: "problem", text })));
@@ -480,7 +480,7 @@ class RunPage {
   }
 
   showMore(run) {
-    const key = JSON.stringify([run.settings, run.sample, run.checkpoints, run.command]);
+    const key = JSON.stringify([run.settings, run.sample, run.checkpoints]);
     if (key === this.moreKey) return;
     this.moreKey = key;
     const parts = [];
@@ -491,7 +491,6 @@ class RunPage {
     }
     if (run.sample) parts.push(panel("What it wrote", "half", null, el("pre", { class: "sample" }, el("b", { text: run.sample.prompt }), run.sample.text)));
     if (run.settings) parts.push(el("section", { class: "panel half" }, el("details", {}, el("summary", { text: "Settings" }), el("pre", { text: run.settings }))));
-    if (run.command.length) parts.push(el("section", { class: "panel half" }, el("details", {}, el("summary", { text: "Command" }), el("pre", { text: run.command.join(" ") }))));
     this.more.replaceChildren(...parts);
   }
 

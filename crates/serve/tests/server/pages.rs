@@ -71,6 +71,26 @@ fn files_of_the_page_are_its_own_and_fetch_nothing_from_elsewhere() {
     }
 }
 
+/// A field that the server no longer sends would stop the page's script with a TypeError.
+#[test]
+fn the_page_reads_only_fields_of_a_run_that_the_server_sends() {
+    let runs = Runs::new();
+    let _a = runs.add("a", 1);
+    let server = runs.serve();
+    let run = server.get(&format!("/api/runs/{}", server.id("a"))).json()["run"].take();
+    let script = server.get("/app.js").body;
+    let fields = script.match_indices("run.").filter(|(at, _)| !script[..*at].ends_with(char::is_alphanumeric));
+    let fields = fields.map(|(at, start)| {
+        let rest = &script[at + start.len()..];
+        &rest[..rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len())]
+    });
+    let fields = fields.collect::<std::collections::BTreeSet<_>>();
+    assert!(fields.contains("standing") && fields.contains("checkpoints"), "{fields:?}");
+    for field in fields {
+        assert!(run.get(field).is_some(), "app.js reads run.{field}, which the server does not send");
+    }
+}
+
 #[test]
 fn a_report_is_a_page_that_runs_nothing() {
     let runs = Runs::new();
