@@ -1,10 +1,10 @@
-// The page: a list of runs, one run or the machine beside it, kept up to date by server-sent events. Whatever comes from a run
-// is put into nodes of text, never into markup.
+// The page: a list of runs, and next to it one run or the machine, kept up to date by server-sent events. Texts from
+// runs are inserted as text nodes, never as markup.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
 
-// An element with properties and children; texts become nodes of text.
+// Creates an element with properties and children; strings become text nodes.
 function el(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -36,10 +36,10 @@ function toast(text, bad = false) {
 // Buttons -----------------------------------------------------------------------------------------------------------------------
 
 const BUTTONS = {
-  pause: { label: "Pause", title: "Pause", text: "It waits between two micro-batches. Its memory stays taken; losses stay the same to the bit." },
-  resume: { label: "Resume", title: "Resume", text: "It goes on where it waits." },
-  budget: { label: "Budget…", title: "New budget for", what: "Plan again", text: "It finishes its step, saves, plans again within this budget and goes on. If nothing fits, it says so and goes on as before." },
-  stop: { label: "Stop", title: "Stop", text: "It finishes its step, saves a checkpoint and ends; it can be resumed later.", danger: true },
+  pause: { label: "Pause", title: "Pause", text: "The run waits after the current micro-batch and keeps its memory. Losses do not change." },
+  resume: { label: "Resume", title: "Resume", text: "The run continues." },
+  budget: { label: "Budget…", title: "New budget for", verb: "Plan again", text: "The run finishes its step, saves, plans again within this budget and continues. If nothing fits, it continues unchanged and reports that." },
+  stop: { label: "Stop", title: "Stop", text: "The run finishes its step, saves a checkpoint and ends. You can resume it later.", danger: true },
 };
 
 async function press(run, action) {
@@ -47,12 +47,12 @@ async function press(run, action) {
   const dialog = $("dialog");
   const supervised = run.kind === "supervised";
   $("ask-title").textContent = `${button.title} ${run.name}?`;
-  $("ask-text").textContent = supervised && action === "pause" ? "All its processes are stopped, as by Ctrl-Z, until you resume it."
-    : supervised && action === "stop" ? "It gets SIGINT, after a minute SIGTERM, and at last SIGKILL." : button.text;
+  $("ask-text").textContent = supervised && action === "pause" ? "Stops all its processes, like Ctrl-Z, until you resume it."
+    : supervised && action === "stop" ? "Sends SIGINT, SIGTERM after a minute, and SIGKILL after two." : button.text;
   $("ask-field").hidden = action !== "budget";
   $("ask-problem").hidden = true;
   $("ask-input").value = "";
-  $("ask-do").textContent = button.what ?? button.label;
+  $("ask-do").textContent = button.verb ?? button.label;
   $("ask-do").className = button.danger ? "main danger" : "main";
   dialog.returnValue = "cancel";
   dialog.showModal();
@@ -87,7 +87,7 @@ function showList() {
   const item = (run) => {
     const canvas = el("canvas", { "aria-hidden": "true" });
     sparkline(canvas, run.sparkline);
-    // Whether it runs is said by its mark and its group.
+    // The mark and the group already show that a run is running.
     const words = [
       run.standing === "running" && !run.is_paused ? null : run.standing_words,
       run.standing !== "finished" && (run.step || run.last_step) ? `step ${Format.count(run.step)}` : null,
@@ -110,7 +110,7 @@ function showList() {
   if (!state.runs.length) nav.append(el("p", { class: "note", text: "No runs yet. `plimsoll train` starts one." }));
   [nav.scrollLeft, nav.scrollTop] = [across, down];
   if (state.listed !== state.shown) {
-    // Where runs stand side by side, the one that is shown is among them.
+    // On narrow screens, scroll the list to the selected run.
     const shown = nav.querySelector("[aria-current]");
     if (shown) nav.scrollLeft += shown.getBoundingClientRect().left - nav.getBoundingClientRect().left - 12;
     state.listed = shown ? state.shown : state.listed;
@@ -131,7 +131,7 @@ function panel(title, size, tools, ...body) {
   return el("section", { class: `panel ${size}` }, el("header", {}, el("h2", { text: title }), el("span", { class: "grow" }), tools), ...body);
 }
 
-const SHARES = { ours: "these runs", planned: "planned, free still", others: "others", free: "free", reserved: "driver" };
+const SHARES = { ours: "these runs", planned: "planned, not yet used", others: "others", free: "free", reserved: "driver" };
 
 function segments(memory) {
   const bar = el("div", { class: "segments" });
@@ -184,7 +184,7 @@ function eventList(events) {
   return events.length ? list : el("p", { class: "note", text: "nothing yet" });
 }
 
-// Heat and power over time, of one moment or of a run's.
+// Series of temperature and power over time.
 function heatSeries(cards, hasCpu) {
   const colors = ["second", "accent", "third", "fourth"];
   const series = cards.flatMap((card, index) => [
@@ -206,7 +206,7 @@ class MachinePage {
     this.heat = el("div", { class: "chart tall" });
     this.table = el("div", { class: "table" });
     main.replaceChildren(
-      el("div", { class: "head" }, el("div", {}, el("h1", { text: "Machine" }), el("p", { class: "sub", text: "What the cards and the system do now, and every run that was found." }))),
+      el("div", { class: "head" }, el("div", {}, el("h1", { text: "Machine" }), el("p", { class: "sub", text: "Current readings of cards and system, and all runs found." }))),
       el("div", { class: "grid" },
         panel("Cards and memory", "half", null, this.rows),
         panel("Last minutes", "half", null, this.heat),
@@ -316,12 +316,12 @@ class RunPage {
     this.problems = el("div");
     this.main.replaceChildren(
       el("div", { class: "head" }, el("div", {}, this.title, this.sub), this.actions), this.problems, this.progress,
-      el("dl", { class: "figures" }, figure("Loss", "loss"), figure("Held-out loss", "held"), figure("Tokens a second", "speed"),
+      el("dl", { class: "figures" }, figure("Loss", "loss"), figure("Held-out loss", "held"), figure("Tokens per second", "speed"),
         figure("Memory", "memory"), figure("Learning rate", "rate"), figure("Time left", "left")),
       el("div", { class: "grid" },
         panel("Loss", "wide", tools, places.loss),
         panel("Events", "third", null, this.events), this.mapPanel,
-        panel("Learning rate", "third", null, places.rate), panel("Tokens a second", "third", null, places.speed),
+        panel("Learning rate", "third", null, places.rate), panel("Tokens per second", "third", null, places.speed),
         panel("Gradient norm", "third", null, places.norm),
         panel("Heat and power", "half", this.heatNote, places.heat), panel("Memory held", "half", null, places.memory),
         panel("Machine", "", null, this.cards)),
@@ -371,7 +371,7 @@ class RunPage {
       if (!this.places.heat.isConnected) return;
       const has = samples.cards.some((card) => card.temperature_c.some((v) => v != null) || card.power_w.some((v) => v != null));
       const cards = has ? samples.cards : [];
-      this.heatNote.textContent = has ? "" : "no card tells; the processor instead";
+      this.heatNote.textContent = has ? "" : "no readings of a card; CPU instead";
       const key = cards.map((card) => card.index).join();
       if (!this.charts.heat || this.heatKey !== key) {
         this.charts.heat?.destroy();
@@ -382,7 +382,7 @@ class RunPage {
       }
       const tables = cards.flatMap((card) => [[samples.time_s, card.temperature_c], [samples.time_s, card.power_w]]);
       this.charts.heat.set(cards.length ? tables : [[samples.time_s, samples.cpu_percent]]);
-    } catch { /* A run without samples has none to show. */ }
+    } catch { /* The run has no samples. */ }
     this.heatAt = Date.now();
   }
 
@@ -398,24 +398,24 @@ class RunPage {
         mark.style.background = `var(--${ROLE_COLORS[index]})`;
         return el("li", {}, mark, role);
       }));
-      const times = map.accumulation > 1 ? `, ${map.accumulation} times a step` : "";
+      const times = map.accumulation > 1 ? `, ${map.accumulation} times per step` : "";
       this.mapNote.textContent = `${map.program}: a micro-batch of ${map.micro_batch}${times} · ${map.moments - 2} operations from left to right · peak ${Format.bytes(map.peak_bytes)} of ${Format.bytes(map.budget_bytes)}`;
       this.mapPanel.hidden = false;
       this.tick();
     } catch { this.mapPanel.hidden = true; }
   }
 
-  // What the plan says is live now, as far as the journal tells where the run is.
+  // Marks the current moment on the map, estimated from the time since the last step.
   tick() {
     const { run, map } = this;
     if (!run || !map) return;
     const inMoments = (part) => Math.floor(Math.max(0, Math.min(0.999, part)) * map.map.moments);
-    if (run.standing !== "running") map.setNow({ moment: map.map.fullest, words: "Nothing runs now; at the fullest moment" });
+    if (run.standing !== "running") map.setNow({ moment: map.map.fullest, words: "Not running; at the peak" });
     else if (run.is_paused) map.setNow({ moment: 0, words: "Now, paused between micro-batches" });
     else if (run.step_ms > 1500 && run.last_s) {
       const part = ((Date.now() / 1000 - run.last_s) * 1000) / run.step_ms;
-      map.setNow({ moment: inMoments((part * map.map.accumulation) % 1), words: "Now, by how long steps take" });
-    } else map.setNow({ moment: map.map.fullest, words: "Steps take less than two seconds; at the fullest moment of each" });
+      map.setNow({ moment: inMoments((part * map.map.accumulation) % 1), words: "Now, estimated from the time of steps" });
+    } else map.setNow({ moment: map.map.fullest, words: "Steps take less than two seconds; at the peak of each" });
   }
 
   showRun({ run, curves }) {
@@ -437,7 +437,7 @@ class RunPage {
     put("loss", Format.number(run.loss), run.step ? `step ${Format.count(run.step)}` : "");
     const held = this.curves.held_out?.at(-1);
     put("held", Format.number(run.held_out), held ? `after step ${Format.count(held[0])}` : "");
-    put("speed", run.tokens_per_s == null ? "–" : Format.count(run.tokens_per_s), run.step_ms == null ? "" : `${Format.number(run.step_ms, 3)} ms a step`);
+    put("speed", run.tokens_per_s == null ? "–" : Format.count(run.tokens_per_s), run.step_ms == null ? "" : `${Format.number(run.step_ms, 3)} ms per step`);
     put("memory", Format.bytes(run.memory_bytes), run.planned_bytes ? `planned ${Format.bytes(run.planned_bytes)}` : "");
     put("rate", run.learning_rate == null ? "–" : run.learning_rate.toExponential(2), run.grad_norm == null ? "" : `norm ${Format.number(run.grad_norm, 3)}`);
     put("left", run.standing === "running" ? Format.duration(run.seconds_left) : "–", `${Format.duration(run.seconds)} so far`);
@@ -449,7 +449,7 @@ class RunPage {
     this.showMore(run);
     this.drawCurves();
     this.tick();
-    // The samples of a long run are many, and change little on its chart.
+    // A long run has many samples, and its chart changes little: load them rarely.
     const every = Math.max(15, run.seconds / 200) * 1000;
     if (run.standing === "running" && Date.now() - (this.heatAt ?? 0) > every) this.loadHeat();
   }
@@ -489,7 +489,7 @@ class RunPage {
         el("td", { text: `${(saved.milliseconds / 1000).toFixed(2)} s` }), el("td", { text: saved.is_there ? "kept" : "deleted since" })));
       parts.push(panel("Checkpoints", "half", null, el("div", { class: "table" }, el("table", {}, el("tbody", {}, ...rows)))));
     }
-    if (run.sample) parts.push(panel("What it wrote", "half", null, el("pre", { class: "sample" }, el("b", { text: run.sample.prompt }), run.sample.text)));
+    if (run.sample) parts.push(panel("Sample", "half", null, el("pre", { class: "sample" }, el("b", { text: run.sample.prompt }), run.sample.text)));
     if (run.settings) parts.push(el("section", { class: "panel half" }, el("details", {}, el("summary", { text: "Settings" }), el("pre", { text: run.settings }))));
     this.more.replaceChildren(...parts);
   }
@@ -521,7 +521,7 @@ class RunPage {
   }
 }
 
-// What is shown, and what is heard ----------------------------------------------------------------------------------------------
+// Navigation and events ---------------------------------------------------------------------------------------------------------
 
 function show() {
   const id = location.hash.match(/^#\/run\/([0-9a-f]{1,64})$/)?.[1] ?? null;
@@ -534,7 +534,7 @@ function show() {
   listen();
 }
 
-function said(name, words) {
+function showLink(name, words) {
   $("link").className = `link ${name}`;
   $("link").textContent = words;
 }
@@ -545,14 +545,14 @@ function listen() {
   const query = state.shown ? `?run=${state.shown}` : "";
   const source = new EventSource(`api/events${query}`);
   state.source = source;
-  const on = (name, take) => source.addEventListener(name, (event) => { said("live", "live"); take(JSON.parse(event.data)); });
-  source.onopen = () => said("live", "live");
+  const on = (name, take) => source.addEventListener(name, (event) => { showLink("live", "live"); take(JSON.parse(event.data)); });
+  source.onopen = () => showLink("live", "live");
   on("runs", ({ runs, more }) => {
     Object.assign(state, { runs, more });
     showList();
     state.view.showRuns();
     if (state.shown && !runs.some((run) => run.id === state.shown) && !state.view.run) {
-      $("main").replaceChildren(el("p", { class: "note", text: "There is no such run any more." }));
+      $("main").replaceChildren(el("p", { class: "note", text: "This run no longer exists." }));
     }
   });
   on("run", (data) => { if (data.run.id === state.shown) state.view.showRun(data); });
@@ -563,18 +563,18 @@ function listen() {
     if (small) small.textContent = machineWords();
   });
   source.onerror = () => {
-    said("lost", "no connection, trying again…");
-    // A browser gives up where it was refused.
+    showLink("lost", "no connection, retrying…");
+    // After a refusal the browser does not reconnect by itself.
     if (source.readyState === EventSource.CLOSED && state.source === source) state.retry = setTimeout(() => again(source), 2000);
   };
 }
 
-// Listens again once the server lets this page in.
+// Reconnects as soon as the server accepts this page's cookie.
 async function again(source) {
   const answer = await fetch("api/runs").catch(() => null);
   if (state.source !== source) return;
   if (answer?.ok) return listen();
-  said("lost", answer?.status === 401 ? "the token has changed: open the new link" : "no connection, trying again…");
+  showLink("lost", answer?.status === 401 ? "the token has changed: open the link that `plimsoll serve` prints" : "no connection, retrying…");
   state.retry = setTimeout(() => again(source), answer?.status === 401 ? 10000 : 2000);
 }
 

@@ -1,5 +1,5 @@
-// Charts over steps or time, by uPlot. Each knows its series by what they are of; colors come from the theme, sizes from where
-// it is put. Not here: where values come from (app.js).
+// Charts over steps or time, drawn by uPlot. The caller describes the series; the theme sets colors, the parent element
+// sets the size. app.js supplies the values.
 "use strict";
 
 const Format = {
@@ -34,16 +34,16 @@ const Format = {
     return Format.number(n, 4);
   },
   percent: (n) => (n == null ? "–" : `${Math.round(n)} %`),
-  // Moments on an axis: what tells them apart, and the day where it begins.
+  // Labels of times on an axis: as short as their distance allows, with the date where a day begins.
   clocks(splits) {
     const step = splits.length > 1 ? splits[1] - splits[0] : 1;
     let day = new Date().toDateString();
     return splits.map((seconds) => {
       const date = new Date(seconds * 1000);
       const clock = date.toLocaleTimeString("en-GB", step < 60 ? {} : { hour: "2-digit", minute: "2-digit" });
-      const is = date.toDateString();
-      const named = is === day ? clock : `${date.toLocaleDateString("en-CA").slice(5)} ${clock}`;
-      day = is;
+      const date_day = date.toDateString();
+      const named = date_day === day ? clock : `${date.toLocaleDateString("en-CA").slice(5)} ${clock}`;
+      day = date_day;
       return named;
     });
   },
@@ -55,7 +55,8 @@ const Format = {
   },
 };
 
-// An exponential mean that does not begin at zero; weight 0 leaves values as they are. What is missing stays missing.
+// Exponential moving average without a bias to zero; weight 0 returns the values unchanged. Missing values stay
+// missing.
 function smoothed(values, weight) {
   if (weight <= 0) return values;
   let mean = 0;
@@ -87,7 +88,7 @@ class Chart {
 
   size() {
     const box = this.parent.getBoundingClientRect();
-    // The legend stands below.
+    // Leave room for the legend below.
     return { width: Math.max(120, Math.floor(box.width)), height: Math.max(100, Math.floor(box.height) - 30) };
   }
 
@@ -104,8 +105,8 @@ class Chart {
         if (low == null || !isFinite(low)) return [0, 1];
         if (this.log && axis.log) return uPlot.rangeLog(low, high, 10, false);
         if (axis.fromZero) return [0, Math.max(high * 1.08, axis.least || 1e-12)];
-        const air = (high - low) * 0.06 || Math.abs(high) * 0.05 || 1;
-        return [low - air, high + air];
+        const margin = (high - low) * 0.06 || Math.abs(high) * 0.05 || 1;
+        return [low - margin, high + margin];
       };
       scales[axis.scale] = { distr: this.log && axis.log ? 3 : 1, range };
     }
@@ -114,7 +115,7 @@ class Chart {
       scales,
       cursor: { points: { size: 6 }, drag: { x: true, y: false } },
       legend: { live: true },
-      hooks: { setSelect: [(plot) => { this.isPart ||= plot.select.width > 0; }] },
+      hooks: { setSelect: [(plot) => { this.isZoomed ||= plot.select.width > 0; }] },
       axes: [
         { ...common, space: time ? 78 : 60, values: (plot, splits) => (time ? Format.clocks(splits) : splits.map(Format.short)) },
         ...axes.map((axis, index) => ({
@@ -134,8 +135,8 @@ class Chart {
         })),
       ],
     }, this.data, this.parent);
-    this.isPart = false;
-    this.plot.over.addEventListener("dblclick", () => { this.isPart = false; });
+    this.isZoomed = false;
+    this.plot.over.addEventListener("dblclick", () => { this.isZoomed = false; });
     this.say();
   }
 
@@ -145,10 +146,10 @@ class Chart {
     this.empty.hidden = has;
   }
 
-  // tables: one [x, y…] for each series, joined over their x
+  // tables: one [x, y…] per series, joined on x
   set(tables) {
     const joined = tables.length === 1 ? tables[0] : uPlot.join(tables.map(([x, ...ys]) => [x, ...ys]));
-    // What has no values at all needs no place in the legend.
+    // Omit series without values from the legend.
     joined.slice(1).forEach((ys, index) => {
       const is = ys.some((y) => y != null);
       if (this.plot && this.plot.series[index + 1].show !== is) this.plot.setSeries(index + 1, { show: is });
@@ -156,9 +157,9 @@ class Chart {
       if (row) row.hidden = !is;
     });
     this.data = this.log ? [joined[0], ...joined.slice(1).map((ys) => ys.map((y) => (y > 0 ? y : null)))] : joined;
-    // Who looks at a part goes on doing so.
-    this.plot?.setData(this.data, !this.isPart);
-    if (this.isPart) this.plot?.redraw(true);
+    // Keep the zoom.
+    this.plot?.setData(this.data, !this.isZoomed);
+    if (this.isZoomed) this.plot?.redraw(true);
     this.say();
   }
 
@@ -178,7 +179,7 @@ class Chart {
   }
 }
 
-// A few values as a line without axes.
+// Draws a few values as a line without axes.
 function sparkline(canvas, values) {
   const ratio = devicePixelRatio || 1;
   const [width, height] = [84, 34];

@@ -1,5 +1,5 @@
-// The map of a plan's memory: moments of a micro-batch across, offsets up. A line marks a moment, and below stands what is live
-// then. Not here: what lies where (the server reads it from plan.json).
+// Memory map of a plan: time within a micro-batch across, offsets up. A line marks a moment; the tensors that are live
+// then are listed below. The server computes the map from plan.json.
 "use strict";
 
 const ROLE_COLORS = ["weights", "optimizer", "gradients", "staging", "activations", "scratch"];
@@ -23,7 +23,7 @@ class MemoryPlan {
     this.top = 14;
   }
 
-  // now: { moment, words } of what the run does, as far as it is known
+  // now: { moment, words } for the current moment of the run, or its best estimate
   setNow(now) {
     const is = JSON.stringify(now);
     if (is === this.said) return;
@@ -99,7 +99,7 @@ class MemoryPlan {
     const live = map.rects.filter((rect) => rect.first <= moment && moment < rect.until);
     live.sort((a, b) => b.bytes - a.bytes);
     const bytes = live.reduce((sum, rect) => sum + rect.bytes, 0);
-    const where = this.pointed == null ? this.now?.words ?? "At the fullest moment" : `At moment ${moment} of ${map.moments - 1}`;
+    const where = this.pointed == null ? this.now?.words ?? "At the peak" : `At moment ${moment} of ${map.moments - 1}`;
     const said = document.createElement("span");
     said.textContent = `${where}: ${live.length} tensors live, ${Format.bytes(bytes)}`;
     const list = document.createElement("ol");

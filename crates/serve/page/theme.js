@@ -1,4 +1,4 @@
-// The theme, before anything is drawn: as somebody chose it, or as the system has it.
+// The theme, set before anything is drawn: the user's choice, or the system's theme.
 "use strict";
 const Theme = (() => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -13,7 +13,7 @@ const Theme = (() => {
   apply();
   return {
     get name() { return chosen; },
-    // The system's, then the other one, then the system's again.
+    // Toggles between the system's theme and the other one.
     next() {
       const other = dark.matches ? "light" : "dark";
       chosen = chosen ? null : other;

@@ -1,17 +1,18 @@
-//! What the page's buttons do: orders for runs of our own, signals for other programs. Not here: who may (`guard.rs`).
+//! The actions of the page's buttons: orders for Plimsoll's own runs, signals for other programs. `guard.rs` checks who
+//! may press them.
 
 use plimsoll_orders::{GiveError, Order, give};
 use plimsoll_units::Bytes;
 use plimsoll_watch::{Kind, RunView, Standing};
 use serde::{Deserialize, Serialize};
 
-/// A button.
+/// A button on the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Wait, with its memory held.
+    /// Wait, and keep the memory.
     Pause,
-    /// Go on after a pause.
+    /// Continue after a pause.
     Resume,
     /// Save and end.
     Stop,
@@ -19,31 +20,31 @@ pub enum Action {
     Budget,
 }
 
-/// What a button was pressed for.
+/// Request to act on a run.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Pressed {
+pub(crate) struct ActionRequest {
     pub(crate) action: Action,
-    /// The budget, as `train` has it.
+    /// The budget, in the format of `train`.
     #[serde(default)]
     pub(crate) budget: Option<String>,
 }
 
-/// Why nothing was done.
+/// Why a request was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ActError {
-    /// The run is in no state for it.
+    /// The run's current state does not allow the action.
     #[error("{0}")]
-    Not(String),
-    /// The budget is no size.
+    Unavailable(String),
+    /// The budget is not a size.
     #[error("a budget is a size such as 6 (GiB) or 600MiB: {0}")]
-    NoSize(String),
-    /// The order could not be given.
+    BadBudget(String),
+    /// The order could not be delivered.
     #[error(transparent)]
     Order(#[from] GiveError),
 }
 
-/// What a run can be asked to do now.
+/// Actions that a run accepts now.
 pub(crate) fn actions(run: &RunView) -> Vec<Action> {
     if run.standing != Standing::Running {
         return vec![];
@@ -58,19 +59,19 @@ pub(crate) fn actions(run: &RunView) -> Vec<Action> {
     }
 }
 
-/// Does it. Returns what there is to say. Errors: it can't be done.
-pub(crate) fn act(run: &RunView, pressed: &Pressed) -> Result<String, ActError> {
+/// Performs the action and returns a message for the user. Errors: the action is not possible.
+pub(crate) fn act(run: &RunView, request: &ActionRequest) -> Result<String, ActError> {
     if run.kind == Kind::Supervised {
-        return supervised::act(run, pressed.action);
+        return supervised::act(run, request.action);
     }
-    let (order, said) = match pressed.action {
-        Action::Pause => (Order::Pause, "asked to pause; it does so between two micro-batches"),
-        Action::Resume => (Order::Resume, "asked to go on"),
-        Action::Stop => (Order::Stop, "asked to stop; it finishes its step and saves"),
+    let (order, said) = match request.action {
+        Action::Pause => (Order::Pause, "pausing after the current micro-batch"),
+        Action::Resume => (Order::Resume, "resuming"),
+        Action::Stop => (Order::Stop, "stopping after the current step; the run saves a checkpoint"),
         Action::Budget => {
-            let size = pressed.budget.as_deref().unwrap_or_default();
-            let bytes = size.parse::<Bytes>().map_err(|error| ActError::NoSize(error.to_string()))?;
-            (Order::Budget { bytes: bytes.0 }, "asked to plan again; it does so after its step")
+            let size = request.budget.as_deref().unwrap_or_default();
+            let bytes = size.parse::<Bytes>().map_err(|error| ActError::BadBudget(error.to_string()))?;
+            (Order::Budget { bytes: bytes.0 }, "planning again after the current step")
         }
     };
     give(&run.folder, order)?;
@@ -83,26 +84,26 @@ mod supervised {
     use plimsoll_supervise::{Entry, PauseError, pause, resume, stop};
     use std::time::Duration;
 
-    /// Time after SIGINT before SIGTERM, and after that before SIGKILL.
+    /// Time from SIGINT to SIGTERM, and from SIGTERM to SIGKILL.
     const GRACE: Duration = Duration::from_secs(60);
 
     pub(super) fn act(run: &RunView, action: Action) -> Result<String, ActError> {
-        let not = |why: &dyn std::fmt::Display| ActError::Not(why.to_string());
+        let not = |why: &dyn std::fmt::Display| ActError::Unavailable(why.to_string());
         let entry = Entry::read(&run.folder).map_err(|error| not(&error))?;
         let refused = |error: PauseError| not(&error);
         match action {
             Action::Pause => pause(&entry).map(|()| "paused".to_owned()).map_err(refused),
-            Action::Resume => resume(&entry).map(|()| "goes on".to_owned()).map_err(refused),
+            Action::Resume => resume(&entry).map(|()| "resumed".to_owned()).map_err(refused),
             Action::Stop => {
                 entry.trusted().map_err(|error| not(&error))?;
-                // It may take as long as its program has to end.
+                // The program may take up to two minutes to end.
                 let stopped = move || {
                     let _ = stop(&entry, Some(GRACE), &mut |_| {});
                 };
                 std::thread::Builder::new().name("stop".to_owned()).spawn(stopped).map_err(|error| not(&error))?;
-                Ok("asked to stop: SIGINT, then SIGTERM after a minute, then SIGKILL".to_owned())
+                Ok("stopping: SIGINT, SIGTERM after a minute, SIGKILL after two".to_owned())
             }
-            Action::Budget => Err(not(&"only runs of `plimsoll train` plan their memory")),
+            Action::Budget => Err(not(&"only a run of `plimsoll train` has a memory budget")),
         }
     }
 }
@@ -112,6 +113,6 @@ mod supervised {
     use super::{ActError, Action, RunView};
 
     pub(super) fn act(_: &RunView, _: Action) -> Result<String, ActError> {
-        Err(ActError::Not("this system has no supervised runs".to_owned()))
+        Err(ActError::Unavailable("supervised runs are not available on this system".to_owned()))
     }
 }

@@ -1,12 +1,13 @@
-//! Who is let in: whoever has the token, by its link, its cookie or a header. What comes from pages of others is refused,
-//! whatever they got the browser to send along.
+//! Access control: a client needs the token, sent in the link, a cookie or a header. Requests that pages of other sites
+//! make a browser send are refused.
 //!
-//! - A page of another server can't read answers (no CORS), and its browser sends no cookie (SameSite=Strict).
-//! - A name that its owner has changed to this address (DNS rebinding) is no name of this server: `Host` is checked.
-//! - What changes something needs the header with the token, or the origin of this server's own page.
+//! - A page of another site cannot read answers (no CORS), and its browser sends no cookie (SameSite=Strict).
+//! - `Host` must be an address or a known name, so that a foreign name rebound to this address (DNS rebinding) is
+//! refused.
+//! - A request that changes something needs the token in a header, or this server's own origin.
 
-use crate::places::Seat;
 use crate::routes::{BODY_BYTES, Shared};
+use crate::slots::SlotHandle;
 use crate::wire::{Problem, problem};
 use axum::body::to_bytes;
 use axum::extract::{Request, State};
@@ -21,30 +22,30 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who gives a wrong token waits this long for the answer.
-const WRONG: Duration = Duration::from_millis(500);
+/// Delay before a wrong token is answered, which slows down guessing.
+const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(500);
 
-/// How long a browser keeps the cookie: a month.
+/// Seconds that a browser keeps the cookie: a month.
 const COOKIE_S: u32 = 30 * 86_400;
 
-/// What pages may do: load this server's files, and nothing else.
+/// Content security policy of the page: load files of this server, and nothing else.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What pages without files may do.
-const BARE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self'; \
+/// Content security policy of pages without scripts and style sheets.
+const PLAIN_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self'; \
     frame-ancestors 'none'";
 
-/// Lets a request in or not, and gives every answer the headers that keep browsers careful.
+/// Checks a request, and adds security headers to every response.
 pub(crate) async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let mut response = match check(&shared, &request) {
-        Ok(()) => match whole(request, shared.patience).await {
+        Ok(()) => match read_body(request, shared.patience).await {
             Ok(request) => next.run(request).await,
             Err(problem) => problem.into_response(),
         },
-        Err(Refused::Answer(response)) => *response,
-        Err(Refused::Guess(response)) => {
-            tokio::time::sleep(WRONG).await;
+        Err(Rejection::Immediate(response)) => *response,
+        Err(Rejection::Delayed(response)) => {
+            tokio::time::sleep(WRONG_TOKEN_DELAY).await;
             *response
         }
     };
@@ -64,61 +65,60 @@ pub(crate) async fn guard(State(shared): State<Arc<Shared>>, request: Request, n
     response
 }
 
-/// The request with all of its body, from a connection that keeps its place for it. Errors: it is too long, or too slow.
-async fn whole(request: Request, patience: Duration) -> Result<Request, Problem> {
+/// Reads the whole body, then marks the connection as authorized. Errors: the body is too long or too slow.
+async fn read_body(request: Request, patience: Duration) -> Result<Request, Problem> {
     let (parts, body) = request.into_parts();
     let bytes = match tokio::time::timeout(patience, to_bytes(body, BODY_BYTES)).await {
         Ok(Ok(bytes)) => bytes,
-        Ok(Err(_)) => return Err(problem(StatusCode::PAYLOAD_TOO_LARGE, "too much was posted, or it was cut short")),
+        Ok(Err(_)) => return Err(problem(StatusCode::PAYLOAD_TOO_LARGE, "the request body is too long or incomplete")),
         Err(_) => return Err(problem(StatusCode::REQUEST_TIMEOUT, "the request did not arrive in time")),
     };
-    if let Some(seat) = parts.extensions.get::<Seat>() {
-        seat.let_in();
+    if let Some(handle) = parts.extensions.get::<SlotHandle>() {
+        handle.authorize();
     }
     Ok(Request::from_parts(parts, bytes.into()))
 }
 
-/// Who is not let in.
-enum Refused {
-    Answer(Box<Response>),
-    /// Who may be guessing waits for the answer.
-    Guess(Box<Response>),
+/// Why a request is refused.
+enum Rejection {
+    Immediate(Box<Response>),
+    /// The client sent a wrong token: delay the response.
+    Delayed(Box<Response>),
 }
 
-fn check(shared: &Shared, request: &Request) -> Result<(), Refused> {
-    let answer = |response: Response| Err(Refused::Answer(Box::new(response)));
+fn check(shared: &Shared, request: &Request) -> Result<(), Rejection> {
+    let answer = |response: Response| Err(Rejection::Immediate(Box::new(response)));
     let headers = request.headers();
     let host = text(headers, HOST);
     if !host.is_some_and(|host| is_own_name(host, &shared.hosts)) {
-        let message =
-            "this server does not know itself by that name: ask it by its address, or allow the name when it starts";
+        let message = "unknown Host header; use the IP address, or allow this name when starting the server";
         return answer(problem(StatusCode::MISDIRECTED_REQUEST, message).into_response());
     }
     let is_page = request.uri().path() == "/";
     if let Some(token) = is_page.then(|| token_of(request.uri().query()?)).flatten() {
-        return Err(match shared.lock.opens_by_token(token) {
-            true => Refused::Answer(Box::new(welcome(shared))),
-            false => Refused::Guess(Box::new(locked("That is not the token of this server."))),
+        return Err(match shared.lock.accepts_token(token) {
+            true => Rejection::Immediate(Box::new(set_cookie(shared))),
+            false => Rejection::Delayed(Box::new(token_page("Wrong token."))),
         });
     }
     let bearer = text(headers, AUTHORIZATION).and_then(|value| value.split_once(' '));
     let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
     if let Some(token) = bearer {
-        return match shared.lock.opens_by_token(token) {
+        return match shared.lock.accepts_token(token) {
             true => Ok(()),
-            false => Err(Refused::Guess(Box::new(unauthorized()))),
+            false => Err(Rejection::Delayed(Box::new(unauthorized()))),
         };
     }
-    if !cookies(headers, &shared.cookie_name).any(|cookie| shared.lock.opens_by_cookie(cookie)) {
-        return answer(if is_page { locked("") } else { unauthorized() });
+    if !cookies(headers, &shared.cookie_name).any(|cookie| shared.lock.accepts_cookie(cookie)) {
+        return answer(if is_page { token_page("") } else { unauthorized() });
     }
     let is_harmless = [Method::GET, Method::HEAD].contains(request.method());
-    // A browser names the origin of whatever it posts.
+    // A browser sends the origin with every POST.
     let origin = text(headers, ORIGIN).and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
     match is_harmless || (origin.is_some() && origin == host) {
         true => Ok(()),
         false => answer(
-            problem(StatusCode::FORBIDDEN, "orders come from this server's own page, or with the token")
+            problem(StatusCode::FORBIDDEN, "orders need the token in a header, or must come from this server's page")
                 .into_response(),
         ),
     }
@@ -126,12 +126,11 @@ fn check(shared: &Shared, request: &Request) -> Result<(), Refused> {
 
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     let mut values = headers.get_all(name).iter();
-    // Two of them mean that somebody is to be deceived.
+    // A repeated header may be an attempt to make two parsers disagree.
     values.next().filter(|_| values.next().is_none())?.to_str().ok()
 }
 
-/// Whether a `Host` can be this server: an address, which nobody else can have changed, this machine's own name for itself, or
-/// a name that is allowed.
+/// Whether `host` names this server: an IP address, which DNS rebinding cannot fake, `localhost`, or an allowed name.
 fn is_own_name(host: &str, allowed: &[String]) -> bool {
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) if !port.is_empty() && !port.contains(']') => (name, port),
@@ -145,7 +144,7 @@ fn is_own_name(host: &str, allowed: &[String]) -> bool {
     port.parse::<u16>().is_ok() && (is_address || is_name)
 }
 
-/// The token of a link.
+/// The token in a link's query.
 fn token_of(query: &str) -> Option<&str> {
     query.split('&').find_map(|pair| pair.strip_prefix("token="))
 }
@@ -156,10 +155,11 @@ fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'
     pairs.filter(move |(own, _)| *own == name).map(|(_, value)| value)
 }
 
-/// Gives a browser its cookie. Not by a redirect: after one, a browser that followed a link from elsewhere would not send it.
-fn welcome(shared: &Shared) -> Response {
+/// Sets the browser's cookie. A redirect would not work: after a link from another site, a browser would follow it
+/// without the cookie.
+fn set_cookie(shared: &Shared) -> Response {
     let body = "<meta http-equiv=\"refresh\" content=\"0;url=/\"><p>Opening the runs…";
-    let mut response = bare(StatusCode::OK, body);
+    let mut response = plain_page(StatusCode::OK, body);
     let cookie = format!(
         "{}={}; Path=/; Max-Age={COOKIE_S}; HttpOnly; SameSite=Strict",
         shared.cookie_name,
@@ -172,30 +172,31 @@ fn welcome(shared: &Shared) -> Response {
 
 fn unauthorized() -> Response {
     let mut response =
-        problem(StatusCode::UNAUTHORIZED, "the token of `plimsoll serve` is missing or wrong").into_response();
+        problem(StatusCode::UNAUTHORIZED, "the token is missing or wrong; `plimsoll serve` prints it at its start")
+            .into_response();
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response
 }
 
-/// The page of who has no token.
-fn locked(why: &str) -> Response {
+/// Page for clients without a token.
+fn token_page(why: &str) -> Response {
     let body = format!(
-        "<h1>Plimsoll</h1><p>{why}</p><p>This page opens with the link that <code>plimsoll serve</code> prints when it starts. \
-         Or paste its token:</p><form action=\"/\" method=\"get\"><input name=\"token\" type=\"password\" \
+        "<h1>Plimsoll</h1><p>{why}</p><p>Open the link that <code>plimsoll serve</code> printed at its start, \
+         or paste its token:</p><form action=\"/\" method=\"get\"><input name=\"token\" type=\"password\" \
          autocomplete=\"off\" aria-label=\"Token\" required><button>Open</button></form>"
     );
-    let mut response = bare(StatusCode::UNAUTHORIZED, &body);
+    let mut response = plain_page(StatusCode::UNAUTHORIZED, &body);
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response
 }
 
-fn bare(status: StatusCode, body: &str) -> Response {
+fn plain_page(status: StatusCode, body: &str) -> Response {
     let page = format!(
         "<!DOCTYPE html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\"><title>Plimsoll</title><style>{}</style>{body}</html>",
         include_str!("../page/locked.css")
     );
-    let headers = [(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, BARE_POLICY)];
+    let headers = [(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, PLAIN_POLICY)];
     (status, headers, page).into_response()
 }
 
@@ -204,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_own_names_are_hosts_and_names_of_others_are_not() {
+    fn host_accepts_addresses_and_own_names_only() {
         let allowed = ["box.tail1234.ts.net".to_owned()];
         for own in [
             "127.0.0.1:7077",
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_of_others_are_no_cookie() {
+    fn cookies_with_other_names_are_ignored() {
         let mut headers = HeaderMap::new();
         headers.append(COOKIE, HeaderValue::from_static("a=1; plimsoll_7077=x;b=2"));
         headers.append(COOKIE, HeaderValue::from_static("plimsoll_70=y; plimsoll_7077=z"));

@@ -1,37 +1,36 @@
-//! The web page of runs: which there are, how they go, what the cards do, and buttons that ask runs for something. It reads runs'
-//! folders as every view does (`plimsoll-watch`); a run doesn't depend on it.
-//! Not here: flags and words of the command line (`plimsoll`), the terminal's screen (`plimsoll-top`), what `/metrics` says
-//! (`metrics.rs`).
+//! Web page that shows runs and GPUs, with buttons that send orders to runs. It reads run folders through
+//! `plimsoll-watch` as every view does; runs do not depend on it.
+//! Not here: the command's flags and messages (`plimsoll`), the terminal screen (`plimsoll-top`).
 //!
 //! ```text
-//!   folders, cards ─► looker (a thread) ─► Seen ─┬─► GET /api/…, /metrics
-//!                                                └─► stream.rs: server-sent events, one task a client ─► page/
+//!   folders, cards ─► poller (a thread) ─► Snapshot ─┬─► GET /api/…, /metrics
+//!                                                   └─► stream.rs: server-sent events, one task per client ─► page/
 //!   buttons ─► POST …/order ─► guard.rs ─► act.rs ─► orders.jsonl of the run, or signals
 //! ```
 //! Read next: `routes.rs`, then `guard.rs`.
 
 mod act;
 mod guard;
-mod impatient;
 mod listen;
-mod looker;
 mod map;
 mod metrics;
-mod places;
+mod poller;
 mod routes;
+mod slots;
+mod stall;
 mod stream;
 mod token;
 mod wire;
 
 pub use act::Action;
 pub use listen::Limits;
-pub use looker::LookError;
+pub use poller::PollError;
 pub use routes::MakeReport;
 pub use token::{Token, TokenError};
 
 use listen::answer;
-use looker::Looker;
 use plimsoll_watch::Places;
+use poller::Poller;
 use routes::{Shared, router};
 use std::io;
 use std::net::SocketAddr;
@@ -43,61 +42,61 @@ use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, watch};
 
-/// Files of runs that are read at a time.
+/// Maximum number of requests that read files of runs at a time.
 const READERS: usize = 2;
 
-/// What a server is told.
+/// Settings of a server.
 pub struct Options {
-    /// Where it listens.
+    /// Address to listen on.
     pub listen: SocketAddr,
-    /// Who has it is let in.
+    /// Token that clients need.
     pub token: Token,
-    /// Names beside `localhost` and addresses by which it may be asked.
+    /// Names that requests may use as `Host`, in addition to `localhost` and IP addresses.
     pub hosts: Vec<String>,
-    /// Where runs are looked for.
+    /// Folders to search for runs.
     pub places: Places,
-    /// The only runs that are shown, if any are named.
+    /// Show these runs only, unless empty.
     pub named: Vec<PathBuf>,
-    /// How often it is looked at runs and machine.
+    /// Time between two polls of runs and machine.
     pub every: Duration,
-    /// How much clients may take.
+    /// Limits on the resources that clients use.
     pub limits: Limits,
     /// Makes a run's report.
     pub report: Box<MakeReport>,
 }
 
-/// Why there is no server.
+/// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// It can't listen there.
+    /// The address is not available.
     #[error("{address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// The system refused something else.
+    /// Another error of the system.
     #[error("the server can't start: {0}")]
     Start(#[source] io::Error),
-    /// Nothing can be looked at.
+    /// The poller did not start.
     #[error(transparent)]
-    Look(#[from] LookError),
+    Poll(#[from] PollError),
 }
 
-/// Ends a server from elsewhere.
+/// Handle that stops a server.
 #[derive(Debug, Clone)]
 pub struct Stopper(watch::Sender<bool>);
 
 impl Stopper {
-    /// What is on its way arrives, and then it ends.
+    /// Finishes the current responses and stops the server.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
 }
 
-/// A server that listens already.
+/// Server with an open listening socket.
 pub struct Server {
     runtime: tokio::runtime::Runtime,
     listener: TcpListener,
@@ -107,7 +106,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens, and begins to look. Errors: it can't.
+    /// Opens the listening socket and starts the poller. Errors: [`ServeError`].
     pub fn start(options: Options) -> Result<Self, ServeError> {
         let Options { listen, token, hosts, places, named, every, limits, report } = options;
         let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(READERS + 2).build();
@@ -118,12 +117,12 @@ impl Server {
         let (ending, is_over) = watch::channel(false);
         let shared = Shared {
             lock: Lock::new(&token),
-            // Ports of a host share cookies.
+            // Servers on other ports of this host receive the same cookies.
             cookie_name: format!("plimsoll_{port}"),
             hosts,
-            looker: Looker::start(places, named, every)?,
+            poller: Poller::start(places, named, every)?,
             report,
-            start: token::of_this_start(),
+            start: token::start_id(),
             host: host_name(),
             ending: is_over,
             patience: limits.request,
@@ -133,26 +132,26 @@ impl Server {
         Ok(Self { runtime, listener, shared: Arc::new(shared), limits, ending })
     }
 
-    /// Where it listens, with the port that it got if none was named.
+    /// Address of the listening socket, with the port that the system chose if the options had port 0.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// What ends it.
+    /// Handle that stops this server.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.ending.clone())
     }
 
-    /// Answers until it is stopped.
+    /// Serves until stopped.
     pub fn run(self) {
         let Self { runtime, listener, shared, limits, ending } = self;
         runtime.block_on(answer(listener, router(shared), limits, ending.subscribe()));
-        // Who still reads files reads for nobody.
+        // Abandon tasks that still read files: their clients are gone.
         runtime.shutdown_background();
     }
 }
 
-/// The machine's name, as the system has it; empty where it does not tell.
+/// Name of the machine; empty if the system has none.
 #[cfg(unix)]
 fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()

@@ -1,8 +1,9 @@
-//! Connections: accepted up to a limit, answered, and ended when the server ends. A new one takes the place of another if
-//! all are taken (`places.rs`), so that silent or slow clients keep nobody out. Not here: what is answered (`routes.rs`).
+//! Accepts connections up to a limit, serves them, and closes them when the server stops. When all slots are taken, a
+//! new connection evicts another (`slots.rs`), so that silent or slow clients cannot block others. `routes.rs` has the
+//! answers.
 
-use crate::impatient::Impatient;
-use crate::places::Places;
+use crate::slots::Slots;
+use crate::stall::StallTimeout;
 use axum::Router;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -14,16 +15,16 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// How much of the machine clients may take.
+/// Limits on the resources that clients use.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Connections at a time; a further one takes the place of a silent or an old one.
+    /// Maximum number of connections; a further one evicts a silent or an old one.
     pub connections: usize,
-    /// Pages that are kept up to date at a time; others are told to come back.
+    /// Maximum number of event streams; further ones receive status 503.
     pub streams: usize,
-    /// Time for a request's head to be whole, then for its body, and for a connection without a request to be closed.
+    /// Time limit for a request's head, for its body, and for an idle connection.
     pub request: Duration,
-    /// Time for a client to take something of what it was sent.
+    /// Time limit for a client to read some of what was sent.
     pub stalled: Duration,
 }
 
@@ -34,49 +35,49 @@ impl Default for Limits {
     }
 }
 
-/// Bytes of a request's head.
+/// Maximum size of a request's head.
 const HEAD_BYTES: usize = 16 << 10;
 
-/// Time for answers that are on their way when the server ends.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+/// Time to finish responses after the server was stopped.
+const SHUTDOWN: Duration = Duration::from_secs(3);
 
-/// Waits until the server ends.
+/// Waits until the server stops.
 pub(crate) async fn over(ending: &mut watch::Receiver<bool>) {
-    // Where nobody can say so any more, it has ended.
+    // An error means that the sender was dropped: the server has stopped.
     let _ = ending.wait_for(|is_over| *is_over).await;
 }
 
-/// Answers until `ending` says so, and then until what is on its way has arrived.
+/// Serves until `ending` is true, then waits up to [`LAST_WORDS`] for responses to finish.
 pub(crate) async fn answer(listener: TcpListener, router: Router, limits: Limits, mut ending: watch::Receiver<bool>) {
-    let places = Arc::new(Places::new(limits.connections));
+    let slots = Arc::new(Slots::new(limits.connections));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = over(&mut ending) => break,
         };
         let Ok((stream, peer)) = accepted else {
-            // Who has no descriptor left now may have one soon.
+            // Out of file descriptors, probably: retry when other connections have closed.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let place = places.take(peer.ip()).await;
+        let slot = slots.take(peer.ip()).await;
         let (service, mut ending) = (TowerToHyperService::new(router.clone()), ending.clone());
         tokio::spawn(async move {
-            let seat = place.seat();
-            let with_seat = service_fn(move |mut request: hyper::Request<Incoming>| {
-                request.extensions_mut().insert(seat.clone());
+            let handle = slot.handle();
+            let with_handle = service_fn(move |mut request: hyper::Request<Incoming>| {
+                request.extensions_mut().insert(handle.clone());
                 service.call(request)
             });
-            let stream = TokioIo::new(Impatient::new(stream, limits.stalled));
+            let stream = TokioIo::new(StallTimeout::new(stream, limits.stalled));
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(limits.request).max_buf_size(HEAD_BYTES);
-            let connection = builder.serve_connection(stream, with_seat);
+            let connection = builder.serve_connection(stream, with_handle);
             tokio::pin!(connection);
-            // How a connection ended is its client's affair.
+            // A connection's error concerns its client only.
             tokio::select! {
                 _ = connection.as_mut() => {}
-                () = place.taken_away() => {}
+                () = slot.evicted() => {}
                 () = over(&mut ending) => {
                     connection.as_mut().graceful_shutdown();
                     let _ = connection.await;
@@ -85,5 +86,5 @@ pub(crate) async fn answer(listener: TcpListener, router: Router, limits: Limits
         });
     }
     drop(listener);
-    let _ = tokio::time::timeout(LAST_WORDS, places.all_free()).await;
+    let _ = tokio::time::timeout(SHUTDOWN, slots.all_free()).await;
 }

@@ -1,5 +1,6 @@
-//! The map of a plan's memory: which tensor lies where and when, while the program with the plan's peak runs. Moments across,
-//! offsets up. Not here: how a plan is checked (`plimsoll-plan`), the full picture with every program (`plimsoll-render`, `picture/`).
+//! Memory map of a plan: where each tensor is stored and when, while the program with the plan's peak runs. Time is
+//! across, offsets are up. Not here: validation of plans (`plimsoll-plan`), the picture of all programs
+//! (`plimsoll-render`, `picture/`).
 
 use plimsoll_files::read_inside;
 use plimsoll_graph::{MemoryId, Role, Storage, TensorId};
@@ -11,47 +12,47 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Far more than the plan of a model that fits a card.
+/// Maximum size of `plan.json`; a plan of a model that fits a card is far smaller.
 const LONGEST: Bytes = Bytes::mib(64);
 
-/// Rectangles that a page draws quickly; of more, the smallest are left out.
+/// Maximum number of rectangles that a page draws quickly; the smallest are left out.
 const MOST: usize = 6_000;
 
-/// Letters of a tensor's name.
+/// Maximum length of a tensor's name.
 const LONGEST_NAME: usize = 200;
 
-/// A tensor, or what an op works with, in the arena of the device.
+/// A tensor or an op's scratch memory in the device's arena.
 #[derive(Debug, Serialize)]
 struct Rect {
     name: String,
-    /// What it is for, as in [`ROLES`].
+    /// Index of its role in [`ROLES`].
     role: usize,
     offset: u64,
     bytes: u64,
-    /// The moment of its birth; the host writes at moment 0, step i runs at moment i + 1.
+    /// Moment of its first use. The host writes inputs at moment 0; step i runs at moment i + 1.
     first: usize,
-    /// The moment from which its place belongs to others.
+    /// First moment at which its memory is free again.
     until: usize,
 }
 
-/// What a plan looks like while one of its programs runs.
+/// Memory map of one program of a plan.
 #[derive(Debug, Serialize)]
 pub(crate) struct Map {
     program: String,
     moments: usize,
     peak_bytes: u64,
     budget_bytes: u64,
-    /// The moment at which the most is held.
+    /// Moment with the most memory in use.
     fullest: usize,
     micro_batch: usize,
     accumulation: usize,
     roles: [&'static str; 6],
     rects: Vec<Rect>,
-    /// How many were left out.
+    /// Number of rectangles left out.
     more: usize,
 }
 
-/// Words for roles.
+/// Labels of the roles.
 const ROLES: [&str; 6] = ["weights", "optimizer state", "gradients", "staging", "activations", "scratch"];
 
 fn place_of(role: Role) -> usize {
@@ -65,17 +66,17 @@ fn place_of(role: Role) -> usize {
     }
 }
 
-/// The map of the plan in a run's folder. Errors: there is none that can be read.
+/// Reads the map of the plan in a run's folder. Errors: the plan is missing or invalid.
 pub(crate) fn map(run: &Path) -> io::Result<Map> {
     let bytes = read_inside(&run.join("plan.json"), 1, LONGEST)?;
     let plan: Plan = serde_json::from_slice(&bytes)?;
     let highest = plan.programs.iter().max_by_key(|program| program.peak_bytes());
-    let program = highest.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "it has no program"))?;
-    // The plan comes from a folder that anybody may have written.
+    let program = highest.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "the plan has no program"))?;
+    // Another user may have written the plan: check its tensor ids before use.
     let steps = program.steps.iter().flat_map(|step| step.inputs.iter().chain(&step.outputs).copied());
     let mut ids = steps.chain(program.ports.fed()).chain(program.ports.fetched());
     if ids.any(|id| id.index() >= plan.tensors.len()) {
-        return Err(io::Error::new(ErrorKind::InvalidData, "it names tensors that it has not"));
+        return Err(io::Error::new(ErrorKind::InvalidData, "the plan refers to tensors that do not exist"));
     }
     Ok(Map::of(&plan, program))
 }
@@ -120,7 +121,7 @@ impl Map {
     }
 }
 
-/// A tensor of the device's arena; none of the host's, nor one of an impossible size.
+/// Rectangle of a tensor; `None` if the tensor is on the host or its size overflows.
 fn rect(tensor: &PlannedTensor, (first, until): (usize, usize)) -> Option<Rect> {
     let elements = tensor.ty.shape.iter().try_fold(1_u64, |product, &size| product.checked_mul(size as u64))?;
     let bytes = elements.checked_mul(tensor.ty.dtype.size_bytes())?;
@@ -129,8 +130,8 @@ fn rect(tensor: &PlannedTensor, (first, until): (usize, usize)) -> Option<Rect> 
     is_on_device.then_some(Rect { name, role, offset: tensor.offset, bytes, first, until })
 }
 
-/// The moments of the first write of each transient and behind its last use; of one whose last user writes its result over it,
-/// that use.
+/// First use and end of each transient. The end is the moment after its last use, or the last use itself if that step
+/// reuses its memory for a result.
 fn lives(plan: &Plan, program: &PlannedProgram) -> BTreeMap<TensorId, (usize, usize)> {
     let mut lives = BTreeMap::new();
     let mut uses = |id: TensorId, moment: usize| {

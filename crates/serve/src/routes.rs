@@ -1,10 +1,10 @@
-//! What is where. Not here: who is let in (`guard.rs`), what the JSON says (`wire.rs`).
+//! The server's routes. Not here: access control (`guard.rs`), the JSON (`wire.rs`).
 
-use crate::act::{ActError, Pressed, act, actions};
+use crate::act::{ActError, ActionRequest, act, actions};
 use crate::guard::guard;
-use crate::looker::{Looker, Seen};
 use crate::map::map;
 use crate::metrics::{Format, metrics};
+use crate::poller::{Poller, Snapshot};
 use crate::stream::events;
 use crate::token::Lock;
 use crate::wire::{Detail, Problem, curves, moments, problem};
@@ -23,30 +23,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 
-/// Bytes of what is posted.
+/// Maximum size of a request's body.
 pub(crate) const BODY_BYTES: usize = 4 << 10;
 
-/// Makes a run's report: a page of its own. Errors: why there is none.
+/// Makes a run's report as an HTML page. Errors: why the report failed.
 pub type MakeReport = dyn Fn(&std::path::Path) -> Result<String, String> + Send + Sync;
 
-/// What all requests share.
+/// State shared by all requests.
 pub(crate) struct Shared {
     pub(crate) lock: Lock,
     pub(crate) cookie_name: String,
-    /// Names of this server beside its addresses.
+    /// Names of this server in addition to `localhost` and IP addresses.
     pub(crate) hosts: Vec<String>,
-    pub(crate) looker: Looker,
-    /// Time for a request's body to be whole.
+    pub(crate) poller: Poller,
+    /// Time limit for a request's body.
     pub(crate) patience: Duration,
     pub(crate) report: Box<MakeReport>,
-    /// What no other start has.
+    /// Random id of this start of the server.
     pub(crate) start: String,
-    /// The machine's name.
+    /// Name of the machine.
     pub(crate) host: String,
     pub(crate) ending: watch::Receiver<bool>,
-    /// Places for clients that are kept up to date.
+    /// Permits for event streams.
     pub(crate) streams: Arc<Semaphore>,
-    /// Places for what reads files.
+    /// Permits for requests that read files.
     pub(crate) readers: Arc<Semaphore>,
 }
 
@@ -71,8 +71,8 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/api/events", get(follow))
         .route("/metrics", get(scrape))
         .route("/grafana.json", get(|| file(JSON, include_str!("../../../docs/grafana.json"))))
-        .fallback(|| async { problem(StatusCode::NOT_FOUND, "there is nothing of this name") })
-        .method_not_allowed_fallback(|| async { problem(StatusCode::METHOD_NOT_ALLOWED, "not by this method") })
+        .fallback(|| async { problem(StatusCode::NOT_FOUND, "not found") })
+        .method_not_allowed_fallback(|| async { problem(StatusCode::METHOD_NOT_ALLOWED, "method not allowed") })
         .layer(middleware::from_fn_with_state(shared.clone(), guard))
         .with_state(shared)
 }
@@ -85,45 +85,45 @@ async fn file(kind: &'static str, contents: &'static str) -> Response {
     ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-cache")], contents).into_response()
 }
 
-fn found(seen: &Seen, id: &str) -> Result<Arc<RunView>, Problem> {
-    let run = seen.run(id).map(|(run, _)| run.clone());
-    run.ok_or_else(|| problem(StatusCode::NOT_FOUND, "there is no such run, or it is too old to be followed"))
+fn found(snapshot: &Snapshot, id: &str) -> Result<Arc<RunView>, Problem> {
+    let run = snapshot.run(id).map(|(run, _)| run.clone());
+    run.ok_or_else(|| problem(StatusCode::NOT_FOUND, "no such run, or it is too old to be listed"))
 }
 
 async fn runs(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
-    let seen = shared.looker.fresh().await?;
-    Ok(([(CONTENT_TYPE, JSON)], seen.list.0.to_string()).into_response())
+    let snapshot = shared.poller.latest().await?;
+    Ok(([(CONTENT_TYPE, JSON)], snapshot.list.0.to_string()).into_response())
 }
 
 async fn run(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let run = found(&*shared.looker.fresh().await?, &id)?;
+    let run = found(&*shared.poller.latest().await?, &id)?;
     Ok(Json(json!({ "run": Detail::of(&run, actions(&run)), "curves": curves(&run, None) })).into_response())
 }
 
 async fn machine(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
-    let seen = shared.looker.fresh().await?;
-    let traces = seen.machine.cards.iter().map(|card| {
+    let snapshot = shared.poller.latest().await?;
+    let traces = snapshot.machine.cards.iter().map(|card| {
         json!({ "temperature_c": card.temperature_c, "power_w": card.power_w, "busy_percent": card.busy_percent })
     });
     let traces = traces.collect::<Vec<_>>();
-    let now = serde_json::value::RawValue::from_string(seen.machine_json.0.to_string());
-    Ok(Json(json!({ "now": now.ok(), "cards": traces, "cpu_percent": seen.machine.cpu_percent })).into_response())
+    let now = serde_json::value::RawValue::from_string(snapshot.machine_json.0.to_string());
+    Ok(Json(json!({ "now": now.ok(), "cards": traces, "cpu_percent": snapshot.machine.cpu_percent })).into_response())
 }
 
-/// For Prometheus, and whatever reads what it reads.
+/// Metrics for Prometheus and compatible tools.
 async fn scrape(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Result<Response, Problem> {
-    let seen = shared.looker.fresh().await?;
+    let snapshot = shared.poller.latest().await?;
     let format = Format::accepted(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default());
-    let text = metrics(&seen.machine, seen.runs.iter().map(|(run, _)| &**run), &shared.host, format);
+    let text = metrics(&snapshot.machine, snapshot.runs.iter().map(|(run, _)| &**run), &shared.host, format);
     Ok(([(CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
-/// Has a thread for what waits do something that reads files.
+/// Runs a closure that reads files on a blocking thread.
 async fn read<T: Send + 'static>(
     shared: &Shared,
     read: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, Problem> {
-    let place = shared.readers.clone().acquire_owned().await.expect("nobody closes it");
+    let place = shared.readers.clone().acquire_owned().await.expect("the semaphore is never closed");
     let done = tokio::task::spawn_blocking(move || {
         let _place = place;
         read()
@@ -131,12 +131,12 @@ async fn read<T: Send + 'static>(
     match done.await {
         Ok(Ok(read)) => Ok(read),
         Ok(Err(why)) => Err(problem(StatusCode::NOT_FOUND, &why)),
-        Err(_) => Err(problem(StatusCode::INTERNAL_SERVER_ERROR, "the run's files are damaged")),
+        Err(_) => Err(problem(StatusCode::INTERNAL_SERVER_ERROR, "the run's files cannot be read")),
     }
 }
 
 async fn samples(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let run = found(&*shared.looker.fresh().await?, &id)?;
+    let run = found(&*shared.poller.latest().await?, &id)?;
     let read_samples = move || {
         let samples = history(&run.folder, f64::NEG_INFINITY..f64::INFINITY).map_err(|error| error.to_string())?;
         Ok(moments(&samples))
@@ -145,16 +145,16 @@ async fn samples(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> R
 }
 
 async fn plan(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let run = found(&*shared.looker.fresh().await?, &id)?;
+    let run = found(&*shared.poller.latest().await?, &id)?;
     let read_map = move || map(&run.folder).map_err(|error| format!("no plan: {error}"));
     Ok(Json(read(&shared, read_map).await?).into_response())
 }
 
 async fn report(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let run = found(&*shared.looker.fresh().await?, &id)?;
+    let run = found(&*shared.poller.latest().await?, &id)?;
     let theirs = shared.clone();
     let page = read(&shared, move || (theirs.report)(&run.folder)).await?;
-    // It has its styles in itself, and no script.
+    // A report has inline styles and no script.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; \
         frame-ancestors 'none'; sandbox";
     let headers = [(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, policy)];
@@ -169,28 +169,28 @@ async fn order(
 ) -> Result<Response, Problem> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if !kind.starts_with(JSON) {
-        return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "an order is JSON"));
+        return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "an order must be JSON"));
     }
-    let pressed: Pressed = serde_json::from_str(&body).map_err(|_| {
+    let request: ActionRequest = serde_json::from_str(&body).map_err(|_| {
         problem(
             StatusCode::BAD_REQUEST,
-            "an order is `{\"action\": \"pause\"}`, `resume`, `stop`, or `budget` with a size",
+            "an order is `{\"action\": \"pause\"}`, `resume` or `stop`, or `budget` with a size",
         )
     })?;
-    let run = found(&*shared.looker.fresh().await?, &id)?;
-    let done = tokio::task::spawn_blocking(move || act(&run, &pressed)).await;
-    shared.looker.hurry();
+    let run = found(&*shared.poller.latest().await?, &id)?;
+    let done = tokio::task::spawn_blocking(move || act(&run, &request)).await;
+    shared.poller.wake();
     match done {
         Ok(Ok(said)) => Ok((StatusCode::ACCEPTED, Json(json!({ "said": said }))).into_response()),
         Ok(Err(error)) => {
             let status = match &error {
-                ActError::NoSize(_) => StatusCode::BAD_REQUEST,
+                ActError::BadBudget(_) => StatusCode::BAD_REQUEST,
                 ActError::Order(GiveError::Io(_)) => StatusCode::INTERNAL_SERVER_ERROR,
-                ActError::Not(_) | ActError::Order(_) => StatusCode::CONFLICT,
+                ActError::Unavailable(_) | ActError::Order(_) => StatusCode::CONFLICT,
             };
             Err(problem(status, &error.to_string()))
         }
-        Err(_) => Err(problem(StatusCode::INTERNAL_SERVER_ERROR, "the order could not be given")),
+        Err(_) => Err(problem(StatusCode::INTERNAL_SERVER_ERROR, "the order failed")),
     }
 }
 
@@ -200,7 +200,7 @@ async fn follow(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let Ok(place) = shared.streams.clone().try_acquire_owned() else {
-        return Err(problem(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open; close one"));
+        return Err(problem(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open; close one and retry"));
     };
     let run = query.as_deref().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("run=")));
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());

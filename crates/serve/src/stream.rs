@@ -1,10 +1,11 @@
-//! What changes, as server-sent events: `runs` (the list), `run` (the one that a page shows; of its curves only what is new),
-//! `machine`. A client is told when it has taken what it was told before, so that a slow one misses what lies between, and keeps
-//! nobody waiting. It comes back with the number of the last event that it had, and gets what has changed since.
+//! Changes as server-sent events: `runs` (the list), `run` (the one that the page shows, with new points of its curves
+//! only), and `machine`. A client receives the newest snapshot once it has read the previous one, so a slow client
+//! skips some and blocks nothing. A client that reconnects sends the id of its last event and receives what changed
+//! since.
 
 use crate::act::actions;
 use crate::listen::over;
-use crate::looker::Seen;
+use crate::poller::Snapshot;
 use crate::routes::Shared;
 use crate::wire::{Detail, curves};
 use axum::response::sse::Event;
@@ -17,20 +18,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-/// A comment is sent after so long without an event, so that both sides see that the other is there.
+/// A comment is sent after this long without an event, so that both sides notice a lost connection.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Time after which a browser comes back.
+/// Time after which a browser reconnects.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// A client, and what it has.
+/// A client and its state.
 struct Client {
     shared: Arc<Shared>,
-    seen: watch::Receiver<Arc<Seen>>,
+    snapshot: watch::Receiver<Arc<Snapshot>>,
     ending: watch::Receiver<bool>,
     /// The run that its page shows.
     run: Option<String>,
-    /// The version of what it has.
+    /// Version of the snapshot that it has.
     has: u64,
     /// The run as it has it.
     had: Option<Arc<RunView>>,
@@ -38,50 +39,51 @@ struct Client {
     _place: OwnedSemaphorePermit,
 }
 
-/// Events for a client whose page shows a run, and whose last event is known by its id, if it had one.
+/// Events for a client whose page shows `run`; `last` is the id of the last event that it received.
 pub(crate) fn events(
     shared: Arc<Shared>,
     run: Option<String>,
     last: Option<&str>,
     place: OwnedSemaphorePermit,
 ) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
-    let (mut seen, ending) = (shared.looker.follow(), shared.ending.clone());
+    let (mut snapshot, ending) = (shared.poller.follow(), shared.ending.clone());
     let own = last.and_then(|id| id.strip_prefix(&shared.start)?.strip_prefix('-'));
     let has = own.and_then(|version| version.parse::<u64>().ok()).unwrap_or(0);
-    // What has not changed since then it has as it is now.
-    let had =
-        run.as_ref().and_then(|id| seen.borrow().run(id).filter(|(_, since)| *since <= has).map(|run| run.0.clone()));
-    seen.mark_changed();
+    // If the run has not changed since that event, the client has its current state.
+    let had = run
+        .as_ref()
+        .and_then(|id| snapshot.borrow().run(id).filter(|(_, since)| *since <= has).map(|run| run.0.clone()));
+    snapshot.mark_changed();
     let waiting = VecDeque::from([Event::default().retry(RETRY).comment("plimsoll")]);
-    let client = Client { shared, seen, ending, run, has, had, waiting, _place: place };
+    let client = Client { shared, snapshot, ending, run, has, had, waiting, _place: place };
     unfold(client, |mut client| async move {
         loop {
             if let Some(event) = client.waiting.pop_front() {
                 return Some((Ok(event), client));
             }
-            client.shared.looker.is_followed();
+            client.shared.poller.keep_awake();
             tokio::select! {
-                changed = client.seen.changed() => { changed.ok()?; }
+                changed = client.snapshot.changed() => { changed.ok()?; }
                 () = over(&mut client.ending) => return None,
                 () = tokio::time::sleep(QUIET) => {
                     client.waiting.push_back(Event::default().comment(""));
                     continue;
                 }
             }
-            let seen = client.seen.borrow_and_update().clone();
-            client.take(&seen);
+            let snapshot = client.snapshot.borrow_and_update().clone();
+            client.take(&snapshot);
         }
     })
 }
 
 impl Client {
-    fn take(&mut self, seen: &Seen) {
-        let id = format!("{}-{}", self.shared.start, seen.version);
+    fn take(&mut self, snapshot: &Snapshot) {
+        let id = format!("{}-{}", self.shared.start, snapshot.version);
         let event = |name: &str| Event::default().event(name).id(&id);
-        if seen.list.1 > self.has {
-            self.waiting.push_back(event("runs").data(&*seen.list.0));
+        if snapshot.list.1 > self.has {
+            self.waiting.push_back(event("runs").data(&*snapshot.list.0));
         }
-        if let Some((run, since)) = self.run.as_ref().and_then(|id| seen.run(id))
+        if let Some((run, since)) = self.run.as_ref().and_then(|id| snapshot.run(id))
             && (*since > self.has || self.had.is_none())
         {
             let detail = Detail::of(run, actions(run));
@@ -89,9 +91,9 @@ impl Client {
             self.waiting.push_back(event("run").data(data.to_string()));
             self.had = Some(run.clone());
         }
-        if seen.machine_json.1 > self.has {
-            self.waiting.push_back(event("machine").data(&*seen.machine_json.0));
+        if snapshot.machine_json.1 > self.has {
+            self.waiting.push_back(event("machine").data(&*snapshot.machine_json.0));
         }
-        self.has = seen.version;
+        self.has = snapshot.version;
     }
 }

@@ -1,4 +1,4 @@
-//! The token that lets somebody in: given, made, or kept in a file from the time before. Nothing here shows it but [`Token::as_str`].
+//! The token that grants access: given, generated, or read from a file. Only [`Token::as_str`] reveals it.
 
 use plimsoll_files::{open_own, read_text};
 use plimsoll_units::Bytes;
@@ -8,39 +8,39 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Letters of a token at least: who guesses is slowed down, so that these are many years.
+/// Minimum length of a token. With the delay of wrong answers, guessing takes many years.
 const SHORTEST: usize = 8;
 
-/// Letters at the most.
+/// Maximum length of a token.
 const LONGEST: usize = 200;
 
-/// Bytes of chance in one that is made.
-const MADE: usize = 24;
+/// Random bytes of a generated token.
+const RANDOM_BYTES: usize = 24;
 
-/// Why there is no token.
+/// Why a token is not usable.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// It is too short, too long, or has letters that no link can have.
-    #[error("a token has {SHORTEST} to {LONGEST} letters, digits, hyphens or underscores")]
+    /// It is too short, too long, or has characters that a link cannot contain.
+    #[error("a token must have {SHORTEST} to {LONGEST} letters, digits, hyphens or underscores")]
     Unfit,
-    /// Others can read the file that it is kept in.
-    #[error("{path}: others can read it")]
+    /// Other users can read the file that stores it.
+    #[error("{path}: other users can read this file")]
     Readable {
         /// The file.
         path: PathBuf,
     },
-    /// The system refused.
+    /// The system refused to read or write the file.
     #[error("{path}: {source}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
 }
 
-/// Who has it is let in.
+/// Token that grants access.
 #[derive(Clone)]
 pub struct Token(String);
 
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// One that was chosen. Errors: `Unfit`.
+    /// A token that the user chose. Errors: `Unfit`.
     pub fn parse(text: &str) -> Result<Self, TokenError> {
         let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         match (SHORTEST..=LONGEST).contains(&text.len()) && text.bytes().all(is_fit) {
@@ -60,11 +60,11 @@ impl Token {
         }
     }
 
-    /// That of a file, which is made with a new one if it is not there, so that a link outlives a restart.
-    /// Errors: others can read the file, or the system refuses.
-    pub fn kept(path: &Path) -> Result<Self, TokenError> {
+    /// The token in a file, which is created with a random token if missing, so that a link stays valid after a
+    /// restart. Errors: other users can read the file, or the system refuses.
+    pub fn from_file(path: &Path) -> Result<Self, TokenError> {
         let failed = |source| TokenError::Io { path: path.to_owned(), source };
-        let made = Self::made().map_err(failed)?;
+        let made = Self::random().map_err(failed)?;
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(failed)?;
         }
@@ -78,24 +78,24 @@ impl Token {
             return Err(TokenError::Readable { path: path.to_owned() });
         }
         let text = read_text(path, Bytes(LONGEST as u64 + 1)).map_err(failed)?;
-        // One that a crash cut off is none, and was nobody's.
+        // A crash while writing can leave an invalid token, which no client has received.
         let parsed = Self::parse(text.trim());
         parsed.map_err(|error| failed(io::Error::new(ErrorKind::InvalidData, error)))
     }
 
-    fn made() -> io::Result<Self> {
-        let mut bytes = [0; MADE];
-        SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    fn random() -> io::Result<Self> {
+        let mut bytes = [0; RANDOM_BYTES];
+        SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("the system has no random numbers"))?;
         Ok(Self(hex(&bytes)))
     }
 
-    /// The token itself.
+    /// The text of the token.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Knows whoever has the token, and takes as long for a wrong one as for a right one.
+/// Checks tokens and cookies in constant time.
 #[derive(Clone)]
 pub(crate) struct Lock {
     key: Key,
@@ -109,17 +109,17 @@ impl Lock {
         Self { key, of_token }
     }
 
-    pub(crate) fn opens_by_token(&self, given: &str) -> bool {
-        // What is compared is of one length, whatever was given, and tells nothing of what it was made from.
+    pub(crate) fn accepts_token(&self, given: &str) -> bool {
+        // Compares hashes of equal length, so the time does not depend on the token.
         verify(&Key::new(HMAC_SHA256, given.as_bytes()), b"token", self.of_token.as_ref()).is_ok()
     }
 
-    /// What a browser keeps, from which nobody learns the token.
+    /// The value of the cookie, from which the token cannot be computed.
     pub(crate) fn cookie(&self) -> String {
         hex(sign(&self.key, b"cookie").as_ref())
     }
 
-    pub(crate) fn opens_by_cookie(&self, given: &str) -> bool {
+    pub(crate) fn accepts_cookie(&self, given: &str) -> bool {
         let bytes = given.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
         bytes.collect::<Option<Vec<_>>>().is_some_and(|bytes| verify(&self.key, b"cookie", &bytes).is_ok())
     }
@@ -130,10 +130,10 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Some digits that no other start of a server has.
-pub(crate) fn of_this_start() -> String {
+/// Random digits that identify this start of the server.
+pub(crate) fn start_id() -> String {
     let mut bytes = [0; 6];
-    // Without chance, the time tells starts apart.
+    // If there are no random numbers, use the time.
     if SystemRandom::new().fill(&mut bytes).is_err() {
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         bytes.copy_from_slice(&time.as_micros().to_le_bytes()[..6]);
@@ -141,7 +141,7 @@ pub(crate) fn of_this_start() -> String {
     hex(&bytes)
 }
 
-/// Makes a file that only this user can read. Errors: it is there already.
+/// Creates a file that only this user can read. Errors: the file exists.
 fn create(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create_new(true);
@@ -157,7 +157,7 @@ fn is_readable_by_others(file: &File) -> io::Result<bool> {
     Ok(found.mode() & 0o077 != 0 || found.uid() != rustix::process::geteuid().as_raw())
 }
 
-/// Other systems keep who may read in lists that the folder hands down.
+/// Other systems control reading by access lists that files inherit from their folder.
 #[cfg(not(unix))]
 fn is_readable_by_others(_: &File) -> io::Result<bool> {
     Ok(false)
@@ -168,38 +168,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_fit_for_links_and_one_opens_only_its_own_lock() {
+    fn tokens_are_valid_in_links_and_open_only_their_own_lock() {
         for unfit in ["", "short", "with space", "a/b/c/d/e/f", "größe-größe", &"x".repeat(201)] {
             assert!(matches!(Token::parse(unfit), Err(TokenError::Unfit)), "{unfit}");
         }
         let [lock, other] = ["first-token", "other-token"].map(|text| Lock::new(&Token::parse(text).expect("fit")));
-        assert!(lock.opens_by_token("first-token") && !lock.opens_by_token("first-toke"));
-        assert!(!lock.opens_by_token("") && !lock.opens_by_token("first-token2"));
-        assert!(lock.opens_by_cookie(&lock.cookie()));
+        assert!(lock.accepts_token("first-token") && !lock.accepts_token("first-toke"));
+        assert!(!lock.accepts_token("") && !lock.accepts_token("first-token2"));
+        assert!(lock.accepts_cookie(&lock.cookie()));
         for wrong in ["", "zz", "first-token", "é", &other.cookie(), &lock.cookie()[2..]] {
-            assert!(!lock.opens_by_cookie(wrong), "{wrong}");
+            assert!(!lock.accepts_cookie(wrong), "{wrong}");
         }
         assert!(!lock.cookie().contains("first"));
         assert_eq!(format!("{:?}", Token::parse("first-token").expect("fit")), "Token");
     }
 
     #[test]
-    fn a_kept_token_is_the_same_again_and_is_refused_where_others_read_it() {
+    fn a_stored_token_is_reused_and_refused_if_others_can_read_it() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("deep/er/serve-token");
-        let [first, again] = [0; 2].map(|_| Token::kept(&path).expect("kept"));
+        let [first, again] = [0; 2].map(|_| Token::from_file(&path).expect("kept"));
         assert_eq!(first.as_str(), again.as_str());
-        assert_eq!(first.as_str().len(), 2 * MADE);
-        let other = Token::kept(&folder.path().join("other")).expect("kept");
+        assert_eq!(first.as_str().len(), 2 * RANDOM_BYTES);
+        let other = Token::from_file(&folder.path().join("other")).expect("kept");
         assert_ne!(first.as_str(), other.as_str());
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
+            assert_eq!(std::fs::metadata(&path).expect("the file exists").permissions().mode() & 0o777, 0o600);
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("changed");
-            assert!(matches!(Token::kept(&path), Err(TokenError::Readable { .. })));
+            assert!(matches!(Token::from_file(&path), Err(TokenError::Readable { .. })));
         }
         std::fs::write(folder.path().join("other"), "").expect("written");
-        assert!(matches!(Token::kept(&folder.path().join("other")), Err(TokenError::Io { .. })));
+        assert!(matches!(Token::from_file(&folder.path().join("other")), Err(TokenError::Io { .. })));
     }
 }

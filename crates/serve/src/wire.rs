@@ -1,5 +1,5 @@
-//! What goes to the page and to scripts: JSON with units in its keys, `null` for what is not known. Texts are as they are; the
-//! page puts them into nodes of text, never into markup.
+//! The JSON for the page and for scripts: units in the names of keys, `null` for unknown values. Texts are not escaped
+//! for HTML; the page inserts them as text nodes, never as markup.
 
 use crate::act::Action;
 use axum::Json;
@@ -12,13 +12,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 
-/// Points of a curve in a list of runs.
+/// Number of points of a run's curve in the list.
 const SPARKLINE: usize = 60;
 
-/// Letters of settings and samples that are shown; the report has them all.
+/// Maximum length of settings and samples; the report has them in full.
 const LONGEST_TEXT: usize = 64 << 10;
 
-/// An answer that says what is wrong.
+/// An error response.
 #[derive(Debug)]
 pub(crate) struct Problem(pub(crate) StatusCode, pub(crate) String);
 
@@ -36,7 +36,7 @@ pub(crate) fn problem(status: StatusCode, message: &str) -> Problem {
     Problem(status, message.to_owned())
 }
 
-/// A run in a list.
+/// Entry of a run in the list.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary<'a> {
     id: &'a str,
@@ -92,7 +92,7 @@ impl<'a> Summary<'a> {
     }
 }
 
-/// A run with all that is shown of it but its curves.
+/// Everything that the page shows of a run, except its curves.
 #[derive(Debug, Serialize)]
 pub(crate) struct Detail<'a> {
     #[serde(flatten)]
@@ -126,7 +126,7 @@ impl<'a> Detail<'a> {
         Self {
             summary: Summary::of(run),
             folder: plimsoll_watch::clean(&run.folder.to_string_lossy(), 400),
-            // Arguments may contain tokens, and the page is sent to other machines.
+            // Not the arguments: they may contain secrets, and the page is sent to other machines.
             program: &run.program,
             parameters: run.parameters,
             sessions: run.sessions,
@@ -147,28 +147,28 @@ impl<'a> Detail<'a> {
     }
 }
 
-/// The beginning of a text.
+/// The text, truncated to [`LONGEST_TEXT`].
 fn short(text: &str) -> &str {
     let end = (0..=LONGEST_TEXT.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or_default()]
 }
 
-/// A curve from one of its stretches on: what was before it is as it was.
+/// End of a curve, from stretch `from`. Earlier stretches have not changed.
 #[derive(Debug, Serialize)]
-pub(crate) struct Part {
+pub(crate) struct CurveTail {
     from: usize,
-    /// Last step, mean, lowest and highest of each stretch.
+    /// Last step, mean, minimum and maximum of each stretch.
     points: Vec<(u64, f64, f64, f64)>,
 }
 
-/// The curves of a run by their names, as far as they differ from those that a client has.
+/// The curves of a run by name; only what differs from `had`, the state that the client has.
 pub(crate) fn curves(run: &RunView, had: Option<&RunView>) -> Value {
     let each = |curve: fn(&RunView) -> &Curve| {
         let now = curve(run).stretches();
         let before = had.map_or(&[][..], |had| curve(had).stretches());
         let from = now.iter().zip(before).take_while(|(now, before)| now == before).count();
         let point = |stretch: &Stretch| (stretch.last.step, stretch.mean, stretch.lowest.value, stretch.highest.value);
-        Part { from, points: now[from..].iter().map(point).collect() }
+        CurveTail { from, points: now[from..].iter().map(point).collect() }
     };
     json!({
         "loss": each(|run| &run.losses),
@@ -181,7 +181,7 @@ pub(crate) fn curves(run: &RunView, had: Option<&RunView>) -> Value {
     })
 }
 
-/// The machine now: its cards with their memory as segments, and the rest of it.
+/// The current state of the machine: its cards with their memory as segments, and the system.
 pub(crate) fn machine(view: &MachineView, runs: &[&RunView]) -> Value {
     let system = view.latest.as_ref().map(|sample| &sample.system);
     let cards = view.cards.iter().map(|card| {
@@ -199,16 +199,16 @@ pub(crate) fn machine(view: &MachineView, runs: &[&RunView]) -> Value {
     })
 }
 
-/// Of other users' processes nothing is told to the page.
+/// A card's sample without its processes: the page does not show processes of other users.
 fn without_processes(card: &CardSample) -> CardSample {
     CardSample { processes: vec![], ..card.clone() }
 }
 
-/// Points of heat and power over time that a page has room for.
+/// Maximum number of points in charts of temperature and power over time.
 const MOMENTS: usize = 500;
 
-/// What the cards and the system said over time, in few moments: of several samples the highest temperature, and the mean of
-/// the others.
+/// Samples of cards and system, joined to at most [`MOMENTS`] points: the maximum of temperatures, the mean of
+/// everything else.
 pub(crate) fn moments(samples: &[Sample]) -> Value {
     let each = samples.len().div_ceil(MOMENTS).max(1);
     let mut cards = samples.iter().flat_map(|sample| &sample.cards).map(|card| card.index).collect::<Vec<_>>();

@@ -9,7 +9,7 @@ use super::train::sample_time;
 use crate::streams::{end_soon, talk, wait_for_no_reader, write_data};
 use clap::Args;
 use plimsoll_render::run_html;
-use plimsoll_serve::{Limits, LookError, Options, ServeError, Server, Token, TokenError};
+use plimsoll_serve::{Limits, Options, PollError, ServeError, Server, Token, TokenError};
 use plimsoll_telemetry::lower_thread_priority;
 use plimsoll_units::Seconds;
 use std::io::ErrorKind;
@@ -61,7 +61,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let given = args.token.clone().or_else(|| std::env::var("PLIMSOLL_TOKEN").ok());
     let token = match (&given, &state) {
         (Some(given), _) => Token::parse(given)?,
-        (None, Some(state)) => Token::kept(&state.join(KEPT))?,
+        (None, Some(state)) => Token::from_file(&state.join(KEPT))?,
         (None, None) => {
             return Err(Failure::bad_flag("there is no folder to keep a token in").hint("`--token` gives one"));
         }
@@ -179,8 +179,8 @@ impl From<ServeError> for Failure {
             }
             ServeError::Listen { .. } => Self::device(message).hint("`--listen 127.0.0.1:7077` is this machine alone"),
             ServeError::Start(_) => Self::device(message).hint("is a limit of the system reached (`ulimit -n`)?"),
-            ServeError::Look(LookError::Thread(_)) => Self::device(message).hint(THREAD_LIMITS),
-            ServeError::Look(LookError::Run(_)) => {
+            ServeError::Poll(PollError::Thread(_)) => Self::device(message).hint(THREAD_LIMITS),
+            ServeError::Poll(PollError::Run(_)) => {
                 Self::bad_input(message).hint("`--run` takes the folder of a run; `plimsoll ps --all` lists runs")
             }
         }

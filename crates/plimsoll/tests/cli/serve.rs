@@ -96,7 +96,7 @@ fn a_token_that_was_made_is_kept_from_others_and_makes_the_same_link_again() {
     assert_eq!(std::fs::metadata(&kept).expect("it is kept").permissions().mode() & 0o777, 0o600);
     std::fs::set_permissions(&kept, std::fs::Permissions::from_mode(0o644)).expect("a mode");
     let said = sandbox.run("serve --listen 127.0.0.1:0");
-    assert!(said.code == Some(4) && said.stderr.contains("others can read it"), "{}", said.stderr);
+    assert!(said.code == Some(4) && said.stderr.contains("other users can read this file"), "{}", said.stderr);
     assert!(said.stderr.contains("hint: ") && !said.stderr.contains(&first), "{}", said.stderr);
 }
 

@@ -1,21 +1,21 @@
-//! A family of metrics: one name, one kind, a value for each set of labels. Families without a value are not written.
+//! A metric family: one name, one kind, a value per set of labels. Families without values are not written.
 
 use super::Format;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// What values of a family are.
+/// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// They rise and fall.
+pub(super) enum MetricKind {
+    /// Rises and falls.
     Gauge,
-    /// They only rise, and are named `…_total`.
+    /// Only rises; named `…_total`.
     Counter,
-    /// They only rise, under a name that is not ours to change.
+    /// Only rises, but DCGM fixed a name without `_total`.
     Unknown,
-    /// One of several states is 1.
+    /// The current one of several states is 1.
     StateSet,
-    /// Labels that say something, and 1; named `…_info`.
+    /// Always 1; its labels carry the information. Named `…_info`.
     Info,
 }
 
@@ -25,21 +25,21 @@ pub(super) type Labels = Vec<(&'static str, String)>;
 #[derive(Debug)]
 pub(super) struct Family {
     name: &'static str,
-    kind: Kind,
-    /// The last part of the name, where that is a unit.
+    kind: MetricKind,
+    /// The unit, if the name ends in one.
     unit: Option<&'static str>,
     help: &'static str,
-    /// Labels as they are written, and values.
+    /// Labels as written, and values.
     samples: Vec<(String, f64)>,
     seen: BTreeSet<String>,
 }
 
 impl Family {
-    pub(super) fn new(name: &'static str, kind: Kind, unit: Option<&'static str>, help: &'static str) -> Self {
+    pub(super) fn new(name: &'static str, kind: MetricKind, unit: Option<&'static str>, help: &'static str) -> Self {
         Self { name, kind, unit, help, samples: Vec::new(), seen: BTreeSet::new() }
     }
 
-    /// Adds a value, if there is one. Labels that are there already have the value that came first.
+    /// Adds a value, if there is one. The first value of a set of labels wins.
     pub(super) fn push(&mut self, labels: &Labels, value: Option<f64>) {
         let Some(value) = value else { return };
         let pairs = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
@@ -55,20 +55,20 @@ impl Family {
             return;
         }
         let suffix = match kind {
-            Kind::Counter => "_total",
-            Kind::Info => "_info",
-            Kind::Gauge | Kind::Unknown | Kind::StateSet => "",
+            MetricKind::Counter => "_total",
+            MetricKind::Info => "_info",
+            MetricKind::Gauge | MetricKind::Unknown | MetricKind::StateSet => "",
         };
-        // The older format has no families, and fewer kinds.
+        // The text format has no families and fewer kinds.
         let (family, word) = match (format, kind) {
-            (_, Kind::Gauge) => ((*name).to_owned(), "gauge"),
-            (Format::OpenMetrics, Kind::Counter) => ((*name).to_owned(), "counter"),
-            (Format::OpenMetrics, Kind::Unknown) => ((*name).to_owned(), "unknown"),
-            (Format::OpenMetrics, Kind::StateSet) => ((*name).to_owned(), "stateset"),
-            (Format::OpenMetrics, Kind::Info) => ((*name).to_owned(), "info"),
-            (Format::Text, Kind::Counter) => (format!("{name}{suffix}"), "counter"),
-            (Format::Text, Kind::Unknown) => ((*name).to_owned(), "untyped"),
-            (Format::Text, Kind::StateSet | Kind::Info) => (format!("{name}{suffix}"), "gauge"),
+            (_, MetricKind::Gauge) => ((*name).to_owned(), "gauge"),
+            (Format::OpenMetrics, MetricKind::Counter) => ((*name).to_owned(), "counter"),
+            (Format::OpenMetrics, MetricKind::Unknown) => ((*name).to_owned(), "unknown"),
+            (Format::OpenMetrics, MetricKind::StateSet) => ((*name).to_owned(), "stateset"),
+            (Format::OpenMetrics, MetricKind::Info) => ((*name).to_owned(), "info"),
+            (Format::Text, MetricKind::Counter) => (format!("{name}{suffix}"), "counter"),
+            (Format::Text, MetricKind::Unknown) => ((*name).to_owned(), "untyped"),
+            (Format::Text, MetricKind::StateSet | MetricKind::Info) => (format!("{name}{suffix}"), "gauge"),
         };
         let _ = writeln!(text, "# TYPE {family} {word}");
         if let (Format::OpenMetrics, Some(unit)) = (format, unit) {
@@ -81,7 +81,7 @@ impl Family {
     }
 }
 
-/// The value of a label between its quotes.
+/// A label's value, escaped for its quotes.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,6 +1,6 @@
-//! What `/metrics` says: the machine's cards under the names and labels of NVIDIA's DCGM exporter, so that dashboards for it go
-//! on working, and everything else under `plimsoll_…`. Pure: what was seen in, text out. A reading that nobody gives has no line.
-//! Not here: who may ask (`guard.rs`).
+//! The text of `/metrics`: cards under the names and labels of NVIDIA's DCGM exporter, so that dashboards for it work,
+//! and everything else under `plimsoll_…`. Pure: a snapshot in, text out. An unknown reading has no line. `guard.rs`
+//! controls access.
 //! Sources: OpenMetrics 1.0; Prometheus, "Exposition formats" (text format 0.0.4); dcgm-exporter, `default-counters.csv`.
 
 mod cards;
@@ -13,17 +13,17 @@ mod tests;
 
 use plimsoll_watch::{MachineView, RunView};
 
-/// How metrics are written.
+/// A format of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// OpenMetrics 1.0.
     OpenMetrics,
-    /// Prometheus's older text format, which everything else reads.
+    /// Prometheus's older text format, which all other tools read.
     Text,
 }
 
 impl Format {
-    /// What a client wants that says so in `Accept`; OpenMetrics only where it is named, and not less than the other.
+    /// The format for an `Accept` header: OpenMetrics if it is listed with at least the weight of plain text.
     pub(crate) fn accepted(accept: &str) -> Self {
         let weight = |kind: &str| {
             let of_kind = accept.split(',').filter_map(|range| {
@@ -38,7 +38,7 @@ impl Format {
         if open > 0.0 && open >= weight("text/plain") { Self::OpenMetrics } else { Self::Text }
     }
 
-    /// The type of an answer.
+    /// The content type of the response.
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -47,7 +47,7 @@ impl Format {
     }
 }
 
-/// All metrics of a machine, whose name is `host`, and of runs on it.
+/// All metrics of the machine `host` and of its runs.
 pub(crate) fn metrics<'a>(
     machine: &MachineView,
     runs: impl Iterator<Item = &'a RunView> + Clone,

@@ -1,11 +1,11 @@
-//! The machine without its cards.
+//! Metrics of the machine, without its cards.
 
-use super::family::{Family, Kind};
+use super::family::{Family, MetricKind};
 use plimsoll_telemetry::SystemSample;
 use plimsoll_units::Bytes;
 use plimsoll_watch::MachineView;
 
-/// A metric: its name, its unit, what it is, and its value.
+/// A metric: name, unit, help, and its value.
 type Field = (&'static str, &'static str, &'static str, fn(&SystemSample) -> Option<f64>);
 
 fn bytes(bytes: Option<Bytes>) -> Option<f64> {
@@ -13,30 +13,26 @@ fn bytes(bytes: Option<Bytes>) -> Option<f64> {
 }
 
 const FIELDS: &[Field] = &[
-    ("plimsoll_system_cpu_ratio", "ratio", "Part of all cores' time that was used.", |s| {
-        s.cpu_percent.map(|p| p / 100.0)
-    }),
+    ("plimsoll_system_cpu_ratio", "ratio", "Share of all cores' time in use.", |s| s.cpu_percent.map(|p| p / 100.0)),
     ("plimsoll_system_memory_size_bytes", "bytes", "Memory of the machine.", |s| bytes(s.memory_total)),
-    ("plimsoll_system_memory_available_bytes", "bytes", "Memory that a program could take.", |s| {
-        bytes(s.memory_available)
-    }),
-    ("plimsoll_system_swap_used_bytes", "bytes", "Memory that is swapped out.", |s| bytes(s.swap_used)),
-    ("plimsoll_system_group_limit_bytes", "bytes", "What the control group may have.", |s| bytes(s.group_limit)),
-    ("plimsoll_system_group_used_bytes", "bytes", "What the control group has.", |s| bytes(s.group_used)),
+    ("plimsoll_system_memory_available_bytes", "bytes", "Memory available to programs.", |s| bytes(s.memory_available)),
+    ("plimsoll_system_swap_used_bytes", "bytes", "Swapped-out memory.", |s| bytes(s.swap_used)),
+    ("plimsoll_system_group_limit_bytes", "bytes", "Memory limit of the control group.", |s| bytes(s.group_limit)),
+    ("plimsoll_system_group_used_bytes", "bytes", "Memory used by the control group.", |s| bytes(s.group_used)),
     ("plimsoll_system_disk_size_bytes", "bytes", "Size of the disk with the runs.", |s| bytes(s.disk_total)),
-    ("plimsoll_system_disk_free_bytes", "bytes", "What is free of it.", |s| bytes(s.disk_free)),
+    ("plimsoll_system_disk_free_bytes", "bytes", "Free space on the disk with the runs.", |s| bytes(s.disk_free)),
 ];
 
 pub(super) fn families(machine: &MachineView) -> Vec<Family> {
     let Some(system) = machine.latest.as_ref().map(|sample| &sample.system) else { return Vec::new() };
     let fields = FIELDS.iter().map(|(name, unit, help, value)| {
-        let mut family = Family::new(name, Kind::Gauge, Some(unit), help);
+        let mut family = Family::new(name, MetricKind::Gauge, Some(unit), help);
         family.push(&Vec::new(), value(system));
         family
     });
     let mut families = fields.collect::<Vec<_>>();
-    let help = "Part of the last ten seconds in which somebody waited for it.";
-    let mut pressure = Family::new("plimsoll_system_pressure_ratio", Kind::Gauge, Some("ratio"), help);
+    let help = "Share of the last ten seconds in which a process waited for the resource.";
+    let mut pressure = Family::new("plimsoll_system_pressure_ratio", MetricKind::Gauge, Some("ratio"), help);
     let of = [
         ("cpu", system.cpu_pressure_percent),
         ("memory", system.memory_pressure_percent),

@@ -1,5 +1,5 @@
-//! What is said of a machine and of runs as they are on disk. Parsers of others read it in `scripts/check_metrics.py`, by the
-//! texts that `prints_for_the_check` writes.
+//! The metrics of a machine and of runs on disk. `scripts/check_metrics.py` feeds the texts that `prints_for_the_check`
+//! writes to other parsers.
 
 use super::{Format, metrics};
 use plimsoll_files::Disk;
@@ -9,7 +9,7 @@ use plimsoll_watch::{MachineView, RunFollower, RunView};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A name that is hostile to labels.
+/// A name with characters that are special in labels.
 const NAME: &str = "a\"} 1\n# EOF\\";
 
 fn run(folder: &Path, name: &str, loss: f64, last: Option<Event>) -> RunView {
@@ -77,7 +77,7 @@ fn card() -> CardSample {
     }
 }
 
-/// Everything that can be seen at once.
+/// A machine and runs with every kind of value.
 fn all(folder: &Path) -> (MachineView, Vec<RunView>) {
     let bytes = Some(Bytes(1 << 30));
     let system = SystemSample {
@@ -94,7 +94,7 @@ fn all(folder: &Path) -> (MachineView, Vec<RunView>) {
         disk_free: bytes,
         ..SystemSample::default()
     };
-    // The errors of the first moment are none of the last.
+    // The newest sample has no errors of the first one.
     let cards = vec![CardSample { xids: vec![], ..card() }];
     let first = Sample { time_s: 1e9 - 1.0, cards: vec![card()], ..Sample::default() };
     let machine = MachineView::of([first, Sample { time_s: 1e9, cards, system }]);
@@ -113,7 +113,7 @@ fn text(folder: &Path, format: Format) -> String {
 }
 
 #[test]
-fn what_is_seen_has_a_line_under_the_names_of_dcgm_where_it_has_one() {
+fn readings_have_the_names_of_dcgm_where_it_has_them() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let text = text(folder.path(), Format::OpenMetrics);
     let labels = "gpu=\"0\",UUID=\"GPU-1\",device=\"nvidia0\",modelName=\"RTX \\\"X\\\"\",Hostname=\"host-1\",\
@@ -147,7 +147,7 @@ fn what_is_seen_has_a_line_under_the_names_of_dcgm_where_it_has_one() {
 }
 
 #[test]
-fn a_reading_that_nobody_gives_has_no_line() {
+fn an_unknown_reading_has_no_line() {
     let lost = CardSample { index: 1, uuid: "GPU-2".to_owned(), lost: Some("gone".to_owned()), ..card() };
     let silent = CardSample { index: 2, uuid: "GPU-3".to_owned(), ..CardSample::default() };
     let machine = MachineView::of([
@@ -166,9 +166,9 @@ fn a_reading_that_nobody_gives_has_no_line() {
     assert_eq!(metrics(&MachineView::default(), [].iter(), "h", Format::OpenMetrics), "# EOF\n");
 }
 
-/// Each line of a series is there once, whatever cards and runs are called.
+/// Each series occurs once, whatever the names of cards and runs.
 #[test]
-fn no_series_is_there_twice() {
+fn no_series_occurs_twice() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (mut machine, mut runs) = all(folder.path());
     machine.cards.push(machine.cards[0].clone());
@@ -184,8 +184,8 @@ fn no_series_is_there_twice() {
 }
 
 #[test]
-fn clients_get_the_format_that_they_can_read() {
-    // As Prometheus 2.42 asks.
+fn clients_receive_the_format_that_they_accept() {
+    // The header that Prometheus 2.42 sends.
     let prometheus = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
         text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
     for (accept, format) in [
@@ -202,9 +202,9 @@ fn clients_get_the_format_that_they_can_read() {
     }
 }
 
-/// Each metric that the dashboard names is one that is made, with the labels that it asks for.
+/// The dashboard uses only existing metrics, with their labels.
 #[test]
-fn the_dashboard_asks_for_what_there_is() {
+fn the_dashboard_uses_only_existing_metrics() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let text = text(folder.path(), Format::Text);
     let made = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split('{').next());
@@ -219,12 +219,12 @@ fn the_dashboard_asks_for_what_there_is() {
     let mut named = BTreeSet::new();
     for expression in &expressions {
         let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-        // A label is named as its set of states is.
+        // The label of a state set has the name of the metric.
         named.extend(words.filter(|word| word.starts_with("DCGM_") || word.starts_with("plimsoll_")));
     }
     assert!(named.len() > 25, "{named:?}");
     for name in named {
-        assert!(made.contains(name), "{name} is not made");
+        assert!(made.contains(name), "there is no metric {name}");
     }
     let ids = dashboard["panels"]
         .as_array()
@@ -235,7 +235,7 @@ fn the_dashboard_asks_for_what_there_is() {
     assert_eq!(ids.len(), dashboard["panels"].as_array().expect("panels").len());
 }
 
-/// For `scripts/check_metrics.py`, which names a folder.
+/// Writes texts for `scripts/check_metrics.py`, which sets a folder.
 #[test]
 fn prints_for_the_check() {
     let Some(folder) = std::env::var_os("PLIMSOLL_METRICS_OUT").map(std::path::PathBuf::from) else { return };

@@ -1,11 +1,11 @@
-//! What the buttons do.
+//! The buttons' actions.
 
 use crate::support::{Runs, bearer};
 use plimsoll_orders::Order;
 use plimsoll_telemetry::Event;
 
 #[test]
-fn buttons_give_orders_to_the_run_and_a_paused_one_has_others() {
+fn buttons_send_orders_and_a_paused_run_has_other_buttons() {
     let runs = Runs::new();
     let mut a = runs.add("a", 3);
     let server = runs.serve();
@@ -37,7 +37,7 @@ fn buttons_give_orders_to_the_run_and_a_paused_one_has_others() {
 }
 
 #[test]
-fn what_is_no_order_or_cannot_be_given_is_refused_with_words() {
+fn invalid_and_impossible_orders_are_refused_with_a_message() {
     let runs = Runs::new();
     let mut a = runs.add("a", 1);
     let server = runs.serve();
@@ -66,17 +66,17 @@ fn what_is_no_order_or_cannot_be_given_is_refused_with_words() {
     assert!(folder.join("orders.jsonl").is_file());
 }
 
-/// In a shared folder another user could have made the run, about any process of this user.
+/// In a shared folder another user could have created the run, with the id of any process of this user.
 #[cfg(unix)]
 #[test]
-fn no_button_works_for_a_run_that_another_user_controls() {
+fn orders_to_a_run_that_another_user_controls_are_refused() {
     use std::fs::{Permissions, set_permissions};
     use std::os::unix::fs::PermissionsExt;
     let runs = Runs::new();
     let mut a = runs.add("a", 1);
     let b = runs.add("b", 1);
-    // A supervised run, as its folder says, of this very process.
-    std::fs::remove_file(b.folder.join("journal.jsonl")).expect("it was there");
+    // A supervised run whose folder names this test's process.
+    std::fs::remove_file(b.folder.join("journal.jsonl")).expect("the journal exists");
     let command = vec!["python3".to_owned()];
     let entry = plimsoll_supervise::Entry::new(plimsoll_supervise::RunKind::Supervised, &b.folder, command);
     entry.write().expect("written");

@@ -1,4 +1,4 @@
-//! Clients that are slow, many, or want too much.
+//! Clients that are slow, numerous, or send too much.
 
 use crate::support::{Runs, bearer};
 use plimsoll_serve::{Limits, Options, ServeError, Server, Token};
@@ -12,22 +12,22 @@ fn limits() -> Limits {
 }
 
 #[test]
-fn who_says_nothing_or_half_a_request_keeps_no_place() {
+fn silent_clients_and_half_requests_lose_their_slots() {
     let runs = Runs::new();
     let server = runs.serve_at("127.0.0.1:0", limits());
     let mut idle = (0..4).map(|_| server.connect()).collect::<Vec<_>>();
-    idle[0].write_all(b"GET /api/runs HTTP/1.1\r\nHost: loc").expect("it hears");
-    assert_eq!(server.get("/api/runs").status, 200, "a place is free once the others were given up");
+    idle[0].write_all(b"GET /api/runs HTTP/1.1\r\nHost: loc").expect("the server reads");
+    assert_eq!(server.get("/api/runs").status, 200, "a slot is free once the others are closed");
     for stream in &mut idle {
         let mut rest = Vec::new();
-        // Hung up on, with or without a word.
+        // The server closed the connection, with or without a response.
         let _ = stream.read_to_end(&mut rest);
         assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 4"), "{rest:?}");
     }
 }
 
 #[test]
-fn only_so_many_pages_are_kept_up_to_date_and_a_closed_one_makes_room() {
+fn event_streams_are_limited_and_a_closed_one_makes_room() {
     let runs = Runs::new();
     let _a = runs.add("a", 1);
     let server = runs.serve_at("127.0.0.1:0", Limits { connections: 8, ..limits() });
@@ -37,24 +37,27 @@ fn only_so_many_pages_are_kept_up_to_date_and_a_closed_one_makes_room() {
         events
     });
     let refused = server.get("/api/events");
-    assert_eq!((refused.status, refused.json()["error"].as_str()), (503, Some("too many pages are open; close one")));
-    assert_eq!(server.get("/api/runs").status, 200, "others are answered");
+    assert_eq!(
+        (refused.status, refused.json()["error"].as_str()),
+        (503, Some("too many pages are open; close one and retry"))
+    );
+    assert_eq!(server.get("/api/runs").status, 200, "other requests are served");
     drop(open);
-    // It notices when it next says something.
+    // The server notices the closed stream at its next write.
     while server.say(&format!("HEAD /api/events HTTP/1.1\r\nHost: {}{}", server.address, bearer()), "").status == 503 {}
 }
 
 #[test]
-fn who_does_not_read_blocks_nobody_and_is_given_up() {
+fn a_client_that_does_not_read_blocks_no_other_and_is_closed() {
     let runs = Runs::new();
     let mut a = runs.add("a", 1);
     let server = runs.serve_at("127.0.0.1:0", Limits { connections: 8, ..limits() });
     let id = server.id("a");
     let mut deaf = server.connect();
     let head = format!("GET /api/events?run={id} HTTP/1.1\r\nHost: {}{}\r\n\r\n", server.address, bearer());
-    deaf.write_all(head.as_bytes()).expect("it hears");
+    deaf.write_all(head.as_bytes()).expect("the server reads");
     let mut events = server.events(&format!("?run={id}"), "");
-    // Far more than the system keeps for a connection.
+    // Far more than the system buffers for a connection.
     for round in 0..400_u64 {
         (1..=50).for_each(|step| a.step(1 + round * 50 + step));
         if round % 40 == 0 {
@@ -80,7 +83,7 @@ fn requests_that_are_too_long_are_refused() {
 }
 
 #[test]
-fn a_port_that_is_in_use_is_an_error_that_says_so_and_addresses_of_both_kinds_can_be_had() {
+fn a_port_in_use_is_an_error_and_ipv4_and_ipv6_addresses_work() {
     let runs = Runs::new();
     let server = runs.serve();
     let options = Options {
@@ -99,17 +102,17 @@ fn a_port_that_is_in_use_is_an_error_that_says_so_and_addresses_of_both_kinds_ca
         }
         other => panic!("{:?}", other.map(|_| "a server").err()),
     }
-    // Machines without IPv6 have no such address.
+    // Some machines have no IPv6.
     if std::net::TcpListener::bind("[::1]:0").is_ok() {
         let server = runs.serve_at("[::1]:0", Limits::default());
         assert_eq!(server.get("/api/runs").status, 200);
     }
 }
 
-/// Hundreds of sockets from the address that the user has, too: silent ones, heads that come byte by byte, bodies that don't
-/// end with and without the token. The time limits are those of users.
+/// Hundreds of connections from the user's own address: silent ones, heads that arrive byte by byte, bodies that never
+/// end, with and without the token. The time limits are the defaults.
 #[test]
-fn a_user_is_answered_whatever_other_clients_do() {
+fn a_user_is_served_whatever_other_clients_do() {
     let runs = Runs::new();
     let server = runs.serve_at("127.0.0.1:0", Limits::default());
     let cookie = server.cookie();
@@ -129,7 +132,7 @@ fn a_user_is_answered_whatever_other_clients_do() {
         let _ = stream.write_all(said.as_bytes());
         streams.push(stream);
         if kind % 50 == 49 {
-            // Those that still hear get a byte more.
+            // Send one more byte to the open connections.
             streams.iter_mut().for_each(|stream| drop(stream.write_all(b"c")));
             let begun = std::time::Instant::now();
             assert_eq!(server.ask("/api/runs", &cookie).status, 200);
@@ -144,7 +147,7 @@ fn a_body_that_does_not_end_is_refused() {
     let server = runs.serve_at("127.0.0.1:0", Limits { connections: 8, ..limits() });
     let mut stream = server.connect();
     let head = format!("POST /api/runs/x/order HTTP/1.1\r\nHost: {}{}\r\n", server.address, bearer());
-    stream.write_all(format!("{head}Content-Length: 4000\r\n\r\n{{").as_bytes()).expect("it hears");
+    stream.write_all(format!("{head}Content-Length: 4000\r\n\r\n{{").as_bytes()).expect("the server reads");
     let mut answer = String::new();
     let _ = stream.read_to_string(&mut answer);
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");

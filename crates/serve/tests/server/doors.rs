@@ -1,9 +1,9 @@
-//! Who is let in, and who is not.
+//! Access control: which requests are served and which are refused.
 
 use crate::support::{Runs, TOKEN, bearer};
 
 #[test]
-fn nothing_is_told_without_the_token() {
+fn requests_without_the_token_are_refused() {
     let runs = Runs::new();
     let _training = runs.add("secret-run", 2);
     let server = runs.serve();
@@ -36,7 +36,7 @@ fn nothing_is_told_without_the_token() {
 }
 
 #[test]
-fn the_link_gives_a_cookie_that_scripts_and_other_sites_cannot_use_and_that_opens_the_page() {
+fn the_link_sets_a_cookie_that_scripts_and_other_sites_cannot_use() {
     let runs = Runs::new();
     let server = runs.serve();
     let welcome = server.ask(&format!("/?token={TOKEN}"), "");
@@ -45,8 +45,8 @@ fn the_link_gives_a_cookie_that_scripts_and_other_sites_cannot_use_and_that_open
         assert!(cookie.contains(part), "{cookie}");
     }
     assert!(cookie.starts_with(&format!("plimsoll_{}=", server.address.port())), "ports of a host share cookies");
-    assert!(!cookie.contains(TOKEN) && !welcome.body.contains(TOKEN), "the token is not kept by browsers");
-    // A redirect would carry no cookie to who came from another site.
+    assert!(!cookie.contains(TOKEN) && !welcome.body.contains(TOKEN), "browsers do not store the token");
+    // A redirect would carry no cookie for a visitor from another site.
     assert_eq!((welcome.status, welcome.header("location")), (200, None));
     let cookie = server.cookie();
     for path in [
@@ -63,13 +63,13 @@ fn the_link_gives_a_cookie_that_scripts_and_other_sites_cannot_use_and_that_open
     ] {
         assert_eq!(server.ask(path, &cookie).status, 200, "{path}");
     }
-    // One that the server made before its token was another opens nothing.
+    // A cookie of an earlier token is refused.
     let cut = &cookie[..cookie.len() - 2];
     assert_eq!(server.ask("/", cut).status, 401);
 }
 
 #[test]
-fn names_of_others_are_refused_even_with_the_token() {
+fn foreign_host_names_are_refused_even_with_the_token() {
     let runs = Runs::new();
     let server = runs.serve();
     let port = server.address.port();
@@ -85,11 +85,11 @@ fn names_of_others_are_refused_even_with_the_token() {
     }
     let two = format!("GET /api/runs HTTP/1.1\r\nHost: localhost\r\nHost: evil.example{}", bearer());
     assert_ne!(server.say(&two, "").status, 200);
-    assert_ne!(server.say(&format!("GET /api/runs HTTP/1.1{}", bearer()), "").status, 200, "no host at all");
+    assert_ne!(server.say(&format!("GET /api/runs HTTP/1.1{}", bearer()), "").status, 200, "no `Host` header");
 }
 
 #[test]
-fn pages_of_others_give_no_orders() {
+fn pages_of_other_sites_cannot_send_orders() {
     let runs = Runs::new();
     let mut training = runs.add("a", 1);
     let server = runs.serve();
@@ -100,7 +100,7 @@ fn pages_of_others_give_no_orders() {
         String::new(),
         "\r\nOrigin: null".to_owned(),
         "\r\nOrigin: http://evil.example".to_owned(),
-        // Another server of the same machine: its cookies are sent, since ports are one site.
+        // Another server on the same machine: the browser sends its cookies, since ports are one site.
         format!("\r\nOrigin: http://127.0.0.1:{}", port.wrapping_add(1)),
         format!("\r\nOrigin: http://{}.evil.example", server.address),
     ] {
@@ -109,16 +109,16 @@ fn pages_of_others_give_no_orders() {
     }
     assert_eq!(training.inbox.poll().orders, []);
     assert_eq!(server.post(&path, &format!("{cookie}{own}"), pause).status, 202);
-    assert_eq!(server.post(&path, &bearer(), "{\"action\":\"stop\"}").status, 202, "scripts have the token");
+    assert_eq!(server.post(&path, &bearer(), "{\"action\":\"stop\"}").status, 202, "scripts send the token");
     assert_eq!(training.inbox.poll().orders.len(), 2);
-    // A form of another page could send no JSON.
+    // A form on another page cannot send JSON.
     let head = format!("POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: text/plain{}", server.address, bearer());
     assert_eq!(server.say(&head, pause).status, 415);
-    assert_eq!(server.ask(&path, &bearer()).status, 405, "an order is no GET");
+    assert_eq!(server.ask(&path, &bearer()).status, 405, "orders need POST");
 }
 
 #[test]
-fn every_answer_keeps_browsers_careful() {
+fn every_response_has_security_headers() {
     let runs = Runs::new();
     let server = runs.serve();
     for (path, headers) in [

@@ -1,4 +1,4 @@
-//! What changes is told, to those who come back too.
+//! Server-sent events, also after a reconnect.
 
 use crate::support::Runs;
 use serde_json::Value;
@@ -9,7 +9,7 @@ fn points(data: &Value) -> (u64, usize) {
 }
 
 #[test]
-fn a_live_run_is_followed_and_only_what_is_new_of_its_curves_is_sent() {
+fn a_live_run_sends_only_the_new_points_of_its_curves() {
     let runs = Runs::new();
     let mut a = runs.add("a", 5);
     let server = runs.serve();
@@ -22,14 +22,14 @@ fn a_live_run_is_followed_and_only_what_is_new_of_its_curves_is_sent() {
     (7..=1000).for_each(|step| a.step(step));
     let many = events.until("run", |data| data["run"]["step"] == 1000);
     let (from, count) = points(&many.data);
-    assert_eq!(from, 0, "stretches were joined, so that all are others");
+    assert_eq!(from, 0, "stretches were joined, so all have changed");
     assert!((100..=400).contains(&count), "{count}");
     runs.add("b", 1);
     events.until("runs", |data| data["runs"].as_array().is_some_and(|runs| runs.len() == 2));
 }
 
 #[test]
-fn who_comes_back_gets_what_it_missed_and_nothing_twice() {
+fn a_client_that_reconnects_receives_only_what_it_missed() {
     let runs = Runs::new();
     let mut a = runs.add("a", 5);
     let server = runs.serve();
@@ -37,20 +37,20 @@ fn who_comes_back_gets_what_it_missed_and_nothing_twice() {
     let mut events = server.events(&query, "");
     let had = events.until("run", |data| data["run"]["step"] == 5);
     drop(events);
-    // Nothing of the run has changed: only the machine is told.
+    // The run has not changed: only the machine is sent.
     let mut events = server.events(&query, &format!("\r\nLast-Event-ID: {}", had.id));
     let told = events.next().expect("the machine changes");
     assert_eq!(told.name, "machine");
     a.step(6);
     let told = events.until("run", |_| true);
-    assert_eq!(points(&told.data), (5, 1), "it has the first five");
+    assert_eq!(points(&told.data), (5, 1), "the client has the first five");
     drop(events);
     a.step(7);
     while server.get("/api/runs").json()["runs"][0]["step"] != 7 {}
-    // What changed meanwhile is sent whole, since nobody knows any more what it had.
+    // After a missed change the whole curve is sent, since the server no longer knows which points the client has.
     let mut events = server.events(&query, &format!("\r\nLast-Event-ID: {}", had.id));
     assert_eq!(points(&events.until("run", |data| data["run"]["step"] == 7).data), (0, 7));
-    // Numbers of another start of the server, and what are none, are nobody's.
+    // Ids of another start of the server and invalid ids are ignored.
     for id in ["ffffffffffff-99999", "x", "-", "99999"] {
         let mut events = server.events(&query, &format!("\r\nLast-Event-ID: {id}"));
         assert_eq!(points(&events.until("run", |_| true).data), (0, 7), "{id}");
@@ -58,7 +58,7 @@ fn who_comes_back_gets_what_it_missed_and_nothing_twice() {
 }
 
 #[test]
-fn a_server_that_ends_ends_its_streams_and_its_next_start_goes_on() {
+fn a_server_that_stops_ends_its_streams_and_its_next_start_accepts_old_cookies() {
     let runs = Runs::new();
     let _a = runs.add("a", 5);
     let server = runs.serve();
@@ -67,9 +67,9 @@ fn a_server_that_ends_ends_its_streams_and_its_next_start_goes_on() {
     events.until("runs", |_| true);
     let began = std::time::Instant::now();
     drop(server);
-    assert!(began.elapsed().as_secs_f64() < 2.5, "open pages keep nobody waiting");
+    assert!(began.elapsed().as_secs_f64() < 2.5, "open pages do not delay the stop");
     while events.next().is_some() {}
-    // The same port and token: links and cookies are as good as before.
+    // With the same port and token, old links and cookies stay valid.
     let server = runs.serve_at(&address.to_string(), plimsoll_serve::Limits::default());
     assert_eq!(server.ask("/api/runs", &cookie).status, 200);
 }

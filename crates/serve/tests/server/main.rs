@@ -1,4 +1,4 @@
-//! The server as clients meet it, on loopback: who is let in, what they are told, and what buttons do.
+//! The server as clients see it, over loopback: access control, responses and buttons.
 
 mod actions;
 mod clients;

@@ -1,10 +1,9 @@
-//! `/metrics` and the dashboard for it, as Prometheus and Grafana ask for them. What is in them is tested beside
-//! `src/metrics`.
+//! `/metrics` and its dashboard, requested as Prometheus and Grafana do. `src/metrics/tests.rs` tests their contents.
 
 use crate::support::{Runs, bearer};
 
 #[test]
-fn metrics_are_in_the_format_that_is_asked_for_and_the_dashboard_lies_beside_them() {
+fn metrics_have_the_requested_format_and_the_dashboard_is_served() {
     let runs = Runs::new();
     let _run = runs.add("a", 10);
     let server = runs.serve();

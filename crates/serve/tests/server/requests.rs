@@ -1,4 +1,5 @@
-//! What no client says: any bytes, and requests that were changed or cut. The server answers or hangs up, and serves others.
+//! Requests that no client sends: random bytes, and requests changed or cut. The server answers or closes the
+//! connection, and serves others.
 
 use crate::support::{Runs, bearer};
 use proptest::prelude::*;
@@ -26,13 +27,13 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn any_request_is_answered_or_refused_and_the_next_one_is_served() {
+fn after_any_request_the_next_one_is_served() {
     let runs = Runs::new();
     let _training = runs.add("a-run", 2);
     let server = runs.serve();
     let result = TestRunner::new(Config { cases: 200, ..Config::default() }).run(&request(), |request| {
         let mut stream = server.connect();
-        // It may hang up before it has heard all.
+        // The server may close the connection before it has read everything.
         let _ = stream.write_all(&request);
         let _ = stream.shutdown(Shutdown::Write);
         let mut start = [0; 512];

@@ -1,4 +1,4 @@
-//! Folders of runs, a server, and a client that says exactly what it is told to.
+//! Folders with runs, a server, and a client that sends exactly the given bytes.
 
 use plimsoll_files::{Disk, FolderLock};
 use plimsoll_orders::Inbox;
@@ -15,10 +15,10 @@ use tempfile::TempDir;
 
 pub const TOKEN: &str = "a-token-for-tests";
 
-/// What a client waits for anything.
+/// Read timeout of a client.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server, until it is dropped.
+/// A running server; stops when dropped.
 pub struct Running {
     pub address: SocketAddr,
     stopper: Stopper,
@@ -33,7 +33,7 @@ impl Drop for Running {
     }
 }
 
-/// Runs in a folder.
+/// A folder with runs.
 pub struct Runs {
     pub folder: TempDir,
 }
@@ -47,7 +47,7 @@ impl Runs {
         self.folder.path().join(name)
     }
 
-    /// A run whose journal has begun and made so many steps.
+    /// Adds a run whose journal has `steps` steps.
     pub fn add(&self, name: &str, steps: u64) -> Training {
         let folder = self.path(name);
         std::fs::create_dir_all(&folder).expect("a new folder");
@@ -88,7 +88,7 @@ impl Runs {
     }
 }
 
-/// A run that a process is at.
+/// A run that a process holds.
 pub struct Training {
     pub folder: PathBuf,
     pub journal: Journal,
@@ -102,7 +102,7 @@ impl Training {
             folder: folder.to_owned(),
             journal: Journal::open(&Disk::default(), &folder.join("journal.jsonl")).expect("a journal"),
             inbox: Inbox::open(folder).expect("a file of orders"),
-            _lock: FolderLock::take(folder).expect("nobody has it"),
+            _lock: FolderLock::take(folder).expect("no process has it"),
         }
     }
 
@@ -123,7 +123,7 @@ impl Training {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -149,12 +149,12 @@ impl Running {
         stream
     }
 
-    /// Says this, a request with its headers but without `Connection`, and reads the answer to its end.
+    /// Sends a request with its headers but without `Connection`, and reads the whole response.
     pub fn say(&self, request: &str, body: &str) -> Answer {
         let mut stream = self.connect();
         let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
         let text = format!("{request}\r\nConnection: close\r\n{length}\r\n{body}");
-        // It may answer and hang up before it has heard all.
+        // The server may answer and close the connection before it has read everything.
         let _ = stream.write_all(text.as_bytes());
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -164,12 +164,12 @@ impl Running {
         Answer { status, head: head.to_owned(), body: body.to_owned() }
     }
 
-    /// Asks for a path with these further headers.
+    /// Requests a path with these additional headers.
     pub fn ask(&self, path: &str, headers: &str) -> Answer {
         self.say(&format!("GET {path} HTTP/1.1\r\nHost: {}{headers}", self.address), "")
     }
 
-    /// Asks for a path with the token.
+    /// Requests a path with the token.
     pub fn get(&self, path: &str) -> Answer {
         self.ask(path, &bearer())
     }
@@ -179,7 +179,7 @@ impl Running {
         self.say(&head, body)
     }
 
-    /// The id of the run of this name.
+    /// The id of the run with this name.
     pub fn id(&self, name: &str) -> String {
         let runs = self.get("/api/runs").json();
         let all = runs["runs"].as_array().expect("a list");
@@ -187,7 +187,7 @@ impl Running {
         run["id"].as_str().expect("text").to_owned()
     }
 
-    /// The cookie that the link gives.
+    /// The cookie that the link sets.
     pub fn cookie(&self) -> String {
         let welcome = self.ask(&format!("/?token={TOKEN}"), "");
         assert_eq!(welcome.status, 200, "{welcome:?}");
@@ -195,7 +195,7 @@ impl Running {
         format!("\r\nCookie: {}", cookie.split(';').next().expect("a pair"))
     }
 
-    /// Server-sent events.
+    /// Opens the stream of server-sent events.
     pub fn events(&self, query: &str, headers: &str) -> Events {
         let mut stream = self.connect();
         let head = format!("GET /api/events{query} HTTP/1.1\r\nHost: {}{}{headers}\r\n\r\n", self.address, bearer());
@@ -212,23 +212,23 @@ pub fn bearer() -> String {
     format!("\r\nAuthorization: Bearer {TOKEN}")
 }
 
-/// A stream of events.
+/// A stream of server-sent events.
 pub struct Events {
     lines: BufReader<TcpStream>,
 }
 
-/// An event.
+/// A server-sent event.
 #[derive(Debug)]
-pub struct Told {
+pub struct ServerEvent {
     pub name: String,
     pub id: String,
     pub data: Value,
 }
 
 impl Events {
-    /// The next one; none where the stream ends.
-    pub fn next(&mut self) -> Option<Told> {
-        let mut told = Told { name: String::new(), id: String::new(), data: Value::Null };
+    /// The next event; `None` at the end of the stream.
+    pub fn next(&mut self) -> Option<ServerEvent> {
+        let mut event = ServerEvent { name: String::new(), id: String::new(), data: Value::Null };
         loop {
             let mut line = String::new();
             if self.lines.read_line(&mut line).expect("it says something") == 0 {
@@ -236,23 +236,23 @@ impl Events {
             }
             let line = line.trim_end();
             if let Some(name) = line.strip_prefix("event: ") {
-                name.clone_into(&mut told.name);
+                name.clone_into(&mut event.name);
             } else if let Some(id) = line.strip_prefix("id: ") {
-                id.clone_into(&mut told.id);
+                id.clone_into(&mut event.id);
             } else if let Some(data) = line.strip_prefix("data: ") {
-                told.data = serde_json::from_str(data).expect("JSON");
-            } else if line.is_empty() && !told.name.is_empty() {
-                return Some(told);
+                event.data = serde_json::from_str(data).expect("JSON");
+            } else if line.is_empty() && !event.name.is_empty() {
+                return Some(event);
             }
         }
     }
 
-    /// The next one of this name that is as it should be.
-    pub fn until(&mut self, name: &str, is_it: impl Fn(&Value) -> bool) -> Told {
+    /// The next event with this name whose data satisfies `is_it`.
+    pub fn until(&mut self, name: &str, is_it: impl Fn(&Value) -> bool) -> ServerEvent {
         loop {
-            let told = self.next().expect("the stream goes on");
-            if told.name == name && is_it(&told.data) {
-                return told;
+            let event = self.next().expect("the stream continues");
+            if event.name == name && is_it(&event.data) {
+                return event;
             }
         }
     }

@@ -1,5 +1,4 @@
-//! A connection whose other side must read: where it takes nothing for long, it is given up, so that who is slow or gone keeps
-//! no place that others want.
+//! Connection that fails if its client reads nothing for too long, so that slow or vanished clients do not hold slots.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
@@ -10,19 +9,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// A connection, and for how long nothing could be written.
-pub(crate) struct Impatient {
+/// A connection and a timer of how long writes have been blocked.
+pub(crate) struct StallTimeout {
     stream: TcpStream,
     patience: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl Impatient {
+impl StallTimeout {
     pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
         Self { stream, patience, stalled: None }
     }
 
-    /// What writing came to, unless it has waited too long.
+    /// Passes a result of writing on; fails if writes have been blocked too long.
     fn checked<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stalled = None;
@@ -35,7 +34,7 @@ impl Impatient {
     }
 }
 
-impl AsyncRead for Impatient {
+impl AsyncRead for StallTimeout {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -45,7 +44,7 @@ impl AsyncRead for Impatient {
     }
 }
 
-impl AsyncWrite for Impatient {
+impl AsyncWrite for StallTimeout {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.checked(context, written)
