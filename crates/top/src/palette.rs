@@ -1,46 +1,46 @@
-//! What things look like. Nothing is told by color alone: words, signs and shapes say the same.
+//! Colors and styles. Color is never the only signal: words, characters and shapes say the same.
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// A set of looks.
+/// A palette.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Palette {
     /// The terminal's own colors.
     Color,
-    /// None: bold, dim and reversed.
+    /// No colors: bold, dim and reversed.
     Mono,
-    /// Blue, orange and yellow, which are told apart by nearly all eyes. Source: Okabe and Ito 2008, "Color Universal Design".
+    /// Blue, orange and yellow, for color-blind users. Source: Okabe and Ito 2008, "Color Universal Design".
     ColorBlind,
 }
 
-/// What something means.
+/// Meaning of a style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Words that matter less.
+    /// Secondary text.
     Quiet,
-    /// Titles, keys.
+    /// Titles and keys.
     Title,
     /// Names.
     Strong,
-    /// As it should be.
+    /// A good value.
     Good,
-    /// Something to look at.
+    /// A warning.
     Warn,
-    /// Something is wrong.
+    /// An error.
     Bad,
-    /// The runs that are shown, and what is theirs.
+    /// Runs on this screen and their memory.
     Ours,
-    /// What is planned for them.
+    /// Memory planned for them.
     Planned,
-    /// What others have.
+    /// Memory of other processes.
     Others,
     /// The line of a curve.
     Curve,
-    /// Points beside it.
+    /// Points on a chart.
     Points,
-    /// The row that is selected, in the pane that has the keys.
+    /// The selected row in the focused pane.
     Selected,
-    /// The row that is selected, in another.
+    /// The selected row in another pane.
     Marked,
     /// The first and the last line of the screen.
     Edge,

@@ -86,7 +86,7 @@ fn a_run_is_replayed_and_colors_are_left_out_where_nobody_wants_them() {
     let mut top = command(&sandbox, "top --replay run");
     let (mut terminal, child) = Terminal::start(top.env("NO_COLOR", "1"), 80, 24);
     let end = terminal.wait_for("5/5", 0);
-    terminal.wait_for("times as fast", 0);
+    terminal.wait_for("x speed", 0);
     terminal.press("\u{1b}[H");
     terminal.wait_for("0 s of ", end);
     for color in ["\u{1b}[32m", "\u{1b}[36m", "\u{1b}[38;5;", "\u{1b}[41m"] {

@@ -1,18 +1,18 @@
-//! Bars: segments of a whole, and marks on it.
+//! Bars with segments and marks, and sparklines.
 
 use super::text::put;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-/// A part of a bar: what fills it, its look, and its share of the whole.
-pub(crate) type Part = (char, Style, f64);
+/// A segment of a bar: its character, style, and share of the whole.
+pub(crate) type Segment = (char, Style, f64);
 
-/// A mark on a bar: its sign, its look, and its place, from 0 to 1.
+/// A mark on a bar: its character, style, and position from 0 to 1.
 pub(crate) type Mark = (char, Style, f64);
 
-/// Draws `▕████░░▒▒│  ▏` into one line. Parts that are not empty have at least one cell, as long as there is room.
-pub(crate) fn bar(buffer: &mut Buffer, area: Rect, parts: &[Part], marks: &[Mark], frame: Style) {
+/// Draws `▕████░░▒▒│  ▏` in one line. Each nonempty segment gets at least one cell, if there is room.
+pub(crate) fn bar(buffer: &mut Buffer, area: Rect, parts: &[Segment], marks: &[Mark], frame: Style) {
     if area.width < 3 {
         return;
     }
@@ -30,7 +30,7 @@ pub(crate) fn bar(buffer: &mut Buffer, area: Rect, parts: &[Part], marks: &[Mark
         from = to;
     }
     for (sign, style, place) in marks.iter().filter(|(_, _, place)| (0.0..=1.0).contains(place)) {
-        // A line stands at the end of what it bounds.
+        // A line is drawn in the cell where its segment ends.
         let cell = ((place * inner as f64).ceil() as usize).saturating_sub(1);
         cells[cell] = (*sign, *style);
     }
@@ -39,10 +39,10 @@ pub(crate) fn bar(buffer: &mut Buffer, area: Rect, parts: &[Part], marks: &[Mark
     }
 }
 
-/// Bars from the lowest to the highest.
+/// Bars of a sparkline, lowest first.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The last values between two bounds, a character each; of more than there is room for, the newest.
+/// A sparkline of the newest values that fit, one character each, scaled between two bounds.
 pub(crate) fn sparkline(values: impl DoubleEndedIterator<Item = f64>, [low, high]: [f64; 2], columns: usize) -> String {
     let height = |value: f64| {
         let part = if high > low { ((value - low) / (high - low)).clamp(0.0, 1.0) } else { 0.0 };
@@ -57,7 +57,7 @@ pub(crate) fn sparkline(values: impl DoubleEndedIterator<Item = f64>, [low, high
 mod tests {
     use super::*;
 
-    fn drawn(width: u16, parts: &[Part], marks: &[Mark]) -> String {
+    fn drawn(width: u16, parts: &[Segment], marks: &[Mark]) -> String {
         let area = Rect::new(0, 0, width, 1);
         let mut buffer = Buffer::empty(area);
         bar(&mut buffer, area, parts, marks, Style::new());
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_their_share_and_small_ones_a_cell() {
+    fn segments_have_their_share_and_small_ones_a_cell() {
         let style = Style::new();
         let parts = [('█', style, 0.5), ('░', style, 0.001), ('▒', style, 0.2)];
         assert_eq!(drawn(12, &parts, &[('│', style, 0.95)]), "▕█████░▒  │▏");
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sparkline_has_the_newest() {
+    fn a_sparkline_shows_the_newest_values() {
         assert_eq!(sparkline([9.0, 0.0, 50.0, 100.0, 200.0].into_iter(), [0.0, 100.0], 4), "▁▅██");
         assert_eq!(sparkline([1.0].into_iter(), [5.0, 5.0], 4), "▁");
     }

@@ -1,12 +1,12 @@
-//! The pane of the cards: two lines each, and a third with the last minutes where there is room.
+//! The card pane: two lines per card, and a third with the last minutes if there is room.
 //!
 //! ```text
-//!   0 RTX 4090     63 °C ▕█████████ ┊  │  ┃ ▏ 312/450 W  2520 MHz  fan 64 %  use 98 %     ┊ slowed from here  │ stopped above
-//!     VRAM ▕████████░░░░│▒▒▒▒      ▓▏ 12.3/24.0 GiB  planned 14.0 GiB  power limit     ┃ the card slows itself
+//!   0 RTX 4090     63 °C ▕█████████ ┊  │  ┃ ▏ 312/450 W  2520 MHz  fan 64 %  use 98 %     ┊ slows from here  │ stops above
+//!     VRAM ▕████████░░░░│▒▒▒▒      ▓▏ 12.3/24.0 GiB  planned 14.0 GiB  power limit     ┃ the card throttles
 //! ```
 
 use super::Pen;
-use super::bar::{Mark, Part, bar, sparkline};
+use super::bar::{Mark, Segment, bar, sparkline};
 use super::text::{NONE, product, put, put_parts, reading, size_of};
 use crate::palette::Role;
 use crate::state::Pane;
@@ -16,19 +16,19 @@ use plimsoll_watch::{CardView, MemoryMap, RunView, Share, Standing};
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-/// Temperatures at the ends of a bar, where the card tells of no higher one.
+/// Temperatures at the ends of a bar, unless the card reports a higher limit.
 const BAR_C: [f64; 2] = [20.0, 100.0];
 
-/// From so many rows a card on, its last minutes are shown; if as many are left for the rest.
+/// The third line needs this many rows per card, and this many rows left for the other panes.
 const TALL: u16 = 3;
 const SPARED: u16 = 6;
 
-/// Rows that the cards take, of so many.
+/// Number of the `most` rows that the pane uses.
 pub(super) fn rows(pen: &Pen, most: u16) -> u16 {
-    let cards = pen.state.seen().machine.cards.len().min(64) as u16;
+    let cards = pen.state.snapshot().machine.cards.len().min(64) as u16;
     let tall = 1 + cards * TALL;
     let wanted = if tall + SPARED <= most { tall } else { 1 + cards * 2 };
-    // Without a card one line says so.
+    // One line says that there is no card.
     wanted.max(1).min(most)
 }
 
@@ -37,7 +37,7 @@ pub(super) fn draw(pen: &mut Pen, area: Rect) {
         return;
     }
     let state = pen.state;
-    let machine = &state.seen().machine;
+    let machine = &state.snapshot().machine;
     let has_keys = state.focus == Pane::Cards;
     let title = match (machine.latest.is_some(), machine.cards.len()) {
         (false, _) => "cards: no sample yet".to_owned(),
@@ -52,7 +52,7 @@ pub(super) fn draw(pen: &mut Pen, area: Rect) {
     let keys = machine.cards.iter().map(|card| card.sample.uuid.clone()).collect::<Vec<_>>();
     let selected = state.cards.index(keys.iter()).unwrap_or(0);
     let first = (selected + 1).saturating_sub(shown);
-    let runs = state.seen().runs.iter().map(|run| &**run).collect::<Vec<_>>();
+    let runs = state.snapshot().runs.iter().map(|run| &**run).collect::<Vec<_>>();
     for (place, (number, card)) in machine.cards.iter().enumerate().skip(first).take(shown).enumerate() {
         let y = body.y + place as u16 * each;
         let line = |row: u16| Rect { y: y + row, height: 1, ..body };
@@ -69,7 +69,7 @@ pub(super) fn draw(pen: &mut Pen, area: Rect) {
     }
 }
 
-/// The limits that hold for a card: its own, and those of the run on it.
+/// The limits of a card: its own, and those of the run on it.
 fn limits(card: &CardSample, runs: &[&RunView]) -> Option<Span> {
     let thresholds = Thresholds {
         slowdown_c: card.limits.slowdown_c,
@@ -91,7 +91,7 @@ fn limits(card: &CardSample, runs: &[&RunView]) -> Option<Span> {
     limits.ok().map(|limits| limits.core)
 }
 
-/// How a temperature looks between a card's limits, and in a word.
+/// Style of a temperature between a card's limits, and a word for it.
 pub(super) fn band(card: &CardSample, runs: &[&RunView]) -> Option<(Role, &'static str)> {
     let (span, celsius) = (limits(card, runs)?, card.temperature_c?);
     Some(match span.band(celsius) {
@@ -110,7 +110,7 @@ fn top_line(pen: &mut Pen, area: Rect, card: &CardView, runs: &[&RunView], is_se
     put(pen.buffer, area.x + 1, area.y, area.x + name_columns, &name, name_style);
     let mut x = area.x + name_columns + 1;
     let trouble = match (&sample.lost, is_there) {
-        (_, false) => Some("gone: it fell off, or its driver does not answer".to_owned()),
+        (_, false) => Some("gone: fell off the bus, or its driver does not respond".to_owned()),
         (Some(reason), true) => Some(format!("lost: {}", plimsoll_watch::clean(reason, 200))),
         (None, true) => None,
     };
@@ -146,7 +146,7 @@ fn top_line(pen: &mut Pen, area: Rect, card: &CardView, runs: &[&RunView], is_se
     put_parts(pen.buffer, Rect { x, width: area.right() - x, ..area }, &parts);
 }
 
-/// From cool to the temperature at which the card turns itself off, with the limits in between.
+/// Temperature scale up to the card's shutdown limit, with the other limits marked.
 fn temperature_bar(pen: &mut Pen, area: Rect, card: &CardSample, runs: &[&RunView], role: Role) {
     let [low, high] = BAR_C;
     let high = card.limits.shutdown_c.filter(|celsius| (50.0..150.0).contains(celsius)).unwrap_or(high);
@@ -161,8 +161,8 @@ fn temperature_bar(pen: &mut Pen, area: Rect, card: &CardSample, runs: &[&RunVie
     bar(pen.buffer, area, &[('█', pen.style(role), filled)], &marks, quiet);
 }
 
-/// A memory's segments, and the plan's line.
-pub(super) fn memory_parts(pen: &Pen, map: &MemoryMap) -> (Vec<Part>, Vec<Mark>) {
+/// A card's memory as segments, with the plan as a line.
+pub(super) fn memory_parts(pen: &Pen, map: &MemoryMap) -> (Vec<Segment>, Vec<Mark>) {
     let total = map.total.as_f64().max(1.0);
     let parts = map.segments.iter().map(|segment| {
         let (fill, role) = match segment.share {
@@ -184,7 +184,7 @@ fn memory_line(pen: &mut Pen, area: Rect, card: &CardView, runs: &[&RunView]) {
     }
     let mut x = put(pen.buffer, area.x + 3, area.y, area.right(), "VRAM ", Style::new());
     let width = (area.width / 3).clamp(16, 120);
-    // What costs the most speed comes first.
+    // Order by cost in speed.
     let most = if area.width < 100 { 1 } else { usize::MAX };
     let words = |reasons: Throttling| reasons.words().into_iter().take(most).collect::<Vec<_>>().join(", ");
     let reasons = card.sample.throttling.map(|reasons| (words(reasons), reasons.is_trouble()));
@@ -214,7 +214,7 @@ fn memory_line(pen: &mut Pen, area: Rect, card: &CardView, runs: &[&RunView]) {
     put_parts(pen.buffer, Rect { x, width: area.right() - x, ..area }, &parts);
 }
 
-/// Temperature, power and use of the last minutes.
+/// Temperature, power and utilization of the last minutes.
 fn traces(pen: &mut Pen, area: Rect, card: &CardView) {
     let third = usize::from((area.width.saturating_sub(8)) / 3).saturating_sub(6);
     let limit = card.sample.power_limit_w.or(card.sample.limits.power_max_w).unwrap_or(400.0);

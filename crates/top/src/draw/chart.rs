@@ -1,4 +1,4 @@
-//! Curves as charts of dots.
+//! Charts of curves, drawn with dots.
 
 use super::Pen;
 use super::text::put;
@@ -9,7 +9,7 @@ use ratatui::symbols::Marker;
 use ratatui::text::Span;
 use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Widget};
 
-/// A line, or points, over an axis.
+/// A line or points on a chart.
 pub(crate) struct Line {
     pub role: Role,
     pub points: Vec<(f64, f64)>,
@@ -17,14 +17,14 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// The means of a curve's stretches, over its steps.
+    /// Means of a curve's stretches, over steps.
     pub fn of(curve: &Curve, role: Role, is_line: bool) -> Self {
         let points = curve.stretches().iter().map(|stretch| (stretch.last.step as f64, stretch.mean));
         Self { role, points: points.collect(), is_line }
     }
 }
 
-/// Draws lines. `ends`: what stands below the first and the last value; `label`: how a value is written.
+/// Draws lines. `ends`: labels below the first and the last value; `label`: formats a value.
 pub(crate) fn chart(pen: &mut Pen, area: Rect, lines: &[Line], ends: [String; 2], label: impl Fn(f64) -> String) {
     let points =
         || lines.iter().flat_map(|line| line.points.iter().copied()).filter(|(x, y)| x.is_finite() && y.is_finite());
@@ -37,7 +37,7 @@ pub(crate) fn chart(pen: &mut Pen, area: Rect, lines: &[Line], ends: [String; 2]
         let [low, high] = points()
             .map(of)
             .fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], value| [low.min(value), high.max(value)]);
-        // What does not change is a line in the middle.
+        // Draw a constant as a line in the middle.
         if high > low { [low, high] } else { [low - 0.5, high + 0.5] }
     };
     let (xs, ys) = (range(|(x, _)| x), range(|(_, y)| y));
@@ -51,7 +51,7 @@ pub(crate) fn chart(pen: &mut Pen, area: Rect, lines: &[Line], ends: [String; 2]
         ..=5 => vec![label(low), label(high)],
         _ => vec![label(low), label((low + high) / 2.0), label(high)],
     };
-    // Where there is little room, it is the curve's.
+    // If there is little room, omit the labels.
     let ends = if area.height < 6 { vec![] } else { ends.map(Span::raw).to_vec() };
     let x_axis = Axis::default().bounds(xs).style(quiet).labels(ends);
     let y_axis = Axis::default().bounds(ys).style(quiet).labels(labels(ys).into_iter().map(Span::raw));

@@ -1,4 +1,4 @@
-//! All that is known of a card, a process or a run, on the whole screen.
+//! Details of a card, a process or a run, on the whole screen.
 
 use super::chart::{Line, chart};
 use super::run::{events, figures, loss_chart, steps};
@@ -10,18 +10,18 @@ use plimsoll_watch::{CardView, RunView, Trace, clean};
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-/// Columns of a name before its value.
+/// Width of the column of names.
 const NAMES: u16 = 25;
 
 pub(super) fn draw(pen: &mut Pen, area: Rect, pane: Pane, line: usize) {
     let state = pen.state;
     match pane {
         Pane::Cards => {
-            let cards = &state.seen().machine.cards;
+            let cards = &state.snapshot().machine.cards;
             let keys = cards.iter().map(|card| card.sample.uuid.clone()).collect::<Vec<_>>();
             match state.cards.index(keys.iter()).map(|index| &cards[index]) {
                 Some(card) => draw_card(pen, area, card, line),
-                None => nothing(pen, area, "no card is here"),
+                None => nothing(pen, area, "no card is selected"),
             }
         }
         Pane::Processes => {
@@ -29,12 +29,12 @@ pub(super) fn draw(pen: &mut Pen, area: Rect, pane: Pane, line: usize) {
             let keys = rows.iter().map(ProcessRow::key).collect::<Vec<_>>();
             match state.processes.index(keys.iter()).map(|index| &rows[index]) {
                 Some(row) => draw_process(pen, area, row),
-                None => nothing(pen, area, "no process is here"),
+                None => nothing(pen, area, "no process is selected"),
             }
         }
         Pane::Runs => match state.selected_run() {
             Some(run) => draw_run(pen, area, run, line),
-            None => nothing(pen, area, "no run is here"),
+            None => nothing(pen, area, "no run is selected"),
         },
     }
 }
@@ -43,7 +43,7 @@ fn nothing(pen: &mut Pen, area: Rect, words: &str) {
     put(pen.buffer, area.x + 1, area.y, area.right(), words, Style::new());
 }
 
-/// Names and values, from a line on.
+/// Draws names and values, starting at a line.
 fn table(pen: &mut Pen, area: Rect, rows: &[(&str, String)], line: usize) {
     let first = line.min(rows.len().saturating_sub(usize::from(area.height)));
     for (y, (name, value)) in (area.top()..area.bottom()).zip(&rows[first..]) {
@@ -56,7 +56,7 @@ fn table(pen: &mut Pen, area: Rect, rows: &[(&str, String)], line: usize) {
 fn draw_card(pen: &mut Pen, area: Rect, card: &CardView, line: usize) {
     let CardView { sample, .. } = card;
     pen.title(Rect { height: 1, ..area }, &format!("card {}: {}", sample.index, product(&sample.name)), true);
-    let runs = pen.state.seen().runs.iter().map(|run| &**run).collect::<Vec<_>>();
+    let runs = pen.state.snapshot().runs.iter().map(|run| &**run).collect::<Vec<_>>();
     let word = cards::band(sample, &runs).map_or(String::new(), |(_, word)| format!(", {word}"));
     let count = |value: Option<u64>| value.map_or(NONE.to_owned(), grouped);
     let percent = |value: Option<u32>| reading(value.map(f64::from), "%");
@@ -77,8 +77,8 @@ fn draw_card(pen: &mut Pen, area: Rect, card: &CardView, line: usize) {
         ("core", format!("{}{word}", reading(sample.temperature_c, "°C"))),
         ("memory", reading(sample.memory_temperature_c, "°C")),
         ("hotspot", reading(sample.hotspot_temperature_c, "°C")),
-        ("slows itself from", reading(limits.slowdown_c, "°C")),
-        ("turns itself off at", reading(limits.shutdown_c, "°C")),
+        ("throttles from", reading(limits.slowdown_c, "°C")),
+        ("shuts down at", reading(limits.shutdown_c, "°C")),
         ("power", format!("{} of {}", reading(sample.power_w, "W"), reading(sample.power_limit_w, "W"))),
         (
             "power limits",
@@ -101,7 +101,7 @@ fn draw_card(pen: &mut Pen, area: Rect, card: &CardView, line: usize) {
         ),
         ("fan", percent(sample.fan_percent)),
         ("computes", percent(sample.busy_percent)),
-        ("memory is read, written", percent(sample.memory_busy_percent)),
+        ("memory bandwidth used", percent(sample.memory_busy_percent)),
         ("video", format!("encoder {}, decoder {}", percent(sample.encoder_percent), percent(sample.decoder_percent))),
         ("memory used", format!("{} of {}, driver {}", size(sample.used), size(sample.total), size(sample.reserved))),
         (
@@ -152,7 +152,7 @@ fn draw_process(pen: &mut Pen, area: Rect, row: &ProcessRow) {
     let rows = [
         ("program", text(&row.name)),
         ("owner", text(&row.owner)),
-        ("card", row.card.map_or("none; on the processor".to_owned(), |card| card.to_string())),
+        ("card", row.card.map_or("none; runs on the CPU".to_owned(), |card| card.to_string())),
         ("memory", size(row.memory)),
         ("run", text(&row.run)),
     ];
@@ -160,7 +160,7 @@ fn draw_process(pen: &mut Pen, area: Rect, row: &ProcessRow) {
     let y = area.y + 2 + rows.len() as u16;
     if y < area.bottom() {
         let quiet = pen.style(Role::Quiet);
-        put(pen.buffer, area.x + 1, y, area.right(), "F9 ends it, after a question", quiet);
+        put(pen.buffer, area.x + 1, y, area.right(), "F9 ends it after confirmation", quiet);
     }
 }
 
@@ -174,7 +174,7 @@ fn draw_run(pen: &mut Pen, area: Rect, run: &RunView, line: usize) {
         run.device.as_ref().map(|device| format!("on {device}")),
         run.process.map(|pid| format!("process {pid}")),
         (run.sessions > 1).then(|| format!("{} sessions", run.sessions)),
-        (run.skipped_updates > 0).then(|| format!("{} updates left out", run.skipped_updates)),
+        (run.skipped_updates > 0).then(|| format!("{} updates skipped", run.skipped_updates)),
         run.checkpoints.iter().find(|saved| saved.is_there).map(|saved| format!("saved at step {}", saved.step)),
         run.heat.back().map(|action| format!("heat: {}", action.what)),
         run.problems.first().map(|problem| format!("! {problem}")),

@@ -1,4 +1,4 @@
-//! The screen: a pure function of the state. Whatever is in it, and whatever the size, something is drawn.
+//! Drawing: a pure function from the state to cells, for any state and size.
 //! Read next: `panes.rs`.
 
 mod bar;
@@ -23,10 +23,10 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use text::{clock, put, put_right, wrapped};
 
-/// Columns and rows below which nothing can be shown well.
+/// Minimum columns and rows of the screen.
 pub(crate) const LEAST: (u16, u16) = (60, 16);
 
-/// What the parts draw with.
+/// State and target of drawing.
 pub(crate) struct Pen<'a> {
     pub state: &'a State,
     pub buffer: &'a mut Buffer,
@@ -37,7 +37,7 @@ impl Pen<'_> {
         self.state.palette.style(role)
     }
 
-    /// A title, as a line across.
+    /// Draws a title as a horizontal line.
     pub fn title(&mut self, area: Rect, title: &str, has_keys: bool) {
         let (title_style, line) =
             (self.style(if has_keys { Role::Title } else { Role::Strong }), self.style(Role::Quiet));
@@ -56,7 +56,7 @@ pub fn draw(state: &State, area: Rect, buffer: &mut Buffer) {
     let (columns, rows) = LEAST;
     if area.width < columns || area.height < rows {
         let message = format!(
-            "plimsoll top needs {columns} columns and {rows} rows; this terminal has {} and {}. `q` leaves.",
+            "plimsoll top needs {columns} columns and {rows} rows; this terminal has {} and {}. Press `q` to quit.",
             area.width, area.height
         );
         for (y, line) in (area.top()..area.bottom()).zip(wrapped(&message, area.width.into())) {
@@ -87,22 +87,26 @@ pub fn draw(state: &State, area: Rect, buffer: &mut Buffer) {
 fn header(pen: &mut Pen, area: Rect) {
     let edge = pen.style(Role::Edge);
     pen.buffer.set_style(area, edge);
-    let seen = pen.state.seen();
+    let snapshot = pen.state.snapshot();
     let count = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    let running = seen.runs.iter().filter(|run| run.standing == Standing::Running).count();
-    let there = seen.machine.cards.iter().filter(|card| card.is_there).count();
-    let left =
-        format!(" plimsoll top   {}   {}, {} at work", clock(seen.now_s), count(there, "card"), count(running, "run"));
+    let running = snapshot.runs.iter().filter(|run| run.standing == Standing::Running).count();
+    let there = snapshot.machine.cards.iter().filter(|card| card.is_there).count();
+    let left = format!(
+        " plimsoll top   {}   {}, {} active",
+        clock(snapshot.now_s),
+        count(there, "card"),
+        count(running, "run")
+    );
     let right = match (&pen.state.replay, pen.state.is_paused()) {
         (Some(_), _) => "replay ".to_owned(),
-        (None, true) => "PAUSED; space goes on ".to_owned(),
+        (None, true) => "PAUSED; space resumes ".to_owned(),
         (None, false) => format!("every {} s ", pen.state.interval_s),
     };
     put(pen.buffer, area.x, area.y, area.right(), &left, edge);
     put_right(pen.buffer, area, &right, edge);
 }
 
-/// The keys that matter most, or what is to be said.
+/// The footer: the main keys, or a message.
 fn footer(pen: &mut Pen, area: Rect) {
     let edge = pen.style(Role::Edge);
     pen.buffer.set_style(area, edge);
@@ -116,7 +120,7 @@ fn footer(pen: &mut Pen, area: Rect) {
             };
             format!(" {sign}{message}")
         }
-        (_, true, _) => format!(" filter: {}▏  Enter keeps it, Esc clears it", state.filter),
+        (_, true, _) => format!(" filter: {}▏  Enter applies it, Esc clears it", state.filter),
         (_, _, Overlay::Details(..)) => " Esc back   ↑↓ scroll   space pause".to_owned(),
         _ if state.replay.is_some() => {
             " ←→ time  Home End  space plays  Tab pane  Enter details  F1 help  q quit".to_owned()
@@ -132,12 +136,12 @@ fn footer(pen: &mut Pen, area: Rect) {
     }
 }
 
-/// `▶ ━━━━━━━━━●───────  12 min of 1 h 3 min  x 60`
+/// `▶ ━━━━━━━━━●───────  12 min of 1 h 3 min, 60x speed`
 fn slider(pen: &mut Pen, area: Rect) {
     let Some(replay) = &pen.state.replay else { return };
     let time = |seconds: f64| format_duration(Seconds(seconds));
     let (at, whole) = (replay.at_s - replay.from_s, replay.to_s - replay.from_s);
-    let words = format!("  {} of {}, {:.0} times as fast ", time(at), time(whole), replay.speed());
+    let words = format!("  {} of {}, {:.0}x speed ", time(at), time(whole), replay.speed());
     let sign = if replay.is_playing { " ▶ " } else { " ‖ " };
     let (strong, quiet) = (pen.style(Role::Strong), pen.style(Role::Quiet));
     let start = put(pen.buffer, area.x, area.y, area.right(), sign, strong);

@@ -1,4 +1,4 @@
-//! What lies over the panes: the keys, and questions.
+//! Overlays: the help and the question before a process is ended.
 
 use super::Pen;
 use super::text::{columns, put, wrapped};
@@ -8,30 +8,30 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::widgets::{Clear, Widget};
 
-/// Keys, and what they do.
+/// Keys and their actions.
 const KEYS: [(&str, &str); 19] = [
     ("F1 h ?", "these keys"),
     ("q F10 Ctrl-C", "leave"),
-    ("Ctrl-Z", "stop; `fg` goes on"),
-    ("Tab Shift-Tab", "the next pane, the one before"),
+    ("Ctrl-Z", "suspend; `fg` resumes"),
+    ("Tab Shift-Tab", "next pane, previous pane"),
     ("↑ ↓ j k", "select (k kills in the pane of processes)"),
-    ("PgUp PgDn", "ten rows up, down"),
-    ("Home End g G", "the first row, the last"),
-    ("Enter", "all about what is selected; Esc back"),
+    ("PgUp PgDn", "up or down ten rows"),
+    ("Home End g G", "first row, last row"),
+    ("Enter", "details of the selection; Esc closes them"),
     ("F6 s", "sort processes by memory, card, pid, owner, name"),
     ("F4 /", "filter processes and runs; Esc clears"),
-    ("F9 k", "end a process: it is asked first, then killed"),
-    ("space", "the view stands still; again, it goes on"),
-    ("+ -", "more, less time between samples"),
-    ("Ctrl-L", "draw everything again"),
+    ("F9 k", "end a process: SIGTERM first, then SIGKILL"),
+    ("space", "freeze or unfreeze the view"),
+    ("+ -", "longer or shorter time between samples"),
+    ("Ctrl-L", "redraw the screen"),
     ("", ""),
-    ("█ ░ ▒ ▓ │", "memory: ours, planned, others', the driver's; │ the plan"),
-    ("┊ │ ┃", "heat: slowed from ┊, stopped above │, the card slows at ┃"),
-    ("← → Home End", "a replay: back, on, to the beginning, the end"),
-    ("space", "a replay: it plays, it stops"),
+    ("█ ░ ▒ ▓ │", "memory: these runs, planned, others, driver; │ plan"),
+    ("┊ │ ┃", "heat: slows from ┊, stops above │, throttles at ┃"),
+    ("← → Home End", "replay: back, forward, start, end"),
+    ("space", "replay: play or stop"),
 ];
 
-/// A frame in the middle, as large as the lines in it, within an area.
+/// Draws a frame in the middle of an area, sized for the lines in it.
 fn framed(pen: &mut Pen, area: Rect, title: &str, lines: usize, widest: usize) -> Rect {
     let width = (widest as u16 + 4).min(area.width);
     let height = (lines as u16 + 2).min(area.height);
@@ -60,8 +60,8 @@ pub(super) fn confirm(pen: &mut Pen, area: Rect, confirm: &Confirm) {
     let owner = process.uid.map(|uid| pen.state.users.get(&uid).cloned().unwrap_or_else(|| uid.to_string()));
     let owner = owner.map_or(String::new(), |owner| format!(" of {owner}"));
     let what = match confirm.is_kill {
-        false => "It is asked to end (SIGTERM), and may save what it has.",
-        true => "It was asked before, and is there still. Now it is killed (SIGKILL): it saves nothing.",
+        false => "Sends SIGTERM: the process can save its work before it ends.",
+        true => "It did not end after SIGTERM. Sends SIGKILL: unsaved work is lost.",
     };
     let width = usize::from(area.width).saturating_sub(8).min(72);
     let mut lines = wrapped(&format!("{name}{owner}, process {}", process.pid), width);
@@ -69,7 +69,7 @@ pub(super) fn confirm(pen: &mut Pen, area: Rect, confirm: &Confirm) {
     lines.push(String::new());
     lines.extend(wrapped(what, width));
     lines.push(String::new());
-    lines.push("y ends it, any other key does not".to_owned());
+    lines.push("y confirms, any other key cancels".to_owned());
     let widest = lines.iter().map(|line| columns(line)).max().unwrap_or(0);
     let title = if confirm.is_kill { "kill this process?" } else { "end this process?" };
     let inner = framed(pen, area, title, lines.len(), widest);

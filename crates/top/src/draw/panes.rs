@@ -1,15 +1,15 @@
-//! Which pane has which rows. Below 150 columns they stand one below the other; above, runs stand beside the rest.
+//! Layout of the panes: in one column, or with the runs in a second column from 150 columns on.
 
 use super::{Pen, cards, processes, run, runs, system};
 use ratatui::layout::Rect;
 
-/// From so many columns on, there are two beside each other.
+/// Minimum width for two columns of panes.
 const WIDE: u16 = 150;
 
-/// Rows of the system.
+/// Rows of the system pane.
 const SYSTEM: u16 = 2;
 
-/// Rows of a run that is shown below the list, at least.
+/// Minimum rows of the selected run, below the list.
 const RUN: u16 = 7;
 
 pub(super) fn draw(pen: &mut Pen, body: Rect) {
@@ -24,7 +24,7 @@ pub(super) fn draw(pen: &mut Pen, body: Rect) {
     }
 }
 
-/// System, cards and processes, in at most so many rows; how many they took.
+/// Draws system, cards and processes into at most `most` rows. Returns the number of rows used.
 fn draw_machine(pen: &mut Pen, body: Rect, most: u16) -> u16 {
     let mut rest = Rect { height: most, ..body };
     let mut next = |rows: u16| {
@@ -35,7 +35,7 @@ fn draw_machine(pen: &mut Pen, body: Rect, most: u16) -> u16 {
     system::draw(pen, next(SYSTEM));
     let processes = 2 + pen.state.shown_processes().len().clamp(1, 50) as u16;
     let left = most.saturating_sub(SYSTEM);
-    // A card more is worth more than a process more, but two of these are always there.
+    // Cards take precedence over processes, but at least two processes are shown.
     let of_processes = processes.min((left / 3).max(4));
     let cards = cards::rows(pen, left.saturating_sub(of_processes));
     cards::draw(pen, next(cards));

@@ -1,4 +1,4 @@
-//! The pane of the processes.
+//! The process pane.
 
 use super::Pen;
 use super::text::{NONE, put, put_right, size};
@@ -6,7 +6,7 @@ use crate::palette::Role;
 use crate::state::{Pane, ProcessRow};
 use ratatui::layout::Rect;
 
-/// Columns of number, owner, card and memory; the name has the rest.
+/// Widths of the columns pid, owner, card and memory; the name gets the rest.
 const COLUMNS: [u16; 4] = [9, 12, 6, 12];
 
 pub(super) fn draw(pen: &mut Pen, area: Rect) {
@@ -40,7 +40,7 @@ pub(super) fn draw(pen: &mut Pen, area: Rect) {
     }
     if rows.is_empty() && area.height > 2 {
         let quiet = pen.style(Role::Quiet);
-        put(pen.buffer, area.x + 1, area.y + 2, area.right(), "none that a driver or a run tells of", quiet);
+        put(pen.buffer, area.x + 1, area.y + 2, area.right(), "no processes on cards or in runs", quiet);
     }
     if rows.len() > shown {
         let quiet = pen.style(Role::Quiet);
@@ -53,7 +53,7 @@ fn texts(row: &ProcessRow) -> [String; 5] {
     let run = row.run.as_ref().map_or(String::new(), |run| format!("  run {run}"));
     let name = match (&row.name, row.card) {
         (Some(name), _) => name.clone(),
-        // The run's own process, of which no driver tells a name.
+        // The driver does not report the name of a run's own process.
         (None, None) => String::new(),
         (None, Some(_)) => NONE.to_owned(),
     };

@@ -1,4 +1,4 @@
-//! The run that is selected: figures, its curve, and what happened last.
+//! The selected run: figures, its curve, and its last events.
 
 use super::Pen;
 use super::chart::{Line, chart};
@@ -10,7 +10,7 @@ use plimsoll_watch::RunView;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-/// From so many columns on, events stand beside the curve.
+/// Minimum width for events to the right of the curve.
 const WIDE: u16 = 110;
 
 pub(super) fn draw(pen: &mut Pen, area: Rect) {
@@ -47,7 +47,7 @@ fn what(run: &RunView) -> String {
     format!("{}{parameters}", run.model.clone().unwrap_or_else(command))
 }
 
-/// What is known of it now, what matters most first.
+/// Current figures, the most important first.
 pub(super) fn figures(pen: &mut Pen, area: Rect, run: &RunView) {
     let strong = pen.style(Role::Strong);
     let of = |value: Option<String>, style: Style| (value.unwrap_or_default(), style);
@@ -68,21 +68,21 @@ pub(super) fn figures(pen: &mut Pen, area: Rect, run: &RunView) {
     put_parts(pen.buffer, area, &parts);
 }
 
-/// The losses, with the held-out ones as points.
+/// Chart of the losses, with held-out losses as points.
 pub(super) fn loss_chart(pen: &mut Pen, area: Rect, run: &RunView) {
     let lines = [Line::of(&run.losses, Role::Curve, true), Line::of(&run.held_out, Role::Points, false)];
     chart(pen, area, &lines, steps(run), loss);
 }
 
-/// What stands below the ends of a curve over steps.
+/// Labels below the ends of a curve over steps.
 pub(super) fn steps(run: &RunView) -> [String; 2] {
     let first = run.losses.whole().map_or(1, |whole| whole.first.step);
     [format!("step {first}"), format!("{}", run.step)]
 }
 
-/// What happened, the newest last; so many of the newest are left out.
+/// Events, the newest last; skips the `skipped` newest.
 pub(super) fn events(pen: &mut Pen, area: Rect, run: &RunView, newer: usize) {
-    let now_s = pen.state.seen().now_s;
+    let now_s = pen.state.snapshot().now_s;
     let rows = usize::from(area.height);
     let last = run.events.len().saturating_sub(newer);
     let shown = run.events.iter().take(last).skip(last.saturating_sub(rows)).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! The pane of the runs: a line each.
+//! The list of runs, one line each.
 
 use super::Pen;
 use super::text::{NONE, grouped, loss, put, put_right, size, time};
@@ -9,10 +9,10 @@ use plimsoll_watch::{RunView, Standing};
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-/// A column: its name, its width, what it shows.
+/// A column: heading, width, and its text for a run.
 type Column = (&'static str, u16, fn(&RunView) -> String);
 
-/// As many of these as fit, the first before the others.
+/// Columns in order of importance; the leading ones that fit are shown.
 const COLUMNS: [Column; 9] = [
     ("RUN", 18, |run| run.name.clone()),
     ("STATE", 12, |run| run.standing_words().to_owned()),
@@ -32,10 +32,10 @@ fn steps(run: &RunView) -> String {
     }
 }
 
-/// How where a run stands looks.
+/// Style of a run's state.
 pub(super) fn role(run: &RunView) -> Role {
     match run.standing {
-        // It waits for somebody.
+        // The run waits for the user.
         _ if run.is_paused => Role::Warn,
         Standing::Running => Role::Ours,
         Standing::Finished => Role::Good,
@@ -87,10 +87,10 @@ pub(super) fn draw(pen: &mut Pen, area: Rect) {
         }
     }
     if runs.is_empty() && area.height > 2 {
-        let words = if state.filter.is_empty() { "no runs here" } else { "no run that the filter lets through" };
+        let words = if state.filter.is_empty() { "no runs found" } else { "no run matches the filter" };
         put(pen.buffer, area.x + 1, area.y + 2, area.right(), words, quiet);
     }
-    let hidden = runs.len().saturating_sub(shown) + state.seen().more_runs;
+    let hidden = runs.len().saturating_sub(shown) + state.snapshot().more_runs;
     if hidden > 0 {
         put_right(pen.buffer, line(0), &format!(" {hidden} more "), quiet);
     }

@@ -1,4 +1,4 @@
-//! The machine without its cards: two lines.
+//! The system pane: CPU and RAM, two lines.
 
 use super::bar::bar;
 use super::cards::memory_parts;
@@ -9,18 +9,18 @@ use plimsoll_telemetry::SystemSample;
 use plimsoll_watch::{MemoryMap, RunView};
 use ratatui::layout::Rect;
 
-/// From this part of the time on that somebody waits, a machine is short of something. In percent.
+/// Minimum percentage of time in which processes wait for a resource to count it as short.
 const PRESSED: f64 = 10.0;
 
 pub(super) fn draw(pen: &mut Pen, area: Rect) {
-    let seen = pen.state.seen();
-    let system = seen.machine.latest.as_ref().map(|sample| sample.system.clone()).unwrap_or_default();
+    let snapshot = pen.state.snapshot();
+    let system = snapshot.machine.latest.as_ref().map(|sample| sample.system.clone()).unwrap_or_default();
     let row = |y: u16| Rect { x: area.x + 1, y: area.y + y, width: area.width - 1, height: 1 };
     if area.height > 0 {
         usage(pen, row(0), &system);
     }
     if area.height > 1 {
-        let runs = seen.runs.iter().map(|run| &**run).collect::<Vec<_>>();
+        let runs = snapshot.runs.iter().map(|run| &**run).collect::<Vec<_>>();
         memory(pen, row(1), &system, &runs);
     }
 }
@@ -40,7 +40,7 @@ fn usage(pen: &mut Pen, area: Rect, system: &SystemSample) {
     let plain = pen.style(Role::Quiet);
     let swap = system.swap_used.filter(|swap| swap.0 > 0).map_or(String::new(), |swap| format!("swapped out {swap}"));
     let disk = system.disk_free.map_or(String::new(), |free| format!("disk {free} free"));
-    // A limit that is larger than the machine is none.
+    // Ignore a limit above the machine's memory.
     let limit = system.group_limit.filter(|limit| system.memory_total.is_none_or(|total| *limit < total));
     let group =
         limit.zip(system.group_used).map_or(String::new(), |(limit, used)| format!("group {}", size_of(used, limit)));

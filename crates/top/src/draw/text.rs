@@ -1,4 +1,4 @@
-//! Text in cells, and quantities as text.
+//! Text in cells, and formatted quantities.
 
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use ratatui::buffer::Buffer;
@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
-/// Writes text from a column on, up to before another; where it ended.
+/// Writes text from a column, up to but excluding `end`. Returns the column after the text.
 pub(crate) fn put(buffer: &mut Buffer, x: u16, y: u16, end: u16, text: &str, style: Style) -> u16 {
     let area = buffer.area;
     if y < area.top() || y >= area.bottom() || x < area.left() || x >= end.min(area.right()) {
@@ -16,7 +16,7 @@ pub(crate) fn put(buffer: &mut Buffer, x: u16, y: u16, end: u16, text: &str, sty
     buffer.set_stringn(x, y, text, room, style).0
 }
 
-/// Writes text at the right end of a line; where it began. What has no room is not written.
+/// Writes right-aligned text and returns its first column. Text that does not fit is not written.
 pub(crate) fn put_right(buffer: &mut Buffer, area: Rect, text: &str, style: Style) -> u16 {
     let columns = columns(text);
     if columns > usize::from(area.width) {
@@ -27,12 +27,12 @@ pub(crate) fn put_right(buffer: &mut Buffer, area: Rect, text: &str, style: Styl
     x
 }
 
-/// The columns that a text takes.
+/// Number of columns that a text occupies.
 pub(crate) fn columns(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// As many parts as fit, those before the others.
+/// The leading parts that fit into a width, joined.
 pub(crate) fn put_parts(buffer: &mut Buffer, area: Rect, parts: &[(String, Style)]) {
     let mut x = area.x;
     for (part, style) in parts.iter().filter(|(part, _)| !part.is_empty()) {
@@ -45,7 +45,7 @@ pub(crate) fn put_parts(buffer: &mut Buffer, area: Rect, parts: &[(String, Style
     }
 }
 
-/// A text in lines of so many columns, broken between words.
+/// Wraps text into lines of a width, between words.
 pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
@@ -62,20 +62,20 @@ pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
     lines
 }
 
-/// What is not known.
+/// Shown for an unknown value.
 pub(crate) const NONE: &str = "-";
 
-/// A reading with its unit; `-` where there is none.
+/// A reading with its unit; `-` if unknown.
 pub(crate) fn reading(value: Option<f64>, unit: &str) -> String {
     value.map_or(NONE.to_owned(), |value| format!("{value:.0} {unit}"))
 }
 
-/// A size; `-` where there is none.
+/// A size; `-` if unknown.
 pub(crate) fn size(bytes: Option<Bytes>) -> String {
     bytes.map_or(NONE.to_owned(), |bytes| bytes.to_string())
 }
 
-/// `5.94/8.00 GiB`; both units where they differ.
+/// `5.94/8.00 GiB`; with both units if they differ.
 pub(crate) fn size_of(used: Bytes, all: Bytes) -> String {
     let (used, all) = (used.to_string(), all.to_string());
     match (used.split_once(' '), all.split_once(' ')) {
@@ -84,7 +84,7 @@ pub(crate) fn size_of(used: Bytes, all: Bytes) -> String {
     }
 }
 
-/// A loss as people compare them.
+/// A loss, with four decimals.
 pub(crate) fn loss(value: f64) -> String {
     if value.abs() < 1e4 { format!("{value:.4}") } else { format!("{value:.2e}") }
 }
@@ -102,12 +102,12 @@ pub(crate) fn grouped(count: u64) -> String {
     grouped
 }
 
-/// A time that is left or has passed; `-` where it is not known.
+/// Remaining or elapsed time; `-` if unknown.
 pub(crate) fn time(seconds: Option<f64>) -> String {
     seconds.map_or(NONE.to_owned(), |seconds| format_duration(Seconds(seconds)))
 }
 
-/// How long ago something was, in its largest unit: `3m`. Clocks that jump make it `now`.
+/// Age in its largest unit: `3m`. A time in the future, after a clock jump, is `now`.
 pub(crate) fn age(seconds: f64) -> String {
     match seconds {
         s if s < 1.0 || s.is_nan() => "now".to_owned(),
@@ -118,13 +118,13 @@ pub(crate) fn age(seconds: f64) -> String {
     }
 }
 
-/// The time of a day, UTC.
+/// Time of day, UTC.
 pub(crate) fn clock(time_s: f64) -> String {
     let seconds = if time_s.is_finite() { time_s.rem_euclid(86_400.0) as u64 } else { 0 };
     format!("{:02}:{:02}:{:02} UTC", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// A product's name without its maker's.
+/// A product's name without its vendor's.
 pub(crate) fn product(name: &str) -> &str {
     let name = name.strip_prefix("NVIDIA ").unwrap_or(name);
     let name = name.strip_prefix("GeForce ").unwrap_or(name);

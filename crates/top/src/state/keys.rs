@@ -1,9 +1,9 @@
-//! Keys, as htop and nvitop have them.
+//! Keys, following htop and nvitop.
 
 use super::{Action, INTERVALS_S, Overlay, Pane, ProcessRow, State};
 use plimsoll_telemetry::Level;
 
-/// A key, whatever the terminal calls it.
+/// A key, independent of the terminal library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "keys are called what is on them")]
 pub enum Key {
@@ -25,15 +25,15 @@ pub enum Key {
     Backspace,
 }
 
-/// Letters of a filter, at most.
+/// Maximum length of a filter.
 const FILTER: usize = 40;
 
-/// Rows of a page.
+/// Rows per page.
 const PAGE: isize = 10;
 
 impl State {
     pub(super) fn press(&mut self, key: Key) -> Vec<Action> {
-        // Whatever is open, these are heard.
+        // These keys work in every overlay.
         match key {
             Key::Ctrl('c') => return vec![Action::Quit],
             Key::Ctrl('z') => return vec![Action::Suspend],
@@ -58,7 +58,7 @@ impl State {
             Overlay::Confirm(confirm) => match key {
                 Key::Char('y' | 'Y') => self.confirmed(confirm),
                 _ => {
-                    self.message = Some((Level::Info, format!("process {} goes on", confirm.process.pid)));
+                    self.message = Some((Level::Info, format!("process {} was not signaled", confirm.process.pid)));
                     vec![]
                 }
             },
@@ -105,7 +105,7 @@ impl State {
             Key::BackTab => self.focus = after(after(self.focus)),
             Key::Up => self.step(-1),
             Key::Down | Key::Char('j') => self.step(1),
-            // As in vi, where it kills nothing: only in the pane of processes.
+            // `k` moves up as in vi, except in the process pane, where it kills.
             Key::Char('k') if self.focus != Pane::Processes => self.step(-1),
             Key::PageUp => self.step(-PAGE),
             Key::PageDown => self.step(PAGE),
@@ -116,7 +116,7 @@ impl State {
             Key::End | Key::Char('G') => self.step(isize::MAX),
             Key::F(9) if self.focus != Pane::Processes => {
                 self.focus = Pane::Processes;
-                self.message = Some((Level::Info, "select a process, then F9 again ends it".to_owned()));
+                self.message = Some((Level::Info, "select a process, then press F9 again".to_owned()));
             }
             Key::F(9) | Key::Char('k') => return self.ask_to_kill(),
             Key::F(6) | Key::Char('s') => {
@@ -137,7 +137,8 @@ impl State {
     fn step(&mut self, rows: isize) {
         match self.focus {
             Pane::Cards => {
-                let keys = self.seen().machine.cards.iter().map(|card| card.sample.uuid.clone()).collect::<Vec<_>>();
+                let keys =
+                    self.snapshot().machine.cards.iter().map(|card| card.sample.uuid.clone()).collect::<Vec<_>>();
                 self.cards.step(&keys, rows);
             }
             Pane::Processes => {
@@ -151,7 +152,7 @@ impl State {
         }
     }
 
-    /// The view stands still; what happens meanwhile is seen afterwards.
+    /// Freezes or unfreezes the view.
     fn pause(&mut self) {
         self.frozen = match self.frozen.take() {
             Some(_) => None,
@@ -194,7 +195,7 @@ fn after(pane: Pane) -> Pane {
     }
 }
 
-/// Where a text is scrolled to; none for a key that closes it.
+/// The new scroll position; `None` for a key that closes the overlay.
 fn scrolled(key: Key, line: usize) -> Option<usize> {
     Some(match key {
         Key::Down | Key::Char('j') => line.saturating_add(1),

@@ -1,19 +1,19 @@
-//! Ending a process from the screen: it is looked at first, asked for, and told before it is killed. Never the first process,
-//! this one, or one whose number may mean another here.
+//! Ending a process: look it up, confirm, send SIGTERM, and SIGKILL only the second time. Never pid 1, this process, or
+//! a pid that may be another process's in this container.
 
 use super::{Action, Overlay, ProcessRow, State};
 use plimsoll_telemetry::Level;
 use plimsoll_watch::ProcessInfo;
 
-/// A question.
+/// Question before a signal is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Confirm {
     pub process: ProcessInfo,
-    /// Whether it was asked to end before, so that now it is ended.
+    /// Send SIGKILL, because the process did not end after SIGTERM.
     pub is_kill: bool,
 }
 
-/// Why a process is not ended from here.
+/// Why a process cannot be ended from this screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     First,
@@ -25,32 +25,32 @@ enum Refusal {
 impl Refusal {
     fn words(self) -> &'static str {
         match self {
-            Self::First => "the system's first process is not ended from here",
-            Self::Own => "that is this program; `q` leaves it",
+            Self::First => "the system's first process cannot be ended here",
+            Self::Own => "that is `plimsoll top` itself; press `q` to quit",
             Self::OutsideNumber => {
-                "in a container the driver's numbers are those outside: another process may have this one here"
+                "in a container the driver reports pids of the host: here this pid may be another process"
             }
-            Self::Replay => "a replay shows what was",
+            Self::Replay => "processes of a replay have ended",
         }
     }
 }
 
 impl State {
     fn refusal(&self, row: &ProcessRow) -> Option<Refusal> {
-        // Of our own runs the number is their own word.
+        // A run reports a pid of this container; the driver reports one of the host.
         let is_theirs = row.is_by_driver && row.run.is_none();
         match row.pid {
             _ if self.replay.is_some() => Some(Refusal::Replay),
             0 | 1 => Some(Refusal::First),
             pid if pid == self.own_pid => Some(Refusal::Own),
-            // `kill` takes negative numbers for groups.
+            // `kill` treats negative numbers as process groups.
             pid if i32::try_from(pid).is_err() => Some(Refusal::First),
             _ if self.is_contained && is_theirs => Some(Refusal::OutsideNumber),
             _ => None,
         }
     }
 
-    /// Somebody wants to end the process that is selected.
+    /// Starts ending the selected process.
     pub(super) fn ask_to_kill(&mut self) -> Vec<Action> {
         let rows = self.shown_processes();
         let keys = rows.iter().map(ProcessRow::key).collect::<Vec<_>>();
@@ -67,38 +67,38 @@ impl State {
         }
     }
 
-    /// A process that was looked for.
+    /// Handles the result of a lookup.
     pub(super) fn found(&mut self, pid: u32, process: Option<ProcessInfo>) {
         let Some(process) = process.filter(|process| process.pid == pid) else {
-            self.message = Some((Level::Warn, format!("no process {pid} is here; it may have ended")));
+            self.message = Some((Level::Warn, format!("process {pid} not found; it may have ended")));
             return;
         };
-        let is_kill = self.asked.contains(&process);
+        let is_kill = self.terminated.contains(&process);
         self.overlay = Overlay::Confirm(Confirm { process, is_kill });
     }
 
-    /// Somebody said yes.
+    /// Sends the signal that the user confirmed.
     pub(super) fn confirmed(&mut self, confirm: Confirm) -> Vec<Action> {
         self.overlay = Overlay::None;
         let Confirm { process, is_kill } = confirm;
         if !is_kill {
-            // More than a screen's are not remembered.
-            self.asked.truncate(100);
-            self.asked.insert(0, process.clone());
+            // Limit the memory of terminated processes.
+            self.terminated.truncate(100);
+            self.terminated.insert(0, process.clone());
         }
         vec![Action::Signal { process, is_kill }]
     }
 
-    /// What came of it.
+    /// Handles the result of sending a signal.
     pub(super) fn signaled(&mut self, pid: u32, result: Result<(), String>) {
-        let was_asked_once = self.asked.iter().filter(|process| process.pid == pid).count() == 1;
+        let is_first_signal = self.terminated.iter().filter(|process| process.pid == pid).count() == 1;
         self.message = Some(match result {
-            Ok(()) if was_asked_once => {
-                (Level::Info, format!("process {pid} was asked to end (SIGTERM); `k` again kills it if it does not"))
+            Ok(()) if is_first_signal => {
+                (Level::Info, format!("sent SIGTERM to process {pid}; if it does not end, `k` again sends SIGKILL"))
             }
-            Ok(()) => (Level::Info, format!("process {pid} was told to end")),
+            Ok(()) => (Level::Info, format!("sent SIGKILL to process {pid}")),
             Err(reason) => {
-                self.asked.retain(|process| process.pid != pid);
+                self.terminated.retain(|process| process.pid != pid);
                 (Level::Error, format!("process {pid}: {reason}"))
             }
         });

@@ -1,11 +1,11 @@
-//! Which row of a list is selected: the first, until somebody selects another; from then on by what the row is, so that the
-//! selection follows it wherever it is sorted to.
+//! Selection in a list: the first row until the user selects another. A selection is kept by the row's key, so it
+//! follows its row when the order changes.
 
 /// A selection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct List<K> {
     key: Option<K>,
-    /// Where the row was.
+    /// Last known index of the row.
     index: usize,
 }
 
@@ -16,7 +16,7 @@ impl<K> Default for List<K> {
 }
 
 impl<K: Clone + PartialEq> List<K> {
-    /// Where the selected row is among these; none if there are none.
+    /// Index of the selected row; `None` if there are no rows.
     pub fn index<'a>(&self, keys: impl ExactSizeIterator<Item = &'a K> + Clone) -> Option<usize>
     where
         K: 'a,
@@ -26,7 +26,7 @@ impl<K: Clone + PartialEq> List<K> {
         place.or_else(|| (count > 0).then(|| self.index.min(count - 1)))
     }
 
-    /// Follows the rows as they are now.
+    /// Updates the selection for the current rows.
     pub fn settle(&mut self, keys: &[K]) {
         if self.key.is_some() {
             let index = self.index(keys.iter());
@@ -34,7 +34,7 @@ impl<K: Clone + PartialEq> List<K> {
         }
     }
 
-    /// Goes so many rows down, or up.
+    /// Moves the selection down, or up if negative.
     pub fn step(&mut self, keys: &[K], rows: isize) {
         let index = self.index(keys.iter()).unwrap_or(0);
         self.index = index.saturating_add_signed(rows).min(keys.len().saturating_sub(1));
@@ -47,16 +47,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_selection_follows_its_row_and_falls_to_the_next_where_that_is_gone() {
+    fn a_selection_follows_its_row_or_takes_the_next_if_that_is_gone() {
         let mut list = List::default();
         list.settle(&[3]);
-        assert_eq!(list.index([1, 2, 3].iter()), Some(0), "nobody has selected the 3");
+        assert_eq!(list.index([1, 2, 3].iter()), Some(0), "3 was not selected");
         list.step(&[1, 2, 3], 1);
         assert_eq!(list.index([3, 2, 1, 0].iter()), Some(1));
         list.settle(&[0, 0, 0, 2]);
-        assert_eq!(list.index([0, 0, 0, 2].iter()), Some(3), "it has moved");
+        assert_eq!(list.index([0, 0, 0, 2].iter()), Some(3), "the row has moved");
         list.settle(&[4, 5]);
-        assert_eq!(list.index([4, 5].iter()), Some(1), "it is gone");
+        assert_eq!(list.index([4, 5].iter()), Some(1), "the row is gone");
         list.settle(&[]);
         assert_eq!(list.index([].iter()), None);
         list.step(&[], -5);

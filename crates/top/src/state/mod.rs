@@ -1,5 +1,5 @@
-//! What is on the screen: a value. What comes in (keys, samples, runs) makes the next one, and says what is to be done outside.
-//! No clock, no files, no processes.
+//! The screen's state, as a value. Each input (key, sample, runs) produces the next state and actions to perform. Pure:
+//! no clock, files or processes.
 
 mod keys;
 mod kill;
@@ -19,52 +19,52 @@ use plimsoll_watch::{MachineView, ProcessInfo, RunView};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Something that comes in.
+/// An input.
 #[derive(Debug, Clone)]
 pub enum Input {
     /// A key.
     Key(Key),
     /// A sample of the machine.
     Sample(Box<Sample>),
-    /// The runs as they are now, and how many others there are.
+    /// The current runs, and the number of runs not listed.
     Runs(Vec<Arc<RunView>>, usize),
-    /// The time: seconds since 1970.
+    /// The time, in seconds since 1970.
     Tick(f64),
-    /// The samples up to the time that a replay shows.
+    /// The machine at the time that a replay shows.
     Machine(Box<MachineView>),
-    /// A process that was looked for; none if it is gone.
+    /// A process that was looked up; `None` if it is gone.
     Found(u32, Option<ProcessInfo>),
-    /// What came of a signal: nothing, or why it was not sent.
+    /// Result of sending a signal; the error says why it was not sent.
     Signaled(u32, Result<(), String>),
     /// The names of users.
     Users(BTreeMap<u32, String>),
 }
 
-/// Something that is to be done.
+/// An action to perform.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Leave.
+    /// Quit.
     Quit,
-    /// Stop, as Ctrl-Z asks for, until somebody lets it go on.
+    /// Suspend the process, as Ctrl-Z does.
     Suspend,
-    /// Draw everything again: others may have written on the screen.
+    /// Redraw everything: other programs may have written to the terminal.
     Redraw,
-    /// Look for a process.
+    /// Look up a process.
     Find(u32),
-    /// Ask a process to end, or end it.
+    /// Send a signal to a process.
     Signal {
-        /// Which.
+        /// The process.
         process: ProcessInfo,
-        /// Whether it is not asked.
+        /// SIGKILL, not SIGTERM.
         is_kill: bool,
     },
-    /// Take a sample each so many seconds.
+    /// Sample at this interval, in seconds.
     SetInterval(f64),
-    /// Hand in the samples up to this time: seconds since 1970.
+    /// Load the samples up to this time, in seconds since 1970.
     Load(f64),
 }
 
-/// A part of the screen.
+/// A pane with a selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pane {
     Cards,
@@ -72,68 +72,68 @@ pub(crate) enum Pane {
     Runs,
 }
 
-/// What lies over the panes.
+/// An overlay over the panes.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Overlay {
     None,
-    /// Keys, from this line on.
+    /// The keys, scrolled to this line.
     Help(usize),
-    /// All that is known of what is selected, from this line on.
+    /// Details of the selection, scrolled to this line.
     Details(Pane, usize),
-    /// A question.
+    /// A question before a process is ended.
     Confirm(Confirm),
 }
 
-/// What is shown of the outside.
+/// Machine and runs at one moment.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Snapshot {
     pub machine: MachineView,
     pub runs: Vec<Arc<RunView>>,
     pub more_runs: usize,
     pub now_s: f64,
 }
 
-/// The intervals that + and - go through, in seconds.
+/// Intervals that + and - select, in seconds.
 const INTERVALS_S: [f64; 10] = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0];
 
-/// What is on the screen.
+/// State of the screen.
 #[derive(Debug, Clone)]
 pub struct State {
     pub(crate) palette: Palette,
-    /// The outside as it is.
-    live: Seen,
-    /// As it was when the view was paused.
-    frozen: Option<Box<Seen>>,
+    /// The current machine and runs.
+    live: Snapshot,
+    /// The ones shown while the view is frozen.
+    frozen: Option<Box<Snapshot>>,
     pub(crate) focus: Pane,
     pub(crate) cards: List<String>,
     pub(crate) processes: List<(u32, Option<u32>)>,
     pub(crate) runs: List<String>,
     pub(crate) sort: ProcessSort,
-    /// What rows must have in them.
+    /// Text that shown rows contain.
     pub(crate) filter: String,
-    /// Whether keys are letters of it.
+    /// Whether keys edit the filter.
     pub(crate) is_filtering: bool,
     pub(crate) overlay: Overlay,
     pub(crate) interval_s: f64,
-    /// Something to say, below.
+    /// Message in the footer.
     pub(crate) message: Option<(Level, String)>,
     pub(crate) users: BTreeMap<u32, String>,
     pub(crate) replay: Option<Replay>,
-    /// Processes that were asked to end, which may be ended.
-    asked: Vec<ProcessInfo>,
-    /// This process.
+    /// Processes that received SIGTERM, and may now receive SIGKILL.
+    terminated: Vec<ProcessInfo>,
+    /// Pid of this process.
     own_pid: u32,
-    /// Whether the driver counts processes otherwise.
+    /// Whether the driver's pids are of another pid namespace.
     is_contained: bool,
 }
 
 impl State {
-    /// Before anything is known. `own_pid`: this process, which is not to be ended from here; `is_contained`: whether the
-    /// driver's numbers of processes are not those of here.
+    /// The initial state. `own_pid`: pid of this process, which cannot be ended here; `is_contained`: whether the
+    /// driver's pids are of another pid namespace.
     pub fn new(palette: Palette, interval_s: f64, own_pid: u32, is_contained: bool) -> Self {
         Self {
             palette,
-            live: Seen::default(),
+            live: Snapshot::default(),
             frozen: None,
             focus: Pane::Runs,
             cards: List::default(),
@@ -147,13 +147,13 @@ impl State {
             message: None,
             users: BTreeMap::new(),
             replay: None,
-            asked: Vec::new(),
+            terminated: Vec::new(),
             own_pid,
             is_contained,
         }
     }
 
-    /// Of a run that is shown as it was, from its beginning.
+    /// The initial state for a replay, at its start.
     pub fn replaying(palette: Palette, replay: Replay) -> Self {
         let mut state = Self::new(palette, 1.0, 0, false);
         state.replay = Some(replay);
@@ -161,7 +161,7 @@ impl State {
         state
     }
 
-    /// What comes in makes the next state, and says what is to be done.
+    /// Handles an input: returns the next state and the actions to perform.
     pub fn take(mut self, input: Input) -> (Self, Vec<Action>) {
         let actions = match input {
             Input::Key(key) => self.press(key),
@@ -195,8 +195,8 @@ impl State {
         (self, actions)
     }
 
-    /// What is shown.
-    pub(crate) fn seen(&self) -> &Seen {
+    /// The snapshot to show: frozen or live.
+    pub(crate) fn snapshot(&self) -> &Snapshot {
         self.frozen.as_deref().unwrap_or(&self.live)
     }
 
@@ -204,19 +204,19 @@ impl State {
         self.frozen.is_some()
     }
 
-    /// The runs that the filter lets through.
+    /// The runs that match the filter.
     pub(crate) fn shown_runs(&self) -> Vec<&RunView> {
         let filter = self.filter.to_lowercase();
         let has = |run: &&RunView| {
             let words = [run.name.as_str(), run.model.as_deref().unwrap_or(""), run.standing_words()];
             filter.is_empty() || words.iter().any(|word| word.to_lowercase().contains(&filter))
         };
-        self.seen().runs.iter().map(|run| &**run).filter(has).collect()
+        self.snapshot().runs.iter().map(|run| &**run).filter(has).collect()
     }
 
-    /// The processes that the filter lets through, sorted.
+    /// The processes that match the filter, sorted.
     pub(crate) fn shown_processes(&self) -> Vec<ProcessRow> {
-        let mut rows = process_rows(self.seen(), &self.users);
+        let mut rows = process_rows(self.snapshot(), &self.users);
         let filter = self.filter.to_lowercase();
         if !filter.is_empty() {
             rows.retain(|row| row.has(&filter));
@@ -225,14 +225,14 @@ impl State {
         rows
     }
 
-    /// The run that is selected.
+    /// The selected run.
     pub(crate) fn selected_run(&self) -> Option<&RunView> {
         let runs = self.shown_runs();
         let index = self.runs.index(runs.iter().map(|run| &run.id));
         index.map(|index| runs[index])
     }
 
-    /// Time passes.
+    /// Handles the passing of time.
     fn tick(&mut self, now_s: f64) -> Vec<Action> {
         let Some(replay) = &mut self.replay else {
             self.live.now_s = now_s;
@@ -241,7 +241,7 @@ impl State {
         if replay.play(now_s) { self.show_replay() } else { vec![] }
     }
 
-    /// Shows a replay where its slider is.
+    /// Shows the replay at its slider's time.
     fn show_replay(&mut self) -> Vec<Action> {
         let Some(replay) = &self.replay else { return vec![] };
         self.live.runs = vec![Arc::new(replay.run.at(replay.at_s))];
@@ -249,9 +249,9 @@ impl State {
         vec![Action::Load(replay.at_s)]
     }
 
-    /// Selections follow their rows; rows that are gone leave theirs to the next.
+    /// Updates selections: they follow their rows, or take the next row if theirs is gone.
     fn settle(&mut self) {
-        let cards = self.seen().machine.cards.iter().map(|card| card.sample.uuid.clone()).collect::<Vec<_>>();
+        let cards = self.snapshot().machine.cards.iter().map(|card| card.sample.uuid.clone()).collect::<Vec<_>>();
         let processes = self.shown_processes().iter().map(ProcessRow::key).collect::<Vec<_>>();
         let runs = self.shown_runs().iter().map(|run| run.id.clone()).collect::<Vec<_>>();
         self.cards.settle(&cards);

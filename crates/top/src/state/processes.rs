@@ -1,26 +1,26 @@
-//! The rows of processes: whoever has memory of a card, and the processes of runs that train without one.
+//! Rows of the process pane: processes with memory on a card, and processes of runs on the CPU.
 
-use super::Seen;
+use super::Snapshot;
 use plimsoll_units::Bytes;
 use plimsoll_watch::{RunView, Standing, clean};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Letters of a process's name.
+/// Maximum length of a process's name.
 const NAME: usize = 60;
 
-/// A process, on a card or on none.
+/// A process, on a card or on the CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessRow {
     pub pid: u32,
-    /// The card's number.
+    /// Index of its card.
     pub card: Option<u32>,
     pub owner: Option<String>,
     pub memory: Option<Bytes>,
     pub name: Option<String>,
-    /// The run whose process it is.
+    /// The run that it trains.
     pub run: Option<String>,
-    /// Whether its number is the driver's word, and not the run's.
+    /// Whether the driver reported the pid, and not the run.
     pub is_by_driver: bool,
 }
 
@@ -29,7 +29,7 @@ impl ProcessRow {
         (self.pid, self.card)
     }
 
-    /// Whether something in small letters is in it.
+    /// Whether a column contains `filter`, which is in lower case.
     pub fn has(&self, text: &str) -> bool {
         let words = [self.owner.as_deref(), self.name.as_deref(), self.run.as_deref()];
         words.into_iter().flatten().any(|word| word.to_lowercase().contains(text))
@@ -37,7 +37,7 @@ impl ProcessRow {
     }
 }
 
-/// What rows are sorted by.
+/// Sort key of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessSort {
     Memory,
@@ -80,13 +80,13 @@ impl ProcessSort {
     }
 }
 
-/// All rows.
-pub(crate) fn process_rows(seen: &Seen, users: &BTreeMap<u32, String>) -> Vec<ProcessRow> {
-    let at_work = || seen.runs.iter().filter(|run| run.standing == Standing::Running);
+/// All rows, unsorted.
+pub(crate) fn process_rows(snapshot: &Snapshot, users: &BTreeMap<u32, String>) -> Vec<ProcessRow> {
+    let at_work = || snapshot.runs.iter().filter(|run| run.standing == Standing::Running);
     let run_of = |pid: u32| at_work().find(|run| run.processes.contains(&pid)).map(|run| run.name.clone());
     let owner = |uid: u32| users.get(&uid).map_or_else(|| uid.to_string(), |name| clean(name, NAME));
     let mut rows = Vec::new();
-    for card in seen.machine.cards.iter().filter(|card| card.is_there) {
+    for card in snapshot.machine.cards.iter().filter(|card| card.is_there) {
         rows.extend(card.sample.processes.iter().map(|process| ProcessRow {
             pid: process.pid,
             card: Some(card.sample.index),

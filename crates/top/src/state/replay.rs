@@ -1,44 +1,44 @@
-//! A run that is shown as it was, with a slider over its time.
+//! Replay of a run, with a slider over its time.
 
 use plimsoll_watch::RunView;
 
-/// A run plays in so many seconds, if it took longer.
+/// Duration of playing a whole run, unless the run was shorter.
 const PLAYS_IN_S: f64 = 60.0;
 
-/// Steps of the slider over the whole.
+/// Number of slider steps over the whole run.
 const STEPS: f64 = 100.0;
 
-/// A run with a slider.
+/// A run and the slider's position.
 #[derive(Debug, Clone)]
 pub struct Replay {
     /// The run at its end.
     pub(crate) run: RunView,
-    /// From when on, in seconds since 1970.
+    /// Start of the run, in seconds since 1970.
     pub(crate) from_s: f64,
-    /// Until when; not before that.
+    /// End of the run; never before its start.
     pub(crate) to_s: f64,
-    /// Where the slider is.
+    /// Time at the slider.
     pub(crate) at_s: f64,
     pub(crate) is_playing: bool,
-    /// When it was last moved by playing.
+    /// When playing last moved the slider.
     played_s: Option<f64>,
 }
 
 impl Replay {
-    /// Of a run as its folder tells of it; the slider is at its end.
+    /// Replay of a run; the slider is at its end.
     pub fn new(run: RunView) -> Self {
         let from_s = run.first_s.filter(|time| time.is_finite()).unwrap_or(0.0);
         let to_s = run.last_s.filter(|time| time.is_finite()).unwrap_or(from_s).max(from_s);
         Self { run, from_s, to_s, at_s: to_s, is_playing: false, played_s: None }
     }
 
-    /// The part of the time that is behind the slider, from 0 to 1.
+    /// The slider's position, from 0 to 1.
     pub(crate) fn done(&self) -> f64 {
         let span = self.to_s - self.from_s;
         if span > 0.0 { ((self.at_s - self.from_s) / span).clamp(0.0, 1.0) } else { 1.0 }
     }
 
-    /// So many times faster than the run was.
+    /// Speed of playing, as a multiple of the run's.
     pub(crate) fn speed(&self) -> f64 {
         ((self.to_s - self.from_s) / PLAYS_IN_S).max(1.0)
     }
@@ -56,10 +56,10 @@ impl Replay {
         }
     }
 
-    /// Goes on if it plays; whether it has moved.
+    /// Moves the slider if the replay plays. Returns whether it moved.
     pub(super) fn play(&mut self, now_s: f64) -> bool {
         let Some(before_s) = self.played_s.replace(now_s).filter(|_| self.is_playing) else { return false };
-        // A clock that jumps moves nothing far.
+        // Limit the movement after a clock jump.
         let passed_s = (now_s - before_s).clamp(0.0, 1.0);
         self.at_s = (self.at_s + passed_s * self.speed()).min(self.to_s);
         self.is_playing = self.at_s < self.to_s;

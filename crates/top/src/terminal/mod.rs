@@ -1,5 +1,5 @@
-//! The loop: what comes in makes the next state, which is drawn; what is to be done outside is done here.
-//! Not here: what keys mean (`state/`), how it looks (`draw/`).
+//! The main loop: each message produces the next state, which is drawn; actions are performed here. Not here: the
+//! meaning of keys (`state/`), drawing (`draw/`).
 
 mod screen;
 mod signals;
@@ -19,54 +19,53 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Between two looks at the clock, and between two pictures of a replay. What comes by itself meanwhile is drawn with the next;
-/// keys are answered at once.
+/// Time between two ticks, live and in a replay. Samples and runs are drawn with the next tick; keys immediately.
 const TICK: Duration = Duration::from_secs(1);
 const FRAME: Duration = Duration::from_millis(100);
 
-/// What a replay shows of the machine before the slider, in seconds.
-const BEFORE_S: f64 = 600.0;
+/// Seconds of the machine's history that a replay shows before the slider.
+const HISTORY_S: f64 = 600.0;
 
-/// Messages that wait.
-const WAITING: usize = 64;
+/// Capacity of the message queue.
+const QUEUE: usize = 64;
 
-/// What is shown, and how.
+/// Options of the screen.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What things look like.
+    /// Colors and styles.
     pub palette: Palette,
     /// Time between two samples, in seconds.
     pub every_s: f64,
-    /// Where runs are looked for.
+    /// Folders to search for runs.
     pub places: Places,
-    /// Folders of runs that are shown instead.
+    /// Folders of runs to show instead.
     pub named: Vec<PathBuf>,
-    /// The folder of a run that is shown as it was; nothing else is then.
+    /// Folder of a run to replay; shows nothing else.
     pub replay: Option<PathBuf>,
 }
 
-/// Why nothing can be shown any more.
+/// Why the screen ended or did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum TopError {
-    /// The terminal does not do what it is asked to.
+    /// The terminal failed.
     #[error("the terminal: {0}")]
     Terminal(#[source] io::Error),
-    /// The system starts no thread, or takes no handler of signals.
+    /// The system cannot start a thread or install a signal handler.
     #[error("a thread: {0}")]
     Thread(#[source] io::Error),
-    /// A run can't be shown.
+    /// A run cannot be shown.
     #[error(transparent)]
     Run(#[from] WatchError),
-    /// A part of this program failed; what it said is on the terminal.
-    #[error("a part of the program failed")]
+    /// A thread panicked; its message is on the terminal.
+    #[error("a thread of the program panicked")]
     Failed,
 }
 
-/// Shows the machine and its runs until somebody leaves; the number of the signal that asked for the end, if one did.
-/// Errors: the terminal is gone, or a run that is named is none.
+/// Shows machine and runs until the user quits. Returns the signal that ended it, if any. Errors: the terminal is gone,
+/// or a named run does not exist.
 pub fn run(options: Options) -> Result<Option<i32>, TopError> {
-    let (send, messages) = sync_channel(WAITING);
-    // What can't be shown is said before the screen is taken.
+    let (send, messages) = sync_channel(QUEUE);
+    // Report errors before taking over the screen.
     let mut state = first_state(&options)?;
     let sources = Sources::start(&options, &send)?;
     signals::listen(&send).map_err(TopError::Thread)?;
@@ -89,7 +88,7 @@ fn first_state(options: &Options) -> Result<State, TopError> {
     })
 }
 
-/// The names of users, by number; those that the system's own file has.
+/// Names of users by id, from `/etc/passwd`.
 fn users() -> BTreeMap<u32, String> {
     let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let user = |line: &str| {
@@ -107,15 +106,15 @@ struct Top {
     messages: Receiver<Message>,
 }
 
-/// What has come for the first time, for which nobody is to wait.
+/// Whether the first sample and the first runs have arrived. They are drawn immediately.
 #[derive(Default)]
-struct Firsts {
+struct FirstInputs {
     has_sample: bool,
     has_runs: bool,
 }
 
-impl Firsts {
-    /// Whether a message is to be drawn at once.
+impl FirstInputs {
+    /// Whether to draw a message immediately.
     fn is_urgent(&mut self, message: &Message) -> bool {
         let Message::Input(input) = message else { return true };
         match &**input {
@@ -126,30 +125,30 @@ impl Firsts {
     }
 }
 
-/// What a message leads to.
-enum Next {
-    Go(Box<State>),
-    End(Option<i32>),
+/// Result of handling a message.
+enum Outcome {
+    Continue(Box<State>),
+    Quit(Option<i32>),
 }
 
 impl Top {
     fn show(&mut self, mut state: State, screen: &mut Screen) -> Result<Option<i32>, TopError> {
         let mut next_tick = Instant::now();
         let mut is_due = true;
-        let mut firsts = Firsts::default();
+        let mut first_inputs = FirstInputs::default();
         if let Some(replay) = &state.replay {
             let load = Action::Load(replay.at_s);
             state = match self.act(state, vec![load], screen)? {
-                Next::Go(state) => *state,
-                Next::End(signal) => return Ok(signal),
+                Outcome::Continue(state) => *state,
+                Outcome::Quit(signal) => return Ok(signal),
             };
         }
         loop {
             if next_tick <= Instant::now() {
                 let (next, actions) = state.take(Input::Tick(now_s()));
                 match self.act(next, actions, screen)? {
-                    Next::Go(next) => state = *next,
-                    Next::End(signal) => return Ok(signal),
+                    Outcome::Continue(next) => state = *next,
+                    Outcome::Quit(signal) => return Ok(signal),
                 }
                 next_tick = Instant::now() + self.tick();
                 is_due = true;
@@ -164,13 +163,13 @@ impl Top {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return Err(TopError::Failed),
             };
-            // All that waits is taken before the next picture.
-            for _ in 0..WAITING {
+            // Handle all pending messages before drawing.
+            for _ in 0..QUEUE {
                 let Some(taken) = message else { break };
-                is_due |= firsts.is_urgent(&taken);
+                is_due |= first_inputs.is_urgent(&taken);
                 match self.receive(state, taken, screen)? {
-                    Next::Go(next) => state = *next,
-                    Next::End(signal) => return Ok(signal),
+                    Outcome::Continue(next) => state = *next,
+                    Outcome::Quit(signal) => return Ok(signal),
                 }
                 message = self.messages.try_recv().ok();
             }
@@ -180,7 +179,7 @@ impl Top {
         }
     }
 
-    /// Between two pictures that nobody asks for.
+    /// Time between two frames without input.
     fn tick(&self) -> Duration {
         match self.options.replay {
             Some(_) => FRAME,
@@ -188,30 +187,30 @@ impl Top {
         }
     }
 
-    fn receive(&mut self, state: State, message: Message, screen: &mut Screen) -> Result<Next, TopError> {
+    fn receive(&mut self, state: State, message: Message, screen: &mut Screen) -> Result<Outcome, TopError> {
         match message {
             Message::Input(input) => {
                 let (state, actions) = state.take(*input);
                 self.act(state, actions, screen)
             }
-            Message::Resized => Ok(Next::Go(Box::new(state))),
+            Message::Resized => Ok(Outcome::Continue(Box::new(state))),
             Message::Suspend => self.act(state, vec![Action::Suspend], screen),
             Message::Resumed => self.act(state, vec![Action::Redraw], screen),
-            Message::End(signal) => Ok(Next::End(Some(signal))),
-            Message::TerminalGone => Ok(Next::End(None)),
+            Message::End(signal) => Ok(Outcome::Quit(Some(signal))),
+            Message::TerminalGone => Ok(Outcome::Quit(None)),
         }
     }
 
-    fn act(&mut self, mut state: State, actions: Vec<Action>, screen: &mut Screen) -> Result<Next, TopError> {
+    fn act(&mut self, mut state: State, actions: Vec<Action>, screen: &mut Screen) -> Result<Outcome, TopError> {
         for action in actions {
             let input = match action {
-                Action::Quit => return Ok(Next::End(None)),
+                Action::Quit => return Ok(Outcome::Quit(None)),
                 Action::Suspend => {
                     screen.suspend().map_err(TopError::Terminal)?;
                     None
                 }
                 Action::Redraw => {
-                    screen.take_again().map_err(TopError::Terminal)?;
+                    screen.retake().map_err(TopError::Terminal)?;
                     None
                 }
                 Action::Find(pid) => Some(Input::Found(pid, ProcessInfo::of(pid))),
@@ -229,15 +228,15 @@ impl Top {
                 }
             };
             if let Some(input) = input {
-                // What these answer asks for nothing.
+                // The answer to an action causes no further action.
                 (state, _) = state.take(input);
             }
         }
-        Ok(Next::Go(Box::new(state)))
+        Ok(Outcome::Continue(Box::new(state)))
     }
 }
 
-/// The machine at a time of a run, as far as samples were kept.
+/// The machine at a time of a run, from its stored samples.
 fn machine_at(folder: &Path, at_s: f64) -> MachineView {
-    MachineView::of(history(folder, at_s - BEFORE_S..at_s + 0.5).unwrap_or_default())
+    MachineView::of(history(folder, at_s - HISTORY_S..at_s + 0.5).unwrap_or_default())
 }

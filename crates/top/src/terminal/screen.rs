@@ -1,4 +1,4 @@
-//! The terminal: taken, and given back whatever happens.
+//! Takes over the terminal, and restores it in every case.
 
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
@@ -12,16 +12,16 @@ use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-/// Bytes of a picture that are written at once.
-const WRITTEN_AT_ONCE: usize = 64 << 10;
+/// Buffer size for writing a frame.
+const BUFFER_BYTES: usize = 64 << 10;
 
 static FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Held while a panic is told, so that the program does not end before it was.
-static TELLING: Mutex<()> = Mutex::new(());
+/// Held while a panic message is printed, so that the program does not exit before.
+static PANIC_OUTPUT: Mutex<()> = Mutex::new(());
 
-fn telling() -> MutexGuard<'static, ()> {
-    TELLING.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_panic_output() -> MutexGuard<'static, ()> {
+    PANIC_OUTPUT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether any thread has panicked since the screen was taken.
@@ -29,50 +29,50 @@ pub(super) fn has_failed() -> bool {
     FAILED.load(Ordering::Relaxed)
 }
 
-/// The whole screen, until this is dropped.
+/// The alternate screen; dropping it restores the terminal.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
 }
 
 fn take() -> io::Result<()> {
-    // Whoever stopped this may have changed modes without its knowing, as shells do.
+    // The shell may have changed modes while this process was suspended.
     disable_raw_mode()?;
     enable_raw_mode()?;
     execute!(stdout(), EnterAlternateScreen)
 }
 
-/// Gives the terminal back. Nobody can be told where that fails.
-fn give_back() {
+/// Restores the terminal. Errors are ignored: there is no place to report them.
+fn restore() {
     let _ = execute!(stdout(), LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();
 }
 
-/// What a panic says is read on the screen as it was before.
+/// Restores the terminal before a panic message is printed.
 fn restore_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let say = panic::take_hook();
-        panic::set_hook(Box::new(move |what| {
-            let _told = telling();
+        let print_message = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let _guard = lock_panic_output();
             FAILED.store(true, Ordering::Relaxed);
-            give_back();
-            say(what);
+            restore();
+            print_message(info);
         }));
     });
 }
 
 impl Screen {
-    /// Takes the terminal. Errors: it is none.
+    /// Takes over the terminal. Errors: stdout is not a terminal.
     pub fn enter() -> io::Result<Self> {
         restore_on_panic();
-        take().inspect_err(|_| give_back())?;
-        let screen = BufWriter::with_capacity(WRITTEN_AT_ONCE, stdout());
-        let mut screen = Self { terminal: Terminal::new(CrosstermBackend::new(screen)).inspect_err(|_| give_back())? };
-        screen.draw_anew()?;
+        take().inspect_err(|_| restore())?;
+        let screen = BufWriter::with_capacity(BUFFER_BYTES, stdout());
+        let mut screen = Self { terminal: Terminal::new(CrosstermBackend::new(screen)).inspect_err(|_| restore())? };
+        screen.force_redraw()?;
         Ok(screen)
     }
 
-    /// Draws a picture; only what differs from the last is written.
+    /// Draws a frame; writes only the changed cells.
     pub fn draw(&mut self, paint: impl FnOnce(Rect, &mut Buffer)) -> io::Result<()> {
         if has_failed() {
             return Ok(());
@@ -81,23 +81,23 @@ impl Screen {
         Ok(())
     }
 
-    /// Gives the terminal back, stops, and takes it again once somebody lets this go on.
+    /// Restores the terminal, suspends the process, and takes the terminal over again after SIGCONT.
     pub fn suspend(&mut self) -> io::Result<()> {
-        give_back();
+        restore();
         #[cfg(unix)]
         signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP)?;
-        self.take_again()
+        self.retake()
     }
 
-    /// Takes the terminal again, and draws everything anew: others may have used it meanwhile.
-    pub fn take_again(&mut self) -> io::Result<()> {
+    /// Takes the terminal over again and redraws: other programs may have written to it.
+    pub fn retake(&mut self) -> io::Result<()> {
         take()?;
-        self.draw_anew()
+        self.force_redraw()
     }
 
-    /// Forgets what is on the screen. Not by `clear`, which asks the terminal where its cursor is: the answer comes as keys do,
-    /// and is taken by whoever reads those.
-    fn draw_anew(&mut self) -> io::Result<()> {
+    /// Forces a full redraw. Does not use `clear`, which asks the terminal for its cursor's position: the answer comes
+    /// as input, which the thread that reads keys would take.
+    fn force_redraw(&mut self) -> io::Result<()> {
         let size = self.terminal.size()?;
         self.terminal.resize(Rect::new(0, 0, size.width, size.height))
     }
@@ -105,8 +105,8 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        give_back();
-        // Another thread may be telling why it failed.
-        drop(telling());
+        restore();
+        // Wait until another thread has printed its panic message.
+        drop(lock_panic_output());
     }
 }

@@ -1,4 +1,4 @@
-//! Signals: those that this process gets, and those that it sends.
+//! Signals that this process receives and sends.
 
 use super::sources::Message;
 use plimsoll_watch::ProcessInfo;
@@ -9,7 +9,7 @@ use {
     plimsoll_telemetry::READER_PATIENCE, ratatui::crossterm::terminal::disable_raw_mode, std::sync::mpsc::TrySendError,
 };
 
-/// Hears signals: to end, to stop, and to go on.
+/// Listens for signals to terminate, suspend and resume.
 #[cfg(unix)]
 pub(super) fn listen(send: &SyncSender<Message>) -> io::Result<()> {
     use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
@@ -23,13 +23,13 @@ pub(super) fn listen(send: &SyncSender<Message>) -> io::Result<()> {
                 ends => Message::End(ends),
             };
             let is_end = matches!(message, Message::End(_));
-            // With no room the loop is stuck in a terminal that takes nothing.
+            // A full channel means that the loop is blocked by a terminal that does not read.
             if matches!(send.try_send(message), Err(TrySendError::Disconnected(_))) {
                 return;
             }
             if is_end {
                 std::thread::sleep(READER_PATIENCE);
-                // The process has ended by now unless its terminal takes nothing.
+                // Still here after this time: the terminal does not read. End the process.
                 let _ = disable_raw_mode();
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
@@ -44,12 +44,12 @@ pub(super) fn listen(_: &SyncSender<Message>) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks a process to end, or kills it. Errors, in words: it is gone, or is not ours to end.
+/// Sends SIGTERM or SIGKILL to a process. Errors: a message that the process is gone or belongs to another user.
 #[cfg(unix)]
 pub(super) fn signal(process: &ProcessInfo, is_kill: bool) -> Result<(), String> {
     use rustix::io::Errno;
     use rustix::process::{Pid, Signal};
-    let gone = || "it has ended already".to_owned();
+    let gone = || "it has already ended".to_owned();
     let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
     let signal = if is_kill { Signal::KILL } else { Signal::TERM };
     match send(pid, process, signal) {
@@ -57,13 +57,13 @@ pub(super) fn signal(process: &ProcessInfo, is_kill: bool) -> Result<(), String>
         Err(Errno::SRCH) => Err(gone()),
         Err(Errno::PERM) => {
             let flag = if is_kill { " -9" } else { "" };
-            Err(format!("not permitted, it is another user's; `sudo kill{flag} {}` may", process.pid))
+            Err(format!("it belongs to another user; try `sudo kill{flag} {}`", process.pid))
         }
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// By a descriptor that stays that process's, whatever has its number by then.
+/// Signals through a process descriptor, which stays valid if the pid is reused.
 #[cfg(target_os = "linux")]
 fn send(pid: rustix::process::Pid, process: &ProcessInfo, signal: rustix::process::Signal) -> rustix::io::Result<()> {
     use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
@@ -84,5 +84,5 @@ fn send(pid: rustix::process::Pid, process: &ProcessInfo, signal: rustix::proces
 
 #[cfg(not(unix))]
 pub(super) fn signal(_: &ProcessInfo, _: bool) -> Result<(), String> {
-    Err("processes are not ended from here on this system".to_owned())
+    Err("ending processes is not supported on this system".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Where inputs come from: threads that read keys, take samples, and follow runs. None waits for the screen.
+//! Input threads: keys, samples, and runs. None waits for the screen.
 
 use super::{Options, TopError};
 use crate::state::{Input, Key};
@@ -12,32 +12,32 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
 
-/// Between two looks at the runs.
+/// Time between two reads of the runs.
 const RUNS_EVERY: Duration = Duration::from_secs(1);
 
-/// Runs that are followed, if none is named.
+/// Maximum number of runs if none is named.
 const RUNS: usize = 50;
 
-/// Something that happened outside.
+/// A message to the loop.
 pub(super) enum Message {
     Input(Box<Input>),
     Resized,
-    /// Somebody wants this to stop.
+    /// SIGTSTP: suspend.
     Suspend,
-    /// It goes on.
+    /// SIGCONT: resumed.
     Resumed,
-    /// A signal asks for the end.
+    /// A signal to terminate.
     End(i32),
     TerminalGone,
 }
 
-/// What is sampled and followed.
+/// The threads that sample and follow runs.
 pub(super) struct Sources {
     sampler: Option<Sampler>,
 }
 
 impl Sources {
-    /// Starts them. A replay has none.
+    /// Starts the threads; none for a replay.
     pub fn start(options: &Options, send: &SyncSender<Message>) -> Result<Self, TopError> {
         let mut sources = Self { sampler: None };
         if options.replay.is_some() {
@@ -51,11 +51,11 @@ impl Sources {
         Ok(sources)
     }
 
-    /// Samples at another interval from now on.
+    /// Restarts sampling with another interval.
     pub fn sample_every(&mut self, options: &Options, send: &SyncSender<Message>) -> Result<(), TopError> {
         self.stop_sampling();
         let send = send.clone();
-        // A screen that is slow does not hold up the next sample; what it did not show is old by then.
+        // Drop the sample if the screen is slow: a newer one follows.
         let each = move |sample: &Arc<Sample>| {
             let input = Input::Sample(Box::new(Sample::clone(sample)));
             drop(send.try_send(Message::Input(Box::new(input))));
@@ -67,7 +67,7 @@ impl Sources {
         Ok(())
     }
 
-    /// A driver that does not answer holds its sampler up, and nobody waits for that.
+    /// Stops the old sampler in the background: its thread may hang in a driver that does not respond.
     fn stop_sampling(&mut self) {
         if let Some(sampler) = self.sampler.take() {
             drop(thread::Builder::new().spawn(move || drop(sampler)));
@@ -97,7 +97,7 @@ fn follow(mut follower: RunsFollower, send: &SyncSender<Message>) {
     }
 }
 
-/// Reads keys until the terminal is gone.
+/// Reads keys until the terminal closes.
 pub(super) fn read_keys(send: &SyncSender<Message>) -> io::Result<()> {
     let send = send.clone();
     let read = move || {

@@ -1,4 +1,4 @@
-//! What keys do.
+//! Keys and their actions.
 
 use crate::support::{NOW_S, OURS, OWN, THEIRS, busy, card, give, nano, press, sample, text};
 use plimsoll_telemetry::{CardProcess, CardSample};
@@ -10,7 +10,7 @@ fn shown(state: &State) -> String {
     text(state, 120, 40)
 }
 
-/// The line of the screen with these words in it.
+/// The line of the screen that contains these words.
 fn line(state: &State, words: &str) -> Option<usize> {
     shown(state).lines().position(|line| line.contains(words))
 }
@@ -21,7 +21,7 @@ fn info(pid: u32) -> ProcessInfo {
 }
 
 #[test]
-fn keys_leave_stop_and_draw_again_whatever_is_open() {
+fn quit_suspend_and_redraw_work_in_every_overlay() {
     for opened in [&[][..], &[Key::F(1)], &[Key::Enter], &[Key::Char('/')]] {
         for (key, action) in
             [(Key::Ctrl('c'), Action::Quit), (Key::Ctrl('z'), Action::Suspend), (Key::Ctrl('l'), Action::Redraw)]
@@ -32,15 +32,15 @@ fn keys_leave_stop_and_draw_again_whatever_is_open() {
     }
     for key in [Key::Char('q'), Key::F(10)] {
         assert_eq!(press(busy(Palette::Mono), &[key]).1, [Action::Quit]);
-        // Of what is open, it closes this.
+        // Esc closes the overlay.
         assert_eq!(press(busy(Palette::Mono), &[Key::Enter, key]).1, []);
     }
 }
 
 #[test]
-fn a_process_is_looked_at_asked_for_and_only_then_killed() {
+fn a_process_is_killed_only_after_a_lookup_and_sigterm() {
     let processes = |keys: &[Key]| press(busy(Palette::Mono), &[&[Key::BackTab][..], keys].concat());
-    // The largest is selected.
+    // The largest process is selected.
     assert_eq!(processes(&[Key::Char('k')]).1, [Action::Find(OURS)]);
     let (state, actions) = processes(&[Key::Down, Key::F(9)]);
     assert_eq!(actions, [Action::Find(THEIRS)]);
@@ -49,22 +49,22 @@ fn a_process_is_looked_at_asked_for_and_only_then_killed() {
     for words in ["end this process?", "python3 of blaise, process 815", "python3 train.py --lr 1e-3", "SIGTERM"] {
         assert!(question.contains(words), "{words}: {question}");
     }
-    // Whatever is not yes is no.
+    // Every other key cancels.
     for key in [Key::Enter, Key::Esc, Key::Char('n'), Key::Char(' '), Key::Char('q')] {
         let (state, actions) = press(state.clone(), &[key]);
-        assert_eq!((actions, shown(&state).contains("process 815 goes on")), (vec![], true), "{key:?}");
+        assert_eq!((actions, shown(&state).contains("process 815 was not signaled")), (vec![], true), "{key:?}");
     }
     let (state, actions) = press(state, &[Key::Char('y')]);
     assert_eq!(actions, [Action::Signal { process: info(THEIRS), is_kill: false }]);
     let state = give(state, Input::Signaled(THEIRS, Ok(())));
-    assert!(shown(&state).contains("was asked to end (SIGTERM)"), "{}", shown(&state));
-    // It is there still.
+    assert!(shown(&state).contains("sent SIGTERM to process"), "{}", shown(&state));
+    // The process is still alive.
     let (state, _) = press(state, &[Key::Char('k')]);
     let state = give(state, Input::Found(THEIRS, Some(info(THEIRS))));
     assert!(shown(&state).contains("kill this process?") && shown(&state).contains("SIGKILL"), "{}", shown(&state));
     let (_, actions) = press(state.clone(), &[Key::Char('y')]);
     assert_eq!(actions, [Action::Signal { process: info(THEIRS), is_kill: true }]);
-    // Another process with its number is asked first.
+    // Another process with the same pid receives SIGTERM first.
     let other = ProcessInfo { started: "13".to_owned(), ..info(THEIRS) };
     let (state, _) = press(state, &[Key::Esc]);
     let state = give(state, Input::Found(THEIRS, Some(other)));
@@ -72,7 +72,7 @@ fn a_process_is_looked_at_asked_for_and_only_then_killed() {
 }
 
 #[test]
-fn what_may_not_be_ended_is_not_even_looked_at() {
+fn processes_that_cannot_be_ended_are_not_looked_up() {
     let with = |pid: u32, is_contained: bool| {
         let process = CardProcess { pid, name: None, uid: None, used: Some(Bytes(1)), computes: true };
         let card = CardSample { processes: vec![process], ..card(0) };
@@ -80,7 +80,7 @@ fn what_may_not_be_ended_is_not_even_looked_at() {
         let state = give(state, Input::Sample(Box::new(sample(NOW_S, vec![card]))));
         press(state, &[Key::BackTab, Key::Char('k')])
     };
-    for (pid, words) in [(0, "first process"), (1, "first process"), (u32::MAX, "first process"), (OWN, "this program")]
+    for (pid, words) in [(0, "first process"), (1, "first process"), (u32::MAX, "first process"), (OWN, "top` itself")]
     {
         let (state, actions) = with(pid, false);
         assert_eq!(actions, [], "{pid}");
@@ -88,9 +88,9 @@ fn what_may_not_be_ended_is_not_even_looked_at() {
     }
     assert_eq!(with(THEIRS, false).1, [Action::Find(THEIRS)]);
     let (state, actions) = with(THEIRS, true);
-    assert_eq!(actions, [], "in a container this number is another's");
+    assert_eq!(actions, [], "in a container this pid is another process's");
     assert!(shown(&state).contains("in a container"), "{}", shown(&state));
-    // A run's own word counts there.
+    // A run reports a pid of the container.
     let state = State::new(Palette::Mono, 1.0, OWN, true);
     let state = give(state, Input::Runs(vec![nano().into()], 0));
     assert_eq!(press(state, &[Key::BackTab, Key::Char('k')]).1, [Action::Find(OURS)]);
@@ -99,12 +99,12 @@ fn what_may_not_be_ended_is_not_even_looked_at() {
 }
 
 #[test]
-fn what_came_of_a_signal_is_said() {
-    let reason = "not permitted, it is another user's; `sudo kill 815` may".to_owned();
+fn the_result_of_a_signal_is_shown() {
+    let reason = "it belongs to another user; try `sudo kill 815`".to_owned();
     let state = give(busy(Palette::Mono), Input::Signaled(THEIRS, Err(reason)));
-    assert!(shown(&state).contains("!! process 815: not permitted, it is another user's; `sudo kill 815` may"));
+    assert!(shown(&state).contains("!! process 815: it belongs to another user; try `sudo kill 815`"));
     let state = give(state, Input::Found(THEIRS, None));
-    assert!(shown(&state).contains("no process 815 is here; it may have ended"));
+    assert!(shown(&state).contains("process 815 not found; it may have ended"));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn rows_are_filtered_and_sorted() {
     let (state, _) = press(state, &"/bLaI".chars().map(Key::Char).collect::<Vec<_>>());
     assert!(shown(&state).contains("filter: bLaI"), "{}", shown(&state));
     assert!(line(&state, "815").is_some() && line(&state, "4711").is_none() && line(&state, "gpt2-wiki").is_none());
-    // Letters that are keys elsewhere are letters here.
+    // Keys of commands are letters of the filter here.
     let (state, actions) = press(state, &[Key::Char('q'), Key::Backspace, Key::Enter]);
     assert_eq!(actions, []);
     assert!(shown(&state).contains("filter: bLaI (Esc clears)"), "{}", shown(&state));
@@ -124,7 +124,7 @@ fn rows_are_filtered_and_sorted() {
 }
 
 #[test]
-fn a_paused_view_stands_still_and_catches_up() {
+fn a_frozen_view_does_not_change_and_then_catches_up() {
     let (state, _) = press(busy(Palette::Mono), &[Key::Char(' ')]);
     let mut run = nano();
     run.step = 999;
@@ -145,19 +145,19 @@ fn the_interval_goes_up_and_down() {
         (state, seen) = (next, [seen, actions].concat());
     }
     assert_eq!(seen, [2.0, 5.0, 2.0, 1.0, 0.5].map(Action::SetInterval));
-    assert_eq!(press(state, &[Key::Char('-'); 10]).1, [], "there is a least");
+    assert_eq!(press(state, &[Key::Char('-'); 10]).1, [], "there is a minimum");
 }
 
 #[test]
 fn selections_move_and_follow_their_rows() {
     let (state, _) = press(busy(Palette::Mono), &[Key::Char('j')]);
-    assert!(shown(&state).contains("gpt2-wiki: nano"), "the second run is shown: {}", shown(&state));
+    assert!(shown(&state).contains("gpt2-wiki: nano"), "the second run is selected: {}", shown(&state));
     let mut other = nano();
     (other.id, other.name) = ("9".to_owned(), "newer".to_owned());
     let mut second = nano();
     (second.id, second.name) = ("2".to_owned(), "gpt2-wiki".to_owned());
     let state = give(state, Input::Runs([other, nano(), second].map(Into::into).to_vec(), 0));
-    assert!(shown(&state).contains("gpt2-wiki: nano"), "it is the third now");
+    assert!(shown(&state).contains("gpt2-wiki: nano"), "it is now the third");
     let (state, _) = press(state, &[Key::Char('k'), Key::Up, Key::Up]);
     assert!(shown(&state).contains("newer: nano"));
     let (state, _) = press(state, &[Key::End]);
@@ -165,7 +165,7 @@ fn selections_move_and_follow_their_rows() {
 }
 
 #[test]
-fn a_replay_is_moved_and_played() {
+fn a_replay_moves_and_plays() {
     let mut run = nano();
     (run.first_s, run.last_s) = (Some(1_000.0), Some(1_000.0 + 6_000.0));
     let state = State::replaying(Palette::Mono, Replay::new(run));
@@ -176,8 +176,8 @@ fn a_replay_is_moved_and_played() {
     assert_eq!(at(&[Key::Home]), 1_000.0);
     assert_eq!(at(&[Key::Left]), 6_940.0);
     assert_eq!(at(&[Key::Home, Key::Right, Key::Right]), 1_120.0);
-    assert_eq!(at(&[Key::Right]), 7_000.0, "there is nothing behind the end");
-    // Played from its beginning, in a minute; a clock that jumps moves it by a second's worth.
+    assert_eq!(at(&[Key::Right]), 7_000.0, "the end is the limit");
+    // Playing takes a minute from the start; a clock jump moves it by at most a second's worth.
     let (playing, _) = press(state.clone(), &[Key::Char(' ')]);
     let (playing, _) = playing.take(Input::Tick(50.0));
     let (playing, actions) = playing.take(Input::Tick(50.5));
@@ -186,7 +186,7 @@ fn a_replay_is_moved_and_played() {
     assert_eq!(actions, [Action::Load(1_150.0)]);
     let (stopped, _) = press(playing, &[Key::Char(' ')]);
     assert_eq!(stopped.take(Input::Tick(100_000.0)).1, []);
-    // Nothing is ended there, nor sampled.
+    // A replay neither ends processes nor samples.
     let (_, actions) = press(state, &[Key::BackTab, Key::Char('k'), Key::Char('+')]);
     assert_eq!(actions, []);
 }

@@ -1,4 +1,4 @@
-//! Screens: what is on them, at three sizes, and that every size and every reading is drawn.
+//! Snapshots of screens at three sizes, and properties: every size and every reading is drawn.
 
 use crate::support::{NOW_S, busy, card, cells, give, nano, press, sample, text};
 use expect_test::expect_file;
@@ -29,7 +29,7 @@ fn details_help_and_questions() {
 }
 
 #[test]
-fn a_replay_has_a_slider_and_what_was() {
+fn a_replay_has_a_slider_and_shows_its_time() {
     let mut run = nano();
     run.last_s = Some(NOW_S);
     let state = State::replaying(Palette::Mono, Replay::new(run));
@@ -44,12 +44,12 @@ fn a_replay_has_a_slider_and_what_was() {
     assert!(shown.contains("1 min 43 s of 3 min 26 s"), "{shown}");
 }
 
-/// A machine without cards has its system and its runs.
+/// A machine without cards shows its system and its runs.
 #[test]
 fn a_machine_without_cards_and_without_runs() {
     let state = State::new(Palette::Mono, 1.0, 1, false);
     let shown = text(&state, 80, 24);
-    assert!(shown.contains("cards: no sample yet") && shown.contains("no runs here"), "{shown}");
+    assert!(shown.contains("cards: no sample yet") && shown.contains("no runs found"), "{shown}");
     let state = give(state, Input::Sample(Box::new(sample(NOW_S, vec![]))));
     let mut run = nano();
     run.device = Some("cpu".to_owned());
@@ -65,10 +65,10 @@ fn a_machine_without_cards_and_without_runs() {
 }
 
 #[test]
-fn a_card_that_vanishes_is_said_to_be_gone() {
+fn a_card_that_vanishes_is_shown_as_gone() {
     let state = give(busy(Palette::Mono), Input::Sample(Box::new(sample(NOW_S + 1.0, vec![card(1)]))));
     let shown = text(&state, 120, 40);
-    assert!(shown.contains("0 RTX 4090") && shown.contains("gone: it fell off"), "{shown}");
+    assert!(shown.contains("0 RTX 4090") && shown.contains("gone: fell off"), "{shown}");
     assert!(!shown.contains("blaise"), "its processes are gone too: {shown}");
     let lost = CardSample { lost: Some("GPU is lost".to_owned()), ..card(0) };
     let state = give(state, Input::Sample(Box::new(sample(NOW_S + 2.0, vec![lost, card(1)]))));
@@ -77,9 +77,9 @@ fn a_card_that_vanishes_is_said_to_be_gone() {
     assert!(text(&state, 120, 40).contains("312/450 W"));
 }
 
-/// A missing reading is a dash, and never a zero.
+/// An unknown reading is a dash, never a zero.
 #[test]
-fn what_a_card_does_not_tell_is_not_zero() {
+fn unknown_readings_are_not_zero() {
     let blank = CardSample { name: "NVIDIA Quiet".to_owned(), ..CardSample::default() };
     let state = State::new(Palette::Mono, 1.0, 1, false);
     let state = give(state, Input::Sample(Box::new(sample(NOW_S, vec![blank]))));
@@ -89,7 +89,7 @@ fn what_a_card_does_not_tell_is_not_zero() {
     assert!(shown.lines().any(|line| line.contains("VRAM -")), "{shown}");
 }
 
-/// Names of processes, models and events come from others.
+/// Names of processes, models and events are untrusted.
 #[test]
 fn escape_codes_and_wide_letters_break_nothing() {
     let evil = "\u{1b}]0;owned\u{7}\u{1b}[2J漢字漢字漢字漢字漢字漢字漢字漢字漢字漢字漢字漢字漢字漢字\u{202e}";
@@ -104,7 +104,7 @@ fn escape_codes_and_wide_letters_break_nothing() {
 }
 
 #[test]
-fn without_colors_there_are_none_and_nothing_is_told_by_color_alone() {
+fn without_colors_every_state_is_still_distinct() {
     for (columns, rows) in [(80, 24), (120, 40), (300, 60)] {
         let buffer = cells(&busy(Palette::Mono), columns, rows);
         assert!(buffer.content.iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset));
@@ -122,14 +122,14 @@ fn without_colors_there_are_none_and_nothing_is_told_by_color_alone() {
 }
 
 #[test]
-fn a_terminal_that_is_too_small_is_told_so() {
+fn a_terminal_that_is_too_small_shows_the_needed_size() {
     for (columns, rows) in [(59, 24), (80, 15), (20, 10)] {
         let shown = text(&busy(Palette::Color), columns, rows).replace('\n', " ");
         assert!(shown.contains("needs 60 columns and 16 rows"), "{shown}");
     }
 }
 
-/// Keys of all kinds, those that ask for something too.
+/// Keys of all kinds, including those that cause actions.
 fn keys() -> impl Strategy<Value = Vec<Key>> {
     let key = prop::sample::select(vec![
         Key::Tab,

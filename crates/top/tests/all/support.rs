@@ -9,16 +9,16 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use std::collections::BTreeMap;
 
-/// When all this is: seconds since 1970.
+/// The current time in tests, in seconds since 1970.
 pub const NOW_S: f64 = 1_763_900_000.0;
 
-/// The process of the run on the card.
+/// Pid of the run on the card.
 pub const OURS: u32 = 4_711;
 
-/// Somebody else's.
+/// Pid of another user's process.
 pub const THEIRS: u32 = 815;
 
-/// The screen's own.
+/// Pid of the screen itself.
 pub const OWN: u32 = 99;
 
 pub fn card(index: u32) -> CardSample {
@@ -65,7 +65,7 @@ pub fn card(index: u32) -> CardSample {
         pcie_lanes: Some(16),
         ..CardSample::default()
     };
-    // One that tells little.
+    // A card with few readings.
     let second = CardSample {
         index: 1,
         uuid: "GPU-b".to_owned(),
@@ -95,7 +95,7 @@ pub fn sample(time_s: f64, cards: Vec<CardSample>) -> Sample {
     Sample { time_s, cards, system }
 }
 
-/// A run that is at step 412 of 1,000.
+/// A run at step 412 of 1,000.
 pub fn nano() -> RunView {
     let mut run = RunView::new("1".to_owned(), "/runs/nano-1".into(), "nano-1".to_owned(), Kind::Train);
     run.model = Some("nano".to_owned());
@@ -157,7 +157,7 @@ fn supervised() -> RunView {
     run
 }
 
-/// Everything at work.
+/// A state with all panes filled.
 pub fn busy(palette: Palette) -> State {
     let mut state = State::new(palette, 1.0, OWN, false);
     for n in 0..120_u32 {
@@ -175,14 +175,14 @@ pub fn busy(palette: Palette) -> State {
     give(state, Input::Tick(NOW_S))
 }
 
-/// What comes of an input that asks for nothing.
+/// The next state after an input that causes no action.
 pub fn give(state: State, input: Input) -> State {
     let (state, actions) = state.take(input);
     assert_eq!(actions, []);
     state
 }
 
-/// What comes of keys, and what the last of them asks for.
+/// The state after some keys, and the actions of the last.
 pub fn press(mut state: State, keys: &[Key]) -> (State, Vec<Action>) {
     let mut actions = vec![];
     for key in keys {
@@ -197,7 +197,7 @@ pub fn cells(state: &State, columns: u16, rows: u16) -> Buffer {
     terminal.backend().buffer().clone()
 }
 
-/// The screen as text, without blanks at the ends of lines.
+/// The screen as text, without trailing blanks.
 pub fn text(state: &State, columns: u16, rows: u16) -> String {
     let buffer = cells(state, columns, rows);
     let lines = buffer

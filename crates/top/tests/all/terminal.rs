@@ -1,4 +1,4 @@
-//! The screen in a real terminal of the test's: it is taken, and given back whatever ends or stops the program.
+//! The screen in a real pseudo-terminal: it is taken over, and restored however the program ends or is suspended.
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -12,9 +12,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 const TAKEN: &str = "\u{1b}[?1049h";
-const GIVEN_BACK: &str = "\u{1b}[?1049l";
+const RESTORED: &str = "\u{1b}[?1049l";
 
-/// Far longer than anything takes.
+/// Far longer than any wait should take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Terminal {
@@ -57,12 +57,12 @@ impl Terminal {
         Self { keyboard: File::from(control), program_side: side, shown, child, _runs: runs }
     }
 
-    /// Waits until something was shown so often.
+    /// Waits until a text was shown `times` times.
     fn wait_for(&self, text: &str, times: usize) -> String {
         self.wait_until(|shown| shown.matches(text).count() >= times)
     }
 
-    /// Waits until what was shown is so.
+    /// Waits until the output satisfies a condition.
     fn wait_until(&self, is_so: impl Fn(&str) -> bool) -> String {
         let shown = self.shown.0.lock().expect("whole");
         let (shown, waited) = self.shown.1.wait_timeout_while(shown, PATIENCE, |shown| !is_so(shown)).expect("whole");
@@ -71,63 +71,63 @@ impl Terminal {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).expect("it is there");
+        kill_process(self.pid(), signal).expect("the process exists");
     }
 
     fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id() as i32).expect("a number")
     }
 
-    /// Whether lines are edited and letters echoed, as a shell wants it.
-    fn is_as_it_was(&self) -> bool {
+    /// Whether the terminal edits lines and echoes input, as a shell expects.
+    fn is_restored(&self) -> bool {
         let modes = tcgetattr(&self.program_side).expect("its modes").local_modes;
         modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
     }
 
-    /// The exit code; the terminal is as it was.
+    /// The exit code, after checking that the terminal is restored.
     fn end(mut self) -> i32 {
         let status = self.child.wait().expect("it ends");
-        assert!(self.is_as_it_was());
-        let shown = self.wait_for(GIVEN_BACK, 1);
-        assert!(shown.contains("\u{1b}[?25h"), "the cursor is there again: {shown:?}");
+        assert!(self.is_restored());
+        let shown = self.wait_for(RESTORED, 1);
+        assert!(shown.contains("\u{1b}[?25h"), "the cursor is shown again: {shown:?}");
         status.code().expect("no signal ended it")
     }
 }
 
 #[test]
-fn a_key_leaves_and_the_terminal_is_as_it_was() {
+fn q_quits_and_restores_the_terminal() {
     let mut terminal = Terminal::start(&[]);
     terminal.wait_for(TAKEN, 1);
-    terminal.wait_for("no runs here", 1);
-    assert!(!terminal.is_as_it_was(), "keys come as they are");
+    terminal.wait_for("no runs found", 1);
+    assert!(!terminal.is_restored(), "the terminal is in raw mode");
     terminal.keyboard.write_all(b"q").expect("typed");
     assert_eq!(terminal.end(), 0);
 }
 
 #[test]
-fn signals_that_end_it_give_the_terminal_back() {
+fn signals_that_end_it_restore_the_terminal() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130), (Signal::QUIT, 131)] {
         let terminal = Terminal::start(&[]);
-        terminal.wait_for("no runs here", 1);
+        terminal.wait_for("no runs found", 1);
         terminal.signal(signal);
         assert_eq!(terminal.end(), code);
     }
 }
 
 #[test]
-fn a_panic_gives_the_terminal_back_before_it_is_told() {
+fn a_panic_restores_the_terminal_before_its_message() {
     let terminal = Terminal::start(&["panic"]);
-    let shown = terminal.wait_for("as it was asked to", 1);
-    let (back, told) = (shown.find(GIVEN_BACK), shown.find("as it was asked to"));
+    let shown = terminal.wait_for("requested panic", 1);
+    let (back, told) = (shown.find(RESTORED), shown.find("requested panic"));
     assert!(back < told && back.is_some(), "{shown:?}");
     assert_eq!(terminal.end(), 1);
 }
 
-/// By Ctrl-Z, and by a signal from elsewhere; each time it goes on where it was.
+/// Suspends by Ctrl-Z and by a signal; each time it resumes.
 #[test]
-fn it_stops_and_goes_on() {
+fn it_suspends_and_resumes() {
     let mut terminal = Terminal::start(&[]);
-    terminal.wait_for("no runs here", 1);
+    terminal.wait_for("no runs found", 1);
     for round in 1..=2 {
         match round {
             1 => terminal.keyboard.write_all(b"\x1a").expect("typed"),
@@ -136,23 +136,23 @@ fn it_stops_and_goes_on() {
         let (_, status) =
             waitpid(Some(terminal.pid()), WaitOptions::UNTRACED).expect("a child").expect("it has stopped");
         assert!(status.stopped(), "{status:?}");
-        terminal.wait_for(GIVEN_BACK, round);
-        assert!(terminal.is_as_it_was());
+        terminal.wait_for(RESTORED, round);
+        assert!(terminal.is_restored());
         terminal.signal(Signal::CONT);
-        terminal.wait_until(|shown| shown.rfind("no runs here") > shown.rfind(GIVEN_BACK));
-        assert!(!terminal.is_as_it_was());
+        terminal.wait_until(|shown| shown.rfind("no runs found") > shown.rfind(RESTORED));
+        assert!(!terminal.is_restored());
     }
     terminal.keyboard.write_all(b"q").expect("typed");
     assert_eq!(terminal.end(), 0);
 }
 
-/// A terminal that is closed ends it: nobody would see it any more.
+/// Closing the terminal ends the program.
 #[test]
 fn a_terminal_that_goes_away_ends_it() {
     let Terminal { keyboard, program_side, mut child, shown, _runs } = Terminal::start(&[]);
-    let waits = |shown: &mut String| !shown.contains("no runs here");
+    let waits = |shown: &mut String| !shown.contains("no runs found");
     drop(shown.1.wait_timeout_while(shown.0.lock().expect("whole"), PATIENCE, waits).expect("whole"));
-    kill_process(Pid::from_raw(child.id() as i32).expect("a number"), Signal::HUP).expect("it is there");
+    kill_process(Pid::from_raw(child.id() as i32).expect("a number"), Signal::HUP).expect("the process exists");
     drop((keyboard, program_side));
     child.wait().expect("it ends");
 }

@@ -1,4 +1,4 @@
-//! For tests: the screen, in the terminal that it is started in, on the runs of a folder; or, asked to, one that panics.
+//! Test program: shows the runs of a folder in its terminal; or, on request, starts a thread that panics.
 
 use plimsoll_top::{Options, Palette, run};
 use plimsoll_watch::Places;
@@ -11,16 +11,16 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let runs = arguments.next().expect("a folder of runs");
     if arguments.next().is_some_and(|word| word == "panic") {
-        // Telling it takes longer than ending does.
+        // Printing the message takes longer than exiting.
         let say = panic::take_hook();
         panic::set_hook(Box::new(move |what| {
             thread::sleep(Duration::from_millis(400));
             say(what);
         }));
-        // Not before the screen is taken: it is drawn within this time, or the test sees what is missing.
+        // Wait for the first frame; the test fails if the screen is not taken by then.
         thread::spawn(|| {
             thread::sleep(Duration::from_millis(700));
-            panic!("as it was asked to");
+            panic!("requested panic");
         });
     }
     let places = Places { roots: vec![runs.into()], state: None };
