@@ -1,6 +1,5 @@
-//! Compiles the stand-in, one file without dependencies, into a shared library for each variant, and tells `lib.rs`
-//! where they lie. A test cannot ask cargo for the path of a `cdylib` that it depends on; a build script knows what it
-//! made.
+//! Compiles each variant of the stand-in into a shared library and passes its path to `lib.rs`. A test cannot ask cargo
+//! for the path of a `cdylib` that it depends on, but a build script knows its output.
 
 use std::env;
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ fn main() {
     }
 }
 
-/// The shared library of a variant.
+/// Compiles a variant into a shared library.
 fn compile(variant: &str) -> PathBuf {
     let variable = |name: &str| env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name}"));
     let file = format!("{}{variant}{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX);

@@ -1,5 +1,6 @@
-//! Compiles each stand-in, some files without dependencies, into a shared library, and tells `lib.rs` where it lies.
-//! A test cannot ask cargo for the path of a `cdylib` that it depends on; a build script knows what it made.
+//! Compiles each stand-in into a shared library and passes its path to `lib.rs`. A test cannot ask cargo for the path
+//! of a
+//! `cdylib` that it depends on, but a build script knows its output.
 
 use std::env;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ fn main() {
     }
 }
 
-/// The shared library made of `src/{source}.rs`.
+/// Compiles `src/{source}.rs` into a shared library.
 fn compile(source: &str) -> PathBuf {
     let variable = |name: &str| env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name}"));
     let file = format!("{}{source}{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX);
@@ -23,7 +24,7 @@ fn compile(source: &str) -> PathBuf {
     if let Some(linker) = env::var_os("RUSTC_LINKER") {
         rustc.arg("-C").arg(format!("linker={}", linker.display()));
     }
-    // A script's time passes on where the library is closed and opened again.
+    // Leak the library: a script's time must continue when the library is closed and opened again.
     if variable("CARGO_CFG_TARGET_OS") == "linux" {
         rustc.arg("-C").arg("link-arg=-Wl,-z,nodelete");
     }

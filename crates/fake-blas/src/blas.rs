@@ -1,5 +1,5 @@
-//! A BLAS of one function, `cblas_sgemm`, with its names and arguments as in the reference implementation's `cblas.h`,
-//! in the plainest loops there are. Variants are chosen when it is compiled: `build.rs` makes a library of each.
+//! A BLAS with one function, `cblas_sgemm`, whose name and arguments follow the reference implementation's `cblas.h`,
+//! in simple loops. `build.rs` compiles each variant as a library.
 
 #[cfg(not(any(wide, bare)))]
 use std::ffi::{c_char, c_int};
@@ -42,24 +42,24 @@ pub unsafe extern "C" fn cblas_sgemm(
         for column in 0..columns {
             let mut sum = 0.0;
             for k in 0..terms {
-                // SAFETY: the caller says that the operands have these elements.
+                // SAFETY: the caller promises that the operands have these elements.
                 sum += unsafe { *a.add(place(a_op, row, k, a_stride)) * *b.add(place(b_op, k, column, b_stride)) };
             }
-            // SAFETY: the caller says that the result has this element.
+            // SAFETY: the caller promises that the result has this element.
             let into = unsafe { &mut *c.add(place(0, row, column, c_stride)) };
             *into = alpha * sum + if beta == 0.0 { 0.0 } else { beta * *into };
         }
     }
 }
 
-/// What OpenBLAS says of itself.
+/// OpenBLAS's description of its build.
 #[cfg(not(any(wide, bare)))]
 #[unsafe(no_mangle)]
 pub extern "C" fn openblas_get_config() -> *const c_char {
     c"OpenBLAS 0.0 stand-in".as_ptr()
 }
 
-/// The name under which builds with 64-bit integers have their product. Nobody calls it.
+/// The name of the product in builds with 64-bit integers. Never called.
 #[cfg(wide)]
 #[unsafe(no_mangle)]
 pub extern "C" fn cblas_sgemm64_() {}

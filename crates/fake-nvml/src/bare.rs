@@ -1,6 +1,6 @@
-//! An NVML that can be started and has no other function.
+//! An NVML that has only the functions to start and stop it.
 
-/// Starts nothing.
+/// Does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit_v2() -> u32 {
     0

@@ -1,35 +1,41 @@
-//! For tests: libraries that stand in for the one of NVIDIA's driver, on machines without card or driver. Point
-//! `PLIMSOLL_NVML` at one of them, in a child process. Read next: `nvml.rs`, the stand-in itself.
+//! For tests: libraries that stand in for NVIDIA's NVML on machines without a card or driver. Set `PLIMSOLL_NVML` to
+//! one of them in a child process. Read next: `nvml.rs`, the stand-in itself.
 
 use std::path::Path;
 
-// Compiled as part of this crate only to be tested and linted with it.
+// Compiled into this crate only for unit tests and lints.
 #[cfg(test)]
 mod nvml;
 
-/// The environment variable that describes the machine for which [`library`] answers; unset, it has no cards.
+/// Environment variable that describes the machine of [`library`]; unset, it has no cards.
 ///
-/// Entries are separated by `;`. A card is `name,uuid,total,reserved,used` with sizes in MiB, and may add faults:
-/// `error=CODE` makes every call about the card fail with that NVML code, `memory_v2=CODE` the newer reading of memory,
-/// `sensors=CODE` temperature and power limit; `holder=PID/MIB` is a process that holds memory of it, the calling one with a PID of 0, `mig=1` puts it in MIG mode,
-/// `busy=PERCENT` is how much it computes.
-/// The entry `init=CODE` makes NVML fail to start; `count=N` makes it claim N cards. A card's temperature is 50 °C and its power limit 170 W, unless a script ([`SCRIPT`]) says otherwise.
+/// Entries are separated by `;`. A card is `name,uuid,total,reserved,used` with sizes in MiB, optionally followed by:
+/// - `error=CODE`: every call about the card fails with this NVML code
+/// - `memory_v2=CODE`: the newer function that reads memory fails
+/// - `sensors=CODE`: temperature and power limit fail
+/// - `holder=PID/MIB`: a process holds memory of the card; pid 0 is the calling process
+/// - `mig=1`: the card is in MIG mode
+/// - `busy=PERCENT`: its utilization
+///
+/// The entry `init=CODE` makes NVML fail to start; `count=N` makes it report N cards. A card's temperature is 50 °C and its
+/// power limit 170 W, unless a script ([`SCRIPT`]) sets them.
 pub const MACHINE: &str = "PLIMSOLL_FAKE_GPUS";
 
-/// The environment variable that names a file with a script: what cards say over time, and which calls fail with what. Its
-/// form stands in `script.rs`. What it does not tell is as [`MACHINE`] has it, or not supported.
+/// Environment variable with the path of a script: readings over time, and calls that fail. `script.rs` has the format.
+/// Readings that are not in the script come from [`MACHINE`], or are not supported.
 pub const SCRIPT: &str = "PLIMSOLL_FAKE_NVML_SCRIPT";
 
-/// The environment variable that names a file of what cards were told, which outlives a process as a card's settings do. A line
-/// is a card, a name as in scripts, and a value: `0 power_limit 150`; the last one counts, whoever wrote it.
+/// Environment variable with the path of the file of card settings, which outlives a process as a real card's settings
+/// do. A line is a card, a name as in scripts, and a value: `0 power_limit 150`. The last line for a name wins, whoever
+/// wrote it.
 pub const STATE: &str = "PLIMSOLL_FAKE_NVML_STATE";
 
-/// A library with every function of NVML that Plimsoll calls.
+/// A library with every NVML function that Plimsoll calls.
 pub fn library() -> &'static Path {
     Path::new(env!("FAKE_NVML"))
 }
 
-/// A library that can be started and has no other function.
+/// A library with only the functions to start and stop it.
 pub fn bare_library() -> &'static Path {
     Path::new(env!("BARE_NVML"))
 }

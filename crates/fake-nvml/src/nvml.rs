@@ -1,6 +1,6 @@
-//! The functions of NVML that Plimsoll calls, answering for the machine that `PLIMSOLL_FAKE_GPUS` describes (its
-//! format: `lib.rs`). Names, arguments and structs are those of NVIDIA's `nvml.h`. Bad descriptions end the process.
-//! Compiled by `build.rs` as a library of its own.
+//! The NVML functions that Plimsoll calls, for the machine that `PLIMSOLL_FAKE_GPUS` describes (format: `lib.rs`).
+//! Names, arguments and structs follow NVIDIA's `nvml.h`. An invalid description ends the process. `build.rs` compiles
+//! this as a library.
 
 #[path = "readings.rs"]
 mod readings;
@@ -23,7 +23,7 @@ const INSUFFICIENT_SIZE: Code = 7;
 const ARGUMENT_VERSION_MISMATCH: Code = 25;
 const MIB: c_ulonglong = 1 << 20;
 
-/// `nvmlMemory_t`, in bytes. `used` counts what is reserved.
+/// `nvmlMemory_t`, in bytes. `used` includes reserved memory.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Memory {
@@ -32,7 +32,7 @@ pub struct Memory {
     used: c_ulonglong,
 }
 
-/// `nvmlMemory_v2_t`, in bytes. `used` does not count what is reserved.
+/// `nvmlMemory_v2_t`, in bytes. `used` excludes reserved memory.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MemoryV2 {
@@ -45,7 +45,7 @@ pub struct MemoryV2 {
 
 const MEMORY_V2: c_uint = size_of::<MemoryV2>() as c_uint | 2 << 24;
 
-/// Sizes in MiB, codes as NVML returns them.
+/// A card: sizes in MiB, codes as NVML returns them.
 #[derive(Debug, Default, PartialEq)]
 struct Card {
     name: Vec<u8>,
@@ -56,11 +56,11 @@ struct Card {
     error: Code,
     memory_v2: Code,
     sensors: Code,
-    /// Whether it is in MIG mode.
+    /// Whether the card is in MIG mode.
     mig: c_uint,
-    /// Percent of the time in which it computes.
+    /// Utilization in percent.
     busy: c_uint,
-    /// Processes, and MiB that each holds.
+    /// Pids and the MiB that each process holds.
     holders: Vec<(c_uint, u64)>,
 }
 
@@ -98,7 +98,7 @@ static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
     parse(description.as_encoded_bytes())
 });
 
-/// Bytes and not text, so that names need not be UTF-8.
+/// Parses bytes, not text: names need not be UTF-8.
 fn parse(description: &[u8]) -> Machine {
     let mut machine = Machine::default();
     for entry in description.split(|&b| b == b';').filter(|entry| !entry.is_empty()) {
@@ -157,12 +157,12 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     env::var_os("PLIMSOLL_FAKE_NVML_SCRIPT").map_or_else(Script::default, |file| Script::parse(&read(file.into())))
 });
 
-/// The index of a handle, which is that plus one.
+/// The card's index of a handle; a handle is the index plus one.
 fn index(handle: *mut c_void) -> usize {
     (handle as usize).wrapping_sub(1)
 }
 
-/// The card of a handle, for a function.
+/// The card of a handle. Errors: the code that `function` must return for this card.
 fn card(handle: *mut c_void, function: &str) -> Result<&'static Card, Code> {
     let card = MACHINE.cards.get(index(handle)).ok_or(INVALID_ARGUMENT)?;
     let scripted = SCRIPT.error(index(handle), function, SCRIPT.now());
@@ -172,7 +172,7 @@ fn card(handle: *mut c_void, function: &str) -> Result<&'static Card, Code> {
     if scripted != SUCCESS { Err(scripted) } else { Ok(card) }
 }
 
-/// What a card says: what it was told, or by its script, or else by its description. It draws no more than it was told to.
+/// A reading: a stored setting, else the script's, else the description's. Power stays below the stored limit.
 fn reading(handle: *mut c_void, function: &str, name: &str) -> Result<f64, Code> {
     let card = card(handle, function)?;
     if let Some(told) = settings::told(index(handle), name) {
@@ -187,7 +187,7 @@ fn reading(handle: *mut c_void, function: &str, name: &str) -> Result<f64, Code>
 }
 
 impl Card {
-    /// What its description says, in the units of scripts.
+    /// The description's reading, in the units of scripts.
     fn reading(&self, name: &str) -> Result<f64, Code> {
         let sensor = |value| if self.sensors == SUCCESS { Ok(value) } else { Err(self.sensors) };
         match name {
@@ -202,14 +202,14 @@ impl Card {
     }
 }
 
-/// Writes an answer to where the caller wants it, or returns why there is none.
+/// Writes an answer to `place`, or returns the error.
 ///
 /// # Safety
-/// `place` can be written.
+/// `place` is valid for writes.
 unsafe fn answer<T>(place: *mut T, value: Result<T, Code>) -> Code {
     match value {
         Ok(value) => {
-            // SAFETY: the caller says that `place` can be written.
+            // SAFETY: the caller promises that `place` is valid for writes.
             unsafe { place.write(value) };
             SUCCESS
         }
@@ -217,14 +217,14 @@ unsafe fn answer<T>(place: *mut T, value: Result<T, Code>) -> Code {
     }
 }
 
-/// Writes a text and its final zero.
+/// Writes a string with its final NUL.
 ///
 /// # Safety
-/// `room` bytes from `place` can be written.
+/// `place` is valid for writes of `room` bytes.
 unsafe fn answer_text(place: *mut c_char, room: c_uint, text: Result<&[u8], Code>) -> Code {
     match text {
         Ok(text) if text.len() < room as usize => {
-            // SAFETY: the text and its zero take at most the `room` bytes that the caller grants.
+            // SAFETY: the string with its NUL takes at most `room` bytes, which the caller promises are valid.
             unsafe {
                 place.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
                 place.add(text.len()).write(0);
@@ -248,7 +248,7 @@ extern "C" fn nvmlShutdown() -> Code {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlSystemGetDriverVersion(version: *mut c_char, room: c_uint) -> Code {
-    // SAFETY: NVML's callers grant `room` bytes.
+    // SAFETY: callers of NVML pass a buffer of `room` bytes.
     unsafe { answer_text(version, room, Ok(b"580.95.05")) }
 }
 
@@ -256,30 +256,30 @@ unsafe extern "C" fn nvmlSystemGetDriverVersion(version: *mut c_char, room: c_ui
 unsafe extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> Code {
     SCRIPT.pass();
     let counted = SCRIPT.count(SCRIPT.now()).or(MACHINE.count).unwrap_or(MACHINE.cards.len() as c_uint);
-    // SAFETY: NVML's callers give places that can be written.
+    // SAFETY: callers of NVML pass valid pointers.
     unsafe { answer(count, Ok(counted)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, handle: *mut *mut c_void) -> Code {
     let place = std::ptr::without_provenance_mut(index as usize + 1);
-    // SAFETY: NVML's callers give places that can be written.
+    // SAFETY: callers of NVML pass valid pointers.
     unsafe { answer(handle, card(place, "nvmlDeviceGetHandleByIndex_v2").map(|_| place)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetName(handle: *mut c_void, name: *mut c_char, room: c_uint) -> Code {
-    // SAFETY: NVML's callers grant `room` bytes.
+    // SAFETY: callers of NVML pass a buffer of `room` bytes.
     unsafe { answer_text(name, room, card(handle, "nvmlDeviceGetName").map(|card| &card.name[..])) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetUUID(handle: *mut c_void, uuid: *mut c_char, room: c_uint) -> Code {
-    // SAFETY: NVML's callers grant `room` bytes.
+    // SAFETY: callers of NVML pass a buffer of `room` bytes.
     unsafe { answer_text(uuid, room, card(handle, "nvmlDeviceGetUUID").map(|card| &card.uuid[..])) }
 }
 
-/// The cards lie on buses of their own, in the order of their numbers, from 1.
+/// Each card has a bus of its own, numbered from 1 in the order of the cards.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(handle: *mut c_void, info: *mut PciInfo) -> Code {
     let bus = handle.addr() as c_uint;
@@ -290,23 +290,23 @@ unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(handle: *mut c_void, info: *mut Pci
         text(format!("00000000:{bus:02X}:00.0"), &mut address);
         PciInfo { legacy_address, domain: 0, bus, device: 0, device_id: 0x2684_10DE, subsystem_id: 0, address }
     });
-    // SAFETY: NVML's callers give places that can be written.
+    // SAFETY: callers of NVML pass valid pointers.
     unsafe { answer(info, told) }
 }
 
-/// The card of this UUID.
+/// The card with this UUID.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, handle: *mut *mut c_void) -> Code {
-    // SAFETY: NVML's callers give texts that end.
+    // SAFETY: callers of NVML pass NUL-terminated strings.
     let wanted = unsafe { CStr::from_ptr(uuid) }.to_bytes();
     let found = MACHINE.cards.iter().position(|card| card.uuid == wanted).ok_or(NOT_FOUND);
     let place = found.map(|index| std::ptr::without_provenance_mut(index + 1));
     let place = place.and_then(|place| card(place, "nvmlDeviceGetHandleByUUID").map(|_| place));
-    // SAFETY: NVML's callers give places that can be written.
+    // SAFETY: callers of NVML pass valid pointers.
     unsafe { answer(handle, place) }
 }
 
-/// Bytes of all, reserved and used.
+/// Total, reserved and used bytes.
 fn memory_of(handle: *mut c_void, function: &str) -> Result<[u64; 3], Code> {
     let total = card(handle, function)?.total;
     let mib = |name| reading(handle, function, name).map(|mib| mib as u64);
@@ -319,14 +319,14 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo(handle: *mut c_void, memory: *mut M
         let used = used + reserved;
         Memory { total, free: total.saturating_sub(used), used }
     });
-    // SAFETY: NVML's callers give places that can be written.
+    // SAFETY: callers of NVML pass valid pointers.
     unsafe { answer(memory, reading) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(handle: *mut c_void, memory: *mut MemoryV2) -> Code {
     const NAME: &str = "nvmlDeviceGetMemoryInfo_v2";
-    // SAFETY: NVML's callers give the struct with its version set.
+    // SAFETY: callers of NVML pass the struct with its version set.
     let version = unsafe { (*memory).version };
     let reading = card(handle, NAME).and_then(|card| match card.memory_v2 {
         SUCCESS if version != MEMORY_V2 => Err(ARGUMENT_VERSION_MISMATCH),
@@ -337,7 +337,7 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(handle: *mut c_void, memory: *mu
         let free = total.saturating_sub(reserved + used);
         MemoryV2 { version, total, reserved, free, used }
     });
-    // SAFETY: NVML's callers give places that can be written.
+    // SAFETY: callers of NVML pass valid pointers.
     unsafe { answer(memory, reading) }
 }
 
@@ -352,14 +352,14 @@ unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
         Err(code) => return code,
     };
     holders.extend(SCRIPT.processes(index(handle), SCRIPT.now()));
-    // SAFETY: NVML's callers give places that can be written.
+    // SAFETY: callers of NVML pass valid pointers.
     let room = unsafe { count.replace(holders.len() as c_uint) } as usize;
     if room < holders.len() {
         return INSUFFICIENT_SIZE;
     }
     for (index, (pid, mib)) in holders.into_iter().enumerate() {
         let process = ProcessInfo { pid, used: mib * MIB, gpu_instance: c_uint::MAX, compute_instance: c_uint::MAX };
-        // SAFETY: the caller says that there is room for so many.
+        // SAFETY: the caller passes a buffer with room for `count` entries.
         unsafe { processes.add(index).write(process) };
     }
     SUCCESS

@@ -1,21 +1,22 @@
-//! What cards say of themselves over time, by their script: part of the stand-in, compiled into it.
+//! Readings of cards from the script. Part of the stand-in, compiled into it.
 
 use super::script::Script;
 use super::{Code, INVALID_ARGUMENT, NOT_SUPPORTED, SCRIPT, SUCCESS, answer, card, index, reading};
 use std::ffi::{c_int, c_longlong, c_uint, c_ulonglong, c_void};
 use std::sync::Mutex;
 
-/// NVML's code for a wait without an event.
+/// NVML's code for a wait that ended without an event.
 const TIMEOUT: Code = 10;
 
-/// Functions of a handle and a place for one number: what they say, and how many of NVML's units are one of the script's.
+/// Functions with a handle and an output for one number: the reading's name, and its factor from the script's unit to
+/// NVML's.
 macro_rules! numbers {
     ($($function:ident $(($($extra:ty),+))? -> $number:ty = $name:literal * $units:literal;)+) => {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $function(handle: *mut c_void, $($(_: $extra,)+)? place: *mut $number) -> Code {
                 let value = reading(handle, stringify!($function), $name).map(|value| (value * $units) as $number);
-                // SAFETY: NVML's callers give places that can be written.
+                // SAFETY: callers of NVML pass valid pointers.
                 unsafe { answer(place, value) }
             }
         )+
@@ -41,7 +42,7 @@ numbers! {
     nvmlDeviceGetComputeMode -> c_uint = "compute_mode" * 1.0;
 }
 
-/// Functions of a handle, a kind and a place for one number: what they say of each kind, by NVML's numbers.
+/// Functions with a handle, a kind and an output for one number: the readings' names by NVML's number of the kind.
 macro_rules! kinds {
     ($($function:ident($kind:ty $(, $extra:ty)*) -> $number:ty = $($of:literal $name:literal),+;)+) => {
         $(
@@ -52,7 +53,7 @@ macro_rules! kinds {
                     _ => Err(NOT_SUPPORTED),
                 };
                 let value = name.and_then(|name| reading(handle, stringify!($function), name));
-                // SAFETY: NVML's callers give places that can be written.
+                // SAFETY: callers of NVML pass valid pointers.
                 unsafe { answer(place, value.map(|value| value as $number)) }
             }
         )+
@@ -68,14 +69,14 @@ kinds! {
     nvmlDeviceGetTotalEccErrors(c_uint, c_uint) -> c_ulonglong = 0 "ecc_corrected", 1 "ecc_uncorrected";
 }
 
-/// Functions of a handle and places for two numbers.
+/// Functions with a handle and outputs for two numbers.
 macro_rules! pairs {
     ($($function:ident = $first:literal, $second:literal, $units:literal;)+) => {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $function(handle: *mut c_void, first: *mut c_uint, second: *mut c_uint) -> Code {
                 let number = |name| reading(handle, stringify!($function), name).map(|value| (value * $units) as c_uint);
-                // SAFETY: NVML's callers give places that can be written.
+                // SAFETY: callers of NVML pass valid pointers.
                 let codes = unsafe { [answer(first, number($first)), answer(second, number($second))] };
                 codes[0].max(codes[1])
             }
@@ -102,7 +103,7 @@ struct Utilization {
 unsafe extern "C" fn nvmlDeviceGetUtilizationRates(handle: *mut c_void, utilization: *mut Utilization) -> Code {
     let part = |name| reading(handle, "nvmlDeviceGetUtilizationRates", name).map(|part| part as c_uint);
     let parts = part("busy").and_then(|gpu| Ok(Utilization { gpu, memory: part("memory_busy")? }));
-    // SAFETY: NVML's callers give places that can be written.
+    // SAFETY: callers of NVML pass valid pointers.
     unsafe { answer(utilization, parts) }
 }
 
@@ -127,7 +128,7 @@ unsafe extern "C" fn nvmlDeviceGetFieldValues(handle: *mut c_void, count: c_int,
         return code;
     }
     for at in 0..count as usize {
-        // SAFETY: NVML's callers give so many values, with their numbers set.
+        // SAFETY: callers of NVML pass `count` values with their field ids set.
         let value = unsafe { &mut *values.add(at) };
         let reading = match value.field {
             82 => reading(handle, NAME, "memory_temperature"),
@@ -148,23 +149,23 @@ unsafe extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v3(
     count: *mut c_uint,
     _: *mut c_void,
 ) -> Code {
-    // SAFETY: NVML's callers give places that can be written.
+    // SAFETY: callers of NVML pass valid pointers.
     unsafe { answer(count, card(handle, "nvmlDeviceGetGraphicsRunningProcesses_v3").map(|_| 0)) }
 }
 
-/// A set of events: cards that are in it, each with how many of its errors were told.
+/// An event set: its cards, each with the number of errors already reported.
 #[derive(Default)]
 struct EventSet(Mutex<Vec<(usize, usize)>>);
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlEventSetCreate(set: *mut *mut EventSet) -> Code {
-    // SAFETY: NVML's callers give places that can be written.
+    // SAFETY: callers of NVML pass valid pointers.
     unsafe { answer(set, Ok(Box::into_raw(Box::default()))) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlEventSetFree(set: *mut EventSet) -> Code {
-    // SAFETY: NVML's callers give a set that was made above, once.
+    // SAFETY: callers of NVML pass a set that was created above, and free it once.
     drop(unsafe { Box::from_raw(set) });
     SUCCESS
 }
@@ -174,7 +175,7 @@ unsafe extern "C" fn nvmlDeviceRegisterEvents(handle: *mut c_void, _: c_ulonglon
     if let Err(code) = card(handle, "nvmlDeviceRegisterEvents") {
         return code;
     }
-    // SAFETY: NVML's callers give a set that was made above.
+    // SAFETY: callers of NVML pass a set that was created above.
     let mut cards = unsafe { &*set }.0.lock().expect("no holder panics");
     cards.push((index(handle), 0));
     SUCCESS
@@ -190,7 +191,7 @@ struct EventData {
     compute_instance: c_uint,
 }
 
-/// The next error of a card in the set; it never waits.
+/// The next error of a card in the set. Never waits.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlEventSetWait_v2(set: *mut EventSet, data: *mut EventData, _: c_uint) -> Code {
     /// `nvmlEventTypeXidCriticalError`
@@ -198,7 +199,7 @@ unsafe extern "C" fn nvmlEventSetWait_v2(set: *mut EventSet, data: *mut EventDat
     if set.is_null() {
         return INVALID_ARGUMENT;
     }
-    // SAFETY: NVML's callers give a set that was made above.
+    // SAFETY: callers of NVML pass a set that was created above.
     let mut cards = unsafe { &*set }.0.lock().expect("no holder panics");
     let script: &Script = &SCRIPT;
     let next = cards.iter_mut().find_map(|(card, told)| {
@@ -213,6 +214,6 @@ unsafe extern "C" fn nvmlEventSetWait_v2(set: *mut EventSet, data: *mut EventDat
         gpu_instance: c_uint::MAX,
         compute_instance: c_uint::MAX,
     });
-    // SAFETY: NVML's callers give places that can be written.
+    // SAFETY: callers of NVML pass valid pointers.
     unsafe { answer(data, next.ok_or(TIMEOUT)) }
 }

@@ -1,23 +1,23 @@
-//! A script of what cards say over time: part of the stand-in, compiled into it.
+//! A script of readings over time. Part of the stand-in, compiled into it.
 //!
 //! ```text
-//!   # A line is a time or two, in seconds, a card, and what is so from then on.
-//!   clock pass                       each count of the cards is a second later; or `clock real 3600`: so many a real second
+//!   # A line: one or two times in seconds, a card, and what holds from then on.
+//!   clock pass                       each call that counts the cards advances 1 s; or `clock real 3600`: 3600 s per real second
 //!   0      0 temperature 40          names: below, `NAMES`
-//!   0..600 0 temperature 40..84      rises evenly, and stays
-//!   300    0 error nvmlDeviceGetPowerUsage 3    that call fails with NVML's code; `*` is every call, 0 ends it
+//!   0..600 0 temperature 40..84      rises linearly, then stays
+//!   300    0 error nvmlDeviceGetPowerUsage 3    the call fails with NVML's code 3; `*` is every call, code 0 ends it
 //!   400    0 gone                    the card fell off the bus
 //!   500    0 back
 //!   500    0 xid 79                  the driver reports an error
-//!   500    0 process 4711 300        it has so many MiB; 0 ends it
-//!   600    count 1                   so many cards are counted
+//!   500    0 process 4711 300        the process holds 300 MiB; 0 removes it
+//!   600    count 1                   the driver reports 1 card
 //! ```
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// What a card can say. Units are those of NVML, but for power (W), energy (J) and memory (MiB).
+/// Names of readings. Units are NVML's, except power (W), energy (J) and memory (MiB).
 pub const NAMES: &[&str] = &[
     "temperature",
     "memory_temperature",
@@ -74,10 +74,10 @@ pub struct Script {
 
 #[derive(Debug, Default, PartialEq)]
 enum Clock {
-    /// Seconds are counts of the cards.
+    /// A second per call that counts the cards.
     #[default]
     Pass,
-    /// So many seconds pass in a real one.
+    /// This many seconds per real second.
     Real(f64),
 }
 
@@ -85,7 +85,7 @@ enum Clock {
 struct Line {
     from: f64,
     to: f64,
-    /// None: the machine.
+    /// `None` for the machine.
     card: Option<usize>,
     what: What,
 }
@@ -104,7 +104,7 @@ static PASSES: AtomicU64 = AtomicU64::new(0);
 static START: OnceLock<Instant> = OnceLock::new();
 
 impl Script {
-    /// Bad scripts end the process, as bad descriptions do.
+    /// Parses a script; an invalid one ends the process.
     pub fn parse(text: &str) -> Self {
         let mut script = Self::default();
         for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
@@ -119,12 +119,12 @@ impl Script {
         script
     }
 
-    /// The cards were counted.
+    /// Advances the clock: the cards were counted.
     pub fn pass(&self) {
         PASSES.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Seconds since the beginning.
+    /// Seconds since the start of the script.
     pub fn now(&self) -> f64 {
         match self.clock {
             Clock::Pass => PASSES.load(Ordering::Relaxed).saturating_sub(1) as f64,
@@ -132,12 +132,12 @@ impl Script {
         }
     }
 
-    /// Lines about a card, or the machine, that hold at a time; the last is the newest.
+    /// Lines about a card, or the machine, that hold at a time; the newest is last.
     fn holding(&self, card: Option<usize>, time: f64) -> impl DoubleEndedIterator<Item = &Line> {
         self.lines.iter().filter(move |line| line.card == card && line.from <= time)
     }
 
-    /// What a card says.
+    /// A card's reading.
     pub fn value(&self, card: usize, name: &str, time: f64) -> Option<f64> {
         self.holding(Some(card), time).rev().find_map(|line| match &line.what {
             What::Value { name: of, from, to } if of == name => {
@@ -149,7 +149,7 @@ impl Script {
         })
     }
 
-    /// The code that a call fails with; 0 if it does not.
+    /// The code with which a call fails, or 0.
     pub fn error(&self, card: usize, function: &str, time: f64) -> u32 {
         const LOST: u32 = 15;
         let code = |line: &Line| match &line.what {
@@ -160,13 +160,13 @@ impl Script {
         self.holding(Some(card), time).rev().find_map(code).unwrap_or(0)
     }
 
-    /// Errors that the driver reported up to a time, in their order.
+    /// Xid errors that the driver reported up to a time, in order.
     pub fn xids(&self, card: usize, time: f64) -> Vec<u64> {
         let number = |line: &Line| if let What::Xid(number) = line.what { Some(number) } else { None };
         self.holding(Some(card), time).filter_map(number).collect()
     }
 
-    /// Processes with MiB.
+    /// Pids with their MiB.
     pub fn processes(&self, card: usize, time: f64) -> Vec<(u32, u64)> {
         let mut processes: Vec<(u32, u64)> = vec![];
         for line in self.holding(Some(card), time) {
@@ -178,7 +178,7 @@ impl Script {
         processes
     }
 
-    /// How many cards are counted, if it is told.
+    /// The number of cards, if the script sets it.
     pub fn count(&self, time: f64) -> Option<u32> {
         self.holding(None, time)
             .rev()
@@ -192,7 +192,7 @@ impl Line {
         let (card, what) = match words {
             ["count", count] => (None, What::Count(number(count) as u32)),
             [card, what @ ..] => (Some(number(card) as usize), What::parse(what)),
-            [] => panic!("a line of a script is a time, a card, and what is so"),
+            [] => panic!("a line of a script needs a time, a card and a statement"),
         };
         Self { from, to, card, what }
     }
@@ -210,7 +210,7 @@ impl What {
                 let (from, to) = range(value);
                 Self::Value { name: (*name).to_owned(), from, to }
             }
-            other => panic!("a script says nothing like {other:?}"),
+            other => panic!("unknown statement in a script: {other:?}"),
         }
     }
 }
@@ -223,7 +223,7 @@ fn range(text: &str) -> (f64, f64) {
 }
 
 fn number(text: &str) -> f64 {
-    text.parse().unwrap_or_else(|_| panic!("{text:?} is no number"))
+    text.parse().unwrap_or_else(|_| panic!("{text:?} is not a number"))
 }
 
 #[cfg(test)]
@@ -245,7 +245,7 @@ clock real 60
 ";
 
     #[test]
-    fn what_holds_is_the_newest_line() {
+    fn the_newest_line_holds() {
         let script = Script::parse(SCRIPT);
         let temperature = |time| script.value(0, "temperature", time);
         assert_eq!([0.0, 15.0, 99.0].map(temperature), [Some(40.0), Some(60.0), Some(80.0)]);
@@ -260,8 +260,8 @@ clock real 60
     }
 
     #[test]
-    #[should_panic(expected = "says nothing like")]
-    fn names_that_no_card_has_are_refused() {
+    #[should_panic(expected = "unknown statement")]
+    fn unknown_names_are_refused() {
         Script::parse("0 0 temprature 40");
     }
 }

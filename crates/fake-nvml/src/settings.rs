@@ -1,6 +1,7 @@
-//! What cards were told by NVML's calls: power limit and clock offsets. Part of the stand-in, compiled into it.
-//! It is kept in the file that `PLIMSOLL_FAKE_NVML_STATE` names, as a card keeps it when a process ends; without one, in memory.
-//! A line is a card, a name and a value (W, MHz); the last one counts. Others may write there as well.
+//! Card settings made through NVML: power limit and clock offsets. Part of the stand-in, compiled into it. They are
+//! stored in the file that `PLIMSOLL_FAKE_NVML_STATE` names, since a card keeps them when a process ends; without one,
+//! in memory.
+//! A line is a card, a name and a value (W, MHz); the last one wins. Other processes may write to the file as well.
 
 use super::{ARGUMENT_VERSION_MISMATCH, Code, INVALID_ARGUMENT, SUCCESS, answer, card, index, reading};
 use std::env;
@@ -9,14 +10,14 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::sync::Mutex;
 
-/// What was told, in memory.
-static TOLD: Mutex<String> = Mutex::new(String::new());
+/// Settings in memory.
+static STORED: Mutex<String> = Mutex::new(String::new());
 
-/// What a card was told last.
+/// The last value of a card's setting.
 pub fn told(card: usize, name: &str) -> Option<f64> {
     let text = match env::var_os("PLIMSOLL_FAKE_NVML_STATE") {
         Some(file) => fs::read_to_string(file).unwrap_or_default(),
-        None => TOLD.lock().expect("no holder panics").clone(),
+        None => STORED.lock().expect("no holder panics").clone(),
     };
     text.lines().rev().find_map(|line| match &line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
         [of, what, value] if of.parse() == Ok(card) && *what == name => value.parse().ok(),
@@ -32,11 +33,11 @@ fn tell(card: usize, name: &str, value: f64) {
             let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
             written.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         }
-        None => TOLD.lock().expect("no holder panics").push_str(&line),
+        None => STORED.lock().expect("no holder panics").push_str(&line),
     }
 }
 
-/// Tells a card something within its bounds, where it has any.
+/// Stores a setting, checked against the card's limits.
 fn set(handle: *mut c_void, function: &str, name: &str, value: f64) -> Code {
     if let Err(code) = card(handle, function) {
         return code;
@@ -62,14 +63,14 @@ extern "C" fn nvmlDeviceSetPowerManagementLimit(handle: *mut c_void, milliwatts:
     set(handle, "nvmlDeviceSetPowerManagementLimit", "power_limit", f64::from(milliwatts) / 1000.0)
 }
 
-/// The older functions of an offset: how it is read, set, and bounded.
+/// The older functions of a clock offset: its reading, setting and limits.
 macro_rules! offsets {
     ($($get:ident, $set:ident, $bounds:ident = $name:literal;)+) => {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $get(handle: *mut c_void, place: *mut c_int) -> Code {
                 let value = reading(handle, stringify!($get), $name).map(|mhz| mhz as c_int);
-                // SAFETY: NVML's callers give places that can be written.
+                // SAFETY: callers of NVML pass valid pointers.
                 unsafe { answer(place, value) }
             }
 
@@ -82,7 +83,7 @@ macro_rules! offsets {
             unsafe extern "C" fn $bounds(handle: *mut c_void, least: *mut c_int, most: *mut c_int) -> Code {
                 let bound = |name| reading(handle, stringify!($bounds), name).map(|mhz| mhz as c_int);
                 let [of_least, of_most] = bounds_of($name).map(bound);
-                // SAFETY: NVML's callers give places that can be written.
+                // SAFETY: callers of NVML pass valid pointers.
                 let codes = unsafe { [answer(least, of_least), answer(most, of_most)] };
                 codes[0].max(codes[1])
             }
@@ -109,7 +110,7 @@ struct ClockOffset {
 const CLOCK_OFFSET_V1: c_uint = size_of::<ClockOffset>() as c_uint | 1 << 24;
 
 impl ClockOffset {
-    /// What is asked for. Errors: another version of the struct, another clock, another state than the fastest.
+    /// The setting's name. Errors: another struct version, another clock, or a performance state other than the fastest.
     fn name(&self) -> Result<&'static str, Code> {
         match (self.version, self.clock, self.state) {
             (CLOCK_OFFSET_V1, 0, 0) => Ok("clock_offset"),
@@ -122,7 +123,7 @@ impl ClockOffset {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetClockOffsets(handle: *mut c_void, info: *mut ClockOffset) -> Code {
-    // SAFETY: NVML's callers give the struct with version, clock and state set.
+    // SAFETY: callers of NVML pass the struct with version, clock and state set.
     let info = unsafe { &mut *info };
     let number = |name| reading(handle, "nvmlDeviceGetClockOffsets", name).map(|mhz| mhz as c_int);
     let read = info.name().and_then(|name| {
@@ -140,7 +141,7 @@ unsafe extern "C" fn nvmlDeviceGetClockOffsets(handle: *mut c_void, info: *mut C
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceSetClockOffsets(handle: *mut c_void, info: *mut ClockOffset) -> Code {
-    // SAFETY: NVML's callers give the struct with version, clock, state and offset set.
+    // SAFETY: callers of NVML pass the struct with version, clock, state and offset set.
     let info = unsafe { &*info };
     match info.name() {
         Ok(name) => set(handle, "nvmlDeviceSetClockOffsets", name, f64::from(info.offset)),
