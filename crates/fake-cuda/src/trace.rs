@@ -1,34 +1,33 @@
-//! What launches cost the memory system, counted from the addresses: sectors of 32 bytes over the fewest that could
-//! hold the bytes, wavefronts of shared memory over the fewest, bytes moved, matrix instructions. No figure here says
-//! anything of time.
+//! Cost of launches in the memory system, computed from addresses: sectors of 32 bytes and wavefronts of shared memory,
+//! each with the minimum for the same bytes; bytes moved; matrix instructions. Not a measure of time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Bytes that device memory moves at once.
+/// Size of a transfer of device memory.
 const SECTOR: u64 = 32;
 /// Banks of shared memory, each of 4 bytes.
 const BANKS: usize = 32;
 
-/// An instruction that accesses memory, over all launches of its kernel.
+/// An instruction that accesses memory, summed over all launches of its kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Site {
     /// The instruction.
     pub text: String,
-    /// Where it comes from: file and line.
+    /// Its source file and line.
     pub source: String,
-    /// Whether it accesses shared memory; device memory otherwise.
+    /// Whether it accesses shared memory; otherwise device memory.
     pub shared: bool,
-    /// How often a warp executed it.
+    /// Number of executions by a warp.
     pub requests: u64,
-    /// Sectors or wavefronts that it took.
+    /// Sectors or wavefronts used.
     pub taken: u64,
-    /// The fewest that it could have taken.
+    /// Minimum number of sectors or wavefronts.
     pub fewest: u64,
 }
 
 impl Site {
-    /// Counts a request.
+    /// Counts an execution.
     pub fn count(&mut self, (taken, fewest): (u64, u64)) {
         self.requests += 1;
         self.taken += taken;
@@ -36,43 +35,43 @@ impl Site {
     }
 }
 
-/// What launches of a kernel did.
+/// Counters of a kernel's launches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Launches.
     pub launches: u64,
-    /// Instructions, each of a warp.
+    /// Warp instructions.
     pub warp_instructions: u64,
-    /// Instructions, each of a thread.
+    /// Thread instructions.
     pub lane_instructions: u64,
-    /// Barriers of blocks.
+    /// Block barriers.
     pub barriers: u64,
-    /// Bytes that threads asked of device memory.
+    /// Bytes that threads read from device memory.
     pub read_bytes: u64,
-    /// Bytes that threads handed to device memory.
+    /// Bytes that threads wrote to device memory.
     pub written_bytes: u64,
-    /// Different bytes read, launch by launch.
+    /// Distinct bytes read, summed over launches.
     pub distinct_read_bytes: u64,
-    /// Different bytes written, launch by launch.
+    /// Distinct bytes written, summed over launches.
     pub distinct_written_bytes: u64,
-    /// Floating-point operations outside of matrix instructions.
+    /// Floating-point operations, except of matrix instructions.
     pub flops: u64,
     /// Matrix instructions.
     pub matrix_instructions: u64,
     /// Floating-point operations of matrix instructions.
     pub matrix_flops: u64,
-    /// Instructions that access memory, by their index.
+    /// Instructions that access memory, by index.
     pub sites: BTreeMap<usize, Site>,
 }
 
 impl Counters {
-    /// Taken and fewest over all sites of device or of shared memory.
+    /// Used and minimum, over all sites of device or of shared memory.
     pub fn total(&self, shared: bool) -> (u64, u64) {
         let sites = self.sites.values().filter(|site| site.shared == shared);
         sites.fold((0, 0), |(taken, fewest), site| (taken + site.taken, fewest + site.fewest))
     }
 
-    /// Adds what another launch did.
+    /// Adds the counters of another launch.
     pub fn add(&mut self, other: &Self) {
         self.launches += other.launches;
         self.warp_instructions += other.warp_instructions;
@@ -95,12 +94,12 @@ impl Counters {
     }
 }
 
-/// The first line of [`csv`].
+/// Header of [`csv`].
 const HEADER: &str = "kernel,launches,warp_instructions,lane_instructions,barriers,read_bytes,written_bytes,\
 distinct_read_bytes,distinct_written_bytes,flops,matrix_instructions,matrix_flops,sectors,fewest_sectors,wavefronts,\
 fewest_wavefronts";
 
-/// Counters by kernel, as CSV with a header.
+/// Counters per kernel, as CSV with a header.
 pub fn csv<'a>(kernels: impl IntoIterator<Item = (&'a String, &'a Counters)>) -> String {
     let mut text = format!("{HEADER}\n");
     for (kernel, counters) in kernels {
@@ -108,7 +107,7 @@ pub fn csv<'a>(kernels: impl IntoIterator<Item = (&'a String, &'a Counters)>) ->
         let Counters { launches, warp_instructions, lane_instructions, barriers, read_bytes, .. } = counters;
         let Counters { written_bytes, distinct_read_bytes, distinct_written_bytes, flops, .. } = counters;
         let Counters { matrix_instructions, matrix_flops, .. } = counters;
-        // Writing to a string cannot fail.
+        // Writing to a string never fails.
         let _ = writeln!(
             text,
             "{kernel},{launches},{warp_instructions},{lane_instructions},{barriers},{read_bytes},{written_bytes},\
@@ -119,8 +118,8 @@ pub fn csv<'a>(kernels: impl IntoIterator<Item = (&'a String, &'a Counters)>) ->
     text
 }
 
-/// Sectors of device memory that a warp's accesses of `bytes` each touch, and the fewest that could hold as many
-/// different bytes. Each access is aligned to its size.
+/// Number of sectors of device memory that a warp's accesses of `bytes` each touch, and the minimum for the same number
+/// of distinct bytes. Each access is aligned to its size.
 pub fn sectors(addresses: &[u64], bytes: u64) -> (u64, u64) {
     // Sizes are powers of two.
     let distinct = |size: u64| {
@@ -138,13 +137,13 @@ pub fn sectors(addresses: &[u64], bytes: u64) -> (u64, u64) {
     (distinct(SECTOR), (distinct(bytes) * bytes).div_ceil(SECTOR))
 }
 
-/// Wavefronts that shared memory needs for a warp's accesses of `bytes` each, and the fewest: accesses of 16 bytes are
-/// served for 8 lanes at a time, those of 8 bytes for 16. `addresses`: lane and address, by lane.
+/// Number of wavefronts that shared memory needs for a warp's accesses of `bytes` each, and the minimum: 16-byte
+/// accesses are served for 8 lanes at a time, 8-byte accesses for 16. `addresses`: lane and address, by lane.
 pub fn wavefronts(addresses: &[(usize, u64)], bytes: u64) -> (u64, u64) {
     let lanes = if bytes <= 4 { 32 } else { 128 / bytes as usize };
     let (mut taken, mut fewest) = (0, 0);
     for phase in addresses.chunk_by(|a, b| a.0 / lanes == b.0 / lanes) {
-        // The first word of each bank, and the others: none of them, as kernels should be.
+        // The first word of each bank, and further words: empty in kernels without conflicts.
         let (mut first, mut others, mut count) = ([u64::MAX; BANKS], [0; 32], 0);
         for (_, address) in phase {
             for word in address / 4..=(address + bytes - 1) / 4 {

@@ -1,19 +1,19 @@
-//! Kernels started by hand, without a driver: device memory, and how to run.
+//! Runs kernels without a driver: device memory and launches.
 
-use crate::ptx::run::{self, Fault, Launch, Order, Outcome, Settings};
+use crate::ptx::run::{self, Fault, Launch, Order, Outcome, RunSettings};
 use crate::ptx::{Kernel, Module};
 use crate::shadow::Memory;
 
 /// Four orders of warps and blocks.
 pub const ORDERS: [Order; 4] = [Order::Forward, Order::Backward, Order::Interleaved, Order::Random(7)];
 
-/// A card with memory, and what it does.
+/// A card's memory and its settings.
 #[derive(Debug, Default)]
 pub struct Workbench {
     /// Its memory.
     pub memory: Memory,
-    /// How it runs what hardware leaves open.
-    pub settings: Settings,
+    /// RunSettings for behavior that the hardware leaves open.
+    pub settings: RunSettings,
 }
 
 /// The shape of a launch.
@@ -28,32 +28,33 @@ pub struct Shape {
 }
 
 impl Workbench {
-    /// In this order, with approximate instructions off as `blur` chooses; 0: exact.
+    /// Sets the order of warps and blocks; approximate instructions are blurred with the seed `blur`, or exact if it is
+    /// 0.
     pub fn with(order: Order, blur: u64) -> Self {
-        Self { settings: Settings { order, blur, ..Settings::default() }, ..Self::default() }
+        Self { settings: RunSettings { order, blur, ..RunSettings::default() }, ..Self::default() }
     }
 
-    /// Memory that holds these bytes. Panics if there is none.
+    /// Allocates memory with these bytes.
     pub fn put(&mut self, bytes: &[u8]) -> u64 {
         let address = self.memory.allocate(bytes.len() as u64);
         self.memory.write(address, bytes).expect("memory of its own");
         address
     }
 
-    /// Memory that nothing wrote.
+    /// Allocates unwritten memory.
     pub fn room(&mut self, bytes: usize) -> u64 {
         self.memory.allocate(bytes as u64)
     }
 
-    /// What lies there. Panics unless all of it was written.
+    /// Reads bytes. Panics unless all of them were written.
     pub fn get(&mut self, address: u64, bytes: usize) -> Vec<u8> {
         let (data, written) = self.memory.read(address, bytes as u64).expect("memory of its own");
         let unwritten = written.iter().filter(|written| !**written).count();
-        assert_eq!(unwritten, 0, "bytes that nothing wrote");
+        assert_eq!(unwritten, 0, "unwritten bytes");
         data
     }
 
-    /// Runs a kernel of a module to its end. Panics if it has no such kernel. Errors: the first fault.
+    /// Runs a kernel of a module to its end. Panics if the module has no such kernel. Errors: the first fault.
     pub fn start(
         &mut self,
         module: &Module,

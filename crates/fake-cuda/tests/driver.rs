@@ -10,7 +10,7 @@ use std::ffi::c_void;
 const KERNEL: &str = "tests/driver.ptx";
 
 #[test]
-fn a_machine_is_what_its_description_says() {
+fn a_machine_follows_its_description() {
     let machine = Machine::of("card=rtx3090;others=100;context=50");
     assert_eq!(machine.attribute(75), Ok(8));
     assert_eq!(machine.attribute(76), Ok(6));
@@ -20,14 +20,14 @@ fn a_machine_is_what_its_description_says() {
 }
 
 #[test]
-fn a_machine_without_cards_or_context_says_so() {
+fn starting_without_cards_or_memory_fails() {
     assert_eq!(Machine::try_of("cards=0").err(), Some(codes::NO_DEVICE));
     assert_eq!(Machine::try_of("others=12288").err(), Some(codes::OUT_OF_MEMORY), "no room for a context");
     assert_eq!(Machine::try_of("stick=cuDevicePrimaryCtxRetain:1:214").err(), Some(codes::ECC_UNCORRECTABLE));
 }
 
 #[test]
-fn memory_is_counted_and_given_back() {
+fn memory_is_counted_and_freed() {
     let machine = Machine::of("memory=1000;others=0;context=0");
     let free = machine.free();
     let address = machine.alloc(1 << 20).unwrap();
@@ -40,14 +40,14 @@ fn memory_is_counted_and_given_back() {
 }
 
 #[test]
-fn others_take_memory_meanwhile() {
+fn other_processes_take_memory_during_a_call() {
     let machine = Machine::of("memory=1000;others=0;context=0;growth=100");
     let (first, second) = (machine.free(), machine.free());
     assert_eq!(first - second, 100 << 20);
 }
 
 #[test]
-fn the_kth_call_fails_as_described() {
+fn the_kth_call_fails() {
     let machine = Machine::of("fail=cuMemAlloc_v2:2:2");
     assert!(machine.alloc(64).is_ok());
     assert_eq!(machine.alloc(64), Err(codes::OUT_OF_MEMORY));
@@ -80,7 +80,7 @@ fn mapped_memory_moves_between_addresses_and_keeps_its_bytes() {
     machine.map(base + PIECE as u64, PIECE, handle).unwrap();
     machine.access(base + PIECE as u64, PIECE).unwrap();
     assert_eq!(machine.read(base + PIECE as u64 + 8, 4), Ok(vec![1, 2, 3, 4]));
-    // A copy runs on from one mapping into the next.
+    // A copy continues from one mapping into the next.
     let second = machine.create(PIECE).unwrap();
     machine.map(base + 2 * PIECE as u64, PIECE, second).unwrap();
     machine.access(base + 2 * PIECE as u64, PIECE).unwrap();
@@ -120,21 +120,21 @@ fn modules_that_driver_or_card_cannot_take_are_refused() {
 }
 
 #[test]
-fn a_kernel_computes_and_its_faults_stay() {
+fn a_kernel_runs_and_its_faults_are_sticky() {
     let machine = Machine::of("");
     let (function, address) = (machine.double_it(), machine.alloc(512).unwrap());
     machine.write(address, &7u32.to_le_bytes().repeat(128)).unwrap();
     machine.launch(function, 128, address, 0).unwrap();
     assert_eq!(machine.read(address, 512), Ok(14u32.to_le_bytes().repeat(128)));
     assert_eq!(machine.launch(function, 129, address, 0), Err(codes::LAUNCH_OUT_OF_RESOURCES));
-    // The launch itself succeeds; what follows it gives the error.
+    // The launch succeeds; the next call returns the error.
     machine.launch(function, 128, address + 256, 0).unwrap();
     assert_eq!(machine.synchronize(), Err(codes::ILLEGAL_ADDRESS));
     assert!(machine.failure().contains("out of bounds"), "{}", machine.failure());
 }
 
 #[test]
-fn only_what_was_announced_may_be_touched() {
+fn only_announced_regions_are_accessible() {
     for (modes, expected) in
         [(&[(0, 1)][..], codes::ILLEGAL_ADDRESS), (&[(0, 3)], 0), (&[(0, 4)], codes::LAUNCH_FAILED)]
     {
@@ -151,28 +151,28 @@ fn only_what_was_announced_may_be_touched() {
 }
 
 #[test]
-fn scratch_is_unwritten_again_when_the_next_operation_comes() {
+fn scratch_is_unwritten_for_the_next_operation() {
     let machine = Machine::of("");
     let (fill, double_it, address) = (machine.kernel("fill_it"), machine.double_it(), machine.alloc(1024).unwrap());
     machine.allow(0, 0, 0).unwrap();
     machine.allow(address, 512, 4).unwrap();
     machine.launch(fill, 128, address, 0).unwrap();
     machine.launch(double_it, 128, address, 0).unwrap();
-    machine.synchronize().expect("one operation may read its own scratch");
+    machine.synchronize().expect("an operation can read its own scratch");
     machine.allow(0, 0, 0).unwrap();
     machine.allow(address, 512, 3).unwrap();
     machine.launch(double_it, 128, address, 0).unwrap();
     assert_eq!(machine.synchronize(), Err(codes::LAUNCH_FAILED));
-    assert!(machine.failure().contains("nothing wrote"), "{}", machine.failure());
+    assert!(machine.failure().contains("unwritten bytes"), "{}", machine.failure());
 }
 
 #[test]
-fn what_another_stream_brings_to_bytes_that_were_scratch_stays() {
+fn bytes_that_another_stream_writes_to_former_scratch_stay_written() {
     let machine = Machine::of("");
     let (fill, double_it, address) = (machine.kernel("fill_it"), machine.double_it(), machine.alloc(512).unwrap());
     let (compute, copies, event) = (machine.stream(), machine.stream(), machine.event());
     let pinned = machine.pinned(512);
-    // SAFETY: 512 bytes were just allocated, and nothing else uses them.
+    // SAFETY: 512 bytes were just allocated, and no other code uses them.
     unsafe { std::slice::from_raw_parts_mut(pinned.cast::<u8>(), 512) }
         .copy_from_slice(&3u32.to_le_bytes().repeat(128));
     for (mode, stream, other) in [(4, compute, copies), (2, copies, compute), (3, compute, copies)] {
@@ -186,16 +186,16 @@ fn what_another_stream_brings_to_bytes_that_were_scratch_stays() {
         machine.record(event, stream).unwrap();
         machine.wait(other, event).unwrap();
     }
-    machine.synchronize().expect("the copy came behind the scratch, and before its reader");
+    machine.synchronize().expect("the copy is ordered after the scratch and before its reader");
 }
 
-/// A copy on one stream, a kernel on another: the result, if anything orders them.
+/// Enqueues a copy on one stream and a kernel on another, ordered or not.
 fn overlapped(description: &str, ordered: bool) -> Result<Vec<u8>, u32> {
     let machine = Machine::of(description);
     let (function, address) = (machine.double_it(), machine.alloc(512).unwrap());
     let (copies, compute) = (machine.stream(), machine.stream());
     let pinned = machine.pinned(512);
-    // SAFETY: 512 bytes were just allocated, and nothing else uses them.
+    // SAFETY: 512 bytes were just allocated, and no other code uses them.
     unsafe { std::slice::from_raw_parts_mut(pinned.cast::<u8>(), 512) }
         .copy_from_slice(&3u32.to_le_bytes().repeat(128));
     machine.copy_to(address, pinned.cast(), 512, copies)?;
@@ -210,7 +210,7 @@ fn overlapped(description: &str, ordered: bool) -> Result<Vec<u8>, u32> {
 }
 
 #[test]
-fn a_missing_wait_between_streams_is_found_whenever_they_run() {
+fn a_missing_wait_between_streams_is_found_in_every_execution_mode() {
     for execution in ["execution=eager", "execution=late"] {
         assert_eq!(overlapped(execution, true), Ok(6u32.to_le_bytes().repeat(128)), "{execution}");
         assert_eq!(overlapped(execution, false), Err(codes::LAUNCH_FAILED), "{execution}");
@@ -218,14 +218,14 @@ fn a_missing_wait_between_streams_is_found_whenever_they_run() {
 }
 
 #[test]
-fn late_copies_take_what_pinned_memory_holds_when_they_run() {
+fn late_copies_read_pinned_memory_when_they_run() {
     for (execution, expected) in [("execution=eager", 1), ("execution=late", 2)] {
         let machine = Machine::of(execution);
         let (stream, address, pinned) = (machine.stream(), machine.alloc(4).unwrap(), machine.pinned(4));
-        // SAFETY: 4 bytes were just allocated, and nothing else uses them.
+        // SAFETY: 4 bytes were just allocated, and no other code uses them.
         unsafe { pinned.cast::<u8>().write_bytes(1, 4) };
         machine.copy_to(address, pinned.cast(), 4, stream).unwrap();
-        // SAFETY: as above; the program under test would be wrong to do this.
+        // SAFETY: as above; in a real program this write would be a bug.
         unsafe { pinned.cast::<u8>().write_bytes(2, 4) };
         machine.synchronize_stream(stream).unwrap();
         assert_eq!(machine.read(address, 4), Ok(vec![expected; 4]), "{execution}");
@@ -241,7 +241,7 @@ fn a_late_event_is_not_ready_the_first_time() {
     assert_eq!(machine.query(event), Ok(()));
 }
 
-/// A captured copy-free step of two streams: doubles on one, then doubles on the other.
+/// Captures a step on two streams: doubles on one, then doubles on the other.
 fn captured(machine: &Machine, joins: (bool, bool)) -> Result<u64, u32> {
     let (function, address) = (machine.double_it(), machine.alloc(512).unwrap());
     machine.write(address, &1u32.to_le_bytes().repeat(128))?;
@@ -254,7 +254,7 @@ fn captured(machine: &Machine, joins: (bool, bool)) -> Result<u64, u32> {
     machine.record(forth, first)?;
     machine.wait(second, forth)?;
     if !joins.0 {
-        // A second node that waits for nothing but the beginning.
+        // A second node that depends only on the start.
         machine.launch(function, 128, address, first)?;
     }
     machine.launch(function, 128, address, second)?;
@@ -273,7 +273,7 @@ fn captured(machine: &Machine, joins: (bool, bool)) -> Result<u64, u32> {
 }
 
 #[test]
-fn a_captured_step_is_replayed_in_its_order() {
+fn a_captured_step_keeps_its_order() {
     for execution in ["execution=eager", "execution=late"] {
         assert_eq!(captured(&Machine::of(execution), (true, true)), Ok(64), "{execution}");
         assert_eq!(captured(&Machine::of(execution), (true, false)), Err(codes::STREAM_CAPTURE_UNJOINED));
@@ -286,7 +286,7 @@ fn a_captured_step_is_replayed_in_its_order() {
 }
 
 #[test]
-fn a_graph_without_nodes_keeps_the_order() {
+fn a_graph_without_nodes_keeps_streams_ordered() {
     let machine = Machine::of("execution=late");
     let (function, address, stream) = (machine.double_it(), machine.alloc(512).unwrap(), machine.stream());
     machine.write(address, &1u32.to_le_bytes().repeat(128)).unwrap();
@@ -296,12 +296,12 @@ fn a_graph_without_nodes_keeps_the_order() {
     machine.launch(function, 128, address, stream).unwrap();
     machine.launch_graph(empty, stream).unwrap();
     machine.launch(function, 128, address, stream).unwrap();
-    machine.synchronize_stream(stream).expect("the second launch is behind the first");
+    machine.synchronize_stream(stream).expect("the second launch is ordered after the first");
     assert_eq!(machine.read(address, 512), Ok(4u32.to_le_bytes().repeat(128)));
 }
 
 #[test]
-fn a_captured_stream_cannot_wait_for_what_is_not_captured() {
+fn a_captured_stream_cannot_wait_for_an_event_outside_the_capture() {
     let machine = Machine::of("");
     let (stream, other, event) = (machine.stream(), machine.stream(), machine.event());
     machine.record(event, other).unwrap();
@@ -310,7 +310,7 @@ fn a_captured_stream_cannot_wait_for_what_is_not_captured() {
 }
 
 #[test]
-fn reading_back_what_nothing_wrote_is_a_fault() {
+fn reading_back_unwritten_bytes_is_a_fault() {
     let machine = Machine::of("");
     let address = machine.alloc(64).unwrap();
     machine.write(address, &[1; 32]).unwrap();
@@ -336,7 +336,7 @@ fn the_trace_names_every_kernel() {
 }
 
 #[test]
-fn null_is_no_place_for_a_result() {
+fn null_pointers_for_results_are_refused() {
     let machine = Machine::of("");
     assert_eq!(machine.alloc_into(std::ptr::null_mut(), 64), Err(codes::INVALID_VALUE));
     assert_eq!(machine.copy_to(0, std::ptr::null::<c_void>(), 1, 0), Err(codes::INVALID_VALUE));

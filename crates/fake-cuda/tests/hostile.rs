@@ -1,16 +1,16 @@
-//! Whatever the text, the parser answers; whatever it takes, the interpreter ends.
+//! For any text the parser returns, and for any program that it accepts the interpreter ends.
 
 mod support;
 
 use plimsoll_fake_cuda::ptx::parse;
-use plimsoll_fake_cuda::ptx::run::{self, Launch, Settings};
+use plimsoll_fake_cuda::ptx::run::{self, Launch, RunSettings};
 use plimsoll_fake_cuda::shadow::Memory;
 use proptest::prelude::*;
 
-/// Parses a text and runs what kernels it has; the outcome is of no interest.
+/// Parses a text and runs its kernels; the result is ignored.
 fn survive(text: &str) {
     let Ok(module) = parse(text) else { return };
-    let settings = Settings { steps: 2_000, ..Settings::default() };
+    let settings = RunSettings { steps: 2_000, ..RunSettings::default() };
     for kernel in &module.kernels {
         let mut memory = Memory::default();
         let base = memory.allocate(4096);
@@ -102,18 +102,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn any_text_is_answered(text in any::<String>()) {
+    fn any_text_is_handled(text in any::<String>()) {
         survive(&text);
     }
 
     #[test]
-    fn any_words_are_answered(words in prop::collection::vec(prop::sample::select(WORDS), 0..60)) {
+    fn any_words_are_handled(words in prop::collection::vec(prop::sample::select(WORDS), 0..60)) {
         survive(&words.join(" "));
         survive(&format!(".version 7.0 .target sm_80 .entry k(.param .u64 a) {{ .reg .b32 %r<4>; {} }}", words.join(" ")));
     }
 
     #[test]
-    fn a_changed_kernel_is_answered(at in 0usize..13_000, with in prop::sample::select(WORDS), cut in 0usize..12) {
+    fn a_changed_kernel_is_handled(at in 0usize..13_000, with in prop::sample::select(WORDS), cut in 0usize..12) {
         let text = support::text("../exec/kernels/ptx/sm_80/add.ptx");
         let start = (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         let end = (start + cut).min(text.len());

@@ -1,4 +1,4 @@
-//! Small PTX texts: what instructions of a warp give lane by lane, which faults are found, what is refused by name.
+//! Short PTX texts: results of warp instructions per lane, faults, and statements that are refused by name.
 
 mod support;
 
@@ -7,7 +7,7 @@ use plimsoll_fake_cuda::ptx::{ParseErrorKind, parse};
 use plimsoll_fake_cuda::shadow::{Outside, Problem};
 use support::{Argument, Card, ORDERS};
 
-/// A kernel of one warp whose body leaves its result in %x; it is stored by every thread.
+/// A kernel of one warp whose body leaves its result in %x, which every thread stores.
 fn wrapped(body: &str) -> String {
     format!(
         ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 out)\n{{\n\
@@ -29,7 +29,7 @@ fn run(body: &str, threads: u32) -> Result<Vec<u32>, Box<Fault>> {
     Ok(bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect())
 }
 
-/// What a body gives in lanes 0, 1, 5 and 31.
+/// Results of a body in lanes 0, 1, 5 and 31.
 const EXAMPLES: &[(&str, [u32; 4])] = &[
     ("shfl.sync.bfly.b32 %x, %lane, 1, 31, -1;", [1, 0, 4, 30]),
     ("shfl.sync.up.b32 %x|%p1, %lane, 1, 0, -1;", [0, 0, 4, 30]),
@@ -46,19 +46,19 @@ const EXAMPLES: &[(&str, [u32; 4])] = &[
     ("mov.b32 %r1, 0x12345678;\nmov.b32 {%h1, %h2}, %r1;\nmov.b32 %x, {%h2, %h1};", [0x5678_1234; 4]),
     ("cvt.rn.f32.u32 %r1, %lane;\ncvt.rn.bf16x2.f32 %x, %r1, %r1;", [0, 0x3f80_3f80, 0x40a0_40a0, 0x41f8_41f8]),
     ("mov.b32 %r1, -1;\ncvt.s16.s32 %h1, %r1;\ncvt.s32.s16 %x, %h1;", [u32::MAX; 4]),
-    // Lanes go apart and meet again.
+    // Lanes diverge and reconverge.
     (
         "mov.u32 %x, 1;\nsetp.lt.u32 %p1, %lane, 4;\n@%p1 bra $small;\nmov.u32 %x, 2;\nbra.uni $both;\n$small:\n\
          mov.u32 %x, 3;\n$both:\nshfl.sync.idx.b32 %x, %x, 0, 31, -1;",
         [3; 4],
     ),
-    // A loop as long as the lane.
+    // A loop whose length is the lane's index.
     (
         "mov.u32 %x, 0;\nmov.u32 %r1, 0;\n$again:\nsetp.ge.u32 %p1, %r1, %lane;\n@%p1 bra $done;\n\
          add.u32 %x, %x, %r1;\nadd.u32 %r1, %r1, 1;\nbra.uni $again;\n$done:",
         [0, 0, 10, 465],
     ),
-    // Shared memory by vectors, through a generic address.
+    // Vectors in shared memory, through a generic address.
     (
         "mov.u32 %r1, tile;\nmad.lo.u32 %r2, %lane, 8, %r1;\nst.shared.v2.u32 [%r2], {%lane, 5};\nbar.warp.sync -1;\n\
          xor.b32 %r3, %lane, 1;\nmul.wide.u32 %d1, %r3, 8;\nmov.u64 %d2, tile;\ncvta.shared.u64 %d2, %d2;\n\
@@ -70,7 +70,7 @@ const EXAMPLES: &[(&str, [u32; 4])] = &[
         "setp.eq.u32 %p1, %lane, 0;\n@%p1 st.shared.u32 [tile], 0;\nbar.sync 0;\natom.shared.add.u32 %x, [tile], 2;",
         [0, 2, 10, 62],
     ),
-    // A matrix whose elements are their numbers, by rows and by columns.
+    // A matrix whose elements are their own indices, by rows and by columns.
     (
         "mad.lo.u32 %r1, %lane, 0x20002, 0x10000;\nmov.u32 %r2, tile;\nmad.lo.u32 %r3, %lane, 4, %r2;\n\
          st.shared.u32 [%r3], %r1;\nbar.warp.sync -1;\nand.b32 %r4, %lane, 7;\nmad.lo.u32 %r4, %r4, 16, %r2;\n\
@@ -83,7 +83,7 @@ const EXAMPLES: &[(&str, [u32; 4])] = &[
          ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%x}, [%r4];",
         [0x8_0000, 0x18_0010, 0x19_0011, 0x3f_0037],
     ),
-    // Ones times columns of their own number: 8 of them, 16 of them.
+    // Ones times columns that hold their own index: 8 of them, 16 of them.
     (
         "shr.u32 %r1, %lane, 2;\ncvt.rn.f32.u32 %r1, %r1;\ncvt.rn.f16x2.f32 %r1, %r1, %r1;\nmov.u32 %r2, 0x3c003c00;\n\
          mov.u32 %r3, 0;\nmma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r4, %r5, %r6, %r7}, {%r2, %r2}, {%r1}, \
@@ -96,14 +96,14 @@ const EXAMPLES: &[(&str, [u32; 4])] = &[
          {%r2, %r2, %r2, %r2}, {%r1, %r1}, {%r3, %r3, %r3, %r3};\ncvt.rni.u32.f32 %x, %r4;",
         [0, 32, 32, 96],
     ),
-    // Halves of what TF32 stores are rounded away from zero; what is no number stays so.
+    // Ties of TF32's bits are rounded away from zero; NaN and infinity do not change.
     (
         "cvt.rn.f32.u32 %r1, %lane;\nfma.rn.f32 %r2, %r1, 0f3A000000, 0f3F800000;\nneg.f32 %r2, %r2;\n\
          cvt.rna.tf32.f32 %x, %r2;",
         [0xbf80_0000, 0xbf80_2000, 0xbf80_6000, 0xbf82_0000],
     ),
     ("mov.b32 %r1, 0f7F800000;\ncvt.rna.tf32.f32 %x, %r1;", [0x7f80_0000; 4]),
-    // Numbers of TF32: the left factor has 1 in column 0 and 8 in column 4, the right one numbers of its rows and columns.
+    // TF32: the left factor has 1 in column 0 and 8 in column 4; the right one has its row and column numbers.
     (
         "and.b32 %r1, %lane, 3;\nsetp.eq.u32 %p1, %r1, 0;\nselp.b32 %r2, 0x3f800000, 0, %p1;\n\
          selp.b32 %r3, 0x41000000, 0, %p1;\nshr.u32 %r4, %lane, 2;\ncvt.rn.f32.u32 %r4, %r4;\n\
@@ -112,19 +112,19 @@ const EXAMPLES: &[(&str, [u32; 4])] = &[
          {%r6, %r6, %r6, %r5};\nadd.f32 %x, %r8, %r10;\ncvt.rni.u32.f32 %x, %x;",
         [11, 14, 14, 20],
     ),
-    // The last 13 bits of what is no number of TF32 are not looked at.
+    // The last 13 bits of a number that is not rounded to TF32 are ignored.
     (
         "mov.b32 %r1, 0x3f801fff;\nmov.u32 %r2, 0;\n\
          mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%x, %r4, %r5, %r6}, {%r1, %r1, %r1, %r1}, {%r1, %r1}, \
          {%r2, %r2, %r2, %r2};",
         [0x4100_0000; 4],
     ),
-    // Philox's product: both halves.
+    // Philox's product: the upper half.
     ("mul.hi.u32 %x, %lane, -766435501;", [0, 0, 4, 25]),
 ];
 
 #[test]
-fn instructions_of_a_warp_give_what_the_isa_says() {
+fn warp_instructions_follow_the_isa() {
     for (body, expected) in EXAMPLES {
         let got = run(body, 32).unwrap_or_else(|fault| panic!("{fault}\n{body}"));
         assert_eq!([0, 1, 5, 31].map(|lane: usize| got[lane]), *expected, "{body}");
@@ -133,7 +133,7 @@ fn instructions_of_a_warp_give_what_the_isa_says() {
 
 type Is = fn(&FaultKind) -> bool;
 
-/// Threads, a body, the fault that it must end in.
+/// Threads, a body, and the fault that it causes.
 const FAULTS: &[(u32, &str, Is)] = &[
     (32, "add.u32 %x, %r1, 1;", |kind| matches!(kind, FaultKind::Register(name) if name == "%r1")),
     (32, "setp.eq.u32 %p1, %lane, 3;\n@%p1 mov.u32 %r1, 0;\nmov.u32 %x, %r1;", |kind| {
@@ -144,11 +144,11 @@ const FAULTS: &[(u32, &str, Is)] = &[
     (32, "st.shared.u32 [tile+1024], 1;", |kind| matches!(kind, FaultKind::SpaceBounds { bytes: 1024, .. })),
     (32, "st.shared.u32 [tile+2], 1;", |kind| matches!(kind, FaultKind::Misaligned { bytes: 4, .. })),
     (32, "mov.u64 %d1, 64;\nld.global.u32 %x, [%d1];", |kind| matches!(kind, FaultKind::Bounds(Outside::Nowhere))),
-    // Two lanes of a warp, without a barrier between.
+    // Two lanes of a warp, without a barrier.
     (32, "st.shared.u32 [tile], %lane;\nmov.u32 %x, 0;", |kind| {
         matches!(kind, FaultKind::Memory(Problem::Race { wrote: true, .. }))
     }),
-    // Two warps: one reads what the other writes.
+    // Two warps: one reads what the other one writes.
     (
         64,
         "setp.eq.u32 %p1, %lane, 0;\n@%p1 st.shared.u32 [tile], 7;\nbar.warp.sync -1;\nld.shared.u32 %x, [tile];",
@@ -187,7 +187,7 @@ fn faults_are_found() {
 }
 
 #[test]
-fn blocks_race_where_only_barriers_order_threads() {
+fn barriers_do_not_order_blocks() {
     let text = wrapped("mov.u32 %x, 1;\nbar.sync 0;");
     let module = parse(&text).unwrap();
     for order in ORDERS {
@@ -198,7 +198,7 @@ fn blocks_race_where_only_barriers_order_threads() {
     }
 }
 
-/// Statements that are refused, and by what name.
+/// Statements that are refused, and the text in the error.
 const REFUSED: &[(&str, &str)] = &[
     ("bar.sync 1;", "bar.sync 1"),
     ("bar.arrive 0, 32;", "bar.arrive 0, 32"),
@@ -227,7 +227,7 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_is_not_known_is_refused_by_name() {
+fn unknown_statements_are_refused_by_name() {
     for (body, name) in REFUSED {
         let error = parse(&wrapped(body)).expect_err(body);
         let known = match &error.kind {

@@ -1,5 +1,5 @@
-//! Some of the committed PTX against plain arithmetic in double precision, in every precision, target and order of warps,
-//! with approximate instructions exact and blurred: the interpreter's own test. The kernels' is `exec/tests/cuda_kernels.rs`.
+//! Tests of the interpreter: some of the committed PTX against simple arithmetic in double precision, for every
+//! precision, target and order of warps, exact and blurred. `exec/tests/cuda_kernels.rs` tests the kernels.
 
 mod support;
 
@@ -10,7 +10,7 @@ use support::{Argument, By, Card, NUMBERS, Number, ORDERS, Product, kernels, wor
 
 const TARGETS: [u32; 2] = [75, 80];
 
-/// Runs a case in four orders, exact and blurred. Results must have the same bits in all orders.
+/// Runs a case in four orders, exact and blurred. All orders must give the same bits.
 fn in_all_orders(mut case: impl FnMut(&mut Card) -> Vec<u8>) {
     for blur in [0, 1, 2] {
         let results = ORDERS.map(|order| case(&mut Card::with(order, blur)));
@@ -18,7 +18,7 @@ fn in_all_orders(mut case: impl FnMut(&mut Card) -> Vec<u8>) {
     }
 }
 
-/// Threads that take a vector of 16 bytes each.
+/// Threads for vectors of 16 bytes each.
 fn blocks(elements: usize, number: Number) -> u32 {
     let size = if number == Number::F32 { 4 } else { 8 };
     elements.div_ceil(size * 256) as u32
@@ -44,7 +44,7 @@ fn add_is_the_rounded_sum() {
     }
 }
 
-/// Of two numbers in bf16 that are as near, the one farther from zero.
+/// If two bf16 numbers are equally near, returns the one farther from zero.
 fn to_bf16(x: f64) -> [u8; 2] {
     let rounded = ((x as f32).to_bits() + 0x8000) >> 16;
     (rounded as u16).to_le_bytes()
@@ -79,7 +79,7 @@ fn gelu(x: f64) -> f64 {
 }
 
 #[test]
-fn gelu_and_its_gradient_are_what_finite_differences_say() {
+fn gelus_gradient_matches_finite_differences() {
     for target in TARGETS {
         let module = kernels(target, "gelu");
         for number in NUMBERS {
@@ -109,7 +109,7 @@ fn gelu_and_its_gradient_are_what_finite_differences_say() {
     }
 }
 
-/// A product by one of our kernels: the result's bytes and what it cost.
+/// A product by one of our kernels: bytes of the result, and counters.
 fn product(
     card: &mut Card,
     (by, factors): (By, &'static str),
@@ -124,7 +124,7 @@ fn product(
     (got, outcome.counters)
 }
 
-/// Kinds of products: by tensor cores and without them, however the factors lie.
+/// Kinds of products: with and without tensor cores, for all layouts of the factors.
 const PRODUCTS: [(By, &str); 9] = [
     (By::Bf16, "nn"),
     (By::Bf16, "nt"),
@@ -138,7 +138,7 @@ const PRODUCTS: [(By, &str); 9] = [
 ];
 
 #[test]
-fn the_product_is_the_product_at_every_shape() {
+fn products_are_correct_for_every_shape() {
     let cases = [([64, 64, 32], 64), ([1, 1, 8], 64), ([65, 63, 37], 64), ([104, 72, 104], 128), ([136, 8, 96], 128)];
     for (extents, tile) in cases {
         for factors in PRODUCTS {
@@ -147,11 +147,11 @@ fn the_product_is_the_product_at_every_shape() {
     }
 }
 
-/// However a product is cut into tiles, it is added up in one order.
+/// The order of summation does not depend on the tiles.
 #[test]
-fn a_product_has_the_same_bits_in_tiles_of_both_sizes() {
+fn a_product_has_the_same_bits_for_both_tile_sizes() {
     for factors in PRODUCTS {
-        // Rows and columns of no whole vectors too, where numbers do not lie side by side along them.
+        // Include rows and columns that are not whole vectors, if numbers are not contiguous along them.
         let extents = match factors.1 {
             "nt" => [130, 71, 104],
             "nn" => [131, 72, 104],
@@ -162,32 +162,32 @@ fn a_product_has_the_same_bits_in_tiles_of_both_sizes() {
     }
 }
 
-/// Blocks have more rows of tiles than are taken together, and the last group is not full.
+/// More rows of tiles than a group has, and the last group is not full.
 #[test]
-fn every_tile_of_a_product_is_made_once() {
+fn every_tile_of_a_product_is_computed_once() {
     product(&mut Card::default(), (By::Bf16, "nn"), [64 * 9 + 1, 130, 16], 64);
 }
 
 #[test]
 fn truncating_accumulation_stays_within_the_tolerance() {
     let mut card = Card::default();
-    // Each instruction cuts off, and one in TF32 takes half as many numbers.
+    // Each instruction truncates, and an instruction with TF32 adds half the numbers.
     for (by, inners) in [(By::Bf16, 256), (By::Tf32, 64)] {
         card.settings.accumulation = Accumulation::Nearest;
         let nearest = product(&mut card, (by, "nt"), [64, 64, inners], 64).0;
         card.settings.accumulation = Accumulation::Truncating;
-        assert_ne!(product(&mut card, (by, "nt"), [64, 64, inners], 64).0, nearest, "it rounds otherwise");
+        assert_ne!(product(&mut card, (by, "nt"), [64, 64, inners], 64).0, nearest, "truncation changes bits");
     }
 }
 
-/// Barriers of a product of 256 by 128 by 96 without tensor cores: one for each stretch of each tile, and one before.
+/// Barriers of a product of 256 by 128 by 96 without tensor cores: one per stretch of each tile, and one before.
 fn expected_barriers(tile: usize) -> u64 {
     let (tiles, stretch) = if tile == 64 { (8, 16) } else { (2, 8) };
     tiles * (96 / stretch + 1)
 }
 
 #[test]
-fn kernels_move_no_sector_too_many_and_meet_no_bank_conflict() {
+fn kernels_use_the_minimum_of_sectors_and_have_no_bank_conflicts() {
     let mut card = Card::with(Order::Forward, 0);
     for (factors, tile) in PRODUCTS.into_iter().flat_map(|factors| [(factors, 64), (factors, 128)]) {
         let counters = product(&mut card, factors, [256, 128, 96], tile).1;
@@ -195,7 +195,7 @@ fn kernels_move_no_sector_too_many_and_meet_no_bank_conflict() {
         assert_eq!(conflicts.map(|site| &site.source).collect::<Vec<_>>(), [""; 0], "{factors:?} {tile}");
         let (taken, fewest) = counters.total(false);
         assert_eq!(taken, fewest, "{factors:?} {tile}: sectors");
-        // Numbers of an instruction along the inner extent, and bytes of each.
+        // Numbers per instruction along the inner extent, and bytes of each.
         let (inner, bytes) = match factors.0 {
             By::Bf16 => (16, 2),
             By::Tf32 => (8, 4),

@@ -1,4 +1,4 @@
-//! The shared library as a program finds it: by path, and without a function.
+//! The shared library as a program finds it: by path, and with a missing function.
 
 use libloading::Library;
 use std::ffi::{c_int, c_uint};
@@ -12,11 +12,11 @@ fn has(library: &Library, function: &str) -> bool {
 }
 
 #[test]
-fn the_library_is_beside_the_tests_and_answers() {
-    // SAFETY: loading the stand-in runs nothing.
+fn the_library_is_next_to_the_tests_and_works() {
+    // SAFETY: loading the stand-in runs no code.
     let library = unsafe { Library::new(plimsoll_fake_cuda::library()) }.expect("loads");
     let mut version: c_int = 0;
-    // SAFETY: the function has this type, and the place is on this stack.
+    // SAFETY: the function has this type, and the pointer is to a local variable.
     let code = unsafe {
         let function = library.get::<unsafe extern "C" fn(*mut c_int) -> u32>(b"cuDriverGetVersion").expect("is there");
         function(&mut version)
@@ -29,7 +29,7 @@ fn the_library_is_beside_the_tests_and_answers() {
 fn a_function_can_be_missing() {
     let path = std::env::temp_dir().join(format!("fake-cuda-without-{}.so", std::process::id()));
     plimsoll_fake_cuda::library_without("cuGraphLaunch", &path).expect("copies");
-    // SAFETY: loading the stand-in runs nothing.
+    // SAFETY: loading the stand-in runs no code.
     let library = unsafe { Library::new(&path) }.expect("loads");
     assert!(!has(&library, "cuGraphLaunch"));
     assert!(has(&library, "cuGraphUpload") && has(&library, "cuInit"));

@@ -1,4 +1,4 @@
-//! Mutants of the committed PTX: the checks and the tests' tolerances are judged by how many they let live.
+//! Mutants of the committed PTX: the share that survives measures the checks and the tests' tolerances.
 //! Run with `cargo test -p plimsoll-fake-cuda --test mutants -- --ignored --nocapture`.
 
 mod support;
@@ -8,7 +8,7 @@ use plimsoll_fake_cuda::ptx::{Module, parse};
 use std::collections::BTreeMap;
 use support::{Argument, Card, Number, Product, text, worst};
 
-/// What became of a mutant.
+/// Result of testing a mutant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
     Refused,
@@ -21,7 +21,7 @@ enum Fate {
 /// The kernel of products that is mutated.
 const PRODUCT: &str = "product_nt_bf16_64";
 
-/// The outcome of a case: bytes and their error, or that it stopped.
+/// Result of a case: bytes and their error; `None` if it faulted.
 type Run = Option<(Vec<u8>, f64)>;
 
 fn layer_norm(module: &Module, rows: usize, columns: usize, threads: u32) -> Run {
@@ -56,20 +56,20 @@ fn product(module: &Module, extents: [usize; 3]) -> Run {
         .then(|| (bytes.clone(), worst(&Number::F32.values(&bytes), &product.expected)))
 }
 
-/// Every case of a kernel, with the largest error that its test allows.
+/// The cases of a kernel, with the largest error that its test allows.
 fn cases(kernel: &str, module: &Module) -> Vec<(Run, f64)> {
     if kernel == PRODUCT {
         return [[64, 64, 96], [65, 72, 40], [57, 61, 8], [26, 30, 8], [9, 9, 8], [40, 18, 8], [49, 36, 8], [10, 1, 8]]
             .map(|extents| (product(module, extents), 1e-5))
             .into();
     }
-    // Fewer vectors than threads, more than threads, and rows that no vector fits.
+    // Fewer vectors than threads, more than threads, and rows that are not whole vectors.
     [(3, 328, 96), (2, 1384, 128), (2, 67, 64)]
         .map(|(rows, columns, threads)| (layer_norm(module, rows, columns, threads), 2.0 * Number::Bf16.half_unit()))
         .into()
 }
 
-/// Mutants of a line: what was done, and the line.
+/// Mutants of a line: a description, and the changed line.
 fn mutants(line: &str) -> Vec<(&'static str, String)> {
     let statement = line.trim();
     let opcode = statement.split_whitespace().find(|word| !word.starts_with('@')).unwrap_or("");
@@ -116,7 +116,7 @@ fn mutants(line: &str) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-#[ignore = "a minute of mutants"]
+#[ignore = "takes a minute"]
 fn mutants_of_the_kernels_are_found() {
     let mut tally: BTreeMap<(&str, Fate), u32> = BTreeMap::new();
     for (file, kernel) in [("layer_norm", "layer_norm_bf16"), ("product", PRODUCT)] {
@@ -142,8 +142,8 @@ fn mutants_of_the_kernels_are_found() {
     let count =
         |is: fn(Fate) -> bool| tally.iter().filter(|((_, fate), _)| is(*fate)).map(|(_, count)| count).sum::<u32>();
     let (all, living) = (count(|_| true), count(|fate| fate > Fate::WrongNumbers));
-    println!("{living} of {all} live");
-    assert!(all > 300 && living * 5 < all, "{living} of {all} mutants live");
+    println!("{living} of {all} survive");
+    assert!(all > 300 && living * 5 < all, "{living} of {all} mutants survive");
 }
 
 fn judge(kernel: &str, text: &str, healthy: &[(Run, f64)]) -> Fate {
@@ -164,7 +164,7 @@ fn judge(kernel: &str, text: &str, healthy: &[(Run, f64)]) -> Fate {
     }
 }
 
-/// A product's lane-instructions in a second: the figure that ARCHITECTURE.md quotes.
+/// Lane-instructions per second for a product, the figure that ARCHITECTURE.md quotes.
 #[test]
 #[ignore = "a measurement"]
 fn speed() {
@@ -179,9 +179,9 @@ fn speed() {
     assert!(lanes as f64 / seconds > 20e6);
 }
 
-/// Processor time of this thread, which neighbors on the machine do not stretch. Linux only.
+/// CPU time of this thread, which other load does not change. Linux only.
 fn thread_seconds() -> f64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux counts processor time");
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has schedstat");
     let nanoseconds = text.split(' ').next().and_then(|field| field.parse::<f64>().ok());
     nanoseconds.expect("nanoseconds") * 1e-9
 }

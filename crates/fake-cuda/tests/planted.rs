@@ -1,4 +1,4 @@
-//! Bugs planted in the kernels by `scripts/kernels.py`: each is found, by name and at its line of the source.
+//! Bugs that `scripts/kernels.py` planted in kernels: each is reported by kind and at its source line.
 
 mod support;
 
@@ -26,7 +26,7 @@ fn product(bug: &str, order: Order) -> Result<Outcome, Box<Fault>> {
     product.start(&mut card, &module(&format!("tests/planted/product_{bug}.ptx")), 64)
 }
 
-/// The line of a kernel's source, as it was compiled.
+/// A line of a kernel's source as compiled.
 fn source_line(source: &str) -> String {
     let (file, line) = source.rsplit_once(':').expect("file:line");
     let text = text(&format!("../exec/kernels/{file}"));
@@ -34,7 +34,7 @@ fn source_line(source: &str) -> String {
     text.lines().nth(line - 1).unwrap_or_else(|| panic!("{source}")).trim().to_owned()
 }
 
-/// In every order of warps, the fault is of this kind and at a line that holds these words.
+/// Checks that in every order of warps the fault has this kind and is at a line that contains one of these texts.
 fn found(run: fn(&str, Order) -> Result<Outcome, Box<Fault>>, bug: &str, is: fn(&FaultKind) -> bool, words: &[&str]) {
     for order in ORDERS {
         let fault = run(bug, order).expect_err(bug);
@@ -55,7 +55,7 @@ fn a_missing_barrier_is_a_race() {
 }
 
 #[test]
-fn a_missing_wait_reads_what_has_not_arrived() {
+fn a_missing_wait_reads_bytes_in_flight() {
     let is = |kind: &FaultKind| matches!(kind, FaultKind::Memory(Problem::InFlight));
     found(product, "no_wait", is, &["ldmatrix", "\"r\"(address)"]);
 }
@@ -84,7 +84,7 @@ fn a_shuffle_in_divergent_code_is_found() {
 }
 
 #[test]
-fn unpadded_tiles_conflict_in_banks_and_nothing_else() {
+fn unpadded_tiles_cause_only_bank_conflicts() {
     let (taken, fewest) = product("bank_conflicts", Order::Forward).expect("runs").counters.total(true);
     assert!(taken >= 2 * fewest, "{taken} {fewest}");
 }

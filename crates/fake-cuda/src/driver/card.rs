@@ -1,15 +1,14 @@
-//! The machine that the environment variable `FAKE_CUDA` describes. Its format: `lib.rs`. A description that cannot be
-//! understood ends the process.
+//! The machine that the environment variable `FAKE_CUDA` describes (format: `lib.rs`). An invalid description ends the
+//! process.
 
-use crate::ptx::run::{Accumulation, Order, Settings};
+use crate::ptx::run::{Accumulation, Order, RunSettings};
 use crate::streams::Execution;
 
 const MIB: u64 = 1 << 20;
 
-/// What a card of some kind has. From the CUDA programming guide's tables of technical specifications and the vendor's
-/// data sheets.
+/// Properties of a card model, from the CUDA programming guide's technical specifications and the vendor's data sheets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Kind {
+struct Model {
     key: &'static str,
     name: &'static str,
     capability: (i32, i32),
@@ -20,8 +19,8 @@ struct Kind {
     memory_bus_bits: i32,
 }
 
-const KINDS: [Kind; 6] = [
-    Kind {
+const MODELS: [Model; 6] = [
+    Model {
         key: "rtx2080",
         name: "NVIDIA GeForce RTX 2080",
         capability: (7, 5),
@@ -31,7 +30,7 @@ const KINDS: [Kind; 6] = [
         memory_clock_khz: 7_000_000,
         memory_bus_bits: 256,
     },
-    Kind {
+    Model {
         key: "rtx3060",
         name: "NVIDIA GeForce RTX 3060",
         capability: (8, 6),
@@ -41,7 +40,7 @@ const KINDS: [Kind; 6] = [
         memory_clock_khz: 7_501_000,
         memory_bus_bits: 192,
     },
-    Kind {
+    Model {
         key: "rtx3090",
         name: "NVIDIA GeForce RTX 3090",
         capability: (8, 6),
@@ -51,7 +50,7 @@ const KINDS: [Kind; 6] = [
         memory_clock_khz: 9_751_000,
         memory_bus_bits: 384,
     },
-    Kind {
+    Model {
         key: "a100",
         name: "NVIDIA A100-SXM4-40GB",
         capability: (8, 0),
@@ -61,7 +60,7 @@ const KINDS: [Kind; 6] = [
         memory_clock_khz: 1_215_000,
         memory_bus_bits: 5120,
     },
-    Kind {
+    Model {
         key: "rtx4090",
         name: "NVIDIA GeForce RTX 4090",
         capability: (8, 9),
@@ -71,7 +70,7 @@ const KINDS: [Kind; 6] = [
         memory_clock_khz: 10_501_000,
         memory_bus_bits: 384,
     },
-    Kind {
+    Model {
         key: "rtx5090",
         name: "NVIDIA GeForce RTX 5090",
         capability: (12, 0),
@@ -83,96 +82,96 @@ const KINDS: [Kind; 6] = [
     },
 ];
 
-/// A part of a card in MIG mode, which CUDA shows as a device of its own.
+/// A slice of a card in MIG mode, which CUDA shows as a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slice {
-    /// What kind: `1g.5gb`.
+    /// Its profile: `1g.5gb`.
     pub profile: String,
     /// Its memory, in bytes.
     pub memory: u64,
 }
 
-/// A call that fails, by the name of its function.
+/// A call that fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallFault {
-    /// The function.
+    /// Name of the function.
     pub function: String,
-    /// Which call of it, from 1.
+    /// Number of the call, from 1.
     pub call: u64,
-    /// What it gives.
+    /// The code that it returns.
     pub code: u32,
-    /// Whether every later call of any function gives that as well.
+    /// Whether every later call of any function returns this code too.
     pub sticky: bool,
 }
 
-/// Memory that another process takes while a function is called, by the function's name.
+/// Memory that another process takes during a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grab {
-    /// The function.
+    /// Name of the function.
     pub function: String,
-    /// Which call of it, from 1.
+    /// Number of the call, from 1.
     pub call: u64,
-    /// How much, in bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// A machine with cards of one kind.
+/// A machine with cards of one model.
 #[derive(Debug, Clone)]
 pub struct Card {
-    kind: Kind,
+    kind: Model,
     /// Its name.
     pub name: String,
     /// Compute capability.
     pub capability: (i32, i32),
     /// Memory, in bytes.
     pub memory: u64,
-    /// Cards.
+    /// Number of cards.
     pub count: i32,
-    /// The slices of each card if they are in MIG mode.
+    /// The slices of each card, if in MIG mode.
     pub slices: Option<Vec<Slice>>,
-    /// What the driver says of its version: 12080 is 12.8.
+    /// The driver's version: 12080 is 12.8.
     pub driver: i32,
     /// Bytes that other processes hold.
     pub others: u64,
-    /// Bytes that they take whenever memory is asked for or asked about.
+    /// Bytes that they take at each allocation or query of memory.
     pub growth: u64,
-    /// What others take at some moment.
+    /// Memory that other processes take during a call.
     pub grabs: Vec<Grab>,
-    /// Bytes that a context takes.
+    /// Bytes used by a context.
     pub context: u64,
-    /// Bytes that a module takes.
+    /// Bytes used by a module.
     pub module: u64,
-    /// Whether memory can be mapped (VMM).
+    /// Whether virtual memory management is supported.
     pub mapping: bool,
     /// `CUcomputemode`
     pub mode: i32,
     /// When operations run.
     pub execution: Execution,
-    /// How kernels run.
-    pub settings: Settings,
-    /// Kernels whose first result is wrong.
+    /// RunSettings of kernel execution.
+    pub settings: RunSettings,
+    /// Kernels whose first result is falsified.
     pub wrong: Vec<String>,
     /// Calls that fail.
     pub faults: Vec<CallFault>,
-    /// Where counters are written to when the context is released.
+    /// Path for the counters, written when the context is released.
     pub trace: Option<String>,
-    /// The version of cuBLASLt, as it tells it: 130100 is 13.1.0.
+    /// The version of cuBLASLt: 130100 is 13.1.0.
     pub cublas: usize,
-    /// Whether calls are told on the standard error stream.
+    /// Whether calls are printed to stderr.
     pub log: bool,
 }
 
 impl Card {
-    /// The machine of a description.
+    /// Parses a description.
     pub fn parse(description: &str) -> Result<Self, String> {
-        let mut card = Self::of(KINDS[1]);
+        let mut card = Self::of(MODELS[1]);
         for entry in description.split(';').filter(|entry| !entry.is_empty()) {
-            card.entry(entry).ok_or_else(|| format!("FAKE_CUDA: `{entry}` is nothing that is known"))?;
+            card.entry(entry).ok_or_else(|| format!("FAKE_CUDA: unknown entry `{entry}`"))?;
         }
         Ok(card)
     }
 
-    fn of(kind: Kind) -> Self {
+    fn of(kind: Model) -> Self {
         Self {
             kind,
             name: kind.name.to_owned(),
@@ -189,7 +188,7 @@ impl Card {
             mapping: true,
             mode: 0,
             execution: Execution::Eager,
-            settings: Settings { shared_limit: shared_limit(kind.capability), ..Settings::default() },
+            settings: RunSettings { shared_limit: shared_limit(kind.capability), ..RunSettings::default() },
             wrong: Vec::new(),
             faults: Vec::new(),
             trace: None,
@@ -203,10 +202,10 @@ impl Card {
         let number = || value.parse::<u64>().ok();
         match key {
             "card" => {
-                let kind = KINDS.into_iter().find(|kind| kind.key == value)?;
+                let kind = MODELS.into_iter().find(|kind| kind.key == value)?;
                 let Self { faults, settings, execution, .. } = self.clone();
                 *self = Self { faults, execution, ..Self::of(kind) };
-                self.settings = Settings { shared_limit: self.settings.shared_limit, ..settings };
+                self.settings = RunSettings { shared_limit: self.settings.shared_limit, ..settings };
             }
             "name" => self.name = value.to_owned(),
             "capability" => {
@@ -255,17 +254,17 @@ impl Card {
         Some(())
     }
 
-    /// What the k-th call of a function gives, if it fails.
+    /// The code with which the k-th call of a function fails, if any.
     pub fn fault(&self, function: &str, call: u64) -> Option<&CallFault> {
         self.faults.iter().find(|fault| fault.function == function && fault.call == call)
     }
 
-    /// Compute capability as PTX targets count it: 86.
+    /// Compute capability in the format of PTX targets: 86.
     pub fn target(&self) -> u32 {
         (self.capability.0 * 10 + self.capability.1) as u32
     }
 
-    /// The newest PTX version that the driver knows, as major · 10 + minor. From NVIDIA's release notes of PTX.
+    /// The newest PTX version that the driver supports, as major · 10 + minor. From NVIDIA's release notes of PTX.
     pub fn newest_ptx(&self) -> u32 {
         const NEWEST: [(i32, u32); 12] = [
             (13_000, 90),
@@ -284,15 +283,15 @@ impl Card {
         NEWEST.iter().find(|(driver, _)| self.driver >= *driver).map_or(63, |(_, version)| *version)
     }
 
-    /// Most dynamic shared memory of a block that need not be asked for.
+    /// Dynamic shared memory of a block that needs no `cuFuncSetAttribute`.
     pub const USUAL_SHARED: i32 = 48 << 10;
 
-    /// `CUdevice_attribute`, by its number in `cuda.h`. `None`: one that the stand-in has no value for.
+    /// `CUdevice_attribute`, by its number in `cuda.h`. `None`: not supported by the stand-in.
     pub fn attribute(&self, attribute: u32) -> Option<i32> {
         let (major, minor) = self.capability;
         let ampere = i32::from(self.target() >= 80);
         Some(match attribute {
-            // Threads of a block, extents of blocks and of the grid.
+            // Limits of threads per block, block extents and grid extents.
             1..=3 => 1024,
             4 => 64,
             5 => i32::MAX,
@@ -304,7 +303,7 @@ impl Card {
             13 => self.kind.clock_khz,
             14 => 512,
             16 => self.kind.multiprocessors,
-            // Integrated; ECC. Compute mode. Can map host memory.
+            // Integrated; ECC; compute mode; can map host memory.
             18 | 32 => 0,
             20 => self.mode,
             19 | 31 | 41 => 1,
@@ -329,14 +328,14 @@ impl Card {
             97 => self.settings.shared_limit as i32,
             102 => i32::from(self.mapping),
             106 => 16,
-            // Memory pools: every allocation is to be seen.
+            // No memory pools, so that every allocation is visible to tests.
             115 => 0,
             _ => return None,
         })
     }
 }
 
-/// Most shared memory of a block that may be asked for. CUDA programming guide, technical specifications.
+/// Maximum shared memory of a block with `cuFuncSetAttribute`. CUDA programming guide, technical specifications.
 fn shared_limit(capability: (i32, i32)) -> u32 {
     match capability {
         (7, _) => 64 << 10,
@@ -381,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptions_are_understood_or_refused() {
+    fn descriptions_are_parsed_or_refused() {
         let card = Card::parse("card=rtx4090;others=100;driver=11080;fail=cuMemAlloc_v2:3:2;order=random:9").unwrap();
         assert_eq!((card.target(), card.memory, card.others), (89, 24_564 * MIB, 100 * MIB));
         assert_eq!(card.newest_ptx(), 78);

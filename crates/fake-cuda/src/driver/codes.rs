@@ -1,4 +1,4 @@
-//! `CUresult`: the codes that the stand-in gives, with the names and words of NVIDIA's `cuda.h`.
+//! `CUresult`: the codes that the stand-in returns, with the names and descriptions of NVIDIA's `cuda.h`.
 
 use std::ffi::CStr;
 
@@ -9,7 +9,7 @@ macro_rules! codes {
     ($($name:ident = $code:literal, $c_name:literal, $words:literal;)*) => {
         $(#[doc = $words] pub const $name: Code = $code;)*
 
-        /// Name and words of a code.
+        /// Name and description of a code.
         pub fn describe(code: Code) -> Option<(&'static CStr, &'static CStr)> {
             match code {
                 $($code => Some((text(concat!($c_name, "\0")), text(concat!($words, "\0")))),)*
@@ -52,7 +52,7 @@ codes! {
     UNKNOWN = 999, "CUDA_ERROR_UNKNOWN", "unknown error";
 }
 
-/// A text that ends in its only zero.
+/// A string whose only NUL is its last byte.
 fn text(bytes: &'static str) -> &'static CStr {
     CStr::from_bytes_with_nul(bytes.as_bytes()).unwrap_or_default()
 }

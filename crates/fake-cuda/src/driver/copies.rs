@@ -1,5 +1,5 @@
-//! Copies and fills. Copies from pageable memory take their bytes when they are called; copies to it, and all copies
-//! without a stream, are done when they return. Between device and pinned memory they run when the stream gets there.
+//! Copies and fills. A copy from pageable memory takes its bytes during the call; a copy to pageable memory, and any
+//! copy without a stream, is done when the call returns. Other copies run in the order of their stream.
 
 use super::codes::{Code, INVALID_HANDLE, INVALID_VALUE, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_UNSUPPORTED};
 use super::entries;
@@ -40,7 +40,7 @@ entries! {
         if pinned { Ok(()) } else { driver.wait(|engine, machine| engine.synchronize(stream, machine)) }
     }
 
-    /// `cuMemcpyDtoD`: ordered with all blocking streams, and not waited for.
+    /// `cuMemcpyDtoD`: ordered with all blocking streams; does not wait.
     fn cuMemcpyDtoD_v2(driver, to: u64, from: u64, bytes: usize) Context {
         enqueue(driver, LEGACY, Operation::Within { to, from, bytes })
     }
@@ -77,7 +77,7 @@ fn aligned(address: u64, bytes: u64) -> Result<(), Code> {
     if address.is_multiple_of(bytes) { Ok(()) } else { Err(INVALID_VALUE) }
 }
 
-/// Enqueues an operation. Errors: no such stream, or one that a capture keeps out.
+/// Enqueues an operation. Errors: the stream does not exist, or a capture does not allow the operation.
 pub(crate) fn enqueue(driver: &mut Driver, stream: u64, operation: Operation) -> Result<(), Code> {
     if !driver.engine.has_stream(stream) {
         return Err(INVALID_HANDLE);
@@ -94,10 +94,10 @@ fn synchronous(driver: &mut Driver, operation: Operation) -> Result<(), Code> {
     driver.wait(|engine, machine| engine.synchronize(LEGACY, machine))
 }
 
-/// A copy to the device; `now`: the bytes are taken at once, wherever they lie.
+/// Enqueues a copy to the device; with `now` the bytes are taken immediately.
 ///
 /// # Safety
-/// `from` is null or has these bytes; pinned ones stay until the copy ran.
+/// `from` is null or has these bytes; pinned ones stay valid until the copy has run.
 unsafe fn to_device(driver: &Driver, to: u64, from: *const u8, bytes: usize, now: bool) -> Result<Operation, Code> {
     if from.is_null() {
         return Err(INVALID_VALUE);
@@ -105,7 +105,7 @@ unsafe fn to_device(driver: &Driver, to: u64, from: *const u8, bytes: usize, now
     let source = if driver.is_pinned(from as usize, bytes) && !now {
         HostSource::Pinned(from as usize)
     } else {
-        // SAFETY: not null, and the caller says that the bytes are there.
+        // SAFETY: not null, and the caller promises that the bytes are valid.
         HostSource::Staged(unsafe { std::slice::from_raw_parts(from, bytes) }.to_vec())
     };
     Ok(Operation::ToDevice { to, from: source, bytes })

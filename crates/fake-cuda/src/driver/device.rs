@@ -1,4 +1,4 @@
-//! The machine: version, cards, contexts, errors' names.
+//! The machine: version, cards, contexts, names of errors.
 
 use super::codes::{Code, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, describe};
 use super::devices::Device;
@@ -6,7 +6,7 @@ use super::state::Driver;
 use super::{CURRENT, entries, give};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// The one context's handle of a card.
+/// Handle of a card's primary context.
 fn context(device: c_int) -> usize {
     0x7700 + device as usize
 }
@@ -49,7 +49,7 @@ entries! {
         Ok(())
     }
 
-    /// `cuDeviceGetUuid_v2`: of a slice its own, not its card's.
+    /// `cuDeviceGetUuid_v2`. A slice has a UUID of its own.
     fn cuDeviceGetUuid_v2(driver, uuid: *mut [u8; 16], device: c_int) Init {
         give(uuid, driver.device(device)?.uuid)
     }
@@ -65,7 +65,7 @@ entries! {
         Ok(())
     }
 
-    /// `cuDeviceGetAttribute`. An attribute that the stand-in does not know is an invalid value, not 0.
+    /// `cuDeviceGetAttribute`. An unsupported attribute is an invalid value, not 0.
     fn cuDeviceGetAttribute(driver, value: *mut c_int, attribute: c_uint, device: c_int) Init {
         driver.device(device)?;
         give(value, driver.card.attribute(attribute).ok_or(INVALID_VALUE)?)
@@ -76,7 +76,7 @@ entries! {
         give(bytes, driver.device(device)?.memory as usize)
     }
 
-    /// `cuDevicePrimaryCtxRetain`: the first one takes the context's memory.
+    /// `cuDevicePrimaryCtxRetain`. The first call allocates the context's memory.
     fn cuDevicePrimaryCtxRetain(driver, to: *mut *mut c_void, device: c_int) Init {
         driver.device(device)?;
         if driver.retained == 0 {
@@ -86,7 +86,7 @@ entries! {
         give(to, context(device) as *mut c_void)
     }
 
-    /// `cuDevicePrimaryCtxRelease`: the last one gives it back, and writes the trace if one was asked for.
+    /// `cuDevicePrimaryCtxRelease`. The last call frees it and writes the trace, if one was requested.
     fn cuDevicePrimaryCtxRelease_v2(driver, device: c_int) Init {
         driver.device(device)?;
         if driver.retained == 0 {
@@ -149,7 +149,7 @@ entries! {
         Ok(())
     }
 
-    /// `cuCtxGetLimit`: only the stack's size and the heap's are known.
+    /// `cuCtxGetLimit`. Supports only the stack's and the heap's size.
     fn cuCtxGetLimit(driver, value: *mut usize, limit: c_uint) Context {
         match limit {
             0 => give(value, 1024),
@@ -175,7 +175,7 @@ entries! {
 }
 
 impl Driver {
-    /// The device of this number. Errors: there is none.
+    /// The device with this number. Errors: it does not exist.
     pub(super) fn device(&self, number: c_int) -> Result<&Device, Code> {
         usize::try_from(number).ok().and_then(|number| self.devices.get(number)).ok_or(INVALID_DEVICE)
     }

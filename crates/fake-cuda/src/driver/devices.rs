@@ -1,21 +1,21 @@
-//! Which devices the driver shows: cards, or a slice of one that is in MIG mode, under `CUDA_VISIBLE_DEVICES`.
+//! The devices that the driver shows: cards, or one slice of a card in MIG mode, as `CUDA_VISIBLE_DEVICES` selects.
 //!
 //! Source: NVIDIA's CUDA programming guide, "CUDA environment variables", and its MIG user guide, "CUDA visible devices".
 
 use super::card::{Card, Slice};
 
-/// A device as CUDA numbers it.
+/// A device with a CUDA number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     /// Its name.
     pub name: String,
-    /// Its own UUID: a slice has one beside its card's.
+    /// Its UUID; a slice has one of its own.
     pub uuid: [u8; 16],
     /// Its memory, in bytes.
     pub memory: u64,
 }
 
-/// The devices that a process sees whose `CUDA_VISIBLE_DEVICES` has this value (`None`: it is not set).
+/// The devices that a process with this `CUDA_VISIBLE_DEVICES` sees (`None`: it is not set).
 pub fn visible(card: &Card, variable: Option<&str>) -> Vec<Device> {
     let Some(slices) = &card.slices else {
         let cards = (0..card.count as u8).map(|number| whole(card, number)).collect::<Vec<_>>();
@@ -23,7 +23,7 @@ pub fn visible(card: &Card, variable: Option<&str>) -> Vec<Device> {
         let Some(variable) = variable else { return cards };
         return chosen(&names, variable).into_iter().map(|index| cards[index].clone()).collect();
     };
-    // Whatever is named, a process is shown one slice: the first of a card, or the one that is named first.
+    // In MIG mode a process sees exactly one slice: the first that is named, or the first of a card.
     let of = |number: u8| slices.iter().zip(0..).map(move |(slice, index)| part(card, number, slice, index));
     let all = (0..card.count as u8).flat_map(of).collect::<Vec<_>>();
     let variable = variable.map(str::trim);
@@ -43,7 +43,7 @@ pub fn visible(card: &Card, variable: Option<&str>) -> Vec<Device> {
     all.into_iter().skip(index).take(1).collect()
 }
 
-/// Indices of what the entries name, as far as each names one thing; nothing at all if one is named twice.
+/// Indices of the entries up to the first invalid one; empty if a device is named twice.
 fn chosen(uuids: &[String], variable: &str) -> Vec<usize> {
     let by_uuid = ["GPU-", "MIG-"].iter().any(|prefix| variable.trim_start().starts_with(prefix));
     let mut found = Vec::new();
@@ -63,7 +63,7 @@ fn index_of_uuid(uuids: &[String], entry: &str) -> Option<usize> {
     matching.next().filter(|_| matching.next().is_none())
 }
 
-/// A number is read as far as there are digits.
+/// Parses the leading digits.
 fn index_of_number(count: usize, entry: &str) -> Option<usize> {
     let digits = entry.bytes().take_while(u8::is_ascii_digit).count();
     entry[..digits].parse().ok().filter(|&index| index < count)
@@ -86,7 +86,7 @@ fn card_uuid(number: u8) -> [u8; 16] {
     uuid
 }
 
-/// A UUID as people write it.
+/// A UUID in its text format.
 fn text(prefix: &str, uuid: [u8; 16]) -> String {
     let hex = uuid.map(|byte| format!("{byte:02x}")).concat();
     format!("{prefix}-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
@@ -96,14 +96,14 @@ fn text(prefix: &str, uuid: [u8; 16]) -> String {
 mod tests {
     use super::*;
 
-    /// The last two letters of the UUIDs of what is shown.
+    /// The last two characters of the UUIDs of the visible devices.
     fn shown(description: &str, variable: Option<&str>) -> Vec<String> {
         let devices = visible(&Card::parse(description).expect("a description"), variable);
         devices.iter().map(|device| String::from_utf8_lossy(&device.uuid[14..]).into_owned()).collect()
     }
 
     #[test]
-    fn cards_are_shown_numbered_and_hidden() {
+    fn cuda_visible_devices_selects_and_orders_cards() {
         assert_eq!(shown("cards=3", None), ["-0", "-1", "-2"]);
         for (variable, expected) in [
             ("1,0", &["-1", "-0"][..]),
@@ -124,11 +124,11 @@ mod tests {
         ] {
             assert_eq!(shown("cards=3", Some(variable)), expected, "{variable}");
         }
-        assert_eq!(shown("", Some("GPU-66616b65")), ["-0"], "a prefix that one card has");
+        assert_eq!(shown("", Some("GPU-66616b65")), ["-0"], "a unique prefix");
     }
 
     #[test]
-    fn one_slice_is_shown_of_cards_in_mig_mode() {
+    fn in_mig_mode_one_slice_is_visible() {
         let cards = "cards=2;mig=1g.5gb:4864,2g.10gb:9728";
         for (variable, expected) in [
             (None, &["00"][..]),

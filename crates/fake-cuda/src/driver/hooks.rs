@@ -1,5 +1,6 @@
-//! What the stand-in has and a driver has not: tests and the device find these by name, and do without where they are
-//! missing. `lib.rs` says how to use them.
+//! Functions of the stand-in that the driver does not have. Tests and the device look them up by name and work without
+//! them.
+//! `lib.rs` lists them.
 
 use super::codes::{Code, INVALID_VALUE, UNKNOWN};
 use super::state::Driver;
@@ -10,13 +11,14 @@ use crate::trace::csv;
 use std::ffi::{CStr, c_char, c_uint};
 use std::sync::Arc;
 
-/// The first call of an announcement, and the one that allows everything again.
+/// Modes that begin an announcement, and that allow everything again.
 const BEGIN: c_uint = 0;
 const EVERYTHING: c_uint = 5;
 
 entries! {
-    /// Announces what the operations enqueued from here on may touch. Mode 0 begins an announcement that allows
-    /// nothing; 1 (read), 2 (write), 3 (update) and 4 (scratch) add a region to it; 5 allows everything again.
+    /// Announces what operations enqueued from now on may access. Mode 0 begins an announcement that allows nothing; 1
+    /// (read),
+    /// 2 (write), 3 (update) and 4 (scratch) add a region; 5 allows everything again.
     fn fake_cuda_allow(driver, address: u64, bytes: usize, mode: c_uint) Nothing {
         let number = driver.announcement.number;
         driver.announcement = Arc::new(match mode {
@@ -36,7 +38,7 @@ entries! {
         Ok(())
     }
 
-    /// How often a function was called.
+    /// Number of calls of a function.
     fn fake_cuda_calls(driver, name: *const c_char, count: *mut u64) Nothing {
         if name.is_null() {
             return Err(INVALID_VALUE);
@@ -45,7 +47,7 @@ entries! {
         give(count, driver.calls.get(&*name).copied().unwrap_or(0))
     }
 
-    /// The last failure's message, cut to fit, with a zero behind it.
+    /// Message of the last failure, truncated to fit, with a final NUL.
     fn fake_cuda_failure(driver, to: *mut c_char, size: usize) Nothing {
         if to.is_null() || size == 0 {
             return Err(INVALID_VALUE);
@@ -57,19 +59,19 @@ entries! {
         Ok(())
     }
 
-    /// Bytes of the card that this process holds, and the most that it ever held.
+    /// Bytes of the card that this process holds, and their maximum so far.
     fn fake_cuda_used(driver, now: *mut u64, most: *mut u64) Nothing {
         give(now, driver.used)?;
         give(most, driver.most_used)
     }
 
-    /// Objects that were not given back: allocations, reservations, mapped memory, pinned memory, modules, streams,
-    /// events, graphs, and those of cuBLASLt.
+    /// Number of objects not released: allocations, reservations, mapped memory, pinned memory, modules, streams,
+    /// events, graphs, and cuBLASLt's objects.
     fn fake_cuda_leaks(driver, count: *mut u64) Nothing {
         give(count, driver.open_objects())
     }
 
-    /// Writes counters by kernel, as CSV, into a file.
+    /// Writes counters per kernel to a CSV file.
     fn fake_cuda_trace(driver, path: *const c_char) Nothing {
         if path.is_null() {
             return Err(INVALID_VALUE);
@@ -78,8 +80,8 @@ entries! {
         driver.trace_into(&path)
     }
 
-    /// Forgets everything: another machine, for the next test of a process, all of whose cards it sees. If the pointer
-    /// is null, the environment says it: `FAKE_CUDA` describes the machine, `CUDA_VISIBLE_DEVICES` hides cards.
+    /// Resets the state to a new machine for the next test of a process, which sees all its cards. With a null pointer
+    /// the environment describes it: `FAKE_CUDA` the machine, `CUDA_VISIBLE_DEVICES` the visible cards.
     fn fake_cuda_reset(driver, description: *const c_char) Nothing {
         let (description, variable) = match description.is_null() {
             true => (std::env::var("FAKE_CUDA").unwrap_or_default(), super::visible_devices()),
@@ -95,7 +97,7 @@ entries! {
 }
 
 impl Driver {
-    /// Writes the trace that the description asks for.
+    /// Writes the trace if the description has a path for it.
     pub(super) fn write_trace(&self) -> Result<(), Code> {
         self.card.trace.as_ref().map_or(Ok(()), |path| self.trace_into(path))
     }

@@ -1,4 +1,4 @@
-//! Memory: allocations, mapped reservations, pinned host memory.
+//! Device memory: allocations and mapped reservations. Pinned host memory.
 
 use super::codes::{
     Code, HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE, NOT_SUPPORTED,
@@ -22,7 +22,7 @@ pub struct Location {
     id: c_int,
 }
 
-/// `CUmemAllocationProp`, as far as it is looked at.
+/// `CUmemAllocationProp`, with the fields that are used.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Properties {
@@ -65,7 +65,7 @@ entries! {
         give(address, at)
     }
 
-    /// `cuMemFree`: waits for everything first.
+    /// `cuMemFree`. Waits for all operations first.
     fn cuMemFree_v2(driver, address: u64) Context {
         not_capturing(driver)?;
         if address == 0 {
@@ -90,7 +90,7 @@ entries! {
         give(granularity, GRANULARITY as usize)
     }
 
-    /// `cuMemAddressReserve`: addresses, no memory.
+    /// `cuMemAddressReserve`: reserves addresses without memory.
     fn cuMemAddressReserve(
         driver,
         address: *mut u64,
@@ -105,7 +105,7 @@ entries! {
         give(address, at)
     }
 
-    /// `cuMemAddressFree`: nothing may be mapped there.
+    /// `cuMemAddressFree`. Fails if anything is mapped there.
     fn cuMemAddressFree(driver, address: u64, bytes: usize) Context {
         let reserved = driver.reservations.get(&address).copied();
         let busy = driver.mappings.range(address..address + bytes as u64).next().is_some();
@@ -116,7 +116,7 @@ entries! {
         Ok(())
     }
 
-    /// `cuMemCreate`: memory, no addresses.
+    /// `cuMemCreate`: memory without addresses.
     fn cuMemCreate(driver, handle: *mut u64, bytes: usize, properties: *const Properties, _flags: u64) Context {
         mapped(driver, properties)?;
         whole(driver, bytes as u64)?;
@@ -128,7 +128,7 @@ entries! {
         give(handle, id)
     }
 
-    /// `cuMemRelease`: memory that is mapped goes when it is unmapped.
+    /// `cuMemRelease`. Mapped memory is freed when it is unmapped.
     fn cuMemRelease(driver, handle: u64) Context {
         let physical = driver.physical.get_mut(&handle).filter(|physical| !physical.released).ok_or(INVALID_VALUE)?;
         physical.released = true;
@@ -136,7 +136,7 @@ entries! {
         Ok(())
     }
 
-    /// `cuMemMap`: a whole handle, into a reservation, where nothing is mapped yet.
+    /// `cuMemMap`: maps a whole handle into a reservation. Fails if anything is mapped there.
     fn cuMemMap(driver, address: u64, bytes: usize, offset: usize, handle: u64, _flags: u64) Context {
         let bytes = bytes as u64;
         let end = address.checked_add(bytes).ok_or(INVALID_VALUE)?;
@@ -154,7 +154,7 @@ entries! {
         Ok(())
     }
 
-    /// `cuMemSetAccess`: only reading and writing by the card is known.
+    /// `cuMemSetAccess`. Supports only reading and writing by the card.
     fn cuMemSetAccess(
         driver,
         address: u64,
@@ -177,7 +177,7 @@ entries! {
         Ok(())
     }
 
-    /// `cuMemUnmap`: whole mappings; waits for everything first.
+    /// `cuMemUnmap`: unmaps whole mappings. Waits for all operations first.
     fn cuMemUnmap(driver, address: u64, bytes: usize) Context {
         driver.wait(|engine, machine| engine.synchronize_all(machine))?;
         for at in mappings_of(driver, address, bytes as u64)? {
@@ -203,7 +203,7 @@ entries! {
         give(to, at.cast())
     }
 
-    /// `cuMemFreeHost`: waits for everything first.
+    /// `cuMemFreeHost`. Waits for all operations first.
     fn cuMemFreeHost(driver, at: *mut c_void) Context {
         let allocated = driver.pinned.get(&(at as usize)).filter(|(_, allocated)| *allocated);
         let bytes = allocated.ok_or(INVALID_VALUE)?.0;
@@ -228,7 +228,7 @@ entries! {
         Ok(())
     }
 
-    /// `cuMemHostUnregister`: waits for everything first.
+    /// `cuMemHostUnregister`. Waits for all operations first.
     fn cuMemHostUnregister(driver, at: *mut c_void) Context {
         let registered = driver.pinned.get(&(at as usize)).is_some_and(|(_, allocated)| !*allocated);
         if !registered {
@@ -246,15 +246,15 @@ fn layout(bytes: usize) -> Option<Layout> {
     Layout::from_size_align(bytes, PAGE).ok()
 }
 
-/// Nothing that takes or gives memory may happen while a stream is captured.
+/// Fails while a stream is captured: then memory must not be allocated or freed.
 fn not_capturing(driver: &Driver) -> Result<(), Code> {
     if driver.engine.capturing() { Err(STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
 }
 
-/// Memory of the card itself is all that can be mapped.
+/// Checks that the properties are of memory of this card, the only kind that can be mapped.
 ///
 /// # Safety
-/// `properties` is null or points to properties.
+/// `properties` is null or points to a `Properties`.
 unsafe fn mapped(driver: &Driver, properties: *const Properties) -> Result<(), Code> {
     if !driver.card.mapping {
         return Err(NOT_SUPPORTED);
@@ -262,7 +262,7 @@ unsafe fn mapped(driver: &Driver, properties: *const Properties) -> Result<(), C
     if properties.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: not null, and the caller says that it then points to properties.
+    // SAFETY: not null, and the caller promises that it then points to a `Properties`.
     let Properties { kind, location, .. } = unsafe { properties.read() };
     let here = location.kind == DEVICE && driver.device(location.id).is_ok();
     if kind == PINNED && here { Ok(()) } else { Err(NOT_SUPPORTED) }
@@ -276,7 +276,7 @@ fn whole(driver: &Driver, bytes: u64) -> Result<(), Code> {
     }
 }
 
-/// The mappings that make up these bytes exactly.
+/// The mappings that cover exactly these bytes.
 fn mappings_of(driver: &Driver, address: u64, bytes: u64) -> Result<Vec<u64>, Code> {
     let (mut at, end) = (address, address.checked_add(bytes).ok_or(INVALID_VALUE)?);
     let mut found = Vec::new();
@@ -288,7 +288,7 @@ fn mappings_of(driver: &Driver, address: u64, bytes: u64) -> Result<Vec<u64>, Co
     if at == end { Ok(found) } else { Err(INVALID_VALUE) }
 }
 
-/// Gives memory back that nobody has a handle of and that is mapped nowhere.
+/// Frees memory whose handle was released and that is not mapped.
 fn release(driver: &mut Driver, handle: u64) {
     let gone = driver.physical.get(&handle).filter(|physical| physical.released && physical.pages.is_some());
     if let Some(bytes) = gone.map(|physical| physical.bytes) {

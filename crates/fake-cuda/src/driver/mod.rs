@@ -1,7 +1,7 @@
 //! The functions of the CUDA driver that Plimsoll reaches through cudarc, with names and arguments of NVIDIA's `cuda.h`.
 //!
-//! One state behind a lock; the host counts as one thread. A launch that faults leaves the error behind that every
-//! later call gives, as a card does; what happened is told on the standard error stream.
+//! The state is behind a lock; the host counts as one thread. After a launch that faults, every call returns its error,
+//! as on a real card; the fault is printed to stderr.
 
 mod card;
 pub mod codes;
@@ -22,10 +22,10 @@ use codes::{Code, INVALID_CONTEXT, INVALID_VALUE, NOT_INITIALIZED, SUCCESS};
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-/// What a call needs before it can do anything.
+/// State that a call requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Needs {
-    /// Nothing: it may be the first call.
+    /// None: it may be the first call.
     Nothing,
     /// `cuInit`.
     Init,
@@ -45,7 +45,7 @@ pub(crate) fn driver() -> MutexGuard<'static, Driver> {
         let card = Card::parse(&description).unwrap_or_else(|error| panic!("{error}"));
         Mutex::new(Driver::new(card, visible_devices().as_deref()))
     });
-    // A test that panicked while it held the lock leaves a state that is still of use.
+    // The state stays usable after a test that panicked with the lock.
     lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -54,7 +54,7 @@ fn visible_devices() -> Option<String> {
     std::env::var_os("CUDA_VISIBLE_DEVICES").map(|value| value.to_string_lossy().into_owned())
 }
 
-/// Counts a call, lets it fail if the description says so, and carries it out.
+/// Counts a call, fails it if the description says so, and otherwise runs it.
 fn enter(name: &'static str, needs: Needs, body: impl FnOnce(&mut Driver) -> Result<(), Code>) -> Code {
     let driver = &mut *driver();
     if let Err(code) = driver.begin_call(name) {
@@ -74,7 +74,7 @@ pub(crate) fn current_context() -> usize {
     CURRENT.get()
 }
 
-/// Writes a result to where the caller wants it. Errors: nowhere.
+/// Writes a result to the caller's pointer. Errors: it is null.
 ///
 /// # Safety
 /// `to` is null or points to a `T`.
@@ -82,27 +82,27 @@ unsafe fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
     if to.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: not null, and the caller says that it then points to a `T`.
+    // SAFETY: not null, and the caller promises that it then points to a `T`.
     unsafe { to.write(value) };
     Ok(())
 }
 
-/// Exported functions. `fn name(driver, arguments…) needs { body }`; the body gives `Result<(), Code>`.
+/// Exported functions. `fn name(driver, arguments…) needs { body }`; the body returns `Result<(), Code>`.
 macro_rules! entries {
     ($($(#[$doc:meta])* fn $name:ident($driver:ident $(, $argument:ident: $ty:ty)* $(,)?) $needs:ident $body:block)*) => {
         $(
             $(#[$doc])*
             ///
             /// # Safety
-            /// As in NVIDIA's `cuda.h`: pointers are null or valid for what the function does with them.
+            /// As in NVIDIA's `cuda.h`: pointers are null or valid for the function's use of them.
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, reason = "NVIDIA's name")]
             #[allow(clippy::too_many_arguments, reason = "NVIDIA's arguments")]
             pub unsafe extern "C" fn $name($($argument: $ty),*) -> $crate::driver::codes::Code {
                 $crate::driver::enter(stringify!($name), $crate::driver::Needs::$needs, |$driver| {
                     let _ = &$driver;
-                    // SAFETY: bodies use the arguments as cuda.h says, and the caller promises what it asks for.
-                    #[allow(unused_unsafe, reason = "not every body does anything unsafe")]
+                    // SAFETY: bodies use the arguments as cuda.h specifies, and the caller meets its conditions.
+                    #[allow(unused_unsafe, reason = "some bodies have no unsafe operation")]
                     unsafe { $body }
                 })
             }

@@ -24,13 +24,13 @@ const MAX_DYNAMIC_SHARED: c_uint = 8;
 const SHARED_CARVEOUT: c_uint = 9;
 
 entries! {
-    /// `cuModuleLoadData`: PTX text that ends in a zero.
+    /// `cuModuleLoadData`, for NUL-terminated PTX text.
     fn cuModuleLoadData(driver, module: *mut u64, image: *const c_char) Context {
         let handle = load(driver, image)?;
         give(module, handle)
     }
 
-    /// `cuModuleLoadDataEx`: options are not looked at.
+    /// `cuModuleLoadDataEx`. Ignores options.
     fn cuModuleLoadDataEx(
         driver,
         module: *mut u64,
@@ -43,7 +43,7 @@ entries! {
         give(module, handle)
     }
 
-    /// `cuModuleUnload`: waits for everything first.
+    /// `cuModuleUnload`. Waits for all operations first.
     fn cuModuleUnload(driver, module: u64) Context {
         driver.modules.remove(&module).ok_or(INVALID_HANDLE)?;
         driver.wait(|engine, machine| engine.synchronize_all(machine))?;
@@ -67,7 +67,7 @@ entries! {
         give(function, handle)
     }
 
-    /// `cuFuncGetAttribute`. Registers are the driver's own compiler's business: not supported.
+    /// `cuFuncGetAttribute`. Registers are not supported: they depend on the driver's compiler.
     fn cuFuncGetAttribute(driver, value: *mut c_int, attribute: c_uint, function: u64) Context {
         let function = driver.machinery.functions.get(&function).ok_or(INVALID_HANDLE)?;
         let kernel = function.kernel();
@@ -83,7 +83,7 @@ entries! {
         })
     }
 
-    /// `cuFuncSetAttribute`: shared memory beyond the usual has to be asked for.
+    /// `cuFuncSetAttribute`. Shared memory above the default limit must be requested with it.
     fn cuFuncSetAttribute(driver, function: u64, attribute: c_uint, value: c_int) Context {
         let limit = driver.card.settings.shared_limit as c_int;
         let function = driver.machinery.functions.get_mut(&function).ok_or(INVALID_HANDLE)?;
@@ -103,7 +103,7 @@ entries! {
         driver.machinery.functions.get(&function).map(|_| ()).ok_or(INVALID_HANDLE)
     }
 
-    /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`: by threads and shared memory; registers are not known.
+    /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`. Considers threads and shared memory, not registers.
     fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
         driver,
         blocks: *mut c_int,
@@ -159,15 +159,16 @@ entries! {
     }
 }
 
-/// Parses a module and keeps it. Errors: not PTX that the driver or the card takes, or that is known here.
+/// Parses a module and stores it. Errors: invalid PTX, or PTX that the driver, the card or this interpreter does not
+/// support.
 ///
 /// # Safety
-/// `image` is null or a text that ends in a zero.
+/// `image` is null or a NUL-terminated string.
 unsafe fn load(driver: &mut Driver, image: *const c_char) -> Result<u64, Code> {
     if image.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: not null, and the caller says that it then ends in a zero.
+    // SAFETY: not null, and the caller promises that it is NUL-terminated.
     let text = unsafe { CStr::from_ptr(image) }.to_string_lossy();
     let module = parse(&text).map_err(|error| {
         eprintln!("fake CUDA: {error}");

@@ -1,4 +1,4 @@
-//! What the driver knows: memory, modules, streams, counters, and the error that stays.
+//! State of the driver: memory, modules, streams, counters, and the sticky error.
 
 use super::card::Card;
 use super::codes::{
@@ -21,9 +21,9 @@ pub struct Function {
     pub module: Arc<Module>,
     /// Handle of the module.
     pub owner: u64,
-    /// Which of its kernels.
+    /// Index of the kernel in the module.
     pub index: usize,
-    /// Most dynamic shared memory, as it was asked for.
+    /// Maximum dynamic shared memory, as set by `cuFuncSetAttribute`.
     pub most_dynamic: i32,
 }
 
@@ -34,29 +34,29 @@ impl Function {
     }
 }
 
-/// Memory of the card that is mapped nowhere or somewhere.
+/// Physical memory of the card, mapped or not.
 #[derive(Debug)]
 pub struct Physical {
     /// Its size.
     pub bytes: u64,
-    /// Its contents, while it is mapped nowhere.
+    /// Its contents while it is not mapped.
     pub pages: Option<Pages>,
-    /// Whether its handle was given back: it goes when it is unmapped.
+    /// Whether its handle was released: the memory is freed when it is unmapped.
     pub released: bool,
 }
 
-/// All that kernels and copies work on.
+/// Everything that kernels and copies use.
 #[derive(Debug, Default)]
 pub struct Machinery {
     /// Device memory.
     pub memory: Memory,
     /// Kernels by handle.
     pub functions: HashMap<u64, Function>,
-    /// What launches did, by kernel.
+    /// Counters of launches, by kernel.
     pub counters: BTreeMap<String, Counters>,
-    /// How kernels run.
-    pub settings: run::Settings,
-    /// Kernels whose first result is wrong.
+    /// RunSettings of kernel execution.
+    pub settings: run::RunSettings,
+    /// Kernels whose first result is falsified.
     pub wrong: Vec<String>,
 }
 
@@ -65,21 +65,21 @@ pub struct Machinery {
 pub struct Driver {
     /// The machine.
     pub card: Card,
-    /// What the process sees of it, by CUDA's numbers.
+    /// The devices that the process sees, by CUDA's numbers.
     pub devices: Vec<Device>,
     /// Whether `cuInit` was called.
     pub initialized: bool,
-    /// How often each function was called.
+    /// Number of calls of each function.
     pub calls: BTreeMap<&'static str, u64>,
-    /// The error that every call gives from now on.
+    /// The sticky error, which every call returns.
     pub sticky: Code,
-    /// The last failure's message.
+    /// Message of the last failure.
     pub last_failure: String,
     /// Bytes held by this process: allocations, context, modules.
     pub used: u64,
-    /// The most that `used` ever was.
+    /// Maximum of `used` so far.
     pub most_used: u64,
-    /// How often the primary context is retained.
+    /// Number of times the primary context is retained.
     pub retained: u64,
     /// `cuMemAlloc`: sizes by address.
     pub allocations: BTreeMap<u64, u64>,
@@ -101,13 +101,13 @@ pub struct Driver {
     pub executables: HashMap<u64, Vec<crate::streams::Node>>,
     /// Objects of cuBLASLt.
     pub lt: Lt,
-    /// What the device may touch.
+    /// Memory that the device may access.
     pub announcement: Arc<Announcement>,
     next: u64,
 }
 
 impl Driver {
-    /// A machine that nobody has used, for a process with this `CUDA_VISIBLE_DEVICES`.
+    /// The initial state, for a process with this `CUDA_VISIBLE_DEVICES`.
     pub fn new(card: Card, variable: Option<&str>) -> Self {
         Self {
             devices: visible(&card, variable),
@@ -134,7 +134,7 @@ impl Driver {
         }
     }
 
-    /// Counts a call. Errors: the sticky one, or one that the description plants here.
+    /// Counts a call. Errors: the sticky error, or one that the description sets for this call.
     pub fn begin_call(&mut self, name: &'static str) -> Result<(), Code> {
         let count = self.calls.entry(name).or_default();
         *count += 1;
@@ -142,8 +142,8 @@ impl Driver {
         if self.card.log {
             eprintln!("fake CUDA: {name}");
         }
-        // Names of errors can be asked for whatever happened.
-        // The hooks are the test's, not the program's.
+        // Error names are available in any state.
+        // Hooks are called by tests, not by the program.
         if name.starts_with("cuGetError") || name.starts_with("fake_cuda") {
             return Ok(());
         }
@@ -154,7 +154,7 @@ impl Driver {
         self.card.others += grabs.map(|grab| grab.bytes).sum::<u64>();
         if let Some(fault) = self.card.fault(name, count) {
             let (code, sticky) = (fault.code, fault.sticky);
-            self.last_failure = format!("{name}: call {count} fails with code {code}, as described");
+            self.last_failure = format!("{name}: call {count} fails with code {code}, as the description says");
             if sticky {
                 self.sticky = code;
             }
@@ -163,24 +163,24 @@ impl Driver {
         Ok(())
     }
 
-    /// A handle that nothing else has.
+    /// A new handle.
     pub fn handle(&mut self) -> u64 {
         self.next += 0x10;
         self.next
     }
 
-    /// All bytes of the device in use. There is one state for all of them.
+    /// Bytes of the device in use by this process. All devices share one state.
     pub fn memory(&self) -> u64 {
         self.devices.first().map_or(0, |device| device.memory)
     }
 
-    /// Bytes that are free, after others took what they take.
+    /// Free bytes, after other processes took theirs.
     pub fn free_bytes(&mut self) -> u64 {
         self.card.others += self.card.growth;
         self.memory().saturating_sub(self.card.others + self.used)
     }
 
-    /// Takes memory of the card.
+    /// Allocates memory of the card.
     pub fn take(&mut self, bytes: u64) -> Result<(), Code> {
         if bytes > self.free_bytes() {
             return Err(OUT_OF_MEMORY);
@@ -190,13 +190,13 @@ impl Driver {
         Ok(())
     }
 
-    /// Enqueues an operation under the present announcement.
+    /// Enqueues an operation with the current announcement.
     pub fn enqueue(&mut self, stream: u64, operation: Operation) {
         let work = Work { operation, announcement: self.announcement.clone() };
         self.with_engine(|engine, machine| engine.enqueue(stream, work, machine));
     }
 
-    /// Does something that may run operations. A failure stays: every later call gives it.
+    /// Runs a closure that may run operations. A failure becomes the sticky error.
     pub fn with_engine<T: Default>(
         &mut self,
         act: impl FnOnce(&mut Engine, &mut dyn Machine) -> Result<T, Failure>,
@@ -209,7 +209,7 @@ impl Driver {
         })
     }
 
-    /// The host waits for what it must; a failure is given at once.
+    /// Runs a wait of the host. A failure is returned immediately.
     pub fn wait<T: Default>(
         &mut self,
         act: impl FnOnce(&mut Engine, &mut dyn Machine) -> Result<T, Failure>,
@@ -246,7 +246,8 @@ impl Machine for Machinery {
                 let (data, host) = match from {
                     HostSource::Staged(data) => (data.clone(), None),
                     HostSource::Pinned(at) => {
-                        // SAFETY: whoever enqueued the copy promised that these bytes stay readable until it ran.
+                        // SAFETY: the caller that enqueued the copy promised that these bytes stay readable until it
+                        // runs.
                         let data = unsafe { std::slice::from_raw_parts(*at as *const u8, *bytes) };
                         (data.to_vec(), Some((*at as u64, (*at + bytes) as u64, false)))
                     }
@@ -259,11 +260,10 @@ impl Machine for Machinery {
                 let (data, written) =
                     self.memory.read(*from, *bytes as u64).map_err(|error| outside(operation.name(), *from, &error))?;
                 if let Some(first) = written.iter().position(|written| !written) {
-                    let message =
-                        format!("a copy to the host of bytes that nothing wrote, from {:#x}", from + first as u64);
+                    let message = format!("a copy to the host of unwritten bytes, from {:#x}", from + first as u64);
                     return Err(failure(LAUNCH_FAILED, message));
                 }
-                // SAFETY: whoever enqueued the copy promised that these bytes stay writable until it ran.
+                // SAFETY: the caller that enqueued the copy promised that these bytes stay writable until it runs.
                 unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), *to as *mut u8, *bytes) };
                 Ok(vec![(*from, from + *bytes as u64, false), (*to as u64, (*to + bytes) as u64, true)])
             }
@@ -281,10 +281,10 @@ impl Machine for Machinery {
                 Ok(vec![(*to, to + data.len() as u64, true)])
             }
             Operation::Callback { function, argument } => {
-                // SAFETY: whoever enqueued it handed over a function of this type, by cuda.h.
+                // SAFETY: the caller that enqueued it passed a function of this type, as cuda.h requires.
                 let function: extern "C" fn(*mut std::ffi::c_void) = unsafe { std::mem::transmute(*function) };
                 function(*argument as *mut std::ffi::c_void);
-                // What it touched of the host's memory is known from what was announced, and from nothing else.
+                // A host function's accesses are known only from the announcement.
                 let announced = rights.regions().iter();
                 Ok(announced.map(|(start, end, mode)| (*start, *end, *mode != Mode::Read)).collect())
             }
@@ -293,7 +293,7 @@ impl Machine for Machinery {
     }
 
     fn forget(&mut self, start: u64, end: u64) {
-        // What was announced and is no memory is found when it is touched.
+        // An announced address outside of memory is reported when it is accessed.
         let _ = self.memory.forget(start, end - start);
     }
 }
@@ -304,13 +304,13 @@ impl Machinery {
             return Ok(());
         }
         let verb = if write { "written" } else { "read" };
-        let message = format!("{}: {bytes} bytes at {at:#x} may not be {verb}", operation.name());
+        let message = format!("{}: {bytes} bytes at {at:#x} must not be {verb}", operation.name());
         Err(failure(ILLEGAL_ADDRESS, message))
     }
 
     fn launch(&mut self, function: u64, launch: &Launch, rights: &Rights) -> Result<Vec<(u64, u64, bool)>, Failure> {
         let Some(function) = self.functions.get(&function) else {
-            return Err(failure(LAUNCH_FAILED, "a kernel of a module that was unloaded before it ran".to_owned()));
+            return Err(failure(LAUNCH_FAILED, "the kernel's module was unloaded before it ran".to_owned()));
         };
         let kernel = function.kernel();
         self.memory.rights = rights.clone();
@@ -332,8 +332,8 @@ impl Machinery {
         Ok(outcome.touched)
     }
 
-    /// Makes the first number that a kernel wrote another: flips a high bit of an exponent, of a single or of the second of
-    /// two halves.
+    /// Falsifies the first number that a kernel wrote: flips a high exponent bit of a single, or of the second of two
+    /// halves.
     fn spoil(&mut self, touched: &[(u64, u64, bool)]) -> Result<(), Failure> {
         let mut written = touched.iter().filter(|(start, end, is_written)| *is_written && end - start >= 4);
         let Some((start, ..)) = written.next() else { return Ok(()) };

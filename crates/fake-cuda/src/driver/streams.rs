@@ -14,7 +14,7 @@ use std::ffi::{c_int, c_uint, c_void};
 const NON_BLOCKING: c_uint = 1;
 /// `CU_EVENT_DISABLE_TIMING`
 const NO_TIMING: c_uint = 2;
-/// What an operation takes where time is asked for. It is no measurement of anything.
+/// Duration reported for each operation. Not a measurement.
 const MILLISECONDS: f32 = 0.01;
 
 entries! {
@@ -59,7 +59,7 @@ entries! {
         stream_of(driver, stream)?;
         event_of(driver, event)?;
         let (captured, recorded) = (driver.engine.capture_of(stream), driver.engine.event_capture(event));
-        // A capture knows only what happened within it.
+        // Within a capture only events of the same capture are known.
         if captured.is_some() && recorded != captured {
             return Err(STREAM_CAPTURE_ISOLATION);
         }
@@ -103,7 +103,7 @@ entries! {
         if ready { Ok(()) } else { Err(NOT_READY) }
     }
 
-    /// `cuEventElapsedTime`: so many operations, not a time.
+    /// `cuEventElapsedTime`: proportional to the number of operations.
     fn cuEventElapsedTime(driver, milliseconds: *mut f32, first: u64, last: u64) Context {
         give(milliseconds, elapsed(driver, first, last)?)
     }
@@ -118,7 +118,7 @@ entries! {
         if driver.engine.destroy_event(event) { Ok(()) } else { Err(INVALID_HANDLE) }
     }
 
-    /// `cuStreamBeginCapture`: of any stream but the legacy one.
+    /// `cuStreamBeginCapture`. Fails for the legacy stream.
     fn cuStreamBeginCapture_v2(driver, stream: u64, _mode: c_uint) Context {
         not_captured(driver, stream)?;
         if stream == LEGACY {
@@ -174,7 +174,7 @@ entries! {
         Ok(())
     }
 
-    /// `cuGraphGetNodes`: only their number.
+    /// `cuGraphGetNodes`. Returns only their number.
     fn cuGraphGetNodes(driver, graph: u64, nodes: *mut u64, count: *mut usize) Context {
         let there = driver.engine.graphs.get(&graph).ok_or(INVALID_VALUE)?.nodes.len();
         if !nodes.is_null() {
@@ -202,13 +202,13 @@ fn event_of(driver: &Driver, event: u64) -> Result<(), Code> {
     if driver.engine.has_event(event) { Ok(()) } else { Err(INVALID_HANDLE) }
 }
 
-/// A stream that the host may wait for.
+/// Checks that the host may wait for the stream.
 fn not_captured(driver: &Driver, stream: u64) -> Result<(), Code> {
     stream_of(driver, stream)?;
     if driver.engine.capture_of(stream).is_some() { Err(STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
 }
 
-/// An event that the host may wait for.
+/// Checks that the host may wait for the event.
 fn finished(driver: &Driver, event: u64) -> Result<(), Code> {
     event_of(driver, event)?;
     if driver.engine.event_capture(event).is_some() { Err(CAPTURED_EVENT) } else { Ok(()) }

@@ -1,10 +1,10 @@
-//! Three algorithms, which round differently, so that it shows which one was taken:
+//! Three algorithms that round differently, so that the bits of a result show which one ran:
 //!
 //! | number | sums | workspace | reduction |
 //! | --- | --- | --- | --- |
-//! | 1 | two parts, added in whatever order they come: another one each time | none | in place |
+//! | 1 | two parts, added in an order that changes with each run | none | in place |
 //! | 2 | two parts | both parts | from the workspace |
-//! | 3 | one after the other | none | none |
+//! | 3 | in order | none | none |
 
 use super::objects::Preference;
 use super::product::Problem;
@@ -25,20 +25,20 @@ pub struct Heuristic {
     reserved: [c_int; 4],
 }
 
-/// What tells these bits from any others.
+/// Marks bits as an algorithm of this library.
 const SIGN: u64 = 0x706c_696d_736f_6c6c;
 
-/// Terms of a sum that two parts are worth it for.
-const WORTH_PARTS: u64 = 16;
+/// Minimum number of terms for which a sum is split into parts.
+const MIN_SPLIT_TERMS: u64 = 16;
 
 /// An algorithm for a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Algorithm {
     /// Its number.
     pub(super) number: u64,
-    /// What it needs.
+    /// Workspace that it needs.
     pub(super) workspace_bytes: u64,
-    /// Of A, B, C and D, in bytes.
+    /// Alignments that it needs of A, B, C and D, in bytes.
     pub(super) alignments: [u32; 4],
 }
 
@@ -47,7 +47,7 @@ pub(super) fn candidates(problem: &Problem, preference: &Preference) -> Vec<Heur
     let [rows, columns, inner] = problem.extents();
     let parts = 2 * 4 * rows * columns;
     let mut all = [(1, 0, 1), (2, parts, 2), (3, 0, 0)];
-    if inner < WORTH_PARTS {
+    if inner < MIN_SPLIT_TERMS {
         all.swap(1, 2);
     }
     let fitting = all.into_iter().filter(|(_, workspace_bytes, reduction)| {
@@ -69,14 +69,14 @@ impl Heuristic {
         }
     }
 
-    /// What there is to say of an algorithm, if it is this problem's.
+    /// The heuristic's result for an algorithm, if it belongs to this problem.
     pub(super) fn of(bits: &Bits, problem: &Problem) -> Option<Self> {
         Some(Self::new(Algorithm::of(bits, problem)?, problem))
     }
 }
 
 impl Algorithm {
-    /// How long it takes beside other operations: the library's favorite is not the fastest.
+    /// Simulated duration. The first algorithm that the heuristic returns is not the fastest.
     pub(super) fn time(self) -> u64 {
         if self.number == 2 { 3 } else { 1 }
     }
@@ -86,7 +86,7 @@ impl Algorithm {
         [SIGN, self.number, self.workspace_bytes, a | b << 32, c | d << 32, fingerprint(problem), 0, 0]
     }
 
-    /// The algorithm of these bits, if they were given for this problem.
+    /// The algorithm with these bits, if they were returned for this problem.
     pub(super) fn of(bits: &Bits, problem: &Problem) -> Option<Self> {
         let [sign, number, workspace_bytes, first, last, of, ..] = *bits;
         let alignments = [first as u32, (first >> 32) as u32, last as u32, (last >> 32) as u32];
@@ -95,7 +95,7 @@ impl Algorithm {
     }
 }
 
-/// All of a problem that an algorithm depends on.
+/// Hash of the properties of a problem that an algorithm depends on.
 fn fingerprint(problem: &Problem) -> u64 {
     let mut hasher = DefaultHasher::new();
     let description = super::objects::Description { bias: 0, ..problem.description };

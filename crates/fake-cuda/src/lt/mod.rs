@@ -1,8 +1,8 @@
-//! The functions of NVIDIA's cuBLASLt that Plimsoll calls, with names and arguments of `cublasLt.h`: products of matrices
-//! that lie by columns, strict about types, extents, strides, alignments, workspace and pointers. They are in the driver's
+//! The cuBLASLt functions that Plimsoll calls, with the names and arguments of `cublasLt.h`: products of column-major
+//! matrices, strict about types, extents, strides, alignments, workspace and pointers. They are in the driver's
 //! library, so that products are operations of its streams.
 //!
-//! `objects.rs` is what is described, `algorithm.rs` which algorithms there are, `product.rs` how they compute.
+//! `objects.rs`: descriptions; `algorithm.rs`: the algorithms; `product.rs`: the arithmetic.
 
 mod algorithm;
 mod objects;
@@ -26,14 +26,14 @@ const ALLOC_FAILED: Status = 3;
 const INVALID_VALUE: Status = 7;
 const EXECUTION_FAILED: Status = 13;
 const NOT_SUPPORTED: Status = 15;
-/// The last of them.
+/// The highest code.
 const LICENSE_ERROR: Status = 16;
 
-/// What a handle takes of the card's memory, and what the kernels of an algorithm take when it is first run.
+/// Memory used by a handle, and by an algorithm's kernels when it first runs.
 const HANDLE_BYTES: u64 = 8 << 20;
 const KERNEL_BYTES: u64 = 1 << 20;
 
-/// Counts a call, lets it fail if the description says so, and carries it out.
+/// Counts a call, fails it if the description says so, and otherwise runs it.
 fn enter(name: &'static str, body: impl FnOnce(&mut Driver) -> Result<(), Status>) -> Status {
     let driver = &mut *driver();
     if driver.sticky != DRIVER_SUCCESS {
@@ -48,7 +48,7 @@ fn enter(name: &'static str, body: impl FnOnce(&mut Driver) -> Result<(), Status
     body(driver).err().unwrap_or(SUCCESS)
 }
 
-/// Writes a result to where the caller wants it. Errors: nowhere.
+/// Writes a result to the caller's pointer. Errors: it is null.
 ///
 /// # Safety
 /// `to` is null or points to a `T`.
@@ -56,38 +56,38 @@ unsafe fn give<T>(to: *mut T, value: T) -> Result<(), Status> {
     if to.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: not null, and the caller says that it then points to a `T`.
+    // SAFETY: not null, and the caller promises that it then points to a `T`.
     unsafe { to.write(value) };
     Ok(())
 }
 
-/// The bytes of an attribute. Errors: there are none.
+/// The bytes of an attribute. Errors: the pointer is null.
 ///
 /// # Safety
-/// `from` is null or points to so many bytes.
+/// `from` is null or points to `bytes` bytes.
 unsafe fn attribute<'a>(from: *const c_void, bytes: usize) -> Result<&'a [u8], Status> {
     if from.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: not null, and the caller says that it then points to so many bytes.
+    // SAFETY: not null, and the caller promises that it then points to that many bytes.
     Ok(unsafe { std::slice::from_raw_parts(from.cast(), bytes) })
 }
 
-/// Exported functions. `fn name(driver, arguments…) { body }`; the body gives `Result<(), Status>`.
+/// Exported functions. `fn name(driver, arguments…) { body }`; the body returns `Result<(), Status>`.
 macro_rules! entries {
     ($($(#[$doc:meta])* fn $name:ident($driver:ident $(, $argument:ident: $ty:ty)* $(,)?) $body:block)*) => {
         $(
             $(#[$doc])*
             ///
             /// # Safety
-            /// As in NVIDIA's `cublasLt.h`: pointers are null or valid for what the function does with them.
+            /// As in NVIDIA's `cublasLt.h`: pointers are null or valid for the function's use of them.
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, reason = "NVIDIA's name")]
             #[allow(clippy::too_many_arguments, reason = "NVIDIA's arguments")]
             pub unsafe extern "C" fn $name($($argument: $ty),*) -> Status {
                 enter(stringify!($name), |$driver| {
-                    // SAFETY: bodies use the arguments as cublasLt.h says, and the caller promises what it asks for.
-                    #[allow(unused_unsafe, reason = "not every body does anything unsafe")]
+                    // SAFETY: bodies use the arguments as cublasLt.h specifies, and the caller meets its conditions.
+                    #[allow(unused_unsafe, reason = "some bodies have no unsafe operation")]
                     unsafe { $body }
                 })
             }
@@ -95,7 +95,7 @@ macro_rules! entries {
     };
 }
 
-/// The version that the description says.
+/// The version from the description.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "NVIDIA's name")]
 pub extern "C" fn cublasLtGetVersion() -> usize {
@@ -168,7 +168,7 @@ entries! {
         driver.lt.preferences.get_mut(&at).ok_or(INVALID_VALUE)?.set(which, value)
     }
 
-    /// `cublasLtMatmulAlgoGetHeuristic`: algorithms that the preference admits, the one that is to be taken first.
+    /// `cublasLtMatmulAlgoGetHeuristic`: algorithms that the preference allows, the preferred one first.
     fn cublasLtMatmulAlgoGetHeuristic(
         driver, handle: u64, description: u64, a: u64, b: u64, c: u64, d: u64, preference: u64,
         asked: c_int, to: *mut Heuristic, count: *mut c_int,

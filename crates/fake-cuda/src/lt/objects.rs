@@ -1,12 +1,11 @@
-//! What products are described by. Attributes that Plimsoll does not set are refused, so that nobody takes for granted
-//! that they do anything here.
+//! Objects that describe products. Attributes that Plimsoll does not set are refused, so that no code can rely on them.
 
 use super::product::{Factors, Number, Problem};
 use super::{INVALID_VALUE, NOT_SUPPORTED, Status};
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_int;
 
-/// All of the library's objects, by their handles.
+/// All cuBLASLt objects, by handle.
 #[derive(Debug, Default)]
 pub struct Lt {
     pub(super) handles: HashMap<u64, Handle>,
@@ -15,10 +14,10 @@ pub struct Lt {
     pub(super) preferences: HashMap<u64, Preference>,
 }
 
-/// The library on a card.
+/// A library handle on a card.
 #[derive(Debug, Default)]
 pub(super) struct Handle {
-    /// Algorithms whose kernels are on the card.
+    /// Algorithms whose kernels are loaded on the card.
     pub(super) loaded: BTreeSet<u64>,
 }
 
@@ -29,19 +28,19 @@ pub(super) struct Description {
     pub(super) tf32: bool,
     /// Whether each factor is transposed.
     pub(super) transposed: [bool; 2],
-    /// Whether alpha and beta lie on the card.
+    /// Whether alpha and beta are stored on the card.
     pub(super) factors_on_card: bool,
     pub(super) has_bias: bool,
     pub(super) bias: u64,
 }
 
-/// `cublasLtMatrixLayout_t`: by columns.
+/// `cublasLtMatrixLayout_t`, column-major.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Layout {
     pub(super) number: Number,
     pub(super) rows: u64,
     pub(super) columns: u64,
-    /// Elements from column to column.
+    /// Elements from one column to the next.
     pub(super) stride: u64,
 }
 
@@ -49,14 +48,14 @@ pub(super) struct Layout {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Preference {
     pub(super) workspace_bytes: u64,
-    /// `cublasLtReductionScheme_t` that may be used.
+    /// `cublasLtReductionScheme_t` values that are allowed.
     pub(super) reductions: u32,
-    /// Of A, B, C and D, in bytes.
+    /// Alignments of A, B, C and D in bytes.
     pub(super) alignments: [u32; 4],
 }
 
 impl Default for Preference {
-    /// As the library's documentation has it.
+    /// The documented defaults.
     fn default() -> Self {
         Self { workspace_bytes: 0, reductions: 7, alignments: [256; 4] }
     }
@@ -79,7 +78,7 @@ fn flag(value: &[u8]) -> Result<bool, Status> {
 }
 
 impl Description {
-    /// `CUBLAS_COMPUTE_32F` or `CUBLAS_COMPUTE_32F_FAST_TF32`, scaled by `CUDA_R_32F`.
+    /// `CUBLAS_COMPUTE_32F` or `CUBLAS_COMPUTE_32F_FAST_TF32`, with scale type `CUDA_R_32F`.
     pub(super) fn new(compute: c_int, scale: c_int) -> Result<Self, Status> {
         let tf32 = match compute {
             68 => false,
@@ -137,12 +136,12 @@ impl Preference {
 }
 
 impl Lt {
-    /// A handle that exists.
+    /// The object of a handle. Errors: it does not exist.
     pub(super) fn handle(&mut self, handle: u64) -> Result<&mut Handle, Status> {
         self.handles.get_mut(&handle).ok_or(INVALID_VALUE)
     }
 
-    /// D = alpha · op(A) · op(B) + beta · C of these. Errors: one does not exist, or they don't go together.
+    /// The problem D = alpha · op(A) · op(B) + beta · C. Errors: an object does not exist, or the shapes do not match.
     pub(super) fn problem(&self, description: u64, layouts: [u64; 4]) -> Result<Problem, Status> {
         let description = *self.descriptions.get(&description).ok_or(INVALID_VALUE)?;
         let [a, b, c, d] = layouts.map(|layout| self.layouts.get(&layout).copied());
@@ -150,17 +149,17 @@ impl Lt {
         Problem::new(description, [all[0], all[1], all[2], all[3]])
     }
 
-    /// Objects that were not given back.
+    /// Number of objects not destroyed.
     pub fn open_objects(&self) -> usize {
         self.handles.len() + self.descriptions.len() + self.layouts.len() + self.preferences.len()
     }
 }
 
 impl Problem {
-    /// Where alpha and beta come from.
+    /// Reads alpha and beta.
     ///
     /// # Safety
-    /// They point to numbers of the host or, if so described, are addresses of the card.
+    /// They point to numbers on the host or, if so described, are addresses on the card.
     pub(super) unsafe fn factors(&self, alpha: *const f32, beta: *const f32) -> Factors {
         if self.description.factors_on_card {
             return Factors::OnCard([alpha.addr() as u64, beta.addr() as u64]);

@@ -1,4 +1,4 @@
-//! D = alpha · op(A) · op(B) + beta · C, and a bias for each row: by columns, plainly, in single precision.
+//! D = alpha · op(A) · op(B) + beta · C plus a bias per row: column-major, simple loops, in single precision.
 
 use super::algorithm::{Algorithm, Bits};
 use super::objects::{Description, Layout};
@@ -54,29 +54,29 @@ impl Number {
     }
 }
 
-/// What is multiplied, but for where it lies.
+/// A product without its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Problem {
     pub(super) description: Description,
-    /// Of A, B, C and D.
+    /// Layouts of A, B, C and D.
     pub(super) layouts: [Layout; 4],
 }
 
 /// Alpha and beta.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Factors {
-    /// These.
+    /// Values.
     Given([f32; 2]),
-    /// At these addresses of the card, when the product runs.
+    /// Addresses on the card, read when the product runs.
     OnCard([u64; 2]),
 }
 
-/// A product that a stream is given.
+/// A product enqueued on a stream.
 #[derive(Debug, Clone)]
 pub struct Product {
     problem: Problem,
     factors: Factors,
-    /// Of A, B, C and D.
+    /// Addresses of A, B, C and D.
     addresses: [u64; 4],
     algorithm: Algorithm,
     workspace: u64,
@@ -93,7 +93,7 @@ impl Problem {
         if !fit {
             return Err(INVALID_VALUE);
         }
-        // The library's table of types that `CUBLAS_COMPUTE_32F` and its TF32 take.
+        // cuBLASLt's table of types for `CUBLAS_COMPUTE_32F` and its TF32 variant.
         let types = a.number == b.number && [a.number, Number::F32].contains(&d.number);
         let is_single = [a, d].iter().all(|layout| layout.number == Number::F32);
         if !types || (description.tf32 && !is_single) {
@@ -102,7 +102,7 @@ impl Problem {
         Ok(Self { description, layouts })
     }
 
-    /// Rows, columns, inner.
+    /// Rows, columns, and inner extent.
     pub(super) fn extents(&self) -> [u64; 3] {
         let [a, _, _, d] = self.layouts;
         [d.rows, d.columns, if self.description.transposed[0] { a.rows } else { a.columns }]
@@ -110,8 +110,8 @@ impl Problem {
 }
 
 impl Product {
-    /// Errors: the algorithm is another problem's; something is not aligned as it was said to be, or is missing; there is
-    /// too little workspace.
+    /// Errors: the algorithm is for another problem; a pointer is null or less aligned than described; the workspace is
+    /// too small.
     pub(super) fn new(
         problem: Problem,
         factors: Factors,
@@ -135,7 +135,7 @@ impl Product {
         Ok(Self { problem, factors, addresses, algorithm, workspace })
     }
 
-    /// How long it takes, in operations.
+    /// Simulated duration, in operations.
     pub fn time(&self) -> u64 {
         self.algorithm.time()
     }
@@ -145,7 +145,7 @@ impl Product {
         self.algorithm.number
     }
 
-    /// Computes it. Gives the bytes that were touched. Errors: some may not be, or were not written.
+    /// Computes the product. Returns the bytes accessed. Errors: an access is not allowed, or reads unwritten bytes.
     pub fn run(&self, memory: &mut Memory, rights: &Rights) -> Result<Vec<(u64, u64, bool)>, Failure> {
         let mut access = Access { memory, rights, touched: Vec::new() };
         let [alpha, beta] = match self.factors {
@@ -160,7 +160,7 @@ impl Product {
         let read = |access: &mut Access, place: usize, layout: Layout| access.matrix(self.addresses[place], layout);
         let first = read(&mut access, 0, a)?.into_iter().map(rounded).collect::<Vec<_>>();
         let second = read(&mut access, 1, b)?.into_iter().map(rounded).collect::<Vec<_>>();
-        // What is multiplied by zero is not looked at.
+        // A factor multiplied by zero is not read.
         let before = if beta == 0.0 { vec![] } else { read(&mut access, 2, c)? };
         let biases = if has_bias { access.numbers(bias, d.number, d.rows)? } else { vec![] };
         let at = |values: &[f32], layout: Layout, is_transposed: bool, [row, column]: [u64; 2]| {
@@ -168,7 +168,7 @@ impl Product {
             values[(column * layout.rows + row) as usize]
         };
         let [rows, columns, inner] = self.problem.extents();
-        // As an H100's library was seen to do with five columns of bf16.
+        // An H100's cuBLASLt did this with five columns of bf16.
         let rounds_before_bias = has_bias && !(d.rows * d.number.bytes()).is_multiple_of(16);
         let mut result = Vec::with_capacity((rows * columns) as usize);
         for column in 0..columns {
@@ -195,14 +195,14 @@ impl Product {
 }
 
 impl Algorithm {
-    /// The sum of so many terms, in the algorithm's order.
+    /// The sum of `count` terms, in the algorithm's order.
     fn sum(self, terms: u64, term: impl Fn(u64) -> f32) -> f32 {
-        /// How many parts were added in place so far.
-        static COME: AtomicU64 = AtomicU64::new(0);
+        /// Number of parts added in place so far.
+        static PARTS_ADDED: AtomicU64 = AtomicU64::new(0);
         let part = |range: std::ops::Range<u64>| range.fold(0.0, |sum: f32, k| sum + term(k));
         match self.number {
             1 => {
-                let cut = COME.fetch_add(1, Ordering::Relaxed) % terms.max(1);
+                let cut = PARTS_ADDED.fetch_add(1, Ordering::Relaxed) % terms.max(1);
                 part(cut..terms) + part(0..cut)
             }
             2 => part(0..terms / 2) + part(terms / 2..terms),
@@ -211,7 +211,7 @@ impl Algorithm {
     }
 }
 
-/// Memory, with what may be touched of it and what was.
+/// Memory with the rights to access it, and a record of accesses.
 struct Access<'a> {
     memory: &'a mut Memory,
     rights: &'a Rights,
@@ -225,7 +225,7 @@ impl Access<'_> {
             return Ok(());
         }
         let verb = if write { "written" } else { "read" };
-        Err(failure(ILLEGAL_ADDRESS, format!("a product: {bytes} bytes at {at:#x} may not be {verb}")))
+        Err(failure(ILLEGAL_ADDRESS, format!("a product: {bytes} bytes at {at:#x} must not be {verb}")))
     }
 
     fn numbers(&mut self, at: u64, number: Number, count: u64) -> Result<Vec<f32>, Failure> {
@@ -237,13 +237,13 @@ impl Access<'_> {
         match written.iter().position(|written| !written) {
             Some(first) => {
                 let at = at + first as u64;
-                Err(failure(LAUNCH_FAILED, format!("a product reads bytes that nothing wrote, from {at:#x}")))
+                Err(failure(LAUNCH_FAILED, format!("a product reads unwritten bytes, from {at:#x}")))
             }
             None => Ok(number.values(&data)),
         }
     }
 
-    /// The elements of a matrix, column after column, without what lies between columns.
+    /// The elements of a matrix, column by column, without the gaps between columns.
     fn matrix(&mut self, at: u64, layout: Layout) -> Result<Vec<f32>, Failure> {
         let Layout { number, rows, columns, stride } = layout;
         if stride == rows {

@@ -8,11 +8,11 @@ use super::program::{Action, Instruction, Kernel, Origin, Reg, Special};
 use super::types::Type;
 use std::collections::HashMap;
 
-/// Registers and instructions that no kernel of ours comes near.
+/// Limits far above what our kernels need.
 const MOST_REGISTERS: usize = 1 << 16;
 const MOST_INSTRUCTIONS: usize = 1 << 20;
 
-/// An operand as it is written.
+/// An operand in the text.
 #[derive(Debug, Clone)]
 pub(super) enum Operand {
     /// A register, constant or special register.
@@ -23,18 +23,18 @@ pub(super) enum Operand {
     Vector(Vec<Reg>),
     /// `[%a+8]`
     Memory { base: Reg, offset: i64 },
-    /// A name that is no register: a label.
+    /// A name of no register: a label.
     Label(String),
 }
 
-/// A statement, to be decoded.
+/// A statement before decoding.
 #[derive(Debug)]
 pub(super) struct Statement<'a> {
     /// Opcode with modifiers.
     pub word: &'a str,
     /// Operands, in order.
     pub operands: Vec<Operand>,
-    /// The constant 0.
+    /// A register that holds 0.
     pub zero: Reg,
 }
 
@@ -58,19 +58,19 @@ pub(super) fn parse_body(cursor: &mut Cursor, symbols: Symbols, kernel: &mut Ker
 struct Body<'k, 'a> {
     kernel: &'k mut Kernel,
     symbols: Symbols,
-    /// Registers by name, the innermost scope last.
+    /// Registers by name, innermost scope last.
     scopes: Vec<HashMap<String, Reg>>,
-    /// Constants, special registers and others that are made once: by what they hold.
+    /// Registers for constants and special registers, shared by all their uses.
     interned: HashMap<String, Reg>,
     labels: HashMap<&'a str, usize>,
-    /// Branches, to be given their targets: instruction, label, line.
+    /// Branches whose targets are not resolved yet: instruction, label, line.
     jumps: Vec<(usize, String, u32)>,
-    /// File and line that what follows was compiled from.
+    /// Source file and line of the next instruction.
     source: Option<(u32, u32)>,
 }
 
 impl<'a> Body<'_, 'a> {
-    /// One declaration, label, brace or statement.
+    /// Parses one declaration, label, brace or statement.
     fn step(&mut self, cursor: &mut Cursor<'a, '_>) -> Result<(), ParseError> {
         match cursor.next()? {
             Token::Punct('{') => self.scopes.push(HashMap::new()),
@@ -115,7 +115,7 @@ impl<'a> Body<'_, 'a> {
                 for index in 0..count {
                     self.declare_register(format!("{name}{index}"), cursor)?;
                 }
-                cursor.expect('>', "`>` behind a number of registers")?;
+                cursor.expect('>', "`>` after a number of registers")?;
             } else {
                 self.declare_register(name.to_owned(), cursor)?;
             }
@@ -141,7 +141,7 @@ impl<'a> Body<'_, 'a> {
         Ok(self.kernel.registers.len() as Reg - 1)
     }
 
-    /// The register that begins so, made if it is not there yet.
+    /// The register with this origin, created if necessary.
     fn intern(&mut self, origin: Origin, cursor: &Cursor) -> Result<Reg, ParseError> {
         let key = format!("{origin:?}");
         if let Some(reg) = self.interned.get(&key) {
@@ -160,7 +160,7 @@ impl<'a> Body<'_, 'a> {
         self.lookup(name).ok_or_else(|| cursor.error(ParseErrorKind::Unknown(name.to_owned())))
     }
 
-    /// Operands up to the semicolon, and what the statement does.
+    /// Parses operands up to the semicolon, and decodes the statement.
     fn statement(
         &mut self,
         cursor: &mut Cursor<'a, '_>,
@@ -172,7 +172,7 @@ impl<'a> Body<'_, 'a> {
         while !cursor.take(';') {
             operands.push(self.operand(cursor)?);
             if !cursor.take(',') && !cursor.take('|') && cursor.peek() != Some(Token::Punct(';')) {
-                return Err(cursor.error(ParseErrorKind::Expected("`,` or `;` behind an operand")));
+                return Err(cursor.error(ParseErrorKind::Expected("`,` or `;` after an operand")));
             }
         }
         if self.kernel.instructions.len() >= MOST_INSTRUCTIONS {
@@ -207,14 +207,14 @@ impl<'a> Body<'_, 'a> {
                 while cursor.take(',') {
                     parts.push(self.value(cursor)?);
                 }
-                cursor.expect('}', "`}` behind the parts of a vector")?;
+                cursor.expect('}', "`}` after the parts of a vector")?;
                 Ok(Operand::Vector(parts))
             }
             Some(Token::Punct('[')) => {
                 cursor.at += 1;
                 let base = self.value(cursor)?;
                 let offset = if cursor.take('+') { cursor.immediate()? as i64 } else { 0 };
-                cursor.expect(']', "`]` behind an address")?;
+                cursor.expect(']', "`]` after an address")?;
                 Ok(Operand::Memory { base, offset })
             }
             Some(Token::Word(word)) if self.is_label(word) => {
@@ -232,7 +232,7 @@ impl<'a> Body<'_, 'a> {
         !number && !known && !parameter && !word.starts_with('%') && word != "_"
     }
 
-    /// The register that holds a register, number, special register or address.
+    /// The register for a register, number, special register or address.
     fn value(&mut self, cursor: &mut Cursor<'a, '_>) -> Result<Reg, ParseError> {
         let word = match cursor.peek() {
             Some(Token::Word(word)) => word,
@@ -263,7 +263,7 @@ impl<'a> Body<'_, 'a> {
         if let Some(parameter) = self.kernel.parameters.iter().find(|parameter| parameter.name == word) {
             return Some(Origin::Constant(parameter.offset.into()));
         }
-        // Addresses by name are offsets in their space; `cvta` adds the window.
+        // The address of a name is an offset in its space; `cvta` adds the window.
         Some(match *self.symbols.addresses.get(word)? {
             Symbol::Shared(at) | Symbol::Local(at) => Origin::Constant(at.into()),
             Symbol::Constant(at) => Origin::Constant(at),
@@ -271,7 +271,7 @@ impl<'a> Body<'_, 'a> {
         })
     }
 
-    /// Gives branches their targets.
+    /// Resolves the targets of branches.
     fn finish(self) -> Result<(), ParseError> {
         for (index, label, line) in self.jumps {
             let target = self.labels.get(label.as_str()).copied();

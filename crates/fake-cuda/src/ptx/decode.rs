@@ -1,4 +1,4 @@
-//! A statement into an action, with every modifier accounted for. Read next: `program.rs`, the actions.
+//! Decodes a statement into an action, checking every modifier. Read next: `program.rs`, the actions.
 
 use super::body::{Operand, Statement};
 use super::error::ParseErrorKind;
@@ -10,7 +10,7 @@ use super::types::Type;
 
 type Decoded<T = Action> = Result<T, ParseErrorKind>;
 
-/// What a statement does. Errors: `Unsupported` for whatever is not known.
+/// Decodes a statement. Errors: `Unsupported` for unknown opcodes and modifiers.
 pub(super) fn decode(statement: &Statement) -> Decoded {
     let (opcode, modifiers) = Modifiers::split(statement.word);
     let mut decoder = Decoder { opcode, modifiers, statement };
@@ -18,7 +18,7 @@ pub(super) fn decode(statement: &Statement) -> Decoded {
     if decoder.modifiers.none_left() { Ok(action) } else { Err(unsupported()) }
 }
 
-/// The caller says what it is that is not supported.
+/// An error whose text the caller fills in.
 fn unsupported() -> ParseErrorKind {
     ParseErrorKind::Unsupported(String::new())
 }
@@ -33,7 +33,7 @@ const SPACES: [(&str, Space); 7] = [
     ("param::entry", Space::Parameter),
 ];
 
-/// What caches are told; nothing that changes results.
+/// Cache hints, which do not change results.
 const CACHE_HINTS: [&str; 9] = ["nc", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "weak"];
 const CACHE_PREFIXES: [&str; 2] = ["L1::", "L2::"];
 const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
@@ -90,7 +90,7 @@ impl Decoder<'_, '_> {
     }
 
     fn operand(&self, index: usize) -> Decoded<&Operand> {
-        self.statement.operands.get(index).ok_or(ParseErrorKind::Expected("one more operand"))
+        self.statement.operands.get(index).ok_or(ParseErrorKind::Expected("another operand"))
     }
 
     fn register(&self, index: usize) -> Decoded<Reg> {
@@ -109,14 +109,14 @@ impl Decoder<'_, '_> {
         }
     }
 
-    /// The registers of a vector of this many parts; one register is a vector of one.
+    /// The registers of a vector with this many parts; a single register is a vector of one.
     fn vector(&self, index: usize, parts: usize) -> Decoded<Vec<Reg>> {
         let regs = match self.operand(index)? {
             Operand::Register(reg) => vec![*reg],
             Operand::Vector(regs) => regs.clone(),
             _ => return Err(ParseErrorKind::Expected("a vector")),
         };
-        if regs.len() == parts { Ok(regs) } else { Err(ParseErrorKind::Expected("another number of parts")) }
+        if regs.len() == parts { Ok(regs) } else { Err(ParseErrorKind::Expected("a different number of parts")) }
     }
 
     fn address(&self, index: usize, space: Space) -> Decoded<Address> {
@@ -130,7 +130,7 @@ impl Decoder<'_, '_> {
         if self.statement.operands.len() == operands { Ok(()) } else { Err(unsupported()) }
     }
 
-    /// The one type of an instruction.
+    /// The only type of an instruction.
     fn only_type(&mut self) -> Decoded<Type> {
         match self.modifiers.types()[..] {
             [ty] => Ok(ty),
@@ -156,7 +156,7 @@ impl Decoder<'_, '_> {
         }
     }
 
-    /// An action of a function found by opcode, variant and type.
+    /// An action for a function that opcode, variant and type select.
     fn lanewise(&mut self, ty: Type, variant: &str, used: usize) -> Decoded {
         self.count(used + 1)?;
         let lane = lane(self.opcode, variant, ty).ok_or_else(unsupported)?;
@@ -190,7 +190,7 @@ impl Decoder<'_, '_> {
             [first, last] => (first, last),
             _ => return Err(unsupported()),
         };
-        // `popc` and its like name one type, `testp` a property, the rest what they compute in.
+        // `popc` and similar have one type, `testp` has a property, the others have the type of the computation.
         if first != last {
             return Err(unsupported());
         }
@@ -212,7 +212,7 @@ impl Decoder<'_, '_> {
             }
             _ => names.into_iter().find(|name| self.modifiers.take(name)).unwrap_or(""),
         };
-        // What is exact must say so, and what is not must not.
+        // Exact functions must have a rounding modifier, approximate ones must not.
         let exact = matches!(self.opcode, "div" | "sqrt" | "rcp") && float;
         let only_inexact = matches!(self.opcode, "rsqrt" | "ex2" | "lg2" | "sin" | "cos" | "tanh");
         if (exact && !(rounds ^ inexact)) || (only_inexact && !inexact) || (rounds && !float && !half) {
@@ -264,7 +264,7 @@ impl Decoder<'_, '_> {
         let whole =
             [("rni", Rounding::Nearest), ("rzi", Rounding::Zero), ("rmi", Rounding::Down), ("rpi", Rounding::Up)];
         let float = [("rn", Rounding::Nearest), ("rz", Rounding::Zero), ("rm", Rounding::Down), ("rp", Rounding::Up)];
-        // TF32 is rounded to from single precision alone, halves away from zero; nothing else is rounded so.
+        // Only single precision is rounded to TF32, with ties away from zero, and only TF32 uses this mode.
         let halves_away = self.modifiers.take("rna");
         if halves_away != (to == Type::Tf32) || (halves_away && from != Type::F32) {
             return Err(unsupported());
@@ -294,7 +294,7 @@ impl Decoder<'_, '_> {
         Ok(Action::Convert { convert, result: self.register(0)?, operands: [first, second] })
     }
 
-    /// Between a space's own addresses and generic ones: the window is added or taken away.
+    /// Converts between addresses of a space and generic ones: adds or subtracts the window.
     fn cvta(&mut self) -> Decoded {
         let to_space = self.modifiers.take("to");
         let window = match self.modifiers.choose(&SPACES).ok_or_else(unsupported)? {
@@ -333,7 +333,7 @@ impl Decoder<'_, '_> {
         self.modifiers.choose(&SPACES).unwrap_or(Space::Generic)
     }
 
-    /// Takes cache hints, and says whether the access is ordered with those of other threads.
+    /// Takes cache hints, and returns whether the access is ordered with those of other threads.
     fn hints(&mut self) -> bool {
         self.modifiers.ignore(&CACHE_HINTS);
         self.modifiers.ignore_prefixes(&CACHE_PREFIXES);
@@ -409,7 +409,7 @@ impl Decoder<'_, '_> {
         }
         if self.modifiers.take("wait_group") {
             self.count(1)?;
-            // The operand is a constant: its register tells, once the kernel's constants are known.
+            // The operand is a constant; its register is resolved when the kernel's constants are known.
             return Ok(Action::CopyWait(Some(self.register(0)?)));
         }
         let whole_lines = self.modifiers.choose(&[("cg", true), ("ca", false)]).ok_or_else(unsupported)?;
@@ -446,7 +446,7 @@ impl Decoder<'_, '_> {
 
     fn multiply(&mut self) -> Decoded {
         let named = ["sync", "aligned", "row", "col"].into_iter().all(|name| self.modifiers.take(name));
-        // The left factor by rows, the right one by columns, not the other way round.
+        // Only row-major left factors and column-major right factors are supported.
         let known = named && self.statement.word.contains(".row.col.");
         let inner = self.modifiers.choose(&[("m16n8k4", 4), ("m16n8k8", 8), ("m16n8k16", 16)]);
         let inner = inner.ok_or_else(unsupported)?;
@@ -456,7 +456,7 @@ impl Decoder<'_, '_> {
             [Type::F32, Type::Tf32, Type::Tf32, Type::F32] => MatrixType::Tf32,
             _ => return Err(unsupported()),
         };
-        // Registers of the left factor; the right one has half as many.
+        // Registers of the left factor; the right one has half that number.
         let registers = match (ty, inner) {
             (MatrixType::F16 | MatrixType::Bf16, 8) => 2,
             (MatrixType::F16 | MatrixType::Bf16, 16) => 4,
@@ -560,7 +560,7 @@ impl Decoder<'_, '_> {
         })
     }
 
-    /// `bar.sync 0`, `barrier.sync.aligned 0` or `bar.warp.sync mask`. Named and counted barriers are refused.
+    /// `bar.sync 0`, `barrier.sync.aligned 0` or `bar.warp.sync mask`. Refuses named and counted barriers.
     fn barrier(&mut self) -> Decoded {
         self.modifiers.take("cta");
         let warp = self.modifiers.take("warp");

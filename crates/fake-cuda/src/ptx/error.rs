@@ -1,8 +1,8 @@
-//! Why a module was refused.
+//! Why a module is refused.
 
 use std::fmt;
 
-/// What is wrong with a PTX text, and on which of its lines.
+/// An error in a PTX text, with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseError {
     /// Line of the text, from 1.
@@ -11,18 +11,18 @@ pub struct ParseError {
     pub kind: ParseErrorKind,
 }
 
-/// The kinds of refusals.
+/// The kinds of errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParseErrorKind {
-    /// Something else stands where this was expected.
+    /// The text does not have what was expected here.
     Expected(&'static str),
-    /// The text ends inside of something.
+    /// The text ends too early.
     Unfinished,
     /// A name that nothing declared.
     Unknown(String),
-    /// Legal or not, this is nothing that the interpreter knows.
+    /// Not supported by the interpreter, whether or not it is valid PTX.
     Unsupported(String),
-    /// A number that cannot be meant: larger than any card allows, or not a number.
+    /// Not a number, or larger than any card allows.
     Number(String),
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for ParseError {
             ParseErrorKind::Unfinished => write!(f, "the text ends too early"),
             ParseErrorKind::Unknown(name) => write!(f, "nothing declares `{name}`"),
             ParseErrorKind::Unsupported(what) => write!(f, "unsupported: `{what}`"),
-            ParseErrorKind::Number(text) => write!(f, "`{text}` is no number that can be meant here"),
+            ParseErrorKind::Number(text) => write!(f, "`{text}` is not a valid number here"),
         }
     }
 }

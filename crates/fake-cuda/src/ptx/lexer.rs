@@ -1,26 +1,26 @@
-//! Words, punctuation and source lines of a PTX text.
+//! Tokens of a PTX text, with their source lines.
 
 use super::error::{ParseError, ParseErrorKind};
 
-/// A piece of the text.
+/// A token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Token<'a> {
     /// A name, number, directive or opcode with all its modifiers: `%r1`, `0f3F800000`, `.reg`, `ld.global.f32`.
     Word(&'a str),
     /// One character.
     Punct(char),
-    /// What stands between quotes.
+    /// A quoted string, without its quotes.
     Quoted(&'a str),
-    /// `.loc`: the place in the source that what follows was compiled from.
+    /// `.loc`: the source location of the following instructions.
     Source {
-        /// Index of the file, as `.file` numbers them.
+        /// Index of the source file, from `.file`.
         file: u32,
         /// Line of that file.
         line: u32,
     },
 }
 
-/// A token, where it starts, and the line on which it stands.
+/// A token with its position.
 #[derive(Debug, Clone, Copy)]
 pub struct Placed<'a> {
     /// The token.
@@ -31,7 +31,7 @@ pub struct Placed<'a> {
     pub line: u32,
 }
 
-/// All tokens of a text.
+/// The tokens of a text.
 pub fn tokens(text: &str) -> Result<Vec<Placed<'_>>, ParseError> {
     let mut lexer = Lexer { text, at: 0, line: 1 };
     let mut all = Vec::new();
@@ -70,7 +70,7 @@ impl<'a> Lexer<'a> {
         let rest = self.rest();
         let mut end = 0;
         while let Some(c) = rest[end..].chars().next() {
-            // `shared::cta` is one word, a label's colon is not.
+            // `shared::cta` is one word; the colon after a label is not part of it.
             let scope = rest[end..].starts_with("::");
             if !is_word(c) && !scope {
                 break;
@@ -82,11 +82,11 @@ impl<'a> Lexer<'a> {
             self.advance(end);
             return Ok(Token::Word(word));
         }
-        // The only statement that ends with its line.
+        // The only statement that ends at the end of its line.
         let statement = rest.lines().next().unwrap_or(rest);
         let mut numbers = statement.split_whitespace().skip(1).map(|n| n.trim_end_matches(',').parse::<u32>());
         let (Some(Ok(file)), Some(Ok(line))) = (numbers.next(), numbers.next()) else {
-            return Err(self.error(ParseErrorKind::Expected("a file and a line behind .loc")));
+            return Err(self.error(ParseErrorKind::Expected("a file and a line after .loc")));
         };
         self.advance(statement.len());
         Ok(Token::Source { file, line })

@@ -1,7 +1,8 @@
-//! PTX: text into a program, and the program run warp by warp.
+//! PTX: parses a text into a program, and runs the program warp by warp.
 //!
-//! `lexer` makes words of the text, `parse` and `body` find declarations and statements, `decode` turns each statement
-//! into an action, `run` executes. What is not known is refused by name when the text is parsed, never guessed.
+//! `lexer` produces tokens, `parse` and `body` parse declarations and statements, `decode` turns each statement into an
+//! action,
+//! `run` executes them. Unknown statements are refused by name when the text is parsed, never guessed.
 //! Source: NVIDIA, "Parallel Thread Execution ISA", versions 6.3 to 8.8.
 
 mod body;

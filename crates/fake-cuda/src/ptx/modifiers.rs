@@ -1,4 +1,4 @@
-//! What stands behind an opcode's dots. Each decoder takes the modifiers that it knows; one left over is refused.
+//! Modifiers of an opcode. Each decoder takes those that it supports; a remaining one is refused.
 
 use super::types::Type;
 
@@ -9,20 +9,20 @@ pub struct Modifiers<'a> {
 }
 
 impl<'a> Modifiers<'a> {
-    /// Opcode and modifiers of `ld.global.f32`.
+    /// Splits `ld.global.f32` into opcode and modifiers.
     pub fn split(word: &'a str) -> (&'a str, Self) {
         let mut parts = word.split('.');
         let opcode = parts.next().unwrap_or("");
         (opcode, Self { left: parts.collect() })
     }
 
-    /// Whether a modifier is there; it is taken.
+    /// Takes a modifier; returns whether it was present.
     pub fn take(&mut self, name: &str) -> bool {
         let place = self.left.iter().position(|left| *left == name);
         place.map(|place| self.left.remove(place)).is_some()
     }
 
-    /// The value that belongs to the first of these modifiers that is there; it is taken.
+    /// Takes the first of these modifiers that is present, and returns its value.
     pub fn choose<T: Copy>(&mut self, names: &[(&str, T)]) -> Option<T> {
         names.iter().find(|(name, _)| self.take(name)).map(|(_, value)| *value)
     }
@@ -32,12 +32,12 @@ impl<'a> Modifiers<'a> {
         self.left.retain(|left| !names.contains(left));
     }
 
-    /// Takes all that begin so.
+    /// Takes all with this prefix.
     pub fn ignore_prefixes(&mut self, prefixes: &[&str]) {
         self.left.retain(|left| !prefixes.iter().any(|prefix| left.starts_with(prefix)));
     }
 
-    /// The types, in order; they are taken.
+    /// Takes the types, in order.
     pub fn types(&mut self) -> Vec<Type> {
         let types = self.left.iter().filter_map(|left| Type::parse(left)).collect();
         self.left.retain(|left| Type::parse(left).is_none());

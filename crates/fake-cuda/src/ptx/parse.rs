@@ -1,4 +1,4 @@
-//! A PTX text into a module: directives, constants, entries. Read next: `body.rs`, the statements of an entry.
+//! Parses a PTX text into a module: directives, constants, entries. Read next: `body.rs`, the statements of an entry.
 
 use super::body::parse_body;
 use super::error::{ParseError, ParseErrorKind};
@@ -8,10 +8,10 @@ use super::run::CONSTANT_WINDOW;
 use super::types::Type;
 use std::collections::HashMap;
 
-/// Bytes of shared memory and of the constants of a module that no card exceeds.
+/// Limit of shared memory, and of a module's constants, above every card's.
 const MOST_BYTES: u32 = 256 << 10;
 
-/// A module from its text. Errors: what the text lacks, or what is not supported, with its line.
+/// Parses a module. Errors: invalid or unsupported text, with its line.
 pub fn parse(text: &str) -> Result<Module, ParseError> {
     let tokens = tokens(text)?;
     let mut cursor = Cursor { text, tokens: &tokens, at: 0 };
@@ -29,27 +29,27 @@ pub fn parse(text: &str) -> Result<Module, ParseError> {
     Ok(module)
 }
 
-/// What names of memory stand for.
+/// Memory that names refer to.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Symbols {
     /// Addresses by name.
     pub addresses: HashMap<String, Symbol>,
-    /// Bytes of shared memory taken so far.
+    /// Size of shared memory so far.
     pub shared_bytes: u32,
-    /// Bytes of local memory taken so far.
+    /// Size of local memory so far.
     pub local_bytes: u32,
 }
 
-/// Where a name of memory lies.
+/// Memory that a name refers to.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Symbol {
-    /// In shared memory, at this offset.
+    /// Shared memory at this offset.
     Shared(u32),
-    /// Behind all other shared memory.
+    /// Dynamic shared memory, after all other shared memory.
     DynamicShared,
-    /// In a thread's own memory.
+    /// Local memory of a thread.
     Local(u32),
-    /// Among the module's constants: an offset, or an address if it was declared as global memory.
+    /// The module's constants: an offset, or an address if declared as global memory.
     Constant(u64),
 }
 
@@ -101,7 +101,7 @@ impl Parser {
         Ok(())
     }
 
-    /// `.file 1 "path"`, perhaps with a time and a size behind.
+    /// `.file 1 "path"`, optionally followed by a time and a size.
     fn file(&mut self, cursor: &mut Cursor) -> Result<(), ParseError> {
         let index = cursor.integer("the index of a file")?;
         let Token::Quoted(path) = cursor.next()? else {
@@ -114,7 +114,8 @@ impl Parser {
         Ok(())
     }
 
-    /// `.const .align 4 .b8 name[8] = {1, 2, …};` and the same of `.global`, which nobody writes to if it has a value.
+    /// `.const .align 4 .b8 name[8] = {1, 2, …};`, or the same with `.global`, which must have a value and is
+    /// read-only.
     fn constant(&mut self, cursor: &mut Cursor, space: &str) -> Result<(), ParseError> {
         let declared = Declaration::parse(cursor)?;
         if !cursor.take('=') {
@@ -149,7 +150,7 @@ impl Parser {
         Ok(())
     }
 
-    /// What stands between `.entry` and the end of its body.
+    /// Parses an entry from its name to the end of its body.
     fn entry(&mut self, cursor: &mut Cursor) -> Result<Kernel, ParseError> {
         let name = cursor.word("the name of an entry")?;
         let mut kernel = Kernel { name: name.to_owned(), ..Kernel::default() };
@@ -159,7 +160,7 @@ impl Parser {
                 if cursor.take(')') {
                     break;
                 }
-                cursor.expect(',', "`,` or `)` behind a parameter")?;
+                cursor.expect(',', "`,` or `)` after a parameter")?;
             }
         }
         while !cursor.take('{') {
@@ -190,7 +191,7 @@ fn parameter(cursor: &mut Cursor, kernel: &mut Kernel) -> Result<(), ParseError>
     Ok(())
 }
 
-/// A declaration of `.shared`, `.extern .shared` or `.local` memory, up to its semicolon.
+/// Parses a declaration of `.shared`, `.extern .shared` or `.local` memory, up to its semicolon.
 pub(super) fn declare(cursor: &mut Cursor, space: &str, symbols: &mut Symbols) -> Result<(), ParseError> {
     let external = space == ".extern";
     let space = if external { cursor.word("`.shared`")? } else { space };
@@ -212,7 +213,7 @@ pub(super) fn declare(cursor: &mut Cursor, space: &str, symbols: &mut Symbols) -
     Ok(())
 }
 
-/// `.align 16 .b8 name[64]`, in whatever space.
+/// `.align 16 .b8 name[64]`, in any space.
 struct Declaration<'a> {
     align: u32,
     ty: Type,
@@ -228,7 +229,7 @@ impl<'a> Declaration<'a> {
             match word.strip_prefix('.') {
                 Some("align") => align = Some(cursor.integer("an alignment")?),
                 Some("ptr") => {}
-                // The space that a pointer parameter points to.
+                // The space to which a pointer parameter points.
                 Some("global" | "shared" | "const" | "local") => {}
                 Some(name) => {
                     ty = Some(Type::parse(name).ok_or_else(|| cursor.unsupported(word.to_owned()))?);
@@ -240,7 +241,7 @@ impl<'a> Declaration<'a> {
         let mut count = 1;
         if cursor.take('[') && !cursor.take(']') {
             count = cursor.integer("a number of elements")?;
-            cursor.expect(']', "`]` behind a number of elements")?;
+            cursor.expect(']', "`]` after a number of elements")?;
         }
         let align = align.unwrap_or(1).max(ty.bytes());
         if !align.is_power_of_two() || align > 1024 {
@@ -249,49 +250,49 @@ impl<'a> Declaration<'a> {
         Ok(Self { align, ty, count, name })
     }
 
-    /// The size, if it is one that a card could have.
+    /// The size, if within the limit.
     fn bytes(&self) -> Option<u32> {
         self.count.checked_mul(self.ty.bytes()).filter(|bytes| *bytes <= MOST_BYTES)
     }
 }
 
-/// A place among the tokens.
+/// A position in the tokens.
 pub(super) struct Cursor<'a, 't> {
     /// The whole text.
     pub text: &'a str,
     /// Its tokens.
     pub tokens: &'t [Placed<'a>],
-    /// The next one.
+    /// Index of the next token.
     pub at: usize,
 }
 
 impl<'a> Cursor<'a, '_> {
-    /// Whether nothing is left.
+    /// Whether no tokens are left.
     pub fn done(&self) -> bool {
         self.at >= self.tokens.len()
     }
 
-    /// Line of the token before the next.
+    /// Line of the previous token.
     pub fn line(&self) -> u32 {
         self.tokens.get(self.at.saturating_sub(1)).map_or(1, |placed| placed.line)
     }
 
-    /// An error here.
+    /// An error at this position.
     pub fn error(&self, kind: ParseErrorKind) -> ParseError {
         ParseError { line: self.line(), kind }
     }
 
-    /// Something here that is not supported.
+    /// An error about unsupported text at this position.
     pub fn unsupported(&self, what: String) -> ParseError {
         self.error(ParseErrorKind::Unsupported(what))
     }
 
-    /// A number here that cannot be meant.
+    /// An error about an invalid number at this position.
     pub fn number(&self, text: &str) -> ParseError {
         self.error(ParseErrorKind::Number(text.to_owned()))
     }
 
-    /// The next token, without taking it.
+    /// The next token, which is not taken.
     pub fn peek(&self) -> Option<Token<'a>> {
         self.tokens.get(self.at).map(|placed| placed.token)
     }
@@ -303,14 +304,14 @@ impl<'a> Cursor<'a, '_> {
         Ok(token)
     }
 
-    /// Takes a character if it comes next.
+    /// Takes a character if it is next.
     pub fn take(&mut self, c: char) -> bool {
         let there = self.peek() == Some(Token::Punct(c));
         self.at += usize::from(there);
         there
     }
 
-    /// Takes a character that must come next.
+    /// Takes a required character.
     pub fn expect(&mut self, c: char, what: &'static str) -> Result<(), ParseError> {
         if self.take(c) { Ok(()) } else { Err(self.error(ParseErrorKind::Expected(what))) }
     }
@@ -323,13 +324,13 @@ impl<'a> Cursor<'a, '_> {
         }
     }
 
-    /// Takes a small whole number.
+    /// Takes a small integer.
     pub fn integer(&mut self, what: &'static str) -> Result<u32, ParseError> {
         let word = self.word(what)?;
         word.parse().map_err(|_| self.number(word))
     }
 
-    /// Takes up to three extents and gives their product.
+    /// Takes up to three extents and returns their product.
     fn extents(&mut self) -> Result<u32, ParseError> {
         let mut product = 1u32;
         loop {
@@ -341,7 +342,7 @@ impl<'a> Cursor<'a, '_> {
         }
     }
 
-    /// Takes an immediate: whole, in hexadecimal, or a float's bits behind `0f` or `0d`.
+    /// Takes an immediate: an integer, hexadecimal, or a float's bits after `0f` or `0d`.
     pub fn immediate(&mut self) -> Result<u64, ParseError> {
         let negative = self.take('-');
         let word = self.word("a number")?;

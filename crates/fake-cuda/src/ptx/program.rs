@@ -1,7 +1,7 @@
-//! A module as the interpreter runs it: every operand is a register, every opcode an action.
+//! A module for the interpreter: every operand is a register, every opcode an action.
 //!
-//! Constants and special registers (`%tid.x`) are registers too, filled before the first instruction. So an
-//! instruction never asks what kind of operand it has.
+//! Constants and special registers (`%tid.x`) are also registers, filled before the first instruction, so that
+//! instructions need not distinguish kinds of operands.
 
 use super::lanes::{Convert, Lane};
 use super::types::Type;
@@ -14,18 +14,18 @@ pub type Reg = u32;
 pub struct Module {
     /// `.version`, as major · 10 + minor: 63 is PTX 6.3.
     pub version: u32,
-    /// `.target`: 80 of `sm_80`.
+    /// `.target`: 80 for `sm_80`.
     pub target: u32,
-    /// Source files that line information names, by index.
+    /// Source files that line information refers to, by index.
     pub files: Vec<(u32, String)>,
-    /// Memory of the module's constants.
+    /// Contents of the module's constants.
     pub constants: Vec<u8>,
     /// Its entries, in order.
     pub kernels: Vec<Kernel>,
 }
 
 impl Module {
-    /// The kernel of this name.
+    /// The kernel with this name.
     pub fn kernel(&self, name: &str) -> Option<&Kernel> {
         self.kernels.iter().find(|kernel| kernel.name == name)
     }
@@ -44,17 +44,17 @@ pub struct Kernel {
     pub shared_bytes: u32,
     /// Local memory of a thread, in bytes.
     pub local_bytes: u32,
-    /// `.maxntid`: the most threads that a block may have.
+    /// `.maxntid`: maximum number of threads per block.
     pub max_threads: Option<u32>,
-    /// How each register begins.
+    /// Initial state of each register.
     pub registers: Vec<Origin>,
-    /// What it does.
+    /// Its instructions.
     pub instructions: Vec<Instruction>,
-    /// The module's constants, which a kernel may address.
+    /// The module's constants.
     pub constants: Vec<u8>,
 }
 
-/// A parameter's place in the parameter block.
+/// A parameter in the parameter block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
     /// Its name.
@@ -65,16 +65,16 @@ pub struct Parameter {
     pub bytes: u32,
 }
 
-/// How a register begins.
+/// Initial state of a register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// Declared by `.reg` under this name, and unwritten.
+    /// Declared by `.reg` with this name; unwritten.
     Declared(String),
     /// Holds a value in every lane.
     Constant(u64),
-    /// Holds the offset of the shared memory whose size the launch chooses.
+    /// Holds the offset of the dynamic shared memory.
     DynamicShared,
-    /// Holds what the hardware says.
+    /// Holds a special register.
     Special(Special),
 }
 
@@ -107,31 +107,31 @@ pub enum Special {
     DynamicSharedBytes,
 }
 
-/// An instruction with its place.
+/// An instruction with its location.
 #[derive(Debug)]
 pub struct Instruction {
-    /// Runs only in lanes where the register is not 0, or is 0 if negated.
+    /// Runs only in lanes whose register is not 0, or is 0 if negated.
     pub predicate: Option<(Reg, bool)>,
-    /// What it does.
+    /// Its action.
     pub action: Action,
-    /// Its PTX.
+    /// Its PTX text.
     pub text: String,
-    /// Index of the source file, or 0 for the PTX itself.
+    /// Index of the source file, or 0 for the PTX.
     pub file: u32,
     /// Line of that file.
     pub line: u32,
 }
 
-/// Where an address points.
+/// A state space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Space {
-    /// Anywhere: windows of the address space tell.
+    /// Generic: the address's window determines the space.
     Generic,
     /// Device memory.
     Global,
-    /// Memory of a block.
+    /// Shared memory of a block.
     Shared,
-    /// Memory of a thread.
+    /// Local memory of a thread.
     Local,
     /// The kernel's parameters.
     Parameter,
@@ -142,7 +142,7 @@ pub enum Space {
 /// An address in a register plus a displacement.
 #[derive(Debug, Clone, Copy)]
 pub struct Address {
-    /// Where it points.
+    /// Its space.
     pub space: Space,
     /// The register.
     pub base: Reg,
@@ -153,92 +153,93 @@ pub struct Address {
 /// A load or store of one to four elements.
 #[derive(Debug)]
 pub struct Access {
-    /// Where.
+    /// Address.
     pub address: Address,
-    /// The element.
+    /// Type of an element.
     pub ty: Type,
     /// Registers, one for each element.
     pub elements: Vec<Reg>,
-    /// Ordered with other threads' accesses, as atomics are (`.volatile`, `.relaxed`, `.acquire`, `.release`).
+    /// Whether it is ordered with other threads' accesses, as atomics are (`.volatile`, `.relaxed`, `.acquire`,
+    /// `.release`).
     pub strong: bool,
 }
 
-/// What an atomic instruction does to memory.
+/// Operation of an atomic instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Update {
     /// Sum.
     Add,
-    /// The smaller.
+    /// Minimum.
     Min,
-    /// The larger.
+    /// Maximum.
     Max,
-    /// Bits of both.
+    /// Bitwise and.
     And,
-    /// Bits of either.
+    /// Bitwise or.
     Or,
-    /// Bits of one.
+    /// Bitwise exclusive or.
     Xor,
-    /// The operand.
+    /// Exchange.
     Exchange,
-    /// The second operand, if memory equals the first.
+    /// Compare and swap.
     CompareAndSwap,
-    /// One more, or 0 past the operand.
+    /// Increment, or 0 above the operand.
     Increment,
-    /// One less, or the operand below 0.
+    /// Decrement, or the operand below 0.
     Decrement,
 }
 
-/// How `setp` joins its comparison with a predicate.
+/// How `setp` combines its comparison with a predicate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Join {
-    /// It does not.
+    /// Not at all.
     None,
-    /// Both.
+    /// And.
     And,
-    /// Either.
+    /// Or.
     Or,
-    /// One.
+    /// Exclusive or.
     Xor,
 }
 
-/// From which lane `shfl` takes.
+/// Source lane of `shfl`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shuffle {
     /// A lower lane.
     Up,
     /// A higher lane.
     Down,
-    /// The lane whose index differs in these bits.
+    /// The lane whose index differs in the given bits.
     Butterfly,
-    /// The lane named.
+    /// The lane with the given index.
     Index,
 }
 
-/// What a vote gives.
+/// Result of a vote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vote {
-    /// Whether all lanes say yes.
+    /// Whether all lanes are true.
     All,
-    /// Whether any lane says yes.
+    /// Whether any lane is true.
     Any,
-    /// Whether all lanes say the same.
+    /// Whether all lanes are equal.
     Uniform,
-    /// The lanes that say yes.
+    /// The lanes that are true.
     Ballot,
 }
 
-/// Operands of a matrix product, by type.
+/// Type of the factors of a matrix product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatrixType {
     /// Half precision.
     F16,
     /// bfloat16.
     Bf16,
-    /// 19 bits of single precision.
+    /// TF32: 19 bits of single precision.
     Tf32,
 }
 
-/// What an instruction does.
+/// Action of an instruction.
 #[derive(Debug)]
 pub enum Action {
     /// A function of up to four registers, lane by lane.
@@ -249,57 +250,57 @@ pub enum Action {
         result: Reg,
         /// Its operands; unused ones repeat the first.
         operands: [Reg; 4],
-        /// How many of them are used.
+        /// Number of used operands.
         used: usize,
-        /// Differs by units in the last place from card to card.
+        /// Whether cards differ in the last places.
         approximate: bool,
-        /// Single precision with subnormal numbers taken and given as 0.
+        /// Flushes subnormal single-precision operands and results to 0.
         flush: bool,
-        /// Clamped to 0 to 1.
+        /// Clamps the result to 0 to 1.
         saturate: bool,
-        /// Floating-point operations that it counts as.
+        /// Number of floating-point operations.
         flops: u64,
     },
     /// `cvt`.
     Convert {
-        /// From what to what, and how it rounds.
+        /// Types and rounding.
         convert: Convert,
         /// The result.
         result: Reg,
-        /// One operand, or two where the result is packed.
+        /// One operand, or two for a packed result.
         operands: [Reg; 2],
     },
     /// `setp`.
     Compare {
         /// Compares the first two operands.
         lane: Lane,
-        /// The outcome.
+        /// The result.
         result: Reg,
-        /// Its opposite, if asked for.
+        /// Register for the negated result, if present.
         opposite: Option<Reg>,
-        /// What is compared.
+        /// The operands.
         operands: [Reg; 2],
-        /// How the outcome is joined with `with`.
+        /// How the result is combined with `with`.
         join: Join,
         /// A predicate, and whether it is negated.
         with: (Reg, bool),
     },
-    /// Several registers into one.
+    /// Packs several registers into one.
     Pack {
-        /// The whole.
+        /// The packed register.
         result: Reg,
-        /// Its parts, the lowest first.
+        /// The parts, lowest first.
         parts: Vec<Reg>,
-        /// Bits of a part.
+        /// Bits per part.
         bits: u32,
     },
-    /// One register into several.
+    /// Unpacks one register into several.
     Unpack {
-        /// The parts, the lowest first.
+        /// The parts, lowest first.
         parts: Vec<Reg>,
-        /// The whole.
+        /// The packed register.
         operand: Reg,
-        /// Bits of a part.
+        /// Bits per part.
         bits: u32,
     },
     /// `ld`.
@@ -308,41 +309,41 @@ pub enum Action {
     Store(Access),
     /// `atom` and `red`.
     Atomic {
-        /// Where.
+        /// Address.
         address: Address,
-        /// The element.
+        /// Type of the element.
         ty: Type,
-        /// What is done.
+        /// The operation.
         update: Update,
-        /// What was there, unless nobody asks.
+        /// Register for the old value, if present.
         result: Option<Reg>,
         /// One operand, or two for compare-and-swap.
         operands: [Reg; 2],
     },
     /// `cp.async`.
     CopyAsync {
-        /// Shared memory.
+        /// Destination in shared memory.
         to: Address,
-        /// Device memory.
+        /// Source in device memory.
         from: Address,
-        /// Only ever 16 bytes, past the first cache (`.cg`).
+        /// `.cg`, which bypasses the first cache and allows only 16 bytes.
         whole_lines: bool,
         /// Bytes written: 4, 8 or 16.
         bytes: Reg,
-        /// Bytes read, in a register; the rest are zeros.
+        /// Register with the number of bytes read; the rest are zeros.
         source_bytes: Option<Reg>,
     },
     /// `cp.async.commit_group`.
     CopyCommit,
-    /// `cp.async.wait_group`: all but so many groups have arrived. `None`: all copies, committed or not.
+    /// `cp.async.wait_group`: waits until all but this many groups have arrived. `None`: all copies, committed or not.
     CopyWait(Option<Reg>),
     /// `ldmatrix`.
     LoadMatrix {
-        /// One register for each matrix of 8 by 8.
+        /// One register per matrix of 8 by 8.
         results: Vec<Reg>,
-        /// Address of a row, in shared memory.
+        /// Address of a row in shared memory.
         address: Address,
-        /// Whether columns are handed out instead of rows.
+        /// Whether to transpose.
         transposed: bool,
     },
     /// `mma.sync.m16n8kK.row.col`, accumulating in single precision.
@@ -357,57 +358,57 @@ pub enum Action {
         a: Vec<Reg>,
         /// The right factor.
         b: Vec<Reg>,
-        /// What is added, four registers.
+        /// The addend, four registers.
         c: Vec<Reg>,
     },
     /// `shfl.sync`.
     Shuffle {
-        /// Whence.
+        /// Source lane.
         from: Shuffle,
-        /// The value taken.
+        /// Register for the value.
         result: Reg,
-        /// Whether the lane was in range.
+        /// Predicate for whether the source was in range, if present.
         in_range: Option<Reg>,
         /// Value, lane or distance, clamp and segment, mask.
         operands: [Reg; 4],
     },
     /// `vote.sync`.
     Vote {
-        /// What it gives.
+        /// Result of the vote.
         vote: Vote,
-        /// The outcome.
+        /// Register for the result.
         result: Reg,
         /// A predicate, and whether it is negated.
         predicate: (Reg, bool),
-        /// Lanes that take part.
+        /// Participating lanes.
         mask: Reg,
     },
     /// `match.sync`.
     Match {
-        /// Whether all lanes must agree.
+        /// Whether all lanes must be equal.
         all: bool,
-        /// Bits compared.
+        /// Number of bits compared.
         bits: u32,
-        /// Lanes of the same value.
+        /// Register for the lanes with the same value.
         result: Reg,
-        /// Whether all agree.
+        /// Predicate for whether all are equal, if present.
         agreed: Option<Reg>,
         /// The value.
         value: Reg,
-        /// Lanes that take part.
+        /// Participating lanes.
         mask: Reg,
     },
     /// `redux.sync`.
     Reduce {
-        /// How values are joined.
+        /// The reduction.
         update: Update,
-        /// Whether they have a sign.
+        /// Whether the values are signed.
         signed: bool,
-        /// The outcome.
+        /// Register for the result.
         result: Reg,
         /// The value.
         value: Reg,
-        /// Lanes that take part.
+        /// Participating lanes.
         mask: Reg,
     },
     /// `activemask`.
@@ -418,7 +419,7 @@ pub enum Action {
     Barrier,
     /// `bar.warp.sync`.
     WarpBarrier(Reg),
-    /// `membar`, `fence`, `prefetch`: nothing to do here.
+    /// `membar`, `fence`, `prefetch`: no effect in the interpreter.
     Nothing,
     /// `ret` and `exit`.
     Return,

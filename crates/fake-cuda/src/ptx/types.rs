@@ -1,11 +1,11 @@
-//! The types that PTX writes behind a dot.
+//! The types of PTX.
 
 /// A fundamental or packed type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
     /// `.pred`
     Pred,
-    /// `.bN`: bits without a meaning.
+    /// `.bN`: untyped bits.
     Bits(u32),
     /// `.uN`
     Unsigned(u32),
@@ -19,7 +19,7 @@ pub enum Type {
     F16x2,
     /// `.bf16x2`
     Bf16x2,
-    /// `.tf32`, only in matrix instructions and conversions.
+    /// `.tf32`, only for matrix instructions and conversions.
     Tf32,
     /// `.f32`
     F32,
@@ -28,7 +28,7 @@ pub enum Type {
 }
 
 impl Type {
-    /// The type of this name, which is written without its dot.
+    /// The type with this name, without its dot.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "pred" => Self::Pred,
@@ -52,7 +52,7 @@ impl Type {
         })
     }
 
-    /// Width in bits; 1 of a predicate.
+    /// Width in bits; 1 for a predicate.
     pub fn bits(self) -> u32 {
         match self {
             Self::Pred => 1,

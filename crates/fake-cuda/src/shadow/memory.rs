@@ -1,30 +1,30 @@
-//! The device's address space: regions far apart, so that an address outside of one is outside of all.
+//! The device's address space: regions with wide gaps, so that an address past one region is in no other.
 
 use super::pages::{PAGE, Pages};
 use super::rights::Rights;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Where the first region lies.
+/// Address of the first region.
 pub const BASE: u64 = 0x3_0000_0000;
-/// What lies between regions.
+/// Gap between regions.
 const GAP: u64 = 1 << 30;
 
-/// A stretch of device memory.
+/// A region of device memory.
 #[derive(Debug)]
 pub struct Region {
     /// Its bytes.
     pub pages: Pages,
-    /// Whether the card may access it; mapped memory has to be told so.
+    /// Whether the card may access it; mapped memory needs `cuMemSetAccess`.
     pub accessible: bool,
 }
 
-/// Why an address is none.
+/// Why an access is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outside {
-    /// It lies in no region.
+    /// The address is in no region.
     Nowhere,
-    /// It begins in a region of this many bytes at this offset and ends behind it.
+    /// The access starts in a region and ends past it.
     Past {
         /// Offset of the first byte.
         offset: u64,
@@ -33,22 +33,22 @@ pub enum Outside {
     },
     /// The region is mapped, but access was not set.
     Inaccessible,
-    /// The launch was not given it.
+    /// The launch has no right to access it.
     NotAllowed,
 }
 
 impl fmt::Display for Outside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nowhere => write!(f, "lies in no allocation"),
+            Self::Nowhere => write!(f, "is in no allocation"),
             Self::Past { offset, bytes } => write!(f, "is out of bounds: offset {offset} of an allocation of {bytes}"),
             Self::Inaccessible => write!(f, "is mapped without access"),
-            Self::NotAllowed => write!(f, "lies outside of what the launch was given"),
+            Self::NotAllowed => write!(f, "is outside the regions announced for the launch"),
         }
     }
 }
 
-/// What a launch read or wrote: start, end, whether written.
+/// An accessed range: start, end, whether written.
 pub type Touched = (u64, u64, bool);
 
 /// All device memory.
@@ -57,9 +57,9 @@ pub struct Memory {
     regions: BTreeMap<u64, Region>,
     next: u64,
     launch: u64,
-    /// Pages that the present launch touched: region and index.
+    /// Pages that the current launch accessed: region and index.
     touched: Vec<(u64, usize)>,
-    /// What the present launch may touch.
+    /// Access rights of the current launch.
     pub rights: Rights,
 }
 
@@ -70,50 +70,50 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Addresses for so many bytes that nothing else has; nothing lies there yet.
+    /// Unused addresses for a number of bytes, without memory.
     pub fn reserve(&mut self, bytes: u64) -> u64 {
         let base = self.next;
         self.next += (bytes + GAP).next_multiple_of(GAP);
         base
     }
 
-    /// New memory at an address of its own.
+    /// Allocates memory at new addresses.
     pub fn allocate(&mut self, bytes: u64) -> u64 {
         let base = self.reserve(bytes);
         self.place(base, Region { pages: Pages::new(bytes), accessible: true });
         base
     }
 
-    /// Puts a region at an address.
+    /// Inserts a region at an address.
     pub fn place(&mut self, base: u64, region: Region) {
         self.regions.insert(base, region);
     }
 
-    /// Takes the region away that begins at an address.
+    /// Removes the region that starts at an address.
     pub fn remove(&mut self, base: u64) -> Option<Region> {
         self.regions.remove(&base)
     }
 
-    /// The region that begins at an address.
+    /// The region that starts at an address.
     pub fn region(&mut self, base: u64) -> Option<&mut Region> {
         self.regions.get_mut(&base)
     }
 
-    /// The region that holds these bytes, and their offset in it.
+    /// The region that contains these bytes, and their offset in it.
     fn find(&mut self, address: u64, bytes: u64) -> Result<(u64, &mut Region, u64), Outside> {
         find(&mut self.regions, address, bytes)
     }
 
-    /// The launch that begins.
+    /// Starts a launch.
     pub fn begin_launch(&mut self) {
         self.launch += 1;
         self.touched.clear();
     }
 
-    /// The bytes that a thread accesses: their pages, their offset, and the launch.
+    /// The pages, offset and launch number for a thread's access.
     pub fn access(&mut self, address: u64, bytes: u64, write: bool) -> Result<(&mut Pages, usize, u64), Outside> {
         if !self.rights.allows(address, bytes, write) {
-            // An address that is none is the clearer message.
+            // Report an invalid address before missing rights: the message is clearer.
             self.find(address, bytes)?;
             return Err(Outside::NotAllowed);
         }
@@ -125,7 +125,7 @@ impl Memory {
         Ok((&mut region.pages, offset as usize, self.launch))
     }
 
-    /// What the launch read and wrote, in order of addresses.
+    /// Ranges that the launch read and wrote, ordered by address.
     pub fn end_launch(&mut self) -> Vec<Touched> {
         self.touched.sort_unstable();
         let mut all: Vec<Touched> = Vec::new();
@@ -144,14 +144,14 @@ impl Memory {
         all
     }
 
-    /// The pieces of regions that these bytes lie in, for copies that may cross mapped regions.
+    /// The parts of regions that contain these bytes; copies may cross adjacent mapped regions.
     fn pieces(&mut self, address: u64, bytes: u64) -> Result<Vec<(u64, u64)>, Outside> {
         let (mut at, end) = (address, address.checked_add(bytes).ok_or(Outside::Nowhere)?);
         let mut pieces = Vec::new();
         while at < end {
             let (base, region, offset) = self.find(at, 1)?;
             let piece = (region.pages.bytes() - offset).min(end - at);
-            // Only mapped regions touch each other, and then a copy may run on in the next.
+            // Only mapped regions can be adjacent.
             if at + piece < end && !self.regions.contains_key(&(at + piece)) {
                 let bytes = at + piece - base;
                 return Err(Outside::Past { offset, bytes });
@@ -162,7 +162,7 @@ impl Memory {
         Ok(pieces)
     }
 
-    /// Writes what a copy brings.
+    /// Writes the bytes of a copy.
     pub fn write(&mut self, address: u64, data: &[u8]) -> Result<(), Outside> {
         let mut done = 0;
         for (at, piece) in self.pieces(address, data.len() as u64)? {
@@ -173,7 +173,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Reads what a copy takes: bytes, and whether each was written.
+    /// Reads the bytes of a copy, and whether each was written.
     pub fn read(&mut self, address: u64, bytes: u64) -> Result<(Vec<u8>, Vec<bool>), Outside> {
         let pieces = self.pieces(address, bytes)?;
         let (mut out, mut written) = (vec![0; bytes as usize], vec![false; bytes as usize]);
@@ -187,7 +187,7 @@ impl Memory {
         Ok((out, written))
     }
 
-    /// Copies within the device; what was unwritten there is unwritten here.
+    /// Copies within the device, including whether each byte was written.
     pub fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), Outside> {
         let (data, written) = self.read(from, bytes)?;
         self.write(to, &data)?;
@@ -201,7 +201,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Makes bytes unwritten.
+    /// Marks bytes as unwritten.
     pub fn forget(&mut self, address: u64, bytes: u64) -> Result<(), Outside> {
         for (at, piece) in self.pieces(address, bytes)? {
             let (_, region, offset) = self.find(at, piece)?;
@@ -211,7 +211,7 @@ impl Memory {
     }
 }
 
-/// The region that holds these bytes, its base, and their offset in it.
+/// The region that contains these bytes, its base, and their offset in it.
 fn find(regions: &mut BTreeMap<u64, Region>, address: u64, bytes: u64) -> Result<(u64, &mut Region, u64), Outside> {
     let (base, region) = regions.range_mut(..=address).next_back().ok_or(Outside::Nowhere)?;
     let (offset, size) = (address - base, region.pages.bytes());

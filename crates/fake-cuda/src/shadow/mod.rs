@@ -1,9 +1,10 @@
-//! What is known of every byte of device and shared memory: whether anything wrote it, whether an asynchronous copy is
-//! still to write it, and who touched it last. Reads of unwritten bytes and races are found from this, in whatever
-//! order the threads happened to run.
+//! Shadow state of every byte of device and shared memory: whether it was written, whether an asynchronous copy will
+//! write it, and its last accesses. It reveals reads of unwritten bytes and races, independent of the order in which
+//! threads ran.
 //!
-//! `stamp` names accesses and orders them, `pages` keeps them, `memory` is the device's address space, `rights` what a
-//! launch may touch of it.
+//! `stamp` packs and orders accesses, `pages` stores them, `memory` is the device's address space, `rights` the access
+//! rights of a
+//! launch.
 
 mod memory;
 mod pages;

@@ -1,26 +1,26 @@
-//! Bytes with their shadow, in pages made when they are first touched.
+//! Bytes with their shadow state, in pages that are allocated at the first access.
 
 use super::stamp::{Access, Stamp};
 use std::fmt;
 
-/// Bytes of a page. Aligned accesses of up to 16 bytes never cross one.
+/// Page size. Aligned accesses of up to 16 bytes never cross pages.
 pub const PAGE: usize = 4096;
 const WORD: usize = 4;
-/// Bytes of the widest access.
+/// Size of the widest access.
 pub const MOST_BYTES: usize = 16;
 const WRITTEN: u8 = 1;
 const IN_FLIGHT: u8 = 2;
-/// What memory holds before anything wrote it.
+/// Contents of unwritten memory.
 const POISON: u8 = 0xA5;
 
-/// What is wrong with an access.
+/// Why an access is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Problem {
-    /// It reads bytes that nothing wrote.
+    /// It reads unwritten bytes.
     Unwritten,
-    /// It touches bytes that an asynchronous copy is still to write.
+    /// It accesses bytes that an asynchronous copy has yet to write.
     InFlight,
-    /// It isn't ordered with an access that wrote, or read what this one writes.
+    /// It races with another access: not ordered with a write, or a write not ordered with a read.
     Race {
         /// The other thread.
         other: Stamp,
@@ -32,7 +32,7 @@ pub enum Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unwritten => write!(f, "reads bytes that nothing wrote"),
+            Self::Unwritten => write!(f, "reads unwritten bytes"),
             Self::InFlight => write!(f, "touches bytes that cp.async has not delivered"),
             Self::Race { other, wrote } => {
                 let verb = if *wrote { "writes" } else { "reads" };
@@ -42,13 +42,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The last accesses of a byte or, as long as a page is only accessed by words, of a word.
+/// The last accesses of a byte, or of a word as long as a page has only word accesses.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cell {
     writer: Stamp,
     /// The last reader.
     reader: Stamp,
-    /// The last reader that was farther away: of another block, warp or thread than `reader`.
+    /// The last reader with a larger distance than `reader`: another block, warp or thread.
     other: Stamp,
 }
 
@@ -76,10 +76,10 @@ impl Cell {
     }
 }
 
-/// How hard it is to be ordered with each other: not at all for a thread and itself, most for blocks.
+/// Distance of two threads: 0 for the same thread, largest for different blocks.
 fn distance(a: Stamp, b: Stamp) -> u32 {
     match (a.block() == b.block(), a.thread() / 32 == b.thread() / 32, a.thread() == b.thread()) {
-        _ if !a.somebody() => 0,
+        _ if !a.is_access() => 0,
         (false, ..) => 4,
         (true, false, _) => 3,
         (true, true, false) => 2,
@@ -87,7 +87,7 @@ fn distance(a: Stamp, b: Stamp) -> u32 {
     }
 }
 
-/// Whether each byte of an access is written, by comparisons of fixed sizes: this is asked of every lane.
+/// Whether all bytes of an access are written. Compares fixed sizes, because it runs for every lane.
 fn all_written(state: &[u8]) -> bool {
     match state.len() {
         2 => state == [WRITTEN; 2],
@@ -98,7 +98,7 @@ fn all_written(state: &[u8]) -> bool {
     }
 }
 
-/// Copies what one access moves, by moves of fixed sizes: a call for each lane would cost more than the bytes.
+/// Copies the bytes of an access. Moves fixed sizes, because a `memcpy` call per lane would cost more.
 pub fn copy(to: &mut [u8], from: &[u8]) {
     fn fixed<const N: usize>(to: &mut [u8], from: &[u8]) {
         if let (Some(to), Some(from)) = (to.first_chunk_mut::<N>(), from.first_chunk::<N>()) {
@@ -117,9 +117,9 @@ pub fn copy(to: &mut [u8], from: &[u8]) {
 struct Page {
     bytes: [u8; PAGE],
     state: [u8; PAGE],
-    /// One a word or, once something narrower was accessed, one a byte.
+    /// One cell per word or, after a narrower access, per byte.
     cells: Vec<Cell>,
-    /// The launch that `cells` are of.
+    /// The launch to which `cells` belong.
     launch: u64,
 }
 
@@ -146,7 +146,7 @@ impl Page {
     }
 }
 
-/// A stretch of memory.
+/// A range of memory.
 pub struct Pages {
     pages: Vec<Option<Box<Page>>>,
     bytes: u64,
@@ -159,7 +159,7 @@ impl fmt::Debug for Pages {
 }
 
 impl Pages {
-    /// So many bytes that nothing wrote.
+    /// A range of unwritten bytes.
     pub fn new(bytes: u64) -> Self {
         let mut pages = Vec::new();
         pages.resize_with(bytes.div_ceil(PAGE as u64) as usize, || None);
@@ -171,7 +171,7 @@ impl Pages {
         self.bytes
     }
 
-    /// Whether a launch touched the page already.
+    /// Whether a launch already accessed the page.
     pub fn touched(&self, page: usize, launch: u64) -> bool {
         self.pages[page].as_ref().is_some_and(|page| page.launch == launch)
     }
@@ -180,7 +180,7 @@ impl Pages {
         self.pages[at / PAGE].get_or_insert_with(Page::new)
     }
 
-    /// What a thread reads. The bytes are within this stretch and one page.
+    /// Reads for a thread. The bytes are within this range and one page.
     pub fn read(&mut self, at: usize, out: &mut [u8], access: &Access, launch: u64) -> Result<(), Problem> {
         let (page, at) = (self.page(at), at % PAGE);
         let state = &page.state[at..at + out.len()];
@@ -195,7 +195,7 @@ impl Pages {
         Ok(())
     }
 
-    /// What a thread writes. The bytes are within this stretch and one page.
+    /// Writes for a thread. The bytes are within this range and one page.
     pub fn write(&mut self, at: usize, data: &[u8], access: &Access, launch: u64) -> Result<(), Problem> {
         let (page, at) = (self.page(at), at % PAGE);
         if page.state[at..at + data.len()].iter().any(|state| state & IN_FLIGHT != 0) {
@@ -209,7 +209,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Marks what an asynchronous copy may write from now on: whoever used it must be done with it.
+    /// Marks bytes that an asynchronous copy will write: earlier accesses must be ordered before it.
     pub fn depart(&mut self, at: usize, bytes: usize, access: &Access, launch: u64) -> Result<(), Problem> {
         let (page, at) = (self.page(at), at % PAGE);
         if page.state[at..at + bytes].iter().any(|state| state & IN_FLIGHT != 0) {
@@ -222,14 +222,14 @@ impl Pages {
         Ok(())
     }
 
-    /// What an asynchronous copy delivers where [`Pages::depart`] announced it.
+    /// Writes the bytes of an asynchronous copy that [`Pages::depart`] announced.
     pub fn arrive(&mut self, at: usize, data: &[u8], access: &Access, launch: u64) -> Result<(), Problem> {
         let (page, start) = (self.page(at), at % PAGE);
         page.state[start..start + data.len()].iter_mut().for_each(|state| *state &= !IN_FLIGHT);
         self.write(at, data, access, launch)
     }
 
-    /// What the host or a copy writes, of any length.
+    /// Writes for the host or a copy, with any length.
     pub fn fill_from(&mut self, at: usize, data: &[u8]) {
         let mut at = at;
         let mut left = data;
@@ -243,7 +243,7 @@ impl Pages {
         }
     }
 
-    /// What the host reads, of any length: the bytes, and whether each was written.
+    /// Reads for the host, with any length: the bytes, and whether each was written.
     pub fn copy_out(&self, at: usize, out: &mut [u8], written: &mut [bool]) {
         for (offset, (byte, written)) in out.iter_mut().zip(written).enumerate() {
             let place = at + offset;
@@ -253,7 +253,7 @@ impl Pages {
         }
     }
 
-    /// Makes bytes unwritten.
+    /// Marks bytes as unwritten.
     pub fn forget(&mut self, at: usize, bytes: usize) {
         let end = at + bytes;
         let mut at = at;
@@ -267,7 +267,7 @@ impl Pages {
         }
     }
 
-    /// What a launch read and wrote of a page, as offsets `(start, end, written)` into this stretch.
+    /// Ranges of a page that a launch read and wrote, as `(start, end, written)` offsets into this range.
     pub fn accesses(&self, page: usize, launch: u64) -> Vec<(u64, u64, bool)> {
         let Some(content) = self.pages[page].as_ref().filter(|content| content.launch == launch) else {
             return Vec::new();
@@ -276,7 +276,7 @@ impl Pages {
         let mut found: Vec<(u64, u64, bool)> = Vec::new();
         for written in [false, true] {
             for (index, cell) in content.cells.iter().enumerate() {
-                if !(if written { cell.writer } else { cell.reader }).somebody() {
+                if !(if written { cell.writer } else { cell.reader }).is_access() {
                     continue;
                 }
                 let start = (page * PAGE) as u64 + index as u64 * size;

@@ -1,31 +1,31 @@
-//! What a launch may touch: the regions that the device announced through the hook, and what may be done to each.
+//! Access rights of a launch: the regions that the device announced through the hook, each with a mode.
 
-/// What may be done to a region.
+/// Access mode of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Read.
     Read,
-    /// Written, and read back; what was there counts as unwritten.
+    /// Written, then read; its previous contents count as unwritten.
     Write,
     /// Read and written.
     Update,
-    /// As `Write`, and unwritten again when other regions are announced.
+    /// Like `Write`, and unwritten again at the next announcement.
     Scratch,
 }
 
 impl Mode {
-    /// The mode of this number of the hook.
+    /// The mode with this number in the hook.
     pub fn of(number: u32) -> Option<Self> {
         [Self::Read, Self::Write, Self::Update, Self::Scratch].get(number.checked_sub(1)? as usize).copied()
     }
 
-    /// Whether what was there counts as unwritten.
+    /// Whether the previous contents count as unwritten.
     pub fn starts_unwritten(self) -> bool {
         matches!(self, Self::Write | Self::Scratch)
     }
 }
 
-/// Announced regions; before the first announcement everything is allowed.
+/// Announced regions. Before the first announcement everything is allowed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rights {
     restricted: bool,
@@ -34,13 +34,13 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Nothing is allowed.
+    /// Rights that allow nothing.
     pub fn none() -> Self {
         Self { restricted: true, regions: Vec::new() }
     }
 
-    /// Allows one more region. Errors: it overlaps one that was announced in another mode. A region may be announced
-    /// twice in the same mode.
+    /// Allows one more region. Errors: it overlaps a region with another mode. A region may be announced twice in the
+    /// same mode.
     pub fn allow(&mut self, start: u64, bytes: u64, mode: Mode) -> Result<(), (u64, u64, Mode)> {
         let end = start.saturating_add(bytes);
         self.restricted = true;
@@ -50,7 +50,7 @@ impl Rights {
             if !same {
                 return Err(*region);
             }
-            // Two readers that overlap: their union is readable, and the next may overlap as well.
+            // Merge overlapping readable regions; the union may overlap another.
             let (from, to) = (region.0.min(start), region.1.max(end));
             self.regions.remove(place);
             return self.allow(from, to - from, mode);
@@ -90,11 +90,11 @@ mod tests {
     #[test]
     fn only_announced_bytes_are_allowed() {
         let mut rights = Rights::default();
-        assert!(rights.allows(0, 1, true), "without an announcement all is allowed");
+        assert!(rights.allows(0, 1, true), "without an announcement everything is allowed");
         rights.allow(100, 50, Mode::Read).unwrap();
         rights.allow(150, 50, Mode::Update).unwrap();
         assert!(rights.allows(100, 50, false) && rights.allows(140, 20, false) && rights.allows(150, 50, true));
-        assert!(!rights.allows(140, 20, true), "a part is only readable");
+        assert!(!rights.allows(140, 20, true), "a part is read-only");
         assert!(!rights.allows(190, 11, false) && !rights.allows(99, 2, false));
     }
 

@@ -1,9 +1,9 @@
-//! Who touched a byte, and when: in a word, so that each byte can afford three of them.
+//! An access of a byte, packed into a word, because each byte stores three of them.
 
-/// An access that happened: thread, block and the warp's clock. 0 is nobody.
+/// An access: thread, block and the warp's clock. 0 means no access.
 ///
 /// ```text
-/// bit 63: somebody   62: strong   52..62: thread in its block   24..52: clock of its warp   0..24: block
+/// bit 63: present    62: strong   52..62: thread in its block   24..52: clock of its warp   0..24: block
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stamp(u64);
@@ -11,13 +11,13 @@ pub struct Stamp(u64);
 const STRONG: u64 = 1 << 62;
 
 impl Stamp {
-    /// Blocks of a launch and barriers of a warp that a stamp can tell apart.
+    /// Maximum number of blocks of a launch.
     pub const BLOCKS: u64 = 1 << 24;
-    /// Barriers that a stamp can tell apart.
+    /// Maximum number of barriers of a warp.
     pub const CLOCKS: u32 = 1 << 28;
 
-    /// Whether there is an access at all.
-    pub fn somebody(self) -> bool {
+    /// Whether the stamp is an access.
+    pub fn is_access(self) -> bool {
         self.0 != 0
     }
 
@@ -40,7 +40,7 @@ impl Stamp {
     }
 }
 
-/// An access about to happen, and what its warp knows of the others of its block.
+/// A new access, with what its warp knows of other warps of its block.
 #[derive(Debug, Clone, Copy)]
 pub struct Access<'a> {
     stamp: Stamp,
@@ -49,8 +49,8 @@ pub struct Access<'a> {
 }
 
 impl<'a> Access<'a> {
-    /// An access of `thread` of `block` at `clock`, which its warp advances at each barrier. `passed`: the clock of
-    /// each warp when it last passed a barrier of the whole block.
+    /// An access of `thread` of `block` at `clock`, which its warp advances at each barrier. `passed`: each warp's
+    /// clock at its last block barrier.
     pub fn new(block: u32, thread: u32, clock: u32, strong: bool, passed: &'a [u32]) -> Self {
         let stamp = 1 << 63 | u64::from(thread) << 52 | u64::from(clock) << 24 | u64::from(block);
         Self { stamp: Stamp(stamp | if strong { STRONG } else { 0 }), passed }
@@ -61,10 +61,10 @@ impl<'a> Access<'a> {
         self.stamp
     }
 
-    /// Whether an earlier access surely came before this one, or need not: both are strong.
-    /// Barriers of the block order all its threads, those of a warp its lanes; nothing orders blocks.
+    /// Whether an earlier access is ordered before this one, or needs no order because both are strong. Block barriers
+    /// order all threads of the block, warp barriers the lanes of the warp; nothing orders blocks.
     pub fn follows(&self, earlier: Stamp) -> bool {
-        if !earlier.somebody() || (earlier.strong() && self.stamp.strong()) {
+        if !earlier.is_access() || (earlier.strong() && self.stamp.strong()) {
             return true;
         }
         if earlier.block() != self.stamp.block() {
@@ -84,14 +84,14 @@ mod tests {
 
     #[test]
     fn barriers_order_threads_and_nothing_orders_blocks() {
-        let nobody_passed = [0, 0];
-        let write = Access::new(3, 5, 0, false, &nobody_passed).stamp();
+        let none_passed = [0, 0];
+        let write = Access::new(3, 5, 0, false, &none_passed).stamp();
         let later =
             |block, thread, clock, passed: &[u32]| Access::new(block, thread, clock, false, passed).follows(write);
         assert!(later(3, 5, 0, &[0, 0]), "a thread follows itself");
         assert!(!later(3, 6, 0, &[0, 0]), "lanes of a warp race");
         assert!(later(3, 6, 1, &[0, 0]), "a barrier of the warp orders them");
-        assert!(!later(3, 40, 1, &[0, 0]), "another warp knows nothing of it");
+        assert!(!later(3, 40, 1, &[0, 0]), "another warp is not ordered");
         assert!(later(3, 40, 1, &[1, 1]), "a barrier of the block orders warps");
         assert!(!later(4, 40, 1, &[1, 1]), "but not blocks");
     }

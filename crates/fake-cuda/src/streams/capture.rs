@@ -1,4 +1,4 @@
-//! Streams that are captured: operations become nodes of a graph instead of running.
+//! Stream capture: operations become nodes of a graph instead of running.
 
 use super::clock::Lane;
 use super::engine::Work;
@@ -7,36 +7,36 @@ use std::collections::{BTreeMap, BTreeSet};
 /// An operation of a graph.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// What it does.
+    /// Its operation.
     pub work: Work,
-    /// The stream it was captured from.
+    /// The stream from which it was captured.
     pub lane: Lane,
-    /// Nodes before it.
+    /// Nodes that it depends on.
     pub after: Vec<usize>,
 }
 
-/// A graph, finished or being captured.
+/// A graph, complete or during capture.
 #[derive(Debug, Clone)]
 pub struct Graph {
-    /// Its nodes, each behind those that it waits for.
+    /// Its nodes, each after those that it depends on.
     pub nodes: Vec<Node>,
-    /// The stream whose capture was begun.
+    /// The stream on which the capture began.
     origin: Lane,
-    /// What the next node of each captured stream waits for.
+    /// Dependencies of the next node of each captured stream.
     tails: BTreeMap<Lane, Vec<usize>>,
 }
 
 /// Why a capture cannot end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaptureError {
-    /// This stream did not begin it.
+    /// It began on another stream.
     Unmatched,
-    /// Another stream took part, and the first one never waited for it.
+    /// Another stream took part, and the origin does not wait for it.
     Unjoined,
 }
 
 impl Graph {
-    /// A capture that a stream begins.
+    /// A capture that begins on a stream.
     pub fn begin(origin: Lane) -> Self {
         Self { nodes: Vec::new(), origin, tails: BTreeMap::from([(origin, Vec::new())]) }
     }
@@ -46,18 +46,18 @@ impl Graph {
         self.tails.contains_key(&lane)
     }
 
-    /// Adds what a captured stream does.
+    /// Adds an operation of a captured stream.
     pub fn push(&mut self, lane: Lane, work: Work) {
         let after = self.tails.insert(lane, vec![self.nodes.len()]).unwrap_or_default();
         self.nodes.push(Node { work, lane, after });
     }
 
-    /// What a stream has done so far, for an event.
+    /// The nodes of a stream so far, for an event.
     pub fn tail(&self, lane: Lane) -> Vec<usize> {
         self.tails.get(&lane).cloned().unwrap_or_default()
     }
 
-    /// A stream waits for what an event stands for, and takes part from now on.
+    /// Makes a stream wait for an event's nodes; the stream takes part from now on.
     pub fn wait(&mut self, lane: Lane, nodes: &[usize]) {
         let tail = self.tails.entry(lane).or_default();
         tail.extend(nodes);

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-/// Something that does one operation after the other: a stream, or a stream's part of a graph.
+/// A sequence of operations: a stream, or a stream's part of a graph.
 pub type Lane = u64;
 
-/// How many operations of each lane are known to have happened.
+/// For each lane, the number of operations known to have happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clock(BTreeMap<Lane, u64>);
 
 impl Clock {
-    /// Learns what another clock knows.
+    /// Merges another clock.
     pub fn join(&mut self, other: &Self) {
         for (lane, tick) in &other.0 {
             let mine = self.0.entry(*lane).or_default();
@@ -18,7 +18,7 @@ impl Clock {
         }
     }
 
-    /// Learns that operation `tick` of a lane happened, and so all before it.
+    /// Records that operation `tick` of a lane, and all before it, happened.
     pub fn learn(&mut self, lane: Lane, tick: u64) {
         let mine = self.0.entry(lane).or_default();
         *mine = (*mine).max(tick);

@@ -1,4 +1,4 @@
-//! Operations of streams: when they run, and what they know of each other.
+//! Operations of streams: when they run, and how they are ordered.
 
 use super::capture::Graph;
 use super::clock::{Clock, Lane};
@@ -7,7 +7,7 @@ use crate::shadow::{Mode, Rights};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The stream that waits for all blocking ones, and they for it.
+/// The legacy stream, which is ordered with all blocking streams.
 pub const LEGACY: Lane = 0;
 
 /// When operations run.
@@ -15,40 +15,41 @@ pub const LEGACY: Lane = 0;
 pub enum Execution {
     /// As soon as they are enqueued.
     Eager,
-    /// When the host waits for them, or for what waits for them.
+    /// When the host waits for them, or for an operation that depends on them.
     Late,
 }
 
-/// What the device may touch from here on, as it announced through the hook.
+/// Access rights of later operations, as announced through the hook.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Announcement {
-    /// Tells announcements apart.
+    /// Unique id.
     pub number: u64,
-    /// What may be touched.
+    /// Allowed regions.
     pub rights: Rights,
 }
 
-/// Where a copy to the device takes its bytes from.
+/// Source of a copy to the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostSource {
-    /// Pageable memory: they were taken when the copy was enqueued.
+    /// Pageable memory: the bytes, taken when the copy was enqueued.
     Staged(Vec<u8>),
-    /// Pinned memory at this address: they are taken when the copy runs.
+    /// Pinned memory at this address: the bytes are taken when the copy runs.
     Pinned(usize),
 }
 
-/// What a stream does. Addresses of the host are kept as numbers; whoever enqueues promises that they stay valid.
+/// An operation of a stream. Host addresses are stored as numbers; the caller that enqueues promises that they stay
+/// valid.
 #[derive(Debug, Clone)]
 pub enum Operation {
-    /// A kernel: handle of the function, grid, block, dynamic shared memory, parameter block.
+    /// A kernel launch.
     Launch {
         /// Handle of the function.
         function: u64,
-        /// Blocks.
+        /// Blocks along each axis.
         grid: [u32; 3],
-        /// Threads.
+        /// Threads of a block along each axis.
         block: [u32; 3],
-        /// Bytes.
+        /// Dynamic shared memory in bytes.
         dynamic_shared: u32,
         /// The parameter block.
         parameters: Vec<u8>,
@@ -57,29 +58,29 @@ pub enum Operation {
     Product(Box<crate::lt::Product>),
     /// A copy to the device.
     ToDevice {
-        /// Device address.
+        /// Destination on the device.
         to: u64,
-        /// The bytes.
+        /// Source.
         from: HostSource,
-        /// How many.
+        /// Number of bytes.
         bytes: usize,
     },
     /// A copy to the host.
     ToHost {
-        /// Host address.
+        /// Destination on the host.
         to: usize,
-        /// Device address.
+        /// Source on the device.
         from: u64,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: usize,
     },
     /// A copy within the device.
     Within {
-        /// Device address.
+        /// Destination.
         to: u64,
-        /// Device address.
+        /// Source.
         from: u64,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: usize,
     },
     /// Bytes set to a repeated pattern.
@@ -88,27 +89,27 @@ pub enum Operation {
         to: u64,
         /// 1, 2 or 4 bytes.
         pattern: Vec<u8>,
-        /// How many patterns.
+        /// Number of patterns.
         count: usize,
     },
-    /// A function of the host: its address and its argument.
+    /// A host function.
     Callback {
-        /// The function.
+        /// Address of the function.
         function: usize,
         /// Its argument.
         argument: usize,
     },
-    /// Nothing: the event of this handle, or with 0 the end of a graph.
+    /// An event record, or with handle 0 the end of a graph.
     Marker(u64),
 }
 
 impl Operation {
-    /// How much of what stands in for time it takes.
+    /// Simulated duration.
     fn time(&self) -> u64 {
         if let Self::Product(product) = self { product.time() } else { 1 }
     }
 
-    /// What messages call it.
+    /// Name in messages.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Launch { .. } => "a kernel",
@@ -123,12 +124,12 @@ impl Operation {
     }
 }
 
-/// An operation with what it may touch.
+/// An operation with its access rights.
 #[derive(Debug, Clone)]
 pub struct Work {
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
-    /// What may be touched.
+    /// Its access rights.
     pub announcement: Arc<Announcement>,
 }
 
@@ -137,39 +138,39 @@ pub struct Work {
 pub struct Failure {
     /// `CUresult`.
     pub code: u32,
-    /// What happened.
+    /// Message.
     pub message: String,
 }
 
-/// Who carries out operations. It gives the bytes that were touched: start, end, whether written.
+/// Runs operations, and returns the bytes accessed: start, end, whether written.
 pub trait Machine {
-    /// Carries out an operation.
+    /// Runs an operation.
     fn run(&mut self, operation: &Operation, rights: &Rights) -> Result<Vec<(u64, u64, bool)>, Failure>;
-    /// Makes bytes of the device unwritten.
+    /// Marks bytes of the device as unwritten.
     fn forget(&mut self, start: u64, end: u64);
 }
 
 #[derive(Debug, Default)]
 struct Stream {
     clock: Clock,
-    /// What its next operation waits for.
+    /// Operations that its next operation waits for.
     waits: Vec<u64>,
     /// Whether it is ordered with the legacy stream.
     blocking: bool,
-    /// Graph that it is captured into.
+    /// The graph into which it is captured.
     capture: Option<u64>,
 }
 
 #[derive(Debug, Default, Clone)]
 struct Event {
     clock: Clock,
-    /// The operation that it waits for.
+    /// The recorded operation.
     operation: Option<u64>,
-    /// Graph and nodes, if it was recorded in a capture.
+    /// Graph and nodes, if recorded in a capture.
     captured: Option<(u64, Vec<usize>)>,
-    /// Whether it is for measuring.
+    /// Whether it has timing.
     timed: bool,
-    /// The place in the order in which operations ran, which stands in for time; `None` until it happened.
+    /// Position in the order in which operations ran, used as time; `None` before that.
     time: Option<u64>,
 }
 
@@ -180,11 +181,11 @@ struct Pending {
     tick: u64,
     clock: Clock,
     after: Vec<u64>,
-    /// Tells repeated launches of a graph apart.
+    /// Distinguishes launches of a graph.
     round: u64,
 }
 
-/// Streams, events and operations that have not run.
+/// Streams, events and pending operations.
 #[derive(Debug)]
 pub struct Engine {
     execution: Execution,
@@ -197,18 +198,18 @@ pub struct Engine {
     pending: BTreeMap<u64, Pending>,
     next: u64,
     round: u64,
-    /// Bytes touched so far.
+    /// Bytes accessed so far.
     pub hazards: Hazards,
-    /// What operations are called, for messages.
+    /// Names of operations, for messages.
     names: HashMap<(Lane, u64), &'static str>,
-    /// The announcement under which each lane ran last.
+    /// The announcement under which each lane last ran.
     last: HashMap<Lane, (u64, Arc<Announcement>)>,
-    /// Operations run.
+    /// Number of operations run.
     done: u64,
 }
 
 impl Engine {
-    /// Nothing done yet; the legacy stream exists.
+    /// An engine with only the legacy stream.
     pub fn new(execution: Execution) -> Self {
         let legacy = Stream { blocking: true, ..Stream::default() };
         Self {
@@ -228,7 +229,7 @@ impl Engine {
         }
     }
 
-    /// A new stream of this handle.
+    /// Creates a stream with this handle.
     pub fn create_stream(&mut self, lane: Lane, blocking: bool) {
         self.streams.insert(lane, Stream { blocking, ..Stream::default() });
     }
@@ -238,19 +239,19 @@ impl Engine {
         self.streams.contains_key(&lane)
     }
 
-    /// Ends a stream; what it has still to do is done.
+    /// Destroys a stream after running its pending operations.
     pub fn destroy_stream(&mut self, lane: Lane, machine: &mut dyn Machine) -> Result<bool, Failure> {
         let Some(stream) = self.streams.remove(&lane) else { return Ok(false) };
         stream.waits.iter().try_for_each(|id| self.run_through(*id, machine))?;
         Ok(true)
     }
 
-    /// The graph that a stream is captured into.
+    /// The graph into which a stream is captured.
     pub fn capture_of(&self, lane: Lane) -> Option<u64> {
         self.streams.get(&lane).and_then(|stream| stream.capture)
     }
 
-    /// Begins to capture a stream into a graph of this handle.
+    /// Begins to capture a stream into a graph with this handle.
     pub fn begin_capture(&mut self, lane: Lane, graph: u64) {
         self.graphs.insert(graph, Graph::begin(lane));
         if let Some(stream) = self.streams.get_mut(&lane) {
@@ -269,7 +270,7 @@ impl Engine {
         }
     }
 
-    /// Enqueues work on a stream, which exists, or adds it to the graph that the stream is captured into.
+    /// Enqueues work on an existing stream, or adds it to the graph into which the stream is captured.
     pub fn enqueue(&mut self, lane: Lane, work: Work, machine: &mut dyn Machine) -> Result<(), Failure> {
         if let Some(graph) = self.capture_of(lane) {
             if let Some(graph) = self.graphs.get_mut(&graph) {
@@ -283,7 +284,7 @@ impl Engine {
         if self.execution == Execution::Eager { self.run_through(id, machine) } else { Ok(()) }
     }
 
-    /// What the next operation of a stream knows and waits for.
+    /// Clock and dependencies of a stream's next operation.
     fn before(&self, lane: Lane) -> (Clock, Vec<u64>) {
         let mut clock = self.host.clone();
         let mut after = Vec::new();
@@ -309,7 +310,7 @@ impl Engine {
         id
     }
 
-    /// A stream goes on behind these operations.
+    /// Makes a stream's next operation depend on these.
     fn settle(&mut self, lane: Lane, ids: &[u64]) {
         let clocks = ids.iter().filter_map(|id| self.pending.get(id)).map(|pending| pending.clock.clone());
         let clocks = clocks.collect::<Vec<_>>();
@@ -336,19 +337,19 @@ impl Engine {
                 clock.join(&self.pending[&ids[*earlier]].clock);
                 waits.push(ids[*earlier]);
             }
-            // What was captured from a stream is not that stream when it is launched.
+            // Within a launch, each captured stream is a lane of its own.
             ids.push(self.push(node.work.clone(), node.lane | 1 << 63, clock, waits, self.round));
         }
         let marker = Work { operation: Operation::Marker(0), announcement: Arc::default() };
         let mut clock = base;
         ids.iter().for_each(|id| clock.join(&self.pending[id].clock));
-        // A graph may have no nodes: its end is behind what was before it all the same.
+        // The end of a graph without nodes still depends on what was enqueued before.
         let end = self.push(marker, lane, clock, [after, ids].concat(), 0);
         self.settle(lane, &[end]);
         if self.execution == Execution::Eager { self.run_through(end, machine) } else { Ok(()) }
     }
 
-    /// Runs an operation, and before it all that it waits for.
+    /// Runs an operation, after all that it depends on.
     fn run_through(&mut self, id: u64, machine: &mut dyn Machine) -> Result<(), Failure> {
         let mut stack = vec![id];
         while let Some(top) = stack.last().copied() {
@@ -392,13 +393,13 @@ impl Engine {
         Ok(())
     }
 
-    /// What the lane used as scratch before is unwritten again, and so is what it is to write now.
+    /// Marks as unwritten what the lane used as scratch before, and what the operation is about to write.
     fn begin_announcement(&mut self, lane: Lane, key: (u64, Arc<Announcement>), machine: &mut dyn Machine) {
         let before = self.last.insert(lane, key.clone());
         let regions = |announcement: &Announcement| announcement.rights.regions().to_vec();
         for (start, end, mode) in before.iter().flat_map(|(_, announcement)| regions(announcement)) {
             if mode == Mode::Scratch {
-                // What another lane has brought there since is not this one's scratch any more.
+                // Bytes that another lane wrote since then are not this lane's scratch any more.
                 let left = self.hazards.written_by(lane, (start, end));
                 left.into_iter().for_each(|(start, end)| machine.forget(start, end));
             }
@@ -414,7 +415,7 @@ impl Engine {
         let verb = |write: bool| if write { "writes" } else { "reads" };
         let other = self.names.get(&conflict.other).copied().unwrap_or("an operation");
         let message = format!(
-            "hazard: {} on stream {:#x} {} {:#x}, and nothing orders it with {other} on stream {:#x}, which {} it",
+            "hazard: {} on stream {:#x} {} {:#x}, not ordered with {other} on stream {:#x}, which {} it",
             pending.work.operation.name(),
             pending.lane,
             verb(write),
@@ -422,11 +423,11 @@ impl Engine {
             conflict.other.0,
             verb(conflict.wrote),
         );
-        // CUDA_ERROR_LAUNCH_FAILED: a card would say nothing, and compute wrongly.
+        // CUDA_ERROR_LAUNCH_FAILED; a real card would silently compute a wrong result.
         Failure { code: 719, message }
     }
 
-    /// The host waits for a stream.
+    /// Waits for a stream.
     pub fn synchronize(&mut self, lane: Lane, machine: &mut dyn Machine) -> Result<(), Failure> {
         let (clock, after) = self.before(lane);
         after.iter().try_for_each(|id| self.run_through(*id, machine))?;
@@ -434,7 +435,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The host waits for everything.
+    /// Waits for all operations.
     pub fn synchronize_all(&mut self, machine: &mut dyn Machine) -> Result<(), Failure> {
         while let Some(id) = self.pending.keys().next_back().copied() {
             self.run_through(id, machine)?;
@@ -444,7 +445,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a stream has nothing left to do; if it has, that is done, so that whoever asks again gets on.
+    /// Whether a stream has finished; if not, runs its operations, so that a loop that polls ends.
     pub fn poll(&mut self, lane: Lane, machine: &mut dyn Machine) -> Result<bool, Failure> {
         let (clock, after) = self.before(lane);
         let ready = after.iter().all(|id| !self.pending.contains_key(id));
@@ -460,17 +461,17 @@ impl Engine {
         self.streams.values().any(|stream| stream.capture.is_some())
     }
 
-    /// Streams but for the legacy one, events and graphs.
+    /// Number of streams (without the legacy one), events and graphs.
     pub fn open_objects(&self) -> usize {
         self.streams.len() - 1 + self.events.len() + self.graphs.len()
     }
 
-    /// A new event of this handle; `timed`: for measuring.
+    /// Creates an event with this handle; `timed`: with timing.
     pub fn create_event(&mut self, event: u64, timed: bool) {
         self.events.insert(event, Event { timed, ..Event::default() });
     }
 
-    /// Ends an event. `false`: there is none.
+    /// Destroys an event. Returns false if it does not exist.
     pub fn destroy_event(&mut self, event: u64) -> bool {
         self.events.remove(&event).is_some()
     }
@@ -480,12 +481,12 @@ impl Engine {
         self.events.contains_key(&event)
     }
 
-    /// Whether an event belongs to a capture.
+    /// Whether an event was recorded in a capture.
     pub fn event_capture(&self, event: u64) -> Option<u64> {
         self.events.get(&event).and_then(|event| event.captured.as_ref()).map(|(graph, _)| *graph)
     }
 
-    /// An event stands for what a stream has done so far.
+    /// Records an event: it stands for a stream's operations so far.
     pub fn record(&mut self, event: u64, lane: Lane, machine: &mut dyn Machine) -> Result<(), Failure> {
         let timed = self.events.get(&event).is_some_and(|event| event.timed);
         if let Some(graph) = self.capture_of(lane) {
@@ -502,7 +503,7 @@ impl Engine {
         if self.execution == Execution::Eager { self.run_through(id, machine) } else { Ok(()) }
     }
 
-    /// A stream waits for what an event stood for when this was called.
+    /// Makes a stream wait for an event, as recorded at the time of this call.
     pub fn wait(&mut self, lane: Lane, event: u64) {
         let Some(event) = self.events.get(&event).cloned() else { return };
         if let Some((graph, nodes)) = event.captured {
@@ -520,7 +521,7 @@ impl Engine {
         }
     }
 
-    /// The host waits for an event.
+    /// Waits for an event.
     pub fn synchronize_event(&mut self, event: u64, machine: &mut dyn Machine) -> Result<(), Failure> {
         let Some(event) = self.events.get(&event).cloned() else { return Ok(()) };
         event.operation.map_or(Ok(()), |id| self.run_through(id, machine))?;
@@ -528,7 +529,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether an event has happened; if not, it does now, so that whoever asks again gets on.
+    /// Whether an event has happened; if not, runs its operations, so that a loop that polls ends.
     pub fn poll_event(&mut self, event: u64, machine: &mut dyn Machine) -> Result<bool, Failure> {
         let Some(state) = self.events.get(&event).cloned() else { return Ok(true) };
         let ready = state.operation.is_none_or(|id| !self.pending.contains_key(&id));
@@ -539,8 +540,7 @@ impl Engine {
         Ok(ready)
     }
 
-    /// Operations that ran between two events. `None`: they aren't both for measuring; `Some(None)`: they have not both
-    /// happened.
+    /// Number of operations between two events. `None`: one has no timing; `Some(None)`: one has not happened.
     pub fn operations_between(&self, first: u64, last: u64) -> Option<Option<u64>> {
         let (first, last) = (self.events.get(&first)?, self.events.get(&last)?);
         if !first.timed || !last.timed || first.operation.is_none() || last.operation.is_none() {

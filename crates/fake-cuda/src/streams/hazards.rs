@@ -1,20 +1,20 @@
-//! Who touched which bytes last, over all operations; two that touch the same bytes, one of them writing, must be
-//! ordered by streams, events or the host.
+//! The last accesses of every byte by operations. Two operations that access the same byte, one of them writing, must
+//! be ordered by streams, events or the host.
 
 use super::clock::{Clock, Lane};
 use std::collections::BTreeMap;
 
-/// An operation that touched bytes: its lane and its number there.
+/// An operation that accessed bytes: its lane and number.
 type Toucher = (Lane, u64);
 
-/// Two operations that are not ordered.
+/// Two unordered operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// The earlier one's lane and number.
     pub other: (Lane, u64),
     /// Whether the earlier one wrote.
     pub wrote: bool,
-    /// The first byte in common.
+    /// The first shared byte.
     pub start: u64,
 }
 
@@ -22,18 +22,19 @@ pub struct Conflict {
 struct Segment {
     end: u64,
     writer: Option<Toucher>,
-    /// The last reader of each lane since then.
+    /// The last reader of each lane since that write.
     readers: Vec<Toucher>,
 }
 
-/// Bytes of device and host, in segments that were touched alike.
+/// Bytes of device and host, in segments with equal accesses.
 #[derive(Debug, Default)]
 pub struct Hazards {
     segments: BTreeMap<u64, Segment>,
 }
 
 impl Hazards {
-    /// Operation `by`, which knows `clock`, touches bytes. Errors: one before it that it does not know of.
+    /// Records that operation `by` with clock `clock` accesses bytes. Errors: it is not ordered with an earlier
+    /// operation.
     pub fn touch(
         &mut self,
         (start, end): (u64, u64),
@@ -67,7 +68,7 @@ impl Hazards {
         Ok(())
     }
 
-    /// The parts of these bytes that an operation of this lane wrote last.
+    /// The parts of these bytes that were last written by an operation of this lane.
     pub fn written_by(&self, lane: Lane, (start, end): (u64, u64)) -> Vec<(u64, u64)> {
         let before = self.segments.range(..start).next_back().filter(|(_, segment)| segment.end > start);
         let touched = before.into_iter().chain(self.segments.range(start..end));
@@ -75,7 +76,7 @@ impl Hazards {
         by_it.map(|(from, segment)| (start.max(*from), end.min(segment.end))).collect()
     }
 
-    /// Forgets what was touched of bytes that are given back.
+    /// Drops the accesses of freed bytes.
     pub fn forget(&mut self, start: u64, end: u64) {
         self.split(start);
         self.split(end);
@@ -85,7 +86,7 @@ impl Hazards {
         });
     }
 
-    /// Makes a segment end at `at`, if one runs across it.
+    /// Splits the segment that contains `at`.
     fn split(&mut self, at: u64) {
         let Some((_, segment)) = self.segments.range_mut(..at).next_back().filter(|(_, segment)| segment.end > at)
         else {
@@ -96,7 +97,7 @@ impl Hazards {
         self.segments.insert(at, rest);
     }
 
-    /// Makes segments where nothing was touched yet.
+    /// Adds segments for bytes without accesses.
     fn fill(&mut self, start: u64, end: u64) {
         let mut gaps = Vec::new();
         let mut at = start;
@@ -114,7 +115,7 @@ impl Hazards {
         }
     }
 
-    /// Joins neighbors that are alike, so that the map does not grow with every launch.
+    /// Merges equal neighbors, so that the map does not grow with each launch.
     fn merge(&mut self, start: u64, end: u64) {
         let first = self.segments.range(..start).next_back().map_or(start, |(first, _)| *first);
         let keys = self.segments.range(first..=end).map(|(start, _)| *start).collect::<Vec<_>>();
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_write_that_is_not_ordered_conflicts() {
+    fn only_an_unordered_write_conflicts() {
         let mut hazards = Hazards::default();
         hazards.touch((0, 100), true, (1, 1), &clock(&[])).unwrap();
         let conflict = hazards.touch((50, 60), false, (2, 1), &clock(&[])).unwrap_err();
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wrote_bytes_last_is_known() {
+    fn the_last_writer_is_known() {
         let mut hazards = Hazards::default();
         hazards.touch((0, 100), true, (1, 1), &clock(&[])).unwrap();
         hazards.touch((40, 60), true, (2, 1), &clock(&[(1, 1)])).unwrap();
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbors_that_are_alike_are_one() {
+    fn equal_neighbors_are_merged() {
         let mut hazards = Hazards::default();
         for tick in 1..50 {
             hazards.touch((tick, tick + 1), true, (1, 1), &clock(&[(1, 1)])).unwrap();

@@ -1,7 +1,8 @@
-//! Streams, events and graphs: what is ordered with what, whenever it happens to run.
+//! Streams, events and graphs: which operations are ordered, independent of when they run.
 //!
-//! `clock` says what is known to have happened, `hazards` finds operations that touch the same bytes without being
-//! ordered, `engine` runs operations at once or as late as allowed, `capture` records them as graphs.
+//! `clock` has vector clocks, `hazards` finds unordered operations on the same bytes, `engine` runs operations
+//! immediately or as
+//! late as allowed, `capture` records them as graphs.
 
 mod capture;
 mod clock;

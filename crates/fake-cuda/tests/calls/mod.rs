@@ -1,11 +1,11 @@
-//! The driver's functions by their C names, as a program that loads the library calls them, behind small methods.
+//! Safe wrappers of the driver's C functions, called as by a program that loads the library.
 
 use crate::support::text;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-// Links the library in, whose functions are declared below.
+// Links the library, whose functions are declared below.
 use plimsoll_fake_cuda as _;
 
 unsafe extern "C" {
@@ -63,26 +63,26 @@ unsafe extern "C" {
     fn fake_cuda_trace(path: *const c_char) -> u32;
 }
 
-/// The outcome of a call.
+/// Result of a call.
 pub type Call<T = ()> = Result<T, u32>;
 
-/// 0 or the code of a failure.
+/// 0, or the code of the error.
 pub fn code<T>(call: Call<T>) -> u32 {
     call.err().unwrap_or(0)
 }
 
-/// A call's outcome by its code.
+/// Converts a code to a result.
 fn of(code: u32) -> Call {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
-/// What a call writes to the place that it is handed.
+/// Returns the value that a call writes to a pointer.
 fn made<T: Default>(call: impl FnOnce(*mut T) -> u32) -> Call<T> {
     let mut value = T::default();
     of(call(&mut value)).map(|()| value)
 }
 
-/// A machine with its context; one at a time in this process.
+/// A machine with its context. The process has one at a time.
 pub struct Machine {
     _alone: MutexGuard<'static, ()>,
 }
@@ -103,16 +103,16 @@ macro_rules! calls {
 }
 
 impl Machine {
-    /// A machine of this description, ready for use.
+    /// A machine with this description, ready for use.
     pub fn of(description: &str) -> Self {
         Self::try_of(description).unwrap_or_else(|code| panic!("{description}: code {code}"))
     }
 
-    /// A machine of this description. Errors: what its start gives.
+    /// A machine with this description. Errors: the code with which it fails to start.
     pub fn try_of(description: &str) -> Call<Self> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let text = CString::new(description).expect("no zeros");
-        // SAFETY: `text` ends in a zero, and the context's place is on this stack.
+        // SAFETY: `text` is NUL-terminated, and the pointer is to a local variable.
         unsafe {
             of(fake_cuda_reset(text.as_ptr()))?;
             of(cuInit(0))?;
@@ -123,21 +123,21 @@ impl Machine {
         Ok(Self { _alone: alone })
     }
 
-    /// Handle of the kernel that doubles.
+    /// Handle of the kernel that doubles numbers.
     pub fn double_it(&self) -> u64 {
         self.kernel("double_it")
     }
 
-    /// Handle of a kernel of the tests' module.
+    /// Handle of a kernel in the tests' module.
     pub fn kernel(&self, name: &str) -> u64 {
         let module = self.load(&text("tests/driver.ptx")).expect("loads");
         self.function(module, name).expect("is there")
     }
 
-    /// Launches a block of threads with one pointer.
+    /// Launches one block of threads with one pointer argument.
     pub fn launch(&self, function: u64, threads: u32, x: u64, stream: u64) -> Call {
         let parameters = [(&raw const x).cast::<c_void>()];
-        // SAFETY: the kernel takes one parameter of 8 bytes, which lives until the call returns.
+        // SAFETY: the kernel has one parameter of 8 bytes, which is valid until the call returns.
         of(unsafe {
             cuLaunchKernel(function, 1, 1, 1, threads, 1, 1, 0, stream, parameters.as_ptr(), std::ptr::null())
         })
@@ -146,35 +146,35 @@ impl Machine {
     /// Loads PTX.
     pub fn load(&self, ptx: &str) -> Call<u64> {
         let image = CString::new(ptx).expect("no zeros");
-        // SAFETY: the image ends in a zero.
+        // SAFETY: the image is NUL-terminated.
         made(|module| unsafe { cuModuleLoadData(module, image.as_ptr()) })
     }
 
     /// Handle of a function.
     pub fn function(&self, module: u64, name: &str) -> Call<u64> {
         let name = CString::new(name).expect("no zeros");
-        // SAFETY: the name ends in a zero.
+        // SAFETY: the name is NUL-terminated.
         made(|function| unsafe { cuModuleGetFunction(function, module, name.as_ptr()) })
     }
 
     /// An attribute of a function.
     pub fn function_attribute(&self, module: u64, name: &str, attribute: u32) -> Call<i32> {
         let function = self.function(module, name)?;
-        // SAFETY: the place is on this stack.
+        // SAFETY: the pointer is to a local variable.
         made(|value| unsafe { cuFuncGetAttribute(value, attribute, function) })
     }
 
-    /// Bytes of the device.
+    /// Reads bytes of the device.
     pub fn read(&self, address: u64, bytes: usize) -> Call<Vec<u8>> {
         let mut data = vec![0; bytes];
-        // SAFETY: there is room for these bytes.
+        // SAFETY: the buffer has this many bytes.
         of(unsafe { cuMemcpyDtoH_v2(data.as_mut_ptr(), address, bytes) }).map(|()| data)
     }
 
-    /// The last failure's message.
+    /// Message of the last failure.
     pub fn failure(&self) -> String {
         let mut text = [0; 512];
-        // SAFETY: there is room for 512 characters, and a zero is written behind the last.
+        // SAFETY: the buffer has room for 512 characters including the NUL.
         unsafe {
             fake_cuda_failure(text.as_mut_ptr(), text.len());
             CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned()
@@ -184,31 +184,31 @@ impl Machine {
     /// The name of an error.
     pub fn error_name(&self, error: u32) -> String {
         let mut name = std::ptr::null();
-        // SAFETY: the place is on this stack, and names live as long as the process.
+        // SAFETY: the pointer is to a local variable, and names are static.
         unsafe {
             assert_eq!(cuGetErrorName(error, &mut name), 0);
             CStr::from_ptr(name).to_string_lossy().into_owned()
         }
     }
 
-    /// How often a function was called.
+    /// Number of calls of a function.
     pub fn calls(&self, name: &str) -> u64 {
         let name = CString::new(name).expect("no zeros");
-        // SAFETY: the name ends in a zero.
+        // SAFETY: the name is NUL-terminated.
         made(|count| unsafe { fake_cuda_calls(name.as_ptr(), count) }).expect("counts")
     }
 
     /// Writes the trace.
     pub fn trace(&self, path: &Path) -> Call {
         let path = CString::new(path.as_os_str().as_encoded_bytes()).expect("no zeros");
-        // SAFETY: the path ends in a zero.
+        // SAFETY: the path is NUL-terminated.
         of(unsafe { fake_cuda_trace(path.as_ptr()) })
     }
 
     /// Free memory.
     pub fn free(&self) -> u64 {
         let (mut free, mut total) = (0, 0);
-        // SAFETY: the places are on this stack.
+        // SAFETY: the pointers are to local variables.
         assert_eq!(unsafe { cuMemGetInfo_v2(&mut free, &mut total) }, 0);
         free as u64
     }
@@ -216,7 +216,7 @@ impl Machine {
     /// Pinned memory.
     pub fn pinned(&self, bytes: usize) -> *mut c_void {
         let mut at = std::ptr::null_mut();
-        // SAFETY: the place is on this stack.
+        // SAFETY: the pointer is to a local variable.
         assert_eq!(unsafe { cuMemHostAlloc(&mut at, bytes, 0) }, 0);
         at
     }
@@ -240,7 +240,7 @@ impl Machine {
         pub fn copy_to(&self, to: u64, from: *const c_void, bytes: usize, stream: u64) -> Call {
             of(cuMemcpyHtoDAsync_v2(to, from, bytes, stream))
         }
-        // Streams that the legacy one is not ordered with.
+        // Non-blocking streams, which the legacy stream does not wait for.
         pub fn stream(&self) -> u64 { made(|stream| cuStreamCreate(stream, 1)).expect("a stream") }
         pub fn synchronize_stream(&self, stream: u64) -> Call { of(cuStreamSynchronize(stream)) }
         pub fn wait(&self, stream: u64, event: u64) -> Call { of(cuStreamWaitEvent(stream, event, 0)) }

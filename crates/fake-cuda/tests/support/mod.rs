@@ -1,5 +1,4 @@
-//! What the tests of kernels share: numbers, device memory, launches.
-//! Each test file uses a part of it.
+//! Shared by tests of kernels: number formats, device memory, launches.
 #![allow(dead_code, unused_imports, reason = "every test file compiles its own copy and uses a part of it")]
 
 use plimsoll_fake_cuda::ptx::lanes::{bf16_bits, bf16_value, f16_bits, f16_value};
@@ -10,7 +9,7 @@ use plimsoll_fake_cuda::workbench::{Shape, Workbench};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 
-/// How a tensor lies in memory.
+/// A tensor's number format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Number {
     F32,
@@ -29,7 +28,7 @@ impl Number {
         }
     }
 
-    /// Half a unit in the last place of 1: the largest relative error of rounding.
+    /// Half a unit in the last place of 1: the largest relative rounding error.
     pub fn half_unit(self) -> f64 {
         match self {
             Self::F32 => 2f64.powi(-24),
@@ -57,7 +56,7 @@ impl Number {
         bytes.chunks_exact(size).map(decode).collect()
     }
 
-    /// So many numbers between -2 and 2 that it holds exactly.
+    /// `count` numbers between -2 and 2 that the format represents exactly.
     pub fn random(self, count: usize, seed: u64) -> Vec<f64> {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut next = || {
@@ -76,18 +75,18 @@ pub fn kernels(target: u32, file: &str) -> Module {
     module(&format!("../exec/kernels/ptx/sm_{target}/{file}.ptx"))
 }
 
-/// A module of a file beside this crate's Cargo.toml.
+/// Parses a file next to this crate's Cargo.toml.
 pub fn module(path: &str) -> Module {
     parse(&text(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The text of a file beside this crate's Cargo.toml.
+/// The text of a file next to this crate's Cargo.toml.
 pub fn text(path: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A card with memory, whose kernels are started with arguments by name.
+/// A card with memory, whose kernels are launched by name.
 #[derive(Default)]
 pub struct Card(Workbench);
 
@@ -109,7 +108,7 @@ impl Card {
         Self(Workbench::with(order, blur))
     }
 
-    /// A launch of blocks along one axis: blocks, threads, dynamic shared memory.
+    /// Launches blocks along one axis: blocks, threads, dynamic shared memory.
     pub fn launch(
         &mut self,
         module: &Module,
@@ -120,7 +119,7 @@ impl Card {
         self.run(module, kernel, &Shape { grid: [blocks, 1, 1], threads, shared_bytes }, arguments)
     }
 
-    /// A launch of blocks along all axes.
+    /// Launches blocks along all axes.
     pub fn launch_on(
         &mut self,
         module: &Module,
@@ -153,7 +152,7 @@ pub enum Argument {
     Float(f32),
 }
 
-/// The parameter block of some arguments.
+/// The parameter block for some arguments.
 pub fn parameters(kernel: &plimsoll_fake_cuda::ptx::Kernel, arguments: &[Argument]) -> Vec<u8> {
     assert_eq!(kernel.parameters.len(), arguments.len(), "{}", kernel.name);
     let mut block = vec![0; kernel.parameter_bytes as usize];
@@ -169,7 +168,7 @@ pub fn parameters(kernel: &plimsoll_fake_cuda::ptx::Kernel, arguments: &[Argumen
     block
 }
 
-/// The largest error, relative to what is expected or to 1 where that is small.
+/// The largest error, relative to the expected value or to 1 if that is smaller.
 pub fn worst(got: &[f64], expected: &[f64]) -> f64 {
     assert_eq!(got.len(), expected.len());
     got.iter().zip(expected).fold(0.0, |worst: f64, (got, expected)| {
@@ -178,19 +177,19 @@ pub fn worst(got: &[f64], expected: &[f64]) -> f64 {
     })
 }
 
-/// What multiplies.
+/// The unit that computes a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// Tensor cores, numbers of bfloat16.
+    /// Tensor cores with bfloat16.
     Bf16,
-    /// Tensor cores, numbers in single precision rounded to TF32.
+    /// Tensor cores with single precision rounded to TF32.
     Tf32,
-    /// The other cores, numbers in single precision.
+    /// CUDA cores with single precision.
     Single,
 }
 
 impl By {
-    /// The file of its kernels.
+    /// File name of its kernels.
     pub fn file(self) -> &'static str {
         match self {
             Self::Bf16 => "product",
@@ -199,13 +198,13 @@ impl By {
         }
     }
 
-    /// How its numbers lie.
+    /// Format of its numbers.
     pub fn number(self) -> Number {
         if self == Self::Bf16 { Number::Bf16 } else { Number::F32 }
     }
 }
 
-/// A product c = a b by one of our kernels: where c is, and what it is to be.
+/// A product c = a b by one of our kernels: the address of c, and its expected values.
 pub struct Product {
     pub extents: [usize; 3],
     pub result: u64,
@@ -215,20 +214,20 @@ pub struct Product {
     arguments: Vec<Argument>,
 }
 
-/// A number rounded to the 11 significant bits of TF32, halves away from zero.
+/// Rounds to the 11 significant bits of TF32, ties away from zero.
 pub fn tf32(x: f64) -> f64 {
     let unit = 2f64.powi(x.abs().log2().floor() as i32 - 10);
     if x == 0.0 { x } else { (x / unit).round() * unit }
 }
 
 impl Product {
-    /// Extents m, n, k: c is (m, n), in single precision; a is (m, k) and b (k, n) where `factors` has an n for them, and
-    /// the other way round where it has a t.
+    /// Extents m, n, k: c is (m, n), in single precision; a is (m, k) and b is (k, n) if `factors` has an n for it, and
+    /// transposed if it has a t.
     pub fn new(card: &mut Card, extents: [usize; 3], factors: &'static str) -> Self {
         Self::of(card, By::Bf16, extents, factors)
     }
 
-    /// The same by this.
+    /// The same, computed by this unit.
     pub fn of(card: &mut Card, by: By, [m, n, k]: [usize; 3], factors: &'static str) -> Self {
         let number = by.number();
         let (a, b) = (number.random(m * k, 14), number.random(k * n, 15));
@@ -240,14 +239,14 @@ impl Product {
         let (pa, stride_a) = put(&a, [m, k], factors.starts_with('t'));
         let (pb, stride_b) = put(&b, [k, n], factors.ends_with('t'));
         let result = card.room(4 * m * n);
-        // No bias, and no scalars for kernels that take them; a result in single precision, written over what is there.
+        // No bias, no scalars for kernels with them; the result in single precision overwrites c.
         let (addresses, rest): (&[u64], usize) = match by {
             By::Bf16 => (&[pa, pb, result, 0], 2),
             By::Tf32 => (&[pa, pb, result, 0, 0], 1),
             By::Single => (&[pa, pb, result, 0, 0], 4),
         };
         let addresses = addresses.iter().map(|&address| Argument::Address(address)).collect::<Vec<_>>();
-        // The inner extent is not cut.
+        // The inner extent is not split.
         let extents = [m, n, k, k].map(|extent| Argument::Int(extent as i32));
         let strides = [stride_a, stride_b, n].map(|stride| Argument::Long(stride as u64));
         let arguments = [&addresses[..], &extents, &strides, &vec![Argument::Int(0); rest]].concat();
@@ -259,7 +258,7 @@ impl Product {
         Self { extents: [m, n, k], result, expected: (0..m * n).map(dot).collect(), factors, by, arguments }
     }
 
-    /// By tiles of this extent.
+    /// The same with tiles of this extent.
     pub fn start(&self, card: &mut Card, module: &Module, tile: usize) -> Result<Outcome, Box<Fault>> {
         let [m, n, _] = self.extents;
         let [down, across] = [m, n].map(|extent| extent.div_ceil(tile) as u32);

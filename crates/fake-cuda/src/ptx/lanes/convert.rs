@@ -16,27 +16,27 @@ pub enum Rounding {
     Up,
 }
 
-/// What a `cvt` does.
+/// A `cvt` instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Convert {
     /// Type of the result.
     pub to: Type,
     /// Type of the operand.
     pub from: Type,
-    /// How it rounds.
+    /// Rounding mode.
     pub rounding: Rounding,
-    /// Whether a float becomes a whole number, even of the same type.
+    /// Whether a float is rounded to an integer, even if the result type is a float.
     pub whole: bool,
-    /// Floats are clamped to 0 to 1, whole numbers to the range of the result.
+    /// Whether floats are clamped to 0 to 1, and integers to the range of the result.
     pub saturate: bool,
-    /// Subnormal numbers count as 0.
+    /// Whether subnormal numbers are flushed to 0.
     pub flush: bool,
     /// Negative numbers become 0.
     pub relu: bool,
 }
 
 impl Convert {
-    /// The result of one operand or, where the result is packed, of two, the first above.
+    /// Converts one operand or, for a packed result, two, the first into the upper half.
     pub fn apply(&self, a: u64, b: u64) -> u64 {
         match self.to {
             Type::F16x2 | Type::Bf16x2 => {
@@ -80,7 +80,7 @@ impl Convert {
 
     fn of_whole(&self, x: i128) -> u64 {
         if is_float(self.to) {
-            // 64 bits do not all fit into double precision: single precision is rounded to directly.
+            // Double precision cannot hold all 64-bit integers, so round to single precision directly.
             return match self.to {
                 Type::F32 if self.rounding == Rounding::Nearest => u64::from((x as f32).to_bits()),
                 _ => self.float_bits(x as f64),
@@ -99,7 +99,7 @@ impl Convert {
         }
     }
 
-    /// A whole number in a float's clothes, clamped to the range; what is not a number gives 0.
+    /// An integral float, clamped to the range; NaN gives 0.
     fn whole_of(&self, x: f64) -> u64 {
         narrow(clamped(x as i128, self.to) as u64, self.to.bits())
     }
@@ -121,7 +121,7 @@ impl Convert {
         self.directed(x, back, bits)
     }
 
-    /// The neighbor of the nearest number that the rounding asks for.
+    /// Adjusts a number rounded to nearest to another rounding mode.
     fn directed(&self, x: f64, nearest: f64, bits: u64) -> u64 {
         let wrong = match self.rounding {
             Rounding::Nearest => false,
@@ -129,7 +129,7 @@ impl Convert {
             Rounding::Down => nearest > x,
             Rounding::Up => nearest < x,
         };
-        // One unit nearer to zero is one less, whatever the sign.
+        // For either sign, the bits minus one are one unit nearer to zero.
         match wrong {
             false => bits,
             true if nearest.abs() > x.abs() => bits - 1,
@@ -146,7 +146,7 @@ fn narrow(value: u64, bits: u32) -> u64 {
     if bits >= 64 { value } else { value & ((1 << bits) - 1) }
 }
 
-/// The number that bits of an integer type mean.
+/// The number in the bits of an integer type.
 fn whole(bits: u64, ty: Type) -> i128 {
     let unused = 64 - ty.bits().max(8);
     match ty {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_become_whole_numbers_within_range() {
+    fn floats_become_integers_within_range() {
         let f = |x: f32| u64::from(x.to_bits());
         let down = plain(Type::Signed(32), Type::F32, Rounding::Down);
         let nearest = plain(Type::Unsigned(8), Type::F32, Rounding::Nearest);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn narrower_floats_round_as_asked() {
+    fn narrower_floats_round_by_their_mode() {
         let x = u64::from((1.0f32 + 3.0 / 512.0).to_bits());
         let negative = u64::from((-1.0f32 - 3.0 / 512.0).to_bits());
         for (rounding, expected) in [
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_operand_of_a_pair_lies_above() {
+    fn the_first_operand_of_a_pair_is_the_upper_half() {
         let f = |x: f32| u64::from(x.to_bits());
         let convert = plain(Type::Bf16x2, Type::F32, Rounding::Nearest);
         assert_eq!(convert.apply(f(1.0), f(2.0)), 0x3f80_4000);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_are_kept_when_whole_numbers_grow() {
+    fn widening_integers_keeps_their_signs() {
         assert_eq!(plain(Type::Signed(64), Type::Signed(32), Rounding::Zero).apply(0xffff_ffff, 0), !0);
         assert_eq!(plain(Type::Unsigned(64), Type::Unsigned(32), Rounding::Zero).apply(0xffff_ffff, 0), 0xffff_ffff);
         assert_eq!(plain(Type::Unsigned(16), Type::Unsigned(32), Rounding::Zero).apply(0x1_2345, 0), 0x2345);

@@ -1,10 +1,10 @@
-//! Single and double precision. What cards compute approximately is computed here in double precision and rounded;
-//! the interpreter then blurs it, if asked to.
+//! Single and double precision. Functions that cards approximate are computed in double precision and rounded; the
+//! interpreter then blurs them if requested.
 
 use super::super::types::Type;
 use super::Lane;
 
-/// The function of an opcode on a type.
+/// The function of an opcode for a type.
 pub fn lane(opcode: &str, variant: &str, ty: Type) -> Option<Lane> {
     match ty {
         Type::F32 => arithmetic::<f32>(opcode, variant).or_else(|| functions(opcode)),
@@ -13,7 +13,7 @@ pub fn lane(opcode: &str, variant: &str, ty: Type) -> Option<Lane> {
     }
 }
 
-/// What arithmetic needs of a float.
+/// Operations of a float type.
 trait Float: Copy + PartialOrd {
     fn of(bits: u64) -> Self;
     fn bits(self) -> u64;
@@ -70,7 +70,7 @@ macro_rules! float {
 float!(f32, u32);
 float!(f64, u64);
 
-/// The bit that is set in a negative number.
+/// The sign bit.
 fn sign<T: Float>() -> u64 {
     1 << (8 * size_of::<T>() - 1)
 }
@@ -108,7 +108,7 @@ fn either_nan<T: Float>(a: u64, b: u64) -> Option<u64> {
     nan.then_some(if size_of::<T>() == 4 { 0x7fff_ffff } else { 0x7fff_ffff_ffff_ffff })
 }
 
-/// What single precision has besides; all of it approximate.
+/// Functions of single precision only; all are approximate.
 fn functions(opcode: &str) -> Option<Lane> {
     Some(match opcode {
         "rsqrt" => |a, _, _, _| through(a, |x| 1.0 / x.sqrt()),
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comparisons_know_what_is_not_a_number() {
+    fn comparisons_treat_nan_as_unordered() {
         let nan = u64::from(f32::NAN.to_bits());
         let two = u64::from(2f32.to_bits());
         let expected = [
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smaller_of_a_number_and_nothing_is_the_number() {
+    fn min_of_a_number_and_nan_is_the_number() {
         let (nan, two) = (u64::from(f32::NAN.to_bits()), u64::from(2f32.to_bits()));
         assert_eq!(lane("min", "", Type::F32).unwrap()(nan, two, 0, 0), two);
         assert_eq!(lane("min", "NaN", Type::F32).unwrap()(nan, two, 0, 0), 0x7fff_ffff);

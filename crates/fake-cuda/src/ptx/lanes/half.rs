@@ -1,17 +1,17 @@
-//! Half precision, bfloat16 and TF32: conversions, arithmetic, and the same on pairs.
-//! Arithmetic goes through double precision and rounds once, as cards do.
+//! Half precision, bfloat16 and TF32: conversions, arithmetic, and the same for pairs. Arithmetic is in double
+//! precision and rounds once, as on cards.
 
 use super::super::types::Type;
 use super::Lane;
 
-/// Rounds a number to a format of `mantissa` stored bits whose smallest normal exponent is `lowest`, to nearest, ties
-/// to even; overflow is left to the caller. Exact for formats narrower than half of double precision.
+/// Rounds to a format with `mantissa` stored bits and smallest normal exponent `lowest`, to nearest, ties to even. The
+/// caller handles overflow. Exact for formats with less than half of double precision's bits.
 pub fn round_to(x: f64, mantissa: i32, lowest: i32) -> f64 {
     if x == 0.0 || !x.is_finite() {
         return x;
     }
     let exponent = ((x.to_bits() >> 52 & 0x7ff) as i32 - 1023).max(lowest);
-    // A power of two, so that neither product rounds.
+    // A power of two, so both products are exact.
     let step = power_of_two(exponent - mantissa);
     (x / step).round_ties_even() * step
 }
@@ -37,7 +37,7 @@ pub fn f16_bits(x: f64) -> u16 {
     sign | ((bits >> 52) as u16 - (1023 - 15)) << 10 | (bits >> 42 & 0x3ff) as u16
 }
 
-/// The number that these bits of half precision mean.
+/// The number in the bits of half precision.
 pub fn f16_value(bits: u16) -> f32 {
     let (exponent, mantissa) = (i32::from(bits >> 10 & 31), f64::from(bits & 0x3ff));
     let size = match exponent {
@@ -54,11 +54,11 @@ pub fn bf16_bits(x: f64) -> u16 {
     if x.is_nan() {
         return 0x7fff;
     }
-    // Rounded once: what overflows becomes infinite when narrowed, and everything else is exact.
+    // Rounded once: narrowing turns overflow into infinity, and is otherwise exact.
     ((round_to(x, 7, -126) as f32).to_bits() >> 16) as u16
 }
 
-/// The number that these bits of bfloat16 mean.
+/// The number in the bits of a bfloat16.
 pub fn bf16_value(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
@@ -68,7 +68,7 @@ pub fn tf32_bits(x: f32) -> u32 {
     if x.is_finite() { (x.to_bits() + 0x1000) & !0x1fff } else { x.to_bits() }
 }
 
-/// A format of 16 bits.
+/// A 16-bit format.
 trait Half {
     fn value(bits: u64) -> f64;
     fn bits(x: f64) -> u64;
@@ -95,7 +95,7 @@ impl Half for Bf16 {
     }
 }
 
-/// The function of an opcode on a type.
+/// The function of an opcode for a type.
 pub fn lane(opcode: &str, variant: &str, ty: Type) -> Option<Lane> {
     match ty {
         Type::F16 => single::<F16>(opcode, variant),
@@ -147,13 +147,13 @@ fn pair<H: Half>(opcode: &str, variant: &str) -> Option<Lane> {
     })
 }
 
-/// a · b + c. The product of two such numbers is exact in double precision; the sum may round there already, which
-/// moves a tie in fewer than one of 2^29 cases.
+/// a · b + c. The product is exact in double precision. The sum may round twice, which changes fewer than one in 2^29
+/// ties.
 fn fused<H: Half>(a: u64, b: u64, c: u64) -> u64 {
     H::bits(H::value(a).mul_add(H::value(b), H::value(c)))
 }
 
-/// A function on the lower and the upper halves.
+/// Applies a function to the lower and the upper half.
 fn both(a: u64, b: u64, c: u64, f: impl Fn(u64, u64, u64) -> u64) -> u64 {
     let low = |x: u64| x & 0xffff;
     let high = |x: u64| x >> 16 & 0xffff;
@@ -164,7 +164,7 @@ fn both(a: u64, b: u64, c: u64, f: impl Fn(u64, u64, u64) -> u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Every number of half precision survives the way there and back, and so does every bfloat16.
+    /// Every half-precision number and every bfloat16 survives the conversion to single precision and back.
     #[test]
     fn conversions_are_each_others_inverse() {
         for bits in 0..=u16::MAX {

@@ -1,9 +1,9 @@
-//! Whole numbers and bits of 16, 32 and 64 bits. A register holds its value in the lowest bits, zeros above.
+//! Integers and bits of 16, 32 and 64 bits. A register holds its value in the lowest bits, with zeros above.
 
 use super::super::types::Type;
 use super::Lane;
 
-/// The function of an opcode on a type; the rest of the arithmetic is in 128 bits, so that nothing overflows.
+/// The function of an opcode for a type. Arithmetic uses 128 bits, so it never overflows.
 pub fn lane(opcode: &str, variant: &str, ty: Type) -> Option<Lane> {
     let (bits, signed) = match ty {
         Type::Bits(bits) | Type::Unsigned(bits) => (bits, false),
@@ -17,7 +17,7 @@ pub fn lane(opcode: &str, variant: &str, ty: Type) -> Option<Lane> {
         (32, true) => sized::<32, true>(opcode, variant).or_else(|| words(opcode, variant)),
         (64, false) => sized::<64, false>(opcode, variant),
         (64, true) => sized::<64, true>(opcode, variant),
-        // Only moved, never computed with.
+        // These types are only moved, never computed with.
         (8, _) if opcode == "mov" => sized::<8, false>(opcode, variant),
         _ => None,
     }
@@ -28,12 +28,12 @@ const fn narrow(value: u64, bits: u32) -> u64 {
     if bits >= 64 { value } else { value & ((1 << bits) - 1) }
 }
 
-/// The number that the lowest `BITS` bits mean.
+/// The number in the lowest `BITS` bits.
 fn number<const BITS: u32, const SIGNED: bool>(bits: u64) -> i128 {
     if SIGNED { (((bits << (64 - BITS)) as i64) >> (64 - BITS)).into() } else { narrow(bits, BITS).into() }
 }
 
-/// A number's lowest `BITS` bits.
+/// The lowest `BITS` bits of a number.
 fn bits<const BITS: u32>(number: i128) -> u64 {
     narrow(number as u64, BITS)
 }
@@ -50,7 +50,7 @@ fn sized<const B: u32, const S: bool>(opcode: &str, variant: &str) -> Option<Lan
         ("mad", "hi") => |a, b, c, _| narrow(high::<B, S>(a, b).wrapping_add(c), B),
         ("mad", "wide") if B == 16 => |a, b, c, _| narrow(wide::<B, S>(a, b).wrapping_add(c), 32),
         ("mad", "wide") if B == 32 => |a, b, c, _| wide::<B, S>(a, b).wrapping_add(c),
-        // Division by zero is undefined; all ones is what cards give.
+        // Division by zero is undefined; cards return all ones.
         ("div", "") => |a, b, _, _| divided::<B, S>(a, b).map_or(narrow(!0, B), |(quotient, _)| quotient),
         ("rem", "") => |a, b, _, _| divided::<B, S>(a, b).map_or(narrow(a, B), |(_, rest)| rest),
         ("min", "") => |a, b, _, _| bits::<B>(number::<B, S>(a).min(number::<B, S>(b))),
@@ -87,7 +87,7 @@ fn divided<const B: u32, const S: bool>(a: u64, b: u64) -> Option<(u64, u64)> {
     (b != 0).then(|| (bits::<B>(a / b), bits::<B>(a % b)))
 }
 
-/// `bfe`: `length` bits from `start`; those past the end repeat the sign, which is the field's highest bit.
+/// `bfe`: `length` bits from `start`; bits past the end repeat the sign, the field's highest bit.
 fn extract<const B: u32, const S: bool>(a: u64, start: u64, length: u64) -> u64 {
     let (start, length) = ((start & 255) as u32, (length & 255) as u32);
     if length == 0 {
@@ -100,7 +100,7 @@ fn extract<const B: u32, const S: bool>(a: u64, start: u64, length: u64) -> u64 
     narrow(if sign && known < 64 { field | !0 << known } else { field }, B)
 }
 
-/// `bfi`: the lowest `length` bits of `a` put into `b` at `start`.
+/// `bfi`: inserts the lowest `length` bits of `a` into `b` at `start`.
 fn insert<const B: u32>(a: u64, b: u64, start: u64, length: u64) -> u64 {
     let (start, length) = ((start & 255) as u32, (length & 255) as u32);
     if start >= B {
@@ -126,7 +126,7 @@ fn compare<const B: u32, const S: bool>(how: &str) -> Option<Lane> {
     })
 }
 
-/// What there is only of 32 bits.
+/// Functions of 32 bits only.
 fn words(opcode: &str, variant: &str) -> Option<Lane> {
     Some(match (opcode, variant) {
         ("shf", "l.wrap") => |a, b, c, _| funnel(a, b) << (c & 31) >> 32,
@@ -146,12 +146,12 @@ fn words(opcode: &str, variant: &str) -> Option<Lane> {
     })
 }
 
-/// Two words as one, `b` above.
+/// Two words as one, `b` in the upper half.
 fn funnel(a: u64, b: u64) -> u64 {
     narrow(a, 32) | b << 32
 }
 
-/// The byte that a selector of `prmt` names; with its highest bit, the byte's sign instead.
+/// The byte that a `prmt` selector selects; if its highest bit is set, that byte's sign in all bits.
 fn permuted(pair: u64, selector: u64) -> u64 {
     let byte = pair >> (8 * (selector & 7)) & 255;
     match selector & 8 {
@@ -164,7 +164,7 @@ fn permuted(pair: u64, selector: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Opcode, variant, type, operands, result: worked out by hand from the text of the ISA.
+    /// Opcode, variant, type, operands, result; computed by hand from the ISA's text.
     const EXAMPLES: &[(&str, &str, Type, [u64; 4], u64)] = &[
         ("add", "", Type::Signed(16), [0xffff, 2, 0, 0], 1),
         ("sub", "", Type::Unsigned(32), [1, 2, 0, 0], 0xffff_ffff),
@@ -207,7 +207,7 @@ mod tests {
     ];
 
     #[test]
-    fn each_instruction_gives_what_the_isa_says() {
+    fn each_instruction_follows_the_isa() {
         for &(opcode, variant, ty, [a, b, c, e], expected) in EXAMPLES {
             let lane = lane(opcode, variant, ty).unwrap_or_else(|| panic!("{opcode}.{variant}"));
             assert_eq!(lane(a, b, c, e), expected, "{opcode}.{variant} {ty:?} {a:#x} {b:#x} {c:#x} {e:#x}");

@@ -1,4 +1,4 @@
-//! What instructions compute in one lane: functions of up to four registers, found once when the text is parsed.
+//! Functions that instructions compute in one lane, of up to four registers. They are selected when the text is parsed.
 
 mod convert;
 mod float;
@@ -10,10 +10,10 @@ pub use half::{bf16_bits, bf16_value, f16_bits, f16_value, round_to, tf32_bits};
 
 use super::types::Type;
 
-/// A function of the bits of four registers; it ignores those that it has no use for.
+/// A function of the bits of four registers; unused ones are ignored.
 pub type Lane = fn(u64, u64, u64, u64) -> u64;
 
-/// The function of an opcode. `variant` is the word that chooses among several: `wide`, `hi`, a comparison.
+/// The function of an opcode. `variant` selects among several: `wide`, `hi`, a comparison.
 pub fn lane(opcode: &str, variant: &str, ty: Type) -> Option<Lane> {
     match ty {
         Type::F32 | Type::F64 => float::lane(opcode, variant, ty),

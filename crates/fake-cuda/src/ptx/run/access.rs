@@ -1,4 +1,4 @@
-//! Loads, stores and atomics: addresses checked and counted, bytes checked one by one.
+//! Loads, stores and atomics: checks and counts addresses, and checks each byte.
 
 use super::super::lanes::{bf16_bits, bf16_value, f16_bits, f16_value};
 use super::super::program::{Access, Action, Address, Space, Update};
@@ -10,18 +10,18 @@ use super::{CONSTANT_WINDOW, LOCAL_WINDOW, SHARED_WINDOW, WINDOW};
 use crate::shadow::{MOST_BYTES, copy};
 use crate::trace::{sectors, wavefronts};
 
-/// Addresses of some lanes within one space each.
+/// Resolved addresses of some lanes.
 pub(super) struct Places {
     /// The lanes.
     pub lanes: u32,
-    /// Space and offset or address, by lane.
+    /// Space, and offset or address, per lane.
     pub at: [(Space, u64); 32],
     /// Bytes of each access.
     pub bytes: u64,
 }
 
 impl Block<'_, '_> {
-    /// Where lanes access `bytes` each. Errors: a register unwritten, an address misaligned.
+    /// Resolves the addresses of accesses of `bytes` bytes. Errors: an unwritten register or a misaligned address.
     pub fn places(&self, warp: &Warp, lanes: u32, address: &Address, bytes: u64) -> Result<Places, Stop> {
         let base = warp.read(address.base, lanes)?;
         let mut at = [(address.space, 0); 32];
@@ -43,7 +43,7 @@ impl Block<'_, '_> {
         Ok(Places { lanes, at, bytes })
     }
 
-    /// Counts what a request costs the memory system.
+    /// Counts a request's cost in the memory system.
     pub fn count(&mut self, site: usize, places: &Places, write: bool) {
         let of = |space: Space| each(places.lanes).filter(move |lane| places.at[*lane].0 == space);
         let (mut global, mut count) = ([0; 32], 0);
@@ -67,7 +67,7 @@ impl Block<'_, '_> {
         }
     }
 
-    /// Reads what a lane may read.
+    /// Reads for a lane.
     pub fn fetch(
         &mut self,
         warp: &Warp,
@@ -112,7 +112,7 @@ impl Block<'_, '_> {
         }
     }
 
-    /// Writes what a lane may write.
+    /// Writes for a lane.
     pub fn put(
         &mut self,
         warp: &mut Warp,
@@ -148,7 +148,7 @@ impl Block<'_, '_> {
         }
     }
 
-    /// Errors: an access of shared memory from `at` to `end` leaves it.
+    /// Errors: the access from `at` to `end` exceeds shared memory.
     pub fn shared_bounds(&self, at: u64, end: u64) -> Result<(), FaultKind> {
         let bytes = self.shared.bytes();
         if end <= bytes { Ok(()) } else { Err(FaultKind::SpaceBounds { space: "shared memory", offset: at, bytes }) }
@@ -189,7 +189,7 @@ impl Block<'_, '_> {
         Ok(())
     }
 
-    /// `atom` and `red`: lane by lane, in order.
+    /// `atom` and `red`, lane by lane.
     pub fn atomic(&mut self, warp: &mut Warp, site: usize, lanes: u32, action: &Action) -> Result<(), Stop> {
         let Action::Atomic { address, ty, update, result, operands } = action else { return Ok(()) };
         let size = ty.bytes() as usize;
@@ -212,7 +212,7 @@ impl Block<'_, '_> {
     }
 }
 
-/// The space that a generic address lies in, and its place there.
+/// Space and offset of a generic address.
 fn windowed(address: u64) -> (Space, u64) {
     let within = |window: u64| address.checked_sub(window).filter(|offset| *offset < WINDOW);
     let windows = [(Space::Shared, SHARED_WINDOW), (Space::Local, LOCAL_WINDOW), (Space::Constant, CONSTANT_WINDOW)];
@@ -220,7 +220,7 @@ fn windowed(address: u64) -> (Space, u64) {
     found.unwrap_or((Space::Global, address))
 }
 
-/// An element in a register, with its sign.
+/// Sign-extends an element in a register.
 fn extended(element: &[u8], ty: Type) -> u64 {
     let mut bytes = [0; 8];
     copy(&mut bytes[..element.len()], element);
@@ -231,7 +231,7 @@ fn extended(element: &[u8], ty: Type) -> u64 {
     }
 }
 
-/// What an atomic leaves in memory.
+/// The value that an atomic stores in memory.
 fn updated(update: Update, ty: Type, old: u64, operand: u64, second: u64) -> u64 {
     let bits = ty.bits();
     let narrow = |value: u64| if bits == 64 { value } else { value & ((1 << bits) - 1) };
@@ -301,7 +301,7 @@ fn sum(ty: Type, a: u64, b: u64) -> u64 {
     }
 }
 
-/// What `redux` makes of two values; it knows fewer updates than atomics.
+/// Combines two values for `redux`, which supports fewer updates than atomics.
 pub(super) fn reduced(update: Update, signed: bool, a: u64, b: u64) -> u64 {
     updated(update, if signed { Type::Signed(32) } else { Type::Unsigned(32) }, a, b, 0)
 }

@@ -1,23 +1,23 @@
-//! `cp.async`: copies that land no earlier than they are waited for. Their bytes arrive at the wait, the latest moment
-//! allowed, so that whoever reads them sooner reads what was there before, and is found out.
+//! `cp.async`: copies whose bytes arrive at the wait, the latest moment allowed, so that an earlier read of them is
+//! detected.
 
 use super::super::program::{Action, Reg};
 use super::block::Block;
 use super::fault::{FaultKind, Stop};
 use super::warp::{Warp, each};
 
-/// Copies of a warp that are under way.
+/// Pending copies of a warp.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     pending: Vec<Copy>,
-    /// Groups that each lane has committed.
+    /// Number of groups that each lane has committed.
     committed: [u64; 32],
 }
 
 #[derive(Debug)]
 struct Copy {
     lane: usize,
-    /// The lane's group: as many as it had committed before.
+    /// Group of the copy: the number of groups that the lane committed before it.
     group: u64,
     to: u64,
     data: [u8; 16],
@@ -25,17 +25,18 @@ struct Copy {
 }
 
 impl Copies {
-    /// Lanes with copies under way.
+    /// Lanes with pending copies.
     pub fn lanes(&self) -> u32 {
         self.pending.iter().fold(0, |lanes, copy| lanes | 1 << copy.lane)
     }
 
-    /// Closes the lanes' groups.
+    /// Commits the lanes' groups.
     pub fn commit(&mut self, lanes: u32) {
         each(lanes).for_each(|lane| self.committed[lane] += 1);
     }
 
-    /// Takes the copies out that must have arrived when all but `groups` of each lane's groups have, or all of them.
+    /// Removes the copies that must have arrived when all but the last `groups` groups of each lane have, or all
+    /// copies.
     fn due(&mut self, lanes: u32, groups: Option<u64>) -> Vec<Copy> {
         let committed = self.committed;
         let due = |copy: &Copy| {
@@ -55,7 +56,7 @@ impl Block<'_, '_> {
         let bytes = warp.uniform(*bytes, lanes, "lanes copy different sizes")?;
         let known = if *whole_lines { bytes == 16 } else { matches!(bytes, 4 | 8 | 16) };
         if !known {
-            return Err(Stop::first(lanes, FaultKind::Operand("cp.async of a size that there is not")));
+            return Err(Stop::first(lanes, FaultKind::Operand("cp.async with an invalid size")));
         }
         let source_bytes = match source_bytes {
             Some(reg) => *warp.read(*reg, lanes)?,
@@ -84,7 +85,7 @@ impl Block<'_, '_> {
         Ok(())
     }
 
-    /// Waits until all but so many groups have arrived; `None`: all copies.
+    /// Waits until all but `groups` groups have arrived; `None`: all copies.
     pub fn copy_wait(&mut self, warp: &mut Warp, lanes: u32, groups: Option<Reg>) -> Result<(), Stop> {
         let groups = match groups {
             Some(reg) => Some(warp.uniform(reg, lanes, "lanes wait for different groups")?),

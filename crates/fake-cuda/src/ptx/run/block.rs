@@ -1,38 +1,38 @@
-//! A block: its warps in some order, its barriers, its shared memory; and what each instruction does to a warp.
+//! A block: its warps in some order, its barriers and shared memory, and the execution of each instruction for a warp.
 
 use super::super::lanes::Lane;
 use super::super::program::{Action, Join, Kernel, Reg};
 use super::fault::{Fault, FaultKind, Stop};
 use super::warp::{Position, Row, Warp, each};
-use super::{Launch, Order, Random, Settings, mix};
+use super::{Launch, Order, Random, RunSettings, mix};
 use crate::shadow::{Access, Memory, Pages, Stamp};
 use crate::trace::{Counters, Site};
 
-/// A launch, as its present block sees it.
+/// State of a launch for its current block.
 pub(super) struct Block<'a, 'k> {
     pub kernel: &'k Kernel,
     pub launch: &'a Launch<'a>,
-    pub settings: &'a Settings,
+    pub settings: &'a RunSettings,
     pub memory: &'a mut Memory,
     files: &'a [(u32, String)],
-    /// The block's number.
+    /// Number of the block in the launch.
     number: u32,
     at: [u32; 3],
-    /// Memory of the block; its "launch" is the block, so that the next begins without traces of this one.
+    /// Shared memory. Each block counts as a launch of it, so that the next one starts without its accesses.
     pub shared: Pages,
-    /// Clock of each warp when it last passed a barrier of the block.
+    /// Each warp's clock at its last block barrier.
     passed: Vec<u32>,
     pub counters: Counters,
-    /// What each instruction asked of memory.
+    /// Memory requests of each instruction.
     pub sites: Vec<Site>,
 }
 
 impl<'a, 'k> Block<'a, 'k> {
-    /// Nothing run yet.
+    /// The state before the first block.
     pub fn new(
         kernel: &'k Kernel,
         launch: &'a Launch<'a>,
-        settings: &'a Settings,
+        settings: &'a RunSettings,
         memory: &'a mut Memory,
         files: &'a [(u32, String)],
     ) -> Self {
@@ -51,7 +51,7 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// The counters, with what each site asked of memory.
+    /// The counters, with each site's memory requests.
     pub fn finish(self) -> Counters {
         let mut counters = self.counters;
         for (index, mut site) in self.sites.into_iter().enumerate().filter(|(_, site)| site.requests > 0) {
@@ -91,7 +91,7 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// The warp that runs next, and for how many instructions. `None`: all wait or are gone.
+    /// The next warp to run, and for how many instructions. `None`: all wait at a barrier or have exited.
     fn choose(&self, warps: &[Warp], random: &mut Random, turn: &mut usize) -> Option<(usize, u64)> {
         let ready = |warp: &usize| warps[*warp].current().is_some() && !warps[*warp].waiting;
         let mut all = 0..warps.len();
@@ -111,10 +111,10 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// All that live wait: the barrier lets them pass.
+    /// Releases the barrier: all live warps wait at it.
     fn pass_barrier(&mut self, warps: &mut [Warp]) -> Result<(), Box<Fault>> {
         if let Some(gone) = warps.iter().position(|warp| warp.current().is_none()) {
-            // The barrier is the instruction before the one that a waiting warp runs next.
+            // The barrier is the instruction before a waiting warp's next one.
             let barrier = warps.iter().find_map(|warp| Some(warp.current()?.0 - 1));
             return Err(self.fault(gone as u32, barrier, Stop { lane: 0, kind: FaultKind::LeavesBarrier }));
         }
@@ -139,25 +139,25 @@ impl<'a, 'k> Block<'a, 'k> {
         })
     }
 
-    /// Accesses to shared memory of this block are told from those of others by this.
+    /// Distinguishes accesses to shared memory of this block from those of other blocks.
     fn shared_launch(&self) -> u64 {
         u64::from(self.number) + 1
     }
 
-    /// Shared memory and the access of a lane, borrowed side by side.
+    /// Shared memory and a lane's access, borrowed together.
     pub fn shared_by(&mut self, warp: &Warp, lane: usize, strong: bool) -> (&mut Pages, Access<'_>, u64) {
         let launch = self.shared_launch();
         let access = Access::new(self.number, warp.index * 32 + lane as u32, warp.clock, strong, &self.passed);
         (&mut self.shared, access, launch)
     }
 
-    /// Device memory and the access of a lane, borrowed side by side.
+    /// Device memory and a lane's access, borrowed together.
     pub fn global_by(&mut self, warp: &Warp, lane: usize, strong: bool) -> (&mut Memory, Access<'_>) {
         let access = Access::new(self.number, warp.index * 32 + lane as u32, warp.clock, strong, &self.passed);
         (self.memory, access)
     }
 
-    /// One instruction of the lanes that are `here`.
+    /// Executes one instruction for the lanes `here`.
     fn step(&mut self, warp: &mut Warp, at: usize, here: u32) -> Result<(), Stop> {
         let kernel = self.kernel;
         let Some(instruction) = kernel.instructions.get(at) else {
@@ -203,7 +203,7 @@ impl<'a, 'k> Block<'a, 'k> {
         Ok(())
     }
 
-    /// What is neither a jump nor a barrier of the block.
+    /// Executes an action that is neither a jump nor a block barrier.
     fn act(&mut self, warp: &mut Warp, at: usize, lanes: u32, action: &Action) -> Result<(), Stop> {
         match action {
             Action::Compute { lane, result, operands, used, approximate, flush, saturate, flops } => {
@@ -281,9 +281,9 @@ impl<'a, 'k> Block<'a, 'k> {
                 Ok(())
             }
             Action::WarpBarrier(mask) => {
-                let mask = warp.uniform(*mask, lanes, "lanes name different masks")? as u32;
+                let mask = warp.uniform(*mask, lanes, "lanes have different masks")? as u32;
                 warp.converged(lanes, mask)?;
-                // What some lanes do among themselves orders nothing for the others.
+                // A barrier of some lanes does not order the others.
                 warp.clock += u32::from(lanes == warp.live());
                 Ok(())
             }
@@ -292,7 +292,7 @@ impl<'a, 'k> Block<'a, 'k> {
     }
 }
 
-/// Rows of the operands that are used; the rest repeat the first.
+/// Rows of the used operands; the rest repeat the first.
 fn operand_rows<'w>(warp: &'w Warp, operands: &[Reg; 4], used: usize, lanes: u32) -> Result<[&'w Row; 4], Stop> {
     let mut rows = [warp.read(operands[0], lanes)?; 4];
     for (row, reg) in rows.iter_mut().zip(operands).take(used).skip(1) {
@@ -301,7 +301,7 @@ fn operand_rows<'w>(warp: &'w Warp, operands: &[Reg; 4], used: usize, lanes: u32
     Ok(rows)
 }
 
-/// A function of these lanes; the others are 0.
+/// Applies a function in these lanes; the others are 0.
 fn computed(lane: Lane, [a, b, c, e]: [&Row; 4], lanes: u32) -> Row {
     let mut row = [0; 32];
     if lanes == !0 {
@@ -314,7 +314,7 @@ fn computed(lane: Lane, [a, b, c, e]: [&Row; 4], lanes: u32) -> Row {
     row
 }
 
-/// Lanes in which a predicate holds.
+/// Lanes in which a predicate is true.
 pub(super) fn chosen(row: &Row, negated: bool) -> u32 {
     let holds = row.iter().enumerate().fold(0, |lanes, (lane, value)| lanes | ((value & 1) as u32) << lane);
     if negated { !holds } else { holds }
@@ -334,18 +334,18 @@ fn low(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// Single precision without subnormal numbers.
+/// Flushes subnormal single-precision numbers to 0.
 fn flushed(bits: u64) -> u64 {
     if f32::from_bits(bits as u32).is_subnormal() { bits & 0x8000_0000 } else { bits }
 }
 
-/// Single precision from 0 to 1.
+/// Clamps a single-precision number to 0 to 1.
 fn saturated(bits: u64) -> u64 {
     let x = f32::from_bits(bits as u32);
     u64::from((if x.is_nan() { 0.0 } else { x.clamp(0.0, 1.0) }).to_bits())
 }
 
-/// Another result that an approximate instruction may give: up to 2 units in the last place away.
+/// Blurs an approximate result by up to 2 units in the last place.
 fn blurred(bits: u64, seed: u64) -> u64 {
     let x = f32::from_bits(bits as u32);
     if !x.is_normal() {
@@ -355,7 +355,7 @@ fn blurred(bits: u64, seed: u64) -> u64 {
     if f32::from_bits(moved as u32).is_normal() { moved } else { bits }
 }
 
-/// Where an instruction comes from.
+/// Source location of an instruction.
 fn source(files: &[(u32, String)], file: u32, line: u32) -> String {
     match files.iter().find(|(index, _)| *index == file) {
         Some((_, name)) => format!("{name}:{line}"),

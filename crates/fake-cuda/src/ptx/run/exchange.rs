@@ -1,4 +1,4 @@
-//! What lanes of a warp tell each other: shuffles, votes, matches, reductions. All lanes of the mask must be there.
+//! Exchanges between lanes of a warp: shuffles, votes, matches, reductions. All lanes of the mask must take part.
 
 use super::super::program::{Action, Shuffle, Vote};
 use super::access::reduced;
@@ -6,10 +6,10 @@ use super::block::{Block, chosen};
 use super::fault::{FaultKind, Stop};
 use super::warp::{Row, Warp, each};
 
-const MASK: &str = "lanes name different masks";
+const MASK: &str = "lanes have different masks";
 
 impl Block<'_, '_> {
-    /// One of the exchanges.
+    /// Executes an exchange.
     pub fn exchange(&mut self, warp: &mut Warp, lanes: u32, action: &Action) -> Result<(), Stop> {
         match action {
             Action::Shuffle { from, result, in_range, operands } => {
@@ -60,13 +60,13 @@ impl Block<'_, '_> {
                 let row = [total.unwrap_or(0); 32];
                 warp.write(*result, lanes, &row);
             }
-            _ => return Err(Stop::first(lanes, FaultKind::Operand("an instruction that nothing runs"))),
+            _ => return Err(Stop::first(lanes, FaultKind::Operand("an instruction that is not an exchange"))),
         }
         Ok(())
     }
 }
 
-/// What each lane gets, and whether the lane that it asked was in range; if not, it keeps its own value.
+/// Each lane's result, and whether its source lane was in range; if not, it keeps its own value.
 /// Source: the ISA's pseudo-code of `shfl.sync`.
 fn shuffled(from: Shuffle, here: u32, value: &Row, operand: &Row, clamp: &Row) -> Result<(Row, Row), Stop> {
     let (mut row, mut within) = ([0; 32], [0; 32]);

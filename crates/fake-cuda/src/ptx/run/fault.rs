@@ -1,4 +1,4 @@
-//! What went wrong in a launch, and where.
+//! Faults of a launch, with their location.
 
 use crate::shadow::{Outside, Problem};
 use std::fmt;
@@ -6,15 +6,15 @@ use std::fmt;
 /// The kinds of faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FaultKind {
-    /// The launch itself is impossible: its shape, its memory, its parameters.
+    /// The launch is invalid: its shape, shared memory or parameters.
     Launch(String),
-    /// A register is read that nothing wrote.
+    /// A read of an unwritten register.
     Register(String),
-    /// Memory is read that nothing wrote, or is in flight, or is raced for.
+    /// A read of unwritten memory, of memory with a pending copy, or a race.
     Memory(Problem),
-    /// An address outside of what may be accessed.
+    /// An invalid address.
     Bounds(Outside),
-    /// An offset outside of a block's or a thread's memory of this many bytes.
+    /// An offset outside a block's or a thread's memory.
     SpaceBounds {
         /// The space.
         space: &'static str,
@@ -23,42 +23,42 @@ pub enum FaultKind {
         /// Size of the space.
         bytes: u64,
     },
-    /// An address is no multiple of the access's size.
+    /// The address is not a multiple of the access's size.
     Misaligned {
         /// The address.
         address: u64,
         /// The size.
         bytes: u64,
     },
-    /// Lanes are missing where all must come, or come where the mask has none.
+    /// The lanes here are not those that must take part.
     Divergent {
         /// Lanes that are here.
         here: u32,
-        /// Lanes that should be.
+        /// Lanes that must be here.
         expected: u32,
     },
-    /// A shuffle takes from a lane that is not here.
+    /// A shuffle reads from a lane that is not here.
     AbsentLane(u32),
-    /// A thread leaves while copies of its own are under way.
+    /// A thread exits while its copies are pending.
     LeavesCopies,
-    /// A warp left, and others wait for it at a barrier.
+    /// A warp exited while others wait at a barrier.
     LeavesBarrier,
     /// `trap`.
     Trap,
-    /// More instructions than allowed: it hangs.
+    /// The limit of instructions was reached: the kernel hangs.
     Steps(u64),
-    /// An operand that the hardware would not take.
+    /// An operand that the hardware does not accept.
     Operand(&'static str),
 }
 
-/// A fault and its place.
+/// A fault with its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// What went wrong.
+    /// The fault.
     pub kind: FaultKind,
     /// The kernel.
     pub kernel: String,
-    /// File and line of the source, or of the PTX.
+    /// Source file and line, or line of the PTX.
     pub source: String,
     /// The instruction.
     pub text: String,
@@ -84,25 +84,25 @@ impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Launch(what) => write!(f, "{what}"),
-            Self::Register(name) => write!(f, "reads register {name}, which nothing wrote"),
+            Self::Register(name) => write!(f, "reads unwritten register {name}"),
             Self::Memory(problem) => write!(f, "{problem}"),
             Self::Bounds(outside) => write!(f, "the address {outside}"),
             Self::SpaceBounds { space, offset, bytes } => write!(f, "byte {offset} of {bytes} bytes of {space}"),
-            Self::Misaligned { address, bytes } => write!(f, "misaligned: {address:#x} is no multiple of {bytes}"),
+            Self::Misaligned { address, bytes } => write!(f, "misaligned: {address:#x} is not a multiple of {bytes}"),
             Self::Divergent { here, expected } => {
-                write!(f, "divergent: lanes {here:#010x} are here, {expected:#010x} should be")
+                write!(f, "divergent: lanes {here:#010x} are here, expected {expected:#010x}")
             }
             Self::AbsentLane(lane) => write!(f, "shuffles from lane {lane}, which is not here"),
-            Self::LeavesCopies => write!(f, "leaves the kernel while its cp.async copies are under way"),
-            Self::LeavesBarrier => write!(f, "left the kernel while other warps wait at a barrier"),
+            Self::LeavesCopies => write!(f, "exits while its cp.async copies are pending"),
+            Self::LeavesBarrier => write!(f, "exited while other warps wait at a barrier"),
             Self::Trap => write!(f, "trap"),
-            Self::Steps(limit) => write!(f, "more than {limit} instructions: it hangs"),
+            Self::Steps(limit) => write!(f, "hangs: more than {limit} instructions"),
             Self::Operand(what) => write!(f, "{what}"),
         }
     }
 }
 
-/// A fault of a lane, not yet placed.
+/// A fault of a lane, without its location.
 #[derive(Debug)]
 pub(super) struct Stop {
     /// The lane.

@@ -1,4 +1,4 @@
-//! Tensor cores: `ldmatrix` and `mma.sync.m16n8k4/8/16`. Which lane holds which element is the ISA's.
+//! Tensor cores: `ldmatrix` and `mma.sync.m16n8k4/8/16`. The ISA defines which lane holds which element.
 
 use super::super::lanes::{bf16_value, f16_value};
 use super::super::program::{Action, Address, MatrixType, Reg};
@@ -13,8 +13,8 @@ const COLUMNS: usize = 8;
 const INNER: usize = 16;
 
 impl Block<'_, '_> {
-    /// Hands out one, two or four matrices of 8 by 8 elements of 16 bits. Lanes 8·m to 8·m+7 name the rows of
-    /// matrix m; lane l gets elements 2·(l mod 4) and the next of row l/4, or of column l/4 if transposed.
+    /// Loads one, two or four matrices of 8 by 8 elements of 16 bits. Lanes 8·m to 8·m+7 have the addresses of the rows
+    /// of matrix m; lane l receives elements 2·(l mod 4) and the next of row l/4, or of column l/4 if transposed.
     pub fn load_matrix(
         &mut self,
         warp: &mut Warp,
@@ -48,14 +48,14 @@ impl Block<'_, '_> {
         Ok(())
     }
 
-    /// d = a b + c with a of 16 by `inner`, b of `inner` by 8. Products are exact in double precision, and their sum
-    /// is nearly so; it is rounded to single precision once.
+    /// d = a b + c with a of 16 by `inner`, b of `inner` by 8. Products are exact in double precision, their sum nearly
+    /// so; it is rounded to single precision once.
     pub fn multiply(&mut self, warp: &mut Warp, lanes: u32, action: &Action) -> Result<(), Stop> {
         let Action::Multiply { ty, inner, d, a, b, c } = action else { return Ok(()) };
         warp.converged(lanes, !0)?;
         complete(lanes)?;
         let (mut left, mut right) = ([[0f64; INNER]; ROWS], [[0f64; INNER]; COLUMNS]);
-        // Elements of a register: pairs along `inner`, or one of TF32. Registers alternate between rows 0 and 8.
+        // Elements of a register: a pair along `inner`, or one of TF32. Registers alternate between rows 0 and 8.
         let packed = if *ty == MatrixType::Tf32 { 1 } else { 2 };
         for (index, reg) in a.iter().enumerate() {
             let row = warp.read(*reg, !0)?;
@@ -93,12 +93,12 @@ impl Block<'_, '_> {
     }
 }
 
-/// Matrix instructions need a warp of 32 threads.
+/// Checks that the warp has 32 threads.
 fn complete(lanes: u32) -> Result<(), Stop> {
     if lanes == !0 { Ok(()) } else { Err(Stop::first(lanes, FaultKind::Divergent { here: lanes, expected: !0 })) }
 }
 
-/// An element of a register. TF32 is what single precision holds without its last 13 bits.
+/// An element of a register. TF32 ignores the last 13 bits of single precision.
 fn element(ty: MatrixType, register: u64, part: usize) -> f64 {
     let half = (register >> (16 * part)) as u16;
     match ty {
@@ -108,7 +108,7 @@ fn element(ty: MatrixType, register: u64, part: usize) -> f64 {
     }
 }
 
-/// A sum in single precision.
+/// Rounds a sum to single precision.
 fn single(sum: f64, accumulation: Accumulation) -> f32 {
     let nearest = sum as f32;
     match accumulation {

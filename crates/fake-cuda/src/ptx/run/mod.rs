@@ -1,4 +1,4 @@
-//! Runs a kernel: block after block, warp by warp, with every access checked. Read next: `block.rs`.
+//! Runs a kernel block by block and warp by warp, checking every access. Read next: `block.rs`.
 
 mod access;
 mod asynchronous;
@@ -16,54 +16,54 @@ use crate::trace::Counters;
 use block::Block;
 use warp::{Position, Warp};
 
-/// Generic addresses of shared memory begin here.
+/// Start of the generic addresses of shared memory.
 pub const SHARED_WINDOW: u64 = 0x7d00_0000_0000;
-/// Generic addresses of local memory begin here.
+/// Start of the generic addresses of local memory.
 pub const LOCAL_WINDOW: u64 = 0x7e00_0000_0000;
-/// Generic addresses of constants begin here.
+/// Start of the generic addresses of constants.
 pub const CONSTANT_WINDOW: u64 = 0x7f00_0000_0000;
 /// Size of a window.
 pub const WINDOW: u64 = 1 << 32;
 
-/// In which order blocks, and warps between barriers, run. Results must not depend on it.
+/// Order of blocks, and of warps between barriers. Results must not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// The first one as far as it gets.
+    /// The first one, as far as possible.
     Forward,
-    /// The last one as far as it gets.
+    /// The last one, as far as possible.
     Backward,
-    /// Each an instruction, in turn.
+    /// All in turn, one instruction each.
     Interleaved,
-    /// Any one, a few instructions; the number chooses.
+    /// A random one for a few instructions; the number is the seed.
     Random(u64),
 }
 
-/// How a matrix instruction adds up in single precision.
+/// Rounding of a matrix instruction's sum to single precision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accumulation {
-    /// Exactly, then rounded to nearest.
+    /// Exact, then rounded to nearest.
     Nearest,
-    /// Exactly, then cut off, as tensor cores are seen to do.
+    /// Exact, then truncated, as observed on tensor cores.
     /// Source: Fasi, Higham, Mikaitis & Pranesh 2021, "Numerical behavior of NVIDIA tensor cores".
     Truncating,
 }
 
-/// How to run what hardware leaves open.
+/// RunSettings for behavior that the hardware leaves open.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
+pub struct RunSettings {
     /// Order of blocks and warps.
     pub order: Order,
-    /// If not 0, approximate instructions are off by up to 2 units in the last place, as this number chooses.
+    /// Seed for blurring approximate instructions by up to 2 units in the last place; 0: exact.
     pub blur: u64,
     /// Rounding of matrix instructions.
     pub accumulation: Accumulation,
-    /// Instructions of warps after which a launch counts as hanging.
+    /// Maximum number of warp instructions, after which a launch counts as hung.
     pub steps: u64,
-    /// Shared memory of a block that the card has, in bytes.
+    /// The card's shared memory per block, in bytes.
     pub shared_limit: u32,
 }
 
-impl Default for Settings {
+impl Default for RunSettings {
     fn default() -> Self {
         Self {
             order: Order::Forward,
@@ -82,27 +82,27 @@ pub struct Launch<'a> {
     pub grid: [u32; 3],
     /// Threads of a block along each axis.
     pub block: [u32; 3],
-    /// Shared memory beyond what the kernel declares, in bytes.
+    /// Dynamic shared memory, in bytes.
     pub dynamic_shared: u32,
     /// The parameter block.
     pub parameters: &'a [u8],
 }
 
-/// What a launch did: counters, and the bytes of device memory that it read and wrote.
+/// Result of a launch.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Counters.
     pub counters: Counters,
-    /// Bytes read and written.
+    /// Ranges of device memory read and written.
     pub touched: Vec<Touched>,
 }
 
-/// Runs a kernel to its end. `files` names source files for messages.
-/// Errors: the first fault; memory is left as it was then.
+/// Runs a kernel to its end. `files`: names of source files for messages. Errors: the first fault, with memory as it
+/// was then.
 pub fn launch(
     kernel: &Kernel,
     launch: &Launch,
-    settings: &Settings,
+    settings: &RunSettings,
     memory: &mut Memory,
     files: &[(u32, String)],
 ) -> Result<Outcome, Box<Fault>> {
@@ -134,8 +134,8 @@ pub fn launch(
     Ok(Outcome { counters, touched })
 }
 
-/// Threads of a block, if the launch is possible at all.
-fn check(kernel: &Kernel, launch: &Launch, settings: &Settings) -> Result<u32, Box<Fault>> {
+/// Number of threads per block. Errors: the launch is invalid.
+fn check(kernel: &Kernel, launch: &Launch, settings: &RunSettings) -> Result<u32, Box<Fault>> {
     let fault = |what: String| {
         Box::new(Fault {
             kind: FaultKind::Launch(what),
@@ -150,14 +150,14 @@ fn check(kernel: &Kernel, launch: &Launch, settings: &Settings) -> Result<u32, B
     let (threads, blocks) = (product(launch.block), product(launch.grid));
     let most = u128::from(kernel.max_threads.unwrap_or(1024).min(1024));
     if threads == 0 || threads > most || launch.block[2] > 64 {
-        return Err(fault(format!("blocks of {:?} threads; at most {most} are allowed", launch.block)));
+        return Err(fault(format!("blocks of {:?} threads; the maximum is {most}", launch.block)));
     }
     if blocks == 0 || blocks >= u128::from(Stamp::BLOCKS) || launch.grid[1] > 65535 || launch.grid[2] > 65535 {
         return Err(fault(format!("a grid of {:?} blocks", launch.grid)));
     }
     let shared = u64::from(kernel.shared_bytes.next_multiple_of(16)) + u64::from(launch.dynamic_shared);
     if shared > settings.shared_limit.into() {
-        return Err(fault(format!("{shared} bytes of shared memory; {} are allowed", settings.shared_limit)));
+        return Err(fault(format!("{shared} bytes of shared memory; the maximum is {}", settings.shared_limit)));
     }
     if launch.parameters.len() != kernel.parameter_bytes as usize {
         let (given, declared) = (launch.parameters.len(), kernel.parameter_bytes);
@@ -166,7 +166,7 @@ fn check(kernel: &Kernel, launch: &Launch, settings: &Settings) -> Result<u32, B
     Ok(threads as u32)
 }
 
-/// The blocks, in the order in which they run.
+/// The blocks in the order in which they run.
 fn block_order(grid: [u32; 3], order: Order) -> Vec<u64> {
     let mut blocks = (0..grid.into_iter().map(u64::from).product()).collect::<Vec<u64>>();
     match order {
@@ -182,7 +182,7 @@ fn block_order(grid: [u32; 3], order: Order) -> Vec<u64> {
     blocks
 }
 
-/// Numbers that look random and are the same each time.
+/// Reproducible pseudorandom numbers.
 /// Source: Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators".
 #[derive(Debug, Clone, Copy)]
 struct Random(u64);
@@ -198,7 +198,7 @@ impl Random {
     }
 }
 
-/// Spreads the bits of a number over all of them.
+/// Mixes the bits of a number.
 fn mix(x: u64) -> u64 {
     let x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);

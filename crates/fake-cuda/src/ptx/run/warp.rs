@@ -1,4 +1,4 @@
-//! A warp: 32 lanes with their registers, in groups that stand at the same instruction.
+//! A warp: 32 lanes with their registers, grouped by their next instruction.
 
 use super::super::program::{Kernel, Origin, Reg, Special};
 use super::asynchronous::Copies;
@@ -7,18 +7,18 @@ use super::fault::{FaultKind, Stop};
 /// A register of all lanes.
 pub(super) type Row = [u64; 32];
 
-/// Where a block and its launch put a warp.
+/// Position of a warp in its block and launch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Position {
     /// Extents of the grid, in blocks.
     pub grid: [u32; 3],
     /// Extents of the block, in threads.
     pub block: [u32; 3],
-    /// The block's place in the grid.
+    /// Index of the block in the grid.
     pub at: [u32; 3],
-    /// Shared memory whose size the launch chose, in bytes.
+    /// Dynamic shared memory, in bytes.
     pub dynamic_shared: u32,
-    /// Where it begins.
+    /// Offset of the dynamic shared memory.
     pub dynamic_start: u32,
 }
 
@@ -26,24 +26,24 @@ pub(super) struct Position {
 #[derive(Debug)]
 pub(super) struct Warp<'k> {
     kernel: &'k Kernel,
-    /// Which warp of its block it is.
+    /// Index of the warp in its block.
     pub index: u32,
     values: Vec<Row>,
     written: Vec<u32>,
-    /// Lanes by instruction, the lowest first. That one runs: so lanes meet again behind what they did apart.
+    /// Groups of lanes by next instruction. The lowest runs first, so that lanes reconverge after a branch.
     groups: Vec<(usize, u32)>,
-    /// Whether it waits at a barrier of the block.
+    /// Whether it waits at a block barrier.
     pub waiting: bool,
-    /// Barriers passed, of the block and of the warp.
+    /// Number of barriers passed, of the block and of the warp.
     pub clock: u32,
-    /// Copies under way.
+    /// Pending copies.
     pub copies: Copies,
-    /// Local memory by lane, and which of its bytes were written.
+    /// Local memory of each lane, and which bytes were written.
     pub local: Vec<(Vec<u8>, Vec<bool>)>,
 }
 
 impl<'k> Warp<'k> {
-    /// A warp to be begun.
+    /// A warp before its first block.
     pub fn new(kernel: &'k Kernel, index: u32) -> Self {
         let registers = kernel.registers.len();
         Self {
@@ -59,7 +59,7 @@ impl<'k> Warp<'k> {
         }
     }
 
-    /// Begins a block: registers as they begin, all lanes at the first instruction.
+    /// Starts a block: initial registers, all lanes at the first instruction.
     pub fn begin(&mut self, position: &Position) {
         let threads = position.block.iter().product::<u32>() - self.index * 32;
         let live = if threads >= 32 { !0 } else { (1 << threads) - 1 };
@@ -87,18 +87,18 @@ impl<'k> Warp<'k> {
         }
     }
 
-    /// The lanes to run next, and their instruction.
+    /// The next lanes to run, and their instruction.
     pub fn current(&self) -> Option<(usize, u32)> {
         self.groups.first().copied()
     }
 
-    /// Lanes that have not left.
+    /// Lanes that have not exited.
     pub fn live(&self) -> u32 {
         self.groups.iter().fold(0, |live, group| live | group.1)
     }
 
-    /// Moves on: lanes of the current group that `leave` are gone, those that `jump` are at `target`, the rest at the
-    /// next instruction.
+    /// Advances the current group: lanes of `leave` exit, lanes of `jump` go to `target`, the rest to the next
+    /// instruction.
     pub fn advance(&mut self, leave: u32, jump: u32, target: usize) {
         let (at, lanes) = self.groups[0];
         let stay = lanes & !leave & !jump;
@@ -121,7 +121,7 @@ impl<'k> Warp<'k> {
         }
     }
 
-    /// A register, which these lanes must have written.
+    /// Reads a register, which these lanes must have written.
     pub fn read(&self, reg: Reg, lanes: u32) -> Result<&Row, Stop> {
         let missing = lanes & !self.written[reg as usize];
         if missing == 0 {
@@ -134,7 +134,7 @@ impl<'k> Warp<'k> {
         Err(Stop::first(missing, FaultKind::Register(name)))
     }
 
-    /// A value that is the same in all these lanes.
+    /// Reads a value that must be equal in all these lanes.
     pub fn uniform(&self, reg: Reg, lanes: u32, what: &'static str) -> Result<u64, Stop> {
         let row = self.read(reg, lanes)?;
         let first = row[lanes.trailing_zeros() as usize & 31];
@@ -155,7 +155,7 @@ impl<'k> Warp<'k> {
         }
     }
 
-    /// Checks that exactly the lanes of a mask are here, but for those that left.
+    /// Checks that exactly the lanes of a mask are here, except those that exited.
     pub fn converged(&self, here: u32, mask: u32) -> Result<(), Stop> {
         let expected = mask & self.live();
         if here == expected {
@@ -175,7 +175,7 @@ pub(super) fn each(lanes: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// What a special register holds.
+/// Value of a special register.
 fn hold(special: Special, position: &Position, warp: u32, lane: u32) -> u32 {
     let thread = warp * 32 + lane;
     let [x, y, z] = position.block;
