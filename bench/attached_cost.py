@@ -1,25 +1,24 @@
 #!/usr/bin/env python3
-"""What it costs a run to be watched: tokens/s of `nano` with everything attached over tokens/s without, in turn.
+"""Measures the cost of watching a run: tokens/s of `nano` with everything attached, relative to tokens/s without, alternating.
 
 Attached are trackers that write files (`--log-to tensorboard,wandb,mlflow,jsonl,csv`), a webhook, ntfy and mail to servers of
-this script on loopback, `plimsoll serve` with a client that takes its events, and `plimsoll top` in a terminal. They share the
-cores with the run, so that this is the most that it costs.
+this script on loopback, `plimsoll serve` with a client that reads its events, and `plimsoll top` in a terminal. They share the
+cores with the run, so the result is an upper bound.
 
 usage:  python bench/attached_cost.py --plimsoll target/release/plimsoll --data TEXT [--pairs 5] [--steps 300]
             [--nvml LIBRARY --cards 2]
-needs:  Linux and nothing but Python's standard library
+needs:  Linux and Python's standard library
 
-Which of a pair goes first alternates. tokens/s are medians over a run's steps, of its journal.
+The order within a pair alternates. tokens/s are medians over a run's steps, from its journal.
 
-Beside that stand the kernel's counts (`schedstat`), which a machine that is fast now and slow then does not change as it changes
-wall clocks:
+In addition it reports the kernel's counters (`schedstat`), which vary less than wall-clock time on a machine with varying load:
 
-    waited     how long the run's own threads could have run and another program or thread had their core, watched less alone,
-               over the time from the first step to the last: no more than this part of its tokens/s can be lost, since a thread
-               that waits holds up a step by no longer than it waits
-    time       the processor's time of whatever watches, as a part of the run's own. Of the run it is that of the threads that
-               log and tell, of `serve` and `top` all of it from the run's first step on; the servers and the client of this
-               script, which nobody has on the machine that trains, are said by themselves
+    waited     time in which a thread of the run was ready but had no core, watched minus alone, relative to the time from the
+               first step to the last: an upper bound on the loss of tokens/s, since a waiting thread delays a step by at most
+               its waiting time
+    time       CPU time of everything that watches, relative to the run's own: the run's threads that log and notify, and `serve`
+               and `top` from the run's first step on; this script's servers and client, which would run elsewhere, are listed
+               separately
 """
 
 import argparse
@@ -41,12 +40,12 @@ import time
 import urllib.request
 from pathlib import Path
 
-# Threads of a run that are there for those who watch it.
+# Names of a run's threads that log and notify.
 WATCHING = ("log-", "notify-")
 
 
 class Sink(http.server.BaseHTTPRequestHandler):
-    """Takes what services are told."""
+    """Receives notifications."""
 
     def do_POST(self) -> None:  # noqa: N802, the name that http.server asks for
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -87,8 +86,8 @@ def listen(handler: type, server: type) -> socketserver.BaseServer:
 
 
 class Usage:
-    """The processor's time of a process by its threads' names, looked at now and then: what a thread used after the last look
-    before its end is not known."""
+    """CPU time of a process by the names of its threads, sampled: what a thread used after the last sample before its end is
+        not counted."""
 
     def __init__(self, pid: int):
         self.tasks = Path(f"/proc/{pid}/task")
@@ -113,7 +112,7 @@ class Usage:
 
 
 def follow(link: str) -> None:
-    """Takes a server's events as a browser does, until it ends."""
+    """Reads a server's events as a browser does, until the server ends."""
     address, token = re.fullmatch(r"(http://[^/]+)/\?token=(\S+)", link).groups()
     request = urllib.request.Request(f"{address}/api/events", headers={"Authorization": f"Bearer {token}"})
     try:
@@ -158,8 +157,8 @@ class Attached:
 
 
 def used_while(run: subprocess.Popen, others: dict[str, int], journal: Path) -> dict[str, float]:
-    """Processor's seconds until the run's end, of its threads that watch, of its others, and of other processes from its first
-    step on."""
+    """CPU seconds of the run's watching threads, of its other threads, and of other processes from the run's first step on,
+        until the run ends."""
     of_run, of_others = Usage(run.pid), {name: Usage(pid) for name, pid in others.items()}
     before: dict[str, float] | None = None
     while run.poll() is None:
@@ -219,13 +218,13 @@ def tokens_per_s(a: argparse.Namespace, folder: Path, name: str, watched: bool) 
 
 
 def print_used(used: dict[str, float]) -> None:
-    """What watches, as a part of the run's processor time."""
+    """Prints the CPU time of watching, relative to the run's."""
     run, ours, _ = used.pop("run"), used.pop("this script"), used.pop("waited")
     watching = sum(seconds for name, seconds in used.items() if not name.startswith(" "))
-    print(f"\nprocessor's time: the run {run:.2f} s; what watches it {watching:.3f} s, {watching / run:.2%} of that:")
+    print(f"\nCPU time: run {run:.2f} s; watching {watching:.3f} s, {watching / run:.2%} of it:")
     for name, seconds in sorted(used.items(), key=lambda part: -part[1]):
         print(f"  {seconds:8.3f} s  {seconds / run:7.3%}  {name}")
-    print(f"  and this script's servers and client {ours:.3f} s, {ours / run:.2%}\n", flush=True)
+    print(f"  plus this script's servers and client {ours:.3f} s, {ours / run:.2%}\n", flush=True)
 
 
 def main() -> None:
@@ -235,7 +234,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--nvml", help="the stand-in's library")
+    parser.add_argument("--nvml", help="library of the NVML stand-in")
     parser.add_argument("--cards", type=int, default=2)
     a = parser.parse_args()
     a.plimsoll, a.data = (str(Path(path).resolve()) for path in (a.plimsoll, a.data))

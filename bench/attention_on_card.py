@@ -1,11 +1,11 @@
-"""Times the kernels of attention on tensor cores on a card, beside PyTorch's, and compares their results.
+"""Times the tensor-core kernels of attention on a card next to PyTorch's, and compares their results.
 
     python bench/attention_on_card.py [--kernels DIR] [--repetitions 30]
 
 Needs a card of compute capability 8.0 or newer and PyTorch for it. Kernels are the PTX of crates/exec/kernels/ptx/sm_80,
-or of a folder that has such files. References are PyTorch's attention in single precision on the same inputs. Times are
-medians of events around launches that are queued beforehand; rates count products that a causal attention needs, so half
-of those of an attention of the same size that sees all: 4 B H S T D forward, 2.5 times as many for the gradient.
+or of another folder with such files. The reference is PyTorch's attention in single precision on the same inputs. Times are
+medians between events around launches that were queued beforehand. Rates count the products of a causal attention, half those
+of a full attention of the same size: 4 B H S T D forward, 2.5 times as many for the gradient.
 """
 
 import argparse
@@ -24,10 +24,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as attention
 
 KERNELS = Path(__file__).resolve().parents[1] / "crates/exec/kernels/ptx/sm_80"
-# Attributes of a function: those of the driver's `CUfunction_attribute`.
+# `CUfunction_attribute` values.
 LOCAL_BYTES, REGISTERS, MOST_SHARED = 3, 4, 8
 THREADS = 128
-# Of `attention.cuh`, `attention_tensor.cuh` and src/cuda/ops/attention_tensor.rs.
+# From `attention.cuh`, `attention_tensor.cuh` and src/cuda/ops/attention_tensor.rs.
 ROWS, KEYS, SMALL_HEAD, SPAN, MOST_BUCKETS = 64, 64, 64, 128, 128
 GROUP_BYTES = 16 << 20
 
@@ -54,7 +54,7 @@ class Kernel:
         called(DRIVER.cuFuncSetAttribute(self._function, MOST_SHARED, shared_bytes), f"shared memory of {entry}")
 
     def figures(self) -> str:
-        """Registers, bytes of spills and blocks that a multiprocessor has room for."""
+        """Registers, bytes of spills, and blocks per multiprocessor."""
         of = []
         for attribute in (REGISTERS, LOCAL_BYTES):
             value = ctypes.c_int()
@@ -71,7 +71,7 @@ class Kernel:
         return f"{of[0]} registers, {of[1]} bytes of local memory, {blocks.value} blocks of {self._threads}"
 
     def launch(self, grid: tuple[int, int, int], arguments: list[bytes]) -> None:
-        """Starts it on PyTorch's stream. Arguments are bytes as they lie."""
+        """Launches the kernel on PyTorch's stream. Arguments are raw bytes."""
         held = [ctypes.create_string_buffer(argument, len(argument)) for argument in arguments]
         pointers = (ctypes.c_void_p * len(held))(*(ctypes.addressof(argument) for argument in held))
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
@@ -96,13 +96,13 @@ class Case:
         return sizes if self.causal else f"{sizes} not causal"
 
     def flops(self) -> float:
-        """Of the forward pass."""
+        """Operations of the forward pass."""
         pairs = self.tokens**2 / (2 if self.causal else 1)
         return 4 * self.samples * self.heads * pairs * self.channels
 
 
 class Inputs:
-    """Random operands of a case, (B, T, H, D), and what PyTorch makes of them in single precision."""
+    """Random operands of a case, (B, T, H, D), and PyTorch's results in single precision."""
 
     def __init__(self, case: Case, dtype: torch.dtype, seed: int) -> None:
         generator = torch.Generator("cuda").manual_seed(seed)
@@ -122,7 +122,7 @@ class Inputs:
         self.expected = [x.detach().transpose(1, 2) for x in (y, *grads)]
 
     def errors(self) -> list[float]:
-        """Of y, dq, dk and dv: the norm of the difference over that of the reference."""
+        """For y, dq, dk and dv: the norm of the difference relative to that of the reference."""
         made = (self.y, self.dq, self.dk, self.dv)
         return [float((x.float() - ref).norm() / ref.norm()) for x, ref in zip(made, self.expected, strict=True)]
 
@@ -137,12 +137,12 @@ class Inputs:
 
 
 def address(tensor: torch.Tensor | None) -> bytes:
-    """As an argument."""
+    """The address as an argument."""
     return struct.pack("<Q", 0 if tensor is None else tensor.data_ptr())
 
 
 def grid(case: Case) -> tuple[int, int, int]:
-    """Heads of samples in groups whose keys and values stay in the second cache, tiles, and groups by spans."""
+    """Heads in groups whose keys and values stay in the L2 cache, tiles, and groups by spans."""
     heads = case.samples * case.heads
     most = max(1, GROUP_BYTES // (4 * case.tokens * case.channels))
     group = max(n for n in range(1, heads + 1) if heads % n == 0 and n <= most)
@@ -151,35 +151,35 @@ def grid(case: Case) -> tuple[int, int, int]:
 
 @cache
 def scalars() -> torch.Tensor:
-    """`struct Scalars` of common.cuh; nothing is dropped, so nothing reads it."""
+    """`struct Scalars` of common.cuh; never read, because dropout is off."""
     return torch.zeros(64, dtype=torch.uint8, device="cuda")
 
 
 def results_arguments(x: Inputs) -> list[bytes]:
-    """Of the forward pass."""
+    """Arguments of the forward pass."""
     operands = (x.q, x.k, x.v, None, None, None, x.y, x.lse, scalars())
     return [*map(address, operands), x.shape(), bytes(4 * MOST_BUCKETS)]
 
 
 def delta_arguments(x: Inputs) -> list[bytes]:
-    """Of products of results with their gradients."""
+    """Arguments of the kernel of products of results with their gradients."""
     return [*map(address, (x.dy, x.y, x.delta)), struct.pack("<i", x.case.samples), x.shape()]
 
 
 def queries_arguments(x: Inputs, stages: int) -> list[bytes]:
-    """Of gradients of queries."""
+    """Arguments of the kernel of gradients of queries."""
     operands = (x.dy, x.q, x.k, x.v, None, None, None, x.lse, x.delta, x.dq, None, scalars())
     return [*map(address, operands), x.shape(), bytes(4 * MOST_BUCKETS), struct.pack("<i", stages)]
 
 
 def keys_arguments(x: Inputs, stages: int) -> list[bytes]:
-    """Of gradients of keys and values."""
+    """Arguments of the kernel of gradients of keys and values."""
     operands = (x.dy, x.q, x.k, x.v, None, None, None, x.lse, x.delta, x.dk, x.dv, scalars())
     return [*map(address, operands), x.shape(), bytes(4 * MOST_BUCKETS), struct.pack("<i", stages)]
 
 
 def median_ms(run: Callable[[], object], repetitions: int) -> float:
-    """The median time of a call. The card sleeps while the host queues them, so that no call waits for the host."""
+    """The median time of a call. The card sleeps while the host queues the calls, so that none waits for the host."""
     for _ in range(3):
         run()
     torch.cuda.synchronize()
@@ -230,11 +230,11 @@ class Kernels:
         self._rows = THREADS // lanes
 
     def figures(self) -> list[str]:
-        """Of each kernel."""
+        """Figures of each kernel."""
         return [f"{kernel.name}: {kernel.figures()}" for kernel in (self._forward, self._queries, self._keys)]
 
     def passes(self, x: Inputs) -> dict[str, Callable[[], None]]:
-        """Launches by name, in their order."""
+        """Launches by name, in order."""
         case = x.case
         rows = -(-case.samples * case.heads * case.tokens // self._rows)
         return {
@@ -256,12 +256,12 @@ CASES = [
     Case(8, 16, 1024, 128),
     Case(4, 8, 1024, 256),
 ]
-# What rounding to bf16 leaves of precision, several times over.
+# Several times the rounding error of bf16.
 MOST_ERROR = 1e-2
 
 
 def row(case: Case, kernels: Kernels, repetitions: int) -> str:
-    """Times and rates of a case as a row of a table. Exits if results are not PyTorch's, or not the same twice."""
+    """Times and rates of a case as a row of a table. Exits if results differ from PyTorch's or between runs."""
     x = Inputs(case, torch.bfloat16, seed=5)
     passes = kernels.passes(x)
     made = []
@@ -270,7 +270,7 @@ def row(case: Case, kernels: Kernels, repetitions: int) -> str:
             launch()
         made.append([t.clone() for t in (x.y, x.dq, x.dk, x.dv)])
     errors = x.errors()
-    # What is no number is no less than anything.
+    # Written so that NaN fails.
     if not all(error < MOST_ERROR for error in errors):
         sys.exit(f"error: {case}: results differ from PyTorch's by {errors}")
     if not all(map(torch.equal, *made)):

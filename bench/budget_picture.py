@@ -1,4 +1,4 @@
-"""Curves of time against memory as SVG, a panel a model, for compare_budget.py. Nothing is measured here."""
+"""Draws curves of time against memory as SVG, one panel per model, for compare_budget.py. Measures nothing."""
 
 import math
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ def drawn(panel: Panel) -> list[str]:
 
 
 def ticks(least: float, most: float) -> list[float]:
-    """Four to ten round numbers between."""
+    """Four to ten round numbers in this range."""
     rough = (most - least) / 5
     power = 10 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)

@@ -1,27 +1,26 @@
 #!/usr/bin/env python3
-"""Measures plans within budgets on an NVIDIA card: what is chosen tensor by tensor beside whole blocks recomputed.
+"""Measures plans within budgets on an NVIDIA card: activations chosen tensor by tensor, compared with recomputing whole blocks.
 
-For each case, budgets evenly from the least that is enough to the least that is as good as any (`plimsoll plan --curve`). Only
-what is kept, recomputed or sent to the host differs: micro-batch and rows of logits are the same everywhere and the optimizer
-stays on the card, so that losses must be the same to the bit. Each measurement is a process of its own, `plimsoll bench`; the
-sides take turns.
+For each case, budgets are spaced evenly from the smallest that works to the smallest that gives the fastest plan (`plimsoll plan
+--curve`). Only recomputation and offload differ: micro-batch and rows of logits are fixed, and the optimizer stays on the card,
+so losses must be equal to the bit. Each measurement is a process of its own, `plimsoll bench`; the sides alternate.
 
     by tensor   the plan of the budget: `--recompute auto --activation-offload auto`
-    by block    the fewest whole blocks recomputed that fit in the same budget, nothing sent: `--recompute N`
-    predicted   the step that the plan promises, from what `plimsoll calibrate` measured on this card before
+    by block    the fewest recomputed blocks that fit in the same budget, without offload: `--recompute N`
+    predicted   the plan's predicted step, from `plimsoll calibrate` on this card
     measured    the median step of a process
     order       Spearman's rank correlation of the two, over both sides; the goal is at least 0.9
-    host        planned bytes of pinned host memory, where what is sent waits
-    bytes       planned: `peak_bytes`. Held: what the driver has less of since the arena was taken, which must be the plan rounded up
-                to pages; pages of the host's memory that are resident are taken from the sum that `bench` tells
+    host        planned bytes of pinned host memory for offloaded tensors
+    bytes       planned: `peak_bytes`. Held: the decrease of the driver's free memory since the arena was allocated, which must be the
+                plan rounded up to pages; resident pages of the host's memory are subtracted from the total that `bench` reports
 
 usage:  plimsoll calibrate --device cuda
         python bench/card_budgets.py --plimsoll target/release/plimsoll [--cases gpt2-medium,gpt2-xl,llama-3.2-1b,t5-base]
             [--budgets 8] [--steps 4] [--out bench/results/NAME.md]
-needs:  an NVIDIA card with its driver, and Python alone
+needs:  an NVIDIA card with its driver, and Python
 
-stdout is Markdown, which --out also writes to a file; stderr tells how far it is.
-Exit status: 0, or 1 if an order is below the goal, what is chosen by tensor is slower than by block by more than the noise,
+stdout is Markdown, which --out also writes to a file; stderr shows progress.
+Exit status: 0, or 1 if a correlation is below the goal, the choice by tensor is slower than by block by more than the noise,
 or bytes or a loss differ.
 """
 
@@ -38,9 +37,9 @@ from pathlib import Path
 from compare_torch import command_line, mib, names_of, positive, publish
 from measured_budgets import LEAST_CORRELATION, ranks, spearman
 
-# Steps that differ by less are as long.
+# Differences below this are noise.
 NOISE = 0.01
-# The arena is held in pages of these sizes, on the card and on the host.
+# Page sizes of the arena, on the card and on the host.
 PAGE_BYTES = 2 * 2**20
 HOST_PAGE_BYTES = 4096
 HEAD_CHUNK = 2048
@@ -48,7 +47,7 @@ HEAD_CHUNK = 2048
 
 @dataclass(frozen=True)
 class Case:
-    """A preset or configuration, the samples of a step and their length."""
+    """A preset or configuration, the number of samples per step and their length."""
 
     model: str
     micro_batch: int
@@ -56,7 +55,7 @@ class Case:
     blocks: int
 
     def describe(self) -> str:
-        return f"{self.micro_batch} samples a step, `{' '.join(self.lengths)}`, {HEAD_CHUNK} rows of logits at a time."
+        return f"{self.micro_batch} samples per step, `{' '.join(self.lengths)}`, {HEAD_CHUNK} rows of logits at a time."
 
 
 CASES = {
@@ -69,7 +68,7 @@ CASES = {
 
 @dataclass
 class Measured:
-    """What `plimsoll bench` says of a plan."""
+    """Result of `plimsoll bench` for a plan."""
 
     budget_bytes: int
     planned_bytes: int
@@ -87,7 +86,7 @@ class Measured:
 
 @dataclass
 class AtBudget:
-    """Both sides: by tensor, and by block with the blocks recomputed, where that fits."""
+    """Both sides: by tensor, and by block with the number of blocks, if that fits."""
 
     by_tensor: Measured
     blocks: int | None
@@ -98,12 +97,12 @@ class AtBudget:
 
 
 def by_block(blocks: int) -> list[str]:
-    """With so many blocks recomputed and nothing sent."""
+    """Flags to recompute this many blocks without offload."""
     return ["--recompute", str(blocks) if blocks else "none", "--activation-offload", "off"]
 
 
 class Bench:
-    """A case, as `plimsoll plan` and `plimsoll bench` are asked for it."""
+    """A case with its flags for `plimsoll plan` and `plimsoll bench`."""
 
     def __init__(self, name: str, arguments: argparse.Namespace):
         self.name, self.case, self.arguments = name, CASES[name], arguments
@@ -112,9 +111,9 @@ class Bench:
         self.flags += ["--head-chunk", str(HEAD_CHUNK), "--optimizer-offload", "0", "--vram-margin", "0", "--grad-clip", "0"]
         self.room = ["--vram", str(arguments.room_gib)]
         self.whole = self.measure([*self.room, *by_block(0)])
-        # What is planned by how many blocks are recomputed.
+        # Planned bytes by number of recomputed blocks.
         self.peaks = {0: self.whole.planned_bytes}
-        # Of a budget the driver's own memory is taken first.
+        # Memory of the driver, which a budget includes.
         self.driver_bytes = arguments.room_gib * 2**30 - self.whole.budget_bytes
 
     def ask(self, command: str, flags: list[str]) -> dict:
@@ -142,7 +141,7 @@ class Bench:
         )
 
     def budgets(self) -> list[int]:
-        """Evenly between the two ends of the curve, both among them."""
+        """Budgets spaced evenly between the ends of the curve, ends included."""
         points = self.ask("plan", [*self.room, "--curve"])["curve"]
         fastest = min(point["step_ms"] for point in points)
         least = points[0]["budget_bytes"]
@@ -156,7 +155,7 @@ class Bench:
         return self.peaks[blocks]
 
     def fewest_blocks(self, budget_bytes: int) -> int | None:
-        """Recomputed so that the rest fits; none if all of them aren't enough."""
+        """The fewest recomputed blocks that fit; None if even all do not."""
         low, high = 0, self.case.blocks
         if self.planned_with(high) > budget_bytes:
             return None
@@ -196,7 +195,7 @@ def measured_case(name: str, arguments: argparse.Namespace) -> tuple[list[str], 
         cells = [mib(side.budget_bytes), f"{side.planned_bytes:,}", f"{side.card_pages_bytes:,}", mib(side.saved_bytes)]
         cells += [mib(side.host_bytes), f"{side.predicted_ms:.1f}", f"{side.step_ms:.1f}"]
         if point.by_block is None:
-            cells += ["all aren't enough", "", "", ""]
+            cells += ["does not fit", "", "", ""]
         else:
             other = point.by_block
             ratio = f"{side.step_ms / other.step_ms:.3f}"
@@ -204,10 +203,10 @@ def measured_case(name: str, arguments: argparse.Namespace) -> tuple[list[str], 
         table.append(f"| {' | '.join([*cells, 'equal' if all(s.loss == whole.loss for s in point.all()) else 'NO'])} |")
     table += [
         "",
-        f"Nothing recomputed or sent: {whole.planned_bytes:,} bytes, {mib(whole.saved_bytes)} MiB saved, predicted "
+        f"Without recomputation and offload: {whole.planned_bytes:,} bytes, {mib(whole.saved_bytes)} MiB saved, predicted "
         f"{whole.predicted_ms:.1f} ms, measured {whole.step_ms:.1f} ms.",
         f"Rank correlation over {len(every)} plans: **{rho:.3f}**{' BELOW' if rho < LEAST_CORRELATION else ''} (goal: "
-        f"{LEAST_CORRELATION}); predictions are off by a median of {statistics.median(errors):.1%}, at most {max(errors):.1%}. By "
+        f"{LEAST_CORRELATION}); median error of predictions {statistics.median(errors):.1%}, at most {max(errors):.1%}. By "
         f"tensor is never slower than by block: {'yes' if is_faster else 'NO'}. Held are the planned bytes, rounded up to pages: "
         f"{'yes' if is_exact else 'NO'}. Losses are equal to the bit: {'yes' if is_equal else 'NO'}.",
     ]
@@ -231,7 +230,7 @@ def main() -> None:
         table, holds = measured_case(name, arguments)
         lines += ["", f"## {name}", "", *table]
         all_hold &= holds
-        # What is there is kept if a later case fails or time runs out.
+        # Keep the results so far if a later case fails or time runs out.
         if arguments.out:
             arguments.out.write_text("\n".join(lines) + "\n")
     publish("\n".join(lines) + "\n", arguments.out)
@@ -243,10 +242,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--plimsoll", required=True, metavar="PATH", help="the plimsoll binary, built for release")
     parser.add_argument("--budgets", type=positive, default=8)
     parser.add_argument("--steps", type=positive, default=4, help="measured steps in each process")
-    parser.add_argument("--room-gib", type=positive, default=64, metavar="GIB", help="of the card, enough for all cases")
+    parser.add_argument("--room-gib", type=positive, default=64, metavar="GIB", help="memory of the card that suffices for all cases")
     known, default = names_of("case", CASES), ["gpt2-medium", "gpt2-xl", "llama-3.2-1b", "t5-base"]
-    parser.add_argument("--cases", type=known, default=default, metavar="A,B", help=f"of {', '.join(CASES)}")
-    parser.add_argument("--out", type=Path, metavar="FILE.md", help="write this here too")
+    parser.add_argument("--cases", type=known, default=default, metavar="A,B", help=f"cases: {', '.join(CASES)}")
+    parser.add_argument("--out", type=Path, metavar="FILE.md", help="also write the report to this file")
     return parser.parse_args()
 
 

@@ -1,31 +1,31 @@
 #!/usr/bin/env python3
-"""Compares how memory is traded for time: Plimsoll's plans within budgets beside torch.compile's activation_memory_budget.
+"""Compares trading memory for time: Plimsoll's plans within budgets and torch.compile's activation_memory_budget.
 
 The same training step on the same CPU in float32, with AdamW and no clipping: forward, backward, update. PyTorch's budget is a
-part, 0 to 1, of what its default saves; ours are bytes, from the least that is enough to the least that is as good as any, in as
-many even steps. Each is a process of its own; the sides alternate, and rounds go forwards and backwards in turn.
+fraction, 0 to 1, of what its default saves; Plimsoll's are bytes, evenly spaced from the smallest that works to the smallest that
+gives the fastest plan. Each measurement is a process of its own; the sides alternate, and so does the direction of rounds.
 
-    saved       bytes that the forward pass leaves for the backward pass. PyTorch's: all storages that autograd's graph of the
-                compiled step keeps, each counted once, in one step more than those that are timed; not those of parameters
-                and of the batch. The allocator's sum at the end of the forward pass must say the same within 1 %, else the
-                table says DISAGREE. Ours: tensors of the plan that the forward pass makes and a later pass reads
-                (`saved_activations_bytes`); `bench` measures that the arena which holds them is as large as planned
-    step        the fastest step of all rounds: what other processes do makes steps longer, never shorter. In the curves it is
-                relative to the fastest of its own side, so it says what memory costs, not who is faster
-    rise        how far the memory of a step rises above weights and moments: saved activations, gradients, scratch, and what is
-                recomputed. PyTorch's by its allocator, ours as planned. It is what decides if a step fits. Ours has updates in
-                the backward pass, so that gradients need not all be there at the end, which is not the budget's doing
-    below       ours lies below theirs at a point of theirs, if one of our points saves no more bytes (or rises no further) and
-                takes no longer, each relative to its own fastest. Where theirs saves less than ours can, there is none:
-                ours keeps what blocks hand to each other, theirs may recompute the whole model at once
+    saved       bytes that the forward pass stores for the backward pass. PyTorch's: all storages that autograd's graph of the
+                compiled step holds, each counted once, in an additional untimed step; without those of parameters and batch.
+                The allocator's sum at the end of the forward pass must agree within 1 %, else the table says DISAGREE.
+                Plimsoll's: tensors of the plan that the forward pass writes and a later pass reads
+                (`saved_activations_bytes`); `bench` checks that the arena that holds them has the planned size
+    step        the fastest step of all rounds, since other processes only make steps slower. In the curves it is relative to the
+                fastest of its own side: it shows the cost of memory, not which side is faster
+    rise        maximum of the step's memory above weights and moments: saved activations, gradients, scratch, and recomputed
+                tensors. PyTorch's from its allocator, Plimsoll's from the plan. It decides whether a step fits. Plimsoll updates
+                parameters in the backward pass, so gradients are not all held at its end; that is not an effect of the budget
+    below       whether, for a point of PyTorch's, some point of Plimsoll's saves no more bytes (or rises no further) and takes no
+                longer, each time relative to its own fastest. Empty if PyTorch's saves less than Plimsoll can: Plimsoll keeps
+                the inputs of blocks, PyTorch may recompute the whole model at once
 
 usage:  plimsoll calibrate --threads 2
         python bench/compare_budget.py --plimsoll target/release/plimsoll [--rounds 3] [--threads 2] [--steps 3] [--budgets 11]
             [--cases gpt2-124m,smollm2-135m,small] [--seq-len 256] [--micro-batch 4] [--out bench/results/NAME.md]
 needs:  Linux, a C++ compiler, and a Python with torch, numpy and transformers (this one, or the one given by --python)
 
-stdout is Markdown, which --out also writes to a file, with a picture beside it, NAME.svg; stderr tells how far it is.
-Exit status: 0, or 1 if ours is not below theirs in saved bytes at every budget, or more memory makes ours slower.
+stdout is Markdown, which --out also writes to a file, with a picture NAME.svg next to it; stderr shows progress.
+Exit status: 0, or 1 if Plimsoll is not below PyTorch in saved bytes at every budget, or slower with more memory.
 """
 
 import argparse
@@ -40,15 +40,15 @@ from budget_picture import Curve, Panel, picture
 from compare_torch import BUSY_SHARE, MIB, TORCH_STEP, Case, Preset, command_line, cpu_model, memory_gib, mib, positive, publish, run
 from measured_budgets import AtBudget, Bench, add_arguments, case_of, take
 
-# Above this difference, relative to the allocator's, the two ways to count what PyTorch saves disagree.
+# Largest relative difference of the two ways to count what PyTorch saves.
 HIGHEST_DIFFERENCE = 0.01
-# Steps that differ by less are as long: what is left of noise in the fastest of some.
+# Differences below this are noise.
 NOISE = 0.01
 
 
 @dataclass
 class Torch:
-    """What torch_step.py says at a budget."""
+    """Result of torch_step.py at a budget."""
 
     part: float
     saved_bytes: int
@@ -81,19 +81,19 @@ class Compared:
         return [point.fastest_ms / least for point in side]
 
     def own_within(self, what: str, point: Torch) -> float | None:
-        """The relative time of our fastest that has no more bytes of this than a point of PyTorch's."""
+        """Relative time of Plimsoll's fastest point with at most as many bytes as a point of PyTorch's."""
         own = zip(self.own, self.relative(self.own))
         limit = getattr(point, what)
         return min((time for own_point, time in own if getattr(own_point, what) <= limit), default=None)
 
     def below(self, what: str) -> list[bool | None]:
-        """Whether ours is, at each of PyTorch's budgets; none where ours can't have as few bytes."""
+        """Whether Plimsoll is below, at each of PyTorch's budgets; None if it cannot have that few bytes."""
         found = [(self.own_within(what, point), time) for point, time in zip(self.torch, self.relative(self.torch))]
         return [None if own is None else own <= time + NOISE for own, time in found]
 
 
 def slower_with_more(relative: list[float]) -> float:
-    """By how much the curve rises at the most as memory grows."""
+    """The largest slowdown as memory grows."""
     return max((relative[j] - min(relative[: j + 1]) for j in range(len(relative))), default=0.0)
 
 
@@ -111,8 +111,8 @@ def main() -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compares plans within budgets with torch.compile's memory budget.")
     add_arguments(parser, rounds=3)
-    parser.add_argument("--budgets", type=positive, default=11, help="of PyTorch, from 0 to 1, and about as many of ours")
-    parser.add_argument("--python", default=sys.executable, help="the Python that has torch; default: this one")
+    parser.add_argument("--budgets", type=positive, default=11, help="number of PyTorch's budgets from 0 to 1, and roughly of Plimsoll's")
+    parser.add_argument("--python", default=sys.executable, help="Python with torch; default: this one")
     return parser.parse_args()
 
 
@@ -164,7 +164,7 @@ def say(name: str, number: int, arguments: argparse.Namespace, side: str, point:
 def report(arguments: argparse.Namespace, compared: dict[str, Compared]) -> str:
     version = next(iter(compared.values())).torch[0].torch
     lines = [
-        "# Memory for time: budgets of Plimsoll and of torch.compile",
+        "# Trading memory for time: Plimsoll and torch.compile",
         "",
         f"- Machine: {cpu_model()}, {os.cpu_count()} cores, {memory_gib():.0f} GiB",
         f"- Date: {date.today().isoformat()}",
@@ -178,17 +178,17 @@ def report(arguments: argparse.Namespace, compared: dict[str, Compared]) -> str:
         lines += ["", f"## {name}", "", one.case.describe(), "", *table(one), "", *verdict(one)]
     lines += [
         "",
-        "Saved: what the forward pass leaves for the backward pass, MiB. Time: the fastest step over the fastest of its side. "
-        "Rise: how far a step's memory rises above weights and moments, MiB, with the part in which PyTorch's peak is. "
-        "Ours within: the time of our fastest that saves no more, or rises no further, than PyTorch's; - where ours can't. "
-        "Rows have one budget of each, ascending; what they save is not the same.",
+        "Saved: bytes that the forward pass stores for the backward pass, MiB. Time: the fastest step relative to its side's fastest. "
+        "Rise: maximum of a step's memory above weights and moments, MiB, and the phase of PyTorch's peak. "
+        "Plimsoll within: time of its fastest point that saves, or rises, no more than PyTorch's; - if there is none. "
+        "A row has one budget of each, in ascending order; they do not save the same number of bytes.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def table(one: Compared) -> list[str]:
-    columns = ["budget", "PyTorch saved", "its step, ms", "time", "its rise", "ours within what it saves"]
-    columns += ["ours within its rise", "Plimsoll's budget"]
+    columns = ["budget", "PyTorch saved", "its step, ms", "time", "its rise", "Plimsoll within what it saves"]
+    columns += ["Plimsoll within its rise", "Plimsoll's budget"]
     columns += ["saved", "step, ms", "time", "rise"]
     rows = [f"| {' | '.join(columns)} |", f"|{' ---: |' * len(columns)}"]
     own_times = one.relative(one.own)
@@ -217,16 +217,16 @@ def verdict(one: Compared) -> list[str]:
     for what, words in (("saved_bytes", "saves no more bytes"), ("rise_bytes", "rises no further")):
         below = one.below(what)
         lines.append(
-            f"Where ours {words}, it is below theirs at {below.count(True)} of {len(below)} budgets and above at "
-            f"{below.count(False)}; at {below.count(None)} ours can't."
+            f"Where Plimsoll {words}, it is below PyTorch at {below.count(True)} of {len(below)} budgets and above at "
+            f"{below.count(False)}; at {below.count(None)} it cannot."
         )
     own_rise, torch_rise = (slower_with_more(one.relative(side)) for side in (one.own, one.torch))
     saved = [point.saved_bytes for point in one.torch]
     worst = max(point.others_share for point in [*one.torch, *one.own])
     lines.append(
-        f"As memory grows, ours becomes slower by {own_rise:.1%} at the most, "
-        f"theirs by {torch_rise:.1%}; what theirs saves {'grows' if saved == sorted(saved) else 'does NOT always grow'} "
-        f"with its budget. Others used at most {worst:.0%} of the cores{' BUSY' if worst > BUSY_SHARE else ''}."
+        f"As memory grows, Plimsoll becomes slower by at most {own_rise:.1%}, "
+        f"PyTorch by {torch_rise:.1%}; what PyTorch saves {'grows' if saved == sorted(saved) else 'does NOT always grow'} "
+        f"with its budget. Other processes used at most {worst:.0%} of the cores{' BUSY' if worst > BUSY_SHARE else ''}."
     )
     return [" ".join(lines)]
 

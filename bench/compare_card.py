@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
-"""Compares Plimsoll with PyTorch on an NVIDIA card: the same model, batch and precision, in turn.
+"""Compares Plimsoll with PyTorch on an NVIDIA card: the same model, batch and precision, alternating.
 
-Each measurement is a process of its own; the sides take turns. What is quoted are medians over the rounds.
+Each measurement is a process of its own; the sides alternate. Reported are medians over the rounds.
 
-    tokens/s   tokens in an optimizer step over the process's median step time, after warm-up
-    card       the most that `nvidia-smi` saw used on the card while the process ran, less what was used before it
-    largest    with a budget, PyTorch's largest micro-batch that does not run out of memory: the sizes are tried from
-               the whole batch down by halves, without and then with gradient checkpointing, and the first that fits is
-               taken. Plimsoll plans for the budget by itself (`--vram`)
+    tokens/s   tokens per optimizer step divided by the process's median step time, after warm-up
+    card       maximum used memory of the card in `nvidia-smi` during the process, minus what was used before
+    largest    with a budget, PyTorch's largest micro-batch that does not run out of memory: halves the whole batch until it fits,
+               first without and then with gradient checkpointing. Plimsoll plans for the budget by itself (`--vram`)
 
 usage:  python bench/compare_card.py --plimsoll target/release/plimsoll [--rounds 3] [--cases gpt2,gpt2-xl@12,…]
             [--python PYTHON] [--modes eager,compile] [--out bench/results/NAME.md]
-needs:  an NVIDIA card with its driver, and a Python with torch and transformers (this one, or the one of --python)
+needs:  an NVIDIA card with its driver, and a Python with torch and transformers (this one, or --python)
 
-stdout is a Markdown table, which --out also writes to a file; stderr tells how far it is.
-The PyTorch side is torch_card_step.py beside this file.
+stdout is a Markdown table, which --out also writes to a file; stderr shows progress.
+The PyTorch side is torch_card_step.py next to this file.
 """
 
 import argparse
@@ -29,13 +28,13 @@ from pathlib import Path
 
 TORCH_STEP = Path(__file__).resolve().with_name("torch_card_step.py")
 GIB = 2**30
-# How often the card's memory is looked at.
+# Seconds between readings of the card's memory.
 LOOK_S = 0.1
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model and an optimizer step's batch, in bf16; `budget_gib` is all that may be used of the card."""
+    """A model and the batch of an optimizer step, in bf16; `budget_gib` limits the memory used on the card."""
 
     model: str
     batch: int
@@ -56,7 +55,7 @@ CASES = {
 
 @dataclass(frozen=True)
 class Sample:
-    """What a process measured; no speed where it ran out of memory."""
+    """Result of a process; without a speed if it ran out of memory."""
 
     tokens_per_s: float | None
     card_bytes: int
@@ -71,7 +70,7 @@ def used_bytes() -> int:
 
 
 def run(command: list[str]) -> tuple[dict | None, str, int]:
-    """What a process printed as JSON, its errors, and the most that was used of the card beyond what was before."""
+    """A process's JSON output, its stderr, and its maximum memory on the card."""
     before, most, ended = used_bytes(), 0, threading.Event()
 
     def look() -> None:
@@ -84,7 +83,7 @@ def run(command: list[str]) -> tuple[dict | None, str, int]:
     done = subprocess.run(command, capture_output=True, text=True)
     ended.set()
     watcher.join()
-    # Messages of libraries may stand before it.
+    # Libraries may print messages before the JSON.
     start = done.stdout.find("{")
     found = json.loads(done.stdout[start:]) if start >= 0 else None
     return found, done.stderr, max(0, most - before)
@@ -117,7 +116,7 @@ def run_torch(case: Case, mode: str, micro_batch: int, recompute: bool, a: argpa
 
 
 def largest(case: Case, a: argparse.Namespace) -> tuple[int, bool] | None:
-    """PyTorch's largest micro-batch of a budget, and whether it needs checkpointing; none if nothing fits."""
+    """PyTorch's largest micro-batch in a budget, and whether it needs checkpointing; None if nothing fits."""
     if case.budget_gib is None:
         return case.batch, False
     quick = argparse.Namespace(**{**vars(a), "steps": 1})
@@ -133,7 +132,7 @@ def largest(case: Case, a: argparse.Namespace) -> tuple[int, bool] | None:
 
 
 def measure(name: str, a: argparse.Namespace) -> tuple[str, str, str]:
-    """A row of the table, and PyTorch's version and the card's name."""
+    """Rows of the table, PyTorch's version, and the card's name."""
     case = CASES[name]
     fits = largest(case, a)
     samples: dict[str, list[Sample]] = {}
@@ -164,33 +163,33 @@ def median(samples: list[Sample]) -> float | None:
 def names(text: str) -> list[str]:
     for name in (found := text.split(",")):
         if name not in CASES:
-            raise argparse.ArgumentTypeError(f"no case {name!r}; there are {', '.join(CASES)}")
+            raise argparse.ArgumentTypeError(f"no case {name!r}; cases: {', '.join(CASES)}")
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compares Plimsoll's training step with PyTorch's on a card.")
     parser.add_argument("--plimsoll", required=True, metavar="PATH", help="the plimsoll binary, built for release")
-    parser.add_argument("--rounds", type=int, default=3, help="processes of each side per case")
-    parser.add_argument("--steps", type=int, default=8, help="measured steps in each process")
-    parser.add_argument("--cases", type=names, default=list(CASES), metavar="A,B", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--rounds", type=int, default=3, help="processes per side and case")
+    parser.add_argument("--steps", type=int, default=8, help="measured steps per process")
+    parser.add_argument("--cases", type=names, default=list(CASES), metavar="A,B", help=f"cases: {', '.join(CASES)}")
     parser.add_argument("--modes", type=lambda text: text.split(","), default=["eager", "compile"], metavar="A,B")
-    parser.add_argument("--python", default=sys.executable, help="the Python that has torch; default: this one")
-    parser.add_argument("--out", type=Path, metavar="FILE.md", help="write the table here too")
+    parser.add_argument("--python", default=sys.executable, help="Python with torch; default: this one")
+    parser.add_argument("--out", type=Path, metavar="FILE.md", help="also write the table to this file")
     a = parser.parse_args()
     found = [measure(name, a) for name in a.cases]
     torch = next((version for _, version, _ in found if version), "none")
     card = next((card for _, _, card in found if card), "unknown")
     lines = [
-        "# Plimsoll beside PyTorch on a card",
+        "# Plimsoll and PyTorch on a card",
         "",
         f"- Card: {card}; PyTorch {torch}, models of transformers, autocast to bf16, fused AdamW",
         f"- Date: {date.today()}",
         f"- {a.rounds} rounds by `python bench/compare_card.py {' '.join(sys.argv[1:])}`",
-        "- `name@N`: with a budget of N GiB of the card, all included; batches of "
+        "- `name@N`: with a budget of N GiB of the card's memory, everything included; batches: "
         + ", ".join(f"{name}: {CASES[name].batch} x {CASES[name].seq_len}" for name in a.cases),
         "",
-        "| case | side | how | tokens/s | Plimsoll : it | card, GiB |",
+        "| case | side | how | tokens/s | Plimsoll : PyTorch | card, GiB |",
         "| --- | --- | --- | ---: | ---: | ---: |",
         *(row for row, _, _ in found),
         "",

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Compares Plimsoll's loader of pairs with Hugging Face's `tokenizers` and PyTorch's DataLoader, in turn.
+"""Compares Plimsoll's loader of pairs with Hugging Face's `tokenizers` and PyTorch's DataLoader, alternating.
 
-Each measurement is a process of its own; the sides alternate, and who goes first alternates too. What is quoted are
-medians over the rounds, with the least and the most, and their ratios.
+Each measurement is a process of its own; the sides alternate, and so does their order. Reported are medians over the rounds,
+with minimum and maximum, and their ratios.
 
-    raw      from a .tsv of pairs to the padded batches of one epoch, tokenizing included
-    cached   the same from tokens made before the clock starts
+    raw      from a .tsv of pairs to the padded batches of one epoch, including tokenizing
+    cached   the same from tokens computed before the measurement
 
 usage:  python bench/compare_loader.py --plimsoll target/release/plimsoll --data PAIRS.tsv --tokenizer tokenizer.json
             [--rounds 5] [--global-batch 64] [--out bench/results/NAME.md]
-needs:  a Python with torch and tokenizers (this one, or the one given by --python)
+needs:  a Python with torch and tokenizers (this one, or --python)
 
-stdout is a Markdown table, which --out also writes to a file; stderr tells how far it is. The DataLoader has two
-workers and pins no memory; it is torch_loader.py beside this file.
+stdout is a Markdown table, which --out also writes to a file; stderr shows progress. The DataLoader has two workers and pins
+no memory; it is torch_loader.py next to this file.
 """
 
 import argparse
@@ -39,8 +39,8 @@ def main() -> None:
             sides = [lambda: run_plimsoll(arguments, cache, ours), lambda: run_torch(arguments, peers)]
             for side in sides if round_index % 2 == 0 else sides[::-1]:
                 side()
-            told = ", ".join(f"{part} {ours[part][-1]:.0f} and {peers[part][-1]:.0f}" for part in PARTS)
-            print(f"round {round_index + 1}/{arguments.rounds}, samples/s: {told}", file=sys.stderr)
+            speeds = ", ".join(f"{part} {ours[part][-1]:.0f} and {peers[part][-1]:.0f}" for part in PARTS)
+            print(f"round {round_index + 1}/{arguments.rounds}, samples/s: {speeds}", file=sys.stderr)
     text = report(arguments, ours, peers)
     print(text, end="")
     if arguments.out:
@@ -53,10 +53,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--plimsoll", required=True, metavar="PATH", help="the plimsoll binary, built for release")
     parser.add_argument("--data", required=True, metavar="PAIRS.tsv")
     parser.add_argument("--tokenizer", required=True, metavar="FILE.json")
-    parser.add_argument("--rounds", type=int, default=5, help="processes of each side")
+    parser.add_argument("--rounds", type=int, default=5, help="processes per side")
     parser.add_argument("--global-batch", type=int, default=64)
-    parser.add_argument("--python", default=sys.executable, help="the Python that has torch; default: this one")
-    parser.add_argument("--out", type=Path, metavar="FILE.md", help="write the table here too")
+    parser.add_argument("--python", default=sys.executable, help="Python with torch; default: this one")
+    parser.add_argument("--out", type=Path, metavar="FILE.md", help="also write the table to this file")
     return parser.parse_args()
 
 
@@ -80,8 +80,8 @@ def shared(arguments: argparse.Namespace) -> list[str]:
 
 
 def run(command: list[str]) -> dict:
-    """Runs a command to its end. Gives the JSON of its stdout."""
-    # Two workers are two processes; threads of their own would only be in each other's way.
+    """Runs a command and returns the JSON of its stdout."""
+    # The two workers are processes; threads of their own would only compete.
     environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -94,7 +94,7 @@ def run(command: list[str]) -> dict:
 
 def report(arguments: argparse.Namespace, ours: dict[str, list[float]], peers: dict[str, list[float]]) -> str:
     lines = [
-        "# Plimsoll and PyTorch's DataLoader: pairs of texts to padded batches",
+        "# Plimsoll and PyTorch's DataLoader: from pairs of texts to padded batches",
         "",
         f"- {THREADS} threads of Plimsoll, {THREADS} workers of the DataLoader; {arguments.rounds} rounds in turn",
         f"- Batches of {arguments.global_batch} pairs of {Path(arguments.data).name}, one epoch",

@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""Compares the memory that Plimsoll plans with what PyTorch holds: the same training step, in float32, no recompute.
+"""Compares the memory that Plimsoll plans with what PyTorch uses: the same training step, in float32, without recomputation.
 
-The goal is a plan whose peak is at most 0.8 of PyTorch's. PyTorch's peak is that of one whole step after the first
-(forward, backward, fused AdamW whose moments exist, zero_grad), on the CPU, with torch_step.py's model, and is of
-tensors alone: not its libraries, nor the memory that it keeps from freed tensors. It is measured in two ways, each
-over a step of its own in the same process, a fresh one for every case:
+The goal is a plan whose peak is at most 0.8 of PyTorch's. PyTorch's peak is that of a whole step after the first (forward,
+backward, fused AdamW with existing moments, zero_grad), on the CPU, with torch_step.py's model. It counts tensors only, not
+libraries or memory that the allocator keeps after frees. It is measured in two ways, each over a step of its own in the same
+process, a new one for each case:
 
-    allocator   the highest running sum of what the profiler saw the CPU allocator take and give back, on top of the
-                parameters, moments and batch that the step finds; so temporaries inside operations count. The ratio
-                and the exit status go by this one
-    storages    the highest sum over live storages, followed by a dispatch mode and weak references, which begins
-                with all tensors that the garbage collector knows. It cannot see temporaries inside operations, so it
-                may lie below the other; a table in which they differ by more than 5 % says DISAGREE
+    allocator   the maximum running sum of the CPU allocator's allocations and frees in the profiler, added to the parameters,
+                moments and batch from before the step; includes temporaries inside operations. The ratio and the exit status
+                use this one
+    storages    the maximum sum over live storages, tracked by a dispatch mode and weak references, starting with all tensors
+                that the garbage collector knows. It misses temporaries inside operations, so it may be lower; the table says
+                DISAGREE if the two differ by more than 5 %
 
-Plimsoll's peak is `peak_bytes` of `plimsoll plan --recompute none`: all that its arena holds, from weights to scratch.
-Beside it, not on equal terms, that of `--recompute cheap`, which recomputes norms and activations.
+Plimsoll's peak is `peak_bytes` of `plimsoll plan --recompute none`: everything in its arena, from weights to scratch.
+Also listed, though not comparable: that of `--recompute cheap`, which recomputes norms and activations.
 
 usage:  python bench/compare_memory.py [--plimsoll target/release/plimsoll] [--threads 2]
             [--cases gpt2-4x256,char-12x256] [--out bench/results/NAME.md]
-needs:  Linux, and this Python must have torch and numpy
+needs:  Linux, and torch and numpy in this Python
 
-stdout is a Markdown table, which --out also writes to a file; stderr tells how far it is.
+stdout is a Markdown table, which --out also writes to a file; stderr shows progress.
 Exit status: 0, or 1 if a ratio is above 0.8.
 """
 
@@ -42,9 +42,9 @@ from compare_torch import CASES as TIMED_CASES
 from compare_torch import MIB, REPOSITORY, Case, command_line, cpu_model, memory_gib, names_of, positive, run
 
 HIGHEST_RATIO = 0.8
-# Above this difference, relative to the allocator's, the two ways to measure PyTorch disagree.
+# Largest relative difference of the two ways to measure PyTorch.
 HIGHEST_DIFFERENCE = 0.05
-# More than any case needs, so that the budget shapes no plan.
+# More than any case needs, so that plans are not limited by it.
 BUDGET_GIB = 60
 
 GPT2 = TIMED_CASES["gpt2-124m"]
@@ -58,7 +58,7 @@ CASES = {
 
 @dataclass(frozen=True)
 class Row:
-    """What one case came to."""
+    """Result of one case."""
 
     name: str
     allocator_bytes: int
@@ -113,16 +113,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=positive, default=2)
     known, every = names_of("case", CASES), list(CASES)
     parser.add_argument("--cases", type=known, default=every, metavar="A,B", help=", ".join(every))
-    parser.add_argument("--out", type=Path, metavar="FILE.md", help="write the table here too")
-    # What this script runs in a process of its own: PyTorch's side of one case.
+    parser.add_argument("--out", type=Path, metavar="FILE.md", help="also write the table to this file")
+    # Internal: PyTorch's side of one case, which this script runs in a process of its own.
     parser.add_argument("--measure", choices=list(CASES), help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def compare(name: str, arguments: argparse.Namespace) -> tuple[Row, str]:
-    """One case's row, and PyTorch's version."""
+    """A case's row, and PyTorch's version."""
     case = CASES[name]
-    # First, as it takes no time and says at once if the binary is missing.
+    # First, because it is fast and fails immediately if the binary is missing.
     plan, cheap = (plan_of(case, level, arguments) for level in ("none", "cheap"))
     command = [sys.executable, str(Path(__file__).resolve()), "--measure", name, "--threads", str(arguments.threads)]
     torch, _ = run(command, arguments.threads)
@@ -146,7 +146,7 @@ def plan_of(case: Case, recompute: str, arguments: argparse.Namespace) -> dict:
             *(arguments.plimsoll, "plan", "--json", "--model", str(config)),
             *("--micro-batch", str(case.micro_batch), "--global-batch", str(case.micro_batch)),
             *("--seq-len", str(case.seq_len), "--vram", str(BUDGET_GIB), "--recompute", recompute),
-            # torch_step.py does not clip either.
+            # torch_step.py does not clip gradients.
             *("--grad-clip", "0"),
             *("--threads", str(arguments.threads)),
         ]
@@ -164,7 +164,7 @@ def plan_of(case: Case, recompute: str, arguments: argparse.Namespace) -> dict:
 
 
 def config_of(case: Case) -> dict:
-    """The model as a config.json, under Hugging Face's keys; `bias` is Plimsoll's. No dropout, as in torch_step.py."""
+    """The model as a config.json with Hugging Face's keys; `bias` is Plimsoll's. No dropout, as in torch_step.py."""
     return {
         "model_type": "gpt2",
         "vocab_size": case.vocab_size,
@@ -181,7 +181,7 @@ def config_of(case: Case) -> dict:
 
 def measure_torch(case: Case, threads: int) -> dict:
     """PyTorch's side: the peak of the second step by the allocator, and of the third by storages."""
-    # Here, so that the process that compares needs no memory for it.
+    # Imported here, so that the comparing process does not need the memory.
     import torch
     from torch_step import Gpt, held
 
@@ -192,7 +192,7 @@ def measure_torch(case: Case, threads: int) -> dict:
     batch = torch.randint(0, case.vocab_size, (2, case.micro_batch, case.seq_len))
 
     def step() -> None:
-        """torch_step.py's, on the same batch each time."""
+        """The step of torch_step.py, always on the same batch."""
         with torch.profiler.record_function("forward"):
             loss = model(*batch)
         with torch.profiler.record_function("backward"):
@@ -224,20 +224,20 @@ def storage_bytes(tensors: Iterable["torch.Tensor"]) -> int:
 
 
 def storages_peak(step: Callable[[], None]) -> int:
-    """The most bytes in live storages during a step, those from before the step included."""
+    """Maximum bytes in live storages during a step, including those from before the step."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
     class LiveStorages(TorchDispatchMode):
-        """Follows each storage from the operation that returns it to its end."""
+        """Tracks each storage from the operation that returns it until it is freed."""
 
         def __init__(self):
             super().__init__()
             self.live, self.total_bytes, self.peak_bytes = {}, 0, 0
 
         def add(self, tensor: torch.Tensor) -> None:
-            # Python's object for a storage lives as long as the storage, once it exists.
+            # Once created, Python's object for a storage lives as long as the storage.
             storage = tensor.untyped_storage()
             key = id(storage)
             if key in self.live:
@@ -262,7 +262,7 @@ def storages_peak(step: Callable[[], None]) -> int:
     storages = LiveStorages()
     gc.collect()
     for thing in gc.get_objects():
-        # Not isinstance, which asks some lazy modules for attributes.
+        # Not isinstance, which reads attributes of some lazy modules.
         if issubclass(type(thing), torch.Tensor):
             storages.add(thing)
     with storages:
@@ -276,7 +276,7 @@ def report(arguments: argparse.Namespace, rows: list[Row], torch_version: str) -
         "",
         f"- PyTorch {torch_version} on {cpu_model()}, {os.cpu_count()} cores, {memory_gib():.0f} GiB, "
         f"{platform.machine()}; {arguments.threads} threads",
-        "- float32, no dropout, nothing recomputed; PyTorch eager with fused AdamW, the second step or later",
+        "- float32, no dropout, no recomputation; PyTorch eager with fused AdamW, the second step or later",
         f"- Date: {date.today().isoformat()}",
         f"- Command: `{command_line()}`",
         *(f"- {row.name}: {CASES[row.name].describe()}" for row in rows),
@@ -285,9 +285,9 @@ def report(arguments: argparse.Namespace, rows: list[Row], torch_version: str) -
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
         *(row.cells() for row in rows),
         "",
-        "Ratio: plan / PyTorch by its allocator, less is better; the goal is at most "
-        f"{HIGHEST_RATIO}. Storages: a second way to measure, which does not see temporaries inside operations; in "
-        f"brackets how far it is from the allocator's, DISAGREE over {HIGHEST_DIFFERENCE:.0%}.",
+        "Ratio: plan / PyTorch by its allocator, lower is better; the goal is at most "
+        f"{HIGHEST_RATIO}. Storages: a second way to measure, which misses temporaries inside operations; in "
+        f"parentheses its difference from the allocator's, DISAGREE above {HIGHEST_DIFFERENCE:.0%}.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,31 +1,27 @@
 #!/usr/bin/env python3
-"""Compares Plimsoll with PyTorch: the same training step on the same CPU, in turn, in each precision and mode.
+"""Compares Plimsoll with PyTorch: the same training step on the same CPU, alternating, in each precision and mode.
 
-Each measurement is a process of its own. The sides alternate, and who goes first alternates too, so that a machine
-that slows down or is busy for a while slows all. What is quoted are medians over the rounds and their ratios.
+Each measurement is a process of its own. The sides alternate, and so does their order, so that a slow or busy phase of the
+machine affects all. Reported are medians over the rounds and their ratios.
 
-    modes      eager and compile (torch.compile) compute in float32; autocast and compile-autocast in bfloat16 where
-               PyTorch says so. What is compiled is compiled in steps that don't count
-    tokens/s   tokens in a step over the process's median step time; the same arithmetic for all. Those of sources and
-               targets both count
-    fastest    the ratio of Plimsoll's tokens/s to those of the fastest of PyTorch's modes, and of the modes in the same
-               precision
-    peak RSS   what the kernel counted for the process (wait4), not what the process says of itself
-    beyond     PyTorch's peak less what it holds once it is imported, transformers and torch.compile's own code included
-    its import where they are used; so PyTorch is charged for the model and its training alone, Plimsoll for its whole
-               process
-    others     the share of all cores that other processes used while the process ran. Medians do not mend a busy
-               machine: threads that wait for each other lose far more than their share. Quote no speed from a table
-               that says BUSY
+    modes      eager and compile (torch.compile) compute in float32; autocast and compile-autocast in bfloat16 where PyTorch
+               chooses it. Compilation happens in warm-up steps
+    tokens/s   tokens per step divided by the process's median step time; the same for all sides. Sources and targets both count
+    fastest    the ratio of Plimsoll's tokens/s to those of PyTorch's fastest mode, and of the fastest mode in the same precision
+    peak RSS   from the kernel (wait4), not from the process
+    beyond     PyTorch's peak minus what it holds after its import, including transformers and torch.compile's own code if used;
+               so PyTorch is charged for the model and its training only, Plimsoll for its whole process
+    others     the share of all cores that other processes used meanwhile. Medians do not correct for a busy machine: threads
+               that wait for each other lose far more than this share. Do not quote speeds from a table that says BUSY
 
 usage:  python bench/compare_torch.py --plimsoll target/release/plimsoll [--rounds 5] [--threads 2] [--steps 5]
             [--cases gpt2-124m,t5-small,…] [--precisions fp32,bf16] [--modes eager,autocast,compile,compile-autocast]
             [--blas PATH] [--out bench/results/NAME.md]
-needs:  Linux, and a Python with torch, numpy and transformers (this one, or the one given by --python); the modes with
+needs:  Linux, and a Python with torch, numpy and transformers (this one, or --python); the modes with
         torch.compile also need a C++ compiler
 
-stdout is Markdown, which --out also writes to a file; stderr tells how far it is.
-The PyTorch side is torch_step.py beside this file.
+stdout is Markdown, which --out also writes to a file; stderr shows progress.
+The PyTorch side is torch_step.py next to this file.
 """
 
 import argparse
@@ -46,7 +42,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 TORCH_STEP = Path(__file__).resolve().with_name("torch_step.py")
 MIB = 1024 * 1024
-# Above this share of the cores, what others use makes speeds worthless.
+# If other processes use more than this share of the cores, speeds are not reliable.
 BUSY_SHARE = 0.10
 
 
@@ -62,11 +58,11 @@ class Case:
     seq_len: int
     micro_batch: int
     bias: bool
-    # What Plimsoll recomputes instead of keeping it. Cheap are norms and activations: next to no time, and a quarter
-    # to a third of what is kept. The result is the same to the bit whatever it is.
+    # Plimsoll's `--recompute`. `cheap` is norms and activations: little time, and a quarter to a third of the saved
+    # bytes. The result does not depend on it.
     recompute: str = "cheap"
-    # What Plimsoll may use, by precision; within it, it chooses by itself what to recompute. In neither case does either
-    # side clip gradients, so that Plimsoll may update each parameter as soon as its gradient is complete.
+    # Plimsoll's budget by precision, within which it chooses what to recompute. Neither side clips gradients then, so
+    # that Plimsoll may update each parameter as soon as its gradient is complete.
     memory: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -74,7 +70,7 @@ class Case:
         return self.micro_batch * self.seq_len
 
     def flags(self) -> list[str]:
-        """The flags that both sides understand."""
+        """Flags for both sides."""
         return [
             *("--layers", str(self.layers)),
             *("--hidden", str(self.hidden)),
@@ -86,7 +82,7 @@ class Case:
         ]
 
     def torch_flags(self) -> list[str]:
-        """The flags that only PyTorch's side needs."""
+        """Flags for PyTorch's side only."""
         return ["--positions", str(self.positions)]
 
     def describe(self) -> str:
@@ -105,7 +101,7 @@ class Preset:
     seq_len: int
     micro_batch: int
     target_len: int | None = None
-    # As those of a `Case`.
+    # As in `Case`.
     recompute: str = "cheap"
     memory: tuple[tuple[str, str], ...] = ()
 
@@ -114,7 +110,7 @@ class Preset:
         return self.micro_batch * (self.seq_len + (self.target_len or 0))
 
     def flags(self) -> list[str]:
-        """The flags that both sides understand."""
+        """Flags for both sides."""
         counts = ["--seq-len", str(self.seq_len), "--micro-batch", str(self.micro_batch)]
         target = [] if self.target_len is None else ["--target-len", str(self.target_len)]
         return ["--model", self.model, *counts, *target]
@@ -128,7 +124,7 @@ class Preset:
 
 
 def own_flags(case: Case | Preset, precision: str) -> list[str]:
-    """The flags that only Plimsoll needs."""
+    """Flags for Plimsoll only."""
     if not case.memory:
         return ["--recompute", case.recompute]
     return ["--vram", dict(case.memory)[precision], "--grad-clip", "0"]
@@ -158,14 +154,14 @@ CASES = {
     "t5-small-tight": replace(T5, memory=(("fp32", "940MiB"), ("bf16", "900MiB"))),
     "t5-small-blocks": replace(T5, recompute="blocks"),
 }
-# What PyTorch computes in, by its mode.
+# Precision of each PyTorch mode.
 MODES = {"eager": "fp32", "autocast": "bf16", "compile": "fp32", "compile-autocast": "bf16"}
 PRECISIONS = ("fp32", "bf16")
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What the kernel counted while one process ran. `others_share` is of all cores, 0 to 1; `cpu_s` is the process's own."""
+    """The kernel's counters for one process. `others_share` is of all cores, 0 to 1; `cpu_s` is the process's own."""
 
     peak_rss_bytes: int
     others_share: float
@@ -174,7 +170,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Sample:
-    """What one process measured. Only PyTorch has `import_rss_bytes` and `torch_version`, only Plimsoll `blas`."""
+    """Result of one process. Only PyTorch has `import_rss_bytes` and `torch_version`, only Plimsoll `blas`."""
 
     tokens_per_s: float
     peak_rss_bytes: int
@@ -192,7 +188,7 @@ def main() -> None:
 
 
 def publish(text: str, out: Path | None) -> None:
-    """Prints a report, and writes it to a file where one is asked for."""
+    """Prints a report, and writes it to `out` if given."""
     print(text, end="")
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -202,17 +198,17 @@ def publish(text: str, out: Path | None) -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compares Plimsoll's training step with PyTorch's on this CPU.")
     parser.add_argument("--plimsoll", required=True, metavar="PATH", help="the plimsoll binary, built for release")
-    parser.add_argument("--rounds", type=positive, default=5, help="processes of each side per case")
+    parser.add_argument("--rounds", type=positive, default=5, help="processes per side and case")
     parser.add_argument("--threads", type=positive, default=2)
-    parser.add_argument("--steps", type=positive, default=5, help="measured steps in each process")
+    parser.add_argument("--steps", type=positive, default=5, help="measured steps per process")
     default, known = ["gpt2-124m", "smollm2-135m", "t5-small"], names_of("case", CASES)
-    parser.add_argument("--cases", type=known, default=default, metavar="A,B", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--cases", type=known, default=default, metavar="A,B", help=f"cases: {', '.join(CASES)}")
     precisions, modes = names_of("precision", PRECISIONS), names_of("mode", MODES)
-    parser.add_argument("--precisions", type=precisions, default=[*PRECISIONS], help="of Plimsoll; default: fp32,bf16")
-    parser.add_argument("--modes", type=modes, default=[*MODES], help=f"of PyTorch; default: {','.join(MODES)}")
-    parser.add_argument("--python", default=sys.executable, help="the Python that has torch; default: this one")
-    parser.add_argument("--blas", default="off", metavar="PATH", help="the BLAS that Plimsoll uses; default: off")
-    parser.add_argument("--out", type=Path, metavar="FILE.md", help="write the tables here too")
+    parser.add_argument("--precisions", type=precisions, default=[*PRECISIONS], help="Plimsoll's precisions; default: fp32,bf16")
+    parser.add_argument("--modes", type=modes, default=[*MODES], help=f"PyTorch's modes; default: {','.join(MODES)}")
+    parser.add_argument("--python", default=sys.executable, help="Python with torch; default: this one")
+    parser.add_argument("--blas", default="off", metavar="PATH", help="BLAS for Plimsoll; default: off")
+    parser.add_argument("--out", type=Path, metavar="FILE.md", help="also write the tables to this file")
     return parser.parse_args()
 
 
@@ -224,13 +220,13 @@ def positive(text: str) -> int:
 
 
 def names_of(what: str, known: Iterable[str]) -> Callable[[str], list[str]]:
-    """What reads names with commas between them, of those that there are."""
+    """A parser of comma-separated names, each one of `known`."""
 
     def read(text: str) -> list[str]:
         names = text.split(",")
         for name in names:
             if name not in known:
-                raise argparse.ArgumentTypeError(f"no {what} {name!r}; there are {', '.join(known)}")
+                raise argparse.ArgumentTypeError(f"no {what} {name!r}; known: {', '.join(known)}")
         return names
 
     return read
@@ -238,7 +234,7 @@ def names_of(what: str, known: Iterable[str]) -> Callable[[str], list[str]]:
 
 @dataclass(frozen=True)
 class Measured:
-    """Samples of a case: of Plimsoll by precision, of PyTorch by mode, each in the order of the rounds."""
+    """Samples of a case: Plimsoll's by precision, PyTorch's by mode, each in the order of the rounds."""
 
     plimsoll: dict[str, list[Sample]]
     torch: dict[str, list[Sample]]
@@ -248,7 +244,7 @@ class Measured:
 
 
 def measure(name: str, arguments: argparse.Namespace) -> Measured:
-    """A sample of each side a round."""
+    """One sample per side and round."""
     case = CASES[name]
     measured = Measured({name: [] for name in arguments.precisions}, {name: [] for name in arguments.modes})
     sides = [(run_plimsoll, side, samples) for side, samples in measured.plimsoll.items()]
@@ -261,7 +257,7 @@ def measure(name: str, arguments: argparse.Namespace) -> Measured:
             print(
                 f"{name} round {round_index + 1}/{arguments.rounds} {run.__name__.removeprefix('run_')} {side}: "
                 f"{sample.tokens_per_s:.1f} tokens/s, peak RSS {mib(sample.peak_rss_bytes)} MiB, "
-                f"others used {sample.others_share:.0%} of the cores",
+                f"other processes used {sample.others_share:.0%} of the cores",
                 file=sys.stderr,
             )
     return measured
@@ -276,7 +272,7 @@ def run_plimsoll(case: Case | Preset, precision: str, arguments: argparse.Namesp
     tokens = plan["micro_batch"] * plan["accumulation"] * (plan["seq_len"] + (plan["target_len"] or 0))
     if tokens != case.tokens_per_step or plan["micro_batch"] != case.micro_batch:
         sys.exit(
-            f"error: plimsoll ran micro-batch {plan['micro_batch']} and {tokens} tokens a step, "
+            f"error: plimsoll ran micro-batch {plan['micro_batch']} and {tokens} tokens per step, "
             f"the case asks for {case.micro_batch} and {case.tokens_per_step}"
         )
     own_bytes = measured["peak_rss_bytes"]
@@ -307,9 +303,9 @@ def run_torch(case: Case | Preset, mode: str, arguments: argparse.Namespace) -> 
 
 
 def run(command: list[str], threads: int) -> tuple[dict, Usage]:
-    """Runs a command to its end. Gives the JSON of its stdout, and what the kernel counted."""
+    """Runs a command. Returns the JSON of its stdout, and the kernel's counters."""
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    # Files, not pipes: wait4 must be the one to reap the child, and a full pipe would block it for ever.
+    # Files, not pipes: wait4 must reap the child, and a full pipe would block the child.
     with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
         busy_before_s, start_s = busy_cores_s(), time.monotonic()
         try:
@@ -327,17 +323,17 @@ def run(command: list[str], threads: int) -> tuple[dict, Usage]:
         try:
             output = json.load(stdout)
         except json.JSONDecodeError as error:
-            sys.exit(f"error: stdout is no JSON ({error}) from: {shlex.join(command)}")
+            sys.exit(f"error: stdout is not JSON ({error}) from: {shlex.join(command)}")
     cpu_s = usage.ru_utime + usage.ru_stime
     others_s = busy_s - cpu_s
-    # The two clocks tick at different moments, so the difference may fall just below 0.
+    # The two clocks tick at different moments, so the difference may be slightly below 0.
     others_share = max(0.0, others_s / (wall_s * os.cpu_count()))
     # Linux counts ru_maxrss in KiB.
     return output, Usage(usage.ru_maxrss * 1024, others_share, cpu_s)
 
 
 def busy_cores_s() -> float:
-    """Seconds that all cores together have been busy since boot, those stolen by the host included."""
+    """Busy seconds of all cores since boot, including steal time."""
     fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields[:8])
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
@@ -352,7 +348,7 @@ def speed_row(name: str, precision: str, measured: Measured) -> str:
 
 
 def memory_row(name: str, precision: str, measured: Measured) -> str:
-    """PyTorch's peaks beyond its import, each with Plimsoll's over it; last that of the precision's fastest mode."""
+    """PyTorch's peaks beyond its import, each with the ratio of Plimsoll's; last that of the fastest mode in this precision."""
     own = median(measured.plimsoll[precision], "peak_rss_bytes")
     beyond = {mode: memory_beyond_import(samples) for mode, samples in measured.torch.items()}
     fastest = fastest_of(measured, modes_in(precision))
@@ -367,7 +363,7 @@ def modes_in(precision: str) -> list[str]:
 
 
 def fastest_of(measured: Measured, modes: list[str]) -> str | None:
-    """Of those modes that were measured, the one with the most tokens/s."""
+    """The measured mode with the most tokens/s."""
     there = [mode for mode in modes if mode in measured.torch]
     return max(there, key=lambda mode: median(measured.torch[mode], "tokens_per_s"), default=None)
 
@@ -404,7 +400,7 @@ def report(arguments: argparse.Namespace, measured: dict[str, Measured]) -> str:
         f"- Command: `{command_line()}`",
         *(f"- {name}: {CASES[name].describe()}" for name in arguments.cases),
         "",
-        "## Tokens in a second",
+        "## Tokens per second",
         "",
         *header(speed),
         *(speed_row(*row) for row in rows),
@@ -414,23 +410,23 @@ def report(arguments: argparse.Namespace, measured: dict[str, Measured]) -> str:
         *header(memory),
         *(memory_row(*row) for row in rows),
         "",
-        "Medians over the rounds, with the least and the most in brackets. Fastest: Plimsoll's tokens/s over those of "
-        "the fastest of PyTorch's modes, which is named, and of those in the row's precision; more is better. Memory: "
-        "the ratios in brackets are Plimsoll's peak over what PyTorch's process holds at its peak beyond its import; "
-        "less is better. "
-        "Others: the most of the cores that other processes used during a measurement of the case; over "
-        f"{BUSY_SHARE:.0%} the speeds are not to be quoted.",
+        "Medians over the rounds, with minimum and maximum in parentheses. Fastest: Plimsoll's tokens/s relative to "
+        "the fastest of PyTorch's modes, which is named, and of those in the row's precision; higher is better. Memory: "
+        "the ratios in parentheses are Plimsoll's peak relative to PyTorch's peak beyond its import; "
+        "lower is better. "
+        "Others: maximum share of the cores that other processes used during a measurement; do not quote speeds above "
+        f"{BUSY_SHARE:.0%}.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def header(columns: list[str]) -> list[str]:
-    """The first two lines of a table whose rows begin with the case and the precision."""
+    """Header of a table whose first columns are case and precision."""
     return [f"| case | precision | {' | '.join(columns)} |", f"| --- | --- |{' ---: |' * len(columns)}"]
 
 
 def half_arithmetic() -> str:
-    """What the processor has for bfloat16, by Linux's names."""
+    """The processor's instructions for bfloat16, by Linux's names."""
     known = ("amx_bf16", "avx512_bf16", "avx_ne_convert")
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("flags"):
@@ -468,7 +464,7 @@ def memory_gib() -> float:
 
 
 def command_line() -> str:
-    """What was typed, with paths inside the repository made relative to it."""
+    """The command line, with paths inside the repository relative to it."""
     words = [word.replace(f"{REPOSITORY}/", "") for word in sys.argv]
     return shlex.join(["python", *words])
 

@@ -1,30 +1,28 @@
 #!/usr/bin/env python3
-"""Measures whether plans take as long as predicted, in order, and as much memory as planned, to the byte.
+"""Checks predictions of plans: the order of their times, and their memory to the byte.
 
-For each case, budgets evenly from the least that is enough to the least that is as good as any (`plimsoll plan --curve`), of
-which those are left out whose plan is another's. Only what is recomputed differs: micro-batch, rows of logits and of scores
-are the same everywhere, so losses must be the same too. Each budget is a process of its own, `plimsoll bench`; rounds go
-forwards and backwards in turn, and beside each process runs one without recomputation: machines that others share are slower for
-minutes at a time, which both of a pair feel.
+For each case, budgets are spaced evenly from the smallest that works to the smallest that gives the fastest plan (`plimsoll plan
+--curve`), without those that give the same plan. Only recomputation differs: micro-batch and rows of logits and scores are fixed,
+so losses must be equal too. Each budget is a process of its own, `plimsoll bench`; rounds alternate in direction, and each
+process is paired with one without recomputation: a shared machine is slower for minutes at a time, which affects both.
 
-    predicted   the step that the plan promises, from what `plimsoll calibrate` measured on this machine before
-    measured    the fastest step of a process over that of the one beside it, the median over the rounds, times the fastest of all
-                those: what a step would have taken while the machine was at its best
+    predicted   the plan's predicted step, from `plimsoll calibrate` on this machine
+    measured    the fastest step of a process relative to that of its pair, the median over the rounds, times the fastest of all pairs:
+                the step's time while the machine is at its best
     order       Spearman's rank correlation of the two; the goal is at least 0.9
-    CPU         the least processor time of a whole process, user and system. It is no step: weights are drawn and a step warms
-                up. But these take as long at every budget, and where other processes keep the cores busy, the order by it
-                says more; its correlation stands beside the other
-    bytes       planned: `peak_bytes`. Measured: the highest byte that was touched, which must be the same, and the arena's
-                pages in memory, which must be as many as hold it
-    saved       what the forward pass leaves for the backward pass: `saved_activations_bytes`
+    CPU         the minimum CPU time of a whole process, user and system. It includes initialization and warm-up, which take the same
+                time at every budget; on a busy machine its order is more reliable, so its correlation is reported as well
+    bytes       planned: `peak_bytes`. Measured: the highest byte used, which must be equal, and the arena's resident pages, whose
+                number must match
+    saved       bytes that the forward pass stores for the backward pass: `saved_activations_bytes`
 
 usage:  plimsoll calibrate --threads 2
         python bench/measured_budgets.py --plimsoll target/release/plimsoll [--rounds 5] [--threads 2] [--steps 3]
             [--cases gpt2-124m,smollm2-135m,small] [--seq-len 256] [--micro-batch 4] [--out bench/results/NAME.md]
-needs:  Linux, and Python alone
+needs:  Linux and Python
 
-stdout is Markdown, which --out also writes to a file; stderr tells how far it is.
-Exit status: 0, or 1 if an order is below the goal, or bytes or a loss differ.
+stdout is Markdown, which --out also writes to a file; stderr shows progress.
+Exit status: 0, or 1 if a correlation is below the goal, or bytes or a loss differ.
 """
 
 import argparse
@@ -43,9 +41,9 @@ from compare_torch import CASES as TIMED_CASES
 
 LEAST_CORRELATION = 0.9
 PAGE_BYTES = 4096
-# Of a parameter: itself and AdamW's two moments.
+# Bytes per parameter: itself and AdamW's two moments.
 STATE_BYTES = 12
-# Fewer rows where memory is short would change the order of sums.
+# Fixed, because fewer rows in small budgets would change the order of sums.
 ROWS = ("--head-chunk", "256", "--attention-rows", "64")
 CASES = {
     "gpt2-124m": TIMED_CASES["gpt2-124m"],
@@ -56,7 +54,7 @@ CASES = {
 
 @dataclass
 class AtBudget:
-    """What `plimsoll bench` says at a budget. All rounds have the plan in common."""
+    """Result of `plimsoll bench` at a budget. All rounds have the same plan."""
 
     budget_bytes: int
     planned_bytes: int
@@ -67,7 +65,7 @@ class AtBudget:
     step_ms: list[float] = field(default_factory=list)
     measured_bytes: set[int] = field(default_factory=set)
     losses: set[float] = field(default_factory=set)
-    # Fastest steps over those of the processes beside them.
+    # Fastest steps relative to those of their pairs.
     relative: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
     is_resident: bool = True
@@ -83,7 +81,7 @@ class AtBudget:
 
 
 class Bench:
-    """A case, as `plimsoll plan` and `plimsoll bench` are asked for it."""
+    """A case with its flags for `plimsoll plan` and `plimsoll bench`."""
 
     def __init__(self, case: Case | Preset, folder: Path, arguments: argparse.Namespace):
         self.case, self.arguments = case, arguments
@@ -94,7 +92,7 @@ class Bench:
         self.flags += ["--micro-batch", str(case.micro_batch), "--threads", str(arguments.threads), "--vram-margin", "0"]
 
     def budgets(self) -> list[int]:
-        """Of plans that differ, ascending."""
+        """Budgets of distinct plans, ascending."""
         whole = ["--grad-clip", "0", "--global-batch", str(self.case.micro_batch), "--vram", str(BUDGET_GIB)]
         command = [self.arguments.plimsoll, "plan", *self.flags, *whole, "--curve", "--json"]
         points = run(command, self.arguments.threads)[0]["curve"]
@@ -102,7 +100,7 @@ class Bench:
         return sorted(by_step.values())
 
     def measure(self, budget_bytes: int | None) -> AtBudget:
-        """One process at a budget; without one, nothing is recomputed."""
+        """Runs one process at a budget, or without recomputation if it is None."""
         counts = ["--steps", str(self.arguments.steps), "--warmup", "1", "--blas", "off", "--json"]
         room = ["--vram", str(BUDGET_GIB), "--recompute", "none"]
         room = room if budget_bytes is None else ["--vram", f"{budget_bytes}B"]
@@ -121,7 +119,7 @@ class Bench:
 
 
 def in_rounds(name: str, bench: Bench, budgets: list[int], rounds: int) -> tuple[AtBudget, list[AtBudget]]:
-    """What comes of no recomputation, and of each budget, in pairs."""
+    """Measures without recomputation and at each budget, in pairs."""
     found = {}
     for number in range(rounds):
         is_odd = number % 2 == 1
@@ -130,8 +128,8 @@ def in_rounds(name: str, bench: Bench, budgets: list[int], rounds: int) -> tuple
             again, plain = pair[::-1] if is_odd else pair
             again.relative = [again.fastest_ms / plain.fastest_ms]
             print(
-                f"{name} round {number + 1}/{rounds}, {again.planned_bytes:,} bytes: {again.fastest_ms:.1f} ms beside "
-                f"{plain.fastest_ms:.1f}, predicted {again.predicted_ms:.1f} beside {plain.predicted_ms:.1f}",
+                f"{name} round {number + 1}/{rounds}, {again.planned_bytes:,} bytes: {again.fastest_ms:.1f} ms next to "
+                f"{plain.fastest_ms:.1f}, predicted {again.predicted_ms:.1f} next to {plain.predicted_ms:.1f}",
                 file=sys.stderr,
             )
             take(found, None, plain)
@@ -140,12 +138,12 @@ def in_rounds(name: str, bench: Bench, budgets: list[int], rounds: int) -> tuple
 
 
 def take(found: dict[int | None, AtBudget], budget: int | None, again: AtBudget) -> None:
-    """Joins another process to those of the same budget."""
+    """Adds a process's result to those of the same budget."""
     first = found.setdefault(budget, again)
     if first is again:
         return
     if (first.planned_bytes, first.predicted_ms) != (again.planned_bytes, again.predicted_ms):
-        sys.exit(f"error: two plans within {first.budget_bytes} bytes: was the machine calibrated meanwhile?")
+        sys.exit(f"error: two plans within {first.budget_bytes} bytes: was the machine calibrated in between?")
     first.step_ms += again.step_ms
     first.relative += again.relative
     first.cpu_s += again.cpu_s
@@ -156,13 +154,13 @@ def take(found: dict[int | None, AtBudget], budget: int | None, again: AtBudget)
 
 
 def ranks(values: list[float]) -> list[float]:
-    """From 1; what is equal shares the mean of its ranks."""
+    """Ranks from 1; equal values share the mean of their ranks."""
     ordered = sorted(values)
     return [ordered.index(value) + (ordered.count(value) + 1) / 2 for value in values]
 
 
 def spearman(predicted: list[float], measured: list[float]) -> float:
-    """The rank correlation."""
+    """Spearman's rank correlation."""
     return statistics.correlation(ranks(predicted), ranks(measured))
 
 
@@ -187,26 +185,26 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Compares steps and bytes at many budgets with what was predicted.")
+    parser = argparse.ArgumentParser(description="Compares steps and bytes at many budgets with predictions.")
     add_arguments(parser, rounds=5)
     return parser.parse_args()
 
 
 def add_arguments(parser: argparse.ArgumentParser, rounds: int) -> None:
-    """Those that compare_budget.py has too."""
+    """Adds the arguments shared with compare_budget.py."""
     parser.add_argument("--plimsoll", required=True, metavar="PATH", help="the plimsoll binary, built for release")
-    parser.add_argument("--rounds", type=positive, default=rounds, help="processes at each budget")
+    parser.add_argument("--rounds", type=positive, default=rounds, help="processes per budget")
     parser.add_argument("--threads", type=positive, default=2)
-    parser.add_argument("--steps", type=positive, default=3, help="measured steps in each process")
+    parser.add_argument("--steps", type=positive, default=3, help="measured steps per process")
     known, default = names_of("case", CASES), ["gpt2-124m", "smollm2-135m"]
-    parser.add_argument("--cases", type=known, default=default, metavar="A,B", help=f"of {', '.join(CASES)}")
-    parser.add_argument("--seq-len", type=positive, help="tokens of a sample; default: those of the case")
-    parser.add_argument("--micro-batch", type=positive, help="samples of a step; default: those of the case")
-    parser.add_argument("--out", type=Path, metavar="FILE.md", help="write this here too")
+    parser.add_argument("--cases", type=known, default=default, metavar="A,B", help=f"cases: {', '.join(CASES)}")
+    parser.add_argument("--seq-len", type=positive, help="tokens per sample; default: the case's")
+    parser.add_argument("--micro-batch", type=positive, help="samples per step; default: the case's")
+    parser.add_argument("--out", type=Path, metavar="FILE.md", help="also write the report to this file")
 
 
 def case_of(name: str, arguments: argparse.Namespace) -> Case | Preset:
-    """With the lengths that were asked for."""
+    """The case with the requested lengths."""
     case = CASES[name]
     seq_len, micro_batch = arguments.seq_len or case.seq_len, arguments.micro_batch or case.micro_batch
     case = replace(case, seq_len=seq_len, micro_batch=micro_batch)
@@ -244,8 +242,8 @@ def measured_case(name: str, arguments: argparse.Namespace) -> tuple[list[str], 
         f"Without recomputation: {plain.planned_bytes:,} bytes, {mib(plain.saved_bytes)} MiB saved, predicted "
         f"{plain.predicted_ms:.1f} ms, measured {plain.fastest_ms:.1f} ms.",
         f"Rank correlation over {len(points)} budgets: **{rho:.3f}**{' BELOW' if rho < LEAST_CORRELATION else ''} (goal: "
-        f"{LEAST_CORRELATION}); by processor time {rho_of_cpu:.3f}. Planned bytes are those measured: {'yes' if is_exact else 'NO'}. Losses are equal to the "
-        f"bit: {'yes' if is_equal else 'NO'}. Others used at most {worst:.0%} of the cores"
+        f"{LEAST_CORRELATION}); by CPU time {rho_of_cpu:.3f}. Planned bytes equal measured bytes: {'yes' if is_exact else 'NO'}. Losses are equal to the "
+        f"bit: {'yes' if is_equal else 'NO'}. Other processes used at most {worst:.0%} of the cores"
         f"{' BUSY' if worst > BUSY_SHARE else ''}.",
     ]
     return table, rho >= LEAST_CORRELATION and is_exact and is_equal

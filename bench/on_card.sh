@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What to run on an NVIDIA card that is lent for a few minutes: the checks that no other machine can make, the most valuable
-# first, each with a limit. Prints Markdown for bench/results; stderr shows the progress. Whoever adds something that a card
-# should see adds it here.
+# Checks to run on an NVIDIA card that is available for a few minutes: those that need a card, most important first,
+# each with a time limit. Prints Markdown for bench/results; stderr shows progress. Add new checks that need a card
+# here.
 #
 # usage:  bench/on_card.sh PLIMSOLL [CUDA_TESTS]
 #         PLIMSOLL    the release binary
-#         CUDA_TESTS  the test program of crates/exec/tests/cuda, which `cargo test --workspace --test cuda --no-run` prints
-# needs:  a card with its driver, Python, eight minutes
+#         CUDA_TESTS  the test program of crates/exec/tests/cuda, as `cargo test --workspace --test cuda --no-run` prints it
+# needs:  a card with its driver, Python, and eight minutes
 set -uo pipefail
 
 plimsoll=$(realpath "$1")

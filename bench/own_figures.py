@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
-"""Measures Plimsoll by itself: what no peer has a counterpart of.
+"""Measures Plimsoll by itself: figures that have no counterpart in other programs.
 
-    start-up   from the start of the process to the end of the first training step of `nano`, whose data a run before
-               has cached, by the time of that event in the run's journal; and the whole process, which then evaluates,
-               saves a checkpoint and writes a sample
-    scaling    tokens/s with all threads over those with one, in turn
-    length     what the plan of GPT-2 124M takes for one sequence, by its length; nothing is run
-    profile    how a step's time is shared out, and what ops reach of a large product's and of a large copy's rate
+    start-up   from the start of the process to the end of the first training step of `nano`, with cached data, from the event's
+               time in the journal; and the whole process, which then evaluates, saves a checkpoint and writes a sample
+    scaling    tokens/s with all threads relative to one thread, alternating
+    length     planned memory of GPT-2 124M for one sequence, by its length; without running it
+    profile    shares of a step's time, and the rates of ops relative to a large product and a large copy
 
 usage:  python bench/own_figures.py --plimsoll target/release/plimsoll [--rounds 5] [--threads 2]
             [--parts start-up,scaling,length,profile] [--out bench/results/NAME.md]
-needs:  Linux, and Python alone
+needs:  Linux and Python
 
-What is quoted are medians over the rounds, with the least and the most in brackets; each measurement is a process of
-its own. stdout is Markdown, which --out also writes to a file; stderr tells how far it is.
+Reported are medians over the rounds, with minimum and maximum in parentheses; each measurement is a process of its own.
+stdout is Markdown, which --out also writes to a file; stderr shows progress.
 """
 
 import argparse
@@ -35,7 +34,7 @@ from compare_torch import command_line, cpu_model, memory_gib, mib, run, spread
 TIMED = ("char-6x384", "gpt2-124m")
 LENGTHS = (1024, 2048, 4096, 8192)
 STEPS = 4
-# Ops that take less of a step than this are left out, per cent.
+# Ops below this share of a step are left out, in percent.
 LEAST_SHARE = 0.2
 
 
@@ -46,7 +45,7 @@ def main() -> None:
         "",
         f"- Machine: {cpu_model()}, {os.cpu_count()} cores, {memory_gib():.0f} GiB",
         f"- Date: {date.today().isoformat()}",
-        f"- {arguments.threads} threads; medians of {arguments.rounds} rounds, with the least and the most in brackets",
+        f"- {arguments.threads} threads; medians of {arguments.rounds} rounds, with minimum and maximum in parentheses",
         f"- Command: `{command_line()}`",
         *(f"- {name}: {CASES[name].describe()}" for name in TIMED),
     ]
@@ -67,7 +66,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=positive, default=2)
     known, every = names_of("part", PARTS), list(PARTS)
     parser.add_argument("--parts", type=known, default=every, metavar="A,B", help=", ".join(every))
-    parser.add_argument("--out", type=Path, metavar="FILE.md", help="write this here too")
+    parser.add_argument("--out", type=Path, metavar="FILE.md", help="also write the report to this file")
     return parser.parse_args()
 
 
@@ -87,13 +86,13 @@ def start_up(arguments: argparse.Namespace) -> list[str]:
                 sys.exit(f"error: exit status {done.returncode} from plimsoll train\n{done.stderr[-2000:]}")
             events = map(json.loads, Path(folder, "runs", name, "journal.jsonl").read_text().splitlines())
             step_s = next(event["time_s"] for event in events if event["event"] == "step")
-            # The first of all fills the cache.
+            # The first run fills the cache.
             if number > 0:
                 first_step_ms.append((step_s - start_s) * 1e3)
                 whole_ms.append(whole_s * 1e3)
     return [
-        f"`plimsoll train --max-steps 1`, data cached: the first step is done {spread(first_step_ms)} ms after the "
-        f"process was started, the process after {spread(whole_ms)} ms."
+        f"`plimsoll train --max-steps 1`, data cached: the first step ends {spread(first_step_ms)} ms after the "
+        f"start of the process, the process after {spread(whole_ms)} ms."
     ]
 
 
@@ -117,7 +116,7 @@ def scaling(arguments: argparse.Namespace) -> list[str]:
 
 def length(arguments: argparse.Namespace) -> list[str]:
     lines = [
-        "| tokens | peak (MiB) | more than the row above, MiB for a thousand tokens |",
+        "| tokens | peak (MiB) | growth from the row above, MiB per thousand tokens |",
         "| ---: | ---: | ---: |",
     ]
     before = None
@@ -142,10 +141,10 @@ def profile(arguments: argparse.Namespace) -> list[str]:
         product, copy = (spread([p["ceilings"][rate] / 1e9 for p in profiles]) for rate in rates)
         lines += [
             f"{name}: products {spread(shares['products'])} % of a step, attention {spread(shares['attention'])} %, "
-            f"the rest {spread(shares['streaming'])} %. A large product reaches {product} GFLOP/s, a large copy {copy} "
-            f"GB/s. Ops of less than {LEAST_SHARE} % are left out.",
+            f"the rest {spread(shares['streaming'])} %. A large product has {product} GFLOP/s, a large copy {copy} "
+            f"GB/s. Ops below {LEAST_SHARE} % are left out.",
             "",
-            "| part | op | ms | of a large product, % | of a large copy, % |",
+            "| part | op | ms | % of a large product | % of a large copy |",
             "| --- | --- | ---: | ---: | ---: |",
         ]
         for op in profiles[0]["ops"]:
@@ -164,7 +163,7 @@ def profile(arguments: argparse.Namespace) -> list[str]:
 
 
 def bench(name: str, threads: int, arguments: argparse.Namespace, *more: str) -> dict:
-    """A measurement of one of the timed cases."""
+    """Measures one of the timed cases."""
     case = CASES[name]
     command = [
         *(arguments.plimsoll, "bench", *case.flags(), "--recompute", case.recompute),
@@ -175,9 +174,9 @@ def bench(name: str, threads: int, arguments: argparse.Namespace, *more: str) ->
 
 
 def others(outputs: list[dict]) -> str:
-    """What else the machine did during these measurements; see compare_torch.py."""
+    """Load by other processes during these measurements; see compare_torch.py."""
     worst = max(output["others_share"] for output in outputs)
-    return f"Others used at most {worst:.0%} of the cores{' BUSY' if worst > BUSY_SHARE else ''}."
+    return f"Other processes used at most {worst:.0%} of the cores{' BUSY' if worst > BUSY_SHARE else ''}."
 
 
 PARTS = {"start-up": start_up, "scaling": scaling, "length": length, "profile": profile}

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Times plans: every preset on twelve cards, whether it fits or not.
+"""Times planning: every preset on twelve cards, whether it fits or not.
 
-    grid    `plimsoll plan --model PRESET --gpu CARD --json` for every preset and card, a process each
-    named   cases that were slow once, several rounds; with --before the other binary's in turn, and whether the step that
-            is predicted for what was chosen is no longer than the other's
+    grid    `plimsoll plan --model PRESET --gpu CARD --json` for every preset and card, one process each
+    named   cases that once were slow, several rounds; with --before alternating with that binary, and checks that the predicted step
+            of the chosen plan is no longer than the other binary's
 
 usage:  python bench/plan_times.py --plimsoll target/release/plimsoll [--before PATH] [--rounds 3] [--host-ram 24]
             [--parts grid,named] [--models gpt2,t5-xl] [--out bench/results/NAME.md]
-needs:  Linux, and Python alone
+needs:  Linux and Python
 
-Wall time is from the start of the process to its end. Beside it stands the processors' time, user and system: on a busy
-machine it says more. The host's memory is fixed, since plans depend on it. stdout is Markdown, which --out also writes
-to a file; stderr tells how far it is. Exit status: 0, or 1 if a choice is worse than the other binary's.
+Wall time is from the start of the process to its end. CPU time, user and system, is listed as well: it is more reliable on a busy
+machine. The host's memory is fixed, since plans depend on it. stdout is Markdown, which --out also writes to a file; stderr shows
+progress. Exit status: 0, or 1 if a chosen plan is worse than the other binary's.
 """
 
 import argparse
@@ -42,7 +42,7 @@ NAMED = {
     "t5-xl, batch of 1,000 in 9 GiB": "--model t5-xl --gpu 3090 --vram 9 --vram-margin 0 --global-batch 1000 "
     "--precision bf16-pure",
 }
-# Steps are sums of thousands of numbers, whose order may differ.
+# Predicted steps are sums of thousands of numbers, whose order may differ.
 ROUNDING = 1 + 1e-9
 DOES_NOT_FIT = 3
 
@@ -52,7 +52,7 @@ class Run:
     wall_s: float
     cpu_s: float
     fits: bool
-    # Predicted seconds of a step of what was chosen; none where nothing fits.
+    # Predicted seconds per step of the chosen plan; None if nothing fits.
     step_s: float | None
 
 
@@ -63,7 +63,7 @@ def main() -> None:
         "",
         f"- Machine: {cpu_model()}, {os.cpu_count()} cores, {memory_gib():.0f} GiB",
         f"- Date: {date.today().isoformat()}",
-        f"- Host memory that plans may use: {arguments.host_ram} GiB",
+        f"- Host memory for plans: {arguments.host_ram} GiB",
         f"- Command: `{command_line()}`",
     ]
     is_worse = False
@@ -77,21 +77,21 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Times plans of every preset on twelve cards.")
+    parser = argparse.ArgumentParser(description="Times planning of every preset on twelve cards.")
     parser.add_argument("--plimsoll", required=True, metavar="PATH", help="the plimsoll binary, built for release")
-    parser.add_argument("--before", metavar="PATH", help="another one, to run in turn")
-    parser.add_argument("--rounds", type=positive, default=3, help="processes of each binary per named case")
+    parser.add_argument("--before", metavar="PATH", help="another binary to compare with, alternating")
+    parser.add_argument("--rounds", type=positive, default=3, help="processes per binary and named case")
     parser.add_argument("--host-ram", type=positive, default=24, metavar="GIB")
     parser.add_argument("--models", metavar="A,B", help="presets of the grid; default: all")
     known, every = names_of("part", PARTS), list(PARTS)
     parser.add_argument("--parts", type=known, default=every, metavar="A,B", help=", ".join(every))
-    parser.add_argument("--out", type=Path, metavar="FILE.md", help="write this here too")
+    parser.add_argument("--out", type=Path, metavar="FILE.md", help="also write the report to this file")
     return parser.parse_args()
 
 
 def grid(arguments: argparse.Namespace) -> tuple[list[str], bool]:
     models = arguments.models.split(",") if arguments.models else presets(arguments.plimsoll)
-    table = [f"Wall time in ms; with a star where nothing fits. {len(models)} presets on {len(CARDS)} cards.", ""]
+    table = [f"Wall time in ms; a star means that nothing fits. {len(models)} presets on {len(CARDS)} cards.", ""]
     table += ["| preset | " + " | ".join(CARDS) + " |", "| --- |" + " ---: |" * len(CARDS)]
     runs, slowest = [], ("", 0.0)
     for model in models:
@@ -100,8 +100,8 @@ def grid(arguments: argparse.Namespace) -> tuple[list[str], bool]:
         table.append(f"| {model} | " + " | ".join(ms(run.wall_s) + "*" * (not run.fits) for run in of_model) + " |")
         runs += of_model
         slowest = max(slowest, *((f"{model}, {card}", run.cpu_s) for card, run in zip(CARDS, of_model)), key=lambda one: one[1])
-    table += ["", f"The most of the processors' time: {slowest[0]}, {ms(slowest[1])} ms."]
-    table += ["", "| plans | number | wall, median | wall, most | CPU, median | CPU, most |"]
+    table += ["", f"Maximum CPU time: {slowest[0]}, {ms(slowest[1])} ms."]
+    table += ["", "| plans | number | wall, median | wall, maximum | CPU, median | CPU, maximum |"]
     table.append("| --- | ---: | ---: | ---: | ---: | ---: |")
     for what, some in [("fit", [r for r in runs if r.fits]), ("do not fit", [r for r in runs if not r.fits])]:
         walls, cpus = [run.wall_s for run in some], [run.cpu_s for run in some]
@@ -114,7 +114,7 @@ def named(arguments: argparse.Namespace) -> tuple[list[str], bool]:
     binaries = [path for path in (arguments.before, arguments.plimsoll) if path]
     names = ["before", "now"][-len(binaries) :]
     columns = [f"{name}, {what}" for what in ("wall ms", "CPU ms") for name in names] + ["fits", "choice"]
-    table = ["Medians, with the least and the most in brackets.", "", f"| case | {' | '.join(columns)} |"]
+    table = ["Medians, with minimum and maximum in parentheses.", "", f"| case | {' | '.join(columns)} |"]
     table.append("| --- |" + " ---: |" * (len(columns) - 2) + " --- | --- |")
     is_worse = False
     for case, flags in NAMED.items():
@@ -135,7 +135,7 @@ PARTS = {"grid": grid, "named": named}
 
 def plan(binary: str, flags: list[str], arguments: argparse.Namespace) -> Run:
     command = [binary, "plan", *flags, "--host-ram", str(arguments.host_ram), "--json"]
-    # Files, not pipes: wait4 must be the one to reap the child, and a full pipe would block it for ever.
+    # Files, not pipes: wait4 must reap the child, and a full pipe would block the child.
     with tempfile.TemporaryFile("w+") as stdout:
         start_s = time.monotonic()
         child = subprocess.Popen(command, stdout=stdout, stderr=subprocess.DEVNULL)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What sampling costs: processor time of `plimsoll gpus --watch` a sample, which is what a run's sampling thread does too.
+"""Measures the cost of sampling: CPU time of `plimsoll gpus --watch` per sample. A run's sampling thread does the same work.
 
-Two runs of different lengths are compared, so that what starting costs is not counted. With `--nvml` and `--cards`, cards are
-those of a stand-in (`crates/fake-nvml`), whose calls cost less than a driver's; without, those of this machine.
+It compares two runs of different lengths, so that the start does not count. With `--nvml` and `--cards` the cards are a stand-in's
+(`crates/fake-nvml`), whose calls cost less than a driver's; otherwise this machine's.
 
 usage: sample_cost.py --plimsoll PATH [--nvml LIBRARY --cards 4] [--samples 2000]
 """
@@ -14,7 +14,7 @@ EVERY_S = 0.01
 
 
 def processor_time(command, environment, samples):
-    """Seconds of the processor that so many samples cost, with the start."""
+    """CPU seconds of this many samples, including the start."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
     for _ in range(samples):
         if not process.stdout.readline():
@@ -28,7 +28,7 @@ def processor_time(command, environment, samples):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plimsoll", required=True)
-    parser.add_argument("--nvml", help="the stand-in's library")
+    parser.add_argument("--nvml", help="library of the NVML stand-in")
     parser.add_argument("--cards", type=int, default=4)
     parser.add_argument("--samples", type=int, default=2000)
     a = parser.parse_args()
@@ -39,7 +39,7 @@ def main():
     command = [a.plimsoll, "gpus", "--watch", "--json", "--sample-every", str(EVERY_S)]
     short, long = (processor_time(command, environment, samples) for samples in (100, 100 + a.samples))
     each = (long - short) / a.samples
-    print(f"{each * 1e6:.0f} us of the processor a sample, {100 * each:.3f} % of a core at one a second")
+    print(f"{each * 1e6:.0f} us of CPU time per sample, {100 * each:.3f} % of a core at one sample per second")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Times the training step of a model of `transformers` on an NVIDIA card: forward, backward, fused AdamW, by autocast.
+"""Times the training step of a model of `transformers` on an NVIDIA card: forward, backward, fused AdamW, with autocast.
 
-This is the PyTorch side of compare_card.py, which runs one process of this for each measurement. Weights are random and
+This is the PyTorch side of compare_card.py, which runs it in a process of its own for each measurement. Weights are random and
 in single precision, attention is PyTorch's `scaled_dot_product_attention`, batches are random tokens.
 
 usage:  python bench/torch_card_step.py --model gpt2 --seq-len 1024 --micro-batch 32 --accumulation 1 [--compile]
             [--recompute] [--budget-gib 8] [--precision bf16|fp16|fp32] [--steps 8] [--warm-up 3]
 needs:  pip install torch transformers
 
-stdout is one JSON object; `status` is `ok` or `oom`. With a budget PyTorch's allocator fails beyond it, less what the
-context takes.
+stdout is one JSON object; `status` is `ok` or `oom`. With a budget PyTorch's allocator fails above the budget minus the
+context's memory.
 """
 
 import argparse
@@ -55,11 +55,11 @@ def parse_arguments() -> argparse.Namespace:
     for name in ("seq-len", "micro-batch", "accumulation"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--precision", choices=["bf16", "fp16", "fp32"], default="bf16")
-    parser.add_argument("--compile", action="store_true", help="by torch.compile")
-    parser.add_argument("--recompute", action="store_true", help="with gradient checkpointing")
-    parser.add_argument("--budget-gib", type=float, help="memory that the allocator may reserve, the context's included")
-    parser.add_argument("--steps", type=int, default=8, help="steps that count")
-    parser.add_argument("--warm-up", type=int, default=3, help="steps before those, which do not")
+    parser.add_argument("--compile", action="store_true", help="use torch.compile")
+    parser.add_argument("--recompute", action="store_true", help="use gradient checkpointing")
+    parser.add_argument("--budget-gib", type=float, help="limit of the allocator's memory, including the context's")
+    parser.add_argument("--steps", type=int, default=8, help="measured steps")
+    parser.add_argument("--warm-up", type=int, default=3, help="steps before the measured ones")
     return parser.parse_args()
 
 
@@ -73,7 +73,7 @@ def step_times(a: argparse.Namespace) -> list[float]:
     run = torch.compile(model) if a.compile else model
     vocab_size, times = model.config.vocab_size, []
     for _ in range(a.warm_up + a.steps):
-        # Drawing the batch is not part of the step.
+        # Generating the batch is not part of the step.
         tokens = torch.randint(0, vocab_size, (a.accumulation, a.micro_batch, a.seq_len), device="cuda")
         torch.cuda.synchronize()
         start = time.perf_counter()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The peer of `plimsoll bench --data-only`: pairs of texts to padded batches, by `tokenizers` and PyTorch's DataLoader.
+"""Counterpart of `plimsoll bench --data-only`: pairs of texts to padded batches, with `tokenizers` and PyTorch's DataLoader.
 
 raw      a dataset of texts; each of two workers tokenizes and pads whole batches (`encode_batch`)
-cached   a dataset of token lists, made before the clock starts; each of two workers pads whole batches
+cached   a dataset of token lists, computed before the measurement; each of two workers pads whole batches
 
-Rows are cut to 512 tokens, end with `</s>`, and are padded to multiples of 64. stdout is JSON.
+Rows are truncated to 512 tokens, end with `</s>`, and are padded to multiples of 64. stdout is JSON.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def read_pairs(path: str) -> list[tuple[str, str]]:
 
 
 class Collate:
-    """Makes a padded batch of pairs, of texts if there is a tokenizer, else of ids."""
+    """Makes a padded batch of pairs, from texts if there is a tokenizer, else from ids."""
 
     def __init__(self, tokenizer: Tokenizer | None):
         self.tokenizer = tokenizer

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Times the training step of a language model in PyTorch on the CPU: forward, backward, fused AdamW.
 
-This is the PyTorch side of compare_torch.py, which also defines the cases, and runs one process of this for each
-measurement so that the peak memory is that measurement's own. Linux only: memory is read from /proc.
+This is the PyTorch side of compare_torch.py, which also defines the cases and runs it in a process of its own for each
+measurement, so that the peak memory is that measurement's. Linux only: reads memory from /proc.
 
 usage:  python bench/torch_step.py --layers 6 --hidden 384 --heads 6 --vocab-size 65 --positions 256 --bias false \\
             --seq-len 256 --micro-batch 12 [--mode eager] [--steps 5] [--warm-up 2] [--threads 2]
@@ -11,14 +11,13 @@ usage:  python bench/torch_step.py --layers 6 --hidden 384 --heads 6 --vocab-siz
         python bench/torch_step.py --model smollm2-135m --seq-len 256 --micro-batch 4 --mode compile --memory-budget 0.5
 needs:  pip install torch numpy, for `--model` also transformers; modes with torch.compile need a C++ compiler
 
-A GPT is the module below; models by name are those of transformers, with random weights, attention by
-scaled_dot_product_attention and no dropout. Weights and optimizer are in float32 in all modes; `autocast` computes in
-bfloat16 where PyTorch says so.
+A GPT is the module below; named models are those of transformers, with random weights, scaled_dot_product_attention and no dropout.
+Weights and optimizer are in float32 in all modes; `autocast` computes in bfloat16 where PyTorch chooses it.
 
-stdout is one JSON object; rss_after_import_bytes is what the process held before it built the model, once what the mode
-needs was loaded: PyTorch, transformers and torch.compile's own code, by compiling a function of one addition. With
---memory-budget, which is torch._functorch.config.activation_memory_budget, there is `activations` beside: what the forward
-pass saved in one more step, by autograd's graph and by the allocator, and how far the step's memory rose.
+stdout is one JSON object. rss_after_import_bytes is the resident memory before the model is built, after loading PyTorch,
+transformers and torch.compile's own code (by compiling a function with one addition), as the mode needs. With --memory-budget
+(torch._functorch.config.activation_memory_budget) there is also `activations`: what the forward pass saved in an additional step,
+from autograd's graph and from the allocator, and the rise of the step's memory.
 """
 
 import argparse
@@ -93,7 +92,7 @@ class Gpt(nn.Module):
 
 
 def llama(name: str) -> nn.Module:
-    # Imported where it is needed, so that a GPT's process does not hold it.
+    # Imported here, so that a GPT's process does not load it.
     from transformers import LlamaConfig, LlamaForCausalLM
 
     layers, channels, inner, heads, kv_heads, ids, positions, epsilon, theta = LLAMA[name]
@@ -144,7 +143,7 @@ def build(a: argparse.Namespace) -> nn.Module:
 
 
 def draw_batch(a: argparse.Namespace, model: nn.Module) -> dict[str, torch.Tensor]:
-    """Random tokens, as the model's arguments by name."""
+    """Random tokens as keyword arguments of the model."""
     ids = a.vocab_size if a.model is None else model.config.vocab_size
     source = torch.randint(0, ids, (a.micro_batch, a.seq_len))
     labels = torch.randint(0, ids, (a.micro_batch, a.target_len or a.seq_len))
@@ -168,7 +167,7 @@ def rss_peak_bytes() -> int:
 
 @dataclass(frozen=True)
 class Held:
-    """What the CPU allocator held in a step above what it held before."""
+    """Memory that the CPU allocator held in a step beyond what it held before."""
 
     peak_bytes: int
     peak_phase: str
@@ -176,7 +175,7 @@ class Held:
 
 
 def held(step: Callable[[], None]) -> Held:
-    """Of a step whose parts are record_functions: forward, backward, optimizer."""
+    """Measures a step whose parts are record_functions: forward, backward, optimizer."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
@@ -194,15 +193,15 @@ def held(step: Callable[[], None]) -> Held:
             after_forward_bytes = total_bytes
         if total_bytes > peak_bytes:
             peak_bytes, peak_phase = total_bytes, phase
-    # A step leaves nothing behind; if this sum says otherwise, events were lost.
+    # A step frees everything that it allocates; otherwise the profiler lost events.
     if peak_bytes == 0 or total_bytes != 0:
-        sys.exit(f"error: the profiler's events come to {total_bytes} bytes after the step, {peak_bytes} at the peak")
+        sys.exit(f"error: the profiler's events sum to {total_bytes} bytes after the step, {peak_bytes} at the peak")
     return Held(peak_bytes, peak_phase, after_forward_bytes)
 
 
 def saved_bytes(loss: torch.Tensor, model: nn.Module, batch: dict[str, torch.Tensor]) -> int:
-    """Bytes of the storages that autograd's graph keeps for the backward pass, each counted once: not those of parameters
-    and of the batch, which are there anyway."""
+    """Bytes of the storages that autograd's graph holds for the backward pass, each counted once; without those of parameters
+        and batch, which exist anyway."""
     inputs = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *batch.values()]}
     found, seen, waiting = {}, set(), [loss.grad_fn]
     while waiting:
@@ -211,7 +210,7 @@ def saved_bytes(loss: torch.Tensor, model: nn.Module, batch: dict[str, torch.Ten
             continue
         seen.add(node)
         waiting += [following for following, _ in node.next_functions]
-        # Those of compiled functions, and of the operations around them.
+        # Tensors saved by compiled functions, and by the operations around them.
         names = [name for name in dir(node) if name == "saved_tensors" or name.startswith("_saved_")]
         for value in (getattr(node, name) for name in names):
             for tensor in value if isinstance(value, (tuple, list)) else [value]:
@@ -227,17 +226,17 @@ def boolean(text: str) -> bool:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Times a training step in PyTorch on the CPU.")
-    parser.add_argument("--model", choices=[*LLAMA, *T5], help="of transformers; without it, a GPT of these sizes:")
+    parser.add_argument("--model", choices=[*LLAMA, *T5], help="model of transformers; without it, a GPT with these sizes:")
     sizes = ("layers", "hidden", "heads", "vocab-size", "positions")
     for name in sizes:
         parser.add_argument(f"--{name}", type=int)
     parser.add_argument("--bias", type=boolean, metavar="true|false")
     parser.add_argument("--seq-len", type=int, required=True)
-    parser.add_argument("--target-len", type=int, help="tokens of a target, for T5")
+    parser.add_argument("--target-len", type=int, help="tokens per target, for T5")
     parser.add_argument("--micro-batch", type=int, required=True)
     parser.add_argument("--mode", choices=MODES, default="eager")
-    parser.add_argument("--steps", type=int, default=5, help="steps that count")
-    parser.add_argument("--warm-up", type=int, default=2, help="steps before those, which do not")
+    parser.add_argument("--steps", type=int, default=5, help="measured steps")
+    parser.add_argument("--warm-up", type=int, default=2, help="steps before the measured ones")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory-budget", type=float, metavar="0..1", help="activation_memory_budget of torch.compile")
     a = parser.parse_args()
@@ -245,14 +244,14 @@ def parse_arguments() -> argparse.Namespace:
     if a.model is None and missing:
         parser.error(f"a GPT needs --{missing[0]}")
     if (a.target_len is not None) != (a.model in T5):
-        parser.error("--target-len is for T5, which needs it")
+        parser.error("T5 needs --target-len, and no other model has it")
     if a.memory_budget is not None and not a.mode.startswith("compile"):
-        parser.error("--memory-budget is for the modes with torch.compile")
+        parser.error("--memory-budget needs a mode with torch.compile")
     return a
 
 
 def load(a: argparse.Namespace) -> None:
-    """Imports all that the mode and the model need."""
+    """Imports everything that the mode and the model need."""
     if a.model is not None:
         import transformers  # noqa: F401
     if a.mode.startswith("compile"):
@@ -276,7 +275,7 @@ def main() -> None:
     def forward(batch: dict[str, torch.Tensor]) -> torch.Tensor:
         with autocast:
             result = run(**batch)
-        # The logits are not to outlive the forward pass.
+        # Free the logits at the end of the forward pass.
         return result if a.model is None else result.loss
 
     def step(batch: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -291,7 +290,7 @@ def main() -> None:
 
     step_ms = []
     for _ in range(a.warm_up + a.steps):
-        # Drawing the batch is not part of the step.
+        # Generating the batch is not part of the step.
         batch = draw_batch(a, model)
         start = time.perf_counter()
         loss = step(batch)
