@@ -87,7 +87,7 @@ def listen(handler: type, server: type) -> socketserver.BaseServer:
 
 class Usage:
     """CPU time of a process by the names of its threads, sampled: what a thread used after the last sample before its end is
-        not counted."""
+    not counted."""
 
     def __init__(self, pid: int):
         self.tasks = Path(f"/proc/{pid}/task")
@@ -158,7 +158,7 @@ class Attached:
 
 def used_while(run: subprocess.Popen, others: dict[str, int], journal: Path) -> dict[str, float]:
     """CPU seconds of the run's watching threads, of its other threads, and of other processes from the run's first step on,
-        until the run ends."""
+    until the run ends."""
     of_run, of_others = Usage(run.pid), {name: Usage(pid) for name, pid in others.items()}
     before: dict[str, float] | None = None
     while run.poll() is None:

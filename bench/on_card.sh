@@ -27,7 +27,7 @@ section() {
     printf '```\n(exit status %s)\n' "${PIPESTATUS[0]}"
 }
 
-# A run that is killed and resumed has the losses of one that was not, and nobody else's memory is taken for its own.
+# A run that is killed and resumed ends with the same weights as one that is not interrupted.
 killed_and_resumed() {
     local flags="--data text.txt --device cuda --seq-len 64 --max-steps 60 --checkpoint-every 10 --sample-tokens 0"
     "$PLIMSOLL" train $flags --name whole || return

@@ -201,7 +201,7 @@ def held(step: Callable[[], None]) -> Held:
 
 def saved_bytes(loss: torch.Tensor, model: nn.Module, batch: dict[str, torch.Tensor]) -> int:
     """Bytes of the storages that autograd's graph holds for the backward pass, each counted once; without those of parameters
-        and batch, which exist anyway."""
+    and batch, which exist anyway."""
     inputs = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *batch.values()]}
     found, seen, waiting = {}, set(), [loss.grad_fn]
     while waiting:

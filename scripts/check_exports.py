@@ -1,24 +1,24 @@
-"""Has the trainers' own classes read what `plimsoll estimate --export` writes.
+"""Checks that the trainers' own classes accept what `plimsoll estimate --export` writes.
 
     python scripts/check_exports.py --venv DIR
 
-Reads the exports that the crate `trainers` is tested with (crates/trainers/tests/exports) and hands each to what its trainer
-reads it with, as far as that can be installed without a card:
+Reads the exports that the tests of the crate `trainers` use (crates/trainers/tests/exports) and passes each to its trainer's own
+parser, as far as that can be installed without a card:
 
-- Hugging Face: `HfArgumentParser` into `TrainingArguments`, and what they say is compared with the keys
-- axolotl: `AxolotlInputConfig` with its plugins' arguments, which validate, and the keys are compared with their fields
-- LLaMA-Factory: its arguments' classes, by `HfArgumentParser`, without keys that are left over
-- torchtune: classes and their arguments where they can be imported, and the keys are compared with those of its recipes
-- Unsloth: which needs a card to be imported: the keys are compared with the parameters in its source
-- DeepSpeed: `DeepSpeedConfig`, and what it says is compared with the keys
-- accelerate: what `accelerate launch --config_file` loads, and what it says is compared with the keys
+- Hugging Face: `HfArgumentParser` into `TrainingArguments`, and their values are compared with the keys
+- axolotl: `AxolotlInputConfig` with its plugins' arguments, which validate; and the keys are compared with their fields
+- LLaMA-Factory: its arguments' classes, by `HfArgumentParser`, without remaining keys
+- torchtune: classes and their arguments if importable, and the keys are compared with those of its recipes
+- Unsloth, whose import needs a card: the keys are compared with the parameters in its source
+- DeepSpeed: `DeepSpeedConfig`, and its values are compared with the keys
+- accelerate: the loader of `accelerate launch --config_file`, and its values are compared with the keys
 
-`--venv`: a folder of a virtual environment with torch, transformers, accelerate and PyYAML, and of the others what is there:
+`--venv`: a folder of a virtual environment with torch, transformers, accelerate and PyYAML, and any of the others:
 
     pip install torch transformers accelerate deepspeed omegaconf addict pillow datasets evaluate fire wandb
     pip install --no-deps axolotl llamafactory torchtune unsloth
 
-What is not there is not checked, and said at the end.
+Trainers that are not installed are not checked, and are listed at the end.
 """
 
 import argparse
@@ -37,7 +37,7 @@ EXPORTS = Path(__file__).resolve().parent.parent / "crates/trainers/tests/export
 
 
 def sections(text):
-    """The exports of a file, by the name of the trainer."""
+    """The exports in a file, by trainer."""
     found = {}
     for section in text.split("=== ")[1:]:
         name, _, body = section.partition("\n")
@@ -54,7 +54,7 @@ def load(text):
 
 
 def same(found, value):
-    """Whether a class says what a key does; enums by their values."""
+    """Whether a class has the value of a key; enums are compared by value."""
     found = getattr(found, "value", found)
     return str(found) == str(value) or found == value
 
@@ -73,7 +73,7 @@ def hugging_face(text):
     file = on_disk(text + "use_cpu: true\n", "arguments.yaml")
     (arguments,) = HfArgumentParser(TrainingArguments).parse_yaml_file(file, allow_extra_keys=False)
     for key, value in told.items():
-        # `fsdp` becomes a list, or a flag with a configuration, by version.
+        # Depending on the version, `fsdp` becomes a list, or a flag with a configuration.
         assert key.startswith("fsdp") or same(getattr(arguments, key), value), f"{key}: {value}"
     return len(told)
 
@@ -94,7 +94,7 @@ def axolotl(text):
     asked = {"learning_rate": 1e-4, "datasets": [{"path": "x", "type": "alpaca"}]}
     checked = config(**told, **asked)
     for key, value in told.items():
-        # Old keys of ways to compute attention become the new one.
+        # axolotl replaces its old keys for attention by the new one.
         found = getattr(checked, key, None)
         assert key.endswith("_attention") or same(found, value), f"{key}: {value} became {found}"
     return len(told)
@@ -110,7 +110,7 @@ def llama_factory(text):
     arguments = HfArgumentParser(_TRAIN_ARGS).parse_dict({**asked, **told}, allow_extra_keys=False)
     for key, value in told.items():
         found = [getattr(part, key) for part in arguments if hasattr(part, key)]
-        # A list of layers is a text with commas in the file.
+        # In the file a list of layers is a string with commas.
         is_said = any(same(value, one) or isinstance(one, list) and ",".join(one) == value for one in found)
         assert is_said or key.startswith("fsdp"), f"{key}: {value} became {found}"
     return len(told)
@@ -120,7 +120,7 @@ def torchtune(text):
     import yaml
 
     spec = importlib.util.find_spec("recipes")
-    assert spec and spec.submodule_search_locations, "torchtune's recipes are not there"
+    assert spec and spec.submodule_search_locations, "torchtune's recipes are not installed"
     recipes = Path(list(spec.submodule_search_locations)[0])
     known = {"gradient_accumulation_steps"}
     for file in recipes.rglob("*.yaml"):
@@ -134,7 +134,7 @@ def torchtune(text):
         if module and importlib.util.find_spec(module.split(".")[0]):
             parameters = inspect.signature(getattr(importlib.import_module(module), name)).parameters
             unknown = set(value) - {"_component_"} - set(parameters)
-            assert not unknown, f"{path} takes no {unknown}"
+            assert not unknown, f"{path} has no arguments {unknown}"
     return len(told)
 
 
@@ -142,7 +142,7 @@ def unsloth(text):
     from transformers import TrainingArguments
 
     spec = importlib.util.find_spec("unsloth")
-    assert spec and spec.submodule_search_locations, "unsloth is not there"
+    assert spec and spec.submodule_search_locations, "unsloth is not installed"
     models = Path(list(spec.submodule_search_locations)[0], "models")
     known = set(inspect.signature(TrainingArguments).parameters)
     for file, functions in (("loader.py", ["from_pretrained"]), ("llama.py", ["get_peft_model"])):
@@ -205,7 +205,7 @@ PACKAGES = {
 
 
 def check_all():
-    """Checks every export. How many failed, and which trainers are not there."""
+    """Checks every export. Returns the number of failures, and the trainers that are not installed."""
     failed, missing, keys = 0, set(), {}
     for path in sorted(EXPORTS.glob("*.txt")):
         for name, text in sections(path.read_text()).items():
@@ -216,14 +216,14 @@ def check_all():
             else:
                 try:
                     keys[name] = keys.get(name, 0) + CHECKS[name](text)
-                # Each trainer refuses in a way of its own; all of them are told.
+                # Each trainer raises its own exceptions; report them all.
                 except Exception as error:  # noqa: BLE001
                     failed += 1
                     print(f"{path.name}, {name}: {type(error).__name__}: {str(error)[:600]}")
     for name, count in sorted(keys.items()):
-        print(f"{name}: {count} keys are taken as they are written")
+        print(f"{name}: {count} keys accepted")
     for name in sorted(missing):
-        print(f"{name}: not checked, since it is not installed")
+        print(f"{name}: not checked: not installed")
     return failed
 
 

@@ -1,10 +1,10 @@
-"""Sends a mail by `plimsoll notify test`, and one with a picture by the crate's example, to a real SMTP server with TLS
-and AUTH, and looks at what arrives.
+"""Sends a mail with `plimsoll notify test`, and one with a picture with the crate's example, to a real SMTP server with TLS and
+AUTH, and checks what arrives.
 
     pip install aiosmtpd cryptography
     python scripts/check_mail.py --plimsoll target/debug/plimsoll --example target/debug/examples/status_mail
 
-aiosmtpd is the server, Python's `email` reads the mails, and `zlib` the picture: none of them shares code with us.
+aiosmtpd is the server, Python's `email` parses the mails, and `zlib` the picture; none shares code with Plimsoll.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def certificate(folder):
 
 
 def pixels(png):
-    """Rows of palette indices of an 8-bit PNG; every checksum is looked at."""
+    """Rows of palette indices of an 8-bit PNG; verifies every checksum."""
     assert png[:8] == b"\x89PNG\r\n\x1a\n", png[:8]
     place, chunks = 8, []
     while place < len(png):
@@ -114,7 +114,7 @@ def check(folder, encryption, plimsoll, example):
         assert run(command, (USER, PASSWORD), 0) == "mail      sent\n"
         refused = run(command, (USER, "CANARY-wrong"), 5)
         assert "535" in refused, refused
-        # Without the authority, the certificate is nobody's.
+        # Without the certificate authority the certificate is not trusted.
         untrusted = run(command[:-2], (USER, PASSWORD), 5)
         assert "certificate" in untrusted, untrusted
         run([example, f"localhost:{port}", encryption, str(authority)], (USER, PASSWORD), 0)
@@ -138,7 +138,7 @@ def check(folder, encryption, plimsoll, example):
 
 
 def main():
-    # Of aiosmtpd, for which implicit TLS is none, and which tells at length of clients that do not trust it.
+    # aiosmtpd warns about implicit TLS, which it does not recognize, and logs clients that do not trust it.
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     parser = argparse.ArgumentParser()

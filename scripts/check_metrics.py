@@ -1,11 +1,11 @@
-"""Checks what `/metrics` of `plimsoll serve` says by parsers of others, and lets a real Prometheus scrape it.
+"""Checks `/metrics` of `plimsoll serve` with other projects' parsers, and with a Prometheus that scrapes it.
 
     python -m venv VENV && VENV/bin/pip install prometheus_client grafana-foundation-sdk
     VENV/bin/python scripts/check_metrics.py [URL TOKEN]
 
-Without an address, the texts come from a test of the crate `serve`, which has everything in them that a card and a run can tell.
-`promtool` and `prometheus` are Debian's; without them their part is left out, which is said. The dashboard is held to Grafana's
-own schema, of which `grafana-foundation-sdk` is made: nothing in it may be unknown to it.
+Without a URL, the texts come from a test of the crate `serve` and contain every metric of cards and runs. `promtool` and
+`prometheus` are Debian's; if they are missing, their checks are skipped with a message. The dashboard is checked against Grafana's own
+schema, from which `grafana-foundation-sdk` is generated: it must not contain unknown fields.
 """
 
 import http.server
@@ -64,9 +64,9 @@ def parsed(open_text, text):
 
 def promtool(text):
     if not shutil.which("promtool"):
-        return print("left out: there is no promtool")
+        return print("skipped: promtool is not installed")
     checked = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True)
-    # DCGM's names are not as Prometheus would have them; ours are.
+    # promtool has notes on DCGM's names, which we cannot change; there must be none on ours.
     complaints = (checked.stdout + checked.stderr).splitlines()
     ours = [line for line in complaints if not (line.startswith("DCGM_") and " should " in line)]
     assert checked.returncode in (0, 3) and not ours, ours
@@ -75,7 +75,7 @@ def promtool(text):
 
 def scraped(open_text, families):
     if not shutil.which("prometheus"):
-        return print("left out: there is no prometheus")
+        return print("skipped: prometheus is not installed")
 
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -121,14 +121,14 @@ def scraped(open_text, families):
                 for name in ("run", "host", "gpu"):
                     expression = expression.replace(f"${name}", ".*")
                 ask(expression.replace("$__rate_interval", "1m"))
-            print(f"ok: Prometheus has {found} series, and answers the dashboard's {len(expressions)} questions")
+            print(f"ok: Prometheus has {found} series, and answers the dashboard's {len(expressions)} queries")
         finally:
             prometheus.terminate()
             prometheus.wait()
 
 
 def unknown(ours, theirs, path=""):
-    """What a schema dropped or changed of a value."""
+    """Parts of a value that the schema dropped or changed."""
     if isinstance(ours, dict):
         for key, value in ours.items():
             if not isinstance(theirs, dict) or key not in theirs:
@@ -154,7 +154,7 @@ def dashboard():
     theirs = json.loads(JSONEncoder().encode(Dashboard.from_json(ours)))
     found = list(unknown(ours, theirs))
     assert not found, found
-    print(f"ok: the dashboard's {len(ours['panels'])} panels are as Grafana's schema has them")
+    print(f"ok: the dashboard's {len(ours['panels'])} panels conform to Grafana's schema")
 
 
 def main():

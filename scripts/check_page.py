@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Opens the page of `plimsoll serve` in a real Chromium, over a run that trains meanwhile, and checks what a person would see.
+"""Opens the page of `plimsoll serve` in Chromium during a training run, and checks what a user sees.
 
 usage:  python scripts/check_page.py [--plimsoll PROGRAM] [--chromium PROGRAM] [--picture FILE] [--screens FOLDER]
 needs:  Chromium (Debian: `chromium`), and in a virtual environment `pip install playwright pillow`
 
-Checked: nothing without the token; the page loads, draws and follows a live run; buttons ask first, pause, resume, refuse a budget
-that is too small and take one that is not; a restart of the server is outlived, with one tab open; a phone's width has no scroll
-to the side; names with markup stay names; dark and light; no error in the console and no request to elsewhere.
---picture writes the picture of the manual, --screens whole screens to look at.
+Checks: nothing is served without the token; the page loads, draws and follows a live run; buttons ask for confirmation, pause,
+resume, refuse a budget that is too small and accept one that is not; an open tab survives a restart of the server; no horizontal
+scrolling at a phone's width; names with markup stay text; dark and light; no console errors and no requests to other servers.
+--picture writes the picture of the manual, --screens writes screenshots for review.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def main() -> None:
             check.all()
         finally:
             check.end()
-    print("all is as it should be")
+    print("all checks passed")
 
 
 class Check:
@@ -85,7 +85,7 @@ class Check:
         server, link = self.serve(0)
         self.base = link.split("/?")[0]
         port = int(self.base.rsplit(":", 1)[1])
-        self.wait("the run has begun", lambda: (self.of("nano-live") or {}).get("step", 0) > 5)
+        self.wait("the run has started", lambda: (self.of("nano-live") or {}).get("step", 0) > 5)
         with sync_playwright() as playwright:
             options = {"executable_path": self.args.chromium, "args": ["--no-sandbox"]}
             self.browser = playwright.chromium.launch(**options)
@@ -103,13 +103,13 @@ class Check:
             if self.args.screens:
                 self.screens(link, Path(self.args.screens))
             self.press(page, "stop")
-            assert run.wait(PATIENCE_S) == 130, "stopped by the page as by an interrupt"
+            assert run.wait(PATIENCE_S) == 130, "the page's stop has the exit code of an interrupt"
             self.until(page, "document.querySelector('.state').textContent.includes('interrupted')")
-            assert page.locator("[data-action]").count() == 0, "nothing can be asked of a run that ended"
+            assert page.locator("[data-action]").count() == 0, "a run that has ended has no buttons"
             self.check_quiet()
             self.browser.close()
 
-    # What the server says to scripts ----------------------------------------------------------------------------------------------
+    # The API ----------------------------------------------------------------------------------------------
 
     def get(self, path: str, token: str | None = TOKEN) -> tuple[int, bytes]:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -129,14 +129,14 @@ class Check:
             assert time.monotonic() < until, f"never: {what}"
             time.sleep(0.1)
 
-    # What a browser shows ---------------------------------------------------------------------------------------------------------
+    # The browser ---------------------------------------------------------------------------------------------------------
 
     said: list[str] = []
 
     def open(self, link: str, width: int, height: int, scheme: str, scale: float = 1) -> object:
         context = self.browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=scale)
         page, base = context.new_page(), self.base
-        # A server that is gone for a moment is said by the browser too, and no fault of the page.
+        # The browser also reports a server that is briefly unreachable, which is not an error of the page.
         expected = re.compile(r"ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|401 \(Unauthorized\)|400 \(Bad Request\)|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET")
         page.on("console", lambda message: message.type == "error" and not expected.search(message.text) and self.said.append(message.text))
         page.on("pageerror", lambda error: self.said.append(str(error)))
@@ -145,7 +145,7 @@ class Check:
         return page
 
     def until(self, page: object, expression: str) -> None:
-        # Not by Playwright's own function for it, which evaluates text, as the page's policy forbids.
+        # Playwright's wait_for_function evaluates strings, which the page's policy forbids.
         self.wait(expression, lambda: page.evaluate(expression))
 
     def check_locked(self) -> None:
@@ -154,12 +154,12 @@ class Check:
         assert "plimsoll serve" in page.inner_text("body") and "nano-live" not in page.content()
         page.fill("input[name=token]", "not-the-token")
         page.click("button")
-        page.wait_for_selector("text=not the token")
+        page.wait_for_selector("text=Wrong token")
         page.fill("input[name=token]", TOKEN)
         page.click("button")
         page.wait_for_selector("#link.live")
-        assert page.url.rstrip("/").startswith(self.base) and TOKEN not in page.url, "no token stays in the address"
-        assert page.evaluate("document.cookie") == "", "scripts see no cookie"
+        assert page.url.rstrip("/").startswith(self.base) and TOKEN not in page.url, "the address does not keep the token"
+        assert page.evaluate("document.cookie") == "", "scripts cannot read the cookie"
         page.context.close()
 
     def check_live(self, page: object) -> None:
@@ -176,12 +176,12 @@ class Check:
         drawn = page.locator(".chart.tall canvas").first.screenshot()
         page.click("button:has-text('log')")
         page.wait_for_timeout(300)
-        assert page.locator(".chart.tall canvas").first.screenshot() != drawn, "a logarithmic axis is another picture"
+        assert page.locator(".chart.tall canvas").first.screenshot() != drawn, "a logarithmic axis changes the chart"
         page.click("button:has-text('linear')")
         self.wait("events are shown", lambda: page.locator(".events li").count() > 2)
 
     def ink(self, page: object, selector: str) -> int:
-        """Pixels of a canvas that something was drawn on."""
+        """Number of drawn pixels of a canvas."""
         page.wait_for_timeout(500)
         return page.evaluate(
             """selector => { const c = document.querySelector(selector);
@@ -208,19 +208,19 @@ class Check:
         page.wait_for_selector("dialog[open]")
         page.keyboard.press("Escape")
         page.wait_for_timeout(1500)
-        assert not self.of("nano-live")["is_paused"], "who does not confirm asks for nothing"
+        assert not self.of("nano-live")["is_paused"], "cancel sends no order"
         self.press(page, "pause")
         page.wait_for_selector("[data-action=resume]")
         assert "paused" in page.inner_text(".state")
         at = self.of("nano-live")["step"]
         page.wait_for_timeout(1500)
-        assert self.of("nano-live")["step"] == at, "it holds still"
+        assert self.of("nano-live")["step"] == at, "the run is paused"
         self.press(page, "resume")
         page.wait_for_selector("[data-action=budget]")
         self.press(page, "budget", "5MiB")
         page.wait_for_selector(".toast:has-text('refused')", timeout=PATIENCE_S * 1000)
         self.press(page, "budget", "300MiB")
-        self.wait("it has its budget", lambda: self.of("nano-live")["budget_bytes"] == 300 << 20)
+        self.wait("the run has the new budget", lambda: self.of("nano-live")["budget_bytes"] == 300 << 20)
         self.press(page, "budget", "much")
         page.wait_for_selector(".toast.bad:has-text('budget')")
 
@@ -246,7 +246,7 @@ class Check:
                 wide = page.evaluate("document.documentElement.scrollWidth")
                 assert wide <= width, f"{wide} pixels on a screen of {width}"
             small = page.evaluate("[...document.querySelectorAll('.actions > *')].filter(b => b.getBoundingClientRect().height < 40).length")
-            assert width > 860 or small == 0, "buttons for fingers"
+            assert width > 860 or small == 0, "buttons are large enough for fingers"
             page.context.close()
 
     def check_theme(self, page: object) -> None:
@@ -257,7 +257,7 @@ class Check:
         assert dark != light
         page.reload()
         page.wait_for_selector("#link.live")
-        assert page.evaluate(color) == light, "a choice is kept"
+        assert page.evaluate(color) == light, "the browser remembers the choice"
         page.click("#theme")
         assert page.evaluate(color) == dark
 
@@ -278,7 +278,7 @@ class Check:
 
         # Of runs with ordinary names.
         assert self.train("nano-short", "--max-steps", "60").wait() == 0
-        self.wait("there is something to see", lambda: self.of("nano-live")["step"] > 250)
+        self.wait("the charts have enough points", lambda: self.of("nano-live")["step"] > 250)
         server = self.start("serve", "--listen", "127.0.0.1:0", "--token", TOKEN, "--run", "runs/nano-live", "--run", "runs/nano-short",
                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         link, base = server.stdout.readline().strip(), self.base

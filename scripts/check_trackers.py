@@ -1,11 +1,11 @@
-"""Checks what `plimsoll train --log-to` writes by the programs that it is for: TensorBoard, W&B, MLflow, pandas.
+"""Checks the files of `plimsoll train --log-to` with the programs that read them: TensorBoard, W&B, MLflow, pandas.
 
     python -m venv VENV && VENV/bin/pip install tensorboard wandb mlflow
     VENV/bin/python scripts/check_trackers.py [--wandb-reader PYTHON]
 
-The example `sessions` of the crate `trackers` writes the logs of a run that was killed in the middle of a record after step 300
-and resumed after step 200: losses are `step + 0.25` up to there, `step + 0.75` from there on. `--wandb-reader` is the Python of
-another environment with wandb 0.17 or older, whose reader of logs is Python and strict.
+The example `sessions` of the crate `trackers` writes the logs of a run that was killed within a record after step 300 and resumed
+after step 200: losses are `step + 0.25` up to step 200, `step + 0.75` after it. `--wandb-reader` is the Python of another
+environment with wandb 0.17 or older, whose log reader is written in Python and strict.
 """
 
 import argparse
@@ -47,10 +47,10 @@ def tensorboard(logs):
     accumulator = event_accumulator.EventAccumulator(str(logs / "tensorboard"), size_guidance={"tensors": 0, "scalars": 0})
     accumulator.Reload()
     points = [(event.step, event.value) for event in accumulator.Scalars("train/loss")]
-    same("TensorBoard: train/loss of a run that was resumed", points, EXPECTED)
+    same("TensorBoard: train/loss of a resumed run", points, EXPECTED)
     points = [(event.step, event.value) for event in accumulator.Scalars("eval/loss")]
     same("TensorBoard: eval/loss", [step for step, _ in points], [100, 200, 300, 400])
-    same("TensorBoard: what is no number", math.isnan(points[-1][1]), True)
+    same("TensorBoard: NaN", math.isnan(points[-1][1]), True)
     same("TensorBoard: temperature", [e.value for e in accumulator.Scalars("system/gpu.0.temp")][-1], 61.0)
     content = accumulator.summary_metadata["_hparams_/session_start_info"].plugin_data.content
     start = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info
@@ -100,7 +100,7 @@ def wandb_reader(logs, python):
 
 
 class Backend(http.server.BaseHTTPRequestHandler):
-    """As much of W&B's server as `wandb sync` asks for."""
+    """The parts of W&B's server that `wandb sync` needs."""
 
     files, bodies = {}, []
 
@@ -158,11 +158,11 @@ def wandb_sync(logs):
     same("W&B: `wandb sync` to a server on loopback", (synced.returncode, synced.stderr[-2000:] if synced.returncode else ""), (0, ""))
     rows = [json.loads(line) for line in Backend.files.get("wandb-history.jsonl", [])]
     points = [(row["train/global_step"], row["train/loss"]) for row in rows if "train/loss" in row]
-    same("W&B: history as the server gets it", points, EXPECTED)
+    same("W&B: history that the server receives", points, EXPECTED)
     events = [json.loads(line) for line in Backend.files.get("wandb-events.jsonl", [])]
-    same("W&B: temperature as the server gets it", any(event.get("system.gpu.0.temp") == 61.0 for event in events), True)
+    same("W&B: temperature that the server receives", any(event.get("system.gpu.0.temp") == 61.0 for event in events), True)
     configs = [body["variables"].get("config") for _, _, body in Backend.bodies if "upsertBucket" in body.get("query", "")]
-    same("W&B: settings as the server gets them", any(c and json.loads(c).get("seed", {}).get("value") == 1337 for c in configs), True)
+    same("W&B: settings that the server receives", any(c and json.loads(c).get("seed", {}).get("value") == 1337 for c in configs), True)
 
 
 def mlflow_points(client, name="plimsoll-check"):
@@ -185,7 +185,7 @@ def mlflow_files(logs):
         check=True, capture_output=True,
     )
     _, points = mlflow_points(MlflowClient(database))
-    same("MLflow: metrics of a database that took the file store in", points, EXPECTED)
+    same("MLflow: metrics of a database that imported the file store", points, EXPECTED)
 
 
 def mlflow_server(folder):
@@ -208,7 +208,7 @@ def mlflow_server(folder):
         from mlflow import MlflowClient
 
         run, points = mlflow_points(MlflowClient(uri))
-        # No call deletes values there: those of steps that were made again are beside the old ones.
+        # The server's API cannot delete values: those of repeated steps are listed in addition to the old ones.
         again = [(step, step + 0.25) for step in range(201, 301)]
         same("MLflow: metrics on a server", points, sorted(EXPECTED + again))
         same("MLflow: status and parameter on a server", (run.info.status, run.data.params["seed"]), ("FINISHED", "1337"))

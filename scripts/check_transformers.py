@@ -5,18 +5,18 @@ usage:  python scripts/check_transformers.py CHECKPOINT_DIR LOGITS.json
         python scripts/check_transformers.py --plimsoll PROGRAM [--family gpt2|t5|llama|qwen2]...
         python scripts/check_transformers.py --make DIR [--family NAME]
 
-The first form opens CHECKPOINT_DIR (weights and config.json) as the model that its config.json names, insists that no
-key is missing, unexpected or of another shape, and compares logits with those that
-`plimsoll generate --checkpoint CHECKPOINT_DIR --prompt TEXT --logits LOGITS.json` wrote of one sequence:
+The first form opens CHECKPOINT_DIR (weights and config.json) as the model that its config.json names, checks that no key is
+missing, unexpected or of another shape, and compares logits with those of one sequence that
+`plimsoll generate --checkpoint CHECKPOINT_DIR --prompt TEXT --logits LOGITS.json` wrote:
 
     {"tokens": [t0, t1, ...], "logits": [[V floats], [V floats], ...]}     one row of logits per token
     {"source": [s0, ...], "tokens": [0], "logits": [[V floats]]}           T5: the prompt is the source, and tokens are
                                                                            the decoder's, the first being its start id
 
-The second form is both ways at once. It makes tiny random models of each family, has transformers save them in one
-file, in shards, in bfloat16 and, where the head is tied, without head and prefix, has PROGRAM compute logits of each
-folder, and compares. Then PROGRAM trains each model for one step and saves it, and the first form checks what was saved,
-copied to another folder; its tokenizer must give the ids of the one that PROGRAM trained with, with each that is built in.
+The second form checks both directions. It creates small random models of each family, has transformers save them in one file, in
+shards, in bfloat16 and, if the head is tied, without head and prefix, has PROGRAM compute logits for each folder, and compares them.
+Then PROGRAM trains each model for one step and saves it, and the first form checks a copy of the saved folder. Its tokenizer must
+give the same ids as the one that PROGRAM trained with, for each built-in tokenizer.
 
 The third form writes one such model into DIR, and the logits of transformers into DIR/logits.json.
 
@@ -43,16 +43,16 @@ from golden_llama import tiny_llama, tiny_mistral, tiny_qwen2
 from golden_t5 import tiny_t5
 
 TOLERANCE = 1e-4
-# Not the seed of the golden values, so that a checkpoint cannot pass by holding those.
+# Not the seed of the golden values, so that a checkpoint with those values fails.
 MAKE_SEED = 2024
-# Bytes are tokens, so that models need no tokenizer of their own.
+# Tokens are bytes, so that models need no tokenizer of their own.
 MAKE_VOCAB_SIZE = 256
 GPT2_VOCAB_SIZE = 50257
 PROMPT = "Load line, 1876"
 TEXT = "A ship that is loaded below her line does not leave the harbour.\n" * 200
 TRAIN_SEQ_LEN = 16
 
-# Name of a model -> how it is made.
+# Model name -> function that creates it.
 FAMILIES: dict[str, dict[str, Callable]] = {
     "gpt2": {"gpt2": tiny_gpt2},
     "t5": {
@@ -67,11 +67,11 @@ FAMILIES: dict[str, dict[str, Callable]] = {
 
 def open_checkpoint(folder: Path):
     if not folder.is_dir():
-        # from_pretrained would take the name for one on the hub.
+        # from_pretrained would look the name up on the hub.
         sys.exit(f"error: {folder} is not a folder")
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     opener = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    # Without a dtype, transformers takes the one that config.json names.
+    # Without a dtype, transformers uses the one in config.json.
     model, info = opener.from_pretrained(folder, dtype=torch.float32, local_files_only=True, output_loading_info=True)
     problems = {kind: sorted(map(str, keys)) for kind, keys in info.items() if keys}
     if problems:
@@ -101,7 +101,7 @@ def check(folder: Path, logits_json: Path, what: str = "") -> None:
         sys.exit(f"error: {what}the file has logits {tuple(theirs.shape)}, transformers computes {tuple(ours.shape)}")
     difference = (theirs - ours).abs().max().item()
     print(f"{what}max abs difference: {difference:.3e} over {ours.shape[0]} positions, {ours.shape[1]} logits each")
-    # Written this way round so that a NaN fails.
+    # Written so that NaN fails.
     if not difference <= TOLERANCE:
         sys.exit(f"error: {what}more than {TOLERANCE:.0e}")
 
@@ -111,27 +111,27 @@ def check_tokenizer(folder: Path, logits_json: Path, what: str) -> None:
     expected = json.loads(logits_json.read_text())
     theirs = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     ids = theirs(PROMPT)["input_ids"]
-    # A source ends as those do that the model was trained on.
+    # The end token follows a source, as in training.
     ours = expected["source"][:-1] if "source" in expected else expected["tokens"]
     if ids != ours or theirs.decode(ids) != PROMPT:
         sys.exit(f"error: {what}the tokenizer of transformers gives {ids}, Plimsoll's {ours}")
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    # T5's ids belong to the model, whatever the tokenizer.
+    # T5 has its own end id, whatever the tokenizer.
     if config.eos_token_id != theirs.eos_token_id and not config.is_encoder_decoder:
         sys.exit(f"error: {what}the model ends with {config.eos_token_id}, the tokenizer with {theirs.eos_token_id}")
     print(f"{what}the same {len(ids)} ids from {type(theirs).__name__}")
 
 
 def save_variants(model, folder: Path) -> list[Path]:
-    """Saves a model in every way that checkpoints are published in."""
+    """Saves a model in every form in which checkpoints are published."""
     variants = {
         "float32": lambda path: model.save_pretrained(path),
         "shards": lambda path: model.save_pretrained(path, max_shard_size="8KB"),
     }
-    # Without the head, the names lack its prefix; a head of its own would be lost.
+    # Without the head, names lack its prefix. An untied head would be lost.
     if model.base_model is not model and model.config.tie_word_embeddings:
         variants["bare"] = lambda path: model.base_model.save_pretrained(path)
-    # The last, since it leaves the model in half precision.
+    # Last, because it converts the model to half precision.
     variants["bfloat16"] = lambda path: model.to(torch.bfloat16).save_pretrained(path)
     variants["bfloat16_shards"] = lambda path: model.save_pretrained(path, max_shard_size="8KB")
     for name, save in variants.items():
@@ -193,7 +193,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compares logits with those of transformers, both ways.")
     parser.add_argument("--plimsoll", metavar="PROGRAM", type=Path, help="check models of transformers with PROGRAM")
     parser.add_argument("--make", metavar="DIR", type=Path, help="write a tiny model and its logits into DIR")
-    parser.add_argument("--family", action="append", choices=FAMILIES, help="of these families only [default: all]")
+    parser.add_argument("--family", action="append", choices=FAMILIES, help="only these families [default: all]")
     parser.add_argument("checkpoint", metavar="CHECKPOINT_DIR", nargs="?", type=Path)
     parser.add_argument("logits", metavar="LOGITS.json", nargs="?", type=Path)
     arguments = parser.parse_args()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compares the golden values of chats with what TRL trains on: the tokens and labels that its SFTTrainer makes of the same
-messages under `assistant_only_loss=True`, for the five families' templates. A chat whose values `datasets` changes as it stores them is left out, and said.
+"""Compares the golden values of chats with what TRL trains on: the tokens and labels that its SFTTrainer computes for the same
+messages with `assistant_only_loss=True`, for the templates of five families. A chat whose values `datasets` changes is skipped with a message.
 
 usage:  python scripts/check_trl.py
 needs:  pip install torch transformers trl datasets
@@ -21,14 +21,14 @@ IGNORED = -100
 
 
 def survives(chat):
-    """Whether a chat comes out of a `Dataset` as it went in: its lists hold values of one type."""
+    """Whether a `Dataset` returns a chat unchanged: its lists have values of one type."""
     stored = Dataset.from_list([{"messages": chat}])[0]["messages"]
     filled = [{key: value for key, value in message.items() if value is not None} for message in stored]
     return json.dumps(filled, sort_keys=True) == json.dumps(chat, sort_keys=True)
 
 
 def prepared(chat, tokenizer, folder):
-    """A chat as TRL hands it to the model: its ids, and which of them are labels."""
+    """A chat as TRL passes it to the model: its ids, and which of them are labels."""
     model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_positions=512, n_embd=8, n_layer=1, n_head=1))
     settings = SFTConfig(
         output_dir=folder, assistant_only_loss=True, max_length=None, report_to="none", use_cpu=True, bf16=False
@@ -49,11 +49,11 @@ def main():
             )
             tokenizer.chat_template = made["marked"]
             for number, (chat, expected) in enumerate(zip(chats, made["chats"])):
-                # What a template refuses, TRL refuses too; what has no answer, it refuses to train on.
+                # TRL also refuses what a template refuses, and chats without an answer.
                 if expected is None or "1" not in expected["trained"]:
                     continue
                 if not survives(chat):
-                    print(f"{family}, chat {number} is left out: `datasets` changes its values")
+                    print(f"{family}, chat {number} skipped: `datasets` changes its values")
                     continue
                 found = prepared(chat, tokenizer, folder)
                 is_same = found == (expected["ids"], expected["trained"])

@@ -2,12 +2,12 @@
 """Compares the defaults of fine-tuning with nine settings: three learning rates times three sizes of a step.
 
 usage:  python scripts/fine_tuning_defaults.py --plimsoll target/release/plimsoll [--work FOLDER]
-needs:  Python alone, and the sources of crates that cargo downloaded
+needs:  Python, and sources of crates that cargo has downloaded
 
-Two thousand chats ask for what a function, struct, enum or trait of a crate is; the answer is the first sentence of its
-documentation. A Llama of a million parameters is trained from scratch on the sources of other crates. From its weights, a run
-on the chats takes all defaults, and nine runs of three epochs take the settings of the grid. Prints the held-out losses, and
-fails if the defaults' loss is more than 10 % above the best. Takes about ten minutes on two cores.
+Two thousand chats ask about a function, struct, enum or trait of a crate; the answer is the first sentence of its documentation. A
+Llama with a million parameters is first trained from scratch on sources of other crates. Starting from its weights, one run on the
+chats uses all defaults, and nine runs of three epochs use the settings of the grid. Prints the held-out losses, and fails if the
+loss with defaults is more than 10 % above the best. Takes about ten minutes on two cores.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 RATES = ["3e-4", "1e-3", "3e-3"]
 SAMPLES_OF_STEP = [4, 16, 64]
 CHATS = 2000
-# The crates whose documentation the chats are made of; the model is trained on others first.
+# Crates with the documentation for chats; the model is first trained on others.
 CHATS_ARE_OF = "abcdefghijklmnop"
 CONFIG = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 2048, "hidden_size": 128,
@@ -43,7 +43,7 @@ def registry():
 
 
 def chats():
-    """Questions and answers from the documentation of the crates, in an order that does not depend on the machine."""
+    """Questions and answers from the documentation of the crates, in the same order on every machine."""
     found = {}
     for path in registry().glob(f"*/[{CHATS_ARE_OF}]*/src/**/*.rs"):
         text = path.read_text(errors="ignore")
@@ -62,7 +62,7 @@ def chats():
 
 
 def train(plimsoll, work, name, *flags):
-    """The held-out loss and the report of a run."""
+    """Trains; returns the held-out loss and the report."""
     command = [plimsoll, "train", "--name", name, "--eval-every", "0", "--eval-samples", "100", "--checkpoint-every", "0",
                "--sample-tokens", "0", "--sample-every", "off", "--device", "cpu", *flags]
     done = subprocess.run(command, cwd=work, capture_output=True, text=True)
@@ -91,7 +91,7 @@ def compare(plimsoll, work):
             given = ["--learning-rate", rate, "--global-batch", str(samples), "--epochs", "3"]
             loss, _ = train(plimsoll, work, f"{rate}-{samples}", *start, *given)
             losses.append(loss)
-            print(f"{loss:.4f}  learning rate {rate}, {samples} samples a step", flush=True)
+            print(f"{loss:.4f}  learning rate {rate}, {samples} samples per step", flush=True)
     above = default / min(losses) - 1
     print(f"the defaults' loss is {100 * above:+.1f} % of the best of {len(losses)}")
     return above <= 0.1

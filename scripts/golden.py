@@ -1,15 +1,15 @@
-"""What the golden_*.py scripts share: a random model, AdamW on one fixed batch, and the file that tests read.
+"""Shared by the golden_*.py scripts: a random model, AdamW on one fixed batch, and the file that tests read.
 
-Every file holds, beside the batch:
+Every file contains, in addition to the batch:
 
     weight.NAME  float32            every parameter before the first step, under the name that save_pretrained writes;
-                                    what is tied is there once
+                                    tied parameters once
     grad.NAME    float32            its gradient of the mean cross-entropy at those weights, before clipping
     logits       (B, T, V) float32  at those weights
-    losses       (STEPS,) float32   of AdamW steps on that same batch, each taken before its update
+    losses       (STEPS,) float32   of AdamW steps on that same batch, each before its update
     grad_norms   (STEPS,) float32   the global norm of each step's gradient before clipping
 
-The mean is over the targets that count: those that are not -1.
+The mean is over the targets that are not -1.
 """
 
 import argparse
@@ -34,7 +34,7 @@ BETAS = (0.9, 0.95)
 EPS = 1e-8
 WEIGHT_DECAY = 0.1
 MAX_GRAD_NORM = 1.0
-# Large enough that no gradient is tiny, so that a wrong factor shows above the rounding.
+# Large enough that no gradient is tiny, so that a wrong factor exceeds the rounding errors.
 INIT_STD = 0.2
 GREEDY_TOKENS = 10
 
@@ -42,14 +42,14 @@ Tensors = dict[str, torch.Tensor]
 
 
 def one_thread() -> None:
-    """Makes torch repeat itself bit for bit."""
+    """Makes torch reproducible to the bit."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
 
 
 def randomise(model, seed: int, std: float = INIT_STD) -> None:
-    """Makes every parameter random, biases and norms included; the weights of norms lie around 1. With too large a
-    deviation ten steps differ by more than rounding between float32 and float64, and prove nothing."""
+    """Sets every parameter to random values, including biases and norms; weights of norms are around 1. With a larger
+    deviation ten steps would differ between float32 and float64 by more than rounding, and prove nothing."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -59,7 +59,7 @@ def randomise(model, seed: int, std: float = INIT_STD) -> None:
 
 
 def random_batch(vocab_size: int, shape: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens and targets, (B, T) each; targets are not the tokens shifted, but as random as they."""
+    """Tokens and targets, (B, T) each; targets are random too, not the shifted tokens."""
     generator = torch.Generator().manual_seed(SEED + 1)
     tokens = torch.randint(0, vocab_size, shape, generator=generator)
     targets = torch.randint(0, vocab_size, shape, generator=generator)
@@ -67,7 +67,7 @@ def random_batch(vocab_size: int, shape: tuple[int, int]) -> tuple[torch.Tensor,
 
 
 def adamw(model) -> torch.optim.AdamW:
-    """AdamW that decays matrices and embeddings, and neither biases nor norms."""
+    """AdamW with weight decay for matrices and embeddings, not for biases and norms."""
     parameters = list(model.parameters())
     groups = [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": WEIGHT_DECAY},
@@ -77,7 +77,7 @@ def adamw(model) -> torch.optim.AdamW:
 
 
 def training_tensors(model, inputs: Tensors, targets: torch.Tensor) -> Tensors:
-    """inputs: what the model is called with. Trains the model, which is not what it was afterwards."""
+    """inputs: arguments of the model. Trains the model in place."""
 
     def logits_and_loss():
         logits = model(**inputs, use_cache=False).logits
@@ -87,7 +87,7 @@ def training_tensors(model, inputs: Tensors, targets: torch.Tensor) -> Tensors:
     logits, loss = logits_and_loss()
     loss.backward()
     tensors = {"logits": logits.detach().clone()}
-    # named_parameters yields a tied parameter once, under its first name, which is the one that save_pretrained keeps.
+    # named_parameters yields a tied parameter once, with its first name, which save_pretrained keeps.
     for name, parameter in model.named_parameters():
         tensors[f"weight.{name}"] = parameter.detach().clone()
         tensors[f"grad.{name}"] = parameter.grad.clone()
@@ -129,7 +129,7 @@ def made_with(script: str) -> str:
 
 
 def write(tensors: Tensors, path: Path, metadata: dict[str, str]) -> None:
-    """Writes a safetensors file, the same each time: the library does not promise an order for the metadata's keys."""
+    """Writes a reproducible safetensors file: the library guarantees no order of the metadata's keys."""
     data = save(tensors, metadata=metadata)
     end = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:end])
@@ -148,7 +148,7 @@ def write(tensors: Tensors, path: Path, metadata: dict[str, str]) -> None:
 def write_models(script: str, makers: dict[str, Callable[[], tuple[Tensors, str]]]) -> None:
     """The main function of a script that makes several files. makers: file name -> (tensors, config.json)."""
     parser = argparse.ArgumentParser(description="Makes golden values.")
-    parser.add_argument("out", nargs="?", type=Path, default=GOLDEN, help="the folder to write to")
+    parser.add_argument("out", nargs="?", type=Path, default=GOLDEN, help="output folder")
     arguments = parser.parse_args()
 
     one_thread()

@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
-"""Makes the golden values that chats of Plimsoll are tested against: what transformers makes of the same messages.
+"""Creates the golden values for tests of chats: the tokens that transformers computes for the same messages.
 
-crates/data/tests/golden holds:
+crates/data/tests/golden contains:
 
     tokenizer.json      a byte-level BPE trained on the messages below, with the special tokens of all families
-    chats.json          each chat as a row of a .jsonl, and for each family its templates and, a chat, `ids` and `trained`, or null
-                        where the template raises an exception
-    *.parquet           the chats as PyArrow writes them, by codec and version of pages; and, as `bomb-*.parquet`, small files
-                        that say that they hold much
+    chats.json          each chat as a row of a .jsonl, and for each family its templates and, for each chat, `ids` and `trained`, or
+                        null if the template raises an exception
+    *.parquet           the chats as PyArrow writes them, by codec and page version; and `bomb-*.parquet`, small files that
+                        declare large contents
 
 The templates are written for this script, after the structure of five families: Llama 3 (headers, a token that ends turns),
 ChatML as of Qwen, Mistral (instructions in brackets, no role for the system), Gemma (another name for the assistant, roles
-must alternate), and Phi 3 (a token behind the whole chat, which TRL trains on as well where the last message is an
-answer). Each comes without and with `{% generation %}`. The masks are those that
-`apply_chat_template(…, return_assistant_tokens_mask=True)` gives for the one with, which is what TRL's
-`assistant_only_loss` trains on; Plimsoll is to give the same for both, also where nothing is marked.
+must alternate), and Phi 3 (a token after the whole chat, which TRL also trains on if the last message is an answer). Each exists
+without and with `{% generation %}`. The masks are those of `apply_chat_template(…, return_assistant_tokens_mask=True)` for the
+template with it, which TRL's `assistant_only_loss` trains on; Plimsoll must give the same for both templates.
 
 usage:  python scripts/golden_chat.py [OUT_DIR]
 needs:  pip install transformers jinja2 pyarrow
@@ -33,7 +32,7 @@ from transformers import PreTrainedTokenizerFast
 OUT = Path(__file__).resolve().parents[1] / "crates/data/tests/golden"
 
 MARKS = ("{%- generation -%}", "{%- endgeneration -%}")
-# Where a template generates, between » and «.
+# Generated parts are between » and «.
 TEMPLATES = {
     "llama3": """{{- bos_token }}
 {%- for message in messages %}
@@ -171,7 +170,7 @@ def trained_tokenizer() -> Tokenizer:
 
 
 def masked(tokenizer: PreTrainedTokenizerFast, chat: list[dict], template: str) -> dict | None:
-    """What transformers makes of a chat, as TRL asks for it."""
+    """The tokens and mask of transformers for a chat, with TRL's arguments."""
     try:
         made = tokenizer.apply_chat_template(
             chat, chat_template=template, return_dict=True, return_assistant_tokens_mask=True
@@ -186,7 +185,7 @@ def families(tokenizer: PreTrainedTokenizerFast) -> dict:
     made = {}
     for name, template in TEMPLATES.items():
         marked = template.replace("»", MARKS[0]).replace("«", MARKS[1])
-        # A marker trims the white space beside it, and so does what stands in for it.
+        # A marker trims the white space next to it; so must its replacement.
         plain = template.replace("»", "{%- if true -%}").replace("«", "{%- endif -%}")
         chats = [masked(tokenizer, chat, marked) for chat in CHATS]
         for chat, of_chat in zip(CHATS, chats):
@@ -198,14 +197,14 @@ def families(tokenizer: PreTrainedTokenizerFast) -> dict:
 
 
 def tables(out: Path) -> None:
-    """Chats without calls, whose objects differ; the others as rows of a nested column."""
+    """Writes chats without calls as flat columns (their objects differ), and the others as rows of a nested column."""
     rows = [{"id": at, "messages": chat} for at, chat in enumerate(CHATS) if "tool_calls" not in str(chat)]
     table = pa.Table.from_pylist(rows)
     for codec in ("snappy", "gzip", "zstd", "none"):
         version = "2.0" if codec in ("gzip", "none") else "1.0"
         path = out / f"chats-{codec}.parquet"
         pq.write_table(table, path, compression=codec, data_page_version=version, row_group_size=2)
-    # One text of 300 MB, and one row of 60 million messages.
+    # One text of 300 MB, and one row with 60 million messages.
     long = pa.table({"text": pa.array(["a" * 300_000_000], pa.large_string())})
     pq.write_table(long, out / "bomb-page.parquet", compression="zstd", use_dictionary=False, write_statistics=False)
     many = 60_000_000

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Makes the golden values that the GPT-2 model of Plimsoll is tested against.
+"""Creates the golden values for tests of Plimsoll's GPT-2 model.
 
 A tiny GPT2LMHeadModel of transformers, on one fixed batch, on the CPU in float32 with one thread.
-The file, crates/train/tests/golden/gpt2.safetensors, holds what golden.py says, and:
+The file, crates/train/tests/golden/gpt2.safetensors, contains the tensors of golden.py, and:
 
     tokens       (B, T) int32       the input
-    targets      (B, T) int32       what each position should predict; nothing is shifted
+    targets      (B, T) int32       the token that each position should predict; not shifted
 
 lm_head.weight is tied to transformer.wte.weight and is not stored; its gradient is part of wte's.
-The matrices of attn and mlp are transformers' Conv1D: they lie as (in, out), and y = x @ W + b.
-The gradient of the key third of each attn.c_attn.bias is 0 in exact arithmetic, because softmax ignores a constant
-that is added to a row of scores. What is stored there is rounding noise: compare it absolutely, not relatively.
+The matrices of attn and mlp are transformers' Conv1D: they are stored as (in, out), and y = x @ W + b.
+The gradient of the key third of each attn.c_attn.bias is 0 in exact arithmetic, because softmax ignores a constant added to a row
+of scores. The stored values are rounding noise: compare them absolutely, not relatively.
 
 usage:  python scripts/golden_gpt2.py [OUT.safetensors]
 needs:  pip install torch transformers safetensors
@@ -31,7 +31,7 @@ B, T = 3, 10
 
 
 def tiny_gpt2(seed: int = golden.SEED, vocab_size: int = golden.VOCAB_SIZE) -> GPT2LMHeadModel:
-    """A GPT-2 of two layers whose every parameter is random, biases and LayerNorms included."""
+    """A GPT-2 with two layers and random parameters, including biases and LayerNorms."""
     config = GPT2Config(
         n_layer=2,
         n_embd=16,
@@ -45,10 +45,10 @@ def tiny_gpt2(seed: int = golden.SEED, vocab_size: int = golden.VOCAB_SIZE) -> G
         attn_pdrop=0.0,
         tie_word_embeddings=True,
         use_cache=False,
-        # The defaults, 50256, lie outside this vocabulary.
+        # The defaults, 50256, are outside this vocabulary.
         bos_token_id=0,
         eos_token_id=0,
-        # The plain formula; the fused kernels may sum in another order.
+        # The plain formula; fused kernels may sum in another order.
         attn_implementation="eager",
     )
     model = GPT2LMHeadModel(config)

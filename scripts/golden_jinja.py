@@ -1,10 +1,10 @@
-"""Writes crates/jinja/tests/golden/templates.json: templates, and what Jinja2 makes of them as transformers sets it up.
+"""Writes crates/jinja/tests/golden/templates.json: templates, and their results in Jinja2 as transformers configures it.
 
     python scripts/golden_jinja.py                    writes the golden file
     python scripts/golden_jinja.py --random 5000 SEED FILE   writes a file of random expressions instead
 
 Needs jinja2 and transformers. Last run with jinja2 3.1.6, transformers 5.24.0, and Python 3.11.7.
-`text` is what a template renders; it is null where Jinja2 raises an error.
+`text` is the rendered template, or null if Jinja2 raises an error.
 """
 
 import copy

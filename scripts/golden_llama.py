@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Makes the golden values that the Llama, Mistral and Qwen2 models of Plimsoll are tested against.
+"""Creates the golden values for tests of Plimsoll's Llama, Mistral and Qwen2 models.
 
 Tiny models of transformers, on one fixed batch, on the CPU in float32 with one thread. The files,
-crates/train/tests/golden/llama.safetensors, mistral.safetensors, qwen2.safetensors and qwen2_window.safetensors, hold what
-golden.py says, and:
+crates/train/tests/golden/llama.safetensors, mistral.safetensors, qwen2.safetensors and qwen2_window.safetensors, contain the
+tensors of golden.py, and:
 
     tokens       (B, T) int32       the input
-    targets      (B, T) int32       what each position should predict; nothing is shifted
+    targets      (B, T) int32       the token that each position should predict; not shifted
     greedy       (10,) int32        the likeliest tokens after the first sample, one after the other
 
 and in their metadata, as `config`, the config.json that transformers writes.
 
-Llama has a head of its own, grouped keys and values, and frequencies scaled as in Llama 3: of its four one is kept,
-one is blended and two are divided. Qwen2 has biases of queries, keys and values, a tied head, which is not stored, and
-heads whose size is not hidden_size / num_attention_heads. Mistral attends within a window that is shorter than the
-samples, and so does the second layer of the other Qwen2, whose first layer attends to all tokens.
-The gradient of k_proj.bias is no longer 0 in exact arithmetic, since positions turn it before the softmax sees it.
+Llama has an untied head, grouped keys and values, and frequencies scaled as in Llama 3: of its four frequencies one is kept, one is
+blended and two are divided. Qwen2 has biases for queries, keys and values, a tied head, which is not stored, and heads whose size is
+not hidden_size / num_attention_heads. Mistral attends within a window shorter than the samples, and so does the second layer of the
+other Qwen2, whose first layer attends to all tokens. The gradient of k_proj.bias is not 0 in exact arithmetic here, because the
+rotary embedding rotates keys before the softmax.
 
 usage:  python scripts/golden_llama.py [OUT_DIR]
 needs:  pip install torch transformers safetensors
@@ -35,7 +35,7 @@ from transformers import (
 import golden
 
 B, T = 3, 14
-# A head of its own makes steps larger.
+# An untied head makes steps larger.
 LLAMA_STD = 0.15
 
 
@@ -61,7 +61,7 @@ def tiny_llama(seed: int = golden.SEED, vocab_size: int = golden.VOCAB_SIZE) -> 
         tie_word_embeddings=False,
         bos_token_id=0,
         eos_token_id=1,
-        # The plain formula; the fused kernels may sum in another order.
+        # The plain formula; fused kernels may sum in another order.
         attn_implementation="eager",
     )
     model = LlamaForCausalLM(config)

@@ -1,24 +1,23 @@
 #!/usr/bin/env python3
-"""Makes the golden values that the T5 models of Plimsoll are tested against.
+"""Creates the golden values for tests of Plimsoll's T5 models.
 
 Tiny models of transformers, on one fixed batch of pairs, on the CPU in float32 with one thread. The files,
-crates/train/tests/golden/t5_v1_0.safetensors and t5_v1_1.safetensors, hold what golden.py says, and:
+crates/train/tests/golden/t5_v1_0.safetensors and t5_v1_1.safetensors, contain the tensors of golden.py, and:
 
     tokens          (B, S) int32    the sources, 0 after their end
-    segments        (B, S) int32    1 where there is a token of the source, 0 after its end
-    decoder_tokens  (B, T) int32    the targets shifted right behind the start id 0, and 0 after their end
-    targets         (B, T) int32    what each position of the decoder should predict, -1 after the end
+    segments        (B, S) int32    1 for tokens of the source, 0 after its end
+    decoder_tokens  (B, T) int32    the targets shifted right after the start id 0, and 0 after their end
+    targets         (B, T) int32    the token that each position of the decoder should predict, -1 after the end
     greedy          (10,) int32     the likeliest tokens after the start id for the first source, one after the other
 
 and in their metadata, as `config`, the config.json that transformers writes.
 
-v1.0 has a ReLU and a head tied to shared.weight, which is stored once and sees decoder states divided by the root of
-d_model. v1.1 has a gated GELU and a head of its own, whose states are not divided. transformers 5 always sets
-tie_word_embeddings on reading a T5, remembers what was there as scale_decoder_outputs, and leaves the head untied where
-a file has one; here the head is untied by hand, and `config` has both keys as false. Published files have
-tie_word_embeddings alone; files that transformers 5 writes have it true, and scale_decoder_outputs false.
-Sequences are longer than relative_attention_max_distance, so that every bucket is met. The encoder's
-bucket for 0 positions ahead is none of them, since 0 counts as behind: its gradient is 0 exactly.
+v1.0 has a ReLU and a head tied to shared.weight, which is stored once and applied to decoder states divided by the root of d_model.
+v1.1 has a gated GELU and an untied head, whose states are not divided. When it reads a T5, transformers 5 always sets
+tie_word_embeddings, stores the original value as scale_decoder_outputs, and leaves the head untied if the file has one; here the
+head is untied by hand, and `config` has both keys as false. Published files have only tie_word_embeddings; files that transformers 5
+writes have it true, and scale_decoder_outputs false. Sequences are longer than relative_attention_max_distance, so that every bucket
+is used, except the encoder's bucket for 0 positions ahead: 0 counts as behind, so that bucket's gradient is exactly 0.
 
 usage:  python scripts/golden_t5.py [OUT_DIR]
 needs:  pip install torch transformers safetensors
@@ -33,7 +32,7 @@ import golden
 B, S, T = 3, 26, 24
 SOURCE_LENGTHS = (26, 17, 3)
 TARGET_LENGTHS = (24, 5, 14)
-# Ids below are padding, which starts the decoder too, and the end.
+# Lower ids are padding, which also starts the decoder, and the end.
 FIRST_ID = 2
 
 
@@ -55,7 +54,7 @@ def tiny_t5(v1_1: bool, seed: int = golden.SEED, vocab_size: int = golden.VOCAB_
         pad_token_id=0,
         eos_token_id=1,
         decoder_start_token_id=0,
-        # The plain formula; the fused kernels may sum in another order.
+        # The plain formula; fused kernels may sum in another order.
         attn_implementation="eager",
     )
     model = T5ForConditionalGeneration(config)
@@ -65,14 +64,14 @@ def tiny_t5(v1_1: bool, seed: int = golden.SEED, vocab_size: int = golden.VOCAB_
         config.tie_word_embeddings = False
     golden.randomise(model, seed)
     if not v1_1:
-        # The head is divided by 4: without this, no gradient would be clipped.
+        # The head is divided by 4; otherwise no gradient would be clipped.
         with torch.no_grad():
             model.shared.weight.mul_(3.0)
     return model
 
 
 def padded_batch(vocab_size: int) -> golden.Tensors:
-    """As in the files, but of the type that torch takes for ids."""
+    """The batch of the files, with torch's type for ids."""
     generator = torch.Generator().manual_seed(golden.SEED + 1)
     tokens = torch.randint(FIRST_ID, vocab_size, (B, S), generator=generator)
     targets = torch.randint(FIRST_ID, vocab_size, (B, T), generator=generator)
@@ -88,7 +87,7 @@ def padded_batch(vocab_size: int) -> golden.Tensors:
 
 
 def check_batch(model, batch: golden.Tensors) -> None:
-    """What transformers makes of the same labels must be the batch."""
+    """Checks that transformers derives the same batch from the labels."""
     labels = batch["targets"].masked_fill(batch["targets"] == -1, -100)
     assert torch.equal(model._shift_right(labels), batch["decoder_tokens"])
 

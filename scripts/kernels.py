@@ -1,11 +1,11 @@
-"""Compiles crates/exec/kernels/*.cu to the PTX that is committed beside them, and writes figures of every kernel.
+"""Compiles crates/exec/kernels/*.cu to the committed PTX, and writes figures of every kernel.
 
     python scripts/kernels.py --venv DIR            PTX of every target, and bench/results/kernels.csv
-    python scripts/kernels.py --venv DIR --check    exits 1 if what is committed is not what the sources give
+    python scripts/kernels.py --venv DIR --check    exits with 1 if the committed files are not up to date
 
-DIR is a virtual environment outside of the repository; it is made if it is not there. The compiler is NVRTC out of the
-wheel named below, which needs neither a card nor a driver. It says `.version` of its own release, which drivers older
-than it refuse; nothing in the kernels needs more than the version of their target, so that is what is written instead.
+DIR is a virtual environment outside the repository; it is created if missing. The compiler is NVRTC from the wheel named below, which
+needs neither a card nor a driver. Its PTX has the `.version` of its own release, which older drivers refuse; the kernels need only
+the version of their target, so the script writes that one.
 """
 
 import argparse
@@ -26,13 +26,13 @@ FIGURES = REPOSITORY / "bench/results/kernels.csv"
 WHEEL = "nvidia-cuda-nvrtc-cu12==12.9.86"
 LIBRARY = "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"
 
-# Compilations of a source whose PTX is not the one that is committed, before it counts as another.
+# Number of compilations of a source, if the PTX differs from the committed one, before it counts as changed.
 TRIES = 16
 
-# Compute capability of a target and the oldest PTX version that knows all that kernels for it use.
+# Targets: compute capability, and the oldest PTX version with everything that its kernels use.
 TARGETS = {75: "6.5", 80: "7.0"}
-# Cards whose machine code is looked at for figures: what they have of an SM, from the CUDA programming guide's table of
-# technical specifications: threads, blocks, bytes of shared memory, and bytes that every block takes besides.
+# Cards whose machine code the figures are for, with limits of an SM from the CUDA programming guide's technical
+# specifications: threads, blocks, bytes of shared memory, and bytes reserved per block.
 CARDS = {
     75: {"threads": 1024, "blocks": 16, "shared": 64 << 10, "reserved": 0},
     80: {"threads": 2048, "blocks": 32, "shared": 164 << 10, "reserved": 1 << 10},
@@ -42,12 +42,12 @@ CARDS = {
     120: {"threads": 1536, "blocks": 24, "shared": 100 << 10, "reserved": 1 << 10},
 }
 REGISTERS_OF_AN_SM = 65536
-# Registers are handed to warps in pieces of this many.
+# Registers are allocated to warps in multiples of this.
 REGISTER_PIECE = 256
 
-# Dynamic shared memory that kernels are started with on a card, where it is not static, for attention with heads of 64
-# and of 128 channels; a test of src/cuda/ops/attention_tensor.rs compares. Where copies go on meanwhile there is a second
-# stage, for the larger heads if a multiprocessor has room.
+# Dynamic shared memory with which kernels are launched, for attention with heads of 64 and of 128 channels; a test in
+# src/cuda/ops/attention_tensor.rs compares it. Kernels with asynchronous copies have a second stage, for the larger
+# heads if a multiprocessor has room.
 ROOMY = {80, 90}
 DYNAMIC = {
     "attention_tensor_64": lambda _: 16384 + 768,
@@ -58,12 +58,12 @@ DYNAMIC = {
     "attention_tensor_grad_keys_256": lambda card: 2 * (32768 + 768) if card in ROOMY else 49152 + 768,
 }
 
-# Sources whose kernels for f16 are those for bf16 but for the type's name, from this target on.
+# Sources whose kernels for f16 equal those for bf16 except for the type's name, from this target on.
 HALVES = {"attention_tensor_64", "attention_tensor_256", "attention_tensor_grad_64", "attention_tensor_grad_256", "product"}
 BF16_TARGET = 80
 ENTRY = re.compile(r"^\.visible \.entry (\w+)\(.*?^\}\n", flags=re.S | re.M)
 
-# Bugs that crates/fake-cuda must find: source, macro, and the one kernel that is kept.
+# Bugs that crates/fake-cuda must find: source, macro, and the kernel that is kept.
 BUGS = [
     ("layer_norm", "NO_BARRIER", "layer_norm_bf16"),
     ("layer_norm", "MISALIGNED", "layer_norm_bf16"),
@@ -77,11 +77,11 @@ BUGS_TARGET = 80
 
 
 class CompileError(Exception):
-    """What NVRTC says of a source that it refuses."""
+    """NVRTC's log for a source that it refuses."""
 
 
 class Compiler:
-    """NVRTC, out of a wheel."""
+    """NVRTC, from a wheel."""
 
     def __init__(self, venv: Path) -> None:
         if not (venv / "bin/python").exists():
@@ -107,14 +107,14 @@ class Compiler:
         return text.value.decode()
 
     def compile(self, source: Path, options: list[str]) -> tuple[str, str]:
-        """PTX and log of a source. Raises CompileError."""
+        """PTX and log for a source. Raises CompileError."""
         paths = sorted(KERNELS.glob("*.cuh"))
         program = ctypes.c_void_p()
         headers = (ctypes.c_char_p * len(paths))(*(path.read_bytes() for path in paths))
         names = (ctypes.c_char_p * len(paths))(*(path.name.encode() for path in paths))
         text, name = source.read_bytes(), source.name.encode()
         if self._library.nvrtcCreateProgram(ctypes.byref(program), text, name, len(paths), headers, names):
-            raise CompileError(f"{source.name}: NVRTC takes no source")
+            raise CompileError(f"{source.name}: NVRTC does not accept the source")
         encoded = [option.encode() for option in options]
         code = self._library.nvrtcCompileProgram(program, len(encoded), (ctypes.c_char_p * len(encoded))(*encoded))
         log = self._text(program, "ProgramLog")
@@ -126,27 +126,27 @@ class Compiler:
 
 
 def committed_form(ptx: str, target: int) -> str:
-    """PTX as it is committed: an older version, line information in its oldest form, no comments, no build's name."""
+    """PTX in the committed form: an older version, line information in its oldest form, without comments and build names."""
     lines = []
     for line in ptx.replace("\0", "").splitlines():
         line = line.split("//")[0].rstrip()
         line = re.sub(r"^\.version .*", f".version {TARGETS[target]}", line)
-        # What was inlined into what is of a newer version than the lines themselves.
+        # Line information about inlined functions needs a newer version than plain lines.
         line = re.sub(r"^(\s*\.loc\s+\d+\s+\d+\s+\d+),.*", r"\1", line)
-        # Sources are named without the folder that this ran in.
+        # Name sources without the current folder.
         line = re.sub(r'^(\s*\.file\s+\d+\s+")[^"]*/', r"\1", line)
         lines.append(line)
     text = "\n".join(lines)
-    # The names of inlined functions, which nothing refers to any more.
+    # Names of inlined functions, which are no longer referenced.
     text = re.sub(r"\n\s*\.section\s+\.debug_str\s*\{.*?\n\s*\}", "", text, flags=re.S)
-    # A tenth of the text is space that nobody needs.
+    # A tenth of the text is unnecessary white space.
     text = re.sub(r"[ \t]+", " ", text).replace(", ", ",").replace("\n ", "\n")
     text = with_short_names(without_repeated_lines(text))
     return re.sub(r"\n{2,}", "\n", text).strip() + "\n"
 
 
 def without_repeated_lines(ptx: str) -> str:
-    """PTX without line information that says the same as the one before, or that no instruction follows."""
+    """PTX without line information that repeats the previous one or is not followed by an instruction."""
     lines, said, pending = [], None, None
     for line in ptx.splitlines():
         if line.startswith(".loc "):
@@ -155,7 +155,7 @@ def without_repeated_lines(ptx: str) -> str:
         if line.startswith(".visible .entry"):
             said, pending = None, None
         elif line.startswith("$"):
-            # What jumps here may come from another line.
+            # A jump to this label may come from another line.
             said, pending = None, pending or said
         elif pending and line.endswith(";") and not line.startswith("."):
             if pending != said:
@@ -166,9 +166,9 @@ def without_repeated_lines(ptx: str) -> str:
 
 
 def with_short_names(ptx: str) -> str:
-    """PTX whose names say no more than they must: a fifth of the text was names that say where they belong.
+    """PTX with short names: a fifth of the text was names with redundant prefixes.
 
-    Parameters, labels and registers belong to their entry; what functions hold in shared memory is numbered by file.
+    Parameters, labels and registers are local to their entry; shared memory of functions is numbered by file.
     """
     ptx = re.sub(r"\b\w+_param_(\d+)", r"param_\1", ptx)
     ptx = re.sub(r"\$L__BB\d+_(\d+)", r"$\1", ptx)
@@ -179,14 +179,14 @@ def with_short_names(ptx: str) -> str:
 
 
 def options(target: int, macros: list[str], lines: bool) -> list[str]:
-    """Options of every compilation, with or without the lines of the source that instructions come from."""
+    """Options of every compilation, with or without source lines of instructions."""
     information = ["--generate-line-info"] if lines else []
     return [f"--gpu-architecture=compute_{target}", "--std=c++17", *information, *(f"-D{m}" for m in macros)]
 
 
 def ptx_files(compiler: Compiler, lines: bool) -> dict[Path, str]:
-    """All PTX that is committed, by its path. What has a planted bug always names lines; what is shipped does if `lines`:
-    they would be an eighth of it."""
+    """All committed PTX, by path. PTX with a planted bug always has source lines; other PTX only if `lines`, as they would be an
+    eighth of it."""
     files = {}
 
     def add(path: Path, source: Path, target: int, macros: list[str], kernel: str | None) -> None:
@@ -209,8 +209,8 @@ def ptx_files(compiler: Compiler, lines: bool) -> dict[Path, str]:
 
 
 def as_committed(compiled: Callable[[], str], path: Path) -> str:
-    """What the compiler gives. From run to run it puts some instructions in another order, so that a source has more than
-    one PTX: the one that is committed, if some tries find it, else that of the first."""
+    """PTX for a source. The compiler varies the order of some instructions, so one source has several results: returns the
+    committed one if some tries produce it, else the first."""
     committed = path.read_text() if path.exists() else None
     first = compiled()
     if committed is None or first == committed:
@@ -224,24 +224,24 @@ def only(ptx: str, kernel: str) -> str:
 
 
 def for_both_halves(ptx: str) -> str:
-    """PTX of kernels for bf16, of which src/cuda/modules.rs makes those for f16. Exits if they differ in more than the
-    type's name."""
+    """PTX of kernels for bf16, from which src/cuda/modules.rs derives those for f16. Exits if they differ in more than the type's
+    name."""
     entries = {entry[1]: entry[0] for entry in ENTRY.finditer(ptx)}
 
     def instructions(text: str) -> list[str]:
-        """In some order, whatever their registers and shared memory are called, and without lines of the source."""
+        """The sorted instructions, with normalized names of registers and shared memory, and without source lines."""
         lines = (line for line in text.splitlines() if not line.startswith((".loc ", ".reg ")))
         return sorted(re.sub(r"\b(r|rd|rs|f|p|\$|\w+_)\d+", r"\1", line) for line in lines)
 
     for name in [name for name in entries if "_bf16" in name]:
         other = name.replace("_bf16", "_f16")
         if instructions(entries[name].replace("bf16", "f16")) != instructions(entries[other]):
-            sys.exit(f"error: {other} is not {name} for another type")
+            sys.exit(f"error: {other} differs from {name} in more than its type")
     return ENTRY.sub(lambda entry: entry[0] if "_bf16" in entry[1] else "", ptx)
 
 
 def occupancy(card: dict[str, int], registers: int, shared: int, threads: int) -> float:
-    """The part of an SM's threads that can be there at once with blocks of so many threads.
+    """The share of an SM's threads that can be resident with blocks of this many threads.
 
     Source: CUDA programming guide, "Calculate occupancy": threads, blocks, registers and shared memory each limit it.
     """
@@ -275,15 +275,15 @@ def figures(compiler: Compiler) -> str:
 
 
 def threads_of(ptx: str, kernel: str) -> int:
-    """The bound on a kernel's threads, as its PTX declares it."""
+    """The maximum number of a kernel's threads, from its PTX."""
     found = re.search(rf"\.entry {kernel}\(.*?\.maxntid (\d+)", ptx, flags=re.S)
     if not found:
-        sys.exit(f"error: {kernel} has no bound on its threads")
+        sys.exit(f"error: {kernel} declares no maximum number of threads")
     return int(found[1])
 
 
 def parse_log(log: str) -> dict[str, dict[str, int]]:
-    """What the assembler says of each kernel."""
+    """The assembler's figures for each kernel."""
     kernels = {}
     for part in log.split("Compiling entry function '")[1:]:
 
@@ -304,9 +304,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--venv", type=Path, required=True, help="virtual environment for the compiler's wheel")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--check", action="store_true", help="compare with what is committed, and write nothing")
+    how.add_argument("--check", action="store_true", help="compare with the committed files, and write nothing")
     how.add_argument(
-        "--lines", action="store_true", help="name lines of the sources, for the stand-in's reports; not to be committed"
+        "--lines", action="store_true", help="include source lines, for reports of the CUDA stand-in; do not commit the result"
     )
     arguments = parser.parse_args()
     compiler = Compiler(arguments.venv.resolve())
@@ -319,7 +319,7 @@ def main() -> None:
     changed |= there - files.keys()
     if arguments.check:
         for path in sorted(changed):
-            print(f"differs from what the sources give: {path.relative_to(REPOSITORY)}")
+            print(f"not up to date: {path.relative_to(REPOSITORY)}")
         sys.exit(1 if changed else 0)
     for path in there - files.keys():
         path.unlink()

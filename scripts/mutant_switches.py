@@ -1,9 +1,9 @@
-"""Puts many mutants into a copy of the sources at once, each behind a switch that a variable of the environment turns.
+"""Puts many mutants into a copy of the sources at once, each behind a switch that an environment variable selects.
 
     fn f(a: u32) -> u32 { a + 1 }
     fn f(a: u32) -> u32 { if ::plimsoll_units::mutant(7) { return 0; } (if ::plimsoll_units::mutant(8) { a - 1 } else { a + 1 }) }
 
-One build then serves all of them (mutant schemata: Untch, Offutt and Harrold 1993). `mutants.py` uses it.
+One build then covers all of them (mutant schemata: Untch, Offutt and Harrold 1993). `mutants.py` uses it.
 """
 
 from collections import defaultdict
@@ -13,8 +13,8 @@ from pathlib import Path
 from rust_expressions import NoExpression, Source
 
 UNITS = "crates/units/src/lib.rs"
-# What the copy's `units` crate gets besides: `MUTANT` is the number of the mutant to be, or `record`, which writes the
-# number of each one reached to the file `MUTANT_REACHED` and turns none on.
+# Added to the copy's `units` crate. `MUTANT` is the number of the mutant to turn on, or `record`, which turns none on
+# and writes the number of each mutant reached to the file `MUTANT_REACHED`.
 SWITCH = """
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 static CHOSEN: AtomicI64 = AtomicI64::new(-3);
@@ -52,22 +52,22 @@ class Mutant:
     file: str
     genre: str
     replacement: str
-    # (line, column) of the first character and of the one behind the last, both from 1.
+    # (line, column) of the first character and of the one after the last, both from 1.
     first: tuple[int, int]
     behind: tuple[int, int]
-    # Whether it is of the sample that is counted.
+    # Whether it is in the sample that is counted.
     is_drawn: bool
 
     @property
     def key(self) -> str:
-        """Its name without line and column, which edits elsewhere in the file change."""
+        """Its name without line and column, which other edits of the file change."""
         file, _, _, rest = self.name.split(":", 3)
         return f"{file}:{rest}"
 
 
 @dataclass(frozen=True)
 class Edit:
-    """`[start, end)` of the text becomes `before`, what the edits within make of `[kept, kept_end)`, and `after`."""
+    """Replaces `[start, end)` by `before`, `[kept, kept_end)` with the nested edits applied, and `after`."""
 
     start: int
     end: int
@@ -79,7 +79,7 @@ class Edit:
 
 
 def edit_of(mutant: Mutant, source: Source) -> Edit:
-    """The edit that puts a mutant behind its switch. Raises `NoExpression` where that is not possible."""
+    """The edit that puts a mutant behind its switch. Raises `NoExpression` if that is not possible."""
     text, number = source.text, mutant.number
     start, end = position(text, mutant.first), position(text, mutant.behind)
     on, new = f"::plimsoll_units::mutant({number})", mutant.replacement
@@ -119,7 +119,7 @@ def position(text: str, at: tuple[int, int]) -> int:
 
 
 class Switched:
-    """A file with its mutants behind switches, and which character of it belongs to which."""
+    """A file with its mutants behind switches, and the mutant to which each character belongs."""
 
     def __init__(self, text: str, mutants: list[Mutant]):
         self.pieces, self.refused = [], {}
@@ -146,8 +146,8 @@ class Switched:
         self.pieces.append((text[at:end], None))
 
     def mutants_at(self, first_byte: int, last_byte: int) -> set[int]:
-        """Those of whose text some lies in a range of bytes; else the last one before it, whose `return` may be of
-        another type than the body's end."""
+        """The mutants whose text overlaps a range of bytes; else the last one before it, whose `return` may have another type than the
+        end of the body."""
         found, before, at = set(), set(), 0
         for piece, number in self.pieces:
             end = at + len(piece.encode())
@@ -160,8 +160,8 @@ class Switched:
 
 
 def switch_on(repository: Path, tree: Path, mutants: list[Mutant], without: set[int]) -> dict[str, Switched]:
-    """Writes the files that mutants are of into a copy of the repository, all but some behind switches. Files that are
-    as they should be stay untouched, so that they need not be compiled again. Returns the files by their paths."""
+    """Writes the files with mutants into a copy of the repository, with all mutants except `without` behind switches. Leaves
+    up-to-date files untouched, so that they are not recompiled. Returns the files by path."""
     by_file = defaultdict(list)
     for mutant in mutants:
         by_file[mutant.file].append(mutant)

@@ -1,4 +1,4 @@
-"""Builds the tests of a tree of switched mutants, finds out which tests reach which, and runs those. `mutants.py` uses it."""
+"""Builds the tests of a tree with switched mutants, finds which tests reach which mutants, and runs those. `mutants.py` uses it."""
 
 import json
 import os
@@ -15,13 +15,13 @@ from pathlib import Path
 
 from mutant_switches import Mutant, switch_on
 
-# What lies beneath all that mutants are drawn from, or stands in for libraries: none of its tests can reach one.
+# Crates that the mutated ones depend on, or stand-ins for libraries: their tests cannot reach a mutant.
 UNREACHED = ("units", "files", "telemetry", "fake-blas", "fake-cuda", "fake-nvml")
-# Tests run in groups, the quick ones first: those up to so many seconds, then those up to the next.
+# Tests run in groups by duration in seconds, fast ones first.
 TIERS_S = (0.05, 0.5, 5.0, 1e9)
-# A mutant loops if its tests take so many times what they took without it, and some seconds for a busy machine.
+# A mutant counts as an endless loop if its tests take this many times longer, plus some seconds for a busy machine.
 TIMES_BASELINE, GRACE_S = 10, 30
-# A mutant may ask for any amount of memory; no test needs as much.
+# Memory limit: a mutant may allocate any amount; no test needs this much.
 ADDRESS_SPACE_BYTES = 8 << 30
 
 
@@ -37,18 +37,18 @@ class Test:
 
 @dataclass(frozen=True)
 class Build:
-    """How tests are compiled: quickly rather than well. Libraries from elsewhere stay as they are, and the binary only
-    passes things on."""
+    """How tests are compiled: fast rather than optimized. External libraries keep their settings, and so does the binary, which only
+    forwards."""
 
     tree: Path
     target: Path
     opt_level: int
-    # Whether tests are those of all crates, of which the libraries' are compiled first, or as the manifests say.
+    # Whether to build the tests of all crates (libraries first), or as the manifests say.
     whole: bool
 
 
 def build(how: Build, lib_only: bool) -> tuple[list[dict], list[dict]]:
-    """Compiles the tests. Returns what cargo says of test binaries and the errors of the compiler."""
+    """Compiles the tests. Returns cargo's messages about test binaries, and the compiler's errors."""
     tree, target = how.tree, how.target
     command = ["cargo", "test", "--workspace", "--no-run", "--locked", "--message-format=json"]
     command += ["--exclude", "plimsoll-fake-cuda"]
@@ -61,7 +61,7 @@ def build(how: Build, lib_only: bool) -> tuple[list[dict], list[dict]]:
     errors = [m["message"] for m in messages if m["reason"] == "compiler-message" and m["message"]["level"] == "error"]
     errors = [e for e in errors if e["spans"]]
     if done.returncode != 0 and not errors:
-        sys.exit(f"the tests do not compile, and not for a mutant:\n{done.stderr[-4000:]}")
+        sys.exit(f"the tests do not compile even without mutants:\n{done.stderr[-4000:]}")
     binaries = [m for m in messages if m["reason"] == "compiler-artifact" and m["executable"] and m["profile"]["test"]]
     return binaries, errors
 
@@ -69,8 +69,8 @@ def build(how: Build, lib_only: bool) -> tuple[list[dict], list[dict]]:
 def build_without_unviable(
     repository: Path, how: Build, mutants: list[Mutant], known: dict[int, str]
 ) -> tuple[list[dict], dict[int, str]]:
-    """Puts all mutants into the tree and leaves out, build by build, those that do not compile, of which some may be
-    `known`. Returns the test binaries and why which mutants were left out."""
+    """Puts all mutants into the tree and removes those that do not compile, build by build; some may be `known`. Returns the test
+    binaries, and the removed mutants with reasons."""
     unviable, lib_only = dict(known), how.whole
     while True:
         begun = time.monotonic()
@@ -85,13 +85,13 @@ def build_without_unviable(
             known = [s for span in spans for s in expanded_from(span) if s["file_name"] in files]
             guilty = next((g for s in known if (g := files[s["file_name"]].mutants_at(s["byte_start"], s["byte_end"]))), None)
             if guilty is None:
-                sys.exit(f"no mutant lies where the compiler sees an error:\n{error['rendered']}")
+                sys.exit(f"there is no mutant at the compiler's error:\n{error['rendered']}")
             unviable |= {number: error["message"] for number in guilty}
         print(f"{len(unviable)} unviable so far, {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
 
 
 def expanded_from(span: dict) -> list[dict]:
-    """A place where the compiler sees an error, and where the macros were called that put it there."""
+    """The location of a compiler error, and the calls of macros that expanded to it."""
     called = span.get("expansion")
     return [span, *(expanded_from(called["span"]) if called else [])]
 
@@ -112,13 +112,13 @@ def tests_of(binaries: list[dict]) -> list[Test]:
 
 
 def surroundings(folder: Path | str, more: dict[str, str]) -> dict[str, str]:
-    """The environment that cargo gives to tests, and some more."""
+    """Cargo's environment for tests, with additions."""
     return os.environ | {"CARGO_MANIFEST_DIR": str(folder)} | more
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a group of tests ended: the first that failed or did not end, if any."""
+    """Result of a group of tests: the first that failed or did not end, if any."""
 
     failed: str | None
     timed_out: bool
@@ -126,7 +126,7 @@ class Outcome:
 
 
 def run_group(tests: list[Test], switch: dict[str, str], limit_s: float) -> Outcome:
-    """Runs tests of one binary in one process, and ends it at the first that fails."""
+    """Runs tests of one binary in one process, and stops at the first failure."""
     first = tests[0]
     command = [first.binary, "--exact", "--test-threads", "1", *(t.name for t in tests)]
     begun = time.monotonic()
@@ -156,7 +156,7 @@ ENVIRONMENTS: dict[str, dict[str, str]] = {}
 
 
 def kill(process: subprocess.Popen) -> None:
-    """Ends a process and those that it started, which are of its session."""
+    """Kills a process and the processes of its session."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -168,18 +168,18 @@ def limit_memory() -> None:
 
 
 def record(test: Test, scratch: Path) -> bool:
-    """Runs a test by itself: which switches it reaches and how long it takes. Returns whether it passes."""
+    """Runs a test by itself and records the switches that it reaches and its duration. Returns whether it passes."""
     reached = scratch / f"reached-{threading.get_ident()}"
     reached.unlink(missing_ok=True)
     outcome = run_group([test], {"MUTANT": "record", "MUTANT_REACHED": str(reached)}, 1800.0)
     test.seconds = outcome.seconds
     test.reached = sorted({int(n) for n in reached.read_text().split()}) if reached.exists() else []
-    # Recording allocates and writes a file, which a test may be there to forbid.
+    # Recording allocates and writes a file, which a test may forbid.
     return outcome.failed is None or run_group([test], {}, 1800.0).failed is None
 
 
 def caught_by(mutant: Mutant, tests: list[Test]) -> str | None:
-    """The first test that fails with a mutant and passes without it: its own crate's before others, quick before slow."""
+    """The first test that fails with a mutant and passes without it: tests of its crate first, fast ones first."""
     own = mutant.crate
     reaching = [t for t in tests if mutant.number in t.reached]
     tier = {id(t): next(i for i, s in enumerate(TIERS_S) if t.seconds <= s) for t in reaching}
@@ -195,7 +195,7 @@ def caught_by(mutant: Mutant, tests: list[Test]) -> str | None:
             if outcome.failed is None:
                 break
             suspect = next(t for t in group if t.name == outcome.failed)
-            # A busy machine fails tests, too.
+            # A busy machine can make a test fail: run it without the mutant.
             if run_group([suspect], {}, limit_s).failed is None:
                 return f"{suspect.crate}: {suspect.name}" + (" (did not end)" if outcome.timed_out else "")
             group.remove(suspect)

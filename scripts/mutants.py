@@ -1,23 +1,22 @@
 #!/usr/bin/env python3
-"""Grades the tests: draws mutants of the crates that compute, runs the tests on each, and counts those that are noticed.
+"""Grades the tests: draws mutants of the computing crates, runs the tests on each, and counts those that the tests detect.
 
 usage:  python scripts/mutants.py --work DIR [--draw 200] [--seed 1] [--again] [--also TEXT]... [--out bench/results/NAME.md]
             [--crates graph,plan,exec,data,train] [--own] [--leave-out TEXT]... [--opt-level 1] [--minutes N] [--jobs 2]
-needs:  Linux, Python alone, and cargo-mutants (`cargo install cargo-mutants --locked`), which says what could be mutated
+needs:  Linux, Python, and cargo-mutants (`cargo install cargo-mutants --locked`), which lists possible mutants
 
-Mutants come from `cargo mutants --list`, shuffled by the seed and taken from the crates in turn; --also takes all whose
-name contains a TEXT besides, which are told apart and not counted. In DIR, which lies outside of the repository, all of them are put into
-a copy of the tree at once, each behind a switch (`mutant_switches.py`), so that the tests are compiled once. One that
-does not compile there counts as unviable. Every test then runs once by itself and records which switches it reaches.
-Each mutant is run by the tests that reach it: its own crate's before all others', quick ones before slow ones, until one
-fails that passes without the mutant, or does not end in ten times the time; those of more than some seconds only once all
-mutants were run by the others. DIR keeps what was found; --again, after tests were added, runs only those that nothing
-noticed before. For a machine that has little time: --own builds and runs
-the tests of --crates alone, --leave-out none whose name contains a TEXT, and after --minutes no further mutant begins;
-those that did not are not counted as drawn.
+Mutants come from `cargo mutants --list`, shuffled with the seed and drawn from the crates in turn; --also adds all whose name
+contains TEXT, which are listed separately and not counted. In DIR, outside the repository, all of them are put into a copy of the
+tree at once, each behind a switch (`mutant_switches.py`), so that the tests are compiled once. A mutant that does not compile counts
+as unviable. Every test then runs once by itself and records which switches it reaches. Each mutant runs with the tests that reach
+it, those of its own crate first and fast ones first, until one fails that passes without the mutant, or exceeds ten times its
+duration; tests of more than a few seconds run only after all mutants ran with the others. DIR stores the results; --again, after
+adding tests, runs only mutants that no test detected before. For little time: --own builds and runs only the tests of --crates,
+--leave-out skips tests whose name contains TEXT, and after --minutes no further mutant starts; those that did not start do not
+count as drawn.
 
---out writes a table, then what survived, one a line, with what a reviewer said of it: "equivalent: why" leaves it out of
-the ratio. What was said in earlier files of the same folder is kept, by the mutant's name without line and column.
+--out writes a table, then the survivors, one per line, with the reviewer's verdict: "equivalent: why" removes it from the ratio.
+Verdicts in earlier files of the same folder are kept, by the mutant's name without line and column.
 """
 
 import argparse
@@ -42,7 +41,7 @@ from mutant_switches import UNITS, Mutant
 REPOSITORY = Path(__file__).resolve().parents[1]
 CRATES = ("graph", "plan", "exec", "data", "train")
 NOT_REVIEWED = "not reviewed"
-# All mutants are judged by tests that take at most so long, before those that are left are judged by the others.
+# All mutants first run with tests up to this duration; the survivors then run with the others.
 QUICK_S = 20
 
 
@@ -97,7 +96,7 @@ def read_arguments() -> argparse.Namespace:
 
 
 def listed(work: Path) -> list[dict]:
-    """What cargo-mutants offers for the crates; kept in a file, since it takes half a minute."""
+    """The list of cargo-mutants for the crates; cached in a file, since it takes half a minute."""
     sources = [path for crate in CRATES for path in sorted((REPOSITORY / "crates" / crate / "src").rglob("*.rs"))]
     state = hashlib.blake2b(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
     kept = work / f"offered-{state}.json"
@@ -111,8 +110,8 @@ def listed(work: Path) -> list[dict]:
 
 
 def draw(offered: list[dict], arguments: argparse.Namespace) -> list[Mutant]:
-    """So many, from each crate in turn, and those that are wanted besides; the numbers of their switches are their places
-    among them."""
+    """Draws mutants from each crate in turn, and adds those of --also; the number of a mutant's switch is its index in this
+    list."""
     by_crate = []
     for crate in arguments.crates:
         there = sorted((m for m in offered if m["package"] == f"plimsoll-{crate}"), key=lambda m: m["name"])
@@ -138,8 +137,8 @@ def draw(offered: list[dict], arguments: argparse.Namespace) -> list[Mutant]:
 
 
 def copy_tree(tree: Path, besides: set[str], tested: tuple[str, ...] | None) -> None:
-    """Makes the copy hold the repository's files, besides those that get switches; touches only those that differ.
-    Where only some crates are to be `tested`, the others come without tests."""
+    """Updates the copy to the repository's files, except those that get switches; writes only files that differ. If only some
+    crates are `tested`, the others have no tests."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     files = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.split("\0")
     wanted = {f for f in files if f and (REPOSITORY / f).is_file()}
@@ -162,32 +161,32 @@ def copy_tree(tree: Path, besides: set[str], tested: tuple[str, ...] | None) -> 
 
 
 def untested(manifest: str) -> str:
-    """A manifest of a package whose own tests are not compiled."""
+    """The manifest of a package without its own tests."""
     if "[lib]\n" in manifest:
         return manifest.replace("[lib]\n", "[lib]\ntest = false\n")
     return f'{manifest}\n[lib]\ntest = false\n\n[[bin]]\nname = "plimsoll"\npath = "src/main.rs"\ntest = false\n'
 
 
 def recorded(tests: list, work: Path, jobs: int) -> list:
-    """The tests that pass without a mutant, with what each reaches and how long it takes. Kept for the same binaries."""
+    """The tests that pass without a mutant, with the switches that each reaches and its duration. Cached for the same binaries."""
     path = work / "tests.json"
     binaries = {binary: os.stat(binary).st_mtime_ns for binary in sorted({t.binary for t in tests})}
     if path.exists() and (kept := json.loads(path.read_text()))["binaries"] == binaries:
         names = {(t.binary, t.name) for t in tests}
         return [t for t in (mutant_tests.Test(**known) for known in kept["tests"]) if (t.binary, t.name) in names]
-    print(f"{len(tests)} tests, each by itself", file=sys.stderr, flush=True)
+    print(f"{len(tests)} tests, one by one", file=sys.stderr, flush=True)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         passes = list(pool.map(lambda t: mutant_tests.record(t, work), tests))
     for test, passed in zip(tests, passes):
         if not passed:
-            print(f"left out, since it fails without a mutant: {test.crate} {test.name}", file=sys.stderr)
+            print(f"skipped, because it fails without a mutant: {test.crate} {test.name}", file=sys.stderr)
     kept = [t for t, passed in zip(tests, passes) if passed]
     path.write_text(json.dumps({"binaries": binaries, "tests": [asdict(t) for t in kept]}, indent=1))
     return kept
 
 
 class Unviable:
-    """Which mutants do not compile and why, by their numbers, in a file that holds for these mutants alone."""
+    """Mutants that do not compile, with reasons, by number; stored in a file that is valid for these mutants only."""
 
     def __init__(self, path: Path, mutants: list[Mutant]):
         self.path, self.names = path, [m.name for m in mutants]
@@ -201,7 +200,7 @@ class Unviable:
 
 
 class Outcomes:
-    """Which test noticed which mutant, by name, in a file; `None` for one that survived."""
+    """The test that detected each mutant, by name, stored in a file; `None` for a survivor."""
 
     def __init__(self, path: Path, keep: bool):
         self.path, self.lock = path, threading.Lock()
@@ -232,15 +231,15 @@ def report(ended: list[Mutant], unviable: dict[int, str], caught: dict[str, str 
 
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=REPOSITORY, capture_output=True, text=True).stdout.strip()
     lines = [
-        "# Mutants and the tests that notice them",
+        "# Mutants and the tests that detect them",
         "",
         f"- Machine: {cpu_model()}, {os.cpu_count()} cores",
         f"- Date: {date.today()}",
         f"- Commit: {commit}",
         f"- {len(drawn)} mutants, by `scripts/mutants.py {' '.join(sys.argv[1:])}`",
-        "- ratio: caught, of those that compile and are not equivalent",
+        "- ratio: share of caught mutants among those that compile and are not equivalent",
         "",
-        "| crate | drawn | unviable | caught | survived | of them equivalent | ratio |",
+        "| crate | drawn | unviable | caught | survived | equivalent survivors | ratio |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
         *(row(crate, (crate,)) for crate in arguments.crates),
         row("all", arguments.crates),
@@ -250,13 +249,13 @@ def report(ended: list[Mutant], unviable: dict[int, str], caught: dict[str, str 
         *(f"- `{m.name}`: {said.get(m.key, NOT_REVIEWED)}" for m in survived),
     ]
     if besides:
-        lines += ["", "## Asked for besides", ""]
+        lines += ["", "## From --also", ""]
         lines += [f"- `{m.name}`: {f'caught by {how}' if (how := caught[m.name]) else said.get(m.key, NOT_REVIEWED)}" for m in besides]
     return "\n".join(lines) + "\n"
 
 
 def verdicts(folder: Path) -> dict[str, str]:
-    """What reviewers said of mutants in files of earlier runs, by their names without line and column."""
+    """Reviewers' verdicts in files of earlier runs, by the mutants' names without line and column."""
     said = {}
     for path in sorted(folder.glob("*mutants*.md")):
         for file, rest, verdict in re.findall(r"^- `([^:`]+):\d+:\d+:([^`]+)`: (.+)$", path.read_text(), re.MULTILINE):

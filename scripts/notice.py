@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Collects the licenses of all that is linked into `plimsoll`, on any platform, in the file NOTICE.
+"""Collects the licenses of everything that is linked into `plimsoll`, on any platform, in the file NOTICE.
 
 usage:  python scripts/notice.py [--check]
-needs:  Python alone, cargo, and the packages of Cargo.lock, which cargo fetches
+needs:  Python, cargo, and the packages of Cargo.lock, which cargo downloads
 
-What is linked is what `cargo metadata --locked` says of dependencies that are not for tests; scripts of pages are BUNDLED.
-Where a package offers a choice of licenses, the first of ORDER is taken; equal texts are printed once, with the packages
-that they are of. A package without a file of its license gets the text with its authors' names, if that license is MIT;
-any other fails.
---check writes nothing and exits 1 if NOTICE is not what would be written.
+Linked packages are the dependencies in `cargo metadata --locked` that are not for tests; scripts of pages are in BUNDLED. If a package
+offers several licenses, the first one in ORDER is used; equal texts are printed once, with the names of their packages. For a package
+without a license file the MIT text with its authors' names is used if that is its license; any other license is an error.
+--check writes nothing and exits with 1 if NOTICE is not up to date.
 """
 
 import json
@@ -21,9 +20,9 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 NOTICE = REPOSITORY / "NOTICE"
 ROOT = "plimsoll"
-# Sources of others that are a part of the tree, with the file of their license beside them.
+# Third-party sources in the tree, each with its license file next to it.
 BUNDLED = {"uPlot 1.6.32": REPOSITORY / "crates/serve/page/vendor/LICENSE"}
-# Licenses, the most wanted first, and words that only their texts have.
+# Licenses in order of preference, with words that only their texts contain.
 ORDER = {
     "MIT": "Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated",
     "MIT-0": "Permission is hereby granted, free of charge, to any person obtaining a copy",
@@ -51,11 +50,11 @@ def main() -> None:
     if not sys.argv[1:]:
         NOTICE.write_text(text)
     elif not NOTICE.exists() or NOTICE.read_text() != text:
-        sys.exit("NOTICE is not that of Cargo.lock\nhint: `python scripts/notice.py` writes it")
+        sys.exit("NOTICE does not match Cargo.lock\nhint: run `python scripts/notice.py`")
 
 
 def linked() -> list[dict]:
-    """The packages from elsewhere that `plimsoll` is linked with, by name and version."""
+    """Third-party packages that are linked into `plimsoll`, by name and version."""
     command = ["cargo", "metadata", "--locked", "--format-version", "1"]
     metadata = json.loads(subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, check=True).stdout)
     packages = {package["id"]: package for package in metadata["packages"]}
@@ -79,7 +78,7 @@ def notice(packages: list[dict]) -> str:
         by_text[same].append(name)
     for package in packages:
         for text in texts(package):
-            # Texts that differ in where their lines break are one.
+            # Texts that differ only in line breaks are the same.
             same = " ".join(text.split())
             printed.setdefault(same, text.strip("\n"))
             by_text[same].append(f"{package['name']} {package['version']}")
@@ -90,7 +89,7 @@ def notice(packages: list[dict]) -> str:
 
 
 def texts(package: dict) -> list[str]:
-    """The texts of the licenses that are chosen of a package, and what its authors want to be passed on besides."""
+    """The texts of a package's chosen licenses, and its notice files."""
     folder = Path(package["manifest_path"]).parent
     files = sorted(file for file in folder.iterdir() if file.name.upper().startswith(FILES))
     contents = [file.read_text(errors="replace").replace("\r\n", "\n") for file in files if file.is_file()]
@@ -100,14 +99,14 @@ def texts(package: dict) -> list[str]:
         if not there and license == "MIT":
             there = [mit_of(package)]
         if not there:
-            sys.exit(f"{package['name']} {package['version']} has no text of its license {license} in {folder}")
+            sys.exit(f"{package['name']} {package['version']} has no text of the license {license} in {folder}")
         taken += there
     taken += [file.read_text() for file in sorted(folder.glob("NOTICE*"))] if "Apache-2.0" in chosen(package["license"]) else []
     return taken
 
 
 def chosen(expression: str) -> list[str]:
-    """One license of each choice that an SPDX expression offers: `(MIT OR Apache-2.0) AND Unicode-3.0`."""
+    """One license for each choice in an SPDX expression: `(MIT OR Apache-2.0) AND Unicode-3.0`."""
     taken = []
     for part in expression.split(" AND "):
         offered = [license.strip("() ") for license in re.split(r" OR |/", part)]
@@ -119,7 +118,7 @@ def chosen(expression: str) -> list[str]:
 
 
 def mit_of(package: dict) -> str:
-    """The text of the repository's own license, which is MIT's, with other authors."""
+    """The repository's own license, which is MIT, with other authors."""
     title, _, rest = (REPOSITORY / "LICENSE").read_text().split("\n\n", 2)
     authors = ", ".join(re.sub(r" <.*>", "", author) for author in package["authors"]) or f"the authors of {package['name']}"
     return f"{title}\n\nCopyright (c) {authors}\n\n{rest}"

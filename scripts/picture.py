@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the picture of the README: the terminal in the middle of a real `plimsoll train`, as an SVG.
+"""Makes the picture of the README: the terminal during a real `plimsoll train`, as an SVG.
 
 usage:  python scripts/picture.py --plimsoll target/release/plimsoll --out docs/src/train.svg [--at 0.7]
 needs:  pip install pyte (a terminal emulator, which reads what the program writes)
 
-The program runs with its defaults in a terminal of 80 columns, and its screen is drawn when it shows that so much of the
-run is done. Nothing on the screen is changed.
+The program runs with its defaults in a terminal of 80 columns; the screen is drawn when `--at` of the run is done. The screen is not
+edited.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def screen_of_a_run(program, at):
 
     def is_done(lines):
         done = re.search(r"[━╸─] +(\d+) %  ", "\n".join(lines))
-        # A part of the bar may be written yet.
+        # The line of the bar may be incomplete.
         return done and int(done[1]) >= 100 * at and any("tok/s" in line for line in lines)
 
     with tempfile.TemporaryDirectory() as folder:
@@ -38,7 +38,7 @@ def screen_of_a_run(program, at):
 
 
 def look(cell, row):
-    # The rest of a bar is dim, which the emulator does not tell.
+    # The rest of a bar is dim, which the emulator does not report.
     letter = DIM if cell.data == "─" and "━" in row else PALETTE.get(cell.fg, TEXT)
     return letter, GROUND, cell.bold
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Records how many bytes `torch.compile` saves for the backward pass of small transformers' models.
+"""Records how many bytes `torch.compile` saves for the backward pass of small models of transformers.
 
-The models are those of `record_eager.py`, on the processor. Dynamo traces them, AOTAutograd makes joint graphs of them with
-Inductor's decompositions, and the partitioner that Inductor uses cuts these; graphs are run as they are. Counted is what goes
-from one to the other: no inputs, and each storage once.
+The models are those of `record_eager.py`, on the CPU. Dynamo traces them, AOTAutograd creates joint graphs with Inductor's
+decompositions, and Inductor's partitioner cuts these; the graphs run unchanged. Counted are the bytes that pass from the forward to
+the backward graph, without inputs, each storage once.
 
 usage: record_compiled.py [--out crates/eager/tests/compiled.txt]
 needs: torch, transformers
@@ -26,7 +26,7 @@ VIEWS = {aten.view.default, aten._unsafe_view.default, aten.permute.default, ate
 
 
 def eager():
-    """The other script, which drops the first folder that modules are looked for in."""
+    """The other script, which removes the first folder of the module search path."""
     path = pathlib.Path(__file__).with_name("record_eager.py")
     spec = importlib.util.spec_from_file_location("record_eager", path)
     sys.path.insert(0, "")
@@ -36,7 +36,7 @@ def eager():
 
 
 def saved_bytes(forward, results):
-    """Of a graph, whose first results are the model's."""
+    """Saved bytes of a graph, whose first results are the model's."""
     inputs = {node for node in forward.graph.nodes if node.op == "placeholder"}
     seen, total = set(), 0
     for node in forward.graph.find_nodes(op="output")[0].args[0][results:]:
@@ -78,7 +78,7 @@ def record(scripts, case):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=pathlib.Path, help="the file of records; without it, they are printed")
+    parser.add_argument("--out", type=pathlib.Path, help="output file; default: stdout")
     a = parser.parse_args()
     scripts = eager()
     names = [f"{family}-sdpa-{precision}" for family in ("gpt2", "llama", "t5") for precision in ("fp32", "bf16", "amp-bf16")]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Records what eager PyTorch allocates and frees in training steps of small transformers' models, as a card would see it.
+"""Records what eager PyTorch allocates and frees in training steps of small models of transformers, as on a card.
 
-Tensors are on the meta device: they have sizes and owners, autograd is PyTorch's own, and nothing is computed. Every storage
-that an op returns is followed until its last owner drops it. What a card does differently from the meta device is mapped
-here and said beside each mapping. What kernels allocate for themselves is not seen by a dispatcher, so it is not recorded.
+Tensors are on the meta device: they have sizes and owners, autograd is PyTorch's, and nothing is computed. Every storage that an op
+returns is tracked until its last owner drops it. Differences between a card and the meta device are mapped here, each with a comment.
+A dispatcher cannot see what kernels allocate internally, so that is not recorded.
 
 usage: record_eager.py [--out crates/eager/tests/golden] [--case NAME] [--events]
 needs: torch, transformers; peft for cases with adapters, bitsandbytes for 4-bit weights; liger-kernel, which needs triton, for
@@ -16,7 +16,7 @@ import math
 import pathlib
 import sys
 
-# Libraries look for a package `kernels`, which is not the script beside this one.
+# Libraries import a package `kernels`, which is not the script of that name in this folder.
 sys.path.pop(0)
 import torch
 import torch.nn.functional as F
@@ -28,12 +28,12 @@ aten = torch.ops.aten
 HALF = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-# Scalars are not followed.
+# Scalars are not tracked.
 SCALAR = 8
 
 
 class Recorder(TorchDispatchMode):
-    """Follows storages. `live` maps each to its bytes and the op that made it."""
+    """Tracks storages. `live` maps each to its bytes and the op that created it."""
 
     def __init__(self):
         super().__init__()
@@ -70,7 +70,7 @@ class Recorder(TorchDispatchMode):
         if name == "_to_copy" and (kwargs or {}).get("device") is not None and str(kwargs["device"]) == "cpu":
             return func(*args, **kwargs)
         if name == "gemm_4bit":
-            # It adds, and is no formula where a block is run again.
+            # An addition of gradients; a formula that adds would be recorded too if a block is recomputed.
             within, IN_BACKWARD[:] = IN_BACKWARD[:], []
             with self:
                 result = gemm_4bit(*args, **(kwargs or {}))
@@ -84,12 +84,12 @@ class Recorder(TorchDispatchMode):
 
     @staticmethod
     def sum_of_gradients(func, args):
-        """Where gradients meet, the engine adds in place to one that nobody else has (`input_buffer.cpp`). It does not while
-        a mode listens, so this does. No formula of these models adds."""
+        """Where gradients meet, the engine adds in place to one that has no other owner (`input_buffer.cpp`), but not while a mode is
+        active, so this function does. No formula of these models adds."""
         if func is not aten.add.Tensor or torch.is_grad_enabled() or not IN_BACKWARD:
             return None
         for tensor in args:
-            # Three more references than in the engine: its caller's, the dispatcher's, and Python's.
+            # Three more references than in the engine: the caller's, the dispatcher's, and Python's.
             storage = tensor.untyped_storage()
             others = tensor._use_count() - 4 + torch._C._storage_Use_Count(storage._cdata) - 2
             if others <= 0 and torch._prims_common.is_non_overlapping_and_dense_or_false(tensor):
@@ -97,12 +97,12 @@ class Recorder(TorchDispatchMode):
         return None
 
 
-# Not empty while a backward pass runs.
+# Not empty during a backward pass.
 IN_BACKWARD = []
 
 
 class Autocast(TorchFunctionMode):
-    """CUDA's autocast, which the meta device has none of: its lists of ops (`autocast_mode.h`), and its cache of weights."""
+    """CUDA's autocast, which the meta device lacks: its lists of ops (`autocast_mode.h`), and its cache of weights."""
 
     LOW = {"linear", "matmul", "__matmul__", "addmm", "bmm", "mm", "baddbmm"}
     HIGH = {"pow", "__pow__", "rsqrt", "layer_norm", "cross_entropy", "nll_loss"}
@@ -147,19 +147,19 @@ class Autocast(TorchFunctionMode):
 
 
 def dropout(x, p=0.5, training=True, inplace=False):
-    """On a card one kernel keeps a mask of a byte an element; elsewhere three ops do."""
+    """On a card one kernel stores a mask of one byte per element; on other devices it is three ops."""
     return aten.native_dropout(x, p, True)[0] if training and p > 0 else x
 
 
 def softmax(x, dim=None, _stacklevel=3, dtype=None):
-    """On a card softmax of fp16 to fp32 is one kernel; elsewhere the operand is cast first."""
+    """On a card softmax from fp16 to fp32 is one kernel; other devices cast the operand first."""
     if x.dtype == torch.float16 and (dtype == torch.float32 or Autocast.active):
         return torch._softmax(x, dim, True)
     return SOFTMAX(x, dim, dtype=dtype)
 
 
 def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    """The kernels that a card of compute capability 8.0 or later chooses (`sdp_utils.cpp`); meta tensors get none."""
+    """The kernels that PyTorch selects on a card of compute capability 8.0 or later (`sdp_utils.cpp`), but not for meta tensors."""
     if Autocast.active:
         q, k, v = (Autocast.active[-1].low(x) for x in (q, k, v))
         attn_mask = Autocast.active[-1].low(attn_mask)
@@ -183,7 +183,7 @@ ATTENTION, SOFTMAX = F.scaled_dot_product_attention, F.softmax
 
 
 def reentrant(forward):
-    """A block that is run again has autocast as in the forward pass."""
+    """A recomputed block has the same autocast as in the forward pass."""
 
     def wrapped(ctx, run, *rest):
         dtype = Autocast.active[-1].dtype if Autocast.active else None
@@ -206,7 +206,7 @@ def map_to_card():
     F.dropout, F.softmax, F.scaled_dot_product_attention = dropout, softmax, attention
     asked = torch.is_autocast_enabled
     torch.is_autocast_enabled = lambda *device: asked(*device) if device else bool(Autocast.active)
-    # Whether rows hold several documents is asked of values; they do not.
+    # Whether rows contain several documents depends on values; they do not.
     masks.find_packed_sequence_indices = lambda positions: None
     import torch.optim.optimizer as optimizer
 
@@ -215,8 +215,8 @@ def map_to_card():
 
 
 def gemm_4bit(x, weight, shape, absmax, block, kind, bias=None, absmax_8bit=None, absmax_code=None, absmax_offset=None):
-    """bitsandbytes' product with 4-bit weights as it is on a card (`backends/cuda/ops.py`, `_dequant_linear_fallback`): the
-    weight is dequantized, then a linear layer. Version 0.50.2 has a kernel without it for some cards and shapes of few rows."""
+    """bitsandbytes' product with 4-bit weights as on a card (`backends/cuda/ops.py`, `_dequant_linear_fallback`): dequantizes the
+    weight, then a linear layer. Version 0.50.2 has a kernel without dequantization for some cards and shapes with few rows."""
     ops = torch.ops.bitsandbytes
     if absmax_8bit is not None:
         scales = ops.dequantize_blockwise(absmax_8bit, absmax, absmax_code, 256, torch.float32)
@@ -226,7 +226,7 @@ def gemm_4bit(x, weight, shape, absmax, block, kind, bias=None, absmax_8bit=None
 
 
 def quantized(case, model):
-    """The model as `from_pretrained` loads it in 4 bits, and as `prepare_model_for_kbit_training` leaves it."""
+    """The model as `from_pretrained` loads it in 4 bits, after `prepare_model_for_kbit_training`."""
     import bitsandbytes as bnb
     import transformers.integrations.bitsandbytes as integration
     from peft import prepare_model_for_kbit_training
@@ -244,7 +244,7 @@ def quantized(case, model):
         if isinstance(module, bnb.nn.Linear4bit):
             weight = weights[name].data.to(dtype)
             module.weight.data = weight.T if issubclass(module.source_cls, transformers.pytorch_utils.Conv1D) else weight
-            # `to` quantizes, but not on the meta device.
+            # `to` quantizes, except on the meta device.
             module.weight._quantize("meta")
             if module.bias is not None:
                 module.bias = biases[name]
@@ -256,7 +256,7 @@ def quantized(case, model):
 
 
 def adapted(case, model):
-    """The model with PEFT's additions."""
+    """The model with PEFT's adapters."""
     from peft import LoraConfig, get_peft_model
 
     targets = case.get("targets")
@@ -278,7 +278,7 @@ def checkpointing_of(case):
 
 
 def parameters_of(model):
-    """Parameters, buffers, and what 4-bit weights have beside them, in the order in which they are quantized."""
+    """Parameters, buffers, and the quantization state of 4-bit weights, in the order of quantization."""
     for tensor in [*model.parameters(), *model.buffers()]:
         yield tensor
         state = getattr(tensor, "quant_state", None)
@@ -289,14 +289,14 @@ def parameters_of(model):
 
 
 class NoKernel:
-    """A kernel of triton that computes nothing."""
+    """A triton kernel that computes nothing."""
 
     def __getitem__(self, grid):
         return lambda *args, **kwargs: None
 
 
 def map_liger_to_card():
-    """Liger's functions as they are, but for kernels, which compute nothing, and questions about the device."""
+    """Liger's functions, except for kernels, which compute nothing, and queries of the device."""
     import importlib
     import types
 
@@ -310,7 +310,7 @@ def map_liger_to_card():
     torch.get_autocast_dtype = lambda device: Autocast.active[-1].dtype if Autocast.active else torch.float16
     torch.equal = lambda a, b: True
     torch.Tensor.item = lambda self: 1
-    # A product with a type of its own is added where the sum is; the meta device knows no such types.
+    # A product with a type of its own is accumulated in place; the meta device does not support these types.
     addmm = torch.addmm
     torch.addmm = lambda *args, out_dtype=None, **kwargs: kwargs["out"] if out_dtype else addmm(*args, **kwargs)
     for name in ("rms_norm", "swiglu", "rope", "fused_linear_cross_entropy"):
@@ -352,7 +352,7 @@ def build(case):
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(case["precision"], torch.float32)
         if family == "t5":
             model = T5ForConditionalGeneration._from_config(config, dtype=dtype)
-            # Made from nothing, models are tied; published weights have a head of their own.
+            # A new model has a tied head; published weights have an untied one.
             model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.shared.weight))
         else:
             model = AutoModelForCausalLM.from_config(config, dtype=dtype)
@@ -374,16 +374,16 @@ def optimizer_of(case, model):
 
 
 def eight_bit(name, model, parameters):
-    """bitsandbytes' AdamW as transformers' `Trainer.create_optimizer` makes it."""
+    """bitsandbytes' AdamW as transformers' `Trainer.create_optimizer` creates it."""
     import bitsandbytes as bnb
 
-    # Pages are memory that the driver moves, and that no allocator of PyTorch's has.
+    # Paged memory is managed by the driver, not by PyTorch's allocator.
     bnb.functional.get_paged = lambda *shape, dtype, device: torch.zeros(shape, dtype=dtype)
-    # These work in place, and are not there for the meta device.
+    # These ops work in place and are not implemented for the meta device.
     for update in ("fill", "prefetch_tensor", "optimizer_update_32bit", "optimizer_update_8bit_blockwise"):
         setattr(bnb.functional, update, lambda *args, **kwargs: None)
     manager = bnb.optim.GlobalOptimManager.get_instance()
-    # It knows parameters by their place in memory, which another case's may have had.
+    # It identifies parameters by address, which may belong to a parameter of an earlier case.
     manager.initialize()
     for module in model.modules():
         if isinstance(module, torch.nn.Embedding):
@@ -437,15 +437,15 @@ LLAMA = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "nu
 T5 = {"num_layers": 2, "num_decoder_layers": 2, "d_model": 48, "d_ff": 80, "num_heads": 3, "d_kv": 16, "vocab_size": 101,
       "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
-# Weights on both sides of what bitsandbytes has on pages, and of what it has in 8 bits.
+# Weights on both sides of bitsandbytes' limits for paged and for 8-bit state.
 WIDE = {"gpt2": {"n_embd": 192, "vocab_size": 701}, "llama": {"hidden_size": 256, "intermediate_size": 500},
         "t5": {"d_model": 256, "d_ff": 500}}
-# Ends of names of some layers.
+# Suffixes of the names of some layers.
 SOME = {"gpt2": "mlp.c_proj,c_fc", "llama": "o_proj,down_proj", "t5": "k,wi_0,wo"}
 
 
 def cases():
-    """Name: what the trainer is told."""
+    """Cases by name, with the trainer's settings."""
     families = {
         "gpt2": {"family": "gpt2", "shape": GPT2, "batch": 3, "length": 40},
         "llama": {"family": "llama", "shape": LLAMA, "batch": 3, "length": 40},
@@ -455,7 +455,8 @@ def cases():
 
     def add(family, name, **options):
         case = families[family] | {"precision": "fp32"} | options
-        # Attention in ops drops inside one op, by more than one that a card has: there are no heads to share then.
+        # Attention made of ops drops out within one op, which needs more memory than a card's kernel: no heads are
+        # shared then.
         if "dropout" in case and family == "llama":
             case["shape"] = case["shape"] | {"num_key_value_heads": 4}
         all_cases[f"{family}-{name}"] = case
@@ -489,10 +490,10 @@ def cases():
         add(family, "lora-head-bf16", precision="bf16", lora=4, targets="lm_head")
         add(family, "qlora-single-amp-fp16", precision="amp-fp16", lora=8, lora_dropout=0.05, quantized="single")
         add(family, "qlora-eager-fp16", attention="eager", precision="fp16", lora=8, quantized="double", dropout=0.1)
-    # Biases of 4-bit layers that are no `Conv1D`.
+    # Biases of 4-bit layers that are not `Conv1D`.
     for name, options in {"full": {}, "lora": {"lora": 4}, "qlora": {"lora": 4, "quantized": "double"}}.items():
         all_cases[f"qwen2-{name}-bf16"] = families["llama"] | {"family": "qwen2", "precision": "bf16"} | options
-    # Windows shorter than the samples, in all layers and in the second one.
+    # Windows shorter than the samples, in all layers and in the second one only.
     for attention in ("sdpa", "eager"):
         for precision in ("fp32", "bf16", "amp-bf16"):
             options = {"attention": attention, "precision": precision}
@@ -510,7 +511,7 @@ def cases():
 
 
 def digest(events):
-    """How many allocations, and FNV-1a of their bytes and of what is live then: equal ones are the same run, event by event."""
+    """Number of allocations, and FNV-1a hash of their bytes and of the live bytes: equal digests mean equal events."""
     count, total, value = 0, 0, 0xCBF29CE484222325
     for event in events:
         size = int(event.split()[0])
@@ -539,13 +540,13 @@ def written(name, case, recorder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=pathlib.Path, help="folder of the records; without it, they are printed")
-    parser.add_argument("--case", help="the one case; without it, all")
+    parser.add_argument("--out", type=pathlib.Path, help="output folder; default: stdout")
+    parser.add_argument("--case", help="record only this case; default: all")
     parser.add_argument("--events", action="store_true", help="print every allocation and free")
     a = parser.parse_args()
     map_to_card()
     transformers.logging.set_verbosity_error()
-    # Liger stays in place once it is.
+    # Liger's patches cannot be undone.
     for name, case in sorted(cases().items(), key=lambda entry: "loss" in entry[1]):
         if a.case not in (None, name):
             continue

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Records when FSDP gathers and frees the weights of a small GPT-2, and when it flattens gradients.
 
-The first version of FSDP as accelerate sets it up: a block a unit, bf16 with shards in single precision, nothing gathered ahead.
-It runs on the processor in a group of four of which there is one, whose communication does nothing. Lines are bytes of a
-unit's weights that are gathered (+) and freed (-), and of gradients that are flattened (=).
+The first version of FSDP as accelerate configures it: a block per unit, bf16 with shards in single precision, no prefetch. It runs on
+the CPU in a group of four ranks with only one process, whose communication does nothing. Lines are bytes of a unit's weights that
+are gathered (+) and freed (-), and of gradients that are flattened (=).
 
 usage: record_fsdp.py [--out crates/eager/tests/fsdp.txt]
 needs: torch, transformers
@@ -26,7 +26,7 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 
 
 class Recorder(TorchDispatchMode):
-    """Looks at all units whenever an op runs."""
+    """Checks all units whenever an op runs."""
 
     def __init__(self, handles):
         super().__init__()
@@ -53,7 +53,7 @@ class Recorder(TorchDispatchMode):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=pathlib.Path, help="the file of the record; without it, it is printed")
+    parser.add_argument("--out", type=pathlib.Path, help="output file; default: stdout")
     a = parser.parse_args()
     transformers.logging.set_verbosity_error()
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)

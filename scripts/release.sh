@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes a release for this machine's kind of system: an archive with the binary, completions and manual pages, a Debian
-# package if `cargo-deb` is installed, and their checksums, in target/dist.
+# Builds a release for this system: an archive with the binary, completions and manual pages, a Debian package if
+# `cargo-deb` is installed, and their checksums, in target/dist.
 #
 # usage:  scripts/release.sh
-# needs:  Rust alone; for the package, `cargo install cargo-deb`
+# needs:  Rust; `cargo install cargo-deb` for the package
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,20 +24,20 @@ for shell in bash zsh fish powershell; do
 done
 "$folder/plimsoll" man "$folder/man"
 
-# The same contents make the same archive: sorted, without owners, with the time of the commit.
+# Reproducible archive: sorted, without owners, with the commit's time.
 time=$(git log -1 --format=%ct 2>/dev/null || echo 0)
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$time" -C target/dist -cf - "$name" \
     | gzip --no-name -9 > "target/dist/$name.tar.gz"
 
 if cargo deb --version > /dev/null 2>&1; then
-    # Its assets (crates/plimsoll/Cargo.toml) are taken from here.
+    # cargo-deb takes its assets (crates/plimsoll/Cargo.toml) from here.
     rm -rf target/dist/package
     cp -r "$folder" target/dist/package
     gzip --no-name -9 target/dist/package/man/*.1
     SOURCE_DATE_EPOCH=$time cargo deb --no-build --no-strip --locked -p plimsoll --output target/dist/
     rm -rf target/dist/package
 else
-    echo "no Debian package: cargo install cargo-deb"
+    echo "no Debian package: run `cargo install cargo-deb` to build one"
 fi
 
 rm -rf "$folder"

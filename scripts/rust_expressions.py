@@ -1,7 +1,7 @@
-"""Finds how far a Rust expression reaches: the operands of an operator, the pattern of a match arm.
+"""Finds the extent of a Rust expression: the operands of an operator, the pattern of a match arm.
 
-Not a parser of Rust: tokens, brackets that match, and the precedence of operators are enough to put a switch around an
-expression, and the compiler judges the result. Positions are characters of the text. `mutants.py` uses it.
+Not a Rust parser: tokens, matching brackets, and operator precedence suffice to put a switch around an expression, and the compiler
+checks the result. Positions are character indices in the text. `mutants.py` uses it.
 """
 
 import re
@@ -42,7 +42,7 @@ CLOSERS = {"(": ")", "[": "]", "{": "}"}
 
 @dataclass(frozen=True)
 class Item:
-    """A token; of a bracketed group taken as a whole, its opening bracket and where it ends."""
+    """A token; for a bracketed group, its opening bracket and the end of the group."""
 
     kind: str
     text: str
@@ -51,7 +51,7 @@ class Item:
 
 
 class Source:
-    """A file's text and its tokens, with the bracket that closes each opening one."""
+    """A file's text and tokens, with the closing bracket of each opening one."""
 
     def __init__(self, text: str):
         self.text = text
@@ -68,7 +68,7 @@ class Source:
                 open_groups.append(index)
 
     def around(self, position: int) -> tuple[list[Item], int]:
-        """The items of the group that the token at `position` stands in, and which of them it is."""
+        """The items of the group that contains the token at `position`, and its index among them."""
         index = bisect_left(self.starts, position)
         assert self.starts[index] == position, f"no token begins at {position}"
         group = self.parent[index]
@@ -86,12 +86,12 @@ class Source:
         return items, wanted
 
     def operands(self, position: int) -> tuple[int, int]:
-        """Where the expression of the binary operator at `position` begins and ends."""
+        """Start and end of the expression of the binary operator at `position`."""
         items, at = self.around(position)
         first, in_head = segment(items, at)
         walk = Walk(items, first, in_head)
         if at not in walk.operators:
-            raise NoExpression(f"`{items[at].text}` at character {position} joins no operands")
+            raise NoExpression(f"`{items[at].text}` at character {position} has no operands")
         level = PRECEDENCE[items[at].text]
         weaker = [i + 1 for i in walk.operators if i < at and PRECEDENCE[items[i].text] < level]
         left = max([first, *weaker, *(i for i in walk.bodies if i <= at)])
@@ -99,13 +99,13 @@ class Source:
         return items[left].start, items[min([*ends, walk.end]) - 1].end
 
     def operand(self, position: int) -> tuple[int, int]:
-        """Where the expression of the prefix operator at `position` begins and ends."""
+        """Start and end of the expression of the prefix operator at `position`."""
         items, at = self.around(position)
         walk = Walk(items, at, segment(items, at)[1])
         return items[at].start, items[min([*walk.operators, *walk.casts, walk.end]) - 1].end
 
     def arrow(self, position: int) -> tuple[int, int | None]:
-        """Of the match arm that begins at `position`: where its `=>` stands, and where its guard begins if it has one."""
+        """For the match arm at `position`: the position of its `=>`, and of its guard if it has one."""
         items, at = self.around(position)
         guard = None
         while items[at].text != "=>":
@@ -115,8 +115,8 @@ class Source:
         return items[at].start, guard
 
     def field(self, position: int) -> tuple[str, int, int, str]:
-        """Of the field of a struct's expression at `position`: its name, where its value begins and ends (at the same
-        place if it is short for a variable), and the text of the base that the others are taken from."""
+        """For the field of a struct expression at `position`: its name, start and end of its value (equal for the shorthand), and the
+        text of the base that provides the other fields."""
         items, at = self.around(position)
         comma = next(i for i in range(at, len(items)) if items[i].text == ",")
         base = next(i for i in range(comma, len(items)) if items[i].text == "..")
@@ -125,12 +125,12 @@ class Source:
 
 
 class NoExpression(Exception):
-    """What stands there is not understood."""
+    """The text is not an expression that this script understands."""
 
 
 class Walk:
-    """Goes over the expression that begins with item `at`: finds its binary operators (`operators`), casts (`casts`),
-    where bodies of closures begin in it (`bodies`), and the item behind it (`end`)."""
+    """Walks over the expression that starts with item `at`: collects its binary operators (`operators`), casts (`casts`), starts of
+    closure bodies (`bodies`), and the item after it (`end`)."""
 
     def __init__(self, items: list[Item], at: int, in_head: bool):
         self.items, self.in_head = items, in_head
@@ -184,8 +184,8 @@ class Walk:
 
 
 def segment(items: list[Item], at: int) -> tuple[int, bool]:
-    """The first item of the expression that item `at` is part of, and whether it is the head of an `if` or its like,
-    where a brace opens a block."""
+    """The first item of the expression that contains item `at`, and whether it is the head of an `if` or similar, where a brace opens
+    a block."""
     first = at
     while first > 0:
         before = items[first - 1]
@@ -212,7 +212,7 @@ def is_head(items: list[Item], first: int) -> bool:
 
 
 def behind_parameters(items: list[Item], first: int) -> int:
-    """Where the body begins, if the comma or colon before item `first` stands among the parameters of a closure; else `first`."""
+    """Start of the body, if the comma or colon before item `first` is in a closure's parameters; else `first`."""
     bars = [i for i in range(first) if items[i].text == "|"]
     if bars and (bars[-1] == 0 or items[bars[-1] - 1].text in OPENS_CLOSURE):
         return find(items, "|", first) + 1
@@ -241,4 +241,4 @@ def find(items: list[Item], text: str, at: int) -> int:
     for index in range(at, len(items)):
         if items[index].text == text:
             return index
-    raise NoExpression(f"no `{text}` behind character {items[at - 1].end}")
+    raise NoExpression(f"no `{text}` after character {items[at - 1].end}")

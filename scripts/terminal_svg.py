@@ -1,4 +1,4 @@
-"""A program in a terminal, and its screen as an SVG: what the scripts that make pictures share. Not a script itself.
+"""Runs a program in a terminal and draws its screen as an SVG. Shared by the scripts that make pictures; not a script itself.
 
 needs:  pip install pyte (a terminal emulator, which reads what the program writes)
 """
@@ -20,7 +20,7 @@ GROUND, TEXT = "#1b1f27", "#d8dee9"
 
 
 class Terminal:
-    """A program in a terminal of this size, until `end`."""
+    """A program running in a terminal of this size, until `end`."""
 
     def __init__(self, words, variables, columns, rows):
         self.screen = pyte.Screen(columns, rows)
@@ -29,11 +29,11 @@ class Terminal:
         if self.child == 0:
             os.execve(words[0], words, variables | {"TERM": "xterm-256color"})
         fcntl.ioctl(self.side, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        # What is seen before the terminal has its size is drawn again.
+        # Output from before the terminal has its size is drawn again.
         os.kill(self.child, signal.SIGWINCH)
 
     def when(self, is_shown, within_s=600):
-        """The rows as soon as `is_shown` holds of the lines: each a list of characters with their looks."""
+        """The rows as soon as `is_shown` is true for the lines: each a list of characters with their styles."""
         began = time.monotonic()
         try:
             while time.monotonic() - began < within_s:
@@ -44,7 +44,7 @@ class Terminal:
                     return [[screen.buffer[y][x] for x in range(screen.columns)] for y in range(screen.lines)]
         except OSError as end:
             raise SystemExit("the program ended before that") from end
-        raise SystemExit("the program did not come that far")
+        raise SystemExit("the program did not show the expected screen in time")
 
     def end(self):
         os.kill(self.child, signal.SIGKILL)
@@ -52,7 +52,7 @@ class Terminal:
 
 
 def svg(rows, look, title):
-    """The picture; `look` says a cell's colors of letter and ground and whether it is bold, of the cell and its row's text."""
+    """The picture; `look` returns foreground, background and boldness for a cell and its row's text."""
     columns = len(rows[0])
     width, height = columns * CELL_WIDTH + 2 * MARGIN, len(rows) * CELL_HEIGHT + 2 * MARGIN
     out = [

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the picture of `plimsoll top`: the terminal in the middle of a real `plimsoll train`, as an SVG.
+"""Makes the picture of `plimsoll top`: the terminal during a real `plimsoll train`, as an SVG.
 
 usage:  python scripts/top_picture.py --plimsoll target/release/plimsoll --nvml libnvml.so --out docs/src/top.svg
 needs:  pip install pyte (a terminal emulator, which reads what the program writes)
 
-`plimsoll train` runs with its defaults, on the processor. The cards are those of a stand-in for NVIDIA's driver (`--nvml`:
-`cargo build -p plimsoll-fake-nvml` leaves it below `target/debug/build/plimsoll-fake-nvml-*/out`), which says that the run has
-memory of one, and that somebody else has some too. Nothing on the screen is changed.
+`plimsoll train` runs with its defaults, on the CPU. The cards are those of an NVML stand-in (`--nvml`:
+`cargo build -p plimsoll-fake-nvml` puts it below `target/debug/build/plimsoll-fake-nvml-*/out`), which reports that the run and
+another user's process have memory of one card. The screen is not edited.
 """
 
 import argparse
@@ -32,7 +32,7 @@ PALETTE = {
 
 MACHINE = "NVIDIA GeForce RTX 4090,GPU-a,24564,400,0;NVIDIA GeForce RTX 3060,GPU-b,12288,350,0"
 
-# Values over time of the first card, then of the second. {run} and {other} are numbers of processes.
+# Readings over time, of the first card and then of the second. {run} and {other} are pids.
 VALUES = """\
 clock real 1
 0..40 0 temperature 55..79
@@ -71,9 +71,9 @@ def screen_of_a_run(program, nvml, at):
 
     with tempfile.TemporaryDirectory() as folder:
         runs = ["--runs-dir", f"{folder}/runs"]
-        # Where names of runs are kept, so that those of whoever makes the picture are not in it.
+        # State folder, so that the user's own runs are not in the picture.
         own = {**os.environ, "XDG_STATE_HOME": f"{folder}/state"}
-        # Somebody else on the card.
+        # A process of another user on the card.
         other = subprocess.Popen(["sleep", "600"])
         train = subprocess.Popen(
             [program, "train", "--eval-every", "50", *runs], env=own, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -91,7 +91,7 @@ def screen_of_a_run(program, nvml, at):
                 process.wait()
 
 
-# What the emulator makes of the first sixteen colors where a program asks for them by number.
+# The emulator's names of the first sixteen colors if a program selects them by number.
 NUMBERED = {
     "000000": "black",
     "cd0000": "red",
@@ -111,7 +111,7 @@ def color(name, usual):
 
 
 def look(cell, _):
-    """The colors of letter and ground, and whether it is bold."""
+    """Foreground, background, and whether the cell is bold."""
     letter, ground = color(cell.fg, TEXT), color(cell.bg, GROUND)
     return (ground, letter, cell.bold) if cell.reverse else (letter, ground, cell.bold)
 
@@ -124,7 +124,7 @@ def main():
     parser.add_argument("--at", type=float, default=0.6)
     given = parser.parse_args()
     program, nvml = str(given.plimsoll.resolve()), str(given.nvml.resolve())
-    title = "plimsoll top in a terminal: cards, their memory and processes, and a run as it trains"
+    title = "plimsoll top in a terminal: cards, their memory and processes, and a training run"
     given.out.write_text(svg(screen_of_a_run(program, nvml, given.at), look, title))
 
 
