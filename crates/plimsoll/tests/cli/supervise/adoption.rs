@@ -1,8 +1,8 @@
-//! Runs whose supervisor is killed, whose keeper is, or both.
+//! Runs whose supervisor, keeper, or both are killed.
 
 use super::*;
 
-/// Starts a run whose supervisor is killed. Its script counts until `go` is there, and then ends with what `go` says.
+/// Starts a run and kills its supervisor. The script counts until the file `go` exists, then ends with its contents.
 pub(super) fn orphaned(sandbox: &Sandbox, flags: &str) -> String {
     let script = "echo $$ > pid; i=0; while [ ! -s go ]; do i=$((i+1)); echo step $i; sleep 0.01; done; echo over; \
                   exit $(cat go)";
@@ -15,12 +15,12 @@ pub(super) fn orphaned(sandbox: &Sandbox, flags: &str) -> String {
 }
 
 #[test]
-fn a_killed_supervisor_leaves_nothing_that_is_not_found_again() {
+fn a_killed_supervisor_leaves_a_run_that_can_be_found() {
     let sandbox = Sandbox::new();
     let pid = orphaned(&sandbox, "--max-restarts 0");
     let run = &listed(&sandbox, "")[0];
     assert_eq!((&run["state"], &run["workers"][0]["pid"].to_string()), (&"orphaned".into(), &pid));
-    // What it prints is kept while nobody supervises.
+    // Its output is kept while it has no supervisor.
     let count = || sandbox.text("runs/it/output.log").lines().count();
     let before = count();
     until("its output is kept", || count() > before + 3);
@@ -40,7 +40,7 @@ fn a_killed_supervisor_leaves_nothing_that_is_not_found_again() {
 }
 
 #[test]
-fn what_ends_without_a_supervisor_is_known_with_its_exit_code() {
+fn a_program_that_ends_without_a_supervisor_has_a_known_exit_code() {
     let sandbox = Sandbox::new();
     for code in [0, 7] {
         orphaned(&sandbox, "");
@@ -54,9 +54,9 @@ fn what_ends_without_a_supervisor_is_known_with_its_exit_code() {
     }
 }
 
-/// More than any pipe holds: a command whose supervisor is killed must not wait for a reader for ever.
+/// More output than any pipe holds: a command whose supervisor was killed must not block.
 #[test]
-fn a_command_without_a_supervisor_prints_on() {
+fn a_command_without_a_supervisor_keeps_printing() {
     let sandbox = Sandbox::new();
     let script = "echo $$ > pid; until [ -e go ]; do sleep 0.01; done; head -c 20000000 /dev/zero; touch done; \
                   until [ -e end ]; do sleep 0.01; done; exit 3";
@@ -70,10 +70,10 @@ fn a_command_without_a_supervisor_prints_on() {
     assert_eq!(sandbox.read("runs/it/output.log").len(), 20_000_000);
 }
 
-/// The supervisor that adopts answers ends as the first would have: with the first's flags, folder, variables, count of
+/// An adopting supervisor handles ends as the first would have: with its flags, folder, variables, and counts of
 /// restarts and steps.
 #[test]
-fn a_run_that_was_adopted_is_started_again_and_goes_on_where_it_was() {
+fn an_adopted_run_is_restarted_and_keeps_its_counts() {
     let sandbox = Sandbox::new();
     let script = "echo $WORD >> tries; n=$(wc -l < tries); echo $$ > pid-$n; echo step $n/9; \
                   until [ -e go-$n ]; do sleep 0.01; done; exit 4";
@@ -91,17 +91,17 @@ fn a_run_that_was_adopted_is_started_again_and_goes_on_where_it_was() {
     ["go-2", "go-3", "go-4"].iter().for_each(|go| sandbox.write(go, ""));
     let attached = sandbox.run("attach it");
     assert_eq!(attached.code, Some(4), "{}", attached.stderr);
-    assert_eq!(sandbox.text("tries"), "secret\n".repeat(4), "three restarts in all, one of them before");
+    assert_eq!(sandbox.text("tries"), "secret\n".repeat(4), "three restarts, one of them before the adoption");
     let report = report(&sandbox);
     let attempts = report["attempts"].as_array().expect("a list");
     assert_eq!((attempts.len(), &report["restarts"], &report["code"]), (4, &3.into(), &4.into()), "{report}");
     assert!(attempts.iter().all(|attempt| attempt["kind"] == "exit_4"), "{report}");
     let written = fs::read(sandbox.path("runs/it/process.json")).expect("it is there");
-    assert!(!String::from_utf8_lossy(&written).contains("secret"), "variables are written nowhere");
+    assert!(!String::from_utf8_lossy(&written).contains("secret"), "variables are not stored");
 }
 
-/// Where the keeper is killed too, the supervisor carries on without it; where both are, the output waits and the exit
-/// code is lost.
+/// If the keeper is killed too, the supervisor continues without it; if both are killed, the output waits in the pipes
+/// and the exit code is lost.
 #[test]
 fn a_killed_keeper_costs_the_exit_code_and_no_output() {
     for with_supervisor in [false, true] {
@@ -116,7 +116,7 @@ fn a_killed_keeper_costs_the_exit_code_and_no_output() {
             supervisor.kill().and_then(|()| supervisor.wait()).expect("it runs");
         }
         kill("KILL", &keeper);
-        assert!(is_alive(&pid), "its pipes are gone, but it goes on");
+        assert!(is_alive(&pid), "its pipes are closed, but it continues");
         if with_supervisor {
             let run = &listed(&sandbox, "--adopt")[0];
             assert!(run["state"] == "orphaned" && run["adopted_by"].is_u64(), "{run}");
@@ -138,11 +138,11 @@ fn a_killed_keeper_costs_the_exit_code_and_no_output() {
     }
 }
 
-/// Wherever a supervisor is killed, what it started is shown, and can be adopted and stopped.
+/// Whenever a supervisor is killed, its program is listed and can be adopted and stopped.
 #[test]
-fn no_moment_to_be_killed_at_leaves_an_orphan_that_is_not_shown() {
+fn a_supervisor_killed_at_any_moment_leaves_only_listed_orphans() {
     let sandbox = Sandbox::new();
-    // Until it was killed, each command ends at once and is started again, so that most moments are around a start.
+    // Until the kill, each command ends immediately and is restarted, so that most moments are near a start.
     let script = "touch begun; if [ -e stay ]; then exec sleep 600; fi; exit 1";
     let rounds = std::env::var("PLIMSOLL_KILLS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(20_u32);
     let start = || {
@@ -159,15 +159,15 @@ fn no_moment_to_be_killed_at_leaves_an_orphan_that_is_not_shown() {
     let mut orphans = 0;
     for round in 0..rounds {
         let mut child = start();
-        // Spread over the first attempts, by steps that are no part of how long one takes.
+        // Spread the kills over the first attempts, in steps that do not divide an attempt's duration.
         std::thread::sleep(startup * (30 + round * 37 % 200) / 100);
         sandbox.write("stay", "");
         std::thread::sleep(startup * (round * 23 % 50) / 100);
         child.kill().and_then(|()| child.wait()).expect("it runs");
-        // A keeper that heard what to start starts it, and one that did not ends.
+        // A keeper that received its command starts it; another one ends.
         let marked = || processes(&sandbox, is_marked);
         until("keepers start or end", || processes(&sandbox, is_keeper).is_empty() || !marked().is_empty());
-        // A process that is about to become another one is neither for a moment.
+        // During exec a process counts as neither.
         let is_shown = || listed(&sandbox, "").iter().any(|run| run["state"] == "orphaned");
         until("what is shown is what is there", || is_shown() != marked().is_empty());
         if !marked().is_empty() {
@@ -182,10 +182,10 @@ fn no_moment_to_be_killed_at_leaves_an_orphan_that_is_not_shown() {
         fs::remove_file(sandbox.path("stay")).expect("it was there");
     }
     eprintln!("{orphans} of {rounds} left an orphan");
-    assert!(orphans > 0, "no moment was late enough to be one");
+    assert!(orphans > 0, "no kill was late enough to leave an orphan");
 }
 
-/// Processes that work in a sandbox, of one kind.
+/// Processes whose working folder is in a sandbox, of one kind.
 fn processes(sandbox: &Sandbox, is_meant: impl Fn(&Path) -> bool) -> Vec<String> {
     let place = sandbox.path("").canonicalize().expect("it is there");
     let all = fs::read_dir("/proc").expect("a table").flatten().map(|entry| entry.path());
@@ -195,13 +195,13 @@ fn processes(sandbox: &Sandbox, is_meant: impl Fn(&Path) -> bool) -> Vec<String>
     names.filter(|pid| is_alive(pid)).collect()
 }
 
-/// Whether a process carries a run's mark.
+/// Whether a process has a run's mark in its environment.
 fn is_marked(process: &Path) -> bool {
     let environment = fs::read(process.join("environ")).unwrap_or_default();
     environment.split(|&byte| byte == 0).any(|word| word.starts_with(b"PLIMSOLL_RUN_"))
 }
 
-/// Whether a process is a keeper, or is about to be one.
+/// Whether a process is a keeper, or about to become one.
 fn is_keeper(process: &Path) -> bool {
     let words = fs::read(process.join("cmdline")).unwrap_or_default();
     words.split(|&byte| byte == 0).any(|word| word == b"--keep")
@@ -214,7 +214,7 @@ fn an_orphan_is_stopped_or_attached_to_without_a_supervisor() {
     let said = sandbox.run("stop it --grace 30s");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     assert!(!is_alive(&pid));
-    // Who adopted it may still be leaving.
+    // The adopting supervisor may still be exiting.
     until("its folder can go", || fs::remove_dir_all(sandbox.path("runs")).is_ok());
     fs::remove_file(sandbox.path("pid")).expect("it was there");
     let pid = orphaned(&sandbox, "");
@@ -227,9 +227,9 @@ fn an_orphan_is_stopped_or_attached_to_without_a_supervisor() {
     assert!(!is_alive(&pid));
 }
 
-/// Numbers of processes are given again.
+/// Pids are reused.
 #[test]
-fn a_process_that_has_the_number_of_a_run_s_now_is_left_alone() {
+fn a_process_with_a_reused_pid_is_left_alone() {
     let sandbox = Sandbox::new();
     orphaned(&sandbox, "");
     let mut other = Command::new("sleep").arg("600").spawn().expect("a process");
@@ -243,11 +243,11 @@ fn a_process_that_has_the_number_of_a_run_s_now_is_left_alone() {
     until("the run's own processes end", || listed(&sandbox, "--all")[0]["state"] == "ended");
     let said = sandbox.run("stop it --now");
     assert!(said.code == Some(0) && said.stderr.contains("it had ended already"), "{}", said.stderr);
-    assert!(other.try_wait().expect("a child").is_none(), "it was ended");
+    assert!(other.try_wait().expect("a child").is_none(), "the process must not be ended");
     other.kill().and_then(|()| other.wait()).expect("it runs");
 }
 
-/// Another supervisor goes on with the ladder from the step that the first one took.
+/// Another supervisor continues the ladder after the step that the first one took.
 #[test]
 fn an_adopted_run_takes_the_next_step_of_its_ladder() {
     let sandbox = Sandbox::new();
@@ -271,9 +271,9 @@ fn an_adopted_run_takes_the_next_step_of_its_ladder() {
     assert_eq!(report(&sandbox)["failures"], serde_json::json!({ "card_memory": 2 }));
 }
 
-/// What was printed before there was another supervisor tells why a program ended, too.
+/// Output from before the adoption also explains why a program ended.
 #[test]
-fn an_adopted_run_is_judged_by_what_it_printed_before() {
+fn an_adopted_run_is_judged_by_its_earlier_output() {
     let sandbox = Sandbox::new();
     super::repairs::trainer(&sandbox, ":");
     let script = "[ -e printed ] && exit 0; printf 'Traceback (most recent call last):\\n  File \"a.py\", line 1\\n\
@@ -291,9 +291,9 @@ fn an_adopted_run_is_judged_by_what_it_printed_before() {
     assert_eq!(report(&sandbox)["failures"], serde_json::json!({ "card_memory": 1 }));
 }
 
-/// The supervisor that comes may come too late: program and keeper have left by then.
+/// The adopting supervisor may come after program and keeper have ended.
 #[test]
-fn a_run_that_ends_before_it_is_adopted_is_judged_by_what_it_printed() {
+fn a_run_that_ends_before_its_adoption_is_judged_by_its_output() {
     let sandbox = Sandbox::new();
     super::repairs::trainer(&sandbox, ":");
     let script = "[ -e go ] && exit 0; printf 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate \

@@ -1,17 +1,18 @@
-//! Programs on a card that gets hot, through the stand-in for NVML: they are slowed, paused, let go on, or asked to end; and
-//! none is left stopped, whoever is killed. When what is ordered is tested with simulated cards, in their time (`plimsoll-heat`).
+//! Programs on a card that gets hot, with the NVML stand-in: they are throttled, paused, resumed, or ended, and none
+//! stays stopped when a supervisor is killed. `plimsoll-heat` tests the decisions with simulated cards in simulated
+//! time.
 
 use super::*;
 
-/// Counts, in the group and outside of it, and ends with what it saved where it is asked to.
+/// Counts inside and outside its process group; ends with exit code 0 on SIGINT.
 const COUNTS: &str = "trap 'echo saved; exit 3' TERM; \
                       setsid sh -c 'echo $$ > outside; while :; do sleep 0.02; done' & echo $$ > pid; \
                       i=0; while :; do i=$((i+1)); echo step $i; sleep 0.02; done";
 
-/// Where the card says what the test writes there, whatever its script says.
+/// File of readings that the test changes and that override the script's.
 const TOLD: &str = "told";
 
-/// A run on a card of a script whose temperature can be set meanwhile.
+/// A run on a card of a script whose readings can be changed.
 pub(super) fn on_card(sandbox: &Sandbox, script: &str, flags: &str, shell: &str) -> Command {
     sandbox.write("script", script);
     let mut command = command(sandbox, flags, shell);
@@ -27,29 +28,29 @@ fn start(sandbox: &Sandbox, script: &str, flags: &str, shell: &str) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
 }
 
-/// Lets the card say something else from now on.
-pub(super) fn set_told(sandbox: &Sandbox, name: &str, value: u32) {
+/// Changes a reading of the card.
+pub(super) fn set_reading(sandbox: &Sandbox, name: &str, value: u32) {
     sandbox.write(TOLD, format!("0 {name} {value}\n"));
 }
 
-/// What happened to the card, by the run's journal.
+/// Events about the card in the run's journal.
 fn heat(sandbox: &Sandbox) -> Vec<String> {
     let journal = fs::read_to_string(sandbox.path("runs/it/supervisor.jsonl")).unwrap_or_default();
     let events = journal.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     events.filter(|event| event["event"] == "heat").map(|event| event["what"].to_string()).collect()
 }
 
-fn is_told(sandbox: &Sandbox, words: &str) -> bool {
+fn has_event(sandbox: &Sandbox, words: &str) -> bool {
     heat(sandbox).iter().any(|what| what.contains(words))
 }
 
-/// Whether a signal stopped a process.
+/// Whether a process is stopped by a signal.
 fn is_stopped(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
 }
 
-/// The numbers of the processes of `COUNTS`, in the group and outside.
+/// The pids of `COUNTS` inside and outside the group.
 fn both(sandbox: &Sandbox) -> [String; 2] {
     ["pid", "outside"].map(|name| written_pid(sandbox, name))
 }
@@ -58,32 +59,32 @@ fn steps(sandbox: &Sandbox) -> usize {
     sandbox.text("runs/it/output.log").lines().count()
 }
 
-/// What a run said, which ends by itself, or should.
+/// The output of a run that ends by itself, with a time limit.
 fn ended(mut child: Child) -> Said {
     until("it ends", || child.try_wait().expect("a child").is_some());
     end_of(child)
 }
 
-/// The same, after a signal that asks it to end.
+/// The same, after a signal.
 fn ended_by(name: &str, child: Child) -> Said {
     signal(&child, name);
     ended(child)
 }
 
 #[test]
-fn a_program_is_slowed_to_its_part_of_the_time_and_does_not_hang_meanwhile() {
+fn a_program_is_throttled_to_its_duty_and_does_not_count_as_hanging() {
     let sandbox = Sandbox::new();
-    // Far below the maximum, and as far above what is held as asks for half of the time.
+    // Far below the maximum, and so far above the throttle temperature that the duty is one half.
     let flags = "--throttle-temp 78 --max-temp 110 --sample-every 0.05s --hang-timeout 1s --max-restarts 0";
     let shell = format!("sleep 600 & echo $! > other; kill -STOP $!; {COUNTS}");
     let child = start(&sandbox, "0 0 temperature 84\n", flags, &shell);
     let [pid, outside] = both(&sandbox);
-    until("it is slowed", || is_told(&sandbox, "slowed to "));
+    until("it is slowed", || has_event(&sandbox, "slowed to "));
     let told = heat(&sandbox);
     let percent = told[0].split("slowed to ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
     let part = percent.expect("a number") / 100.0;
     assert!((0.35..0.65).contains(&part), "{told:?}");
-    // From the beginning of a turn to that of the next but one.
+    // From the start of one period to that of the next but one.
     until("it runs", || !is_stopped(&pid));
     let mut times = vec![];
     for turn in [true, false, true] {
@@ -94,12 +95,12 @@ fn a_program_is_slowed_to_its_part_of_the_time_and_does_not_hang_meanwhile() {
     let [stops, runs] = [second - first, third - second].map(|time| time.as_secs_f64());
     let measured = runs / (stops + runs);
     assert!((measured - part).abs() < 0.2, "{measured} of {part}");
-    assert!(stops > 1.0 && runs > 1.0, "kernels that are queued go on: {stops} {runs}");
-    // What was printed just before may be kept just after.
+    assert!(stops > 1.0 && runs > 1.0, "queued kernels continue: {stops} {runs}");
+    // Output from just before may be stored just after.
     assert!(stopped - before < 10 && ran - stopped > 10, "{before} {stopped} {ran}");
     until("what left the group is stopped, too", || is_stopped(&outside));
-    until("both go on", || !is_stopped(&pid) && !is_stopped(&outside));
-    assert!(is_stopped(&written_pid(&sandbox, "other")), "what a person stopped is not let go on by heat");
+    until("both continue", || !is_stopped(&pid) && !is_stopped(&outside));
+    assert!(is_stopped(&written_pid(&sandbox, "other")), "heat control does not resume a process that a user stopped");
     until("both are stopped", || is_stopped(&pid) && is_stopped(&outside));
     let said = ended_by("TERM", child);
     assert_eq!(said.code, Some(3), "who is stopped hears what it is sent: {}", said.stderr);
@@ -108,11 +109,11 @@ fn a_program_is_slowed_to_its_part_of_the_time_and_does_not_hang_meanwhile() {
     assert!(!is_alive(&outside) && !sandbox.path("runs/it/held-0").exists());
 }
 
-/// The time in which it is stopped neither counts as one in which it hangs, nor ends such a time.
+/// Time in which the program is stopped does not count towards a hang, nor does it reset the time.
 #[test]
-fn a_program_that_hangs_is_seen_while_it_is_slowed() {
+fn a_hang_is_detected_while_the_program_is_throttled() {
     let sandbox = Sandbox::new();
-    // Longer than it runs in one piece.
+    // Longer than one period of running.
     let flags =
         "--throttle-temp 78 --max-temp 110 --sample-every 0.05s --hang-timeout 3s --max-restarts 0 --grace 0.2s";
     let child = start(&sandbox, "0 0 temperature 84\n", flags, "echo $$ > pid; exec sleep 600");
@@ -125,17 +126,17 @@ fn a_program_that_hangs_is_seen_while_it_is_slowed() {
 }
 
 #[test]
-fn above_the_maximum_a_program_is_asked_to_end_and_not_started_again() {
+fn above_the_maximum_a_program_is_ended_and_not_restarted() {
     let sandbox = Sandbox::new();
-    // Of two workers, the second was not started yet.
+    // Of two workers, the second has not started yet.
     let flags = "--max-temp 83 --sample-every 0.02s --workers 2 --stagger-time 10m";
     let child = start(&sandbox, "0 0 temperature 60\n", flags, COUNTS);
     let [pid, outside] = both(&sandbox);
-    set_told(&sandbox, "temperature", 81);
+    set_reading(&sandbox, "temperature", 81);
     until("it is paused", || {
-        is_told(&sandbox, "paused: its core is at 81 °C, the run ends above 83") && is_stopped(&pid)
+        has_event(&sandbox, "paused: its core is at 81 °C, the run ends above 83") && is_stopped(&pid)
     });
-    set_told(&sandbox, "temperature", 90);
+    set_reading(&sandbox, "temperature", 90);
     let said = ended(child);
     assert_eq!(said.code, Some(6), "{}", said.stderr);
     assert!(said.stdout_text().contains("saved"), "{}", said.stderr);
@@ -153,21 +154,21 @@ fn above_the_maximum_a_program_is_asked_to_end_and_not_started_again() {
 }
 
 #[test]
-fn a_program_whose_card_tells_nothing_any_more_is_slowed_and_that_is_said() {
+fn a_program_whose_sensor_fails_is_throttled_with_a_message() {
     let sandbox = Sandbox::new();
     let script = "0 0 temperature 60\n20 0 error nvmlDeviceGetTemperature 15\n";
     let child = start(&sandbox, script, "--memory-temp 95 --sample-every 0.05s", COUNTS);
     let [pid, _] = both(&sandbox);
     until("it is stopped", || is_stopped(&pid));
     for words in ["tells no temperature any more; last 60 °C", "no sensor is believed: slowed to 50 % of the time"] {
-        assert!(is_told(&sandbox, words), "{words}: {:?}", heat(&sandbox));
+        assert!(has_event(&sandbox, words), "{words}: {:?}", heat(&sandbox));
     }
     assert_eq!(ended_by("TERM", child).code, Some(3));
 }
 
-/// Without the flags nothing is watched; without a card, that is said.
+/// Without the flags heat is not controlled; without a card, there is a message.
 #[test]
-fn heat_is_watched_only_where_it_is_asked_for_and_there_is_a_card() {
+fn heat_control_needs_the_flags_and_a_card() {
     let sandbox = Sandbox::new();
     let watched = |sandbox: &Sandbox, script: &str, flags: &str| {
         let said = Said::of(on_card(sandbox, script, flags, "sleep 0.5").output().expect("the binary runs"));
@@ -192,33 +193,34 @@ fn heat_is_watched_only_where_it_is_asked_for_and_there_is_a_card() {
     }
 }
 
-/// A person's pause is a person's: heat ends none of it, and what heat stopped a person does not let go on by mistake.
+/// A user's pause is independent of heat: heat control does not end it, and a user cannot resume what heat control
+/// stopped.
 #[test]
-fn a_pause_by_a_person_outlasts_one_for_heat() {
+fn a_users_pause_outlasts_a_pause_for_heat() {
     let sandbox = Sandbox::new();
     let child = start(&sandbox, "0 0 temperature 60\n", "--max-temp 83 --sample-every 0.8s", COUNTS);
     let [pid, outside] = both(&sandbox);
-    // By hand, before heat.
+    // The user pauses first, then the card gets hot.
     kill("STOP", &outside);
     let script = || sandbox.write(TOLD, "0 temperature 81\n");
     script();
     until("heat stops it", || is_stopped(&pid));
-    assert!(sandbox.run("resume it").stderr.contains("it is not paused"), "by a person it is not");
+    assert!(sandbox.run("resume it").stderr.contains("it is not paused"), "the user did not pause it");
     signal(&child, "CONT");
     std::thread::sleep(Duration::from_millis(200));
-    assert!(is_stopped(&pid), "a stray SIGCONT ends no pause for heat");
+    assert!(is_stopped(&pid), "a stray SIGCONT does not end a pause for heat");
     assert_eq!(sandbox.run("pause it").code, Some(0));
     until("its supervisor is stopped", || is_stopped(&child.id().to_string()));
-    assert!(!sandbox.path("runs/it/held-0").exists(), "it is a person's now");
-    set_told(&sandbox, "temperature", 60);
+    assert!(!sandbox.path("runs/it/held-0").exists(), "the pause is the user's now");
+    set_reading(&sandbox, "temperature", 60);
     std::thread::sleep(Duration::from_millis(200));
     assert!(is_stopped(&pid) && is_stopped(&outside));
     assert_eq!(sandbox.run("resume it").code, Some(0));
     assert_eq!(ended_by("TERM", child).code, Some(3));
 }
 
-/// Who supervises is killed while a program is stopped for heat: its keeper lets it go on. If that was killed as well, the kernel
-/// lets go on what is in the group of a parent that is gone, after SIGHUP, and whoever comes next does so with the rest.
+/// The supervisor is killed while a program is stopped for heat: its keeper resumes it. If the keeper was killed as
+/// well, the kernel resumes orphaned process groups after SIGHUP, and the next supervisor resumes the rest.
 #[test]
 fn a_killed_supervisor_leaves_no_program_stopped() {
     for with_keeper in [false, true] {
@@ -230,17 +232,17 @@ fn a_killed_supervisor_leaves_no_program_stopped() {
         let entry = sandbox.json("runs/it/process.json");
         let keeper = entry.pointer("/workers/0/keeper/pid").expect("a keeper").to_string();
         // Cool from now on, for the next supervisor.
-        set_told(&sandbox, "temperature", 60);
+        set_reading(&sandbox, "temperature", 60);
         if with_keeper {
             kill("KILL", &keeper);
             until("it is gone", || !is_alive(&keeper));
         }
         child.kill().and_then(|()| child.wait()).expect("it runs");
         if with_keeper {
-            assert!(is_stopped(&outside), "nobody is left to let it go on");
+            assert!(is_stopped(&outside), "no process is left to resume it");
             assert!(listed(&sandbox, "--adopt")[0]["adopted_by"].is_u64());
         }
-        until("both go on", || !is_stopped(&pid) && !is_stopped(&outside));
+        until("both continue", || !is_stopped(&pid) && !is_stopped(&outside));
         until("it is forgotten", || !sandbox.path("runs/it/held-0").exists());
         if !with_keeper {
             assert_eq!(listed(&sandbox, "")[0]["state"], "orphaned");
@@ -251,18 +253,18 @@ fn a_killed_supervisor_leaves_no_program_stopped() {
     }
 }
 
-/// The supervisor that comes next watches heat as the first one did.
+/// The adopting supervisor controls heat as the first one did.
 #[test]
-fn an_adopted_run_is_watched_as_before() {
+fn an_adopted_run_keeps_its_heat_control() {
     let sandbox = Sandbox::new();
     let mut child = start(&sandbox, "0 0 temperature 60\n", "--max-temp 83 --sample-every 0.05s", COUNTS);
     let [pid, _] = both(&sandbox);
     until("it is entered", || sandbox.json("runs/it/process.json").pointer("/workers/0/leader/pid").is_some());
     child.kill().and_then(|()| child.wait()).expect("it runs");
     assert!(listed(&sandbox, "--adopt")[0]["adopted_by"].is_u64());
-    set_told(&sandbox, "temperature", 81);
-    until("it is paused", || is_told(&sandbox, "paused: ") && is_stopped(&pid));
-    set_told(&sandbox, "temperature", 90);
+    set_reading(&sandbox, "temperature", 81);
+    until("it is paused", || has_event(&sandbox, "paused: ") && is_stopped(&pid));
+    set_reading(&sandbox, "temperature", 90);
     let attached = sandbox.run("attach it");
     assert_eq!(attached.code, Some(6), "{}", attached.stderr);
     assert_eq!(report(&sandbox)["status"], "too_hot");

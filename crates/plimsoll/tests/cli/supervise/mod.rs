@@ -1,7 +1,6 @@
 //! Programs under `plimsoll run`: real processes that fail, hang, fork and ignore signals; that lose their supervisor
-//! (`adoption.rs`), work on hot cards (`heat.rs`), lack memory (`repairs.rs`), have no room for what they print (`room.rs`), are sampled
-//! (`samples.rs`), or
-//! are in folders that other users control (`trust.rs`).
+//! (`adoption.rs`), use hot cards (`heat.rs`), run out of memory (`repairs.rs`), have no space for their output
+//! (`room.rs`), are sampled (`samples.rs`), or are in folders that other users control (`trust.rs`).
 
 #![cfg(target_os = "linux")]
 
@@ -21,10 +20,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Flags of runs that restart at once.
+/// Flags of runs that restart immediately.
 const QUICK: [&str; 2] = ["--backoff", "0.01s"];
 
-/// Far more than any of these waits takes on a busy machine.
+/// Far longer than any wait takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// `plimsoll run FLAGS --name it -- sh -c SCRIPT`
@@ -46,7 +45,7 @@ fn report(sandbox: &Sandbox) -> Value {
     sandbox.json("runs/it/report.json")
 }
 
-/// What `ps` lists, by its JSON.
+/// Entries of `ps`, from its JSON.
 fn listed(sandbox: &Sandbox, flags: &str) -> Vec<Value> {
     let said = sandbox.run(&format!("ps --json {flags}"));
     assert_eq!(said.code, Some(0), "{}", said.stderr);
@@ -61,13 +60,13 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process runs; one that has ended and that nobody asked about does not.
+/// Whether a process runs; a zombie does not.
 fn is_alive(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
 }
 
-/// The number that a script wrote into a file.
+/// The pid that a script wrote into a file.
 fn written_pid(sandbox: &Sandbox, name: &str) -> String {
     let read = || fs::read_to_string(sandbox.path(name)).ok().filter(|text| text.ends_with('\n'));
     until("a script writes a number", || read().is_some());
@@ -80,7 +79,7 @@ fn kill(signal: &str, pid: &str) {
 }
 
 #[test]
-fn exit_codes_are_those_of_the_command_and_shells_for_what_can_not_be_started() {
+fn exit_codes_are_the_commands_or_a_shells_if_it_cannot_start() {
     let sandbox = Sandbox::new();
     fs::write(sandbox.path("plain"), "no program").expect("written");
     std::os::unix::fs::symlink("ring", sandbox.path("ring")).expect("a link");
@@ -107,7 +106,7 @@ fn exit_codes_are_those_of_the_command_and_shells_for_what_can_not_be_started() 
         assert_eq!(is_refused, code == 126 || code == 127, "{}", said.stderr);
         assert_eq!(said.stderr.contains("is it installed"), code == 127, "{}", said.stderr);
     }
-    // What could not be started leaves nothing.
+    // A command that cannot be started leaves no files.
     assert_eq!(fs::read_dir(sandbox.path("runs")).expect("runs").count(), 5);
     for (arguments, hint) in [("run", "behind `--`"), ("run sh -c true", "behind `--`"), ("run --workers 0 -- a", "")] {
         let said = sandbox.run(arguments);
@@ -118,7 +117,7 @@ fn exit_codes_are_those_of_the_command_and_shells_for_what_can_not_be_started() 
 }
 
 #[test]
-fn output_is_passed_on_and_kept_byte_for_byte() {
+fn output_is_forwarded_and_stored_byte_for_byte() {
     let sandbox = Sandbox::new();
     let said = run(&sandbox, "", r"printf 'a\377\000b\r50%%|'; printf 'no newline' >&2");
     assert_eq!((said.code, &said.stdout[..]), (Some(0), &b"a\xff\0b\r50%|"[..]));
@@ -130,7 +129,7 @@ fn output_is_passed_on_and_kept_byte_for_byte() {
 }
 
 #[test]
-fn a_command_reads_what_the_supervisor_is_given() {
+fn a_command_reads_the_supervisors_stdin() {
     let sandbox = Sandbox::new();
     let mut child = command(&sandbox, "", "cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
     child.stdin.take().expect("a pipe").write_all(b"typed").expect("written");
@@ -139,7 +138,7 @@ fn a_command_reads_what_the_supervisor_is_given() {
 }
 
 #[test]
-fn much_output_is_passed_on_and_its_end_is_kept() {
+fn large_output_is_forwarded_and_its_end_is_stored() {
     let sandbox = Sandbox::new();
     let said = run(&sandbox, "--log-limit 1MiB", "head -c 50000000 /dev/zero; printf end");
     assert_eq!((said.code, said.stdout.len()), (Some(0), 50_000_003));
@@ -150,7 +149,7 @@ fn much_output_is_passed_on_and_its_end_is_kept() {
 }
 
 #[test]
-fn a_reader_that_goes_away_stops_nobody() {
+fn a_closed_pipe_does_not_stop_the_command() {
     let sandbox = Sandbox::new();
     let script = "i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; sleep 0.1; echo over; touch done";
     let mut child = spawn(&sandbox, "", script);
@@ -162,7 +161,7 @@ fn a_reader_that_goes_away_stops_nobody() {
 }
 
 #[test]
-fn what_fails_is_started_again_until_it_succeeds() {
+fn a_failing_command_is_restarted_until_it_succeeds() {
     let sandbox = Sandbox::new();
     let script = "echo x >> tries; [ $(wc -l < tries) -ge 3 ] || { echo step $(wc -l < tries)/9; exit 4; }";
     let said = run(&sandbox, "", script);
@@ -180,7 +179,7 @@ fn what_fails_is_started_again_until_it_succeeds() {
 }
 
 #[test]
-fn a_loop_of_crashes_ends_and_progress_is_none() {
+fn a_crash_loop_without_progress_ends() {
     let sandbox = Sandbox::new();
     let said = run(&sandbox, "--same-error 3", "echo x >> tries; echo step 5; exit 4");
     assert_eq!((said.code, sandbox.text("tries").len()), (Some(4), 6));
@@ -192,10 +191,10 @@ fn a_loop_of_crashes_ends_and_progress_is_none() {
 }
 
 #[test]
-fn a_hang_is_seen_and_ended() {
+fn a_hang_is_detected_and_ended() {
     let sandbox = Sandbox::new();
     let flags = "--hang-timeout 0.4s --grace 0.2s --max-restarts 1";
-    // The shell ignores what asks it to end, and its child is not in its group.
+    // The shell ignores SIGINT and SIGTERM, and its child is outside its group.
     let script = "trap '' TERM ABRT; echo working; setsid sleep 600 & echo $! > pid; while :; do wait; sleep 600; done";
     let said = run(&sandbox, flags, script);
     assert_eq!(said.code, Some(137), "{}", said.stderr);
@@ -239,11 +238,11 @@ fn a_command_whose_card_computes_does_not_hang() {
     }
 }
 
-/// Starts a script that writes `ready` and then waits, sends the supervisor signals, and returns what it said.
+/// Starts a script that writes `ready` and waits, sends signals to the supervisor, and returns its output.
 fn signaled(sandbox: &Sandbox, flags: &str, handlers: &str, signals: &[&str]) -> Said {
     let script = format!("{handlers}; echo ready; touch ready; while :; do sleep 0.02; done");
     let mut child = spawn(sandbox, flags, &script);
-    assert!(wait_until(&mut child, || sandbox.path("ready").exists()), "it ended early");
+    assert!(wait_until(&mut child, || sandbox.path("ready").exists()), "the run ended early");
     for name in signals {
         let heard = || sandbox.text("runs/it/supervisor.jsonl").matches("forwarded").count();
         let before = heard();
@@ -257,14 +256,15 @@ fn signaled(sandbox: &Sandbox, flags: &str, handlers: &str, signals: &[&str]) ->
 }
 
 #[test]
-fn signals_are_passed_on_and_nothing_is_started_again() {
+fn signals_are_forwarded_and_the_command_is_not_restarted() {
     let sandbox = Sandbox::new();
     for (name, code) in [("INT", 7), ("TERM", 7), ("HUP", 7), ("QUIT", 7)] {
         let said = signaled(&sandbox, "", &format!("trap 'echo caught; exit 7' {name}"), &[name]);
         assert_eq!((said.code, said.stdout_text()), (Some(code), "ready\ncaught\n"), "{name}: {}", said.stderr);
         assert!(said.stderr.contains("stopped after"), "{}", said.stderr);
     }
-    // These end nothing by themselves: the command decides. A shell that gets two at once handles the lower number first.
+    // These signals end nothing by themselves: the command decides. A shell that receives two at once handles the lower
+    // number first.
     for [first, second] in [["USR1", "USR2"], ["XCPU", "PWR"], ["ALRM", "PROF"], ["VTALRM", "PROF"]] {
         let handlers = format!("trap 'echo one' {first}; trap 'echo two; exit 0' {second}");
         let said = signaled(&sandbox, "", &handlers, &[first, second]);
@@ -273,25 +273,25 @@ fn signals_are_passed_on_and_nothing_is_started_again() {
     }
 }
 
-/// Job schedulers send a signal to every process of a job, the keeper among them.
+/// Job schedulers send a signal to every process of a job, including the keeper.
 #[test]
 fn a_signal_to_every_process_of_a_job_leaves_the_exit_code_known() {
     let sandbox = Sandbox::new();
     let script = "trap 'touch heard' USR1; touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 6";
     let mut child = spawn(&sandbox, "--max-restarts 0", script);
-    assert!(wait_until(&mut child, || sandbox.path("ready").exists()), "it ended early");
+    assert!(wait_until(&mut child, || sandbox.path("ready").exists()), "the run ended early");
     let keeper = || sandbox.json("runs/it/process.json").pointer("/workers/0/keeper/pid").map(ToString::to_string);
     until("it is entered", || keeper().is_some());
     kill("USR1", &keeper().expect("a keeper"));
     signal(&child, "USR1");
-    assert!(wait_until(&mut child, || sandbox.path("heard").exists()), "it ended early");
+    assert!(wait_until(&mut child, || sandbox.path("heard").exists()), "the run ended early");
     sandbox.write("go", "");
     let said = end_of(child);
     assert_eq!(said.code, Some(6), "{}", said.stderr);
 }
 
 #[test]
-fn a_command_that_ignores_what_asks_it_to_end_is_ended() {
+fn a_command_that_ignores_signals_is_killed() {
     let sandbox = Sandbox::new();
     let said = signaled(&sandbox, "--grace 0.2s", "trap '' TERM", &["TERM"]);
     assert_eq!(said.code, Some(137), "{}", said.stderr);
@@ -319,7 +319,8 @@ fn a_signal_that_the_supervisor_was_started_to_ignore_is_ignored() {
     assert_eq!(end_of(child).code, Some(6));
 }
 
-/// Shells without job control start `nohup … &` so. The wait for SIGINT would be longer than this test.
+/// Shells without job control start `nohup … &` with SIGINT ignored. The wait for SIGINT would be longer than this
+/// test.
 #[test]
 fn stop_does_not_wait_for_a_signal_that_is_ignored() {
     let sandbox = Sandbox::new();
@@ -337,7 +338,7 @@ fn stop_does_not_wait_for_a_signal_that_is_ignored() {
 }
 
 #[test]
-fn nothing_is_left_behind() {
+fn no_process_is_left_behind() {
     let sandbox = Sandbox::new();
     let script = "sleep 600 & echo $! > in-group; \
                   (setsid sh -c 'echo $$ > outside; trap \"\" TERM; while :; do sleep 600; done' &) ; \
@@ -351,7 +352,7 @@ fn nothing_is_left_behind() {
     assert!(said.stderr.contains("left running"), "{}", said.stderr);
 }
 
-/// A supervisor that is killed doesn't know them, and its keeper does.
+/// A killed supervisor does not know these processes, but its keeper does.
 #[test]
 fn stop_ends_processes_that_left_the_group_and_the_environment() {
     let sandbox = Sandbox::new();
@@ -365,9 +366,9 @@ fn stop_ends_processes_that_left_the_group_and_the_environment() {
     assert!(!is_alive(&pid), "{}", said.stderr);
 }
 
-/// A program that forks twice again and again must not fill the table of processes.
+/// A program that forks twice repeatedly must not fill the process table.
 #[test]
-fn what_a_program_leaves_behind_is_reaped() {
+fn orphaned_processes_are_reaped() {
     let sandbox = Sandbox::new();
     let script = "for i in 1 2 3 4 5 6 7 8 9 10; do (sh -c 'echo $$ >> left' &); done; echo $$ > pid; \
                   until [ -e go ]; do sleep 0.01; done";
@@ -389,7 +390,7 @@ fn a_run_ends_when_its_time_is_over() {
 }
 
 #[test]
-fn commands_are_told_of_the_machine_what_the_user_did_not_say() {
+fn commands_receive_defaults_for_the_machine_unless_the_user_set_them() {
     let sandbox = Sandbox::new();
     let mut command = command(
         &sandbox,
@@ -414,9 +415,9 @@ fn commands_are_told_of_the_machine_what_the_user_did_not_say() {
     }
 }
 
-/// PyTorch would refuse such settings at its start, each attempt.
+/// PyTorch would refuse such settings at the start of each attempt.
 #[test]
-fn settings_that_pytorchs_allocator_does_not_know_are_refused() {
+fn unknown_settings_of_pytorchs_allocator_are_refused() {
     let sandbox = Sandbox::new();
     for settings in ["nonsense:1", "max_split_size_mb", "expandable_segments:True,max_split:9"] {
         for command in [format!("run --alloc-conf {settings} -- true"), format!("estimate --alloc-conf {settings}")] {
@@ -430,9 +431,9 @@ fn settings_that_pytorchs_allocator_does_not_know_are_refused() {
     assert_eq!(sandbox.run(&format!("run --alloc-conf {known} -- true")).code, Some(0));
 }
 
-/// With and without repair.
+/// With and without repairs.
 #[test]
-fn what_can_never_begin_is_started_once() {
+fn a_command_that_cannot_work_is_started_once() {
     let sandbox = Sandbox::new();
     for flags in ["", "--no-repair"] {
         let said = run(&sandbox, flags, "echo x >> seen; exec sh missing.sh");
@@ -441,7 +442,7 @@ fn what_can_never_begin_is_started_once() {
         fs::remove_file(sandbox.path("seen")).expect("it was there");
         fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
     }
-    // This program's own exit codes are known: 3 is a run that does not fit.
+    // Plimsoll's exit codes are known: 3 means that the run does not fit.
     let own = sandbox
         .command(["run", "--name", "own", "--"])
         .arg(env!("CARGO_BIN_EXE_plimsoll"))
@@ -458,7 +459,7 @@ fn what_can_never_begin_is_started_once() {
 #[test]
 fn workers_start_one_after_the_other_and_one_alone_is_started_again() {
     let sandbox = Sandbox::new();
-    // The first goes on once the second has begun, and the second fails once.
+    // The first continues once the second has started, and the second fails once.
     let script = "echo $PLIMSOLL_WORKER of $PLIMSOLL_WORKERS {worker}; touch begun-{worker}; \
                   if [ {worker} = 0 ]; then sleep 0.3; [ -e begun-1 ] && exit 9; echo step 1/10; \
                       until [ -e begun-1 ]; do sleep 0.01; done; \
@@ -488,9 +489,9 @@ fn workers_share_cards_and_processors() {
     assert_eq!(lines, ["[0] GPU-a 0.45", "[1] GPU-a 0.45", "[2] GPU-b 0.45", "[3] GPU-b 0.45"], "{}", said.stderr);
 }
 
-/// Of 12 GiB.
+/// The card has 12 GiB.
 #[test]
-fn workers_take_no_more_than_a_card_has() {
+fn workers_do_not_exceed_a_cards_memory() {
     let sandbox = Sandbox::new();
     let on_cards = |flags: &str| {
         let mut command = command(&sandbox, flags, "echo $PLIMSOLL_MEMORY_FRACTION");
@@ -528,7 +529,7 @@ fn a_run_in_the_background_is_listed_followed_and_stopped() {
     assert_eq!((&run["state"], &run["kind"], &run["name"]), (&"running".into(), &"run".into(), &"it".into()));
     let attached =
         sandbox.command(["attach", "it"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
-    // Its name finds it from everywhere.
+    // Its name identifies it from any folder.
     let mut stop = sandbox.command(["stop", "it"]);
     let stopped = Said::of(stop.current_dir("/").output().expect("the binary runs"));
     assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
@@ -541,11 +542,11 @@ fn a_run_in_the_background_is_listed_followed_and_stopped() {
     assert!(sandbox.run("ps --all").stdout_text().contains("ended (8)"));
     assert_eq!(sandbox.run("stop it").code, Some(0));
     assert_eq!(sandbox.run("stop that").code, Some(4));
-    assert_eq!(sandbox.run("run --adopt it").code, Some(2), "nothing of it runs");
+    assert_eq!(sandbox.run("run --adopt it").code, Some(2), "no process of it runs");
 }
 
 #[test]
-fn a_run_in_the_background_that_can_not_be_started_says_so() {
+fn a_detached_run_that_cannot_be_started_says_so() {
     let sandbox = Sandbox::new();
     let said = sandbox.run("run --detach -- no-such-program");
     assert!(said.code == Some(127) && said.stderr.contains("can't be started"), "{}", said.stderr);
@@ -553,7 +554,7 @@ fn a_run_in_the_background_that_can_not_be_started_says_so() {
 }
 
 #[test]
-fn stop_ends_what_does_not_want_to() {
+fn stop_kills_programs_that_ignore_signals() {
     let sandbox = Sandbox::new();
     let script = "trap '' INT TERM; echo $$ > pid; while :; do sleep 0.02; done";
     for flags in ["--now", "--grace 0.2s"] {
@@ -564,14 +565,14 @@ fn stop_ends_what_does_not_want_to() {
         assert_eq!(said.code, Some(0), "{}", said.stderr);
         assert!(!is_alive(&pid), "{flags}: {}", said.stderr);
         assert_eq!(said.stderr.contains("it was killed"), flags == "--now", "{}", said.stderr);
-        // Its keeper may still write how it ended.
-        until("nobody writes there", || fs::remove_dir_all(sandbox.path("runs")).is_ok());
+        // Its keeper may still be writing the result.
+        until("all writers have ended", || fs::remove_dir_all(sandbox.path("runs")).is_ok());
         fs::remove_file(sandbox.path("pid")).expect("it was there");
     }
 }
 
 #[test]
-fn runs_of_our_own_are_listed_too() {
+fn runs_of_plimsoll_train_are_listed_too() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name own --max-steps 4");
     let run = &listed(&sandbox, "--all")[0];
@@ -587,9 +588,9 @@ fn runs_of_our_own_are_listed_too() {
     assert!(sandbox.path("runs/long/checkpoints").read_dir().expect("a folder").count() > 0);
 }
 
-/// Needs the right to make control groups, as in most containers of tests and on no desktop.
+/// Needs permission to create control groups, as in most test containers, but on no desktop.
 #[test]
-fn the_kernel_s_end_for_lack_of_memory_is_known_as_such() {
+fn a_kill_by_the_kernels_oom_killer_is_recognized() {
     let sandbox = Sandbox::new();
     let Some(group) = control_group() else {
         eprintln!("SKIPPED: no control group can be made here");
@@ -606,7 +607,7 @@ fn the_kernel_s_end_for_lack_of_memory_is_known_as_such() {
     assert_eq!(report["failures"], serde_json::json!({ "host_memory": 1 }), "{report}");
 }
 
-/// A new control group of 64 MiB.
+/// Creates a control group with 64 MiB.
 fn control_group() -> Option<std::path::PathBuf> {
     let name = format!("plimsoll-test-{}", std::process::id());
     let limits = [("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")];
@@ -623,7 +624,7 @@ fn control_group() -> Option<std::path::PathBuf> {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_limit_of_the_system_is_tried_again_and_named() {
+fn a_system_limit_is_retried_and_named() {
     let sandbox = Sandbox::new();
     let mut command = Command::new("sh");
     let script = "ulimit -n 9 && exec \"$0\" run --max-restarts 1 --backoff 0s --runs-dir runs -- true";

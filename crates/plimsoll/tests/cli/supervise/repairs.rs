@@ -1,10 +1,10 @@
-//! Programs that lack memory, through the binary's flags: `--ladder`, `--no-repair`. The usual steps, to the result that a
-//! run would have had, are the library's tests.
+//! Programs that run out of memory, with the flags `--ladder` and `--no-repair`. The library's tests cover the default
+//! steps and compare results with those of an uninterrupted run.
 
 use super::*;
 
-/// A program that has memory enough for two samples at a time, and the steps that a user wrote for it. `wait`: what it does
-/// first, in words of the shell; `$n` is its attempt.
+/// A program with memory for two samples at a time, and a user's ladder for it. `wait`: shell commands that it runs
+/// first; `$n` is the attempt.
 pub(super) fn trainer(sandbox: &Sandbox, wait: &str) -> [&'static str; 4] {
     let script = format!(
         "echo \"$* $WORD\" >> seen; n=$(wc -l < seen); touch begun-$n; {wait}\n\
@@ -27,13 +27,13 @@ fn run(sandbox: &Sandbox, flags: &str, command: &[&str]) -> Said {
 }
 
 #[test]
-fn a_ladder_of_a_users_own_is_climbed_step_by_step() {
+fn a_custom_ladder_is_climbed_step_by_step() {
     let sandbox = Sandbox::new();
     let said = run(&sandbox, "--ladder ladder.yaml", &trainer(&sandbox, ":"));
     assert_eq!((said.code, said.stdout_text()), (Some(0), "trained\n"), "{}", said.stderr);
     assert_eq!(sandbox.text("seen"), "--batch-size 8 \n--batch-size 4 \n--batch-size 2 w\n");
     assert!(said.stderr.contains("half") && said.stderr.contains("quarter"), "{}", said.stderr);
-    // What worked is where the next run of the same kind begins.
+    // The next run of the same kind starts with the step that worked.
     fs::remove_file(sandbox.path("seen")).expect("it was there");
     fs::remove_dir_all(sandbox.path("runs")).expect("it was there");
     let said = run(&sandbox, "--ladder ladder.yaml", &trainer(&sandbox, ":"));
@@ -41,7 +41,7 @@ fn a_ladder_of_a_users_own_is_climbed_step_by_step() {
 }
 
 #[test]
-fn without_repair_what_failed_is_started_again_as_it_was() {
+fn without_repair_a_failed_command_is_restarted_unchanged() {
     let sandbox = Sandbox::new();
     let said = run(&sandbox, "--no-repair --max-restarts 2 --same-error 9", &trainer(&sandbox, ":"));
     assert_eq!(said.code, Some(1), "{}", said.stderr);
@@ -50,7 +50,7 @@ fn without_repair_what_failed_is_started_again_as_it_was() {
 }
 
 #[test]
-fn a_ladder_that_is_none_is_refused_before_anything_is_started() {
+fn an_invalid_ladder_is_refused_before_the_start() {
     let sandbox = Sandbox::new();
     let command = trainer(&sandbox, ":");
     for (text, what) in [
@@ -71,9 +71,9 @@ fn a_ladder_that_is_none_is_refused_before_anything_is_started() {
     assert!(!sandbox.path("seen").exists());
 }
 
-/// Copies of settings may hold keys of services.
+/// Copies of settings may contain API keys.
 #[test]
-fn copies_of_settings_are_for_nobody_elses_eyes() {
+fn copies_of_settings_are_private() {
     use std::os::unix::fs::PermissionsExt;
     let sandbox = Sandbox::new();
     let command = trainer(&sandbox, ":");
@@ -91,7 +91,7 @@ fn copies_of_settings_are_for_nobody_elses_eyes() {
     assert_eq!(mode & 0o777, 0o700);
 }
 
-/// No argument of a command is sent, and no secret of its environment that its output quotes.
+/// No message has arguments of the command, or secrets of its environment that its output quotes.
 #[test]
 fn a_failure_is_one_message_without_the_commands_arguments() {
     use crate::support::receiver::MessageServer;
@@ -109,9 +109,9 @@ fn a_failure_is_one_message_without_the_commands_arguments() {
     assert_eq!(kinds.collect::<Vec<_>>(), ["start", "failure"], "{bodies:?}");
 }
 
-/// What kept a run from failing is told to whom its flags name, and so are its start, its failures and its end.
+/// A repair that prevents a failure is sent to the configured services, and so are start, failures and end.
 #[test]
-fn a_repair_is_told_as_out_of_memory_averted() {
+fn a_repair_is_sent_as_out_of_memory_averted() {
     use crate::support::receiver::MessageServer;
     let (sandbox, server) = (Sandbox::new(), MessageServer::start(200));
     let command = trainer(&sandbox, ":");
@@ -135,7 +135,7 @@ fn a_repair_is_told_as_out_of_memory_averted() {
         assert!(text.contains(kind) && text.contains(words), "{kind}: {text}");
     }
     assert!(messages.iter().all(|message| message["run"] == "it"), "{text}");
-    // Without its secret nothing is started.
+    // Without its secret the run does not start.
     let refused = sandbox.run("run --name none --notify webhook -- true");
     assert!(refused.code != Some(0) && refused.stderr.contains("PLIMSOLL_WEBHOOK_URL"), "{}", refused.stderr);
     assert!(!sandbox.path("runs/none").exists());

@@ -1,10 +1,10 @@
-//! No room: a full disk, and more output than is kept.
+//! Missing space: a full disk, and more output than is kept.
 
 use super::*;
 
-/// By a limit on files, under which writes fail as on a full disk.
+/// A limit on file sizes makes writes fail as on a full disk.
 #[test]
-fn a_full_disk_stops_nobody() {
+fn a_full_disk_does_not_stop_the_command() {
     let sandbox = Sandbox::new();
     let script = "i=0; while [ $i -lt 9000 ]; do echo some words in line $i; i=$((i+1)); done; exit 7";
     let limited = "trap '' XFSZ; ulimit -f 100; exec \"$0\" run --max-restarts 0 --name it -- sh -c \"$1\"";
@@ -18,9 +18,9 @@ fn a_full_disk_stops_nobody() {
     assert!(sandbox.text("runs/it/output.log").starts_with("some words in line 0\n"));
 }
 
-/// A run's folder on a file system of its own, where the system lets its users make one.
+/// The run's folder is a file system of its own, if the system allows users to mount one.
 #[test]
-fn a_run_whose_file_system_is_full_goes_on_and_is_started_again() {
+fn a_run_on_a_full_file_system_continues_and_is_restarted() {
     let sandbox = Sandbox::new();
     let inside = "mkdir -p runs && mount -t tmpfs -o size=1m none runs && shift && exec \"$@\"";
     let with = |command: &[&str]| {
@@ -30,7 +30,7 @@ fn a_run_whose_file_system_is_full_goes_on_and_is_started_again() {
         shell
     };
     if !with(&["true"]).output().is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: nobody may mount a file system here");
+        eprintln!("SKIPPED: file systems cannot be mounted here");
         return;
     }
     let script = "echo x >> tries; head -c 3000000 /dev/zero; [ $(wc -l < tries) -ge 3 ] || exit 4";

@@ -1,14 +1,14 @@
-//! What is sampled while a program runs, on a stand-in for a card: its memory is in the run's reports, and a status is sent.
+//! Samples while a program runs, with the NVML stand-in: memory of the card in the run's reports, and status messages.
 
-use super::heat::{on_card, set_told};
+use super::heat::{on_card, set_reading};
 use super::*;
 use crate::support::receiver::MessageServer;
 
-/// Prints steps until a file is there.
+/// Prints steps until a file exists.
 const STEPS: &str = "i=0; while [ ! -e done ]; do i=$((i+1)); echo \"step $i/1000\"; sleep 0.02; done";
 
 #[test]
-fn the_most_memory_of_a_card_is_in_the_runs_reports() {
+fn the_peak_memory_of_a_card_is_in_the_runs_reports() {
     let sandbox = Sandbox::new();
     let mut command = on_card(&sandbox, "0 0 used 300\n", "--sample-every 0.02s", STEPS);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
@@ -17,11 +17,11 @@ fn the_most_memory_of_a_card_is_in_the_runs_reports() {
         samples().iter().flat_map(|sample| &sample.cards).any(|card| card.used == Some(plimsoll_units::Bytes::mib(mib)))
     };
     until("memory is sampled", || is_sampled(300));
-    set_told(&sandbox, "used", 5000);
+    set_reading(&sandbox, "used", 5000);
     until("more memory is sampled", || is_sampled(5000));
     let running = sandbox.run("report runs/it");
     assert!(running.code == Some(0) && running.stdout_text().contains("running"), "{}", running.stderr);
-    set_told(&sandbox, "used", 200);
+    set_reading(&sandbox, "used", 200);
     until("less memory is sampled", || is_sampled(200));
     sandbox.write("done", "");
     assert_eq!(end_of(child).code, Some(0));
@@ -39,7 +39,7 @@ fn the_most_memory_of_a_card_is_in_the_runs_reports() {
     assert_eq!(sandbox.run("report runs/it --html x.html").code, Some(2));
 }
 
-/// As `train` does: a status message has the step that the output shows, and the cards.
+/// As with `train`, a status message has the step from the output, and the cards.
 #[test]
 fn a_status_is_sent_while_a_program_runs() {
     let (sandbox, server) = (Sandbox::new(), MessageServer::start(200));

@@ -1,11 +1,11 @@
-//! Runs in folders that other users control: nothing in them is run, and no process that they name is signaled.
+//! Runs in folders that other users control: their commands are not run, and processes that they name are not signaled.
 
 use super::adoption::orphaned;
 use super::*;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 
-/// The number of a user that this machine doesn't have.
+/// Uid of a user that does not exist on this machine.
 const OTHER: u32 = 54_321;
 
 fn set_mode(sandbox: &Sandbox, name: &str, mode: u32) {
@@ -25,13 +25,13 @@ fn is_root(sandbox: &Sandbox) -> bool {
     is_root
 }
 
-/// Who supervises the run.
+/// The run's supervisor, as `ps` lists it.
 fn supervisor(sandbox: &Sandbox) -> Value {
     sandbox.json("runs/it/process.json")["process"].clone()
 }
 
 #[test]
-fn commands_that_only_look_start_nothing() {
+fn read_only_commands_start_nothing() {
     let sandbox = Sandbox::new();
     orphaned(&sandbox, "");
     let before = supervisor(&sandbox);
@@ -43,15 +43,16 @@ fn commands_that_only_look_start_nothing() {
         assert_eq!(names_a_way, matches!(command, "ps" | "ps --all"), "{command}: {}", said.stderr);
     }
     assert_eq!(supervisor(&sandbox), before);
-    // A folder that has become its user's again is believed again.
+    // A folder that belongs to its user again is trusted again.
     assert!(listed(&sandbox, "--adopt")[0]["adopted_by"].is_u64());
     sandbox.write("go", "0\n");
     assert_eq!(sandbox.run("attach it").code, Some(0));
 }
 
-/// The folder is shared, and another user has made the run's files, or can replace them: with an orphan whose command is his.
+/// The folder is shared, and another user created the run's files or can replace them, with an orphan's command of
+/// theirs.
 #[test]
-fn no_command_of_a_run_that_another_user_controls_is_run_and_no_process_signaled() {
+fn runs_that_another_user_controls_run_no_command_and_signal_no_process() {
     let sandbox = Sandbox::new();
     let pid = orphaned(&sandbox, "--max-restarts 0");
     let before = supervisor(&sandbox);
@@ -64,8 +65,8 @@ fn no_command_of_a_run_that_another_user_controls_is_run_and_no_process_signaled
         {
             let said = sandbox.run(command);
             assert_eq!(said.code, Some(4), "{what}, {command}: {}", said.stderr);
-            let is_told = said.stderr.contains("may be another user's") && said.stderr.contains("hint: ");
-            assert!(is_told, "{what}, {command}: {}", said.stderr);
+            let has_event = said.stderr.contains("may be another user's") && said.stderr.contains("hint: ");
+            assert!(has_event, "{what}, {command}: {}", said.stderr);
         }
         let said = sandbox.run("ps --adopt");
         assert!(said.stderr.contains("stays without a supervisor: it may be another user's"), "{}", said.stderr);
@@ -83,7 +84,7 @@ fn no_command_of_a_run_that_another_user_controls_is_run_and_no_process_signaled
         assert_eq!(owner == OTHER, name == "runs/it", "{name}: {owner}");
         set_owner(&sandbox, name, 0);
     }
-    // A folder that users share on purpose: its owner keeps them from replacing what isn't theirs.
+    // A folder that users share on purpose: the sticky bit prevents them from replacing files of others.
     set_mode(&sandbox, "runs", 0o1777);
     assert_eq!(sandbox.run("stop it --now").code, Some(0));
     assert!(!is_alive(&pid));
@@ -93,7 +94,7 @@ fn no_command_of_a_run_that_another_user_controls_is_run_and_no_process_signaled
 fn a_process_that_a_forged_file_names_is_not_signaled() {
     let sandbox = Sandbox::new();
     assert_eq!(run(&sandbox, "", "true").code, Some(0));
-    // As if it had come in an archive: this user's file, about this user's process, which has nothing to do with it.
+    // As if from an archive: this user's file, about an unrelated process of this user.
     let mut child = Command::new("sleep").arg("600").spawn().expect("a child");
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("it runs");
     let started = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19)).expect("a field");
@@ -108,18 +109,18 @@ fn a_process_that_a_forged_file_names_is_not_signaled() {
         for command in ["stop it", "stop it --now", "pause it", "resume it"] {
             let said = sandbox.run(command);
             assert_eq!(said.code, Some(4), "{kind}, {command}: {}", said.stderr);
-            let is_told = said.stderr.contains("does not have the run's lock open")
+            let has_event = said.stderr.contains("does not have the run's lock open")
                 || said.stderr.contains("nothing trains there");
-            assert!(is_told, "{kind}, {command}: {}", said.stderr);
+            assert!(has_event, "{kind}, {command}: {}", said.stderr);
         }
         assert!(is_alive(&child.id().to_string()), "{kind}");
     }
     child.kill().and_then(|()| child.wait()).expect("it runs");
 }
 
-/// Any user can give a process any variable, and root reads the variables of all.
+/// Any user can set any environment variable for a process, and root can read those of all processes.
 #[test]
-fn another_user_s_process_with_the_run_s_mark_is_not_the_run_s() {
+fn a_marked_process_of_another_user_is_not_the_runs() {
     let sandbox = Sandbox::new();
     if !is_root(&sandbox) {
         return;
@@ -146,13 +147,13 @@ fn a_supervised_run_starts_only_where_no_other_user_can_replace_its_folder() {
     let said = run(&sandbox, "", "true");
     assert_eq!(said.code, Some(2), "{}", said.stderr);
     assert!(said.stderr.contains("other users can write to") && said.stderr.contains("chmod +t"), "{}", said.stderr);
-    assert_eq!(fs::read_dir(sandbox.path("runs")).expect("runs").count(), 0, "nothing stays");
+    assert_eq!(fs::read_dir(sandbox.path("runs")).expect("runs").count(), 0, "no files remain");
     let mut trusting = command(&sandbox, "", "true");
     trusting
         .env("PLIMSOLL_TRUSTED_FOLDERS", std::env::join_paths([Path::new("/none"), sandbox.root()]).expect("a list"));
     let said = Said::of(trusting.output().expect("the binary runs"));
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    // A run of our own runs nothing out of its folder, so it says what is refused later.
+    // A run of `train` executes nothing from its folder, so it says what is refused later.
     let said = sandbox.must_train("--name own --max-steps 1");
     assert!(said.stderr.contains("warning: other users can write to"), "{}", said.stderr);
     set_mode(&sandbox, "runs", 0o1777);
