@@ -1,6 +1,5 @@
-//! Input that is made to hurt: files of kilobytes that hold gigabytes, pipes and devices where a file should be,
-//! tokenizers that panic, names with escape codes. Each is refused with the documented exit code, within a stated
-//! amount of memory and time.
+//! Hostile input: small files that expand to gigabytes, pipes and devices in place of files, tokenizers that panic,
+//! names with escape codes. Each is refused with the documented exit code, within a limit of memory and time.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -16,14 +15,13 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 const BAD_INPUT: i32 = 4;
-/// What a command may have resident beside what it is asked to read: the program, a line or row of the longest allowed,
+/// Resident memory that a command may use in addition to its input: the program, a line or row of the maximum length,
 /// and its tokens.
 const PEAK_BYTES_MAX: u64 = 192 << 20;
-/// No refusal takes longer, even on a busy machine.
+/// Time limit of a refusal, on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(240);
 
-/// What came of a command, and the most memory that it had resident, as the system counts it.
-/// Panics if it does not end in time.
+/// Result of a command, and its peak resident memory from the kernel. Panics if it does not end in time.
 fn measured(mut command: Command) -> (Option<i32>, String, u64) {
     let mut stderr = tempfile::tempfile().expect("a temporary file");
     let child = command.stdout(Stdio::null()).stderr(stderr.try_clone().expect("the same file")).spawn();
@@ -31,7 +29,7 @@ fn measured(mut command: Command) -> (Option<i32>, String, u64) {
     let (done, waited) = channel();
     std::thread::spawn(move || {
         let (mut status, mut usage) = (0, MaybeUninit::<libc::rusage>::zeroed());
-        // SAFETY: both pointers are to values of the types that the call fills, which outlive it; zeros are an `rusage`.
+        // SAFETY: both pointers are to local variables of the types that the call fills; an all-zero `rusage` is valid.
         let usage = unsafe {
             assert_eq!(libc::wait4(pid, &raw mut status, 0, usage.as_mut_ptr()), pid, "our child ends once");
             usage.assume_init()
@@ -39,7 +37,7 @@ fn measured(mut command: Command) -> (Option<i32>, String, u64) {
         let _ = done.send((libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)), usage.ru_maxrss as u64 * 1024));
     });
     let Ok((code, peak_bytes)) = waited.recv_timeout(DEADLINE) else {
-        // SAFETY: the thread above has not waited for this child to its end, so the number is still its own.
+        // SAFETY: the thread above has not reaped this child, so the pid is still its own.
         unsafe { libc::kill(pid, libc::SIGKILL) };
         panic!("it hangs");
     };
@@ -48,8 +46,8 @@ fn measured(mut command: Command) -> (Option<i32>, String, u64) {
     (code, said, peak_bytes)
 }
 
-/// Panics unless a command is refused with these words, in time and within the memory. The words may be the shape of
-/// the control characters that it must not print.
+/// Panics unless a command is refused with these words, in time and within the memory. The words may contain escaped
+/// control characters, which must not be printed raw.
 fn assert_refused(sandbox: &Sandbox, arguments: &[String], words: &str) {
     let (code, said, peak_bytes) = measured(sandbox.command(arguments));
     assert_eq!(code, Some(BAD_INPUT), "{arguments:?}: {said}");
@@ -67,7 +65,7 @@ fn train_pairs(data: &str) -> Vec<String> {
     given.split(' ').map(str::to_owned).collect()
 }
 
-/// `start`, then as many times `repeated`, a mebibyte of it at a time, in members of a .gz.
+/// `start`, then `repeated` until `bytes` are reached, in .gz members of one mebibyte.
 fn gzip_bomb(start: &str, repeated: &str, bytes: usize) -> Vec<u8> {
     let member = |text: &[u8]| {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
@@ -78,7 +76,7 @@ fn gzip_bomb(start: &str, repeated: &str, bytes: usize) -> Vec<u8> {
     [member(start.as_bytes()), member(block.as_bytes()).repeat(bytes >> 20)].concat()
 }
 
-/// A frame of .zst with a window of 1 MiB: `start` as a raw block, then blocks of 128 KiB of the letter a, four bytes
+/// A .zst frame with a window of 1 MiB: `start` as a raw block, then blocks of 128 KiB of the letter a, four bytes
 /// each. Source: RFC 8878, section 3.1.1.
 fn zstd_bomb(start: &str, bytes: usize) -> Vec<u8> {
     let block = |last: u32, kind: u32, size: usize| {
@@ -117,9 +115,9 @@ fn a_line_of_gigabytes_is_refused_within_its_memory() {
     }
 }
 
-/// Ten kilobytes of table that say that they hold a text of 300 MB, and half of one with a row of 60 million messages.
+/// Ten kilobytes of Parquet that declare a text of 300 MB, and half a table with a row of 60 million messages.
 #[test]
-fn tables_that_say_they_hold_much_are_refused_within_the_same_memory() {
+fn tables_that_declare_large_contents_are_refused_within_the_same_memory() {
     let sandbox = Sandbox::new();
     let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/tests/golden");
     for (name, words) in [("bomb-page.parquet", "a page of 30000"), ("bomb-row.parquet", "a row with too many values")]
@@ -132,19 +130,20 @@ fn tables_that_say_they_hold_much_are_refused_within_the_same_memory() {
     assert_refused(&sandbox, &Sandbox::train_arguments("--data deep.json --data-format messages"), "deep.json");
 }
 
-/// A line as long as is allowed, whose other fields would be a tree of many times its size; and one that nests deeply.
+/// A line of the maximum length whose other fields would parse to a tree of many times its size, and a deeply nested
+/// one.
 #[test]
-fn what_a_line_holds_beside_its_text_takes_no_memory() {
+fn other_fields_of_a_line_use_no_memory() {
     let sandbox = Sandbox::new();
     let fields = format!("{}0", "0,".repeat(7 << 20));
     let depth = 7 << 20;
-    for beside in [format!("[{fields}]"), "[".repeat(depth) + &"]".repeat(depth)] {
-        sandbox.write("a.jsonl", format!("{{\"beside\":{beside},\"text\":\"ten bytes.\"}}"));
+    for noise in [format!("[{fields}]"), "[".repeat(depth) + &"]".repeat(depth)] {
+        sandbox.write("a.jsonl", format!("{{\"noise\":{noise},\"text\":\"ten bytes.\"}}"));
         assert_refused(&sandbox, &train("--data a.jsonl"), "the data has only 11 tokens, but one sample needs 17");
     }
 }
 
-/// One huge file of text without a line feed is read in pieces, and its tokens stay on disk.
+/// A huge text file without line feeds is read in pieces, and its tokens stay on disk.
 #[test]
 fn a_long_text_is_trained_on_within_the_same_memory() {
     let sandbox = Sandbox::new();
@@ -154,7 +153,7 @@ fn a_long_text_is_trained_on_within_the_same_memory() {
     assert!(peak_bytes < PEAK_BYTES_MAX, "{peak_bytes} bytes");
 }
 
-/// Pairs of four bytes each: what is kept of each while they are read must not add up.
+/// Pairs of four bytes each: memory per pair must not add up.
 #[test]
 fn many_small_pairs_are_read_within_the_same_memory() {
     let sandbox = Sandbox::new();
@@ -165,11 +164,11 @@ fn many_small_pairs_are_read_within_the_same_memory() {
 }
 
 #[test]
-fn only_regular_files_are_read_and_nothing_waits() {
+fn only_regular_files_are_read_and_nothing_blocks() {
     let sandbox = Sandbox::new();
     for name in ["pipe.txt", "pipe.jsonl.gz", "pipe.tsv", "tokenizer/tokenizer.json", "model/config.json", "c.yaml"] {
         let path = sandbox.path(name);
-        fs::create_dir_all(path.parent().expect("a file lies in a folder")).expect("folders");
+        fs::create_dir_all(path.parent().expect("a file has a folder")).expect("folders");
         assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo runs").success());
     }
     let pipe = "is a named pipe, not a";
@@ -199,7 +198,7 @@ fn only_regular_files_are_read_and_nothing_waits() {
 }
 
 #[test]
-fn files_that_are_read_whole_have_a_longest_length() {
+fn files_that_are_read_whole_have_a_maximum_size() {
     let sandbox = Sandbox::new();
     for (name, flags) in
         [("long.json", "--tokenizer long.json"), ("long/config.json", "--model long"), ("l.yaml", "--config l.yaml")]
@@ -208,7 +207,7 @@ fn files_that_are_read_whole_have_a_longest_length() {
         File::options().write(true).open(sandbox.path(name)).and_then(|file| file.set_len(1 << 40)).expect("a hole");
         assert_refused(&sandbox, &train(flags), "is longer than ");
     }
-    // Ten names for nine of the next, ten times: the parser counts what they would become.
+    // Ten names for nine of the next, ten times: the parser counts the expanded size.
     let laughs = (1..10).map(|n| format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 10].join(", ")));
     sandbox.write("laughs.yaml", format!("a0: &a0 [lol, lol]\n{}", laughs.collect::<String>()));
     let (code, said, peak_bytes) = measured(sandbox.command(train("--config laughs.yaml")));
@@ -252,12 +251,12 @@ fn tokenizers_that_panic_or_grow_texts_are_refused_by_name() {
     }
 }
 
-/// Whatever holds the escape code, the terminal never gets it.
+/// An escape code in any name never reaches the terminal.
 #[test]
 fn escape_codes_in_names_are_shown_not_obeyed() {
     let sandbox = Sandbox::new();
     let name = "a\u{1b}]0;b\u{7}\u{9b}2J\u{202e}\r";
-    // Clap leaves the first code out; everything else shows it, too.
+    // Clap removes the first code; all other messages show it escaped.
     let shown = "\\u009b2J\\u202e\\u000d";
     let said = |arguments: &[&str]| {
         let said = Said::of(sandbox.command(arguments).output().expect("the binary runs"));
@@ -276,7 +275,7 @@ fn escape_codes_in_names_are_shown_not_obeyed() {
     said(&["plan", "--gpu", name]);
     said(&["arena", name]);
     said(&[name]);
-    // YAML takes no control characters as they are.
+    // YAML does not allow raw control characters.
     let quoted = name.chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect::<String>();
     sandbox.write("settings.yaml", format!("learning_rate: \"{quoted}\"\n"));
     said(&["train", "--config", "settings.yaml"]);
@@ -286,7 +285,7 @@ fn escape_codes_in_names_are_shown_not_obeyed() {
     said(&["train", "--model", "t5-nano", "--tokenizer", "bytes", "--cache-dir", "c", "--data", name]);
 }
 
-/// A line feed in a name does not begin a line of its own, which could say anything.
+/// A line feed in a name must not start a new line, which could fake a message.
 #[test]
 fn a_line_feed_in_a_name_is_shown() {
     let sandbox = Sandbox::new();

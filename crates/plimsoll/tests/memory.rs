@@ -1,5 +1,5 @@
-//! What the binary takes of the machine: every command is held to a bound outside its plan, as the kernel counts it, and
-//! where memory is limited, a run is refused or comes to its end but is never killed.
+//! Memory of the binary: every command has a limit outside its plan, measured by the kernel; and within a memory limit
+//! a run is refused or finishes, but is never killed.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -17,10 +17,10 @@ use std::process::{Command, ExitStatus};
 
 const MIB: u64 = 1 << 20;
 
-/// What commands that carry out a plan may take outside it: the 64 MiB that are kept for the process by default.
+/// Limit outside the plan for commands that execute one: the 64 MiB that are reserved for the process by default.
 const OUTSIDE_PLAN: u64 = 64 * MIB;
 
-/// What came of a command.
+/// Result of a command.
 struct Ended {
     status: ExitStatus,
     stdout: String,
@@ -38,7 +38,7 @@ impl Ended {
     }
 }
 
-/// The name of a variable: the command that [`small_parent`] runs, and where its output goes, in JSON.
+/// Environment variable with the command that [`small_parent`] runs and the file for its output, as JSON.
 const MEASURED: &str = "PLIMSOLL_TEST_MEASURED";
 
 /// Runs a command to its end.
@@ -50,7 +50,7 @@ fn run(sandbox: &Sandbox, mut command: Command) -> Ended {
     Ended { status, stdout: text(&out), stderr: text(&err) }
 }
 
-/// Runs a command to its end, and tells the most memory that it held, in bytes.
+/// Runs a command to its end; returns its peak memory in bytes as well.
 fn measure(sandbox: &Sandbox, command: &Command) -> (Ended, u64) {
     let [out, err] = ["stdout", "stderr"].map(|name| sandbox.path(name));
     let parent = by_small_parent(sandbox, command, json!({ "stdout": out, "stderr": err })).output();
@@ -60,8 +60,8 @@ fn measure(sandbox: &Sandbox, command: &Command) -> (Ended, u64) {
     (Ended { status, stdout: text(&out), stderr: text(&err) }, peak_rss)
 }
 
-/// A command of which [`small_parent`] is the parent: the kernel begins a child's peak with what its parent holds, and
-/// here that is the texts and threads of all tests.
+/// The command with [`small_parent`] as its parent: the kernel starts a child's peak with its parent's memory, which
+/// here includes the texts and threads of all tests.
 fn by_small_parent(sandbox: &Sandbox, command: &Command, output: Value) -> Command {
     let text = |text: &OsStr| text.to_str().expect("Unicode").to_owned();
     let arguments: Vec<_> = command.get_args().map(text).collect();
@@ -84,18 +84,18 @@ fn by_small_parent(sandbox: &Sandbox, command: &Command, output: Value) -> Comma
     parent
 }
 
-/// How the child of a [`small_parent`] ended, and the most memory that it held. None if it did not begin.
+/// Exit status and peak memory of [`small_parent`]'s child; `None` if it did not start.
 fn ended(sandbox: &Sandbox) -> Option<(ExitStatus, u64)> {
     let ended = fs::read_to_string(sandbox.path("ended")).ok()?;
-    fs::remove_file(sandbox.path("ended")).expect("removed, so that nobody reads it again");
+    fs::remove_file(sandbox.path("ended")).expect("removed, so that it is read once");
     let (status, peak_rss) = ended.split_once(' ').expect("two numbers");
     Some((ExitStatus::from_raw(status.parse().expect("a status")), peak_rss.parse().expect("bytes")))
 }
 
-/// Not a test: a process that holds little, from which measured commands start.
+/// Not a test: a process with little memory that starts measured commands.
 #[test]
-#[ignore = "is started by others"]
-#[expect(clippy::zombie_processes, reason = "`wait4` waits for it, and tells what it held")]
+#[ignore = "started by other tests"]
+#[expect(clippy::zombie_processes, reason = "`wait4` waits for it, and returns its memory")]
 fn small_parent() {
     let Ok(measured) = env::var(MEASURED) else { return };
     let measured: Value = serde_json::from_str(&measured).expect("what `by_small_parent` wrote");
@@ -110,9 +110,9 @@ fn small_parent() {
     file("stderr").map(|file| command.stderr(file));
     let child = command.spawn().expect("the binary runs");
     let mut status = 0;
-    // SAFETY: a `rusage` is plain numbers, for which zero is a value.
+    // SAFETY: a `rusage` consists of plain numbers, so all zeros are valid.
     let mut usage = unsafe { std::mem::zeroed::<libc::rusage>() };
-    // SAFETY: the process is a child of this one that nobody else waits for, and both results are written to.
+    // SAFETY: the process is an unreaped child of this one, and both results are local variables.
     let waited = unsafe { libc::wait4(child.id() as libc::pid_t, &mut status, 0, &mut usage) };
     assert_eq!(waited, child.id() as libc::pid_t, "waiting for {}", child.id());
     fs::write(text(&measured["result"]), format!("{status} {}", usage.ru_maxrss as u64 * 1024)).expect("written");
@@ -137,7 +137,7 @@ fn commands(sandbox: &Sandbox) -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Text of four megabytes, and a model whose largest tensor is as large.
+/// A text of four megabytes, and a model whose largest tensor has the same size.
 fn sandbox() -> Sandbox {
     let sandbox = Sandbox::new();
     let line = |i: u64| format!("line {i} of a text has {} in it, and {}\n", i * i % 977, i * 31 % 7919);
@@ -152,18 +152,18 @@ fn sandbox() -> Sandbox {
     sandbox
 }
 
-/// All commands but `calibrate`, which takes its time, and `top`, which needs a terminal; they are held to bounds below.
+/// All commands except `calibrate`, which is slow, and `top`, which needs a terminal; both have limits below.
 #[test]
-fn every_command_takes_little_outside_its_plan() {
+fn every_command_uses_little_outside_its_plan() {
     let sandbox = sandbox();
     let server = crate::support::receiver::MessageServer::start(200);
     sandbox.write("mine", format!("PLIMSOLL_WEBHOOK_URL={}\n", server.url));
     fs::set_permissions(sandbox.path("mine"), fs::Permissions::from_mode(0o600)).expect("a mode");
-    // Commands with the most that they may take, in MiB, some of it code, of which tests have more than users: 25 to 28 MiB for
-    // any command, as many pages as the system reads ahead. Counting words takes as much as there are.
+    // Commands with their limits in MiB. Part of each is code, of which test builds have more: 25 to 28 MiB for any
+    // command, depending on the kernel's read-ahead. Counting words needs memory per word.
     let kept = OUTSIDE_PLAN / MIB;
     let all: &[(u64, &str)] = &[
-        // Nothing is carried out, so nothing beside it must fit.
+        // Commands that execute no plan have no plan's memory.
         (128, "plan --model gpt2-xl --gpu 4090"),
         (kept, "models"),
         (32, "gpus"),
@@ -227,13 +227,13 @@ fn every_command_takes_little_outside_its_plan() {
         }
         seen.insert(arguments.split(' ').next().expect("a command").to_owned());
     }
-    assert_eq!(over, [""; 0], "these take more than they may");
-    assert_eq!(seen, commands(&sandbox), "each command has its bound here");
+    assert_eq!(over, [""; 0], "these exceed their limits");
+    assert_eq!(seen, commands(&sandbox), "every command has its limit here");
 }
 
-/// Those that don't come to an end by themselves, or have nothing to do here: a server, and an order that no run takes.
+/// Commands that do not end by themselves or have nothing to do here: a server, and an order that no run accepts.
 #[test]
-fn servers_and_orders_take_little() {
+fn servers_and_orders_use_little() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name a");
     let program = env!("CARGO_BIN_EXE_plimsoll");
@@ -252,9 +252,9 @@ fn servers_and_orders_take_little() {
     }
 }
 
-/// With a run of a hundred thousand steps, which it follows.
+/// With a run of a hundred thousand steps.
 #[test]
-fn top_takes_little() {
+fn top_uses_little() {
     let sandbox = sandbox();
     let step = |step: u64| {
         format!(
@@ -274,7 +274,7 @@ fn top_takes_little() {
     assert!(peak_rss < 32 * MIB, "{peak_rss}");
 }
 
-/// What `generate` had reserved, to three figures.
+/// Memory that `generate` reserved, to three digits.
 fn planned_by_generate(stderr: &str) -> u64 {
     let line =
         stderr.lines().find_map(|line| line.strip_prefix("measured of this process: ")).expect("a line about memory");
@@ -284,14 +284,14 @@ fn planned_by_generate(stderr: &str) -> u64 {
 
 #[test]
 #[ignore = "takes minutes on a busy machine; `cargo test --test memory -- --ignored` runs it"]
-fn calibrate_takes_little_outside_its_plans() {
+fn calibrate_uses_little_outside_its_plans() {
     let sandbox = sandbox();
     let (ended, peak_rss) = must(&sandbox, &["calibrate", "--threads", "2", "--out", "machine.json", "--json"]);
     let value = ended.json();
     let outside = bytes(&value, ["measured", "outside_plan_bytes"]);
     assert!(outside < OUTSIDE_PLAN, "{outside} bytes outside the plans");
     let planned = bytes(&value, ["measured", "arena_resident_peak_bytes"]);
-    assert!(peak_rss.saturating_sub(planned) < OUTSIDE_PLAN, "{} beside {planned}", peak_rss);
+    assert!(peak_rss.saturating_sub(planned) < OUTSIDE_PLAN, "{} in addition to {planned}", peak_rss);
 }
 
 /// A plan of some 47 MiB.
@@ -322,8 +322,8 @@ const BENCH: &[&str] = &[
     "--json",
 ];
 
-/// Runs benchmarks with and without a budget under limits from nearly nothing to enough: each is refused or comes to its
-/// end. `limited` makes the command that runs under a limit.
+/// Runs benchmarks with and without a budget within limits from nearly nothing to enough: each is refused or finishes.
+/// `limited` creates the command with a limit.
 fn never_killed(sandbox: &Sandbox, limits: &[u64], limited: impl Fn(&[&str], u64) -> Command) {
     let mut codes = BTreeSet::new();
     for &limit in limits {
@@ -343,7 +343,7 @@ fn never_killed(sandbox: &Sandbox, limits: &[u64], limited: impl Fn(&[&str], u64
     assert_eq!(codes, BTreeSet::from([0, 3]), "limits from too small to enough");
 }
 
-/// `sh -c` that puts itself under a limit before it becomes the binary.
+/// `sh -c` that sets a limit before it executes the binary.
 fn under(sandbox: &Sandbox, limit: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{limit} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_plimsoll")]).args(arguments);
@@ -372,7 +372,7 @@ fn invariant_6_a_limit_on_data_refuses_and_never_kills() {
 struct ControlGroup(PathBuf);
 
 impl ControlGroup {
-    /// None where this user may make none.
+    /// `None` if this user cannot create one.
     fn new(name: &str) -> Option<Self> {
         let name = format!("plimsoll-test-{name}-{}", std::process::id());
         let groups = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(|root| (Path::new(root).join(&name), root));

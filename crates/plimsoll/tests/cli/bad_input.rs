@@ -1,4 +1,4 @@
-//! Bad input: each gets the documented exit code, an error with the numbers, a way out, and loses nothing.
+//! Bad input: each case has the documented exit code, an error with numbers, and a hint, and nothing is lost.
 
 use crate::support::{Said, Sandbox, tiny_config};
 use serde_json::{Map, Value, json};
@@ -8,10 +8,10 @@ const DOES_NOT_FIT: i32 = 3;
 const BAD_INPUT: i32 = 4;
 const DEVICE_FAILED: i32 = 5;
 
-/// What shows the way out: our hints, and clap's.
+/// Prefixes of hints: ours and clap's.
 const WAYS_OUT: &[&str] = &["hint: ", "tip: ", "[possible values: ", "; write for example ", "try '--help'"];
 
-/// A sandbox with a finished run in it that nothing may touch.
+/// A sandbox with a finished run that no command may change.
 fn sandbox() -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name kept");
@@ -32,14 +32,14 @@ fn assert_refused(sandbox: &Sandbox, what: &str, run: impl FnOnce() -> Said, cod
     assert!(sandbox.tree("runs/kept") == before, "{what} changed a run");
 }
 
-/// Flags of `train`, each to be refused.
+/// Flags of `train`, each of which must be refused.
 fn check_train(sandbox: &Sandbox, cases: &[(&str, i32, &[&str])]) {
     for (flags, code, expected) in cases {
         assert_refused(sandbox, flags, || sandbox.train(flags), *code, expected);
     }
 }
 
-/// Whole command lines, each to be refused.
+/// Command lines, each of which must be refused.
 fn check(sandbox: &Sandbox, cases: &[(&str, i32, &[&str])]) {
     for (arguments, code, expected) in cases {
         assert_refused(sandbox, arguments, || sandbox.run(arguments), *code, expected);
@@ -94,9 +94,9 @@ fn data() {
     if cfg!(unix) {
         check_train(&sandbox, &[("--data /dev/null", BAD_INPUT, &["/dev/null is a device, not a file"])]);
     }
-    // Nothing named, and cargo has downloaded nothing.
+    // No data is named, and cargo has no downloads.
     check(&sandbox, &[("train --cache-dir cache", BAD_INPUT, &["no data was given", "`--data PATH`"])]);
-    assert!(!sandbox.path("runs/tiny-2").exists(), "each run that was refused took a number of its own");
+    assert!(!sandbox.path("runs/tiny-2").exists(), "a refused run must not use up a number");
 }
 
 #[test]
@@ -183,10 +183,10 @@ fn budgets() {
             ("generate --checkpoint runs/kept --vram 9KiB", DOES_NOT_FIT, &["the budget is 9.00 KiB (short "]),
         ],
     );
-    assert!(!sandbox.path("runs/tiny-1").exists(), "what does not fit leaves no folder");
+    assert!(!sandbox.path("runs/tiny-1").exists(), "a run that does not fit leaves no folder");
 }
 
-/// Memory that was promised and is not there.
+/// Memory that was free at planning and is gone at reservation.
 #[cfg(target_os = "linux")]
 #[test]
 fn memory_that_the_system_refuses() {
@@ -254,7 +254,7 @@ fn models() {
     check(&sandbox, &[("bench --model tiny --hidden 7", BAD_INPUT, &["does not divide n_embd = 7"])]);
 }
 
-/// As a clone of a repository leaves them where Git LFS is not installed.
+/// Files as a clone of a repository has them without Git LFS.
 #[test]
 fn a_lfs_pointers() {
     let sandbox = sandbox();
@@ -291,7 +291,8 @@ fn a_lfs_pointers() {
     );
 }
 
-/// As Windows PowerShell's `>` writes text, in every file that a user names; without a byte order mark too.
+/// UTF-16 as Windows PowerShell's `>` writes it, in every file that a user can name, with and without a byte order
+/// mark.
 #[test]
 fn b_utf16() {
     let sandbox = sandbox();
@@ -338,12 +339,12 @@ fn b_utf16() {
     sandbox.write("prompts.txt", encode("a\n", u16::to_le_bytes));
     let prompts = "generate --checkpoint runs/kept --prompt-file prompts.txt --tokenizer bytes";
     check(&sandbox, &[(prompts, BAD_INPUT, &["it is UTF-16, not UTF-8", "iconv -f UTF-16 -t UTF-8"])]);
-    // UTF-8 with a byte order mark is UTF-8.
+    // UTF-8 with a byte order mark is accepted.
     sandbox.write("run.yml", "\u{feff}seed: 1\n");
     assert_eq!(sandbox.train("--config run.yml --name marked").code, Some(0));
 }
 
-/// Which of them is meant is not known.
+/// The meaning of a duplicate column is ambiguous.
 #[test]
 fn b_duplicate_columns() {
     let sandbox = sandbox();
@@ -354,7 +355,7 @@ fn b_duplicate_columns() {
     check(&sandbox, &[(&format!("train {flags}"), BAD_INPUT, words)]);
 }
 
-/// Beyond its positions, a model computes something else than it was trained to.
+/// Beyond its positions a model computes something that it was not trained for.
 #[test]
 fn prompts_and_texts_longer_than_the_model() {
     let sandbox = sandbox();
@@ -539,7 +540,7 @@ fn files_of_settings() {
         (b"bf16: maybe", USAGE, &["`bf16: maybe` is not supported; supported: `true`, `full`, `false`, `auto`"]),
         (b"optim: adafactor", USAGE, &["supported: `adamw`"]),
         (b"optim: sgd", USAGE, &["`optim: sgd` is not supported", "`adamw_8bit`"]),
-        // All in one go, by line, and what has the same way out together.
+        // All problems at once, by line; problems with the same hint are grouped.
         (
             b"lerning_rate: 1\nseed: x\n\nadapter: lora\nmax_steps: 0\nlora_r: 8\nlogging_steps: 5\n",
             USAGE,
@@ -565,7 +566,7 @@ fn files_of_settings() {
             || sandbox.run("train --config settings.yaml --data text.txt --model tiny --global-batch 4 --cache-dir c");
         assert_refused(&sandbox, &what, run, *code, expected);
     }
-    // Others start from the weights that they name.
+    // Files of other trainers start from the weights that they name.
     sandbox.write("settings.yaml", "base_model: google/flan-t5-base\ndatasets: [{path: someone/something}]\n");
     let run = |flags: &str| sandbox.run(&format!("train --config settings.yaml {flags}"));
     let expected = &["settings.yaml, line 2: `datasets.path: someone/something` names a data set that is not here"];
@@ -575,7 +576,7 @@ fn files_of_settings() {
     check_train(&sandbox, &[("--config missing.yaml", BAD_INPUT, &["missing.yaml can't be read"])]);
 }
 
-/// A file of weights with another header before the same bytes.
+/// Weights with a changed header before the same bytes.
 fn with_header(weights: &[u8], change: impl FnOnce(&mut Value)) -> Vec<u8> {
     let length = u64::from_le_bytes(weights[..8].try_into().expect("8 bytes")) as usize;
     let mut header = serde_json::from_slice(&weights[8..8 + length]).expect("a header is JSON");
@@ -593,7 +594,7 @@ fn weights() {
     let damaged = "model.safetensors is damaged: ";
     let mut flipped = weights.clone();
     *flipped.last_mut().expect("bytes") ^= 4;
-    // Weights as others save them: nothing beside them says what they were.
+    // Weights as other programs save them: without a file that describes them.
     sandbox.write("foreign/config.json", tiny_config(&json!({})));
     let cases: &[(&str, Vec<u8>, &[&str])] = &[
         ("empty", vec![], &[damaged]),
@@ -640,7 +641,7 @@ fn weights() {
         assert_refused(&sandbox, what, || sandbox.train("--init foreign --name new"), BAD_INPUT, expected);
         assert_refused(&sandbox, what, || sandbox.run("generate --checkpoint foreign"), BAD_INPUT, expected);
     }
-    // One flipped bit makes no other tensor wrong, but ours have a checksum beside them.
+    // A flipped bit is undetectable in foreign weights, but Plimsoll's have a checksum.
     sandbox.copy(checkpoint, "ours");
     sandbox.write("ours/model.safetensors", &flipped);
     let changed = &["ours/model.safetensors is damaged: its contents changed since it was written"][..];
@@ -655,7 +656,7 @@ fn weights() {
             ("train --init foreign --resume auto --name other", USAGE, needs_data),
         ],
     );
-    // A start that was refused did not take the name.
+    // The refused start did not use up the name.
     sandbox.must_train("--init foreign --name new --max-steps 1");
 
     std::fs::create_dir(sandbox.path("nothing")).expect("a new folder");
@@ -692,9 +693,9 @@ fn weights() {
     );
 }
 
-/// Weights in shards, and weights that others made for something else: each has its own message and hint.
+/// Sharded weights, and weights for other programs: each has its own message and hint.
 #[test]
-fn weights_of_others() {
+fn weights_of_other_programs() {
     let sandbox = sandbox();
     let weights = sandbox.read("runs/kept/checkpoints/step-000020/model.safetensors");
     let name = "transformer.h.0.mlp.c_fc.bias";
@@ -817,7 +818,7 @@ fn resuming() {
             ("train --resume runs/kept --tokenizer gpt2", BAD_INPUT, &["50257 ids"]),
         ],
     );
-    // A run that has made its steps says so, and how it continues.
+    // A finished run says so, and how to continue it.
     let said = sandbox.run("train --resume runs/kept --name kept");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     assert!(
@@ -825,13 +826,13 @@ fn resuming() {
         "{}",
         said.stderr
     );
-    // The run that refused all of these still goes on.
+    // The run that refused all of these can still be resumed.
     let said = sandbox.run("train --resume runs/kept --name kept --max-steps 21");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     assert!(said.stderr.contains("resumed after step 20"), "{}", said.stderr);
 }
 
-/// Flags that say where a run is or what it starts from, where the run is named by a path or has a checkpoint.
+/// Flags that name a run or its starting point, combined with a path to a run or a run with a checkpoint.
 #[test]
 fn g_resume_ignores_name() {
     let sandbox = sandbox();
@@ -881,16 +882,16 @@ fn checkpoints_that_are_all_damaged_are_kept() {
         &[("train --resume runs/sick", BAD_INPUT, none), ("generate --checkpoint runs/sick", BAD_INPUT, none)],
     );
     check_train(&sandbox, &[("--resume auto --name sick", BAD_INPUT, none)]);
-    assert!(files(&sandbox) == before, "something was thrown away");
-    // One that is named is damaged, not skipped.
+    assert!(files(&sandbox) == before, "a checkpoint was deleted");
+    // A checkpoint that is named explicitly is an error if damaged, not skipped.
     let named = "train --resume runs/sick/checkpoints/step-000015";
     check(&sandbox, &[(named, BAD_INPUT, &["step-000015/optimizer.safetensors is damaged: it has 3 bytes"])]);
 }
 
-/// A limit on files stands for a full disk.
+/// A limit on file sizes stands in for a full disk.
 #[cfg(unix)]
 #[test]
-fn a_full_disk_leaves_the_files_that_were_to_be_replaced() {
+fn a_full_disk_keeps_the_files_that_were_to_be_replaced() {
     let sandbox = Sandbox::new();
     let buffers = (0..100).map(|n| format!("{n},{n},{},64\n", n + 2)).collect::<String>();
     sandbox.write("buffers.csv", format!("id,lower,upper,size\n{buffers}"));
@@ -963,9 +964,9 @@ fn pairs_and_packed_rows() {
     }
 }
 
-/// What people look for is answered by what there is; a suggestion is made only of what is spelled almost alike.
+/// Names of other tools are answered with Plimsoll's; suggestions are made only for near spellings.
 #[test]
-fn names_of_other_tools_are_answered() {
+fn names_of_other_tools_have_hints() {
     let sandbox = Sandbox::new();
     let adapters = "LoRA and other adapters are not built: `plimsoll train` trains all weights";
     for (arguments, words) in [
@@ -993,9 +994,9 @@ fn names_of_other_tools_are_answered() {
     }
 }
 
-/// Of weights that are not at hand, the sizes are those that their name shows; a line says which.
+/// Without the weights, sizes come from the model's name; a line says which.
 #[test]
-fn names_on_the_hub_have_the_shape_of_their_family() {
+fn hub_names_have_the_shape_of_their_family() {
     let sandbox = Sandbox::new();
     for command in ["plan --gpu 4090 --seq-len 128", "estimate"] {
         let said = sandbox.run(&format!("{command} --model unsloth/Qwen2.5-0.5B-Instruct-GGUF"));

@@ -1,9 +1,9 @@
-//! `--blas`: products by libraries that work, do not, or are not there.
+//! `--blas`: libraries that work, fail, or do not exist.
 
 use crate::support::{Said, Sandbox};
 use serde_json::Value;
 
-/// A step whose products are large enough for a library.
+/// A step whose products are large enough for a BLAS.
 const BENCH: &str = "bench --model gpt2 --layers 1 --hidden 64 --heads 2 --vocab-size 300 --seq-len 64 --micro-batch 4 \
                      --vram 0.1 --steps 2 --warmup 1 --threads 2 --json";
 
@@ -14,7 +14,7 @@ fn bench(sandbox: &Sandbox, library: &str) -> Said {
 }
 
 #[test]
-fn a_library_gives_the_same_losses_every_time_and_is_named() {
+fn a_library_is_named_and_reproducible() {
     let sandbox = Sandbox::new();
     let right = plimsoll_fake_blas::right().to_string_lossy();
     let [off, first, second] = ["off", &right, &right].map(|library| bench(&sandbox, library).json());
@@ -26,9 +26,9 @@ fn a_library_gives_the_same_losses_every_time_and_is_named() {
     assert!((loss(&off) - loss(&first)).abs() < 1e-5, "{off} {first}");
 }
 
-/// A run's folder may come from somebody else, and a library is code.
+/// A run's folder may come from another user, and a library is code.
 #[test]
-fn a_resumed_run_loads_no_library_that_the_command_line_does_not_name() {
+fn a_resumed_run_loads_only_libraries_from_the_command_line() {
     let sandbox = Sandbox::new();
     let right = plimsoll_fake_blas::right().display().to_string();
     let resume = |flags: &str| {
@@ -46,14 +46,14 @@ fn a_resumed_run_loads_no_library_that_the_command_line_does_not_name() {
     let (blas, stderr) = resume(&format!("--max-steps 7 --blas {right}"));
     assert!(blas.as_str().is_some_and(|blas| blas.contains(&right)), "{blas}");
     assert!(!stderr.contains("names a BLAS"), "{stderr}");
-    // A file of settings that the command line names is the user's own.
+    // A settings file that the command line names is the user's own.
     sandbox.write("own.yaml", format!("blas: {right}"));
     let (blas, _) = resume("--max-steps 8 --config own.yaml");
     assert!(blas.as_str().is_some_and(|blas| blas.contains(&right)), "{blas}");
 }
 
 #[test]
-fn a_bare_name_is_not_looked_for_in_the_current_folder() {
+fn a_bare_name_is_not_searched_in_the_current_folder() {
     let sandbox = Sandbox::new();
     std::fs::copy(plimsoll_fake_blas::right(), sandbox.path("libnear.so")).expect("copied");
     let said = bench(&sandbox, "libnear.so");
@@ -66,7 +66,7 @@ fn a_bare_name_is_not_looked_for_in_the_current_folder() {
 }
 
 #[test]
-fn libraries_that_are_of_no_use_are_refused_with_a_way_out() {
+fn unusable_libraries_are_refused_with_a_hint() {
     let sandbox = Sandbox::new();
     let text = sandbox.path("text.txt");
     for (library, expected) in [
@@ -84,9 +84,9 @@ fn libraries_that_are_of_no_use_are_refused_with_a_way_out() {
     }
 }
 
-/// Whatever this machine has: `auto` says what it took, in one line, and goes on.
+/// On any machine `auto` says in one line what it uses, and continues.
 #[test]
-fn auto_says_what_it_takes() {
+fn auto_says_what_it_uses() {
     let sandbox = Sandbox::new();
     let said = bench(&sandbox, "auto");
     assert_eq!(said.code, Some(0), "{}", said.stderr);

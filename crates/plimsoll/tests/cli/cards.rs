@@ -1,4 +1,4 @@
-//! Plans for cards: by name and of this machine, side by side, and what is asked beside a plan.
+//! Plans for cards: by name and of this machine, in comparison, and the additional output of `plan`.
 
 use crate::support::{Said, Sandbox};
 use serde_json::Value;
@@ -11,7 +11,7 @@ fn json(said: &Said) -> Value {
     said.json()
 }
 
-/// Where a lever of a plan stands.
+/// The setting of a lever in a plan.
 fn setting(plan: &Value, lever: &str) -> Value {
     let levers = plan["levers"].as_array().expect("levers");
     levers.iter().find(|known| known["name"] == lever).expect("one of the levers")["setting"].clone()
@@ -28,7 +28,7 @@ fn a_card_by_any_of_its_names_gives_the_same_plan() {
     };
     let first = plan("rtx-3060");
     assert_eq!((&first.0, &first.2), (&"RTX 3060 12GB".into(), &"bf16".into()));
-    // 12 GiB less the margin of 1 GiB.
+    // 12 GiB minus the margin of 1 GiB.
     assert_eq!(first.1["budget_bytes"], 11u64 << 30);
     for name in ["3060", "RTX3060", "geforce-rtx-3060"] {
         assert_eq!(plan(name), first, "{name}");
@@ -38,7 +38,7 @@ fn a_card_by_any_of_its_names_gives_the_same_plan() {
 }
 
 #[test]
-fn where_no_card_is_vram_means_one_with_as_much_memory() {
+fn without_a_card_vram_selects_one_with_that_much_memory() {
     let sandbox = Sandbox::new();
     let plan = |flags: &str| sandbox.run(&format!("plan --model gpt2 --global-batch 8 {flags}"));
     let said = plan("--vram 12 --json");
@@ -48,7 +48,7 @@ fn where_no_card_is_vram_means_one_with_as_much_memory() {
         (&value["device"]["kind"], &value["device"]["name"]),
         (&"cuda".into(), &"NVIDIA card of 12.0 GiB".into())
     );
-    assert_eq!(value["plan"]["budget_bytes"], 11u64 << 30, "less the margin");
+    assert_eq!(value["plan"]["budget_bytes"], 11u64 << 30, "minus the margin");
     assert!(value["predicted"]["times"].as_str().is_some_and(|times| times.contains("RTX 3060 12GB")), "{value}");
     assert_eq!(value["plan"], json(&plan("--gpu 3060 --json"))["plan"]);
     let text = plan("--vram 12");
@@ -57,16 +57,16 @@ fn where_no_card_is_vram_means_one_with_as_much_memory() {
         second.starts_with("in bf16 on NVIDIA card of 12.0 GiB; times are estimates from the data sheet of RTX 3060"),
         "{second}"
     );
-    // A processor that is asked for, less than any card has, more than any card has, a card that is here.
+    // The CPU if asked for; less than any card has; more than any card has; a card of this machine.
     for flags in ["--vram 12 --device cpu", "--vram 2", "--vram 400"] {
         assert_eq!(json(&plan(&format!("{flags} --json")))["device"]["kind"], "cpu", "{flags}");
     }
     let here = |flags: &str| sandbox.run_on_card("", &format!("plan --model gpt2 --global-batch 8 {flags} --json"));
     let smaller = here("--vram 6");
     assert_eq!(json(&smaller)["device"]["name"], "NVIDIA GeForce RTX 3060", "{}", smaller.stderr);
-    assert_eq!(json(&smaller)["plan"]["budget_bytes"], 5u64 << 30, "less the margin alone");
+    assert_eq!(json(&smaller)["plan"]["budget_bytes"], 5u64 << 30, "minus the margin only");
     assert!(!smaller.stderr.contains("planning for"), "{}", smaller.stderr);
-    // More than the card here has: another card, or what is free on this one where it is asked for.
+    // More than this machine's card has selects another card, or the free memory of this one if asked for.
     let larger = here("--vram 24");
     assert_eq!(json(&larger)["device"]["name"], "NVIDIA card of 24.0 GiB");
     let words =
@@ -78,12 +78,13 @@ fn where_no_card_is_vram_means_one_with_as_much_memory() {
     assert!(asked.stderr.contains(words), "{}", asked.stderr);
 }
 
-/// What other processes use is taken off what is there, not off a budget that fits beside it; whoever tells of the card.
+/// Memory of other processes is subtracted from the card's memory, not from a budget that fits next to it, whichever
+/// library reports it.
 #[test]
-fn a_card_has_one_budget_however_it_was_found() {
+fn a_cards_budget_does_not_depend_on_the_library_that_found_it() {
     let sandbox = Sandbox::new();
     let uuid = "GPU-66616b65-2d63-7564-612d-636172642d30";
-    // 1,700 MiB are used by others, and 440 of this process's driver once it is open.
+    // Other processes use 1,700 MiB; this process's driver context uses 440.
     let plan = |flags: &str, nvml: &str| {
         let command = format!("plan --model gpt2 --global-batch 4 --host-ram 16 --json {flags}");
         let card = "card=rtx3060;others=1700;context=440;module=0";
@@ -99,11 +100,11 @@ fn a_card_has_one_budget_however_it_was_found() {
         assert_eq!(plan(&format!("--gpu auto {vram}"), "1700,holder=7/1700"), expected, "{vram}");
         assert_eq!(plan(&format!("--device cuda {vram}"), "2140,holder=7/1700,holder=0/440"), expected, "{vram}");
     }
-    assert_eq!(plan("--device cuda", "2140,holder=7/1700"), 12288 - 2140 - 256, "where NVML does not tell");
+    assert_eq!(plan("--device cuda", "2140,holder=7/1700"), 12288 - 2140 - 256, "without NVML");
 }
 
 #[test]
-fn the_budget_is_told_line_by_line() {
+fn the_budget_is_shown_line_by_line() {
     let sandbox = Sandbox::new();
     let said = sandbox.run("plan --gpu 4090 --memory-fraction 0.9 --vram-margin 500");
     let lines = said.stdout_text().lines().skip(2).take(5).map(str::trim).collect::<Vec<_>>();
@@ -120,7 +121,7 @@ fn the_budget_is_told_line_by_line() {
 }
 
 #[test]
-fn cards_of_this_machine_are_planned_each_for_itself() {
+fn cards_of_this_machine_are_planned_separately() {
     let sandbox = Sandbox::new();
     let said = sandbox.run_with_cards(TWO_CARDS, "plan --model gpt2 --gpu auto --json --host-ram 16");
     let value = json(&said);
@@ -144,9 +145,9 @@ fn cards_of_this_machine_are_planned_each_for_itself() {
     assert!(said.stdout_text().contains("2 cards, 36.0 GiB together"), "{}", said.stdout_text());
 }
 
-/// Their driver calls them the same; they differ in memory, and in speed.
+/// The driver reports the same name; they differ in memory and speed.
 #[test]
-fn cards_of_one_name_are_told_apart_by_their_memory() {
+fn cards_with_the_same_name_are_distinguished_by_memory() {
     let sandbox = Sandbox::new();
     let cards = "NVIDIA GeForce RTX 3060,GPU-aaaa,12288,350,0;NVIDIA GeForce RTX 3060,GPU-bbbb,8192,300,0";
     let value =
@@ -177,7 +178,7 @@ fn each_card_gets_a_picture_of_its_own() {
     assert!(!sandbox.path("map.html").exists());
 }
 
-/// The hints of a misfit can be pasted: they fit, with the margin of the device taken off.
+/// Hints of a misfit can be pasted: they fit, after the device's margin.
 #[test]
 fn hints_of_a_misfit_fit() {
     let sandbox = Sandbox::new();
@@ -190,7 +191,7 @@ fn hints_of_a_misfit_fit() {
     for hint in hints {
         let words = command.split(' ').collect::<Vec<_>>();
         let kept = hint.split(' ').filter(|word| word.starts_with("--")).fold(words, |words, flag| {
-            // In place of what the command says, where it says it.
+            // The hint replaces the flag that the command has.
             match words.iter().position(|word| *word == flag) {
                 Some(at) => [&words[..at], &words[at + 2..]].concat(),
                 None => words,
@@ -202,7 +203,7 @@ fn hints_of_a_misfit_fit() {
 }
 
 #[test]
-fn cards_are_compared_side_by_side() {
+fn cards_are_compared() {
     let sandbox = Sandbox::new();
     let command =
         "plan --model gpt2-large --compare rtx-3060,rtx-3090,rtx-4090 --epochs 20 --tokens 100M --host-ram 32";
@@ -216,9 +217,9 @@ fn cards_are_compared_side_by_side() {
     assert!(speeds.collect::<Vec<_>>().is_sorted(), "{value}");
 }
 
-/// What is said to fit does, and the next larger does not.
+/// The largest answer fits, and the next larger does not.
 #[test]
-fn the_most_that_fits_is_the_most() {
+fn the_largest_that_fits_is_the_largest() {
     let sandbox = Sandbox::new();
     let found = |what: &str| {
         json(&sandbox.run(&format!("plan --model nano --vram 24MiB --json --find {what}")))["most_that_fits"].clone()
@@ -238,9 +239,9 @@ fn the_most_that_fits_is_the_most() {
     assert_eq!(found("model"), "nano");
 }
 
-/// The plan that is shown is that of the answer, and `plan` with the answer's flags makes the same.
+/// The plan shown is the answer's, and `plan` with the answer's flags gives the same.
 #[test]
-fn what_is_found_is_what_plan_plans() {
+fn the_answer_equals_plan_with_its_flags() {
     let sandbox = Sandbox::new();
     for (asked, what, positions) in [
         ("--model gpt2 --gpu 4090 --host-ram 16", "seq-len", Some(1024)),
@@ -265,7 +266,7 @@ fn what_is_found_is_what_plan_plans() {
         let words = sandbox.run(&format!("plan {asked} --find {what}"));
         let words = words.stdout_text();
         assert!(words.contains(&format!("that fits: {answer}")) && words.contains(&flags(&answer)), "{asked}: {words}");
-        // Flags of what is looked for are replaced by the answer's.
+        // The answer's flags replace the searched ones.
         let kept = asked.split(" --").filter(|flag| !flags(&answer).contains(flag.split(' ').next().expect("a word")));
         let kept = kept.map(|flag| format!("--{}", flag.trim_start_matches('-'))).collect::<Vec<_>>().join(" ");
         let planned = json(&sandbox.run(&format!("plan {kept} {} --json", flags(&answer))));
@@ -280,14 +281,14 @@ fn what_is_found_is_what_plan_plans() {
 }
 
 #[test]
-fn workers_share_and_rules_are_set_beside() {
+fn workers_share_a_card_and_rules_of_thumb_are_listed() {
     let sandbox = Sandbox::new();
     let value = json(&sandbox.run("plan --model gpt2 --gpu 3090 --workers auto --rules --json --host-ram 16"));
     let workers = value["workers"]["count"].as_u64().expect("a number");
     assert!(workers > 3, "{value}");
     assert_eq!(value["workers"]["budget_bytes"].as_u64(), Some((23u64 << 30) / workers));
     assert!(value["plan"]["peak_bytes"].as_u64() <= value["workers"]["budget_bytes"].as_u64());
-    // Two have half of the speed each, where memory is not what limits them.
+    // Two workers have half the speed each, unless memory limits them.
     let flags = "plan --model gpt2 --gpu h200 --global-batch 8 --json --host-ram 64";
     let speed = |value: &Value| value["predicted"]["tokens_per_s"].as_f64().expect("a number");
     let (one, two) = (json(&sandbox.run(flags)), json(&sandbox.run(&format!("{flags} --workers 2@20GiB"))));
@@ -308,9 +309,9 @@ fn workers_share_and_rules_are_set_beside() {
     assert_eq!((&rule["micro_batch"], &rule["seq_len"], &rule["accumulation"]), (&4.into(), &1024.into(), &4.into()));
 }
 
-/// What an interrupted calibration measured is kept and used, and another one continues after it.
+/// An interrupted calibration keeps its measurements, and the next one continues after them.
 #[test]
-fn a_calibration_continues_where_it_ended() {
+fn a_calibration_continues_after_an_interrupt() {
     let sandbox = Sandbox::new();
     let calibrate = || sandbox.run("calibrate --device cpu --threads 2 --duration 0s --out here.json --json");
     let (first, second) = (calibrate(), calibrate());
@@ -324,9 +325,9 @@ fn a_calibration_continues_where_it_ended() {
     assert_eq!(plan["predicted"]["times"], times);
 }
 
-/// A rule of thumb that other flags exclude, or that has longer samples than the model, prices nothing that is refused.
+/// A rule of thumb does not price settings that other flags or the model exclude.
 #[test]
-fn a_rule_of_thumb_is_what_could_be_run() {
+fn a_rule_of_thumb_is_a_possible_run() {
     let sandbox = Sandbox::new();
     let flags =
         "plan --model gpt2 --gpu 3060 --rules --update-in-backward on --global-batch 1 --grad-clip 0 --host-ram 16";
@@ -339,7 +340,7 @@ fn a_rule_of_thumb_is_what_could_be_run() {
 }
 
 #[test]
-fn the_time_of_a_whole_training_is_told() {
+fn the_time_of_a_whole_training_is_shown() {
     let sandbox = Sandbox::new();
     let flags = "plan --model gpt2 --gpu 3060 --global-batch 8 --host-ram 16 --epochs 20";
     let of = |data: &str| json(&sandbox.run(&format!("{flags} {data} --json")));
@@ -353,9 +354,9 @@ fn the_time_of_a_whole_training_is_told() {
     assert!(said.stdout_text().contains("20 epochs of 55,000 records: 137,500 steps, "), "{}", said.stdout_text());
 }
 
-/// The longest power of two: it fits, twice as much does not, or the model has no more positions.
+/// The longest power of two that fits, up to the model's positions.
 #[test]
-fn the_longest_samples_are_found_for_a_plan_and_a_run() {
+fn the_longest_samples_are_found_for_plans_and_runs() {
     let sandbox = Sandbox::new();
     let plan = |seq_len: &str| {
         sandbox.run(&format!("plan --model nano --vram 24MiB --global-batch 4 --json --seq-len {seq_len}"))
@@ -368,12 +369,12 @@ fn the_longest_samples_are_found_for_a_plan_and_a_run() {
     assert_eq!(said.code, Some(3), "{}", said.stderr);
     assert!(said.stderr.contains("sequences of 16"), "{}", said.stderr);
     sandbox.must_train("--name found --seq-len auto --max-steps 1 --vram 1 --global-batch 1");
-    assert_eq!(sandbox.json("runs/found/plan.json")["seq_len"], 32, "tiny has as many positions");
+    assert_eq!(sandbox.json("runs/found/plan.json")["seq_len"], 32, "the number of positions of tiny");
     assert_eq!(sandbox.run("bench --model nano --seq-len auto").code, Some(2));
 }
 
 #[test]
-fn the_largest_micro_batch_is_one_of_the_step_that_is_asked_for() {
+fn the_largest_micro_batch_divides_the_requested_step() {
     let sandbox = Sandbox::new();
     for (given, steps) in [("--global-batch 24", None), ("--gradient-accumulation-steps 3", Some(3))] {
         let found = json(&sandbox.run(&format!("plan --model nano --vram 24MiB --json --find micro-batch {given}")));
@@ -384,9 +385,9 @@ fn the_largest_micro_batch_is_one_of_the_step_that_is_asked_for() {
     }
 }
 
-/// On a card a step has the tokens that models are trained with, so that each card is filled as far as that is faster.
+/// On a card a step has the usual number of tokens for training, so that cards are used as far as that is faster.
 #[test]
-fn a_step_on_a_card_is_as_large_as_models_are_trained_with() {
+fn a_step_on_a_card_has_the_usual_number_of_tokens() {
     let sandbox = Sandbox::new();
     sandbox.write("weights/config.json", crate::support::tiny_config(&serde_json::json!({"n_positions": 1024})));
     let samples = |flags: &str| json(&sandbox.run(&format!("plan --json {flags}")))["plan"]["global_batch"].clone();
@@ -410,9 +411,9 @@ fn a_step_on_a_card_is_as_large_as_models_are_trained_with() {
     assert!((0..2).all(|card| 10 * of(card, "peak_bytes") > 8 * of(card, "budget_bytes")), "both are filled");
 }
 
-/// What the host has is assumed, and said, unless it is named or here.
+/// The host's memory is assumed, with a note, unless it is given or is this machine's.
 #[test]
-fn the_host_of_a_card_that_is_elsewhere_is_assumed() {
+fn the_host_memory_of_another_machine_is_assumed() {
     let sandbox = Sandbox::new();
     let words = "+ 24.0 GiB  of host memory, as is assumed of a card that is elsewhere";
     let budget = |flags: &str| {
@@ -422,16 +423,16 @@ fn the_host_of_a_card_that_is_elsewhere_is_assumed() {
     };
     assert!(budget("--gpu 3060"));
     assert!(!budget("--gpu 3060 --host-ram 24") && !budget("--gpu auto") && !budget("--device cpu --vram 8"));
-    // A plan that would need more than is assumed.
+    // A plan that needs more host memory than assumed.
     let said = sandbox.run("plan --model gpt2-xl --gpu 3050 --vram 5 --optimizer-offload 1 --global-batch 1");
     assert!(said.stderr.contains(" of host memory, the budget is 16.0 GiB (short"), "{}", said.stderr);
     let said = sandbox.run("plan --model gpt2 --compare 3060,4090 --global-batch 4");
     assert!(said.stdout_text().contains("hosts are assumed to have twice"), "{}", said.stdout_text());
 }
 
-/// Each of the two memories with its own budget, and tensors that are alike as one line.
+/// Each memory has its own budget, and similar tensors share a line.
 #[test]
-fn two_memories_are_told_apart_and_blocks_are_counted() {
+fn two_memories_are_shown_separately_and_blocks_are_counted() {
     let sandbox = Sandbox::new();
     let said = sandbox.run(
         "plan --model gpt2 --gpu 3060 --vram 2 --global-batch 1 --micro-batch 1 --optimizer-offload 1 --host-ram 500MiB",
@@ -448,7 +449,7 @@ fn two_memories_are_told_apart_and_blocks_are_counted() {
 }
 
 #[test]
-fn what_is_not_there_is_said_with_a_way_out() {
+fn missing_cards_and_models_are_refused_with_a_hint() {
     let sandbox = Sandbox::new();
     for (arguments, code, expected) in [
         ("plan --gpu 3006", 2, &["unknown card `3006`", "did you mean `RTX 3060", "`--vram 12`"][..]),
@@ -498,11 +499,11 @@ fn what_is_not_there_is_said_with_a_way_out() {
     assert!(said.stderr.contains("12.0 GiB that other processes hold"), "{}", said.stderr);
 }
 
-/// A file of another machine, another number of threads, or none at all is noticed.
+/// A speed file of another machine or thread count, and an invalid one, are detected.
 #[test]
-fn a_foreign_file_of_the_machine_s_speed_is_noticed() {
+fn a_foreign_speed_file_is_detected() {
     let sandbox = Sandbox::new();
-    // As earlier versions wrote them, without the number of operands.
+    // The format of earlier versions, without the number of operands.
     let sample = r#"{"device":"cpu","op":"add","dtype":"f32","flops":1,"bytes":1,"seconds":0.001}"#;
     let of_sample = |sample: &str, processor: &str, threads: u32, version: u32| {
         let text = format!(
@@ -519,7 +520,7 @@ fn a_foreign_file_of_the_machine_s_speed_is_noticed() {
     for version in [1, 2, 99] {
         assert!(file("an abacus", 1, version).stderr.contains("another version of this program"));
     }
-    // By which a plan would take forever and so not fit, or no time.
+    // Speeds with which a plan would take forever, or no time.
     for (operands, seconds) in [("1", "1e308"), ("1", "-1"), ("1", "1e-320"), ("9223372036854775808", "0.001")] {
         let damaged = sample.replace("0.001", &format!("{seconds},\"operands\":{operands}"));
         let said = of_sample(&damaged, "an abacus", 1, 3);
@@ -529,7 +530,7 @@ fn a_foreign_file_of_the_machine_s_speed_is_noticed() {
     }
     sandbox.write("machine.json", "{");
     assert!(sandbox.run("plan --machine machine.json").stderr.contains("it is damaged"));
-    // The one that is kept is ignored, and that is said.
+    // The stored file is ignored, with a note.
     sandbox.write(".cache/plimsoll/machine-1-threads.json", "{");
     let said = sandbox.run("plan --threads 1");
     assert_eq!(said.code, Some(0), "{}", said.stderr);

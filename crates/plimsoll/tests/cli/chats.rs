@@ -1,4 +1,4 @@
-//! Chats, from their rows to weights: formats, templates, what is trained on, resuming, and what is refused.
+//! Chats, from rows to weights: formats, templates, trained tokens, resuming, and refusals.
 
 use crate::support::{Said, Sandbox, tiny_config};
 use serde_json::{Value, json};
@@ -8,14 +8,14 @@ use std::path::Path;
 const BAD_INPUT: Option<i32> = Some(4);
 const USAGE: Option<i32> = Some(2);
 
-/// Short, since a tiny model reads 32 bytes.
+/// Short, because a tiny model reads 32 bytes.
 const TEMPLATE: &str = "{% for m in messages %}{{ '<' if m.role == 'user' else '>' }}{{ m.content }};{% endfor %}\
                         {% if add_generation_prompt %}>{% endif %}";
 
 const RUN: &str = "--tokenizer bytes --chat-template short.jinja --seq-len 32 --max-steps 4 --checkpoint-every 2 \
                    --eval-every 0 --dropout 0.1 --json";
 
-/// Questions, and answers of several lengths.
+/// Questions, and answers of different lengths.
 fn lines(row: impl Fn(String, String) -> Value) -> String {
     (0..60).map(|n: u64| format!("{}\n", row(format!("{n}?"), (n * n * n).to_string()))).collect()
 }
@@ -49,7 +49,7 @@ fn losses(report: &Value) -> Vec<f64> {
     report["losses"].as_array().expect("losses").iter().map(|loss| loss.as_f64().expect("a number")).collect()
 }
 
-/// As axolotl's files say it: ChatML, or what the tokenizer has, which for bytes is ChatML too.
+/// Names as in axolotl's files: ChatML, or the tokenizer's template, which for bytes is ChatML too.
 #[test]
 fn templates_have_names() {
     let sandbox = sandbox();
@@ -59,11 +59,11 @@ fn templates_have_names() {
     assert_eq!(losses_with("--chat-template chatml", "chatml"), usual);
     assert_eq!(losses_with("--chat-template tokenizer_default", "tokenizers"), usual);
     sandbox.write("chatml", TEMPLATE);
-    assert_ne!(losses_with("--chat-template chatml", "file"), usual, "a file of that name is meant");
+    assert_ne!(losses_with("--chat-template chatml", "file"), usual, "the name means a file");
 }
 
-/// A template that asks for an answer with `<think>`, as DeepSeek's do, and does not write it before answers: they are trained
-/// on without it, and the run says so.
+/// A template that asks for an answer with `<think>`, as DeepSeek's do, but does not write it before answers: the run
+/// trains without it and says so.
 #[test]
 fn a_answer_not_after_invitation() {
     let sandbox = sandbox();
@@ -81,14 +81,14 @@ fn a_answer_not_after_invitation() {
 }
 
 #[test]
-fn the_same_chats_in_any_format_are_the_same_run() {
+fn chats_give_the_same_run_in_every_format() {
     let sandbox = sandbox();
     let train = |format: &str, flags: &str| {
         let said = sandbox.train(&format!("--data {format}.jsonl {RUN} --name {format}{} {flags}", flags.len()));
         (report(&said), said.stderr)
     };
     let (messages, said) = train("messages", "");
-    // Each answer and the `;` that ends it, of 60 chats.
+    // Each answer and the `;` that ends it, for 60 chats.
     let answers: usize = (0..60u64).map(|n| (n * n * n).to_string().len() + 1).sum();
     let all: usize = (0..60u64).map(|n| format!("<{n}?;>").len()).sum::<usize>() + answers;
     let percent = (100.0 * answers as f64 / all as f64).round();
@@ -99,7 +99,7 @@ fn the_same_chats_in_any_format_are_the_same_run() {
     }
     let count = |report: &Value, key: &str| report[key].as_u64().expect("a count");
     assert!(count(&messages, "target_tokens") < count(&messages, "tokens_seen"), "{messages}");
-    // Packed rows hold several chats, and all of a chat but its first byte may be trained on.
+    // Packed rows have several chats; everything in a chat except its first byte can be trained on.
     let (packed, said) = train("messages", "--packing");
     assert!(said.contains("packed into rows"), "{said}");
     assert!(count(&packed, "target_tokens") > 2 * count(&messages, "target_tokens"), "{packed}");
@@ -122,7 +122,7 @@ fn arrays_and_lines_of_json_and_folders_of_tables_are_data() {
     let expected = train("messages.jsonl");
     assert_eq!([train("array.json"), train("lines.json")], [expected.clone(), expected]);
 
-    // As Hugging Face lays a data set out.
+    // A data set in the layout of Hugging Face.
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/tests/golden");
     let table = |codec: &str| fs::read(golden.join(format!("chats-{codec}.parquet"))).expect("it is committed");
     sandbox.write("set/README.md", "---\nlicense: mit\n---\nNo data.");
@@ -140,7 +140,7 @@ fn arrays_and_lines_of_json_and_folders_of_tables_are_data() {
     assert!(said.stderr.contains("load_from_disk(FOLDER).to_parquet"), "{}", said.stderr);
 }
 
-/// A mean over the targets of a global batch, not of the means of micro-batches, whose answers are of several lengths.
+/// The loss is a mean over the targets of a global batch, not a mean of the means of micro-batches.
 #[test]
 fn invariant_5_losses_are_means_over_the_trained_tokens_of_all_micro_batches() {
     let sandbox = sandbox();
@@ -178,7 +178,7 @@ fn invariant_7_a_run_on_answers_resumes_to_the_bit() {
     sandbox.must_train(&format!("--data sharegpt.jsonl {RUN} --packing --name whole"));
     sandbox.copy("runs/whole", "runs/cut");
     fs::remove_dir_all(sandbox.path("runs/cut/checkpoints/step-000004")).expect("it is there");
-    // What the rows are, the template and the day are the run's settings.
+    // The row format, the template and the date are settings of the run.
     let config = sandbox.text("runs/cut/config.yaml");
     for setting in ["data_format: sharegpt", "train_on: answers", "chat_template: short.jinja", "chat_date: "] {
         assert!(config.contains(setting), "{config}");
@@ -187,7 +187,7 @@ fn invariant_7_a_run_on_answers_resumes_to_the_bit() {
     assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
     sandbox.assert_same_run("runs/cut", "runs/whole", 4);
     assert_eq!(resumed.json()["target_tokens"], sandbox.json("runs/whole/report.json")["target_tokens"]);
-    // Other tokens, or others of them trained on, are other data.
+    // Different tokens or a different mask are different data.
     let other = sandbox.run("train --resume runs/cut --max-steps 6 --train-on all");
     assert_ne!(other.code, Some(0), "{}", other.stderr);
     sandbox.write("short.jinja", TEMPLATE.replace(';', "."));
@@ -196,7 +196,7 @@ fn invariant_7_a_run_on_answers_resumes_to_the_bit() {
 }
 
 #[test]
-fn tokens_are_cached_by_template_and_by_what_is_trained_on() {
+fn tokens_are_cached_by_template_and_mask() {
     let sandbox = sandbox();
     let caches = |flags: &str| {
         let run = format!("--data messages.jsonl {RUN} {flags}").replace("--max-steps 4", "--max-steps 1");
@@ -212,7 +212,7 @@ fn tokens_are_cached_by_template_and_by_what_is_trained_on() {
 }
 
 #[test]
-fn the_template_is_that_of_the_tokenizer_and_a_sample_answers() {
+fn the_tokenizers_template_is_used_and_a_sample_answers() {
     let sandbox = sandbox();
     let tokenizer =
         "tokenizer train --data messages.jsonl --text-field id --kind bpe --vocab-size 300 --output tok/tokenizer.json";
@@ -229,9 +229,9 @@ fn the_template_is_that_of_the_tokenizer_and_a_sample_answers() {
     assert!(!prompt.contains(';'), "{prompt}");
 }
 
-/// Prompts with completions: as texts, and as lists of messages that the template writes.
+/// Prompts with completions: as texts, and as lists of messages that the template formats.
 #[test]
-fn completions_alone_are_trained_on() {
+fn only_completions_are_trained_on() {
     let sandbox = sandbox();
     sandbox.write("texts.jsonl", lines(|q, a| json!({"prompt": q, "completion": a, "id": 7})));
     let list = |role: &str, text: String| json!([{"role": role, "content": text}]);
@@ -244,17 +244,17 @@ fn completions_alone_are_trained_on() {
     let prompts: usize = (0..60u64).map(|n| format!("{n}?").len()).sum();
     let expected = format!("60 prompts with completions of {} tokens, {completions} of them", prompts + completions);
     assert!(said.stderr.contains(&expected), "{}", said.stderr);
-    assert!(!sandbox.path("runs/texts/model/chat_template.jinja").exists(), "no template wrote them");
+    assert!(!sandbox.path("runs/texts/model/chat_template.jinja").exists(), "no template was used");
     assert!(report_of_texts["target_tokens"].as_u64() < report_of_texts["tokens_seen"].as_u64());
     assert!(sandbox.text("runs/texts/config.yaml").contains("data_format: completion"));
     let resumed = sandbox.run("train --resume runs/texts --max-steps 5");
     assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
-    // The same chats in another form are the same run.
+    // The same chats in another format are the same run.
     let messages = losses(&report(&sandbox.train(&format!("--data messages.jsonl {RUN} --name messages"))));
     assert_eq!(losses(&report(&sandbox.train(&format!("--data lists.jsonl {RUN} --name lists")))), messages);
 }
 
-/// An error names the kind of data that a decoder is not trained on, and says what to do.
+/// The error names the kind of data that a decoder cannot train on, and a hint.
 #[test]
 fn preferences_and_pairs_are_refused() {
     let sandbox = sandbox();
@@ -276,7 +276,7 @@ fn preferences_and_pairs_are_refused() {
         assert_eq!(said.code, BAD_INPUT, "{data}: {}", said.stderr);
         assert!(said.stderr.contains(words) && said.stderr.contains("hint: "), "{data}: {}", said.stderr);
     }
-    // A chat next to preferences is trained on; so are the chosen texts, and a table as text.
+    // Chats next to preferences can be trained on; so can the chosen texts, and a table as text.
     let both = json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "chosen": "b", "rejected": "c"});
     sandbox.write("both.jsonl", format!("{both}\n").repeat(8));
     sandbox.must_train(&format!("--data both.jsonl {RUN} --name both"));
@@ -287,7 +287,7 @@ fn preferences_and_pairs_are_refused() {
 }
 
 #[test]
-fn what_is_no_chat_is_refused_with_file_and_row() {
+fn invalid_chats_are_refused_with_file_and_row() {
     let sandbox = sandbox();
     let chats = sandbox.text("messages.jsonl");
     let sharegpt = sandbox.text("sharegpt.jsonl");
@@ -343,9 +343,9 @@ fn what_is_no_chat_is_refused_with_file_and_row() {
     }
 }
 
-/// Fifty-five chats are not one step, rows are as long as the longest chat, and the rate is not that of pre-training.
+/// Fifty-five chats are several steps, rows are as long as the longest chat, and the learning rate is for fine-tuning.
 #[test]
-fn defaults_follow_the_weights_and_the_data() {
+fn defaults_depend_on_the_weights_and_the_data() {
     let sandbox = sandbox();
     sandbox.must_train("--model nano --name base --max-steps 1 --seq-len 256 --global-batch 1");
     let chats = sandbox.text("messages.jsonl").lines().take(55).map(|line| format!("{line}\n")).collect::<String>();
@@ -370,7 +370,7 @@ fn defaults_follow_the_weights_and_the_data() {
     assert!(row % 64 == 0 && row < 256, "{row}");
     assert!(!said.contains("update the weights"), "{said}");
     assert_eq!(losses(&sandbox.json("runs/all/report.json")).len(), 40);
-    // What flags give is not a default, and a run that updates little is warned of.
+    // Values from flags are not defaults, and a run with few updates has a warning.
     let said = run("--name given --learning-rate 1e-3 --global-batch 16 --epochs 2 --warmup-steps 1 --seq-len 256");
     assert!(!said.contains("defaults:") && said.contains("one in each row of 256 tokens"), "{said}");
     let warning = "warning: 2 epochs of 53 samples, 16 a step, update the weights 7 times";

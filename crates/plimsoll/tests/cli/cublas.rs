@@ -1,14 +1,15 @@
-//! `--cublas`: products by a library, which the stand-in for NVIDIA's driver has too; what a run keeps of them; and
-//! libraries that are none or fail.
+//! `--cublas`: products by cuBLASLt, which NVIDIA's stand-in includes; the run's stored algorithms; and libraries that
+//! are invalid
+//! or fail.
 
 use crate::support::{Said, Sandbox};
 use serde_json::Value;
 
-/// Few steps of few tokens, each saved.
+/// Few short steps, each saved.
 const RUN: &str = "--device cuda --vram 2 --global-batch 2 --seq-len 8 --checkpoint-every 1 --eval-samples 2 \
                    --sample-tokens 0 --precision fp32 --json";
 
-/// The flag, with the stand-in's library.
+/// The flag with the stand-in's library.
 fn library() -> String {
     format!("--cublas {}", plimsoll_fake_cuda::library().display())
 }
@@ -30,10 +31,10 @@ fn assert_says(said: &Said, code: i32, words: &[&str]) {
     }
 }
 
-/// The fastest algorithms are not those that the library recommends, and round otherwise: a resumed run has those that it
-/// kept, whatever would be chosen now.
+/// The fastest algorithms are not the recommended ones, and round differently: a resumed run uses those that it stored,
+/// even if another choice would be made now.
 #[test]
-fn invariant_7_a_run_by_a_library_resumes_to_the_bit() {
+fn invariant_7_a_run_with_a_library_resumes_to_the_bit() {
     let sandbox = Sandbox::new();
     let said = train(&sandbox, "", &format!("{RUN} {} --autotune --max-steps 3 --name tuned", library()));
     let (whole, report) = (losses(&said), said.json());
@@ -57,11 +58,11 @@ fn invariant_7_a_run_by_a_library_resumes_to_the_bit() {
 }
 
 #[test]
-fn a_resumed_run_says_what_computes_its_products_otherwise() {
+fn a_resumed_run_reports_a_different_library() {
     let sandbox = Sandbox::new();
     losses(&train(&sandbox, "", &format!("{RUN} {} --max-steps 1 --name run", library())));
     let again = |flags: &str| sandbox.run_on_card("", &format!("train --resume runs/run --json {flags}"));
-    // The folder may have come from somebody else, and a library is code.
+    // The folder may come from another user, and a library is code.
     let said = again("--max-steps 2");
     assert_says(&said, 0, &["runs/run/config.yaml names a cuBLASLt, which only the command line may"]);
     assert_says(
@@ -85,7 +86,7 @@ fn a_resumed_run_says_what_computes_its_products_otherwise() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn what_is_no_library_is_refused() {
+fn invalid_libraries_are_refused() {
     let sandbox = Sandbox::new();
     sandbox.write("text.so", "these are words");
     sandbox.write("folder/file", "");
@@ -111,7 +112,7 @@ fn what_is_no_library_is_refused() {
             );
         }
     }
-    // By its name alone, in the folder where the command runs.
+    // A bare name that exists in the current folder.
     let said = sandbox.run_on_card("", "bench --model nano --cublas half.so");
     assert_says(&said, 2, &["half.so is cut off"]);
     let said = sandbox.run_on_card("", "bench --model nano --cublas=");
@@ -121,7 +122,7 @@ fn what_is_no_library_is_refused() {
 }
 
 #[test]
-fn a_library_that_fails_is_told_of_with_what_to_do() {
+fn a_library_that_fails_is_reported_with_a_hint() {
     let sandbox = Sandbox::new();
     let plan = format!("plan --model nano --host-ram 4 {}", library());
     for (card, words) in [
@@ -134,7 +135,7 @@ fn a_library_that_fails_is_told_of_with_what_to_do() {
             &[words, "`--cublas off` multiplies by the built-in kernels"],
         );
     }
-    // In the middle of a run, whose products are started one by one.
+    // During a run whose products are launched one by one.
     let run = format!("{RUN} {} --cuda-graph off --max-steps 4", library());
     let counted = train(&sandbox, "log=1", &format!("{run} --name whole"));
     assert_eq!(counted.code, Some(0), "{}", counted.stderr);
@@ -150,22 +151,22 @@ fn a_library_that_fails_is_told_of_with_what_to_do() {
             "this continues from it: plimsoll train --resume",
         ],
     );
-    // No room for the library beside what others hold.
+    // No memory for the library next to other processes.
     let said = train(&sandbox, "others=12034", &format!("{run} --name none"));
     assert_says(&said, 5, &["cublasLtCreate gives CUBLAS_STATUS_ALLOC_FAILED"]);
 }
 
 #[test]
-fn a_product_without_an_algorithm_is_noted() {
+fn a_product_without_an_algorithm_is_reported() {
     let sandbox = Sandbox::new();
     let run = format!("{RUN} {} --max-steps 1 --name run", library());
     let said = train(&sandbox, "fail=cublasLtMatmulAlgoGetHeuristic:2:15", &run);
     assert_says(&said, 0, &["note: cuBLASLt has no algorithm for products of", "the built-in kernels compute them"]);
 }
 
-/// The library that is found is taken where nothing else is asked for, and `doctor` says so; one that fails is skipped.
+/// A library that is found is used by default, and `doctor` says so; one that fails is skipped.
 #[test]
-fn what_is_found_is_taken_by_default() {
+fn a_library_that_is_found_is_used_by_default() {
     let sandbox = Sandbox::new();
     let run = |card: &str, arguments: &str| {
         let mut command = sandbox.command_on_card(card, arguments.split(' '));
@@ -185,16 +186,20 @@ fn what_is_found_is_taken_by_default() {
     }
     let found = run("", "doctor --json").json();
     assert_eq!(found["cards"][0]["cublas_lt"]["version"], "13.1.0");
-    assert_eq!(found["cards"][0]["free_bytes"], (12_288u64 - 350 - 250 - 8) << 20, "the library has its own");
+    assert_eq!(
+        found["cards"][0]["free_bytes"],
+        (12_288u64 - 350 - 250 - 8) << 20,
+        "the library uses memory of its own"
+    );
     let text = run("", "doctor");
     assert!(text.stdout_text().contains("cuBLASLt  13.1.0, "), "{}", text.stdout_text());
     let of_no_use = run("cublas=10300", "doctor");
     assert!(of_no_use.stdout_text().contains("of no use here: the built-in kernels"), "{}", of_no_use.stdout_text());
 }
 
-/// A card that is not there is planned for as one that is.
+/// A card of another machine is planned like this machine's.
 #[test]
-fn plans_say_what_multiplies_and_have_its_workspace() {
+fn plans_name_the_library_and_include_its_workspace() {
     let sandbox = Sandbox::new();
     let plan = |given: &str| {
         let said = sandbox.run_on_card("", &format!("plan --model nano --host-ram 4 --json --micro-batch 2 {given}"));

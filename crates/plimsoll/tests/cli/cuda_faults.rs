@@ -1,13 +1,13 @@
-//! Faults of a card, its driver and its memory, as somebody who trains meets them: at the start, while others take memory,
-//! in the middle of a run.
+//! Faults of a card, its driver and its memory, as a user sees them: at the start, while other processes take memory,
+//! and during a run.
 
 use crate::support::{Said, Sandbox, tiny_config};
 use serde_json::{Value, json};
 
-/// The UUID of the stand-in's first card.
+/// UUID of the stand-in's first card.
 const UUID: &str = "GPU-66616b65-2d63-7564-612d-636172642d30";
 
-/// Few steps of few tokens, each saved.
+/// Few short steps, each saved.
 const RUN: &str = "--device cuda --vram 2 --global-batch 2 --seq-len 8 --checkpoint-every 1 \
                    --eval-samples 2 --precision fp32";
 
@@ -23,8 +23,8 @@ fn assert_says(said: &Said, code: i32, words: &[&str]) {
     }
 }
 
-/// The command that a failure names.
-fn told_command(said: &Said) -> Vec<String> {
+/// The command in a failure's hint.
+fn printed_command(said: &Said) -> Vec<String> {
     let line = said.stderr.lines().find_map(|line| line.strip_prefix("hint: this continues from it: plimsoll "));
     let line = line.unwrap_or_else(|| panic!("no command: {}", said.stderr));
     line.split_whitespace().map(str::to_owned).collect()
@@ -32,7 +32,7 @@ fn told_command(said: &Said) -> Vec<String> {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn what_is_no_driver_is_refused_and_ends_nothing() {
+fn invalid_drivers_are_refused_without_a_crash() {
     let sandbox = Sandbox::new();
     let whole = std::fs::read(plimsoll_fake_cuda::library()).expect("the stand-in");
     for (folder, contents, words) in [
@@ -80,7 +80,7 @@ fn what_is_no_driver_is_refused_and_ends_nothing() {
 }
 
 #[test]
-fn a_card_that_fails_in_the_middle_names_the_checkpoint_and_the_command_that_continues() {
+fn a_card_that_fails_during_a_run_names_the_checkpoint_and_the_command_to_resume() {
     let sandbox = Sandbox::new();
     let counted = train(&sandbox, "log=1", &format!("{RUN} --max-steps 4 --name whole"));
     assert_eq!(counted.code, Some(0), "{}", counted.stderr);
@@ -105,11 +105,11 @@ fn a_card_that_fails_in_the_middle_names_the_checkpoint_and_the_command_that_con
         let path = path.expect("a path");
         assert!(path.starts_with(&format!("{run}/checkpoints/step-")), "{path}");
         assert!(sandbox.path(path).join("model.safetensors").exists(), "{path}");
-        let mut resumed = sandbox.command_on_card("", told_command(&said));
+        let mut resumed = sandbox.command_on_card("", printed_command(&said));
         assert_says(&Said::of(resumed.output().expect("the binary runs")), 0, &["resumed after step "]);
         sandbox.assert_same_run(&run, "runs/whole", 4);
     }
-    // Before anything is saved.
+    // Before the first checkpoint.
     let said = train(&sandbox, "stick=cuGraphLaunch:1:719", &format!("{RUN} --max-steps 4 --name early"));
     assert_says(
         &said,
@@ -123,7 +123,7 @@ fn a_card_that_fails_in_the_middle_names_the_checkpoint_and_the_command_that_con
 }
 
 #[test]
-fn a_card_that_cannot_be_trained_on_says_why_and_leaves_the_name_free() {
+fn an_unusable_card_says_why_and_leaves_the_name_free() {
     let sandbox = Sandbox::new();
     for (card, code, words) in [
         ("mode=3;fail=cuDevicePrimaryCtxRetain:1:46", 5, "is in exclusive mode, and another process uses it"),
@@ -145,7 +145,7 @@ fn a_card_that_cannot_be_trained_on_says_why_and_leaves_the_name_free() {
 }
 
 #[test]
-fn without_memory_to_pin_it_trains_the_same_and_says_so() {
+fn without_pinned_memory_it_trains_the_same_and_says_so() {
     let sandbox = Sandbox::new();
     let run = format!("{RUN} --max-steps 2 --optimizer-offload 1 --host-ram 1");
     assert_says(&train(&sandbox, "", &format!("{run} --name pinned")), 0, &[]);
@@ -159,7 +159,7 @@ fn without_memory_to_pin_it_trains_the_same_and_says_so() {
 }
 
 #[test]
-fn an_op_that_no_kernel_does_is_named_with_a_way_out() {
+fn an_op_without_a_kernel_is_named_with_a_hint() {
     let sandbox = Sandbox::new();
     sandbox.write("wide/config.json", tiny_config(&json!({"n_embd": 512, "n_head": 1})));
     let said = train(&sandbox, "", &format!("{RUN} --model wide --name wide"));
@@ -167,11 +167,11 @@ fn an_op_that_no_kernel_does_is_named_with_a_way_out() {
     assert_says(&said, 5, &words);
 }
 
-/// Memory of a card whose driver takes none of it, and in which what a plan needs is known to the byte.
+/// A card whose driver uses no memory, so that the needed memory is known to the byte.
 const SMALL: &str = "memory=20;others=0;context=0;module=0";
 
 #[test]
-fn memory_that_others_take_after_the_plan_is_planned_around() {
+fn memory_taken_after_planning_causes_a_smaller_plan() {
     let sandbox = Sandbox::new();
     let wide = json!({"vocab_size": 4096, "n_embd": 64, "attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0});
     sandbox.write("wide/config.json", tiny_config(&wide));
@@ -182,7 +182,7 @@ fn memory_that_others_take_after_the_plan_is_planned_around() {
     let whole = run(SMALL, "--name whole");
     assert_says(&whole, 0, &[]);
     let whole = whole.json();
-    // All modules are loaded by then, and the plan is made: 4 MiB are left.
+    // All modules are loaded and the plan is made: 4 MiB are left.
     let taken = format!("{SMALL};grab=cuMemAddressReserve:1:16");
     let said = run(&taken, "--name less");
     assert_says(
@@ -196,7 +196,7 @@ fn memory_that_others_take_after_the_plan_is_planned_around() {
     assert_eq!(less["losses"], whole["losses"]);
     assert_eq!(sandbox.json("runs/less/plan.json")["peak_bytes"], less["plan"]["peak_bytes"]);
 
-    // A resumed run, which keeps what decides the order of its sums.
+    // A resumed run, which keeps everything that determines the order of its sums.
     let last = sandbox.tensors("runs/whole", 2);
     std::fs::remove_dir_all(sandbox.path("runs/whole/checkpoints/step-000002")).expect("it is there");
     let mut resumed = sandbox.command_on_card(&taken, "train --resume runs/whole --json".split(' '));
@@ -206,12 +206,12 @@ fn memory_that_others_take_after_the_plan_is_planned_around() {
     assert!(bytes(&resumed.json(), "peak_bytes") <= 4 << 20);
     assert!(sandbox.tensors("runs/whole", 2) == last, "other weights");
 
-    // A budget was named: it is planned down likewise.
+    // With an explicit budget the plan shrinks too.
     let named = train(&sandbox, &taken, &format!("{} --vram 20MiB --name named", of_model.replace("--vram-auto ", "")));
     assert_says(&named, 0, &["planned again for 4"]);
     assert_eq!(named.json()["losses"], whole["losses"]);
 
-    // Nothing fits in what is left, also where a budget was named; memory keeps shrinking.
+    // Nothing fits in what is left, even with an explicit budget, because memory keeps shrinking.
     let nvml = format!("NVIDIA GeForce RTX 3060,{UUID},20,0,16,holder=4194305/16");
     for (card, given, words) in [
         ("grab=cuMemAddressReserve:1:19", "", "wide needs "),
@@ -232,7 +232,7 @@ fn memory_that_others_take_after_the_plan_is_planned_around() {
 }
 
 #[test]
-fn memory_that_others_take_meanwhile_is_not_measured_as_the_run_s() {
+fn memory_of_other_processes_is_not_counted_as_the_runs() {
     let sandbox = Sandbox::new();
     let said = train(&sandbox, "grab=cuMemCreate:1:500", &format!("{RUN} --max-steps 1 --name mixed"));
     assert_says(&said, 0, &["measured of this process: - resident for the plan (another process's use of the card"]);
@@ -242,7 +242,7 @@ fn memory_that_others_take_meanwhile_is_not_measured_as_the_run_s() {
 }
 
 #[test]
-fn a_benchmark_is_planned_again_too() {
+fn a_benchmark_also_plans_again() {
     let sandbox = Sandbox::new();
     sandbox.write("wide/config.json", tiny_config(&json!({"vocab_size": 4096, "n_embd": 64})));
     let run = |card: &str, given: &str| {
@@ -265,9 +265,9 @@ fn a_benchmark_is_planned_again_too() {
     assert_says(&run(&taken, "--vram 20MiB"), 0, &["planned, for 20.0 MiB: planned again for 4"]);
 }
 
-/// What other processes hold says nothing about the command line.
+/// Memory of other processes is not a mistake in the command line.
 #[test]
-fn a_card_that_other_processes_fill_is_no_mistake_in_the_command() {
+fn a_card_filled_by_other_processes_is_not_a_usage_error() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name made --max-steps 1");
     let train = "train --data a.txt --tokenizer bytes --name full --runs-dir runs --cache-dir cache --max-steps 1";
@@ -289,7 +289,7 @@ fn a_card_that_other_processes_fill_is_no_mistake_in_the_command() {
         let said = Said::of(command.output().expect("the binary runs"));
         assert_says(&said, 3, &["that other processes hold", held, "hint: end the processes that hold the memory"]);
     }
-    // A margin that leaves nothing of an unused card either, and one that leaves nothing of what is free for the CPU.
+    // A margin as large as an unused card, and one as large as the free memory of the host.
     let said = |given: &str| train_on_card(&sandbox, "card=rtx3060;others=11800", &format!("{train} {given}"));
     assert_says(&said("--device cuda --vram-margin 13gb"), 2, &["hint: use a smaller `--vram-margin`"]);
     assert_says(&said("--device cpu --vram-margin 99999gb"), 3, &["hint: close other programs, or use a smaller"]);

@@ -1,13 +1,13 @@
-//! Runs on a card that are stopped, share it, or run out of disk, on the stand-in for NVIDIA's driver.
+//! Runs on a card that are stopped, share it, or run out of disk, with the CUDA stand-in.
 
 #![cfg(unix)]
 
-use crate::interrupt::{INTERRUPTED, end_of, from_shell, signal, steps_told, told_command, wait_until};
+use crate::interrupt::{INTERRUPTED, end_of, from_shell, printed_command, signal, steps_logged, wait_until};
 use crate::support::{Said, Sandbox, tiny_config};
 use serde_json::json;
 use std::process::{Child, Stdio};
 
-/// A run that takes some seconds: each instruction of each thread is interpreted.
+/// A run that takes some seconds, because each instruction of each thread is interpreted.
 const RUN: &str = "--device cuda --vram 2 --global-batch 2 --seq-len 16 --checkpoint-every 0 \
                    --eval-samples 2 --precision fp32";
 
@@ -18,27 +18,27 @@ fn spawn(sandbox: &Sandbox, given: &str) -> Child {
 }
 
 #[test]
-fn a_run_on_a_card_that_is_stopped_saves_its_last_step_and_goes_on_to_the_bit() {
+fn a_stopped_run_on_a_card_saves_its_last_step_and_resumes_to_the_bit() {
     let sandbox = Sandbox::new();
     let whole = spawn(&sandbox, "--name whole");
-    // Beside the first: two runs share a card.
-    let beside = spawn(&sandbox, "--name beside");
-    for run in [whole, beside] {
+    // At the same time as the first: two runs share a card.
+    let shared = spawn(&sandbox, "--name shared");
+    for run in [whole, shared] {
         let said = end_of(run);
         assert_eq!(said.code, Some(0), "{}", said.stderr);
     }
-    sandbox.assert_same_run("runs/beside", "runs/whole", 8);
+    sandbox.assert_same_run("runs/shared", "runs/whole", 8);
     for name in ["INT", "TERM"] {
         let journal = sandbox.path(&format!("runs/{name}/journal.jsonl"));
         let mut child = spawn(&sandbox, &format!("--name {name}"));
-        assert!(wait_until(&mut child, || steps_told(&journal) >= 2), "{}", end_of(child).stderr);
+        assert!(wait_until(&mut child, || steps_logged(&journal) >= 2), "{}", end_of(child).stderr);
         signal(&child, name);
         let said = end_of(child);
         assert_eq!((said.code, said.stdout_text()), (Some(INTERRUPTED), ""), "{}", said.stderr);
-        let last = steps_told(&journal) as u64;
+        let last = steps_logged(&journal) as u64;
         assert!(last < 8, "the run ended before it was stopped");
         sandbox.tensors(&format!("runs/{name}"), last);
-        let command = told_command(&said);
+        let command = printed_command(&said);
         let arguments = command.strip_prefix("plimsoll ").expect("a command").split(' ');
         let resumed = Said::of(sandbox.command_on_card("", arguments).output().expect("the binary runs"));
         assert_eq!(resumed.code, Some(0), "{command}: {}", resumed.stderr);
@@ -47,10 +47,10 @@ fn a_run_on_a_card_that_is_stopped_saves_its_last_step_and_goes_on_to_the_bit() 
 }
 
 #[test]
-fn a_full_disk_under_a_run_on_a_card_costs_checkpoints_and_says_so() {
+fn a_run_on_a_card_with_a_full_disk_loses_checkpoints_and_says_so() {
     let sandbox = Sandbox::new();
     sandbox.write("wide/config.json", tiny_config(&json!({"n_embd": 48})));
-    // The tokens fit, which are 80 KB at most, and the weights do not, which are 160.
+    // The tokens fit, at most 80 KB; the weights, 160 KB, do not.
     let limit = "ulimit -f 120 && trap '' XFSZ";
     let run = format!("{RUN} --model wide --max-steps 1 --name full");
     let mut command = from_shell(limit, &Sandbox::train_arguments(&run));

@@ -1,10 +1,10 @@
-//! A run on a card, through the stand-in for NVIDIA's driver: it trains as on the processor, evaluates, samples,
-//! checkpoints, and goes on to the bit; and what is planned is what is measured.
+//! A run on a card, with the CUDA stand-in: it trains as on the CPU, evaluates, samples, saves checkpoints, and resumes
+//! to the bit; and measured memory equals planned memory.
 
 use crate::support::{Said, Sandbox};
 use serde_json::Value;
 
-/// Few steps of few tokens: each instruction of each thread is interpreted.
+/// Few short steps, because each instruction of each thread is interpreted.
 const RUN: &str = "--max-steps 4 --global-batch 2 --seq-len 8 --checkpoint-every 2 --eval-every 4 --eval-samples 2 \
                    --precision fp32 --json";
 
@@ -25,7 +25,7 @@ fn losses(report: &Value) -> Vec<f64> {
 }
 
 #[test]
-fn invariant_7_a_run_on_a_card_trains_as_on_the_processor_and_resumes_to_the_bit() {
+fn invariant_7_a_run_on_a_card_trains_as_on_the_cpu_and_resumes_to_the_bit() {
     let sandbox = Sandbox::new();
     let card = Sandbox::train_arguments(&format!("{RUN} --name card --device cuda --vram 2 --sample-tokens 2"));
     let said = on_card(&sandbox, &card);
@@ -36,7 +36,7 @@ fn invariant_7_a_run_on_a_card_trains_as_on_the_processor_and_resumes_to_the_bit
     for (a, b) in losses(&whole).iter().zip(losses(&processor)) {
         assert!((a - b).abs() < 1e-4, "{a} on the card, {b} on the processor");
     }
-    // What was planned is what kernels and copies touched, and the driver has that much less, in pieces of 2 MiB.
+    // Kernels and copies touched exactly the planned bytes, and the driver has that much less, in multiples of 2 MiB.
     let (plan, measured) = (&whole["plan"], &whole["measured"]);
     assert_eq!(measured["touched_bytes"], plan["peak_bytes"]);
     assert_eq!(measured["device_allocations_after_first_step"], 0);
@@ -60,7 +60,7 @@ fn invariant_7_a_run_on_a_card_trains_as_on_the_processor_and_resumes_to_the_bit
     assert!(text.stderr.contains("on NVIDIA GeForce RTX 3060"), "{}", text.stderr);
 }
 
-/// TF32 is a setting of the run: resumed without a word of it, the run goes on in it.
+/// TF32 is a setting of the run: resumed without the flag, the run keeps it.
 #[test]
 fn invariant_7_a_run_in_tf32_resumes_in_tf32_to_the_bit() {
     let sandbox = Sandbox::new();
@@ -78,7 +78,7 @@ fn invariant_7_a_run_in_tf32_resumes_in_tf32_to_the_bit() {
 }
 
 #[test]
-fn tf32_where_there_is_none_is_refused() {
+fn tf32_on_a_card_without_it_is_refused() {
     let sandbox = Sandbox::new();
     let run = |machine: &str, arguments: &str| {
         let mut command = sandbox.command(arguments.split(' '));
@@ -97,9 +97,9 @@ fn tf32_where_there_is_none_is_refused() {
     }
 }
 
-/// A data sheet's peak in single precision is further from what a product reaches than its peak in TF32.
+/// In single precision a product is further below the data sheet's peak than in TF32.
 #[test]
-fn plans_know_what_tf32_is_worth() {
+fn plans_predict_the_speed_of_tf32() {
     let sandbox = Sandbox::new();
     let step = |flags: &str| {
         let said = sandbox.run(&format!("plan --model gpt2 --json --host-ram 8 --micro-batch 4 {flags}"));
@@ -111,18 +111,18 @@ fn plans_know_what_tf32_is_worth() {
         assert!(tf32 < at_most * single, "{card}: {tf32} ms in TF32, {single} ms without");
     }
     let [half, with] = ["", " --tf32 on"].map(|on| step(&format!("--gpu 4090 --precision bf16{on}")));
-    assert_eq!(half, with, "half precision is computed as without");
+    assert_eq!(half, with, "half precision does not change");
 }
 
 #[test]
-fn a_card_that_was_measured_is_planned_by_what_was_measured() {
+fn a_calibrated_card_is_planned_with_its_measurements() {
     let sandbox = Sandbox::new();
     let run = |arguments: &str| on_card(&sandbox, &arguments.split(' ').map(str::to_owned).collect::<Vec<_>>());
     let plan = "plan --model nano --json --host-ram 4";
     let times = |said: &Said| report(said)["predicted"]["times"].as_str().expect("a sentence").to_owned();
     let before = run(plan);
     assert!(times(&before).contains("run `plimsoll calibrate` to measure the card"), "{}", times(&before));
-    // The first run alone, which is small.
+    // The first, small run only.
     let measured = report(&run("calibrate --duration 0s --threads 2 --json"));
     assert_eq!(measured["device"], "NVIDIA GeForce RTX 3060");
     let file = measured["file"].as_str().expect("a path");
@@ -136,7 +136,7 @@ fn a_card_that_was_measured_is_planned_by_what_was_measured() {
     let of_one_run = "of 1 of 23 runs; `plimsoll calibrate` measures the others";
     assert_eq!(times(&after), format!("times from {file}, {of_one_run}"));
     assert_ne!(report(&after)["predicted"]["step_ms"], report(&before)["predicted"]["step_ms"]);
-    // The same card, by NVML's word.
+    // The same card, reported by NVML.
     let present = |arguments: &str| {
         report(&sandbox.run_with_cards("NVIDIA GeForce RTX 3060,GPU-aaaa,12288,350,0", arguments))["predicted"].clone()
     };
@@ -146,7 +146,7 @@ fn a_card_that_was_measured_is_planned_by_what_was_measured() {
     std::fs::copy(file, sandbox.path("kept.json")).expect("a copy");
     let named = present("plan --model nano --json --host-ram 4 --gpu auto --machine kept.json");
     assert_eq!(named["times"], format!("times from kept.json, {of_one_run}"));
-    // Times that nothing can take.
+    // Impossible times.
     for seconds in ["0.0", "-1e308"] {
         let mut broken = serde_json::from_str::<Value>(&text).expect("JSON");
         broken["samples"][0]["seconds"] = seconds.parse::<f64>().expect("a number").into();
@@ -155,14 +155,14 @@ fn a_card_that_was_measured_is_planned_by_what_was_measured() {
         assert_eq!(refused.code, Some(4), "{seconds}");
         assert!(refused.stderr.contains("broken.json can't be used: it is damaged: "), "{}", refused.stderr);
     }
-    // What was measured on a card is nothing that the processor could be planned by.
+    // A card's measurements are not used for the CPU.
     let refused = run(&format!("plan --model nano --device cpu --machine {file}"));
     assert_eq!(refused.code, Some(4));
     assert!(refused.stderr.contains("measured on NVIDIA GeForce RTX 3060, not on the CPU"), "{}", refused.stderr);
 }
 
 #[test]
-fn a_profile_on_a_card_is_held_against_its_data_sheet() {
+fn a_profile_on_a_card_is_compared_with_its_data_sheet() {
     let sandbox = Sandbox::new();
     let flags = "bench --model nano --layers 1 --hidden 32 --heads 1 --vocab-size 64 --seq-len 8 --micro-batch 1 --steps 1 \
                  --warmup 0 --profile --threads 2 --host-ram 1";
@@ -176,7 +176,7 @@ fn a_profile_on_a_card_is_held_against_its_data_sheet() {
     for words in [" linear_weight_grad", " attention_grad", "the data sheet of RTX 3060"] {
         assert!(text.contains(words), "{text}");
     }
-    // From plan/data/cards.csv: what tensor cores do in bf16, and single precision outside of them.
+    // From plan/data/cards.csv: rates of tensor cores in bf16, and of CUDA cores in single precision.
     for (more, flops_per_s) in [(" --json", 25.5e12), (" --precision fp32 --json", 12.7e12)] {
         let ceilings = report(&run(more))["profile"]["ceilings"].clone();
         let found = ceilings["flops_per_s"].as_f64().expect("a number");

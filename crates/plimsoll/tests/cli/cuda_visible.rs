@@ -1,13 +1,13 @@
-//! `CUDA_VISIBLE_DEVICES` and slices of cards: the device, `doctor`, `gpus` and `plan --gpu auto` see the same.
+//! `CUDA_VISIBLE_DEVICES` and MIG slices: the device, `doctor`, `gpus` and `plan --gpu auto` agree.
 
 use crate::support::{Said, Sandbox};
 use serde_json::Value;
 
-/// The stand-in's first two cards by their UUIDs, and their slices.
+/// UUIDs of the stand-in's first two cards, and its slices.
 const UUIDS: [&str; 2] = ["GPU-66616b65-2d63-7564-612d-636172642d30", "GPU-66616b65-2d63-7564-612d-636172642d31"];
 const SECOND_SLICE: &str = "MIG-66616b65-2d63-7564-612d-6d69672d3031";
 
-/// Runs the binary on a machine whose cards NVML knows as well, under this variable if it is set.
+/// Runs the binary on a machine whose cards NVML also reports, with this variable if it is set.
 fn see(sandbox: &Sandbox, card: &str, variable: Option<&str>, arguments: &str) -> Said {
     let mut command = sandbox.command_on_card(card, arguments.split_whitespace());
     let nvml = UUIDS.map(|uuid| format!("NVIDIA GeForce RTX 3060,{uuid},12288,350,0")).join(";");
@@ -24,7 +24,7 @@ fn text(value: &Value) -> &str {
     value.as_str().expect("text")
 }
 
-/// UUIDs of the cards that `gpus` numbers, in the order of the numbers.
+/// UUIDs of the cards in the order in which `gpus` numbers them.
 fn numbered_by_gpus(said: &Said) -> Vec<String> {
     let found = said.json();
     let mut cards = list(&found["cards"]).iter().filter(|card| !card["cuda_index"].is_null()).collect::<Vec<_>>();
@@ -33,7 +33,7 @@ fn numbered_by_gpus(said: &Said) -> Vec<String> {
 }
 
 #[test]
-fn what_is_hidden_and_numbered_is_so_for_every_command() {
+fn hidden_and_numbered_cards_are_the_same_for_every_command() {
     let sandbox = Sandbox::new();
     let [first, second] = UUIDS;
     for (variable, expected) in [
@@ -104,7 +104,7 @@ fn a_slice_of_a_card_is_a_device_with_its_own_memory() {
         let plan = see(variable, "plan --model nano --device cuda --json --host-ram 4").json();
         assert_eq!(plan["plan"]["budget_bytes"].as_u64(), Some((mib - 1024) << 20));
         assert_eq!(plan["device"]["name"], name);
-        // NVML tells of the whole card, which nobody can have.
+        // NVML reports the whole card, which no process can use.
         assert!(numbered_by_gpus(&see(variable, "gpus --json")).is_empty());
         let whole = see(variable, "plan --model nano --gpu auto");
         assert_eq!(whole.code, Some(2), "{}", whole.stderr);

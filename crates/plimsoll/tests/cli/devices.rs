@@ -1,10 +1,10 @@
-//! Cards on the command line, with the stand-in for NVIDIA's driver: which device is taken and why, what `doctor` says,
-//! and how what cannot be used is refused.
+//! Cards on the command line, with the CUDA stand-in: which device is used and why, the output of `doctor`, and how
+//! unusable cards are refused.
 
 use crate::support::{Said, Sandbox};
 use serde_json::Value;
 
-/// The UUID of the stand-in's first card, as NVML would call it.
+/// UUID of the stand-in's first card, in NVML's format.
 const UUID: &str = "GPU-66616b65-2d63-7564-612d-636172642d30";
 
 fn json(said: &Said) -> Value {
@@ -13,7 +13,7 @@ fn json(said: &Said) -> Value {
 }
 
 #[test]
-fn without_a_driver_all_is_as_before_and_that_is_said() {
+fn without_a_driver_the_cpu_is_used_with_a_note() {
     let sandbox = Sandbox::new();
     let said = sandbox.run("plan --model nano --json");
     assert!(said.stderr.contains("on the CPU: no NVIDIA driver was found"), "{}", said.stderr);
@@ -25,7 +25,7 @@ fn without_a_driver_all_is_as_before_and_that_is_said() {
     }
 }
 
-/// Variables that PyTorch's users set: obeyed, or answered in a line.
+/// Variables that PyTorch's users set are obeyed, or explained in a line.
 #[test]
 fn variables_of_openmp_and_nvidia_are_obeyed_or_explained() {
     let sandbox = Sandbox::new();
@@ -52,26 +52,26 @@ fn variables_of_openmp_and_nvidia_are_obeyed_or_explained() {
 }
 
 #[test]
-fn a_card_is_taken_with_what_is_free_on_it() {
+fn a_card_is_used_with_its_free_memory() {
     let sandbox = Sandbox::new();
     let arguments = "plan --model gpt2 --host-ram 16 --json";
     let said = sandbox.run_on_card("", arguments);
     assert!(said.stderr.contains("on NVIDIA GeForce RTX 3060"), "{}", said.stderr);
     let value = json(&said);
     assert_eq!(value["device"]["kind"], "cuda");
-    // Of the 600 MiB in use it is not known what is the context's: up to three quarters of the margin of 1 GiB.
+    // It is unknown how much of the 600 MiB in use is this context's: up to three quarters of the margin of 1 GiB.
     assert_eq!(value["plan"]["budget_bytes"], (12_288u64 - 1024) << 20);
     let value = json(&sandbox.run_on_card("cards=2", &format!("{arguments} --device cuda:1 --precision fp32")));
     assert_eq!(value["device"]["name"], "NVIDIA GeForce RTX 3060");
     let value = json(&sandbox.run_on_card("", "plan --model nano --json --device cpu"));
     assert_eq!(value["device"]["kind"], "cpu");
-    // A card that nobody has listed is planned for by one that computes alike.
+    // An unlisted card is planned like a listed one of the same architecture.
     let said = sandbox.run_on_card("name=NVIDIA Something;capability=8.9", arguments);
     assert!(json(&said)["predicted"]["times"].as_str().is_none_or(|times| !times.is_empty()));
 }
 
 #[test]
-fn a_card_that_cannot_be_used_says_why_and_what_to_do() {
+fn an_unusable_card_says_why_with_a_hint() {
     let sandbox = Sandbox::new();
     for (card, code, words) in [
         ("cards=0", 5, "shows no card"),
@@ -102,7 +102,7 @@ fn a_card_that_cannot_be_used_says_why_and_what_to_do() {
 }
 
 #[test]
-fn doctor_says_what_is_there_who_holds_it_and_what_is_missing() {
+fn doctor_lists_memory_its_holders_and_what_is_missing() {
     let sandbox = Sandbox::new();
     let said = sandbox.run("doctor");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
@@ -157,7 +157,7 @@ fn doctor_names_libraries_folders_and_measurements(sandbox: &Sandbox) {
 }
 
 #[test]
-fn whoever_takes_memory_meanwhile_is_named() {
+fn processes_that_take_memory_after_planning_are_named() {
     let sandbox = Sandbox::new();
     let nvml = format!("NVIDIA GeForce RTX 3060,{UUID},12288,0,11000,holder=4194305/11000");
     let train = |card: &str| {
@@ -168,7 +168,7 @@ fn whoever_takes_memory_meanwhile_is_named() {
         command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library()).env(plimsoll_fake_nvml::MACHINE, &nvml);
         Said::of(command.output().expect("the binary runs"))
     };
-    // Between the plan and its arena, and before the driver has its own.
+    // Between the plan and its arena, and before the driver's context exists.
     for (card, words) in
         [("others=11000;growth=150", "of memory is needed"), ("others=12288", "the driver's own memory")]
     {

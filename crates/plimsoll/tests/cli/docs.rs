@@ -1,6 +1,6 @@
-//! The commands of the manual and of the README: each is run as it stands, in a folder with the files that they name and
-//! a Hugging Face cache in which the models' names are those of tiny ones. What would take hours is cut short: a run makes
-//! two steps, and one from scratch of a model that is no toy is planned, with the same flags.
+//! The commands of the manual and of the README: each runs unchanged in a folder with the files that they name and a
+//! Hugging Face cache whose model names refer to tiny models. Long commands are shortened: a run makes two steps, and
+//! training a large model from scratch is replaced by planning with the same flags.
 
 use crate::support::torch::snapshot;
 use crate::support::{Said, Sandbox, tiny_config};
@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Flags that say how long something goes on, with a value by which it ends soon; none for what is left out.
+/// Flags for durations, each with a short value; `None` for flags that are removed.
 const LENGTHS: &[(&str, &str)] = &[("--epochs", ""), ("--duration", ""), ("--max-steps", ""), ("--steps", "1")];
 
-/// Commands that are not run: `calibrate` measures for a minute, `notify` has nobody to tell, and the others need a card, or
-/// Python and a script of the user's.
+/// Commands that are not run: `calibrate` measures for a minute, `notify` has no service, and the others need a card,
+/// or Python and a script of the user's.
 const LONG: &[&str] = &["notify test", "-- python train.py", "calibrate", "--self-test", "--device cuda", "cuda:1"];
 
 fn repository() -> PathBuf {
@@ -36,21 +36,21 @@ fn text_of(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The commands of a page, without what is said of them.
+/// The commands of a page, without their descriptions.
 fn commands(text: &str) -> Vec<&str> {
     let indented = text.lines().filter_map(|line| line.strip_prefix("    "));
     let commands = indented.filter(|line| line.starts_with("plimsoll "));
     commands.map(|line| line.split(" # ").next().expect("a part").trim_end_matches([' ', '…'])).collect()
 }
 
-/// The indented lines that follow a line of a page, behind an empty one.
+/// The indented lines that follow a line of a page and an empty line.
 fn block(text: &str, behind: &str) -> String {
     let begins = text.lines().position(|line| line.trim().ends_with(behind)).unwrap_or_else(|| panic!("no `{behind}`"));
     let lines = text.lines().skip(begins + 2).map_while(|line| line.strip_prefix("    "));
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// The words of a command, as a shell would hand them over.
+/// The words of a command, split as a shell does.
 fn words(command: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut is_quoted = false;
@@ -135,7 +135,7 @@ fn must(sandbox: &Sandbox, arguments: &str) -> Said {
     said
 }
 
-/// The command as the test runs it: shortened, or planned where it trains what takes long.
+/// The command as the test runs it: shortened, or planned instead of a long training.
 fn shortened(mut words: Vec<String>) -> Vec<String> {
     words.remove(0);
     for (flag, value) in LENGTHS {
@@ -172,7 +172,7 @@ fn shortened(mut words: Vec<String>) -> Vec<String> {
 }
 
 #[test]
-fn commands_of_the_manual_do_what_they_say() {
+fn commands_of_the_manual_work() {
     let sandbox = sandbox();
     let mut seen = BTreeSet::new();
     for (page, text) in pages() {
@@ -184,7 +184,7 @@ fn commands_of_the_manual_do_what_they_say() {
                 command.split_once(" > ").map_or((command, None), |(command, file)| (command, Some(file)));
             let words = shortened(words(command));
             let said = Said::of(sandbox.command(&words).output().expect("the binary runs"));
-            // What does not fit is shown as an example of that.
+            // A misfit is shown as an example of one.
             let fits_not = text.contains("error: flan-t5-xl") && said.code == Some(3) && command.contains("flan-t5-xl");
             assert!(said.code == Some(0) || fits_not, "{page}: {command}\nas {}\n{}", words.join(" "), said.stderr);
             assert!(into.is_none() || !said.stdout.is_empty(), "{page}: {command}");
@@ -193,7 +193,7 @@ fn commands_of_the_manual_do_what_they_say() {
     assert!(seen.len() > 25, "the manual lost its commands: {seen:?}");
 }
 
-/// What the manual says that is exported is what is.
+/// The exports in the manual are the command's output.
 #[test]
 fn exports_of_the_manual_are_real() {
     let page = text_of(&repository().join("docs/src/torch.md"));

@@ -1,6 +1,6 @@
-//! What the README and the manual show of commands: each `console` block is run in a folder with the files that it names, and each
-//! line that it shows has to be printed. `…` stands for lines that are left out. With `PLIMSOLL_BLESS=1` the test writes what is
-//! printed now into the blocks.
+//! Output shown in the README and the manual: each `console` block runs in a folder with the files that it names, and
+//! each line that it shows must be printed. `…` stands for omitted lines. With `PLIMSOLL_BLESS=1` the test writes the
+//! current output into the blocks.
 
 use crate::docs::pages;
 use crate::support::{Said, Sandbox};
@@ -8,14 +8,14 @@ use serde_json::json;
 use std::fs;
 use std::path::Path;
 
-/// Commands that print what depends on the machine or on the time: what they show is compared without its numbers.
+/// Commands whose output depends on the machine or the time: compared without numbers.
 const VARYING: &[&str] = &["train", "generate", "doctor"];
 
 /// A `console` block of a page.
 struct Block<'a> {
     command: &'a str,
     lines: Vec<&'a str>,
-    /// As `(exit code N)` after the block says.
+    /// From `(exit code N)` after the block.
     code: i32,
 }
 
@@ -81,7 +81,7 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// What a command prints, errors and progress first.
+/// The command's output, stderr first.
 fn printed(sandbox: &Sandbox, block: &Block<'_>, page: &str) -> Vec<String> {
     let mut command = sandbox.command(words(block.command));
     let said = Said::of(command.env("COLUMNS", "100").output().expect("the binary runs"));
@@ -109,7 +109,7 @@ fn find(printed: &[String], from: usize, is_shown: impl Fn(&str) -> bool) -> Opt
     (from..printed.len()).find(|&at| is_shown(&printed[at]))
 }
 
-/// Compares a block with what its command prints. Returns the lines that it has to show. Errors: a line that is not printed.
+/// Compares a block with its command's output. Returns the lines to show. Errors: a line that is not printed.
 fn current(sandbox: &Sandbox, block: &Block<'_>, page: &str) -> Result<Vec<String>, String> {
     let printed = printed(sandbox, block, page);
     let varies = VARYING.iter().any(|command| block.command.starts_with(command));
@@ -117,7 +117,7 @@ fn current(sandbox: &Sandbox, block: &Block<'_>, page: &str) -> Result<Vec<Strin
     let mut lines = Vec::new();
     for line in &block.lines {
         let found = if varies {
-            // What a model writes is its own, and so are the widths of tables and the defaults that the test replaces.
+            // The model's text varies, and so do widths of tables and defaults that the test replaces.
             let is_own = line.starts_with(['┃', '┌', '╞', '└'])
                 || ["try it: ", "defaults: "].iter().any(|own| line.starts_with(own))
                 || line.is_empty();
@@ -139,7 +139,7 @@ fn blesses() -> bool {
 }
 
 #[test]
-fn blocks_of_the_manual_show_what_is_printed() {
+fn blocks_of_the_manual_show_real_output() {
     let sandbox = sandbox();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (mut checked, mut failures) = (0, String::new());

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// A name of it in the cache.
+/// Its folder in the cache.
 const MODEL: &str = "home/hub/models--org--tiny";
 
 const PLAN: &str = "plan --init org/tiny --download --vram 1 --seq-len 16 --json";
 
-/// A model whose weights are noise: enough for what only looks at its configuration.
+/// A model with random weights, for commands that only read its configuration.
 fn model() -> State {
     let mut random = Random(5);
     let noise = (0..1 << 18).flat_map(|_| random.below(u64::MAX).to_le_bytes()).collect::<Vec<_>>();
@@ -54,7 +54,7 @@ fn assert_said(said: &Said, code: i32, words: &[&str]) {
     }
 }
 
-/// The cache's files have these contents under their names, and their blobs have those of their hashes.
+/// Checks that the cache's files have these contents under their names, and that blobs are named by their hashes.
 #[track_caller]
 fn assert_cached(sandbox: &Sandbox, hub: &Hub, files: &[&str]) {
     let state = hub.state();
@@ -67,12 +67,12 @@ fn assert_cached(sandbox: &Sandbox, hub: &Hub, files: &[&str]) {
     }
     let here = fs::read_dir(sandbox.path(&snapshot)).expect("a folder").count();
     let blobs = fs::read_dir(sandbox.path(&format!("{MODEL}/blobs"))).expect("a folder").count();
-    assert_eq!((here, blobs), (files.len(), files.len()), "something else was fetched, or is left");
+    assert_eq!((here, blobs), (files.len(), files.len()), "other files were downloaded, or remain");
     assert_eq!(sandbox.text(&format!("{MODEL}/refs/main")), COMMIT);
 }
 
 #[test]
-fn what_is_fetched_runs_and_is_not_fetched_twice() {
+fn a_downloaded_model_runs_and_is_not_downloaded_twice() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name mine --max-steps 1 --checkpoint-every 1");
     let from = "runs/mine/checkpoints/step-000001";
@@ -83,7 +83,7 @@ fn what_is_fetched_runs_and_is_not_fetched_twice() {
     let generate = "generate --checkpoint org/tiny --tokenizer bytes --max-tokens 4 --temperature 0 --vram 0.1";
     let said = run(&sandbox, &hub, generate);
     assert_said(&said, 4, &["the weights of org/tiny are not in ", "hint: `--download` fetches them"]);
-    assert!(hub.state().asked.is_empty(), "nothing was to be fetched");
+    assert!(hub.state().asked.is_empty(), "everything was cached");
     let fetched = run(&sandbox, &hub, &format!("{generate} --download"));
     assert_said(&fetched, 0, &["fetching org/tiny: 2 files", &format!("weights: {}", sandbox.path(MODEL).display())]);
     assert_cached(&sandbox, &hub, &["config.json", WEIGHTS]);
@@ -93,13 +93,13 @@ fn what_is_fetched_runs_and_is_not_fetched_twice() {
         assert_said(&said, 0, &["weights: "]);
         assert_eq!(said.stdout, fetched.stdout);
     }
-    assert_eq!(hub.state().asked.len(), asked, "what is here needs no hub");
+    assert_eq!(hub.state().asked.len(), asked, "cached files need no hub");
     let own = sandbox.run(&generate.replace("org/tiny", from));
     assert_eq!(own.stdout, fetched.stdout);
 }
 
 #[test]
-fn of_shards_all_are_fetched_and_nothing_beside_them() {
+fn exactly_the_shards_are_downloaded() {
     let sandbox = Sandbox::new();
     let mut state = model();
     let weights = state.files.remove(WEIGHTS).expect("it is there");
@@ -116,13 +116,13 @@ fn of_shards_all_are_fetched_and_nothing_beside_them() {
     assert_said(&run(&sandbox, &hub, PLAN), 0, &["fetching org/tiny: 6 files", "status 503; trying again in 0.5 s"]);
     let files = ["config.json", INDEX, &names[0], &names[1], "tokenizer.json", "tokenizer_config.json"];
     assert_cached(&sandbox, &hub, &files);
-    // Others that stop in the middle leave an index without its shards.
+    // Other programs that stop in the middle leave an index without its shards.
     fs::remove_file(sandbox.path(&format!("{MODEL}/snapshots/{COMMIT}/{}", names[1]))).expect("it is there");
     let without = PLAN.replace(" --download", "");
     assert_said(&run(&sandbox, &hub, &without), 4, &["the weights of org/tiny are not in "]);
     assert_said(&run(&sandbox, &hub, PLAN), 0, &["0 B of it to come"]);
     assert_eq!(hub.sent(".safetensors"), 999, "a shard was sent twice");
-    // A file of settings asks for it too.
+    // A settings file can request a download too.
     fs::remove_file(sandbox.path(&format!("{MODEL}/snapshots/{COMMIT}/{INDEX}"))).expect("it is there");
     sandbox.write("run.yaml", "init: org/tiny\ndownload: true\n");
     let said = run(&sandbox, &hub, "plan --config run.yaml --vram 1 --seq-len 16");
@@ -130,7 +130,7 @@ fn of_shards_all_are_fetched_and_nothing_beside_them() {
 }
 
 #[test]
-fn what_came_before_a_connection_broke_is_not_sent_again() {
+fn bytes_received_before_a_broken_connection_are_not_sent_again() {
     let sandbox = Sandbox::new();
     let hub = Hub::new(State { cuts: vec![200_000, 1_000_000], ..model() });
     let size = hub.state().files[WEIGHTS].len();
@@ -142,18 +142,18 @@ fn what_came_before_a_connection_broke_is_not_sent_again() {
 }
 
 #[test]
-fn a_server_that_falls_silent_is_asked_again() {
+fn a_silent_server_is_retried() {
     let sandbox = Sandbox::new();
     let hub = Hub::new(State { cuts: vec![300_000], silence: Duration::from_secs(20), ..model() });
     let mut command = command(&sandbox, &hub, PLAN);
     let start = Instant::now();
     let said = Said::of(command.env("HF_HUB_DOWNLOAD_TIMEOUT", "1").output().expect("the binary runs"));
     assert_said(&said, 0, &["trying again"]);
-    assert!(start.elapsed() < Duration::from_secs(15), "it waited");
+    assert!(start.elapsed() < Duration::from_secs(15), "it waited too long");
     assert_cached(&sandbox, &hub, &["config.json", WEIGHTS, "tokenizer_config.json"]);
 }
 
-/// Runs until the first bytes of the weights are on the disk, and is interrupted then.
+/// Runs until the first bytes of the weights are on disk, then interrupts the command.
 #[cfg(unix)]
 fn interrupt(sandbox: &Sandbox, hub: &Hub, bytes: u64) {
     (hub.state().cuts, hub.state().silence) = (vec![bytes as usize], Duration::from_secs(60));
@@ -161,13 +161,13 @@ fn interrupt(sandbox: &Sandbox, hub: &Hub, bytes: u64) {
     let blob = sandbox.path(&format!("{MODEL}/blobs/{}.incomplete", etag(&hub.state().files[WEIGHTS], true)));
     let start = Instant::now();
     while blob.metadata().map_or(0, |found| found.len()) < bytes {
-        assert!(start.elapsed() < Duration::from_secs(60), "nothing comes");
+        assert!(start.elapsed() < Duration::from_secs(60), "no bytes arrive");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // SAFETY: a signal to a child that was not waited for.
+    // SAFETY: sends a signal to a child that was not waited for.
     assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
     assert!(!child.wait().expect("it ends").success());
-    assert!(!sandbox.path(&format!("{MODEL}/snapshots")).exists(), "a part is shown as the whole");
+    assert!(!sandbox.path(&format!("{MODEL}/snapshots")).exists(), "an incomplete file is visible in the cache");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn the_next_run_continues() {
 
 #[test]
 #[cfg(unix)]
-fn a_server_without_ranges_begins_again_and_one_with_others_is_refused() {
+fn a_server_without_ranges_starts_over_and_wrong_ranges_are_refused() {
     for is_wrong in [false, true] {
         let sandbox = Sandbox::new();
         let hub = Hub::new(State { sends_all: !is_wrong, ..model() });
@@ -202,7 +202,7 @@ fn a_server_without_ranges_begins_again_and_one_with_others_is_refused() {
 }
 
 #[test]
-fn what_is_not_what_it_should_be_is_deleted() {
+fn files_with_a_wrong_hash_are_deleted() {
     let wrong = [
         (State { etags: [(WEIGHTS.to_owned(), "0".repeat(64))].into(), ..model() }, "its hash is "),
         (State { etags: [("config.json".to_owned(), "0".repeat(40))].into(), ..model() }, "its hash is "),
@@ -223,7 +223,7 @@ fn what_is_not_what_it_should_be_is_deleted() {
 }
 
 #[test]
-fn parts_that_no_download_continues_are_removed_after_a_day() {
+fn abandoned_partial_files_are_removed_after_a_day() {
     let (sandbox, hub) = (Sandbox::new(), Hub::new(model()));
     for name in ["old", "held", "new"] {
         sandbox.write(&format!("{MODEL}/blobs/{name}.incomplete"), "part");
@@ -236,14 +236,14 @@ fn parts_that_no_download_continues_are_removed_after_a_day() {
     let lock = "home/hub/.locks/models--org--tiny/held.lock";
     sandbox.write(lock, "");
     let held = fs::File::open(sandbox.path(lock)).expect("a lock");
-    held.lock().expect("nobody has it");
+    held.lock().expect("no process holds it");
     assert_said(&run(&sandbox, &hub, PLAN), 0, &[]);
     let is_there = |name: &str| sandbox.path(&format!("{MODEL}/blobs/{name}.incomplete")).exists();
     assert_eq!(["old", "held", "new"].map(is_there), [false, true, true]);
 }
 
 #[test]
-fn a_server_that_says_two_sizes_is_refused() {
+fn contradictory_sizes_are_refused() {
     let sandbox = Sandbox::new();
     let hub = Hub::new(State { sizes: [(WEIGHTS.to_owned(), 1000)].into(), ..model() });
     assert_said(&run(&sandbox, &hub, PLAN), 4, &["it is to send 1000 bytes, and says that it sends 2097152"]);
@@ -253,9 +253,9 @@ fn a_server_that_says_two_sizes_is_refused() {
     assert_cached(&sandbox, &hub, &["config.json", WEIGHTS, "tokenizer_config.json"]);
 }
 
-/// What is not named by a hash may be anything: weights are refused, and of other files it is said.
+/// A file without a hash may be anything: weights are refused, other files have a warning.
 #[test]
-fn weights_that_can_not_be_verified_are_refused() {
+fn unverifiable_weights_are_refused() {
     for etag in ["abc", "d41d8cd98f00b204e9800998ecf8427e", &"x".repeat(64), &"0-1".repeat(10)] {
         let sandbox = Sandbox::new();
         let hub = Hub::new(State { etags: [(WEIGHTS.to_owned(), etag.to_owned())].into(), ..model() });
@@ -269,7 +269,7 @@ fn weights_that_can_not_be_verified_are_refused() {
     let sandbox = Sandbox::new();
     let hub = Hub::new(State { etags: [("config.json".to_owned(), "abc".to_owned())].into(), ..model() });
     assert_said(&run(&sandbox, &hub, PLAN), 0, &["warning: config.json: it can't be verified"]);
-    // Other contents of the same name and length are not taken for those that are there.
+    // Other contents with the same name and length are not mistaken for the cached ones.
     fs::remove_dir_all(sandbox.path(&format!("{MODEL}/snapshots"))).expect("it was fetched");
     let mut other = hub.state().files["config.json"].clone();
     other.reverse();
@@ -278,12 +278,12 @@ fn weights_that_can_not_be_verified_are_refused() {
     assert!(sandbox.read(&format!("{MODEL}/blobs/abc")) == other);
 }
 
-/// Each try begins at the first byte and brings as much as the one before.
+/// Each attempt starts at the first byte and gets equally far.
 #[test]
-fn a_server_that_cuts_every_answer_is_left() {
+fn a_server_that_cuts_every_answer_is_given_up() {
     for sends_all in [true, false] {
         let sandbox = Sandbox::new();
-        // Of a server that sends parts, each is a trickle.
+        // A server that supports ranges, but sends only a trickle each time.
         let cut = if sends_all { 300_000 } else { 100 };
         let hub = Hub::new(State { cuts: vec![cut; 100], sends_all, ..model() });
         let said = run(&sandbox, &hub, PLAN);
@@ -299,14 +299,14 @@ fn a_server_that_cuts_every_answer_is_left() {
 }
 
 #[test]
-fn names_from_outside_lead_nowhere() {
+fn file_names_from_the_hub_cannot_leave_the_cache() {
     let shards = |names: &[&str]| {
         let mut state = model();
         state.files.remove(WEIGHTS);
         let map =
             names.iter().enumerate().map(|(i, name)| (i.to_string(), json!(name))).collect::<serde_json::Map<_, _>>();
         state.files.extend(owned([(INDEX, json!({ "weight_map": map }).to_string().into_bytes())]));
-        // The hub says that it has them all.
+        // The hub claims to have all of them.
         state.files.extend(names.iter().map(|name| ((*name).to_owned(), b"weights".to_vec())));
         state
     };
@@ -341,7 +341,7 @@ fn names_from_outside_lead_nowhere() {
 }
 
 #[test]
-fn refusals_say_what_to_do_and_write_nothing() {
+fn refusals_have_a_hint_and_write_nothing() {
     let no_weights = || {
         let mut state = model();
         state.files.remove(WEIGHTS);
@@ -412,13 +412,13 @@ fn refusals_say_what_to_do_and_write_nothing() {
 }
 
 #[test]
-fn a_server_that_stays_busy_is_left() {
+fn a_server_that_stays_busy_is_given_up() {
     let sandbox = Sandbox::new();
     let said = run(&sandbox, &Hub::new(State { status: Some(503), ..model() }), PLAN);
     assert_said(&said, 5, &["in 0.5 s", "in 1 s", "in 2 s", "in 4 s", "hint: what was fetched is kept"]);
 }
 
-/// Reads a request's head, behind the request for a tunnel if there is one.
+/// Reads a request's head, after the request for a tunnel if there is one.
 fn head(stream: &mut TcpStream) -> String {
     let mut text = String::new();
     let mut byte = [0];
@@ -458,7 +458,7 @@ fn the_token_is_not_sent_without_tls() {
 }
 
 #[test]
-fn the_token_is_shown_to_the_hub_alone() {
+fn the_token_is_sent_only_to_the_hub() {
     let storage = Hub::new(model());
     let state = || State { storage: Some(storage.endpoint.clone()), token: Some("hf_secret".to_owned()), ..model() };
     let of_user = |sandbox: &Sandbox, hub: &Hub| {

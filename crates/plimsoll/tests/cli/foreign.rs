@@ -1,9 +1,9 @@
-//! Models, tokenizers and data as others publish and save them. Each test is named after the kind of file that it holds.
+//! Models, tokenizers and data as other programs write them. Each test is named after the kind of its file.
 
 use crate::support::{Said, Sandbox, tiny_config};
 use serde_json::{Value, json};
 
-/// A folder with a model of one layer whose tokens are bytes.
+/// Writes a one-layer Mistral whose tokens are bytes.
 fn write_mistral(sandbox: &Sandbox, name: &str, window: &Value) {
     let config = json!({
         "model_type": "mistral", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
@@ -12,8 +12,8 @@ fn write_mistral(sandbox: &Sandbox, name: &str, window: &Value) {
     sandbox.write(&format!("{name}/config.json"), config.to_string());
 }
 
-/// With one layer, logits depend on the last tokens within the window alone. That they are those of `transformers` is held
-/// by `golden.rs` of the crate `train`.
+/// With one layer, logits depend only on the last tokens within the window. `golden.rs` of the crate `train` compares
+/// logits with those of `transformers`.
 #[test]
 fn a_prompt_beyond_window() {
     let sandbox = Sandbox::new();
@@ -24,7 +24,7 @@ fn a_prompt_beyond_window() {
              --sample-tokens 0 --cache-dir cache --name {name} --device cpu"
         ))
     };
-    // For each token, whether the logits after it change with the first token.
+    // For each token, whether the logits after it depend on the first token.
     let changes = |name: &str, window: &Value| {
         write_mistral(&sandbox, name, window);
         let said = train(name, 40);
@@ -52,7 +52,7 @@ fn a_prompt_beyond_window() {
     assert!(beyond.stderr.contains(warning), "{}", beyond.stderr);
 }
 
-/// A folder with a tokenizer whose tokens are characters, with these special ones before them, and the file next to it.
+/// Writes a tokenizer whose tokens are characters, after these special ones, and its configuration file.
 fn write_tokenizer(sandbox: &Sandbox, special: &[&str], post_processor: &Value, config: &Value) {
     let characters = (' '..='~').chain(['\n']).map(String::from);
     let tokens = special.iter().map(|&token| token.to_owned()).chain(characters);
@@ -72,7 +72,7 @@ fn write_tokenizer(sandbox: &Sandbox, special: &[&str], post_processor: &Value, 
     sandbox.write("model/config.json", tiny_config(&json!({"vocab_size": 128})));
 }
 
-/// A step on this data; what the run says of it.
+/// Trains one step on this data; returns the output.
 fn train(sandbox: &Sandbox, flags: &str) -> Said {
     sandbox.run(&format!(
         "train --model model --tokenizer tok --seq-len 8 --max-steps 1 --held-out 0 --sample-tokens 0 --cache-dir cache \
@@ -85,8 +85,9 @@ fn assert_says(said: &Said, words: &[&str]) {
     words.iter().for_each(|words| assert!(said.stderr.contains(words), "no `{words}` in {}", said.stderr));
 }
 
-/// Ids of a prompt and tokens of documents begin with what the post-processor adds, as those of `transformers` 5 do, which
-/// ignores `add_bos_token` and `add_eos_token` where there is a tokenizer.json. Chats begin with what their template writes.
+/// Ids of prompts and documents start with what the post-processor adds, as in `transformers` 5, which ignores
+/// `add_bos_token` and
+/// `add_eos_token` if there is a tokenizer.json. Chats start with what their template writes.
 #[test]
 fn a_no_bos() {
     let sandbox = Sandbox::new();
@@ -118,7 +119,7 @@ fn a_no_bos() {
                 assert_eq!(said.code, Some(0), "{}", said.stderr);
                 sandbox.json("out.json")["tokens"].as_array().expect("ids").len()
             };
-            assert_eq!([ids("one"), ids("<s>one")], [3 + added, 4], "a begin token that is there is not doubled");
+            assert_eq!([ids("one"), ids("<s>one")], [3 + added, 4], "a begin token in the text is not doubled");
             for (template, tokens) in [("with", 11), ("without", 10)] {
                 let said = train(
                     &sandbox,
@@ -130,7 +131,7 @@ fn a_no_bos() {
     }
 }
 
-/// A tokenizer whose end has no well-known name.
+/// A tokenizer whose end token has an uncommon name.
 #[test]
 fn a_eos_not_in_list() {
     let sandbox = Sandbox::new();
@@ -140,7 +141,7 @@ fn a_eos_not_in_list() {
     assert_says(&said, &["documents end with `<|end|>` (tokenizer_config.json)", "19 tokens"]);
 }
 
-/// A template that writes nothing after an answer but the end of the chat: all of the answer and that end are trained on.
+/// A template that writes only the end of the chat after an answer: the whole answer and that end are trained on.
 #[test]
 fn a_last_word_untrained() {
     let sandbox = Sandbox::new();
@@ -157,7 +158,7 @@ fn a_last_word_untrained() {
     }
 }
 
-/// A file that is one object: rows where their place is clear, refused with the keys where it is not.
+/// A file that is one JSON object: its rows are used if they are unambiguous; otherwise it is refused with its keys.
 #[test]
 fn b_json_object_as_text() {
     let sandbox = Sandbox::new();
@@ -204,7 +205,7 @@ fn b_json_object_as_text() {
     }
 }
 
-/// A header with the default names is not a pair; other names that are often columns are a warning.
+/// A header with the default names is not a pair; other names that are often used for columns cause a warning.
 #[test]
 fn b_header_as_pair() {
     let sandbox = Sandbox::new();
@@ -234,7 +235,7 @@ fn b_header_as_pair() {
     assert!(!plain.stderr.contains("first row"), "{}", plain.stderr);
 }
 
-/// Two data sets with a field each can't share the one setting; a set that is listed twice is read twice.
+/// Two data sets with different fields cannot share the setting; a data set that is listed twice is read twice.
 #[test]
 fn c_two_data_sets() {
     let sandbox = Sandbox::new();

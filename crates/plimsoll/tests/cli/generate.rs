@@ -1,4 +1,4 @@
-//! `generate`: chats by the checkpoint's own template, what ends an answer, and what is shown of it.
+//! `generate`: chats with the checkpoint's own template, ends of answers, and printed text.
 
 use crate::support::{Said, Sandbox};
 use serde_json::{Value, json};
@@ -8,8 +8,8 @@ use std::process::Stdio;
 const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
                         {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/// A tiny Llama with a ChatML template, trained until it knows two answers. Its tokenizer ends documents with another token
-/// than the one that ends turns.
+/// A tiny Llama with a ChatML template, trained until it knows two answers. Its tokenizer ends documents with another
+/// token than turns.
 fn chat_model() -> Sandbox {
     let sandbox = Sandbox::new();
     let chat = |asked: &str, answer: &str| {
@@ -56,7 +56,7 @@ fn a_chat_model_answers_and_stops() {
     assert_eq!(text(&said), "apple\n", "{}", said.stderr);
     assert!(!said.stderr.contains("note: "), "{}", said.stderr);
 
-    // A file of messages, and several questions at a time.
+    // A file of messages, and several questions at once.
     sandbox.write("one.json", r#"[{"role":"user","content":"blue"}]"#);
     sandbox.write("two.json", r#"{"messages":[{"role":"user","content":"blue"}]}"#);
     assert_eq!([text(&generate("--messages one.json")), text(&generate("--messages two.json"))], ["sky\n", "sky\n"]);
@@ -67,7 +67,8 @@ fn a_chat_model_answers_and_stops() {
     let stopped = |line: &Value| line["tokens"].as_u64().is_some_and(|tokens| tokens <= "apple".len() as u64);
     assert!(stopped(&line), "{line}");
 
-    // Without `--chat` a text is continued. It too ends with the turn, of which nothing is shown; a line says how to chat.
+    // Without `--chat` the text is continued. It also ends with the turn, whose token is not printed; a line explains
+    // how to chat.
     let asked = "<|im_start|>user\nred<|im_end|>\n<|im_start|>assistant\n";
     let continue_text = |more: &[&str]| {
         let arguments = ["generate", "--checkpoint", "runs/chat", "--temperature", "0", "--prompt", asked];
@@ -83,7 +84,7 @@ fn a_chat_model_answers_and_stops() {
         said.stderr
     );
 
-    // Ids that the checkpoint's generation_config.json names end an answer, whichever tokenizer is used.
+    // Ids in the checkpoint's generation_config.json end an answer, with any tokenizer.
     let first = generate("--chat --prompt red --logits out.json");
     assert_eq!(first.code, Some(0), "{}", first.stderr);
     let logits = sandbox.json("out.json")["logits"].as_array().expect("rows").last().expect("a row").clone();
@@ -112,7 +113,8 @@ fn each_line_of_stdin_is_a_message() {
     let answers = text(&said);
     assert_eq!((answers.lines().next(), answers.lines().count()), (Some("apple"), 2), "{answers}");
     assert!(!said.stderr.contains("dropped"), "{}", said.stderr);
-    // Three turns do not fit into 64 positions with an answer of 40 tokens: without the others, the last one is as if alone.
+    // Three turns and an answer of 40 tokens exceed 64 positions: without the others, the last turn is answered as if
+    // alone.
     let said = converse("red\nred\nblue\n", "--max-tokens 40 --json");
     let last: Value = serde_json::from_str(text(&said).lines().last().expect("a line")).expect("JSON");
     assert_eq!((&last["prompt"], &last["text"]), (&json!("blue"), &json!("sky")), "{}", said.stderr);
@@ -123,7 +125,7 @@ fn each_line_of_stdin_is_a_message() {
 }
 
 #[test]
-fn chats_that_cannot_be_asked_are_refused() {
+fn invalid_chats_are_refused() {
     let sandbox = chat_model();
     sandbox.must_train("--name plain --max-steps 1");
     sandbox.write("bad.json", r#"[{"content":"a"}]"#);
@@ -141,12 +143,12 @@ fn chats_that_cannot_be_asked_are_refused() {
         assert_eq!(said.code, Some(code), "{arguments}: {}", said.stderr);
         assert!(said.stderr.contains(words), "{arguments} lacks `{words}`: {}", said.stderr);
     }
-    // A template that refuses all is no reason not to continue a text.
+    // A template that refuses every chat does not prevent continuing a text.
     let said = sandbox.run("generate --checkpoint strict-model --prompt a --max-tokens 1");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
 }
 
-/// Where the end of a turn is several tokens, its text ends the answer.
+/// If the end of a turn is several tokens, its text ends the answer.
 #[test]
 fn the_text_that_ends_a_turn_ends_an_answer() {
     let sandbox = Sandbox::new();

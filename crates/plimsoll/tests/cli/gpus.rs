@@ -1,4 +1,4 @@
-//! `plimsoll gpus` once and again and again, on cards that a script tells of.
+//! `plimsoll gpus`, once and repeatedly, with cards from a script.
 
 use crate::support::{Said, Sandbox};
 use serde_json::Value;
@@ -34,7 +34,7 @@ fn run(sandbox: &Sandbox, arguments: &str) -> Said {
     Said::of(command(sandbox, arguments).output().expect("the binary runs"))
 }
 
-/// A card that does not tell something says so as nvidia-smi does.
+/// An unknown reading is written as nvidia-smi writes it.
 #[test]
 fn csv_is_that_of_nvidia_smi() {
     let sandbox = Sandbox::new();
@@ -56,7 +56,7 @@ index, name, temperature.gpu, power.draw [W], memory.used [MiB], memory.total [M
 }
 
 #[test]
-fn what_is_wrong_with_a_question_is_said() {
+fn invalid_queries_are_refused() {
     let sandbox = Sandbox::new();
     for (arguments, words) in [
         ("gpus --csv=temprature.gpu", "did you mean `temperature.gpu`?"),
@@ -75,9 +75,9 @@ fn what_is_wrong_with_a_question_is_said() {
     assert!(said.stderr.contains("hint: `plimsoll doctor`"), "{}", said.stderr);
 }
 
-/// It ends when nobody reads it any more.
+/// It ends when its reader closes the pipe.
 #[test]
-fn samples_follow_each_other_until_nobody_reads_them() {
+fn samples_repeat_until_the_reader_closes() {
     let sandbox = Sandbox::new();
     let mut child = command(&sandbox, "gpus --watch --json --sample-every 0.01s");
     let mut child = child.stdout(Stdio::piped()).spawn().expect("the binary runs");
@@ -89,13 +89,13 @@ fn samples_follow_each_other_until_nobody_reads_them() {
     assert!(degrees.is_sorted() && degrees[0] < degrees[5] && degrees[5] <= 70.0, "{degrees:?}");
     assert!(of_first("used_bytes").iter().all(|used| *used == 1200u64 << 20));
     assert_eq!(samples[5]["cards"][0]["processes"][0]["pid"], 4_194_304);
-    // The other card falls off the bus, and the first is sampled as before.
+    // The other card falls off the bus, and the first is still sampled.
     assert!(samples[0]["cards"][1]["lost"].is_null() && samples[5]["cards"][1]["lost"].is_string(), "{samples:?}");
     assert!(samples[5]["system"]["memory_total_bytes"].as_u64() > Some(0));
 }
 
 #[test]
-fn the_table_has_who_holds_the_memory_and_what_slows_a_card() {
+fn the_table_lists_processes_and_reasons_for_throttling() {
     let sandbox = Sandbox::new();
     let said = run(&sandbox, "gpus --once");
     let shown = said.stdout_text();

@@ -1,14 +1,14 @@
-//! A run on a card that gets hot, through the stand-ins for NVIDIA's driver and NVML: it is slowed, let go, or saved and ended,
-//! and its losses are the same to the bit.
+//! A run on a card that gets hot, with the CUDA and NVML stand-ins: it is throttled, released, or saved and ended, and
+//! its losses do not change.
 
 use crate::support::{Said, Sandbox};
 use serde_json::Value;
 use std::fs;
 
-/// The stand-in's first card, as the driver and as NVML tell of it.
+/// The stand-in's first card, for the driver and for NVML.
 const CARD: &str = "NVIDIA GeForce RTX 3060,GPU-66616b65-2d63-7564-612d-636172642d30,12288,350,100";
 
-/// Few steps of few tokens: each instruction of each thread is interpreted.
+/// Few short steps, because each instruction of each thread is interpreted.
 const RUN: &str = "--max-steps 4 --global-batch 2 --micro-batch 1 --seq-len 8 --checkpoint-every 0 --eval-every 0 \
                    --eval-samples 2 --precision fp32 --sample-tokens 0 --device cuda --vram 2 --sample-every 0.01s --json";
 
@@ -24,7 +24,7 @@ fn train(sandbox: &Sandbox, script: &str, flags: &str) -> Said {
     on_card(sandbox, script, &Sandbox::train_arguments(&format!("{RUN} {flags}")))
 }
 
-/// What happened to the card, by the run's journal.
+/// Events about the card in the run's journal.
 fn heat(sandbox: &Sandbox, run: &str) -> Vec<String> {
     let journal = sandbox.text(&format!("runs/{run}/journal.jsonl"));
     let events = journal.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
@@ -33,7 +33,7 @@ fn heat(sandbox: &Sandbox, run: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_run_that_is_slowed_for_heat_has_the_same_losses_and_keeps_its_samples() {
+fn a_throttled_run_has_the_same_losses_and_keeps_its_samples() {
     let sandbox = Sandbox::new();
     let cool = train(&sandbox, "0 0 temperature 55\n", "--name cool");
     assert_eq!(cool.code, Some(0), "{}", cool.stderr);
@@ -41,11 +41,11 @@ fn a_run_that_is_slowed_for_heat_has_the_same_losses_and_keeps_its_samples() {
     let hot = train(&sandbox, "0 0 temperature 80\n0 0 throttling 64\n", "--name hot");
     assert_eq!(hot.code, Some(0), "{}", hot.stderr);
     let told = heat(&sandbox, "hot");
-    // It is slowed from the beginning; when it may go freely again is tested with simulated cards, in their time.
+    // It is throttled from the start; its release is tested with simulated cards in simulated time.
     for words in ["slowed to ", "lowers its own clocks (HW thermal slowdown) at 80 °C"] {
         assert!(told.iter().any(|what| what.contains(words)), "{words}: {told:?}");
     }
-    // At 60 °C its temperature is no reason: the one that it tells is named.
+    // At 60 °C the temperature is not the reason: the driver's reason is named.
     let warm = train(&sandbox, "0 0 temperature 60\n0 0 throttling 32\n", "--name warm");
     assert_eq!(warm.code, Some(0), "{}", warm.stderr);
     let told = heat(&sandbox, "warm");
@@ -58,7 +58,7 @@ fn a_run_that_is_slowed_for_heat_has_the_same_losses_and_keeps_its_samples() {
 }
 
 #[test]
-fn above_the_maximum_a_run_saves_and_ends_and_goes_on_to_the_bit_when_it_is_cool() {
+fn above_the_maximum_a_run_saves_and_ends_and_resumes_to_the_bit() {
     let sandbox = Sandbox::new();
     let whole = train(&sandbox, "0 0 temperature 55\n", "--name whole");
     let said = train(&sandbox, "0 0 temperature 55\n6 0 temperature 90\n", "--name hot");
@@ -74,9 +74,9 @@ fn above_the_maximum_a_run_saves_and_ends_and_goes_on_to_the_bit_when_it_is_cool
     assert_eq!(resumed.json()["losses"], whole.json()["losses"]);
 }
 
-/// The card's own limit counts where it is lower than what is asked for; and a card without a sensor is trained on.
+/// The card's own limit applies if it is lower than the requested one; a card without a sensor can be trained on.
 #[test]
-fn a_cards_own_limit_counts_and_one_without_a_sensor_is_not_held_up() {
+fn a_cards_own_limit_applies_and_a_card_without_a_sensor_trains() {
     let sandbox = Sandbox::new();
     let said = train(&sandbox, "0 0 temperature 80\n0 0 slowdown 75\n", "--name weak --max-temp 95 --throttle-temp 90");
     assert_eq!(said.code, Some(6), "{}", said.stderr);
@@ -87,7 +87,7 @@ fn a_cards_own_limit_counts_and_one_without_a_sensor_is_not_held_up() {
 }
 
 #[test]
-fn limits_that_are_none_are_refused_before_anything_is_made() {
+fn invalid_limits_are_refused_before_any_file_is_written() {
     let sandbox = Sandbox::new();
     for (flags, words) in [
         ("--max-temp 75", "must be at least"),

@@ -1,5 +1,4 @@
-//! Runs that end before their time: killed, interrupted, out of disk, in each other's way. Each goes on where it was,
-//! bit for bit.
+//! Runs that end early: killed, interrupted, out of disk, or in conflict. Each resumes where it stopped, bit for bit.
 
 #![cfg(unix)]
 
@@ -17,10 +16,10 @@ pub(super) const INTERRUPTED: i32 = 130;
 const SIGKILL: i32 = 9;
 const DEVICE_FAILED: i32 = 5;
 
-/// Far more than any of these waits takes on a busy machine.
+/// Far longer than any wait takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until `is_so`, or until the process has ended; returns whether it still ran.
+/// Waits until `is_so`, or until the process has ended; returns whether it still runs.
 pub(super) fn wait_until(child: &mut Child, mut is_so: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !is_so() {
@@ -38,13 +37,13 @@ pub(super) fn signal(child: &Child, name: &str) {
     assert!(status.expect("a shell").success(), "the process ended before SIG{name}");
 }
 
-/// How many steps a run's journal tells of; those made again are counted again.
-pub(super) fn steps_told(journal: &Path) -> usize {
+/// Number of step events in a run's journal; repeated steps count again.
+pub(super) fn steps_logged(journal: &Path) -> usize {
     let text = fs::read(journal).unwrap_or_default();
     text.split(|&b| b == b'\n').filter(|line| line.windows(14).any(|w| w == b"\"event\":\"step\"")).count()
 }
 
-/// Starts the binary with its streams kept.
+/// Starts the binary with piped streams.
 fn spawn(sandbox: &Sandbox, arguments: &[String]) -> Child {
     sandbox.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
 }
@@ -53,14 +52,14 @@ pub(super) fn end_of(child: Child) -> Said {
     Said::of(child.wait_with_output().expect("a child can be waited for"))
 }
 
-/// When a run is killed: so long after this.
+/// When a run is killed.
 #[derive(Debug)]
 enum Moment {
-    /// Its process was started.
+    /// This long after the start of its process.
     Started(Duration),
-    /// It has made so many steps in this session.
+    /// After this many steps in this session.
     Stepped(usize, Duration),
-    /// It has begun to write a checkpoint.
+    /// After it began to write a checkpoint.
     Saving(Duration),
 }
 
@@ -75,12 +74,12 @@ impl Moment {
         }
     }
 
-    /// Waits for it; returns whether the process still ran.
+    /// Waits for the moment; returns whether the process still runs.
     fn wait(&self, child: &mut Child, run: &Path, told: usize, stale: &BTreeSet<u64>) -> bool {
         let (runs, then) = match self {
             Self::Started(then) => (true, then),
             Self::Stepped(steps, then) => {
-                (wait_until(child, || steps_told(&run.join("journal.jsonl")) > told + steps), then)
+                (wait_until(child, || steps_logged(&run.join("journal.jsonl")) > told + steps), then)
             }
             Self::Saving(then) => {
                 (wait_until(child, || unfinished(run).iter().any(|folder| !stale.contains(folder))), then)
@@ -91,7 +90,7 @@ impl Moment {
     }
 }
 
-/// The inodes of the checkpoints that a run is writing, or that it left when it was killed.
+/// Inodes of the checkpoints that a run is writing, or left when it was killed.
 fn unfinished(run: &Path) -> BTreeSet<u64> {
     let entries = fs::read_dir(run.join("checkpoints")).into_iter().flatten().flatten();
     let unfinished = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(".writing"));
@@ -106,7 +105,7 @@ fn invariant_7_a_run_killed_at_twenty_random_moments_ends_with_the_same_weights(
     eprintln!("steps made before each kill: {reached:?}");
 }
 
-/// The figure of `bench/results/reliability.md`.
+/// The evidence for `bench/results/reliability.md`.
 #[test]
 #[ignore = "evidence at scale, minutes: `cargo test -p plimsoll --test cli -- --ignored --nocapture evidence`"]
 fn evidence_of_kills() {
@@ -117,24 +116,24 @@ fn evidence_of_kills() {
     assert_eq!(kills, 1200);
 }
 
-/// Steps of runs that are killed.
+/// Steps of the runs that are killed.
 const STEPS: u64 = 1000;
 
-/// What such a run does. Dropout, several micro-batches, and held-out losses take part.
+/// Flags of these runs: with dropout, several micro-batches, and held-out losses.
 fn flags_of_killed() -> String {
     format!("--max-steps {STEPS} --micro-batch 2 --eval-every 70 --learning-rate 1e-3")
 }
 
-/// The run that is never stopped.
+/// The run that is not interrupted.
 fn train_whole(sandbox: &Sandbox) {
     sandbox.must_train(&format!("{} --name whole --checkpoint-every 0", flags_of_killed()));
 }
 
-/// Kills a run at twenty random moments, resumes it to its end, and compares its weights with those of the whole run. Returns
-/// how many steps it made before each kill.
+/// Kills a run at twenty random moments, resumes it to its end, and compares its weights with those of the
+/// uninterrupted run. Returns the number of steps before each kill.
 fn killed(sandbox: &Sandbox, name: &str, seed: u64) -> Vec<(usize, Moment)> {
     let flags = flags_of_killed();
-    // The killed run has to tokenize for itself, too.
+    // The killed run must tokenize for itself, too.
     let arguments = Sandbox::train_arguments(&format!(
         "{flags} --name {name} --resume auto --cache-dir cache-of-{name} --checkpoint-every 8"
     ));
@@ -143,13 +142,13 @@ fn killed(sandbox: &Sandbox, name: &str, seed: u64) -> Vec<(usize, Moment)> {
     let mut reached = Vec::new();
     for kill in 0..20 {
         let moment = Moment::random(&mut random);
-        let (told, stale) = (steps_told(&run.join("journal.jsonl")), unfinished(&run));
+        let (told, stale) = (steps_logged(&run.join("journal.jsonl")), unfinished(&run));
         let mut child = sandbox.command(&arguments).stderr(Stdio::null()).spawn().expect("the binary runs");
         let runs = moment.wait(&mut child, &run, told, &stale);
         let _ = child.kill();
         let status = child.wait().expect("a child can be waited for");
         assert!(runs && status.signal() == Some(SIGKILL), "kill {kill} ({moment:?}) came too late: {status}");
-        reached.push((steps_told(&run.join("journal.jsonl")) - told, moment));
+        reached.push((steps_logged(&run.join("journal.jsonl")) - told, moment));
     }
     let said = end_of(spawn(sandbox, &arguments));
     assert_eq!(said.code, Some(0), "{}", said.stderr);
@@ -157,19 +156,19 @@ fn killed(sandbox: &Sandbox, name: &str, seed: u64) -> Vec<(usize, Moment)> {
     let left =
         fs::read_dir(run.join("checkpoints")).expect("a folder").map(|entry| entry.expect("an entry").file_name());
     let expected = [STEPS - 16, STEPS - 8, STEPS].map(|step| format!("step-{step:06}").into());
-    assert_eq!(left.collect::<BTreeSet<_>>(), BTreeSet::from(expected), "only whole checkpoints are left");
+    assert_eq!(left.collect::<BTreeSet<_>>(), BTreeSet::from(expected), "only complete checkpoints remain");
     reached
 }
 
-/// The command that a run told to resume it with.
-pub(super) fn told_command(said: &Said) -> String {
+/// The resume command in a run's output.
+pub(super) fn printed_command(said: &Said) -> String {
     let mut lines = said.stderr.lines().skip_while(|line| !line.contains("resume with:"));
     lines.nth(1).unwrap_or_else(|| panic!("no command: {}", said.stderr)).trim().to_owned()
 }
 
-/// Runs a command as a user would who copies it: by a shell, with the binary among its programs.
-fn run_as_told(sandbox: &Sandbox, command: &str) -> Said {
-    let folder = Path::new(env!("CARGO_BIN_EXE_plimsoll")).parent().expect("a file lies in a folder");
+/// Runs a command as a user who pastes it: with a shell that has the binary in its path.
+fn run_in_shell(sandbox: &Sandbox, command: &str) -> Said {
+    let folder = Path::new(env!("CARGO_BIN_EXE_plimsoll")).parent().expect("a file has a folder");
     let rest = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(std::iter::once(folder.to_owned()).chain(std::env::split_paths(&rest)));
     let mut shell = Command::new("sh");
@@ -179,7 +178,7 @@ fn run_as_told(sandbox: &Sandbox, command: &str) -> Said {
 }
 
 #[test]
-fn a_run_that_is_interrupted_saves_its_last_step_and_tells_how_to_resume_it() {
+fn an_interrupted_run_saves_its_last_step_and_prints_the_resume_command() {
     const STEPS: u64 = 1000;
     let sandbox = Sandbox::new();
     let flags = format!("--max-steps {STEPS} --checkpoint-every 0 --global-batch 8 --seq-len 32");
@@ -189,19 +188,19 @@ fn a_run_that_is_interrupted_saves_its_last_step_and_tells_how_to_resume_it() {
         arguments.extend(["--name".to_owned(), run.to_owned()]);
         let journal = sandbox.path(&format!("runs/{run}/journal.jsonl"));
         let mut child = spawn(&sandbox, &arguments);
-        assert!(wait_until(&mut child, || steps_told(&journal) >= 10), "{}", end_of(child).stderr);
+        assert!(wait_until(&mut child, || steps_logged(&journal) >= 10), "{}", end_of(child).stderr);
         signal(&child, signals);
         let said = end_of(child);
         assert_eq!((said.code, said.stdout_text()), (Some(INTERRUPTED), ""), "{}", said.stderr);
         assert!(said.stderr.contains("stopping after this step"), "{}", said.stderr);
-        let last = steps_told(&journal) as u64;
+        let last = steps_logged(&journal) as u64;
         assert!(last < STEPS, "the run ended before it was interrupted");
         sandbox.tensors(&format!("runs/{run}"), last);
         assert_eq!(sandbox.json(&format!("runs/{run}/report.json"))["status"], "interrupted");
 
-        let command = told_command(&said);
+        let command = printed_command(&said);
         assert!(command.starts_with("plimsoll train --resume "), "{command}");
-        let said = run_as_told(&sandbox, &command);
+        let said = run_in_shell(&sandbox, &command);
         assert_eq!(said.code, Some(0), "{command}: {}", said.stderr);
         assert!(said.stderr.contains(&format!("resumed after step {last} from")), "{}", said.stderr);
         sandbox.assert_same_run(&format!("runs/{run}"), "runs/whole", STEPS);
@@ -209,9 +208,9 @@ fn a_run_that_is_interrupted_saves_its_last_step_and_tells_how_to_resume_it() {
 }
 
 #[test]
-fn a_second_interrupt_leaves_at_once() {
+fn a_second_interrupt_quits_immediately() {
     let sandbox = Sandbox::new();
-    // A step that takes longer than two signals.
+    // A step that takes longer than sending two signals.
     let flags = "--model nano --seq-len 64 --global-batch 4096 --micro-batch 4 --name slow";
     let mut child = spawn(&sandbox, &Sandbox::train_arguments(flags));
     let journal = sandbox.path("runs/slow/journal.jsonl");
@@ -228,15 +227,16 @@ fn a_second_interrupt_leaves_at_once() {
     assert_eq!(end_of(child).code, Some(INTERRUPTED));
     assert!(start.elapsed() < Duration::from_secs(5));
     assert_eq!(
-        (steps_told(&journal), sandbox.tree("runs/slow/checkpoints").len()),
+        (steps_logged(&journal), sandbox.tree("runs/slow/checkpoints").len()),
         (0, 0),
         "the step was not finished"
     );
 }
 
-/// A closed terminal sends SIGHUP, and a job scheduler SIGUSR1 and SIGTERM, more than once: none of them means haste.
+/// A closed terminal sends SIGHUP, and a job scheduler SIGUSR1 and SIGTERM, possibly repeatedly: these still wait for
+/// the step.
 #[test]
-fn all_signals_but_a_second_interrupt_wait_for_the_step_and_its_checkpoint() {
+fn other_repeated_signals_wait_for_the_step_and_its_checkpoint() {
     for signals in [
         ["TERM", "HUP"],
         ["HUP", "HUP"],
@@ -248,13 +248,13 @@ fn all_signals_but_a_second_interrupt_wait_for_the_step_and_its_checkpoint() {
         ["PROF", "USR1"],
     ] {
         let sandbox = Sandbox::new();
-        // A step that takes longer than two signals, and that ends.
+        // A step that takes longer than sending two signals, but ends.
         let flags = "--model nano --seq-len 64 --global-batch 64 --micro-batch 4 --name slow --checkpoint-every 0 --eval-samples 1 \
                      --max-steps 1000";
         let mut child = spawn(&sandbox, &Sandbox::train_arguments(flags));
         let journal = sandbox.path("runs/slow/journal.jsonl");
-        // In a step: before the first one the run may end sooner than it says so.
-        assert!(wait_until(&mut child, || journal.exists() && steps_told(&journal) > 0), "it began");
+        // During a step: before the first one the run may end earlier.
+        assert!(wait_until(&mut child, || journal.exists() && steps_logged(&journal) > 0), "the run must start");
         signal(&child, signals[0]);
         let mut talk = BufReader::new(child.stderr.take().expect("it is kept")).lines().map_while(Result::ok);
         assert!(talk.any(|line| line.contains("stopping after this step")), "{signals:?}");
@@ -262,7 +262,7 @@ fn all_signals_but_a_second_interrupt_wait_for_the_step_and_its_checkpoint() {
         let rest = talk.collect::<Vec<_>>().join("\n");
         assert_eq!(end_of(child).code, Some(INTERRUPTED), "{signals:?}: {rest}");
         assert!(rest.contains("resume with:"), "{signals:?}: {rest}");
-        let last = steps_told(&journal) as u64;
+        let last = steps_logged(&journal) as u64;
         assert!(last > 0, "{signals:?}");
         sandbox.tensors("runs/slow", last);
     }
@@ -278,11 +278,15 @@ fn signals_that_were_ignored_when_the_run_was_started_stay_ignored() {
             return eprintln!("SKIPPED: no bash to ignore a signal in");
         };
         let journal = sandbox.path("runs/kept/journal.jsonl");
-        assert!(wait_until(&mut child, || steps_told(&journal) > 0), "{ignored}: {}", end_of(child).stderr);
+        assert!(wait_until(&mut child, || steps_logged(&journal) > 0), "{ignored}: {}", end_of(child).stderr);
         for _ in 0..3 {
-            let told = steps_told(&journal);
+            let told = steps_logged(&journal);
             signal(&child, ignored);
-            assert!(wait_until(&mut child, || steps_told(&journal) > told + 5), "{ignored}: {}", end_of(child).stderr);
+            assert!(
+                wait_until(&mut child, || steps_logged(&journal) > told + 5),
+                "{ignored}: {}",
+                end_of(child).stderr
+            );
         }
         signal(&child, heard);
         let said = end_of(child);
@@ -328,28 +332,28 @@ fn a_damaged_checkpoint_is_skipped_and_named() {
 }
 
 #[test]
-fn a_second_run_in_the_same_folder_is_refused_and_the_first_goes_on() {
+fn a_second_run_in_the_same_folder_is_refused_and_the_first_continues() {
     let sandbox = Sandbox::new();
     let mut first = spawn(&sandbox, &Sandbox::train_arguments("--name one --max-steps 1000000 --checkpoint-every 0"));
     let journal = sandbox.path("runs/one/journal.jsonl");
-    assert!(wait_until(&mut first, || steps_told(&journal) > 0), "{}", end_of(first).stderr);
+    assert!(wait_until(&mut first, || steps_logged(&journal) > 0), "{}", end_of(first).stderr);
     for flags in ["--name one", "--name one --resume auto", "--resume runs/one"] {
         let said = sandbox.train(flags);
         assert_eq!((said.code, said.stdout_text()), (Some(2), ""), "{flags}: {}", said.stderr);
         assert!(said.stderr.contains("error: runs/one is in use by another run"), "{flags}: {}", said.stderr);
         assert!(said.stderr.contains("hint: "), "{flags}: {}", said.stderr);
     }
-    let told = steps_told(&journal);
-    assert!(wait_until(&mut first, || steps_told(&journal) > told + 10), "{}", end_of(first).stderr);
+    let told = steps_logged(&journal);
+    assert!(wait_until(&mut first, || steps_logged(&journal) > told + 10), "{}", end_of(first).stderr);
     signal(&first, "INT");
     let said = end_of(first);
     assert_eq!(said.code, Some(INTERRUPTED), "{}", said.stderr);
-    let last = steps_told(&journal) as u64;
+    let last = steps_logged(&journal) as u64;
     assert_eq!(sandbox.json("runs/one/report.json")["losses"].as_array().map(|l| l.len() as u64), Some(last));
 }
 
-/// Runs the binary where no file can grow beyond a limit, which stands for a full disk: weights are larger, the other
-/// files of a run are not.
+/// Runs the binary with a limit on file sizes, which stands in for a full disk: weights exceed it, the run's other
+/// files do not.
 fn train_on_a_full_disk(sandbox: &Sandbox, kib: u64, flags: &str) -> Option<Child> {
     let child = spawn_by(sandbox, &format!("ulimit -f {kib}"), &Sandbox::train_arguments(flags));
     if child.is_none() {
@@ -358,14 +362,14 @@ fn train_on_a_full_disk(sandbox: &Sandbox, kib: u64, flags: &str) -> Option<Chil
     child
 }
 
-/// Starts the binary from a shell that does something before.
+/// Starts the binary from a shell that runs another command first.
 fn spawn_by(sandbox: &Sandbox, before: &str, arguments: &[String]) -> Option<Child> {
     let mut bash = from_shell(before, arguments);
     sandbox.confine(&mut bash);
     bash.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().ok()
 }
 
-/// The binary, started from a shell that does something before.
+/// The binary, started from a shell that runs another command first.
 pub(super) fn from_shell(before: &str, arguments: &[String]) -> Command {
     let mut bash = Command::new("bash");
     bash.args(["-c", &format!("{before} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_plimsoll")]).args(arguments);
@@ -373,7 +377,7 @@ pub(super) fn from_shell(before: &str, arguments: &[String]) -> Command {
 }
 
 #[test]
-fn a_full_disk_costs_checkpoints_and_the_older_one_stays_whole() {
+fn a_full_disk_loses_checkpoints_but_keeps_the_older_one() {
     let sandbox = Sandbox::new();
     sandbox.write("wide/config.json", tiny_config(&serde_json::json!({"n_embd": 48})));
     let flags = |run: &str, steps: u64| format!("--model wide --name {run} --max-steps {steps} --learning-rate 1e-3");
@@ -383,7 +387,7 @@ fn a_full_disk_costs_checkpoints_and_the_older_one_stays_whole() {
     let others =
         sandbox.tree("runs/full").into_iter().filter(|(path, _)| path.extension().is_none_or(|e| e != "safetensors"));
     let most = others.map(|(_, contents)| contents.len() as u64 / 1024).max().expect("files");
-    assert!(most + 20 < weights - 1, "no limit lies between {most} KiB and {weights} KiB");
+    assert!(most + 20 < weights - 1, "there is no limit between {most} KiB and {weights} KiB");
     let before = sandbox.tree("runs/full/checkpoints");
 
     let resumed = format!("{} --resume auto", flags("full", 30));
@@ -406,25 +410,25 @@ fn a_full_disk_costs_checkpoints_and_the_older_one_stays_whole() {
     assert!(!said.stderr.contains("finished"), "{}", said.stderr);
     let report = sandbox.json("runs/full/report.json");
     assert_eq!((&report["status"], &report["saved_step"]), (&"unsaved".into(), &10.into()));
-    assert!(sandbox.tree("runs/full/checkpoints") == before, "the older checkpoints changed, or something was left");
+    assert!(sandbox.tree("runs/full/checkpoints") == before, "the older checkpoints changed, or partial files remain");
     assert_eq!(sandbox.json("runs/full/report.json")["losses"].as_array().map(Vec::len), Some(30));
 
-    // With room again, the steps that were lost are made again.
+    // With free space again, the lost steps are repeated.
     let said = sandbox.must_train(&resumed);
     assert!(said.stderr.contains("resumed after step 10"), "{}", said.stderr);
     assert_eq!(sandbox.tensors("runs/full", 30)[0].len() as u64 / 1024, weights);
 }
 
-/// An interrupt promises that the run can be resumed only if it can.
+/// An interrupted run says that it can be resumed only if that is true.
 #[test]
-fn an_interrupted_run_that_can_not_be_saved_says_so() {
+fn an_interrupted_run_that_cannot_be_saved_says_so() {
     let sandbox = Sandbox::new();
     sandbox.write("wide/config.json", tiny_config(&serde_json::json!({"n_embd": 48})));
-    // Room for all but the weights.
+    // Space for everything except the weights.
     let flags = "--model wide --name cut --max-steps 1000000 --checkpoint-every 0";
     let Some(mut child) = train_on_a_full_disk(&sandbox, 100, flags) else { return };
     let journal = sandbox.path("runs/cut/journal.jsonl");
-    assert!(wait_until(&mut child, || steps_told(&journal) >= 3), "{}", end_of(child).stderr);
+    assert!(wait_until(&mut child, || steps_logged(&journal) >= 3), "{}", end_of(child).stderr);
     signal(&child, "INT");
     let said = end_of(child);
     assert_eq!(said.code, Some(DEVICE_FAILED), "{}", said.stderr);
@@ -436,14 +440,14 @@ fn an_interrupted_run_that_can_not_be_saved_says_so() {
         assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
     }
     assert!(!said.stderr.contains("resume with:"), "{}", said.stderr);
-    // And that is what works, with room again.
+    // With free space again, the printed command works.
     let said = sandbox.run("train --resume auto --runs-dir runs --name cut --max-steps 3");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     assert!(said.stderr.contains("no checkpoint in runs/cut yet; starting the run"), "{}", said.stderr);
 }
 
-/// Runs `train` where `disk` is a file system of its own with so much room, and copies what is on it to `after`; none where
-/// no disk can be mounted.
+/// Runs `train` where `disk` is a file system of this size, and copies its contents to `after`; `None` if the system
+/// cannot mount one.
 #[cfg(target_os = "linux")]
 fn train_on_a_disk(sandbox: &Sandbox, kib: usize, flags: &str) -> Option<Said> {
     let mount = format!("rm -rf after && mkdir -p disk after && mount -t tmpfs -o size={kib}k none disk");
@@ -467,20 +471,20 @@ fn train_on_a_disk(sandbox: &Sandbox, kib: usize, flags: &str) -> Option<Said> {
     None
 }
 
-/// A disk that is too small is noticed before the first step, and what is said then works.
+/// A disk that is too small is detected before the first step, and the hint works.
 #[cfg(target_os = "linux")]
 #[test]
-fn checkpoints_that_do_not_fit_the_disk_are_noticed_before_the_first_step() {
+fn checkpoints_that_do_not_fit_the_disk_are_detected_before_the_first_step() {
     let sandbox = Sandbox::new();
     let kib = |bytes: usize| bytes.next_multiple_of(4096) / 1024;
     sandbox.must_train("--name whole --max-steps 20 --keep-checkpoints 1");
     let sizes = |folder: &str| sandbox.tree(folder).values().map(|contents| kib(contents.len())).sum::<usize>();
     let checkpoint = sizes("runs/whole/checkpoints");
-    // The run but for its checkpoints and its page, which may find no room, and some folders.
+    // The run's size without its checkpoints, its page (which may be lost) and some folders.
     let page = kib(sandbox.read("runs/whole/report.html").len());
     let rest = sizes("runs/whole") - checkpoint - page + 40;
 
-    // Not even one.
+    // Not even one checkpoint.
     let flags = "--name none --max-steps 20";
     let Some(said) = train_on_a_disk(&sandbox, rest + checkpoint / 2, flags) else { return };
     assert_eq!((said.code, said.stdout_text()), (Some(DEVICE_FAILED), ""), "{}", said.stderr);
@@ -489,7 +493,7 @@ fn checkpoints_that_do_not_fit_the_disk_are_noticed_before_the_first_step() {
     assert!(!said.stderr.contains("--checkpoint-every 0") && !said.stderr.contains("step 1"), "{}", said.stderr);
     assert!(sandbox.tree("after/none/checkpoints").is_empty());
 
-    // One, which the next could not replace; as it says, the last alone is written.
+    // One checkpoint, which the next could not replace atomically; as the hint says, only the last is written.
     let one = rest + checkpoint + checkpoint / 2;
     let said = train_on_a_disk(&sandbox, one, "--name one --max-steps 20").expect("as before");
     assert_eq!(said.code, Some(DEVICE_FAILED), "{}", said.stderr);
@@ -498,7 +502,7 @@ fn checkpoints_that_do_not_fit_the_disk_are_noticed_before_the_first_step() {
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     assert_eq!(sandbox.json("after/one/report.json")["saved_step"], 20);
 
-    // Two, of the four that are kept at a time: the last one is there, and the one before it.
+    // Two checkpoints, of the four that exist at a time: the last one and the one before it are kept.
     let two = rest + 2 * checkpoint + checkpoint / 2;
     let said = train_on_a_disk(&sandbox, two, "--name two --max-steps 20").expect("as before");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
@@ -510,22 +514,22 @@ fn checkpoints_that_do_not_fit_the_disk_are_noticed_before_the_first_step() {
     let said = train_on_a_disk(&sandbox, two, "--name two --max-steps 20 --keep-checkpoints 1").expect("as before");
     assert!(said.code == Some(0) && !said.stderr.contains("warning"), "{}", said.stderr);
 
-    // A run that goes on where three lie already: old ones go for new ones.
+    // A resumed run with three checkpoints: new ones replace old ones.
     sandbox.must_train("--name old --max-steps 15 --runs-dir before");
-    // Its page lies there too.
+    // Its page is there too.
     let rest = rest + page;
     let three = rest + 3 * checkpoint + checkpoint / 2;
     let said = train_on_a_disk(&sandbox, three, "--resume disk/old --max-steps 20").expect("as before");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     assert!(sandbox.path("after/old/checkpoints/step-000020").exists(), "{}", said.stderr);
-    // Or there is no room for one, even then.
+    // Or there is no space for one, even then.
     let said = train_on_a_disk(&sandbox, rest + checkpoint + checkpoint / 2, "--resume disk/old --max-steps 20");
     assert_ne!(said.expect("as before").code, Some(0));
 }
 
-/// A run may write its talk to a log on a disk that is full, or to a reader that went away.
+/// A run's messages may go to a log on a full disk, or to a pipe whose reader has closed it.
 #[test]
-fn talk_that_can_not_be_written_ends_nothing() {
+fn messages_that_cannot_be_written_do_not_end_the_run() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name whole");
     let (reader, closed) = std::io::pipe().expect("a pipe");
@@ -543,7 +547,7 @@ fn talk_that_can_not_be_written_ends_nothing() {
         command.stdout(Stdio::null()).stderr(full.try_clone().expect("a file")).status().expect("the binary runs");
     assert_eq!(status.code(), Some(0));
     sandbox.assert_same_run("runs/full", "runs/whole", 20);
-    // Data that can't be written is another thing.
+    // Data that cannot be written is an error.
     let output = sandbox.command(["plan", "--vram", "1", "--json"]).stdout(full).output().expect("the binary runs");
     assert_eq!(output.status.code(), Some(5));
     assert!(Said::of(output).stderr.contains("error: stdout: "));

@@ -1,4 +1,4 @@
-//! A run as it goes: on a terminal, in a log, with colors and without.
+//! Progress of a run: on a terminal, in a log, with and without colors.
 
 use crate::support::{Said, Sandbox};
 use std::fs::File;
@@ -6,19 +6,19 @@ use std::io::Read;
 use std::os::fd::FromRawFd;
 use std::process::{Command, Stdio};
 
-/// What a command writes to a terminal of so many columns as its stderr.
+/// What a command writes to stderr on a terminal with this many columns.
 fn on_a_terminal(mut command: Command, columns: u16) -> String {
     let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     let (mut ours, mut theirs) = (0, 0);
     let none = std::ptr::null_mut();
-    // SAFETY: the two places and the size are valid for the call, and names and settings are not asked for.
+    // SAFETY: the two descriptors and the size are valid for the call, and the null arguments are allowed.
     let made = unsafe { libc::openpty(&raw mut ours, &raw mut theirs, none, none.cast(), &raw const size as *mut _) };
     assert_eq!(made, 0, "a terminal: {}", std::io::Error::last_os_error());
-    // SAFETY: both were just opened, and nothing else owns them.
+    // SAFETY: both were just opened and have no other owner.
     let (mut ours, theirs) = unsafe { (File::from_raw_fd(ours), Stdio::from(File::from_raw_fd(theirs))) };
     let mut child =
         command.env("TERM", "xterm-256color").stdout(Stdio::null()).stderr(theirs).spawn().expect("it runs");
-    // The terminal ends when nobody has its other end any more.
+    // The terminal ends when its other end is closed.
     drop(command);
     let mut written = Vec::new();
     let mut some = [0; 4096];
@@ -29,8 +29,8 @@ fn on_a_terminal(mut command: Command, columns: u16) -> String {
     String::from_utf8(written).expect("talk is text")
 }
 
-/// The rows of a terminal of so many columns, as they were written one after the other: a row ends with its last column, or
-/// where the cursor moves.
+/// The rows of a terminal with this many columns, in the order in which they were written: a row ends at its last
+/// column, or where the cursor moves.
 fn rows(written: &str, columns: usize) -> Vec<String> {
     let plain = console::strip_ansi_codes(written);
     let pieces = plain.split(['\r', '\n']).map(|piece| piece.chars().collect::<Vec<_>>());
@@ -45,7 +45,7 @@ fn has_colors(written: &str) -> bool {
 }
 
 #[test]
-fn a_bar_fits_its_terminal_and_has_colors_where_they_are_wanted() {
+fn a_bar_fits_its_terminal_and_has_colors_unless_disabled() {
     let sandbox = Sandbox::new();
     for (columns, variable, colored) in
         [(80, None, true), (44, Some(("NO_COLOR", "1")), false), (200, Some(("CLICOLOR", "0")), false)]
@@ -74,14 +74,14 @@ fn a_bar_fits_its_terminal_and_has_colors_where_they_are_wanted() {
 }
 
 #[test]
-fn a_run_of_some_seconds_says_how_many_are_left() {
+fn a_short_run_shows_the_remaining_seconds() {
     let sandbox = Sandbox::new();
     let written = on_a_terminal(sandbox.command(Sandbox::train_arguments("--duration 1s")), 80);
     assert!(written.contains("1 s left") && written.contains('━'), "{written:?}");
 }
 
 #[test]
-fn a_log_has_a_line_for_each_so_many_steps() {
+fn a_log_has_a_line_every_few_steps() {
     let sandbox = Sandbox::new();
     let steps = |said: &Said| {
         let lines = said.stderr.lines().filter(|line| line.starts_with("step ") && line.contains("  loss "));
@@ -97,7 +97,7 @@ fn a_log_has_a_line_for_each_so_many_steps() {
 }
 
 #[test]
-fn colors_are_forced_by_those_who_want_them_in_a_file() {
+fn colors_can_be_forced_in_a_file() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.command(["plan", "--model", "no-such-model"]);
     let output = command.env("CLICOLOR_FORCE", "1").output().expect("it runs");

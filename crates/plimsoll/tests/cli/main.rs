@@ -1,4 +1,4 @@
-//! The binary, as people and scripts meet it.
+//! The binary, as users and scripts run it.
 
 #[path = "../support/mod.rs"]
 mod support;

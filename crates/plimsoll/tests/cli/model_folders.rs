@@ -1,11 +1,11 @@
-//! Model folders: which tokenizer comes with a model, and what a checkpoint holds so that other programs open it.
+//! Model folders: the tokenizer of a model, and the files of a checkpoint that other programs need.
 
 use crate::support::{Sandbox, tiny_config};
 use serde_json::json;
 use std::fs;
 use std::path::Path;
 
-/// A sandbox with a trained tokenizer in `tok`, and a GPT-2 of this vocabulary in `model`.
+/// A sandbox with a trained tokenizer in `tok`, and a GPT-2 with this vocabulary size in `model`.
 fn sandbox(vocab_size: usize) -> Sandbox {
     let sandbox = Sandbox::new();
     let train = "tokenizer train --data text.txt --kind bpe --vocab-size 300 --output tok/tokenizer.json";
@@ -28,16 +28,16 @@ fn the_tokenizer_in_a_model_s_folder_wins() {
     sandbox.write("model/tokenizer.json", sandbox.read("tok/tokenizer.json"));
     sandbox.must_train("--model model --name fresh --max-steps 1");
     assert_eq!(tokenizer_of(&sandbox, "fresh"), "model/tokenizer.json");
-    // As `--init` of a folder that holds weights.
+    // The same with `--init` and a folder that has weights.
     sandbox.write("model/model.safetensors", sandbox.read("runs/fresh/model/model.safetensors"));
     for (name, flags) in [("own", "--model model --init model"), ("family", "--model gpt2 --init model")] {
         sandbox.must_train(&format!("{flags} --name {name} --max-steps 1"));
         assert_eq!(tokenizer_of(&sandbox, name), "model/tokenizer.json");
     }
-    // The one that is named wins over it.
+    // An explicit tokenizer overrides it.
     sandbox.must_train("--model model --tokenizer bytes --name named --max-steps 1");
     assert_eq!(tokenizer_of(&sandbox, "named"), "bytes");
-    // GPT-2's older files are a tokenizer as well.
+    // GPT-2's older files are a tokenizer, too.
     fs::remove_file(sandbox.path("model/tokenizer.json")).expect("it was written");
     let words = sandbox.json("tok/tokenizer.json");
     let mut vocab = words["model"]["vocab"].clone();
@@ -47,7 +47,7 @@ fn the_tokenizer_in_a_model_s_folder_wins() {
     sandbox.must_train("--model model --name pair --max-steps 1");
     assert_eq!(tokenizer_of(&sandbox, "pair"), "./model");
     assert!(sandbox.path("runs/pair/model/tokenizer.json").is_file());
-    // Without any, no tokenizer is guessed.
+    // Without one, no tokenizer is guessed.
     fs::remove_file(sandbox.path("model/vocab.json")).expect("it was written");
     let said = sandbox.train("--model model --name none");
     assert_eq!(said.code, Some(2), "{}", said.stderr);
@@ -64,7 +64,7 @@ fn a_tokenizer_with_more_ids_than_the_model_is_refused() {
     assert!(said.stderr.contains(expected), "{}", said.stderr);
 }
 
-/// What a checkpoint needs to be used elsewhere is in it.
+/// A checkpoint has everything that other programs need.
 #[test]
 fn a_checkpoint_is_a_model_folder() {
     let sandbox = sandbox(300);
@@ -88,7 +88,7 @@ fn a_checkpoint_is_a_model_folder() {
     let text = write("elsewhere");
     assert_eq!(write("runs/first/model"), text);
     assert_eq!(write("runs/first"), text);
-    // What the weights' folder says of generation and of tokens comes along.
+    // The generation and token settings of the weights' folder are copied.
     sandbox.write("elsewhere/generation_config.json", r#"{"eos_token_id":[0,1]}"#);
     let ids = json!([0, 1]);
     let mut config = sandbox.json("elsewhere/config.json");
@@ -98,14 +98,14 @@ fn a_checkpoint_is_a_model_folder() {
     sandbox.must_train("--model elsewhere --init elsewhere --name second --max-steps 1");
     assert_eq!(sandbox.json("runs/second/model/config.json")["eos_token_id"], ids);
     assert_eq!(sandbox.json("runs/second/model/generation_config.json")["eos_token_id"], ids);
-    // A file of it that changed is noticed like any other.
+    // A changed file is detected like any other.
     sandbox.write("runs/second/checkpoints/step-000001/tokenizer.json", "{}");
     let said = sandbox.run("train --resume runs/second --max-steps 2");
     assert_eq!(said.code, Some(4), "{}", said.stderr);
     assert!(said.stderr.contains("tokenizer.json"), "{}", said.stderr);
 }
 
-/// The tokenizers that are built in are written as files, and opened as what they are.
+/// Built-in tokenizers are written as files, and opened with their own type.
 #[test]
 fn a_built_in_tokenizer_comes_with_a_checkpoint() {
     let sandbox = sandbox(50_257);

@@ -1,4 +1,4 @@
-//! `plimsoll notify test`: who gets the message, what is said of it, and what is not.
+//! `plimsoll notify test` and notifications of a run: recipients, messages, and secrets that must not appear.
 #![cfg(unix)]
 
 use crate::support::receiver::MessageServer;
@@ -9,13 +9,13 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc::{Receiver, channel};
 
-/// A file of secrets with this mode.
+/// Writes a file of secrets with this mode.
 fn write(sandbox: &Sandbox, name: &str, text: &str, mode: u32) {
     sandbox.write(name, text);
     fs::set_permissions(sandbox.path(name), fs::Permissions::from_mode(mode)).expect("a mode");
 }
 
-/// What a command says; no canary is in it.
+/// The output of a command, which must not contain a canary.
 fn said(sandbox: &Sandbox, arguments: &str) -> Said {
     let said = sandbox.run(arguments);
     for text in [said.stdout_text(), said.stderr.as_str()] {
@@ -25,7 +25,7 @@ fn said(sandbox: &Sandbox, arguments: &str) -> Said {
 }
 
 #[test]
-fn every_service_that_is_set_up_gets_a_message() {
+fn every_configured_service_gets_a_message() {
     let (sandbox, server) = (Sandbox::new(), MessageServer::start(200));
     let url = &server.url;
     let secrets = format!(
@@ -51,7 +51,7 @@ fn every_service_that_is_set_up_gets_a_message() {
 }
 
 #[test]
-fn a_run_tells_its_start_progress_checkpoints_and_end_and_no_file_of_it_has_a_secret() {
+fn a_run_sends_its_events_and_no_file_of_it_has_a_secret() {
     let (sandbox, server) = (Sandbox::new(), MessageServer::start(200));
     let flags = "--name told --max-steps 600 --checkpoint-every 300 --notify-every 2 --sample-every 0.05s";
     let mut command = sandbox.command(Sandbox::train_arguments(flags));
@@ -63,8 +63,8 @@ fn a_run_tells_its_start_progress_checkpoints_and_end_and_no_file_of_it_has_a_se
         serde_json::from_str::<serde_json::Value>(body).expect("JSON")["kind"].as_str().expect("a kind").to_owned()
     });
     let kinds = kinds.collect::<Vec<_>>();
-    // As the run ends, its end goes before what still waits, and progress that waits is not told any more: there is so much
-    // of it that some was told before.
+    // At the end of a run its last message precedes waiting ones, and waiting progress is dropped; there is so much
+    // progress that some was sent before.
     assert_eq!(kinds.first().map(String::as_str), Some("start"), "{kinds:?}");
     for (kind, times) in [("start", 1..=1), ("progress", 1..=300), ("checkpoint", 1..=2), ("end", 1..=1)] {
         let told = kinds.iter().filter(|told| *told == kind).count();
@@ -73,20 +73,20 @@ fn a_run_tells_its_start_progress_checkpoints_and_end_and_no_file_of_it_has_a_se
     for file in ["config.yaml", "journal.jsonl", "report.json", "report.html"] {
         assert!(!sandbox.text(&format!("runs/told/{file}")).contains("CANARY"), "{file}");
     }
-    // What is missing is said before anything is made.
+    // Missing secrets are reported before any file is written.
     let refused = said_of_train(&sandbox, "--name none --notify slack");
     assert!(refused.code == Some(4) && refused.stderr.contains("PLIMSOLL_SLACK_WEBHOOK"), "{}", refused.stderr);
     assert!(!sandbox.path("runs/none").exists());
 }
 
-/// A mail server that refuses everybody, and counts who comes.
+/// A mail server that refuses every client, and counts connections.
 fn refusing_mail_server() -> (String, Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let (sender, came) = channel();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            // Who has the answer finds the visit here.
+            // Count the connection before the client sees the answer.
             let _ = sender.send(());
             let _ = stream.write_all(b"554 no\r\n");
         }
@@ -94,9 +94,9 @@ fn refusing_mail_server() -> (String, Receiver<()>) {
     (address, came)
 }
 
-/// The settings in a run's folder may be another person's.
+/// The settings in a run's folder may come from another user.
 #[test]
-fn mail_goes_only_to_servers_that_were_named_on_this_machine() {
+fn mail_goes_only_to_servers_that_this_user_named() {
     let sandbox = Sandbox::new();
     let (server, came) = refusing_mail_server();
     let of_user = |flags: &str| {
@@ -121,7 +121,7 @@ fn mail_goes_only_to_servers_that_were_named_on_this_machine() {
         said.contains(warning) && said.contains(&format!("hint: `--smtp {server} --mail-to a@b.example` allows it")),
         "{said}"
     );
-    // What is allowed once stays allowed.
+    // A server that was allowed once stays allowed.
     let allowed = format!("--resume runs/own --max-steps 8 {mail} --smtp-encryption none");
     assert!(of_user(&allowed).1 > 0);
     assert!(of_user("--resume runs/own --max-steps 9").1 > 0);
@@ -147,7 +147,7 @@ fn said_of_train(sandbox: &Sandbox, flags: &str) -> Said {
 }
 
 #[test]
-fn what_does_not_arrive_is_said_without_its_secret() {
+fn failed_messages_are_reported_without_secrets() {
     let (sandbox, server) = (Sandbox::new(), MessageServer::start(404));
     write(&sandbox, "mine", &format!("PLIMSOLL_WEBHOOK_URL={}/hook/CANARY?key=CANARY\n", server.url), 0o400);
     let refused = said(&sandbox, "notify test --secrets mine");
@@ -158,7 +158,7 @@ fn what_does_not_arrive_is_said_without_its_secret() {
         refused.stderr,
         "sending a test message by webhook; this can take up to 30 s\nerror: 1 of 1 test messages did not arrive\n"
     );
-    // What the environment has counts more.
+    // The environment overrides the file.
     let mut command = sandbox.command(["notify", "test", "--secrets", "mine"]);
     command.env("PLIMSOLL_WEBHOOK_URL", "http://CANARY.example/");
     let refused = Said::of(command.output().expect("the binary runs"));
@@ -167,13 +167,11 @@ fn what_does_not_arrive_is_said_without_its_secret() {
 }
 
 #[test]
-fn what_can_not_be_used_is_refused_with_what_to_do() {
+fn unusable_settings_are_refused_with_a_hint() {
     let sandbox = Sandbox::new();
-    let nobody = said(&sandbox, "notify test");
-    assert_eq!(nobody.code, Some(4));
-    assert!(
-        nobody.stderr.starts_with("error: no service is set up, so nobody is told\nhint: for mail, use `--mail-to")
-    );
+    let unset = said(&sandbox, "notify test");
+    assert_eq!(unset.code, Some(4));
+    assert!(unset.stderr.starts_with("error: no service is set up, so nobody is told\nhint: for mail, use `--mail-to"));
     write(&sandbox, "open", "PLIMSOLL_NTFY_TOPIC=CANARY\n", 0o644);
     let open = said(&sandbox, "notify test --secrets open");
     assert_eq!(open.code, Some(4));

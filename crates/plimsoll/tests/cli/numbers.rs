@@ -1,5 +1,5 @@
-//! Every flag that takes a value, of every command that needs no network, with numbers that no allocation, loop or list of
-//! processes can follow.
+//! Every flag with a value, of every command that needs no network, with numbers that are too large for any allocation,
+//! loop or list of processes.
 
 use crate::support::{Sandbox, tiny_config};
 use serde_json::json;
@@ -8,13 +8,13 @@ use std::thread;
 
 const VALUES: [&str; 4] = ["0", "1000000000", "18446744073709551615", "NaN"];
 
-/// The documented codes, and those that shells have for a command.
+/// The documented exit codes, and a shell's codes for a command.
 const CODES: [i32; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 126, 127];
 
-/// Lengths of work, which may be as long as they say.
+/// Durations, which may be as long as requested.
 const ENDLESS: [&str; 3] = ["--steps", "--warmup", "--max-steps"];
 
-/// Commands with arguments by which they come to a quick end.
+/// Commands with arguments with which they end quickly.
 const COMMANDS: [(&str, &str); 7] = [
     (
         "train",
@@ -29,7 +29,7 @@ const COMMANDS: [(&str, &str); 7] = [
     ("logs", "none"),
 ];
 
-/// The flags of a command that take a value, as its help has them.
+/// The flags of a command that take a value, from its help.
 fn flags(sandbox: &Sandbox, command: &str) -> Vec<String> {
     let help = sandbox.run(&format!("{command} --help"));
     let taking = help.stdout_text().lines().filter_map(|line| {
@@ -42,7 +42,7 @@ fn flags(sandbox: &Sandbox, command: &str) -> Vec<String> {
 }
 
 #[test]
-fn numbers_that_nothing_can_follow_are_refused() {
+fn absurd_numbers_are_refused() {
     let sandbox = Sandbox::new();
     sandbox.write("text.txt", "some words here\n".repeat(400));
     sandbox.write("small/config.json", tiny_config(&json!({"vocab_size": 257, "n_embd": 8})));
@@ -51,7 +51,7 @@ fn numbers_that_nothing_can_follow_are_refused() {
     let mut jobs = Vec::new();
     for (command, usual) in COMMANDS {
         for flag in flags(&sandbox, command) {
-            // Given once: what is usual is left out where the flag is what is tested.
+            // Given once: the usual flag is omitted if it is the one under test.
             let (own, rest) = usual.split_once("-- ").map_or((usual, ""), |(own, _)| (own, &usual[own.len()..]));
             let words = own.split_whitespace().collect::<Vec<_>>();
             let kept = words.iter().enumerate().filter(|(n, word)| **word != flag && (*n == 0 || words[n - 1] != flag));

@@ -1,15 +1,14 @@
-//! What a run is asked to do while it trains: it pauses, goes on, takes another budget, stops; and its losses are those of a run
-//! that nobody asked anything.
+//! Orders to a run: pause, resume, another budget, stop; its losses are those of a run without orders.
 
 #![cfg(unix)]
 
-use crate::interrupt::{INTERRUPTED, end_of, signal, steps_told, wait_until};
+use crate::interrupt::{INTERRUPTED, end_of, signal, steps_logged, wait_until};
 use crate::support::{Said, Sandbox};
 use serde_json::Value;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-/// A run that never ends by itself, whose learning rate does not depend on when it does.
+/// A run that never ends by itself, and whose learning rate does not depend on its length.
 const RUN: &str =
     "--scheduler constant --warmup-steps 0 --eval-every 0 --checkpoint-every 0 --micro-batch 2 --vram 0.1";
 
@@ -22,7 +21,7 @@ fn start(sandbox: &Sandbox, name: &str) -> Child {
     let mut command = sandbox.command(arguments);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary runs");
     let journal = sandbox.path(&format!("runs/{name}/journal.jsonl"));
-    assert!(wait_until(&mut child, || steps_told(&journal) > 3), "it ended by itself");
+    assert!(wait_until(&mut child, || steps_logged(&journal) > 3), "it ended by itself");
     child
 }
 
@@ -52,10 +51,10 @@ fn invariant_7_a_run_that_is_paused_and_given_other_budgets_has_the_same_losses(
     let child = start(&sandbox, "asked");
     let journal = sandbox.path("runs/asked/journal.jsonl");
     assert!(said(&sandbox, 0, "pause asked").contains("asked: paused in step "));
-    let told = steps_told(&journal);
-    // It holds still while others answer, and is there all the while.
+    let told = steps_logged(&journal);
+    // It is paused, and still listed as running.
     assert!(said(&sandbox, USAGE, "pause asked").contains("it is already paused"));
-    assert_eq!(steps_told(&journal), told);
+    assert_eq!(steps_logged(&journal), told);
     assert_eq!(sandbox.run("ps --json").json()["runs"][0]["state"], "running");
     assert!(said(&sandbox, 0, "resume asked").contains("asked: goes on in step "));
     assert!(said(&sandbox, USAGE, "resume asked").contains("it is not paused"));
@@ -109,7 +108,7 @@ fn invariant_7_a_run_that_is_paused_and_given_other_budgets_has_the_same_losses(
 }
 
 #[test]
-fn a_paused_run_is_stopped_by_a_signal_and_its_pause_is_no_time_of_its_step() {
+fn a_signal_stops_a_paused_run_and_its_step_time_excludes_the_pause() {
     let sandbox = Sandbox::new();
     for (name, how) in [("a", "INT"), ("b", "TERM")] {
         let child = start(&sandbox, name);
@@ -123,7 +122,7 @@ fn a_paused_run_is_stopped_by_a_signal_and_its_pause_is_no_time_of_its_step() {
         assert_eq!(kinds, ["paused", "unpaused", "interrupted"]);
         let waited = told[1]["seconds"].as_f64().expect("a number");
         assert!(waited > 1.0 && told[1]["order"].is_null(), "{told:?}");
-        // The step that it waited in.
+        // The step during which it was paused.
         let (steps, paused_in) = (events(&sandbox, name, &["step"]), told[0]["step"].as_u64());
         let step = steps.iter().find(|step| step["step"].as_u64() == paused_in).expect("it was finished");
         assert!(step["step_ms"].as_f64() < Some(1000.0), "{step}");
@@ -133,7 +132,7 @@ fn a_paused_run_is_stopped_by_a_signal_and_its_pause_is_no_time_of_its_step() {
 }
 
 #[test]
-fn orders_by_file_are_those_of_the_page_and_others_are_refused() {
+fn orders_in_the_file_are_obeyed_and_invalid_ones_refused() {
     use plimsoll_orders::{Order, give};
     let sandbox = Sandbox::new();
     let mut child = start(&sandbox, "it");
@@ -143,7 +142,7 @@ fn orders_by_file_are_those_of_the_page_and_others_are_refused() {
     let ended = end_of(child);
     assert_eq!(ended.code, Some(INTERRUPTED), "{}", ended.stderr);
     assert!(ended.stderr.contains("asked to stop"), "{}", ended.stderr);
-    // One that ended takes none, and the next session has forgotten those that it was given.
+    // A run that has ended accepts no orders, and its next session ignores old ones.
     for order in ["pause it", "resume it", "budget it 5"] {
         let refused = said(&sandbox, BAD_INPUT, order);
         assert!(refused.contains("nothing trains there") && refused.contains("plimsoll train --resume"), "{refused}");
@@ -167,7 +166,7 @@ fn state(pid: &str) -> String {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn other_programs_are_stopped_and_let_go_on_and_end_when_they_are_asked_to_while_they_are_paused() {
+fn other_programs_are_paused_resumed_and_end_when_stopped_while_they_are_paused() {
     let sandbox = Sandbox::new();
     let script = "echo $$ > pid; while :; do sleep 0.01; done";
     let arguments = ["run", "--detach", "--name", "it", "--", "sh", "-c", script];
@@ -189,16 +188,16 @@ fn other_programs_are_stopped_and_let_go_on_and_end_when_they_are_asked_to_while
     until("it is stopped", &|| state(&pid) == "T");
     until("its supervisor is, too", &|| sandbox.run("pause it").stderr.contains("it is already paused"));
     said(&sandbox, 0, "resume it");
-    until("it goes on", &|| state(&pid) != "T");
+    until("it resumes", &|| state(&pid) != "T");
     said(&sandbox, 0, "pause it");
     until("it is stopped again", &|| sandbox.run("pause it").stderr.contains("it is already paused"));
     let stopped = said(&sandbox, 0, "stop it --grace 30s");
     assert!(!stopped.contains("SIGKILL"), "who is paused hears what it is sent: {stopped}");
 }
 
-/// It has one entry, its log is in its folder, and what keeps it from starting is said at once, with its exit code.
+/// It has one entry, its log is in its folder, and an error at its start is reported immediately, with its exit code.
 #[test]
-fn a_run_in_the_background_is_one_run() {
+fn a_detached_run_has_one_entry() {
     let sandbox = Sandbox::new();
     let said = sandbox.train(&format!("{RUN} --max-steps 50000000 --name night --detach"));
     assert_eq!((said.code, said.stdout_text()), (Some(0), "night\n"), "{}", said.stderr);
@@ -217,5 +216,5 @@ fn a_run_in_the_background_is_one_run() {
     assert!(said.stderr.contains("error: ") && said.stderr.contains("none.txt"), "{}", said.stderr);
     let files =
         std::fs::read_dir(sandbox.path("runs")).expect("the runs").map(|entry| entry.expect("a file").file_name());
-    assert!(files.into_iter().all(|name| name == "night"), "no log is left");
+    assert!(files.into_iter().all(|name| name == "night"), "no log remains");
 }

@@ -1,11 +1,11 @@
-//! What a user or a script gets: JSON with these keys, run folders with these files, tables, help, text, settings.
+//! Output for users and scripts: JSON with stable keys, run folders with stable files, tables, help, text, settings.
 
 use crate::support::{Said, Sandbox};
 use expect_test::{Expect, expect};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One line a key: its path and its type, in order. Arrays are said by the type of what they hold.
+/// One line per key: its path and type, in order. Arrays are described by the type of their elements.
 fn shape(value: &Value) -> String {
     fn lines(path: &str, value: &Value, into: &mut BTreeSet<String>) {
         let leaf = match value {
@@ -33,8 +33,8 @@ fn check_shape(value: &Value, expected: Expect) {
     expected.assert_eq(&shape(value));
 }
 
-/// Invariant 3: what was planned is what the system has in memory for it, to the page; and what the device touched, to
-/// the byte.
+/// Invariant 3: the memory resident for a run is the planned size, rounded up to pages; and the device used exactly the
+/// planned bytes.
 fn assert_exact(value: &Value) {
     let (plan, measured) = (&value["plan"], &value["measured"]);
     assert!(plan["peak_bytes"].as_u64() > Some(0), "{value}");
@@ -42,7 +42,7 @@ fn assert_exact(value: &Value) {
     assert_eq!(measured["device_allocations_after_first_step"], 0);
     let pages = ["peak_bytes", "host_bytes"].map(|key| plan[key].as_u64().expect("bytes").next_multiple_of(4096));
     match measured["arena_resident_bytes"].as_u64() {
-        // Elsewhere pages may be larger.
+        // Other systems may have larger pages.
         Some(resident) if cfg!(target_arch = "x86_64") => assert_eq!(resident, pages.iter().sum::<u64>(), "{value}"),
         _ => eprintln!("SKIPPED: this system does not tell which pages are in memory"),
     }
@@ -54,7 +54,7 @@ fn must(said: Said) -> Said {
     said
 }
 
-/// What `--device auto` says where there is no driver.
+/// The note of `--device auto` without a driver.
 const ON_CPU: &str = "on the CPU: no NVIDIA driver was found\n";
 
 #[test]
@@ -181,11 +181,11 @@ fn invariant_3_exact_bench_as_json() {
         "#]],
     );
     assert_exact(&bench);
-    // Tables, and without biases: norms, attention's two products, the MLP's two.
+    // Embedding tables, and without biases: norms, attention's two products, the MLP's two.
     let parameters = (300 + 24) * 32 + 2 * (2 * 32 + 4 * 32 * 32 + 8 * 32 * 32) + 32;
     assert_eq!(bench["model"]["parameters"], parameters);
     let near_chance = bench["loss"].as_f64().expect("a number") - 300f64.ln();
-    assert!(near_chance.abs() < 0.5, "random tokens can't be learnt");
+    assert!(near_chance.abs() < 0.5, "random tokens cannot be learned");
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
         .into_keys()
         .map(|path| path.strip_prefix(&root).expect("it was found there").to_string_lossy().replace('\\', "/"));
     let files = files.filter(|file| !file.contains("000015") && !file.contains("000020"));
-    // Samples are kept in a file an hour.
+    // One file of samples per hour.
     let named = |file: String| if file.starts_with("samples/s-") { "samples/s-HOUR.bin".to_owned() } else { file };
     let mut files = files.map(named).collect::<Vec<_>>();
     files.dedup();
@@ -286,9 +286,9 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
     }
 }
 
-/// Evaluation and sampling lie in the same plan, and say nothing on stdout.
+/// Evaluation and sampling are part of the same plan, and print nothing to stdout.
 #[test]
-fn invariant_4_whole_a_sample_at_the_end_takes_nothing_more() {
+fn invariant_4_whole_a_sample_at_the_end_needs_no_more_memory() {
     let sandbox = Sandbox::new();
     let said = sandbox.must_train("--name run --sample-tokens 64 --max-steps 3");
     assert_eq!(said.stdout_text(), "");
@@ -298,9 +298,9 @@ fn invariant_4_whole_a_sample_at_the_end_takes_nothing_more() {
     assert_exact(&report);
 }
 
-/// As text, as documents in rows, and as pairs; kept by a run that goes on.
+/// For text, documents in rows, and pairs; a resumed run keeps it.
 #[test]
-fn the_held_out_part_can_be_said() {
+fn the_held_out_part_can_be_set() {
     let sandbox = Sandbox::new();
     sandbox.write("pairs.tsv", (0..300).map(|n| format!("number {n}\tthe {n}th\n")).collect::<String>());
     let held_out = |flags: &str| {
@@ -318,8 +318,8 @@ fn the_held_out_part_can_be_said() {
     assert_eq!(held_out(&format!("{pairs} --held-out 0.1")), (270, 30));
     sandbox.write("theirs.yaml", "val_set_size: 0.5\n");
     assert_eq!(held_out("--config theirs.yaml --name half"), half);
-    assert_eq!(held_out("--resume runs/half"), half, "as it began");
-    // A number of samples, as axolotl and LLaMA-Factory take it too, is no part: the usual one is held out.
+    assert_eq!(held_out("--resume runs/half"), half, "the first session's");
+    // A number of samples, which axolotl and LLaMA-Factory also accept, is not a share: the default share is held out.
     sandbox.write("theirs.yaml", "val_set_size: 200\n");
     assert_eq!(held_out("--config theirs.yaml --name counted"), usual);
     for wrong in ["0.6", "-0.1", "some", "200"] {
@@ -334,7 +334,7 @@ fn a_run_without_a_name_takes_the_next_number() {
         sandbox.must_train("--max-steps 1");
         assert!(sandbox.path(&format!("runs/tiny-{number}/report.json")).exists(), "run {number}");
     }
-    // `--resume auto` goes on with the one that was written to last, not with one that was refused.
+    // `--resume auto` continues the run that was written last, not a refused one.
     assert_eq!(sandbox.train("--name refused --init nothing").code, Some(4));
     let said = sandbox.must_train("--max-steps 2 --resume auto");
     assert!(said.stderr.contains("resumed after step 1 from runs/tiny-3/"), "{}", said.stderr);
@@ -391,26 +391,26 @@ fn the_plan_as_a_table() {
 }
 
 #[test]
-fn a_plan_for_the_processor_says_what_bf16_buys() {
+fn a_plan_for_the_cpu_shows_the_gain_of_bf16() {
     let sandbox = Sandbox::new();
     let flags = "plan --model gpt2 --vram 8 --device cpu --global-batch 4 --seq-len 256 --threads 2";
     for run in [Sandbox::run, Sandbox::run_without_half] {
         let planned = |more: &str| must(run(&sandbox, &format!("{flags} {more} --json"))).json();
         let (single, half) = (planned(""), planned("--precision bf16"));
-        let beside = &single["bf16"];
-        assert_eq!(beside["fits"], true);
-        assert_eq!(beside["peak_bytes"], half["plan"]["peak_bytes"]);
-        assert_eq!(beside["micro_batch"], half["plan"]["micro_batch"]);
-        assert_eq!(beside["step_ms"], half["predicted"]["step_ms"]);
-        assert_eq!(beside["tokens_per_s"], half["predicted"]["tokens_per_s"]);
+        let bf16 = &single["bf16"];
+        assert_eq!(bf16["fits"], true);
+        assert_eq!(bf16["peak_bytes"], half["plan"]["peak_bytes"]);
+        assert_eq!(bf16["micro_batch"], half["plan"]["micro_batch"]);
+        assert_eq!(bf16["step_ms"], half["predicted"]["step_ms"]);
+        assert_eq!(bf16["tokens_per_s"], half["predicted"]["tokens_per_s"]);
         let time = |plan: &Value| plan["step_ms"].as_f64().expect("a number");
-        let ratio = time(beside) / time(&single["predicted"]);
+        let ratio = time(bf16) / time(&single["predicted"]);
         let words = must(run(&sandbox, &format!("{flags} --precision bf16"))).stdout_text().to_owned();
-        let (expected, is_said) = match beside["arithmetic"].as_str() {
+        let (expected, is_said) = match bf16["arithmetic"].as_str() {
             Some(_) => (0.3..0.9, false),
             None => (1.0..1.15, true),
         };
-        assert!(expected.contains(&ratio), "{ratio}: {beside}");
+        assert!(expected.contains(&ratio), "{ratio}: {bf16}");
         assert_eq!(words.contains("this processor has no bf16 arithmetic"), is_said, "{words}");
         assert_eq!(half["bf16"].is_null(), !is_said, "{half}");
         assert!(planned("--precision fp16")["bf16"].is_null());
@@ -430,7 +430,7 @@ fn the_plan_as_a_page_and_as_a_picture() {
             let text = sandbox.text(file);
             assert!(text.starts_with(start) && text.contains("tiny: peak"), "{file}");
         }
-        // Beside the map is what is said on the terminal: levers and times, or the ways out.
+        // Next to the map is the terminal's text: levers and times, or the hints.
         let page = sandbox.text("plan.html").replace("<code>", "`").replace("</code>", "`");
         let hints = said.stderr.lines().filter_map(|line| line.strip_prefix("hint: ")).collect::<Vec<_>>();
         assert_eq!(hints.is_empty(), code == 0, "{}", said.stderr);
@@ -447,7 +447,7 @@ fn the_plan_as_a_page_and_as_a_picture() {
 }
 
 #[test]
-fn a_misfit_and_its_ways_out() {
+fn a_misfit_and_its_hints() {
     let sandbox = Sandbox::new();
     let flags = "--micro-batch 4 --global-batch 4 --recompute none --optimizer-offload 0 --threads 2";
     let said = sandbox.run_without_half(&format!("plan --model gpt2 --vram 3 {flags}"));
@@ -463,9 +463,9 @@ fn a_misfit_and_its_ways_out() {
     .assert_eq(&said.stderr);
 }
 
-/// Whatever is said to fit does fit.
+/// Every hint of a misfit fits.
 #[test]
-fn ways_out_of_a_misfit_are_true() {
+fn hints_of_a_misfit_are_true() {
     let sandbox = Sandbox::new();
     for flags in [
         "--model gpt2 --vram 3 --global-batch 4 --micro-batch 4 --recompute none --optimizer-offload 0",
@@ -497,7 +497,7 @@ fn ways_out_of_a_misfit_are_true() {
 }
 
 #[test]
-fn averaged_weights_write_text_where_a_run_kept_them() {
+fn averaged_weights_generate_text_if_a_run_kept_them() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name with --ema 0.9 --ema-space host");
     sandbox.must_train("--name without");
@@ -510,7 +510,7 @@ fn averaged_weights_write_text_where_a_run_kept_them() {
 }
 
 #[test]
-fn a_profile_names_every_op_of_a_step_and_what_the_machine_reaches() {
+fn a_profile_lists_every_op_of_a_step_and_the_machines_rates() {
     let sandbox = Sandbox::new();
     let flags = "--model nano --seq-len 16 --micro-batch 2 --vram 1 --steps 2 --warmup 0 --recompute cheap --threads 2";
     let said = must(sandbox.run(&format!("bench {flags} --profile")));
@@ -570,12 +570,12 @@ fn a_profile_names_every_op_of_a_step_and_what_the_machine_reaches() {
     let ops = profile["ops"].as_array().expect("ops");
     let nodes_of =
         |op: &str| ops.iter().filter(|o| o["op"] == op).map(|o| o["nodes"].as_u64().expect("a count")).sum::<u64>();
-    // Four linear layers in each of nano's blocks, whose gradients are as many.
+    // Four linear layers in each of nano's blocks, and the same number of gradients.
     let linear = nodes_of("linear");
     assert!(linear > 0 && linear % 4 == 0, "{profile}");
     assert_eq!((nodes_of("linear_input_grad"), nodes_of("linear_weight_grad")), (linear, linear));
 
-    // By shape: the gradients' products have the extents of the layer's in another order.
+    // By shape: gradients' products have the layer's extents in another order.
     let products = profile["products"].as_array().expect("products");
     let extents = |op: &str| {
         let of_op = products.iter().filter(|product| product["op"] == op);
@@ -590,7 +590,7 @@ fn a_profile_names_every_op_of_a_step_and_what_the_machine_reaches() {
     let shown = text.lines().filter(|line| line.split_whitespace().take(5).eq(["│", "linear", "32", "128", "384"]));
     assert_eq!(shown.count(), 1, "{text}");
 
-    // In bf16 products have a ceiling of their own.
+    // Products in bf16 have a ceiling of their own.
     let profile =
         must(sandbox.run(&format!("bench {flags} --precision bf16 --profile --json"))).json()["profile"].clone();
     let ceiling = profile["ceilings"]["bf16_flops_per_s"].as_f64().expect("a number");
@@ -627,7 +627,7 @@ fn help_names_the_flags() {
     ] {
         let said = must(sandbox.run(&format!("{command} --help")));
         assert_eq!(said.stderr, "");
-        assert!(!said.stdout.contains(&0x1b), "an escape code off a terminal");
+        assert!(!said.stdout.contains(&0x1b), "an escape code outside a terminal");
         for flag in flags.split_whitespace() {
             let is_named = said.stdout_text().split([' ', '\n', '[', ',']).any(|word| word == flag);
             assert!(is_named, "`{command} --help` lacks {flag}");
@@ -651,9 +651,9 @@ fn flags_may_have_underscores() {
     assert!(hyphens.stdout_text().contains("= 924 MiB  for the plan"), "{}", hyphens.stdout_text());
 }
 
-/// The same run by flags and by files of settings, in our words and in others'.
+/// Flags and settings files, with our keys and other trainers', give the same run.
 #[test]
-fn settings_say_what_flags_say() {
+fn settings_and_flags_give_the_same_run() {
     let sandbox = Sandbox::new();
     let rest = "--data text.txt --threads 1 --cache-dir cache --runs-dir runs";
     let flags = "--seq-len 16 --global-batch 4 --micro-batch 2 --max-steps 12 --learning-rate 1e-3 --warmup-steps 2 \
@@ -667,7 +667,7 @@ fn settings_say_what_flags_say() {
                   gradient_accumulation_steps: 2\nmax_steps: 12\nlr: 1.0e-3\nwarmup_steps: 2\nweight_decay: 0.2\n\
                   max_grad_norm: 0.5\nadam_beta2: 0.99\ndropout: 0.2\nseed: 3\neval_steps: 6\nsave_steps: 4\n\
                   save_total_limit: 1\nsample-tokens: 0\nvram: 0.1953125\n\
-                  # What is built, said in so many words.\n\
+                  # Supported settings, written out.\n\
                   bf16: false\nfp16: false\ngradient_checkpointing: false\noptim: adamw\nlr_scheduler_type: cosine\n\
                   resume_from_checkpoint: false\nrun_name: null\n";
     let data_too = format!("{ours}data: [text.txt]\nthreads: 1\ncache_dir: cache\nruns_dir: runs\nname: all\n");
@@ -684,14 +684,14 @@ fn settings_say_what_flags_say() {
         let resolved = resolved.replace(&format!("name: {name}\n"), "name: flags\n");
         assert_eq!(resolved, sandbox.text("runs/flags/config.yaml"), "{name}");
     }
-    // A run's own settings start the same run again.
+    // A run's stored settings start the same run again.
     must(sandbox.run("train --config runs/flags/config.yaml --name again --runs-dir runs"));
     sandbox.assert_same_run("runs/again", "runs/flags", 12);
 }
 
-/// As guides and other trainers write it, beside the same in our words.
+/// Settings as guides and other trainers write them, next to the same with our keys.
 #[test]
-fn words_of_others_are_the_same_run() {
+fn keys_of_other_trainers_give_the_same_run() {
     let sandbox = Sandbox::new();
     let train = |name: &str, flags: &str| {
         let said = sandbox.run(&format!(
@@ -711,7 +711,7 @@ fn words_of_others_are_the_same_run() {
     );
     assert!(said.contains("`--disable-compilation` changes nothing: "), "{said}");
     sandbox.assert_same_run("runs/theirs", "runs/ours", 6);
-    // And a plan takes it as it is.
+    // A plan accepts the same file.
     let said = must(sandbox.run(
         "plan --model tiny --batch_size 3 --gradient_accumulation_steps=2 --gradient_checkpointing --max-steps 6 --data a b \
          --learning-rate 1e-3 --name theirs --seq-len 16 --json",
@@ -728,9 +728,9 @@ fn words_of_others_are_the_same_run() {
     );
 }
 
-/// A plan, a bench and a sample take the settings of a run, checked as a run's are, and use those that they know.
+/// A plan, a bench and a sample accept a run's settings, check all of them, and use those that apply.
 #[test]
-fn all_commands_share_a_vocabulary() {
+fn all_commands_accept_a_runs_settings() {
     let sandbox = Sandbox::new();
     let settings = "model_name_or_path: tiny\nmax_seq_length: 16\nper_device_train_batch_size: 2\n\
                     gradient_accumulation_steps: 3\nlearning_rate: 1e-3\nwarmup_ratio: 0.1\nadam_beta2: 0.98\n\
@@ -769,7 +769,7 @@ fn all_commands_share_a_vocabulary() {
             assert!(is_refused, "{command} {flags}: {:?} {}", said.code, said.stderr);
         }
     }
-    // A notebook, whose code is read and not run.
+    // A notebook, whose code is read but not run.
     let code = "model, t = F.from_pretrained(model_name = 'tiny', full_finetuning = True, max_seq_length = 16)\\n\
                 a = SFTConfig(per_device_train_batch_size = 2, gradient_accumulation_steps = 3, max_steps = 4)";
     let notebook = format!("{{\"cells\": [{{\"cell_type\": \"code\", \"source\": \"{code}\"}}]}}");
@@ -778,12 +778,12 @@ fn all_commands_share_a_vocabulary() {
     assert!(said.stderr.contains("run.ipynb, line 1: it names no file of data"), "{}", said.stderr);
     must(sandbox.run(&format!("train --config run.ipynb {places} --data text.txt --name notebook")));
     assert_eq!(sandbox.json("runs/notebook/plan.json")["global_batch"], 6);
-    // A file for a device of this machine, planned for another card.
+    // A file for this machine's device, planned for another card.
     sandbox.write("device.yaml", "model: tiny\ndevice: cpu\nvram: 4\n");
     let compared = must(sandbox.run("plan --config device.yaml --compare 3060,4090"));
     assert!(compared.stdout_text().contains("4090"), "{}", compared.stdout_text());
     must(sandbox.run("plan --config device.yaml --gpu 3060"));
-    // Epochs without the tokens that they are of, and the length of a run by any of its names.
+    // Epochs without data to count them, and the length of a run by each of its names.
     must(sandbox.run("plan --model tiny --epochs 3"));
     for steps in ["--steps", "--num-steps", "--train-steps", "--max-train-steps", "--iterations", "--max_iters"] {
         let said = must(sandbox.run(&format!("plan --model tiny {steps} 10")));
@@ -800,14 +800,14 @@ fn flags_win_over_settings() {
     sandbox.must_train("--config s.yaml --seed 2 --name flags");
     sandbox.must_train("--seed 2 --name alone");
     sandbox.assert_same_run("runs/flags", "runs/alone", 20);
-    // Another spelling of the length wins, too.
+    // Another name for the length is overridden, too.
     let said = sandbox.must_train("--config s.yaml --epochs 0.01 --seed 2 --name short");
     assert!(said.stderr.contains(" 3 steps"), "{}", said.stderr);
 }
 
-/// The same command as before with `--resume auto` goes on, however its batch, budget and length were given.
+/// The same command with `--resume auto` continues, however its batch, budget and length were given.
 #[test]
-fn a_command_goes_on_with_resume_auto() {
+fn a_command_continues_with_resume_auto() {
     let sandbox = Sandbox::new();
     sandbox
         .write("s.yaml", "gradient_accumulation_steps: 2\nmicro_batch: 2\nnum_train_epochs: 0.02\nvram_auto: true\n");
@@ -829,7 +829,7 @@ fn a_command_goes_on_with_resume_auto() {
     }
 }
 
-/// The run that a file of settings names is the one whose own settings lie beneath.
+/// The run that a settings file names provides the underlying settings.
 #[test]
 fn resuming_by_a_file_of_settings() {
     let sandbox = Sandbox::new();
@@ -855,7 +855,7 @@ fn a_run_may_be_moved() {
     assert_eq!(sandbox.tensors("moved", 25)[0].len(), sandbox.tensors("runs/new", 25)[0].len());
 }
 
-/// A start that is refused changes nothing: neither the settings nor the name of the run.
+/// A refused start changes neither the settings nor the name of the run.
 #[test]
 fn a_refused_start_leaves_a_run_as_it_is() {
     let sandbox = Sandbox::new();
@@ -875,7 +875,7 @@ fn a_run_that_diverges_says_so() {
     let said = sandbox.train("--learning-rate 1e30 --warmup-steps 0 --grad-clip 0 --name wild --json");
     assert_eq!(said.code, Some(7), "{}", said.stderr);
     assert!(said.stderr.contains("error: the loss or a gradient is not finite"), "{}", said.stderr);
-    // No checkpoint was saved, so none is named.
+    // No checkpoint was saved, so the error names none.
     assert!(
         said.stderr.contains("hint: use a lower `--learning-rate`") && !said.stderr.contains("--resume"),
         "{}",
@@ -900,19 +900,19 @@ fn weights_to_start_from_give_their_loss() {
     let last =
         |run: &str| sandbox.json(&format!("runs/{run}/report.json"))["eval"][0]["loss"].as_f64().expect("a loss");
     let checkpoint = "runs/first/checkpoints/step-000060";
-    // A step that moves no weight.
+    // A step with a learning rate of zero.
     let still = "--max-steps 1 --learning-rate 1e-30 --dropout 0 --weight-decay 0";
     sandbox.must_train(&format!("{still} --name still --model {checkpoint} --init {checkpoint}"));
-    assert!(last("first") < 5.0, "something was learnt");
+    assert!(last("first") < 5.0, "the model must learn");
     assert_eq!(last("still").to_bits(), last("first").to_bits());
-    // A folder as `transformers` saves it: no state, and names without their prefix.
+    // A folder as `transformers` saves it: without state, and with names without prefix.
     let weights = sandbox.read(&format!("{checkpoint}/model.safetensors"));
     sandbox.write("hf/model.safetensors", weights);
     sandbox.write("hf/config.json", sandbox.read(&format!("{checkpoint}/config.json")));
     let said = sandbox.must_train(&format!("{still} --name hf --model gpt2 --init hf")).stderr;
     assert!(said.contains("`--model gpt2` gives the family; the sizes are those of hf/config.json"), "{said}");
     assert_eq!(last("hf").to_bits(), last("first").to_bits());
-    // What the hub's tools keep of such a folder: its files are links to blobs.
+    // The hub's cache of such a folder: its files are links to blobs.
     let model = ".cache/huggingface/hub/models--org--tiny";
     sandbox.write(&format!("{model}/refs/main"), "abc");
     for file in ["model.safetensors", "config.json"] {
@@ -940,7 +940,7 @@ fn weights_to_start_from_give_their_loss() {
 }
 
 #[test]
-fn what_is_larger_than_asked_for_is_said() {
+fn sizes_larger_than_requested_are_reported() {
     let sandbox = Sandbox::new();
     let said = sandbox
         .run("train --model gpt2 --tokenizer bytes --data text.txt --vram 200MiB --vram-margin 0 --runs-dir runs");
@@ -964,7 +964,7 @@ fn what_is_larger_than_asked_for_is_said() {
 }
 
 #[test]
-fn bytes_that_look_binary_are_said() {
+fn binary_data_causes_a_warning() {
     let sandbox = Sandbox::new();
     sandbox.write("pictures/a.txt", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".repeat(40));
     sandbox.write("pictures/b.txt", "words, and words\n".repeat(40));
@@ -975,7 +975,7 @@ fn bytes_that_look_binary_are_said() {
 }
 
 #[test]
-fn the_models_that_are_known_by_name() {
+fn presets_are_listed() {
     let sandbox = Sandbox::new();
     let said = must(sandbox.run("models"));
     let said = said.stdout_text();
@@ -987,7 +987,7 @@ fn the_models_that_are_known_by_name() {
     let listed = listed["models"].as_array().expect("a list");
     for model in listed {
         let bytes = |key: &str| model[key].as_u64().expect("bytes");
-        // Weights in bf16, at the least.
+        // Weights in bf16, at least.
         assert!(bytes("parameters") * 2 < bytes("least_bytes"), "{model}");
     }
     let small = listed.iter().find(|model| model["name"] == "gpt2").expect("it is known");
@@ -1017,13 +1017,17 @@ fn text_from_a_checkpoint() {
     let text = write(&["--seed", "1"]);
     assert!(text.starts_with(b"line 1") && text.ends_with(b"\n") && text.len() > 10, "{text:?}");
     assert_eq!(text, write(&["--seed", "1"]), "the same seed, the same text");
-    assert_eq!(text, write(&["--seed", "1", "--top-p", "1", "--temperature", "0.8"]), "those are the defaults");
+    assert_eq!(
+        text,
+        write(&["--seed", "1", "--top-p", "1", "--temperature", "0.8"]),
+        "the explicit values are the defaults"
+    );
     let seeds = ["2", "3", "4"].map(|seed| write(&["--seed", seed, "--temperature", "1.5"]));
-    assert!(seeds[0] != seeds[1] || seeds[1] != seeds[2], "another seed, another text");
+    assert!(seeds[0] != seeds[1] || seeds[1] != seeds[2], "different seeds give different text");
     let greedy = write(&["--temperature", "0", "--seed", "1"]);
-    assert_eq!(greedy, write(&["--temperature", "0", "--seed", "2"]), "nothing is drawn");
-    assert_eq!(greedy, write(&["--top-k", "1", "--seed", "3"]), "there is one to draw from");
-    assert_eq!(greedy, write(&["--top-p", "1e-9", "--seed", "3"]), "the likeliest alone has that much");
+    assert_eq!(greedy, write(&["--temperature", "0", "--seed", "2"]), "temperature 0 does not sample");
+    assert_eq!(greedy, write(&["--top-k", "1", "--seed", "3"]), "there is one candidate");
+    assert_eq!(greedy, write(&["--top-p", "1e-9", "--seed", "3"]), "only the likeliest token is kept");
     assert_eq!(
         greedy,
         write(&["--temperature", "0", "--threads=2"].map(|f| if f == "--threads=2" { "--seed=9" } else { f }))
@@ -1031,7 +1035,7 @@ fn text_from_a_checkpoint() {
 
     let one = generate(&sandbox, &["--prompt", "line 1", "--max-tokens", "1", "--temperature", "0"]);
     assert_eq!(one, [&greedy[..7], b"\n"].concat(), "one token is one byte here");
-    // Longer than the model's 32 positions, and longer still with what is written.
+    // A prompt longer than the model's 32 positions, and a continuation beyond them.
     let prompt = "line 1 has 1 in it\n".repeat(20);
     let long = generate(&sandbox, &["--prompt", &prompt, "--max-tokens", "100", "--temperature", "0"]);
     assert!(
@@ -1039,7 +1043,7 @@ fn text_from_a_checkpoint() {
         "{}",
         String::from_utf8_lossy(&long)
     );
-    // No prompt: the beginning of a document.
+    // No prompt: start of a document.
     generate(&sandbox, &["--max-tokens", "5"]);
     generate(&sandbox, &["--prompt", "ü→", "--max-tokens", "5"]);
 
@@ -1049,9 +1053,9 @@ fn text_from_a_checkpoint() {
     assert_eq!(must(by_checkpoint).stdout, must(by_run).stdout);
 }
 
-/// Gradients that overflow at a scale of 2^40 overflow at 2^36 too, to which five steps bring it.
+/// Gradients that overflow at a scale of 2^40 also overflow at 2^36, which five steps reach.
 #[test]
-fn updates_that_were_skipped_are_said_and_none_at_all_is_no_success() {
+fn skipped_updates_are_reported_and_a_run_without_updates_fails() {
     let sandbox = Sandbox::new();
     let flags = "--precision fp16 --loss-scale 1099511627776 --sample-tokens 0 --name";
     let said = sandbox.train(&format!("{flags} none --max-steps 5"));
@@ -1072,9 +1076,9 @@ fn updates_that_were_skipped_are_said_and_none_at_all_is_no_success() {
     assert!(said.code == Some(0) && !said.stderr.contains("were skipped"), "{}", said.stderr);
 }
 
-/// Ten samples in steps of four: half of the third step's are of the second epoch.
+/// Ten samples in steps of four: half of the third step's samples are from the second epoch.
 #[test]
-fn batches_that_an_epoch_does_not_fill_are_said_to_be_filled_by_the_next() {
+fn a_note_says_that_the_next_epoch_completes_a_batch() {
     let sandbox = Sandbox::new();
     sandbox.write("ten.txt", "0123456789abcdef".repeat(10));
     let flags = "train --model tiny --tokenizer bytes --data ten.txt --held-out 0 --seq-len 16 --sample-tokens 0 --micro-batch 2";

@@ -1,4 +1,4 @@
-//! Tokenizers and pairs from the command line: what is trained is read again, and bad tables are named.
+//! Tokenizers and pairs on the command line: a trained tokenizer is read again, and invalid tables are reported.
 
 use crate::support::Sandbox;
 
@@ -22,7 +22,7 @@ fn a_trained_tokenizer_feeds_the_bench_of_data() {
         let bench =
             format!("bench --data-only --data pairs.tsv --tokenizer {kind}.json {columns} --cache-dir cache --json");
         let said = sandbox.run(&bench).json();
-        // 297 pairs are trained on, in batches of 8.
+        // 297 pairs in batches of 8.
         for part in ["cached", "raw"] {
             assert_eq!(said[part]["samples"], 296, "{said}");
             assert!(said[part]["samples_per_s"].as_f64().is_some_and(|speed| speed > 0.0), "{said}");
@@ -32,7 +32,7 @@ fn a_trained_tokenizer_feeds_the_bench_of_data() {
 }
 
 #[test]
-fn a_table_without_the_column_is_named_with_its_line() {
+fn a_table_without_the_column_is_refused_with_its_line() {
     let sandbox = Sandbox::new();
     sandbox.write("pairs.tsv", table() + "no target\n");
     let said = sandbox.run("bench --data-only --data pairs.tsv --tokenizer bytes --cache-dir cache");
@@ -41,7 +41,7 @@ fn a_table_without_the_column_is_named_with_its_line() {
     assert!(said.stderr.contains("hint: "), "{}", said.stderr);
 }
 
-/// From a table to answers, with every regulariser: trained, stopped, resumed, asked.
+/// From a table to answers, with every regularizer: train, stop, resume, generate.
 #[test]
 fn a_t5_is_trained_on_pairs_and_answers() {
     let sandbox = Sandbox::new();
@@ -56,7 +56,7 @@ fn a_t5_is_trained_on_pairs_and_answers() {
     let levers = "--r-drop 1 --label-smoothing 0.1 --layer-decay 0.9 --dropout 0.1 --ema 0.9";
     let report = run(&format!("{data} {levers} --global-batch 4 --max-steps 4 --name t5 --sample-tokens 8"));
     assert_eq!(report["measured"]["touched_bytes"], report["measured"]["planned_bytes_of_what_ran"]);
-    // As long as the longest target needs, not as it may be.
+    // As long as the longest target needs, not as the limit allows.
     assert_eq!(report["plan"]["target_len"], 48);
     assert!(report["padding_tokens"].as_u64().is_some_and(|tokens| tokens > 0), "{report}");
     let resumed = run("--resume runs/t5 --max-steps 6");
@@ -73,7 +73,7 @@ fn a_t5_is_trained_on_pairs_and_answers() {
     assert_eq!(together, ask("--prompt-file prompts.txt --batch 1 --json"));
 }
 
-/// The sample at the end of a run may be asked to be longer than any target: it ends there, and the run is done.
+/// The sample at the end of a run may be set longer than any target: it stops there, and the run succeeds.
 #[test]
 fn a_sample_longer_than_any_target_ends_a_run_as_any_other() {
     let sandbox = Sandbox::new();

@@ -1,9 +1,9 @@
-//! A run's power limit, clock offsets, energy and health, through the stand-ins for NVIDIA's driver and NVML: what was before is
-//! put back whatever happens, and what is told is what the card said.
+//! A run's power limit, clock offsets, energy and health, with the CUDA and NVML stand-ins: earlier values are restored
+//! in every case, and reports match the card's readings.
 
 #![cfg(unix)]
 
-use crate::interrupt::{end_of, signal, steps_told, wait_until};
+use crate::interrupt::{end_of, signal, steps_logged, wait_until};
 use crate::support::{Said, Sandbox};
 use serde_json::Value;
 use std::fs;
@@ -11,14 +11,14 @@ use std::process::{Child, Command, Stdio};
 
 const UUID: &str = "GPU-66616b65-2d63-7564-612d-636172642d30";
 
-/// The stand-in's first card, as the driver and as NVML tell of it.
+/// The stand-in's first card, for the driver and for NVML.
 const CARD: &str = "NVIDIA GeForce RTX 3060,GPU-66616b65-2d63-7564-612d-636172642d30,12288,350,100";
 
-/// Few steps of few tokens: each instruction of each thread is interpreted.
+/// Few short steps, because each instruction of each thread is interpreted.
 const RUN: &str = "--global-batch 2 --micro-batch 1 --seq-len 8 --checkpoint-every 0 --eval-every 0 \
                    --eval-samples 2 --precision fp32 --sample-tokens 0 --device cuda --vram 2 --json";
 
-/// A card that takes what is asked for.
+/// A card that accepts all settings.
 const WILLING: &str = "\
 clock real 1
 0 0 temperature 55
@@ -66,8 +66,8 @@ fn gpus(sandbox: &Sandbox, flags: &str) -> Said {
     Said::of(on_card(sandbox, WILLING, &arguments).output().expect("the binary runs"))
 }
 
-/// What a setting was told, in order.
-fn told(sandbox: &Sandbox, name: &str) -> Vec<String> {
+/// Values set for a setting, in order.
+fn values_set(sandbox: &Sandbox, name: &str) -> Vec<String> {
     let state = fs::read_to_string(sandbox.path("state")).unwrap_or_default();
     let of = format!("0 {name} ");
     state.lines().filter_map(|line| line.strip_prefix(&of)).map(str::to_owned).collect()
@@ -90,13 +90,13 @@ fn assert_says(said: &Said, words: &[&str]) {
 }
 
 #[test]
-fn what_is_asked_for_is_set_said_and_put_back() {
+fn requested_settings_are_made_reported_and_restored() {
     let sandbox = Sandbox::new();
     let flags = "--name set --power-limit 80% --clock-offset -100 --memory-clock-offset 200";
     let said = must_train(&sandbox, WILLING, flags);
-    assert_eq!(told(&sandbox, "power_limit"), ["136", "170"]);
-    assert_eq!(told(&sandbox, "clock_offset"), ["-100", "0"]);
-    assert_eq!(told(&sandbox, "memory_clock_offset"), ["200", "10"]);
+    assert_eq!(values_set(&sandbox, "power_limit"), ["136", "170"]);
+    assert_eq!(values_set(&sandbox, "clock_offset"), ["-100", "0"]);
+    assert_eq!(values_set(&sandbox, "memory_clock_offset"), ["200", "10"]);
     assert!(!has_record(&sandbox));
     assert_says(
         &said,
@@ -108,7 +108,7 @@ fn what_is_asked_for_is_set_said_and_put_back() {
             "memory clock offset: +10 MHz again",
         ],
     );
-    // A resumed run sets the same.
+    // A resumed run makes the same settings.
     let config = sandbox.text("runs/set/config.yaml");
     for line in ["power_limit: 80%", "clock_offset: ", "memory_clock_offset: "] {
         assert!(config.contains(line), "{line}: {config}");
@@ -116,7 +116,7 @@ fn what_is_asked_for_is_set_said_and_put_back() {
 }
 
 #[test]
-fn what_the_card_does_not_take_is_refused_with_its_bounds_before_anything_is_made() {
+fn settings_outside_the_cards_bounds_are_refused_before_any_file_is_written() {
     let sandbox = Sandbox::new();
     for (flags, words) in [
         (
@@ -137,11 +137,11 @@ fn what_the_card_does_not_take_is_refused_with_its_bounds_before_anything_is_mad
     let said = sandbox.train("--name none --device cpu --power-limit 150");
     assert_eq!(said.code, Some(2), "{}", said.stderr);
     assert_says(&said, &["`--power-limit` is for cards, and this runs on the CPU"]);
-    assert!(!sandbox.path("runs/none").exists() && told(&sandbox, "power_limit").is_empty());
+    assert!(!sandbox.path("runs/none").exists() && values_set(&sandbox, "power_limit").is_empty());
 }
 
 #[test]
-fn without_rights_the_command_is_told_and_the_run_goes_on() {
+fn without_permission_the_command_is_printed_and_the_run_continues() {
     let sandbox = Sandbox::new();
     let script =
         format!("{WILLING}0 0 error nvmlDeviceSetPowerManagementLimit 4\n0 0 error nvmlDeviceSetClockOffsets 4\n");
@@ -155,21 +155,22 @@ fn without_rights_the_command_is_told_and_the_run_goes_on() {
         &auto,
         &["the power limit can't be lowered for heat, pauses alone hold the card: no permission", &command],
     );
-    // A card that has no such thing, and no driver at all.
+    // A card without these settings, and no driver at all.
     let bare = must_train(&sandbox, "0 0 temperature 55\n", "--name bare --power-limit 150");
     assert_says(&bare, &["does not tell what power limit it takes, so none is set"]);
-    assert!(told(&sandbox, "power_limit").is_empty() && !has_record(&sandbox));
+    assert!(values_set(&sandbox, "power_limit").is_empty() && !has_record(&sandbox));
 }
 
-/// The limit follows the heat, losses are the same, and what was before is put back, after a stop for heat as well.
+/// The limit is lowered with the temperature, losses do not change, and the earlier value is restored, also after a
+/// stop for heat.
 #[test]
-fn for_heat_the_limit_is_lowered_before_the_run_waits() {
+fn a_hot_card_lowers_its_power_limit_before_the_run_pauses() {
     let sandbox = Sandbox::new();
     let cool = must_train(&sandbox, WILLING, "--name cool --power-limit auto");
-    assert_eq!(told(&sandbox, "power_limit"), ["170"], "set to what it is, to see whether it may be");
+    assert_eq!(values_set(&sandbox, "power_limit"), ["170"], "set to its current value, to test the permission");
     let hot =
         must_train(&sandbox, &WILLING.replace("temperature 55", "temperature 80"), "--name hot --power-limit auto");
-    let limits = told(&sandbox, "power_limit");
+    let limits = values_set(&sandbox, "power_limit");
     let lowest = limits.iter().map(|watts| watts.parse::<f64>().expect("watts")).fold(170.0, f64::min);
     assert!((100.0..160.0).contains(&lowest), "{limits:?}");
     assert_eq!(limits.last().map(String::as_str), Some("170"), "{limits:?}");
@@ -181,7 +182,7 @@ fn for_heat_the_limit_is_lowered_before_the_run_waits() {
         "--name stopped --power-limit 120 --max-steps 50",
     );
     assert_eq!(stopped.code, Some(6), "{}", stopped.stderr);
-    assert_eq!(told(&sandbox, "power_limit").last().map(String::as_str), Some("170"));
+    assert_eq!(values_set(&sandbox, "power_limit").last().map(String::as_str), Some("170"));
     assert!(!has_record(&sandbox));
 }
 
@@ -190,27 +191,27 @@ fn spawn(sandbox: &Sandbox, flags: &str) -> Child {
 }
 
 #[test]
-fn whoever_is_asked_to_stop_puts_it_back() {
+fn a_stopped_run_restores_its_settings() {
     let sandbox = Sandbox::new();
     for name in ["INT", "TERM", "HUP"] {
         let journal = sandbox.path(&format!("runs/{name}/journal.jsonl"));
         let mut child = spawn(&sandbox, &format!("--name {name} --power-limit 120"));
-        assert!(wait_until(&mut child, || steps_told(&journal) >= 1), "{}", end_of(child).stderr);
-        assert_eq!(told(&sandbox, "power_limit").last().map(String::as_str), Some("120"));
+        assert!(wait_until(&mut child, || steps_logged(&journal) >= 1), "{}", end_of(child).stderr);
+        assert_eq!(values_set(&sandbox, "power_limit").last().map(String::as_str), Some("120"));
         signal(&child, name);
         let said = end_of(child);
         assert_eq!(said.code, Some(130), "{}", said.stderr);
-        assert_eq!(told(&sandbox, "power_limit").last().map(String::as_str), Some("170"), "{name}");
+        assert_eq!(values_set(&sandbox, "power_limit").last().map(String::as_str), Some("170"), "{name}");
         assert!(!has_record(&sandbox), "{name}");
     }
-    // Twice at once leaves without an end.
+    // Two signals at once quit without the usual end.
     let journal = sandbox.path("runs/twice/journal.jsonl");
     let mut child = spawn(&sandbox, "--name twice --power-limit 120");
-    assert!(wait_until(&mut child, || steps_told(&journal) >= 1), "{}", end_of(child).stderr);
+    assert!(wait_until(&mut child, || steps_logged(&journal) >= 1), "{}", end_of(child).stderr);
     signal(&child, "INT");
     signal(&child, "INT");
     end_of(child);
-    assert_eq!(told(&sandbox, "power_limit").last().map(String::as_str), Some("170"));
+    assert_eq!(values_set(&sandbox, "power_limit").last().map(String::as_str), Some("170"));
     assert!(!has_record(&sandbox));
 }
 
@@ -219,29 +220,29 @@ fn two_runs_on_a_card_and_one_that_is_killed() {
     let sandbox = Sandbox::new();
     let journal = sandbox.path("runs/first/journal.jsonl");
     let mut first = spawn(&sandbox, "--name first --power-limit 120");
-    assert!(wait_until(&mut first, || steps_told(&journal) >= 1), "{}", end_of(first).stderr);
+    assert!(wait_until(&mut first, || steps_logged(&journal) >= 1), "{}", end_of(first).stderr);
     let second = must_train(&sandbox, WILLING, "--name second --power-limit 150");
     assert_says(&second, &["power and clocks stay as they are: plimsoll train first (process "]);
-    assert_eq!(told(&sandbox, "power_limit"), ["120"]);
+    assert_eq!(values_set(&sandbox, "power_limit"), ["120"]);
     let refused = gpus(&sandbox, "--restore");
     assert_eq!(refused.code, Some(5), "{}", refused.stderr);
     assert_says(&refused, &["plimsoll train first (process ", "still runs"]);
     first.kill().expect("SIGKILL");
     first.wait().expect("it ended");
-    assert_eq!(told(&sandbox, "power_limit"), ["120"]);
-    // The next start puts it back, and keeps the card's own value.
+    assert_eq!(values_set(&sandbox, "power_limit"), ["120"]);
+    // The next start restores it, and keeps the card's own value.
     let next = must_train(&sandbox, WILLING, "--name next --power-limit 150");
     assert_says(&next, &["plimsoll train first ended without putting back", "power limit: 150 W; 170 W before"]);
-    assert_eq!(told(&sandbox, "power_limit"), ["120", "170", "150", "170"]);
+    assert_eq!(values_set(&sandbox, "power_limit"), ["120", "170", "150", "170"]);
 }
 
 #[test]
-fn what_a_killed_run_left_is_put_back_by_hand_but_not_over_somebody_elses() {
+fn settings_of_a_killed_run_are_restored_by_command_but_not_over_newer_ones() {
     let sandbox = Sandbox::new();
     let kill = |name: &str| {
         let journal = sandbox.path(&format!("runs/{name}/journal.jsonl"));
         let mut child = spawn(&sandbox, &format!("--name {name} --power-limit 120 --clock-offset 50"));
-        assert!(wait_until(&mut child, || steps_told(&journal) >= 1), "{}", end_of(child).stderr);
+        assert!(wait_until(&mut child, || steps_logged(&journal) >= 1), "{}", end_of(child).stderr);
         child.kill().expect("SIGKILL");
         child.wait().expect("it ended");
     };
@@ -249,7 +250,7 @@ fn what_a_killed_run_left_is_put_back_by_hand_but_not_over_somebody_elses() {
     let said = gpus(&sandbox, "--restore");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     assert_says(&said, &["power limit: 170 W again, as before", "clock offset: +0 MHz again"]);
-    assert_eq!(told(&sandbox, "power_limit"), ["120", "170"]);
+    assert_eq!(values_set(&sandbox, "power_limit"), ["120", "170"]);
     assert_says(&gpus(&sandbox, "--restore"), &["nothing is to be put back"]);
     kill("again");
     let state = sandbox.text("state") + "0 power_limit 199\n";
@@ -259,19 +260,19 @@ fn what_a_killed_run_left_is_put_back_by_hand_but_not_over_somebody_elses() {
         &said,
         &["somebody else set the power limit to 199 W meanwhile, which stays; it was 170 W before the run"],
     );
-    assert_eq!(told(&sandbox, "power_limit").last().map(String::as_str), Some("199"));
-    assert_eq!(told(&sandbox, "clock_offset").last().map(String::as_str), Some("0"));
+    assert_eq!(values_set(&sandbox, "power_limit").last().map(String::as_str), Some("199"));
+    assert_eq!(values_set(&sandbox, "clock_offset").last().map(String::as_str), Some("0"));
     assert!(!has_record(&sandbox));
 }
 
 #[test]
-fn energy_is_told_with_its_price_and_adds_up_over_sessions() {
+fn energy_is_reported_with_its_price_and_summed_over_sessions() {
     let sandbox = Sandbox::new();
     let counting = format!("{WILLING}0..10000 0 energy 1000..3001000\n");
     let said = must_train(&sandbox, &counting, "--name used --kwh-price 0.30EUR");
     let report = sandbox.json("runs/used/report.json");
     let energy = report["energy"]["energy_j"].as_f64().expect("energy");
-    // 300 W for as long as it ran, which is more than no time and less than a minute.
+    // 300 W for the duration of the run, between zero and a minute.
     assert!(energy > 0.0 && energy < 60.0 * 300.0, "{report}");
     assert_eq!((&report["energy"]["by"], &report["energy"]["currency"]), (&"counter".into(), &"EUR".into()));
     let cost = report["energy"]["cost"].as_f64().expect("a price");
@@ -286,7 +287,7 @@ fn energy_is_told_with_its_price_and_adds_up_over_sessions() {
     let both = sandbox.json("runs/used/report.json")["energy"].clone();
     assert!(both["energy_j"].as_f64().expect("energy") > energy, "{both}");
     assert_eq!(both["currency"], "EUR", "the price is a setting of the run");
-    // A card that tells nothing of it, and a processor.
+    // A card that does not report energy, and a CPU.
     must_train(&sandbox, "0 0 temperature 55\n", "--name silent --kwh-price 1");
     assert_eq!(sandbox.json("runs/silent/report.json")["energy"], Value::Null);
     sandbox.must_train("--name cpu --device cpu --kwh-price 1");
@@ -294,7 +295,7 @@ fn energy_is_told_with_its_price_and_adds_up_over_sessions() {
 }
 
 #[test]
-fn what_is_wrong_with_a_card_is_an_event_with_advice() {
+fn a_fault_of_a_card_is_an_event_with_advice() {
     let sandbox = Sandbox::new();
     let said = must_train(&sandbox, &format!("{WILLING}0 0 xid 79\n0 0 xid 79\n"), "--name ill");
     assert_says(&said, &["error: card 0 (NVIDIA GeForce RTX 3060): Xid 79: the card fell off the bus", "hint: reboot"]);
@@ -305,7 +306,7 @@ fn what_is_wrong_with_a_card_is_an_event_with_advice() {
     assert!(logs.stdout_text().contains("Xid 79"), "{}", logs.stdout_text());
 }
 
-/// Nothing is sampled: no heat, no history, no energy; which is what was asked for.
+/// Without samples there is no heat control, history or energy, as requested.
 #[test]
 fn sampling_can_be_off() {
     let sandbox = Sandbox::new();
@@ -318,9 +319,9 @@ fn sampling_can_be_off() {
     assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
 }
 
-/// A plan that needs what others hold of the card.
+/// A plan that needs memory held by other processes.
 #[test]
-fn others_that_hold_what_a_plan_needs_are_named_with_what_would_fit_without_them() {
+fn processes_that_hold_needed_memory_are_named_with_what_would_fit_without_them() {
     let sandbox = Sandbox::new();
     sandbox
         .write("wide/config.json", crate::support::tiny_config(&serde_json::json!({"vocab_size": 4096, "n_embd": 64})));

@@ -1,4 +1,4 @@
-//! Whatever is written on a command line or in a file of settings is done or refused, never a panic.
+//! Any command line and any settings file is accepted or refused, never a panic.
 
 use crate::support::{Said, Sandbox, tiny_config};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// Values that flags are given: right ones, wrong ones, and what breaks careless parsers.
+/// Values of flags: valid, invalid, and ones that break careless parsers.
 const VALUES: &str = "\
     0 1 2 3 4 7 16 32 64 1024 -1 -0 0.0 0.1 1.5 1e3 1e-3 1e400 1_000 20k 1.5M 100B 4294967296 9007199254740993 \
     18446744073709551615 18446744073709551616 nan inf -inf NaN . .. / - -- --json true false auto none cheap null \
@@ -15,7 +15,7 @@ const VALUES: &str = "\
     1h30m 5m5 ü a/b [ {} %s $HOME ' = , 99999999999999999999999999";
 const ODD_VALUES: &[&str] = &["", "12 parsecs", "\u{202e}", "a b", "\n", "\""];
 
-/// Flags of `plan`, and some that it has not.
+/// Flags of `plan`, and some that it does not have.
 const FLAGS: &str = "\
     --model --model-size --model_size --tokenizer --vram --vram-auto --vram_auto --vram-margin --vram-safety-margin \
     --threads --seq-len --seq_len --global-batch --micro-batch --dropout --recompute --json --help --version -h -V \
@@ -25,7 +25,7 @@ const SIZES: &str = "1 2 3 6 7 16 17 32 33 64 100 1000 1024 20k 1M 16777216 2684
 const BUDGETS: &str = "0 1b 100KiB 200KiB 300KiB 1MiB 50MiB 1 2.5 12 8000t";
 const MODELS: &str = "tiny tiny/config.json nano gpt2 gpt2 gpt2_medium GPT2-XL";
 
-/// Flags of `plan` and values that make sense by themselves.
+/// Flags of `plan` with values that are valid individually.
 const SENSIBLE: &[(&str, &str)] = &[
     ("--model", MODELS),
     ("--vram", BUDGETS),
@@ -39,7 +39,7 @@ const SENSIBLE: &[(&str, &str)] = &[
     ("--threads", "1 2 3"),
 ];
 
-/// Keys of files of settings.
+/// Keys of settings files.
 const KEYS: &str = "\
     model base_model seq_len block_size max_seq_length global_batch batch_size micro_batch \
     per_device_train_batch_size gradient_accumulation_steps max_steps num_train_epochs duration learning_rate lr \
@@ -47,7 +47,7 @@ const KEYS: &str = "\
     keep_checkpoints sample_tokens vram vram_auto vram_margin threads tokenizer text_field recompute bf16 optim \
     gradient_checkpointing init nosuch";
 
-/// One of the words of a list.
+/// A word of a list.
 fn word(list: &'static str) -> impl Strategy<Value = String> {
     select(list.split_whitespace().collect::<Vec<_>>()).prop_map(str::to_owned)
 }
@@ -62,7 +62,7 @@ fn value() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A flag with its value behind it, joined to it, or missing; or a value alone.
+/// A flag with its value separate, joined, or missing; or a value without a flag.
 fn argument() -> impl Strategy<Value = Vec<String>> {
     prop_oneof![
         6 => (word(FLAGS), value()).prop_map(|(flag, value)| vec![flag, value]),
@@ -82,7 +82,7 @@ fn line() -> impl Strategy<Value = String> {
     })
 }
 
-/// Runs so many random cases of a strategy; the same each time.
+/// Runs random cases of a strategy, with a fixed seed.
 fn for_each<S: Strategy>(cases: u32, strategy: S, check: impl Fn(S::Value) -> Result<(), TestCaseError>) {
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(
@@ -92,7 +92,7 @@ fn for_each<S: Strategy>(cases: u32, strategy: S, check: impl Fn(S::Value) -> Re
     runner.run(&strategy, check).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Runs a command; its code is one of these, and every failure is said.
+/// Runs a command; its exit code must be one of these, and every failure must have a message.
 fn done_or_refused(sandbox: &Sandbox, arguments: &[String], codes: &[i32]) -> Result<(), TestCaseError> {
     let said = Said::of(sandbox.command(arguments).output().expect("the binary runs"));
     let code = said.code.filter(|code| codes.contains(code));
@@ -104,7 +104,7 @@ fn done_or_refused(sandbox: &Sandbox, arguments: &[String], codes: &[i32]) -> Re
 }
 
 #[test]
-fn any_flags_of_plan_are_done_or_refused() {
+fn any_flags_of_plan_are_accepted_or_refused() {
     let sandbox = Sandbox::new();
     for_each(200, prop::collection::vec(argument(), 0..4), |given| {
         let arguments = [vec!["plan".to_owned()], given.concat()].concat();
@@ -113,7 +113,7 @@ fn any_flags_of_plan_are_done_or_refused() {
     });
 }
 
-/// Sizes that are right one by one and may be absurd together: these reach the planner.
+/// Sizes that are valid individually and may be absurd together: these reach the planner.
 #[test]
 fn any_sizes_of_plan_fit_or_do_not() {
     let sandbox = Sandbox::new();
@@ -126,9 +126,10 @@ fn any_sizes_of_plan_fit_or_do_not() {
     });
 }
 
-/// In any budget: the most that is found fits, its plan is shown, `plan` with it makes the same, and more does not fit.
+/// For any budget: the largest answer fits, its plan is shown, `plan` with its flags gives the same, and more does not
+/// fit.
 #[test]
-fn what_is_found_in_any_budget_is_what_plan_plans() {
+fn for_any_budget_the_answer_equals_plan_with_its_flags() {
     let sandbox = Sandbox::new();
     sandbox.write("long/config.json", tiny_config(&json!({ "n_positions": 512 })));
     let asked = (300_u64..4000, select(&["seq-len", "micro-batch"][..]), select(&["fp32", "bf16"][..]), 1..5_u64);
@@ -153,7 +154,7 @@ fn what_is_found_in_any_budget_is_what_plan_plans() {
         };
         let planned = with(most);
         prop_assert_eq!((planned.code, &planned.json()["plan"]), (Some(0), &found["plan"]), "{}", most);
-        // As many positions as the model has, or one more that does not fit.
+        // The model's number of positions, or one that does not fit.
         let more = if most + step > 512 && what == "seq-len" { 2 } else { 3 };
         prop_assert_eq!(with(most + step).code, Some(more), "{} fits, and {} does not", most, most + step);
         Ok(())
@@ -161,7 +162,7 @@ fn what_is_found_in_any_budget_is_what_plan_plans() {
 }
 
 #[test]
-fn any_settings_are_taken_or_refused() {
+fn any_settings_are_accepted_or_refused() {
     let sandbox = Sandbox::new();
     let yaml = prop_oneof![
         8 => prop::collection::vec(line(), 0..4).prop_map(|lines| lines.concat()),
@@ -170,28 +171,28 @@ fn any_settings_are_taken_or_refused() {
     ];
     for_each(200, yaml, |yaml| {
         sandbox.write("settings.yaml", yaml);
-        // There is no such text, so that no run begins.
+        // The text does not exist, so no run starts.
         let command = "train --config settings.yaml --data missing.txt --cache-dir cache --runs-dir runs --name run";
         let arguments = command.split(' ').map(str::to_owned).collect::<Vec<_>>();
         done_or_refused(&sandbox, &arguments, &[2, 3, 4])
     });
 }
 
-/// A file of weights or a config.json with any byte changed is used or refused.
+/// Weights or a config.json with any byte changed are used or refused.
 #[test]
 fn any_damage_to_a_checkpoint_is_survived() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name run --max-steps 1");
     let checkpoint = "runs/run/checkpoints/step-000001";
     let files = ["model.safetensors", "config.json"].map(|file| (file, sandbox.read(&format!("{checkpoint}/{file}"))));
-    // Without the checksums of state.json, as in a folder of anybody's.
+    // Without the checksums of state.json, as in a foreign folder.
     for (file, contents) in &files {
         sandbox.write(&format!("damaged/{file}"), contents);
     }
     let damage = (0..files.len(), any::<prop::sample::Index>(), any::<u8>(), any::<bool>());
     for_each(150, damage, |(file, at, byte, cut)| {
         let (name, mut contents) = files[file].clone();
-        // Headers are where damage says most.
+        // Damage to headers has the most effects.
         let at = at.index(contents.len().min(600));
         if cut {
             contents.truncate(at)

@@ -1,10 +1,10 @@
-//! Files of other trainers and names of the hub, as strangers bring them: what is understood, what is done instead, and what is
-//! refused, each in a line.
+//! Files of other trainers and names on the hub: what is supported, what is replaced, and what is refused, each in a
+//! line.
 
 use crate::support::{Sandbox, tiny_config};
 use serde_json::json;
 
-/// A folder with a model, its weights and a file of instructions, for files that begin like this.
+/// A folder with a model, its weights and a file of instructions, for files with this start.
 const BEGUN: &str = "base_model: model\ndatasets:\n  - path: al.jsonl\n    type: alpaca\nsequence_len: 32\n\
                      micro_batch_size: 1\ngradient_accumulation_steps: 1\nmax_steps: 1\n";
 
@@ -59,14 +59,14 @@ fn c_plan_needs_data() {
         "{}",
         said.stderr
     );
-    // An optimizer that is not built has more state than none, and is planned as AdamW.
+    // An unsupported optimizer is planned as AdamW, which has at least as much state.
     sandbox.write("muon.yml", file.replace("adamw_torch", "muon"));
     let said = sandbox.run("plan --config muon.yml --gpu h100");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     assert!(said.stderr.contains("`optimizer` (the plan is with AdamW)"), "{}", said.stderr);
 }
 
-/// Files for another kind of training have one reason, however many keys they have for it.
+/// Files for another kind of training are refused with one reason, whatever the number of their keys.
 #[test]
 fn files_for_training_on_preferences_are_refused_in_a_line() {
     let sandbox = sandbox();

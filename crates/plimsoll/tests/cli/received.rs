@@ -1,5 +1,5 @@
-//! Folders of runs that somebody else made, or damaged, or may not be read: nothing outside them is written, nothing in
-//! them is waited for, and what can't be seen is not taken for nothing.
+//! Folders of runs that another user made, that are damaged, or that may not be read: nothing outside them is written,
+//! nothing in them blocks, and unreadable files do not count as missing.
 
 #![cfg(unix)]
 
@@ -10,9 +10,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const PRECIOUS: &str = "somebody's file\n";
+const PRECIOUS: &str = "another user's file\n";
 
-/// Runs `train`, which must end by itself.
+/// Runs `train`, which must end by itself within the time limit.
 fn train_in_time(sandbox: &Sandbox, flags: &str) -> Said {
     let mut command = sandbox.command(Sandbox::train_arguments(flags));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
@@ -52,8 +52,8 @@ fn links_under_the_names_of_files_that_a_run_writes_are_not_followed() {
     symlink(sandbox.root(), leftover).expect("a link");
     assert_said(&train_in_time(&sandbox, "--resume runs/sent --max-steps 6"), 0, &["resumed after step 5 "]);
     assert_eq!(sandbox.text("precious"), PRECIOUS);
-    assert!(sandbox.path("text.txt").exists(), "a link was followed and what it leads to deleted");
-    // What is added to, or deleted from, is refused.
+    assert!(sandbox.path("text.txt").exists(), "a link was followed and its target deleted");
+    // Files to append to or to delete are refused.
     for (name, words) in [
         ("journal.jsonl", "it is a symbolic link, not a regular file"),
         ("lock", "it is a symbolic link, not a regular file"),
@@ -74,7 +74,7 @@ fn links_under_the_names_of_files_that_a_run_writes_are_not_followed() {
     assert_said(&train_in_time(&sandbox, "--resume runs/sent --max-steps 7"), 0, &["resumed after step 6 "]);
 }
 
-/// A page may be read by others, and what is written through a link replaces what it leads to.
+/// A page may be read by other users, and writing through a link would replace its target.
 #[test]
 fn no_link_in_a_runs_folder_is_followed() {
     let sandbox = Sandbox::new();
@@ -126,7 +126,7 @@ fn no_link_in_a_runs_folder_is_followed() {
 }
 
 #[test]
-fn pipes_in_the_place_of_files_are_not_waited_for() {
+fn pipes_in_place_of_files_do_not_block() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name whole --max-steps 10");
     let newest = "checkpoints/step-000010";
@@ -160,13 +160,13 @@ fn pipes_in_the_place_of_files_are_not_waited_for() {
     }
 }
 
-/// Nobody's permissions, or a user's without them where the tests run as root, who may read everything.
+/// Runs `train` without permission to read; as another user if the tests run as root, who may read everything.
 fn train_without_permission(sandbox: &Sandbox, flags: &str) -> Option<Said> {
-    const NOBODY: u32 = 65_534;
+    const UNPRIVILEGED_UID: u32 = 65_534;
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
     let mut command = sandbox.command(Sandbox::train_arguments(flags));
     if is_root {
-        command.uid(NOBODY).gid(NOBODY);
+        command.uid(UNPRIVILEGED_UID).gid(UNPRIVILEGED_UID);
     }
     match command.output() {
         Ok(output) => Some(Said::of(output)),
@@ -178,7 +178,7 @@ fn train_without_permission(sandbox: &Sandbox, flags: &str) -> Option<Said> {
 }
 
 #[test]
-fn checkpoints_that_can_not_be_read_are_an_error_and_nothing_is_begun_again() {
+fn unreadable_checkpoints_are_an_error_and_the_run_does_not_start_over() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name kept --max-steps 5");
     let chmod = |mode: u32, name: &str| {
@@ -209,9 +209,9 @@ fn checkpoints_that_can_not_be_read_are_an_error_and_nothing_is_begun_again() {
     assert_said(&said, 0, &["resumed after step 5 "]);
 }
 
-/// A configuration beside a checkpoint has a checksum; the run's own is compared with that.
+/// A configuration next to a checkpoint has a checksum, which is compared with the run's own.
 #[test]
-fn an_edited_configuration_is_noticed() {
+fn an_edited_configuration_is_detected() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name kept --max-steps 5");
     let own = sandbox.text("runs/kept/config.json");
@@ -236,9 +236,9 @@ fn an_edited_configuration_is_noticed() {
     }
 }
 
-/// Resuming an older checkpoint is a decision that later sessions keep to.
+/// Later sessions keep the choice of an older checkpoint.
 #[test]
-fn a_branch_is_kept_to_and_named() {
+fn a_branch_is_kept_and_named() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name tree --max-steps 20 --keep-checkpoints 9");
     let losses = |run: &str| sandbox.json(&format!("{run}/report.json"))["losses"].as_array().expect("losses").clone();
@@ -264,9 +264,9 @@ fn a_branch_is_kept_to_and_named() {
     assert_eq!(losses("runs/tree")[..20], before, "back on the first branch, with its losses");
 }
 
-/// Steps count from 1. One that is 0 was an overflow when the losses before a checkpoint were read.
+/// Steps count from 1. A step 0 caused an overflow when losses before a checkpoint were read.
 #[test]
-fn a_step_that_no_run_has_is_no_part_of_it() {
+fn step_zero_in_a_journal_is_ignored() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name sent --max-steps 5");
     let journal = sandbox.text("runs/sent/journal.jsonl");

@@ -1,4 +1,4 @@
-//! `plimsoll replay`: snapshots of PyTorch's memory, whole and broken.
+//! `plimsoll replay`: valid and invalid snapshots of PyTorch's memory.
 
 use crate::support::torch::snapshot;
 use crate::support::{Said, Sandbox};
@@ -47,7 +47,7 @@ fn a_snapshot_is_explained_compressed_or_not() {
     assert_eq!(compressed.stdout_text().replace(".pickle.gz", ".pickle"), text);
 }
 
-/// As `_dump_snapshot` writes it where nothing was recorded: segments, and the event of the snapshot itself.
+/// A snapshot as `_dump_snapshot` writes it without recording: segments, and the event of the snapshot itself.
 #[test]
 fn e_no_history() {
     const STATE: &str = "{'segments': [{'address': 4096, 'total_size': 943718400, 'stream': 0, 'segment_type': 'large', \
@@ -72,7 +72,7 @@ fn e_no_history() {
     assert_eq!(card["peak"]["reserved_bytes"], 943_718_400);
 }
 
-/// Plain data as a pickle of protocol 0, from Python's words for them.
+/// Plain data as a protocol 0 pickle, from its Python literal.
 fn pickled(text: &str) -> Vec<u8> {
     fn put(value: &Value, out: &mut Vec<u8>) {
         match value {
@@ -108,7 +108,7 @@ fn the_agreement_and_all_findings_are_in_the_json() {
         let [recorded, simulated, equal] =
             ["recorded", "simulated", "equal"].map(|key| value["segment_events"][key].as_u64());
         assert!(recorded > Some(10) && recorded == simulated && recorded == equal, "{value}");
-        // Two models of six tensors, and five steps of 21.
+        // Two models with six tensors, and five steps with 21.
         assert_eq!(value["addresses"], serde_json::json!({ "events": 117, "equal": 117 }));
     }
     assert_eq!(card["contradictions"], 0);
@@ -126,13 +126,13 @@ fn the_agreement_and_all_findings_are_in_the_json() {
     let elements = 5_000_000 + 768 * 1024 + 768 + 2 * 768 * 3072 + 3072;
     assert_eq!(card["copies"][0]["wasted_bytes"], 4 * elements);
     assert_eq!(card["copies"][0]["copies"][0]["line"], 10);
-    // What the first step leaves is not counted: it makes what lasts.
+    // Tensors that the first step leaves are permanent and not counted.
     let grown = &card["growth"]["owners"][0];
     assert_eq!((&grown["line"], &grown["bytes"], &grown["steps"]), (&77.into(), &(6 << 20).into(), &2.into()));
 }
 
 #[test]
-fn what_is_no_snapshot_is_refused_with_what_to_do() {
+fn invalid_snapshots_are_refused_with_a_hint() {
     let sandbox = sandbox();
     let whole = snapshot();
     let mut encoder = GzEncoder::new(vec![], Compression::fast());
@@ -173,7 +173,7 @@ fn what_is_no_snapshot_is_refused_with_what_to_do() {
     }
 }
 
-/// What versions to come may add is listed, and the rest is read.
+/// Settings of future versions are listed, and the rest is read.
 #[test]
 fn unknown_settings_are_listed() {
     let sandbox = sandbox();
@@ -208,7 +208,7 @@ fn a_page_and_a_picture_are_written() {
 }
 
 #[test]
-fn a_setting_that_is_asked_for_is_tried_too() {
+fn a_requested_setting_is_tried_too() {
     let sandbox = sandbox();
     let said = sandbox.run("replay snapshot.pickle --alloc-conf expandable_segments:True,max_split_size_mb:77");
     assert_eq!(said.code, Some(0), "{}", said.stderr);

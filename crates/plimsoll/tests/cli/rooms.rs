@@ -1,10 +1,10 @@
-//! The walls between the rooms, read off the tree itself: who imports whom, and who may touch what.
+//! The walls between the crates, checked on the source tree: which crate imports which, and which APIs it may use.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Which of our crates each crate may import, as ARCHITECTURE.md says.
+/// The crates that each crate may import, from ARCHITECTURE.md.
 const ROOMS: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("files", &["units"]),
@@ -86,10 +86,10 @@ const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 fn crates() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("crates lie in a folder").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate has a parent folder").to_owned()
 }
 
-/// Names under `[dependencies]` of a crate's manifest, our own as the table has them.
+/// Names in `[dependencies]` of a crate's manifest; our own without their prefix.
 fn dependencies(name: &str) -> Vec<String> {
     let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).expect("every room has a manifest");
     let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
@@ -98,7 +98,7 @@ fn dependencies(name: &str) -> Vec<String> {
     names.map(|name| name.strip_prefix("plimsoll-").unwrap_or(name).to_owned()).collect()
 }
 
-/// All Rust sources of a crate, without its tests folder.
+/// All Rust sources of a crate, without its `tests` folder.
 fn sources(name: &str) -> BTreeMap<PathBuf, String> {
     let mut files = BTreeMap::new();
     let mut folders = vec![crates().join(name).join("src")];
@@ -117,7 +117,7 @@ fn sources(name: &str) -> BTreeMap<PathBuf, String> {
     files
 }
 
-/// Fails if the code of a room, its tests aside, has one of these words.
+/// Fails if the code of a crate, except its tests, contains one of these words.
 fn assert_free_of(rooms: &[&str], forbidden: &[&str]) {
     for room in rooms {
         for (path, text) in sources(room) {
@@ -131,9 +131,9 @@ fn assert_free_of(rooms: &[&str], forbidden: &[&str]) {
 }
 
 #[test]
-fn every_room_imports_only_what_it_may() {
+fn every_crate_imports_only_what_it_may() {
     let mut folders = fs::read_dir(crates()).expect("the folder of crates").flatten().map(|e| e.file_name());
-    assert!(folders.all(|f| ROOMS.iter().any(|(room, _)| f == *room)), "a crate that no table names");
+    assert!(folders.all(|f| ROOMS.iter().any(|(room, _)| f == *room)), "a crate is missing in the table");
     for (room, allowed) in ROOMS {
         let ours =
             dependencies(room).into_iter().filter(|d| ROOMS.iter().any(|(room, _)| room == d)).collect::<Vec<_>>();
@@ -148,8 +148,8 @@ fn every_room_imports_only_what_it_may() {
 fn invariant_1_pure_graph_and_plan_reach_no_clock_file_or_environment() {
     let forbidden = ["std::fs", "std::time", "std::thread", "std::env", "std::net", "SystemTime", "Instant"];
     assert_free_of(&["units", "graph", "arena", "plan", "torch-memory", "heat", "health"], &forbidden);
-    // Search looks at candidates on all threads; that its answer does not depend on them is proved by running it
-    // (`plan/tests/planner/search.rs`). What would make it depend on them, or on who is first, is kept out.
+    // The search uses all threads; a test runs it to show that its result does not depend on them
+    // (`plan/tests/planner/search.rs`). This test excludes APIs that could make it depend on threads or their order.
     let of_threads = ["current_num_threads", "current_thread_index", "find_any", "find_map_any", "mpsc", "reduce("];
     assert_free_of(&["units", "graph", "arena", "plan"], &of_threads);
     assert_free_of(&["units", "graph", "torch-memory"], &["rayon", "std::sync::Mutex"]);
@@ -195,7 +195,7 @@ fn invariant_8_only_plimsoll_knows_terminals_html_or_http_and_notify_its_service
             assert!(!terminals.contains(&dependency.as_str()), "{room} depends on {dependency}");
         }
     }
-    // Messages are for other machines: nothing of them is for this one's terminal, and nobody asks for them.
+    // Messages go to other machines: they do not print to this terminal, and do not read input.
     assert_free_of(&["notify"], &["println!", "print!(", "stdout()", "stderr()", "<html", "\\x1b[", "TcpListener"]);
     for dependency in dependencies("notify") {
         assert!(dependency == "ureq" || !terminals.contains(&dependency.as_str()), "notify depends on {dependency}");
@@ -209,7 +209,7 @@ fn invariant_8_only_plimsoll_knows_terminals_html_or_http_and_notify_its_service
     }
 }
 
-/// The page is HTML over HTTP, and nothing for a terminal.
+/// The page is HTML over HTTP, and has no terminal output.
 #[test]
 fn invariant_8_the_server_knows_no_terminal_and_fetches_nothing() {
     assert_free_of(&["serve"], &["println!", "print!(", "stdout()", "stderr()", "\\x1b[", "TcpStream::connect"]);
@@ -218,7 +218,7 @@ fn invariant_8_the_server_knows_no_terminal_and_fetches_nothing() {
     }
 }
 
-/// Views are values: who prints, writes or sends them is the caller's business.
+/// Views are values; callers print, write or send them.
 #[test]
 fn views_touch_no_file_network_clock_or_terminal() {
     let forbidden = ["std::fs", "std::env", "std::time", "std::thread", "std::net", "println!", "stdout()", "stderr()"];
@@ -228,7 +228,7 @@ fn views_touch_no_file_network_clock_or_terminal() {
     }
 }
 
-/// What a library would have somebody do is a value; which flag does it is for the command line to say.
+/// A library returns values; the command line says which flag to use.
 #[test]
 fn libraries_name_no_flags() {
     assert_free_of(

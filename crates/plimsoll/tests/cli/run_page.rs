@@ -1,10 +1,10 @@
-//! The page of a run, of real runs: its figures are the journal's and the report's.
+//! The page of real runs: its figures equal those of the journal and the report.
 
 use crate::support::Sandbox;
 use serde_json::Value;
 use std::fs;
 
-/// What stands in a figure of the page.
+/// The text of a figure on the page.
 fn figure<'p>(page: &'p str, what: &str) -> &'p str {
     let rest = page.split(&format!("<dt>{what}</dt><dd>")).nth(1).unwrap_or_else(|| panic!("no {what}: {page}"));
     rest.split('<').next().expect("a figure ends")
@@ -72,7 +72,7 @@ fn a_page_follows_its_run_through_resumes() {
     sandbox.must_train("--resume runs/run --max-steps 20");
     let page = sandbox.text("runs/run/report.html");
     assert_eq!((figure(&page, "steps"), page.contains("in 2 sessions")), ("20", true));
-    // Killed in its next session: what the last report says of memory is of another.
+    // Killed in its next session: the last report's memory figures belong to an earlier one.
     let journal = sandbox.text("runs/run/journal.jsonl");
     let started = journal.lines().rfind(|line| line.contains("\"run_started\"")).expect("it started");
     sandbox.write("runs/run/journal.jsonl", format!("{journal}{started}\n{{\"torn\":"));
@@ -84,7 +84,7 @@ fn a_page_follows_its_run_through_resumes() {
 }
 
 #[test]
-fn what_is_no_run_has_no_page() {
+fn folders_that_are_not_runs_have_no_page() {
     let sandbox = Sandbox::new();
     for (arguments, code, words) in [
         ("report", 2, "error: there is no run in `runs`\nhint: "),
@@ -102,10 +102,10 @@ fn what_is_no_run_has_no_page() {
     assert!(said.stderr.starts_with("error: no/such/folder/page.html: "), "{}", said.stderr);
 }
 
-/// A folder from somebody else leads nowhere: not by links, not by pipes.
+/// A folder of another user cannot redirect the page, neither with links nor with pipes.
 #[cfg(unix)]
 #[test]
-fn the_page_of_a_received_folder_is_written_in_it_alone() {
+fn the_page_of_a_received_folder_is_written_only_inside_it() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name run --max-steps 2");
     sandbox.write("precious", "precious");

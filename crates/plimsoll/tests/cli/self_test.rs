@@ -1,5 +1,6 @@
-//! `plimsoll doctor --self-test` on the stand-in for NVIDIA's driver: a card that is right passes, and one that fails is
-//! told of with what was done before.
+//! `plimsoll doctor --self-test` with the CUDA stand-in: a correct card passes, and a faulty one is reported with the
+//! tests that ran
+//! before.
 
 use crate::support::Sandbox;
 use plimsoll::graph::Op;
@@ -11,7 +12,7 @@ fn list(value: &Value) -> &[Value] {
 }
 
 #[test]
-fn a_card_that_is_right_passes_with_every_op() {
+fn a_correct_card_passes_with_every_op() {
     let library = plimsoll_fake_cuda::library();
     let arguments = format!("doctor --self-test --json --device cuda:0 --cublas {}", library.display());
     let said = Sandbox::new().run_on_card("", &arguments);
@@ -44,14 +45,14 @@ fn a_card_that_is_right_passes_with_every_op() {
         (&found["cublas_lt"]["version"], &found["cublas_lt"]["notes"]),
         (&"13.1.0".into(), &Value::Array(vec![]))
     );
-    // The library keeps the kernels of its two algorithms, of 1 MiB each.
+    // The library holds the kernels of its two algorithms, 1 MiB each.
     assert_eq!((&found["memory"]["lost_bytes"], &found["driver"]["stand_in"]), (&(2 << 20).into(), &true.into()));
 }
 
 #[test]
-fn a_card_that_fails_is_told_of_with_what_was_done() {
+fn a_failing_card_is_reported_with_the_tests_that_ran() {
     let sandbox = Sandbox::new();
-    // The first two are those of Add, in each of three precisions; then comes Attention.
+    // The first two are those of Add in each of three precisions; then comes Attention.
     let card = "stick=cuGraphLaunch:8:719";
     let said = sandbox.run_on_card(card, "doctor --self-test");
     assert_eq!(said.code, Some(5), "{}", said.stderr);
@@ -89,12 +90,12 @@ fn a_kernel_that_computes_wrongly_is_found_by_its_op() {
     assert_eq!((&failed["op"], &failed["precision"]), (&"ReluGrad".into(), &"bf16".into()));
     assert!(failed["failure"]["case"].as_str().is_some_and(|case| case.starts_with("ReluGrad")), "{failed}");
     assert_eq!((&found["passed"], list(&found["problems"]).len()), (&false.into(), 1), "{found}");
-    // All else was tested too.
+    // All other ops were tested too.
     assert_eq!((&found["training"]["passed"], list(&found["not_tested"]).len()), (&true.into(), 0), "{found}");
 }
 
 #[test]
-fn without_a_card_it_says_what_training_on_one_says() {
+fn without_a_card_it_has_the_error_of_training() {
     let sandbox = Sandbox::new();
     for (card, code) in [("cards=0", 5), ("capability=6.1", 5), ("others=12200", 3), ("others=12037", 3)] {
         let said = sandbox.run_on_card(card, "doctor --self-test");

@@ -1,4 +1,4 @@
-//! Activations that wait on the host: on a card by the stand-in for its driver, on the processor, and as `plan` tells of them.
+//! Activations offloaded to the host: on the stand-in's card, on the CPU, and in the output of `plan`.
 
 use crate::support::{Said, Sandbox};
 use serde_json::Value;
@@ -8,9 +8,10 @@ fn losses(said: &Said) -> Value {
     said.json()["losses"].clone()
 }
 
-/// Wherever they wait, losses are the same to the bit, what is measured is what was planned, and a resumed run sends the same.
+/// Wherever activations are stored, losses are equal to the bit, measured memory is planned memory, and a resumed run
+/// offloads the same.
 #[test]
-fn invariant_5_levers_a_run_that_sends_its_activations_is_the_run() {
+fn invariant_5_levers_offloaded_activations_do_not_change_the_run() {
     let sandbox = Sandbox::new();
     let run =
         "--max-steps 2 --global-batch 2 --seq-len 8 --precision fp32 --recompute none --optimizer-offload 0 --json";
@@ -31,7 +32,7 @@ fn invariant_5_levers_a_run_that_sends_its_activations_is_the_run() {
         let [host, touched] = [&report["plan"]["host_bytes"], &report["measured"]["host_touched_bytes"]];
         assert!(host.as_u64() > Some(0) && touched == host, "{device}: {touched} of {host}");
         assert_eq!(kept["plan"]["host_bytes"], 0, "{device}");
-        // What a step is told to hold and what was planned for it are of the same memory: both arenas where they share one.
+        // Memory in step events and planned memory cover the same arenas: both, if they share one memory.
         let [device_bytes, host_bytes] =
             [&report["plan"]["peak_bytes"], host].map(|bytes| bytes.as_u64().expect("bytes"));
         let resident = report["measured"]["arena_resident_bytes"].as_u64().expect("the system says");
@@ -43,7 +44,7 @@ fn invariant_5_levers_a_run_that_sends_its_activations_is_the_run() {
         let told = |event: &str, key: &str| {
             let lines = journal.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
             let mut of_event = lines.filter(|line| line["event"] == event);
-            of_event.next().expect("it was told")[key].as_u64().expect("bytes")
+            of_event.next().expect("the event exists")[key].as_u64().expect("bytes")
         };
         assert_eq!((told("run_started", "planned_bytes"), told("step", "memory_bytes")), (planned, held), "{device}");
         assert!(sent.stderr.contains(", and ") && sent.stderr.contains(" of host memory"), "{}", sent.stderr);
@@ -55,7 +56,7 @@ fn invariant_5_levers_a_run_that_sends_its_activations_is_the_run() {
 }
 
 #[test]
-fn a_plan_tells_what_is_sent_and_what_that_costs() {
+fn a_plan_shows_offloaded_activations_and_their_cost() {
     let sandbox = Sandbox::new();
     let plan =
         "plan --model gpt2-medium --gpu 4090 --global-batch 4 --micro-batch 4 --optimizer-offload 0 --recompute none";
@@ -69,7 +70,7 @@ fn a_plan_tells_what_is_sent_and_what_that_costs() {
     }
     let off = sandbox.run(&format!("{plan} --activation-offload off --explain"));
     assert!(!off.stdout_text().contains("sent to the host:"), "{}", off.stdout_text());
-    // Chosen where a budget makes it necessary, and counted along the curve.
+    // Chosen if the budget requires it, and shown along the curve.
     let open =
         "plan --model gpt2-medium --gpu 4090 --global-batch 8 --optimizer-offload 0 --vram 7 --vram-margin 0 --json";
     let value = sandbox.run(&format!("{open} --curve")).json();
@@ -85,7 +86,7 @@ fn a_plan_tells_what_is_sent_and_what_that_costs() {
 }
 
 #[test]
-fn a_host_that_is_too_small_for_activations_is_told_with_the_card() {
+fn a_host_too_small_for_activations_is_reported_with_the_card() {
     let sandbox = Sandbox::new();
     let said = sandbox.run(
         "plan --model gpt2-medium --gpu 4090 --vram 7 --global-batch 4 --micro-batch 4 --optimizer-offload 0 --recompute none \

@@ -1,4 +1,4 @@
-//! `plimsoll serve`: its link, its token, its end. What it answers is tested in its own crate.
+//! `plimsoll serve`: its link, its token, its end. Its own crate tests its responses.
 
 #![cfg(unix)]
 
@@ -32,7 +32,7 @@ impl Serving {
         self.link.trim_start_matches("http://").split_once("/?token=").expect("a link with a token")
     }
 
-    /// What a path is answered with.
+    /// The response for a path.
     fn get(&self, path: &str) -> String {
         let (address, token) = self.parts();
         let mut stream = TcpStream::connect(address).expect("it listens");
@@ -52,7 +52,7 @@ impl Serving {
 }
 
 #[test]
-fn it_serves_the_runs_of_a_folder_until_it_is_asked_to_end() {
+fn it_serves_the_runs_of_a_folder_until_a_signal() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name served --max-steps 3");
     for by in ["INT", "TERM"] {
@@ -66,7 +66,7 @@ fn it_serves_the_runs_of_a_folder_until_it_is_asked_to_end() {
         let report = serving.get(&format!("/api/runs/{id}/report"));
         assert!(report.contains("<!DOCTYPE html>") && report.contains("served"), "the page of `plimsoll report`");
         assert!(serving.get("/metrics").contains("plimsoll_"));
-        // A page that is open keeps nobody waiting.
+        // An open page does not delay the end.
         let mut open = TcpStream::connect(serving.parts().0).expect("it listens");
         let head = format!(
             "GET /api/events HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer my-own-token\r\n\r\n",
@@ -81,7 +81,7 @@ fn it_serves_the_runs_of_a_folder_until_it_is_asked_to_end() {
 }
 
 #[test]
-fn a_token_that_was_made_is_kept_from_others_and_makes_the_same_link_again() {
+fn a_generated_token_is_private_and_makes_the_same_link_again() {
     let sandbox = Sandbox::new();
     let token = || {
         let serving = Serving::start(&sandbox, "--listen [::ffff:127.0.0.1]:0");
@@ -101,7 +101,7 @@ fn a_token_that_was_made_is_kept_from_others_and_makes_the_same_link_again() {
 }
 
 #[test]
-fn where_it_cannot_listen_it_says_what_to_do() {
+fn an_unavailable_address_is_an_error_with_a_hint() {
     let sandbox = Sandbox::new();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address");
@@ -123,7 +123,7 @@ fn where_it_cannot_listen_it_says_what_to_do() {
 }
 
 #[test]
-fn who_listens_beyond_this_machine_is_warned_and_gets_a_link_that_opens() {
+fn listening_beyond_this_machine_warns_and_prints_a_working_link() {
     let sandbox = Sandbox::new();
     let serving = Serving::start(&sandbox, "--listen 0.0.0.0:0 --token my-own-token");
     assert!(serving.link.starts_with("http://127.0.0.1:"), "{}", serving.link);

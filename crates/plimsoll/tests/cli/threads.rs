@@ -1,4 +1,4 @@
-//! Commands that the system allows only so many threads, as `ulimit -u` and a container's `pids.max` do.
+//! Commands within a limit on threads, such as `ulimit -u` and a container's `pids.max`.
 
 #![cfg(target_os = "linux")]
 
@@ -7,16 +7,16 @@ use std::fs;
 use std::os::unix::fs::chown;
 use std::process::Command;
 
-/// A user who runs nothing else, since the limit counts all threads of a user.
-const NOBODY_ELSE: u32 = 2_047_483_001;
+/// A user without other processes, because the limit counts all threads of a user.
+const UNUSED_UID: u32 = 2_047_483_001;
 
-/// More threads than any of these commands has.
+/// More threads than any of these commands uses.
 const MANY: usize = 40;
 
-/// The binary with at most so many threads; `None` if this user can't set that up.
+/// Runs the binary with a limit on threads; `None` if this user cannot set one.
 fn run_within(sandbox: &Sandbox, threads: usize, arguments: &[String]) -> Option<Said> {
     let mut command = Command::new("setpriv");
-    let user = NOBODY_ELSE.to_string();
+    let user = UNUSED_UID.to_string();
     command
         .args(["--reuid", &user, "--regid", &user, "--clear-groups", "prlimit"])
         .arg(format!("--nproc={threads}"))
@@ -28,9 +28,9 @@ fn run_within(sandbox: &Sandbox, threads: usize, arguments: &[String]) -> Option
 }
 
 #[test]
-fn threads_that_can_not_be_started_are_an_error_that_says_so_or_are_done_without() {
+fn threads_that_cannot_start_are_an_error_or_are_optional() {
     let sandbox = Sandbox::new();
-    if chown(sandbox.root(), Some(NOBODY_ELSE), Some(NOBODY_ELSE)).is_err() {
+    if chown(sandbox.root(), Some(UNUSED_UID), Some(UNUSED_UID)).is_err() {
         return eprintln!("SKIPPED: only root can act for another user");
     }
     let log_to = "--log-to jsonl --sample-every 0.1s --threads 3 --max-steps 2";

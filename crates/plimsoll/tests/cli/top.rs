@@ -1,4 +1,4 @@
-//! `plimsoll top` in a terminal: runs, cards of a script, replays. What is on its screens is tested in `plimsoll-top`.
+//! `plimsoll top` in a terminal: runs, cards from a script, replays. `plimsoll-top` tests the contents of its screens.
 
 use crate::support::pty::Terminal;
 use crate::support::{Said, Sandbox};
@@ -12,7 +12,7 @@ fn command(sandbox: &Sandbox, arguments: &str) -> Command {
     let mut command = sandbox.command(arguments.split_whitespace());
     command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library()).env(plimsoll_fake_nvml::MACHINE, CARDS);
     command.env(plimsoll_fake_nvml::SCRIPT, sandbox.path("script"));
-    // What is drawn first is whole; of what follows, only what has changed.
+    // The first frame is complete; later ones contain only changed cells.
     command.env_remove("NO_COLOR");
     command
 }
@@ -23,7 +23,7 @@ fn leave(mut terminal: Terminal, mut child: Child) {
 }
 
 #[test]
-fn without_a_terminal_it_says_what_else_there_is() {
+fn without_a_terminal_it_names_other_commands() {
     let sandbox = Sandbox::new();
     let said = sandbox.run("top");
     assert_eq!((said.code, said.stdout_text()), (Some(5), ""));
@@ -58,10 +58,10 @@ fn cards_and_runs_are_shown_and_a_run_is_found_by_its_name() {
     }
 }
 
-/// Another program that a person paused, and that goes on.
+/// Another program that a user paused and resumes.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_run_that_is_paused_is_shown_as_such() {
+fn a_paused_run_is_shown_as_paused() {
     let sandbox = Sandbox::new();
     let arguments = ["run", "--detach", "--name", "it", "--", "sleep", "600"];
     let done = |arguments: &[&str]| {
@@ -80,7 +80,7 @@ fn a_run_that_is_paused_is_shown_as_such() {
 }
 
 #[test]
-fn a_run_is_replayed_and_colors_are_left_out_where_nobody_wants_them() {
+fn a_run_is_replayed_and_colors_can_be_disabled() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name run --max-steps 5");
     let mut top = command(&sandbox, "top --replay run");

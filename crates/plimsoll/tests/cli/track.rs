@@ -1,4 +1,4 @@
-//! `plimsoll train --log-to`: what a real run leaves for other tools, what is said of it, and what is not.
+//! `plimsoll train --log-to`: files of a real run for other tools, and messages about them.
 #![cfg(unix)]
 
 use crate::support::{Said, Sandbox};
@@ -31,7 +31,7 @@ fn files_below(folder: PathBuf) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_run_is_logged_for_every_tool_and_a_resumed_one_goes_on() {
+fn a_run_is_logged_for_every_tool_and_a_resumed_one_continues() {
     let sandbox = Sandbox::new();
     let said = sandbox.must_train("--name logged --max-steps 6 --checkpoint-every 3 --eval-every 3 --log-to all");
     assert!(said.stderr.contains("W&B: `wandb sync runs/logged/logs/wandb/offline-run-"), "{}", said.stderr);
@@ -43,7 +43,7 @@ fn a_run_is_logged_for_every_tool_and_a_resumed_one_goes_on() {
     {
         assert!(files.iter().any(|file| file.to_string_lossy().contains(part)), "no {part} in {files:?}");
     }
-    // Where it is logged is among the settings that a resumed run has again.
+    // The trackers are among the settings that a resumed run keeps.
     let resumed = sandbox.run("train --resume runs/logged --max-steps 8");
     assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
     let steps = logged(&sandbox, "runs/logged/logs/metrics.jsonl");
@@ -52,7 +52,7 @@ fn a_run_is_logged_for_every_tool_and_a_resumed_one_goes_on() {
 }
 
 #[test]
-fn runs_share_a_folder_of_logs_and_log_as_seldom_as_they_are_asked_to() {
+fn runs_share_a_folder_of_logs_and_log_at_the_requested_interval() {
     let sandbox = Sandbox::new();
     for name in ["one", "two"] {
         sandbox.must_train(&format!("--name {name} --max-steps 5 --log-every 2 --log-to jsonl,csv --log-dir shared"));
@@ -63,7 +63,7 @@ fn runs_share_a_folder_of_logs_and_log_as_seldom_as_they_are_asked_to() {
 }
 
 #[test]
-fn a_key_is_for_the_program_that_syncs_and_in_no_file_or_message() {
+fn an_api_key_reaches_only_the_program_that_syncs() {
     let sandbox = Sandbox::new();
     sandbox.write(
         "bin/wandb",
@@ -79,7 +79,7 @@ fn a_key_is_for_the_program_that_syncs_and_in_no_file_or_message() {
     assert!(said.stderr.contains("W&B: the run is being uploaded; see runs/synced/logs/wandb/"), "{}", said.stderr);
     let begun = std::time::Instant::now();
     while !sandbox.path("synced").exists() {
-        assert!(begun.elapsed().as_secs() < 60, "nothing was synced");
+        assert!(begun.elapsed().as_secs() < 60, "syncing took too long");
         std::thread::yield_now();
     }
     let synced = sandbox.text("synced");
@@ -92,7 +92,7 @@ fn a_key_is_for_the_program_that_syncs_and_in_no_file_or_message() {
 }
 
 #[test]
-fn what_cannot_be_logged_to_is_said_before_anything_is_made() {
+fn unusable_trackers_are_refused_before_any_file_is_written() {
     let sandbox = Sandbox::new();
     let unknown = sandbox.train("--name none --log-to pigeon");
     assert!(
@@ -106,7 +106,7 @@ fn what_cannot_be_logged_to_is_said_before_anything_is_made() {
     let database = Said::of(command.output().expect("the binary runs"));
     assert!(database.code == Some(4) && database.stderr.contains("start `mlflow server`"), "{}", database.stderr);
     assert!(!database.stderr.contains("CANARY") && !sandbox.path("runs/none").exists());
-    // A server that nobody answers at costs the run nothing but its logs there.
+    // If a server does not respond, the run loses only its logs there.
     let mut command = sandbox.command(Sandbox::train_arguments("--name alone --max-steps 2 --log-to mlflow,csv"));
     command.env("MLFLOW_TRACKING_URI", "http://127.0.0.1:9");
     let alone = Said::of(command.output().expect("the binary runs"));
@@ -115,9 +115,9 @@ fn what_cannot_be_logged_to_is_said_before_anything_is_made() {
     assert_eq!(sandbox.text("runs/alone/logs/metrics.csv").lines().count(), 4);
 }
 
-/// As axolotl's files switch W&B on; `report_to` decides where both are there.
+/// axolotl's files enable W&B with a project; `report_to` decides if both are set.
 #[test]
-fn a_project_of_wandb_switches_it_on() {
+fn a_wandb_project_enables_it() {
     let sandbox = Sandbox::new();
     for (name, keys, is_logged) in [
         ("project", "wandb_project: tides\nwandb_entity: me\n", true),

@@ -1,8 +1,8 @@
-//! Commands whose terminal or pipe stops reading: they go on, hear signals, and lose nothing but talk.
+//! Commands whose terminal or pipe is not read: they continue, handle signals, and lose only messages.
 
 #![cfg(unix)]
 
-use crate::interrupt::{INTERRUPTED, signal, steps_told, wait_until};
+use crate::interrupt::{INTERRUPTED, signal, steps_logged, wait_until};
 use crate::support::Sandbox;
 use crate::support::pty::Terminal;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -12,10 +12,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// How long the end of a command may take that saves little, on a busy machine.
+/// Time limit for the end of a command that saves little, on a busy machine.
 const A_FEW_SECONDS: Duration = Duration::from_secs(20);
 
-/// A pipe with no room left, which nothing reads.
+/// A full pipe that no process reads.
 fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let flags = fcntl_getfl(&writer).expect("its flags");
@@ -27,20 +27,20 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
     (reader, writer)
 }
 
-/// Starts a command both of whose streams are a pipe.
+/// Starts a command with both streams connected to a pipe.
 fn spawn_into(mut command: Command, pipe: &PipeWriter) -> Child {
     let end = || pipe.try_clone().expect("a descriptor");
     command.stdout(end()).stderr(end()).spawn().expect("the binary runs")
 }
 
-/// Ends a command by a signal, within a few seconds: its exit code, or 128 and the signal that ended it.
+/// Ends a command with a signal, within a few seconds: its exit code, or 128 plus the signal that killed it.
 fn end_by(child: &mut Child, name: &str) -> i32 {
     signal(child, name);
     let status = end_of(child);
     status.code().or(status.signal().map(|signal| 128 + signal)).expect("one of both")
 }
 
-/// How a command ended, which takes a few seconds at most.
+/// Exit status of a command that ends within a few seconds.
 fn end_of(child: &mut Child) -> ExitStatus {
     let begun = Instant::now();
     loop {
@@ -55,17 +55,17 @@ fn end_of(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// Waits until the run of `train` has made some more steps.
+/// Waits until the run of `train` has made more steps.
 fn wait_for_steps(sandbox: &Sandbox, child: &mut Child, more: usize) {
     let journal = sandbox.path("runs/it/journal.jsonl");
-    let before = steps_told(&journal);
-    assert!(wait_until(child, || steps_told(&journal) >= before + more), "it ended");
+    let before = steps_logged(&journal);
+    assert!(wait_until(child, || steps_logged(&journal) >= before + more), "it ended");
 }
 
 const ENDLESS: &str = "--name it --max-steps 1000000 --checkpoint-every 0 --log-every 1";
 
 #[test]
-fn a_pipe_that_nothing_reads_holds_up_neither_steps_nor_a_stop() {
+fn an_unread_pipe_delays_neither_steps_nor_a_stop() {
     for name in ["TERM", "INT", "USR1"] {
         let sandbox = Sandbox::new();
         let (_reader, writer) = full_pipe();
@@ -73,27 +73,27 @@ fn a_pipe_that_nothing_reads_holds_up_neither_steps_nor_a_stop() {
         let mut child = spawn_into(sandbox.command(arguments), &writer);
         wait_for_steps(&sandbox, &mut child, 200);
         assert_eq!(end_by(&mut child, name), INTERRUPTED, "{name}");
-        sandbox.tensors("runs/it", steps_told(&sandbox.path("runs/it/journal.jsonl")) as u64);
+        sandbox.tensors("runs/it", steps_logged(&sandbox.path("runs/it/journal.jsonl")) as u64);
         assert_eq!(sandbox.json("runs/it/report.json")["status"], "interrupted");
     }
 }
 
 #[test]
-fn a_run_that_finishes_ends_although_nothing_reads_what_it_says() {
+fn a_finished_run_ends_although_its_output_is_not_read() {
     let sandbox = Sandbox::new();
     let (_reader, writer) = full_pipe();
     let mut child = sandbox.command(Sandbox::train_arguments("--name it")).stderr(writer).spawn().expect("it runs");
     assert_eq!(end_of(&mut child).code(), Some(0));
-    // Data waits for its reader, until the command is asked to end.
+    // Data waits for its reader until the command receives a signal.
     let (reader, writer) = full_pipe();
     let mut child = spawn_into(sandbox.command(Sandbox::train_arguments("--name other --json")), &writer);
-    assert!(wait_until(&mut child, || sandbox.path("runs/other/report.json").exists()), "it waits");
-    assert_eq!(end_by(&mut child, "TERM"), 5, "its data was not written");
+    assert!(wait_until(&mut child, || sandbox.path("runs/other/report.json").exists()), "the command must wait");
+    assert_eq!(end_by(&mut child, "TERM"), 5, "its data was lost");
     drop((reader, writer));
 }
 
 #[test]
-fn a_terminal_that_is_stopped_by_ctrl_s_stops_no_run() {
+fn a_terminal_stopped_by_ctrl_s_does_not_stop_the_run() {
     let sandbox = Sandbox::new();
     let (mut terminal, mut child) = Terminal::start(&mut sandbox.command(Sandbox::train_arguments(ENDLESS)), 80, 24);
     wait_for_steps(&sandbox, &mut child, 1);
@@ -101,7 +101,7 @@ fn a_terminal_that_is_stopped_by_ctrl_s_stops_no_run() {
     wait_for_steps(&sandbox, &mut child, 2000);
     assert_eq!(end_by(&mut child, "TERM"), INTERRUPTED);
     assert!(!terminal.shows("resume with:"), "the terminal was not stopped");
-    sandbox.tensors("runs/it", steps_told(&sandbox.path("runs/it/journal.jsonl")) as u64);
+    sandbox.tensors("runs/it", steps_logged(&sandbox.path("runs/it/journal.jsonl")) as u64);
 }
 
 #[test]
@@ -120,15 +120,15 @@ fn a_reader_that_reads_on_before_the_end_gets_every_line_in_order() {
     let said = reading.join().expect("it is read");
     let steps =
         said.split('\n').filter_map(|line| line.strip_prefix("step ")?.split('/').next()?.parse::<usize>().ok());
-    let last = steps_told(&sandbox.path("runs/it/journal.jsonl"));
+    let last = steps_logged(&sandbox.path("runs/it/journal.jsonl"));
     assert_eq!(steps.collect::<Vec<_>>(), (1..=last).collect::<Vec<_>>());
     assert!(said.contains("interrupted; resume with:\n"), "{said}");
 }
 
-/// A program prints far more than waits for a reader anywhere, and its supervisor hears what it is asked.
+/// A program prints far more than any buffer holds, and its supervisor still handles signals.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_supervised_program_prints_on_into_its_log_and_is_ended_although_nothing_reads() {
+fn a_supervised_program_logs_and_ends_although_its_output_is_not_read() {
     const MANY: u64 = 16 << 20;
     let sandbox = Sandbox::new();
     let (_reader, writer) = full_pipe();
@@ -150,13 +150,13 @@ fn handles_term(pid: u32) -> bool {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_server_and_a_full_screen_whose_terminal_takes_nothing_end_at_a_signal() {
+fn a_server_and_a_screen_end_at_a_signal_although_their_terminal_is_not_read() {
     let sandbox = Sandbox::new();
     let (_reader, writer) = full_pipe();
     let mut child = spawn_into(sandbox.command(["serve", "--listen", "0", "--token", "token-of-a-test"]), &writer);
     let pid = child.id();
     assert!(wait_until(&mut child, || handles_term(pid)), "it ended");
-    assert_eq!(end_by(&mut child, "TERM"), 5, "its link was not written");
+    assert_eq!(end_by(&mut child, "TERM"), 5, "its link was lost");
 
     let (terminal, mut child) = Terminal::start(&mut sandbox.command(["top"]), 80, 24);
     terminal.wait_for("plimsoll", 0);

@@ -1,4 +1,4 @@
-//! A stand-in for the Hugging Face hub on this machine: the part of its protocol that downloads need, and its misbehavior.
+//! A stand-in for the Hugging Face hub: the part of its protocol that downloads need, with configurable faults.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
@@ -9,48 +9,48 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// The commit that every model is at.
+/// The commit of every model.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// What the hub has, and how it behaves.
+/// Contents and behavior of the hub.
 #[derive(Default)]
 pub struct State {
     pub files: BTreeMap<String, Vec<u8>>,
-    /// Model that is here; others get 404.
+    /// Name of the model; other names get status 404.
     pub model: String,
-    /// Commit that is named, if not [`COMMIT`].
+    /// Commit to report in place of [`COMMIT`].
     pub commit: Option<String>,
-    /// ETags that are named instead of the right ones.
+    /// ETags to send in place of the correct ones.
     pub etags: BTreeMap<String, String>,
-    /// Sizes that are said instead of the right ones.
+    /// Sizes to report in place of the correct ones.
     pub sizes: BTreeMap<String, u64>,
-    /// What every request gets.
+    /// Status of every response.
     pub status: Option<u16>,
-    /// How many requests get 503 first.
+    /// Number of requests that get status 503 first.
     pub busy: usize,
-    /// Bytes of a weights' answer after which the connection is cut, one for each answer.
+    /// Number of bytes of weights after which the connection is closed, one entry per response.
     pub cuts: Vec<usize>,
-    /// The connection is not cut but stays silent for so long.
+    /// Stay silent for this long in place of closing the connection.
     pub silence: Duration,
-    /// Ranges are not known.
+    /// Ignore ranges.
     pub sends_all: bool,
-    /// The range that is said to be sent, instead of the one that is.
+    /// The range to report in place of the one sent.
     pub range: Option<String>,
-    /// Who has the weights; the hub itself without.
+    /// Address of the server with the weights; `None` for the hub itself.
     pub storage: Option<String>,
-    /// The token without which nothing is given.
+    /// The token that requests need.
     pub token: Option<String>,
-    pub asked: Vec<Asked>,
+    pub asked: Vec<HubRequest>,
 }
 
-/// A request that came.
+/// A request.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct HubRequest {
     pub method: String,
     pub path: String,
     pub range: Option<String>,
     pub authorization: Option<String>,
-    /// Bytes of a body that were sent.
+    /// Number of bytes sent of its body.
     pub sent: usize,
 }
 
@@ -69,7 +69,7 @@ impl Hub {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = shared.clone();
-                // Who asks may go away at any time.
+                // A client may disconnect at any time.
                 std::thread::spawn(move || answer(&stream, &shared).unwrap_or_default());
             }
         });
@@ -80,7 +80,7 @@ impl Hub {
         self.state.lock().expect("no answer panics")
     }
 
-    /// Bytes that were sent of a file.
+    /// Number of bytes sent of a file.
     pub fn sent(&self, file: &str) -> usize {
         self.state().asked.iter().filter(|asked| asked.path.ends_with(file)).map(|asked| asked.sent).sum()
     }
@@ -89,7 +89,8 @@ impl Hub {
 fn answer(stream: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream).lines();
     let first = lines.next().ok_or(std::io::ErrorKind::UnexpectedEof)??;
-    let mut asked = Asked { method: String::new(), path: String::new(), range: None, authorization: None, sent: 0 };
+    let mut asked =
+        HubRequest { method: String::new(), path: String::new(), range: None, authorization: None, sent: 0 };
     let mut words = first.split(' ').map(str::to_owned);
     (asked.method, asked.path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     for line in lines {
@@ -126,7 +127,7 @@ fn answer(stream: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
 
 type Reply = (u16, Vec<(&'static str, String)>, Vec<u8>);
 
-fn reply(state: &mut State, asked: &Asked) -> Reply {
+fn reply(state: &mut State, asked: &HubRequest) -> Reply {
     let refused = |status: u16| (status, vec![("Content-Length", "0".to_owned())], vec![]);
     if state.busy > 0 {
         state.busy -= 1;
@@ -166,7 +167,7 @@ fn reply(state: &mut State, asked: &Asked) -> Reply {
         start.parse::<usize>().expect("a number")
     });
     let body = contents[start.unwrap_or(0)..].to_vec();
-    // What is said of a file is said before it is sent.
+    // The headers of a file come before its contents.
     let length = if asked.method == "HEAD" { size } else { body.len() as u64 };
     let mut headers =
         vec![("ETag", format!("\"{etag}\"")), ("X-Repo-Commit", commit), ("Content-Length", length.to_string())];
@@ -177,7 +178,7 @@ fn reply(state: &mut State, asked: &Asked) -> Reply {
     (if start.is_some() { 206 } else { 200 }, headers, body)
 }
 
-/// The hub's name for contents: SHA-256 of large files, git's name of others.
+/// The hub's ETag: SHA-256 for large files, git's hash for others.
 pub fn etag(contents: &[u8], is_large: bool) -> String {
     let mut hash = Context::new(if is_large { &SHA256 } else { &SHA1_FOR_LEGACY_USE_ONLY });
     if !is_large {

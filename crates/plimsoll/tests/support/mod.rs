@@ -1,4 +1,5 @@
-//! The built binary in a folder of its own, with a tiny text and a tiny model: no network, and nothing outside it.
+//! Runs the binary in a temporary folder with a tiny text and a tiny model, without network and without the user's
+//! files.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod hub;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// Flags of a short run; [`Sandbox::train`] leaves out those that are given otherwise.
+/// Default flags of a short run; [`Sandbox::train`] drops those that the caller gives.
 const SHORT_RUN: &[(&str, &str)] = &[
     ("--data", "text.txt"),
     ("--model", "tiny"),
@@ -29,12 +30,12 @@ const SHORT_RUN: &[(&str, &str)] = &[
     ("--runs-dir", "runs"),
 ];
 
-/// A temporary folder to work in: `text.txt`, some 20 KB, and `tiny/config.json`, a GPT-2 of 8 thousand parameters.
+/// A temporary folder with `text.txt`, about 20 KB, and `tiny/config.json`, a GPT-2 with 8 thousand parameters.
 pub struct Sandbox {
     folder: TempDir,
 }
 
-/// What came of a command.
+/// Result of a command.
 #[derive(Debug)]
 pub struct Said {
     pub code: Option<i32>,
@@ -59,10 +60,10 @@ impl Sandbox {
         self.root().join(name)
     }
 
-    /// Writes a file, and the folders that it lies in.
+    /// Writes a file, and creates its folders.
     pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) {
         let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("a file lies in a folder")).expect("folders");
+        fs::create_dir_all(path.parent().expect("a file has a folder")).expect("folders");
         fs::write(path, contents).expect("written");
     }
 
@@ -78,7 +79,7 @@ impl Sandbox {
         serde_json::from_slice(&self.read(name)).expect("JSON")
     }
 
-    /// All files below a folder and their contents, without the folders that links lead to.
+    /// All files below a folder with their contents; does not follow links to folders.
     pub fn tree(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut files = BTreeMap::new();
         let mut folders = vec![self.path(name)];
@@ -96,7 +97,7 @@ impl Sandbox {
         files
     }
 
-    /// Copies a folder and all below it.
+    /// Copies a folder recursively.
     pub fn copy(&self, from: &str, to: &str) {
         for (path, contents) in self.tree(from) {
             let below = path.strip_prefix(self.path(from)).expect("it was found there");
@@ -112,7 +113,7 @@ impl Sandbox {
         command
     }
 
-    /// Lets a command run in the sandbox and find nothing of the user's.
+    /// Sets a command up to run in the sandbox without the user's files and settings.
     pub fn confine(&self, command: &mut Command) {
         command.current_dir(self.root()).stdin(Stdio::null()).env("HOME", self.root());
         for variable in [
@@ -160,32 +161,32 @@ impl Sandbox {
         ] {
             command.env_remove(variable);
         }
-        // No test may depend on the cards of the machine that it runs on.
+        // Tests must not depend on this machine's cards.
         let nothing = self.path("no-driver.so");
         command.env("PLIMSOLL_NVML", &nothing).env("PLIMSOLL_CUDA", &nothing).env("PLIMSOLL_CUBLAS", &nothing);
     }
 
-    /// Runs the binary with arguments that spaces set apart.
+    /// Runs the binary with arguments that are separated by spaces.
     pub fn run(&self, arguments: &str) -> Said {
         Said::of(self.command(arguments.split_whitespace()).output().expect("the binary runs"))
     }
 
-    /// Like [`run`](Self::run), on a processor without arithmetic in half precision, so that what is predicted is the same
-    /// on each.
+    /// Like [`run`](Self::run), on a CPU without half-precision arithmetic, so that predictions are the same on every
+    /// machine.
     pub fn run_without_half(&self, arguments: &str) -> Said {
         let mut command = self.command(arguments.split_whitespace());
         command.env("PLIMSOLL_INSTRUCTIONS", "baseline");
         Said::of(command.output().expect("the binary runs"))
     }
 
-    /// Like [`run`](Self::run), on a machine with these NVIDIA cards: name, UUID, and MiB in all, reserved and used.
+    /// Like [`run`](Self::run), on a machine with these NVIDIA cards: name, UUID, and total, reserved and used MiB.
     pub fn run_with_cards(&self, cards: &str, arguments: &str) -> Said {
         let mut command = self.command(arguments.split_whitespace());
         command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library()).env(plimsoll_fake_nvml::MACHINE, cards);
         Said::of(command.output().expect("the binary runs"))
     }
 
-    /// The binary on a machine with a card, through the stand-in for NVIDIA's driver, whose description this is.
+    /// The binary on a machine with a card of the CUDA stand-in, with this description.
     pub fn command_on_card<S: AsRef<std::ffi::OsStr>>(
         &self,
         card: &str,
@@ -196,7 +197,7 @@ impl Sandbox {
         command
     }
 
-    /// Lets a command find such a card.
+    /// Sets a command up to find such a card.
     pub fn with_card(command: &mut Command, card: &str) {
         command.env("PLIMSOLL_CUDA", plimsoll_fake_cuda::library()).env(plimsoll_fake_cuda::MACHINE, card);
     }
@@ -207,7 +208,7 @@ impl Sandbox {
         Said::of(command.output().expect("the binary runs"))
     }
 
-    /// The arguments of `train` for a short run, with these in place of the usual ones.
+    /// Arguments of `train` for a short run, with these flags in place of the defaults.
     pub fn train_arguments(given: &str) -> Vec<String> {
         let given = given.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let has = |flag: &str| given.iter().any(|g| g.split('=').next() == Some(flag));
@@ -222,12 +223,12 @@ impl Sandbox {
         [vec!["train".to_owned()], usual, given].concat()
     }
 
-    /// Runs `train` for a short run, with these flags in place of the usual ones.
+    /// Runs `train` for a short run, with these flags in place of the defaults.
     pub fn train(&self, given: &str) -> Said {
         Said::of(self.command(Self::train_arguments(given)).output().expect("the binary runs"))
     }
 
-    /// Runs `train`, which must come to its end.
+    /// Runs `train`, which must succeed.
     pub fn must_train(&self, given: &str) -> Said {
         let said = self.train(given);
         assert_eq!(said.code, Some(0), "train {given}: {}", said.stderr);
@@ -240,7 +241,7 @@ impl Sandbox {
         ["model.safetensors", "optimizer.safetensors"].map(|file| self.read(&format!("{folder}/{file}")))
     }
 
-    /// Panics unless two runs that ended have the same weights, moments and losses, bit for bit.
+    /// Panics unless two finished runs have the same weights, moments and losses, bit for bit.
     pub fn assert_same_run(&self, run: &str, other: &str, last_step: u64) {
         assert!(self.tensors(run, last_step) == self.tensors(other, last_step), "{run} and {other} differ in weights");
         let [report, expected] = [run, other].map(|run| self.json(&format!("{run}/report.json")));
@@ -252,7 +253,7 @@ impl Sandbox {
 }
 
 impl Said {
-    /// Panics if anything that holds for all commands does not.
+    /// Panics if a rule for all commands is violated.
     pub fn of(output: Output) -> Self {
         let stderr = String::from_utf8(output.stderr).expect("talk is text");
         assert!(!stderr.contains("panicked at"), "{stderr}");
@@ -269,7 +270,7 @@ impl Said {
     }
 }
 
-/// A tiny GPT-2's config.json with some keys changed; null takes a key out.
+/// A tiny GPT-2's config.json with changed keys; null removes a key.
 pub fn tiny_config(changes: &Value) -> String {
     let mut config = json!({
         "model_type": "gpt2",
@@ -293,7 +294,7 @@ pub fn tiny_config(changes: &Value) -> String {
     config.to_string()
 }
 
-/// Numbers that look random and are the same each time. Source: SplitMix64, Steele et al. 2014.
+/// Reproducible pseudorandom numbers. Source: SplitMix64, Steele et al. 2014.
 pub struct Random(pub u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! A terminal of the test's, in which a command runs.
+//! A pseudo-terminal in which a command runs.
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -10,17 +10,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// Far longer than anything takes.
+/// Far longer than any wait should take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A terminal, and what was shown in it.
+/// A terminal and its output.
 pub struct Terminal {
     keyboard: File,
     shown: Arc<(Mutex<String>, Condvar)>,
 }
 
 impl Terminal {
-    /// Starts a command in a terminal of this size. Errors are the command's own: it is not waited for.
+    /// Starts a command in a terminal of this size. Does not wait for it.
     pub fn start(command: &mut Command, columns: u16, rows: u16) -> (Self, Child) {
         let control = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&control).expect("granted");
@@ -44,17 +44,17 @@ impl Terminal {
         (Self { keyboard: File::from(control), shown }, child)
     }
 
-    /// Presses keys.
+    /// Sends keys.
     pub fn press(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).expect("typed");
     }
 
-    /// Takes nothing of what the command writes from now on, whatever mode the terminal is in.
+    /// Reads no more output of the command, whatever the terminal's mode.
     pub fn stop(&self) {
         tcflow(self.side(), Action::OOff).expect("stopped");
     }
 
-    /// Gives the terminal another size, of which the command is notified.
+    /// Resizes the terminal, which signals the command.
     pub fn resize(&self, columns: u16, rows: u16) {
         tcsetwinsize(self.side(), Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })
             .expect("a size");
@@ -66,12 +66,12 @@ impl Terminal {
         open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("the program's side")
     }
 
-    /// Whether something was shown until now.
+    /// Whether a text was shown.
     pub fn shows(&self, text: &str) -> bool {
         self.shown.0.lock().expect("whole").contains(text)
     }
 
-    /// Waits until something was shown since a place in what was shown; the place behind it.
+    /// Waits until a text was shown after a position in the output; returns the position after it.
     pub fn wait_for(&self, text: &str, from: usize) -> usize {
         let shown = self.shown.0.lock().expect("whole");
         let place = |shown: &str| shown.get(from..).and_then(|rest| rest.find(text)).map(|at| from + at + text.len());

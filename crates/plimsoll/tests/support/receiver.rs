@@ -1,4 +1,4 @@
-//! A server that takes messages and answers all of them alike.
+//! A server that receives messages and sends the same response to all.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -6,14 +6,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 pub struct MessageServer {
-    /// Its address, without a slash at its end.
+    /// Its address, without a trailing slash.
     pub url: String,
-    /// The requests, as they came.
+    /// The requests, in order.
     pub requests: Receiver<String>,
 }
 
 impl MessageServer {
-    /// Answers with a status and, where it is a refusal, with what it was sent.
+    /// Responds with a status and, if it is an error, echoes the request.
     pub fn start(status: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -28,13 +28,13 @@ impl MessageServer {
                         _ => break,
                     }
                 }
-                // Who has an answer finds the request here.
+                // Store the request before the client sees the response.
                 if sender.send(text.clone()).is_err() {
                     return;
                 }
                 let body = if status < 300 { answer_of(&text) } else { text.as_str() };
                 let length = body.len();
-                // A client that is gone gets no answer.
+                // Ignore clients that have disconnected.
                 let _ = write!(stream, "HTTP/1.1 {status} Status\r\ncontent-length: {length}\r\n\r\n{body}");
             }
         });
@@ -42,7 +42,7 @@ impl MessageServer {
     }
 }
 
-/// What the service answers that is asked: for Telegram and ntfy, what both have.
+/// The response of the requested service; Telegram's and ntfy's have the same fields.
 fn answer_of(request: &str) -> &'static str {
     match request.split(' ').nth(1).unwrap_or_default() {
         path if path.starts_with("/bot") || path.starts_with("/ntfy") => r#"{"ok":true,"id":"1"}"#,

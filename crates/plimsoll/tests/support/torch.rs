@@ -1,15 +1,15 @@
-//! A snapshot of a training run as PyTorch writes it, made on the simulated allocator: the weights of a model that is moved
-//! to the card twice, and steps that leave something behind.
+//! A snapshot of a training run in PyTorch's format, from the simulated allocator: a model's weights, which move to the
+//! card twice, and steps that leave tensors allocated.
 
 use plimsoll_torch_memory::allocator::Request;
 use plimsoll_torch_memory::record::{Recorder, write};
 use plimsoll_torch_memory::snapshot::AllocatorSettings;
 
-/// Where the program lies.
+/// File name of the program.
 const TRAIN: &str = "/home/me/train.py";
 const MODULE: &str = "/usr/lib/python3/site-packages/torch/nn/modules/module.py";
 
-/// The snapshot's pickle: five steps under PyTorch's default settings, with growing batches, which leave holes.
+/// The snapshot as a pickle: five steps with PyTorch's default settings and growing batches, which leave holes.
 pub fn snapshot() -> Vec<u8> {
     let mut recorder = Recorder::new(AllocatorSettings::default(), 16 << 30, None);
     let allocate = |recorder: &mut Recorder, bytes, stack| {

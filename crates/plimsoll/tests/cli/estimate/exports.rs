@@ -1,9 +1,9 @@
-//! What `plimsoll estimate --export` writes, read again.
+//! The files that `plimsoll estimate --export` writes, read again.
 
 use super::{Sandbox, json};
 use serde_json::Value;
 
-/// A run that all trainers have keys for.
+/// A run whose settings all trainers have keys for.
 const RUN: &str = "--precision pure-bf16 --micro-batch 2 --gradient-accumulation-steps 4 --seq-len 16 --optimizer \
                    paged-adamw-8bit --clip on --vram 24";
 
@@ -13,9 +13,9 @@ fn run_of(sandbox: &Sandbox, flags: &str) -> Value {
     json(&said)["run"].clone()
 }
 
-/// The file says the run, or a flag does for which the trainer has no key there.
+/// The file has every setting of the run, or the command has a flag for it.
 #[test]
-fn every_export_says_the_run_that_it_was_made_of() {
+fn every_export_describes_its_run() {
     let sandbox = Sandbox::new();
     let of_script = "--model tiny --seq-len 16 --precision pure-bf16";
     for (trainer, checkpointing, elsewhere) in [
@@ -38,9 +38,9 @@ fn every_export_says_the_run_that_it_was_made_of() {
     }
 }
 
-/// DeepSpeed's and accelerate's lie beside a trainer's, which they do not contradict.
+/// DeepSpeed's and accelerate's files accompany a trainer's, and must not contradict it.
 #[test]
-fn what_lies_beside_a_trainers_file_says_no_other_run() {
+fn accompanying_files_describe_the_same_run() {
     let sandbox = Sandbox::new();
     let flags = format!("--model tiny {}", RUN.replace("pure-bf16", "amp-bf16"));
     for (trainer, file) in [("hf", "args.yaml"), ("deepspeed", "ds.json"), ("accelerate", "acc.yaml")] {
@@ -49,14 +49,14 @@ fn what_lies_beside_a_trainers_file_says_no_other_run() {
         sandbox.write(file, &said.stdout);
     }
     let expected = run_of(&sandbox, &flags);
-    for beside in ["--config ds.json", "--config acc.yaml", "--config ds.json --config acc.yaml"] {
-        let again = run_of(&sandbox, &format!("--config args.yaml {beside} --model tiny --seq-len 16 --vram 24"));
-        assert_eq!(again, expected, "{beside}");
+    for accompanying in ["--config ds.json", "--config acc.yaml", "--config ds.json --config acc.yaml"] {
+        let again = run_of(&sandbox, &format!("--config args.yaml {accompanying} --model tiny --seq-len 16 --vram 24"));
+        assert_eq!(again, expected, "{accompanying}");
     }
 }
 
 #[test]
-fn models_are_named_as_the_hub_names_them() {
+fn models_have_their_hub_names() {
     let sandbox = Sandbox::new();
     let export = |model: &str, trainer: &str| {
         let said =
@@ -73,7 +73,7 @@ fn models_are_named_as_the_hub_names_them() {
     ] {
         let text = export("flan-t5-small", trainer);
         assert!(text.contains(expected), "{trainer}: {text}");
-        // One that was trained further keeps its name; a folder is a folder; what is nowhere has none.
+        // A fine-tuned model keeps its name, a folder stays a folder, and a model that is on no hub has no name.
         assert!(export("HuggingFaceTB/SmolLM2-135M-Instruct", trainer).contains("HuggingFaceTB/SmolLM2-135M-Instruct"));
         assert!(export("tiny/config.json", trainer).contains("tiny"));
         let ours = export("nano", trainer);
@@ -81,7 +81,7 @@ fn models_are_named_as_the_hub_names_them() {
     }
 }
 
-/// The trainer's own file keeps what is not of the run, and what does not fit is not exported.
+/// An export to the trainer's own file keeps other keys, and a run that does not fit is not exported.
 #[test]
 fn a_file_of_the_same_trainer_is_rewritten() {
     let sandbox = Sandbox::new();

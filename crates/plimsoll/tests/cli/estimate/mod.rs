@@ -6,7 +6,7 @@ mod settings;
 use crate::support::{Said, Sandbox};
 use serde_json::Value;
 
-/// The run of a popular guide, which says that it takes 28 GB.
+/// The run of a popular guide, which says that it needs 28 GB.
 const GUIDE: &str = "estimate --model google/flan-t5-xl --micro-batch 8 --seq-len 16 --gpu 5090";
 
 fn json(said: &Said) -> Value {
@@ -18,14 +18,14 @@ fn bytes(value: &Value, key: &str) -> u64 {
 }
 
 #[test]
-fn a_run_that_does_not_fit_is_told_with_what_does() {
+fn a_run_that_does_not_fit_lists_changes_that_fit() {
     let sandbox = Sandbox::new();
     let said = sandbox.run(&format!("{GUIDE} --precision amp-bf16 --json"));
     assert_eq!(said.code, Some(3), "{}", said.stderr);
     let value = json(&said);
     let [allocated, reserved, context, process] =
         ["peak_allocated_bytes", "peak_reserved_bytes", "context_bytes", "process_bytes"].map(|key| bytes(&value, key));
-    // Weights and two moments in single precision, which nothing does without: 2,849,757,184 parameters of 12 bytes.
+    // Weights and two moments in single precision, which are always needed: 2,849,757,184 parameters of 12 bytes.
     assert!(allocated > 12 * 2_849_757_184 && allocated <= reserved && reserved + context == process, "{value}");
     assert_eq!(value["fits"], false);
     assert_adds_up(&value);
@@ -37,14 +37,14 @@ fn a_run_that_does_not_fit_is_told_with_what_does() {
     assert!(row("allocated").contains("100.0 %") && row("rests of blocks").contains(" - "), "{}", said.stdout_text());
 }
 
-/// The parts of a report are what is allocated, to the byte.
+/// The parts of a report add up to the allocated bytes.
 fn assert_adds_up(value: &Value) {
     let parts = value["breakdown"].as_object().expect("an object").values().map(|part| bytes(part, "bytes"));
     assert_eq!(parts.sum::<u64>(), bytes(value, "peak_allocated_bytes"), "{value}");
 }
 
 #[test]
-fn the_parts_are_all_that_is_allocated() {
+fn the_parts_add_up_to_the_allocated_bytes() {
     let sandbox = Sandbox::new();
     for flags in [
         "--model tiny --micro-batch 3 --seq-len 17",
@@ -59,7 +59,7 @@ fn the_parts_are_all_that_is_allocated() {
 }
 
 #[test]
-fn the_keys_of_the_json_stay() {
+fn the_keys_of_the_json_are_stable() {
     let sandbox = Sandbox::new();
     let value = json(&sandbox.run("estimate --model tiny --seq-len 16 --vram 24 --json"));
     let keys = value.as_object().expect("an object").keys().map(String::as_str).collect::<Vec<_>>();
@@ -95,13 +95,13 @@ fn the_keys_of_the_json_stay() {
         assert!(bytes(footprint, "peak_allocated_bytes") <= bytes(footprint, "peak_reserved_bytes"));
     }
     assert_eq!((&value["fits"], bytes(&value["card"], "memory_bytes")), (&Value::Bool(true), 24 << 30));
-    // Without a card nothing is said to fit.
+    // Without a card there is no verdict.
     let value = json(&sandbox.run("estimate --model tiny --seq-len 16 --json"));
     assert_eq!((&value["fits"], &value["card"], &value["settings"]), (&Value::Null, &Value::Null, &Value::Null));
 }
 
 #[test]
-fn a_smaller_micro_batch_takes_less_and_what_fits_is_exported() {
+fn a_smaller_micro_batch_needs_less_and_is_exported() {
     let sandbox = Sandbox::new();
     let flags = "estimate --model google/flan-t5-xl --precision pure-bf16 --seq-len 512 --gpu 5090 --micro-batch";
     let takes = |count: u64| bytes(&json(&sandbox.run(&format!("{flags} {count} --json"))), "process_bytes");
@@ -113,15 +113,15 @@ fn a_smaller_micro_batch_takes_less_and_what_fits_is_exported() {
     let said = sandbox.run(&format!("{flags} 8 --export hf"));
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     sandbox.write("args.yaml", &said.stdout);
-    // What was exported fits, as it is read again.
+    // The exported file fits when it is read again.
     let said = sandbox
         .run("estimate --config args.yaml --model google/flan-t5-xl --precision pure-bf16 --seq-len 512 --gpu 5090");
     assert_eq!(said.code, Some(0), "{}\n{}", said.stdout_text(), said.stderr);
 }
 
-/// An 8-billion-parameter Llama on a card of 24 GB, as people train it.
+/// An 8-billion-parameter Llama on a card with 24 GB, a common setup.
 #[test]
-fn additions_alone_are_trained_where_all_weights_do_not_fit() {
+fn lora_fits_where_full_fine_tuning_does_not() {
     let sandbox = Sandbox::new();
     let llama =
         "estimate --model meta-llama/Llama-3.1-8B --precision amp-bf16 --micro-batch 1 --seq-len 512 --gpu 4090";
@@ -130,7 +130,7 @@ fn additions_alone_are_trained_where_all_weights_do_not_fit() {
     let [lora, qlora] = ["lora", "qlora"].map(|method| {
         json_of(&format!("--method {method} --lora-rank 16 --lora-targets all-linear --gradient-checkpointing"))
     });
-    // Of each block: rank times inputs and outputs of q, k, v, o, gate, up and down; two moments in single precision.
+    // Per block: rank times inputs and outputs of q, k, v, o, gate, up and down; two moments in single precision.
     let (c, keys, inner) = (4096, 1024, 14336);
     let block = 16 * (2 * (c + c) + 2 * (c + keys) + 3 * (c + inner));
     for value in [&lora, &qlora] {
@@ -140,14 +140,14 @@ fn additions_alone_are_trained_where_all_weights_do_not_fit() {
     let allocated = |value: &Value| bytes(value, "peak_allocated_bytes");
     assert!(allocated(&lora) > 29 << 30 && allocated(&qlora) < 14 << 30, "{lora} {qlora}");
     assert_eq!((&lora["fits"], &qlora["fits"]), (&Value::Bool(false), &Value::Bool(true)));
-    // All weights do not fit; additions over weights in 4 bits are told among what does.
+    // All weights do not fit; QLoRA is among the changes that fit.
     let said = sandbox.run(llama);
     assert_eq!(said.code, Some(3), "{}", said.stderr);
     assert!(said.stdout_text().contains("--method qlora --lora-rank 16"), "{}", said.stdout_text());
 }
 
 #[test]
-fn layers_that_get_additions_are_named_by_their_ends() {
+fn lora_targets_are_matched_by_suffix() {
     let sandbox = Sandbox::new();
     let of = |flags: &str| sandbox.run(&format!("estimate --model gpt2 --vram 12 --seq-len 64 {flags}"));
     let said = of("--lora-targets c_attn,c_fc");
@@ -165,7 +165,7 @@ fn layers_that_get_additions_are_named_by_their_ends() {
 }
 
 #[test]
-fn what_is_not_modeled_or_known_is_said() {
+fn unmodeled_and_unknown_settings_are_reported() {
     let sandbox = Sandbox::new();
     let begun = "estimate --model gpt2 --vram 12";
     for (flags, why) in [
@@ -187,7 +187,7 @@ fn what_is_not_modeled_or_known_is_said() {
     assert!(matches!(said.code, Some(2 | 4)) && said.stderr.contains("error: "), "{:?} {}", said.code, said.stderr);
 }
 
-/// Least, likely and most bytes of the process.
+/// Minimum, likely and maximum bytes of the process.
 fn processes(value: &Value) -> [u64; 3] {
     [&value["least"], value, &value["most"]].map(|footprint| bytes(footprint, "process_bytes"))
 }
@@ -198,7 +198,7 @@ fn losses_by_liger_and_cut_cross_entropy_need_less_than_all_logits() {
     let flags = "estimate --model meta-llama/Llama-3.2-1B --precision pure-bf16 --micro-batch 4 --seq-len 2048 --vram 80 --loss";
     let takes = |loss: &str| bytes(&json(&sandbox.run(&format!("{flags} {loss} --json"))), "peak_allocated_bytes");
     let [plain, liger, cut] = ["plain", "liger", "cce"].map(takes);
-    // Logits in bf16, once more in single precision, and the logarithms of the probabilities: 4 x 2,048 x 128,256 of each.
+    // Logits in bf16, again in single precision, and the log-probabilities: 4 x 2,048 x 128,256 of each.
     let logits = 4 * 2048 * 128_256;
     assert!(plain - cut > logits * (2 + 4 + 4) && cut < plain && liger < plain, "{plain} {liger} {cut}");
     let said = sandbox.run("estimate --model gpt2 --vram 80 --loss liger");
@@ -206,7 +206,7 @@ fn losses_by_liger_and_cut_cross_entropy_need_less_than_all_logits() {
 }
 
 #[test]
-fn cards_divide_what_their_sharding_says_and_a_range_is_told() {
+fn sharding_divides_memory_and_a_range_is_shown() {
     let sandbox = Sandbox::new();
     let flags =
         "estimate --model gpt2-xl --precision amp-bf16 --micro-batch 1 --seq-len 256 --vram 80 --cards 8 --sharding";
@@ -215,7 +215,7 @@ fn cards_divide_what_their_sharding_says_and_a_range_is_told() {
     for [least, likely, most] in [ddp, zero2, zero3, fsdp] {
         assert!(least < likely && likely < most, "{least} {likely} {most}");
     }
-    // Eight bytes of state for each of 1,557,611,200 parameters, of which a card then has an eighth.
+    // Eight bytes of state for each of 1,557,611,200 parameters, an eighth of it per card.
     let state = 8 * 1_557_611_200;
     assert!(
         ddp[1] - zero2[1] > state / 8 * 7 && zero3[1] < zero2[1] && fsdp[1] < zero2[1],
@@ -230,7 +230,7 @@ fn cards_divide_what_their_sharding_says_and_a_range_is_told() {
 }
 
 #[test]
-fn a_run_fits_only_if_the_upper_end_of_its_range_does() {
+fn a_run_fits_only_if_the_upper_end_of_its_range_fits() {
     let sandbox = Sandbox::new();
     let flags = "estimate --model gpt2 --precision amp-bf16 --micro-batch 8 --seq-len 1024 --compile --vram-margin 0";
     let [least, likely, most] = processes(&json(&sandbox.run(&format!("{flags} --vram 80 --json"))));
@@ -244,8 +244,8 @@ fn a_run_fits_only_if_the_upper_end_of_its_range_does() {
     );
 }
 
-/// Together these settings make PyTorch reserve more until the card is full. What a run needs is not that, but the memory of
-/// the smallest card on which it runs; a note says so.
+/// With these settings PyTorch reserves memory until the card is full. The verdict uses the memory of the smallest card
+/// on which the run works; a note says so.
 #[test]
 fn settings_that_fill_the_card_do_not_decide_whether_a_run_fits() {
     let sandbox = Sandbox::new();

@@ -1,11 +1,11 @@
-//! What `plimsoll estimate` is told by a trainer's own files and by the command that starts it.
+//! Settings of `plimsoll estimate` from a trainer's own files and from the command that starts it.
 
 use super::{Sandbox, bytes, json, processes};
 use serde_json::{Value, json};
 
 const BEGUN: &str = "estimate --model tiny --seq-len 16 --vram 24";
 
-/// The run as it was understood. Panics if it was not.
+/// The run as it was parsed. Panics if the command fails.
 fn run_of(sandbox: &Sandbox, arguments: &str) -> Value {
     let said = sandbox.run(&format!("{arguments} --json"));
     assert!(matches!(said.code, Some(0 | 3)), "{arguments}: {}", said.stderr);
@@ -13,7 +13,7 @@ fn run_of(sandbox: &Sandbox, arguments: &str) -> Value {
 }
 
 #[test]
-fn keys_that_nobody_knows_are_listed_with_the_nearest() {
+fn unknown_keys_are_listed_with_near_spellings() {
     let sandbox = Sandbox::new();
     sandbox
         .write("args.yaml", "per_device_train_batch_size: 4\nper_device_train_batchsize: 8\noutput_dir: x\nzzz: 1\n");
@@ -33,7 +33,7 @@ fn keys_that_nobody_knows_are_listed_with_the_nearest() {
 }
 
 #[test]
-fn a_file_that_is_none_is_an_error_that_names_it() {
+fn an_invalid_file_is_an_error_that_names_it() {
     let sandbox = Sandbox::new();
     let whole = "{\"output_dir\": \"x\", \"per_device_train_batch_size\": 4}";
     sandbox.write("whole.json", whole);
@@ -67,7 +67,7 @@ fn a_file_that_is_none_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_trainer_has_one_file_and_others_beside_it() {
+fn a_trainer_has_one_file_and_accompanying_ones() {
     let sandbox = Sandbox::new();
     sandbox.write("args.yaml", "output_dir: x\nper_device_train_batch_size: 2\nmax_grad_norm: 1.0\nbf16: true\n");
     let own =
@@ -79,7 +79,7 @@ fn a_trainer_has_one_file_and_others_beside_it() {
         assert_eq!((bytes(&run, "micro_batch"), bytes(&run, "gradient_accumulation_steps")), (2, 5), "{order}");
         assert_eq!((&run["clip"], &run["precision"]), (&json!(false), &json!("amp-bf16")), "{order}");
     }
-    // Flags are laid over all of them.
+    // Flags override all of them.
     let run = run_of(&sandbox, &format!("{BEGUN} --config args.yaml --config ds.json --micro-batch 3 --clip on"));
     assert_eq!((bytes(&run, "micro_batch"), &run["clip"]), (3, &json!(true)));
     sandbox.write("axolotl.yml", "base_model: tiny\nmicro_batch_size: 1\n");
@@ -89,7 +89,7 @@ fn a_trainer_has_one_file_and_others_beside_it() {
 }
 
 #[test]
-fn a_command_says_what_its_files_and_flags_say() {
+fn a_command_combines_its_files_and_flags() {
     let sandbox = Sandbox::new();
     sandbox.write("a.yml", "base_model: tiny\nmicro_batch_size: 3\nsequence_len: 16\nbf16: false\n");
     let factory = "model_name_or_path: tiny\nstage: sft\nfinetuning_type: full\ncutoff_len: 16\n\
@@ -133,7 +133,7 @@ fn a_command_says_what_its_files_and_flags_say() {
 }
 
 #[test]
-fn a_length_that_nobody_tells_is_said_to_be_assumed() {
+fn a_missing_length_is_assumed_with_a_note() {
     let sandbox = Sandbox::new();
     sandbox.write("args.yaml", "output_dir: x\n");
     let begun = "estimate --model flan-t5-small --vram 24 --config args.yaml --json";
@@ -155,7 +155,7 @@ fn unsloth_is_not_refused_for_its_own_loss() {
     assert_eq!((&json(&said)["run"]["loss"], &json(&said)["run"]["precision"]), (&json!("plain"), &json!("pure-bf16")));
     assert!(said.stderr.contains("Unsloth's loss uses chunks"), "{}", said.stderr);
 }
-/// torchtune's recipe for Llama 3 8B on one card of 24 GB, of which its README reports 18.9 GiB.
+/// torchtune's recipe for Llama 3 8B on one card with 24 GB, for which its README reports 18.9 GiB.
 const TORCHTUNE_8B: &str = "\
 tokenizer:
   _component_: torchtune.models.llama3.llama3_tokenizer
@@ -187,7 +187,7 @@ fn f_optimizer_in_backward() {
     assert!(least < measured && measured < most, "{least} {most}");
     assert!(likely.abs_diff(measured) < measured / 10, "{likely}");
     assert_eq!((&value["verdict"], &value["fits"]), (&json!("fits"), &json!(true)), "{value}");
-    // As many gradients as weights, two bytes each, were counted in addition: 33.1 GiB.
+    // Gradients with the size of the weights, two bytes each, were counted in addition: 33.1 GiB.
     sandbox.write("kept.yaml", TORCHTUNE_8B.replace("optimizer_in_bwd: True", "optimizer_in_bwd: False"));
     let said = sandbox.run("estimate --gpu 4090 --config kept.yaml --json");
     assert_eq!((said.code, &json(&said)["verdict"]), (Some(3), &json!("does not fit")), "{}", said.stderr);
@@ -199,9 +199,9 @@ fn f_optimizer_in_backward() {
     assert!(without.stderr.contains("updates in the backward pass are torchtune's"), "{}", without.stderr);
 }
 
-/// What newer versions compute by a kernel, and older ones do not, is a range where nothing says which it is.
+/// If newer versions have a kernel that older ones lack and the version is unknown, the result is a range.
 #[test]
-fn a_kernel_that_an_older_version_lacks_makes_no_run_fit() {
+fn a_kernel_that_an_older_version_lacks_is_not_assumed() {
     let sandbox = Sandbox::new();
     let flags = "estimate --model flan-t5-small --precision pure-bf16 --micro-batch 16 --seq-len 1024 --vram 80 --vram-margin 0";
     let of = |more: &str| sandbox.run(&format!("{flags} {more} --json"));
@@ -229,9 +229,9 @@ fn a_kernel_that_an_older_version_lacks_makes_no_run_fit() {
     );
 }
 
-/// A file of each trainer with a setting that is not modeled, and what it may make of the memory needed.
+/// A file of each trainer with an unmodeled setting, and its possible effect on the memory.
 #[test]
-fn what_is_not_modeled_makes_a_range_that_may_fit() {
+fn unmodeled_settings_give_a_range_that_may_fit() {
     const LLAMA: &str = "unsloth/Llama-3.2-1B";
     let sandbox = Sandbox::new();
     let tuned = "model:\n  _component_: torchtune.models.llama3_2.llama3_2_1b\ntokenizer:\n  max_seq_len: 512\n\
@@ -267,10 +267,10 @@ fn what_is_not_modeled_makes_a_range_that_may_fit() {
             |memory: &str| sandbox.run(&format!("estimate --config run.yaml --json --vram-margin 0 --vram {memory}"));
         let value = json(&of("80"));
         let [least, likely, most] = processes(&value);
-        // What is known of CUDA's context is a range anyway.
+        // The uncertainty about CUDA's context is always part of the range.
         let context = 300 << 20;
         assert_eq!([likely - least > context, most - likely > context], ends, "{key}: {least} {likely} {most}");
-        // The verdicts are alike; looking for what fits takes seconds.
+        // The verdicts are similar, and searching for changes that fit takes seconds.
         if !key.starts_with("gradient_checkpointing") && key != "rl: dpo" {
             continue;
         }
@@ -280,7 +280,7 @@ fn what_is_not_modeled_makes_a_range_that_may_fit() {
         let value = json(&between);
         assert_eq!((&value["verdict"], &value["fits"]), (&json!("may fit"), &Value::Null), "{key}");
         let needed = bytes(&value["least"], "peak_allocated_bytes") + bytes(&value["least"], "context_bytes");
-        // Less than cards of other sizes differ by in their context and workspaces.
+        // Less than the difference of other cards in context and workspaces.
         let below = of(&format!("{}b", needed - (512 << 20)));
         assert_eq!((below.code, &json(&below)["verdict"]), (Some(3), &json!("does not fit")), "{key}");
     }
@@ -294,7 +294,7 @@ fn what_is_not_modeled_makes_a_range_that_may_fit() {
 }
 
 #[test]
-fn runs_that_no_range_covers_are_refused_in_a_line() {
+fn runs_that_cannot_be_estimated_are_refused_in_a_line() {
     let sandbox = Sandbox::new();
     for file in [
         "base_model: gpt2\nsequence_len: 512\nmicro_batch_size: 1\nrl: grpo\ntrl:\n  use_vllm: true\n  beta: 0.1\n",
@@ -310,7 +310,7 @@ fn runs_that_no_range_covers_are_refused_in_a_line() {
     }
 }
 
-/// Unsloth's notebooks, and the scripts that they are exported as, say the same as its keys in a file.
+/// Unsloth's notebooks and exported scripts give the same run as its keys in a file.
 #[test]
 fn a_notebook_is_a_file_of_settings() {
     let sandbox = Sandbox::new();
@@ -335,7 +335,7 @@ fn a_notebook_is_a_file_of_settings() {
     assert_eq!([reserved("run.py"), reserved("run.ipynb")], [expected, expected]);
 }
 
-/// QLoRA alone is estimated as its trainers run it, and says so.
+/// QLoRA without other settings has its trainers' defaults, with a note.
 #[test]
 fn qlora_has_the_defaults_of_its_trainers() {
     let sandbox = Sandbox::new();
