@@ -2,8 +2,7 @@
 //! make a browser send are refused.
 //!
 //! - A page of another site cannot read answers (no CORS), and its browser sends no cookie (SameSite=Strict).
-//! - `Host` must be an address or a known name, so that a foreign name rebound to this address (DNS rebinding) is
-//! refused.
+//! - `Host` must be an address or a known name: a foreign name that was rebound to this address is refused.
 //! - A request that changes something needs the token in a header, or this server's own origin.
 
 use crate::routes::{BODY_BYTES, Shared};
