@@ -6,8 +6,8 @@ use super::failure::exit_code;
 use super::processor::available;
 use ::plimsoll_plan::{Misfit, Nearest, Request, search};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_render::as_flags;
 use plimsoll_graph::{DeviceKind, MemoryId};
+use plimsoll_render::as_flags;
 use plimsoll_telemetry::gpu_holders;
 use plimsoll_units::Bytes;
 

@@ -11,8 +11,8 @@ use ::plimsoll_plan::{
 use clap::Args;
 use console::Term;
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_render::{ListedModel, models_table};
 use plimsoll_graph::{MemoryId, Optimizer, Targets};
+use plimsoll_render::{ListedModel, models_table};
 use rayon::prelude::*;
 use serde_json::json;
 

@@ -25,11 +25,11 @@ use clap::Args;
 use plimsoll_data::{Tokenizer, TokenizerSpec};
 use plimsoll_exec::cuda::CudaError;
 use plimsoll_files::write_whole;
+use plimsoll_graph::MemoryId;
 use plimsoll_render::{
     ComparedPlan, PlanPage, PlanReport, compare_table, curve_svg, grouped, levers_table, moment_text, plan_html,
     plan_json, plan_svg, plan_table,
 };
-use plimsoll_graph::MemoryId;
 use plimsoll_telemetry::gpus;
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use serde_json::{Value, json};

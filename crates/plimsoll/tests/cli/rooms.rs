@@ -30,7 +30,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("supervise", &["units", "files", "heat", "telemetry", "trainers"]),
     ("eager", &["units", "graph", "torch-memory", "trainers"]),
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
-    ("session", &["units", "files", "graph", "plan", "exec", "data", "telemetry", "health", "heat", "power", "orders", "train"]),
+    (
+        "session",
+        &["units", "files", "graph", "plan", "exec", "data", "telemetry", "health", "heat", "power", "orders", "train"],
+    ),
     ("hub", &["units", "files", "graph", "data", "train", "secrets"]),
     ("watch", &["units", "files", "telemetry", "supervise"]),
     ("serve", &["units", "files", "graph", "plan", "telemetry", "watch", "orders", "supervise"]),
