@@ -2,7 +2,8 @@
 
 use crate::error::SessionError;
 use plimsoll_exec::{Device, DeviceError};
-use plimsoll_plan::{Budget, Found, Plan, Request, search};
+use plimsoll_graph::MemoryId;
+use plimsoll_plan::{Found, Plan, Request, search};
 use plimsoll_train::{Engine, RunFolder, TrainError};
 use plimsoll_units::Bytes;
 use std::fmt::Display;
@@ -56,15 +57,13 @@ impl<F: FnMut() -> Result<Box<dyn Device>, DeviceError>> Backend for OnDevice<F>
     type Error = SessionError;
 
     fn plan(&self, current: &Found, budget: Bytes) -> Result<Found, String> {
-        let budget = match self.request.budget {
-            Budget::Shared(_) => Budget::Shared(budget),
-            Budget::Apart { host, .. } => Budget::Apart { device: budget, host },
-        };
+        let budget = self.request.budget.with(MemoryId::DEVICE, budget);
         let request = Request { budget, ..same_sums(&self.request, current) };
         match search(&request) {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(misfit)) => {
-                let [device, host] = misfit.plan.needed();
+                let needed = misfit.plan.needed();
+                let [device, host] = [MemoryId::DEVICE, MemoryId::HOST].map(|memory| needed[memory]);
                 Err(format!("the smallest plan needs {device} on the device and {host} on the host"))
             }
             Err(error) => Err(error.to_string()),

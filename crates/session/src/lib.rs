@@ -41,7 +41,7 @@
 //! let machine = Machine::of_rates(Rates::guess(1));
 //! let mut request = Request::new(model.clone(), Targets::cpu(1), machine);
 //! (request.global_batch, request.seq_len) = (4, 32);
-//! request.budget = Budget::Shared(Bytes::mib(64));
+//! request.budget = Budget::shared(Bytes::mib(64));
 //! let found = search(&request)?.expect("nano fits in 64 MiB");
 //!
 //! let folder = tempfile::tempdir()?;

@@ -4,7 +4,7 @@
 use crate::control::{Shared, State};
 use crate::notice::Notices;
 use plimsoll_graph::MemoryId;
-use plimsoll_orders::{Inbox, Looked, Order};
+use plimsoll_orders::{Inbox, NewOrders, Order};
 use plimsoll_plan::Found;
 use plimsoll_telemetry::Event;
 use plimsoll_units::Bytes;
@@ -65,7 +65,7 @@ impl Listener {
         let (over, shared, notices) = (is_over.clone(), shared.clone(), notices.clone());
         let listen = move || {
             while !over.load(Ordering::Relaxed) {
-                let Looked { orders, lost } = inbox.look();
+                let NewOrders { orders, lost } = inbox.poll();
                 for (number, order) in orders {
                     shared.obey(number, order, &notices);
                 }

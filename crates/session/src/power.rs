@@ -2,7 +2,7 @@
 //! (`plimsoll-power`).
 
 use plimsoll_heat::PowerRange;
-use plimsoll_power::{Held, Knob, PutBack, Range, Step};
+use plimsoll_power::{HeldSettings, Knob, PutBack, Range, StepOutcome};
 use plimsoll_telemetry::CardSample;
 
 /// Milliwatts of a watt.
@@ -13,7 +13,7 @@ pub struct CardPower {
     /// UUID of the card.
     pub uuid: String,
     /// The settings that are put back at the end.
-    pub held: Held,
+    pub held: HeldSettings,
     /// The bounds of the power limit, mW, if it follows the heat.
     pub auto: Option<Range>,
 }
@@ -23,17 +23,17 @@ impl CardPower {
     pub(crate) fn range_of(&self, card: &CardSample) -> Option<PowerRange> {
         let watts = |milliwatts: i64| milliwatts as f64 / MW;
         let range = self.auto.filter(|_| self.uuid == card.uuid)?;
-        Some(PowerRange { least_w: watts(range.least), most_w: watts(range.most) })
+        Some(PowerRange { least_w: watts(range.min), most_w: watts(range.max) })
     }
 
     /// Moves the power limit. Returns why it can't be moved any more, if so.
     pub(crate) fn limit(&self, limit_mw: i64) -> Option<String> {
         match self.held.step(Knob::PowerLimit, limit_mw) {
-            Step::Set(_) | Step::Nothing => None,
-            Step::ChangedByOthers(now) => {
-                Some(format!("somebody else set its power limit to {:.0} W, which stays", now as f64 / MW))
+            StepOutcome::Set(_) | StepOutcome::Nothing => None,
+            StepOutcome::ChangedByOthers(now) => {
+                Some(format!("another program set its power limit to {:.0} W, which stays", now as f64 / MW))
             }
-            Step::Failed(reason) => Some(format!("its power limit can't be moved any longer: {reason}")),
+            StepOutcome::Failed(reason) => Some(format!("its power limit can't be moved any longer: {reason}")),
         }
     }
 

@@ -40,7 +40,7 @@ fn model() -> ModelConfig {
 fn request(budget: Bytes) -> Request {
     let machine = Machine::of_rates(Rates::guess(1));
     let request = Request::new(model(), Targets::cpu(1), machine);
-    Request { global_batch: 4, budget: Budget::Shared(budget), ..request }
+    Request { global_batch: 4, budget: Budget::shared(budget), ..request }
 }
 
 fn dataset() -> Dataset {
@@ -124,9 +124,9 @@ fn loss_bits(outcome: &Outcome) -> Vec<u64> {
 fn least() -> Bytes {
     let roomy = request(ROOMY);
     let found = search(&roomy).expect("a sensible request").expect("a tiny model fits");
-    let tight = Request { budget: Budget::Shared(Bytes(1)), ..same_sums(&roomy, &found) };
+    let tight = Request { budget: Budget::shared(Bytes(1)), ..same_sums(&roomy, &found) };
     let misfit = search(&tight).expect("a sensible request").expect_err("nothing fits in a byte");
-    misfit.plan.needed()[0]
+    misfit.plan.needed()[plimsoll_graph::MemoryId::DEVICE]
 }
 
 #[test]
