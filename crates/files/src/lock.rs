@@ -15,7 +15,7 @@ pub struct FolderLock {
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process holds the lock.
-    #[error("{path} is in use")]
+    #[error("{path} is in use by another run")]
     InUse {
         /// The folder.
         path: PathBuf,

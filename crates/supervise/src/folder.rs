@@ -17,12 +17,9 @@ pub enum FolderError {
         /// The folder.
         path: PathBuf,
     },
-    /// Another process holds its lock.
-    #[error("{path} is in use by another supervisor")]
-    InUse {
-        /// The folder.
-        path: PathBuf,
-    },
+    /// Another process holds its lock, or it can't be locked.
+    #[error(transparent)]
+    Locked(#[from] LockError),
     /// Another user can replace it or its contents.
     #[error(transparent)]
     Distrusted(#[from] Distrust),
@@ -74,15 +71,12 @@ impl Folder {
         free.expect("some number is free")
     }
 
-    /// Locks an existing folder. Errors: `InUse`, `Io`.
+    /// Locks an existing folder. Errors: `Locked`, `Io`.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         // The path is stored in files that processes with other working folders read.
         let path = path.canonicalize().map_err(|source| FolderError::Io { path: path.to_owned(), source })?;
-        match FolderLock::take(&path) {
-            Ok(lock) => Ok(Self { path, disk: Disk::default(), _lock: lock }),
-            Err(LockError::InUse { path }) => Err(FolderError::InUse { path }),
-            Err(LockError::Io { path, source }) => Err(FolderError::Io { path, source }),
-        }
+        let lock = FolderLock::take(&path)?;
+        Ok(Self { path, disk: Disk::default(), _lock: lock })
     }
 
     /// Removes the folder of a run that never started.
@@ -156,7 +150,7 @@ mod tests {
         assert_eq!(names, ["train-1", "train-2", "mine"].map(|name| runs.join(name)));
         assert!(matches!(Folder::create(&runs, Some("mine"), ""), Err(FolderError::Exists { .. })));
         let folder = Folder::open(&names[2]).expect("it is free");
-        assert!(matches!(Folder::open(&names[2]), Err(FolderError::InUse { .. })));
+        assert!(matches!(Folder::open(&names[2]), Err(FolderError::Locked(LockError::InUse { .. }))));
         folder.discard();
         assert!(matches!(Folder::open(&names[2]), Err(FolderError::Io { .. })));
     }

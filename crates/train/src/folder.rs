@@ -9,12 +9,9 @@ use std::path::{Path, PathBuf};
 /// Why a run's folder can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// Another process is training in it.
-    #[error("{path} is in use by another run")]
-    InUse {
-        /// The folder.
-        path: PathBuf,
-    },
+    /// Another process trains in it, or it can't be locked.
+    #[error(transparent)]
+    Locked(#[from] LockError),
     /// It contains a run, and `resume` was not requested.
     #[error("{path} already holds a run")]
     Exists {
@@ -53,7 +50,7 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Creates the folder, or opens it if `resume`. Errors: `Exists`, `InUse`, `Io`, `Link`.
+    /// Creates the folder, or opens it if `resume`. Errors: `Exists`, `Locked`, `Io`, `Link`.
     pub fn open(path: &Path, resume: bool) -> Result<Self, FolderError> {
         Self::open_on(Disk::default(), path, resume)
     }
@@ -68,10 +65,7 @@ impl RunFolder {
         }
         let disk = disk.within(path);
         disk.create_folders(&checkpoints).map_err(|e| io(&checkpoints, e))?;
-        let lock = FolderLock::take(path).map_err(|error| match error {
-            LockError::InUse { path } => FolderError::InUse { path },
-            LockError::Io { path, source } => FolderError::Io { path, source },
-        })?;
+        let lock = FolderLock::take(path)?;
         let folder = Self { path: path.to_owned(), disk, _lock: lock };
         if !resume && folder.holds_a_run()? {
             return Err(FolderError::Exists { path: path.to_owned() });
@@ -168,7 +162,7 @@ mod tests {
         let parent = tempfile::tempdir().expect("a temporary folder");
         let path = parent.path().join("run");
         let first = RunFolder::open(&path, false).expect("a new folder");
-        assert!(matches!(RunFolder::open(&path, true), Err(FolderError::InUse { .. })));
+        assert!(matches!(RunFolder::open(&path, true), Err(FolderError::Locked(LockError::InUse { .. }))));
         first.write(&first.journal(), b"").expect("written");
         drop(first);
         let first = RunFolder::open(&path, false).expect("a folder whose run never began");

@@ -5,6 +5,7 @@ use crate::streams::talk;
 use ::plimsoll_plan::{PlanError, UnknownCard};
 use ::plimsoll_train::{CalibrationError, FolderError, TrainError, checkpoint::CheckpointError};
 use plimsoll_exec::DeviceError;
+use plimsoll_files::LockError;
 use plimsoll_graph::GraphError;
 use plimsoll_render::{held_by, printable_line};
 use plimsoll_session::SessionError;
@@ -331,7 +332,7 @@ impl From<FolderError> for Failure {
     fn from(error: FolderError) -> Self {
         let message = line(&error);
         match error {
-            FolderError::InUse { .. } => {
+            FolderError::Locked(LockError::InUse { .. }) => {
                 Self::bad_flag(message).hint("wait for it, stop it, or choose another `--name`")
             }
             FolderError::Exists { .. } => {
@@ -341,7 +342,9 @@ impl From<FolderError> for Failure {
             FolderError::Link { .. } => {
                 Self::bad_input(message).hint("use `--runs-dir` to keep runs elsewhere, on another disk too")
             }
-            FolderError::Io { .. } => Self::device(message).hint("is the disk full, or the folder read-only?"),
+            FolderError::Locked(LockError::Io { .. }) | FolderError::Io { .. } => {
+                Self::device(message).hint("is the disk full, or the folder read-only?")
+            }
         }
     }
 }

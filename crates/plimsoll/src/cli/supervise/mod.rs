@@ -28,7 +28,7 @@ use super::failure::{THREAD_LIMITS, line};
 use super::state::state_folder;
 use crate::streams::talk;
 use clap::Args;
-use plimsoll_files::{Distrust, TRUSTED_FOLDERS, check_folder};
+use plimsoll_files::{Distrust, LockError, TRUSTED_FOLDERS, check_folder};
 use plimsoll_supervise::{Entry, Folder, FolderError, Registry, RunKind, Status, SuperviseError};
 use plimsoll_telemetry::now_s;
 use std::env;
@@ -158,14 +158,14 @@ impl From<FolderError> for Failure {
             FolderError::Exists { .. } => {
                 Self::bad_flag(message).hint("choose another `--name`, or leave it out for one that is free")
             }
-            FolderError::InUse { .. } => {
+            FolderError::Locked(LockError::InUse { .. }) => {
                 Self::bad_flag(message).hint("`plimsoll ps` shows it, `plimsoll attach` follows it")
             }
             FolderError::Distrusted(distrust) => {
                 Self::bad_flag(format!("a run here could be replaced by another user: {message}"))
                     .hint(format!("{}; `--runs-dir` names another folder", trust_hint(&distrust)))
             }
-            FolderError::Io { .. } => {
+            FolderError::Locked(LockError::Io { .. }) | FolderError::Io { .. } => {
                 Self::device(message).hint("is the disk full, or the folder read-only? `--runs-dir` names another")
             }
         }

@@ -7,7 +7,7 @@ use crate::streams::talk;
 use ::plimsoll_train::checkpoint::{self, newest_whole};
 use ::plimsoll_train::{FolderError, RunFolder, Start};
 use plimsoll_exec::cuda::ProductChoices;
-use plimsoll_files::{is_file, is_folder, read_text_inside};
+use plimsoll_files::{LockError, is_file, is_folder, read_text_inside};
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_units::Bytes;
 use std::io::ErrorKind;
@@ -203,8 +203,9 @@ impl TrainArgs {
         let path = if path.file_name().is_some_and(|name| name == "config.json") { path.parent() } else { Some(path) };
         let base = path.and_then(Path::file_stem).map_or("run".into(), |stem| stem.to_string_lossy());
         let numbered = (1..).map(|n: u64| RunFolder::open(&self.runs_dir.join(format!("{base}-{n}")), false));
-        let is_taken =
-            |folder: &Result<_, _>| matches!(folder, Err(FolderError::Exists { .. } | FolderError::InUse { .. }));
+        let is_taken = |folder: &Result<_, _>| {
+            matches!(folder, Err(FolderError::Exists { .. } | FolderError::Locked(LockError::InUse { .. })))
+        };
         Ok(numbered.into_iter().find(|folder| !is_taken(folder)).expect("there is no end of numbers")?)
     }
 }
