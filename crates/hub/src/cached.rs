@@ -2,7 +2,7 @@
 //! `models--organization--name/snapshots/COMMIT/`, of which `refs/main` names the commit of the main branch.
 //! Not here: how they get there (`download.rs`).
 
-use crate::download::Index;
+use crate::index::{INDEX_BYTES_MAX, Index};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
 use plimsoll_units::Bytes;
@@ -12,9 +12,6 @@ use std::path::{Path, PathBuf};
 
 /// The name of a commit is shorter.
 const REF_BYTES_MAX: Bytes = Bytes(1024);
-
-/// The longest index that is read; those of the largest models have some 10 MiB.
-pub(crate) const INDEX_BYTES_MAX: Bytes = Bytes::mib(16);
 
 /// Whether a text can be the name of weights on the Hugging Face hub, `organization/model`, and is no path.
 pub fn is_hub_name(text: &str) -> bool {

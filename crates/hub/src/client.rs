@@ -4,6 +4,7 @@
 //! Redirects are followed here and not by the library, since the token goes to the endpoint and to nobody else, not even to
 //! another port of its host. Source of addresses and headers: huggingface_hub, `file_download.py` and "Environment variables".
 
+use crate::HUB;
 use crate::error::{HubError, SettingError};
 use crate::steady::Steady;
 use plimsoll_files::read_text;
@@ -16,9 +17,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 use ureq::http::{Response, Uri};
 use ureq::{Agent, Body, BodyReader};
-
-/// The hub's own address.
-pub const HUB: &str = "https://huggingface.co";
 
 /// The commit that is asked for.
 const BRANCH: &str = "main";

@@ -2,16 +2,17 @@
 //! download is continued by the next one.
 //! Not here: requests (`client.rs`), and the cache's layout (`store.rs`).
 
-use crate::cached::{INDEX_BYTES_MAX, cache, home};
+use crate::cached::{cache, home};
 use crate::client::{Client, Incoming, Listing, RemoteFile, strange};
 use crate::error::{DownloadError, HubError};
+use crate::index::{INDEX_BYTES_MAX, Index};
 use crate::steady::LEAST;
 use crate::store::Store;
 use plimsoll_data::MODEL_FILES;
 use plimsoll_files::free_space;
 use plimsoll_train::checkpoint::{CONFIG_FILE, INDEX_FILE, MODEL_FILE};
 use plimsoll_units::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
@@ -27,12 +28,6 @@ const SHARDS_MAX: usize = 2000;
 
 /// Milliseconds that are waited after each attempt in a row that brought nothing.
 const WAITS: [u64; 4] = [500, 1000, 2000, 4000];
-
-/// Which shard each tensor is in.
-#[derive(Debug, serde::Deserialize)]
-pub(crate) struct Index {
-    pub(crate) weight_map: BTreeMap<String, String>,
-}
 
 /// What happens while a model is fetched.
 #[derive(Debug)]

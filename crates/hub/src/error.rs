@@ -1,6 +1,6 @@
 //! Why weights are not fetched.
 
-use crate::client::HUB;
+use crate::HUB;
 use plimsoll_units::Bytes;
 use std::io;
 use std::path::PathBuf;

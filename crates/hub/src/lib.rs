@@ -10,10 +10,13 @@ mod cached;
 mod client;
 mod download;
 mod error;
+mod index;
 mod steady;
 mod store;
 
 pub use cached::{Weights, cache, has_weights, is_hub_name, weights};
-pub use client::HUB;
 pub use download::{Progress, download};
 pub use error::{DownloadError, HubError, SettingError};
+
+/// The hub's own address.
+pub const HUB: &str = "https://huggingface.co";

@@ -5,6 +5,7 @@
 //! [`data`] turns text into batches, [`train`] runs the loop, [`telemetry`] says what happened.
 
 pub mod cli;
+mod failure;
 mod progress;
 mod streams;
 

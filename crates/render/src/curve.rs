@@ -1,7 +1,7 @@
 //! How fast a run is with less memory or more: a table, data, and a picture.
 
-use super::page::axis::decimal_step;
 use super::page::escape;
+use super::page::steps::decimal_step;
 use comfy_table::{CellAlignment, Table, presets};
 use plimsoll_plan::{CurvePoint, Found};
 use plimsoll_units::{Bytes, Seconds};

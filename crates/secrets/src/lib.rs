@@ -3,12 +3,14 @@
 //! without a network. Not here: the servers' formats (`plimsoll-notify`, `plimsoll-trackers`, `plimsoll-hub`).
 
 mod backoff;
+mod error;
 mod loopback;
 mod secret;
 mod secret_files;
 mod secrets;
 
 pub use backoff::{Backoff, retry_after};
+pub use error::SecretsError;
 pub use loopback::is_loopback;
 pub use secret::{Redactor, Secret};
-pub use secrets::{Secrets, SecretsError, TRACKER_VARIABLES, VARIABLES};
+pub use secrets::{Secrets, TRACKER_VARIABLES, VARIABLES};

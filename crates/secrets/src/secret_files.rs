@@ -1,6 +1,6 @@
 //! Secret files: one `KEY=VALUE` per line, as in a `.env`. A file that other users can read is rejected.
 
-use crate::secrets::SecretsError;
+use crate::error::SecretsError;
 use plimsoll_files::open_regular;
 use std::fs::File;
 use std::io::{self, Read};

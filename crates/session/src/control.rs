@@ -1,7 +1,7 @@
 //! The state that a session, its watcher and its controls share, and the handle that other threads control it by.
 
 use crate::notice::{Notice, Notices};
-use crate::orders::{Asked, obey};
+use crate::orders::Asked;
 use plimsoll_health::Facts;
 use plimsoll_orders::Order;
 use plimsoll_telemetry::{EnergyUse, Event, Sample};
@@ -97,9 +97,13 @@ impl Shared {
 
     /// Takes an order, and wakes the run if it waits.
     pub(crate) fn obey(&self, number: u64, order: Order, notices: &Notices) {
-        let asks_to_stop = obey(&mut self.lock(), number, order, &self.stop);
+        {
+            let mut state = self.lock();
+            let refused = state.asked.take(number, order);
+            refused.into_iter().for_each(|(order, reason)| state.refuse(order, reason));
+        }
         self.changed.notify_all();
-        if asks_to_stop {
+        if order == Order::Stop && !self.stop.swap(true, Ordering::Relaxed) {
             notices(Notice::AskedToStop);
         }
     }
@@ -114,8 +118,8 @@ impl State {
     }
 
     /// Records that an order is not followed.
-    pub(crate) fn refuse(&mut self, order: u64, reason: impl Into<String>) {
-        self.tell(Event::OrderRefused { step: self.step, order: Some(order), reason: reason.into() });
+    fn refuse(&mut self, order: u64, reason: &str) {
+        self.tell(Event::OrderRefused { step: self.step, order: Some(order), reason: reason.to_owned() });
     }
 
     pub(crate) fn is_too_hot(&self) -> bool {

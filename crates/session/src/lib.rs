@@ -9,7 +9,7 @@
 //!       Control: orders ────┘                            control.rs   what other threads ask
 //!
 //!   samples ─► watched.rs ─► speed limit ─┐
-//!   orders.rs ─► pause, budget, stop ─────┴─► pace.rs, between micro-batches and steps
+//!   listener.rs, orders.rs ─► pause, budget, stop ─────┴─► pace.rs, between micro-batches and steps
 //! ```
 //!
 //! Not here: the loop (`plimsoll-train`), the decisions about heat (`plimsoll-heat`), and everything that is printed.
@@ -81,6 +81,7 @@ mod backend;
 mod control;
 mod error;
 mod heat;
+mod listener;
 mod notice;
 mod observer;
 mod orders;
@@ -102,4 +103,4 @@ pub use power::CardPower;
 pub use room::DiskRoom;
 pub use samples::KeptSamples;
 pub use session::{Session, SessionSettings};
-pub use watch::WatchSettings;
+pub use watched::WatchSettings;

@@ -4,31 +4,19 @@
 
 use crate::control::Control;
 use crate::error::SessionError;
+use crate::listener::Listener;
 use crate::notice::Notice;
-use crate::orders::{Listener, Next};
+use crate::orders::Next;
 use crate::power::CardPower;
 use crate::samples::KeptSamples;
-use crate::watched::Watched;
-use plimsoll_health::{Episode, Settings as HealthSettings};
-use plimsoll_power::{Meter, Price};
+use crate::watched::{WatchSettings, Watched};
+use plimsoll_health::Settings as HealthSettings;
+use plimsoll_power::Meter;
 use plimsoll_telemetry::{EnergyUse, Event, Sample, Sampler, SamplerOptions, for_each_record};
 use plimsoll_units::{Bytes, Seconds};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-
-/// How a session watches cards and system.
-#[derive(Debug, Clone)]
-pub struct WatchSettings {
-    /// Time between two samples.
-    pub every: Duration,
-    /// Temperatures at which the run is slowed and ended, °C. `plimsoll_heat::Limits` must accept them.
-    pub heat: plimsoll_heat::Settings,
-    /// Price of energy, if costs are wanted.
-    pub price: Option<Price>,
-    /// Words a health finding as an event.
-    pub health_event: fn(&Episode) -> Event,
-}
 
 /// What a watcher must know of a run.
 pub(crate) struct Subject {

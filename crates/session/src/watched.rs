@@ -4,9 +4,8 @@
 use crate::control::Shared;
 use crate::heat::{Guarded, HeatMessage};
 use crate::power::{CardPower, milliwatts};
-use crate::watch::WatchSettings;
-use plimsoll_health::{Settings as HealthSettings, Watcher};
-use plimsoll_power::Meter;
+use plimsoll_health::{Episode, Settings as HealthSettings, Watcher};
+use plimsoll_power::{Meter, Price};
 use plimsoll_telemetry::{EnergyUse, Event, Sample};
 use plimsoll_units::Seconds;
 use std::sync::Arc;
@@ -14,6 +13,19 @@ use std::time::{Duration, Instant};
 
 /// Time between two energy events.
 const ENERGY_EVERY: Duration = Duration::from_secs(60);
+
+/// How a session watches cards and system.
+#[derive(Debug, Clone)]
+pub struct WatchSettings {
+    /// Time between two samples.
+    pub every: Duration,
+    /// Temperatures at which the run is slowed and ended, °C. `plimsoll_heat::Limits` must accept them.
+    pub heat: plimsoll_heat::Settings,
+    /// Price of energy, if costs are wanted.
+    pub price: Option<Price>,
+    /// Words a health finding as an event.
+    pub health_event: fn(&Episode) -> Event,
+}
 
 /// The run's card and system over time.
 pub(crate) struct Watched {

@@ -1,39 +1,8 @@
 //! The end of a session: its last checkpoint, its last event and report.json, and which of these are on disk.
 
 use crate::session::Session;
-use crate::{FolderError, History, Measured, PlanSummary, Report, TrainError, Trainer};
+use crate::{Ending, History, Measured, Outcome, PlanSummary, Report, TrainError, Trainer};
 use plimsoll_telemetry::{Branches, Event};
-use std::path::PathBuf;
-
-/// Why a session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// It completed all steps.
-    Finished,
-    /// It was interrupted.
-    Interrupted,
-    /// A card was too hot.
-    TooHot,
-    /// It restarts with another plan.
-    Replanned,
-    /// The loss or the gradient became NaN or infinite.
-    Diverged,
-}
-
-/// The outcome of a session.
-#[derive(Debug)]
-pub struct Outcome {
-    /// Why it ended.
-    pub ending: Ending,
-    /// The contents of report.json, whether or not it could be written.
-    pub report: Report,
-    /// The newest complete checkpoint on disk, and its step.
-    pub saved: Option<(u64, PathBuf)>,
-    /// Why the state after the last step is not on disk; `None` if it is. A divergence requires no checkpoint.
-    pub unsaved: Option<String>,
-    /// Why report.json is not on disk; `None` if it is.
-    pub unreported: Option<FolderError>,
-}
 
 impl Trainer<'_> {
     /// Performs the work after the last step. A refusal by the disk is part of the outcome, not an error.

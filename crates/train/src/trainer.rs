@@ -1,80 +1,15 @@
 //! The training loop: steps, and the work between them. Not here: the start (`session.rs`) and end (`ending.rs`) of a
 //! session, and saving (`saving.rs`).
 
-use crate::checkpoint::ModelFolder;
 use crate::session::Session;
 use crate::step::run_paced_step;
-use crate::{Ending, Engine, Length, LossScale, Outcome, Pace, Progress, RunFolder, Schedule, TrainError};
-use plimsoll_data::{Dataset, Loader, StepBatches};
-use plimsoll_graph::models::ModelConfig;
+use crate::{Ending, Length, LossScale, Outcome, Progress, Start, TrainError, Trainer};
+use plimsoll_data::{Loader, StepBatches};
 use plimsoll_graph::{MemoryId, ProgramKind, Scalars};
-use plimsoll_telemetry::{Event, Sink};
-use std::path::PathBuf;
+use plimsoll_telemetry::Event;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
-
-/// The settings of a run in addition to its plan.
-#[derive(Debug, Clone)]
-pub struct TrainerConfig {
-    /// Name of the run.
-    pub name: String,
-    /// The model's name or path, for display.
-    pub model_name: String,
-    /// The model.
-    pub model: ModelConfig,
-    /// The files that make its checkpoints model folders.
-    pub model_folder: ModelFolder,
-    /// The length of the run.
-    pub length: Length,
-    /// The learning-rate schedule.
-    pub schedule: Schedule,
-    /// Seed of weights, data order and dropout.
-    pub seed: u64,
-    /// Steps between evaluations; `None` means only at the end.
-    pub eval_every: Option<u64>,
-    /// Maximum number of held-out samples per evaluation.
-    pub eval_samples: u64,
-    /// Steps between checkpoints; `None` means only at the end.
-    pub checkpoint_every: Option<u64>,
-    /// Number of checkpoints to keep.
-    pub keep_checkpoints: usize,
-    /// The tokenizer, for writing text later.
-    pub tokenizer: String,
-    /// Precision of weights and activations, as in the flag's value.
-    pub precision: String,
-    /// Initial loss scale, if gradients are in half precision.
-    pub loss_scale: Option<LossScale>,
-}
-
-/// The source of the initial weights.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Start {
-    /// Initialized from the seed.
-    Fresh,
-    /// A folder with `model.safetensors`.
-    Weights(PathBuf),
-    /// A checkpoint of this run.
-    Resume(PathBuf),
-}
-
-/// A run.
-pub struct Trainer<'a> {
-    /// The engine: the device with the plan.
-    pub engine: &'a mut Engine,
-    /// The data.
-    pub dataset: &'a Arc<Dataset>,
-    /// The run's folder.
-    pub folder: &'a RunFolder,
-    /// All other settings.
-    pub config: &'a TrainerConfig,
-    /// Receivers of every event, in addition to the journal.
-    pub sinks: Vec<&'a mut dyn Sink>,
-    /// Set by the caller to stop the run after the current step.
-    pub stop: &'a AtomicBool,
-    /// Called between micro-batches to control the speed.
-    pub pace: &'a dyn Pace,
-}
 
 /// Batches prepared ahead of the step that uses them.
 const STEPS_AHEAD: usize = 4;

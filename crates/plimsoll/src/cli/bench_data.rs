@@ -91,7 +91,7 @@ impl DataBenchArgs {
     ) -> Result<Epoch, Failure> {
         let cache = match &self.cache_dir {
             Some(path) => path.clone(),
-            None => super::train::default_cache_dir()?,
+            None => super::cache::default_cache_dir()?,
         };
         let bar = DataProgress::new();
         let columns = self.pairs.columns();

@@ -1,7 +1,7 @@
 //! The flags of the budget, and what it comes to.
 
 use super::Failure;
-use super::failure::exit_code;
+use super::failure::{exit_code, no_room};
 use super::options::{margin, part};
 use super::processor::{available, page_tables, process_margin};
 use crate::streams::talk;
@@ -302,15 +302,6 @@ pub(super) fn refuse_size(flag: &str, asked: Bytes, most: Bytes) -> Result<(), F
     let in_gib = if gib.is_multiple_of(1024) { format!(" or `{flag} {}GiB`", gib / 1024) } else { String::new() };
     Err(Failure::bad_flag(format!("`{flag}` is {asked}; a bare number is GiB"))
         .hint(format!("did you mean `{flag} {gib}MiB`{in_gib}?")))
-}
-
-/// "Does not fit", of a plan for which there is less memory than it needs.
-pub(super) fn no_room(message: String, left: Option<Bytes>) -> Failure {
-    let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
-    match left.map(|left| left.0 / Bytes::mib(1).0) {
-        Some(0) | None => failure.hint("close other programs, or raise the memory limit"),
-        Some(mib) => failure.hint(format!("`--vram {mib}MiB` plans for what is left")),
-    }
 }
 
 /// The threads asked for, by a flag or else by `OMP_NUM_THREADS`, or one per core. Errors: more than can make sense.

@@ -1,11 +1,12 @@
 //! `plimsoll calibrate`: measures this machine, or a card of it, so that plans can tell their time.
 
 use super::blas::BlasArgs;
-use super::cards::{DeviceArgs, Reopening, Speed, speed_of};
+use super::cards::{DeviceArgs, Reopening};
 use super::failure::exit_code;
 use super::machine::{MachineFile, Subject, known};
 use super::options::positive_size;
 use super::processor::{free_memory, guessed_rates, processor};
+use super::speed::{Speed, speed_of};
 use super::{Failure, in_pool};
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::Sample;

@@ -6,15 +6,12 @@ use super::budget::{BudgetArgs, CardMemory, OwnUse, Presence};
 use super::cublas::{Cublas, products_of};
 use super::device::Device;
 use super::failure::{exit_code, line};
-use super::loading::Flags;
-use super::machine::{Subject, known};
 use super::processor::{free_memory, processor};
+use super::speed::{Speed, check_tf32, on_paper, speed_of};
 use crate::streams::talk;
-use ::plimsoll_plan::{Card as PaperCard, Machine, Plan, Rates, card_with_memory, cards};
+use ::plimsoll_plan::{Card as PaperCard, Plan};
 use clap::{Args, ValueEnum};
-use plimsoll_exec::cuda::{
-    Card, CublasLt, CudaDevice, CudaError, CudaOptions, Driver, Fault, OLDEST_WITH_TF32, ProductChoices,
-};
+use plimsoll_exec::cuda::{Card, CublasLt, CudaDevice, CudaError, CudaOptions, Driver, Fault, ProductChoices};
 use plimsoll_exec::{Device as _, DeviceError};
 use plimsoll_graph::{DeviceKind, Products, Targets};
 use plimsoll_telemetry::own_gpu_memory;
@@ -170,8 +167,13 @@ impl Reopening {
     }
 
     /// The card that was opened once more, with what is free on it now. Errors: nothing is left of its memory.
-    pub(super) fn opened(&self, again: CudaDevice, flags: Flags) -> Result<Opened, Failure> {
-        let mut opened = Opened::of(again, flags.budget, flags.device.tf32(), None)?;
+    pub(super) fn opened(
+        &self,
+        again: CudaDevice,
+        device: &DeviceArgs,
+        budget: &BudgetArgs,
+    ) -> Result<Opened, Failure> {
+        let mut opened = Opened::of(again, budget, device.tf32(), None)?;
         opened.choose_products(self.products.kept.clone(), self.products.autotune);
         Ok(opened)
     }
@@ -290,17 +292,6 @@ impl DeviceArgs {
     }
 }
 
-/// Whether a card can be asked for TF32. Errors: it has none.
-pub(super) fn check_tf32(name: &str, compute_capability: (u8, u8)) -> Result<(), Failure> {
-    if compute_capability >= OLDEST_WITH_TF32 {
-        return Ok(());
-    }
-    let ((major, minor), (first, then)) = (compute_capability, OLDEST_WITH_TF32);
-    let message =
-        format!("{name} has no TF32: its compute capability is {major}.{minor}, TF32 came with {first}.{then}");
-    Err(Failure::bad_flag(message).hint("`--tf32 off` computes in single precision"))
-}
-
 /// The card of this number, or of those that can be opened the one with the most free memory.
 /// Errors: why it, or the last of them, cannot be used.
 pub(super) fn open_card(index: Option<usize>, options: CudaOptions) -> Result<CudaDevice, CudaError> {
@@ -327,38 +318,6 @@ fn free_on(card: &CudaDevice) -> Result<Bytes, CudaError> {
         Err(DeviceError::Cuda(error)) => Err(error),
         Err(other) => unreachable!("{other} of a card's driver"),
     }
-}
-
-/// What a card's speed is asked for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Speed<'a> {
-    /// Whether products in single precision round their operands to TF32.
-    pub(super) tf32: bool,
-    /// What multiplies matrices.
-    pub(super) products: Products,
-    /// The file of what was measured; none: where `calibrate` keeps it.
-    pub(super) measured: Option<&'a Path>,
-}
-
-/// What is known of the speed of a card, with products in TF32 or without: what was measured, else what its namesake's data
-/// sheet says, or that of the most alike.
-pub(super) fn speed_of(card: &Card, threads: usize, speed: Speed) -> Result<(Machine, String), Failure> {
-    let (paper, is_the_card) = on_paper(card);
-    let other = if is_the_card { String::new() } else { format!("; {} is not known", card.name) };
-    speed_by_name(&card.name, (paper, &other), threads, speed)
-}
-
-/// Like [`speed_of`], of the card of this name, of which this is known on paper, and said of that.
-pub(super) fn speed_by_name(
-    name: &str,
-    (paper, said): (&'static PaperCard, &str),
-    threads: usize,
-    Speed { tf32, products, measured }: Speed,
-) -> Result<(Machine, String), Failure> {
-    let source = format!(" from the data sheet of {} ({}{said})", paper.name, paper.source);
-    let rates = Rates::of_card(paper);
-    let rates = if tf32 { rates.in_tf32(paper) } else { rates };
-    known(Subject { threads, card: Some(name), tf32, products }, (rates, &source), measured)
 }
 
 /// What a plan must know of a card that is open: its memory is the driver's word.
@@ -416,19 +375,6 @@ impl From<CudaError> for Failure {
             CudaError::Call(_) => Self::device(message).hint("`plimsoll doctor` shows driver and cards"),
         }
     }
-}
-
-/// A card's figures, or those of a card that computes alike and has about as much memory; and whether it is the card.
-fn on_paper(card: &Card) -> (&'static PaperCard, bool) {
-    if let Ok(paper) = card_with_memory(&card.name, card.memory) {
-        return (paper, true);
-    }
-    let far = |paper: &&PaperCard| {
-        let (major, minor) = card.compute_capability;
-        let (other, other_minor) = paper.compute_capability;
-        (major.abs_diff(other), minor.abs_diff(other_minor), card.memory.0.abs_diff(paper.memory.0))
-    };
-    (cards().iter().min_by_key(far).expect("a table of cards"), false)
 }
 
 impl Opened {

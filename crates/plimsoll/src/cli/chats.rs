@@ -2,7 +2,7 @@
 
 use super::Failure;
 use clap::{Args, ValueEnum};
-use plimsoll_data::{ChatFormat, ChatTemplate, DataFormat, Date, Sources, Tokenizer, TrainOn, detect_format};
+use plimsoll_data::{ChatFormat, ChatTemplate, DataFormat, Dataset, Date, Sources, Tokenizer, TrainOn, detect_format};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -145,4 +145,12 @@ impl ChatArgs {
         }
         settings
     }
+}
+/// Whether a chat template writes the data.
+pub(super) fn has_template(dataset: &Dataset) -> bool {
+    let chats = match dataset {
+        Dataset::Packed(packed) => packed.chats(),
+        Dataset::Windows(_) | Dataset::Pairs(_) => None,
+    };
+    chats.is_some_and(|chats| chats.format() != ChatFormat::Completion)
 }

@@ -2,9 +2,9 @@
 
 use super::Failure;
 use super::budget::{Budget, BudgetArgs, CardMemory, OwnUse, Presence, is_more_than, refuse_size, vram_max_of};
-use super::cards::{Speed, check_tf32, speed_by_name};
 use super::machine::{Subject, known};
 use super::processor::guessed_rates;
+use super::speed::{Speed, check_tf32, speed_by_name};
 use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_of_memory, card_with_memory};
 use plimsoll_graph::{Products, Targets};
 use plimsoll_telemetry::{Gpu, GpuNote, Gpus, gpus};

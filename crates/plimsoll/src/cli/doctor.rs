@@ -1,10 +1,10 @@
 //! `plimsoll doctor`: what this machine has to train on, what of it can be used, and what is missing.
 
+use super::cache::default_cache_dir;
 use super::cards::Choice;
 use super::cublas::{Cublas, give_first};
 use super::failure::exit_code;
 use super::machine::MachineFile;
-use super::train::default_cache_dir;
 use super::{Failure, blas, self_test};
 use crate::streams::write_data;
 use clap::Args;

@@ -1,7 +1,7 @@
 //! What a plan recomputes or sends to the host and why, and what more memory or less would make of it.
 
 use super::Failure;
-use super::plan::Answer;
+use super::answer::Answer;
 use ::plimsoll_plan::{CurvePoint, Found, Recomputed, Request, recomputed, saved_with_more};
 use plimsoll_render::{curve_json, curve_table};
 use plimsoll_units::Bytes;

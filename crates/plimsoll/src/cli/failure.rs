@@ -1,6 +1,8 @@
-//! How commands fail: a message with the numbers, what to do about it, and the documented exit code.
+//! Errors of libraries as failures of commands, with hints, and how a failure is printed.
 
-use super::budget::no_room;
+use crate::failure::Message;
+pub use crate::failure::{Failure, exit_code};
+
 use crate::streams::talk;
 use ::plimsoll_plan::{PlanError, UnknownCard};
 use ::plimsoll_train::{CalibrationError, FolderError, TrainError, checkpoint::CheckpointError};
@@ -10,93 +12,16 @@ use plimsoll_graph::GraphError;
 use plimsoll_render::{held_by, printable_line};
 use plimsoll_session::SessionError;
 use plimsoll_telemetry::{GpuError, JournalError, gpu_holders};
+use plimsoll_units::Bytes;
 use plimsoll_watch::WatchError;
-use std::fmt::{self, Display, Formatter};
+use std::fmt::Display;
 use std::process::ExitCode;
 
-/// The documented exit codes.
-pub mod exit_code {
-    /// All went well.
-    pub const DONE: u8 = 0;
-    /// The command line or a file of settings can't be understood.
-    pub const USAGE: u8 = 2;
-    /// No plan fits the budget.
-    pub const DOES_NOT_FIT: u8 = 3;
-    /// Data, a checkpoint or a configuration can't be used.
-    pub const BAD_INPUT: u8 = 4;
-    /// The device or the system refused something.
-    pub const DEVICE_FAILED: u8 = 5;
-    /// A card was too hot; the run is saved and can be resumed.
-    pub const TOO_HOT: u8 = 6;
-    /// Loss or gradient stopped being numbers.
-    pub const DIVERGED: u8 = 7;
-    /// Stopped by a signal; the run can be resumed.
-    pub const INTERRUPTED: u8 = 130;
-}
-
-/// Why a command did not do what it was asked.
-#[derive(Debug)]
-pub struct Failure {
-    code: u8,
-    message: Message,
-    hints: Vec<String>,
-}
-
-#[derive(Debug)]
-enum Message {
-    Text(String),
-    /// Clap words its own messages, help and version among them.
-    Clap(Box<clap::Error>),
-}
-
 impl Failure {
-    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: Message::Text(message.into()), hints: vec![] }
-    }
-
-    pub(super) fn usage(error: clap::Error) -> Self {
-        Self { code: exit_code::USAGE, message: Message::Clap(Box::new(error)), hints: vec![] }
-    }
-
-    pub(super) fn bad_flag(message: impl Into<String>) -> Self {
-        Self::new(exit_code::USAGE, message)
-    }
-
-    pub(super) fn bad_input(message: impl Into<String>) -> Self {
-        Self::new(exit_code::BAD_INPUT, message)
-    }
-
-    pub(crate) fn device(message: impl Into<String>) -> Self {
-        Self::new(exit_code::DEVICE_FAILED, message)
-    }
-
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hints.push(hint.into());
-        self
-    }
-
     /// Who else holds memory of the card with this UUID, as hints; nothing where the driver does not tell.
     pub(super) fn naming_holders(self, card: &str) -> Self {
         let holders = gpu_holders().into_iter().filter(|holder| holder.card == card);
         holders.fold(self, |failure, holder| failure.hint(format!("of the card's memory {}", held_by(&holder))))
-    }
-
-    /// What went wrong, for what is no reason to end.
-    pub(super) fn message(&self) -> String {
-        match &self.message {
-            Message::Clap(error) => error.to_string(),
-            Message::Text(text) => text.clone(),
-        }
-    }
-
-    /// The exit code.
-    pub(super) fn code(&self) -> u8 {
-        self.code
-    }
-
-    /// What to do about it.
-    pub(super) fn hints(&self) -> &[String] {
-        &self.hints
     }
 
     /// Says what went wrong and gives the exit code.
@@ -111,15 +36,24 @@ impl Failure {
                 // Without clap's colors: among them would be those of what it quotes. A hint says more than the usage, in
                 // which clap names the flag that it would have suggested.
                 let text = error.render().to_string();
-                let shown = if self.hints.is_empty() { Some(&*text) } else { text.split("\n\n").next() };
+                let shown = if self.hints().is_empty() { Some(&*text) } else { text.split("\n\n").next() };
                 talk(shown.unwrap_or_default().trim_end());
             }
             Message::Text(text) => talk(format_args!("error: {text}")),
         }
-        for hint in &self.hints {
+        for hint in self.hints() {
             talk(format_args!("hint: {hint}"));
         }
-        ExitCode::from(self.code)
+        ExitCode::from(self.code())
+    }
+}
+
+/// "Does not fit", of a plan for which there is less memory than it needs.
+pub(super) fn no_room(message: String, left: Option<Bytes>) -> Failure {
+    let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
+    match left.map(|left| left.0 / Bytes::mib(1).0) {
+        Some(0) | None => failure.hint("close other programs, or raise the memory limit"),
+        Some(mib) => failure.hint(format!("`--vram {mib}MiB` plans for what is left")),
     }
 }
 
@@ -140,12 +74,6 @@ pub(super) fn no_thread(what: impl Display) -> impl FnOnce(std::io::Error) -> Fa
 
 /// What limits how many threads can be started.
 pub(super) const THREAD_LIMITS: &str = "the number of threads is limited by `ulimit -u`, by a container's `pids.max`, and by memory; `--threads N` uses fewer";
-
-impl Display for Failure {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message())
-    }
-}
 
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {

@@ -1,9 +1,9 @@
 //! `plan --find`: the most that fits, as a request that can be planned and run.
 
 use super::Failure;
-use super::device::Device;
+use super::answer::{Answer, Given};
 use super::model::{self, Chosen};
-use super::plan::{Answer, Given, PlanArgs};
+use super::request::RequestArgs;
 use ::plimsoll_plan::{Request, divisors, largest_that_fits};
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -33,12 +33,18 @@ pub(super) struct FoundMost {
 }
 
 impl Find {
-    /// The most that fits on a device of what is asked for with this model. Errors: those of a request.
-    pub(super) fn find(self, args: &PlanArgs, chosen: &Chosen, device: &Device) -> Result<FoundMost, Failure> {
+    /// The most that fits of what is asked for with this model. `asked`: the flags `args` as a request for a model, with other
+    /// sizes. Errors: those of a request.
+    pub(super) fn find(
+        self,
+        args: &RequestArgs,
+        chosen: &Chosen,
+        asked: impl Fn(Chosen, Given) -> Result<(Chosen, Request), Failure>,
+    ) -> Result<FoundMost, Failure> {
         match self {
             Self::SeqLen => {
                 let given = |seq_len| Given { seq_len: Some(seq_len), ..Given::default() };
-                let of = |seq_len| args.asked(chosen.clone(), device, given(seq_len));
+                let of = |seq_len| asked(chosen.clone(), given(seq_len));
                 let positions = chosen.most_positions().min(MOST);
                 // All positions, or as many steps as fit.
                 let all = largest_that_fits(1, |_| of(positions).map(|(_, request)| request))?;
@@ -56,17 +62,13 @@ impl Find {
                 FoundMost::new("longest sequence", longest, &bound, flags, longest.map(of).transpose()?)
             }
             Self::MicroBatch => {
-                let of = |samples| {
-                    args.asked(chosen.clone(), device, Given { micro_batch: Some(samples), ..Given::default() })
-                };
-                let asked = args.request();
+                let of = |samples| asked(chosen.clone(), Given { micro_batch: Some(samples), ..Given::default() });
                 // A step of a given size has micro-batches that divide it.
-                let sizes = asked.global_batch.map(divisors);
-                let most =
-                    sizes.as_ref().map_or(MOST / asked.gradient_accumulation_steps.unwrap_or(1), Vec::len).max(1);
+                let sizes = args.global_batch.map(divisors);
+                let most = sizes.as_ref().map_or(MOST / args.gradient_accumulation_steps.unwrap_or(1), Vec::len).max(1);
                 let samples = |n: usize| sizes.as_ref().map_or(n, |sizes| sizes[n - 1]);
                 let largest = largest_that_fits(most, |n| of(samples(n)).map(|(_, request)| request))?.map(samples);
-                let flags = |n| match (asked.global_batch, asked.gradient_accumulation_steps) {
+                let flags = |n| match (args.global_batch, args.gradient_accumulation_steps) {
                     (Some(global), _) => format!("--micro-batch {n} --global-batch {global}"),
                     (None, Some(steps)) => format!("--micro-batch {n} --gradient-accumulation-steps {steps}"),
                     (None, None) => format!("--micro-batch {n} --global-batch {n}"),
@@ -74,7 +76,7 @@ impl Find {
                 FoundMost::new("largest micro-batch", largest, "", flags, largest.map(of).transpose()?)
             }
             Self::Model => {
-                let of = |name: &str| args.asked(model::open(name)?, device, Given::default());
+                let of = |name: &str| asked(model::open(name)?, Given::default());
                 let mut found = None;
                 for (name, _) in chosen.config.presets_like() {
                     let has_positions = args.seq_len().is_none_or(|tokens| tokens <= most_positions_of(name));

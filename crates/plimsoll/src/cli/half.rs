@@ -1,7 +1,7 @@
 //! What bf16 would buy on the processor, beside a plan in single precision, which `--precision auto` means there.
 
 use super::Failure;
-use super::plan::Answer;
+use super::answer::Answer;
 use ::plimsoll_plan::{Found, LeverRequest, Misfit, Precision, Request, search};
 use plimsoll_exec::instructions;
 use plimsoll_graph::DeviceKind;

@@ -47,7 +47,7 @@ impl Flags<'_> {
                         Err(CudaError::NoRoomForDriver { .. }) => return Err(TrainError::from(refused).into()),
                         again => again?,
                     };
-                    let opened = card.opened(again, self).map_err(|_| TrainError::from(refused))?;
+                    let opened = card.opened(again, self.device, self.budget).map_err(|_| TrainError::from(refused))?;
                     let found =
                         plan_for(&opened.device).map_err(|failure| failure.naming_holders(&card.card().uuid))?;
                     (opened, found)

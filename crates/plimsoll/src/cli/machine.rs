@@ -1,8 +1,8 @@
 //! What is known of this machine's speed: a file that `calibrate` writes and that plans are predicted by.
 
 use super::Failure;
+use super::cache::default_cache_dir;
 use super::failure::io_failure;
-use super::train::default_cache_dir;
 use ::plimsoll_exec::blas_in_use;
 use ::plimsoll_plan::{Machine, Rates, Sample};
 use plimsoll_graph::Products;

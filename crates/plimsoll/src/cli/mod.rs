@@ -1,10 +1,12 @@
 //! The command line: one file a command. Flags may be written with hyphens or underscores.
 
+mod answer;
 mod arena;
 mod bench;
 mod bench_data;
 mod blas;
 mod budget;
+mod cache;
 mod calibrate;
 mod cards;
 mod chats;
@@ -38,6 +40,7 @@ mod places;
 mod plan;
 mod power;
 mod processor;
+mod quoted;
 mod recipe;
 mod replay;
 mod report;
@@ -49,6 +52,7 @@ mod serve;
 mod settings;
 mod shell;
 mod sought;
+mod speed;
 mod state;
 mod story;
 #[cfg(unix)]

@@ -3,8 +3,8 @@
 //! user's once it was given on this machine, by a flag or in a file that `--config` names; it is then kept in the user's
 //! state folder, so that resuming a run and adopting one need no flags.
 
+use super::quoted::for_a_shell;
 use super::state::state_folder;
-use super::train::for_a_shell;
 use plimsoll_files::{open_private, read_text};
 use plimsoll_units::Bytes;
 use std::io::Write;

@@ -1,8 +1,9 @@
 //! `plimsoll plan`: the plan for a model and a budget, and nothing run.
 
 use super::Failure;
+use super::answer::{Answer, Given};
 use super::budget::{BudgetArgs, is_more_than};
-use super::cards::{DeviceArgs, Looked, Speed};
+use super::cards::{DeviceArgs, Looked};
 use super::device::Device;
 use super::explain;
 use super::failure::{exit_code, io_failure};
@@ -14,6 +15,7 @@ use super::misfit::{Enough, misfit_failure};
 use super::model::{self, Chosen};
 use super::options::{AutoOr, Workers, positive_count, positive_number, positive_size, workers};
 use super::request::{RequestArgs, RunArgs, Sequences};
+use super::speed::Speed;
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::{
     Budget, Card, CurvePoint, Found, Level, LeverEffect, MOST_WORKERS, Misfit, Moment, Plan, Recompute, Request,
@@ -199,21 +201,6 @@ struct Made {
     curve: Vec<CurvePoint>,
 }
 
-/// What was asked beside the plan.
-pub(super) struct Answer {
-    pub(super) key: &'static str,
-    pub(super) value: Value,
-    pub(super) words: String,
-}
-
-/// What stands in the place of flags.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Given {
-    pub(super) seq_len: Option<usize>,
-    /// Samples of a micro-batch: of the only one of a step, unless a flag says how large a step is.
-    pub(super) micro_batch: Option<usize>,
-}
-
 impl Made {
     /// The plan, whether it fits or not.
     fn laid_out(&self) -> &Plan {
@@ -334,16 +321,6 @@ impl PlanArgs {
         Ok(())
     }
 
-    /// `--seq-len`.
-    pub(super) fn seq_len(&self) -> Option<usize> {
-        self.request.seq_len()
-    }
-
-    /// The flags of the request.
-    pub(super) fn request(&self) -> &RequestArgs {
-        &self.request
-    }
-
     /// The length that `--seq-len auto` finds for a model on a device; nothing without it.
     fn given(&self, model: &Chosen, device: &Device) -> Result<Given, Failure> {
         let of = |seq_len| Given { seq_len: Some(seq_len), ..Given::default() };
@@ -382,7 +359,7 @@ impl PlanArgs {
         let mut answers = Vec::new();
         let (mut chosen, mut request) = self.asked(model.clone(), &device, self.given(model, &device)?)?;
         if let Some(what) = self.find {
-            let found = what.find(self, model, &device)?;
+            let found = what.find(&self.request, model, |model, given| self.asked(model, &device, given))?;
             answers.push(found.answer);
             if let Some(of_answer) = found.asked {
                 (chosen, request) = of_answer;

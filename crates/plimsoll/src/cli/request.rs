@@ -8,12 +8,17 @@ use super::objective::ObjectiveArgs;
 use super::optimizer::OptimizerArgs;
 use super::options::{AutoOr, auto_or_size, positive_size, rate};
 use super::recipe::Recipe;
-use super::train::{GRAD_CLIP, PREFILL};
 use ::plimsoll_plan::Request;
 use clap::Args;
 use plimsoll_data::Dataset;
 use plimsoll_graph::Lengths;
 use std::path::PathBuf;
+
+/// Largest norm of the gradient, unless asked for otherwise.
+const GRAD_CLIP: f64 = 1.0;
+
+/// Tokens that a prompt is read at a time.
+pub(super) const PREFILL: usize = 32;
 
 /// What is trained on at a time, and how.
 #[derive(Debug, Clone, Args)]

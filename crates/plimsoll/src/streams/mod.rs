@@ -10,7 +10,7 @@ mod waiting;
 
 pub(crate) use bar::{Bar, bar_text};
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 use console::Style;
 use plimsoll_render::printable;
 use plimsoll_telemetry::{Outlet, READER_PATIENCE};

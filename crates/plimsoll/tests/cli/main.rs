@@ -7,6 +7,7 @@ mod bad_input;
 mod blas;
 mod cards;
 mod chats;
+mod circles;
 mod cublas;
 mod cuda_faults;
 mod cuda_interrupt;

@@ -88,7 +88,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
 ];
 
-fn crates() -> PathBuf {
+pub(crate) fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate has a parent folder").to_owned()
 }
 
@@ -102,7 +102,7 @@ fn dependencies(name: &str) -> Vec<String> {
 }
 
 /// All Rust sources of a crate, without its `tests` folder.
-fn sources(name: &str) -> BTreeMap<PathBuf, String> {
+pub(crate) fn sources(name: &str) -> BTreeMap<PathBuf, String> {
     let mut files = BTreeMap::new();
     let mut folders = vec![crates().join(name).join("src")];
     while let Some(folder) = folders.pop() {

@@ -1,6 +1,7 @@
 //! Axes of charts: bytes at powers of two, with the budget, and numbers at round ones.
 
 use super::chart::{Chart, LINE, Label, Place};
+use super::steps::byte_step;
 use crate::plan_table::grouped;
 
 /// The height that is left above where an axis is broken.
@@ -126,22 +127,6 @@ fn number(value: f64, step: f64) -> String {
             format!("{sign}{}", grouped(value.abs().round() as u64))
         }
         _ => format!("{value:.2e}"),
-    }
-}
-
-/// The power of two that cuts `ceiling` into no more than `most` parts.
-pub(crate) fn byte_step(ceiling: u64, most: u64) -> u64 {
-    (ceiling / most.max(1)).max(1).next_power_of_two()
-}
-
-/// The 1, 2 or 5 times a power of ten that cuts `count` into no more than `most` parts.
-pub(crate) fn decimal_step(count: usize, most: usize) -> usize {
-    let mut power = 1;
-    loop {
-        if let Some(step) = [1, 2, 5].map(|n| n * power).into_iter().find(|step| count <= step * most) {
-            return step;
-        }
-        power *= 10;
     }
 }
 

@@ -7,8 +7,8 @@
 //!   12 GiB │░░░░░░▒▒▒▒ name ▒▒▒▒░░░░░      labels in parts of the width across and in pixels down
 //! ```
 
-use super::axis::decimal_step;
 use super::escape;
+use super::steps::decimal_step;
 use crate::plan_table::grouped;
 use std::fmt::Write;
 

@@ -3,6 +3,7 @@
 
 pub(super) mod axis;
 pub(super) mod chart;
+pub(super) mod steps;
 
 use crate::printable::printable;
 use std::fmt::Write;

@@ -4,7 +4,8 @@ use super::{
     Band, LEGEND, Map, PALETTE, Phase, ProgramScene, ROLES, Rect, STACK, Scene, bands, describe, escape, host_room,
     is_light, is_of_odd_block, title,
 };
-use crate::page::axis::{byte_step, decimal_step, tick};
+use crate::page::axis::tick;
+use crate::page::steps::{byte_step, decimal_step};
 use crate::plan_table::shape_line;
 use plimsoll_graph::MemoryId;
 use plimsoll_plan::Plan;

@@ -15,7 +15,7 @@ use super::failure::{exit_code, io_failure};
 use super::hub;
 use super::model::Chosen;
 use super::options::{number_from_zero, part, positive_size};
-use super::train::PREFILL;
+use super::request::PREFILL;
 use super::{Failure, in_pool, model};
 use crate::streams::{talk, write_text};
 use ::plimsoll_plan::plan_sampling;

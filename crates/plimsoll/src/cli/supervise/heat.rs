@@ -1,7 +1,7 @@
 //! `plimsoll run --max-temp`: heat of the cards that commands may use decides how fast these may go.
 //! Not here: who samples (`watch.rs`), who stops commands (`plimsoll-supervise`), and what is made of a sample (`plimsoll_session::Guarded`).
 
-use super::run::cards;
+use super::visible::cards;
 use crate::cli::Failure;
 use crate::cli::failure::exit_code;
 use crate::cli::heat::checked;

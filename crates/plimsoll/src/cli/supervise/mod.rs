@@ -12,6 +12,7 @@ mod reporter;
 mod run;
 mod say;
 mod stop;
+mod visible;
 mod watch;
 mod workers;
 

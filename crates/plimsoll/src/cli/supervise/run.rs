@@ -3,6 +3,7 @@
 use super::heat::HeatArgs;
 use super::repair::RepairArgs;
 use super::reporter::EventReporter;
+use super::visible::{uuids, visible_cards};
 use super::watch::watch;
 use super::workers::Workers;
 use super::{RunsArgs, detach, open, say, untrusted};
@@ -17,7 +18,6 @@ use plimsoll_supervise::{
     CardPeaks, Entry, Folder, Input, Job, Limits, Refusal, Repair, RunState, Share, SuperviseSettings, Supervised,
     adopt, keep, program_name, shares, supervise, usable_cpus,
 };
-use plimsoll_telemetry::{Gpu, gpus};
 use plimsoll_units::{Bytes, Seconds};
 use std::ffi::OsString;
 use std::io::{self, sink, stderr, stdout};
@@ -307,23 +307,6 @@ fn adopt_in(folder: Folder, is_background: bool) -> Result<u8, Failure> {
     drop(watched);
     reporter.finish();
     conclude(supervised?)
-}
-
-/// The cards that commands see, in their order; empty without a driver.
-fn visible_cards() -> Vec<Gpu> {
-    let mut cards = gpus().map(|gpus| gpus.cards).unwrap_or_default();
-    cards.retain(|card| card.cuda_index.is_some());
-    cards.sort_by_key(|card| card.cuda_index);
-    cards
-}
-
-fn uuids(cards: &[Gpu]) -> Vec<String> {
-    cards.iter().map(|card| card.uuid.clone()).collect()
-}
-
-/// The UUIDs of the cards that commands see.
-pub(super) fn cards() -> Vec<String> {
-    uuids(&visible_cards())
 }
 
 fn words(command: &[OsString]) -> Vec<String> {

@@ -3,7 +3,7 @@
 //! Not here: heat (`heat.rs`), messages about events (`reporter.rs`).
 
 use super::heat::HeatArgs;
-use super::run::cards;
+use super::visible::cards;
 use crate::cli::Failure;
 use crate::cli::failure::no_thread;
 use crate::cli::samples::{say_lost, say_not_kept};

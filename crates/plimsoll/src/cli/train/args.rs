@@ -1,12 +1,12 @@
 //! The flags of `plimsoll train`, and what they come to: model, request, schedule.
 
-use super::text::has_template;
 use super::watch::WatchArgs;
 use crate::cli::Failure;
 use crate::cli::blas::BlasArgs;
 use crate::cli::budget::BudgetArgs;
 use crate::cli::cards::DeviceArgs;
 use crate::cli::chats::ChatArgs;
+use crate::cli::chats::has_template;
 use crate::cli::cublas::TuneArgs;
 use crate::cli::failure::io_failure;
 use crate::cli::model::{CONFIG_BYTES_MAX, Chosen};
@@ -29,9 +29,6 @@ use std::path::{Path, PathBuf};
 
 /// Tokens of held-out text that an evaluation takes by default.
 const EVAL_TOKENS: u64 = 16_384;
-
-/// Largest norm of the gradient, unless asked for otherwise.
-pub(in crate::cli) const GRAD_CLIP: f64 = 1.0;
 
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]

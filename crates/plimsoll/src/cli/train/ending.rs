@@ -1,10 +1,11 @@
 //! What is said when a run has ended: what is on disk, and the command that resumes it.
 
-use super::text::has_template;
 use super::{Given, Setup};
 use crate::cli::Failure;
 use crate::cli::blas::library_flag;
+use crate::cli::chats::has_template;
 use crate::cli::failure::exit_code;
+use crate::cli::quoted::for_a_shell;
 use crate::cli::story::read_story;
 use crate::streams::talk;
 use ::plimsoll_train::checkpoint::newest_whole;
@@ -139,13 +140,3 @@ fn words_of_saved(step: u64, path: &Path) -> String {
 }
 
 const NOTHING_SAVED: &str = "no checkpoint is on disk";
-
-/// A word of a command, in quotes if a shell would take it for more than that.
-pub(in crate::cli) fn for_a_shell(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}

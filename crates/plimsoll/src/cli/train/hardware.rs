@@ -135,10 +135,10 @@ impl Hardware {
     }
 
     fn open_again(&self, folder: &RunFolder) -> Result<Opened, Failure> {
-        let flags = Flags { device: &self.device_args, budget: &self.budget_args };
+        let (device, budget) = (&self.device_args, &self.budget_args);
         let mut opened = match &self.card {
-            None => self.device_args.open_found(Looked::Processor, &self.budget_args, None)?,
-            Some(card) => card.opened(self.device_args.again(card)?, flags)?,
+            None => device.open_found(Looked::Processor, budget, None)?,
+            Some(card) => card.opened(device.again(card)?, device, budget)?,
         };
         opened.choose_products(kept_products(folder), self.autotune);
         Ok(opened)

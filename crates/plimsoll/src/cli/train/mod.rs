@@ -19,10 +19,8 @@ mod slow;
 mod text;
 mod watch;
 
-pub(super) use args::{GRAD_CLIP, TrainArgs};
-pub(super) use ending::for_a_shell;
+pub(super) use args::TrainArgs;
 pub(super) use folder::{check_run_of_path, newest_run, resumed_config};
-pub(super) use text::default_cache_dir;
 pub(super) use watch::sample_time;
 
 use super::failure::exit_code;
@@ -54,9 +52,6 @@ const ENTRY: Bytes = Bytes(8 << 10);
 
 /// Tokens of a row that data may have where no flag gives its length.
 const SHORT_ROW: usize = 64;
-
-/// Tokens that a prompt is read at a time.
-pub(super) const PREFILL: usize = 32;
 
 pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     wait_for_no_reader();

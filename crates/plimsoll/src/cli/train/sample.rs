@@ -1,9 +1,9 @@
 //! The sample that a run writes at its end.
 
 use super::prompt::{self, Text};
-use super::text::has_template;
 use super::{Given, Setup};
 use crate::cli::Failure;
+use crate::cli::chats::has_template;
 use ::plimsoll_train::{Engine, Sampling, Writer};
 use plimsoll_data::{AnswerEnds, Dataset, PADDING_TARGET};
 

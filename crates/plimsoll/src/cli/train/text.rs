@@ -2,6 +2,7 @@
 
 use super::args::TrainArgs;
 use super::binary::warn_of_binary;
+use crate::cli::cache::default_cache_dir;
 use crate::cli::model::Chosen;
 use crate::cli::processor::threads_within_memory;
 use crate::cli::{Failure, in_pool};
@@ -10,7 +11,6 @@ use plimsoll_data::{
     Batches, ChatFormat, ChatSettings, ChatStore, DataError, DataFormat, Dataset, FirstRow, HeldOut, Packed, Packing,
     PairColumns, PairSettings, Pairs, Progress, Source, Sources, Split, TemplateHabits, Tokenizer, TrainOn, Within,
 };
-use std::path::PathBuf;
 
 impl TrainArgs {
     /// Errors: flags for data of another kind than the model is trained on.
@@ -124,15 +124,6 @@ fn row_of_longest(longest: u64, most: usize) -> usize {
     most.min(usize::try_from(longest.next_multiple_of(STEP)).unwrap_or(usize::MAX)).max(1)
 }
 
-/// Whether a chat template writes the data.
-pub(super) fn has_template(dataset: &Dataset) -> bool {
-    let chats = match dataset {
-        Dataset::Packed(packed) => packed.chats(),
-        Dataset::Windows(_) | Dataset::Pairs(_) => None,
-    };
-    chats.is_some_and(|chats| chats.format() != ChatFormat::Completion)
-}
-
 /// Errors: the data are preferences. Other errors are those of the first row as pairs are read.
 fn refuse_preferences(sources: &Sources) -> Result<(), Failure> {
     match plimsoll_data::detect_format(sources) {
@@ -228,12 +219,4 @@ fn chats_line(chats: &ChatStore) -> String {
     let percent = 100.0 * trained as f64 / tokens as f64;
     let what = if chats.format() == ChatFormat::Completion { "prompts with completions" } else { "chats" };
     format!("{} {what} of {tokens} tokens, {trained} of them ({percent:.0} %) trained on", chats.len())
-}
-
-pub(in crate::cli) fn default_cache_dir() -> Result<PathBuf, Failure> {
-    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
-    let none =
-        || Failure::bad_flag("neither HOME nor XDG_CACHE_HOME is set").hint("choose a folder with `--cache-dir PATH`");
-    Ok(base.ok_or_else(none)?.join("plimsoll"))
 }

@@ -1,0 +1,90 @@
+//! Why a command fails: a message, what to do about it, and the documented exit code. Not here: libraries' errors as failures,
+//! and how one is printed (`cli/failure.rs`).
+
+use std::fmt::{self, Display, Formatter};
+
+/// The documented exit codes.
+pub mod exit_code {
+    /// All went well.
+    pub const DONE: u8 = 0;
+    /// The command line or a file of settings can't be understood.
+    pub const USAGE: u8 = 2;
+    /// No plan fits the budget.
+    pub const DOES_NOT_FIT: u8 = 3;
+    /// Data, a checkpoint or a configuration can't be used.
+    pub const BAD_INPUT: u8 = 4;
+    /// The device or the system refused something.
+    pub const DEVICE_FAILED: u8 = 5;
+    /// A card was too hot; the run is saved and can be resumed.
+    pub const TOO_HOT: u8 = 6;
+    /// Loss or gradient stopped being numbers.
+    pub const DIVERGED: u8 = 7;
+    /// Stopped by a signal; the run can be resumed.
+    pub const INTERRUPTED: u8 = 130;
+}
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    pub(crate) message: Message,
+    hints: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Message {
+    Text(String),
+    /// Clap words its own messages, help and version among them.
+    Clap(Box<clap::Error>),
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: Message::Text(message.into()), hints: vec![] }
+    }
+
+    pub(crate) fn usage(error: clap::Error) -> Self {
+        Self { code: exit_code::USAGE, message: Message::Clap(Box::new(error)), hints: vec![] }
+    }
+
+    pub(crate) fn bad_flag(message: impl Into<String>) -> Self {
+        Self::new(exit_code::USAGE, message)
+    }
+
+    pub(crate) fn bad_input(message: impl Into<String>) -> Self {
+        Self::new(exit_code::BAD_INPUT, message)
+    }
+
+    pub(crate) fn device(message: impl Into<String>) -> Self {
+        Self::new(exit_code::DEVICE_FAILED, message)
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// What went wrong, for what is no reason to end.
+    pub(crate) fn message(&self) -> String {
+        match &self.message {
+            Message::Clap(error) => error.to_string(),
+            Message::Text(text) => text.clone(),
+        }
+    }
+
+    /// The exit code.
+    pub(crate) fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// What to do about it.
+    pub(crate) fn hints(&self) -> &[String] {
+        &self.hints
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message())
+    }
+}

@@ -1,0 +1,312 @@
+//! Modules that import each other in a circle can't be read, tested or moved one by one. Imports are read off the sources of
+//! each crate, tests left out. A module may import its own submodules and its parents: that is no circle.
+
+use crate::rooms::{crates, sources};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Modules that are part of a circle, each crate's in order. Remove a module here once it is part of none; add none.
+const KNOWN: &[(&str, &[&str])] = &[
+    (
+        "data",
+        &[
+            "array",
+            "chats/answers",
+            "chats/detect",
+            "chats/format",
+            "chats/spans",
+            "chats/template",
+            "chats/template_file",
+            "decompress",
+            "error",
+            "json_file",
+            "jsonl",
+            "lines",
+            "rows",
+            "sources",
+            "table",
+            "tokenizer/file",
+            "tokenizer/files",
+            "tokenizer/spec",
+        ],
+    ),
+    (
+        "eager",
+        &[
+            "estimate",
+            "frozen",
+            "modules",
+            "modules/adapter",
+            "modules/four_bit",
+            "modules/linear",
+            "modules/loader",
+            "modules/parts",
+            "ops/cast",
+            "ops/four_bit",
+            "optimizers",
+            "range",
+            "runtime",
+            "runtime/checkpoint",
+            "runtime/engine",
+            "runtime/tape",
+            "runtime/tensor",
+            "runtime/trace",
+            "simulate",
+            "step",
+        ],
+    ),
+    (
+        "exec",
+        &[
+            "cpu/add",
+            "cpu/attention",
+            "cpu/attention_products",
+            "cpu/half",
+            "cpu/tiles",
+            "cuda/context",
+            "cuda/cublas_lt/choices",
+            "cuda/cublas_lt/handle",
+            "cuda/cublas_lt/shape",
+            "cuda/device",
+            "cuda/driver",
+            "cuda/launch",
+            "cuda/library",
+            "cuda/loaded",
+            "cuda/ops/products",
+            "cuda/ops/row_sums",
+            "cuda/ops/shape",
+            "device",
+        ],
+    ),
+    (
+        "fake-cuda",
+        &[
+            "lt/algorithm",
+            "lt/objects",
+            "lt/product",
+            "ptx/body",
+            "ptx/decode",
+            "ptx/parse",
+            "ptx/run/asynchronous",
+            "ptx/run/block",
+            "ptx/run/warp",
+            "streams/capture",
+            "streams/engine",
+        ],
+    ),
+    ("files", &["disk", "inside"]),
+    ("graph", &["gradient", "ops", "optimizers", "program"]),
+    ("health", &["usage", "watcher"]),
+    ("heat", &["sensors", "throttle", "tracker"]),
+    (
+        "jinja",
+        &[
+            "arithmetic",
+            "ast",
+            "attributes",
+            "calls",
+            "compare",
+            "dict",
+            "error",
+            "filters",
+            "filters/each",
+            "iterate",
+            "json",
+            "lexer",
+            "numbers",
+            "objects",
+            "parser",
+            "predicates",
+            "render",
+            "repr",
+            "scopes",
+            "scopes/names",
+            "template",
+            "value",
+        ],
+    ),
+    ("plan", &["candidate", "layout", "levers", "levers/recompute", "plan", "queues", "request"]),
+    ("serve", &["guard", "routes", "stream"]),
+    (
+        "supervise",
+        &[
+            "ends/native",
+            "ends/statements",
+            "ladder/own_flags",
+            "ladder/rungs",
+            "pace/held",
+            "pause",
+            "registry/entry",
+            "stop",
+            "worker",
+        ],
+    ),
+    ("telemetry", &["driver", "gpus", "history/reader", "history/writer"]),
+    ("trainers", &["command", "keys", "kind", "read", "view"]),
+    ("watch", &["activity", "supervised"]),
+];
+
+/// A module's names from the root of its crate.
+type Path = Vec<String>;
+
+/// Modules of a crate, with their source and without comments and tests.
+fn modules(room: &str) -> BTreeMap<Path, String> {
+    let source = crates().join(room).join("src");
+    let mut modules = BTreeMap::new();
+    for (file, text) in sources(room) {
+        let file = file.strip_prefix(&source).expect("a file of the crate").with_extension("");
+        let mut path = file.iter().map(|name| name.to_string_lossy().into_owned()).collect::<Path>();
+        if path.iter().any(|name| name == "tests") {
+            continue;
+        }
+        path.pop_if(|name| ["mod", "lib", "main"].contains(&name.as_str()));
+        let code = text.split("#[cfg(test)]\nmod").next().unwrap_or_default();
+        let code = code.lines().map(|line| line.split("//").next().unwrap_or_default());
+        modules.insert(path, code.collect::<Vec<_>>().join("\n"));
+    }
+    modules
+}
+
+/// The names of a path.
+fn parts(text: &str) -> Path {
+    text.split("::").map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
+}
+
+/// Each path of a tree such as `a::{b, c::{self, d as e}}`, with the name under which it is imported.
+fn expanded(tree: &str, before: &[String], paths: &mut Vec<(Path, String)>) {
+    let Some((head, rest)) = tree.split_once('{') else {
+        let (path, name) = tree.split_once(" as ").map_or((tree, None), |(path, name)| (path, Some(name)));
+        let path = before.iter().cloned().chain(parts(path)).collect::<Path>();
+        let name = name.or(path.last().map(String::as_str)).unwrap_or_default().trim().to_owned();
+        return paths.push((path, name));
+    };
+    let before = before.iter().cloned().chain(parts(head)).collect::<Path>();
+    let inner = rest.rsplit_once('}').map_or(rest, |(inner, _)| inner);
+    let (mut depth, mut start) = (0, 0);
+    for (at, letter) in inner.char_indices().chain([(inner.len(), ',')]) {
+        match letter {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                if !inner[start..at].trim().is_empty() {
+                    expanded(&inner[start..at], &before, paths);
+                }
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What a source imports: paths, and the names under which its users see them if it is a `pub use`.
+fn imports(code: &str) -> (Vec<Path>, Vec<(Path, String)>) {
+    let (mut used, mut shown) = (vec![], vec![]);
+    for statement in code.split(';') {
+        let Some((before, tree)) = statement.rsplit_once("use ") else { continue };
+        let qualifier = before.rsplit(['\n', '}']).next().unwrap_or_default().trim();
+        let mut paths = vec![];
+        expanded(tree, &[], &mut paths);
+        if qualifier.starts_with("pub") {
+            shown.extend(paths.iter().cloned());
+        }
+        used.extend(paths.into_iter().map(|(path, _)| path));
+    }
+    let is_of_path = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == ':';
+    for root in ["crate::", "super::"] {
+        for (at, _) in code.match_indices(root) {
+            let path = code[at..].split(|letter| !is_of_path(letter)).next().unwrap_or_default();
+            used.push(parts(path));
+        }
+    }
+    (used, shown)
+}
+
+/// A path from the root of the crate, as a module writes it; `None` if it leads to another crate.
+fn absolute(module: &[String], path: &[String], modules: &BTreeMap<Path, String>) -> Option<Path> {
+    let mut base = module.to_vec();
+    let mut rest = path;
+    while let [first, others @ ..] = rest {
+        match first.as_str() {
+            "crate" => base.clear(),
+            "self" => {}
+            "super" => drop(base.pop()),
+            _ => break,
+        }
+        rest = others;
+    }
+    let is_relative = rest.len() < path.len();
+    let full = [base.as_slice(), rest].concat();
+    let is_submodule = || modules.contains_key(&full[..(base.len() + 1).min(full.len())]);
+    (is_relative || is_submodule()).then_some(full)
+}
+
+/// The module in which an item is defined, through the modules that show it under their own names.
+fn owner(path: &[String], modules: &BTreeMap<Path, String>, shown: &BTreeMap<(Path, String), Path>) -> Path {
+    let mut path = path.to_vec();
+    for _ in 0..8 {
+        let count = (0..=path.len()).rev().find(|&count| modules.contains_key(&path[..count])).unwrap_or(0);
+        let (module, rest) = path.split_at(count);
+        let next = rest.first().and_then(|name| shown.get(&(module.to_vec(), name.clone())));
+        match next {
+            Some(next) => path = [next.as_slice(), &rest[1..]].concat(),
+            None => return module.to_vec(),
+        }
+    }
+    path
+}
+
+/// Modules that are part of a circle.
+fn in_circles(room: &str) -> BTreeSet<String> {
+    let modules = modules(room);
+    let mut shown = BTreeMap::new();
+    for (module, code) in &modules {
+        for (path, name) in imports(code).1 {
+            if let Some(path) = absolute(module, &path, &modules) {
+                shown.insert((module.clone(), name), path);
+            }
+        }
+    }
+    let is_family = |a: &[String], b: &[String]| a.starts_with(b) || b.starts_with(a);
+    let mut arrows = BTreeMap::<&Path, BTreeSet<Path>>::new();
+    for (module, code) in &modules {
+        let used = imports(code).0.into_iter().filter_map(|path| absolute(module, &path, &modules));
+        let owners = used.map(|path| owner(&path, &modules, &shown));
+        arrows.insert(module, owners.filter(|owner| !is_family(module, owner)).collect());
+    }
+    let reached = |from: &Path| {
+        let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
+        while let Some(module) = open.pop() {
+            let next = arrows.get(module).into_iter().flatten();
+            open.extend(next.filter(|next| reached.insert((*next).clone())));
+        }
+        reached
+    };
+    modules.keys().filter(|module| reached(module).contains(*module)).map(|module| module.join("/")).collect()
+}
+
+#[test]
+fn modules_form_no_circles_but_the_known_ones() {
+    for entry in std::fs::read_dir(crates()).expect("the folder of crates").flatten() {
+        let room = entry.file_name().to_string_lossy().into_owned();
+        let known = KNOWN.iter().find(|(known, _)| *known == room).map_or(&[][..], |(_, modules)| modules);
+        let known = known.iter().map(|module| (*module).to_owned()).collect::<BTreeSet<_>>();
+        let found = in_circles(&room);
+        let new = found.difference(&known).collect::<Vec<_>>();
+        assert!(new.is_empty(), "{room}: {new:?} import each other in a circle");
+        let gone = known.difference(&found).collect::<Vec<_>>();
+        assert!(gone.is_empty(), "{room}: {gone:?} are part of no circle any more; remove them from the list");
+    }
+}
+
+#[test]
+fn a_circle_through_names_that_a_parent_shows_is_found() {
+    let (used, shown) = imports("pub use self::a::{B as C, d::{self, E}};\nuse crate::F;\nfn g() { super::h::i() }");
+    let expected = ["self::a::B", "self::a::d::self", "self::a::d::E", "crate::F", "crate::F", "super::h::i"];
+    assert_eq!(used, expected.map(parts));
+    assert_eq!(shown[0], (parts("self::a::B"), "C".to_owned()));
+    let modules = BTreeMap::from(["", "a", "a::d", "h"].map(|name| (parts(name), String::new())));
+    let shown = BTreeMap::from([((vec![], "C".to_owned()), parts("a::B"))]);
+    assert_eq!(owner(&parts("C"), &modules, &shown), parts("a"));
+    assert_eq!(absolute(&parts("a::d"), &parts("super::super::h::i"), &modules), Some(parts("h::i")));
+    assert_eq!(absolute(&parts("a"), &parts("d::E"), &modules), Some(parts("a::d::E")));
+    assert_eq!(absolute(&parts("a"), &parts("std::fs"), &modules), None);
+}
