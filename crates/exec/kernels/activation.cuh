@@ -1,4 +1,4 @@
-// What gates and layers pass through, each with its slope. Reference: src/reference/gated.rs.
+// Activations of gates and layers, each with its slope. Reference: src/reference/gated.rs.
 
 #pragma once
 #include "common.cuh"
@@ -6,11 +6,10 @@
 #define SQRT_2_OVER_PI 0.7978845608f
 #define CUBIC 0.044715f
 
-// tanh through e^2x, to a few units in the last place of single precision; the hardware's own instruction is good for
-// 11 bits only.
+// tanh by e^2x, to a few units in the last place of single precision; the hardware's own instruction has only 11 bits.
 __device__ __forceinline__ float tanh_exact(float x) {
     float size = fabsf(x);
-    // Where e^2x - 1 would cancel, the series does not.
+    // The series, for sizes at which e^2x - 1 would cancel.
     float square = x * x;
     float series = x * (1.0f + square * (-0.33333333f + square * (0.13333333f - square * 0.05396825f)));
     float far = copysignf(1.0f - 2.0f / (__expf(2.0f * size) + 1.0f), x);

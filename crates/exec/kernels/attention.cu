@@ -1,6 +1,6 @@
-// Attention that never holds more than a tile of scores. Blocks: heads of samples along x, tiles of queries along y,
-// spans of channels along z.
-// Source: Dao et al. 2022, "FlashAttention", algorithm 1; Milakov & Gimelshein 2018 for the running maximum.
+// Attention that never stores more than a tile of scores. Blocks: heads of samples along x, tiles of queries along y,
+// spans of channels along z. Source: Dao et al. 2022, "FlashAttention", algorithm 1; Milakov & Gimelshein 2018 for the
+// running maximum.
 
 #include "attention_single.cuh"
 
@@ -42,7 +42,7 @@ attention(const void *q, const void *k, const void *v, const void *table, const 
                 if (seen[j]) top = fmaxf(top, s[i][j]);
             }
             top = row_largest(top);
-            // Nothing was seen before, or so far.
+            // No key was visible before, or so far.
             float shrink = largest[i] == top ? 1.0f : __expf(largest[i] - top), more = 0.0f;
 #pragma unroll
             for (int j = 0; j < COLUMNS; ++j) {

@@ -1,31 +1,31 @@
-// What all kernels of attention share: what an attention is, and the buckets of its bias.
-// Reference: src/reference/attention.rs.
+// Shared by all kernels of attention: its description, and the buckets of its bias. Reference:
+// src/reference/attention.rs.
 
 #pragma once
 #include "philox.cuh"
 
 #define THREADS 128
-// The lse of a query that sees nothing: any score's exponential over it is zero.
+// The lse of a query that sees no key: any score's exponential over it is zero.
 #define EMPTY_LSE 1e30f
-// Queries and keys are numbered by so many where probabilities are dropped out.
+// Number of keys per query in the numbering of probabilities for dropout.
 #define DROPOUT_TOKENS 131072u
 #define MOST_BUCKETS 128
-// The window of an attention that has none: more than there are keys, and half of what an int holds.
+// The window of an attention without one: more than the number of keys, and half of the largest int.
 #define ALL_KEYS (1 << 30)
 
-// What an attention is, by value.
+// The description of an attention, by value.
 struct Shape {
-    u64 query_stride; // Elements from a token's queries to the next one's.
+    u64 query_stride; // Elements from a token's queries to the next token's.
     u64 key_stride;   // The same of keys and values.
     u64 result_stride; // The same of results.
     int queries, keys, head_size, heads, kv_heads;
-    int number; // How all but sums lie.
+    int number; // The type of everything except sums.
     int causal;
-    int window; // A query sees the last so many keys up to its own, ALL_KEYS or fewer. Causal attention alone has one.
+    int window; // Number of keys up to its own that a query sees, at most ALL_KEYS. Only causal attention has a window.
     float scale;
-    // Buckets of one direction, 0 if there is no bias, and whether keys behind the query have buckets of their own.
+    // Buckets of one direction, 0 if there is no bias, and whether keys after the query have separate buckets.
     int buckets, bidirectional;
-    // Below this a random word drops a probability, 0: none is dropped; what is kept is multiplied by `kept`.
+    // A random word below this drops a probability (0: no dropout); kept probabilities are multiplied by `kept`.
     u32 threshold;
     float kept;
     u32 site;
@@ -36,7 +36,7 @@ struct Starts {
     int at[MOST_BUCKETS];
 };
 
-// The bucket of a key that lies so far ahead of the query.
+// The bucket of a key at this distance before the query.
 __device__ __forceinline__ int bucket_of(const Shape &shape, const Starts &starts, int ahead) {
     int distance = shape.bidirectional ? abs(ahead) : max(-ahead, 0), bucket = 0;
 #pragma unroll 1
@@ -53,16 +53,16 @@ __device__ __forceinline__ int end_of_seeing(const Shape &shape, int last) {
     return min(shape.queries, last + shape.window);
 }
 
-// Where a segment stands in the order that rows are packed in: 0, which is padding, comes last.
+// The position of a segment in the order of packed rows: 0, which is padding, comes last.
 __device__ __forceinline__ u32 rank_of(int segment) { return (u32)segment - 1; }
 
-// A number that all lanes have, from where compilers know that they do.
+// A number that is the same in all lanes, in a form that tells the compiler so.
 __device__ __forceinline__ u32 uniform(u32 x) { return __ballot_sync(ALL_LANES, x >> threadIdx.x % WARP & 1); }
 
-// Narrows `first` to `end`, columns that ROWS rows from `row` on may see or be seen by, to those from the first to the last
-// whose segment lies between two of the rows', in any order of segments. What is left out is hidden from all the rows:
-// their results are the same bits without it. `first` stays a multiple of TILE, in which columns are worked on. `places`
-// has room for 2 of each warp, and may be read or written by nobody else before the call or in it.
+// Narrows `first` to `end`, the columns that ROWS rows from `row` on may see or be seen by, to the range from the first
+// to the last column whose segment is between two of the rows' segments. The other columns are hidden from all the
+// rows, so results have the same bits without them. `first` stays a multiple of TILE. `places` has 2 elements for each
+// warp, and no other code may use it before or during the call.
 template <int ROWS, int TILE>
 __device__ __forceinline__ void narrow(int &first, int &end, const int *of_rows, const int *of_columns, int row,
                                        int rows, int *places) {

@@ -1,12 +1,11 @@
-// The gradient of attention, after `attention_grad_results` of attention_grad_sums.cu, in passes of which none writes
-// what another block writes: gradients of keys and values by tiles of keys, those of queries and of the bias' table by
-// tiles of queries.
-// Probabilities are computed again from lse. Source: Dao et al. 2022, "FlashAttention", appendix B.2.
+// The gradient of attention, after `attention_grad_results` of attention_grad_sums.cu, in passes whose blocks write
+// disjoint memory: gradients of keys and values by tiles of keys, those of queries and of the bias' table by tiles of
+// queries. Probabilities are recomputed from lse. Source: Dao et al. 2022, "FlashAttention", appendix B.2.
 
 #include "attention_single.cuh"
 
-// dq, and each block's part of the table's gradient, (blocks along x, blocks along y, buckets), null if nobody wants it.
-// Blocks: heads of samples along x, tiles of queries along y, spans of channels along z.
+// dq, and each block's part of the table's gradient, (blocks along x, blocks along y, buckets), null if it is not
+// requested. Blocks: heads of samples along x, tiles of queries along y, spans of channels along z.
 KERNEL(THREADS) attention_grad_queries(const void *dy, const void *q, const void *k, const void *v, const void *table,
                                        const int *of_queries, const int *of_keys, const float *lse,
                                        const float *delta, void *dq, float *partial, const Scalars *scalars,
@@ -75,7 +74,7 @@ KERNEL(THREADS) attention_grad_queries(const void *dy, const void *q, const void
             for (int i = 0; i < 2; ++i)
                 for (int at = 0; at < DIAGONALS; ++at)
                     if (facts.bucket[at] == t + i * THREADS) of_bucket[i] += diagonal[at];
-            __syncthreads(); // before facts and slopes are laid anew
+            __syncthreads(); // before facts and slopes are overwritten
         }
     }
 #pragma unroll
@@ -95,8 +94,8 @@ KERNEL(THREADS) attention_grad_queries(const void *dy, const void *q, const void
     }
 }
 
-// dk and dv. Blocks: heads of keys of samples along x, tiles of keys along y, spans of channels along z. Tiles of scores
-// lie transposed. Three blocks on a multiprocessor are enough: for more of them, assemblers would spill.
+// dk and dv. Blocks: heads of keys of samples along x, tiles of keys along y, spans of channels along z. Tiles of
+// scores are transposed. Three blocks on a multiprocessor are enough: for more of them, assemblers would spill.
 KERNEL_BESIDE(THREADS, 3)
 attention_grad_keys(const void *dy, const void *q, const void *k, const void *v, const void *table,
                     const int *of_queries, const int *of_keys, const float *lse, const float *delta, void *dk, void *dv,

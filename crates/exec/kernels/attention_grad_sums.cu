@@ -4,7 +4,7 @@
 
 #include "attention.cuh"
 
-// Lanes that add up a row of channels together: `lanes_of_row` of src/cuda/ops/attention.rs.
+// Lanes that sum a row of channels together: `lanes_of_row` of src/cuda/ops/attention.rs.
 __device__ __forceinline__ int lanes_of_row(int channels) {
     int lanes = 1;
     while (lanes < WARP && lanes * 8 < channels) lanes *= 2;
@@ -35,8 +35,8 @@ KERNEL(THREADS) attention_grad_results(const void *dy, const void *y, float *del
         delta[(sample * shape.heads + at % shape.heads) * shape.queries + token % shape.queries] = sum;
 }
 
-// dtable[bucket, head], or what is there and that: parts added up in their order. partial: (samples, heads, tiles,
-// buckets). A thread for each.
+// dtable[bucket, head] = the sum of the parts in their order, added to the previous values if `accumulate`. partial:
+// (samples, heads, tiles, buckets). A thread for each.
 KERNEL(THREADS) attention_grad_table(const float *partial, float *dtable, int samples, int heads, int tiles,
                                      int buckets, int accumulate) {
     int at = blockIdx.x * THREADS + threadIdx.x, bucket = at / heads, head = at % heads;

@@ -1,7 +1,7 @@
-// What kernels of attention in single precision share: tiles of 32 queries by 32 keys of one head.
+// Shared by kernels of attention in single precision: tiles of 32 queries by 32 keys of one head.
 //
 //            keys             A block of 128 threads. Each has 4 rows and 2 columns of a tile of scores, and of results
-//          +-------+          4 rows and 2 columns of each chunk of 32 channels; 16 neighbors have a row together.
+//          +-------+          4 rows and 2 columns of each chunk of 32 channels; 16 neighbors share a row.
 //  queries | 4 x 2 |          Channels pass through shared memory a chunk at a time, so that heads may be of any size.
 //          +-------+
 
@@ -10,19 +10,20 @@
 
 #define TILE 32
 #define CHUNK 32
-// One float more, so that what lies in a column lies in different banks.
+// One float more, so that the elements of a column are in different banks.
 #define STRIDE (CHUNK + 1)
 #define ROWS 4
 #define COLUMNS 2
 #define LANES_OF_ROW 16
 #define DIAGONALS (2 * TILE - 1)
-// Chunks of results that a block makes: larger heads are shared out to blocks along z, which compute scores each.
+// Chunks of results per block: larger heads are split among blocks along z, each of which computes all scores.
 #define MOST 4
 #define SPAN (MOST * CHUNK)
 
 typedef float Part[ROWS][COLUMNS];
 
-// How all but sums lie: where tensor cores take all numbers of 16 bits, these kernels are for single precision alone.
+// The type of everything except sums: if tensor cores support all types of 16 bits, these kernels are for single
+// precision only.
 __device__ __forceinline__ int number_of(const Shape &shape) {
 #if __CUDA_ARCH__ >= 800
     return F32;
@@ -31,7 +32,7 @@ __device__ __forceinline__ int number_of(const Shape &shape) {
 #endif
 }
 
-// The thread's first row of a tile, and its first column, from which the others lie LANES_OF_ROW apart.
+// The thread's first row of a tile, and its first column; the others follow at distances of LANES_OF_ROW.
 __device__ __forceinline__ int first_row() { return threadIdx.x / LANES_OF_ROW * ROWS; }
 __device__ __forceinline__ int first_column() { return threadIdx.x % LANES_OF_ROW; }
 
@@ -101,7 +102,7 @@ __device__ __forceinline__ void products(Part &s, float *tile_a, float *tile_b, 
     }
 }
 
-// Lays a thread's part into a tile.
+// Stores a thread's part in a tile.
 __device__ __forceinline__ void put(float *tile, const Part &s) {
 #pragma unroll
     for (int i = 0; i < ROWS; ++i)
@@ -110,10 +111,10 @@ __device__ __forceinline__ void put(float *tile, const Part &s) {
             tile[(first_row() + i) * STRIDE + first_column() + j * LANES_OF_ROW] = s[i][j];
 }
 
-// Writes a chunk of channels, times a factor, by way of a tile, so that neighbors write to neighbors.
+// Writes a chunk of channels, times a factor, through a tile, so that neighboring threads write neighboring elements.
 __device__ __forceinline__ void write(const Part &sum, float factor, float *tile, void *to, u64 stride, int first,
                                       int rows, int channel, int channels, int number) {
-    __syncthreads(); // whoever reads the tile is done
+    __syncthreads(); // all reads of the tile are done
     put(tile, sum);
     __syncthreads();
     int column = threadIdx.x % CHUNK;
@@ -123,8 +124,8 @@ __device__ __forceinline__ void write(const Part &sum, float factor, float *tile
         set_number(to, (first + row) * stride + channel + column, tile[row * STRIDE + column] * factor, number);
 }
 
-// What is known of a tile of scores besides queries and keys: biases and their buckets by diagonal; for each query a bit
-// for each key that it sees, and for each that is not dropped out.
+// The facts of a tile of scores: biases and their buckets by diagonal; for each query, bits for the keys that it sees,
+// and for those that are not dropped.
 struct Facts {
     float bias[DIAGONALS + 1];
     int bucket[DIAGONALS + 1];
@@ -132,7 +133,7 @@ struct Facts {
     unsigned char kept[TILE][TILE / 4];
 };
 
-// Gathers the facts of the tile at (query, key) of a head of a sample. A barrier must follow, and one come before.
+// Gathers the facts of the tile at (query, key) of a head of a sample. Needs a barrier before and after.
 __device__ __forceinline__ void gather(Facts &facts, const Shape &shape, const Starts &starts, const void *table,
                                        const int *of_queries, const int *of_keys, const Scalars *scalars, int sample,
                                        int head, int query, int key) {
@@ -172,7 +173,7 @@ __device__ __forceinline__ void narrow(int &first, int &end, Facts &facts, const
                            facts.bucket);
 }
 
-// A query and a key by their places in a tile.
+// A query and a key by their indices in a tile.
 struct Pair {
     int query, key;
 
@@ -180,13 +181,13 @@ struct Pair {
     __device__ __forceinline__ float score(float product, const Facts &facts, const Shape &shape) const {
         return product * shape.scale + facts.bias[key - query + TILE - 1];
     }
-    // What the probability is multiplied by.
+    // The factor of the probability.
     __device__ __forceinline__ float keep(const Facts &facts, const Shape &shape) const {
         return !shape.threshold || facts.kept[query][key / 4] >> key % 4 & 1 ? shape.kept : 0.0f;
     }
 };
 
-// The sum and the largest over the neighbors that have a row together.
+// The sum and the maximum over the neighbors that share a row.
 __device__ __forceinline__ float row_sum(float x) {
 #pragma unroll
     for (int distance = LANES_OF_ROW / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(ALL_LANES, x, distance);

@@ -1,9 +1,9 @@
-// What kernels of attention on tensor cores share, for numbers of 16 bits: tiles of 64 rows by 32 or 64 columns of one
-// head's scores. Rows are queries, or keys where the gradients of keys are made.
+// Shared by kernels of attention on tensor cores, for numbers of 16 bits: tiles of 64 rows by 32 or 64 columns of one
+// head's scores. Rows are queries, or keys for the gradients of keys.
 //
 //            columns         A block of 4 warps. Each has 16 rows of a tile of scores with all their columns, as products
-//          +---------+       leave them in registers: 4 neighbors have a row together. So they go on into the next product
-//   warp 0 |         |       as its left factor, and never lie in memory. Rows of the block's own tiles stay in registers
+//          +---------+       leave them in registers: 4 neighbors share a row. They are the left factor of the next product
+//   warp 0 |         |       without going through memory. Rows of the block's own tiles stay in registers
 //   warp 1 |         |       if heads are small, else in shared memory; tiles of columns pass through it.
 //   warp 2 |         |
 //   warp 3 |         |
@@ -15,40 +15,39 @@
 
 #define ROWS_OF_WARP 16
 #define ROWS (THREADS / WARP * ROWS_OF_WARP)
-// Channels are multiplied so many at a time, and there are zeros up to the next multiple.
+// Channels per product; padded with zeros to a multiple.
 #define DEPTH 32
-// Channels of results that a block makes: larger heads are shared out to blocks along z, which compute scores each.
+// Channels of results per block: larger heads are split among blocks along z, each of which computes all scores.
 #define SPAN 128
-// Kernels are made for two classes of heads: HEAD, the most channels of one, is 64 or 256. WIDTH is that of a span.
+// Kernels are compiled for two classes of heads: HEAD, the most channels of one, is 64 or 256. WIDTH is a span's.
 #define SMALL (HEAD <= 64)
 #define WIDTH (SMALL ? HEAD : SPAN)
 #define LOG2_E 1.4426950408889634f
 #define LOG_2 0.6931471805599453f
 #define NOTHING __int_as_float(0xff800000)
 
-// All of a block's shared memory is dynamic: how much there is and how it is shared out, src/cuda/ops/attention_tensor.rs
-// says.
+// All of a block's shared memory is dynamic: src/cuda/ops/attention_tensor.rs has its size and layout.
 #define SHARED_MEMORY extern __shared__ __align__(1024) char shared[]
 
-// The first of the warp's rows of a tile; the first of the thread's two, of which the other lies 8 below; and the
-// thread's first column, beside which lies one more, and then two in each of the next 8 columns.
+// The first of the warp's rows of a tile; the first of the thread's two rows, the other is 8 below; and the thread's
+// first column, which is followed by another, and then by two in each of the next 8 columns.
 __device__ __forceinline__ u32 warp_row() { return threadIdx.x / WARP * ROWS_OF_WARP; }
 __device__ __forceinline__ u32 own_row() { return warp_row() + threadIdx.x % WARP / 4; }
 __device__ __forceinline__ u32 own_column() { return threadIdx.x % 4 * 2; }
 
-// Heads of samples, or of keys of samples, come in groups along z, so that what the blocks of a group read stays in the
-// cache that all multiprocessors share; the spans of a group follow one another.
+// Heads of samples, or of keys of samples, are in groups along z, so that the data that the blocks of a group read
+// stays in the cache that all multiprocessors share; the spans of a group follow one another.
 __device__ __forceinline__ u32 spans(u32 channels) { return SMALL || channels <= SPAN ? 1 : 2; }
 __device__ __forceinline__ u32 head_of_samples(u32 channels) {
     return blockIdx.z / spans(channels) * gridDim.x + blockIdx.x;
 }
 __device__ __forceinline__ u32 span_of_head(u32 channels) { return blockIdx.z % spans(channels) * SPAN; }
 
-// Rows of a tile in shared memory have room for a span, and a tile's spans follow one another.
+// Rows of a tile in shared memory have a span's size, and a tile's spans follow one another.
 #define ROW_BYTES (2 * WIDTH)
 __device__ __forceinline__ u32 tile_bytes(u32 rows, u32 channels) { return spans(channels) * rows * ROW_BYTES; }
 
-// Stores and loads by addresses as matrices are named by.
+// Stores and loads by addresses in shared memory.
 __device__ __forceinline__ void store_shared(u32 to, u32 word) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
 }
@@ -69,7 +68,7 @@ __device__ __forceinline__ u16 load_shared_half(u32 from) {
     return half;
 }
 
-// COUNT rows of `channels` to a tile, with zeros beyond the last of `rows`, and beyond the channels.
+// Copies COUNT rows of `channels` to a tile, with zeros after the last of `rows`, and after the channels.
 template <int COUNT, class T>
 __device__ __forceinline__ void copy_tile(u32 tile, const T *from, u64 stride, int rows, int channels) {
     const int step = THREADS / 8;
@@ -88,7 +87,7 @@ __device__ __forceinline__ void copy_tile(u32 tile, const T *from, u64 stride, i
     }
 }
 
-// The same element by element, where heads are no multiple of 16 bytes.
+// The same element by element, for heads that are not a multiple of 16 bytes.
 template <int COUNT, class T>
 __device__ __forceinline__ void store_tile(u32 tile, const T *from, u64 stride, int rows, int channels) {
 #pragma unroll 1
@@ -107,7 +106,7 @@ __device__ __forceinline__ void load_tile(u32 tile, const T *from, u64 stride, i
         store_tile<COUNT>(tile, from, stride, rows, channels);
 }
 
-// Two tiles, of which the second follows the first.
+// Two consecutive tiles.
 template <int COUNT, class T>
 __device__ __forceinline__ void load_tiles(u32 tile, const T *first, u64 first_stride, const T *second,
                                            u64 second_stride, int rows, int channels) {
@@ -123,8 +122,8 @@ __device__ __forceinline__ void load_tiles(u32 tile, const T *first, u64 first_s
     }
 }
 
-// Where the lane's row of matrices lies: of 16 rows of a left factor from `row` on, or of a right factor whose rows are
-// added up over, to be transposed; and of 16 rows of a right factor whose rows become columns.
+// The address of the lane's row of matrices: of 16 rows of a left factor from `row` on, or of a right factor whose rows
+// are summed over, to be transposed; and of 16 rows of a right factor whose rows become columns.
 __device__ __forceinline__ u32 left_place(u32 tile, u32 row) {
     u32 lane = threadIdx.x % WARP;
     return place(tile, row + lane % 16, lane / 16 * 8, ROW_BYTES);
@@ -134,7 +133,7 @@ __device__ __forceinline__ u32 right_place(u32 tile) {
     return place(tile, lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8, ROW_BYTES);
 }
 
-// The warp's 16 rows of a left factor: of small heads in registers, of larger ones where they lie.
+// The warp's 16 rows of a left factor: in registers for small heads, in shared memory for larger ones.
 struct Rows {
 #if SMALL
     u32 at[HEAD / 16][4];
@@ -191,7 +190,7 @@ __device__ __forceinline__ void products(float (&s)[TILES][4], const Rows &a, u3
     for (; channels >= SPAN; channels -= SPAN, ++span, b += 8 * TILES * ROW_BYTES)
         add_products<T, SPAN>(s, a, b, span, 0);
 #endif
-    // What is no whole span; before 8.0, where heads have one span at the most, all.
+    // The part that is not a whole span; before 8.0, where heads have at most one span, everything.
 #pragma unroll 1
     for (u32 channel = 0; channel < channels; channel += DEPTH) add_products<T, DEPTH>(s, a, b, span, channel);
 #endif
@@ -200,7 +199,7 @@ __device__ __forceinline__ void products(float (&s)[TILES][4], const Rows &a, u3
 // A block's part of results: the warp's 16 rows.
 typedef float Sums[WIDTH / 8][4];
 
-// sums += p b for `channels` of the span: p as `rounded` gives it, and a row of b for each of its columns.
+// sums += p b for `channels` of the span: p from `rounded`, and a row of b for each of its columns.
 template <class T, int STEPS>
 __device__ __forceinline__ void add_mixed(Sums &sums, const u32 (&p)[STEPS][4], u32 b, u32 channels) {
     b = left_place(b, 0);
@@ -219,7 +218,7 @@ __device__ __forceinline__ void add_mixed(Sums &sums, const u32 (&p)[STEPS][4], 
     }
 }
 
-// A tile of scores as the left factor of a product, 16 columns a step: what a lane has of the one it has of the other.
+// A tile of scores as the left factor of a product, 16 columns a step: a lane's elements are the same in both.
 template <class T, int TILES>
 __device__ __forceinline__ void rounded(u32 (&p)[TILES / 2][4], const float (&s)[TILES][4]) {
 #pragma unroll
@@ -236,20 +235,20 @@ __device__ __forceinline__ float power(float x) {
     return y;
 }
 
-// What is known of a tile's COUNT columns and their diagonals besides their vectors.
+// The facts of a tile's COUNT columns and their diagonals.
 template <int COUNT>
 struct Facts {
     float bias[ROWS + COUNT];
     int segment[COUNT];
 };
 
-// A tile's place.
+// A tile's position.
 struct Tile {
     int sample, head, query, key;
 };
 
-// The bias of each diagonal of a tile, in powers of two, and if wanted its bucket: from that of the last of QUERIES and
-// the first key on.
+// The bias of each diagonal of a tile, in powers of two, and its bucket if requested: from the diagonal of the last of
+// QUERIES and the first key on.
 template <int QUERIES, int COUNT, class T>
 __device__ __forceinline__ void gather_bias(float (&bias)[COUNT], int *buckets, const Shape &shape,
                                             const Starts &starts, const T *table, const Tile &tile) {
@@ -281,11 +280,11 @@ __device__ __forceinline__ void own_segments(int (&own)[2], const int *segments,
     }
 }
 
-// Adds biases to products. Gives what scores in powers of two are of what is there then.
+// Adds biases to products. Returns the factor from these sums to scores in powers of two.
 template <bool ROWS_ARE_KEYS, int TILES>
 __device__ __forceinline__ float scale_scores(float (&s)[TILES][4], const Shape &shape, const float *bias) {
     float scale = shape.scale * LOG2_E;
-    // The largest product is not the largest score if scores are of the other sign.
+    // With a negative scale, the largest product is not the largest score.
     if (!shape.buckets && scale > 0.0f) return scale;
 #pragma unroll
     for (int j = 0; j < TILES; ++j)
@@ -304,14 +303,14 @@ __device__ __forceinline__ float scale_scores(float (&s)[TILES][4], const Shape 
     return 1.0f;
 }
 
-// Takes away scores that are not seen: of keys beyond the last one, later ones, those before the window, and those of
-// other segments. Rows and queries beyond their ends do not count.
+// Hides scores of keys after the last one, later keys, keys before the window, and keys of other segments. Rows and
+// queries after their ends do not matter.
 template <bool ROWS_ARE_KEYS, int TILES>
 __device__ __forceinline__ void hide(float (&s)[TILES][4], const Shape &shape, const Tile &tile, bool segmented,
                                      const int (&own)[2], const int *of_columns) {
     int ahead = tile.key - tile.query, row = own_row(), column = own_column(), of_warp = warp_row();
     bool later = shape.causal && ahead + (ROWS_ARE_KEYS ? of_warp + ROWS_OF_WARP : 8 * TILES - of_warp) > 1;
-    // Whether the warp's last query is beyond the window of its first key.
+    // Whether the warp's last query is after the window of its first key.
     bool earlier = ahead + shape.window < (ROWS_ARE_KEYS ? 8 * TILES - of_warp : of_warp + ROWS_OF_WARP);
     if (ROWS_ARE_KEYS && (later || earlier)) {
         int from = ahead + row - column, till = from + shape.window;
@@ -342,12 +341,12 @@ __device__ __forceinline__ void hide(float (&s)[TILES][4], const Shape &shape, c
             if (own[e / 2] != of_columns[column + 8 * j + e % 2]) s[j][e] = NOTHING;
 }
 
-// Which of the thread's probabilities are kept: a bit for each, 4 for each 8 columns, in their order. Random words decide
-// on 4 neighboring keys of a query: each lane draws those of one such quad, and lanes that have keys of it hand them on.
+// Which of the thread's probabilities are kept: a bit for each, 4 for each 8 columns, in their order. A random draw is
+// for 4 neighboring keys of a query: each lane draws for one such quad, and lanes with keys of it exchange them.
 template <bool ROWS_ARE_KEYS, int TILES>
 __device__ __forceinline__ u32 kept_bits(const Shape &shape, const Tile &tile, const Scalars *scalars) {
     u32 kept = 0, lane = threadIdx.x % WARP, site = shape.site | (u32)tile.head << 22, query, key;
-    // Where rows are keys, 4 lanes have a quad of keys each of two neighboring queries, and two such 8 below.
+    // If rows are keys, 4 lanes have a quad of keys for each of two neighboring queries, and two more 8 below.
     const u32 turn = lane / 4 % 4;
     if (ROWS_ARE_KEYS) {
         query = tile.query + own_column() + turn % 2;
@@ -382,7 +381,7 @@ __device__ __forceinline__ u32 kept_bits(const Shape &shape, const Tile &tile, c
     return kept;
 }
 
-// The same without probabilities that are not kept.
+// The same without dropped probabilities.
 template <int STEPS>
 __device__ __forceinline__ void drop(u32 (&p)[STEPS][4], u32 kept) {
 #pragma unroll
@@ -394,7 +393,7 @@ __device__ __forceinline__ void drop(u32 (&p)[STEPS][4], u32 kept) {
         }
 }
 
-// Drops what has the places of probabilities that are not kept.
+// Zeroes the elements at dropped probabilities.
 template <int TILES>
 __device__ __forceinline__ void drop(float (&s)[TILES][4], u32 kept) {
 #pragma unroll
@@ -404,13 +403,13 @@ __device__ __forceinline__ void drop(float (&s)[TILES][4], u32 kept) {
             if (!(kept >> (4 * j + e) & 1)) s[j][e] = 0.0f;
 }
 
-// Writes `channels` of the warp's 16 rows, times a factor for each of the thread's two rows, by way of its rows of a
-// tile that nobody else reads, so that neighbors write to neighbors.
+// Writes `channels` of the warp's 16 rows, times a factor for each of the thread's two rows, through its rows of a tile
+// that no other warp reads, so that neighboring threads write neighboring elements.
 template <class T>
 __device__ __forceinline__ void write_rows(const Sums &sums, const float (&factor)[2], u32 tile, T *to,
                                            u64 stride, u32 first, u32 rows, u32 channels) {
     u32 lane = threadIdx.x % WARP, own = place(tile, own_row(), 0, ROW_BYTES) + own_column() * 2;
-    __syncwarp(); // whoever reads the rows is done
+    __syncwarp(); // all reads of the rows are done
 #pragma unroll
     for (int j = 0; j < WIDTH / 8; ++j) {
         if (!SMALL && j % (DEPTH / 8) == 0 && j * 8 >= channels) break;

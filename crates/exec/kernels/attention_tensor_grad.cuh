@@ -1,20 +1,20 @@
-// The gradient of attention on tensor cores, after `attention_grad_results` of attention_grad_sums.cu: gradients of keys
-// and values by tiles of keys, those of queries and of the bias' table by tiles of queries. No block writes what another
-// writes, and probabilities are computed again from lse. Source: Dao 2023, "FlashAttention-2", algorithm 2, with its
-// loop over tiles taken twice, so that gradients of queries are added up in a fixed order and not by atomics. Its
-// published kernels have tiles of 64 by 64 to 128 for 8 warps and heads of up to 128 channels.
+// The gradient of attention on tensor cores, after `attention_grad_results` of attention_grad_sums.cu: gradients of
+// keys and values by tiles of keys, those of queries and of the bias' table by tiles of queries. Blocks write disjoint
+// memory, and probabilities are recomputed from lse. Source: Dao 2023, "FlashAttention-2", algorithm 2, with its loop
+// over tiles run twice, so that gradients of queries are summed in a fixed order and not by atomics. Its published
+// kernels have tiles of 64 by 64 to 128 for 8 warps and heads of up to 128 channels.
 
 #include "attention_tensor.cuh"
 
 #define COLUMNS (SMALL && __CUDA_ARCH__ >= 800 ? 64 : 32)
 #define TILES (COLUMNS / 8)
 #define DIAGONALS (ROWS + COLUMNS - 1)
-// Rows of slopes that are stored two by two lie in different banks.
+// Rows of slopes that are stored in pairs are in different banks.
 #define SLOPES_STRIDE (COLUMNS + 8)
 
-// What a pass goes over: tiles of columns, in shared memory in one stage, or in two of which the next one is copied to
-// while one is worked on. `begin(stage)` starts copies of the next tile, `work(stage)` is for the tile after the last.
-// Before all, `hold` takes what registers hold of small heads out of the last stage.
+// The loop of a pass over tiles of columns, which are in shared memory in one stage, or in two, one of which receives
+// the next tile while the other is processed. `begin(stage)` starts copies of the next tile, `work(stage)` processes a
+// tile. First, `hold` loads the rows of small heads from the last stage into registers.
 template <class Hold, class Begin, class Work>
 __device__ __forceinline__ void each_tile(int tiles, int stages, Hold hold, Begin begin, Work work) {
     int ahead = stages - 1;
@@ -22,33 +22,33 @@ __device__ __forceinline__ void each_tile(int tiles, int stages, Hold hold, Begi
 #pragma unroll 1
     for (int n = 0; n < tiles + ahead; ++n) {
         wait_copies<0>();
-        __syncthreads(); // the tile before is there, and the one before that is read
+        __syncthreads(); // the previous tile has arrived, and the one before it was read
         if (SMALL && n == ahead) {
             hold();
-            __syncthreads(); // what is held is read
+            __syncthreads(); // the rows in registers were read
         }
         if (n < tiles) begin(n & ahead);
         commit_copies();
         if (!ahead) {
             wait_copies<0>();
-            __syncthreads(); // the tile to work on is there
+            __syncthreads(); // the current tile has arrived
         }
         if (n >= ahead) work((n - ahead) & ahead);
     }
     commit_copies();
-    wait_copies<0>(); // where there is no tile, those before the first
-    __syncthreads();  // the last tile is read
+    wait_copies<0>(); // without tiles, the copies before the first one
+    __syncthreads();  // the last tile was read
 }
 
-// Where the block's own two tiles lie: after all stages, or if registers hold them, in the last one.
+// The address of the block's own two tiles: after all stages, or in the last stage if they are in registers later.
 #define OWN_STAGE (SMALL ? stages - 1 : stages)
 
 struct QueryFacts : Facts<COLUMNS> {
     int bucket[ROWS + COLUMNS];
 };
 
-// dq, and each block's part of the table's gradient, (heads of samples, blocks along y, buckets), null if nobody wants it.
-// Blocks: heads of samples in groups along x and z, tiles of queries along y, spans of channels along z.
+// dq, and each block's part of the table's gradient, (heads of samples, blocks along y, buckets), null if it is not
+// requested. Blocks: heads of samples in groups along x and z, tiles of queries along y, spans of channels along z.
 template <class T>
 __device__ __forceinline__ void of_queries(const T *dy, const T *q, const T *k, const T *v, const T *table,
                                            const int *of_queries, const int *of_keys, const float *lse,
@@ -60,7 +60,7 @@ __device__ __forceinline__ void of_queries(const T *dy, const T *q, const T *k, 
     u32 tile_kv = shared_address(shared), columns_bytes = tile_bytes(COLUMNS, channels);
     u32 tile_q = tile_kv + 2 * OWN_STAGE * columns_bytes, tile_dy = tile_q + tile_bytes(ROWS, channels);
     QueryFacts *facts = reinterpret_cast<QueryFacts *>(shared + (tile_dy - tile_kv) + tile_bytes(ROWS, channels));
-    // Slopes of large heads lie where their values were.
+    // Slopes of large heads overwrite their values.
     float *slopes = reinterpret_cast<float *>(channels > SPAN ? shared + columns_bytes
                                                               : reinterpret_cast<char *>(facts + stages));
     float *diagonal = slopes + ROWS * SLOPES_STRIDE, of_bucket = 0.0f;
@@ -93,7 +93,7 @@ __device__ __forceinline__ void of_queries(const T *dy, const T *q, const T *k, 
     if (of_queries)
         narrow<ROWS, COLUMNS>(first, end, of_queries + (u64)tile.sample * shape.queries,
                               of_keys + (u64)tile.sample * shape.keys, tile.query, shape.queries, facts->segment);
-    // Without this, assemblers for 9.0 spill where heads are large; with it, where they are small.
+    // Without this, assemblers for 9.0 spill with large heads; with it, they spill with small heads.
     if (!SMALL) first = uniform(first);
     tile.key = next.key = first;
     k += first * shape.key_stride;
@@ -123,7 +123,7 @@ __device__ __forceinline__ void of_queries(const T *dy, const T *q, const T *k, 
         rounded<T>(p, s);
         if (partial) {
             // Scores of a diagonal share their bias: first the sums of diagonals, then of their buckets.
-            __syncthreads(); // values are read
+            __syncthreads(); // values were read
 #pragma unroll
             for (int j = 0; j < TILES; ++j)
 #pragma unroll
@@ -199,7 +199,7 @@ __device__ __forceinline__ void of_keys(const T *dy, const T *q, const T *k, con
         at.query += COLUMNS;
         if (at.query >= end) at.query = first, ++at.head;
     };
-    // Where the next tile's queries lie.
+    // The address of the next tile's queries.
     const T *next_q = nullptr, *next_dy = nullptr;
     u64 next_row = 0;
     auto begin = [&](int stage) {

@@ -1,19 +1,19 @@
-// Attention that never holds more than a tile of scores, on tensor cores. Blocks: heads of samples in groups along x and
-// z, tiles of queries along y, those that see the most keys first, spans of channels along z.
-// Source: Dao 2023, "FlashAttention-2", algorithm 1; Milakov & Gimelshein 2018 for the running maximum.
+// Attention that never stores more than a tile of scores, on tensor cores. Blocks: heads of samples in groups along x
+// and z, tiles of queries along y, those that see the most keys first, spans of channels along z. Source: Dao 2023,
+// "FlashAttention-2", algorithm 1; Milakov & Gimelshein 2018 for the running maximum.
 
 #include "attention_tensor.cuh"
 
 #define KEYS 64
 #define TILES (KEYS / 8)
 
-// What is known of a query: its largest product so far, and the sum of exponentials over it.
+// The state of a query: its largest product so far, and the sum of exponentials relative to it.
 struct Running {
     float largest[2], sum[2];
 };
 
-// Products of a tile into their exponentials, over what will be the largest product. Gives what exponentials of the
-// tiles before shrink by. Scores in powers of two are `scale` of products.
+// Turns products of a tile into exponentials relative to the new largest product. Returns the factor for exponentials
+// of earlier tiles. Scores in powers of two are `scale` times products.
 template <int COUNT>
 __device__ __forceinline__ void exponentials(float (&s)[COUNT][4], float (&shrink)[2], Running &running, float scale) {
     float top[2] = {running.largest[0], running.largest[1]}, base[2];
@@ -25,7 +25,7 @@ __device__ __forceinline__ void exponentials(float (&s)[COUNT][4], float (&shrin
     for (int h = 0; h < 2; ++h) {
         top[h] = fmaxf(top[h], __shfl_xor_sync(ALL_LANES, top[h], 1));
         top[h] = fmaxf(top[h], __shfl_xor_sync(ALL_LANES, top[h], 2));
-        // As long as nothing is seen, any will do.
+        // As long as no key was visible, any value will do.
         base[h] = top[h] == NOTHING ? 0.0f : top[h] * scale;
         shrink[h] = power(running.largest[h] * scale - base[h]);
         running.largest[h] = top[h];
@@ -40,8 +40,8 @@ __device__ __forceinline__ void exponentials(float (&s)[COUNT][4], float (&shrin
         }
 }
 
-// y and lse. table and segments are null if there are none. While scores are computed, the tile's values are on their
-// way; while those are mixed, the next tile's keys are.
+// y and lse. table and segments are null if there are none. The tile's values are copied while scores are computed, and
+// the next tile's keys while the values are multiplied.
 template <class T>
 __device__ __forceinline__ void forward(const T *q, const T *k, const T *v, const T *table, const int *of_queries,
                                         const int *of_keys, T *y, float *lse, const Scalars *scalars,
@@ -50,7 +50,7 @@ __device__ __forceinline__ void forward(const T *q, const T *k, const T *v, cons
     u32 channels = shape.head_size, span = span_of_head(channels), width = min(SPAN, channels - span);
     u32 block = head_of_samples(channels);
     int head = block % shape.heads, kv_head = head / (shape.heads / shape.kv_heads);
-    // Queries that registers hold lie where values will.
+    // Queries that move to registers are in the memory of the values.
     u32 tile_k = shared_address(shared), tile_v = tile_k + tile_bytes(KEYS, channels);
     u32 tile_q = SMALL ? tile_v : tile_v + KEYS * ROW_BYTES;
     Facts<KEYS> &facts = *reinterpret_cast<Facts<KEYS> *>(shared + (tile_q - tile_k) + tile_bytes(ROWS, channels));
@@ -92,12 +92,12 @@ __device__ __forceinline__ void forward(const T *q, const T *k, const T *v, cons
             add_mixed<T>(mixed, p, tile_v, width);
         } else {
             wait_copies<1>();
-            __syncthreads(); // queries are there
+            __syncthreads(); // queries have arrived
             rows.hold(tile_q);
         }
         if (tile.key >= end) break;
         wait_copies<0>();
-        __syncthreads(); // keys and facts are there, and the last values are read
+        __syncthreads(); // keys and facts have arrived, and the last values were read
         load_tile<KEYS>(tile_v, v, shape.key_stride, shape.keys - tile.key, width);
         v += KEYS * shape.key_stride;
         commit_copies();
@@ -113,7 +113,7 @@ __device__ __forceinline__ void forward(const T *q, const T *k, const T *v, cons
 #pragma unroll
             for (int e = 0; e < 4; ++e) mixed[j][e] *= shrink[e / 2];
         wait_copies<0>();
-        __syncthreads(); // values are there, keys and facts are read
+        __syncthreads(); // values have arrived, keys and facts were read
     }
     float factor[2];
 #pragma unroll
@@ -122,7 +122,7 @@ __device__ __forceinline__ void forward(const T *q, const T *k, const T *v, cons
         running.sum[h] += __shfl_xor_sync(ALL_LANES, running.sum[h], 2);
         factor[h] = running.sum[h] > 0.0f ? shape.kept / running.sum[h] : 0.0f;
     }
-    // Of the lanes that have two rows together, two write the one and the other.
+    // Of the lanes that share two rows, two lanes write one row each.
     u32 h = threadIdx.x % 4, row = tile.query + own_row() + 8 * h;
     if (h < 2 && row < shape.queries && span == 0) {
         float total = h ? running.sum[1] : running.sum[0], top = h ? running.largest[1] : running.largest[0];

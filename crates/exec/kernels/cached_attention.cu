@@ -1,18 +1,18 @@
-// Causal attention of new tokens to all earlier ones, whose keys and values are kept. A block for each new token and
-// head; its warps share out the keys and join what they found in their order. Reference: src/reference/cached_attention.rs.
+// Causal attention of new tokens to all earlier ones, whose keys and values are cached. A block for each new token and
+// head; its warps split the keys and join their results in order. Reference: src/reference/cached_attention.rs.
 
 #include "attention.cuh"
 
 #define WARPS (THREADS / WARP)
 
-// Lays the new tokens' keys or values into the cache, as numbers of 4 or 2 bytes. A block for each token.
+// Copies the new tokens' keys or values to the cache, as numbers of 4 or 2 bytes. A block for each token.
 KERNEL(THREADS) cached_attention_keep(const char *fed, u64 stride_bytes, char *cache, const Scalars *scalars,
                                       int tokens, int capacity, u64 row_bytes) {
     u64 sample = blockIdx.x / tokens, row = scalars->position + blockIdx.x % tokens;
     copy_bytes(fed + blockIdx.x * stride_bytes, cache + (sample * capacity + row) * row_bytes, row_bytes);
 }
 
-// y of a token and head. MOST: channels of the largest head that this is for, by warps of them.
+// y of a token and head. MOST: the most channels of a head, in multiples of a warp.
 template <int MOST>
 __device__ __forceinline__ void attend(const void *q, const void *keys, const void *values, const void *table,
                                        void *y, const Scalars *scalars, const Shape &shape, const Starts &starts) {

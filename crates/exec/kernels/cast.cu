@@ -1,5 +1,5 @@
-// y = x in another precision, rounded to nearest: ties to even, to bf16 away from zero, as weights are. Launched with a thread for each 8 elements.
-// Reference: `Cast` of the graph; values are of one precision in src/reference.
+// y = x in another precision, rounded to nearest: ties to even, or away from zero for bf16, as for weights. Launched
+// with a thread for each 8 elements. Reference: src/reference/cast.rs.
 
 #include "remainder.cuh"
 

@@ -1,7 +1,7 @@
-// What all kernels share: numbers of 16 bits, vectors of 16 bytes, sums over warps and blocks in a fixed order.
-// NVRTC brings no headers; these few lines are all that the kernels need.
+// Shared by all kernels: numbers of 16 bits, vectors of 16 bytes, sums over warps and blocks in a fixed order. NVRTC
+// has no headers; these few lines are all that the kernels need.
 //
-// BUG_… macros plant the bugs that crates/fake-cuda must find; nothing that is shipped defines them.
+// BUG_… macros plant the bugs that crates/fake-cuda must find; released builds never define them.
 
 #pragma once
 
@@ -10,7 +10,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
-// A kernel that leaves a multiprocessor's registers to so many blocks at the least.
+// A kernel whose registers allow at least this many blocks on a multiprocessor.
 #define KERNEL_BESIDE(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 #define WARP 32
 #define ALL_LANES 0xffffffffu
@@ -22,7 +22,7 @@ struct bf16 {
     u16 bits;
 };
 
-// The run's scalars: what differs from step to step lies in device memory, so that a captured step need not.
+// The run's scalars: values that differ between steps are in device memory, so that a captured step can be reused.
 // `device_scalars` of src/cuda/launch.rs.
 struct Scalars {
     u64 seed;
@@ -37,7 +37,7 @@ struct Scalars {
     u32 padding;
 };
 
-// Exact in both directions but for `round_to`, which rounds to nearest, ties to even.
+// All are exact except `round_to`, which rounds to nearest, ties to even.
 __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ float widen(bf16 x) { return __uint_as_float((u32)x.bits << 16); }
 __device__ __forceinline__ float widen(f16 x) {
@@ -65,13 +65,13 @@ __device__ __forceinline__ bf16 round_to<bf16>(float x) {
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
 #else
     u32 bits = __float_as_uint(x);
-    // What is not a number stays so, whatever its lower bits.
+    // NaN stays NaN, whatever its lower bits.
     y.bits = x != x ? 0x7fff : (u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 #endif
     return y;
 }
 
-// How numbers lie, where a kernel is told by a launch and is not made for each: `Number` of src/cuda/launch.rs.
+// The type of numbers for kernels that get it as an argument: `number` of src/cuda/ops/shape.rs.
 enum Number { F32, F16, BF16 };
 
 __device__ __forceinline__ float number_at(const void *from, u64 i, int number) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void *element(void *from, u64 i, int number) {
     return static_cast<char *>(from) + i * (number == F32 ? 4 : 2);
 }
 
-// Numbers that are loaded and stored by one instruction, of 16 bytes, 8, 4 or 2. Addresses are multiples of as many.
+// Numbers that one instruction loads or stores: 16, 8, 4 or 2 bytes, with the same alignment.
 template <int BYTES>
 struct Words;
 template <>
@@ -115,7 +115,7 @@ struct Words<8> {
     typedef uint2 Type;
 };
 
-// Stores by one instruction each: where they are written in C++, compilers may make several of them.
+// Stores by one instruction each: the compiler may split a store in C++ into several.
 __device__ __forceinline__ void store_global(void *to, uint4 words) {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(words.x),
                  "r"(words.y), "r"(words.z), "r"(words.w)
@@ -157,8 +157,8 @@ struct Vector {
     }
 };
 
-// What a lane has of a stretch of elements that is its warp's. Whatever the width of their type, each instruction of a lane
-// loads or stores what lies beside that of the other lanes.
+// A lane's elements of a stretch of its warp. For every width of their type, each instruction of a lane loads or stores
+// the neighbors of the other lanes' elements.
 //
 //   elements  0 … 3 | 4 … 7 | … | 124 … 127 | 128 … 131 | … | 252 … 255
 //   lane        0   |   1   | … |    31     |     0     | … |    31
@@ -167,11 +167,11 @@ struct Fours {
     enum { SIZE = 8, STRETCH = SIZE * WARP };
     T at[SIZE];
 
-    // Where the lane's first element lies in the stretch, and element k behind that.
+    // The index of the lane's first element in the stretch, and of element k after that.
     __device__ __forceinline__ static int first() { return threadIdx.x % WARP * 4; }
     __device__ __forceinline__ static constexpr int behind(int k) { return k / 4 * WARP * 4 + k % 4; }
 
-    // Of a stretch of `count` elements: what lies behind them is zero.
+    // Loads from a stretch of `count` elements: elements after them are zero.
     __device__ __forceinline__ static Fours load(const T *from, int count) {
         Fours fours = {};
         from += first();
@@ -217,11 +217,11 @@ __device__ __forceinline__ float warp_sum(float x) {
     return x;
 }
 
-// The sum over a block of whole warps, in every thread. `part` has a place for each warp.
+// The sum over a block of whole warps, in every thread. `part` has an element for each warp.
 __device__ __forceinline__ float block_sum(float x, float *part) {
     x = warp_sum(x);
 #ifndef BUG_NO_BARRIER
-    __syncthreads(); // whoever read the sum before this one is done
+    __syncthreads(); // all reads of the previous sum are done
 #endif
     if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = x;
     __syncthreads();
@@ -230,14 +230,14 @@ __device__ __forceinline__ float block_sum(float x, float *part) {
     return sum;
 }
 
-// Calls `f(i, count)` for each stretch of up to a vector's size that falls to this thread, of `count` elements.
+// Calls `f(i, count)` for this thread's stretch of up to a vector's size, of `count` elements.
 template <int SIZE, class F>
 __device__ __forceinline__ void each_vector(u64 elements, F f) {
     u64 i = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * SIZE;
     if (i < elements) f(i, elements - i < SIZE ? (int)(elements - i) : SIZE);
 }
 
-// Where rows are no multiple of 16 bytes, their beginnings are not aligned: then elements go one by one.
+// If rows are not a multiple of 16 bytes, their beginnings are not aligned: then elements are loaded one by one.
 template <class T, class F>
 __device__ __forceinline__ void each_column(const T *row, int columns, F f) {
     const int size = Vector<T>::SIZE;
@@ -287,7 +287,7 @@ __device__ __forceinline__ void map(const T *a, const T *b, T *y, u64 elements, 
     });
 }
 
-// Copies bytes with all threads of a block, as many at a time as addresses and their number allow.
+// Copies bytes with all threads of a block, in the largest units that addresses and size allow.
 __device__ __forceinline__ void copy_bytes(const char *from, char *to, u64 bytes) {
     u64 bits = (u64)from | (u64)to | bytes;
     if (bits % 16 == 0) {

@@ -11,8 +11,8 @@ KERNEL(256) embedding(const int *tokens, const char *table, char *y, u64 row_byt
 #define ROWS 8
 #define THREADS 256
 
-// dtable[token] += dy[row], in the order of the rows, so that bits don't depend on who comes first. Each block owns ROWS
-// rows of the table and looks through all tokens for them.
+// dtable[token] += dy[row], in the order of the rows, so that the bits are reproducible. Each block owns ROWS rows of
+// the table and searches all tokens for them.
 template <class T>
 __device__ __forceinline__ void backward(const T *dy, const int *tokens, float *dtable, int count, int vocab,
                                          int columns, int accumulate) {
@@ -30,10 +30,10 @@ __device__ __forceinline__ void backward(const T *dy, const int *tokens, float *
         __syncthreads();
         for (int warp = 0; warp < THREADS / WARP; ++warp) {
             for (u32 left = mine[warp]; left; left &= left - 1) {
-                int at = warp * WARP + 31 - __clz(left & -left); // the lowest that is left
+                int at = warp * WARP + 31 - __clz(left & -left); // the lowest remaining bit
                 const T *from = dy + (u64)(start + at) * columns;
                 float *to = dtable + (u64)seen[at] * columns;
-                // Each thread has columns of its own, and what it added before is its own, too.
+                // Each thread has its own columns, so it reads only its own sums.
                 for (int c = threadIdx.x; c < columns; c += THREADS) to[c] += widen(from[c]);
             }
         }

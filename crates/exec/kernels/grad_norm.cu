@@ -1,11 +1,11 @@
-// The norm of all gradients, and what they are multiplied by for it to stay within a limit.
-// Reference: src/reference/grad_norm.rs, src/reference/grad_clip.rs.
+// The norm of all gradients, and the factor that keeps it within a limit. Reference: src/reference/grad_norm.rs,
+// src/reference/grad_clip.rs.
 
 #include "common.cuh"
 
 #define THREADS 256
 
-// The sum over a block in a fixed order, in every thread. `part` has a place for each thread.
+// The sum over a block in a fixed order, in every thread. `part` has an element for each thread.
 __device__ __forceinline__ double block_sum(double x, double *part) {
     part[threadIdx.x] = x;
 #pragma unroll
@@ -42,7 +42,7 @@ KERNEL(THREADS) grad_norm_join(const double *sums, double *total, float *norm, i
     if (last) *norm = (float)sqrt(squares);
 }
 
-// One thread. `limit` is below zero if there is none. Not a number unless the norm is finite.
+// One thread. `limit` is below zero if there is none. NaN unless the norm is finite.
 KERNEL(1) grad_clip(const float *norm, float *factor, const Scalars *scalars, float limit) {
     float scale = scalars->gradient_scale, size = *norm / scale;
     float clipped = limit < 0.0f ? 1.0f : fminf(limit / (size + 1e-6f), 1.0f);

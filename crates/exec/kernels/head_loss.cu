@@ -3,9 +3,8 @@
 
 #include "head_loss.cuh"
 
-// losses[row], not scaled yet, and in place of the row's logits the slopes of its loss in them, if `slopes`, which are
-// numbers of this kind. A row without a target has none of either. logits: (rows, stride), of which `vocab` columns are
-// taken.
+// losses[row], not scaled yet; if `slopes`, replaces the row's logits by the slopes of its loss, in the type `number`.
+// Both are zero for a row without a target. logits: (rows, stride), of which `vocab` columns are used.
 KERNEL(THREADS) head_loss(float *logits, const int *targets, float *losses, const Scalars *scalars, int vocab,
                           u64 stride, float smoothing, int slopes, int number) {
     __shared__ Softmax softmax[THREADS / WARP];

@@ -1,21 +1,21 @@
-// Rows of logits to losses and slopes: what output heads share. A block for each row, in which a thread has four neighbors
-// at a time. With large vocabularies blocks are as large as can be, so that few rows are at work at once and what is read
-// of one a second time is still in the cache.
+// From rows of logits to losses and slopes, shared by output heads. A block for each row, in which a thread has four
+// neighbors at a time. With large vocabularies blocks have the largest size, so that few rows are processed at once and
+// the second read of a row is still in the cache.
 //
-// Slopes take the place of the row's logits. In single precision they lie where the logits lay, not scaled yet. In half
-// precision, which tensor cores multiply, they follow one another from the row's beginning, and bear the scale of losses
-// and gradients already, which keeps them in range.
+// Slopes replace the row's logits. In single precision they are at the logits' addresses, not scaled yet. In half
+// precision, which tensor cores multiply, they are contiguous from the row's beginning, and already include the scale
+// of losses and gradients, which keeps them in range.
 
 #pragma once
 #include "common.cuh"
 
-// The most of a block.
+// Most threads of a block.
 #define THREADS 1024
-// Logits that a thread has at a time. Rows begin where as many may be loaded at once.
+// Logits that a thread processes at a time. Rows are aligned for loads of this many.
 #define EACH 4
 #define MINUS_INFINITY __int_as_float(0xff800000)
 
-// The largest of what was seen, and the sum of exponentials over it.
+// The largest logit so far, and the sum of exponentials relative to it.
 struct Softmax {
     float largest, sum;
 
@@ -31,14 +31,14 @@ struct Softmax {
 
     __device__ __forceinline__ void join(Softmax other) {
         float top = fmaxf(largest, other.largest);
-        // Of what saw nothing there is nothing to add.
+        // An empty state adds nothing.
         sum = (sum > 0.0f ? sum * __expf(largest - top) : 0.0f) +
               (other.sum > 0.0f ? other.sum * __expf(other.largest - top) : 0.0f);
         largest = top;
     }
 };
 
-// Logits of columns v on, which is a multiple of EACH; minus infinity beyond the row's end.
+// Logits of columns v on, which is a multiple of EACH; minus infinity after the row's end.
 __device__ __forceinline__ void load_logits(float (&x)[EACH], const float *logits, int v, int vocab) {
     if (v + EACH <= vocab) {
         float4 four = *reinterpret_cast<const float4 *>(logits + v);
@@ -49,7 +49,7 @@ __device__ __forceinline__ void load_logits(float (&x)[EACH], const float *logit
     }
 }
 
-// The log of the sum of the exponentials of a row, in every thread. `part` has a place for each warp.
+// The log of the sum of the exponentials of a row, in every thread. `part` has an element for each warp.
 __device__ __forceinline__ float log_sum_exp(const float *logits, int vocab, Softmax *part) {
     Softmax mine = {MINUS_INFINITY, 0.0f};
 #pragma unroll 2
@@ -64,7 +64,7 @@ __device__ __forceinline__ float log_sum_exp(const float *logits, int vocab, Sof
                          __shfl_xor_sync(ALL_LANES, mine.sum, distance)};
         mine.join(other);
     }
-    __syncthreads(); // whoever read the parts before is done
+    __syncthreads(); // all reads of the previous parts are done
     if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = mine;
     __syncthreads();
     Softmax all = part[0];
@@ -88,8 +88,8 @@ __device__ __forceinline__ void set_numbers(void *row, int v, const float (&x)[E
     }
 }
 
-// Lays the slopes of `slopes(v, logits, slopes)`, made of the logits of column v of each draw, over the draws' rows;
-// `number` is what they are. Whatever else is read of the rows has been read before.
+// Replaces the draws' rows by the slopes that `slopes(v, logits, slopes)` computes from the logits of column v of each
+// draw, in the type `number`. All other reads of the rows are done before.
 template <int DRAWS, class F>
 __device__ __forceinline__ void lay_slopes(float *const (&rows)[DRAWS], int vocab, int number, const Scalars *scalars,
                                            F slopes) {
@@ -111,7 +111,7 @@ __device__ __forceinline__ void lay_slopes(float *const (&rows)[DRAWS], int voca
                 for (int draw = 0; draw < DRAWS; ++draw) x[draw][i] = scale * of_column[draw];
             }
         }
-        __syncthreads(); // slopes lie over logits of this stretch, or over those that were read before
+        __syncthreads(); // slopes overwrite logits of this stretch, or ones that were read before
         if (count > 0) {
 #pragma unroll
             for (int draw = 0; draw < DRAWS; ++draw) set_numbers(rows[draw], v, x[draw], count, number);
@@ -119,7 +119,7 @@ __device__ __forceinline__ void lay_slopes(float *const (&rows)[DRAWS], int voca
     }
 }
 
-// loss = the sum of the rows' losses times the loss's scale, or what is there and that. One block.
+// loss = the sum of the rows' losses times the loss's scale, added to the previous value if `accumulate`. One block.
 __device__ __forceinline__ void sum_losses(const float *losses, float *loss, const Scalars *scalars, int rows,
                                            int accumulate) {
     __shared__ float part[WARP];

@@ -68,7 +68,7 @@ __device__ __forceinline__ void forward(const T *x, const T *weight, const T *bi
     }
 FOR_FLOATS(KERNELS)
 
-// Of rows of any length and numbers of any kind.
+// For rows of any length and numbers of any type.
 KERNEL(256) layer_norm_grad_any(const void *dy, const void *x, const void *weight, const float *mean, const float *rstd,
                                 const void *residual, void *dx, float *partial, int rows, int columns, int biases,
                                 int on_chip, int number) {

@@ -1,10 +1,10 @@
-// c = alpha · a b + bias, or c + that: the products of linear layers, of their gradients and of output heads, of any
+// c = alpha · a b + bias, or added to c: the products of linear layers, of their gradients and of output heads, of any
 // extents and alignment, in single precision. Reference: src/reference/linear.rs.
 //
 //         columns          A block of 256 threads makes a tile of 64 by 64, a thread 4 by 4 of it, or of 128 by 128, a thread
 //        +-------+         four such squares of it. Stretches along the inner extent go through shared memory, whichever
-//   rows | 4 x 4 |         extent lies closer in memory: while one is multiplied the next is fetched to registers, and laid
-//        +-------+         over the one before, so that a stretch has one barrier.
+//   rows | 4 x 4 |         extent is contiguous: while one is multiplied, the next is loaded to registers, and then stored
+//        +-------+         over the previous one, so that a stretch has one barrier.
 //
 // Shape of the larger tile: CUTLASS' `simt_sgemm_128x128_8x2`, with its lanes in turn along rows and columns.
 
@@ -13,25 +13,24 @@
 #define SMALL 64
 #define LARGE 128
 #define THREADS 256
-// Numbers that lie side by side, of which threads have squares.
+// Contiguous numbers along the sides of threads' squares.
 #define EACH 4
 // Numbers of a stretch.
 #define DEPTH_OF(TILE) ((TILE) == SMALL ? 16 : 8)
-// A tile of a factor has a row for each number of the stretch. After each fourth there is a gap, so that what a warp lays
-// into four rows at once lies in different banks.
+// A tile of a factor has a row for each number of the stretch. Every fourth row is followed by a gap, so that a warp's
+// stores to four rows at once are in different banks.
 #define ROW(TILE, k) ((k) * (TILE) + (k) / EACH * (128 / DEPTH_OF(TILE)))
 
-// How a factor lies: with its inner extent closest, or with its outer one.
+// The layout of a factor: contiguous along its inner or its outer extent.
 enum Layout { INNER, OUTER };
 
-// Whether squares' rows of this stride may be loaded at once.
+// Whether rows of squares with this stride may be loaded by one instruction.
 __device__ __forceinline__ bool aligned(const void *from, u64 stride, int number) {
     u64 size = number == F32 ? 4 : 2;
     return ((u64)from | stride * size) % (EACH * size) == 0;
 }
 
-// Loads `left` numbers that lie side by side, EACH at the most, and zeros after them; all at once where `vectors` says that
-// they may.
+// Loads `left` contiguous numbers, at most EACH, and zeros after them; by one instruction if `vectors`.
 __device__ __forceinline__ void load_each(float (&to)[EACH], const void *from, int number, int left, bool vectors) {
     if (number == F32) {
         const float *p = static_cast<const float *>(from);
@@ -59,8 +58,8 @@ __device__ __forceinline__ void load_each(float (&to)[EACH], const void *from, i
     }
 }
 
-// Loads EACH numbers of shared memory. The compiler is not to move it: it loads so many ahead of their use that it runs out
-// of registers.
+// Loads EACH numbers of shared memory. The compiler must not move it: it would load too many ahead of their use and run
+// out of registers.
 __device__ __forceinline__ void load_shared(float *to, u32 from) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
@@ -68,16 +67,16 @@ __device__ __forceinline__ void load_shared(float *to, u32 from) {
                  : "memory");
 }
 
-// A factor of which tiles go through shared memory. Of a large tile its numbers are in single precision, and lie so that
-// EACH are loaded at once, and are all there or all not.
+// A factor whose tiles go through shared memory. For a large tile its numbers are in single precision, aligned so that
+// EACH are loaded by one instruction, and groups of EACH are complete or absent.
 template <Layout L, int TILE>
 struct Factor {
-    const void *from;   // This thread's part of the tile that is fetched next.
-    u32 step;           // Bytes from there to that of the tile after it.
-    int outers, inners; // What is left of the factor from that part on; no inner numbers where there is no outer one.
+    const void *from;   // This thread's part of the next tile.
+    u32 step;           // Bytes from there to its part of the following tile.
+    int outers, inners; // The rest of the factor from that part on; without inner numbers if there is no outer one.
     int number;
-    int to;       // Where the part lies in a tile.
-    bool vectors; // Whether EACH may be loaded at once.
+    int to;       // The offset of the part in a tile.
+    bool vectors; // Whether EACH may be loaded by one instruction.
 
     __device__ __forceinline__ Factor(const void *factor, int number, u64 stride, int first, int all_outers, int first_inner,
                                       int all_inners)
@@ -96,7 +95,7 @@ struct Factor {
         vectors = TILE == LARGE || aligned(factor, stride, this->number);
     }
 
-    // Fetches the part of the next tile, zeros beyond the ends.
+    // Loads the part of the next tile, with zeros after the ends.
     __device__ __forceinline__ void fetch(float (&part)[EACH]) {
         if (TILE == LARGE) {
             float4 four = inners > 0 ? *static_cast<const float4 *>(from) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -108,7 +107,7 @@ struct Factor {
         inners -= DEPTH_OF(TILE);
     }
 
-    // Lays it into the tile.
+    // Stores it in the tile.
     __device__ __forceinline__ void put(const float (&part)[EACH], float *tile) const {
         if (L == INNER) {
 #pragma unroll
@@ -119,12 +118,12 @@ struct Factor {
     }
 };
 
-// A number of an array that lies in registers, which the loop that asks need not be unrolled for.
+// A number of an array in registers, for loops that need not be unrolled.
 __device__ __forceinline__ float nth(const float (&numbers)[EACH], int n) {
     return n == 0 ? numbers[0] : n == 1 ? numbers[1] : n == 2 ? numbers[2] : numbers[3];
 }
 
-// Where and how a product is written.
+// The destination of a product.
 struct Result {
     void *to;
     const void *bias;
@@ -134,7 +133,7 @@ struct Result {
     int accumulate;
     float alpha;
 
-    // What a sum makes of what is there: the multiplication is rounded by itself, wherever it stands.
+    // The new value from a sum and the previous value: the multiplication is always rounded separately.
     __device__ __forceinline__ float finished(float sum, int column, float there) const {
         sum = __fmul_rn(alpha, sum);
         if (bias) sum += number_at(bias, column, number_of_bias);
@@ -146,8 +145,8 @@ struct Result {
         set_number(to, at, finished(sum, column, accumulate ? number_at(to, at, number) : 0.0f), number);
     }
 
-    // Writes EACH neighboring sums, or what is left of a row, to (row, column); all at once where `vectors` says that they
-    // may, by an instruction that the compiler would make four of.
+    // Writes EACH neighboring sums, or the rest of a row, to (row, column); if `vectors`, by one instruction, which the
+    // compiler would split into four.
     __device__ __forceinline__ void write(const float (&sums)[EACH], int row, int column, bool vectors) const {
         int left = min(columns - column, EACH);
         u64 at = row * stride + column;
@@ -166,12 +165,12 @@ struct Result {
     }
 };
 
-// Squares of a warp: 4 by 8, and so many numbers apart where a thread has several.
+// Squares of a warp: 4 by 8, and the distance of a thread's squares.
 #define ROWS_APART (4 * EACH)
 #define COLUMNS_APART (8 * EACH)
 
-// Where a thread's first square lies in its tile. Lanes that are neighbors have the same columns, pairs that are neighbors
-// the same rows: half a warp reads the same words twice, which takes no longer than once.
+// The position of a thread's first square in its tile. Neighboring lanes have the same columns, neighboring pairs the
+// same rows: half a warp reads the same words twice, which costs nothing.
 template <int SQUARES>
 __device__ __forceinline__ u32 row_of(u32 thread) {
     return thread / (2 * WARP) * SQUARES * ROWS_APART + (thread % WARP / 16 * 2 + thread % 2) * EACH;
@@ -184,9 +183,9 @@ __device__ __forceinline__ u32 column_of(u32 thread) {
 template <Layout LA, Layout LB, int TILE>
 __device__ __forceinline__ void product(const void *a, const void *b, Result c, int inners, int each, u64 stride_a,
                                         u64 stride_b, int number_a, int number_b) {
-    // Squares along a side of a thread's part, which lie apart, and numbers of that side.
+    // Squares along a side of a thread's part, which are apart, and numbers of that side.
     const int SQUARES = TILE / SMALL, SIDE = SQUARES * EACH, DEPTH = DEPTH_OF(TILE);
-    // Numbers of a stretch that the compiler sees at once: as many as no target runs out of registers for.
+    // Unrolled numbers of a stretch: as many as all targets have registers for.
 #if __CUDA_ARCH__ >= 800
     const int UNROLLED = LA == INNER || TILE == SMALL ? 8 : 4;
 #else
@@ -194,7 +193,7 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result c, 
 #endif
     __shared__ __align__(16) float tiles[2][2][ROW(TILE, DEPTH)];
     int first_row = blockIdx.y * TILE, first_column = blockIdx.x * TILE;
-    // A part of the inner extent for each block along z, and a result of its own in single precision.
+    // Each block along z has a part of the inner extent, and its own result in single precision.
     int first_inner = blockIdx.z * each;
     inners = min(inners, first_inner + each);
     Factor<LA, TILE> left(a, number_a, stride_a, first_row, c.rows, first_inner, inners);
@@ -207,7 +206,7 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result c, 
     int now = 0;
 #pragma unroll 1
     for (int stretches = (inners - first_inner + DEPTH - 1) / DEPTH; stretches > 0; --stretches) {
-        // Behind the last tiles there are zeros.
+        // After the last tiles there are zeros.
         left.fetch(next_a), right.fetch(next_b);
         u32 at_a = shared_address(tiles[now][0] + own_row), at_b = shared_address(tiles[now][1] + own_column);
 #pragma unroll UNROLLED
@@ -225,10 +224,10 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result c, 
         }
         now ^= 1;
         left.put(next_a, tiles[now][0]), right.put(next_b, tiles[now][1]);
-        __syncthreads(); // the next tiles are there, and nobody reads these any more
+        __syncthreads(); // the next tiles have arrived, and all reads of these are done
     }
     c.to = element(c.to, blockIdx.z * (c.rows * c.stride), F32);
-    // Asked again, so that no register is kept for it meanwhile.
+    // Computed again, so that it needs no register meanwhile.
     u32 thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
     int row = first_row + row_of<SQUARES>(thread), column = first_column + column_of<SQUARES>(thread);
@@ -252,9 +251,9 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result c, 
     }
 }
 
-// bias is null if there is none, scalars where alpha is one. Names say how the factors lie: n as they are written, (rows,
-// inner) and (inner, columns), t the other way round. With the larger tile all is in single precision, factors begin at
-// multiples of EACH numbers and have rows and extents of such.
+// bias is null if there is none, scalars if alpha is one. Names contain the factors' layouts: n for (rows, inner) and
+// (inner, columns), t for the transposed ones. With the larger tile everything is in single precision, and factors'
+// addresses, rows and extents are multiples of EACH numbers.
 #define OF(name, LA, LB, TILE, BLOCKS)                                                                                 \
     extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) product_##name##_##TILE(                             \
         const void *a, const void *b, void *c, const void *bias, const Scalars *scalars, int rows, int columns,        \
@@ -271,8 +270,8 @@ OF_TILES(nn, INNER, OUTER)
 OF_TILES(nt, INNER, INNER)
 OF_TILES(tn, OUTER, OUTER)
 
-// c = alpha · the sum of the parts + bias, or c + that. parts: (count, rows, columns), which are added up in their order.
-// A thread for each EACH results.
+// c = alpha · the sum of the parts + bias, or added to c. parts: (count, rows, columns), which are summed in their
+// order. A thread for each EACH results.
 KERNEL(THREADS) product_join(const float *parts, void *c, const void *bias, const Scalars *scalars, int count, int rows,
                              int columns, u64 stride_c, int number_c, int number_bias, int accumulate) {
     u64 results = (u64)rows * columns, first = ((u64)blockIdx.x * THREADS + threadIdx.x) * EACH;

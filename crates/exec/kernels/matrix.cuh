@@ -1,7 +1,7 @@
-// What kernels on tensor cores share: copies to shared memory that go on meanwhile, tiles whose rows lie in different
-// banks, matrices of 8 by 8 numbers of 16 bits in a warp's registers, and their products in single precision.
-// Source: PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix". For T f16 from compute capability 7.5 on, bf16
-// from 8.0 on; before 8.0 copies are not meanwhile, and a product is two of half the depth.
+// Shared by kernels on tensor cores: asynchronous copies to shared memory, tiles whose rows are in different banks,
+// matrices of 8 by 8 numbers of 16 bits in a warp's registers, and their products in single precision. Source: PTX ISA,
+// "Matrix fragments for mma.m16n8k16" and "ldmatrix". For T f16 from compute capability 7.5 on, bf16 from 8.0 on;
+// before 8.0 copies are synchronous, and a product is two of half the depth.
 
 #pragma once
 #include "common.cuh"
@@ -9,8 +9,8 @@
 // An address as instructions on shared memory take it.
 __device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
-// Copies an even number of bytes, up to 16, to shared memory, and zeros after them; what lies there is not read. Both
-// ends are at multiples of 16 bytes.
+// Copies an even number of bytes, up to 16, to shared memory, followed by zeros. Both addresses are multiples of 16
+// bytes.
 __device__ __forceinline__ void copy16(u32 to, const void *from, int bytes_there) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
@@ -34,7 +34,7 @@ __device__ __forceinline__ void copy16(u32 to, const void *from, int bytes_there
 #endif
 }
 
-// Copies a word to shared memory. Both ends are at multiples of 4 bytes.
+// Copies a word to shared memory. Both addresses are multiples of 4 bytes.
 __device__ __forceinline__ void copy4(u32 to, const void *from) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
@@ -50,7 +50,7 @@ __device__ __forceinline__ u32 load_word(u32 address) {
     return word;
 }
 
-// A number to shared memory.
+// Stores a number in shared memory.
 __device__ __forceinline__ void put_number(u32 to, float number) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(number) : "memory");
 }
@@ -74,15 +74,15 @@ __device__ __forceinline__ void wait_copies() {
 #endif
 }
 
-// Where 8 neighboring numbers of a tile lie whose rows take a multiple of 128 bytes: rows follow one another, and the
-// pieces of 16 bytes of a row change places with each row, so that those of 8 rows below one another lie in different
-// banks. If the tile begins at a multiple of `row_bytes`, a power of two, then column + k lies at the place of
-// column ^ 2k for k a multiple of 16.
+// The address of 8 neighboring numbers of a tile whose rows have a multiple of 128 bytes: the 16-byte pieces of a
+// row are permuted by the row's number, so that those of 8 consecutive rows are in different banks. If the tile
+// begins at a multiple of `row_bytes`, a power of two, then column + k is at the address of column ^ 2k for k a
+// multiple of 16.
 __device__ __forceinline__ u32 place(u32 tile, u32 row, u32 column, u32 row_bytes) {
     return tile + row * row_bytes + ((column / 8 ^ row % 8) * 16);
 }
 
-// Four matrices of 8 by 8. Lanes 8 m to 8 m + 7 name the rows of matrix m; a lane gets two neighbors of a row.
+// Four matrices of 8 by 8. Lanes 8 m to 8 m + 7 address the rows of matrix m; a lane gets two neighbors of a row.
 __device__ __forceinline__ void load_matrices(u32 (&r)[4], u32 address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -162,7 +162,7 @@ __device__ __forceinline__ u32 pack<bf16>(float low, float high) {
 }
 #endif
 
-// Makes the kernels of a template for each type that tensor cores take: `M(suffix of their names, type)`.
+// Makes the kernels of a template for each type that tensor cores support: `M(suffix of their names, type)`.
 #if __CUDA_ARCH__ >= 800
 #define FOR_HALVES(M) M(f16, f16) M(bf16, bf16)
 #else

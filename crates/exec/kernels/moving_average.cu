@@ -1,5 +1,5 @@
-// average = decay · average + (1 - decay) · weight, unless the factor is not a number. A thread for each element.
-// Reference: src/reference/moving_average.rs.
+// average = decay · average + (1 - decay) · weight, unless the factor is NaN. A thread for each element. Reference:
+// src/reference/moving_average.rs.
 
 #include "remainder.cuh"
 
@@ -22,7 +22,7 @@ __device__ __forceinline__ void update(const T *weight, const float *factor, flo
     }
 FOR_FLOATS(KERNELS)
 
-// Of weights that have their remainders beside them.
+// For weights with remainders.
 KERNEL(256) moving_average_joined(const bf16 *weight, const float *factor, const short *remainder, float *average,
                                   u64 elements, float decay) {
     u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;

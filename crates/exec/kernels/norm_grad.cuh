@@ -1,15 +1,15 @@
-// The gradient of normalizations over the last extent: what layer_norm.cu and rms_norm.cu share.
+// The gradient of normalizations over the last extent, shared by layer_norm.cu and rms_norm.cu.
 
 #pragma once
 #include "common.cuh"
 
-// Rows that a block has at once, so that their loads are on their way together.
+// Rows that a block processes at once, so that their loads overlap.
 #define AT_ONCE 2
 
 // What a block is given: dy, x: (rows, columns), weight: (columns,), mean, rstd: (rows,), mean null where nothing is
-// centered; residual null if there is none. dx may take the place of dy or residual. partial: (blocks, 1 or 2, columns),
-// each block's part of dweight and, if there are `biases`, of dbias; null if nobody wants them. Rows fall to blocks in
-// turn, AT_ONCE of them.
+// centered; residual null if there is none. dx may take the place of dy or residual. partial: (blocks, 1 or 2,
+// columns), each block's part of dweight and, if there are `biases`, of dbias; null if not requested. Blocks take rows
+// in turn, AT_ONCE of them.
 template <class From, class To>
 struct NormGrad {
     From *dy, *x, *weight;
@@ -21,8 +21,8 @@ struct NormGrad {
     int biases;
 };
 
-// Writes a sum for each column of a row, of which each thread has COUNT neighbors. Where those are two fours, neighbors
-// of a pair write the fours of the one and then those of the other together.
+// Writes a sum for each column of a row, of which each thread has COUNT neighbors. If those are two fours, a pair of
+// lanes writes first the fours of one lane, then those of the other.
 template <int COUNT>
 __device__ __forceinline__ void store_sums(float *to, const float (&sums)[COUNT], int columns) {
     typedef Vector<float, 4> Four;
@@ -50,7 +50,7 @@ __device__ __forceinline__ void rows_in_registers(const NormGrad<const T, T> &of
     __shared__ float part[2][2 * AT_ONCE][WARP];
     int c = threadIdx.x * COUNT, warps = blockDim.x / WARP, turn = 0;
     bool mine = c < of.columns;
-    // What has no columns or no row loads what others have, and counts for nothing.
+    // Threads without columns or row load another's data and ignore it.
     if (!mine) c = 0;
     Columns w = Columns::load(of.weight + c);
     float dweight[COUNT] = {}, dbias[COUNT] = {};
@@ -67,7 +67,7 @@ __device__ __forceinline__ void rows_in_registers(const NormGrad<const T, T> &of
             mean[i] = CENTERED ? of.mean[row] : 0.0f;
             rstd[i] = of.rstd[row];
         }
-        // Behind all other loads, none of which waits for a branch.
+        // After all other loads, so that none of them waits for a branch.
         if (of.residual)
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i)
@@ -120,8 +120,8 @@ __device__ __forceinline__ void rows_in_registers(const NormGrad<const T, T> &of
     if (of.biases) store_sums(partial + of.columns, dbias, of.columns);
 }
 
-// Rows of any length, of this kind of number. The sums lie in dynamic shared memory, as many floats as a block's part
-// has, if they are `on_chip`, else where they are written to in the end.
+// For rows of any length and this type of number. The sums are in dynamic shared memory, with the size of a block's
+// part, if they are `on_chip`, else in the final memory.
 template <bool CENTERED>
 __device__ __forceinline__ void rows_by_stretches(const NormGrad<const void, void> &of, int on_chip, int number) {
     __shared__ float part[WARP];

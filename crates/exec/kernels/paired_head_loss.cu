@@ -1,11 +1,10 @@
-// From the logits of two draws to losses and slopes: cross-entropy of both, and how far they are apart. Products are in
+// From the logits of two draws to losses and slopes: cross-entropy of both, and their divergence. Products are in
 // linear.cu and product.cu. Reference: src/reference/paired_head_loss.rs.
 
 #include "head_loss.cuh"
 
-// losses[row], not scaled yet, and in place of the row's logits the slopes of its loss in them, if `slopes`, which are
-// numbers of this kind. A row without a target has none of either. first, second: (rows, stride), of which `vocab`
-// columns are taken.
+// losses[row], not scaled yet; if `slopes`, replaces the row's logits by the slopes of its loss, in the type `number`.
+// Both are zero for a row without a target. first, second: (rows, stride), of which `vocab` columns are used.
 KERNEL(THREADS) paired_head_loss(float *first, float *second, const int *targets, float *losses, const Scalars *scalars,
                                  int vocab, u64 stride, float smoothing, float alpha, int slopes, int number) {
     __shared__ Softmax softmax[THREADS / WARP];

@@ -1,7 +1,7 @@
-// Updates by the optimizers that treat each element by itself: the same arithmetic, the same random bits and the same
-// codes as src/cpu/parameter_update. Reference: src/reference/parameter_update.rs.
+// Updates by elementwise optimizers: the same arithmetic, random bits and codes as src/cpu/parameter_update. Reference:
+// src/reference/parameter_update.rs.
 //
-// A warp for each 256 elements, of which each lane has two fours. All is updated in place.
+// A warp for each 256 elements, of which each lane has two fours. Everything is updated in place.
 
 #include "philox.cuh"
 #include "remainder.cuh"
@@ -9,24 +9,24 @@
 #define BLOCK 256
 #define EACH Fours<float>::SIZE
 #define THREADS 256
-// Sets these draws of the generator apart from all others.
+// Separates these draws of the generator from all others.
 #define ROUNDING 0x524F554Eu
 
-// What a byte may stand for, in ascending order, by value: of moments that may be below zero, and of those that are not.
+// The levels of codes, in ascending order, by value: of signed moments, and of nonnegative ones.
 struct Levels {
     float at[2][256];
 };
 
-// What all updates share.
+// Shared by all updates.
 struct Rule {
     float beta1, beta2, eps, weight_decay, rate;
 };
 
-// What all elements of an update share.
+// Shared by all elements of an update.
 struct Shared {
     float size;            // The learning rate, over 1 - beta1^t for AdamW.
     float root_correction; // 1 / sqrt(1 - beta2^t)
-    float decay;           // What is left of a weight after its decay.
+    float decay;           // Factor of a weight that applies its decay.
 };
 
 // In double precision, by squaring.
@@ -74,8 +74,8 @@ struct Lion {
     }
 };
 
-// Random bits for a lane's elements: each tensor rounds by bits of its own. Eight neighbors share a draw, and two lanes
-// have them: of each pair the even lane draws for the first fours of both, the odd one for the second.
+// Random bits for a lane's elements: each tensor has its own bits. Eight neighbors, which two lanes have, share a draw:
+// of each pair the even lane draws for the first fours of both, the odd one for the second.
 __device__ __forceinline__ uint4 bits(const Scalars *scalars, u64 block, u32 site, u32 which) {
     u32 lane = threadIdx.x % WARP, odd = lane % 2, eight = (u32)block * (BLOCK / 8) + odd * (WARP / 2) + lane / 2;
     uint4 counter = make_uint4(eight, 4 * site + which, (u32)scalars->update, ROUNDING);
@@ -85,7 +85,7 @@ __device__ __forceinline__ uint4 bits(const Scalars *scalars, u64 block, u32 sit
     return odd ? make_uint4(one, other, words.z, words.w) : make_uint4(words.x, words.y, one, other);
 }
 
-// One of the two nearest values, the nearer one the likelier: exact on average.
+// One of the two nearest values, chosen at random so that the mean is exact.
 __device__ __forceinline__ bf16 round_at_random(float x, u32 random) {
     u32 word = __float_as_uint(x);
     if (!isfinite(x)) return {(u16)(word >> 16 | (x != x ? 1 : 0))};
@@ -100,10 +100,10 @@ __device__ __forceinline__ Fours<bf16> rounded_at_random(const Fours<float> &val
     return some;
 }
 
-// How a weight or a moment is kept.
+// The format of a weight or a moment.
 enum Format { PLAIN, ROUNDED, CODES };
 
-// The first `count` elements of a block that has no codes, joined with their remainders where there are any.
+// The first `count` elements of a block without codes, joined with their remainders if there are any.
 __device__ __forceinline__ Fours<float> decode_floats(const void *at, const short *remainders, int format, u64 block,
                                                       int count) {
     u64 first = block * BLOCK;
@@ -117,7 +117,7 @@ __device__ __forceinline__ Fours<float> decode_floats(const void *at, const shor
     return values;
 }
 
-// To the nearest where there are remainders, else at random.
+// To the nearest if there are remainders, else at random.
 __device__ __forceinline__ void encode_floats(const Fours<float> &values, void *at, short *remainders, int format,
                                               u64 block, int count, const Scalars *scalars, u32 site, u32 which) {
     u64 first = block * BLOCK;
@@ -136,7 +136,7 @@ __device__ __forceinline__ void encode_floats(const Fours<float> &values, void *
     some.store(static_cast<bf16 *>(at) + first, count);
 }
 
-// A moment: where it lies, and the scales and levels of its codes.
+// A moment: its address, and the scales and levels of its codes.
 struct Kept {
     void *at;
     float *scales;
@@ -155,17 +155,17 @@ __device__ __forceinline__ Fours<float> decode(const Kept &kept, u64 block, int 
     return values;
 }
 
-// The nearest level; of two, the upper. What is above zero stays so unless the moment `is_signed`.
+// The nearest level; of two, the upper. Positive values stay positive unless the moment `is_signed`.
 __device__ __forceinline__ Fours<unsigned char> coded(const Fours<float> &values, const Kept &kept, u64 block,
                                                      bool is_signed) {
-    // What lies behind the end is zero.
+    // Elements after the end are zero.
     float largest = 0.0f, part[EACH];
 #pragma unroll
     for (int k = 0; k < EACH; ++k) largest = fmaxf(largest, fabsf(values.at[k]));
 #pragma unroll
     for (int distance = WARP / 2; distance > 0; distance /= 2)
         largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, distance));
-    __syncwarp(); // every lane has read the scale that was there
+    __syncwarp(); // every lane has read the previous scale
     if (threadIdx.x % WARP == 0) kept.scales[block] = largest;
     float inverse = largest > 0.0f ? 1.0f / largest : 0.0f;
     int codes[EACH] = {};
@@ -195,7 +195,7 @@ __device__ __forceinline__ void encode(const Fours<float> &values, const Kept &k
     coded(values, kept, block, is_signed).store(static_cast<unsigned char *>(kept.at) + first, count);
 }
 
-// If the factor is not a number nothing is written.
+// If the factor is NaN, nothing is written.
 template <class R>
 __device__ __forceinline__ void update(const float *gradient, const float *factor, const Scalars *scalars,
                                        void *weight, short *remainders, void *const (&moments)[2],
@@ -234,7 +234,7 @@ __device__ __forceinline__ void update(const float *gradient, const float *facto
         encode(m[i], {moments[i], scales[i], decoded[i], state_format}, block, count, i == 0, scalars, site, 1 + i);
 }
 
-// Remainders, moments and scales that there are not are null.
+// Absent remainders, moments and scales are null.
 #define KERNELS(name, R)                                                                                               \
     KERNEL(THREADS) name(const float *gradient, const float *factor, const Scalars *scalars, void *weight,             \
                          short *remainders, void *first, void *second, float *first_scales, float *second_scales,      \

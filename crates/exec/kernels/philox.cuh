@@ -16,7 +16,7 @@ __device__ __forceinline__ uint4 philox(uint4 counter, uint2 key) {
     return counter;
 }
 
-// The words that decide on elements 4 · quad to 4 · quad + 3 of a sample at a dropout site.
+// The random words for elements 4 · quad to 4 · quad + 3 of a sample at a dropout site.
 __device__ __forceinline__ uint4 dropout_bits(const Scalars *scalars, u64 sample, u32 site, u32 quad) {
     u32 step = (u32)scalars->step;
     uint2 key = make_uint2((u32)scalars->seed ^ __funnelshift_l(step, step, 16),

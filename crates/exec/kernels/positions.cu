@@ -38,7 +38,7 @@ __device__ __forceinline__ void backward(const T *dy, float *dtable, int samples
     dtable[at] = sum;
 }
 
-// `scalars` is null where the first row stands at position 0.
+// `scalars` is null if the first row is at position 0.
 #define KERNELS(suffix, T)                                                                                             \
     KERNEL(256) positions_##suffix(const T *x, const T *table, T *y, const Scalars *scalars, int tokens,               \
                                    int columns) {                                                                      \

@@ -2,8 +2,8 @@
 
 #include "product.cuh"
 
-// bias, of as many numbers of the factors' type as there are columns, is null if there is none. Names say how the factors
-// lie: n as they are written, (rows, inner) and (inner, columns), t the other way round.
+// bias, a number per column in the factors' type, is null if there is none. Names contain the factors' layouts: n for
+// (rows, inner) and (inner, columns), t for the transposed ones.
 #define OF(name, T, LA, LB, TILE)                                                                                      \
     KERNEL(THREADS) product_##name(const void *a, const void *b, void *c, const void *bias, int rows, int columns,     \
                                    int inners, int each, u64 stride_a, u64 stride_b, u64 stride_c, int number_c,       \

@@ -4,13 +4,13 @@
 //        columns           A block of 4 warps makes a tile of 64 or 128 squared; each warp a quarter of it. Stretches of
 //      +----+----+         64 bytes along the inner extent are copied to shared memory three deep: while one is
 // rows | w0 | w1 |         multiplied, the next two are on their way. In shared memory the pieces of 16 bytes of a row
-//      +----+----+         change places by the row's number, so that what a warp reads at once lies in different banks.
-//      | w2 | w3 |         Blocks along y have a part of the inner extent each: their results lie one behind the other,
+//      +----+----+         are permuted by the row's number, so that a warp's reads are from different banks.
+//      | w2 | w3 |         Blocks along y have a part of the inner extent each: their results are consecutive,
 //      +----+----+         to be added up by `product_join`.
 //
-// A stretch is two steps of 32 bytes. While a warp multiplies the matrices of a step those of the next come to its other
-// registers, so that tensor cores wait for shared memory no more than at the first step. The loop has no branch: matrices,
-// copies and products of a step take turns as the assembler likes best.
+// A stretch is two steps of 32 bytes. While a warp multiplies the matrices of a step, it loads those of the next into
+// other registers, so that tensor cores wait for shared memory only at the first step. The loop has no branch, so that
+// the assembler may interleave matrices, copies and products of a step.
 //
 // Shape of tile, warps, stages and registers: CUTLASS' `ampere_h16816gemm_128x128_32x3`, and its `MmaMultistage`.
 
@@ -18,40 +18,40 @@
 #include "matrix.cuh"
 
 #define THREADS 128
-// Stages of stretches. Where copies are not meanwhile, two leave room for twice as many blocks.
+// Stages of stretches. If copies are synchronous, two stages allow twice as many blocks.
 #if __CUDA_ARCH__ >= 800
 #define STAGES 3
 #else
 #define STAGES 2
 #endif
-// Bytes of a stretch, and its steps: those that an instruction multiplies.
+// Bytes of a stretch, and of a step, which an instruction multiplies.
 #define DEPTH_BYTES 64
 #define STEPS (DEPTH_BYTES / 32)
 // Numbers of a copy of 16 bytes, and of a stretch along the inner extent.
 #define PIECE (16 / (int)sizeof(T))
 #define DEPTH (DEPTH_BYTES / (int)sizeof(T))
-// Rows of tiles that blocks that run together share, so that what they read is still in the cache.
+// Rows of tiles shared by blocks that run together, so that their data is still in the cache.
 #define GROUP 8
 
-// How a factor lies: with its inner extent closest, or with its outer one.
+// The layout of a factor: contiguous along its inner or its outer extent.
 enum Layout { INNER, OUTER };
 
-// The tile up to which a factor's rows may begin anywhere. Those of a larger one begin at multiples of 16 bytes.
+// The largest tile for factors of any alignment. Larger ones need rows aligned to 16 bytes.
 #define ANYWHERE 64
 
-// A factor of which tiles go through shared memory. Addresses and places there are in bytes.
+// A factor whose tiles go through shared memory. Addresses and offsets there are in bytes.
 template <class T, Layout L, int TILE>
 struct Factor {
-    // Of a row of a tile, rows that are copied at once, and copies of a thread.
+    // Pieces of a row of a tile, rows that are copied at once, and copies of a thread.
     static constexpr u32 ROW_BYTES = L == INNER ? DEPTH_BYTES : TILE * sizeof(T), PIECES = ROW_BYTES / 16;
     static constexpr u32 ROWS = THREADS / PIECES, COPIES = TILE * DEPTH_BYTES / 16 / THREADS;
 
-    const char *from; // This thread's first piece of the tile that is copied next.
+    const char *from; // This thread's first piece of the next tile.
     u64 row_bytes;    // From a row to the next one.
-    int rows, columns; // What is left of the factor from that piece on.
-    u32 to;            // The piece's place in a tile.
-    u32 own;           // The place of what this lane names of the first matrices of its warp.
-    bool aligned;      // Whether all pieces are at multiples of 16 bytes.
+    int rows, columns; // The rest of the factor from that piece on.
+    u32 to;            // The piece's offset in a tile.
+    u32 own;           // The offset of this lane's row of its warp's first matrices.
+    bool aligned;      // Whether all pieces are aligned to 16 bytes.
 
     // `first`: where the block's tile begins along the outer extent; `outer`: where in it the warp's does.
     __device__ __forceinline__ Factor(const void *factor, u64 stride, int first, int outers, int inners, u32 outer,
@@ -64,7 +64,7 @@ struct Factor {
         columns = (L == INNER ? inners : outers) - first_column;
         to = place(row, piece);
         aligned = TILE > ANYWHERE || ((u64)factor | row_bytes) % 16 == 0;
-        // Of a left factor halves of the outer extent come first, of a right one halves of the inner extent.
+        // A left factor's matrices are ordered by halves of the outer extent first, a right one's by the inner extent.
         u32 lane = threadIdx.x % WARP, half = lane / 8 % 2, other = lane / 16;
         u32 of_outer = is_left ? half : other, of_inner = is_left ? other : half;
         if (L == INNER)
@@ -75,7 +75,7 @@ struct Factor {
             own = place(lane % 4, outer / PIECE) + lane / 4 * sizeof(T);
     }
 
-    // Where a piece of a row of a tile lies in it. It is the same for rows that lie ROWS apart but for whole rows.
+    // The offset of a piece of a row in a tile. Rows at distances of ROWS differ only by whole rows.
     static __device__ __forceinline__ u32 place(u32 row, u32 piece) {
 #ifndef BUG_BANK_CONFLICTS
         piece ^= L == INNER ? row / 2 % PIECES : sizeof(T) == 2 ? row % 8 : row % 4 * 2;
@@ -83,7 +83,7 @@ struct Factor {
         return row * ROW_BYTES + piece * 16;
     }
 
-    // Begins this thread's copies of the next tile from number `i` on, `count` of them, zeros beyond the ends.
+    // Starts `count` of this thread's copies of the next tile from number `i` on, with zeros after the ends.
     __device__ __forceinline__ void copy(u32 tile, u32 i, u32 count) const {
 #pragma unroll
         for (u32 end = i + count; i < end; ++i) {
@@ -100,7 +100,7 @@ struct Factor {
         }
     }
 
-    // What is copied next is a stretch further.
+    // Moves on to the next stretch.
     __device__ __forceinline__ void advance() {
         from += L == INNER ? DEPTH_BYTES : DEPTH * row_bytes;
         (L == INNER ? columns : rows) -= DEPTH;
@@ -114,7 +114,7 @@ struct Factor {
         } else if constexpr (sizeof(T) == 2) {
             load_matrices_transposed(r, tile + (own ^ i * 32) + k * 16 * ROW_BYTES);
         } else {
-            // No instruction transposes numbers of 32 bits. Where rows change places by `place` they do so by eights.
+            // No instruction transposes numbers of 32 bits. `place` permutes rows by eights.
 #pragma unroll
             for (u32 n = 0; n < 4; ++n) {
                 u32 inner = k * 2 * PIECE + (LEFT ? n / 2 : n % 2) * PIECE, outer = i * 16 + (LEFT ? n % 2 : n / 2) * 8;
@@ -124,7 +124,7 @@ struct Factor {
     }
 };
 
-// Matrices as they came from shared memory, ready to be multiplied.
+// Matrices from shared memory, ready to be multiplied.
 template <class T>
 __device__ __forceinline__ void prepare(u32 (&r)[4]) {
     if constexpr (sizeof(T) == 4) {
@@ -133,7 +133,7 @@ __device__ __forceinline__ void prepare(u32 (&r)[4]) {
     }
 }
 
-// Where and how a product is written.
+// The destination of a product.
 struct Result {
     void *to;
     const void *bias; // Of the result's type.
@@ -141,21 +141,21 @@ struct Result {
     int rows, columns;
     int number;
     int accumulate;
-    float alpha; // What sums of numbers of 32 bits are multiplied by.
+    float alpha; // Factor of sums of numbers of 32 bits.
 };
 
-// Two neighbors at once, which the compiler makes two of now and then.
+// Two neighbors by one instruction, which the compiler may split.
 __device__ __forceinline__ void put_two(u32 to, float first, float second) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(first), "f"(second) : "memory");
 }
 
-// A sum as it is added to the rest: the multiplication is rounded by itself, wherever it stands.
+// A sum as it is added to the rest: the multiplication is always rounded separately.
 template <class T>
 __device__ __forceinline__ float scaled(const Result &result, float sum) {
     return sizeof(T) == 4 ? __fmul_rn(result.alpha, sum) : sum;
 }
 
-// Writes as many neighboring sums as make 16 bytes, or what is left of a row, to (row, column) of the result.
+// Writes neighboring sums of 16 bytes, or the rest of a row, to (row, column) of the result.
 template <class T>
 __device__ __forceinline__ void finish(const Result &result, const float *sums, int row, int column, int size, bool aligned) {
     int left = min(result.columns - column, size);
@@ -176,12 +176,12 @@ __device__ __forceinline__ void finish(const Result &result, const float *sums, 
     }
     if constexpr (sizeof(T) == 2) {
         if (left == size && aligned && !result.accumulate) {
-            // Each second group of 4 lanes begins with the other half, so that 8 lanes read from different banks.
+            // Every second group of 4 lanes begins with the other half, so that 8 lanes read from different banks.
             bool flip = threadIdx.x / 4 % 2;
             float4 first = fours[flip], second = fours[!flip], low = flip ? second : first, high = flip ? first : second;
             float all[PIECE] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
             if (result.bias) {
-                // Which half it is is asked, not compiled in: kernels for both differ in their type's name alone.
+                // The half is a runtime value: kernels for both types differ only in the type's name.
                 int half = result.number == F16 ? F16 : BF16;
 #pragma unroll
                 for (int n = 0; n < PIECE; ++n) all[n] += number_at(result.bias, column + n, half);
@@ -211,7 +211,7 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result res
     const u32 TILE_BYTES = TILE * DEPTH_BYTES, STAGE_BYTES = 2 * TILE_BYTES, TILES_BYTES = STAGES * STAGE_BYTES;
     __shared__ __align__(128) char tiles[TILES_BYTES];
     static_assert(sizeof(tiles) >= 4 * 16 * STAGED * sizeof(float), "results go by way of the tiles");
-    // Blocks with neighboring numbers have a group of rows of tiles together.
+    // Blocks with neighboring numbers share a group of rows of tiles.
     int across = (result.columns + TILE - 1) / TILE, down = (result.rows + TILE - 1) / TILE;
     int group = blockIdx.x / (GROUP * across), high = min(down - group * GROUP, GROUP);
     int in_group = blockIdx.x % (GROUP * across);
@@ -228,7 +228,7 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result res
     Left left(a, stride_a, first_row, result.rows, inners, warp_row, true);
     Right right(b, stride_b, first_column, result.columns, inners, warp_column, false);
 
-    // Where the stages lie, that which is multiplied, and that which is copied over next.
+    // Addresses of the stages, of the one being multiplied, and of the one overwritten next.
     u32 first = shared_address(tiles), last = first + TILES_BYTES - STAGE_BYTES, now = first, next = last;
 #pragma unroll 1
     for (u32 stage = first; stage < last; stage += STAGE_BYTES) {
@@ -237,7 +237,7 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result res
         commit_copies();
     }
     wait_copies<STAGES - 2>();
-    __syncthreads(); // the first tiles are there
+    __syncthreads(); // the first tiles have arrived
     float sums[SLABS][STRIPS][4] = {};
     // Matrices of steps with even numbers, and of those with odd ones.
     u32 of_a[2][SLABS][4], of_b[2][SLABS][4];
@@ -256,12 +256,12 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result res
                 wait_copies<STAGES - 2>();
 #endif
 #ifndef BUG_NO_BARRIER
-                __syncthreads(); // the next tiles are there, and nobody reads these any more, which are copied over next
+                __syncthreads(); // the next tiles have arrived, and all reads of these, which are overwritten next, are done
 #endif
             }
 #pragma unroll
             for (int i = 0; i < SLABS; ++i) {
-                // Behind the last tiles there are zeros.
+                // After the last tiles there are zeros.
                 left.template load<true>(of_a[(k + 1) % 2][i], now, i, (k + 1) % STEPS);
                 right.template load<false>(of_b[(k + 1) % 2][i], now + TILE_BYTES, i, (k + 1) % STEPS);
                 if (k == 0) {
@@ -284,8 +284,8 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result res
         }
     }
     wait_copies<0>();
-    __syncthreads(); // before results are laid over the tiles
-    // By way of shared memory, 16 rows of each warp at a time, so that what lies together is written together.
+    __syncthreads(); // before results overwrite the tiles
+    // Through shared memory, 16 rows of each warp at a time, so that contiguous elements are written together.
     float *staged = reinterpret_cast<float *>(tiles) + warp * 16 * STAGED;
     int size = result.number == F32 ? 4 : PIECE; // sums that make 16 bytes
     bool aligned = ((u64)result.to | result.stride * (16 / size)) % 16 == 0;

@@ -1,11 +1,12 @@
-// c = alpha · a b + bias, or c + that: products of numbers in single precision, rounded to TF32 (10 stored bits, halves away
-// from zero) before they are multiplied, on tensor cores of compute capability 8.0 and newer. How: product.cuh.
+// c = alpha · a b + bias, or added to c: products of numbers in single precision, rounded to TF32 (10 stored bits,
+// halves away from zero) before they are multiplied, on tensor cores of compute capability 8.0 and newer. How:
+// product.cuh.
 
 #include "product.cuh"
 
 #if __CUDA_ARCH__ >= 800
-// bias is null if there is none, scalars where alpha is one. Names say how the factors lie: n as they are written, (rows,
-// inner) and (inner, columns), t the other way round.
+// bias is null if there is none, scalars if alpha is one. Names contain the factors' layouts: n for (rows, inner) and
+// (inner, columns), t for the transposed ones.
 #define OF(name, LA, LB, TILE)                                                                                         \
     KERNEL(THREADS) product_##name##_tf32_##TILE(const void *a, const void *b, void *c, const void *bias,              \
                                                  const Scalars *scalars, int rows, int columns, int inners, int each,  \

@@ -1,5 +1,5 @@
-// What is above zero, and its gradient: dy where y is above zero. y may take the place of x, dx that of dy or y.
-// Reference: src/reference/relu.rs.
+// y = max(x, 0), and its gradient: dy where y is above zero. y may take the place of x, dx that of dy or y. Reference:
+// src/reference/relu.rs.
 
 #include "common.cuh"
 

@@ -1,4 +1,4 @@
-// Weights in bf16 and the 16 bits that they lack of single precision: as src/cpu/remainder.rs, which draws them.
+// Weights in bf16 and their 16-bit remainders: as src/cpu/remainder.rs, which has a drawing of them.
 
 #pragma once
 
@@ -8,7 +8,7 @@ __device__ __forceinline__ float joined(bf16 weight, short remainder) {
     return __uint_as_float(((u32)weight.bits << 16) + (u32)(int)remainder);
 }
 
-// The nearest weight; of two, the one farther from zero. What is no number would be carried to zero.
+// The nearest weight, with ties away from zero. Rounding up could turn NaN into zero.
 __device__ __forceinline__ bf16 rounded_weight(float x) {
     u32 bits = __float_as_uint(x);
     return {(u16)(x != x ? bits >> 16 | 0x40 : (bits + 0x8000) >> 16)};

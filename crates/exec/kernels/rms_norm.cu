@@ -42,7 +42,7 @@ __device__ __forceinline__ void forward(const T *x, const T *weight, T *y, float
     }
 FOR_FLOATS(KERNELS)
 
-// Of rows of any length and numbers of any kind.
+// For rows of any length and numbers of any type.
 KERNEL(256) rms_norm_grad_any(const void *dy, const void *x, const void *weight, const float *rstd, const void *residual,
                               void *dx, float *partial, int rows, int columns, int on_chip, int number) {
     rows_by_stretches<false>({dy, x, weight, nullptr, rstd, residual, dx, partial, rows, columns, 0}, on_chip, number);

@@ -1,23 +1,23 @@
-// Rotary position embeddings. Cosines and sines of every position first, then each pair is turned by them.
+// Rotary position embeddings. First cosines and sines of every position, then the rotation of each pair by them.
 // Reference: src/reference/rotary.rs.
 
 #include "common.cuh"
 
-// Frequencies of so many pairs, by value.
+// Frequencies of PAIRS pairs, by value.
 #define PAIRS 128
 struct Frequencies {
     double at[PAIRS];
 };
 
-// table: (tokens, 2, pairs): cosines, then sines, of pairs `first` to `first + count`. A block for each position. Angles
-// are formed in double precision, so that far positions keep their digits. `scalars` is null where the first row stands
-// at position 0.
+// table: (tokens, 2, pairs): cosines, then sines, of pairs `first` to `first + count`. A block for each position.
+// Angles are computed in double precision, so that large positions keep their digits. `scalars` is null if the first
+// row is at position 0.
 KERNEL(PAIRS) rotary_table(Frequencies frequencies, const Scalars *scalars, float *table, int pairs, int first,
                            int count, float factor) {
     int pair = threadIdx.x;
     if (pair >= count) return;
     double position = (double)((scalars ? scalars->position : 0u) + blockIdx.x);
-    // In half turns, of which whole pairs change nothing.
+    // In half turns, of which even numbers change nothing.
     double halves = position * frequencies.at[pair] * 0.31830988618379067154;
     float sine, cosine;
     sincospif((float)(halves - 2.0 * rint(0.5 * halves)), &sine, &cosine);

@@ -1,4 +1,4 @@
-// Sums over rows, in parts of a fixed number, so that bits depend on shapes alone. Reference: the gradient of a bias in
+// Sums over rows, in a fixed number of parts, so that bits depend on shapes alone. Reference: the gradient of a bias in
 // src/reference/linear.rs.
 
 #include "common.cuh"
@@ -12,7 +12,7 @@
 // parts along y. Each warp has a row of the stretch at a time.
 template <class T, int COUNT>
 __device__ __forceinline__ void sum_rows(const T *x, float *partial, int rows, int columns) {
-    // Padded, so that neighboring columns, which lie COUNT apart from lane to lane, are read from banks of their own.
+    // Padded, so that neighboring columns, which are COUNT apart from lane to lane, are read from different banks.
     __shared__ float sums[COUNT][ROWS * WARP + WARP / COUNT];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     int each = (rows + gridDim.y - 1) / gridDim.y, first = blockIdx.y * each, last = min(first + each, rows);
@@ -29,7 +29,7 @@ __device__ __forceinline__ void sum_rows(const T *x, float *partial, int rows, i
 #pragma unroll
     for (int k = 0; k < COUNT; ++k) sums[k][threadIdx.x] = sum[k];
     __syncthreads();
-    // A thread for each column, so that neighbors write neighbors.
+    // A thread for each column, so that neighboring threads write neighboring elements.
     int of_stretch = threadIdx.x;
     c = start + of_stretch;
     if (of_stretch >= WARP * COUNT || c >= columns) return;
@@ -48,8 +48,8 @@ __device__ __forceinline__ void sum_rows(const T *x, float *partial, int rows, i
     }
 FOR_FLOATS(KERNELS)
 
-// y = the sum of the parts, which lie `stride` floats apart. Blocks: stretches of WARP columns. Each warp adds up some of
-// the parts, and then one column of what the warps have.
+// y = the sum of the parts, which begin `stride` floats apart. Blocks: stretches of WARP columns. Each warp sums some
+// of the parts, and then one column of the warps' sums.
 KERNEL(JOINERS *WARP) row_sums_join(const float *partial, float *y, int parts, int stride, int columns, int accumulate) {
     __shared__ float sums[JOINERS][WARP + 1];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, c = blockIdx.x * WARP + lane;

@@ -1,5 +1,5 @@
-// y = x[.., row], of each sample the row that the run's scalars name, as bytes. A block for each sample.
-// Reference: src/reference/take_row.rs.
+// y = x[.., row], in each sample the row that the run's scalars specify, as bytes. A block for each sample. Reference:
+// src/reference/take_row.rs.
 
 #include "common.cuh"
 

@@ -1,5 +1,5 @@
-// y = x, as bytes, between memories that the card sees both. Blocks of 64 KiB. Devices that copy otherwise need no kernel.
-// Reference: `Transfer` of the graph.
+// y = x, as bytes, between memories that the card can access. Blocks of 64 KiB. Devices with other means to copy need
+// no kernel. Reference: src/reference/transfer.rs.
 
 #include "common.cuh"
 

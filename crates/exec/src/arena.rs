@@ -1,7 +1,6 @@
 //! The CPU's arena: one anonymous mapping, and the only place where regions of it become slices.
 //!
-//! Every page of it is there once it is reserved: `supply.rs` asks the system for them, `resident.rs` asks the system
-//! whether they are.
+//! Every page is in memory once it is reserved: `supply.rs` requests them, `resident.rs` checks the page table.
 
 mod resident;
 mod supply;
@@ -29,24 +28,23 @@ impl Arena {
         self.memory.as_mut_ptr()
     }
 
-    /// Bytes of its pages that are in memory now, whole pages; `None` where the system does not say.
+    /// Bytes of its pages that are in memory now, in whole pages; `None` if the system does not report them.
     pub(crate) fn resident_bytes(&self) -> Option<u64> {
         resident::bytes(&self.memory)
     }
 
-    /// The bytes of a region. Panics if it lies outside.
+    /// The bytes of a region. Panics if it is outside the arena.
     pub(crate) fn bytes(&self, region: Region) -> &[u8] {
         &self.memory[region.offset as usize..region.end() as usize]
     }
 
-    /// The bytes of a region, to be written. Panics if it lies outside.
+    /// The bytes of a region, mutable. Panics if it is outside the arena.
     pub(crate) fn bytes_mut(&mut self, region: Region) -> &mut [u8] {
         &mut self.memory[region.offset as usize..region.end() as usize]
     }
 
-    /// Several regions at once: those in `shared` to be read, those in `exclusive` to be written.
-    /// Panics if a region lies outside or if an exclusive region overlaps any other region of the call; empty regions
-    /// overlap nothing.
+    /// Several regions at once: `shared` for reading, `exclusive` for writing. Panics if a region is outside the arena,
+    /// or if an exclusive region overlaps any other region of the call; empty regions overlap nothing.
     pub(crate) fn split<'a>(
         &'a mut self,
         shared: &[Region],
@@ -60,12 +58,15 @@ impl Arena {
             }
         }
         for region in shared.iter().chain(exclusive) {
-            assert!(region.offset <= length && region.bytes <= length - region.offset, "{region:?} lies outside");
+            assert!(
+                region.offset <= length && region.bytes <= length - region.offset,
+                "{region:?} is outside the arena"
+            );
         }
         let base = self.memory.as_mut_ptr();
         let read = |r: &Region| {
-            // SAFETY: the region lies inside the mapping, and no exclusive region of this call overlaps it (both
-            // asserted above); `self` is borrowed mutably for 'a, so no other call can hand out slices meanwhile.
+            // SAFETY: the region is inside the mapping, and no exclusive region of this call overlaps it (both asserted
+            // above); `self` is borrowed mutably for 'a, so no other call can return slices meanwhile.
             unsafe { std::slice::from_raw_parts(base.add(r.offset as usize).cast_const(), r.bytes as usize) }
         };
         let write = |r: &Region| {
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "lies outside")]
+    #[should_panic(expected = "is outside the arena")]
     fn regions_outside_are_refused() {
         let _ = arena().split(&[region(60, 8)], &[]);
     }

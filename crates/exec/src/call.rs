@@ -1,4 +1,4 @@
-//! What a CPU kernel is handed: slices of the arena, types, scratch and the run's scalars.
+//! The arguments of a CPU kernel: slices of the arena, types, scratch and the run's scalars.
 
 use plimsoll_graph::{Io, Scalars};
 
@@ -9,10 +9,10 @@ pub enum Input<'a> {
     F32(&'a [f32]),
     /// Integers.
     I32(&'a [i32]),
-    /// Anything else: half precision, codes. The kernel knows from the types.
+    /// Anything else, such as half precision and codes; the types tell which.
     Raw(&'a [u8]),
-    /// The plan laid this operand exactly where an output lies (one of the op's `reuse` pairs): the output slice
-    /// holds the operand's values when the kernel starts.
+    /// The operand shares the memory of an output (one of the op's `reuse` pairs): the output slice contains the
+    /// operand's values when the kernel starts.
     InOutput,
 }
 
@@ -21,7 +21,7 @@ pub enum Input<'a> {
 pub enum Output<'a> {
     /// Floats.
     F32(&'a mut [f32]),
-    /// Anything else: half precision, codes. The kernel knows from the types.
+    /// Anything else, such as half precision and codes; the types tell which.
     Raw(&'a mut [u8]),
 }
 
@@ -30,7 +30,7 @@ pub enum Output<'a> {
 pub struct Call<'a> {
     /// Operands.
     pub inputs: Vec<Input<'a>>,
-    /// Results; those that the op updates hold the old values.
+    /// Results; the ones that the op updates contain the old values.
     pub outputs: Vec<Output<'a>>,
     /// Working memory of exactly the size that the op declared, rounded down to whole floats; contents undefined.
     pub scratch: &'a mut [f32],
@@ -38,7 +38,7 @@ pub struct Call<'a> {
     pub io: Io<'a>,
     /// The run's scalars.
     pub scalars: &'a Scalars,
-    /// Workers that scratch was declared for; kernels must not run more at a time.
+    /// Number of workers that the scratch is sized for; kernels must not run more at a time.
     pub threads: usize,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Operand `index` as floats, or `None` if the plan laid it where an output lies.
+    /// Operand `index` as floats, or `None` if it shares the memory of an output.
     pub fn f32_unless_in_output(&self, index: usize) -> Option<&'a [f32]> {
         match self.inputs[index] {
             Input::InOutput => None,
@@ -67,13 +67,13 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Operand `index` as bytes, whatever it holds. Panics if the plan laid it where an output lies.
+    /// Operand `index` as bytes, whatever its type. Panics if it shares the memory of an output.
     pub fn bytes(&self, index: usize) -> &'a [u8] {
         match self.inputs[index] {
             Input::F32(values) => bytemuck::cast_slice(values),
             Input::I32(values) => bytemuck::cast_slice(values),
             Input::Raw(bytes) => bytes,
-            Input::InOutput => panic!("operand {index} lies in an output"),
+            Input::InOutput => panic!("operand {index} shares the memory of an output"),
         }
     }
 
@@ -85,14 +85,14 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// All outputs as an array of floats. Panics if their number is another.
+    /// All outputs as an array of floats. Panics if there are not `N`.
     pub fn take_outputs<const N: usize>(&mut self) -> [&'a mut [f32]; N] {
         let found = self.outputs.len();
         let outputs = self.take_f32_outputs().collect::<Vec<_>>();
         outputs.try_into().unwrap_or_else(|_| panic!("an op with {found} outputs, not {N}"))
     }
 
-    /// All outputs as bytes, whatever they hold.
+    /// All outputs as bytes, whatever their types.
     pub fn take_byte_outputs(&mut self) -> impl Iterator<Item = &'a mut [u8]> + use<'a> {
         std::mem::take(&mut self.outputs).into_iter().map(|output| match output {
             Output::F32(values) => bytemuck::cast_slice_mut(values),

@@ -1,8 +1,7 @@
 //! The processor as a device: arenas with a hard byte budget, and the fast kernels on slices of them.
 //!
-//! The device's memory and the host's are the same here, but not the arenas: what a plan lays around the device lies
-//! in an arena of its own, so that a plan is carried out as on any other device. It does one thing at a time, in the
-//! order in which steps are issued, so that there is nothing to wait for.
+//! Device and host share one memory here, but have separate arenas, so that plans run as on any other device. Steps run
+//! one at a time in the order of their issue, so there is nothing to wait for.
 
 use crate::arena::{FreeMemory, Supply};
 use crate::host_runner::HostRunner;
@@ -11,7 +10,7 @@ use plimsoll_graph::{DeviceKind, MemoryId, PerMemory, Scalars, TensorId};
 use plimsoll_plan::{Plan, Region, Step};
 use std::borrow::Cow;
 
-/// The processor's cores and memory. Kernels run in the rayon pool that the caller is in.
+/// The processor's cores and memory. Kernels run in the caller's rayon pool.
 #[derive(Debug, Default)]
 pub struct CpuDevice {
     runner: Option<HostRunner>,
@@ -20,13 +19,13 @@ pub struct CpuDevice {
 }
 
 impl CpuDevice {
-    /// A device without an arena yet, which takes whatever the system gives.
+    /// A device without an arena, which allocates without checking the free memory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A device without an arena yet, which takes no more than is free: systems give memory that they don't have, and
-    /// end whoever uses it.
+    /// A device without an arena, which allocates no more than is free: systems overcommit, and kill the process that
+    /// then uses the memory.
     pub fn within(free: FreeMemory) -> Self {
         Self { supply: Supply::of(free), ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! What a device must be able to do. Small on purpose: all that matters was decided by the plan.
+//! The interface of a device. It is small, because the plan makes all decisions.
 
 use crate::cuda::{CudaError, ProductChoices};
 use plimsoll_graph::{DeviceKind, MemoryId, PerMemory, Scalars, TensorId};
@@ -6,53 +6,53 @@ use plimsoll_plan::{Plan, Step};
 use plimsoll_units::Bytes;
 use std::borrow::Cow;
 
-/// Why a device could not go on.
+/// Why a device failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// The memory for a plan's arenas is not there.
+    /// Not enough memory for a plan's arenas.
     #[error("{needed} of memory is needed, {}", .available.map_or(reason.clone(), |free| short_of(*needed, free)))]
     NoRoom {
         /// Size of all arenas.
         needed: Bytes,
-        /// What was available then; `None` where the system does not say.
+        /// Free memory at that time; `None` if the system does not report it.
         available: Option<Bytes>,
-        /// What the system said.
+        /// The system's message.
         reason: String,
-        /// The UUID of the card whose memory it is; `None` for the host's.
+        /// The UUID of the card with that memory; `None` for the host's memory.
         card: Option<String>,
     },
     /// The system refused threads.
     #[error("{threads} threads could not be started: {reason}")]
     NoThreads {
-        /// How many are needed.
+        /// Number of threads.
         threads: usize,
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
-    /// A step touches bytes that the plan does not give it. A bug of the planner.
+    /// A step accesses bytes that the plan does not assign to it: a bug of the planner.
     #[error("{step}: {problem}")]
     BadStep {
         /// The op's name.
         step: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// A plan that was made for another kind of device.
+    /// The plan is for another kind of device.
     #[error("the plan is for {planned:?}, but the device is {device}")]
     MadeForAnother {
-        /// What it was made for.
+        /// The plan's kind of device.
         planned: DeviceKind,
-        /// The device's name, for people.
+        /// The device's name, for messages.
         device: String,
     },
-    /// Data of the wrong size was to be copied.
+    /// A copy of data with the wrong size.
     #[error("`{tensor}` has {expected} bytes, but {found} were given")]
     WrongSize {
         /// The tensor.
         tensor: String,
         /// Its bytes.
         expected: u64,
-        /// Bytes that were given.
+        /// The size of the data.
         found: u64,
     },
     /// A card, or its driver, failed.
@@ -60,38 +60,38 @@ pub enum DeviceError {
     Cuda(#[from] CudaError),
 }
 
-/// What is free, and the difference, without which two sizes may look the same.
+/// The free memory, and the difference, since rounded sizes may look equal.
 fn short_of(needed: Bytes, free: Bytes) -> String {
     format!("{free} is free (short {})", needed.saturating_sub(free))
 }
 
 impl DeviceError {
-    /// Whether the device can't be used any more, whatever is asked of it.
+    /// Whether the device can't be used any more.
     pub fn ends_the_device(&self) -> bool {
         matches!(self, Self::Cuda(CudaError::CardFailed { .. }))
     }
 }
 
-/// Memory of a device's own, over all processes, as its driver tells it.
+/// A device's own memory, over all processes, as its driver reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// What can still be taken.
+    /// Free memory.
     pub free: Bytes,
-    /// All of it.
+    /// Total memory.
     pub total: Bytes,
 }
 
-/// What a device is.
+/// Properties of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Its name, for people.
+    /// Its name, for messages.
     pub name: String,
-    /// What a plan for it must have been made for; none: anything.
+    /// The kind of device that its plans must be for; `None` for any.
     pub kind: Option<DeviceKind>,
 }
 
-/// What a device knows about its arenas. Where regions end is the plan's word: that a device took no more from the
-/// system is seen in [`Device::resident_bytes`].
+/// A device's measurements of its arenas. The ends of regions come from the plan; [`Device::resident_bytes`] shows what
+/// the device really uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryReport {
     /// The arena in each memory; empty before a plan is loaded.
@@ -112,7 +112,7 @@ impl MemoryReport {
 pub struct ArenaUse {
     /// The size of the arena.
     pub reserved_bytes: u64,
-    /// End of the highest region that any step or copy touched.
+    /// End of the highest region that a step or copy accessed.
     pub touched_bytes: u64,
 }
 
@@ -130,29 +130,29 @@ impl ArenaUse {
 
 /// Something that runs the steps of a plan.
 ///
-/// A device may go on after a call has returned: `synchronize` waits for it, and so do `read`, `write` and `view`. An
-/// error of what was started may be returned by any later call.
+/// A device may still work after a call has returned: `synchronize`, `read`, `write` and `view` wait for it. Any later
+/// call may return the error of started work.
 pub trait Device {
-    /// What it is.
+    /// Its properties.
     fn capabilities(&self) -> Capabilities;
 
-    /// What of its own memory is free now, beside all that it needs before a plan is loaded; `None` where its memory is
-    /// the host's.
+    /// Free memory of its own, in addition to what it needs before a plan is loaded; `None` if it uses the host's
+    /// memory.
     fn room(&self) -> Result<Option<Room>, DeviceError> {
         Ok(None)
     }
 
-    /// Reserves the plan's arenas, its own and the one around it, all that it ever takes, down to the last page.
-    /// Persistent tensors are zero. Errors: `NoRoom`.
+    /// Reserves the plan's arenas, on the device and on the host, with all pages in memory; no other memory is
+    /// allocated later. Persistent tensors are zero. Errors: `NoRoom`.
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError>;
 
-    /// What a user should know of how the plan was loaded.
+    /// Notes for the user about the loaded plan.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// How a library computes the products of the plan that is loaded: what a run keeps, to compute the same bits when it
-    /// is resumed. None where no library does.
+    /// The algorithms of a library's products of the loaded plan, which a run stores to compute the same bits when it
+    /// is resumed. `None` without a library.
     fn product_choices(&self) -> Option<ProductChoices> {
         None
     }
@@ -160,20 +160,22 @@ pub trait Device {
     /// Copies bytes to a tensor.
     fn write(&mut self, plan: &Plan, tensor: TensorId, bytes: &[u8]) -> Result<(), DeviceError>;
 
-    /// Copies bytes to a part of a tensor that begins so many bytes into it. Errors: `WrongSize` if they end behind it.
+    /// Copies bytes to a part of a tensor that begins at this offset in bytes. Errors: `WrongSize` if they end after
+    /// the tensor.
     fn write_part(&mut self, plan: &Plan, tensor: TensorId, offset: u64, bytes: &[u8]) -> Result<(), DeviceError>;
 
     /// Copies a tensor's bytes to the host.
     fn read(&mut self, plan: &Plan, tensor: TensorId, bytes: &mut [u8]) -> Result<(), DeviceError>;
 
-    /// A tensor's bytes for reading at length: where they lie if the host can see them, else a copy.
+    /// A tensor's bytes: borrowed if the host can access them, else a copy.
     fn view(&self, plan: &Plan, tensor: TensorId) -> Result<Cow<'_, [u8]>, DeviceError>;
 
-    /// Tells that a program begins, so that a device which checks can tell its tensors from another's.
+    /// Announces the start of a program, so that a device that checks accesses can distinguish its tensors from another
+    /// program's.
     fn begin(&mut self, _plan: &Plan, _program: usize) {}
 
-    /// Starts a whole program: its queues side by side where the device has several, ordered by the steps' waits.
-    /// Unless a device knows better, the steps one after the other, in the order in which they are issued.
+    /// Starts a whole program: its queues run concurrently if the device has several, ordered by the steps' waits. By
+    /// default the steps run one after the other, in the order of their issue.
     fn run_program(&mut self, plan: &Plan, program: usize, scalars: &Scalars) -> Result<(), DeviceError> {
         self.begin(plan, program);
         plan.programs[program].steps.iter().try_for_each(|step| self.run(plan, step, scalars))
@@ -182,21 +184,22 @@ pub trait Device {
     /// Runs one step.
     fn run(&mut self, plan: &Plan, step: &Step, scalars: &Scalars) -> Result<(), DeviceError>;
 
-    /// Waits until everything that was started is done.
+    /// Waits until all started work is done.
     fn synchronize(&mut self) -> Result<(), DeviceError> {
         Ok(())
     }
 
-    /// What it knows about its arenas.
+    /// Its measurements of its arenas.
     fn memory(&self) -> MemoryReport;
 
     /// Bytes of the arenas' pages that are in memory now, as the system counts them: each arena rounded up to whole
-    /// pages, unless some of it was swapped out. `None` where the system does not say, or counts other processes' memory too.
+    /// pages, unless some of it was swapped out. `None` if the system does not report them, or includes other
+    /// processes' memory.
     fn resident_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Those of them that are this process's memory: all, unless the device has memory of its own.
+    /// The part of them that is this process's memory: all, unless the device has its own memory.
     fn resident_in_process_bytes(&self) -> Option<u64> {
         self.resident_bytes()
     }

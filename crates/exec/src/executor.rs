@@ -16,7 +16,8 @@ pub fn run_program(
     device.synchronize()
 }
 
-/// Like [`run_program`], and tells each step's time by its index. Waits after every step, so that it is that step's.
+/// Like [`run_program`], and calls `observe` with each step's index and time. Waits after every step, so that the time is
+/// the step's own.
 pub fn run_program_timed(
     device: &mut dyn Device,
     plan: &Plan,

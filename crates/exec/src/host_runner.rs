@@ -1,5 +1,5 @@
-//! Runs steps by the processor's kernels, on slices of arenas that it holds: all steps where the processor is the
-//! device, those of the host beside any other device.
+//! Runs steps by the processor's kernels, on slices of its arenas: all steps if the processor is the device, the host's
+//! steps for any other device.
 
 use crate::arena::Arena;
 use crate::call::{Call, Input, Output};
@@ -7,7 +7,7 @@ use crate::cpu;
 use plimsoll_graph::{DType, Io, MemoryId, PerMemory, Scalars, TensorId};
 use plimsoll_plan::{Plan, Region, Step};
 
-/// An arena for each memory; empty if its bytes are not the processor's to address, as those of a card.
+/// An arena for each memory; empty for memory that the processor cannot address, such as a card's.
 #[derive(Debug)]
 pub(crate) struct HostRunner {
     arenas: PerMemory<Arena>,
@@ -21,7 +21,7 @@ struct Regions {
 }
 
 impl HostRunner {
-    /// Runs on these.
+    /// Runs steps on these arenas: the device's and the host's.
     pub(crate) fn new(arenas: PerMemory<Arena>) -> Self {
         Self { arenas }
     }
@@ -41,12 +41,12 @@ impl HostRunner {
         &mut self.arenas[memory]
     }
 
-    /// Runs one step in the rayon pool of the caller. Panics if it touches bytes that no arena here has, or the same
-    /// bytes twice.
+    /// Runs one step in the caller's rayon pool. Panics if it accesses bytes outside these arenas, or the same bytes
+    /// twice.
     pub(crate) fn run(&mut self, plan: &Plan, step: &Step, scalars: &Scalars) {
         let place_of = |id: TensorId| (plan[id].memory, plan[id].region());
         let outputs = step.outputs.iter().map(|&id| place_of(id)).collect::<Vec<_>>();
-        // An operand that lies exactly where one of the op's outputs lies is not handed out a second time.
+        // An operand that shares the memory of an output gets no slice of its own.
         let in_output = |index: usize| {
             let here = place_of(step.inputs[index]);
             step.op.reuse().iter().any(|&(i, o)| i == index && outputs.get(o) == Some(&here))

@@ -1,6 +1,6 @@
-//! Carrying out plans: devices, their kernels, and the loop over a program's steps.
+//! Execution of plans: devices, their kernels, and the loop over a program's steps.
 //!
-//! A device reserves the plan's arena once and never asks for memory again. Read next: `device.rs`, `executor.rs`,
+//! A device reserves the plan's arenas once and never allocates memory again. Read next: `device.rs`, `executor.rs`,
 //! `reference/mod.rs` (what the ops mean), `cpu/mod.rs` (fast), `null.rs` (no arithmetic, only checks).
 
 mod arena;

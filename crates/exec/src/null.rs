@@ -1,7 +1,7 @@
-//! A device without arithmetic. It checks every step of a plan against the bytes: bounds, that operands still hold
-//! what was written, that nothing else was laid over them; and it measures the high-water mark.
+//! A device without arithmetic. It checks every step of a plan against the bytes: bounds, and that operands still
+//! contain the values that were written to them; and it measures the high-water mark.
 //!
-//! It knows who wrote each byte last, as a map from ranges to tensors, and shares no code with the planner.
+//! It tracks which tensor wrote each byte last, as a map from ranges to tensors, and shares no code with the planner.
 
 use crate::{ArenaUse, Capabilities, Device, DeviceError, MemoryReport};
 use plimsoll_graph::{Access, MemoryId, PerMemory, Scalars, Storage, TensorId};
@@ -9,19 +9,19 @@ use plimsoll_plan::{Plan, PlannedProgram, Queue, Region, Step};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// In which order steps of different queues run, where their waits leave that open. A plan must be sound in each.
+/// The order of steps of different queues, as far as their waits allow. A plan must be correct in each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Order {
-    /// As they are issued.
+    /// In the order of issue.
     #[default]
     Issued,
-    /// A queue as soon as it may, the device's last.
+    /// Each queue as early as possible, the device's last.
     Eager,
-    /// A queue only when another one, or the program's end, waits for it, the device's first.
+    /// Each queue only when another one, or the program's end, waits for it; the device's first.
     Late,
 }
 
-/// Who wrote a range of bytes last.
+/// The last writer of a range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Tensor(TensorId),
@@ -33,25 +33,25 @@ enum Owner {
 #[derive(Debug, Default)]
 pub struct NullDevice {
     order: Order,
-    /// For each memory: start of a range -> its end and who wrote it. Ranges don't overlap.
+    /// For each memory: start of a range -> its end and its writer. Ranges don't overlap.
     written: PerMemory<BTreeMap<u64, (u64, Owner)>>,
     memory: MemoryReport,
-    /// Whether the last program used carried tensors, which therefore still hold what it wrote.
+    /// Whether the last program used carried tensors, which therefore still contain its values.
     carries: bool,
 }
 
 impl NullDevice {
-    /// A device without an arena yet.
+    /// A device without an arena.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One that runs queues in this order.
+    /// A device that runs queues in this order.
     pub fn with_order(order: Order) -> Self {
         Self { order, ..Self::default() }
     }
 
-    /// Records that `owner` wrote `region`: whatever was there is lost.
+    /// Records that `owner` wrote `region`, which loses its previous contents.
     fn overwrite(&mut self, memory: MemoryId, region: Region, owner: Owner) {
         if region.bytes == 0 {
             return;
@@ -84,7 +84,7 @@ impl NullDevice {
         before.into_iter().chain(inside).map(|(&s, &v)| (s, v)).filter(move |(_, (end, _))| *end > region.offset)
     }
 
-    /// Whether every byte of the region was last written as this.
+    /// Whether every byte of the region was last written by this owner.
     fn holds(&self, memory: MemoryId, region: Region, expected: Owner) -> bool {
         let mut reached = region.offset;
         for (start, (end, owner)) in self.overlapping(memory, region) {
@@ -112,7 +112,7 @@ impl NullDevice {
         if self.holds(memory, region, Owner::Tensor(tensor)) {
             return Ok(());
         }
-        let problem = format!("`{}` does not hold the bytes written to it", plan[tensor].name);
+        let problem = format!("`{}` does not contain the bytes written to it", plan[tensor].name);
         Err(DeviceError::BadStep { step: what.to_owned(), problem })
     }
 }
@@ -166,7 +166,7 @@ impl Device for NullDevice {
         }
     }
 
-    /// The arena is zeroed like any other, so persistent tensors hold something from the start.
+    /// The arena is zeroed like any other, so persistent tensors have values from the start.
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError> {
         self.written = plan.memories.map(|_, _| BTreeMap::new());
         self.memory = MemoryReport {
@@ -213,8 +213,8 @@ impl Device for NullDevice {
         Ok(Cow::Owned(vec![0; plan[tensor].region().bytes as usize]))
     }
 
-    /// A carried tensor that ops update in place may be used without having been written after a program that carries
-    /// nothing: its op keeps track of what is in it. The next programs must find it as the last one left it.
+    /// A carried tensor that ops update in place may be used without being written after a program that carries
+    /// nothing: its op tracks its contents. The next programs must find it unchanged.
     fn begin(&mut self, plan: &Plan, program: usize) {
         let is_carried = |id: &TensorId| plan[*id].storage == Storage::Carried;
         let mut used = plan.programs[program].steps.iter().flat_map(|s| s.inputs.iter().chain(&s.outputs));
@@ -247,7 +247,7 @@ impl Device for NullDevice {
             self.touch(name, memory, region)?;
             self.overwrite(memory, region, Owner::Tensor(output));
         }
-        // Nothing that a step wrote, nor an operand that it may not consume, was destroyed by another output.
+        // No result of a step, and no operand that it may not consume, was overwritten by another output.
         for &output in &step.outputs {
             self.expect(name, plan, output)?;
         }

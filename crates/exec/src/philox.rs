@@ -1,5 +1,5 @@
-//! Philox4x32-10: random bits as a function of a counter and a key, with no state to carry or to lose.
-//! Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 4.
+//! Philox4x32-10: random bits as a function of a counter and a key, without state. Source: Salmon, Moraes, Dror & Shaw
+//! 2011, "Parallel random numbers: as easy as 1, 2, 3", section 4.
 
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::ParallelSliceMut;
@@ -7,9 +7,9 @@ use rayon::slice::ParallelSliceMut;
 const ROUND_MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const KEY_INCREMENTS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
-/// Four random words for a counter and a key.
-/// The words are carried in 64 bits whose upper halves are left to hold anything: products mask them away, which costs
-/// vector code nothing, while narrowing after each round would cost more than the multiplications.
+/// Four random words for a counter and a key. The words are in 64 bits whose upper halves may contain anything:
+/// products mask them, which costs vector code nothing, while narrowing after each round would cost more than the
+/// multiplications.
 #[inline(always)]
 pub fn philox(counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     let mut counter = counter.map(u64::from);
@@ -23,15 +23,15 @@ pub fn philox(counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter.map(|word| word as u32)
 }
 
-/// The random words that decide on elements `4·quad .. 4·quad+4` of a sample at a dropout site.
-/// The step takes part in the key, so that no two steps see the same mask.
+/// The random words for elements `4·quad .. 4·quad+4` of a sample at a dropout site. The step is a part of the key, so
+/// that no two steps have the same mask.
 #[inline(always)]
 pub fn dropout_bits(seed: u64, step: u64, sample: u64, site: u32, quad: u32) -> [u32; 4] {
     let key = [seed as u32 ^ (step as u32).rotate_left(16), (seed >> 32) as u32 ^ step as u32 ^ 0xD80F];
     philox([quad, site, sample as u32, (sample >> 32) as u32], key)
 }
 
-/// An element is kept if its random word is at least this: `rate` of all words lie below.
+/// An element is kept if its random word is at least this: a fraction `rate` of all words is below.
 pub fn dropout_threshold(rate: f32) -> u32 {
     (f64::from(rate) * 4_294_967_296.0) as u32
 }
@@ -50,7 +50,7 @@ pub fn normal_pair(key: [u32; 2], stream: u32, index: u64) -> [f32; 2] {
 
 /// Fills `values` with draws of this standard deviation on all threads: [`normal_pair`]s from the `first` pair on.
 pub fn fill_normal(values: &mut [f32], deviation: f32, key: [u32; 2], stream: u32, first: u64) {
-    /// Values that a thread draws at a time: pairs.
+    /// Values that a thread draws at a time, in pairs.
     const AT_A_TIME: usize = 1 << 12;
     values.par_chunks_mut(AT_A_TIME).enumerate().for_each(|(number, chunk)| {
         let pairs = (first + (number * AT_A_TIME / 2) as u64..).flat_map(|index| normal_pair(key, stream, index));

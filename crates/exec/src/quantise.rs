@@ -1,12 +1,12 @@
-//! Moments in a byte each: the levels that a byte stands for, and the nearest of them.
+//! Moments of one byte each: the levels that a byte encodes, and the search for the nearest.
 
-/// The values of the 256 codes, ascending: fine near zero and coarse near one, since moments spread over many orders
-/// of magnitude. Source: dynamic quantisation, Dettmers et al. 2021 (arXiv:2110.02861), section 2: a decimal exponent
-/// in unary, and what bits are left divide its decade evenly.
+/// The values of the 256 codes, ascending: fine near zero and coarse near one, since moments spread over many orders of
+/// magnitude. Source: dynamic quantisation, Dettmers et al. 2021 (arXiv:2110.02861), section 2: a decimal exponent in
+/// unary; the remaining bits divide its decade evenly.
 #[derive(Debug, Clone)]
 pub struct Levels {
     values: [f32; 256],
-    /// Half way between a level and the next.
+    /// The midpoint of a level and the next.
     bounds: [f32; 255],
 }
 
@@ -38,7 +38,7 @@ impl Levels {
         values.sort_by(f64::total_cmp);
         let values: [f64; 256] = values.try_into().expect("254 levels in the decades, zero and one");
         let values = values.map(|v| v as f32);
-        // Between the levels as they are rounded, so that whoever has these finds the same codes.
+        // Midpoints of the rounded levels, so that every implementation with these levels finds the same codes.
         let bounds = std::array::from_fn(|i| 0.5 * (values[i] + values[i + 1]));
         Self { values, bounds }
     }
@@ -58,8 +58,8 @@ impl Levels {
         self.bounds.partition_point(|&bound| bound <= value) as u8
     }
 
-    /// Like [`encode`](Self::encode), but what is above zero stays above zero: a second moment of zero would make the
-    /// next update divide by nothing.
+    /// Like [`encode`](Self::encode), but positive values stay positive: a second moment of zero would make the next
+    /// update divide by zero.
     pub fn encode_above_zero(&self, value: f32) -> u8 {
         let code = self.encode(value);
         code + u8::from(value > 0.0 && self.decode(code) == 0.0)

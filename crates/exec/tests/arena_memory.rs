@@ -1,5 +1,5 @@
-//! What the processor as a device takes from the system: one arena, once. The heap is counted by an allocator of this
-//! binary's own, and what the system maps is read from /proc.
+//! Memory that the processor as a device takes from the system: its arenas, once. This binary's allocator counts the
+//! heap, and /proc shows the system's mappings.
 
 use plimsoll_exec::cases::Noise;
 use plimsoll_exec::{CpuDevice, Device, run_program};
@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Counts the bytes that the threads of a test hold on the heap. Those of the test harness don't count.
+/// Counts the bytes that the threads of a test have on the heap, without those of the test harness.
 struct CountingHeap;
 
 #[global_allocator]
@@ -30,11 +30,11 @@ fn count(change: i64) {
     }
 }
 
-// SAFETY: every call is handed on to the system's allocator as it came; counting touches no memory but its own.
+// SAFETY: every call is forwarded to the system's allocator unchanged; counting accesses only its own memory.
 unsafe impl GlobalAlloc for CountingHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
-        // SAFETY: the caller's promise about `layout` is the one that the system's allocator asks for.
+        // SAFETY: the caller's guarantee about `layout` is the one that the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -51,7 +51,7 @@ static TURN: Mutex<()> = Mutex::new(());
 const MICRO_BATCH: usize = 8;
 const SEQ_LEN: usize = 64;
 
-/// A small GPT-2 with every program that a run can have. Its arena is far larger than the slack that is allowed.
+/// A small GPT-2 with every program that a run can have. Its arena is much larger than the allowed slack.
 fn plan(threads: usize) -> Plan {
     let model = Gpt2Config {
         vocab_size: 500,
@@ -110,7 +110,7 @@ fn run(device: &mut CpuDevice, plan: &Plan, program: ProgramKind) {
     }
 }
 
-/// What the system has in memory for the arenas is the plan, each of its two memories rounded up to whole pages.
+/// The arenas' pages in memory are the plan's bytes, each of the two arenas rounded up to whole pages.
 fn assert_resident(device: &CpuDevice, plan: &Plan) {
     const PAGE_BYTES: u64 = 4096;
     match device.resident_bytes() {
@@ -132,7 +132,7 @@ fn measured(threads: usize, test: impl FnOnce() + Send) {
 
 #[test]
 fn invariant_3_exact_after_the_first_step_nothing_is_allocated() {
-    // What the matrix library packs operands into; it is returned within the step.
+    // The matrix library's buffers for packed operands, freed within the step.
     const PACKING_BYTES: i64 = 8 << 20;
     for threads in [1, 2] {
         measured(threads, || {
@@ -184,7 +184,7 @@ fn anonymous_bytes() -> Option<u64> {
 
 #[test]
 fn invariant_4_whole_every_program_runs_inside_the_one_arena() {
-    // The heap's own growth: panels of products, and what the allocator rounds up to.
+    // Growth of the heap: panels of products, and rounding by the allocator.
     const HEAP_BYTES: u64 = 8 << 20;
     measured(2, || {
         let plan = plan(2);

@@ -1,5 +1,5 @@
-//! Products by a library: which are refused, and kernels through one that is right. All in one process of its own, as
-//! a process chooses its library once.
+//! Products by a library: refused libraries, and kernels that use a correct one. In a separate process, since a process
+//! chooses its library once.
 
 use plimsoll_exec::cases::{Noise, fill_value};
 use plimsoll_exec::reference::{RefCall, Value, run};
@@ -13,7 +13,7 @@ const B: usize = 130;
 const C: usize = 190;
 const O: usize = 300;
 
-/// Shapes of operands, and what they hold.
+/// Shapes of operands, and their contents.
 type Shapes<'a> = Vec<(&'a [usize], Fill)>;
 
 /// Results by the reference kernel in double precision, and by the fast one.

@@ -48,7 +48,7 @@ fn module(name: &str, capability: (u8, u8)) -> Arc<Module> {
         return Arc::clone(module);
     }
     assert!(cuda::ptx(name, capability).is_some(), "no PTX of {name} for {capability:?}");
-    // What was embedded when this was compiled, or is newer.
+    // The file, which may be newer than the PTX that was embedded at compile time.
     let target = format!("kernels/ptx/sm_{}{}", capability.0, capability.1);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(target);
     let halves = name.trim_end_matches("_bf16").trim_end_matches("_f16");
@@ -70,26 +70,26 @@ struct How {
     reused: Option<(usize, usize)>,
 }
 
-/// What became of a case on a card.
+/// The outcome of a case on a card.
 struct Ran {
     /// The results' bytes.
     results: Vec<Vec<u8>>,
-    /// What each launch did, by its kernel.
+    /// Counters of each launch, with its kernel's name.
     counters: Vec<(String, Counters)>,
-    /// Bytes of operands that were read and that were written, each once a launch.
+    /// Bytes of operands that were read or written, each counted once per launch.
     operand_bytes: u64,
     /// The same of scratch.
     scratch_bytes: u64,
 }
 
-/// A case by the kernels for cards.
+/// Runs a case with the kernels for cards.
 trait OnCard {
     /// The results' bytes.
     fn on_card(&self, how: How) -> Vec<Vec<u8>> {
         self.run(how).results
     }
 
-    /// The results, and what it took.
+    /// The results with counters.
     fn run(&self, how: How) -> Ran;
 }
 
@@ -97,7 +97,7 @@ impl OnCard for Case {
     fn run(&self, how: How) -> Ran {
         let (op, mut card) = (&self.example.op, Workbench::with(how.order, how.blur));
         if how.blur > 0 {
-            // Nobody says how tensor cores round what they add up.
+            // The rounding of sums in tensor cores is unspecified.
             card.settings.accumulation = Accumulation::Truncating;
         }
         let mut rights = Rights::none();
@@ -165,13 +165,13 @@ fn assert_right(case: &Case, found: &[Vec<u8>], expected: &[Vec<f64>], how: How)
     assert_eq!(case.compare(DeviceKind::Cuda, found, expected).wrong, None, "{:?}\n{how:?}", case.example);
 }
 
-/// Against the reference on one of the targets; and on the other with the same bits in another order, blurred or in
-/// place, as the number of the case has it.
+/// Compares with the reference on one of the targets; then requires the same bits in another order and in place, and
+/// compares a blurred run on the other target. The seed selects targets and orders.
 fn check(example: &Example, seed: u64) {
     check_on(CAPABILITIES, &Case::new(example, &mut Noise::new(seed)), seed);
 }
 
-/// The same of a case that is filled, on these targets.
+/// The same for a filled case on these targets.
 fn check_on(capabilities: [(u8, u8); 2], filled: &Case, seed: u64) {
     let (example, expected) = (&filled.example, filled.reference());
     let place = seed as usize;
@@ -207,7 +207,7 @@ fn every_kernel_for_cards_equals_its_reference_on_the_examples() {
     check_all(&examples);
 }
 
-/// A case with float operands filled uniformly.
+/// Every op with several code paths, on random shapes.
 #[test]
 fn kernels_for_cards_equal_their_references_on_random_shapes() {
     on_random_shapes(0..1, 20);
@@ -219,7 +219,7 @@ fn kernels_for_cards_equal_their_references_on_many_random_shapes() {
     on_random_shapes(1..100, 130);
 }
 
-/// Samples of so many tokens at most.
+/// Random examples with samples of at most `most_tokens` tokens.
 fn on_random_shapes(seeds: Range<u64>, most_tokens: usize) {
     seeds.for_each(|seed| check_all(&random_examples(&mut Noise::new(2_000 + seed), most_tokens)));
 }
@@ -250,7 +250,7 @@ fn gradients_of_embeddings_are_those_of_the_processor_to_the_bit_on_cards() {
     }
 }
 
-/// Of weights in bf16 with what they lack.
+/// A moving average of weights in bf16 with their remainders.
 fn average_of_remainders(shape: &[usize]) -> Example {
     let mut example = case(MovingAverage { decay: 0.9 }, &[shape, &[1], shape]);
     for (index, dtype) in [(0, DType::Bf16), (2, DType::I16)] {
@@ -291,8 +291,8 @@ fn vectors_and_edges_of_tiles_are_right() {
     check_all(&examples);
 }
 
-/// Kernels that pass over elements take few sectors. Of their operands they move hardly more than their ops say, of
-/// scratch no more than is written once and read once; and little of it do they ask for again, be it cached or not.
+/// Kernels that pass over elements access few sectors. They move hardly more bytes of operands than their ops declare,
+/// and of scratch no more than one write and one read; and they request few bytes repeatedly, cached or not.
 #[test]
 fn kernels_that_stream_take_few_sectors_and_move_what_their_ops_say() {
     let (x, flat): (&[usize], &[usize]) = (&[1, 64, 512], &[32768]);
@@ -332,7 +332,7 @@ fn kernels_that_stream_take_few_sectors_and_move_what_their_ops_say() {
         let update = |rule| ParameterUpdate { rule, weight_decay: 0.1, rate: 1.0, weight, state, site: 3 };
         streaming.extend(Rule::all().into_iter().map(|rule| case(update(rule), &[flat, &[1]])));
     }
-    // One has no kernel, the other a single thread.
+    // The first has no kernel, the second one thread.
     let mut covered = HashSet::from(["AwaitTransfer", "GradClip"]);
     covered.extend(streaming.iter().map(|example| example.op.variant()));
     let others = Op::all_examples().into_iter().filter(|example| example.op.nature() == Nature::Streaming);
@@ -364,17 +364,17 @@ fn elementwise(example: &Example, shape: &[usize]) -> Option<Example> {
     are_alike.then(|| case(example.op.clone(), &vec![shape; example.inputs.len()]))
 }
 
-/// Whether parts of sums or a table, which go through scratch, weigh much where there are few rows.
+/// Whether scratch, for parts of sums or a table, is a large part of the traffic if there are few rows.
 fn sums_parts(example: &Example) -> bool {
     use Op::{LayerNormGrad, LinearWeightGrad, RmsNormGrad, Rotary};
     matches!(example.op, LayerNormGrad(_) | LinearWeightGrad(_) | RmsNormGrad(_) | Rotary(_))
 }
 
-/// How often requests may ask for what is moved, caches left out of account, with 64 rows of 512 channels. A kernel that
-/// reads an operand once more than it must asks for more.
+/// How many times requests may access each moved byte, ignoring caches, with 64 rows of 512 channels. A kernel that
+/// reads an operand one extra time exceeds it.
 fn most_asked(example: &Example) -> f64 {
     match example.op {
-        // A row three times, which the first cache holds: sum, squares and result. Parameters for every row.
+        // A row three times, from the first-level cache: sum, squares and result. Parameters for every row.
         Op::LayerNorm(_) => 3.0,
         // A row twice.
         Op::RmsNorm(_) => 2.0,
@@ -385,16 +385,17 @@ fn most_asked(example: &Example) -> f64 {
         Op::EmbeddingGrad(_) => 1.42,
         // Seed and step for every warp.
         Op::Dropout(_) => 1.26,
-        // Tokens, factors and angles, likewise.
+        // Tokens, factors and angles for every warp.
         _ => 1.13,
     }
 }
 
-/// With as many rows as training has, parts of sums and tables included, each is within 1.1 of what its op says. Parts are
-/// as wide as rows, so that rows alone count: of a norm's gradient in half precision, without a residual, 512 parts of two
-/// sums are written and read, 8,192 bytes for each channel; operands are 3 half-precision numbers for each channel of each
-/// row. With 1,024 rows that is 2.33 times the operands, with 4,096 rows 1.33. Fewer parts would be fewer blocks
-/// for multiprocessors to share. Of rotary embeddings the table, of a head's size, is little beside many heads.
+/// With as many rows as in training, the traffic including parts of sums and tables is within 1.1 of what the op
+/// declares. Parts are as wide as rows, so only the number of rows matters: of a norm's gradient in half precision,
+/// without a residual, 512 parts of two sums are written and read, 8,192 bytes for each channel; operands are 3
+/// half-precision numbers for each channel of each row. With 1,024 rows that is 2.33 times the operands, with 4,096
+/// rows 1.33. Fewer parts would be fewer blocks for the multiprocessors. The table of rotary embeddings, of a head's
+/// size, is small compared to many heads.
 #[test]
 fn parts_of_sums_and_tables_weigh_little_where_rows_are_many() {
     let mut cases = Vec::new();
@@ -416,22 +417,22 @@ fn parts_of_sums_and_tables_weigh_little_where_rows_are_many() {
     });
 }
 
-/// What the launches of a case moved, in bytes but for sectors and conflicts.
+/// The traffic of a case's launches, in bytes except for sectors and conflicts.
 #[derive(Debug)]
 struct Traffic {
-    /// Sectors that requests took.
+    /// Sectors that requests accessed.
     taken: u64,
-    /// The fewest that they could have taken.
+    /// The least possible number of sectors.
     fewest: u64,
     /// Wavefronts of shared memory beyond the fewest.
     conflicts: u64,
-    /// Operands, each byte once a launch and way.
+    /// Operands, each byte once per launch and direction.
     operands: u64,
-    /// Scratch, likewise.
+    /// Scratch, counted in the same way.
     scratch: u64,
     /// Scratch that the op declares.
     declared_scratch: u64,
-    /// What the op says that it moves.
+    /// The bytes that the op declares.
     expected: u64,
 }
 
@@ -439,7 +440,7 @@ impl Traffic {
     fn of(example: &Example) -> Self {
         let mut case = Case::new(example, &mut Noise::new(7));
         for (value, (_, fill)) in case.inputs.iter_mut().zip(&example.inputs) {
-            // Each row of a table once, as ops price it.
+            // Each row of a table once, as ops assume.
             if let (Value::Int(indices), Fill::Index(rows)) = (value, fill) {
                 indices.iter_mut().zip(0..).for_each(|(index, place)| *index = 37 * place % rows);
             }
@@ -461,12 +462,12 @@ impl Traffic {
         }
     }
 
-    /// How often requests asked for what was moved.
+    /// Bytes requested per byte moved.
     fn asked(&self) -> f64 {
         (32 * self.taken) as f64 / (self.operands + self.scratch) as f64
     }
 
-    /// All that was moved by what the op says.
+    /// Bytes moved per declared byte.
     fn ratio(&self) -> f64 {
         (self.operands + self.scratch) as f64 / self.expected as f64
     }
@@ -494,14 +495,14 @@ fn bias_grad(x: &[usize]) -> Example {
     case(op, &[x, x])
 }
 
-/// In single precision, 195 tiles of 128, from 192 on of which they are taken; some of them partly empty.
+/// In single precision, 195 tiles of 128, which are used from 192 tiles on; some of them are partly empty.
 #[test]
 fn products_of_many_tiles_in_single_precision_are_right() {
     let linear = Linear { layout: WeightLayout::OutIn, bias: true };
     check(&case(linear, &[&[1, 1540, 8], &[1860, 8], &[1860]]), 1);
 }
 
-/// So many tiles that the larger ones are taken, some of them partly empty.
+/// Enough tiles that the larger ones are used, some of them partly empty.
 #[test]
 fn products_of_many_tiles_are_right() {
     let (m, from, to) = (1030, 40, 1290);
@@ -546,7 +547,7 @@ fn products_in_tf32_are_right() {
     });
 }
 
-/// Half precision keeps its kernels, and so do cards without TF32.
+/// Half precision, and cards without TF32, use the same kernels as before.
 #[test]
 fn tf32_is_for_single_precision_on_cards_that_have_it() {
     let linear = case(Linear { layout: WeightLayout::InOut, bias: false }, &[&[1, 8, 8], &[8, 8]]);
@@ -567,7 +568,7 @@ fn tf32_is_for_single_precision_on_cards_that_have_it() {
     }
 }
 
-/// More rows than parts of sums, rows too long for the chip, and more tokens than a block looks at together.
+/// More rows than parts of sums, rows too long for shared memory, and more tokens than a block processes together.
 #[test]
 fn long_sums_are_right() {
     let rows: &[usize] = &[1, 300];
@@ -586,7 +587,7 @@ fn long_sums_are_right() {
     ]);
 }
 
-/// Several tiles of queries and keys each, with all that an attention can have.
+/// Several tiles of queries and keys, with all of attention's options.
 #[test]
 fn attention_over_several_tiles_is_right() {
     let key = Some(DropoutKey { rate: 0.3, site: 9 });
@@ -614,7 +615,7 @@ fn attention_over_several_tiles_is_right() {
     check_all(&examples);
 }
 
-/// An attention of this many heads without all that one can have besides.
+/// An attention with this many heads and no other options.
 fn attention(heads: usize, kv_heads: usize, causal: bool) -> Attention {
     Attention {
         heads,
@@ -642,7 +643,7 @@ fn both_ways((forward, extents): (Attention, [usize; 4])) -> [Example; 2] {
     [case(forward, &[x]), case(grad, &[y, x, y, lse])]
 }
 
-/// Heads of all sizes, tiles with edges on each side, and all that an attention can have, in half precision.
+/// Heads of all sizes, partial tiles on each side, and all of attention's options, in half precision.
 #[test]
 fn attention_on_tensor_cores_is_right() {
     let key = Some(DropoutKey { rate: 0.3, site: 9 });
@@ -670,8 +671,8 @@ fn attention_on_tensor_cores_is_right() {
     cases.into_par_iter().for_each(|(seed, example)| check(&example, seed as u64));
 }
 
-/// Tiles lie in shared memory so that no access waits for another bank, and no product is computed but for heads' own
-/// channels and tiles that something is seen of.
+/// Tiles in shared memory have no bank conflicts, and products are computed only for heads' own channels and for
+/// visible tiles.
 #[test]
 fn attention_on_tensor_cores_meets_no_bank_conflict() {
     let bias = Some(RelativeBias { buckets: 16, max_distance: 40, bidirectional: true });
@@ -701,7 +702,7 @@ fn attention_on_tensor_cores_meets_no_bank_conflict() {
     }
 }
 
-/// Tiles before the window are skipped: those computed grow with the tokens, not with their square.
+/// Tiles before the window are skipped: the number of computed tiles is linear in the tokens, not quadratic.
 #[test]
 fn attention_skips_tiles_before_the_window() {
     let (tiles, head_size) = (8, 64);
@@ -710,7 +711,7 @@ fn attention_skips_tiles_before_the_window() {
         let example = in_half(&example, DType::Bf16).expect("attention in half precision");
         let how = How { capability: (8, 0), order: Order::Forward, blur: 0, reused: None };
         for (kernel, counters) in Case::new(&example, &mut Noise::new(1)).run(how).counters {
-            // Two tiles of 64 by 64 a tile of queries, or of keys; one at the end.
+            // Two tiles of 64 by 64 per tile of queries, or of keys; one at the end.
             let products = match kernel.as_str() {
                 "attention_tensor_64_bf16" => 2,
                 "attention_tensor_grad_queries_64_bf16" => 3,
@@ -723,8 +724,8 @@ fn attention_skips_tiles_before_the_window() {
     }
 }
 
-/// Documents that lie one after the other in a row, as many tokens as there are in some tiles, give the bits that they give
-/// as samples by themselves: the same tiles are computed and no others, and those computed change nothing.
+/// Consecutive documents in a row, each with the tokens of some tiles, give the same bits as separate samples: the same
+/// tiles are computed and no others.
 #[test]
 fn attention_skips_tiles_of_other_documents() {
     let (tokens, documents) = (128, 3);
@@ -765,13 +766,13 @@ fn attention_skips_tiles_of_other_documents() {
     }
 }
 
-/// Tiles of documents that come in any order, and again behind others.
+/// Tiles of documents in any order, including repeated ones.
 #[test]
 fn attention_sees_documents_in_any_order() {
     let plain = Attention { segmented: true, ..attention(1, 1, true) };
     let orders = [vec![3, 0, 2, 3], vec![0, 0, 7, 7], vec![-1, 5, 5, i32::MIN], vec![4, 4, 4, 1]];
     let cases = orders.iter().flat_map(|order| [true, false].map(|causal| (order, causal, 64)));
-    // Kernels for larger heads go by the same tiles.
+    // Kernels for larger heads use the same tiles.
     let cases = cases.chain([(&orders[0], false, 128)]);
     cases.enumerate().collect::<Vec<_>>().into_par_iter().for_each(|(seed, (order, causal, head_size))| {
         let of_row = |length: usize| (0..length).map(|token| order[token * order.len() / length]).collect::<Vec<_>>();
@@ -787,7 +788,7 @@ fn attention_sees_documents_in_any_order() {
     });
 }
 
-/// Chunks that are not full, a vocabulary that no vector divides, targets that are not there.
+/// Partial chunks, a vocabulary that is not a multiple of vectors, absent targets.
 #[test]
 fn heads_are_right_in_chunks() {
     let shapes: [&[usize]; 3] = [&[1, 11, 9], &[307, 9], &[1, 11]];

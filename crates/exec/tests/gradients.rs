@@ -7,7 +7,7 @@ use plimsoll_graph::{
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// The ops that are differentiable by other ops than one that is named after them.
+/// Differentiable ops whose gradient consists of other ops, not of one that is named after them.
 const BY_OTHER_OPS: [&str; 4] = ["Add", "Dropout", "Rotary", "Scale"];
 
 /// Whether an op must have a gradient: there is an op of its name and `Grad`, or it is in the list above. All others must
@@ -25,7 +25,7 @@ struct Case {
     inputs: Vec<TensorId>,
     forward: Node,
     backward: Program,
-    /// Output and the random gradient that is fed for it; empty where the output is a loss.
+    /// Output and its random upstream gradient; empty if the output is a loss.
     cotangents: Vec<(TensorId, TensorId)>,
     /// Input and the tensor that holds its gradient.
     gradients: Vec<(usize, TensorId)>,
@@ -33,7 +33,7 @@ struct Case {
     scalars: Scalars,
 }
 
-/// Of an example some of whose operands are frozen parameters.
+/// Builds the case of an example with some operands as frozen parameters.
 fn build(example: &Example, frozen: &BTreeSet<String>, noise: &mut Noise) -> Case {
     let mut graph = Graph::default();
     let inputs = example
@@ -156,7 +156,7 @@ fn every_gradient_agrees_with_finite_differences() {
     );
 }
 
-/// Whichever operands are frozen, the gradients of the others stay what they are, and none is made of these.
+/// Freezing any operands does not change the gradients of the others, and makes no gradient of the frozen ones.
 #[test]
 fn every_gradient_agrees_with_finite_differences_beside_frozen_operands() {
     for (seed, example) in Op::all_examples().into_iter().enumerate() {
@@ -196,7 +196,7 @@ fn every_other_op_says_that_it_has_no_gradient() {
         }
         graph.declare_training_state(&[], &BTreeSet::new());
         let mut builder = ProgramBuilder::new(&mut graph);
-        // Without a result there is nothing whose gradient could be asked for.
+        // An op without results has no gradient to request.
         let made = builder.push(example.op.clone(), &ids).expect("examples are well-typed");
         let Some(&y) = made.first() else { continue };
         assert!(differentiate(&mut builder, &[(y, None)], false).is_err(), "{}", example.op.name());

@@ -21,19 +21,19 @@ use std::collections::HashSet;
 use std::process::Command;
 use tables::check_tables;
 
-/// What lies behind the end of whatever a kernel may write, and at first in all that it must write before it reads: as
-/// floats not a number.
+/// The bytes after the end of memory that a kernel may write, and the initial bytes of memory that it must write before
+/// it reads: NaN as floats.
 const GUARD: u8 = 0xFF;
 const GUARD_BYTES: usize = 64;
 
-/// Bytes as an arena would align them.
+/// Bytes with an arena's alignment.
 struct Aligned {
     words: Vec<f64>,
     bytes: usize,
 }
 
 impl Aligned {
-    /// So many bytes, all with the guard's value, and a guard behind them.
+    /// `bytes` bytes with the guard's value, and a guard after them.
     fn new(bytes: usize) -> Self {
         let words = vec![f64::from_bits(u64::from_ne_bytes([GUARD; 8])); (bytes + GUARD_BYTES).div_ceil(8)];
         Self { words, bytes }
@@ -48,7 +48,7 @@ impl Aligned {
                 DType::Bf16 => into.copy_from_slice(&bf16::from_f32(value).to_ne_bytes()),
                 DType::I16 => into.copy_from_slice(&(value as i16).to_ne_bytes()),
                 DType::U8 => into.copy_from_slice(&[value as u8]),
-                DType::I32 => panic!("integers are no results"),
+                DType::I32 => panic!("results are not integers"),
             }
         }
         aligned
@@ -77,7 +77,7 @@ impl Aligned {
     }
 }
 
-/// By the fast kernel, on `threads` threads; `reused` is a pair of the op's `reuse` that is to share its memory.
+/// Runs the fast kernel on `threads` threads; `reused` is a pair of the op's `reuse` that shares memory.
 fn fast(case: &Case, threads: usize, reused: Option<(usize, usize)>) -> Vec<Vec<f32>> {
     let target = Target::Cpu { threads };
     let scratch_bytes = case.example.op.working_bytes(&case.io(), &target).0 as usize;
@@ -191,7 +191,7 @@ fn fast_bytes(case: &Case) -> Vec<Vec<u8>> {
     results.iter().zip(&case.outputs).map(|(values, ty)| encode(ty.dtype, values)).collect()
 }
 
-/// Names the instructions for products.
+/// The environment variable with the instructions for products.
 const SWITCH: &str = "PLIMSOLL_INSTRUCTIONS";
 
 #[test]
@@ -209,7 +209,7 @@ fn matrices_are_multiplied_by_the_instructions_that_the_switch_names() {
     }
 }
 
-/// Each set of instructions that is here, in a process of its own, which chooses once.
+/// Each available set of instructions in a separate process, which chooses once.
 #[test]
 fn kernels_equal_their_references_by_all_instructions() {
     let tests = [
@@ -239,7 +239,7 @@ fn fast_kernels_equal_their_references_on_random_shapes() {
     });
 }
 
-/// Kernels that pass over tensors compute in single precision whatever these are kept in, to the bit.
+/// Kernels that pass over tensors compute in single precision for every format of the tensors, to the bit.
 #[test]
 fn streaming_kernels_round_to_half_precision_what_they_make_of_single() {
     let mut covered = HashSet::new();
@@ -264,7 +264,7 @@ fn streaming_kernels_round_to_half_precision_what_they_make_of_single() {
     assert!(covered.contains("LayerNormGrad") && covered.len() > 15, "{covered:?}");
 }
 
-/// Where a norm is as small as what keeps divisions finite.
+/// A norm as small as the constant that keeps the division finite.
 #[test]
 fn gradients_of_next_to_no_norm_are_clipped_as_by_the_reference() {
     let example = Example {
@@ -278,7 +278,7 @@ fn gradients_of_next_to_no_norm_are_clipped_as_by_the_reference() {
     assert!((found / expected - 1.0).abs() < 1e-5 && expected < 0.7e-6, "{found} {expected}");
 }
 
-/// The vocabulary of GPT-2 divides into nothing: odd in every way.
+/// GPT-2's vocabulary is not a multiple of any vector or tile.
 #[test]
 fn the_head_of_gpt2_with_its_odd_vocabulary_is_exact() {
     let mut noise = Noise::new(3);
@@ -291,8 +291,7 @@ fn the_head_of_gpt2_with_its_odd_vocabulary_is_exact() {
     check(&Example { op, inputs, state: Fill::Uniform, scalars: Scalars::default() }, &mut noise);
 }
 
-/// Where both draws are the same there is nothing to draw together: the loss is the head's, and so is the sum of the
-/// gradients.
+/// If both draws are the same, their divergence is zero: the loss, and the sum of the gradients, are the single head's.
 #[test]
 fn a_pair_of_equal_draws_is_one_head() {
     let (x, v): (&[usize], usize) = (&[2, 9, 5], 51);

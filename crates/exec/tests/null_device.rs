@@ -1,5 +1,5 @@
 //! The measured high-water mark is the planned peak, to the byte: ten thousand random plans on the null device, in the
-//! order in which a run would use their programs. And the null device is no yes-man: it refuses damaged plans.
+//! order in which a run would use their programs. And the null device refuses damaged plans.
 
 use plimsoll_exec::cases::Noise;
 use plimsoll_exec::{ArenaUse, Device, DeviceError, MemoryReport, NullDevice, Order, run_program};
@@ -18,7 +18,7 @@ use plimsoll_units::Bytes;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::collections::{BTreeSet, HashSet};
 
-/// A run as somebody might ask for it.
+/// A random request for a run.
 #[derive(Debug, Clone)]
 struct Case {
     model: ModelConfig,
@@ -34,12 +34,12 @@ fn between(noise: &mut Noise, low: usize, high: usize) -> usize {
     low + noise.below(high - low + 1)
 }
 
-/// `value` or nothing, by the toss of a coin.
+/// `value` or `None`, at random.
 fn perhaps<T>(noise: &mut Noise, value: T) -> Option<T> {
     (noise.unit() < 0.5).then_some(value)
 }
 
-/// Any of the parameters but one.
+/// Any of the parameters except one.
 fn random_frozen(noise: &mut Noise, model: &ModelConfig) -> BTreeSet<String> {
     let mut names = model.parameter_names();
     names.swap_remove(noise.below(names.len()));
@@ -47,7 +47,7 @@ fn random_frozen(noise: &mut Noise, model: &ModelConfig) -> BTreeSet<String> {
     names.into_iter().filter(|_| noise.unit() < part).collect()
 }
 
-/// Levers that stand anywhere. Where parameters are to be updated in the backward pass, clipping is turned off.
+/// Random levers. If parameters are updated in the backward pass, clipping is turned off.
 fn random_levers(noise: &mut Noise, one_micro_batch: bool, optimizer: &mut Optimizer) -> Levers {
     let chosen = Level::Chosen(NodeSet::of_places(u64::from(noise.word())));
     let levels = [Level::None, Level::Cheap, Level::Attention, Level::Block, chosen];
@@ -141,7 +141,7 @@ fn random_t5(noise: &mut Noise) -> ModelConfig {
     })
 }
 
-/// Lengths that are shorter than these.
+/// Shorter lengths than these.
 fn random_buckets(noise: &mut Noise, longest: Lengths) -> Vec<Lengths> {
     let shorter = |_| Lengths {
         tokens: between(noise, 1, longest.tokens),
@@ -207,7 +207,7 @@ impl Case {
         }
     }
 
-    /// The same run with whatever micro-batch fits into `budget`.
+    /// The same run with any micro-batch that fits `budget`.
     fn request(&self, budget: Bytes) -> Request {
         Request {
             optimizer: self.optimizer,
@@ -246,7 +246,8 @@ impl Case {
     }
 }
 
-/// All that a run does with the plan, its queues in this order: a step, an evaluation, some text, and the next step.
+/// Everything that a run executes of the plan, its queues in this order: a step, an evaluation, generation, and the
+/// next step.
 fn rehearse(plan: &Plan, order: Order) -> Result<MemoryReport, DeviceError> {
     let mut device = NullDevice::with_order(order);
     device.load(plan)?;
@@ -264,7 +265,7 @@ fn rehearse(plan: &Plan, order: Order) -> Result<MemoryReport, DeviceError> {
     ];
     for phase in [step, between_steps, step] {
         for &(kind, times) in phase {
-            // Those for shorter sequences too, in turn.
+            // Including the ones for shorter sequences, in turn.
             let of_it = plan.programs.iter().filter(|p| p.name.kind == kind);
             for program in of_it.map(|p| p.name) {
                 (0..times).try_for_each(|_| feed_run_fetch(&mut device, plan, program))?;
@@ -275,14 +276,14 @@ fn rehearse(plan: &Plan, order: Order) -> Result<MemoryReport, DeviceError> {
     Ok(device.memory())
 }
 
-/// The orders in which a plan's queues can run: one, where there is one queue.
+/// The orders of a plan's queues: one if there is one queue.
 fn orders(plan: &Plan) -> &'static [Order] {
     const ALL: &[Order] = &[Order::Issued, Order::Eager, Order::Late];
     let mut steps = plan.programs.iter().flat_map(|p| &p.steps);
     if steps.all(|step| plan.queue(step) == Queue::Device) { &ALL[..1] } else { ALL }
 }
 
-/// The run in all orders. The first error, if any finds one.
+/// The run in all orders. Returns the first error.
 fn rehearse_in_all_orders(plan: &Plan) -> Result<(), DeviceError> {
     orders(plan).iter().try_for_each(|&order| rehearse(plan, order).map(drop))
 }
@@ -292,7 +293,7 @@ fn feed_run_fetch(device: &mut NullDevice, plan: &Plan, program: ProgramName) ->
     let planned = plan.program(program).expect("a program of the plan");
     planned.ports.fed().try_for_each(|id| device.write(plan, id, &[]))?;
     run_program(device, plan, program, &Scalars::default())?;
-    // Those of the tokens written so far, not those of a source that is only read.
+    // The caches of the tokens written so far, not the ones of a source that is only read.
     let written = planned.steps.iter().flat_map(|s| &s.outputs).copied().collect::<HashSet<_>>();
     let caches = tensors(plan, Storage::Carried).filter(|id| written.contains(id));
     planned.ports.fetched().chain(caches).try_for_each(|id| device.read(plan, id, &mut []))
@@ -323,12 +324,12 @@ fn invariant_3_exact_ten_thousand_random_plans_measure_what_was_planned() {
     (0..10_000).into_par_iter().for_each(|seed| {
         let case = Case::random(&mut Noise::new(seed));
         let plan = case.plan();
-        // One order each, in turn, so that there is time for as many plans.
+        // One order each, in turn, to have time for this many plans.
         let orders = orders(&plan);
         assert_exact_in(&plan, &orders[seed as usize % orders.len()..][..1], &(seed, &case));
     });
 }
-/// Budgets that mean something for a run: around what each micro-batch needs, to the byte, and anything in between.
+/// Relevant budgets for a run: around the exact peak of each micro-batch, and between them.
 fn random_budget(peaks: &[(usize, Bytes)], noise: &mut Noise) -> Bytes {
     let sizes = || peaks.iter().map(|(_, peak)| *peak);
     let (low, high) = (sizes().min().expect("a peak"), sizes().max().expect("a peak"));
@@ -363,7 +364,7 @@ fn invariant_6_random_budgets_are_met_to_the_byte_or_refused_with_what_is_short(
                 assert_exact(&found.plan, &about);
             }
             (Err(misfit), None) => {
-                // The smallest need not be that of one sample: a whole batch at once keeps no gradients.
+                // The smallest peak need not be that of one sample: a single micro-batch accumulates no gradients.
                 let least = peaks.iter().map(|(_, peak)| *peak).min().expect("one divides everything");
                 assert_eq!((misfit.plan.peak(), misfit.short[MemoryId::DEVICE]), (least, least - budget), "{about:?}");
                 assert!(misfit.nearest.iter().all(|n| n.peak <= budget), "{:?}: {about:?}", misfit.nearest);
@@ -372,7 +373,7 @@ fn invariant_6_random_budgets_are_met_to_the_byte_or_refused_with_what_is_short(
                 assert_exact(&enough.expect("what was short is there now").plan, &about);
             }
             (Ok(found), None) => {
-                // Where less is enough, an arena is packed a little tighter than where it need not be.
+                // With a smaller budget, an arena may be packed a little tighter.
                 let least = peaks.iter().map(|(_, peak)| peak.0).min().expect("one divides everything");
                 assert!(
                     least - budget.0 <= least / 1000 && found.plan.peak() <= budget,
@@ -385,7 +386,7 @@ fn invariant_6_random_budgets_are_met_to_the_byte_or_refused_with_what_is_short(
     });
 }
 
-/// A plan that has everything: accumulation, evaluation, sampling, dropout, and a part of the optimizer on the host.
+/// A plan with everything: accumulation, evaluation, sampling, dropout, and a part of the optimizer on the host.
 fn whole_plan(offload: f64) -> Plan {
     let mut case = Case::random(&mut Noise::new(0));
     let ModelConfig::Gpt2(model) = random_gpt2(&mut Noise::new(0), 16) else { unreachable!("a GPT-2") };
@@ -415,7 +416,7 @@ fn tensor(plan: &Plan, name: &str) -> usize {
     plan.tensors.iter().position(|t| t.name == name).unwrap_or_else(|| panic!("no tensor `{name}`"))
 }
 
-/// Lays a tensor where another lies.
+/// Moves a tensor to the address of another.
 fn lay_over(plan: &mut Plan, moved: &str, onto: &str) {
     let (moved, onto) = (tensor(plan, moved), tensor(plan, onto));
     plan.tensors[moved].offset = plan.tensors[onto].offset;
@@ -427,7 +428,7 @@ fn scratch_of(plan: &mut Plan) -> (&mut Region, TensorId) {
     (step.scratch.as_mut().expect("just found"), step.inputs[0])
 }
 
-/// What is done to a plan.
+/// Damages of a plan.
 type Damage = fn(&mut Plan);
 
 #[test]
@@ -464,7 +465,7 @@ fn every_kind_of_damage_stops_the_null_device() {
     }
 }
 
-/// A result may lie on an operand only where the op says that it consumes it.
+/// A result may share an operand's memory only if the op declares that it consumes it.
 #[test]
 fn a_result_on_an_operand_that_its_op_does_not_consume_stops_the_null_device() {
     let plan = whole_plan(0.0);
@@ -488,7 +489,7 @@ fn a_result_on_an_operand_that_its_op_does_not_consume_stops_the_null_device() {
     assert!(tried > 10, "{tried}");
 }
 
-/// What nobody counts is not told as a count.
+/// A count that is not measured is not reported.
 #[test]
 fn what_is_resident_of_a_device_without_pages_is_not_known() {
     let device = NullDevice::new();
@@ -502,7 +503,7 @@ fn damage_in_the_host_s_arena_stops_the_null_device_too() {
         ("a moment on another", |p| {
             lay_over(p, "transformer.wte.weight.exp_avg", "transformer.wte.weight.exp_avg_sq");
         }),
-        ("a gradient on the weights behind", |p| {
+        ("a gradient on the next weights", |p| {
             lay_over(p, "transformer.wte.weight.grad", "transformer.wte.weight.master");
         }),
         ("an arena that is one byte short", |p| p.memories[MemoryId::HOST].peak_bytes -= 1),
@@ -550,12 +551,12 @@ fn a_plan_without_any_one_of_its_waits_is_refused() {
             }
         }
     }
-    // `validate` needs every wait. Three orders are few of many: other waits show in others only.
+    // `validate` needs every wait. Three of many orders don't need all: other waits matter in other orders only.
     assert!(waits > 100 && 2 * missed.len() < waits, "{} of {waits} waits were missed: {missed:?}", missed.len());
 }
 
-/// Two oracles that share no code: what the null device refuses, `validate` refuses too. The reverse need not hold,
-/// since an overlap of bytes that nobody reads again does no harm.
+/// Two oracles that share no code: `validate` refuses every plan that the null device refuses. The reverse need not
+/// hold, since an overlap of bytes that are never read again is harmless.
 #[test]
 fn whatever_the_null_device_refuses_is_invalid() {
     let outcomes = (0..2000).into_par_iter().map(|seed| {

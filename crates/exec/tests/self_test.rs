@@ -1,5 +1,5 @@
-//! The self-test of devices, tested: one that computes rightly passes, what one gets wrong or fails at is named, and sizes
-//! grow as far as a device is fast and has room.
+//! Tests of the self-test: a correct device passes, wrong results and failures are named, and sizes grow as far as a
+//! device is fast and has memory.
 
 use plimsoll_exec::cuda::{CallError, CudaError, Fault};
 use plimsoll_exec::self_test::{
@@ -13,10 +13,10 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// What a device does to an op.
+/// A device's fault in an op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Planted {
-    /// Nothing.
+    /// None.
     None,
     /// The first element of its results is wrong.
     Wrong(&'static str),
@@ -24,7 +24,7 @@ enum Planted {
     Idle(&'static str),
     /// Its kernel is refused.
     Refused(&'static str),
-    /// Its kernel ends the device.
+    /// Its kernel makes the device unusable.
     Fatal(&'static str),
 }
 
@@ -99,7 +99,7 @@ fn every_op_is_enrolled_and_right_on_the_processor() {
     assert_eq!(enrolled, Op::VARIANTS.iter().copied().collect());
     assert!(failed(&checks).is_empty(), "{:?}", checks.iter().find(|check| check.failure.is_some()));
     for check in &checks {
-        // Whoever waits has no result.
+        // The error comes at the wait, without a result.
         assert_eq!(check.verdict.elements > 0, check.op != "AwaitTransfer", "{check:?}");
         assert!(check.cases > 0 && check.verdict.worst <= 1.0, "{check:?}");
     }
@@ -135,7 +135,7 @@ fn a_refused_kernel_fails_alone_and_a_dead_device_ends_the_list() {
     assert!(matches!(&last.failure, Some(KernelFailure { case: Some(_), cause: Cause::Device(_) })), "{last:?}");
 }
 
-/// A device that holds and does nothing, each run in so much time, with so much room.
+/// A device that stores and computes nothing; each run takes a given time, and memory is limited.
 struct Idle {
     run: Duration,
     room: u64,

@@ -1,13 +1,13 @@
-//! Which pages of a range the system has in memory, as its page table says.
+//! Which pages of a range are in memory, according to the system's page table.
 
-/// Bytes of the range's pages that are in memory; `None` where the system does not say.
+/// Bytes of the range's pages that are in memory; `None` if the system does not report them.
 #[cfg(target_os = "linux")]
 pub(super) fn bytes(range: &[u8]) -> Option<u64> {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
-    /// A page's entry, and its bit that says that the page is in memory.
-    /// Source: Documentation/admin-guide/mm/pagemap.rst of the kernel.
+    /// Size of a page's entry, and the bit that is set if the page is in memory. Source:
+    /// Documentation/admin-guide/mm/pagemap.rst of the kernel.
     const ENTRY_BYTES: usize = 8;
     const PRESENT: u64 = 1 << 63;
 

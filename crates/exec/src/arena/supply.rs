@@ -1,8 +1,9 @@
-//! Where arenas come from: the system is asked for every page before an arena is handed out, never for more than is
-//! free, and each time that it is asked is counted.
+//! Reserves memory for arenas: every page is in memory before the arena is returned, no more than the free memory is
+//! taken, and requests to the system are counted.
 //!
-//! A system promises memory that it does not have, and ends the process that uses it. So pages are taken in steps, and
-//! before each step what is free is compared with what is still to come: others may take memory meanwhile.
+//! Systems overcommit memory, and kill the process that then uses it. So pages are touched in steps, and before each
+//! step the free memory is compared with the bytes that are still needed: other processes may allocate memory
+//! meanwhile.
 
 use super::Arena;
 use crate::DeviceError;
@@ -13,38 +14,39 @@ use rayon::prelude::*;
 use std::io;
 use std::ops::Range;
 
-/// How a device learns how much memory there is.
+/// Reports how much memory is free.
 #[derive(Debug, Clone, Copy)]
 pub struct FreeMemory {
-    /// Pages that the process can still be given, whatever addresses it may have; `None` where the system does not say.
+    /// Bytes of memory that the process can still get, regardless of its address space; `None` if the system does not
+    /// report it.
     pub read: fn() -> Option<Bytes>,
-    /// What must be left of it for everything but arenas.
+    /// Bytes to leave free for everything except arenas.
     pub kept: Bytes,
 }
 
-/// The system as arenas are reserved from it.
+/// The source of arenas.
 #[derive(Debug, Default)]
 pub(crate) struct Supply {
     free: Option<FreeMemory>,
     asked: u64,
 }
 
-/// Taken between two looks at what is free.
+/// Bytes taken between two checks of the free memory.
 const STEP: usize = 64 << 20;
 
-/// Taken by one worker at a time.
+/// Bytes that one worker touches at a time.
 const PIECE: usize = 8 << 20;
 
-/// No system's pages are smaller.
+/// The smallest page size of any system.
 const SMALLEST_PAGE: usize = 4096;
 
 impl Supply {
-    /// One that gives no more than is free.
+    /// A supply that takes no more than the free memory.
     pub(crate) fn of(free: FreeMemory) -> Self {
         Self { free: Some(free), asked: 0 }
     }
 
-    /// How often the system was asked for memory.
+    /// Number of requests to the system for memory.
     pub(crate) fn asked(&self) -> u64 {
         self.asked
     }
@@ -62,12 +64,12 @@ impl Supply {
     }
 }
 
-/// Arenas of which part of the pages may be there already.
+/// Arenas, some of whose pages may be in memory already.
 struct Taking {
     free: Option<FreeMemory>,
     /// Bytes of all arenas.
     needed: u64,
-    /// Bytes that are there.
+    /// Bytes that are in memory.
     taken: u64,
 }
 
@@ -76,8 +78,8 @@ impl Taking {
         let length = usize::try_from(size).map_err(|e| self.no_room(None, e.to_string()))?;
         let mut memory = MmapMut::map_anon(length).map_err(|e| self.no_room(self.available(), e.to_string()))?;
         #[cfg(all(target_os = "linux", not(miri)))]
-        // Large pages spare the processor most of its address translation; where they are off, nothing is lost. They
-        // only lie where all of their bytes belong to the mapping, so that they add nothing to it.
+        // Large pages save most address translation; if they are disabled, nothing is lost. The system uses one only if
+        // all of its bytes are in the mapping, so they add no memory.
         let _ = memory.advise(memmap2::Advice::HugePage);
         for start in (0..length).step_by(STEP) {
             self.check()?;
@@ -88,7 +90,7 @@ impl Taking {
         Ok(Arena { memory })
     }
 
-    /// What all arenas together can have.
+    /// Bytes available to all arenas together.
     fn available(&self) -> Option<Bytes> {
         let FreeMemory { read, kept } = self.free?;
         Some((read()? + Bytes(self.taken)).saturating_sub(kept))
@@ -104,13 +106,13 @@ impl Taking {
     }
 
     fn no_room(&self, available: Option<Bytes>, reason: String) -> DeviceError {
-        // What is refused although it is free is short for another reason, which the system gave.
+        // A request that is refused although enough is free failed for the reason that the system gave.
         let available = available.filter(|available| available.0 < self.needed);
         DeviceError::NoRoom { needed: Bytes(self.needed), available, reason, card: None }
     }
 }
 
-/// Has the system put a page behind every byte of the range.
+/// Makes the system map a page for every byte of the range.
 fn populate(memory: &mut MmapMut, range: Range<usize>) -> io::Result<()> {
     match ask(memory, range.clone()) {
         // Linux before 5.14, or another system.
@@ -134,7 +136,7 @@ fn ask(_memory: &MmapMut, _range: Range<usize>) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Writes to every page of fresh memory, which is zero and stays so.
+/// Writes to every page of new memory, which is zero and stays zero.
 fn touch(memory: &mut [u8]) {
     memory.par_chunks_mut(PIECE).for_each(|piece| piece.iter_mut().step_by(SMALLEST_PAGE).for_each(|byte| *byte = 0));
 }
@@ -146,9 +148,9 @@ mod tests {
     use std::cell::Cell;
 
     thread_local! {
-        /// What is free, of the tests' machine.
+        /// Free memory of the tests' machine.
         static FREE: Cell<u64> = const { Cell::new(0) };
-        /// What others take of it each time that somebody looks.
+        /// Bytes that another process takes at each check.
         static TAKEN: Cell<u64> = const { Cell::new(0) };
     }
 
@@ -194,7 +196,7 @@ mod tests {
             eprintln!("SKIPPED: this system does not tell which pages are in memory");
             return;
         };
-        assert_eq!(before, 0, "pages that nobody touched");
+        assert_eq!(before, 0, "pages that were never touched");
         touch(&mut memory);
         assert_eq!(super::super::resident::bytes(&memory), Some(pages(bytes as u64)));
     }
@@ -215,8 +217,8 @@ mod tests {
     #[test]
     fn what_others_take_meanwhile_is_noticed() {
         let step = STEP as u64;
-        // Enough at first; somebody takes half a step before the second look and each that follows.
-        let error = reserve(2 * step, step / 2, 0, [2 * step, 0]).expect_err("others were faster");
+        // Enough at first; another process takes half a step before the second and every later check.
+        let error = reserve(2 * step, step / 2, 0, [2 * step, 0]).expect_err("other processes took the memory");
         assert!(
             matches!(error, DeviceError::NoRoom { available: Some(free), .. } if free < Bytes(2 * step)),
             "{error}"

@@ -1,5 +1,5 @@
-//! Cases of ops: an example with its operands filled, what the op means on them, and how a kernel's results compare
-//! with that. For all who judge kernels: the oracles among the tests, and the self-test of a user's card.
+//! Test cases of ops: an example with its operands filled, the reference's results, and the comparison of a kernel's
+//! results with them. Used by tests of kernels and by the self-test of a user's card.
 
 mod noise;
 mod tolerance;
@@ -11,7 +11,7 @@ use crate::reference::{RefCall, Value, run, whole};
 use half::{bf16, f16};
 use plimsoll_graph::{DType, DeviceKind, Example, Io, TensorType};
 
-/// Values of an example's operands and what its outputs hold beforehand.
+/// Values of an example's operands, and the initial values of its outputs.
 #[derive(Debug, Clone)]
 pub struct Case {
     /// The op, its operands' types, the run's scalars.
@@ -20,7 +20,7 @@ pub struct Case {
     pub outputs: Vec<TensorType>,
     /// The operands' contents.
     pub inputs: Vec<Value<f32>>,
-    /// What the results hold before, where the op updates them.
+    /// Initial values of the results that the op updates.
     pub state: Vec<Vec<f32>>,
     /// Whether products in single precision round their operands to TF32.
     pub tf32: bool,
@@ -31,9 +31,9 @@ pub struct Case {
 pub struct Verdict {
     /// Elements that were compared.
     pub elements: usize,
-    /// The largest error, as a part of what is allowed: up to 1 is right.
+    /// The largest error relative to the allowed error: correct up to 1.
     pub worst: f64,
-    /// Where that is, if it is more than is allowed.
+    /// The element with that error, if it is above the allowed error.
     pub wrong: Option<Wrong>,
 }
 
@@ -44,11 +44,11 @@ pub struct Wrong {
     pub output: usize,
     /// Its element, counted from 0, the last axis fastest.
     pub element: usize,
-    /// The kernel's.
+    /// The kernel's value.
     pub found: f32,
-    /// The reference's.
+    /// The reference's value.
     pub expected: f64,
-    /// What they may be apart.
+    /// The allowed difference.
     pub allowed: f64,
 }
 
@@ -62,8 +62,8 @@ impl Case {
         Self { example: example.clone(), outputs, inputs, state, tf32: false }
     }
 
-    /// The same with products in TF32, on operands that it holds exactly: what is rounded to it then is what an op makes on
-    /// the way.
+    /// The same case with products in TF32, on operands that TF32 represents exactly, so that only intermediate results
+    /// are rounded.
     #[must_use]
     pub fn in_tf32(mut self) -> Self {
         for (value, (ty, _)) in self.inputs.iter_mut().zip(&self.example.inputs) {
@@ -80,7 +80,7 @@ impl Case {
         Io { inputs: self.example.inputs.iter().map(|(ty, _)| ty).collect(), outputs: self.outputs.iter().collect() }
     }
 
-    /// The bytes of operand `index`, as its type lies in memory.
+    /// The bytes of operand `index` in its type's format.
     pub fn input_bytes(&self, index: usize) -> Vec<u8> {
         match &self.inputs[index] {
             Value::Float(values) => encode(self.example.inputs[index].0.dtype, values),
@@ -88,12 +88,12 @@ impl Case {
         }
     }
 
-    /// The bytes that result `index` holds beforehand.
+    /// The initial bytes of result `index`.
     pub fn state_bytes(&self, index: usize) -> Vec<u8> {
         encode(self.outputs[index].dtype, &self.state[index])
     }
 
-    /// In double precision on the single-precision operands: what the op means.
+    /// The reference's results, in double precision on the single-precision operands.
     pub fn reference(&self) -> Vec<Vec<f64>> {
         let widen = |values: &[f32]| values.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
         let inputs = self.inputs.iter().map(|value| match value {
@@ -107,15 +107,16 @@ impl Case {
         outputs
     }
 
-    /// Compares a kernel's results on such a device, as bytes of their types, with the [`reference`](Self::reference)'s.
+    /// Compares a kernel's results on a device of this kind, as bytes of their types, with those of the
+    /// [`reference`](Self::reference).
     pub fn compare(&self, on: DeviceKind, found: &[Vec<u8>], expected: &[Vec<f64>]) -> Verdict {
         let decoded = found.iter().zip(&self.outputs).map(|(bytes, ty)| decode(ty.dtype, bytes)).collect::<Vec<_>>();
         self.compare_values(on, &decoded, expected)
     }
 
-    /// The same of values. A weight and its remainder are compared as the number that they are: where one of two numbers that
-    /// are as good as equal is rounded up and the other down, their parts are far apart. Panics if there are more or fewer
-    /// results than the reference has.
+    /// The same for values. A weight and its remainder are compared as one number: two nearly equal numbers may be
+    /// rounded to different weights, whose parts differ a lot. Panics if the number of results differs from the
+    /// reference's.
     pub fn compare_values(&self, on: DeviceKind, found: &[Vec<f32>], expected: &[Vec<f64>]) -> Verdict {
         assert_eq!(found.len(), expected.len(), "results of {:?}", self.example.op);
         let mut verdict = Verdict::default();
@@ -131,7 +132,7 @@ impl Case {
         verdict
     }
 
-    /// The results with each weight as it is together with its remainder, in place of which there is nothing.
+    /// The results with each weight joined with its remainder; the remainders are empty.
     fn with_whole_weights<T: Copy + Into<f64>>(&self, results: &[Vec<T>]) -> Vec<Vec<f64>> {
         let values = results.iter().map(|values| values.iter().map(|&value| value.into()).collect::<Vec<_>>());
         let mut values = values.collect::<Vec<_>>();
@@ -142,7 +143,7 @@ impl Case {
         values
     }
 
-    /// The results that are a weight together, where there are two.
+    /// Indices of the weight and of its remainder, if the op has both.
     fn parts_of_weight(&self) -> Option<(usize, usize)> {
         let update = self.example.op.update()?;
         Some((update.weight, update.remainder?))
@@ -165,7 +166,7 @@ impl Verdict {
         }
     }
 
-    /// This and another case's, the worse of the two kept.
+    /// Merges two verdicts: keeps the worse error.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let elements = self.elements + other.elements;
@@ -175,7 +176,7 @@ impl Verdict {
 }
 
 impl Wrong {
-    /// How far it is off, as a part of what is allowed; infinite where only one of the two is a finite number.
+    /// The error relative to the allowed error; infinite if only one of the values is finite.
     fn part_of_allowed(&self) -> f64 {
         let found = f64::from(self.found);
         if found == self.expected || (found.is_nan() && self.expected.is_nan()) {
@@ -186,7 +187,7 @@ impl Wrong {
     }
 }
 
-/// The nearest number of TF32, which stores 10 bits behind the point; halves go away from zero. Source: PTX ISA, `cvt.rna`.
+/// The nearest TF32 number, which stores 10 fraction bits; ties round away from zero. Source: PTX ISA, `cvt.rna`.
 pub fn rounded_to_tf32(value: f32) -> f32 {
     const DROPPED: u32 = 13;
     match value.is_finite() {
@@ -195,7 +196,7 @@ pub fn rounded_to_tf32(value: f32) -> f32 {
     }
 }
 
-/// Floats and codes as they lie in memory. Panics on integers, which no kernel writes.
+/// Floats and codes as bytes in memory. Panics on integers, which no kernel writes.
 pub fn encode(dtype: DType, values: &[f32]) -> Vec<u8> {
     let bytes = |&value: &f32| match dtype {
         DType::F32 => value.to_le_bytes().to_vec(),
@@ -203,12 +204,12 @@ pub fn encode(dtype: DType, values: &[f32]) -> Vec<u8> {
         DType::Bf16 => bf16::from_f32(value).to_le_bytes().to_vec(),
         DType::I16 => (value as i16).to_le_bytes().to_vec(),
         DType::U8 => vec![value as u8],
-        DType::I32 => panic!("integers are no floats"),
+        DType::I32 => panic!("integers are not floats"),
     };
     values.iter().flat_map(bytes).collect()
 }
 
-/// What lies in memory as floats. Panics as [`encode`] does.
+/// Bytes in memory as floats. Panics as [`encode`] does.
 fn decode(dtype: DType, bytes: &[u8]) -> Vec<f32> {
     let value = |bytes: &[u8]| match (dtype, bytes) {
         (DType::F32, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
@@ -221,13 +222,13 @@ fn decode(dtype: DType, bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(dtype.size_bytes() as usize).map(value).collect()
 }
 
-/// Ops that single precision is enough for, whatever the run's.
+/// Ops that are tested in single precision only, whatever the run's precision.
 pub const SINGLE: [&str; 4] = ["Cast", "GradClip", "GradNorm", "ParameterUpdate"];
 
 /// The precisions that a run can have.
 pub const PRECISIONS: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 
-/// An example in one of the [`PRECISIONS`]; none if the op does not take it.
+/// An example in one of the [`PRECISIONS`]; `None` if the op does not take it.
 pub fn in_precision(example: &Example, dtype: DType) -> Option<Example> {
     match dtype {
         DType::F32 => Some(example.clone()),
@@ -236,7 +237,7 @@ pub fn in_precision(example: &Example, dtype: DType) -> Option<Example> {
     }
 }
 
-/// The same example with as many operands in half precision as the op takes; none if it takes none.
+/// The example with as many operands in half precision as the op takes; `None` if it takes none.
 pub fn in_half(example: &Example, dtype: DType) -> Option<Example> {
     let floats = (0..example.inputs.len()).filter(|&i| example.inputs[i].0.dtype == DType::F32).collect::<Vec<_>>();
     let mut choices = (1..1u32 << floats.len().min(6)).collect::<Vec<_>>();
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_element_is_named_and_what_is_no_number_is_wrong() {
+    fn the_worst_element_is_named_and_nan_is_wrong() {
         let example = Op::all_examples().into_iter().find(|example| example.op.variant() == "Add").expect("examples");
         let case = Case::new(&example, &mut Noise::new(1));
         let expected = case.reference();

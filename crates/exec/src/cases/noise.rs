@@ -12,7 +12,7 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// Noise that is the same for the same key.
+    /// A generator that yields the same noise for the same key.
     pub fn new(key: u64) -> Self {
         Self { key, drawn: 0 }
     }
@@ -34,7 +34,7 @@ impl Noise {
     }
 }
 
-/// The value that a tensor of this precision holds.
+/// The value rounded to this precision.
 fn rounded(dtype: DType, value: f32) -> f64 {
     match dtype {
         DType::F16 => half::f16::from_f32(value).to_f64(),
@@ -43,8 +43,8 @@ fn rounded(dtype: DType, value: f32) -> f64 {
     }
 }
 
-/// Fills a tensor as an example asks. Floats are rounded to the tensor's precision, so that all who compute with them
-/// see the same; codes are any bytes, remainders any 16 bits.
+/// Fills a tensor as an example specifies. Floats are rounded to the tensor's precision, so that kernel and reference
+/// get the same values; codes are random bytes, remainders random 16-bit integers.
 pub fn fill_value<F: Real>(ty: &TensorType, fill: Fill, noise: &mut Noise) -> Value<F> {
     let (mut run, mut left) = (0, 0);
     filled(ty, |_| match fill {

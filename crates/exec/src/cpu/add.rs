@@ -19,12 +19,12 @@ fn run<E: Float>(mut call: Call) {
     for_each_chunk(3 * y.len(), y, operands, sum_of);
 }
 
-/// y = a + b, one of which may be what y holds.
+/// y = a + b; y contains the operand that is `None`.
 pub(super) fn sum_of(y: &mut [f32], operands: [Option<&[f32]>; 2]) {
     match operands {
         [Some(a), Some(b)] => sum(y, a, b),
         [Some(other), None] | [None, Some(other)] => accumulate(y, other),
-        [None, None] => panic!("only one operand of a sum can lie in its output"),
+        [None, None] => panic!("only one operand of a sum can share the memory of its output"),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Attention: each head of each sample by itself, a block of queries at a time. The scores of a block lie with a row for
-//! each key and a column for each query:
+//! Attention: each head of each sample separately, a block of queries at a time. A block's matrix of scores has a row
+//! for each key and a column for each query:
 //!
 //! ```text
 //!            queries →
@@ -12,11 +12,11 @@
 //!                   └───┘
 //! ```
 //!
-//! Products (`attention_products.rs`) go down the diagonal in strips of some queries each, and leave out what no query of a
+//! Products (`attention_products.rs`) follow the diagonal in strips of queries, and skip the keys that no query of a
 //! strip sees.
 //!
-//! So the matrix library has to repack a block's queries only and never all keys, and a softmax runs down columns:
-//! on vectors of queries, without a sum across a vector. `attention_grad.rs` walks the same blocks backwards.
+//! So the matrix library repacks only a block's queries, never all keys, and the softmax runs down columns, on vectors
+//! of queries without a sum across a vector. `attention_grad.rs` processes the same blocks in the backward pass.
 
 use super::CpuKernel;
 use super::attention_products::{Operand, Products};
@@ -32,14 +32,14 @@ use plimsoll_graph::DType;
 use plimsoll_graph::ops::{self, AttentionExtents, DROPOUT_TOKENS, EMPTY_LSE, TILE_MULTIPLE, panel_words};
 use std::ops::Range;
 
-/// Queries of a block at most, so that what belongs to each of them fits in an array. They are the columns of its mask.
+/// Most queries of a block, so that the values for each query fit in an array. They are the columns of its mask.
 pub(super) const BLOCK: usize = MOST_COLUMNS;
 
-/// Queries of a strip: so finely a causal attention's products are cut where its blocks meet the diagonal. Measured: with
-/// more strips the products become too small for the library.
+/// Queries of a strip, into which a causal attention's products are cut at the diagonal. Measured: with more strips the
+/// products become too small for the library.
 const STRIP: usize = 48;
 
-/// What scores are compared with where a query may see no key: below any score, and a number.
+/// The initial maximum of scores if a query may see no key: below any score, but finite.
 const BELOW_ALL: f32 = -1e30;
 
 impl CpuKernel for ops::Attention {
@@ -100,7 +100,7 @@ fn run<E: Float>(op: &ops::Attention, mut call: Call) {
     );
 }
 
-/// An attention with all that it reads.
+/// An attention and its operands.
 pub(super) struct Operands<'a, E> {
     pub(super) op: &'a ops::Attention,
     pub(super) extents: AttentionExtents,
@@ -120,17 +120,17 @@ impl<'a, E: Float> Operands<'a, E> {
         Self { op, extents, streams, table, segments }
     }
 
-    /// Floats that hold something for each distance between a query and a key; none without a bias.
+    /// Number of distances between a query and a key; zero without a bias.
     pub(super) fn distances(&self) -> usize {
         if self.op.bias.is_some() { self.extents.queries + self.extents.keys } else { 0 }
     }
 
-    /// Floats that operands in panels take; none in single precision.
+    /// Floats for operands in panels; zero in single precision.
     pub(super) fn panel_words(&self, lines: usize, terms: usize) -> usize {
         if E::DTYPE == DType::F32 { 0 } else { panel_words(lines, terms) }
     }
 
-    /// Floats of so many rows of a head in single precision; none if they are so already.
+    /// Floats for this many rows of a head in single precision; zero if the operands are in single precision.
     pub(super) fn tile(&self, rows: usize) -> usize {
         if E::DTYPE == DType::F32 { 0 } else { rows * self.extents.head_size }
     }
@@ -149,24 +149,24 @@ pub(super) struct Head<'a, E> {
     segments: Option<[&'a [i32]; 2]>,
 }
 
-/// Queries whose scores are held together, and the keys that they are held for.
+/// Queries whose scores are in memory at the same time, and the keys of these scores.
 pub(super) struct Block {
     pub(super) queries: Range<usize>,
     pub(super) keys: Range<usize>,
     causal: bool,
 }
 
-/// Some neighbouring queries of a block and the keys that they see, all counted from the block's first.
+/// Consecutive queries of a block and the keys that they see, all relative to the block's first.
 pub(super) struct Strip {
     pub(super) queries: Range<usize>,
     /// The keys from the first on that the last of these queries may see.
     pub(super) keys: Range<usize>,
-    /// Those of them that no query of an earlier strip may see.
+    /// The ones that no query of an earlier strip may see.
     pub(super) new_keys: Range<usize>,
 }
 
 impl Block {
-    /// The steps in which a causal attention's block goes down the diagonal; for any other, the block.
+    /// The strips of a causal attention's block along the diagonal; for any other attention, the whole block.
     pub(super) fn strips(&self) -> impl Iterator<Item = Strip> {
         let count = self.queries.len();
         let length = if self.causal { STRIP } else { count };
@@ -176,7 +176,7 @@ impl Block {
         })
     }
 
-    /// How many keys the queries before query `end` see together, both counted from the block's first.
+    /// Number of keys that the queries before query `end` see, both relative to the block's first.
     pub(super) fn seen(&self, end: usize) -> usize {
         match (self.causal, end) {
             (_, 0) => 0,
@@ -185,7 +185,7 @@ impl Block {
         }
     }
 
-    /// The first query that may see a key, counted likewise.
+    /// The first query that may see a key, relative to the block's first.
     pub(super) fn first_seeing(&self, key: usize) -> usize {
         match self.causal {
             true => (self.keys.start + key).saturating_sub(self.queries.start).min(self.queries.len()),
@@ -252,13 +252,13 @@ impl<'a, E: Float> Head<'a, E> {
         bias.bucket(place.saturating_sub(zero), zero.saturating_sub(place))
     }
 
-    /// Where the distances of a key to a block's queries lie.
+    /// The range of the distances from a key to a block's queries.
     pub(super) fn distances(&self, block: &Block, key: usize) -> Range<usize> {
         let first = block.queries.start + self.operands.extents.keys - 1 - key;
         first..first + block.queries.len()
     }
 
-    /// The numbers by which dropout knows the probabilities of a block.
+    /// The indices of a block's probabilities for dropout.
     pub(super) fn columns(&self, block: &Block) -> Columns {
         Columns {
             sample: self.sample,
@@ -318,7 +318,8 @@ vectorized! {
     }
 
     /// Replaces scores (keys, queries) by their exponentials over the largest of their column, or over `least` if all
-    /// are below it. Sets lse to the columns' logs of sums, and factors to what turns the exponentials into probabilities.
+    /// are below it. Sets lse to the log of each column's sum, and factors to the reciprocals that turn the
+    /// exponentials into probabilities.
     fn softmax<S: Simd>(simd: S, scores: &mut [f32], lse: &mut [f32], factors: &mut [f32], least: f32) {
         let largest = lse;
         largest.fill(least);

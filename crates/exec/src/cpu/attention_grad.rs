@@ -59,8 +59,8 @@ fn run<E: Float>(grad: &ops::AttentionGrad, mut call: Call) {
         let room = &mut Room { scores, upstream, panels, panel, dq };
         in_single(&mut into.keys, dk, |dk| {
             in_single(&mut into.values, dv, |dv| {
-                // A block that sees all keys sets what the others add to: a causal attention's last one does, with no
-                // segments and no window.
+                // A block that sees all keys overwrites, and the others add: in a causal attention without segments and
+                // window, the last block sees all.
                 let mut present = op.segmented || op.window.is_some();
                 if present {
                     dk.fill(0.0);
@@ -111,15 +111,15 @@ fn run<E: Float>(grad: &ops::AttentionGrad, mut call: Call) {
     }
 }
 
-/// The places of the gradients of one key head, and of all query heads that it serves.
+/// The memory of the gradients of one key head and of all its query heads.
 struct Gradients<'a, E> {
     queries: MatrixMut<'a, E>,
     keys: MatrixMut<'a, E>,
     values: MatrixMut<'a, E>,
 }
 
-/// A worker's memory: of two blocks of scores, and in half precision of a block's queries and dY in panels, of a panel of
-/// scores, and of dQ.
+/// A worker's memory: two blocks of scores and, in half precision, a block's queries and dY in panels, a panel of
+/// scores, and dQ.
 struct Room<'a> {
     scores: &'a mut [f32],
     upstream: &'a mut [f32],
@@ -128,7 +128,7 @@ struct Room<'a> {
     dq: &'a mut [f32],
 }
 
-/// The places of the gradients of each key head of each sample.
+/// The memory of the gradients of each key head of each sample.
 fn gradients<'a, E: Float>(
     outputs: Vec<&'a mut [E]>,
     operands: &Operands<E>,
@@ -158,11 +158,11 @@ fn gradients<'a, E: Float>(
     })
 }
 
-/// One head of one sample, with what the forward pass left and what comes from above.
+/// One head of one sample, with the results of the forward pass and the upstream gradient.
 struct Item<'a, E> {
     head: Head<'a, E>,
     products: &'a Products,
-    /// To be multiplied by queries, and to be added up.
+    /// Operands of products with queries, and of sums.
     keys: Operand<'a>,
     added_keys: Operand<'a>,
     values: Operand<'a>,
@@ -175,8 +175,8 @@ struct Item<'a, E> {
 }
 
 impl<E: Float> Item<'_, E> {
-    /// Sets a block's dq; sets dk and dv, which are of the keys that it sees, or adds to them if `accumulate`. Adds the scores'
-    /// gradients to those of their distances, if there are any.
+    /// Sets a block's dq. Sets dk and dv of the keys that it sees, or adds to them if `accumulate`. Adds the scores'
+    /// gradients to the gradients by distance, if there is a bias.
     fn backward(
         &self,
         block: &Block,
@@ -227,7 +227,7 @@ impl<E: Float> Item<'_, E> {
     }
 }
 
-/// Channels that are widened at a time.
+/// Channels per widening.
 const WIDENED: usize = 64;
 
 /// Σ a·b, whatever the precision.
@@ -247,7 +247,7 @@ vectorized! {
         }
     }
 
-    /// kept = P∘M, where the sign of P says what M drops.
+    /// kept = P∘M, where a negative sign of P marks the elements that M drops.
     fn keep_unmarked<S: Simd>(simd: S, kept: &mut [f32], marked: &[f32], scale: f32) {
         for (kept, &p) in kept.iter_mut().zip(marked) {
             *kept = if p > 0.0 { p * scale } else { 0.0 };
@@ -258,7 +258,8 @@ vectorized! {
         dot(simd, a, b)
     }
 
-    /// Turns dY Vᵀ (keys, queries) into dS, given δ of each column. With a mask, the sign of P says what it drops.
+    /// Turns dY Vᵀ (keys, queries) into dS, given δ of each column. With a mask, a negative sign of P marks the dropped
+    /// elements.
     fn score_gradient<S: Simd>(
         simd: S,
         upstream: &mut [f32],

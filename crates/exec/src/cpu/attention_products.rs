@@ -1,6 +1,6 @@
-//! Products of attention's blocks: in single precision by the matrix library, strip by strip down the diagonal; in half
-//! precision by our own kernels (`tiled/packed.rs`), tile by tile, from panels in which operands are packed once for
-//! all products with them.
+//! Products of attention's blocks: in single precision by the matrix library, strip by strip along the diagonal; in
+//! half precision by our own kernels (`tiled/packed.rs`), tile by tile, from panels into which each operand is packed
+//! once for all its products.
 
 use super::attention::{Block, Strip};
 use super::half::Float;
@@ -10,13 +10,13 @@ use super::tiled::{Factor, Packed, PackedProducts, Sums};
 use plimsoll_graph::DType;
 use std::ops::Range;
 
-/// What multiplies in half precision; nothing where operands are in single precision.
+/// The multiplier for half precision; `None` if operands are in single precision.
 pub(super) struct Products(Option<PackedProducts>);
 
 /// An operand that is multiplied several times.
 #[derive(Clone, Copy)]
 pub(super) enum Operand<'a> {
-    /// As it lies.
+    /// In the tensor's own layout.
     Single(Matrix<'a>),
     /// In panels.
     Half(Packed<'a>),
@@ -28,7 +28,7 @@ impl Products {
         Self((E::DTYPE != DType::F32).then(|| PackedProducts::of(E::DTYPE)))
     }
 
-    /// A left operand, packed at the beginning of the room where it must be; the room ends up behind it.
+    /// A left operand, packed at the beginning of `room` if needed; `room` becomes the memory after it.
     pub(super) fn left<'a, E: Float>(&self, matrix: Matrix<'a, E>, room: &mut &'a mut [f32]) -> Operand<'a> {
         match &self.0 {
             None => Operand::Single(matrix.cast()),
@@ -36,7 +36,7 @@ impl Products {
         }
     }
 
-    /// A right operand likewise.
+    /// A right operand, as [`left`](Self::left).
     pub(super) fn right<'a, E: Float>(&self, matrix: Matrix<'a, E>, room: &mut &'a mut [f32]) -> Operand<'a> {
         match &self.0 {
             None => Operand::Single(matrix.cast()),
@@ -70,7 +70,7 @@ impl Products {
                     product(into, false, scale, a.rows(new_keys), b.columns(seeing), 1);
                 }
             }
-            _ => panic!("operands of two precisions"),
+            _ => panic!("operands of different precisions"),
         }
     }
 
@@ -99,12 +99,12 @@ impl Products {
                     product(&mut into.rows(queries), false, 1.0, weights.transposed(), b.rows(keys), 1);
                 }
             }
-            _ => panic!("operands of two precisions"),
+            _ => panic!("operands of different precisions"),
         }
     }
 
-    /// into = weights b, added to what is there if `accumulate`, where each key's sum is over the queries that may see
-    /// it. into: (keys, D), weights: (keys, queries), b: (queries, D).
+    /// into = weights b, added to the previous values if `accumulate`, where each key's sum is over the queries that
+    /// may see it. into: (keys, D), weights: (keys, queries), b: (queries, D).
     pub(super) fn sum_over_queries(
         &self,
         block: &Block,
@@ -130,7 +130,7 @@ impl Products {
                     product(&mut into.rows(new_keys), accumulate, 1.0, weights, b.rows(seeing), 1);
                 }
             }
-            _ => panic!("operands of two precisions"),
+            _ => panic!("operands of different precisions"),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! A BLAS found at run time: OpenBLAS, MKL, BLIS, or another library with `cblas_sgemm`. It is opened, tried, and then
-//! asked for large products instead of the `gemm` crate. Not here: which products, and how they are cut (`product.rs`).
+//! A BLAS found at run time: OpenBLAS, MKL, BLIS, or another library with `cblas_sgemm`. It is opened and tested, and
+//! then computes large products instead of the `gemm` crate. Which products, and how they are split: `product.rs`.
 //!
-//! A library is kept on one thread. Our workers cut a product and call it side by side, so that it has no workers of
-//! its own which wait beside ours for the same cores. The memory that it allocates for itself is in no plan.
+//! The library is limited to one thread. Our workers split a product and call the library in parallel, so that its own
+//! threads do not compete with ours for the same cores. No plan includes the memory that it allocates.
 
 use super::gemm::product_built_in;
 use super::matrix::{Matrix, MatrixMut};
@@ -32,38 +32,38 @@ type Sgemm = unsafe extern "C" fn(
     c_stride: c_int,
 );
 
-/// Sets a number of threads. All take it by value: OpenBLAS and MKL as an `int`, BLIS as an integer as wide as a
-/// pointer. What is passed is the wider, whose lower half a callee finds where it looks for the narrower.
+/// Sets a number of threads, passed by value: OpenBLAS and MKL take an `int`, BLIS an integer as wide as a pointer. We
+/// pass the wider one; a callee that expects the narrower reads its lower half.
 type SetThreads = unsafe extern "C" fn(isize);
 
 const ROW_MAJOR: c_int = 101;
 const AS_IT_IS: c_int = 111;
 const TRANSPOSED: c_int = 112;
 
-/// What stands before the names of OpenBLAS in its Python package, `scipy-openblas32`, so that several can be loaded.
+/// The prefix of OpenBLAS's names in its Python package, `scipy-openblas32`, which allows several copies in a process.
 const PREFIXES: [&str; 2] = ["", "scipy_"];
 
-/// Threads that try a library side by side.
+/// Threads that test a library in parallel.
 const TRIALS: usize = 4;
 
-/// The library that this process multiplies with, once that is decided.
+/// The library that this process multiplies with, once it is chosen.
 static CHOSEN: OnceLock<Option<Blas>> = OnceLock::new();
 
-/// An open library that was tried and found right.
+/// An open library that passed its test.
 #[derive(Debug)]
 pub struct Blas {
     library: BlasLibrary,
     functions: Functions,
-    /// Keeps the functions where they are.
+    /// Keeps the library loaded.
     _opened: Library,
 }
 
-/// A library for people: what it calls itself, and what was opened.
+/// A description of a library for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlasLibrary {
     /// Name and version.
     pub name: String,
-    /// Path, or the name that the system's loader knows it by.
+    /// Path, or the name that the system's loader resolves.
     pub file: PathBuf,
 }
 
@@ -79,12 +79,12 @@ pub enum BlasError {
     /// The system's loader refuses it.
     #[error("{} can't be loaded: {reason}", path.display())]
     NotLoaded {
-        /// What was to be opened.
+        /// The library.
         path: PathBuf,
-        /// What the loader said.
+        /// The loader's message.
         reason: String,
     },
-    /// It is no BLAS, or one without the C interface.
+    /// It is not a BLAS, or has no C interface.
     #[error("{} has no function `cblas_sgemm`", path.display())]
     NoProducts {
         /// The library.
@@ -96,7 +96,7 @@ pub enum BlasError {
         /// The library.
         path: PathBuf,
     },
-    /// It does not compute what it should.
+    /// It computes wrong products.
     #[error("{} is broken: its product of {rows} x {inner} and {inner} x {columns} elements is wrong", path.display())]
     WrongProduct {
         /// The library.
@@ -110,23 +110,24 @@ pub enum BlasError {
     },
 }
 
-/// From now on and in all of this process, large products are this library's.
-/// Panics if it is too late for that: after the first product, or after another library was chosen.
+/// Makes this library compute large products in this process. Panics after the first product, or if another library was
+/// chosen already.
 pub fn use_blas(blas: Blas) {
     assert!(CHOSEN.set(Some(blas)).is_ok(), "a library must be chosen once, and before the first product");
 }
 
-/// The library that this process multiplies with; none if the built-in products do it all.
+/// The library that this process multiplies with; `None` if the built-in kernels compute all products.
 pub fn blas_in_use() -> Option<&'static BlasLibrary> {
     CHOSEN.get()?.as_ref().map(Blas::library)
 }
 
-/// The library to multiply with. Whoever asks has decided: a run does not change its products' rounding midway.
+/// The library to multiply with. The first call makes the choice final, so that the rounding of products does not
+/// change within a run.
 pub(super) fn chosen() -> Option<&'static Blas> {
     CHOSEN.get_or_init(|| None).as_ref()
 }
 
-/// A matrix as BLAS takes it: rows of neighbours, `stride` apart, or the transpose of that.
+/// A matrix as BLAS takes it: contiguous rows, `stride` apart, or the transpose of that.
 pub(super) struct Operand {
     pub(super) start: *const f32,
     pub(super) is_transposed: bool,
@@ -134,7 +135,7 @@ pub(super) struct Operand {
 }
 
 impl Operand {
-    /// None if the matrix has too many elements for BLAS, or rows that overlap.
+    /// `None` if the matrix has too many elements for BLAS, or overlapping rows.
     pub(super) fn of(matrix: Matrix) -> Option<Self> {
         // A single row or column has both strides 1, and is long in one direction only.
         let is_transposed = matrix.column_stride != 1 || matrix.row_stride < matrix.columns;
@@ -149,13 +150,14 @@ impl Operand {
 }
 
 impl Blas {
-    /// Opens a library by its path, or by a name that the system's loader looks for, and tries it. A library runs code
-    /// of its own when it is opened, and one that is broken may end the process.
-    /// Errors: it can't be loaded, has no products for 32-bit integers, or computes wrong ones.
+    /// Opens and tests a library by its path, or by a name that the system's loader resolves. A library runs code of
+    /// its own when it is opened, and a broken one may crash the process. Errors: it can't be loaded, has no products
+    /// for 32-bit integers, or computes wrong ones.
     pub fn open(path: &Path) -> Result<Self, BlasError> {
         let not_loaded =
             |error: libloading::Error| BlasError::NotLoaded { path: path.to_owned(), reason: reason(&error) };
-        // SAFETY: what a library does when it is opened can't be checked; the user named it, or the system did.
+        // SAFETY: the code that a library runs when it is opened can't be checked; the user or the system named the
+        // library.
         let library = unsafe { Library::new(path) }.map_err(not_loaded)?;
         keep_mkl_narrow_and_sequential(&library);
         let functions = Functions::of(&library, path)?;
@@ -170,12 +172,11 @@ impl Blas {
         &self.library
     }
 
-    /// into = scale · a b + kept · into, where `into` has rows of neighbours, `stride` apart. Can be called from several
-    /// threads at once.
+    /// into = scale · a b + kept · into, where `into` has contiguous rows, `stride` apart. Thread-safe.
     ///
     /// # Safety
-    /// No extent is zero, no stride less than the rows it divides are long, and the operands have all elements that
-    /// extents and strides reach; nobody else reads or writes those of `into`.
+    /// No extent is zero, no stride is less than the length of its rows, and the operands contain all elements
+    /// that extents and strides reach; no other code reads or writes the elements of `into` meanwhile.
     pub(super) unsafe fn product(
         &self,
         [rows, columns, inner]: [c_int; 3],
@@ -188,8 +189,8 @@ impl Blas {
         self.functions.stay_on_one_thread();
         let op = |operand: &Operand| if operand.is_transposed { TRANSPOSED } else { AS_IT_IS };
         let sgemm = self.functions.sgemm;
-        // SAFETY: `Functions::of` found the function under its name and refused builds with other integers; what it is
-        // handed is as the caller says.
+        // SAFETY: `Functions::of` found the function under its name and refused builds with other integers; the caller
+        // guarantees the arguments.
         unsafe {
             sgemm(
                 ROW_MAJOR,
@@ -210,11 +211,11 @@ impl Blas {
         }
     }
 
-    /// Computes some products of each kind on several threads at once. Errors: one differs from the built-in.
+    /// Computes products of each kind on several threads in parallel. Errors: a result is wrong.
     fn try_out(&self, path: &Path) -> Result<(), BlasError> {
         let trial = || [[1, 1, 1], [7, 5, 3], [33, 65, 17], [96, 130, 70]].into_iter().find(|&e| !self.is_right(e));
         let failed = thread::scope(|scope| {
-            // What the system starts no thread for is tried on this one.
+            // If the system starts no thread, test on this one.
             let trials = [(); TRIALS].map(|()| thread::Builder::new().spawn_scoped(scope, trial));
             let result = |started: std::io::Result<thread::ScopedJoinHandle<'_, _>>| match started {
                 Ok(started) => started.join().expect("a trial does not panic"),
@@ -230,8 +231,8 @@ impl Blas {
         }
     }
 
-    /// Whether products of these extents are right in every arrangement: either operand transposed or not, gaps
-    /// between rows or none, set or added to. All sums are exact in single precision, whatever their order.
+    /// Whether products of these extents are right in every arrangement: with operands transposed or not, with gaps
+    /// between rows or not, overwriting or adding. All sums are exact in single precision, whatever their order.
     fn is_right(&self, [rows, columns, inner]: [usize; 3]) -> bool {
         let gaps = [0, 3];
         gaps.into_iter().all(|gap| {
@@ -241,7 +242,7 @@ impl Blas {
                     let a = view(&a, rows, inner, gap, a_is_transposed);
                     let b = view(&b, inner, columns, gap, b_is_transposed);
                     [false, true].into_iter().all(|accumulate| {
-                        // What is set may have held anything before.
+                        // The result may contain anything before it is overwritten.
                         let before = if accumulate { 0.25 } else { f32::NAN };
                         let [mut found, mut expected] = [(); 2].map(|()| vec![before; rows * (columns + gap)]);
                         let into = |data| MatrixMut::strided(data, rows, columns, columns + gap);
@@ -255,8 +256,8 @@ impl Blas {
     }
 }
 
-/// into = scale · a b, added to what is there if `accumulate`, by one call of a library on the caller's thread.
-/// Panics if an extent is zero, or if the operands don't lie as BLAS wants them.
+/// into = scale · a b, added to the previous values if `accumulate`, by one call of a library on the caller's thread.
+/// Panics if an extent is zero, or if BLAS does not support the operands' strides.
 pub(super) fn product_by_library(
     blas: &Blas,
     into: &mut MatrixMut,
@@ -269,11 +270,11 @@ pub(super) fn product_by_library(
     assert_eq!((a.rows, b.rows, b.columns), (into.rows, a.columns, into.columns), "extents of a product");
     assert!(extents.iter().all(|&extent| extent > 0), "an empty product of {extents:?}");
     let narrow = |count: usize| c_int::try_from(count).expect("extents and strides of 32 bits");
-    let [a, b] = [a, b].map(|operand| Operand::of(operand).expect("an operand that lies as BLAS wants it"));
+    let [a, b] = [a, b].map(|operand| Operand::of(operand).expect("an operand whose strides BLAS supports"));
     let (kept, result) = (if accumulate { 1.0 } else { 0.0 }, (into.start, narrow(into.stride)));
-    // SAFETY: the views' constructors checked that every element which these extents and strides reach lies in its
-    // slice, `MatrixMut`'s and `operand` that rows don't overlap, and the assertions that the extents agree and that
-    // none is zero; `into` has its elements to itself.
+    // SAFETY: the views' constructors checked that every element which these extents and strides reach is in its slice,
+    // `MatrixMut`'s and `operand` that rows don't overlap, and the assertions that the extents agree and none is zero;
+    // `into` has exclusive access to its elements.
     unsafe { blas.product(extents.map(narrow), scale, &a, &b, kept, result) };
 }
 
@@ -282,7 +283,7 @@ fn eighths(count: usize, step: usize) -> Vec<f32> {
     (0..count).map(|i| (i * step % 129) as f32 / 8.0 - 8.0).collect()
 }
 
-/// A view of `data` with rows of neighbours, or with columns of neighbours, and a gap after each.
+/// A view of `data` with contiguous rows, or contiguous columns, and a gap after each.
 pub(super) fn view(data: &[f32], rows: usize, columns: usize, gap: usize, is_transposed: bool) -> Matrix<'_> {
     if is_transposed {
         Matrix::strided(data, columns, rows, rows + gap).transposed()
@@ -291,7 +292,7 @@ pub(super) fn view(data: &[f32], rows: usize, columns: usize, gap: usize, is_tra
     }
 }
 
-/// What is called again and again.
+/// The functions called for every product.
 struct Functions {
     sgemm: Sgemm,
     set_threads: Option<SetThreads>,
@@ -306,7 +307,8 @@ impl fmt::Debug for Functions {
 impl Functions {
     fn of(library: &Library, path: &Path) -> Result<Self, BlasError> {
         let wide = ["cblas_sgemm64_", "cblas_sgemm_64"];
-        // SAFETY: under this name, libraries have a function of this type, but for their integers, which are checked.
+        // SAFETY: libraries have a function of this type under this name, except for the width of integers, which is
+        // checked.
         let sgemm = unsafe { function::<Sgemm>(library, &["cblas_sgemm"]) };
         let Some(sgemm) = sgemm else {
             // SAFETY: the function is not called.
@@ -323,7 +325,7 @@ impl Functions {
         Ok(Self { sgemm, set_threads })
     }
 
-    /// Some libraries keep a number of threads for each thread that calls them, so each tells them once.
+    /// Some libraries have a number of threads for each calling thread, so each thread sets it once.
     fn stay_on_one_thread(&self) {
         static TELLING: Mutex<()> = Mutex::new(());
         thread_local! { static HAS_TOLD: Cell<bool> = const { Cell::new(false) } }
@@ -331,7 +333,7 @@ impl Functions {
             && !HAS_TOLD.replace(true)
         {
             let _alone = TELLING.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: `Functions::of` found the function under its name; the lock keeps others from calling it too.
+            // SAFETY: `Functions::of` found the function under its name; the lock excludes concurrent calls.
             unsafe { set_threads(1) };
         }
     }
@@ -343,12 +345,12 @@ impl Functions {
 /// Functions of these names have the type `F`.
 unsafe fn function<F: Copy>(library: &Library, names: &[&str]) -> Option<F> {
     let names = PREFIXES.iter().flat_map(|prefix| names.iter().map(move |name| format!("{prefix}{name}")));
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     names.into_iter().find_map(|name| unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|symbol| *symbol))
 }
 
-/// MKL's single library takes the width of its integers and its threads from the environment unless it is told first,
-/// and ends the process where it does not find the library of threads that it wants. Does nothing to others.
+/// MKL's single library takes the width of its integers and its threading layer from the environment unless they are
+/// set first, and ends the process if it does not find the threading library. Does nothing for other libraries.
 fn keep_mkl_narrow_and_sequential(library: &Library) {
     const LP64: c_int = 0;
     const SEQUENTIAL: c_int = 1;
@@ -362,7 +364,7 @@ fn keep_mkl_narrow_and_sequential(library: &Library) {
     }
 }
 
-/// Whether a library whose product has the usual name takes 64-bit integers all the same.
+/// Whether a library whose product has the usual name takes 64-bit integers nevertheless.
 fn takes_wide_integers(library: &Library) -> bool {
     // SAFETY: BLIS declares it so, with integers as wide as pointers.
     let blis = unsafe {
@@ -372,7 +374,7 @@ fn takes_wide_integers(library: &Library) -> bool {
     blis == Some(64) || name(library).is_some_and(|name| name.contains("USE64BITINT"))
 }
 
-/// What a library says of itself.
+/// A library's own description.
 fn name(library: &Library) -> Option<String> {
     let texts = [("openblas_get_config", ""), ("bli_info_get_version_str", "BLIS ")];
     let told = texts.into_iter().find_map(|(function, maker)| Some(format!("{maker}{}", text(library, function)?)));
@@ -381,7 +383,7 @@ fn name(library: &Library) -> Option<String> {
 
 /// The text that a function without arguments returns.
 fn text(library: &Library, name: &str) -> Option<String> {
-    // SAFETY: OpenBLAS and BLIS declare their functions of these names so, and return constant texts that end in zero.
+    // SAFETY: OpenBLAS and BLIS declare these functions so, and return constant zero-terminated texts.
     let text = unsafe {
         let text = function::<unsafe extern "C" fn() -> *const c_char>(library, &[name])?();
         (!text.is_null()).then(|| CStr::from_ptr(text))?
@@ -389,10 +391,10 @@ fn text(library: &Library, name: &str) -> Option<String> {
     Some(text.to_string_lossy().trim().to_owned())
 }
 
-/// MKL fills what it is given, with spaces behind its version.
+/// MKL fills the buffer, with spaces after its version.
 fn mkl_version(library: &Library) -> Option<String> {
     let mut text = [0u8; 256];
-    // SAFETY: MKL declares it so, and writes at most as many bytes as it is told.
+    // SAFETY: MKL declares it so, and writes at most the number of bytes passed.
     unsafe {
         let version = function::<unsafe extern "C" fn(*mut c_char, c_int)>(
             library,
@@ -404,7 +406,7 @@ fn mkl_version(library: &Library) -> Option<String> {
     Some(String::from_utf8_lossy(&text[..end]).trim().to_owned())
 }
 
-/// What the loader said, not only that it failed.
+/// The loader's message, not only that it failed.
 fn reason(error: &libloading::Error) -> String {
     let source = std::error::Error::source(error);
     source.map_or_else(|| error.to_string(), ToString::to_string)

@@ -25,7 +25,7 @@ impl CpuKernel for ops::Cast {
     }
 }
 
-/// Ties go away from zero, as the op says.
+/// Ties round away from zero, as the op specifies.
 fn round_weights(x: &[f32], y: &mut [bf16]) {
     let parts = x.par_chunks(CHUNK).zip(y.par_chunks_mut(CHUNK));
     parallel::for_each(2 * x.len(), parts, |(x, y)| remainder::round(x, y));

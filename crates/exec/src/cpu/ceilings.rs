@@ -1,4 +1,4 @@
-//! What this machine reaches at best, for kernels to be held against: a large product, and a copy too large for caches.
+//! The best rates of this machine, which kernels are compared with: a large product, and a copy larger than the caches.
 
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
@@ -13,13 +13,13 @@ use plimsoll_plan::Region;
 use plimsoll_units::Bytes;
 use std::time::{Duration, Instant};
 
-/// Rows, terms of a sum and columns of the product: of the kind that training is made of.
+/// Rows, terms of a sum and columns of the product: a size that is typical of training.
 const PRODUCT: [usize; 3] = [2048, 512, 2048];
 
 /// Floats that are copied: 128 MiB, more than processors' caches hold.
 const COPIED: usize = 1 << 25;
 
-/// How long each is repeated, and how often at least, the run that first writes the memory included.
+/// How long each is repeated, and the least number of runs, including the one that first writes the memory.
 const LONG_ENOUGH: Duration = Duration::from_millis(600);
 const FEWEST: usize = 4;
 
@@ -29,17 +29,17 @@ pub struct Ceilings {
     /// Floating point operations of a product of 2,048 x 512 and 512 x 2,048, by the library or as a linear layer multiplies,
     /// whichever is faster.
     pub flops_per_s: f64,
-    /// Those of a linear layer of the same extents in `Bf16`; none where nothing is in it.
+    /// The rate of a linear layer of the same extents in `Bf16`; `None` if it was not measured.
     pub bf16_flops_per_s: Option<f64>,
     /// Bytes read and written by a copy of 128 MiB.
     pub bytes_per_s: f64,
 }
 
 impl Ceilings {
-    /// Memory that measuring takes.
+    /// Bytes of memory needed to measure.
     pub const MEMORY: Bytes = Bytes(2 * 4 * COPIED as u64);
 
-    /// Of products of operands in this precision.
+    /// The rate of products with operands in this precision.
     pub fn products_in(&self, dtype: DType) -> f64 {
         match dtype {
             DType::Bf16 => self.bf16_flops_per_s.unwrap_or(self.flops_per_s),
@@ -48,7 +48,7 @@ impl Ceilings {
     }
 
     /// Measures them on `threads` workers of the current rayon pool, `Bf16` only if `in_bf16`, in an arena of up to
-    /// [`MEMORY`](Self::MEMORY), which no plan knows of. Takes one to three seconds, more on slow machines. Errors: the
+    /// [`MEMORY`](Self::MEMORY), which is in no plan. Takes one to three seconds, more on slow machines. Errors: the
     /// system refuses the arena.
     pub fn measure(threads: usize, in_bf16: bool) -> Result<Self, DeviceError> {
         let [rows, inner, columns] = PRODUCT;
@@ -67,7 +67,7 @@ impl Ceilings {
     }
 }
 
-/// Floating point operations in a second of the product as a linear layer in this precision.
+/// Floating point operations per second of the product as a linear layer in this precision.
 fn measure_linear(threads: usize, dtype: DType) -> Result<f64, DeviceError> {
     let [rows, inner, columns] = PRODUCT;
     let op = Op::from(Linear { layout: WeightLayout::InOut, bias: false });
@@ -87,8 +87,8 @@ fn measure_linear(threads: usize, dtype: DType) -> Result<f64, DeviceError> {
     })
 }
 
-/// How much of what `work` says that it did it does in a second, at best: what else the machine does only ever takes
-/// from it. It gets floats of these sizes, to read and to write.
+/// The best rate of `work`, which returns how much it did; other load on the machine can only lower it. It gets slices
+/// of these sizes to read and write.
 fn measure<const N: usize>(floats: [usize; N], work: impl Fn([&mut [f32]; N]) -> usize) -> Result<f64, DeviceError> {
     let bytes = floats.iter().map(|floats| 4 * *floats as u64).sum();
     let arenas = Supply::default().reserve(&[bytes].into_iter().collect())?;

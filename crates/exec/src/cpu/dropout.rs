@@ -1,4 +1,4 @@
-//! Dropout: elements zeroed by a mask that is drawn again wherever it is needed, here and in attention.
+//! Dropout: zeroes elements by a mask that is recomputed wherever it is needed, here and in attention.
 
 use super::CpuKernel;
 use super::half::Float;
@@ -11,7 +11,7 @@ use plimsoll_graph::Scalars;
 use plimsoll_graph::ops::{self, DropoutKey, dropout_site_of_head};
 use rayon::iter::IntoParallelIterator;
 
-/// Columns of a matrix at most that are dropped at a time.
+/// Most columns of a matrix per call.
 pub(super) const MOST_COLUMNS: usize = 64;
 
 impl CpuKernel for ops::Dropout {
@@ -42,9 +42,9 @@ pub(super) struct Mask {
     step: u64,
     first_sample: u64,
     site: u32,
-    /// Elements are kept whose random word is at least this.
+    /// Elements are kept if their random word is at least this.
     threshold: u32,
-    /// What kept elements are multiplied by.
+    /// The factor of kept elements.
     pub(super) scale: f32,
 }
 
@@ -55,17 +55,17 @@ impl Mask {
         Self { seed, step, first_sample, site: key.site, threshold, scale }
     }
 
-    /// y = x with what is dropped zeroed and the rest scaled; y holds x if that is not given. Both begin at element
-    /// `first` of the micro-batch's sample `sample`. Panics if that is not the first of a quad.
+    /// y = x with dropped elements zeroed and the rest scaled; if x is `None`, y contains it. Both begin at element
+    /// `first` of the micro-batch's sample `sample`. Panics if `first` is not a multiple of four.
     #[inline(always)]
     fn apply(&self, y: &mut [f32], x: Option<&[f32]>, sample: usize, first: usize) {
         /// Quads of words drawn at a time, so that the generator's rounds run on whole vectors.
         const QUADS: usize = 32;
-        /// On whole cache lines, so that a vector which is read was written as one.
+        /// Aligned to cache lines, so that reads of vectors match the writes.
         #[repr(align(64))]
         struct Words([[u32; 4]; QUADS]);
         let mut words = Words([[0; 4]; QUADS]);
-        assert!(first.is_multiple_of(4), "element {first} begins no quad");
+        assert!(first.is_multiple_of(4), "element {first} is not a multiple of four");
         for (part, y) in y.chunks_mut(4 * QUADS).enumerate() {
             let start = part * 4 * QUADS;
             for (quad, words) in words.0.iter_mut().enumerate() {
@@ -87,18 +87,21 @@ impl Mask {
         }
     }
 
-    /// What an element with this random word is multiplied by. A choice between the product and zero would be compiled
-    /// to a load that waits for the random word, and so could not run ahead of the generator.
+    /// The factor of an element with this random word. A choice between the product and zero would compile to a load
+    /// that waits for the random word, and could not run ahead of the generator.
     #[inline(always)]
     fn factor(&self, word: u32) -> f32 {
         if word >= self.threshold { self.scale } else { 0.0 }
     }
 
-    /// Replaces each of the values (rows, columns) by what `rule` makes of it and of its random word.
+    /// Replaces each of the values (rows, columns) by `rule` of it and of its random word.
     #[inline(always)]
     fn apply_to_columns(&self, values: &mut [f32], columns: &Columns, rule: impl Fn(f32, u32) -> f32) {
         let Columns { sample, head, count, first, step } = *columns;
-        assert!(first.is_multiple_of(4) && step.is_multiple_of(4), "columns begin no quad: {first}, {step}");
+        assert!(
+            first.is_multiple_of(4) && step.is_multiple_of(4),
+            "columns do not begin at multiples of four: {first}, {step}"
+        );
         let site = dropout_site_of_head(self.site, head);
         let mut words = [[0; MOST_COLUMNS]; 4];
         for (row, values) in values.chunks_exact_mut(count).enumerate() {
@@ -122,12 +125,12 @@ impl Mask {
     }
 }
 
-/// Which elements of a sample a matrix holds that lies across them: row r of column c is `first + c * step + r`. All
-/// columns begin with a quad.
+/// The elements of a sample in a transposed matrix: row r of column c is element `first + c * step + r`. All columns
+/// begin at a multiple of four.
 pub(super) struct Columns {
     /// Number of the sample in the micro-batch.
     pub(super) sample: usize,
-    /// Which head's site they are drawn at.
+    /// The head whose site is used.
     pub(super) head: usize,
     /// Number of columns, at most [`MOST_COLUMNS`].
     pub(super) count: usize,
@@ -140,12 +143,12 @@ vectorized! {
         mask.apply(y, x, sample, first);
     }
 
-    /// Zeroes what the mask drops of a block of probabilities, and scales the rest.
+    /// Zeroes the dropped probabilities of a block, and scales the rest.
     pub(super) fn drop_columns<S: Simd>(simd: S, values: &mut [f32], columns: &Columns, mask: &Mask) {
         mask.apply_to_columns(values, columns, |value, word| value * mask.factor(word));
     }
 
-    /// Turns the sign of what the mask drops of a block of probabilities, and leaves the rest as it is.
+    /// Negates the dropped probabilities of a block.
     pub(super) fn mark_columns<S: Simd>(simd: S, values: &mut [f32], columns: &Columns, mask: &Mask) {
         mask.apply_to_columns(values, columns, |value, word| if word >= mask.threshold { value } else { -value });
     }
@@ -162,7 +165,7 @@ mod tests {
         Mask::new(DropoutKey { rate: 0.3, site: 7 }, &scalars)
     }
 
-    /// What the definition makes of an element that is one.
+    /// The definition's result for an element that is one.
     fn expected(element: usize) -> f32 {
         let word = dropout_bits(5, 2, 10 + SAMPLE as u64, 7, (element / 4) as u32)[element % 4];
         if word >= dropout_threshold(0.3) { 1.0 / 0.7 } else { 0.0 }

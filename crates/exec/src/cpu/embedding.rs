@@ -1,4 +1,4 @@
-//! Looking up rows of a table, and adding gradients up in it.
+//! Looks up rows of a table, and adds gradients to them.
 
 use super::CpuKernel;
 use super::half::Float;
@@ -10,8 +10,8 @@ use plimsoll_graph::ops;
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator};
 use rayon::slice::ParallelSliceMut;
 
-/// Channels of a part of the table's gradient. Parts are cut along the channels, so that each adds up all tokens in
-/// their order, and a part's row fills whole cache lines.
+/// Channels of a part of the table's gradient. Parts are ranges of channels, so that each adds all tokens in their
+/// order, and a part's row fills whole cache lines.
 const PART_CHANNELS: usize = 64;
 
 impl CpuKernel for ops::Embedding {

@@ -1,5 +1,5 @@
-//! Gated activations and their gradients. Where an operand does not lie in the output yet, a chunk of it is copied
-//! there first, which the first-level cache makes cheap, and the loops are those of one case.
+//! Gated activations and their gradients. If an operand does not share the memory of the output, a chunk of it is
+//! copied there first, which is cheap in the first-level cache, so that one loop handles all cases.
 
 use super::CpuKernel;
 use super::gelu;
@@ -30,7 +30,7 @@ fn run<E: Float>(op: &ops::Gated, mut call: Call) {
         }
         [None, Some(up)] => forward_in_gate(y, up, op.activation),
         [Some(gate), None] => forward_in_up(y, gate, op.activation),
-        [None, None] => panic!("only one operand of a gate can lie in its output"),
+        [None, None] => panic!("only one operand of a gate can share the memory of its output"),
     });
 }
 
@@ -53,12 +53,12 @@ fn run_grad<E: Float>(op: &ops::GatedGrad, mut call: Call) {
                     into.copy_from_slice(operand);
                 }
             }
-            backward(dgate, dup, dy.expect("dy lies in no output"), op.activation);
+            backward(dgate, dup, dy.expect("dy shares no memory with an output"), op.activation);
         });
     });
 }
 
-/// What loops over elements need of an activation.
+/// An activation as used by the loops over elements.
 #[inline(always)]
 fn activate<S: Simd>(simd: S, activation: Activation, x: S::f32s) -> [S::f32s; 2] {
     match activation {
@@ -91,10 +91,10 @@ fn exact_gelu<S: Simd>(simd: S, x: S::f32s) -> [S::f32s; 2] {
     [simd.mul_f32s(x, below), simd.mul_add_e_f32s(x, density, below)]
 }
 
-/// Φ(x), such that 2Φ(x) - 1 = erf(x/√2) is off by less than 2·10⁻⁷, and e^(-x²/2).
-/// Where |x| < 1.5, Φ(x) = 1/2 + x·Q(x²). Beyond, Φ(-|x|) = e^(-x²/2) · t · P(t), t = 1/(1 + 0.35|x|), in the manner of
-/// Hastings 1955, which is right to some bits of its own however small it is. Both polynomials are fitted for the
-/// least of the largest errors: 10⁻⁹ of one, and 3·10⁻⁸ of the value.
+/// Φ(x), such that 2Φ(x) - 1 = erf(x/√2) is off by less than 2·10⁻⁷, and e^(-x²/2). Where |x| < 1.5, Φ(x) = 1/2 +
+/// x·Q(x²). Beyond, Φ(-|x|) = e^(-x²/2) · t · P(t), t = 1/(1 + 0.35|x|), in the manner of Hastings 1955, which keeps
+/// its relative accuracy for small values. Both polynomials are minimax fits with errors of 10⁻⁹ absolute and 3·10⁻⁸
+/// relative.
 #[inline(always)]
 fn normal<S: Simd>(simd: S, x: S::f32s) -> [S::f32s; 2] {
     const MIDDLE: [f32; 7] = [
@@ -147,17 +147,17 @@ fn gradients<S: Simd>(simd: S, activation: Activation, [gate, up, dy]: [S::f32s;
 }
 
 vectorized! {
-    /// Leaves y where the gate is.
+    /// Replaces the gate by y.
     fn forward_in_gate<S: Simd>(simd: S, y: &mut [f32], up: &[f32], activation: Activation) {
         update!(simd, [y, up], simd.mul_f32s(activate(simd, activation, y)[0], up));
     }
 
-    /// Leaves y where `up` is.
+    /// Replaces `up` by y.
     fn forward_in_up<S: Simd>(simd: S, y: &mut [f32], gate: &[f32], activation: Activation) {
         update!(simd, [y, gate], simd.mul_f32s(activate(simd, activation, gate)[0], y));
     }
 
-    /// Leaves dgate and dup where gate and up are.
+    /// Replaces gate and up by dgate and dup.
     fn backward<S: Simd>(simd: S, gate: &mut [f32], up: &mut [f32], dy: &[f32], activation: Activation) {
         let ((gate, gate_rest), (up, up_rest)) = (split_mut(simd, gate), split_mut(simd, up));
         let (dy, dy_rest) = split(simd, dy);
@@ -208,7 +208,7 @@ mod tests {
         for (at, erf) in ERF {
             for sign in [1.0, -1.0] {
                 let mut x = [sign * at * std::f32::consts::SQRT_2];
-                // What the argument's rounding moves, by the slope.
+                // The rounding of the argument times the slope.
                 let moved = f64::from(x[0]) / std::f64::consts::SQRT_2 - f64::from((sign * at * 100.0).round()) / 100.0;
                 let slope = std::f64::consts::FRAC_2_SQRT_PI * (-f64::from(at * at)).exp();
                 let exact = f64::from(sign) * erf + slope * moved;
@@ -226,7 +226,7 @@ mod tests {
             backward(&mut gate, &mut up, &[1.0; 6], activation);
             assert_eq!([up[0], up[1], up[2], up[3], up[4]], [0.0, 0.0, 0.0, 200.0, 1e4], "{activation:?}");
             assert_eq!([gate[0], gate[1], gate[3], gate[4]], [0.0, 0.0, 1.0, 1.0], "{activation:?}");
-            assert!(up[5].is_nan(), "{activation:?} loses what is not a number");
+            assert!(up[5].is_nan(), "{activation:?} does not propagate NaN");
         }
     }
 }

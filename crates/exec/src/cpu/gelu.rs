@@ -1,5 +1,5 @@
-//! GELU in its tanh form. x/2·(1 + tanh u) is computed as x/(1 + e⁻²ᵘ), which is the same number and loses nothing to
-//! cancellation where tanh u is close to -1.
+//! GELU in its tanh form. x/2·(1 + tanh u) is computed as x/(1 + e⁻²ᵘ), which is the same number without the
+//! cancellation near tanh u = -1.
 
 use super::CpuKernel;
 use super::half::Float;
@@ -12,7 +12,7 @@ use pulp::Simd;
 
 /// 2·√(2/π): twice the factor of x in u.
 const LINEAR: f32 = 1.595_769;
-/// What x³ weighs against x in u.
+/// The factor of x³ relative to that of x in u.
 const CUBIC: f32 = 0.044_715;
 
 impl CpuKernel for ops::Gelu {
@@ -43,7 +43,7 @@ fn run_grad<E: Float>(mut call: Call) {
         [Some(dy), Some(x)] => backward(dx, dy, x),
         [None, Some(x)] => backward_in_dy(dx, x),
         [Some(dy), None] => backward_in_x(dx, dy),
-        [None, None] => panic!("only one operand of a gradient can lie in its output"),
+        [None, None] => panic!("only one operand of a gradient can share the memory of its output"),
     });
 }
 
@@ -89,12 +89,12 @@ vectorized! {
         update!(simd, [dx, dy, x], gradient(simd, dy, x));
     }
 
-    /// Leaves dx where dy is.
+    /// Replaces dy by dx.
     fn backward_in_dy<S: Simd>(simd: S, dy: &mut [f32], x: &[f32]) {
         update!(simd, [dy, x], gradient(simd, dy, x));
     }
 
-    /// Leaves dx where x is.
+    /// Replaces x by dx.
     fn backward_in_x<S: Simd>(simd: S, x: &mut [f32], dy: &[f32]) {
         update!(simd, [x, dy], gradient(simd, dy, x));
     }

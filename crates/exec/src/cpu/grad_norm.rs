@@ -1,4 +1,4 @@
-//! The norm of all gradients: sums of squares by blocks, which are then added up in order, operand by operand.
+//! The norm of all gradients: sums of squares by block, then added in order, operand by operand.
 
 use super::CpuKernel;
 use super::parallel;
@@ -19,7 +19,7 @@ impl CpuKernel for ops::GradNorm {
             let sums = &mut sums[..blocks];
             let parts = sums.par_chunks_mut(1).zip(gradient.par_chunks(NORM_BLOCK));
             parallel::for_each(gradient.len(), parts, |(sum, block)| sum[0] = sum_of_squares(block));
-            // Rounded, so that a norm that was formed elsewhere counts the same.
+            // Rounded, so that a norm computed elsewhere gives the same result.
             let norm = sums.iter().sum::<f64>().sqrt() as f32;
             total += f64::from(norm) * f64::from(norm);
         }
@@ -36,7 +36,7 @@ vectorized! {
         for chunk in chunks {
             for lane in 0..LANES {
                 let x = f64::from(chunk[lane]);
-                // The square of a float is exact in double precision, so that fusing would change nothing.
+                // The square of a float is exact in double precision, so a fused operation would give the same result.
                 sums[lane] += x * x;
             }
         }

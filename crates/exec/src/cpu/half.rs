@@ -1,5 +1,5 @@
-//! Half precision on the processor, where most kernels compute in single precision: conversions of what lies in memory.
-//! How kernels use them is in `tiles.rs`.
+//! Half precision on the processor, where most kernels compute in single precision: conversions of tensors in memory.
+//! `tiles.rs` is how kernels use them.
 
 use super::add;
 use super::matrix::Matrix;
@@ -15,7 +15,7 @@ use rayon::iter::IndexedParallelIterator;
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 use std::borrow::Cow;
 
-/// A precision that tensors are kept in.
+/// A precision of stored tensors.
 pub(super) trait Float: Pod + Send + Sync {
     /// Its name among the types.
     const DTYPE: DType;
@@ -23,7 +23,7 @@ pub(super) trait Float: Pod + Send + Sync {
     /// Values in single precision. Panics if the lengths differ.
     fn widen(from: &[Self], into: &mut [f32]);
 
-    /// Adds values to others in single precision. Panics if the lengths differ.
+    /// Adds values in this precision to values in single precision. Panics if the lengths differ.
     fn accumulate(from: &[Self], into: &mut [f32]);
 
     /// Values rounded to the nearest. Panics if the lengths differ.
@@ -62,7 +62,7 @@ impl Float for f16 {
 
     fn accumulate(from: &[Self], into: &mut [f32]) {
         const TILE: usize = 64;
-        assert_eq!(from.len(), into.len(), "elements that are added");
+        assert_eq!(from.len(), into.len(), "elements to add");
         for (from, into) in from.chunks(TILE).zip(into.chunks_mut(TILE)) {
             let mut tile = [0.0; TILE];
             let tile = &mut tile[..from.len()];
@@ -100,7 +100,7 @@ impl Float for bf16 {
     }
 }
 
-/// The same bits as by `bf16::to_f32`, without a branch: what is not a number becomes a quiet one.
+/// The same bits as `bf16::to_f32`, without a branch: NaN becomes quiet.
 #[inline(always)]
 fn single_of(value: bf16) -> f32 {
     let bits = u32::from(value.to_bits());
@@ -110,23 +110,23 @@ fn single_of(value: bf16) -> f32 {
 
 vectorized! {
     fn widen_bf16<S: Simd>(simd: S, from: &[bf16], into: &mut [f32]) {
-        assert_eq!(from.len(), into.len(), "elements that are widened");
+        assert_eq!(from.len(), into.len(), "elements to widen");
         for (into, &from) in into.iter_mut().zip(from) {
             *into = single_of(from);
         }
     }
 
     fn accumulate_bf16<S: Simd>(simd: S, from: &[bf16], into: &mut [f32]) {
-        assert_eq!(from.len(), into.len(), "elements that are added");
+        assert_eq!(from.len(), into.len(), "elements to add");
         for (into, &from) in into.iter_mut().zip(from) {
             *into += single_of(from);
         }
     }
 
-    /// The same bits as by `bf16::from_f32`: of two that are as near the even one, and what is not a number becomes a
-    /// quiet one. The processor's own instruction for it would flush what is near zero.
+    /// The same bits as `bf16::from_f32`: ties to even, and NaN becomes quiet. The processor's own instruction would
+    /// flush subnormal numbers.
     fn round_to_bf16<S: Simd>(simd: S, from: &[f32], into: &mut [bf16]) {
-        assert_eq!(from.len(), into.len(), "elements that are rounded");
+        assert_eq!(from.len(), into.len(), "elements to round");
         for (into, from) in into.iter_mut().zip(from) {
             let bits = from.to_bits();
             let (high, odd) = (bits >> 16, bits >> 16 & 1);
@@ -158,13 +158,13 @@ pub(super) fn narrow(dtype: DType, from: &[f32], into: &mut [u8]) {
     });
 }
 
-/// Weights in another precision; as they are if it is the same one. Halves of one kind pass through single precision to
-/// become the other. They are rounded as by `Cast`. Panics if either is not of floats.
+/// Weights in another precision; unchanged if it is the same. Conversions between the two half precisions go through
+/// single precision. Rounds as `Cast` does. Panics if either is not of floats.
 pub fn converted(values: &[u8], from: DType, to: DType) -> Cow<'_, [u8]> {
     if from == to {
         return Cow::Borrowed(values);
     }
-    // Value by value, since a file may lay them at any byte; and with a single copy, since a tensor may be large.
+    // Value by value, since values in a file may be unaligned; with a single copy, since a tensor may be large.
     let mut into = Vec::with_capacity(values.len() / from.size_bytes() as usize * to.size_bytes() as usize);
     for value in values.chunks_exact(from.size_bytes() as usize) {
         let single = single(value, from);
@@ -182,7 +182,7 @@ pub fn converted(values: &[u8], from: DType, to: DType) -> Cow<'_, [u8]> {
 mod tests {
     use super::*;
 
-    /// By the vectors of the machine and by the library, and what is left over at the end of a vector too.
+    /// By the machine's vectors and by the library, including the rest that fills no vector.
     fn check_rounding(values: &[f32]) {
         let mut rounded = vec![bf16::ZERO; values.len()];
         bf16::round(values, &mut rounded);
@@ -206,13 +206,13 @@ mod tests {
 
     #[test]
     fn floats_are_rounded_to_the_bits_of_the_library() {
-        // Around each upper half: what is exact, just above, just below a half, half, just above it, the last; among them
-        // all that is subnormal or infinite, and what is not a number.
+        // Around each upper half: exact, just above, just below the tie, the tie, just above it, the last; this
+        // includes all subnormal numbers, infinities and NaN.
         for low in [0x0000, 0x0001, 0x7FFF, 0x8000, 0x8001, 0xFFFF] {
             let values = (0..=u32::from(u16::MAX)).map(|high| f32::from_bits(high << 16 | low)).collect::<Vec<_>>();
             check_rounding(&values);
         }
-        // And bits at random, by a linear congruential generator; in pieces that fill no whole vector.
+        // And random bits, from a linear congruential generator, in pieces that do not fill whole vectors.
         let mut state = 1u32;
         for length in 1..400 {
             let next = |_| {

@@ -1,4 +1,4 @@
-//! The output head with cross-entropy: logits of some rows at a time, turned into their gradient where they lie.
+//! The output head with cross-entropy: a chunk of rows at a time, whose logits are replaced by their gradient.
 
 use super::CpuKernel;
 use super::half::Float;
@@ -69,7 +69,7 @@ pub(super) struct Head<'a> {
     pub(super) rows: usize,
     pub(super) channels: usize,
     pub(super) vocab: usize,
-    /// Rows at a time, as scratch was declared for.
+    /// Rows of a chunk, which the scratch is sized for.
     pub(super) chunk: usize,
     /// Whether gradients of logits are multiplied in half precision.
     rounds: bool,
@@ -77,7 +77,7 @@ pub(super) struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// From the places of x, weight and targets among the operands.
+    /// Takes the indices of x, weight and targets among the operands.
     pub(super) fn new(chunk: usize, call: &Call<'a>, [x, weight, targets]: [usize; 3]) -> Self {
         let (rows, ty) = (call.io.inputs[x].rows(), call.io.inputs[weight]);
         let (vocab, channels) = (ty.shape[0], ty.shape[1]);
@@ -87,7 +87,7 @@ impl<'a> Head<'a> {
         Self { x, weight, targets, rows, channels, vocab, chunk: chunk.min(rows), rounds, workers }
     }
 
-    /// Room for logits, losses, and what products need.
+    /// Memory for logits, losses, and the scratch of products.
     pub(super) fn scratch<'s>(&self, scratch: &'s mut [f32]) -> [&'s mut [f32]; 3] {
         let (logits, rest) = scratch.split_at_mut(self.chunk * self.vocab);
         let (losses, room) = rest.split_at_mut(self.chunk);
@@ -108,20 +108,20 @@ impl<'a> Head<'a> {
         (logits, &self.targets[rows])
     }
 
-    /// Where the gradient of the weight is written, or added to what is there.
+    /// Destination of the weight's gradient, which is written or added.
     pub(super) fn weight_gradient<'s>(&self, dweight: &'s mut [u8], keep: bool) -> Sums<'s> {
         Sums::of(dweight, DType::F32, [self.vocab, self.channels], None, keep)
     }
 
-    /// Rounds the gradient of a row of logits where it lies, if it is multiplied so: two products read it then at twice the
-    /// speed. Overwrites the rest of its place.
+    /// Rounds the gradient of a row of logits in place, if products take it in half precision: both products then read
+    /// it at twice the speed. Overwrites the rest of the row.
     pub(super) fn round(&self, row: &mut [f32]) {
         if self.rounds {
             round_in_front(row);
         }
     }
 
-    /// Gradients of logits, of which each row was [rounded](Self::round).
+    /// Gradients of logits after [`round`](Self::round) of each row.
     pub(super) fn slopes<'s>(&self, dlogits: &'s [f32]) -> Factor<'s> {
         let (rows, vocab) = (dlogits.len() / self.vocab, self.vocab);
         match self.rounds {
@@ -131,7 +131,7 @@ impl<'a> Head<'a> {
     }
 
     /// From the gradients of the chunk of logits that begins at row `first`: dx = dlogits · weight of these rows, and
-    /// dweight = dlogitsᵀ · x, to which the next chunk adds.
+    /// dweight = dlogitsᵀ · x, which the next chunk adds to.
     pub(super) fn backward(
         &self,
         first: usize,
@@ -153,10 +153,10 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Elements of a row that are rounded at a time.
+/// Elements of a row per rounding.
 const ROUNDED: usize = 1 << 10;
 
-/// Rounds a row to the front half of its place.
+/// Rounds a row into the first half of its memory.
 fn round_in_front(row: &mut [f32]) {
     for first in (0..row.len()).step_by(ROUNDED) {
         let mut tile = [bf16::ZERO; ROUNDED];
@@ -167,7 +167,7 @@ fn round_in_front(row: &mut [f32]) {
     }
 }
 
-/// (1 - ε) times the target's logit and ε times the mean of all: what a row's log-sum-exp is more than its loss.
+/// (1 - ε) times the target's logit and ε times the mean of all: the difference of a row's log-sum-exp and its loss.
 #[inline(always)]
 pub(super) fn wanted<S: Simd>(simd: S, logits: &[f32], target: usize, smoothing: f32) -> f32 {
     if smoothing == 0.0 {

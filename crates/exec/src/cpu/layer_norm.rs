@@ -1,4 +1,4 @@
-//! Layer normalisation and its gradient: a row stays in the first-level cache for all passes over it.
+//! Layer normalisation and its gradient: a row stays in the first-level cache during all passes over it.
 
 use super::CpuKernel;
 use super::add::accumulate;
@@ -42,7 +42,7 @@ fn run<E: Float>(op: &ops::LayerNorm, mut call: Call) {
             let rows = y.chunks_exact_mut(channels).zip(x.chunks_exact(channels)).zip(mean.iter_mut().zip(rstd));
             for ((y, x), (mean, rstd)) in rows {
                 in_tiles(tiles, [y], [Some(x)], |[y], [x]| {
-                    [*mean, *rstd] = normalize(y, x.expect("x lies in no output"), weight, bias, op.eps);
+                    [*mean, *rstd] = normalize(y, x.expect("x shares no memory with an output"), weight, bias, op.eps);
                 });
             }
         });
@@ -81,7 +81,7 @@ fn run_grad<E: Float>(op: &ops::LayerNormGrad, mut call: Call) {
                 let (x, mean, rstd) = (Some(&x[elements]), mean[row], rstd[row]);
                 let mut gradient = |dx: &mut [f32], [dy, x, residual]: [Option<&[f32]>; 3]| {
                     let add_to_output = op.residual && residual.is_none();
-                    let x = x.expect("x lies in no output");
+                    let x = x.expect("x shares no memory with an output");
                     input_gradient(dx, dy, &Row { x, weight, mean, rstd, residual, add_to_output }, sums);
                 };
                 if op.residual {
@@ -93,7 +93,7 @@ fn run_grad<E: Float>(op: &ops::LayerNormGrad, mut call: Call) {
         });
     });
     let used = rows.div_ceil(part_rows);
-    // Sums are formed of both in passing.
+    // Both are summed in the same pass.
     let made = [op.weight, op.bias].into_iter().enumerate().filter(|(_, made)| *made);
     for ((index, _), total) in made.zip(outputs) {
         if !op.accumulate {
@@ -105,7 +105,7 @@ fn run_grad<E: Float>(op: &ops::LayerNormGrad, mut call: Call) {
     }
 }
 
-/// What the gradient of a row needs besides dy.
+/// The inputs of a row's gradient other than dy.
 struct Row<'a> {
     x: &'a [f32],
     weight: &'a [f32],
@@ -113,7 +113,7 @@ struct Row<'a> {
     rstd: f32,
     /// Added to dx.
     residual: Option<&'a [f32]>,
-    /// Whether dx is added to what its place holds.
+    /// Whether dx is added to the previous values.
     add_to_output: bool,
 }
 
@@ -134,7 +134,7 @@ impl Row<'_> {
             *dweight = reduce_vector(simd, &mut sums, statistics, [dy, weight, x, *dweight]);
         }
         if !dy_rest.is_empty() {
-            // What a partial load leaves out is zero in dy, and so adds nothing.
+            // Missing lanes of a partial load are zero in dy, so they add nothing.
             let (dy, weight) = (simd.partial_load_f32s(dy_rest), simd.partial_load_f32s(weight_rest));
             let last = [dy, weight, simd.partial_load_f32s(x_rest), simd.partial_load_f32s(dweight_rest)];
             simd.partial_store_f32s(dweight_rest, reduce_vector(simd, &mut sums, statistics, last));
@@ -217,8 +217,8 @@ vectorized! {
         [mean, rstd]
     }
 
-    /// Writes a row of dx, where dy is if it is not given. The place is written once and not read before, if it need
-    /// not be: loads that wait for stores to memory far away would double the time.
+    /// Writes a row of dx; if dy is `None`, dx replaces it. The memory is written once, and read before only if
+    /// necessary: loads that wait for stores to distant memory would double the time.
     fn input_gradient<S: Simd>(simd: S, dx: &mut [f32], dy: Option<&[f32]>, row: &Row, sums: &mut [f32]) {
         let factors = row.reduce(simd, dy.unwrap_or(dx), sums);
         let operands = row.x.iter().zip(row.weight);

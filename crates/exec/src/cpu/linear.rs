@@ -71,10 +71,10 @@ fn weight<'a>(call: &Call<'a>, index: usize, layout: WeightLayout, from: usize, 
     }
 }
 
-/// Elements of a row that are widened at a time.
+/// Elements of a row per widening.
 const TILE: usize = 1 << 10;
 
-/// dbias = Σ dy, added to what is there if `keep`: first the rows of each part, then the parts in order.
+/// dbias = Σ dy, added to the previous values if `keep`: first the rows of each part, then the parts in order.
 fn sum_rows<E: Float>(dbias: &mut [f32], keep: bool, dy: &[E], sums: &mut [f32]) {
     let columns = dbias.len();
     let part = (dy.len() / columns).div_ceil(Target::CPU_ROW_PARTS) * columns;

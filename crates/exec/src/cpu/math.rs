@@ -3,19 +3,19 @@
 
 use pulp::Simd;
 
-/// Vectors of partial sums that a reduction keeps side by side, because an addition takes about four cycles.
+/// Independent partial sums of a reduction, because an addition has a latency of about four cycles.
 const SUMS: usize = 4;
 
-/// a·b + c, fused where that is a single instruction, which it is wherever pulp finds vectors; else in two roundings.
+/// a·b + c, fused if that is a single instruction, which is the case whenever pulp finds vectors; else with two
+/// roundings.
 #[inline(always)]
 pub(super) fn mul_add<S: Simd>(a: f32, b: f32, c: f32) -> f32 {
     if S::F32_LANES > 1 { a.mul_add(b, c) } else { a * b + c }
 }
 
 /// `update!(simd, [y, x, …], value)` sets each element of the slice y to a value, in which the names of the slices
-/// stand for vectors of their elements. What is left at the end is a vector too, padded with zeros. For loops with
-/// functions in them; a macro, because a closure with vector operations is not sure to be inlined, and crawls if not.
-/// Panics if the slices differ in length.
+/// stand for vectors of their elements. The rest at the end is a vector padded with zeros. A macro, because closures
+/// with vector operations may not be inlined, which would be very slow. Panics if the slices differ in length.
 macro_rules! update {
     ($simd:ident, [$y:ident $(, $x:ident)*], $value:expr) => {{
         let (vectors, rest) = crate::cpu::math::split_mut($simd, $y);
@@ -55,11 +55,11 @@ pub(super) fn split_mut<S: Simd>(_simd: S, x: &mut [f32]) -> (&mut [S::f32s], &m
 /// x = n·ln 2 + r with |r| ≤ ln 2 / 2; e^r by the polynomial of Cephes' `expf` (Moshier 1992).
 #[inline(always)]
 pub(super) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
-    /// Adding and taking away 3·2²² rounds to a whole number, which then stands in the lowest bits of the sum.
+    /// Adding and subtracting 3·2²² rounds to an integer, which is in the lowest bits of the sum.
     const ROUND: f32 = 12_582_912.0;
-    /// ln 2 in two parts, of which the first times any n that occurs is exact.
+    /// ln 2 in two parts; the product of the first and any n that occurs is exact.
     const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
-    /// Twice the polynomial, which is multiplied by 2ⁿ⁻¹: so n = 128, just below the overflow, is no special case.
+    /// Twice the polynomial, which is multiplied by 2ⁿ⁻¹: so n = 128, just below overflow, needs no special case.
     const TWICE: [f32; 8] = [
         2.0 * 1.987_569_1e-4,
         2.0 * 1.398_2e-3,
@@ -78,11 +78,11 @@ pub(super) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     for coefficient in &TWICE[1..] {
         p = simd.mul_add_e_f32s(p, r, simd.splat_f32s(*coefficient));
     }
-    // 2ⁿ⁻¹ by its bits: the exponent's field is n + 126, and what stood above the number is shifted out.
+    // 2ⁿ⁻¹ from its bits: the exponent field is n + 126; the shift drops the higher bits.
     let field = simd.add_u32s(simd.transmute_u32s_f32s(shifted), simd.splat_u32s(126));
     let power = simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(field, simd.splat_u32s(23)));
     let result = simd.mul_f32s(p, power);
-    // Outside of the range where that holds the result is known. NaN is in neither part, and so goes through.
+    // Outside this range the result is known. NaN compares false with both limits, so it is kept.
     let low = simd.less_than_f32s(x, simd.splat_f32s(-87.0));
     let high = simd.greater_than_f32s(x, simd.splat_f32s(89.0));
     let result = simd.select_f32s(low, simd.splat_f32s(0.0), result);
@@ -135,7 +135,7 @@ fn total<S: Simd>(simd: S, sums: [S::f32s; SUMS]) -> f32 {
     simd.reduce_sum_f32s(simd.add_f32s(simd.add_f32s(sums[0], sums[1]), simd.add_f32s(sums[2], sums[3])))
 }
 
-/// The largest element, or negative infinity of none. NaN may be lost.
+/// The largest element, or negative infinity if there is none. May ignore NaN.
 #[inline(always)]
 pub(super) fn maximum<S: Simd>(simd: S, x: &[f32]) -> f32 {
     let (vectors, rest) = S::as_simd_f32s(x);
@@ -157,7 +157,7 @@ pub(super) fn maximum<S: Simd>(simd: S, x: &[f32]) -> f32 {
 /// Replaces each element by its exponential over that of the largest. Returns the largest and the sum.
 #[inline(always)]
 pub(super) fn exponentials<S: Simd>(simd: S, x: &mut [f32]) -> [f32; 2] {
-    /// Elements that are still in the first-level cache when they are added up after the loop that computes them.
+    /// Elements that are still in the first-level cache when they are summed after the loop that computes them.
     const PART: usize = 1 << 10;
     let largest = maximum(simd, x);
     let mut total = 0.0;
@@ -213,7 +213,7 @@ mod tests {
         for length in 0..200 {
             let x = (0..length).map(|i| ((i * 37) % 101) as f32 - 50.0).collect::<Vec<_>>();
             let y = (0..length).map(|i| ((i * 53) % 17) as f32 - 8.0).collect::<Vec<_>>();
-            // Whole numbers this small are added without rounding, in whatever order.
+            // Sums of such small integers are exact in any order.
             let product = x.iter().zip(&y).map(|(x, y)| x * y).sum();
             let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             assert_eq!(reductions_of(&x, &y), [x.iter().sum(), product, largest], "{length} elements");

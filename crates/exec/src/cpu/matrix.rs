@@ -1,11 +1,11 @@
-//! Views of matrices in slices. What is asked of a view is checked when it is made, so that a product may follow its
-//! pointers. Not here: products (`product.rs`).
+//! Views of matrices in slices. A view's bounds are checked when it is created, so that a product may use its pointers.
+//! Products are in `product.rs`.
 
 use bytemuck::Pod;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A matrix that is read; only this file makes one. Element (i, j) lies at `i * row_stride + j * column_stride`.
+/// A read-only matrix; only this file creates one. Element (i, j) is at `i * row_stride + j * column_stride`.
 pub(super) struct Matrix<'a, T = f32> {
     pub(super) data: &'a [T],
     pub(super) rows: usize,
@@ -14,7 +14,7 @@ pub(super) struct Matrix<'a, T = f32> {
     pub(super) column_stride: usize,
 }
 
-// Derived, they would ask for a `T` that can be copied.
+// Derived implementations would require `T: Copy`.
 impl<T> Clone for Matrix<'_, T> {
     fn clone(&self) -> Self {
         *self
@@ -24,14 +24,14 @@ impl<T> Clone for Matrix<'_, T> {
 impl<T> Copy for Matrix<'_, T> {}
 
 impl<'a, T> Matrix<'a, T> {
-    /// The first `columns` of each of `rows` rows that begin `stride` elements apart.
-    /// Panics if they don't lie in the slice.
+    /// The first `columns` of each of `rows` rows that begin `stride` elements apart. Panics if they are not within the
+    /// slice.
     pub(super) fn strided(data: &'a [T], rows: usize, columns: usize, stride: usize) -> Self {
         assert_inside(data.len(), rows, columns, stride);
         Self { data, rows, columns, row_stride: stride, column_stride: 1 }
     }
 
-    /// Rows that lie one after the other. Panics if they don't fill the slice.
+    /// Contiguous rows. Panics if they don't fill the slice exactly.
     pub(super) fn new(data: &'a [T], rows: usize, columns: usize) -> Self {
         assert_eq!(data.len(), rows * columns, "elements of a {rows} by {columns} matrix");
         Self::strided(data, rows, columns, columns)
@@ -42,34 +42,33 @@ impl<'a, T> Matrix<'a, T> {
         (self.rows, self.columns)
     }
 
-    /// Some of the rows. Panics if there are not that many.
+    /// Some of the rows. Panics if the range is out of bounds.
     pub(super) fn rows(self, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.rows, "rows {range:?} of {}", self.rows);
-        // No rows may leave nothing of the slice to begin at.
+        // Without rows, the first one may begin after the slice's end.
         let start = (range.start * self.row_stride).min(self.data.len());
         Self { data: &self.data[start..], rows: range.len(), ..self }
     }
 
-    /// Row `row`, whose elements are neighbours. Panics if there are not that many, or if the matrix is transposed.
+    /// Row `row`, which is contiguous. Panics if it is out of bounds, or if the matrix is transposed.
     pub(super) fn row(self, row: usize) -> &'a [T] {
         assert!(row < self.rows && self.column_stride == 1, "row {row} of {}", self.rows);
         &self.data[row * self.row_stride..][..self.columns]
     }
 
-    /// The same elements with rows and columns exchanged.
+    /// The transpose, as a view of the same elements.
     pub(super) fn transposed(self) -> Self {
         let Self { data, rows, columns, row_stride, column_stride } = self;
         Self { data, rows: columns, columns: rows, row_stride: column_stride, column_stride: row_stride }
     }
 
-    /// Some of the columns. Panics if there are not that many.
+    /// Some of the columns. Panics if the range is out of bounds.
     pub(super) fn columns(self, range: Range<usize>) -> Self {
         self.transposed().rows(range).transposed()
     }
 }
 
-/// A matrix that is written: rows of neighbouring elements, `stride` apart, and whatever lies between them is not its.
-/// Only this file makes one.
+/// A mutable matrix: contiguous rows, `stride` apart, without the gaps between them. Only this file creates one.
 pub(super) struct MatrixMut<'a, T = f32> {
     pub(super) start: *mut T,
     pub(super) rows: usize,
@@ -78,11 +77,11 @@ pub(super) struct MatrixMut<'a, T = f32> {
     owner: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: a view has its elements to itself, as `&mut [T]` would, which may be sent too.
+// SAFETY: a view has exclusive access to its elements, as `&mut [T]` has, which is `Send` too.
 unsafe impl<T: Send> Send for MatrixMut<'_, T> {}
 
 impl<'a, T: Pod> Matrix<'a, T> {
-    /// The same bits as other numbers of the same size. Panics if they are of another.
+    /// The same bits as numbers of another type. Panics if its size differs.
     pub(super) fn cast<U: Pod>(self) -> Matrix<'a, U> {
         assert_eq!(size_of::<T>(), size_of::<U>(), "bytes of an element");
         let Self { data, rows, columns, row_stride, column_stride } = self;
@@ -91,10 +90,10 @@ impl<'a, T: Pod> Matrix<'a, T> {
 }
 
 impl<T: Pod> MatrixMut<'_, T> {
-    /// The same bits as other numbers of the same size. Panics if they are of another.
+    /// The same bits as numbers of another type. Panics if its size differs.
     pub(super) fn cast<U: Pod>(&mut self) -> MatrixMut<'_, U> {
         assert_eq!((size_of::<T>(), align_of::<T>()), (size_of::<U>(), align_of::<U>()), "an element");
-        // Any bits are one of such numbers, so that the view may be of either.
+        // All bit patterns are valid for both types.
         MatrixMut {
             start: self.start.cast(),
             rows: self.rows,
@@ -106,14 +105,14 @@ impl<T: Pod> MatrixMut<'_, T> {
 }
 
 impl<'a, T: Copy + Send> MatrixMut<'a, T> {
-    /// Rows that lie one after the other. Panics if they don't fill the slice.
+    /// Contiguous rows. Panics if they don't fill the slice exactly.
     pub(super) fn new(data: &'a mut [T], rows: usize, columns: usize) -> Self {
         assert_eq!(data.len(), rows * columns, "elements of a {rows} by {columns} matrix");
         Self::strided(data, rows, columns, columns)
     }
 
-    /// The first `columns` of each of `rows` rows that begin `stride` elements apart.
-    /// Panics if they don't lie in the slice, or overlap.
+    /// The first `columns` of each of `rows` rows that begin `stride` elements apart. Panics if they are not within the
+    /// slice, or overlap.
     pub(super) fn strided(data: &'a mut [T], rows: usize, columns: usize, stride: usize) -> Self {
         assert!(columns <= stride, "rows of {columns} elements overlap at a stride of {stride}");
         assert_inside(data.len(), rows, columns, stride);
@@ -125,22 +124,22 @@ impl<'a, T: Copy + Send> MatrixMut<'a, T> {
         (0..self.columns.div_ceil(width)).map(move |block| self.column_block(block * width, width))
     }
 
-    /// At most `width` columns from `first` on. Whoever calls this must not ask for the same column twice.
+    /// At most `width` columns from `first` on. The caller must not request the same column twice.
     fn column_block(&self, first: usize, width: usize) -> MatrixMut<'a, T> {
         MatrixMut { start: self.start.wrapping_add(first), columns: width.min(self.columns - first), ..*self }
     }
 
-    /// Cuts the matrix into blocks of `height` rows; the last may be lower. Panics if `height` is zero.
+    /// Cuts the matrix into blocks of `height` rows; the last may have fewer. Panics if `height` is zero.
     pub(super) fn row_blocks(self, height: usize) -> impl Iterator<Item = MatrixMut<'a, T>> + Send {
         (0..self.rows.div_ceil(height)).map(move |block| self.row_block(block * height, height))
     }
 
-    /// At most `height` rows from `first` on. Whoever calls this must not ask for the same row twice.
+    /// At most `height` rows from `first` on. The caller must not request the same row twice.
     fn row_block(&self, first: usize, height: usize) -> MatrixMut<'a, T> {
         MatrixMut { start: self.start.wrapping_add(first * self.stride), rows: height.min(self.rows - first), ..*self }
     }
 
-    /// Cuts the matrix into these columns. Panics where they don't ascend, or if there are not that many.
+    /// Splits the matrix into these columns. Panics if the ranges don't ascend or are out of bounds.
     pub(super) fn column_parts(
         self,
         parts: impl Iterator<Item = Range<usize>> + Send,
@@ -148,7 +147,7 @@ impl<'a, T: Copy + Send> MatrixMut<'a, T> {
         ascending(parts, self.columns).map(move |columns| self.column_block(columns.start, columns.len()))
     }
 
-    /// Cuts the matrix into these rows. Panics where they don't ascend, or if there are not that many.
+    /// Splits the matrix into these rows. Panics if the ranges don't ascend or are out of bounds.
     pub(super) fn row_parts(
         self,
         parts: impl Iterator<Item = Range<usize>> + Send,
@@ -156,19 +155,19 @@ impl<'a, T: Copy + Send> MatrixMut<'a, T> {
         ascending(parts, self.rows).map(move |rows| self.row_block(rows.start, rows.len()))
     }
 
-    /// Some of the rows. Panics if there are not that many.
+    /// Some of the rows. Panics if the range is out of bounds.
     pub(super) fn rows(&mut self, range: Range<usize>) -> MatrixMut<'_, T> {
         assert!(range.start <= range.end && range.end <= self.rows, "rows {range:?} of {}", self.rows);
         MatrixMut { start: self.start.wrapping_add(range.start * self.stride), rows: range.len(), ..*self }
     }
 
-    /// Some of the columns. Panics if there are not that many.
+    /// Some of the columns. Panics if the range is out of bounds.
     pub(super) fn columns(&mut self, range: Range<usize>) -> MatrixMut<'_, T> {
         assert!(range.start <= range.end && range.end <= self.columns, "columns {range:?} of {}", self.columns);
         MatrixMut { start: self.start.wrapping_add(range.start), columns: range.len(), ..*self }
     }
 
-    /// Some of the rows and columns. Panics if there are not that many.
+    /// Some of the rows and columns. Panics if a range is out of bounds.
     pub(super) fn part(&mut self, rows: Range<usize>, columns: Range<usize>) -> MatrixMut<'_, T> {
         let part = self.rows(rows);
         assert!(columns.start <= columns.end && columns.end <= part.columns, "columns {columns:?} of {}", part.columns);
@@ -185,17 +184,17 @@ impl<'a, T: Copy + Send> MatrixMut<'a, T> {
         (0..self.rows).for_each(|row| self.row(row).fill(value));
     }
 
-    /// Row `row`. Panics if there are not that many.
+    /// Row `row`. Panics if it is out of bounds.
     #[inline(always)]
     pub(super) fn row(&mut self, row: usize) -> &mut [T] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
-        // SAFETY: the constructor checked that all rows lie in the slice, the assertion that this is one of them, and
-        // the view has its elements to itself for as long as it is borrowed.
+        // SAFETY: the constructor checked that all rows are within the slice, the assertion that this is one of them,
+        // and the view has exclusive access to its elements while it is borrowed.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.stride), self.columns) }
     }
 }
 
-/// The same ranges. Panics at one that begins before the last has ended, or ends beyond `end`.
+/// The same ranges. Panics if one begins before the previous one's end, or ends after `end`.
 fn ascending(
     ranges: impl Iterator<Item = Range<usize>> + Send,
     end: usize,

@@ -1,15 +1,15 @@
-//! The CPU's fast kernels: the same results as the reference kernels to rounding, and the same bits for any number of
-//! threads. One file an op, named after the op's own; what each computes is said in `graph`, not here.
+//! The CPU's fast kernels: they compute the reference kernels' results up to rounding, with the same bits for any
+//! number of threads. Each op has a file with the name of its file in `graph`, which documents what it computes.
 //!
-//! `vectorize.rs` compiles a loop for the instruction sets of the machine that runs it, `parallel.rs` shares work out,
-//! `tiled/` multiplies matrices, and decides whether a library does: then `product.rs` picks `gemm.rs`, with the only call to
-//! the built-in one, or `blas.rs`, with those to another that users may name; all take the views of `matrix.rs`. `math.rs` has the few functions that loops share.
-//! Kernels other than products compute in single precision: `tiles.rs` hands them tiles of what is kept in half precision,
-//! which `half.rs` converts. What weights in `Bf16` lack of single precision is split off
-//! and joined by `remainder.rs`.
+//! `vectorize.rs` compiles a loop for several instruction sets, and `parallel.rs` distributes work to threads. `tiled/`
+//! multiplies matrices, and decides whether a library does it: then `product.rs` chooses between `gemm.rs`, the
+//! built-in library, and `blas.rs`, a library that users may name. All take the views of `matrix.rs`. `math.rs` has
+//! functions that loops share. Kernels other than products compute in single precision: `tiles.rs` passes them tiles of
+//! tensors in half precision, which `half.rs` converts. `remainder.rs` splits single precision into weights in `Bf16`
+//! and their remainders, and joins them.
 //!
-//! Work is cut by shapes alone, never by the number of threads, and each part writes only what is its own. Products
-//! that are left to a BLAS are the exception: they are cut by the number of workers.
+//! Work is split by shapes alone, never by the number of threads, and each part writes disjoint memory. Products by a
+//! BLAS are the exception: they are split by the number of workers.
 
 mod add;
 mod attention;

@@ -1,6 +1,6 @@
-//! The output head over two dropout draws: the logits of both for some rows at a time, turned into their gradients
-//! where they lie. Probabilities are recomputed for each pass over a row, a stretch at a time that stays in the
-//! first-level cache, since both the logits and the probabilities of both draws are needed until the end.
+//! The output head over two dropout draws: a chunk of rows at a time, whose logits are replaced by their gradients.
+//! Each pass over a row recomputes probabilities, a piece at a time that stays in the first-level cache, since the
+//! logits of both draws are needed until the last pass.
 
 use super::CpuKernel;
 use super::head_loss::{Head, wanted};
@@ -14,7 +14,7 @@ use pulp::Simd;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator};
 use rayon::slice::ParallelSliceMut;
 
-/// Logits of a row, of each draw, that are looked at together.
+/// Logits of a row, of each draw, that are processed together.
 const STRETCH: usize = 1 << 10;
 
 impl CpuKernel for ops::PairedHeadLoss {
@@ -67,10 +67,10 @@ fn heads<'a>(chunk: usize, call: &Call<'a>) -> [Head<'a>; 2] {
 
 /// Working memory.
 struct Room<'a> {
-    /// Of each draw.
+    /// Logits of each draw.
     logits: [&'a mut [f32]; 2],
     losses: &'a mut [f32],
-    /// What products need.
+    /// Scratch of products.
     products: &'a mut [f32],
 }
 
@@ -81,8 +81,8 @@ impl<'a> Room<'a> {
         Self { logits: [logits, other], losses, products }
     }
 
-    /// Computes the logits of the chunk that begins at row `first`, hands those of each row to `row`, and returns the
-    /// sum of the losses that it answers.
+    /// Computes the logits of the chunk that begins at row `first`, calls `row` with the logits of each row, and
+    /// returns the sum of the losses that it returns.
     fn losses(
         &mut self,
         heads: &[Head; 2],
@@ -101,7 +101,7 @@ impl<'a> Room<'a> {
     }
 }
 
-/// What a row's loss is made of.
+/// The quantities that a row's loss depends on.
 struct Objective {
     alpha: f32,
     smoothing: f32,
@@ -122,7 +122,7 @@ fn log_sum_exp<S: Simd>(simd: S, z: &[f32]) -> f32 {
     largest + total.ln()
 }
 
-/// A stretch of both draws' probabilities p and q, and of ln p - ln q.
+/// A piece of both draws' probabilities p and q, and of ln p - ln q.
 struct Stretch {
     p: [f32; STRETCH],
     q: [f32; STRETCH],
@@ -182,8 +182,8 @@ vectorized! {
         loss_of(simd, [a, b], target, objective, lse, divergences(simd, a, b, lse))
     }
 
-    /// The loss of a row, whose logits are replaced by the gradients of `scale` times the loss: with y the target and
-    /// d = ln p - ln q, ½(p - y) + ½α(p(d - KL(p‖q)) + p - q), and for the other draw the same with p and q exchanged.
+    /// The loss of a row, whose logits are replaced by the gradients of `scale` times the loss: with y the target and d
+    /// = ln p - ln q, ½(p - y) + ½α(p(d - KL(p‖q)) + p - q), and with p and q exchanged for the other draw.
     fn replace_by_gradients<S: Simd>(
         simd: S,
         a: &mut [f32],

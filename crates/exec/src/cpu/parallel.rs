@@ -1,17 +1,17 @@
-//! Sharing work out to the workers of the current rayon pool.
+//! Distribution of work to the workers of the current rayon pool.
 
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 use std::sync::{Mutex, PoisonError};
 
-/// Elements handed out at a time by kernels that pass over flat tensors: few enough to stay in the first-level cache
-/// from one loop over them to the next.
+/// Elements per work item of kernels that pass over flat tensors: few enough to stay in the first-level cache between
+/// two loops over them.
 pub(super) const CHUNK: usize = 1 << 12;
 
-/// Elements below which waking a second worker costs more than it saves.
+/// Least number of elements for which a second worker saves more than waking it costs.
 const SMALL: usize = 1 << 15;
 
-/// Runs `work` on every part, in parallel if the parts together touch enough `elements`.
+/// Runs `work` on every part, in parallel if the parts access enough `elements` in total.
 pub(super) fn for_each<I: IndexedParallelIterator>(elements: usize, parts: I, work: impl Fn(I::Item) + Sync + Send) {
     let fewest_parts = if elements < SMALL { usize::MAX } else { 1 };
     parts.with_min_len(fewest_parts).for_each(work);
@@ -26,7 +26,7 @@ pub(super) fn copy<T: Copy + Send + Sync>(into: &mut [T], from: &[T]) {
     for_each(elements, parts, |(into, from)| into.copy_from_slice(from));
 }
 
-/// Chunks of samples of so many elements: the sample's number, the chunk's first element in it, and the elements.
+/// Chunks of samples of `sample_size` elements: the sample's number, the chunk's first element in it, and the elements.
 pub(super) fn chunks_of_samples<T>(values: &mut [T], sample_size: usize) -> Vec<(usize, usize, &mut [T])> {
     let samples = <[T]>::chunks_exact_mut(values, sample_size).enumerate();
     let chunks = samples.flat_map(|(sample, values)| {
@@ -35,7 +35,7 @@ pub(super) fn chunks_of_samples<T>(values: &mut [T], sample_size: usize) -> Vec<
     chunks.collect()
 }
 
-/// Runs `work` on every item, handing the next to whoever is free, on at most so many workers.
+/// Runs `work` on every item, on at most `workers` workers; each takes the next item when it is free.
 pub(super) fn for_each_of<T>(items: impl Iterator<Item = T> + Send, workers: usize, work: impl Fn(T) + Sync + Send) {
     if workers == 1 {
         return items.for_each(work);
@@ -50,8 +50,8 @@ pub(super) fn for_each_of<T>(items: impl Iterator<Item = T> + Send, workers: usi
     });
 }
 
-/// Runs `work` on every item, handing the next to whoever is free. Each worker has one slot of the scratch memory to
-/// itself, so there are never more workers than slots. Which worker gets an item must not show in the result.
+/// Runs `work` on every item; each worker takes the next item when it is free. Each worker has its own slot of the
+/// scratch memory, so there are never more workers than slots. The result must not depend on which worker gets an item.
 pub(super) fn for_each_with_scratch<T>(
     items: impl Iterator<Item = T> + Send,
     scratch: &mut [f32],

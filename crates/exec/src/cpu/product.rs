@@ -1,4 +1,4 @@
-//! Matrix products: by a BLAS if one was chosen (`blas.rs`) and the product is worth its call, else by the built-in
+//! Matrix products: by a BLAS if one was chosen (`blas.rs`) and the product is large enough, else by the built-in
 //! library (`gemm.rs`).
 
 use super::blas::{self, Blas, Operand, product_by_library};
@@ -7,16 +7,16 @@ use super::matrix::{Matrix, MatrixMut};
 use rayon::iter::{ParallelBridge, ParallelIterator};
 use std::ffi::c_int;
 
-/// Multiplications from which on a BLAS is asked, if one was chosen. Attention's many small products, each on a worker
-/// of its own, stay below.
+/// Least number of multiplications of a product for a BLAS. Attention's many small products, each on one worker, are
+/// below it.
 const LARGE: usize = 1 << 22;
 
-/// Rows and columns that a product is cut at for a BLAS are multiples of this, so that its innermost loops stay whole.
+/// Products are split for a BLAS at multiples of this many rows or columns, so that its innermost loops are whole.
 const GRAIN: usize = 64;
 
-/// into = scale · a b, added to what is there if `accumulate`. Runs on `workers` workers of the current pool. The
-/// built-in result does not depend on their number; a BLAS only promises the same for the same number.
-/// Panics if the extents don't match.
+/// into = scale · a b, added to the previous values if `accumulate`. Runs on `workers` workers of the current pool. The
+/// built-in library's result does not depend on their number; a BLAS's is reproducible only for the same number. Panics
+/// if the extents don't match.
 pub(super) fn product(into: &mut MatrixMut, accumulate: bool, scale: f32, a: Matrix, b: Matrix, workers: usize) {
     match blas::chosen() {
         Some(blas) if is_for_library(into, a, b) => {
@@ -26,7 +26,7 @@ pub(super) fn product(into: &mut MatrixMut, accumulate: bool, scale: f32, a: Mat
     }
 }
 
-/// Whether a product is worth the call, and lies as BLAS wants it.
+/// Whether a product is large enough, and BLAS supports its strides.
 fn is_for_library(into: &MatrixMut, a: Matrix, b: Matrix) -> bool {
     let extents = [into.rows, into.columns, a.columns];
     let fits = |&extent: &usize| c_int::try_from(extent).is_ok();
@@ -36,7 +36,7 @@ fn is_for_library(into: &MatrixMut, a: Matrix, b: Matrix) -> bool {
         && Operand::of(b).is_some()
 }
 
-/// As [`product`], by a library: each worker has it compute a block of rows, or of columns if they are more.
+/// As [`product`], by a library: each worker calls it for a block of rows, or of columns if there are more columns.
 fn product_in_parts(
     blas: &Blas,
     into: &mut MatrixMut,
@@ -67,7 +67,7 @@ mod tests {
     use super::super::blas::view;
     use super::*;
 
-    /// Numbers that look random and are the same every time.
+    /// Reproducible pseudorandom numbers.
     fn numbers(count: usize, seed: u32) -> Vec<f32> {
         let mut state = seed.wrapping_mul(0x9E37_79B9) | 1;
         let mut next = move || {

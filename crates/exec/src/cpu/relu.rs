@@ -1,4 +1,4 @@
-//! The rectifier and its gradient. What is not a number is not at most zero, and so goes through.
+//! The rectifier and its gradient. NaN is not at most zero, so it passes through.
 
 use super::CpuKernel;
 use super::half::Float;
@@ -35,7 +35,7 @@ fn run_grad<E: Float>(mut call: Call) {
         [Some(dy), Some(y)] => backward(dx, dy, y),
         [None, Some(y)] => backward_in_dy(dx, y),
         [Some(dy), None] => backward_in_y(dx, dy),
-        [None, None] => panic!("only one operand of a gradient can lie in its output"),
+        [None, None] => panic!("only one operand of a gradient can share the memory of its output"),
     });
 }
 
@@ -58,14 +58,14 @@ vectorized! {
         }
     }
 
-    /// Leaves dx where dy is.
+    /// Replaces dy by dx.
     fn backward_in_dy<S: Simd>(simd: S, dy: &mut [f32], y: &[f32]) {
         for (dy, &y) in dy.iter_mut().zip(y) {
             *dy = if y <= 0.0 { 0.0 } else { *dy };
         }
     }
 
-    /// Leaves dx where y is.
+    /// Replaces y by dx.
     fn backward_in_y<S: Simd>(simd: S, y: &mut [f32], dy: &[f32]) {
         for (y, &dy) in y.iter_mut().zip(dy) {
             *y = if *y <= 0.0 { 0.0 } else { dy };

@@ -1,4 +1,4 @@
-//! Root-mean-square normalisation and its gradient: a row stays in the first-level cache for all passes over it.
+//! Root-mean-square normalisation and its gradient: a row stays in the first-level cache during all passes over it.
 
 use super::CpuKernel;
 use super::add::accumulate;
@@ -34,7 +34,7 @@ fn run<E: Float>(op: &ops::RmsNorm, mut call: Call) {
         slots.with_slot(|tiles| {
             for ((y, x), rstd) in y.chunks_exact_mut(channels).zip(x.chunks_exact(channels)).zip(rstd) {
                 in_tiles(tiles, [y], [Some(x)], |[y], [x]| {
-                    *rstd = normalize(y, x.expect("x lies in no output"), weight, op.eps);
+                    *rstd = normalize(y, x.expect("x shares no memory with an output"), weight, op.eps);
                 });
             }
         });
@@ -72,7 +72,7 @@ fn run_grad<E: Float>(op: &ops::RmsNormGrad, mut call: Call) {
                 let (x, rstd) = (Some(&x[elements]), rstd[row]);
                 let mut gradient = |dx: &mut [f32], [dy, x, residual]: [Option<&[f32]>; 3]| {
                     let add_to_output = op.residual && residual.is_none();
-                    let x = x.expect("x lies in no output");
+                    let x = x.expect("x shares no memory with an output");
                     input_gradient(dx, dy, &Row { x, weight, rstd, residual, add_to_output }, sums);
                 };
                 if op.residual {
@@ -92,14 +92,14 @@ fn run_grad<E: Float>(op: &ops::RmsNormGrad, mut call: Call) {
     }
 }
 
-/// What the gradient of a row needs besides dy.
+/// The inputs of a row's gradient other than dy.
 struct Row<'a> {
     x: &'a [f32],
     weight: &'a [f32],
     rstd: f32,
     /// Added to dx.
     residual: Option<&'a [f32]>,
-    /// Whether dx is added to what its place holds.
+    /// Whether dx is added to the previous values.
     add_to_output: bool,
 }
 
@@ -117,7 +117,7 @@ fn reduce<S: Simd>(simd: S, dy: &[f32], row: &Row, dweight: &mut [f32]) -> f32 {
         *dweight = simd.mul_add_e_f32s(product, rstd, *dweight);
     }
     if !dy_rest.is_empty() {
-        // What a partial load leaves out is zero, and so adds nothing.
+        // Missing lanes of a partial load are zero, so they add nothing.
         let product = simd.mul_f32s(simd.partial_load_f32s(dy_rest), simd.partial_load_f32s(x_rest));
         sum = simd.mul_add_e_f32s(product, simd.partial_load_f32s(weight_rest), sum);
         let total = simd.mul_add_e_f32s(product, rstd, simd.partial_load_f32s(dweight_rest));
@@ -126,7 +126,7 @@ fn reduce<S: Simd>(simd: S, dy: &[f32], row: &Row, dweight: &mut [f32]) -> f32 {
     simd.reduce_sum_f32s(sum)
 }
 
-/// rstd·weight·dy - along·x, of which `factors` are rstd and along.
+/// rstd·weight·dy - along·x, where `factors` are rstd and along.
 #[inline(always)]
 fn slope<S: Simd>(simd: S, factors: [S::f32s; 2], dy: S::f32s, x: S::f32s, weight: S::f32s) -> S::f32s {
     let [rstd, along] = factors;
@@ -143,7 +143,7 @@ vectorized! {
         rstd
     }
 
-    /// Writes a row of dx, where dy is if it is not given.
+    /// Writes a row of dx; if dy is `None`, dx replaces it.
     fn input_gradient<S: Simd>(simd: S, dx: &mut [f32], dy: Option<&[f32]>, row: &Row, dweight: &mut [f32]) {
         let (x, weight) = (row.x, row.weight);
         let mean_product = reduce(simd, dy.unwrap_or(dx), row, dweight) / x.len() as f32;

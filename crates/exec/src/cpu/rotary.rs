@@ -1,4 +1,4 @@
-//! Rotary position embeddings: cosines and sines are computed once a call, for all samples and heads.
+//! Rotary position embeddings: cosines and sines are computed once per call, for all samples and heads.
 
 use super::CpuKernel;
 use super::half::Float;
@@ -11,8 +11,8 @@ use plimsoll_graph::ops::{self, inverse_frequencies};
 use rayon::iter::IndexedParallelIterator;
 use rayon::slice::ParallelSliceMut;
 
-/// Positions whose angles are found by turning the one before, which costs a tenth of a sine; in double precision so
-/// few turns are exact to thirteen digits.
+/// Positions whose angles are computed by rotating the previous one, which costs a tenth of a sine; in double
+/// precision, this many rotations are exact to thirteen digits.
 const TURNS: usize = 64;
 
 impl CpuKernel for ops::Rotary {
@@ -45,7 +45,8 @@ fn run<E: Float>(op: &ops::Rotary, mut call: Call) {
     });
 }
 
-/// For each position from `first` on the cosines of its pairs' angles, then the sines, each times the scaling's factor.
+/// For each position from `first` on, the cosines of its pairs' angles, then the sines, each times the scaling's
+/// factor.
 fn fill_angles(op: &ops::Rotary, first: usize, angles: &mut [f32]) {
     let (frequencies, factor) = inverse_frequencies(op.head_size, op.base, op.scaling);
     let direction = if op.inverse { -1.0 } else { 1.0 };
@@ -66,7 +67,7 @@ fn fill_angles(op: &ops::Rotary, first: usize, angles: &mut [f32]) {
 }
 
 vectorized! {
-    /// Turns the pairs of each head of a row.
+    /// Rotates the pairs of each head of a row.
     fn turn<S: Simd>(simd: S, row: &mut [f32], angles: &[f32]) {
         let (cos, sin) = angles.split_at(angles.len() / 2);
         for head in row.chunks_exact_mut(angles.len()) {

@@ -1,4 +1,4 @@
-//! A tensor times a constant.
+//! Multiplication of a tensor by a constant.
 
 use super::CpuKernel;
 use super::half::Float;

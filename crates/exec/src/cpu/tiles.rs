@@ -1,9 +1,9 @@
-//! Tensors in half precision for kernels that compute in single precision: a tile of each is widened, the kernel runs on
-//! tiles, and its results are rounded, all while that is in the first-level cache, so that memory is passed over once.
-//! What is in single precision reaches kernels as it lies.
+//! Tensors in half precision for kernels that compute in single precision: a tile of each is widened, the kernel runs
+//! on the tiles, and its results are rounded while they are in the first-level cache, so that one pass over memory is
+//! enough. Kernels get tensors in single precision without a copy.
 //!
-//! Tiles of kernels that pass over flat tensors are on the stack. Those of kernels that need whole rows are in the working
-//! memory that their ops declare, each worker's in a slot of its own.
+//! Tiles of kernels that pass over flat tensors are on the stack. Tiles of kernels that need whole rows are in the
+//! working memory that their ops declare, in one slot per worker.
 
 use super::half::Float;
 use super::matrix::MatrixMut;
@@ -14,13 +14,13 @@ use rayon::iter::IndexedParallelIterator;
 use rayon::slice::ParallelSliceMut;
 use std::sync::{Mutex, PoisonError};
 
-/// Floats on the stack for the tiles of a kernel: with what they are converted from, half a first-level cache.
+/// Floats on the stack for the tiles of a kernel: with their sources, half a first-level cache.
 const STACK: usize = 3 << 10;
 
-/// Tiles on the stack have a multiple of so many elements.
+/// The number of elements of a tile on the stack is a multiple of this.
 const MULTIPLE: usize = 64;
 
-/// Tiles on whole cache lines, so that a vector which is read was written as one.
+/// Aligned to cache lines, so that reads of vectors match the writes.
 #[repr(align(64))]
 struct Aligned([f32; STACK]);
 
@@ -31,20 +31,20 @@ macro_rules! in_precision {
             plimsoll_graph::DType::F32 => $($kernel)::+::<f32>($($argument),*),
             plimsoll_graph::DType::F16 => $($kernel)::+::<::half::f16>($($argument),*),
             plimsoll_graph::DType::Bf16 => $($kernel)::+::<::half::bf16>($($argument),*),
-            other => panic!("{other:?} is not of floats"),
+            other => panic!("{other:?} is not a float type"),
         }
     };
 }
 
 pub(super) use in_precision;
 
-/// Operand `index`. Panics if it is in another precision, or lies in an output.
+/// Operand `index`. Panics if it is in another precision, or shares the memory of an output.
 pub(super) fn operand<'a, E: Float>(call: &Call<'a>, index: usize) -> &'a [E] {
     assert_eq!(call.io.inputs[index].dtype, E::DTYPE, "precision of operand {index}");
     bytemuck::cast_slice(call.bytes(index))
 }
 
-/// Operand `index`, or `None` if the plan laid it where an output lies. Panics if it is in another precision.
+/// Operand `index`, or `None` if it shares the memory of an output. Panics if it is in another precision.
 pub(super) fn operand_unless_in_output<'a, E: Float>(call: &Call<'a>, index: usize) -> Option<&'a [E]> {
     match call.inputs[index] {
         Input::InOutput => None,
@@ -52,7 +52,7 @@ pub(super) fn operand_unless_in_output<'a, E: Float>(call: &Call<'a>, index: usi
     }
 }
 
-/// All results, which must be as many and of the one precision.
+/// All results. Panics if there are not `N`, or if the first is in another precision.
 pub(super) fn results<'a, E: Float, const N: usize>(call: &mut Call<'a>) -> [&'a mut [E]; N] {
     let (first, others) = split_results(call);
     let mut all = std::iter::once(first).chain(others.map(bytemuck::cast_slice_mut));
@@ -71,7 +71,7 @@ pub(super) fn split_results<'a, E: Float>(
     (bytemuck::cast_slice_mut(first), outputs)
 }
 
-/// In single precision, as they lie or widened into a tile that has room for them.
+/// The values in single precision: themselves, or widened into `tile`.
 pub(super) fn widened<'a, E: Float>(values: &'a [E], tile: &'a mut [f32]) -> &'a [f32] {
     if E::DTYPE == DType::F32 {
         return bytemuck::cast_slice(values);
@@ -81,8 +81,8 @@ pub(super) fn widened<'a, E: Float>(values: &'a [E], tile: &'a mut [f32]) -> &'a
     tile
 }
 
-/// Runs `work` on a result in single precision: as it lies, or on a tile that has room for it and is rounded afterwards.
-/// The work must write all of it, and not read what was there.
+/// Runs `work` on a result in single precision: on itself, or on `tile`, which is then rounded into it. `work` must
+/// write every element and not read the previous values.
 pub(super) fn in_single<E: Float>(result: &mut MatrixMut<E>, tile: &mut [f32], work: impl FnOnce(&mut MatrixMut<f32>)) {
     if E::DTYPE == DType::F32 {
         return work(&mut result.cast());
@@ -95,7 +95,7 @@ pub(super) fn in_single<E: Float>(result: &mut MatrixMut<E>, tile: &mut [f32], w
     }
 }
 
-/// A row that every worker reads, and the memory that is left. It is widened at the front of the memory where it must be.
+/// A row that every worker reads, widened at the beginning of the scratch memory if needed, and the rest of the memory.
 pub(super) fn widened_row<'a, E: Float>(row: &'a [E], scratch: &'a mut [f32]) -> (&'a [f32], &'a mut [f32]) {
     if E::DTYPE == DType::F32 {
         return (bytemuck::cast_slice(row), scratch);
@@ -104,9 +104,9 @@ pub(super) fn widened_row<'a, E: Float>(row: &'a [E], scratch: &'a mut [f32]) ->
     (widened(row, tile), rest)
 }
 
-/// Runs `kernel` on chunks of a result and of its operands, all of one length and cut into tiles where they must be.
-/// Chunks are shared out to workers if passing over all touches enough `elements`. An operand that is not given lies in
-/// the result; the kernel is given it where the result is a tile.
+/// Runs `kernel` on chunks of a result and of its operands, all of one length, in tiles if they are in half precision.
+/// Workers share the chunks if the kernel accesses enough `elements` in total. An operand that is `None` shares the
+/// result's memory; if the result is a tile, the kernel gets the operand's own tile.
 pub(super) fn for_each_chunk<E: Float, const N: usize>(
     elements: usize,
     result: &mut [E],
@@ -133,9 +133,10 @@ pub(super) fn in_stack_tiles<E: Float, const M: usize, const N: usize>(
     in_tiles(&mut Aligned([0.0; STACK]).0[..(M + N) * each], results, operands, kernel);
 }
 
-/// Runs `kernel` on results and operands of one length in single precision: as they lie, or tile by tile in their order,
-/// of which `memory` has room for one of each. An operand that is not given lies in the result of its number, or in the
-/// only one; the kernel is given it where results are tiles. Results are written, and read only as such operands.
+/// Runs `kernel` on results and operands of one length in single precision: on themselves, or tile by tile; `memory`
+/// has space for one tile of each. An operand that is `None` shares the memory of the result with its index, or of the
+/// last one; if results are tiles, the kernel gets the operand's own tile. The kernel reads results only as such
+/// operands.
 #[inline(always)]
 pub(super) fn in_tiles<E: Float, const M: usize, const N: usize>(
     memory: &mut [f32],
@@ -167,16 +168,16 @@ pub(super) fn in_tiles<E: Float, const M: usize, const N: usize>(
     }
 }
 
-/// Rows of so many channels that make a chunk.
+/// Number of rows with `channels` channels in a chunk.
 pub(super) fn rows_of_chunk(channels: usize) -> usize {
     (CHUNK / channels).max(1)
 }
 
-/// Working memory of which each worker has a slot to itself while it needs it; none at all for single precision.
+/// Working memory with a slot for each worker; empty for single precision.
 pub(super) struct Slots<'a>(Vec<Mutex<&'a mut [f32]>>);
 
 impl<'a> Slots<'a> {
-    /// `floats` each for so many workers on values of a precision. Panics if the memory is too small.
+    /// Slots of `floats` each for `workers` workers on values of this precision. Panics if the memory is too small.
     pub(super) fn new<E: Float>(scratch: &'a mut [f32], floats: usize, workers: usize) -> Self {
         if E::DTYPE == DType::F32 {
             return Self(Vec::new());
@@ -186,7 +187,7 @@ impl<'a> Slots<'a> {
         Self(slots)
     }
 
-    /// Runs `work` with a slot, which is the worker's own. If there are more workers than slots, they wait for one another.
+    /// Runs `work` with the worker's slot. If there are more workers than slots, they wait for each other.
     #[inline(always)]
     pub(super) fn with_slot(&self, work: impl FnOnce(&mut [f32])) {
         if self.0.is_empty() {

@@ -1,10 +1,10 @@
-//! Loops compiled several times, for the widest vectors that the machine at hand turns out to have.
+//! Loops compiled for several instruction sets, of which the machine's widest is used.
 
 /// Defines a function whose body is compiled for AVX-512, for AVX2 with FMA, and for the target's baseline; a call
-/// picks one by what pulp detects, and the body gets pulp's token of it. Plain loops over slices become vector code by
-/// themselves; sums, whose order the compiler must not change, are written with the token's operations.
-/// Whatever the body calls must be `#[inline(always)]`, or it is compiled for the baseline only. That goes for closures
-/// too, which can't be marked: they may hold plain arithmetic, but no operations of the token.
+/// picks one by what pulp detects, and the body gets pulp's token of it. The compiler vectorizes plain loops over
+/// slices; sums, whose order it must not change, are written with the token's operations. Functions that the body calls
+/// must be `#[inline(always)]`, or they are compiled for the baseline only. Closures can't be marked so: they may
+/// contain plain arithmetic, but no operations of the token.
 macro_rules! vectorized {
     ($(
         $(#[$meta:meta])*
@@ -33,10 +33,10 @@ macro_rules! vectorized {
             }
 
             match pulp::Arch::new() {
-                // SAFETY: whoever holds a V4 has checked that the machine has every feature enabled for `avx512`.
+                // SAFETY: a V4 exists only if the machine has every feature enabled for `avx512`.
                 #[cfg(target_arch = "x86_64")]
                 pulp::Arch::V4(simd) => unsafe { avx512(simd $(, $arg)*) },
-                // SAFETY: whoever holds a V3 has checked that the machine has every feature enabled for `avx2`.
+                // SAFETY: a V3 exists only if the machine has every feature enabled for `avx2`.
                 #[cfg(target_arch = "x86_64")]
                 pulp::Arch::V3(simd) => unsafe { avx2(simd $(, $arg)*) },
                 #[cfg(target_arch = "aarch64")]

@@ -1,4 +1,4 @@
-//! The machine's cards as the driver numbers them: under `CUDA_VISIBLE_DEVICES`, the fastest first.
+//! The machine's cards in the driver's order: as `CUDA_VISIBLE_DEVICES` lists them, or the fastest first.
 
 use super::driver::call;
 use super::error::{CallError, CudaError};
@@ -22,29 +22,29 @@ pub enum ComputeMode {
     Prohibited,
 }
 
-/// A card, or the slice of one in MIG mode that the driver shows in its place. What is free on it is known to whoever
-/// opened it.
+/// A card, or a slice of one in MIG mode, which the driver shows instead. Its free memory is known only after it is
+/// opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
     /// Its number.
     pub index: usize,
     /// The product: `NVIDIA GeForce RTX 3060`.
     pub name: String,
-    /// `GPU-8932f937-d72c-4106-c12f-20bd9faed9f6`, as other tools call it too; of a slice `MIG-` and its own.
+    /// `GPU-8932f937-d72c-4106-c12f-20bd9faed9f6`, as other tools show it; `MIG-` and its own UUID for a slice.
     pub uuid: String,
     /// Major and minor.
     pub compute_capability: (u8, u8),
     /// All of its memory.
     pub memory: Bytes,
-    /// Who may use it.
+    /// Its compute mode.
     pub mode: ComputeMode,
-    /// Whether memory can be taken in pieces that are mapped into one range of addresses.
+    /// Whether memory can be allocated in pieces that are mapped into one range of addresses.
     pub maps_memory: bool,
     pub(super) handle: CUdevice,
 }
 
 impl Card {
-    /// Whether there are kernels for it, and whether it lets processes use it. Errors: `CardTooOld`, `Prohibited`.
+    /// Checks that there are kernels for it, and that its mode allows processes. Errors: `CardTooOld`, `Prohibited`.
     pub fn check(&self) -> Result<(), CudaError> {
         if self.compute_capability < OLDEST_CAPABILITY {
             let found = self.compute_capability;
@@ -73,10 +73,10 @@ impl Driver {
     }
 
     fn count(&self) -> Result<usize, CudaError> {
-        /// `CUDA_ERROR_NO_DEVICE`, and `CUDA_ERROR_INVALID_DEVICE` for what `CUDA_VISIBLE_DEVICES` names.
+        /// `CUDA_ERROR_NO_DEVICE`, and `CUDA_ERROR_INVALID_DEVICE` if `CUDA_VISIBLE_DEVICES` names an invalid one.
         const NO_DEVICE: [u32; 2] = [100, 101];
         let mut count = 0;
-        // SAFETY: may be called at any time, any number of times; the place is on this stack.
+        // SAFETY: may be called at any time and repeatedly; the destination is on this stack.
         let counted = unsafe { call!(cuInit(0)).and_then(|()| call!(cuDeviceGetCount(&mut count))) };
         match counted {
             Ok(()) if count > 0 => Ok(count as usize),
@@ -94,13 +94,13 @@ fn visible() -> Option<String> {
 /// In the names of slices: `NVIDIA A100-SXM4-40GB MIG 1g.5gb`.
 const OF_A_SLICE: &str = " MIG ";
 
-/// What the driver tells of the card of this number, which exists.
+/// The card of this number, which must exist, as the driver describes it.
 fn read(index: usize) -> Result<Card, CallError> {
     let mut handle = 0;
-    // SAFETY: the driver was started by whoever counted the cards; the place is on this stack.
+    // SAFETY: the driver was initialized when the cards were counted; the destination is on this stack.
     unsafe { call!(cuDeviceGet(&mut handle, index as c_int)) }?;
     let mut bytes = 0;
-    // SAFETY: the card's handle was just given; the place is on this stack.
+    // SAFETY: the driver just returned the card's handle; the destination is on this stack.
     unsafe { call!(cuDeviceTotalMem_v2(&mut bytes, handle)) }?;
     let capability = [
         attribute(handle, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
@@ -128,14 +128,14 @@ fn read(index: usize) -> Result<Card, CallError> {
 
 fn attribute(handle: CUdevice, attribute: Attribute) -> Result<c_int, CallError> {
     let mut value = 0;
-    // SAFETY: the handle is a card's; the place is on this stack.
+    // SAFETY: the handle is a card's; the destination is on this stack.
     unsafe { call!(cuDeviceGetAttribute(&mut value, attribute, handle)) }?;
     Ok(value)
 }
 
 fn name(handle: CUdevice) -> Result<String, CallError> {
     let mut text = [0u8; 256];
-    // SAFETY: the handle is a card's; the driver writes no more than so many bytes, the last of them zero.
+    // SAFETY: the handle is a card's; the driver writes at most the buffer's length, zero-terminated.
     unsafe { call!(cuDeviceGetName(text.as_mut_ptr().cast::<c_char>(), text.len() as c_int, handle)) }?;
     let name = CStr::from_bytes_until_nul(&text).map(CStr::to_string_lossy);
     Ok(name.map_or_else(|_| "NVIDIA card".to_owned(), |name| name.into_owned()))
@@ -143,7 +143,7 @@ fn name(handle: CUdevice) -> Result<String, CallError> {
 
 fn uuid(handle: CUdevice, kind: &str) -> Result<String, CallError> {
     let mut uuid = sys::CUuuid { bytes: [0; 16] };
-    // SAFETY: the handle is a card's; the place is on this stack.
+    // SAFETY: the handle is a card's; the destination is on this stack.
     unsafe { call!(cuDeviceGetUuid_v2(&mut uuid, handle)) }?;
     let mut text = kind.to_owned();
     for (index, byte) in uuid.bytes.iter().enumerate() {

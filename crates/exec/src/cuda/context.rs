@@ -1,4 +1,4 @@
-//! The process's context on a card. Everything else on the card belongs to it and holds on to it.
+//! The process's context on a card. Everything else on the card belongs to it and keeps it alive.
 
 use super::card::{Card, ComputeMode};
 use super::driver::call;
@@ -9,29 +9,29 @@ use cudarc::driver::sys::CUcontext;
 use plimsoll_units::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The primary context of a card, which is given back with this.
+/// The primary context of a card, released on drop.
 #[derive(Debug)]
 pub(super) struct Context {
     driver: &'static Driver,
     card: Card,
     handle: CUcontext,
-    /// How often the driver was asked for anything that takes memory.
+    /// Number of calls of the driver that allocate memory.
     asked: AtomicU64,
 }
 
-// SAFETY: the driver's functions may be called from any thread; the handle is a number to them.
+// SAFETY: the driver's functions may be called from any thread, and the handle is only passed to them.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Opens a card. Errors: it cannot be used (`Card::check`), `InUse`, `NoRoomForDriver`.
+    /// Opens a card. Errors: those of `Card::check`, `InUse`, `NoRoomForDriver`.
     pub(super) fn open(driver: &'static Driver, card: Card) -> Result<Self, CudaError> {
         /// `CUDA_ERROR_DEVICE_UNAVAILABLE`
         const UNAVAILABLE: u32 = 46;
         card.check()?;
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the card's handle came from the driver; the place is on this stack.
+        // SAFETY: the card's handle came from the driver; the destination is on this stack.
         let retained = unsafe { call!(cuDevicePrimaryCtxRetain(&mut handle, card.handle)) };
         retained.map_err(|error| match error.code {
             UNAVAILABLE if card.mode == ComputeMode::Exclusive => CudaError::InUse { name: card.name.clone() },
@@ -45,7 +45,7 @@ impl Context {
         Ok(context)
     }
 
-    /// Makes it this thread's: all functions that follow are about it.
+    /// Makes it this thread's current context, which the following calls use.
     pub(super) fn enter(&self) -> Result<(), CallError> {
         // SAFETY: the context is retained until `self` is dropped.
         unsafe { call!(cuCtxSetCurrent(self.handle)) }
@@ -61,21 +61,21 @@ impl Context {
         self.driver
     }
 
-    /// Memory as the driver tells it now.
+    /// The memory that the driver reports now.
     pub(super) fn room(&self) -> Result<Room, CallError> {
         let (mut free, mut total) = (0, 0);
         self.enter()?;
-        // SAFETY: the places are on this stack.
+        // SAFETY: the destinations are on this stack.
         unsafe { call!(cuMemGetInfo_v2(&mut free, &mut total)) }?;
         Ok(Room { free: Bytes(free as u64), total: Bytes(total as u64) })
     }
 
-    /// To be called wherever the driver is asked for something that takes memory.
+    /// Counts a call that allocates memory; precedes each such call.
     pub(super) fn count_request(&self) {
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often it was.
+    /// Number of calls that allocated memory.
     pub(super) fn requests(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
@@ -83,8 +83,8 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: it was retained once, and whatever belongs to it holds on to it and is gone. A driver that fails here
-        // leaves nothing that could still be done.
+        // SAFETY: it was retained once, and everything that belongs to it keeps it alive, so it is gone. If the driver
+        // fails here, nothing more can be done.
         let _ = unsafe { call!(cuDevicePrimaryCtxRelease_v2(self.card.handle)) };
     }
 }

@@ -1,4 +1,4 @@
-//! A card as a device. What it holds for a plan is `loaded.rs`.
+//! A card as a device. `loaded.rs` is what it allocates for a plan.
 
 use super::card::Card;
 use super::context::Context;
@@ -17,16 +17,16 @@ use plimsoll_units::Bytes;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What can be chosen.
+/// Options of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CudaOptions {
-    /// Whether programs are captured once and then started by one call each.
+    /// Whether programs are captured once and then launched by one call each.
     pub graphs: bool,
-    /// Whether products in single precision, those of linear layers and output heads, round their operands to TF32 and go
-    /// to tensor cores. Cards before [`OLDEST_WITH_TF32`](super::OLDEST_WITH_TF32) compute as without.
+    /// Whether products in single precision, those of linear layers and output heads, round their operands to TF32 and
+    /// use tensor cores. No effect on cards before [`OLDEST_WITH_TF32`](super::OLDEST_WITH_TF32).
     pub tf32: bool,
-    /// Whether the algorithms of a library's products are timed, and the fastest taken; else those are that the library
-    /// recommends. Takes some seconds when a plan is loaded.
+    /// Whether the algorithms of a library's products are timed to choose the fastest; otherwise the library's
+    /// recommendations are used. Takes a few seconds when a plan is loaded.
     pub autotune: bool,
 }
 
@@ -36,12 +36,12 @@ impl Default for CudaOptions {
     }
 }
 
-/// An NVIDIA card. Its context is brought up with it, so that what is free from then on is there for a plan.
+/// An NVIDIA card. Its context is created with it, so that the memory that is free afterwards is available for a plan.
 pub struct CudaDevice {
-    /// Goes before the library and the context do.
+    /// Dropped before the library and the context.
     loaded: Option<Loaded>,
     library: Option<Arc<Handle>>,
-    /// How the products of a run that goes on are computed.
+    /// The algorithms of a resumed run's products.
     kept: Option<ProductChoices>,
     context: Arc<Context>,
     options: CudaOptions,
@@ -51,7 +51,8 @@ pub struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// Opens a card. The host's arena takes whatever the system gives. Errors: `CudaError`, why it cannot be used.
+    /// Opens a card. The host's arena is allocated without checking the free memory. Errors: `CudaError` if the card
+    /// can't be used.
     pub fn open(driver: &'static Driver, card: Card, options: CudaOptions) -> Result<Self, CudaError> {
         let context = Arc::new(Context::open(driver, card)?);
         Ok(Self {
@@ -66,32 +67,31 @@ impl CudaDevice {
         })
     }
 
-    /// Leaves products to this library from the next plan on that is made for it. What the library takes for itself of the
-    /// card's memory is taken here. Errors: it can't be used on this card.
+    /// Uses this library for products, from the next plan on that is made for it. Allocates the library's own memory on
+    /// the card. Errors: it can't be used on this card.
     pub fn use_library(&mut self, library: &'static CublasLt) -> Result<(), CublasLtError> {
         self.library = Some(Arc::new(Handle::new(&self.context, library)?));
         Ok(())
     }
 
-    /// Computes products as a run did that goes on: they have the algorithms that it kept, as far as library and card are
-    /// the same.
+    /// Uses the algorithms that a resumed run stored, if library and card are the same.
     pub fn keep_products(&mut self, kept: ProductChoices) {
         self.kept = Some(kept);
     }
 
-    /// The library that products are left to, in plans that are made for it.
+    /// The library that computes products, in plans that are made for it.
     pub fn library(&self) -> Option<&'static CublasLt> {
         self.library.as_ref().map(|handle| handle.library())
     }
 
-    /// The host's arena takes no more than is free.
+    /// The host's arena allocates no more than is free.
     #[must_use]
     pub fn within(mut self, free: FreeMemory) -> Self {
         self.supply = Supply::of(free);
         self
     }
 
-    /// What the arena takes of the card is measured by what this says of the process.
+    /// Sets the function that reports this process's memory on the card, by which the arena's memory is measured.
     #[must_use]
     pub fn measured_by(mut self, own_memory: OwnMemory) -> Self {
         self.own_memory = Some(own_memory);
@@ -121,7 +121,7 @@ impl CudaDevice {
         self.arenas[memory].touch(end);
     }
 
-    /// Writes to a part of the arena of the device, in order with what was started.
+    /// Writes to a part of the device's arena, ordered after started work.
     fn send(&mut self, part: Region, bytes: &[u8]) -> Result<(), DeviceError> {
         self.context.enter()?;
         let loaded = self.loaded.as_mut().expect("a plan is loaded before anything is written");
@@ -130,8 +130,8 @@ impl CudaDevice {
         loaded.allow(to, part.bytes, Use::Write)?;
         match loaded.staging.take() {
             Some(mut staging) => {
-                // SAFETY: the part lies in the arena (the callers compare it with the tensor, and `validate` that with
-                // the arena), which stays until the streams are done.
+                // SAFETY: the part is within the arena (callers check it against the tensor, and `validate` checks the
+                // tensor against the arena), which exists until the streams are done.
                 let sent = unsafe { staging.send(loaded.device(), to, bytes) };
                 loaded.staging = Some(staging);
                 sent?;
@@ -154,8 +154,8 @@ impl CudaDevice {
         let from = loaded.arena.address() + region.offset;
         loaded.allow(from, region.bytes, Use::Read)?;
         if !bytes.is_empty() {
-            // SAFETY: the region is a tensor's of a valid plan, so it lies in the arena; the bytes are borrowed until
-            // the stream is done, which is waited for whatever the copy says.
+            // SAFETY: the region is a tensor's of a valid plan, so it is within the arena; the bytes are borrowed until
+            // the stream is done, which we wait for even if the copy fails.
             let copied = unsafe { loaded.device().copy_to_host(bytes.as_mut_ptr(), from, bytes.len()) };
             let done = loaded.synchronize();
             copied?;
@@ -181,7 +181,7 @@ fn checked(plan: &Plan, tensor: TensorId, found: usize) -> Result<Region, Device
     })
 }
 
-/// Bytes of a tensor from an offset on. Errors: `WrongSize` if they end behind it.
+/// Bytes of a tensor from an offset on. Errors: `WrongSize` if they end after it.
 fn part_of(plan: &Plan, tensor: TensorId, offset: u64, bytes: usize) -> Result<Region, DeviceError> {
     let whole = plan[tensor].region();
     let end = offset + bytes as u64;
@@ -210,7 +210,7 @@ impl Device for CudaDevice {
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError> {
         self.loaded = None;
         self.arenas = PerMemory::default();
-        // Plans that are made for our kernels have no workspace for a library.
+        // Plans for the built-in kernels have no workspace for a library.
         let library = self.library.as_ref().filter(|_| plan.targets.device.product_workspace() > Bytes::ZERO);
         let loaded = Loaded::new(
             &self.context,
@@ -245,7 +245,7 @@ impl Device for CudaDevice {
             return self.send(part, bytes);
         }
         self.synchronize()?;
-        // SAFETY: all streams are done, and `self` is borrowed alone, so that none is given anything meanwhile.
+        // SAFETY: all streams are done, and `self` is borrowed mutably, so nothing is enqueued meanwhile.
         let runner = unsafe { self.loaded().host.at_rest_mut() };
         runner.arena_mut(plan[tensor].memory).bytes_mut(part).copy_from_slice(bytes);
         self.touch(plan[tensor].memory, part.end());
@@ -273,7 +273,7 @@ impl Device for CudaDevice {
             return Ok(Cow::Owned(bytes));
         }
         self.loaded().synchronize()?;
-        // SAFETY: all streams are done, and what gives them anything borrows `self` alone, as the result borrows it.
+        // SAFETY: all streams are done, and enqueuing borrows `self` mutably, which the result excludes.
         let runner = unsafe { self.loaded().host.at_rest() };
         Ok(Cow::Borrowed(runner.arena(plan[tensor].memory).bytes(region)))
     }
@@ -295,14 +295,14 @@ impl Device for CudaDevice {
     fn run(&mut self, plan: &Plan, step: &Step, scalars: &Scalars) -> Result<(), DeviceError> {
         if plan.queue(step) == Queue::Host {
             self.synchronize()?;
-            // SAFETY: all streams are done, and `self` is borrowed alone, so that none is given anything meanwhile.
+            // SAFETY: all streams are done, and `self` is borrowed mutably, so nothing is enqueued meanwhile.
             unsafe { self.loaded().host.at_rest_mut() }.run(plan, step, scalars);
             return Ok(());
         }
         self.send_scalars(plan, scalars)?;
         let loaded = self.loaded();
         let job = loaded.preparation(plan).job(step, Node::Begin)?;
-        // What was sent is on the device's stream, the step perhaps on another.
+        // The copies are on the device's stream, the step may be on another.
         loaded.synchronize()?;
         loaded.run(&job)?;
         let touches = job.touches;
@@ -325,7 +325,7 @@ impl Device for CudaDevice {
     fn resident_in_process_bytes(&self) -> Option<u64> {
         let loaded = self.loaded.as_ref()?;
         loaded.synchronize().ok()?;
-        // SAFETY: all streams are done, and nobody gives them anything while `self` is borrowed here.
+        // SAFETY: all streams are done, and nothing is enqueued while `self` is borrowed here.
         unsafe { loaded.host.at_rest() }.resident_bytes()
     }
 }

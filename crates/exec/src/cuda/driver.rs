@@ -1,14 +1,14 @@
-//! Calls of the driver's functions. Each names its function once, and an error says which one failed.
+//! Calls of the driver's functions. Each call names its function once, and errors contain the name.
 //!
-//! The crate that declares the functions gives their codes a type that only knows those of its day; a newer driver has
-//! others. So its declarations give the arguments' types, and the functions are called with codes as numbers.
+//! The crate that declares the functions has an enum for their codes, which newer drivers extend. So we use its
+//! declarations for the arguments' types, and call the functions with numeric codes.
 
 use super::error::CallError;
 use super::library::Driver;
 use cudarc::driver::sys::CUresult;
 use std::ffi::{CStr, c_char};
 
-/// All functions that are called with `call!`, whatever the plan. In every driver since CUDA 11.4.
+/// All functions that `call!` calls, for any plan. Every driver since CUDA 11.4 has them.
 pub(super) const FUNCTIONS: &[&str] = &[
     "cuCtxSetCurrent",
     "cuDeviceGet",
@@ -64,14 +64,14 @@ pub(super) const FUNCTIONS: &[&str] = &[
     "cuStreamWaitEvent",
 ];
 
-/// A function of the driver, whatever its type.
+/// A function of the driver, of any type.
 pub(super) type Address = unsafe extern "C" fn();
 
 /// `CUDA_SUCCESS`
 const SUCCESS: u32 = 0;
 
-/// Calls a function of the driver, or one that is declared as another is which came later. Needs an `unsafe` block, which
-/// says why its arguments are sound.
+/// Calls a function of the driver, or one with the declaration of another if the crate does not declare it. Needs an
+/// `unsafe` block with the reason why its arguments are sound.
 macro_rules! call {
     ($function:ident($($argument:expr),* $(,)?)) => {
         $crate::cuda::driver::call!($function as $function($($argument),*))
@@ -86,7 +86,7 @@ macro_rules! call {
 }
 pub(super) use call;
 
-/// The type of an argument, which its function's declaration knows.
+/// The type of an argument, inferred from its function's declaration.
 macro_rules! inferred {
     ($argument:expr) => {
         _
@@ -94,9 +94,9 @@ macro_rules! inferred {
 }
 pub(super) use inferred;
 
-/// A function's declaration, whose type says what the driver's function is called with.
+/// A function's declaration, whose type has the arguments of the driver's function.
 pub(super) trait Declaration {
-    /// The driver's function, whose code is a number.
+    /// The driver's function, with a numeric result code.
     type Function: Copy;
 }
 
@@ -109,7 +109,7 @@ macro_rules! declarations {
 }
 declarations! { (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) (A B C D E F G H I J K) }
 
-/// Where a function is in [`FUNCTIONS`]. Panics, when this is compiled, if it is not there.
+/// The index of a function in [`FUNCTIONS`]. Panics at compile time if it is missing.
 pub(super) const fn place_of(name: &str) -> usize {
     let mut place = 0;
     while !are_equal(FUNCTIONS[place].as_bytes(), name.as_bytes()) {
@@ -126,21 +126,22 @@ const fn are_equal(a: &[u8], b: &[u8]) -> bool {
     same == a.len() && same == b.len()
 }
 
-/// The function at this place, as `_declared` says. Panics if no driver was found.
+/// The function at this index, with the type of `_declared`. Panics if no driver was found.
 ///
 /// # Safety
-/// The declaration is that of this function in NVIDIA's `cuda.h`, but for what it gives.
+/// The declaration is that of this function in NVIDIA's `cuda.h`, except for the result's type.
 pub(super) unsafe fn function<D: Declaration>(place: usize, _declared: D) -> D::Function {
     // SAFETY: the caller's promise.
     unsafe { of_type(place) }
 }
 
 /// # Safety
-/// `F` is the type of the function at this place.
+
+/// `F` is the type of the function at this index.
 unsafe fn of_type<F: Copy>(place: usize) -> F {
     let address = Driver::opened().expect("a driver is found before it is called").address(place);
     assert_eq!(size_of::<F>(), size_of::<Address>(), "a pointer to a function");
-    // SAFETY: both are pointers to functions; the caller says that the function has this type.
+    // SAFETY: both are pointers to functions; the caller guarantees the function's type.
     unsafe { std::mem::transmute_copy(&address) }
 }
 
@@ -155,15 +156,15 @@ pub(super) fn check(function: &'static str, code: u32) -> Result<(), CallError> 
     Err(CallError { function, code, name, words, detail })
 }
 
-/// What one of the functions that word codes says; none if the driver does not know the code.
+/// The text of a code by one of the driver's functions for it; `None` if the driver does not know the code.
 fn text_of(place: usize, code: u32) -> Option<Box<str>> {
     let mut text = std::ptr::null();
-    // SAFETY: both functions have this type, and the place is on this stack.
+    // SAFETY: both functions have this type, and the destination is on this stack.
     let found = unsafe { of_type::<unsafe extern "C" fn(u32, *mut *const c_char) -> u32>(place)(code, &mut text) };
     if found != SUCCESS || text.is_null() {
         return None;
     }
-    // SAFETY: the driver succeeded, so this is a text of its own that stays, with a zero at its end.
+    // SAFETY: the driver succeeded, so this is a static zero-terminated text.
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into())
 }
 
@@ -173,7 +174,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    /// A function that is called and not asked for first would panic on a driver that lacks it.
+    /// Calling a function that was not looked up first would panic on a driver without it.
     #[test]
     fn every_function_that_is_called_is_asked_for_first() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cuda");

@@ -1,19 +1,18 @@
-//! Why a card cannot be used, or could not go on. Fields are data; what to do about it is said by whoever knows what was
-//! asked for.
+//! Why a card can't be used, or failed. Fields are data; the caller, who knows the request, says what to do about it.
 
 use super::cublas_lt::CublasLtError;
 use std::fmt;
 
-/// What a card's fault was. Whatever it was, nothing that the process had on the card can be used any more.
+/// The kind of a card's fault. After any of them, the process can't use anything on the card any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Its memory gave other bits than were stored, and could not correct them.
+    /// An uncorrectable memory error.
     Memory,
-    /// A kernel did what it must not: a bug of ours, or a card that computes wrongly.
+    /// A kernel made an invalid access: a bug, or a defective card.
     Kernel,
-    /// A kernel ran for longer than the system lets one run.
+    /// A kernel ran for longer than the system allows.
     Timeout,
-    /// The card does not answer any more: it lost its power or its bus, or its driver restarted.
+    /// The card does not respond any more: it lost power or its bus, or its driver restarted.
     Lost,
 }
 
@@ -36,11 +35,11 @@ pub struct CallError {
     pub function: &'static str,
     /// `CUresult`.
     pub code: u32,
-    /// Its name in `cuda.h`; none if the driver does not know it.
+    /// Its name in `cuda.h`; `None` if the driver does not know it.
     pub name: Option<Box<str>>,
-    /// The driver's words for it.
+    /// The driver's description.
     pub words: Option<Box<str>>,
-    /// What the driver had to say beside that.
+    /// Further details from the driver.
     pub detail: Option<Box<str>>,
 }
 
@@ -53,7 +52,7 @@ impl CallError {
         self.code == Self::OUT_OF_MEMORY
     }
 
-    /// What this means for the card; none if it can still be used.
+    /// The fault that this means; `None` if the card can still be used.
     fn fault(&self) -> Option<Fault> {
         match self.code {
             // ECC_UNCORRECTABLE, NVLINK_UNCORRECTABLE, CONTAINED
@@ -72,36 +71,36 @@ impl CallError {
 /// Why a card cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CudaError {
-    /// The driver's library is nowhere, or is none.
+    /// The driver's library was not found, or is another library.
     #[error("no NVIDIA driver was found: {}", .tried.join("; "))]
     NoDriver {
-        /// What was looked for, with what the system said.
+        /// The names that were tried, with the system's messages.
         tried: Vec<String>,
     },
-    /// The driver is older than what the kernels need.
+    /// The driver is too old for the kernels.
     #[error("{library} is too old: {}, CUDA {}.{} is needed", .lacks, .needed.0, .needed.1)]
     DriverTooOld {
         /// The driver's library.
         library: String,
         /// What is missing.
         lacks: String,
-        /// The oldest version of CUDA that has all.
+        /// The oldest sufficient version of CUDA.
         needed: (u32, u32),
     },
     /// The driver shows no card.
     #[error("the NVIDIA driver shows no card{}", hidden(.visible.as_deref()))]
     NoCards {
-        /// `CUDA_VISIBLE_DEVICES`, where it is set.
+        /// `CUDA_VISIBLE_DEVICES`, if it is set.
         visible: Option<String>,
     },
     /// No card has this number.
     #[error("there is no card {index}: the driver shows {count}, counted from 0{}", hidden(.visible.as_deref()))]
     NoSuchCard {
-        /// The number that was asked for.
+        /// The requested number.
         index: usize,
-        /// Cards that there are.
+        /// Number of cards.
         count: usize,
-        /// `CUDA_VISIBLE_DEVICES`, where it is set.
+        /// `CUDA_VISIBLE_DEVICES`, if it is set.
         visible: Option<String>,
     },
     /// The card is older than the kernels.
@@ -109,61 +108,61 @@ pub enum CudaError {
     CardTooOld {
         /// The card.
         name: String,
-        /// What it has.
+        /// Its compute capability.
         found: (u8, u8),
-        /// What is needed.
+        /// The oldest supported one.
         oldest: (u8, u8),
     },
-    /// The card lets one process use it, and another one does.
+    /// The card allows one process, and another one uses it.
     #[error("{name} is in exclusive mode, and another process uses it")]
     InUse {
         /// The card.
         name: String,
     },
-    /// The card lets no process use it.
+    /// The card allows no process.
     #[error("{name} is in prohibited mode: no process may use it")]
     Prohibited {
         /// The card.
         name: String,
     },
     /// The card has too little free memory for the driver itself.
-    #[error("{name} has no room for the driver's own memory, before anything of a plan")]
+    #[error("{name} has no room for the driver's own memory, before any memory of a plan")]
     NoRoomForDriver {
         /// The card.
         name: String,
         /// Its UUID.
         uuid: String,
     },
-    /// The kernels cannot do a step of the plan.
+    /// There is no kernel for a step of the plan.
     #[error("cards cannot run `{op}`: {reason}")]
     NoKernel {
         /// The op.
         op: &'static str,
-        /// What they lack.
+        /// The reason.
         reason: String,
     },
-    /// The driver does not take a module of kernels.
-    #[error("the driver does not take the kernels `{module}`: {call}{}", said(.log))]
+    /// The driver refuses a module of kernels.
+    #[error("the driver refuses the kernels `{module}`: {call}{}", said(.log))]
     ModuleRefused {
         /// The module.
         module: &'static str,
-        /// What failed.
+        /// The call that failed.
         call: CallError,
-        /// What its compiler said.
+        /// The message of its compiler.
         log: Box<str>,
     },
-    /// The card had a fault, and is of no use to this process any more.
+    /// The card had a fault, and this process can't use it any more.
     #[error("the card failed, {fault}: {call}")]
     CardFailed {
-        /// What happened.
+        /// The fault.
         fault: Fault,
-        /// What told of it; it may have happened earlier.
+        /// The call that reported it; it may have happened earlier.
         call: CallError,
     },
     /// NVIDIA's library of products can't be used, or failed.
     #[error(transparent)]
     CublasLt(#[from] CublasLtError),
-    /// Anything else that the driver refuses.
+    /// Any other failure of the driver.
     #[error("the NVIDIA driver failed: {0}")]
     Call(CallError),
 }

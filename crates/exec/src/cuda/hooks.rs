@@ -1,5 +1,5 @@
-//! What a stand-in for the driver has and a driver has not: it is told what the operations that follow may touch, and
-//! tells what went wrong. Looked up by name; a real driver has none of it, and nothing is done.
+//! Hooks of the stand-in driver: they receive what the following operations may access, and report what went wrong.
+//! Looked up by name; a real driver does not have them, and then nothing happens.
 
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_uint};
@@ -7,31 +7,31 @@ use std::ffi::{CStr, c_char, c_uint};
 type Allow = unsafe extern "C" fn(u64, usize, c_uint) -> u32;
 type Failure = unsafe extern "C" fn(*mut c_char, usize) -> u32;
 
-/// What may be done to bytes.
+/// The allowed access to bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     /// They are read.
     Read = 1,
-    /// They are all written; what was there is gone.
+    /// They are all overwritten.
     Write = 2,
     /// They are read and written.
     Update = 3,
-    /// They are written and read, and nobody cares for them afterwards.
+    /// They are written and read, and not used afterwards.
     Scratch = 4,
 }
 
-/// Bytes that an operation may touch, of the device or of the host.
+/// Bytes that an operation may access, on the device or on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Allowed {
     /// First address.
     pub(super) address: u64,
-    /// How many.
+    /// Number of bytes.
     pub(super) bytes: u64,
-    /// What for.
+    /// The access.
     pub(super) mode: Use,
 }
 
-/// The hook's first call, which allows nothing, and the one that allows everything.
+/// Arguments of the hook's first call, which allows nothing, and of the one that allows everything.
 const NOTHING: c_uint = 0;
 const EVERYTHING: c_uint = 5;
 
@@ -43,9 +43,9 @@ pub(super) struct Hooks {
 }
 
 impl Hooks {
-    /// Those that the library has. It must stay loaded while they are used.
+    /// The hooks of a library, which must stay loaded while they are used.
     pub(super) fn of(library: &Library) -> Self {
-        // SAFETY: a library that has functions of these names is the stand-in, whose functions have these types.
+        // SAFETY: only the stand-in has functions of these names, with these types.
         unsafe {
             Self {
                 allow: library.get::<Allow>(b"fake_cuda_allow").ok().map(|symbol| *symbol),
@@ -54,16 +54,16 @@ impl Hooks {
         }
     }
 
-    /// Whether anybody wants to know what may be touched.
+    /// Whether there is a hook for accesses.
     pub(super) fn listens(&self) -> bool {
         self.allow.is_some()
     }
 
-    /// The operations that follow may touch this and nothing else. Errors: a region that two uses contradict each
-    /// other on.
+    /// Allows the following operations to access these regions and nothing else. Errors: a region with contradictory
+    /// accesses.
     pub(super) fn allow(&self, regions: &[Allowed]) -> Result<(), Allowed> {
         let Some(allow) = self.allow else { return Ok(()) };
-        // SAFETY: the stand-in takes any numbers.
+        // SAFETY: the stand-in accepts any numbers.
         unsafe { allow(0, 0, NOTHING) };
         for region in regions {
             // SAFETY: as above.
@@ -74,18 +74,18 @@ impl Hooks {
         Ok(())
     }
 
-    /// The operations that follow may touch anything.
+    /// Allows the following operations to access anything.
     pub(super) fn allow_everything(&self) {
         if let Some(allow) = self.allow {
-            // SAFETY: the stand-in takes any numbers.
+            // SAFETY: the stand-in accepts any numbers.
             unsafe { allow(0, 0, EVERYTHING) };
         }
     }
 
-    /// What happened last.
+    /// The description of the last failure.
     pub(super) fn failure(&self) -> Option<String> {
         let mut text = [0u8; 512];
-        // SAFETY: the stand-in writes no more than so many bytes, the last of them zero.
+        // SAFETY: the stand-in writes at most the buffer's length, zero-terminated.
         unsafe { self.failure?(text.as_mut_ptr().cast(), text.len()) };
         let text = CStr::from_bytes_until_nul(&text).ok()?.to_string_lossy().into_owned();
         Some(text).filter(|text| !text.is_empty())

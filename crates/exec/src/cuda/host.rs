@@ -1,8 +1,8 @@
-//! What runs beside the card: the host's arena, pinned where the driver can, and the nodes that run on it.
+//! The host's side of a plan: its arena, pinned if the driver can, and the nodes that run on it.
 //!
-//! Nodes of the host are given to a stream like everything else: the driver calls them, one after the other, when what
-//! they wait for is done, and what waits for them goes on when they return. So the thread that starts a program waits
-//! for nothing, and a captured program has them in it.
+//! Nodes of the host are enqueued on a stream like everything else: the driver calls them, one after the other, when
+//! the work that they wait for is done, and later work continues when they return. So the thread that starts a program
+//! does not wait, and a captured program includes them.
 
 use super::context::Context;
 use super::error::CallError;
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The host's side of a plan.
 pub(super) struct HostSide {
-    /// Goes before the arena does.
+    /// Dropped before the arena.
     pin: Option<Pin>,
     address: *mut u8,
     bytes: u64,
@@ -30,33 +30,33 @@ pub(super) struct HostSide {
     nodes: Option<Nodes>,
 }
 
-/// What nodes of the host need to run.
+/// State for running nodes of the host.
 struct Nodes {
     plan: Plan,
-    /// The driver calls from a thread of its own, which is in no pool.
+    /// The driver calls from its own thread, which is in no pool.
     pool: ThreadPool,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Scalars of programs that were started and have not begun, the next one first.
+    /// Scalars of programs that were started but have not begun, the next one first.
     waiting: VecDeque<Scalars>,
-    /// Those of the program that runs.
+    /// Scalars of the running program.
     scalars: Scalars,
-    /// What a node panicked with.
+    /// The payload of a node's panic.
     panic: Option<Box<dyn Any + Send>>,
 }
 
-// SAFETY: the address is only handed out, the pin only held. `runner` is used by the driver's thread, one node at a
-// time, while a program runs, and by the device while none does (`HostSide::at_rest`).
+// SAFETY: the address is only returned, the pin only stored. The driver's thread uses `runner`, one node at a time,
+// while a program runs, and the device uses it while none runs (`HostSide::at_rest`).
 unsafe impl Send for HostSide {}
 // SAFETY: as above.
 unsafe impl Sync for HostSide {}
 
 impl HostSide {
-    /// Lays out the host's side on this arena. Tells why it could not be pinned, where it could not: then copies and
-    /// kernels don't overlap. Errors: the system refuses threads.
+    /// The host's side on this arena, and why it could not be pinned, if it could not: then copies and kernels don't
+    /// overlap. Errors: the system refuses threads.
     pub(super) fn new(
         context: &Arc<Context>,
         plan: &Plan,
@@ -65,7 +65,7 @@ impl HostSide {
         let arena = &mut arenas[MemoryId::HOST];
         let bytes = arena.size();
         let address = if bytes == 0 { std::ptr::null_mut() } else { arena.address() };
-        // SAFETY: the arena's bytes stay where they are, and it is dropped behind the pin.
+        // SAFETY: the arena's bytes don't move, and it is dropped after the pin.
         let pin = (bytes > 0).then(|| unsafe { Pin::new(context, address, bytes as usize) });
         let (pin, refused) = match pin.transpose() {
             Ok(pin) => (pin, None),
@@ -87,38 +87,38 @@ impl HostSide {
         self.bytes
     }
 
-    /// Whether copies may take from the arena and bring to it while the host goes on.
+    /// Whether copies from and to the arena run asynchronously.
     pub(super) fn is_pinned(&self) -> bool {
         self.pin.is_some()
     }
 
-    /// What holds the arena.
+    /// The runner, which owns the arena.
     ///
     /// # Safety
     /// All streams are done, and no program is started while the result is used.
     pub(super) unsafe fn at_rest(&self) -> &HostRunner {
-        // SAFETY: the caller says that no node runs, so nobody writes.
+        // SAFETY: the caller guarantees that no node runs, so there are no writes.
         unsafe { &*self.runner.get() }
     }
 
-    /// As [`at_rest`](Self::at_rest), to be written.
+    /// As [`at_rest`](Self::at_rest), mutable.
     ///
     /// # Safety
-    /// As there, and nobody else uses it.
-    #[expect(clippy::mut_from_ref, reason = "the callers' promise is what a borrow cannot say: that no stream runs")]
+    /// As there, and there is no other reference.
+    #[expect(clippy::mut_from_ref, reason = "the callers guarantee what a borrow can't express: no stream runs")]
     pub(super) unsafe fn at_rest_mut(&self) -> &mut HostRunner {
-        // SAFETY: the caller says that no node runs and that nobody else looks.
+        // SAFETY: the caller guarantees that no node runs and that there is no other reference.
         unsafe { &mut *self.runner.get() }
     }
 
-    /// A program with nodes of the host is about to be started with these scalars.
+    /// Registers the scalars of a program with nodes of the host, before it starts.
     pub(super) fn push_scalars(&self, scalars: &Scalars) {
         if let Some(nodes) = &self.nodes {
             nodes.state().waiting.push_back(*scalars);
         }
     }
 
-    /// Goes on with the panic of a node, if one panicked.
+    /// Resumes the panic of a node, if one panicked.
     pub(super) fn resume_panic(&self) {
         let panic = self.nodes.as_ref().and_then(|nodes| nodes.state().panic.take());
         if let Some(panic) = panic {
@@ -146,16 +146,16 @@ impl Nodes {
     }
 }
 
-/// What the driver is to call.
+/// The call that the driver makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Node {
-    /// A program begins: its scalars are the next ones.
+    /// The beginning of a program, which takes the next scalars.
     Begin,
     /// A step, by program and index.
     Step(usize, usize),
 }
 
-/// A call of the driver. It stays where it is for as long as a stream may call it.
+/// A call by the driver. It does not move while a stream may call it.
 pub(super) struct HostCall {
     side: Arc<HostSide>,
     node: Node,
@@ -179,14 +179,14 @@ impl HostCall {
         };
         let step = &nodes.plan.programs[program].steps[step];
         let scalars = nodes.state().scalars;
-        // SAFETY: nodes run one after the other, on one stream, and the device keeps off the arena until it has waited
-        // for all streams.
+        // SAFETY: nodes run one after the other, on one stream, and the device does not use the arena until it has
+        // waited for all streams.
         let runner = unsafe { &mut *self.side.runner.get() };
         nodes.pool.install(|| runner.run(&nodes.plan, step, &scalars));
     }
 }
 
-/// Runs a [`HostCall`], whose address the driver was given. What panics is kept for whoever waits.
+/// Runs the [`HostCall`] at this address. Stores a panic for the thread that waits.
 ///
 /// # Safety
 /// The argument is the address of a `HostCall`.

@@ -1,5 +1,5 @@
-//! The kernels that a plan uses, compiled by the driver for its card: side by side, since the driver takes tens of
-//! milliseconds for each module that it has not seen before.
+//! The kernels that a plan uses, compiled by the driver for its card: in parallel, since the driver takes tens of
+//! milliseconds for each module that is not in its cache.
 
 use super::context::Context;
 use super::driver::call;
@@ -12,21 +12,21 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, c_int, c_void};
 use std::sync::Arc;
 
-/// Shared memory of a block that need not be asked for.
+/// Shared memory that a block may use without setting an attribute.
 const USUAL_SHARED_BYTES: u32 = 48 << 10;
 
-/// Kernels by name, with the most dynamic shared memory that they are started with.
+/// Kernels by name, with the most dynamic shared memory of their launches.
 type Entries = BTreeMap<String, u32>;
 
 /// A kernel of a loaded module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kernel(CUfunction);
 
-// SAFETY: the handle is a number to the driver, whose functions may be called from any thread.
+// SAFETY: the handle is only passed to the driver, whose functions may be called from any thread.
 unsafe impl Send for Kernel {}
 
 impl Kernel {
-    /// The driver's.
+    /// The driver's handle.
     pub(super) fn handle(self) -> CUfunction {
         self.0
     }
@@ -62,7 +62,7 @@ impl Kernels {
         Ok(Self { kernels, _modules: modules })
     }
 
-    /// The kernel of a launch, which was among those that were loaded. Panics if it was not.
+    /// The kernel of a launch. Panics if it was not loaded.
     pub(super) fn of(&self, launch: &Launch) -> Kernel {
         let found = self.kernels.get(&(launch.module, launch.entry.to_string()));
         *found.unwrap_or_else(|| panic!("{} of {} was not loaded", launch.entry, launch.module))
@@ -76,11 +76,11 @@ struct Module {
     handle: CUmodule,
 }
 
-// SAFETY: the handle is a number to the driver, whose functions may be called from any thread.
+// SAFETY: the handle is only passed to the driver, whose functions may be called from any thread.
 unsafe impl Send for Module {}
 
 impl Module {
-    /// Loads a module, and looks its kernels up.
+    /// Loads a module and looks up its kernels.
     fn load(
         context: &Arc<Context>,
         name: &'static str,
@@ -109,11 +109,11 @@ impl Module {
         context.enter()?;
         context.count_request();
         let mut options = [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        // The driver wants numbers in the place of pointers.
+        // The driver takes numbers as pointers.
         let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(log.len())];
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the text ends in a zero; there are as many values as options, each of its option's type, and the log
-        // has so many bytes; the place is on this stack.
+        // SAFETY: the text is zero-terminated; each option has a value of its type, and the log has the given size; the
+        // destination is on this stack.
         unsafe {
             call!(cuModuleLoadDataEx(
                 &mut handle,
@@ -129,7 +129,7 @@ impl Module {
     fn kernel(&self, entry: &str, shared_bytes: u32) -> Result<Kernel, CallError> {
         let name = CString::new(entry).expect("a kernel's name is text");
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the module is loaded, the name ends in a zero, the place is on this stack.
+        // SAFETY: the module is loaded, the name is zero-terminated, the destination is on this stack.
         unsafe { call!(cuModuleGetFunction(&mut handle, self.handle, name.as_ptr())) }?;
         if shared_bytes > USUAL_SHARED_BYTES {
             let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -143,7 +143,7 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         let _ = self.context.enter();
-        // SAFETY: it was loaded; whoever holds the kernels has waited for all that runs them.
+        // SAFETY: it was loaded, and the owner of the kernels has waited for everything that runs them.
         let _ = unsafe { call!(cuModuleUnload(self.handle)) };
     }
 }

@@ -1,14 +1,14 @@
-//! What a kernel of a card is started with, as plain data: the same for a card, for what stands in for one, and for a
-//! plan of a card that is not there. Nothing here knows a driver.
+//! Launches of kernels as plain data: the same for a card, for its stand-in, and for plans of other machines' cards.
+//! Independent of the driver.
 
 use super::ops::Product;
 use plimsoll_graph::{Io, Scalars};
 use std::borrow::Cow;
 
-/// A kernel's start. Launches of one op run one after the other: each sees what those before it wrote.
+/// A kernel's launch. Launches of one op run one after the other: each sees the writes of the previous ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Launch {
-    /// The file that the kernel is in, without folder and ending: `add` for `kernels/add.cu`.
+    /// The kernel's file without folder and extension: `add` for `kernels/add.cu`.
     pub module: &'static str,
     /// The kernel's name in that file.
     pub entry: Cow<'static, str>,
@@ -16,29 +16,29 @@ pub struct Launch {
     pub grid: [u32; 3],
     /// Threads of a block, all along the first axis.
     pub threads: u32,
-    /// Dynamic shared memory of a block. Above 48 KiB a driver has to be asked for it.
+    /// Dynamic shared memory of a block. More than 48 KiB must be requested from the driver.
     pub shared_bytes: u32,
-    /// What the kernel is handed.
+    /// The kernel's arguments.
     pub arguments: Arguments,
 }
 
-/// A part of an op, which its stream is given.
+/// A part of an op, to enqueue on its stream.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Part {
     /// A kernel.
     Kernel(Launch),
     /// A product.
     Product {
-        /// What a library may compute it by: products, one after the other, and kernels for those that it has no algorithm
-        /// for.
+        /// How a library may compute it: as products, one after the other, each with kernels for the case that the
+        /// library has no algorithm for it.
         pieces: Vec<(Product, Vec<Launch>)>,
-        /// What computes it where no library is.
+        /// The kernels that compute it without a library.
         kernels: Vec<Launch>,
     },
 }
 
 impl Part {
-    /// The kernels that are it where no library is.
+    /// The kernels of this part without a library.
     pub(super) fn into_kernels(self) -> Vec<Launch> {
         match self {
             Self::Kernel(launch) => vec![launch],
@@ -53,7 +53,7 @@ impl From<Launch> for Part {
     }
 }
 
-/// A kernel's arguments, packed as its parameters lie: each at a multiple of its own size.
+/// A kernel's arguments in the layout of its parameters: each at a multiple of its own size.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Arguments {
     bytes: Vec<u8>,
@@ -68,7 +68,7 @@ impl Arguments {
         self
     }
 
-    /// An address of the device; 0 for an operand that is not there.
+    /// An address of the device; 0 for an absent operand.
     #[must_use]
     pub fn address(self, address: u64) -> Self {
         self.push(8, &address.to_le_bytes())
@@ -99,7 +99,7 @@ impl Arguments {
         self.push(4, &value.to_le_bytes())
     }
 
-    /// An `int` that says yes or no.
+    /// A boolean as an `int`.
     #[must_use]
     pub fn flag(self, value: bool) -> Self {
         self.push(4, &u32::from(value).to_le_bytes())
@@ -129,7 +129,7 @@ impl Arguments {
         self.push(4, &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())
     }
 
-    /// A structure with these fields, by value, as long as a multiple of 8 bytes.
+    /// A structure with these fields, by value, padded to a multiple of 8 bytes.
     #[must_use]
     pub fn record(self, fields: &Self) -> Self {
         let mut bytes = fields.bytes.clone();
@@ -137,17 +137,17 @@ impl Arguments {
         self.push(8, &bytes)
     }
 
-    /// All of them, as the kernel's parameters lie.
+    /// All of them in the layout of the kernel's parameters.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Where each begins in [`bytes`](Self::bytes): drivers are handed a pointer to each.
+    /// The offset of each in [`bytes`](Self::bytes): drivers take a pointer to each.
     pub fn offsets(&self) -> &[usize] {
         &self.offsets
     }
 
-    /// Those that are as long as an address.
+    /// The arguments of the size of an address.
     pub(super) fn longs(&self) -> impl Iterator<Item = u64> {
         let ends = self.offsets.iter().skip(1).copied().chain([self.bytes.len()]);
         let sized = self.offsets.iter().zip(ends).filter(|(from, to)| to - *from == 8);
@@ -160,12 +160,12 @@ impl Arguments {
 pub struct Scratch {
     /// Where it begins; a multiple of 256.
     pub address: u64,
-    /// At least what the op says that it needs.
+    /// At least the bytes that the op declares.
     pub bytes: u64,
 }
 
-/// Where all lies that an op's kernels are handed, on the device. Operands begin at multiples of 256; one that lies
-/// where a result lies (the op's `reuse`) has that result's address.
+/// The addresses of an op's operands, results and scratch on the device. Operands begin at multiples of 256; an operand
+/// that shares the memory of a result (the op's `reuse`) has the result's address.
 #[derive(Debug, Clone)]
 pub struct Operands<'a> {
     /// Addresses of the operands.
@@ -180,19 +180,19 @@ pub struct Operands<'a> {
     pub io: Io<'a>,
     /// The card's compute capability: major and minor.
     pub compute_capability: (u8, u8),
-    /// Whether products in single precision round their operands to TF32, where the card can.
+    /// Whether products in single precision round their operands to TF32, if the card supports it.
     pub tf32: bool,
 }
 
 /// Bytes of `struct Scalars` of `kernels/common.cuh`.
 const STRUCT_BYTES: usize = 56;
 
-/// Where, behind that, a library of products reads what products are multiplied by, which is the scale of the loss times
-/// that of gradients, and zero and one, which what is there already is multiplied by.
+/// Offsets after that struct of the values that a library of products reads: alpha, which is the scale of the loss
+/// times that of gradients, and zero and one for beta.
 pub(super) const ALPHA: u64 = STRUCT_BYTES as u64;
 pub(super) const ZERO_AND_ONE: [u64; 2] = [ALPHA + 4, ALPHA + 8];
 
-/// The run's scalars as kernels read them from the device's memory, and as libraries do.
+/// The run's scalars as kernels and libraries read them from the device's memory.
 pub fn device_scalars(scalars: &Scalars) -> [u8; STRUCT_BYTES + 16] {
     let longs = [scalars.seed, scalars.step, scalars.update, scalars.first_sample];
     let words = [
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_lie_at_multiples_of_their_size() {
+    fn arguments_are_at_multiples_of_their_size() {
         let arguments = Arguments::default().address(1).float(1.0).long(2).flag(true).int(7);
         assert_eq!(arguments.offsets(), [0, 8, 16, 24, 28]);
         assert_eq!(arguments.bytes().len(), 32);

@@ -1,4 +1,4 @@
-//! The driver's library: where it is looked for, and whether it has all that is called.
+//! The driver's library: finds it, and checks that it has all functions that we call.
 //!
 //! A process has one driver.
 
@@ -13,48 +13,48 @@ use std::sync::OnceLock;
 /// The environment variable that names the driver's library.
 pub const LIBRARY: &str = "PLIMSOLL_CUDA";
 
-/// Names and places to look at, in this order. On Windows' Linux the driver is the host's, in a folder of its own.
+/// Names and paths to try, in this order. On Windows' Linux (WSL) the driver is in a folder of its own.
 #[cfg(windows)]
 const PLACES: &[&str] = &["nvcuda.dll"];
 #[cfg(not(windows))]
 const PLACES: &[&str] = &["libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1"];
 
-/// The oldest driver that has all functions and takes the kernels' PTX (its version 7.0, of CUDA 11.0).
+/// The oldest driver that has all functions and accepts the kernels' PTX (version 7.0, of CUDA 11.0).
 const OLDEST: (u32, u32) = (11, 4);
 
-/// An NVIDIA driver that has all that is needed.
+/// An NVIDIA driver with all needed functions.
 #[derive(Debug)]
 pub struct Driver {
     path: String,
     version: (u32, u32),
-    /// Of [`FUNCTIONS`], in their order.
+    /// The functions of [`FUNCTIONS`], in their order.
     addresses: Vec<Address>,
     hooks: Hooks,
-    /// Keeps what addresses and hooks point to.
+    /// Keeps the library loaded.
     _library: Library,
 }
 
 static FOUND: OnceLock<Result<Driver, CudaError>> = OnceLock::new();
 
 impl Driver {
-    /// The driver of this machine, or the one that the environment variable [`LIBRARY`] names. Looked for once.
-    /// Errors: `NoDriver`, `DriverTooOld`.
+    /// The driver of this machine, or the one that the environment variable [`LIBRARY`] names. Searched once. Errors:
+    /// `NoDriver`, `DriverTooOld`.
     pub fn find() -> Result<&'static Self, CudaError> {
         let named = || std::env::var_os(LIBRARY).filter(|name| !name.is_empty());
         FOUND.get_or_init(|| Self::open(named())).as_ref().map_err(CudaError::clone)
     }
 
-    /// The driver, if it was found already.
+    /// The driver, if it was opened already.
     pub(super) fn opened() -> Option<&'static Self> {
         FOUND.get()?.as_ref().ok()
     }
 
-    /// Where its library is.
+    /// Path or name of its library.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The newest version of CUDA that it knows, major and minor.
+    /// The newest version of CUDA that it supports, major and minor.
     pub fn version(&self) -> (u32, u32) {
         self.version
     }
@@ -64,7 +64,7 @@ impl Driver {
         self.hooks.listens()
     }
 
-    /// The function at this place of [`FUNCTIONS`].
+    /// The function at this index of [`FUNCTIONS`].
     pub(super) fn address(&self, place: usize) -> Address {
         self.addresses[place]
     }
@@ -81,12 +81,12 @@ impl Driver {
                 tried.push(problem);
                 continue;
             }
-            // SAFETY: the driver's library runs nothing of its own account when it is opened; whoever names another
-            // one vouches for it.
+            // SAFETY: the driver's library only initializes itself when it is opened; a user who names another one is
+            // responsible for it.
             match unsafe { Library::new(&place) } {
                 Ok(library) => return Self::of(library, &place),
                 Err(error) => {
-                    // The loader names it, as a rule.
+                    // The loader's message usually contains the path.
                     let (place, problem) = (place.display().to_string(), error.to_string());
                     tried.push(if problem.starts_with(&place) { problem } else { format!("{place}: {problem}") });
                 }
@@ -114,10 +114,10 @@ fn address_of(library: &Library, function: &str) -> Option<Address> {
     unsafe { library.get::<Address>(function.as_bytes()) }.ok().map(|symbol| *symbol)
 }
 
-/// The newest version of CUDA that a driver knows; 12.8 is told as 12080.
+/// The newest version of CUDA that a driver supports; 12.8 is encoded as 12080.
 fn version_of(library: &Library) -> Option<(u32, u32)> {
     let mut version: c_int = 0;
-    // SAFETY: the function has had this type in all drivers, and the place is on this stack.
+    // SAFETY: the function has this type in all drivers, and the destination is on this stack.
     let code = unsafe {
         let get = library.get::<unsafe extern "C" fn(*mut c_int) -> u32>(b"cuDriverGetVersion").ok()?;
         get(&mut version)
@@ -143,7 +143,7 @@ mod tests {
         std::fs::remove_file(file).expect("was written");
     }
 
-    /// The loader would map it, and a signal would end this process.
+    /// The loader would map it, and a signal would kill this process.
     #[test]
     #[cfg(target_os = "linux")]
     fn a_driver_that_was_cut_off_is_refused() {

@@ -1,5 +1,5 @@
-//! All that a card holds for a plan, reserved once: kernels, the arenas of both places, streams, events, and the
-//! programs, ready or captured.
+//! Everything that a loaded plan needs on a card, reserved once: kernels, both arenas, streams, events, and the
+//! programs, prepared or captured.
 
 use super::context::Context;
 use super::cublas_lt::{Algorithms, Handle, ProductChoices, ReadyProduct, Timer};
@@ -22,11 +22,12 @@ use plimsoll_units::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Reads what this process uses of the card with this UUID. `None` where the system does not say.
+/// Reads how much memory this process uses on the card with this UUID. `None` if the system does not report it.
 pub type OwnMemory = fn(&str) -> Option<Bytes>;
 
-/// What a reservation of `reserved` bytes took of a card, measured: by what this process uses of it before and after, else by
-/// what all processes do, as long as that is what was reserved. `None` where it is not: memory of another process is in it.
+/// The measured memory of a reservation of `reserved` bytes on a card: the difference of this process's use before and
+/// after, else of all processes' use if it equals the reservation. `None` if it differs, since it includes another
+/// process's memory.
 fn taken(own: [Option<Bytes>; 2], of_all: Option<u64>, reserved: u64) -> Option<u64> {
     match own {
         [Some(before), Some(after)] => Some(after.saturating_sub(before).0),
@@ -34,29 +35,29 @@ fn taken(own: [Option<Bytes>; 2], of_all: Option<u64>, reserved: u64) -> Option<
     }
 }
 
-/// A loaded plan. Fields go in this order, each before what it uses.
+/// A loaded plan. Fields are dropped in this order, each before the ones that it uses.
 pub(super) struct Loaded {
     captured: Vec<Option<CapturedProgram>>,
     programs: Vec<ReadyProgram>,
-    /// `None` where the host has no memory to pin for it.
+    /// `None` if the host's memory could not be pinned for it.
     pub(super) staging: Option<Staging>,
     events: Vec<Event>,
     streams: Streams,
     pub(super) host: Arc<HostSide>,
     pub(super) arena: CardMemory,
     kernels: Kernels,
-    /// Of the library's products, if one is used.
+    /// The library's algorithms, if one is used.
     algorithms: Option<Algorithms>,
     context: Arc<Context>,
     setting: Setting,
-    /// What reserving the arena took of the card. `None` where other processes' memory can't be told apart.
+    /// Memory of the arena on the card, measured. `None` if it can't be separated from other processes' memory.
     pub(super) taken_bytes: Option<u64>,
     pub(super) notes: Vec<String>,
 }
 
 impl Loaded {
-    /// Loads a plan, whose products are left to the library if there is one, as was kept. Errors: `NoRoom`, and what the driver or the
-    /// library refuses; nothing stays reserved.
+    /// Loads a plan; the library, if there is one, computes its products with the kept algorithms. Errors: `NoRoom`,
+    /// and failures of the driver or the library; nothing stays reserved.
     pub(super) fn new(
         context: &Arc<Context>,
         library: Option<(&Arc<Handle>, Option<&ProductChoices>)>,
@@ -137,7 +138,7 @@ impl Loaded {
         match Staging::new(&self.context) {
             Ok(staging) => self.staging = Some(staging),
             Err(refused) => {
-                let note = format!("no memory could be pinned, so inputs are waited for: {refused}");
+                let note = format!("no memory could be pinned, so each input is copied synchronously: {refused}");
                 self.notes.push(note);
                 fail_on_fault(refused)?;
             }
@@ -145,7 +146,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// Makes steps ready for these arenas.
+    /// Prepares steps for these arenas.
     pub(super) fn preparation<'a>(&'a self, plan: &'a Plan) -> Preparation<'a> {
         Preparation {
             plan,
@@ -163,9 +164,9 @@ impl Loaded {
         Ok(())
     }
 
-    /// Computes a product of each shape of the library's, of zeros: the library loads its kernels when they first run, and
-    /// what they take of the card's memory must be taken before the first step. If so asked, each algorithm that may compute
-    /// them is timed, and the fastest taken.
+    /// Runs a product of zeros for each of the library's shapes: the library loads kernels at their first use, and
+    /// their memory must be allocated before the first step. If requested, times each algorithm and chooses the
+    /// fastest.
     fn try_products(&mut self, plan: &Plan, tunes: bool) -> Result<(), DeviceError> {
         let mut tried = Vec::<&ReadyProduct>::new();
         for product in self.programs.iter().flat_map(ReadyProgram::products) {
@@ -178,11 +179,11 @@ impl Loaded {
         }
         self.context.count_request();
         self.allow(self.arena.address(), self.arena.bytes(), Use::Scratch)?;
-        // SAFETY: these bytes are the arena, which stays until the stream is done.
+        // SAFETY: these bytes are the arena, which exists until the stream is done.
         unsafe { self.device().clear(self.arena.address(), self.arena.bytes()) }?;
         let Some(algorithms) = self.algorithms.as_ref().filter(|_| tunes) else {
             for product in tried {
-                // SAFETY: the programs were prepared for the arenas of this.
+                // SAFETY: the programs were prepared for these arenas.
                 unsafe { self.device().multiply(product) }?;
             }
             return Ok(self.device().synchronize()?);
@@ -199,26 +200,26 @@ impl Loaded {
         self.prepare(plan)
     }
 
-    /// How the library computes its products.
+    /// The algorithms of the library's products.
     pub(super) fn choices(&self) -> Option<ProductChoices> {
         self.algorithms.as_ref().map(Algorithms::choices)
     }
 
-    /// Captures all programs but those without steps, and those that copy to and from memory which is not pinned.
+    /// Captures all programs except empty ones, and ones that copy to or from memory that is not pinned.
     fn capture(&mut self) -> Result<(), DeviceError> {
         for program in &self.programs {
             if program.is_empty() || (program.has_copies && !self.host.is_pinned()) {
                 self.captured.push(None);
                 continue;
             }
-            // SAFETY: the programs were prepared for the arenas and kernels of this.
+            // SAFETY: the programs were prepared for these arenas and kernels.
             let captured = self.device().capture(|| unsafe { self.enqueuer().program(program) })?;
             self.captured.push(Some(captured));
         }
         Ok(())
     }
 
-    /// Sets all to zero that is in no program's hands alone. Transient bytes are written before they are read.
+    /// Zeroes all tensors except transient ones, which are written before they are read.
     fn clear(&self, plan: &Plan) -> Result<(), DeviceError> {
         let kept = plan.tensors.iter().filter(|tensor| tensor.storage != Storage::Transient);
         let on_device = kept.filter(|tensor| tensor.memory == MemoryId::DEVICE).map(|tensor| tensor.region().end());
@@ -226,7 +227,7 @@ impl Loaded {
             return Ok(());
         };
         self.allow(self.arena.address(), end, Use::Write)?;
-        // SAFETY: the plan is valid, so these bytes lie in the arena, which stays until the streams are done.
+        // SAFETY: the plan is valid, so these bytes are in the arena, which exists until the streams are done.
         unsafe { self.device().clear(self.arena.address(), end) }?;
         Ok(self.device().synchronize()?)
     }
@@ -250,7 +251,7 @@ impl Loaded {
     pub(super) fn start(&self, index: usize) -> Result<(), DeviceError> {
         match self.captured.get(index) {
             Some(Some(captured)) => Ok(self.device().launch_captured(captured)?),
-            // SAFETY: the programs were prepared for the arenas and kernels of this.
+            // SAFETY: the programs were prepared for these arenas and kernels.
             _ => unsafe { self.enqueuer().program(&self.programs[index]) },
         }
     }
@@ -258,20 +259,21 @@ impl Loaded {
     /// Starts a step on its queue's stream and waits for it.
     pub(super) fn run(&self, job: &Job) -> Result<(), DeviceError> {
         let enqueuer = self.enqueuer();
-        // SAFETY: the job was prepared for the arenas and kernels of this, and stays until the stream is done.
+        // SAFETY: the job was prepared for these arenas and kernels, and exists until the stream is done.
         unsafe { enqueuer.job(job) }?;
         self.synchronize()
     }
 
-    /// What follows may touch these bytes and no others.
+    /// Allows the following operations to access these bytes and no others.
     pub(super) fn allow(&self, address: u64, bytes: u64, mode: Use) -> Result<(), DeviceError> {
         self.enqueuer().allow(&[Allowed { address, bytes, mode }])
     }
 
-    /// Waits for all streams. Errors: also those of what was started.
+    /// Waits for all streams. Errors: also of work that was started before.
     pub(super) fn synchronize(&self) -> Result<(), DeviceError> {
         self.context.enter()?;
-        // The device's goes on behind the ends of the others; what a failed start left on these is waited for too.
+        // The device's stream waits for the others at a program's end; after a failed start the others may still have
+        // work.
         self.streams.0.iter().flatten().try_for_each(|stream| stream.synchronize())?;
         self.host.resume_panic();
         Ok(())
@@ -281,23 +283,23 @@ impl Loaded {
 impl Drop for Loaded {
     fn drop(&mut self) {
         let entered = self.context.enter();
-        // All of them are waited for, whatever becomes of one.
+        // Waits for all of them, even if one fails.
         let waited = self.streams.0.iter().flatten().map(|stream| stream.synchronize()).collect::<Vec<_>>();
         let done = waited.into_iter().chain([entered]).collect::<Result<(), _>>();
         self.context.driver().hooks().allow_everything();
         if done.is_err() {
-            // The card failed. A node of the host may still be running on behalf of the driver: what it uses stays.
+            // The card failed. The driver may still run a node of the host, so its memory is not freed.
             std::mem::forget(std::mem::take(&mut self.programs));
             std::mem::forget(self.host.clone());
         }
     }
 }
 
-/// Where arenas might be, as far as algorithms are concerned: at a multiple of what drivers give memory by.
+/// Possible addresses of arenas for the choice of algorithms: multiples of the driver's allocation granularity.
 const ANYWHERE: u64 = 2 << 20;
 
-/// The kernels of all steps, but for products that the library has an algorithm for, which is chosen. Where the arenas
-/// will be does not matter to either.
+/// The kernels of all steps, except products for which the library has an algorithm, which is chosen here. Neither
+/// depends on the arenas' addresses.
 fn kernels_of(
     context: &Arc<Context>,
     plan: &Plan,
@@ -328,7 +330,7 @@ fn kernels_of(
     Kernels::load(context, &launches)
 }
 
-/// Out of memory, in the plan's terms.
+/// The error for memory that is out, in the plan's terms.
 fn explained(error: DeviceError, context: &Context, plan: &Plan) -> DeviceError {
     let reason = match &error {
         DeviceError::Cuda(CudaError::Call(call) | CudaError::ModuleRefused { call, .. }) if call.is_out_of_memory() => {
@@ -346,7 +348,7 @@ fn no_room_on(context: &Context, plan: &Plan, available: Option<Bytes>, reason: 
     DeviceError::NoRoom { needed: plan.peak(), available, reason, card: Some(context.card().uuid.clone()) }
 }
 
-/// What could be done without is done without, unless the card failed.
+/// Optional parts that fail are skipped, unless the card failed.
 fn fail_on_fault(refused: CallError) -> Result<(), DeviceError> {
     match CudaError::from(refused) {
         fault @ CudaError::CardFailed { .. } => Err(fault.into()),
@@ -361,10 +363,10 @@ mod tests {
     #[test]
     fn what_other_processes_took_meanwhile_is_not_counted() {
         let own = |before: u64, after: u64| [before, after].map(|bytes| Some(Bytes(bytes)));
-        // The process's own, whatever all processes use.
+        // The process's own use, whatever all processes use.
         assert_eq!(taken(own(5, 25), Some(520), 20), Some(20));
         assert_eq!(taken(own(5, 29), None, 20), Some(24));
-        // Of all processes: what was reserved, more, less.
+        // All processes' use: the reserved bytes, more, less.
         for (of_all, known) in [(Some(20), Some(20)), (Some(520), None), (Some(8), None), (None, None)] {
             assert_eq!(taken([None, Some(Bytes(25))], of_all, 20), known, "{of_all:?}");
         }

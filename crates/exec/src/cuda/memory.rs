@@ -1,4 +1,5 @@
-//! Memory: the card's arena, one reservation, and pinned memory of the host, which copies overlap with kernels from.
+//! Memory: the card's arena, which is one reservation, and pinned memory of the host, whose copies overlap with
+//! kernels.
 //!
 //! ```text
 //! addresses  ├────────────── reserved, in one piece ──────────────┤
@@ -6,7 +7,7 @@
 //!            ├────────────── allocated, in one piece ─────────────┤    where it does not
 //! ```
 //!
-//! Pieces make the card's memory one range however it is fragmented.
+//! With pieces, the arena is one range even if the card's memory is fragmented.
 
 use super::context::Context;
 use super::driver::call;
@@ -19,10 +20,10 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Mapped at a time at most; a multiple of every card's granularity.
+/// Largest piece; a multiple of every card's granularity.
 const PIECE: u64 = 256 << 20;
 
-/// Memory of a card that is not mapped is allocated in multiples of this.
+/// Granularity of allocations without mapping.
 const PAGE: u64 = 2 << 20;
 
 /// Memory of a card.
@@ -30,24 +31,24 @@ const PAGE: u64 = 2 << 20;
 pub(super) struct CardMemory {
     context: Arc<Context>,
     address: CUdeviceptr,
-    /// Bytes that it was asked for.
+    /// Requested bytes.
     bytes: u64,
-    /// What makes it up.
+    /// Its allocations.
     kind: Kind,
 }
 
 #[derive(Debug)]
 enum Kind {
-    /// Nothing: no bytes were asked for.
+    /// Nothing: zero bytes were requested.
     Empty,
     /// One allocation.
     Allocated,
-    /// Addresses of so many bytes, of which the first `mapped` have memory, in these pieces.
+    /// A range of addresses, of which the first `mapped` bytes have memory, in these pieces.
     Mapped { reserved: u64, pieces: Vec<u64> },
 }
 
 impl CardMemory {
-    /// Takes memory, whatever is in it. Errors: the driver's; nothing stays taken.
+    /// Allocates memory with undefined contents. Errors: the driver's; nothing stays allocated.
     pub(super) fn take(context: &Arc<Context>, bytes: u64) -> Result<Self, CallError> {
         context.enter()?;
         let mut memory = Self { context: context.clone(), address: 0, bytes, kind: Kind::Empty };
@@ -59,23 +60,23 @@ impl CardMemory {
             return Ok(memory);
         }
         context.count_request();
-        // SAFETY: the context is this thread's; the place is this struct's.
+        // SAFETY: the context is current; the destination is in this struct.
         unsafe { call!(cuMemAlloc_v2(&mut memory.address, bytes as usize)) }?;
         memory.kind = Kind::Allocated;
         Ok(memory)
     }
 
-    /// Its first address; 0 where it has no bytes.
+    /// Its first address; 0 if it has no bytes.
     pub(super) fn address(&self) -> u64 {
         self.address
     }
 
-    /// Bytes that it was asked for.
+    /// Requested bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes that the driver reserved for it: whole pages of the card.
+    /// Bytes that the driver allocated for it: whole pages of the card.
     pub(super) fn reserved_bytes(&self) -> u64 {
         match &self.kind {
             Kind::Empty => 0,
@@ -90,12 +91,12 @@ impl CardMemory {
         let properties = properties(location);
         let mut granularity = 0;
         let least = CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
-        // SAFETY: the places are on this stack.
+        // SAFETY: the destinations are on this stack.
         unsafe { call!(cuMemGetAllocationGranularity(&mut granularity, &properties, least)) }?;
         let reserved = self.bytes.next_multiple_of(granularity as u64);
-        // SAFETY: addresses alone are asked for, of whole pieces; the place is this struct's.
+        // SAFETY: only addresses of whole pieces are reserved; the destination is in this struct.
         unsafe { call!(cuMemAddressReserve(&mut self.address, reserved as usize, 0, 0, 0)) }?;
-        // From here on `drop` gives back what there is.
+        // From here on `drop` frees what was allocated.
         self.kind = Kind::Mapped { reserved, pieces: Vec::with_capacity(reserved.div_ceil(PIECE) as usize) };
         let mut mapped = 0;
         while mapped < reserved {
@@ -104,21 +105,21 @@ impl CardMemory {
             mapped += piece;
         }
         let access = CUmemAccessDesc { location, flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-        // SAFETY: all of these addresses were mapped just now.
+        // SAFETY: all of these addresses were just mapped.
         unsafe { call!(cuMemSetAccess(self.address, reserved as usize, &access, 1)) }
     }
 
     fn map_piece(&mut self, at: CUdeviceptr, bytes: u64, properties: &CUmemAllocationProp) -> Result<(), CallError> {
         let mut handle = 0;
         self.context.count_request();
-        // SAFETY: the places are on this stack, the size is a multiple of the granularity.
+        // SAFETY: the destinations are on this stack, the size is a multiple of the granularity.
         unsafe { call!(cuMemCreate(&mut handle, bytes as usize, properties, 0)) }?;
         // SAFETY: the addresses are reserved, and nothing is mapped there yet.
         let mapped = unsafe { call!(cuMemMap(at, bytes as usize, 0, handle, 0)) };
         if let (Ok(()), Kind::Mapped { pieces, .. }) = (&mapped, &mut self.kind) {
             pieces.push(bytes);
         }
-        // SAFETY: the handle was just made; what is mapped stays until it is unmapped.
+        // SAFETY: the handle was just created; mapped memory exists until it is unmapped.
         let released = unsafe { call!(cuMemRelease(handle)) };
         mapped.and(released)
     }
@@ -126,20 +127,20 @@ impl CardMemory {
 
 impl Drop for CardMemory {
     fn drop(&mut self) {
-        // A driver that fails here leaves nothing that could still be done.
+        // If the driver fails here, nothing more can be done.
         let _ = self.context.enter();
         match &self.kind {
             Kind::Empty => {}
-            // SAFETY: it was allocated; whoever holds this has waited for all that uses it.
+            // SAFETY: it was allocated, and the owner has waited for everything that uses it.
             Kind::Allocated => drop(unsafe { call!(cuMemFree_v2(self.address)) }),
             Kind::Mapped { reserved, pieces } => {
                 let mut at = self.address;
                 for piece in pieces {
-                    // SAFETY: this piece is mapped here; whoever holds this has waited for all that uses it.
+                    // SAFETY: this piece is mapped here, and the owner has waited for everything that uses it.
                     let _ = unsafe { call!(cuMemUnmap(at, *piece as usize)) };
                     at += piece;
                 }
-                // SAFETY: these addresses are reserved, and nothing is mapped there any more.
+                // SAFETY: these addresses are reserved, and no longer mapped.
                 let _ = unsafe { call!(cuMemAddressFree(self.address, *reserved as usize)) };
             }
         }
@@ -161,7 +162,7 @@ fn properties(location: CUmemLocation) -> CUmemAllocationProp {
     }
 }
 
-/// Memory of the host that the driver pinned and gave.
+/// Pinned memory of the host that the driver allocated.
 #[derive(Debug)]
 pub(super) struct PinnedMemory {
     context: Arc<Context>,
@@ -169,12 +170,12 @@ pub(super) struct PinnedMemory {
 }
 
 impl PinnedMemory {
-    /// Takes memory. Errors: the driver's.
+    /// Allocates memory. Errors: the driver's.
     pub(super) fn take(context: &Arc<Context>, bytes: usize) -> Result<Self, CallError> {
         context.enter()?;
         context.count_request();
         let mut at = std::ptr::null_mut::<c_void>();
-        // SAFETY: the place is on this stack.
+        // SAFETY: the destination is on this stack.
         unsafe { call!(cuMemHostAlloc(&mut at, bytes, 0)) }?;
         Ok(Self { context: context.clone(), at: NonNull::new(at.cast()).expect("the driver succeeded") })
     }
@@ -188,12 +189,12 @@ impl PinnedMemory {
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
         let _ = self.context.enter();
-        // SAFETY: the driver gave it; whoever holds this has waited for all copies that use it.
+        // SAFETY: the driver allocated it, and the owner has waited for all copies that use it.
         let _ = unsafe { call!(cuMemFreeHost(self.at.as_ptr().cast())) };
     }
 }
 
-/// Pins memory of the host that is somebody else's, who outlives this.
+/// Pins memory of the host that another object owns, which outlives this.
 #[derive(Debug)]
 pub(super) struct Pin {
     context: Arc<Context>,
@@ -201,14 +202,14 @@ pub(super) struct Pin {
 }
 
 impl Pin {
-    /// Pins these bytes. Errors: the driver's, who has not enough of what it pins with.
+    /// Pins these bytes. Errors: the driver's, if it can't pin as many.
     ///
     /// # Safety
-    /// The bytes stay where they are until this is dropped.
+    /// The bytes don't move until this is dropped.
     pub(super) unsafe fn new(context: &Arc<Context>, at: *mut u8, bytes: usize) -> Result<Self, CallError> {
         context.enter()?;
         context.count_request();
-        // SAFETY: the caller says that the bytes are there and stay.
+        // SAFETY: the caller guarantees that the bytes exist and don't move.
         unsafe { call!(cuMemHostRegister_v2(at.cast(), bytes, 0)) }?;
         Ok(Self { context: context.clone(), at: at.cast() })
     }
@@ -217,7 +218,7 @@ impl Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         let _ = self.context.enter();
-        // SAFETY: it was pinned; whoever holds this has waited for all copies that use it.
+        // SAFETY: it was pinned, and the owner has waited for all copies that use it.
         let _ = unsafe { call!(cuMemHostUnregister(self.at)) };
     }
 }

@@ -1,10 +1,10 @@
-//! NVIDIA cards. All that is needed is their driver, which is looked for when asked.
+//! NVIDIA cards. They need nothing but their driver, which is searched on demand.
 //!
-//! `library.rs` finds the driver, `card.rs` its cards, `device.rs` is a card as a device: `loaded.rs` what it holds for a
-//! plan, `program.rs` how steps become work of streams. `launch.rs` says what a kernel is started with, `ops/` which
-//! kernels each op is, and `modules.rs` holds their PTX. The kernels lie in `exec/kernels`, one file an
-//! op; `cublas_lt/` is the library that products are left to where there is one. `driver.rs` is the only way to the
-//! driver's functions.
+//! `library.rs` finds the driver, `card.rs` its cards, and `device.rs` is a card as a device: `loaded.rs` is what it
+//! allocates for a plan, `program.rs` turns steps into work of streams. `launch.rs` describes launches of kernels,
+//! `ops/` has the launches of each op, and `modules.rs` the kernels' PTX. The kernels are in `exec/kernels`, with a
+//! file per op; `cublas_lt/` is the library that computes products if it is there. `driver.rs` is the only access to
+//! the driver's functions.
 
 mod card;
 mod context;

@@ -1,10 +1,10 @@
-//! The kernels' PTX, which `scripts/kernels.py` makes and the driver compiles for its card.
+//! The kernels' PTX, which `scripts/kernels.py` generates and the driver compiles for its card.
 
 use std::borrow::Cow;
 
-/// Names of the modules and their PTX, for compute capability 7.5, where it has them, and for 8.0. Modules of kernels in
-/// half precision are named by their type: a file has kernels for f16 for 7.5, and for bf16 for 8.0, of which `in_f16`
-/// makes the others.
+/// Names of the modules and their PTX, for compute capability 7.5, if it has them, and for 8.0. Names of modules in
+/// half precision include their type: a file has kernels for f16 for 7.5, and for bf16 for 8.0, from which `in_f16`
+/// derives those for f16.
 macro_rules! modules {
     ($($name:literal),*; from 8.0: $($newer:literal),*; in halves: $($half:literal),* $(,)?) => {
         const MODULES: &[(&str, [Option<&str>; 2])] = &[
@@ -66,8 +66,8 @@ modules!(
     "attention_tensor_grad_256",
 );
 
-/// The PTX of a module for a card of this compute capability: the newest that it understands. None if there is no such
-/// module, or none for a card as old as that.
+/// The PTX of a module for a card of this compute capability: the newest that it supports. `None` if there is no such
+/// module, or none for such an old card.
 pub fn ptx(module: &str, compute_capability: (u8, u8)) -> Option<Cow<'static, str>> {
     let target = match compute_capability {
         (8.., _) => 1,
@@ -79,8 +79,8 @@ pub fn ptx(module: &str, compute_capability: (u8, u8)) -> Option<Cow<'static, st
     of(module).map(Cow::Borrowed).or_else(|| of_other().map(|text| Cow::Owned(in_f16(text))))
 }
 
-/// The PTX of kernels for f16 of that for bf16, from which theirs differs in the type's name alone: `scripts/kernels.py`
-/// sees to that.
+/// Derives the PTX of kernels for f16 from that for bf16. They differ only in the type's name, which
+/// `scripts/kernels.py` checks.
 pub fn in_f16(ptx: &str) -> String {
     ptx.replace("bf16", "f16")
 }
@@ -94,7 +94,7 @@ pub fn module_names() -> impl Iterator<Item = &'static str> {
 mod tests {
     use super::*;
 
-    /// What a driver reads at the most, and what every build carries.
+    /// The size that every build includes, and the most that a driver reads.
     #[test]
     fn kernels_of_a_target_are_less_than_two_megabytes() {
         for target in [0, 1] {

@@ -1,5 +1,5 @@
-//! A plan's programs, ready for the streams: everything that is the same each time is worked out once. And how they are
-//! given to the streams.
+//! A plan's programs, prepared for the streams: everything that is the same in each execution is computed once. And
+//! their enqueuing on the streams.
 //!
 //! ```text
 //!   device     ─● begin ██ norm ██ weight gradient ● █████████████████─○─○─○─ end
@@ -8,8 +8,8 @@
 //!   to device      ╲─                                                 ── ╱         ● event recorded   ○ waited for
 //! ```
 //!
-//! All streams of a program begin behind the device's and end before it goes on, so that programs run one after the
-//! other, and so does what is copied between them.
+//! All streams of a program start after the device's stream, which waits for their end, so that programs, and copies
+//! between them, run one after the other.
 
 use super::cublas_lt::{Algorithms, ReadyProduct};
 use super::error::CudaError;
@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// Where the arenas are, and what kernels must know of the card.
+/// The arenas' addresses, and the properties of the card that kernels depend on.
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
     /// The address of each arena.
@@ -59,11 +59,11 @@ impl Setting {
         parts(&step.op, &operands)
     }
 
-    /// Where a library of products works for a step of the device; 0 if it has nothing to do there.
+    /// Address of a library's workspace for a step of the device; 0 without one.
     fn workspace(&self, plan: &Plan, step: &Step) -> u64 {
         let workspace = step.op.product_workspace(&plan.targets.device).0;
         let Some(region) = step.scratch.filter(|_| workspace > 0) else { return 0 };
-        // It is the last of what the op was given.
+        // It is at the end of the op's scratch.
         let behind = step.op.working_bytes(&io_of(plan, step), &plan.targets.device).0 - workspace;
         self.address(MemoryId::DEVICE, region) + behind
     }
@@ -75,9 +75,9 @@ pub(super) fn io_of<'a>(plan: &'a Plan, step: &Step) -> Io<'a> {
     Io { inputs: types(&step.inputs), outputs: types(&step.outputs) }
 }
 
-/// What a stream does for a step.
+/// The work of a step on its stream.
 enum Work {
-    /// Kernels and products; none for a step that only waits.
+    /// Kernels and products; empty for a step that only waits.
     Parts(Vec<Ready>),
     /// A copy to the card, from this address of the host.
     ToDevice { to: u64, from: *const u8, bytes: usize },
@@ -87,28 +87,28 @@ enum Work {
     Host(Box<HostCall>),
 }
 
-/// A step, ready for its stream.
+/// A step, prepared for its stream.
 pub(super) struct Job {
     queue: Queue,
-    /// Events that it waits for, by number.
+    /// Numbers of the events that it waits for.
     waits: Vec<usize>,
     work: Work,
-    /// The event that stands for its end, if anybody waits for it.
+    /// The event of its end, if another step waits for it.
     records: Option<usize>,
-    /// What it may touch; only looked at where somebody listens.
+    /// The accesses that it may make, for the stand-in's hooks.
     allowed: Vec<Allowed>,
-    /// For each arena, the end of what its launches and copies touch.
+    /// For each arena, the end of the bytes that its launches and copies access.
     pub(super) touches: PerMemory<u64>,
 }
 
-/// A program, ready for the streams.
+/// A program, prepared for the streams.
 pub(super) struct ReadyProgram {
     jobs: Vec<Job>,
-    /// Queues beside the device's that it uses.
+    /// Queues other than the device's that it uses.
     beside: Vec<Queue>,
     /// Whether nodes of the host need the scalars.
     pub(super) has_nodes: bool,
-    /// For each arena, the end of what its launches and copies touch.
+    /// For each arena, the end of the bytes that its launches and copies access.
     pub(super) touches: PerMemory<u64>,
     /// Whether it copies between the card and the host.
     pub(super) has_copies: bool,
@@ -120,7 +120,7 @@ impl ReadyProgram {
         self.jobs.is_empty()
     }
 
-    /// What a library computes of it.
+    /// The products that a library computes.
     pub(super) fn products(&self) -> impl Iterator<Item = &ReadyProduct> {
         let parts = self.jobs.iter().flat_map(|job| match &job.work {
             Work::Parts(parts) => &parts[..],
@@ -133,7 +133,7 @@ impl ReadyProgram {
     }
 }
 
-/// Events that stand for a program's beginning and for the end of each of its queues come before those of steps.
+/// Events of a program's beginning and of the end of each of its queues; steps' events follow.
 const BEGIN: usize = 0;
 const ENDS: usize = 1;
 const STEPS: usize = ENDS + Queue::ALL.len();
@@ -144,7 +144,7 @@ pub(super) fn events_of(plan: &Plan) -> usize {
     STEPS + plan.programs.iter().map(waited_for).max().unwrap_or(0)
 }
 
-/// The steps that others wait for, with the number of each one's event.
+/// The steps that other steps wait for, with their events' numbers.
 fn numbers_of_waited_for(program: &PlannedProgram) -> BTreeMap<u32, usize> {
     let mut waited_for = program.steps.iter().flat_map(|step| &step.waits).copied().collect::<Vec<_>>();
     waited_for.sort_unstable();
@@ -152,7 +152,7 @@ fn numbers_of_waited_for(program: &PlannedProgram) -> BTreeMap<u32, usize> {
     waited_for.into_iter().zip(STEPS..).collect()
 }
 
-/// Makes a plan's programs and steps ready.
+/// Prepares a plan's programs and steps.
 pub(super) struct Preparation<'a> {
     pub(super) plan: &'a Plan,
     pub(super) setting: Setting,
@@ -261,7 +261,7 @@ impl Preparation<'_> {
         self.host.address().wrapping_add((address - self.setting.bases[MemoryId::HOST]) as usize)
     }
 
-    /// Where a copy takes from and brings to: one end on each side, as long as each other.
+    /// Source and destination of a copy: one on each side, of the same length.
     fn ends_of_copy(&self, step: &Step) -> Result<[(MemoryId, Region); 2], DeviceError> {
         let place_of = |id: &TensorId| (self.plan[*id].memory, self.plan[*id].region());
         if let ([from], [to]) = (&step.inputs[..], &step.outputs[..]) {
@@ -274,7 +274,7 @@ impl Preparation<'_> {
         Err(DeviceError::BadStep { step: step.op.name().to_owned(), problem })
     }
 
-    /// All that a step is given by the plan.
+    /// All regions that the plan assigns to a step.
     fn regions<'a>(&'a self, step: &'a Step) -> impl Iterator<Item = (MemoryId, Region)> + 'a {
         let tensors = step.inputs.iter().chain(&step.outputs);
         let scratch = step.scratch.map(|region| (step.memory, region));
@@ -302,7 +302,7 @@ impl Preparation<'_> {
         ends.max().unwrap_or(0)
     }
 
-    /// What a step may touch, and how.
+    /// The accesses that a step may make.
     fn allowed(&self, step: &Step, queue: Queue) -> Vec<Allowed> {
         let place_of = |id: TensorId| (self.plan[id].memory, self.plan[id].region());
         let mut uses = BTreeMap::<(MemoryId, u64, u64), Use>::new();
@@ -316,7 +316,7 @@ impl Preparation<'_> {
         }
         let scalars = self.plan.scalars.filter(|_| queue == Queue::Device).map(|region| (MemoryId::DEVICE, region));
         for read in step.inputs.iter().map(|&id| place_of(id)).chain(scalars) {
-            // What is read and written is updated in its place.
+            // Bytes that are read and written are updated in place.
             uses.entry(key(read)).and_modify(|mode| *mode = Use::Update).or_insert(Use::Read);
         }
         let address = |memory: MemoryId, offset| self.setting.bases[memory] + offset;
@@ -337,18 +337,18 @@ impl Streams {
         self.0[queue as usize].as_ref().expect("a stream for each queue that the plan uses")
     }
 
-    /// The device's own.
+    /// The device's stream.
     pub(super) fn device(&self) -> &Stream {
         self.of(Queue::Device)
     }
 }
 
-/// Gives work to streams.
+/// Enqueues work on streams.
 pub(super) struct Enqueuer<'a> {
     pub(super) streams: &'a Streams,
     pub(super) events: &'a [Event],
     pub(super) hooks: &'a Hooks,
-    /// Whether copies may be on their way while the host goes on.
+    /// Whether copies are asynchronous.
     pub(super) pinned: bool,
 }
 
@@ -356,7 +356,7 @@ impl Enqueuer<'_> {
     /// Starts a program.
     ///
     /// # Safety
-    /// It was prepared for arenas and kernels that stay until the streams are done.
+    /// It was prepared for arenas and kernels that exist until the streams are done.
     pub(super) unsafe fn program(&self, program: &ReadyProgram) -> Result<(), DeviceError> {
         let device = self.streams.device();
         if !program.beside.is_empty() {
@@ -388,33 +388,34 @@ impl Enqueuer<'_> {
         }
         self.allow(&job.allowed)?;
         match &job.work {
-            // SAFETY: the caller's promise: all that they are handed lies in the arenas.
+            // SAFETY: the caller guarantees that all addresses are in the arenas.
             Work::Parts(parts) => parts.iter().try_for_each(|part| unsafe { stream.start(part) })?,
             &Work::ToDevice { to, from, bytes } => {
                 if !self.pinned {
-                    // Pageable bytes are taken when the copy is asked for, not when the stream gets there.
+                    // Pageable memory is read when the copy is enqueued, not when the stream reaches it.
                     stream.synchronize()?;
                 }
-                // SAFETY: both lie in the arenas, which stay, and what writes to them is ordered by the plan's waits;
-                // pageable ones are there, since all before this is done.
+                // SAFETY: both are in the arenas, which exist until the streams are done, and the plan's waits order
+                // writes to them; pageable bytes are valid, since all earlier work is done.
                 unsafe { stream.copy_to_card(to, from, bytes) }?;
             }
-            // SAFETY: both lie in the arenas, which stay; the plan's waits order who else touches them.
+            // SAFETY: both are in the arenas, which exist until the streams are done; the plan's waits order other
+            // accesses to them.
             &Work::ToHost { to, from, bytes } => unsafe { stream.copy_to_host(to, from, bytes) }?,
             Work::Host(call) => {
                 let argument = std::ptr::from_ref::<HostCall>(call).cast_mut().cast::<c_void>();
-                // SAFETY: the call is in a box of its own, which stays as long as the program does; it catches what
-                // unwinds, and the processor's kernels know nothing of the driver.
+                // SAFETY: the call is in its own box, which lives as long as the program; it catches panics, and the
+                // processor's kernels do not call the driver.
                 unsafe { stream.call_host(run_host_call, argument) }?;
             }
         }
         job.records.map_or(Ok(()), |event| Ok(stream.record(&self.events[event])?))
     }
 
-    /// Tells who listens what the operations that follow may touch. Errors: `BadStep`.
+    /// Reports the accesses of the following operations to the stand-in's hooks. Errors: `BadStep`.
     pub(super) fn allow(&self, allowed: &[Allowed]) -> Result<(), DeviceError> {
         self.hooks.allow(allowed).map_err(|region| {
-            let problem = format!("{region:?} overlaps what is used otherwise");
+            let problem = format!("{region:?} overlaps a region with another access");
             DeviceError::BadStep { step: "what a step may touch".to_owned(), problem }
         })
     }

@@ -7,7 +7,7 @@ use plimsoll_graph::ops::{
     Attention, AttentionExtents, AttentionGrad, DROPOUT_TOKENS, EMPTY_LSE, dropout_site_of_head,
 };
 
-/// Which of the three a value belongs to.
+/// Queries, keys or values.
 #[derive(Clone, Copy)]
 enum Stream {
     Query,
@@ -34,7 +34,7 @@ impl<'a, F: Real> Case<'a, F> {
         Self { op, e, streams, table, segments, scalars: call.scalars }
     }
 
-    /// Which operand holds element `d` of token t of sample b for query head h, and where.
+    /// The operand with element `d` of token t of sample b for query head h, and the index in it.
     fn place(&self, stream: Stream, [b, t, h, d]: [usize; 4]) -> (usize, usize) {
         let (e, op) = (&self.e, self.op);
         let number = stream as usize;
@@ -58,7 +58,7 @@ impl<'a, F: Real> Case<'a, F> {
         (b * self.e.queries + t) * self.op.heads * self.e.head_size + h * self.e.head_size + d
     }
 
-    /// Which keys a query sees.
+    /// The keys that a query sees.
     fn seen(&self, b: usize, i: usize) -> Vec<usize> {
         let same = |j: usize| self.segments.is_none_or(|[q, k]| q[b * self.e.queries + i] == k[b * self.e.keys + j]);
         let first = self.op.window.map_or(0, |window| (i + 1).saturating_sub(window));
@@ -75,7 +75,7 @@ impl<'a, F: Real> Case<'a, F> {
         f64::from(self.op.scale) * dot + bias
     }
 
-    /// What a probability is multiplied by: 0 if it is dropped, 1/(1 - rate) if it is kept.
+    /// The factor of a probability: 0 if it is dropped, 1/(1 - rate) if it is kept.
     fn keep_factor(&self, [b, h, i, j]: [usize; 4]) -> f64 {
         let Some(key) = self.op.dropout else { return 1.0 };
         let element = i * DROPOUT_TOKENS + j;

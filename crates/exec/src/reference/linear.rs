@@ -3,7 +3,7 @@
 use super::{Real, RefCall, Reference, start};
 use plimsoll_graph::ops::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
 
-/// Where the weight from channel `i` to channel `o` lies.
+/// The index of the weight from channel `i` to channel `o`.
 fn place(layout: WeightLayout, i: usize, o: usize, from: usize, to: usize) -> usize {
     match layout {
         WeightLayout::InOut => i * to + o,

@@ -1,7 +1,7 @@
-//! The reference kernels: what each op means, written as plainly as possible and generic over the float, so that
-//! finite differences can be taken in double precision. They run on values of their own, in no arena.
+//! The reference kernels: the definition of each op, as simple as possible and generic over the float type, so that
+//! finite differences can be computed in double precision. They use vectors, not an arena.
 //!
-//! Nothing here is fast, and nothing here may be shared with the fast kernels that it judges.
+//! Nothing here is fast, and the fast kernels that are compared with it share no code with it.
 
 mod add;
 mod attention;
@@ -64,7 +64,7 @@ impl<F> Value<F> {
     }
 }
 
-/// What a reference kernel is handed.
+/// The arguments of a reference kernel.
 #[derive(Debug)]
 pub struct RefCall<'a, F> {
     /// Operands in the op's order.
@@ -85,7 +85,7 @@ impl<'a, F> RefCall<'a, F> {
     }
 }
 
-/// The meaning of an op. Implemented for the op's struct in the file that is named after it.
+/// The definition of an op's results. Implemented for the op's struct in the file that is named after it.
 trait Reference {
     /// Computes the results in `outputs`, which contain the previous values: overwritten, or updated in place.
     fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]);
@@ -96,7 +96,7 @@ pub fn run<F: Real>(op: &Op, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
     match_op!(op, op => Reference::compute(op, call, outputs));
 }
 
-/// Runs a program on `values`, which must hold what is fed and what is persistent; results are added to it.
+/// Runs a program on `values`, which must contain inputs and persistent tensors; results are added to it.
 pub fn interpret<F: Real>(
     graph: &Graph,
     program: &Program,
@@ -132,7 +132,7 @@ pub fn filled<F: Real>(ty: &plimsoll_graph::TensorType, mut fill: impl FnMut(usi
     }
 }
 
-/// Zeroes an accumulator that is to be set rather than added to.
+/// Zeroes an accumulator unless the op adds to it.
 fn start<F: Real>(accumulate: bool, target: &mut [F]) {
     if !accumulate {
         target.fill(F::ZERO);

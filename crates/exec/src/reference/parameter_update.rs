@@ -1,6 +1,6 @@
-//! Reference of `ops/parameter_update.rs` and of all its optimizers. Rounding to `Bf16` at random is left out, since what it
-//! draws is nobody's meaning; codes of quantised moments are whole numbers, found by looking at every level, and so are
-//! remainders, of which `reference/remainder.rs` tells.
+//! Reference of `ops/parameter_update.rs` and of all its optimizers. There is no stochastic rounding to `Bf16`, since
+//! its random bits are not part of the definition. Codes of quantised moments are integers, found by comparing all
+//! levels, and so are remainders (`reference/remainder.rs`).
 
 use super::remainder::{nearest, whole};
 use super::{Real, RefCall, Reference};
@@ -39,7 +39,7 @@ impl Reference for ParameterUpdate {
     }
 }
 
-/// Updates the moments of an element, given its gradient and the number of the update; returns how far its weight goes
+/// Updates the moments of an element, given its gradient and the number of the update; returns the step of its weight
 /// against the gradient at a learning rate of one.
 fn step(rule: &Rule, g: f64, moments: &mut [f64], number: f64) -> f64 {
     match *rule {
@@ -59,12 +59,12 @@ fn step(rule: &Rule, g: f64, moments: &mut [f64], number: f64) -> f64 {
     }
 }
 
-/// The place of the first moment among the results.
+/// The index of the first moment among the results.
 fn first_moment(op: &ParameterUpdate) -> usize {
     op.update().map_or(1, |update| update.state)
 }
 
-/// The levels that codes of a moment stand for.
+/// The levels of a moment's codes.
 fn levels(op: &ParameterUpdate, which: usize) -> Levels {
     if op.rule.moments()[which].is_signed { Levels::signed() } else { Levels::unsigned() }
 }
@@ -80,7 +80,7 @@ fn decoded<F: Real>(op: &ParameterUpdate, outputs: &[Vec<F>], which: usize) -> V
     stored.enumerate().map(|(i, code)| scale(i) * f64::from(levels.decode(code as u8))).collect()
 }
 
-/// Stores a moment as it is kept.
+/// Stores a moment in its format.
 fn encode<F: Real>(op: &ParameterUpdate, outputs: &mut [Vec<F>], which: usize, values: &[f64]) {
     if op.state != StateFormat::Blockwise8 {
         outputs[first_moment(op) + which] = values.iter().map(|&x| F::from_f64(x)).collect();

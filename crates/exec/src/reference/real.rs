@@ -1,4 +1,4 @@
-//! The floats that reference kernels compute in.
+//! The float types that reference kernels compute in.
 
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 

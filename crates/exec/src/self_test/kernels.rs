@@ -1,4 +1,4 @@
-//! Every op's examples on a device, in each precision, compared with what the op means.
+//! Every op's examples on a device, in each precision, compared with the reference.
 
 use super::node::{PlacedNode, plan_of_nodes};
 use crate::cases::{Case, Noise, PRECISIONS, Verdict, Wrong, in_precision};
@@ -7,7 +7,7 @@ use plimsoll_graph::ops::Nature;
 use plimsoll_graph::{Access, DType, Example, MemoryId, Op, Targets, TensorId};
 use plimsoll_plan::Plan;
 
-/// What a result holds before a kernel that is to write all of it: as floats not a number.
+/// The initial bytes of a result that a kernel must overwrite: NaN as floats.
 const UNWRITTEN: u8 = 0xFF;
 
 /// An op's cases of one precision on a device.
@@ -19,39 +19,39 @@ pub struct KernelCheck {
     pub dtype: DType,
     /// Whether single precision is rounded to TF32 for products.
     pub tf32: bool,
-    /// Cases that were compared: all of them, unless the device failed.
+    /// Number of compared cases: all of them, unless the device failed.
     pub cases: usize,
-    /// What they came to.
+    /// The merged verdict.
     pub verdict: Verdict,
-    /// The worst that was wrong, or what the device failed with.
+    /// The largest wrong result, or the device's failure.
     pub failure: Option<KernelFailure>,
 }
 
 /// Why a check failed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KernelFailure {
-    /// The op with its attributes and its operands' types; none if the device did not come to a case.
+    /// The op with its attributes and its operands' types; `None` if the device failed before the first case.
     pub case: Option<String>,
-    /// What happened.
+    /// The cause.
     pub cause: Cause,
 }
 
-/// What can happen to a case.
+/// A cause of failure.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cause {
-    /// A result is not what the op means.
+    /// A result differs from the reference.
     Wrong(Wrong),
     /// The device failed.
     Device(DeviceError),
 }
 
 impl KernelCheck {
-    /// Of no cases.
+    /// A check without cases.
     fn new(op: &'static str, dtype: DType, tf32: bool) -> Self {
         Self { op, dtype, tf32, cases: 0, verdict: Verdict::default(), failure: None }
     }
 
-    /// Whether the device can't go on.
+    /// Whether the device can't be used any more.
     pub fn ended_the_device(&self) -> bool {
         matches!(&self.failure, Some(KernelFailure { cause: Cause::Device(error), .. }) if error.ends_the_device())
     }
@@ -71,7 +71,7 @@ impl KernelCheck {
     }
 }
 
-/// Checks all ops in all precisions that they take. A device that can't go on ends the list.
+/// Checks all ops in all precisions that they take. Stops if the device can't be used any more.
 pub fn check_kernels(device: &mut dyn Device, targets: &Targets) -> Vec<KernelCheck> {
     check_examples(device, targets, &Op::all_examples(), &PRECISIONS, false)
 }
@@ -103,8 +103,8 @@ fn check_examples(
     checks
 }
 
-/// Checks the ops that are products alone: in single precision on a device that rounds their operands to TF32, else in all
-/// precisions that they take. A device that can't go on ends the list.
+/// Checks only the ops that are products: in single precision on a device that rounds their operands to TF32, else in
+/// all precisions that they take. Stops if the device can't be used any more.
 pub fn check_products(device: &mut dyn Device, targets: &Targets, tf32: bool) -> Vec<KernelCheck> {
     let mut examples = Op::all_examples();
     examples.retain(|example| example.op.nature() == Nature::Products);
@@ -112,7 +112,7 @@ pub fn check_products(device: &mut dyn Device, targets: &Targets, tf32: bool) ->
     check_examples(device, targets, &examples, precisions, tf32)
 }
 
-/// All examples of an op in one plan, into a check that is empty.
+/// Runs all examples of an op in one plan, and fills an empty check.
 fn check(device: &mut dyn Device, targets: &Targets, examples: &[Example], mut check: KernelCheck) -> KernelCheck {
     let nodes = examples.iter().flat_map(placed).collect::<Vec<_>>();
     let plan = plan_of_nodes(nodes.iter().copied(), targets);
@@ -130,7 +130,7 @@ fn check(device: &mut dyn Device, targets: &Targets, examples: &[Example], mut c
     check
 }
 
-/// Where an example runs: on the device, and what copies between it and the host both ways.
+/// The places of an example: on the device, or both directions for copies between device and host.
 fn placed(example: &Example) -> Vec<PlacedNode<'_>> {
     let places = match example.op {
         Op::Transfer(_) => vec![(MemoryId::HOST, MemoryId::DEVICE), (MemoryId::DEVICE, MemoryId::HOST)],

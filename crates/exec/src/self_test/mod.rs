@@ -1,6 +1,5 @@
-//! What shows, on its owner's machine, that a device computes rightly and how fast it is: kernels against their
-//! references (`kernels.rs`), rates (`speed.rs`), and memory that is given back. All of it goes the way of a run: plans
-//! are loaded, and their programs run. Losses of a model are `train`'s to compare.
+//! The self-test of a device on a user's machine: kernels against their references (`kernels.rs`), rates (`speed.rs`),
+//! and that memory is freed. As in a run, plans are loaded and their programs run. `train` compares losses of a model.
 
 mod kernels;
 mod node;
@@ -13,8 +12,8 @@ use crate::{Device, DeviceError, Room};
 use plimsoll_graph::{Graph, Targets};
 use plimsoll_plan::lay_out;
 
-/// The device's memory while it holds a plan of nothing: what this says before and after some plans differs by what these
-/// did not give back, and by what other processes took or gave meanwhile. `None` where its memory is the host's.
+/// The device's memory with an empty plan loaded: the difference before and after some plans is the memory that they
+/// did not free, plus changes by other processes. `None` if it uses the host's memory.
 pub fn room_beside_nothing(device: &mut dyn Device, targets: &Targets) -> Result<Option<Room>, DeviceError> {
     device.load(&lay_out(&Graph::default(), targets))?;
     device.room()

@@ -1,11 +1,12 @@
-//! Plans of programs of one node each. All tensors are persistent, so that they are written before and read afterwards.
+//! Plans of programs of one node each. All tensors are persistent, so that they can be written before and read after
+//! the program.
 
 use plimsoll_graph::{
     Example, Graph, MemoryId, Node, Pass, Ports, Program, ProgramKind, Role, Storage, Targets, TensorId, TensorType,
 };
 use plimsoll_plan::{Plan, lay_out, validate};
 
-/// A node, where its operands lie, and where its results.
+/// A node, and the places of its operands and results.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlacedNode<'a> {
     pub(super) example: &'a Example,
@@ -13,7 +14,8 @@ pub(super) struct PlacedNode<'a> {
     pub(super) to: MemoryId,
 }
 
-/// A program for each node, under its number. Panics if an example is not well-typed, or the planner is wrong.
+/// A plan with a program for each node, named by its number. Panics if an example is not well-typed, or if the plan is
+/// invalid.
 pub(super) fn plan_of_nodes<'a>(nodes: impl IntoIterator<Item = PlacedNode<'a>>, targets: &Targets) -> Plan {
     let mut graph = Graph::default();
     for (number, node) in (0..).zip(nodes) {

@@ -1,8 +1,8 @@
-//! How fast a device is at what training is made of: products, attention and copies. Sizes grow as long as the device is
-//! fast enough for the next, so that a slow one, or one that only stands in for a card, is done as soon.
+//! Rates of a device for products, attention and copies, which dominate training. Sizes grow as long as the device is
+//! fast enough for the next one, so that slow devices, and the stand-in, finish in the same time.
 //!
-//! Times are those of the host's clock between two waits for the device, around as many runs as take long beside the
-//! waits; of several such times the median counts.
+//! Times are measured by the host's clock between two waits for the device, over enough runs that the waits are
+//! negligible; the median of several measurements counts.
 
 use super::node::{PlacedNode, plan_of_nodes};
 use crate::cases::{Noise, encode, in_precision};
@@ -12,7 +12,7 @@ use plimsoll_graph::{DType, Example, Fill, Io, MemoryId, Op, Scalars, Targets, T
 use plimsoll_plan::Plan;
 use std::time::{Duration, Instant};
 
-/// What is timed.
+/// The timed work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
     /// A product of two square matrices, as a linear layer.
@@ -25,20 +25,20 @@ pub enum Workload {
     ToDevice,
     /// A copy to the host.
     ToHost,
-    /// A pass over a tensor that writes another: what it reads and what it writes are both counted.
+    /// A pass over a tensor that writes another: counts bytes read and written.
     WithinDevice,
 }
 
 /// A rate that was measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rate {
-    /// What was timed.
+    /// The timed work.
     pub workload: Workload,
     /// Its precision.
     pub dtype: DType,
     /// Whether single precision is rounded to TF32 for products.
     pub tf32: bool,
-    /// Its size, in words.
+    /// Its size as text.
     pub size: String,
     /// Floating point operations of a run.
     pub flops: u64,
@@ -46,7 +46,7 @@ pub struct Rate {
     pub bytes: u64,
     /// The median time of a run.
     pub seconds: f64,
-    /// Times that it is the median of.
+    /// Number of measurements.
     pub times: usize,
 }
 
@@ -62,26 +62,26 @@ impl Rate {
     }
 }
 
-/// All that was measured.
+/// All measurements.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Speeds {
     /// In the order of [`measure_speeds`].
     pub rates: Vec<Rate>,
-    /// What the device had to say of how it was loaded.
+    /// The device's notes about loaded plans.
     pub notes: Vec<String>,
-    /// What ended it.
+    /// The error that ended the measurements.
     pub error: Option<DeviceError>,
 }
 
-/// The longest that a run may be expected to take.
+/// The longest expected time of a run that is measured.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// What a time must come to, and how long a rate is measured, unless it has all its times before.
+/// Least time of a measurement, and longest time per rate.
 const TIMED: Duration = Duration::from_millis(20);
 const MEASURED: Duration = Duration::from_millis(400);
 const TIMES: usize = 5;
 
-/// Sizes of a workload that count: the largest.
+/// Number of the largest sizes of a workload that are reported.
 const SIZES: usize = 3;
 
 /// Channels of a head.
@@ -111,7 +111,7 @@ pub fn measure_speeds(device: &mut dyn Device, targets: &Targets, precisions: &[
     speeds
 }
 
-/// Measures products alone: in these precisions, or in single precision on a device that rounds their operands to TF32.
+/// Measures only products: in these precisions, or in single precision on a device that rounds their operands to TF32.
 pub fn measure_products(device: &mut dyn Device, targets: &Targets, precisions: &[DType], tf32: bool) -> Speeds {
     let mut speeds = Speeds::default();
     for &dtype in if tf32 { &[DType::F32][..] } else { precisions } {
@@ -124,8 +124,7 @@ pub fn measure_products(device: &mut dyn Device, targets: &Targets, precisions: 
     speeds
 }
 
-/// Measures a workload's sizes, from the smallest, which tells how fast the device is, as far as it is fast enough and
-/// has room.
+/// Measures a workload's sizes from the smallest on, as long as the device is fast enough and has enough memory.
 fn climb(
     device: &mut dyn Device,
     targets: &Targets,
@@ -153,7 +152,7 @@ fn climb(
         let (seconds, times) = time(device, &plan, &rung.example.scalars)?;
         measured.push(Rate { workload, dtype, tf32: false, size: rung.size, flops, bytes, seconds, times });
     }
-    // Smaller ones are there to guess by.
+    // Smaller sizes only predict the time of larger ones.
     let guessed_by = measured.len().saturating_sub(SIZES);
     speeds.rates.extend(measured.into_iter().skip(guessed_by));
     Ok(())
@@ -165,23 +164,23 @@ fn work(plan: &Plan) -> [u64; 2] {
     let types = |ids: &[TensorId]| ids.iter().map(|&id| &plan[id].ty).collect();
     let io = Io { inputs: types(&step.inputs), outputs: types(&step.outputs) };
     let bytes = match step.op {
-        // What is read on one side is what is written on the other.
+        // The bytes read on one side are those written on the other.
         Op::Transfer(_) => io.outputs[0].bytes().0,
         _ => step.op.bytes_moved(&io).0,
     };
     [step.op.flops(&io), bytes]
 }
 
-/// Seconds of a run of so much work, at the rate of a smaller one.
+/// Expected seconds of a run, at the rate of a smaller one.
 fn expected(below: &Rate, [flops, bytes]: [u64; 2]) -> f64 {
     let flops = flops as f64 / below.flops.max(1) as f64;
     let bytes = bytes as f64 / below.bytes.max(1) as f64;
     below.seconds * flops.max(bytes)
 }
 
-/// Noise in all operands: what is computed with takes as much power as a run's numbers do.
+/// Fills all operands with noise, since the power that kernels draw depends on the values.
 fn fill(device: &mut dyn Device, plan: &Plan, example: &Example) -> Result<(), DeviceError> {
-    /// Numbers that are repeated; odd, so that rows of matrices differ.
+    /// Length of the repeated pattern; odd, so that rows of matrices differ.
     const REPEATED: usize = 4099;
     let mut noise = Noise::new(1);
     let values = (0..REPEATED).map(|_| (2.0 * noise.unit() - 1.0) as f32).collect::<Vec<_>>();
@@ -197,7 +196,7 @@ fn fill(device: &mut dyn Device, plan: &Plan, example: &Example) -> Result<(), D
     device.synchronize()
 }
 
-/// The median time of a run, and how many times there were.
+/// The median time of a run, and the number of measurements.
 fn time(device: &mut dyn Device, plan: &Plan, scalars: &Scalars) -> Result<(f64, usize), DeviceError> {
     let mut timed = |runs: usize| -> Result<Duration, DeviceError> {
         let start = Instant::now();
@@ -209,7 +208,7 @@ fn time(device: &mut dyn Device, plan: &Plan, scalars: &Scalars) -> Result<(f64,
     };
     let fits = |run: Duration| (TIMED.as_secs_f64() / run.as_secs_f64().max(1e-7)).ceil() as usize;
     let begin = Instant::now();
-    // The first run is slower: it is there to guess by.
+    // The first run is slower, and only used to predict the others.
     let mut runs = fits(timed(1)?);
     let mut times = Vec::new();
     while times.len() < TIMES && (times.is_empty() || begin.elapsed() < MEASURED) {
@@ -230,7 +229,7 @@ impl Workload {
         matches!(self, Self::ToDevice | Self::ToHost | Self::WithinDevice)
     }
 
-    /// Sizes, from one that takes no time on any device to those of training.
+    /// Sizes, from a negligible one to those of training.
     fn rungs(self, dtype: DType) -> Vec<Rung> {
         let attentions = |of: fn([usize; 2]) -> Example| ATTENTIONS.map(|sizes| (words(sizes), of(sizes))).to_vec();
         let sizes = match self {
@@ -258,8 +257,8 @@ const PRODUCTS: [usize; 5] = [32, 128, 512, 1024, 4096];
 /// Heads and tokens.
 const ATTENTIONS: [[usize; 2]; 4] = [[1, 16], [4, 128], [16, 1024], [16, 4096]];
 
-/// KiB that are copied between host and device, and KiB that a pass within the device reads and writes: more than any
-/// card's caches hold.
+/// KiB copied between host and device, and KiB that a pass within the device reads and writes: more than any card's
+/// caches.
 const COPIES: [usize; 4] = [16, 512, 16 << 10, 64 << 10];
 const PASSES: [usize; 4] = [16, 512, 16 << 10, 512 << 10];
 
@@ -312,7 +311,7 @@ fn copy(kib: usize) -> Example {
     filled(Transfer, &[&[floats(kib)]])
 }
 
-/// Half of it is read, half written.
+/// One half is read, the other written.
 fn pass(kib: usize) -> Example {
     filled(Scale { factor: 0.5 }, &[&[floats(kib) / 2]])
 }

@@ -1,11 +1,11 @@
-//! Every fault at every point: a typed error or none, no panic, and nothing left behind.
+//! Every fault at every point: a typed error or success, no panic, and no leak.
 
 use super::machine::Machine;
 use super::plans::Sums;
 use plimsoll_exec::cuda::{CudaError, CudaOptions, Fault};
 use plimsoll_exec::{Device, DeviceError};
 
-/// Functions that give things back, or end them: one that fails leaves what it should have given back.
+/// Functions that free or end things: if one fails, the thing is leaked.
 const GIVE_BACK: &[&str] = &[
     "cuDevicePrimaryCtxRelease_v2",
     "cuEventDestroy_v2",
@@ -62,7 +62,7 @@ const OTHERS: &[&str] = &[
     "cuStreamWaitEvent",
 ];
 
-/// Runs the sums. What the device had to say, and how often each function was called until then.
+/// Runs the sums. Returns the device's notes, and the number of calls of each function.
 fn run(machine: &Machine, options: CudaOptions) -> Result<(Vec<String>, Vec<u64>), DeviceError> {
     let mut device = machine.device(options)?;
     Sums::on_card().run(&mut device, 2)?;
@@ -88,7 +88,7 @@ fn each_call_can_fail_and_nothing_is_left_behind() {
                 machine.reset(&format!("{description};fail={function}:{call}:{code}"));
                 let about = format!("{function}, call {call}, code {code}");
                 match run(&machine, options) {
-                    // What can be done without is done without, and said.
+                    // Optional parts are skipped, with a note.
                     Ok((notes, _)) => assert!(!notes.is_empty(), "{about}: nothing is said"),
                     Err(error) => assert!(!matches!(error, DeviceError::BadStep { .. }), "{about}: {error}"),
                 }
@@ -153,7 +153,7 @@ fn load(description: &str) -> Option<Result<(), DeviceError>> {
 
 #[test]
 fn too_little_memory_is_a_value() {
-    // What the driver and two modules leave is less than a page of the arena, or others take it meanwhile.
+    // The memory left by the driver and two modules is less than a page of the arena, or another process takes it.
     for description in ["others=12038", "others=12020;growth=8", "others=12036;mapping=0;growth=1"] {
         let Some(outcome) = load(description) else { return };
         match outcome {

@@ -1,19 +1,19 @@
-//! The machine that tests run on: a card if there is one, else the stand-in's, of any description.
+//! The machine that tests run on: one with a real card, or the stand-in's with any description.
 
 use libloading::Library;
 use plimsoll_exec::cuda::{CudaDevice, CudaError, CudaOptions, Driver, LIBRARY};
 use std::ffi::{CString, c_char};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The driver that is there.
+/// The driver under test.
 fn driver() -> &'static Driver {
     static DRIVER: OnceLock<&'static Driver> = OnceLock::new();
     DRIVER.get_or_init(|| {
         let named = std::env::var_os(LIBRARY).is_some_and(|name| !name.is_empty());
-        // SAFETY: the library of a driver runs nothing of its own account when it is opened.
+        // SAFETY: a driver's library only initializes itself when it is opened.
         let system = ["libcuda.so.1", "nvcuda.dll"].iter().any(|name| unsafe { Library::new(name) }.is_ok());
         if !named && !system {
-            // SAFETY: all tests come through here before they look at the environment, and wait for this.
+            // SAFETY: all tests wait for this before they read the environment.
             unsafe { std::env::set_var(LIBRARY, plimsoll_fake_cuda::library()) };
         }
         let driver = Driver::find().expect("a driver, or what stands in for it");
@@ -23,7 +23,7 @@ fn driver() -> &'static Driver {
     })
 }
 
-/// A machine, to itself while a test has it.
+/// A machine, used by one test at a time.
 pub struct Machine {
     _alone: MutexGuard<'static, ()>,
     driver: &'static Driver,
@@ -37,7 +37,7 @@ type Count = unsafe extern "C" fn(*mut u64) -> u32;
 type Calls = unsafe extern "C" fn(*const c_char, *mut u64) -> u32;
 
 impl Machine {
-    /// Any machine. The description is the stand-in's, without effect on a real card.
+    /// Any machine. The description is for the stand-in, without effect on a real card.
     pub fn of(description: &str) -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +49,7 @@ impl Machine {
         machine
     }
 
-    /// The stand-in, of this description; `None` on a real card, which has no such faults, and says so.
+    /// The stand-in with this description; `None` on a real card, which has no such faults, with a message.
     pub fn stand_in(description: &str) -> Option<Self> {
         let machine = Self::of(description);
         if machine.driver.is_stand_in() {
@@ -59,13 +59,13 @@ impl Machine {
         None
     }
 
-    /// Another machine, on which nothing was done yet.
+    /// Resets the stand-in to a new machine.
     pub fn reset(&self, description: &str) {
         if self.driver.is_stand_in() {
             let description = CString::new(description).expect("no zeros");
-            // SAFETY: the hook has this type, and takes a text that ends in a zero. Nothing is held of the driver's.
+            // SAFETY: the hook has this type, and takes a text that ends in a zero. No object of the driver exists.
             let code = unsafe { self.hooks.get::<Reset>(b"fake_cuda_reset").expect("a hook")(description.as_ptr()) };
-            assert_eq!(code, 0, "{description:?} is no description");
+            assert_eq!(code, 0, "{description:?} is not a description");
         }
     }
 
@@ -79,7 +79,7 @@ impl Machine {
         CudaDevice::open(self.driver, self.driver.card(0)?, options)
     }
 
-    /// Bytes of the card that this process holds, and objects of the driver that it did not give back.
+    /// Bytes of the card that this process uses, and objects of the driver that it did not free.
     pub fn held(&self) -> (u64, u64) {
         let (mut now, mut most, mut leaks) = (0, 0, 0);
         // SAFETY: the hooks have these types; the places are on this stack.
@@ -90,7 +90,7 @@ impl Machine {
         (now, leaks)
     }
 
-    /// How often a function of the driver was called.
+    /// Number of calls of a driver's function.
     pub fn calls(&self, function: &str) -> u64 {
         let (name, mut count) = (CString::new(function).expect("no zeros"), 0);
         // SAFETY: the hook has this type; the name ends in a zero, the place is on this stack.

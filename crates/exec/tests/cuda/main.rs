@@ -1,5 +1,5 @@
-//! The CUDA device, run through the driver that is there: the one that the environment variable `PLIMSOLL_CUDA` names,
-//! else the system's, else the stand-in, which checks every access and every order of streams. Says which.
+//! The CUDA device with the available driver: the one that the environment variable `PLIMSOLL_CUDA` names, else the
+//! system's, else the stand-in, which checks every access and every order of streams. Prints which one it is.
 
 mod faults;
 mod machine;

@@ -1,4 +1,4 @@
-//! Small plans, and what comes of them.
+//! Small plans and their expected results.
 
 use plimsoll_exec::{CpuDevice, Device, DeviceError, run_program};
 use plimsoll_graph::ops::{Add, AwaitTransfer, Transfer};
@@ -7,10 +7,10 @@ use plimsoll_graph::{
 };
 use plimsoll_plan::{Plan, lay_out, validate};
 
-/// Odd, so that vectors end in the middle.
+/// Odd, so that the last vector is partial.
 const ELEMENTS: usize = 203;
 
-/// A plan of sums on both sides, with copies both ways, of which each is waited for:
+/// A plan of sums on device and host, with copies in both directions, each of which is awaited:
 ///
 /// ```text
 ///   device     sum = a + b | twice = a + a |              await | over = b + b | result = twice + back + over
@@ -26,7 +26,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// For the card of a machine, or for the processor.
+    /// For a machine's card, or for the processor.
     pub fn on(targets: &Targets) -> Self {
         let mut graph = Graph::default();
         let ty = TensorType::f32(&[ELEMENTS]);
@@ -71,7 +71,7 @@ impl Sums {
         Self::on(&Targets::cuda((8, 6), 1))
     }
 
-    /// Loads the plan and runs it so often: what is in the result, and in what is kept by the host.
+    /// Loads the plan and runs it `times` times. Returns the result, and the tensor that the host keeps.
     pub fn run(&self, device: &mut dyn Device, times: usize) -> Result<[Vec<f32>; 2], DeviceError> {
         device.load(&self.plan)?;
         for (number, &input) in self.inputs.iter().enumerate() {
@@ -90,7 +90,7 @@ impl Sums {
         Ok([read(self.result)?, read(self.home)?])
     }
 
-    /// What it must be.
+    /// The expected values.
     pub fn expected(times: usize) -> [Vec<f32>; 2] {
         let value = |i: usize, f: &dyn Fn(f32, f32) -> f32| f(i as f32, (2 * i) as f32);
         let kept = |i| value(i, &|a, b| times as f32 * (a + b));

@@ -1,4 +1,4 @@
-//! Products by cuBLASLt: the library that is there on a real card, what stands in for it on the stand-in.
+//! Products by cuBLASLt: the machine's library on a real card, the stand-in for it on the stand-in driver.
 
 use super::machine::Machine;
 use super::training::{Run, distance, gpt2, llama, t5};
@@ -11,7 +11,7 @@ use plimsoll_plan::{Level, Levers, Precision, Recompute};
 /// The stand-in's card.
 const CARD: Target = Target::Cuda { compute_capability: (8, 6), products: Products::CublasLt };
 
-/// The library of this machine; `None` on a real card without one, which is said.
+/// The library of this machine; `None` on a real card without one, with a message.
 fn library(machine: &Machine) -> Option<&'static CublasLt> {
     let path = match machine.driver().is_stand_in() {
         true => Some(plimsoll_fake_cuda::library()),
@@ -23,7 +23,7 @@ fn library(machine: &Machine) -> Option<&'static CublasLt> {
     path.map(|path| CublasLt::open(&path).expect("a cuBLASLt"))
 }
 
-/// The machine's card, whose products are left to its library.
+/// The machine's card, with its library for products.
 fn device(machine: &Machine, options: CudaOptions) -> Option<CudaDevice> {
     let library = library(machine)?;
     let mut device = machine.device(options).expect("a card");
@@ -97,7 +97,7 @@ fn products_by_a_library_are_right() {
     assert_eq!(device.notes(), Vec::<String>::new());
 }
 
-/// What the library has no algorithm for is computed by our kernels, and said.
+/// Built-in kernels compute the products that the library has no algorithm for, with a note.
 #[test]
 fn a_product_without_an_algorithm_is_computed_by_a_kernel() {
     let Some(machine) = Machine::stand_in("") else { return };
@@ -113,7 +113,7 @@ fn a_product_without_an_algorithm_is_computed_by_a_kernel() {
     }
 }
 
-/// Functions of the library that a run calls, but for those that give back.
+/// Functions of the library that a run calls, except those that free objects.
 const FUNCTIONS: [&str; 9] = [
     "cublasLtCreate",
     "cublasLtMatmul",
@@ -162,7 +162,7 @@ fn is_of(function: &str, error: &DeviceError) -> bool {
     }
 }
 
-/// An algorithm that the library can't run after all is not taken; whatever else fails is an error.
+/// An algorithm that the library can't run is not chosen; any other failure is an error.
 #[test]
 fn timing_can_fail_and_nothing_is_left_behind() {
     let Some(machine) = Machine::stand_in("") else { return };
@@ -179,7 +179,7 @@ fn timing_can_fail_and_nothing_is_left_behind() {
     assert_eq!(machine.held(), (0, 0));
 }
 
-/// A run that goes on is given what it kept, and computes the same bits, also where it would choose otherwise now.
+/// A resumed run uses its stored choices, and computes the same bits, even if a new choice would differ.
 #[test]
 fn invariant_7_a_run_that_goes_on_has_the_algorithms_that_it_kept() {
     let machine = Machine::of("");
@@ -194,7 +194,7 @@ fn invariant_7_a_run_that_goes_on_has_the_algorithms_that_it_kept() {
     let kept = second.product_choices().expect("a library computes");
     drop(second);
     if machine.driver().is_stand_in() {
-        // Its favorite is not its fastest, and rounds otherwise.
+        // Its recommendation is not its fastest algorithm, and rounds differently.
         assert_ne!((&kept, &fastest), (&kept_of_recommended, &recommended));
     }
     for (kept, expected, options) in
@@ -208,7 +208,7 @@ fn invariant_7_a_run_that_goes_on_has_the_algorithms_that_it_kept() {
     }
 }
 
-/// Of another version or another card, or spoilt.
+/// Choices of another version or another card, or damaged ones.
 #[test]
 fn what_a_run_kept_and_is_of_no_use_is_chosen_again_and_said() {
     let Some(machine) = Machine::stand_in("") else { return };
@@ -241,7 +241,7 @@ fn what_a_run_kept_and_is_of_no_use_is_chosen_again_and_said() {
     assert_eq!(notes.matches("refuses the algorithm that the run had").count(), 2, "{notes}");
 }
 
-/// The library's kernels are on the card before the first step, and a step asks for nothing.
+/// The library's kernels are on the card before the first step, and a step allocates nothing.
 #[test]
 fn invariant_3_a_step_by_a_library_takes_no_memory() {
     let Some(machine) = Machine::stand_in("") else { return };
@@ -270,7 +270,7 @@ fn a_library_that_cannot_be_used_says_why() {
     assert_eq!(device.library().map(CublasLt::version), None);
 }
 
-/// Room for the library's kernels is missing: the plan has none, as if its arena had not.
+/// If there is no memory for the library's kernels, the plan does not fit, as without memory for its arena.
 #[test]
 fn too_little_memory_for_the_librarys_kernels_is_a_value() {
     let Some(machine) = Machine::stand_in("grab=cuMemSetAccess:1:12288") else { return };

@@ -1,4 +1,4 @@
-//! Programs on streams, captured and not: what comes of them, what they touched, and that every wait is needed.
+//! Programs on streams, captured and not: results, accesses, and that every wait is needed.
 
 use super::machine::Machine;
 use super::plans::Sums;
@@ -10,7 +10,7 @@ use plimsoll_plan::{Plan, PlannedProgram, Region, validate};
 const GRAPHS: CudaOptions = CudaOptions { graphs: true, tf32: false, autotune: false };
 const STREAMS: CudaOptions = CudaOptions { graphs: false, tf32: false, autotune: false };
 
-/// Machines that differ in when things happen, and in how memory is had.
+/// Machines that differ in the timing of work, and in the allocation of memory.
 const MACHINES: &[&str] =
     &["", "execution=late", "mapping=0", "execution=late;order=backward", "fail=cuMemHostAlloc:1:2"];
 
@@ -74,14 +74,14 @@ fn invariant_3_exact_what_is_touched_is_what_was_planned_and_nothing_is_allocate
 
 #[test]
 fn the_driver_has_less_by_what_was_reserved() {
-    // Memory is had in pieces of 2 MiB, which the host's side has no part in.
+    // The device's memory is allocated in pieces of 2 MiB, the host's is not.
     let Some(machine) = Machine::stand_in("") else { return };
     let sums = Sums::on_card();
     let mut device = machine.device(GRAPHS).expect("a card");
     device.load(&sums.plan).expect("loads");
     let host = sums.plan.host().0.next_multiple_of(4096);
     assert_eq!(device.resident_bytes(), Some(sums.plan.peak().0.next_multiple_of(2 << 20) + host));
-    // Another process takes some at the same time: that is not this device's.
+    // Memory that another process takes at the same time does not count.
     machine.reset("grab=cuMemCreate:1:500");
     let mut device = machine.device(GRAPHS).expect("a card");
     device.load(&sums.plan).expect("loads");
@@ -110,7 +110,7 @@ fn steps_can_be_timed_one_by_one() {
     }
 }
 
-/// Every plan that lacks one of the waits, with words for which.
+/// Every plan without one of the waits, with a description of it.
 pub fn without_a_wait(plan: &Plan) -> Vec<(Plan, String)> {
     let mut damaged = Vec::new();
     for (program, planned) in plan.programs.iter().enumerate() {
@@ -126,8 +126,7 @@ pub fn without_a_wait(plan: &Plan) -> Vec<(Plan, String)> {
     damaged
 }
 
-/// Whether anything happens behind a step that its waits order. What is awaited may be overwritten from there on, but
-/// need not be.
+/// Whether any later work depends on a step's waits. Awaited memory may be overwritten afterwards, but need not be.
 fn orders(plan: &Plan, program: &PlannedProgram, index: usize) -> bool {
     let step = &program.steps[index];
     let Op::AwaitTransfer(_) = step.op else { return true };
@@ -155,7 +154,7 @@ fn no_wait_can_be_left_out() {
             machine.reset(execution);
             let mut device = machine.device(options).expect("a card");
             let error = damaged.run(&mut device, 2).expect_err(&what);
-            // Either two operations are not ordered, or one comes too early for what it reads.
+            // Either two operations are not ordered, or one reads too early.
             let found = |detail: &str| detail.contains("hazard") || detail.contains("nothing wrote");
             assert!(
                 matches!(&error, DeviceError::Cuda(CudaError::CardFailed { call, .. })
@@ -167,7 +166,7 @@ fn no_wait_can_be_left_out() {
     assert!(waits >= 4, "{waits} waits");
 }
 
-/// What the first program writes and the next one reads is ordered by the streams' joins at both ends.
+/// The joins of the streams at both ends order the first program's writes before the next one's reads.
 #[test]
 fn persistent_tensors_are_zero_after_the_load() {
     let machine = Machine::of("");

@@ -12,7 +12,7 @@ use plimsoll_graph::{
 };
 use plimsoll_plan::{Level, Levers, Plan, Precision, Recompute, lay_out, validate};
 
-/// A run as somebody might ask for it.
+/// A run with any model, shape and levers.
 #[derive(Clone)]
 pub struct Run {
     model: ModelConfig,
@@ -28,7 +28,7 @@ struct Pace {
     learning_rate: f32,
 }
 
-/// Of each step, and of all parameters at the end.
+/// Losses of each step, and all parameters at the end.
 type LossesAndWeights = (Vec<f32>, Vec<f32>);
 
 const SEED: u64 = 11;
@@ -89,7 +89,7 @@ impl Run {
         Self { levers, ..self }
     }
 
-    /// The graph and its plan on a device beside a processor of one worker.
+    /// The graph and its plan for a device and a processor with one worker.
     pub fn plan(&self, device: Target) -> (Graph, Plan) {
         let mut graph = build_training(&self.model, &Optimizer::default(), &self.shape).expect("a sensible model");
         self.levers.pull(&mut graph).expect("levers that don't exclude each other");
@@ -99,7 +99,7 @@ impl Run {
         (graph, plan)
     }
 
-    /// Steps of two micro-batches each: the losses, and what became of the weights.
+    /// Runs steps of two micro-batches each: the losses, and the final weights.
     pub fn train(&self, device: &mut dyn Device, on: Target) -> Result<LossesAndWeights, DeviceError> {
         let (graph, plan) = self.plan(on);
         train(device, &graph, &plan, self.pace)
@@ -162,7 +162,7 @@ fn scalars(pace: Pace, step: u64, micro: u64) -> Scalars {
     }
 }
 
-/// As their model says, each by its own number.
+/// Initial values as the model specifies, each by its own number.
 fn start_weights(device: &mut dyn Device, graph: &Graph, plan: &Plan) -> Result<(), DeviceError> {
     for (index, parameter) in graph.parameters.iter().enumerate() {
         let elements = plan[parameter.tensor].ty.elements();
@@ -186,7 +186,7 @@ fn start_weights(device: &mut dyn Device, graph: &Graph, plan: &Plan) -> Result<
     Ok(())
 }
 
-/// Tokens that nothing is known about.
+/// Random tokens.
 fn feed(device: &mut dyn Device, plan: &Plan, program: ProgramKind, batch: u64) -> Result<(), DeviceError> {
     let ports = plan.program(program).expect("a program of the plan").ports.clone();
     let mut write = |port: Option<TensorId>, id: &dyn Fn(u32) -> i32| match port {
@@ -205,14 +205,14 @@ fn feed(device: &mut dyn Device, plan: &Plan, program: ProgramKind, batch: u64) 
     write(ports.positions, &|i| (i % 8) as i32)
 }
 
-/// The largest difference, in parts of what the values are like.
+/// The largest difference, relative to the values' size.
 pub fn distance(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     let scale = b.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / scale
 }
 
-/// Rounding has fifty steps to grow. It takes minutes on the stand-in.
+/// Fifty steps, in which rounding errors grow. Takes minutes on the stand-in.
 #[test]
 #[ignore = "takes minutes"]
 fn fifty_steps_of_every_family_are_those_of_the_processor() {
@@ -235,7 +235,7 @@ fn every_family_trains_as_on_the_processor() {
         let (losses, weights) = run.train(&mut device, CARD).unwrap_or_else(|error| panic!("{name}: {error}"));
         let (expected_losses, expected_weights) = run.on_processor();
         assert!(distance(&losses, &expected_losses) < 1e-4, "{name}: {losses:?}, not {expected_losses:?}");
-        // AdamW's first steps are as long however small the gradient: a sign that rounding decides moves a weight.
+        // AdamW's first steps have the same size for any gradient, so a sign that rounding decides moves a weight.
         assert!(distance(&weights, &expected_weights) < 2e-2, "{name}: {}", distance(&weights, &expected_weights));
         assert!(losses[1] < losses[0] + 0.5 && losses.iter().all(|loss| loss.is_finite()), "{name}: {losses:?}");
     }
@@ -300,7 +300,7 @@ fn an_offloaded_optimizer_trains_as_one_on_the_card() {
     assert_eq!(memory.arenas.map(|_, arena| arena.touched_bytes), plan.arenas());
 }
 
-/// Three blocks, so that one is on its way while the next is computed.
+/// Three blocks, so that one is copied while the next is computed.
 fn three_blocks() -> ModelConfig {
     match gpt2() {
         ModelConfig::Gpt2(config) => ModelConfig::Gpt2(Gpt2Config { n_layer: 3, ..config }),
@@ -355,7 +355,7 @@ fn needs_its_waits(model: ModelConfig, levers: Levers) {
     let (graph, plan) = run.plan(CARD);
     let waits = without_a_wait(&plan);
     assert!(waits.len() > 20, "{} waits", waits.len());
-    // Every seventh, so that it takes no longer than the rest.
+    // Every seventh, to limit the test's time.
     for (damaged, what) in waits.into_iter().step_by(7) {
         machine.reset("");
         let mut device = machine.device(CudaOptions { graphs: false, ..CudaOptions::default() }).expect("a card");

@@ -1,4 +1,4 @@
-//! Weights in `Bf16` with their remainders, to the bit, on the numbers that are the hardest to keep: for the kernels of all
+//! Weights in `Bf16` with their remainders, to the bit, on the hardest numbers to represent: for the kernels of all
 //! devices.
 
 use half::bf16;
@@ -9,8 +9,8 @@ use plimsoll_graph::ops::{Cast, MovingAverage, ParameterUpdate, StateFormat, Wei
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{DType, Example, Fill, Op, Scalars, TensorType};
 
-/// Around many upper halves: what is exact and beside that, ties and beside these; among them what is subnormal, the
-/// largest, infinite, or no number. Not minus zero, which an update that adds zero makes zero.
+/// Around many upper halves: exact numbers and their neighbors, ties and their neighbors, including subnormal numbers,
+/// the largest one, infinity and NaN. Without minus zero, which an update that adds zero turns into zero.
 fn hard_numbers() -> Vec<f32> {
     let lows = [0x0000, 0x0001, 0x7FFF, 0x8000, 0x8001, 0xFFFF];
     let ends = [0x0000, 0x0001, 0x007F, 0x0080, 0x3F7F, 0x3F80, 0x7F7E, 0x7F7F, 0x7F80, 0x7FFF];
@@ -19,8 +19,8 @@ fn hard_numbers() -> Vec<f32> {
     bits.filter(|&bits| bits != 0x8000_0000).map(f32::from_bits).collect()
 }
 
-/// Panics unless the kernels that `run` runs keep the numbers as they are: an update at a rate of zero, an average that is
-/// all of its weight, and a cast, which has to round as the update does.
+/// Panics unless the kernels that `run` runs preserve the numbers: an update at a rate of zero, an average that copies
+/// its weight, and a cast, which must round as the update does.
 pub fn check_parts(run: impl Fn(&Case) -> Vec<Vec<u8>>) {
     let numbers = hard_numbers();
     let bytes = encode(DType::F32, &numbers);

@@ -10,7 +10,8 @@ use plimsoll_graph::ops::{
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{DType, Example, Fill, Op, Scalars, TensorType};
 
-/// An example of random shape, of samples of so many tokens at most, of each op whose kernel has more than one way to go.
+/// An example of random shape, with samples of at most `most_tokens` tokens, of each op whose kernel has several code
+/// paths.
 pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
     let pick = |choices: &[usize], noise: &mut Noise| choices[noise.below(choices.len())];
     let lengths = [1, 2, 7, 16, 33, 64, 65, 130].into_iter().filter(|&tokens| tokens <= most_tokens);
@@ -82,7 +83,7 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
     }
     let activation = [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::Relu][noise.below(4)];
     let smoothing = if noise.unit() < 0.5 { 0.0 } else { 0.2 };
-    // Which gradients somebody wants: at least one.
+    // The requested gradients: at least one.
     let (input, trained) = [(true, true), (true, false), (false, true)][noise.below(3)];
     let accumulate_loss = residual;
     let pair = PairedHeadLossGrad { chunk, alpha: 2.0, smoothing, input, weight: trained, accumulate_loss, accumulate };

@@ -1,12 +1,13 @@
-//! The gradient of a table of embeddings, to the bit: the host adds to it where the optimizer lies there, and no bit depends on
-//! where that is. For the kernels of all devices.
+//! The gradient of a table of embeddings, to the bit: the host adds to it if the optimizer is there, and the bits do
+//! not depend on the place. For the kernels of all devices.
 
 use plimsoll_exec::cases::{Case, Noise, PRECISIONS, encode, in_precision};
 use plimsoll_exec::reference::Value;
 use plimsoll_graph::ops::EmbeddingGrad;
 use plimsoll_graph::{DType, Example, Fill, Scalars, TensorType};
 
-/// Rows added up in single precision, in their order: few tokens come often, more of them than a block looks at together.
+/// Rows added in single precision, in their order: few different tokens, each repeated more often than a block
+/// processes together.
 pub fn check_tables(results: impl Fn(&Case) -> Vec<Vec<u8>>) {
     for accumulate in [false, true] {
         let rows = (TensorType::f32(&[2, 150, 67]), Fill::Uniform);

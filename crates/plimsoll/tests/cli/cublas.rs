@@ -98,7 +98,7 @@ fn invalid_libraries_are_refused() {
         ("text.so", "text.so"),
         ("folder", "is not a regular file"),
         ("half.so", "is cut off"),
-        (&*other, "is no cuBLASLt: it has no cublasLtGetVersion"),
+        (&*other, "is not cuBLASLt: it has no cublasLtGetVersion"),
     ] {
         let path = if path.starts_with('/') { path.to_owned() } else { sandbox.path(path).display().to_string() };
         for command in

@@ -129,7 +129,7 @@ fn an_unusable_card_says_why_and_leaves_the_name_free() {
         ("mode=3;fail=cuDevicePrimaryCtxRetain:1:46", 5, "is in exclusive mode, and another process uses it"),
         ("mode=2", 5, "is in prohibited mode"),
         ("driver=11000", 5, "CUDA 11.4 is needed"),
-        ("fail=cuModuleLoadDataEx:1:222", 5, "the driver does not take the kernels"),
+        ("fail=cuModuleLoadDataEx:1:222", 5, "the driver refuses the kernels"),
         ("stick=cuDevicePrimaryCtxRetain:1:214", 5, "its memory has errors"),
         ("stick=cuMemCreate:1:999", 5, "it does not answer"),
         ("fail=cuStreamCreate:1:9999", 5, "cuStreamCreate gives error 9999"),
@@ -150,7 +150,11 @@ fn without_pinned_memory_it_trains_the_same_and_says_so() {
     let run = format!("{RUN} --max-steps 2 --optimizer-offload 1 --host-ram 1");
     assert_says(&train(&sandbox, "", &format!("{run} --name pinned")), 0, &[]);
     for (name, card, words) in [
-        ("staging", "fail=cuMemHostAlloc:1:2", "note: no memory could be pinned, so inputs are waited for"),
+        (
+            "staging",
+            "fail=cuMemHostAlloc:1:2",
+            "note: no memory could be pinned, so each input is copied synchronously",
+        ),
         ("arena", "fail=cuMemHostRegister_v2:1:2", "could not be pinned, so copies and kernels don't overlap"),
     ] {
         assert_says(&train(&sandbox, card, &format!("{run} --name {name}")), 0, &[words]);

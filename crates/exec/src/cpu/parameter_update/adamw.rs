@@ -5,13 +5,13 @@ use crate::cpu::math::mul_add;
 use crate::cpu::vectorize::vectorized;
 use plimsoll_graph::optimizers::AdamW;
 
-/// What all elements share.
+/// Values that all elements share.
 pub(super) struct Formula {
     factor: f32,
     beta1: f32,
     beta2: f32,
     eps: f32,
-    /// What is left of a weight after its decay.
+    /// Factor of a weight that applies its decay.
     decay: f32,
     /// The learning rate over 1 - β₁ᵗ.
     size: f32,

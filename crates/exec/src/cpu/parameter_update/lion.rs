@@ -1,18 +1,18 @@
-//! Lion, in the order of operations of its authors' program.
+//! Lion, in the order of operations of its authors' implementation.
 
 use super::Step;
 use crate::cpu::math::mul_add;
 use crate::cpu::vectorize::vectorized;
 use plimsoll_graph::optimizers::Lion;
 
-/// What all elements share.
+/// Values that all elements share.
 pub(super) struct Formula {
     factor: f32,
     beta1: f32,
     beta2: f32,
-    /// What is left of a weight after its decay.
+    /// Factor of a weight that applies its decay.
     decay: f32,
-    /// How far a weight goes: the learning rate.
+    /// Size of a weight's step: the learning rate.
     size: f32,
 }
 

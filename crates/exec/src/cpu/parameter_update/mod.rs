@@ -1,6 +1,6 @@
-//! Updates by the optimizers that treat each element by itself: weight and moments in single precision as they lie, or a
-//! block of them at a time that is decoded, updated and encoded. A weight that has a remainder is joined with it before, and
-//! split after. Each optimizer's formula has a file of its own.
+//! Updates by elementwise optimizers: weight and moments in single precision are updated in place, others a block at a
+//! time that is decoded, updated and encoded. A weight with a remainder is joined before the update and split after it.
+//! Each optimizer's formula is in its own file.
 
 mod adamw;
 mod lion;
@@ -20,18 +20,18 @@ use rayon::iter::{IndexedParallelIterator, IntoParallelIterator};
 use rayon::slice::ParallelSlice;
 use std::sync::LazyLock;
 
-/// What an optimizer does to a stretch of a weight and of its moments, given the same stretch of the gradient.
+/// An optimizer's update of a range of a weight and of its moments, given the same range of the gradient.
 trait Formula<const MOMENTS: usize>: Sync {
     fn update(&self, weight: &mut [f32], moments: [&mut [f32]; MOMENTS], gradient: &[f32]);
 }
 
-/// What all elements of an update share.
+/// Values that all elements of an update share.
 struct Step {
-    /// What gradients are multiplied by.
+    /// Factor of gradients.
     factor: f32,
     /// The learning rate.
     rate: f64,
-    /// What is left of a weight after its decay.
+    /// Factor of a weight that applies its decay.
     decay: f32,
     /// Number of the update, counted from 1.
     number: u64,
@@ -67,7 +67,8 @@ fn update_as_it_lies<const MOMENTS: usize>(op: &ParameterUpdate, formula: &impl 
     let mut moments = outputs.map(|moment| moment.chunks_mut(CHUNK)).collect::<Vec<_>>();
     let parts = weight.into_par_iter().zip(gradient.par_chunks(CHUNK));
     let of_chunk = (0..gradient.len().div_ceil(CHUNK)).map(|_| {
-        let mut moments = moments.iter_mut().map(|chunks| chunks.next().expect("moments are as long as their weight"));
+        let mut moments =
+            moments.iter_mut().map(|chunks| chunks.next().expect("moments have the size of their weight"));
         [(); MOMENTS].map(|()| moments.next().expect("the op's types name each moment"))
     });
     let parts = parts.zip(of_chunk.collect::<Vec<_>>());
@@ -83,16 +84,16 @@ fn update_as_it_lies<const MOMENTS: usize>(op: &ParameterUpdate, formula: &impl 
     });
 }
 
-/// The levels of moments that may be below zero, and of those that are not.
+/// The levels of signed moments, and of nonnegative ones.
 static LEVELS: LazyLock<[Levels; 2]> = LazyLock::new(|| [Levels::signed(), Levels::unsigned()]);
 
-/// A stretch of a tensor that is not kept in single precision, or is.
+/// A range of a tensor that is stored in single precision or in another format.
 enum Stored<'a> {
     F32(&'a mut [f32]),
     Bf16(&'a mut [u8]),
-    /// Weights, and what they lack.
+    /// Weights and their remainders.
     WithRemainder(&'a mut [bf16], &'a mut [i16]),
-    /// Codes, and the scale of these.
+    /// Codes and their scale.
     Codes(&'a mut [u8], &'a mut f32),
 }
 
@@ -106,7 +107,7 @@ fn update_encoded<const MOMENTS: usize>(op: &ParameterUpdate, formula: &impl For
     let mut moments = moments.into_iter().zip(scales).map(|(moment, scales)| blocks(moment, scales).into_iter());
     let mut moments = [(); MOMENTS].map(|()| moments.next().expect("as many as there are"));
     let blocks = weight.into_iter().map(|weight| {
-        (weight, moments.each_mut().map(|blocks| blocks.next().expect("moments are as long as their weight")))
+        (weight, moments.each_mut().map(|blocks| blocks.next().expect("moments have the size of their weight")))
     });
     let blocks = blocks.collect::<Vec<_>>();
     let levels = op.rule.moments().iter().map(|moment| &LEVELS[usize::from(!moment.is_signed)]).collect::<Vec<_>>();
@@ -121,7 +122,7 @@ fn update_encoded<const MOMENTS: usize>(op: &ParameterUpdate, formula: &impl For
             moment.load(&mut values[..gradient.len()], levels);
         }
         formula.update(weights, values.each_mut().map(|values| &mut values[..gradient.len()]), gradient);
-        // Each tensor rounds by bits of its own.
+        // Each tensor has its own random bits.
         let bits = |which: u32, eight: u32| {
             let eight = (block * STATE_BLOCK / 8) as u32 + eight;
             philox([eight, 4 * op.site + which, number, ROUNDING], key)
@@ -133,10 +134,10 @@ fn update_encoded<const MOMENTS: usize>(op: &ParameterUpdate, formula: &impl For
     });
 }
 
-/// Sets these draws of the generator apart from all others.
+/// Separates these draws of the generator from all others.
 const ROUNDING: u32 = 0x524F_554E;
 
-/// Takes the weight out of the results, in pieces of so many elements.
+/// Takes the weight from the results, in pieces of `elements` elements.
 fn take_weight<'a>(op: &ParameterUpdate, call: &mut Call<'a>, elements: usize) -> Vec<Stored<'a>> {
     let weight = call.outputs.remove(0);
     if op.weight != WeightFormat::Bf16AndRemainder {
@@ -148,11 +149,11 @@ fn take_weight<'a>(op: &ParameterUpdate, call: &mut Call<'a>, elements: usize) -
             let remainders = bytemuck::cast_slice_mut(remainders).chunks_mut(elements);
             weights.zip(remainders).map(|(weights, remainders)| Stored::WithRemainder(weights, remainders)).collect()
         }
-        (weight, remainder) => panic!("{weight:?} does not lack {remainder:?}: the op's types exclude that"),
+        (weight, remainder) => panic!("{weight:?} has no remainder {remainder:?}: the op's types exclude that"),
     }
 }
 
-/// A tensor that has neither scales nor a remainder, in pieces of so many elements.
+/// A tensor without scales and remainder, in pieces of `elements` elements.
 fn pieces(stored: Output<'_>, elements: usize) -> Vec<Stored<'_>> {
     match stored {
         Output::F32(values) => values.chunks_mut(elements).map(Stored::F32).collect(),
@@ -211,7 +212,7 @@ impl Stored<'_> {
     }
 }
 
-/// The bits of one of the two nearest values in `Bf16`, the nearer one the likelier: exact on average.
+/// The bits of one of the two nearest values in `Bf16`, chosen at random so that the mean is exact.
 fn round_at_random(value: f32, random: u16) -> u16 {
     let bits = value.to_bits();
     if !value.is_finite() {

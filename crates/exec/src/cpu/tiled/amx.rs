@@ -1,5 +1,5 @@
 //! Products of bf16 by AMX: registers that are tiles of sixteen rows of 64 bytes. A kernel call multiplies two tiles of
-//! rows by two of columns, so that each tile that is loaded is used twice.
+//! rows by two of columns, so each loaded tile is used twice.
 //!
 //! ```text
 //!                    tmm6   tmm7      16 pairs of terms x 16 columns each
@@ -20,13 +20,13 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::sync::OnceLock;
 
-/// Rows of a register, and pairs of terms or columns of one.
+/// Rows of a register, and its pairs of terms or columns.
 const SIDE: usize = 16;
 
-/// Rows and columns of the tile of sums of a call.
+/// Rows and columns of the tile of sums computed by a call.
 pub(super) const TILE: usize = 2 * SIDE;
 
-/// Floats of a block of a panel: as many rows or columns as a tile has, times the pairs of a register.
+/// Floats of a block of a panel: the rows or columns of a tile, times the pairs of a register.
 const BLOCK: usize = TILE * SIDE;
 
 /// Bytes of a row of a register.
@@ -51,7 +51,7 @@ static CONFIGURATION: Configuration = {
     Configuration(bytes)
 };
 
-/// Whether the processor has the instructions, and the system lets this process use them. Asks the system once.
+/// Whether the processor has the instructions, and the system lets this process use them. Queries the system once.
 pub(super) fn is_here() -> bool {
     static HERE: OnceLock<bool> = OnceLock::new();
     *HERE.get_or_init(|| has_instructions() && is_permitted())
@@ -63,13 +63,13 @@ fn has_instructions() -> bool {
     __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & (BF16 | TILES) == BF16 | TILES
 }
 
-/// The state of the registers is large, so the system saves it only for processes that ask.
-/// Source: Documentation/arch/x86/xstate.rst of the Linux kernel.
+/// The state of the registers is large, so the system saves it only for processes that request it. Source:
+/// Documentation/arch/x86/xstate.rst of the Linux kernel.
 #[cfg(target_os = "linux")]
 fn is_permitted() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_ulong = 0x1023;
     const XFEATURE_XTILEDATA: libc::c_ulong = 18;
-    // SAFETY: the call takes numbers alone, and changes nothing but what the process may use.
+    // SAFETY: the call takes only numbers, and changes only the process's permissions.
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
 }
 
@@ -81,22 +81,22 @@ fn is_permitted() -> bool {
 /// Words of a row of a panel that stays in the first-level cache while panels of the other operand stream past.
 pub(super) const SLICE_WORDS: usize = 16 * SIDE;
 
-/// A kernel call. `$load_a` and `$load_b` load a tile of the left panel and of the right one: `tileloaddt1` tells the
-/// processor that it is not worth a place in the first-level cache.
+/// A kernel call. `$load_a` and `$load_b` load a tile of the left panel and of the right one: `tileloaddt1` hints that
+/// it should not be kept in the first-level cache.
 macro_rules! multiply {
     ($name:ident, $load_a:literal, $load_b:literal, $doc:literal) => {
         #[doc = $doc]
         ///
-        /// Tile = a b, added to what is there if `add`. a: (blocks, 32 rows, 16 pairs), b: (blocks, 16 pairs, 32 columns),
-        /// tile: (32, 32). Panics if they are not of such sizes.
+        /// Tile = a b, added to the previous sums if `add`. a: (blocks, 32 rows, 16 pairs), b: (blocks, 16 pairs, 32
+        /// columns), tile: (32, 32). Panics if their sizes differ.
         ///
         /// # Safety
         /// [`is_here`].
         pub(super) unsafe fn $name(a: &[f32], b: &[f32], tile: &mut [f32], add: bool) {
             assert!(a.len() == b.len() && a.len().is_multiple_of(BLOCK) && tile.len() == TILE * TILE);
-            // SAFETY: the caller says that the instructions are here. The loop reads `blocks` blocks of each panel, which
-            // the slices have, and the rest reads and writes the tile's 32 rows of 128 bytes. The registers belong to
-            // nobody else: the compiler uses them nowhere, and they are released before this ends.
+            // SAFETY: the caller guarantees that the instructions are available. The loop reads `blocks` blocks of each
+            // panel, which the slices have, and the rest reads and writes the tile's 32 rows of 128 bytes. No other
+            // code uses the registers: the compiler does not, and they are released before the function returns.
             unsafe {
                 asm!(
                     "ldtilecfg [{configuration}]",

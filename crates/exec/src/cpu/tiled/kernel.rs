@@ -10,18 +10,18 @@
 //!      └┘    └──────────────┘
 //! ```
 //!
-//! With AMX (`amx.rs`) a is laid out the other way round: so many pairs of a row at a time as a register has.
+//! With AMX (`amx.rs`), a has the other order: groups of consecutive pairs of a row that fill a register.
 
 #[cfg(target_arch = "x86_64")]
 use super::amx;
 use super::path::Instructions;
 use pulp::Simd;
 
-/// Tile = a b, added to what is there if `add`. a: (groups, rows) words, or as [`Order`] says, b: (groups, columns) words,
-/// tile: (rows, columns).
+/// Tile = a b, added to the previous sums if `add`. a: (groups, rows) words, or in another [`Order`], b: (groups,
+/// columns) words, tile: (rows, columns).
 type Multiply = unsafe fn(a: &[f32], b: &[f32], tile: &mut [f32], add: bool);
 
-/// How the words of a panel follow each other.
+/// The order of a panel's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     /// (groups, rows): a word of each row, then the next of each.
@@ -41,7 +41,7 @@ pub(super) struct Panels {
     pub(super) pairs: bool,
     /// Whether the processor has AVX-512.
     pub(super) avx512: bool,
-    /// What a panel's groups are filled up to a multiple of.
+    /// The number of a panel's groups is padded to a multiple of this.
     pub(super) multiple: usize,
 }
 
@@ -51,13 +51,13 @@ impl Panels {
         if self.pairs { 2 } else { 1 }
     }
 
-    /// Words of a row for so many terms.
+    /// Words of a row with this many terms.
     pub(super) fn groups(&self, terms: usize) -> usize {
         terms.div_ceil(self.terms()).next_multiple_of(self.multiple)
     }
 }
 
-/// An innermost loop and how it wants its operands. Only this file makes one.
+/// An innermost loop and the layout of its operands. Only this file creates one.
 pub(super) struct Kernel {
     /// Rows of a tile.
     pub(super) rows: usize,
@@ -69,7 +69,7 @@ pub(super) struct Kernel {
     tiles: bool,
     /// Whether the processor has AVX-512.
     avx512: bool,
-    /// Words of a row at most that are multiplied with all panels of a block before the next.
+    /// Most words of a row that are multiplied with all panels of a block before the next words.
     slice: usize,
     multiply: Multiply,
 }
@@ -77,18 +77,18 @@ pub(super) struct Kernel {
 /// Columns of the widest tile.
 pub(super) const MOST_COLUMNS: usize = 32;
 
-/// Words of a row that are neighbors in [`Order::Rows`].
+/// Contiguous words of a row in [`Order::Rows`].
 pub(super) const GROUPS_TOGETHER: usize = 16;
 
-/// Elements of the largest.
+/// Elements of the largest tile.
 pub(super) const MOST_TILE: usize = 32 * MOST_COLUMNS;
 
 impl Kernel {
-    /// The kernel for operands in bf16, or in anything else, where panels of b stream past one of a, or of a past one of b.
-    /// Panics if the processor hasn't the instructions.
+    /// The kernel for operands in bf16 or another precision, either for panels of b that stream past one of a, or the
+    /// reverse. Panics if the processor does not have the instructions.
     pub(super) fn of(path: Instructions, bf16: bool, b_streams: bool) -> Self {
         assert!(path.is_here(), "{path:?} on a processor without it");
-        // The others read both panels alike.
+        // The others read both panels in the same way.
         let _ = b_streams;
         match path {
             #[cfg(target_arch = "x86_64")]
@@ -149,7 +149,7 @@ impl Kernel {
         self.right().terms()
     }
 
-    /// Words of a row that are multiplied with all panels of a block before the next, of so many in all.
+    /// Words of a row, out of `words`, that are multiplied with all panels of a block before the next words.
     pub(super) fn slice(&self, words: usize) -> usize {
         words.div_ceil(words.div_ceil(self.slice).max(1)).next_multiple_of(self.right().multiple)
     }
@@ -166,11 +166,11 @@ impl Kernel {
         Panels { width: self.columns, order: Order::Groups, pairs: self.pairs, avx512: self.avx512, multiple }
     }
 
-    /// Tile = a b, added to what is there if `add`, for panels as [`Multiply`] has them.
-    /// Panics if the slices are not of this kernel's shape.
+    /// Tile = a b, added to what is there if `add`, for panels as in [`Multiply`]. Panics if the slices do not have
+    /// this kernel's shape.
     pub(super) fn multiply(&self, a: &[f32], b: &[f32], tile: &mut [f32], add: bool) {
         assert!(a.len() / self.rows == b.len() / self.columns && tile.len() == self.rows * self.columns);
-        // SAFETY: whoever made the kernel has checked that the processor has its instructions.
+        // SAFETY: the constructor checked that the processor has the kernel's instructions.
         unsafe { (self.multiply)(a, b, tile, add) }
     }
 }
@@ -188,7 +188,7 @@ fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize>(
     let (tile, _) = tile.as_chunks_mut::<VECTORS>();
     let mut sums = [[simd.splat_f32s(0.0); VECTORS]; ROWS];
     for (a, b) in a.as_chunks::<ROWS>().0.iter().zip(b.as_chunks::<VECTORS>().0) {
-        // Pairs of iterators are calls where a build is less optimized, as that of tests is.
+        // Zipped iterators are not inlined in less optimized builds, such as those of tests.
         for (row, sums) in sums.iter_mut().enumerate() {
             let a = simd.splat_f32s(a[row]);
             for (vector, sum) in sums.iter_mut().enumerate() {
@@ -203,11 +203,11 @@ fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize>(
     }
 }
 
-/// Has the processor fetch what lies at an address, wherever that is.
+/// Prefetches the data at an address, which need not be valid.
 #[inline(always)]
 pub(super) fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every processor of this kind has the instruction, which reads nothing that a program sees and never fails.
+    // SAFETY: every processor of this architecture has the instruction, which has no visible effect and never faults.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
     }
@@ -229,9 +229,9 @@ mod x86 {
     pub(super) fn multiply_pairs(a: &[f32], b: &[f32], tile: &mut [f32], add: bool) {
         const ROWS: usize = 12;
         const VECTORS: usize = 2;
-        // SAFETY: what is loaded is as long as a vector.
+        // SAFETY: the loaded slice has the length of a vector.
         let words = |words: &Vector| unsafe { _mm512_loadu_ps(words.as_ptr()) };
-        // SAFETY: both are 512 bits without any that must not be.
+        // SAFETY: both types have 512 bits, and every bit pattern is valid.
         let pairs = |vector: __m512| unsafe { std::mem::transmute::<__m512, __m512bh>(vector) };
         let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
         let b = b.as_chunks::<LANES>().0.as_chunks::<VECTORS>().0;
@@ -247,7 +247,7 @@ mod x86 {
         for (tile, sums) in tile.as_chunks_mut::<LANES>().0.as_chunks_mut::<VECTORS>().0.iter_mut().zip(sums) {
             for (tile, sum) in tile.iter_mut().zip(sums) {
                 let sum = if add { _mm512_add_ps(words(tile), sum) } else { sum };
-                // SAFETY: what is written is as long as a vector.
+                // SAFETY: the written slice has the length of a vector.
                 unsafe { _mm512_storeu_ps(tile.as_mut_ptr(), sum) };
             }
         }
@@ -255,13 +255,13 @@ mod x86 {
 
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
     pub(super) fn multiply_avx512(a: &[f32], b: &[f32], tile: &mut [f32], add: bool) {
-        // SAFETY: this is called where the processor has the instructions.
+        // SAFETY: callers checked that the processor has the instructions.
         super::multiply::<_, 12, 2>(unsafe { pulp::x86::V4::new_unchecked() }, a, b, tile, add);
     }
 
     #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
     pub(super) fn multiply_avx2(a: &[f32], b: &[f32], tile: &mut [f32], add: bool) {
-        // SAFETY: this is called where the processor has the instructions.
+        // SAFETY: callers checked that the processor has the instructions.
         super::multiply::<_, 6, 2>(unsafe { pulp::x86::V3::new_unchecked() }, a, b, tile, add);
     }
 }

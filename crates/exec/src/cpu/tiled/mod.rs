@@ -1,6 +1,7 @@
-//! Products of matrices in any precision, in tiles: parts of the operands are copied into panels
-//! that a kernel reads from end to end, sums stay in single precision until a tile is done, and then are rounded to
-//! where they belong. Small products in single precision are left to a library (`product.rs`). So nothing is widened but a worker's tiles, which lie in planned scratch.
+//! Products of matrices in any precision, in tiles: parts of the operands are copied into panels that a kernel reads
+//! from end to end, sums stay in single precision until a tile is complete, and are then rounded into the result. So
+//! only a worker's tiles are widened, in planned scratch. A library computes small products in single precision
+//! (`product.rs`).
 //!
 //! ```text
 //!   mod.rs     blocks of the result, shared out to workers; steps of the sum
@@ -11,8 +12,8 @@
 //!   path.rs    which instructions there are
 //! ```
 //!
-//! The terms of a sum are added in an order that the shapes and the processor's instructions set, whatever the number of
-//! workers.
+//! The order in which the terms of a sum are added depends on the shapes and the processor's instructions, not on the
+//! number of workers.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -37,7 +38,7 @@ use plimsoll_graph::DType;
 use plimsoll_graph::ops::{BLOCK_WORDS, in_tiles, part_words, tiled_parts};
 use std::ops::Range;
 
-/// A matrix that is multiplied, in the precision that it lies in.
+/// A factor in its own precision.
 #[derive(Clone, Copy)]
 pub(super) enum Factor<'a> {
     F32(Matrix<'a>),
@@ -45,13 +46,13 @@ pub(super) enum Factor<'a> {
     Bf16(Matrix<'a, bf16>),
 }
 
-/// Where a product goes.
+/// The destination of a product.
 pub(super) enum Sums<'a> {
-    /// Added to what is there if `keep`, and to `bias`, a value a column.
+    /// Added to the previous values if `keep`, and to `bias`, which has a value per column.
     F32 { into: MatrixMut<'a>, keep: bool, bias: Option<&'a [f32]> },
-    /// Rounded, after `bias`, a value a column, was added.
+    /// Rounded after `bias`, which has a value per column, was added.
     F16 { into: MatrixMut<'a, f16>, bias: Option<&'a [f16]> },
-    /// Rounded, after `bias`, a value a column, was added.
+    /// Rounded after `bias`, which has a value per column, was added.
     Bf16 { into: MatrixMut<'a, bf16>, bias: Option<&'a [bf16]> },
 }
 
@@ -85,14 +86,15 @@ impl<'a> From<Matrix<'a, bf16>> for Factor<'a> {
 }
 
 impl<'a> Factor<'a> {
-    /// An operand of a call, whose rows lie one after the other. Panics if it is not of that size, or lies in an output.
+    /// An operand of a call, with contiguous rows. Panics if it does not have this size, or shares the memory of an
+    /// output.
     pub(super) fn of(call: &Call<'a>, index: usize, rows: usize, columns: usize) -> Self {
         let bytes = call.bytes(index);
         match call.io.inputs[index].dtype {
             DType::F32 => Matrix::<f32>::new(bytemuck::cast_slice(bytes), rows, columns).into(),
             DType::F16 => Matrix::<f16>::new(bytemuck::cast_slice(bytes), rows, columns).into(),
             DType::Bf16 => Matrix::<bf16>::new(bytemuck::cast_slice(bytes), rows, columns).into(),
-            other => panic!("{other:?} is not multiplied"),
+            other => panic!("{other:?} cannot be multiplied"),
         }
     }
 
@@ -114,8 +116,8 @@ impl<'a> Factor<'a> {
 }
 
 impl<'a> Sums<'a> {
-    /// A result of this precision, whose rows lie one after the other, with a bias if there is one: added to what is
-    /// there in single precision, if `keep`. Panics if it is not of that size.
+    /// A result in this precision with contiguous rows, and its bias if there is one. In single precision it is added
+    /// to the previous values if `keep`. Panics if it does not have this size.
     pub(super) fn of(
         bytes: &'a mut [u8],
         dtype: DType,
@@ -137,7 +139,7 @@ impl<'a> Sums<'a> {
                 into: MatrixMut::new(bytemuck::cast_slice_mut(bytes), rows, columns),
                 bias: bias.map(bytemuck::cast_slice),
             },
-            other => panic!("{other:?} is no result of a product"),
+            other => panic!("{other:?} cannot be the result of a product"),
         }
     }
 
@@ -149,13 +151,13 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// Adds to what is there from now on. Panics if it is not in single precision.
+    /// Adds to the previous values from now on. Panics if it is not in single precision.
     pub(super) fn keep(&mut self) {
-        assert!(matches!(self, Self::F32 { .. }), "only sums in single precision are added to");
+        assert!(matches!(self, Self::F32 { .. }), "only results in single precision are added to");
         self.keep_sums();
     }
 
-    /// The same, or nothing: sums that are rounded are added up elsewhere.
+    /// The same for a result in single precision, else `None`: sums that are rounded are accumulated elsewhere.
     fn keep_sums(&mut self) {
         if let Self::F32 { keep, bias, .. } = self {
             (*keep, *bias) = (true, None);
@@ -177,7 +179,7 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// Parts of these rows, which must ascend.
+    /// Splits the result into these rows, which must ascend.
     fn row_parts(
         self,
         parts: impl Iterator<Item = Range<usize>> + Send + 'a,
@@ -191,7 +193,7 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// Parts of these columns, which must ascend.
+    /// Splits the result into these columns, which must ascend.
     fn column_parts(
         self,
         parts: impl Iterator<Item = Range<usize>> + Clone + Send + 'a,
@@ -219,9 +221,9 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// into = scale · a b, whatever the precisions: by a library if all are single, and it is faster or asked for.
-/// Runs on `workers` workers of the current pool, in `scratch` of `product_scratch` in `graph`; without a BLAS, the result
-/// does not depend on their number. Panics if the extents don't match.
+/// into = scale · a b in any precisions: by a library if all are single and it is faster or was chosen. Runs on
+/// `workers` workers of the current pool, in `scratch` of `product_scratch` in `graph`; without a BLAS, the result does
+/// not depend on their number. Panics if the extents don't match.
 pub(super) fn any_product(into: Sums, scale: f32, a: Factor, b: Factor, scratch: &mut [f32], workers: usize) {
     let path = instructions();
     match (into, a, b) {
@@ -243,7 +245,7 @@ pub(super) fn any_product(into: Sums, scale: f32, a: Factor, b: Factor, scratch:
     }
 }
 
-/// The same by certain instructions.
+/// The same with the given instructions.
 fn product_by(
     path: Instructions,
     into: &mut Sums,
@@ -257,7 +259,7 @@ fn product_by(
     assert_eq!((a.extents().0, b.extents().0, b.extents().1), (rows, inner, columns), "extents of a product");
     let has = |is: fn(&Factor) -> bool| is(&a) || is(&b);
     let in_bf16 = has(|factor| matches!(factor, Factor::Bf16(_))) && !has(|factor| matches!(factor, Factor::F16(_)));
-    // The shorter operand is shared by all workers, and panels of the other stream past it (`multiply_part`).
+    // All workers share the shorter operand, and panels of the other stream past it (`multiply_part`).
     let kernel = Kernel::of(path, in_bf16, rows <= columns);
     let [height, width] = tiled_parts([rows, inner, columns]);
     for row in (0..rows).step_by(height) {
@@ -270,29 +272,29 @@ fn product_by(
     }
 }
 
-/// Blocks of at most so many panels, such that workers have as many and finish together.
+/// Blocks of at most `most` panels each, sized so that all workers get the same number and finish together.
 fn blocks(panels: usize, most: usize, workers: usize) -> impl Iterator<Item = Range<usize>> + Clone + Send {
     let count = panels.div_ceil(most).next_multiple_of(workers).min(panels);
     (0..count).map(move |block| block * panels / count..(block + 1) * panels / count)
 }
 
-/// Parts in which an operand is packed, unless they would have fewer rows or columns than this: so wide that what is read
-/// of a line of memory is long enough to be fetched ahead.
+/// Least rows or columns of a part in which an operand is packed: enough for the hardware to prefetch the lines that
+/// are read.
 const PACKED_ITEMS: usize = 8;
 const FEWEST_PACKED: usize = 192;
 
 /// Floats of a cache line.
 const LINE: usize = 16;
 
-/// An operand of a part: its rows are those of the result, or its columns; its columns are the terms of the sum.
+/// An operand of a part: its rows correspond to rows or columns of the result, its columns to terms of the sum.
 struct Side<'a> {
     factor: Factor<'a>,
     extent: usize,
     panels: Panels,
 }
 
-/// A part of a product whose shorter operand fits the scratch: it is packed once, and all workers read it. Of the other
-/// each worker packs a block at a time, which stays in its caches until it is multiplied.
+/// A part of a product whose shorter operand fits the scratch: it is packed once, and all workers read it. Each worker
+/// packs blocks of the other operand, which stay in its caches until they are multiplied.
 fn multiply_part(
     kernel: &Kernel,
     mut into: Sums,
@@ -305,7 +307,8 @@ fn multiply_part(
     let ((rows, columns), inner) = (into.extents(), a.extents().1);
     let a = Side { factor: a, extent: rows, panels: kernel.left() };
     let b = Side { factor: b.transposed(), extent: columns, panels: kernel.right() };
-    // Parts are cut so that what is shorter of the whole product is so of each (`tiled_parts`).
+    // Parts are cut so that the operand that is shorter in the whole product is the shorter one in each part
+    // (`tiled_parts`).
     let by_columns = rows <= columns;
     let (shared, cut) = if by_columns { (a, b) } else { (b, a) };
     let groups = inner.div_ceil(kernel.terms());
@@ -317,7 +320,7 @@ fn multiply_part(
     let blocks = blocks(panels, most, workers);
     let lines =
         move |panels: Range<usize>| panels.start * cut.panels.width..cut.extent.min(panels.end * cut.panels.width);
-    // Panels begin at cache lines, if the scratch does.
+    // Panels are aligned to cache lines if the scratch is.
     let (shared_room, scratch) = scratch.split_at_mut((tiles * shared.panels.width * words).next_multiple_of(LINE));
     let in_result = matches!(into, Sums::F32 { .. });
     let waiting = if steps == 1 || in_result { 0 } else { kernel.rows * kernel.columns };
@@ -329,7 +332,7 @@ fn multiply_part(
         let terms = index * step..inner.min((index + 1) * step);
         let words = shared.panels.groups(terms.len());
         let shared_panels = &mut shared_room[..tiles * shared.panels.width * words];
-        // Nobody waits for one who packs all.
+        // No worker waits for another that packs everything.
         let fewest = FEWEST_PACKED.min(shared.extent.div_ceil(workers)).max(1);
         let chunk = shared.extent.div_ceil(PACKED_ITEMS).max(fewest).next_multiple_of(shared.panels.width);
         let items = shared_panels.chunks_mut((chunk * words).max(1)).zip((0..shared.extent).step_by(chunk));
@@ -364,11 +367,11 @@ fn multiply_part(
 /// A step of the sums of a block.
 struct Step<'a> {
     kernel: &'a Kernel,
-    /// Whether the result's columns are cut in blocks, not its rows.
+    /// Whether blocks are ranges of the result's columns instead of its rows.
     by_columns: bool,
-    /// All panels of the operand that is not cut.
+    /// All panels of the shared operand.
     shared: &'a [f32],
-    /// The block's panels of the one that is.
+    /// The block's panels of the other operand.
     cut: &'a [f32],
     /// Words of the sum.
     words: usize,
@@ -376,24 +379,24 @@ struct Step<'a> {
     add: bool,
 }
 
-/// Panels of a block whose tiles wait for the next slice of their sums at the most: slices have so many words.
+/// Most panels of a block whose tiles wait for the next slice of their sums.
 const MOST_WAITING: usize = 12;
 
 /// Tiles of a row of panels, which begin at a cache line.
 #[repr(align(64))]
 struct Tiles([f32; MOST_WAITING * MOST_TILE]);
 
-/// Multiplies the panels of a block; after the last step its sums go where they belong, times `last`.
-/// `sums` has no room if there is only one, or if the result is where they are added up.
+/// Multiplies the panels of a block; after the last step its sums are stored, times `last`. `sums` is empty if there is
+/// only one step, or if the result itself accumulates the sums.
 fn multiply_block(step: &Step, mut into: Sums, last: Option<f32>, sums: &mut [f32]) {
     let Step { kernel, by_columns, shared, cut, words, add } = *step;
     let ((rows, columns), (height, width)) = (into.extents(), (kernel.rows, kernel.columns));
     let [shared_tile, cut_tile] = if by_columns { [height, width] } else { [width, height] };
     let (tile, count) = (height * width, cut.len() / (cut_tile * words).max(1));
-    // Of each panel of the shared operand a slice stays in the first-level cache while all others stream past.
+    // A slice of each panel of the shared operand stays in the first-level cache while all others stream past.
     let keeps_sums = !sums.is_empty();
     let slice = if keeps_sums || count <= MOST_WAITING { kernel.slice(words) } else { words };
-    // A tile that is done at once is stored before the next takes its place.
+    // A tile that is complete after one step is stored before the next one replaces it.
     let stride = if keeps_sums || slice < words { tile } else { 0 };
     let mut alone = Tiles([0.0; _]);
     let mut kept = sums.chunks_exact_mut((count * tile).max(1));
@@ -429,8 +432,8 @@ mod tests {
     use super::*;
     use plimsoll_graph::ops::tiled_scratch;
 
-    /// Whole numbers that look random and are the same every time: small enough that every sum is exact, so that a single
-    /// wrong element of an operand shows, and products of `Bf16` by any instructions are the same.
+    /// Reproducible pseudorandom integers, small enough that every sum is exact: a single wrong element of an operand
+    /// changes a result, and products of `Bf16` are the same with all instructions.
     pub(super) fn numbers<E: Float>(count: usize, seed: u32) -> Vec<E> {
         let mut state = seed.wrapping_mul(0x9E37_79B9) | 1;
         let mut next = || {
@@ -445,7 +448,7 @@ mod tests {
         numbers
     }
 
-    /// A matrix with gaps between its rows, or columns if it is transposed; its elements in single precision too.
+    /// A matrix with gaps between its rows, or columns if it is transposed, and its elements in single precision.
     pub(super) fn matrix<E: Float>(
         data: &[E],
         rows: usize,
@@ -486,8 +489,8 @@ mod tests {
         [5, 3, 1026],
     ];
 
-    /// Panics unless every so many elements of all products of such operands are exact by all instructions that are here, and
-    /// nothing else is written.
+    /// Panics unless a sample of the elements of all products of such operands is exact with all available
+    /// instructions, and nothing else is written.
     fn check<A: Float, B: Float>(shapes: &[[usize; 3]], cases: Range<usize>, every: usize)
     where
         for<'a> Factor<'a>: From<Matrix<'a, A>> + From<Matrix<'a, B>>,
@@ -545,7 +548,7 @@ mod tests {
         check::<bf16, bf16>(&SHAPES, 0..16, 1);
     }
 
-    /// Operands of other types differ in how they are packed, which every third element shows as well.
+    /// Operands of other types differ in packing, for which every third element is enough.
     #[test]
     fn products_are_exact_in_any_precision() {
         check::<f32, bf16>(&SHAPES, 0..16, 3);
@@ -555,7 +558,7 @@ mod tests {
         check::<f32, f32>(&SHAPES, 0..16, 1);
     }
 
-    /// More than are packed together, as they are and transposed. A tile has elements that are looked at, and many.
+    /// More than are packed together, plain and transposed. Every tile has several elements that are checked.
     #[test]
     fn products_of_many_rows_columns_or_terms_are_exact() {
         const MANY: [[usize; 3]; 6] =

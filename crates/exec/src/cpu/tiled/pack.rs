@@ -1,5 +1,5 @@
-//! Copies of parts of operands, laid out as a kernel reads them: panels of some rows (of the left operand) or columns (of
-//! the right one), in each of which the words of one step of the sum are neighbors. What is beyond an edge is zero.
+//! Copies of parts of operands, laid out as a kernel reads them: panels of rows (of the left operand) or columns (of
+//! the right one), in which the words of one step of the sum are contiguous. Elements beyond an edge are zero.
 
 use super::super::half::Float;
 use super::super::matrix::Matrix;
@@ -7,19 +7,19 @@ use super::Factor;
 use super::kernel::{Order, Panels};
 use std::ops::Range;
 
-/// Terms of a row that a transposing packer reads at a time.
+/// Terms of a row that a transposing packer reads together.
 const RUN: usize = 16;
 
-/// Most rows of a part, filled up to whole panels.
+/// Rows of a part, rounded up to whole panels.
 pub(super) const MOST_ROWS: usize = 1024;
 
-/// Words that a part takes in such panels.
+/// Words of a part in such panels.
 pub(super) fn words(rows: usize, terms: usize, panels: Panels) -> usize {
     rows.next_multiple_of(panels.width) * panels.groups(terms)
 }
 
-/// Packs some rows of a matrix, whose columns are the terms of the sum, in panels.
-/// Panics if neither rows nor columns are neighbors in memory, or `into` is not of [`words`].
+/// Packs some rows of a matrix, whose columns are the terms of the sum, in panels. Panics if neither rows nor columns
+/// are contiguous, or if `into` does not have [`words`].
 pub(super) fn pack(panels: Panels, factor: Factor, rows: Range<usize>, terms: Range<usize>, into: &mut [f32]) {
     assert_eq!(into.len(), words(rows.len(), terms.len(), panels), "words of a part");
     match factor {
@@ -34,15 +34,15 @@ fn pack_part<E: Float + Pair>(panels: Panels, part: Part<E>, into: &mut [f32]) {
     if panels.pairs { pack_pairs(part, panels, into) } else { pack_single(part, panels, into) }
 }
 
-/// Part of a matrix, of which either rows or columns are neighbors in memory.
+/// Part of a matrix with contiguous rows or columns.
 #[derive(Clone, Copy)]
 struct Part<'a, T> {
     data: &'a [T],
-    /// Elements from one line of neighbors to the next.
+    /// Elements from one contiguous line to the next.
     stride: usize,
     rows: usize,
     terms: usize,
-    /// Whether the terms of a row are neighbors.
+    /// Whether the terms of a row are contiguous.
     along: bool,
 }
 
@@ -55,7 +55,7 @@ impl<'a, T> Part<'a, T> {
         Self { data: part.data, stride, rows: part.rows, terms: part.columns, along }
     }
 
-    /// Line `line` of neighbors.
+    /// Contiguous line `line`.
     #[inline(always)]
     fn line(&self, line: usize) -> &'a [T] {
         &self.data[line * self.stride..][..if self.along { self.terms } else { self.rows }]
@@ -73,7 +73,7 @@ fn pack_single<E: Float + Load>(part: Part<E>, panels: Panels, into: &mut [f32])
     }
 }
 
-/// The same of rows whose terms are neighbors: `SIDE` of them side by side, of which panels are whole multiples.
+/// The same for rows with contiguous terms: `SIDE` rows in parallel; panels are multiples of it.
 fn pack_transposed<E: Float, const SIDE: usize>(part: Part<E>, width: usize, into: &mut [f32]) {
     for (panel, into) in into.chunks_exact_mut(part.terms.max(1) * width).enumerate() {
         for side in (0..width).step_by(SIDE) {
@@ -93,11 +93,11 @@ fn pack_transposed<E: Float, const SIDE: usize>(part: Part<E>, width: usize, int
     }
 }
 
-/// Terms of which a packer of lines writes the words of a panel together: many panels are as far apart as to share places
-/// in a first-level cache, so that lines of it are written whole before they have to leave.
+/// Terms whose words of a panel are written together: panels may be so far apart that they share cache sets, so lines
+/// are written completely before they are evicted.
 const TOGETHER: usize = 4;
 
-/// The same of terms whose rows are neighbors.
+/// The same for terms with contiguous rows.
 fn pack_lines<E: Float>(part: Part<E>, width: usize, into: &mut [f32]) {
     let panels = part.rows.div_ceil(width);
     let mut lines = [[0.0; MOST_ROWS]; TOGETHER];
@@ -115,7 +115,7 @@ fn pack_lines<E: Float>(part: Part<E>, width: usize, into: &mut [f32]) {
     }
 }
 
-/// Copies words of a panel, in fours if they are.
+/// Copies words of a panel, four at a time if possible.
 #[inline(always)]
 fn copy(from: &[f32], into: &mut [f32]) {
     let ((from, from_rest), (into, into_rest)) = (from.as_chunks::<4>(), into.as_chunks_mut::<4>());
@@ -140,11 +140,11 @@ mod elsewhere {
     impl<T> Pair for T {}
 
     pub(super) fn pack_pairs<T>(_: Part<T>, _: Panels, _: &mut [f32]) {
-        panic!("no kernel takes pairs here");
+        panic!("no kernel takes pairs on this architecture");
     }
 
     pub(super) fn pack_vectors<T>(_: Part<T>, _: usize, _: &mut [f32]) {
-        panic!("no kernel has AVX-512 here");
+        panic!("no kernel has AVX-512 on this architecture");
     }
 }
 
@@ -157,14 +157,14 @@ mod x86 {
 
     const LANES: usize = 16;
 
-    /// Bytes that are fetched together.
+    /// Bytes of a cache line.
     const CACHE_LINE: usize = 64;
 
     /// Packs in pairs of bf16. Panics on a processor without the instructions.
     pub(super) fn pack_pairs<T: Pair>(part: Part<T>, panels: Panels, into: &mut [f32]) {
-        assert!(std::arch::is_x86_feature_detected!("avx512bf16"), "only kernels that are here take pairs");
+        assert!(std::arch::is_x86_feature_detected!("avx512bf16"), "only available kernels take pairs");
         let (width, groups) = (panels.width, panels.groups(part.terms));
-        // SAFETY: the processor has the instructions: there is none that has these and not the others.
+        // SAFETY: the processor has the instructions: every one with AVX512-BF16 has the others.
         unsafe {
             match (panels.order, part.along) {
                 (Order::Groups, true) => pack_along(part, width, groups, into),
@@ -177,14 +177,14 @@ mod x86 {
 
     /// Packs in single precision. Panics on a processor without AVX-512.
     pub(super) fn pack_vectors<T: Load>(part: Part<T>, width: usize, into: &mut [f32]) {
-        assert!(pulp::x86::V4::is_available(), "only kernels that are here ask for it");
+        assert!(pulp::x86::V4::is_available(), "only available kernels require it");
         // SAFETY: the processor has the instructions.
         unsafe {
             if part.along { pack_singles_along(part, width, into) } else { pack_singles_across(part, width, into) }
         }
     }
 
-    /// What is packed in single precision.
+    /// Elements that are packed in single precision.
     pub(super) trait Load: Copy {
         /// The first 16 elements of a line in single precision, zeros beyond its end.
         ///
@@ -193,7 +193,7 @@ mod x86 {
         unsafe fn load_16(line: &[Self]) -> __m512i;
     }
 
-    /// What pairs are made of.
+    /// Elements that are packed in pairs.
     pub(super) trait Pair: Load {
         /// The next 32 elements of a line as bf16, zeros beyond its end.
         ///
@@ -201,7 +201,7 @@ mod x86 {
         /// The processor has AVX-512 with BF16.
         unsafe fn load_32(line: &[Self], first: usize) -> __m512i;
 
-        /// The first 16 of one line, then of another, likewise.
+        /// The first 16 elements of one line, then of another, as bf16, zeros beyond their ends.
         ///
         /// # Safety
         /// The processor has AVX-512 with BF16.
@@ -217,7 +217,7 @@ mod x86 {
         #[inline]
         #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
         unsafe fn load_16(line: &[Self]) -> __m512i {
-            // SAFETY: no more is loaded than there is.
+            // SAFETY: the mask limits the load to the line's elements.
             unsafe { _mm512_maskz_loadu_epi32(mask(line.len().min(LANES)) as u16, line.as_ptr().cast()) }
         }
     }
@@ -226,7 +226,7 @@ mod x86 {
         #[inline]
         #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
         unsafe fn load_16(line: &[Self]) -> __m512i {
-            // SAFETY: no more is loaded than there is.
+            // SAFETY: the mask limits the load to the line's elements.
             let halves = unsafe { _mm256_maskz_loadu_epi16(mask(line.len().min(LANES)) as u16, line.as_ptr().cast()) };
             _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves))
         }
@@ -236,7 +236,7 @@ mod x86 {
         #[inline]
         #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
         unsafe fn load_16(line: &[Self]) -> __m512i {
-            // SAFETY: no more is loaded than there is.
+            // SAFETY: the mask limits the load to the line's elements.
             let halves = unsafe { _mm256_maskz_loadu_epi16(mask(line.len().min(LANES)) as u16, line.as_ptr().cast()) };
             _mm512_castps_si512(_mm512_cvtph_ps(halves))
         }
@@ -247,14 +247,14 @@ mod x86 {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
         unsafe fn load_32(line: &[Self], first: usize) -> __m512i {
             let line = &line[first..];
-            // SAFETY: no more is loaded than there is.
+            // SAFETY: the mask limits the load to the line's elements.
             unsafe { _mm512_maskz_loadu_epi16(mask(line.len()), line.as_ptr().cast()) }
         }
 
         #[inline]
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
         unsafe fn load_both(even: &[Self], odd: &[Self]) -> __m512i {
-            // SAFETY: no more is loaded than there is.
+            // SAFETY: the mask limits the load to the line's elements.
             let [even, odd] = unsafe {
                 [
                     _mm256_maskz_loadu_epi16(mask(even.len().min(LANES)) as u16, even.as_ptr().cast()),
@@ -271,7 +271,7 @@ mod x86 {
         unsafe fn load_32(line: &[Self], first: usize) -> __m512i {
             let line = &line[first..];
             let (low, high) = line.split_at(line.len().min(LANES));
-            // SAFETY: no more is loaded than there is, and a vector of pairs is 512 bits as one of integers is.
+            // SAFETY: the mask limits the load to the line's elements, and both vector types have 512 bits.
             unsafe {
                 let low = _mm512_maskz_loadu_ps(mask(low.len()) as u16, low.as_ptr());
                 let high = _mm512_maskz_loadu_ps(mask(high.len().min(LANES)) as u16, high.as_ptr());
@@ -282,7 +282,7 @@ mod x86 {
         #[inline]
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
         unsafe fn load_both(even: &[Self], odd: &[Self]) -> __m512i {
-            // SAFETY: no more is loaded than there is, and a vector of pairs is 512 bits as one of integers is.
+            // SAFETY: the mask limits the load to the line's elements, and both vector types have 512 bits.
             unsafe {
                 let even = _mm512_maskz_loadu_ps(mask(even.len().min(LANES)) as u16, even.as_ptr());
                 let odd = _mm512_maskz_loadu_ps(mask(odd.len().min(LANES)) as u16, odd.as_ptr());
@@ -302,7 +302,7 @@ mod x86 {
                     for (row, tile) in (first..first + rows).zip(&mut tile) {
                         let line = part.line(row);
                         prefetch(line.as_ptr().wrapping_add(LANES * part.stride + 2 * group));
-                        // SAFETY: this function asks for the same instructions.
+                        // SAFETY: this function requires the same instructions.
                         *tile = unsafe { T::load_32(line, 2 * group) };
                     }
                     let tile = transposed(tile);
@@ -314,7 +314,7 @@ mod x86 {
         }
     }
 
-    /// As [`pack_along`], a float a word.
+    /// As [`pack_along`], with a float per word.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn pack_singles_along<T: Load>(part: Part<T>, width: usize, into: &mut [f32]) {
         for (panel, into) in into.chunks_exact_mut(part.terms.max(1) * width).enumerate() {
@@ -326,7 +326,7 @@ mod x86 {
                     for (row, tile) in (first..first + rows).zip(&mut tile) {
                         let line = &part.line(row)[term..];
                         prefetch(line.as_ptr().wrapping_add(LANES * part.stride));
-                        // SAFETY: this function asks for the same instructions.
+                        // SAFETY: this function requires the same instructions.
                         *tile = unsafe { T::load_16(line) };
                     }
                     for (term, words) in (term..part.terms).zip(transposed(tile)) {
@@ -337,11 +337,11 @@ mod x86 {
         }
     }
 
-    /// Terms that a packer of lines asks for ahead: lines may lie in a page each, where nothing fetches them by itself.
+    /// Distance of prefetches in terms: lines may be in different pages, which the hardware does not prefetch.
     const AHEAD: usize = 4 * TOGETHER;
 
-    /// Has the processor fetch as many elements as a panel is wide of the line that comes so far behind this one: all of them,
-    /// since one that is waited for takes longer than a panel is written.
+    /// Prefetches a panel's width of the line [`AHEAD`] lines after this one: all of it, since waiting for one element
+    /// takes longer than writing a panel.
     #[inline(always)]
     fn prefetch_ahead<T>(line: &[T], stride: usize, width: usize) {
         for element in (0..width).step_by(CACHE_LINE / size_of::<T>()) {
@@ -349,7 +349,7 @@ mod x86 {
         }
     }
 
-    /// As [`pack_across`], a float a word.
+    /// As [`pack_across`], with a float per word.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn pack_singles_across<T: Load>(part: Part<T>, width: usize, into: &mut [f32]) {
         for first_term in (0..part.terms).step_by(TOGETHER) {
@@ -360,7 +360,7 @@ mod x86 {
                     let line = part.line(first_term + term).get(panel * width..).unwrap_or_default();
                     prefetch_ahead(line, part.stride, width);
                     for (lane, into) in into.chunks_mut(LANES).enumerate() {
-                        // SAFETY: this function asks for the same instructions.
+                        // SAFETY: this function requires the same instructions.
                         store(into, unsafe { T::load_16(line.get(lane * LANES..).unwrap_or_default()) });
                     }
                 }
@@ -380,7 +380,7 @@ mod x86 {
                         prefetch_ahead(line.get(panel * width..).unwrap_or_default(), part.stride, width);
                     }
                     for (lane, into) in into.chunks_mut(LANES).enumerate() {
-                        // SAFETY: this function asks for the same instructions.
+                        // SAFETY: this function requires the same instructions.
                         store(into, unsafe { words_across(*lines, panel * width + lane * LANES) });
                     }
                 }
@@ -388,14 +388,14 @@ mod x86 {
         }
     }
 
-    /// The two terms of a group of words, empty beyond the last.
+    /// The two terms of a group of words; empty after the last term.
     #[inline(always)]
     fn lines_of<T>(part: Part<'_, T>, group: usize) -> [&[T]; 2] {
         let line = |term| if term < part.terms { part.line(term) } else { &[] };
         [line(2 * group), line(2 * group + 1)]
     }
 
-    /// The words that two terms of sixteen rows from `first` make, zeros beyond the last row.
+    /// The words of two terms of sixteen rows from `first` on, zeros after the last row.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
     unsafe fn words_across<T: Pair>(lines: [&[T]; 2], first: usize) -> __m512i {
@@ -404,12 +404,12 @@ mod x86 {
             1, 16, 0,
         );
         let [even, odd] = lines;
-        // SAFETY: this function asks for the same instructions.
+        // SAFETY: this function requires the same instructions.
         let both = unsafe { T::load_both(even.get(first..).unwrap_or_default(), odd.get(first..).unwrap_or_default()) };
         _mm512_permutexvar_epi16(interleaved, both)
     }
 
-    /// Runs of words are neighbors in memory and in panels, so they are copied.
+    /// Runs of words are contiguous in memory and in panels, so they are copied.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
     unsafe fn pack_rows_along<T: Pair>(part: Part<T>, width: usize, groups: usize, into: &mut [f32]) {
         for (panel, into) in into.chunks_exact_mut((groups * width).max(1)).enumerate() {
@@ -418,7 +418,7 @@ mod x86 {
                 for (run, into) in into.chunks_exact_mut(GROUPS_TOGETHER * width).enumerate() {
                     let first = (2 * GROUPS_TOGETHER * run).min(line.len());
                     prefetch(line.as_ptr().wrapping_add(part.stride + first));
-                    // SAFETY: this function asks for the same instructions.
+                    // SAFETY: this function requires the same instructions.
                     let words = unsafe { T::load_32(line, first) };
                     store(&mut into[GROUPS_TOGETHER * row..][..GROUPS_TOGETHER], words);
                 }
@@ -439,7 +439,7 @@ mod x86 {
                 for (lane, into) in into.chunks_exact_mut(GROUPS_TOGETHER * LANES).enumerate() {
                     let mut words = [_mm512_setzero_si512(); LANES];
                     for (lines, words) in lines.iter().zip(&mut words) {
-                        // SAFETY: this function asks for the same instructions.
+                        // SAFETY: this function requires the same instructions.
                         *words = unsafe { words_across(*lines, panel * width + lane * LANES) };
                     }
                     for (into, words) in into.chunks_exact_mut(GROUPS_TOGETHER).zip(transposed(words)) {
@@ -450,12 +450,12 @@ mod x86 {
         }
     }
 
-    /// Writes the first words, as many as there is room for.
+    /// Writes the first words that fit.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn store(into: &mut [f32], words: __m512i) {
         let count = into.len().min(LANES);
-        // SAFETY: no more is written than there is room for.
+        // SAFETY: the mask limits the store to the slice.
         unsafe { _mm512_mask_storeu_epi32(into.as_mut_ptr().cast(), mask(count) as u16, words) };
     }
 
@@ -463,7 +463,7 @@ mod x86 {
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn transposed(rows: [__m512i; LANES]) -> [__m512i; LANES] {
-        // Pairs of rows, then quads: quad q, place c holds of rows 4q.. the columns c, 4 + c, 8 + c and 12 + c.
+        // Pairs of rows, then quads: element c of quad q contains columns c, 4 + c, 8 + c and 12 + c of rows 4q...
         let pairs: [__m512i; LANES] = std::array::from_fn(|i| {
             let (a, b) = (rows[i / 2 * 2], rows[i / 2 * 2 + 1]);
             if i % 2 == 0 { _mm512_unpacklo_epi32(a, b) } else { _mm512_unpackhi_epi32(a, b) }

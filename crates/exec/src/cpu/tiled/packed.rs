@@ -1,5 +1,6 @@
-//! Small products on one worker whose operands are multiplied several times, as attention's are: each is packed once, in
-//! the panels that the kernels of larger products read, and tiles or terms that are known to be zero are left out.
+//! Small products on one worker whose operands are multiplied several times, as in attention: each operand is packed
+//! once, in the panels that the kernels of larger products read, and tiles or terms that are known to be zero are
+//! skipped.
 
 use super::kernel::{Kernel, MOST_TILE, Panels};
 use super::pack::{MOST_ROWS, pack, words};
@@ -7,29 +8,29 @@ use super::{Factor, Instructions, LINE, Sums, instructions, store};
 use plimsoll_graph::DType;
 use std::ops::Range;
 
-/// An operand in panels: all that was packed, or part of it.
+/// An operand in panels, or a part of one.
 #[derive(Clone, Copy)]
 pub(in crate::cpu) struct Packed<'a> {
     words: &'a [f32],
     panels: Panels,
     /// Rows of a left operand, columns of a right one.
     lines: usize,
-    /// Words of the sum in a panel as it was packed.
+    /// Words of the sum in a packed panel.
     groups: usize,
-    /// Those that are part of this.
+    /// The words that are in this part.
     first: usize,
     count: usize,
 }
 
 impl Packed<'_> {
-    /// Some of the rows, or columns of a right operand. Panics if they begin within a panel, or are not there.
+    /// Some of the rows, or columns of a right operand. Panics if they begin within a panel or are out of bounds.
     pub(in crate::cpu) fn lines(self, lines: Range<usize>) -> Self {
         let begins = lines.start.is_multiple_of(self.panels.width);
         assert!(begins && lines.end <= self.lines, "lines {lines:?} of {}", self.lines);
         Self { words: &self.words[(lines.start * self.groups).min(self.words.len())..], lines: lines.len(), ..self }
     }
 
-    /// Some of the terms, and those that fill up a kernel's last step. Panics if they begin within a step, or are not there.
+    /// Some of the terms, padded to whole steps of the kernel. Panics if they begin within a step or are out of bounds.
     pub(in crate::cpu) fn terms(self, terms: Range<usize>) -> Self {
         let first = self.panels.groups(terms.start);
         let count = self.panels.groups(terms.end) - first;
@@ -51,36 +52,36 @@ impl Packed<'_> {
     }
 }
 
-/// What multiplies operands in panels, by this process's instructions.
+/// Multiplies operands in panels, with this process's instructions.
 pub(in crate::cpu) struct PackedProducts(Kernel);
 
-/// A tile that begins at a cache line.
+/// A tile that is aligned to a cache line.
 #[repr(align(64))]
 struct Tile([f32; MOST_TILE]);
 
 impl PackedProducts {
-    /// For operands in this precision; those in single precision join either.
+    /// For operands in this precision; either kernel accepts operands in single precision.
     pub(in crate::cpu) fn of(dtype: DType) -> Self {
         Self::by(instructions(), dtype)
     }
 
-    /// By certain instructions.
+    /// With the given instructions.
     fn by(path: Instructions, dtype: DType) -> Self {
         Self(Kernel::of(path, dtype == DType::Bf16, true))
     }
 
-    /// Packs a left operand, (rows, terms), at the beginning of the room, which ends up behind it.
+    /// Packs a left operand, (rows, terms), at the beginning of `room`, which becomes the memory after it.
     pub(in crate::cpu) fn left<'r>(&self, factor: Factor, room: &mut &'r mut [f32]) -> Packed<'r> {
         packed(self.0.left(), factor, room)
     }
 
-    /// Packs a right operand, (terms, columns), likewise.
+    /// Packs a right operand, (terms, columns), as [`left`](Self::left) does.
     pub(in crate::cpu) fn right<'r>(&self, factor: Factor, room: &mut &'r mut [f32]) -> Packed<'r> {
         packed(self.0.right(), factor.transposed(), room)
     }
 
-    /// into = scale · a b in all tiles of whose rows and columns `is_wanted` says so, and zeros in the others.
-    /// Panics if the extents don't match.
+    /// into = scale · a b in the tiles for whose rows and columns `is_wanted` is true, and zeros in the others. Panics
+    /// if the extents don't match.
     pub(in crate::cpu) fn multiply(
         &self,
         into: &mut Sums,
@@ -105,7 +106,8 @@ impl PackedProducts {
         }
     }
 
-    /// into = a b, where the sums of rows are over those terms that `terms` has for them. Packs `a` a panel at a time.
+    /// into = a b, where the sums of rows are over the terms that `terms` returns for them. Packs `a` a panel at a
+    /// time.
     pub(in crate::cpu) fn multiply_unpacked(
         &self,
         into: &mut Sums,
@@ -132,7 +134,7 @@ fn packed<'r>(panels: Panels, factor: Factor, room: &mut &'r mut [f32]) -> Packe
     let all = words(lines, terms, panels);
     let (into, rest) = std::mem::take(room).split_at_mut(all.next_multiple_of(LINE));
     *room = rest;
-    // As many whole panels as are packed at a time.
+    // Whole panels that are packed at a time.
     let most = MOST_ROWS / panels.width * panels.width;
     for (first, into) in (0..lines).step_by(most).zip(into[..all].chunks_mut((most * groups).max(1))) {
         pack(panels, factor, first..lines.min(first + most), 0..terms, into);
@@ -148,12 +150,12 @@ mod tests {
     use ::half::{bf16, f16};
     use plimsoll_graph::ops::{TILE_MULTIPLE, panel_words};
 
-    /// Rows, columns and terms of all that is packed.
+    /// Rows, columns and terms of the packed operands.
     const SHAPES: [[usize; 3]; 6] =
         [[1, 1, 1], [97, 5, 33], [130, 70, 100], [40, 1100, 3], [2, 33, 193], [200, 64, 97]];
 
-    /// Panics unless products of all, and of what comes after some rows and terms, are exact by all instructions that are
-    /// here, and operands fit what is declared for them.
+    /// Panics unless products of the whole operands, and of parts after some rows and terms, are exact with all
+    /// available instructions, and packed operands fit the declared memory.
     fn check<E: super::super::super::half::Float>() {
         for path in Instructions::ALL.into_iter().filter(|path| path.is_here()) {
             for (seed, [rows, columns, inner]) in (1..).zip(SHAPES) {
@@ -190,7 +192,7 @@ mod tests {
                 let expected = if wanted { 0.5 * exact(row + i, j, term..inner) } else { 0.0 };
                 assert_eq!(*found, expected, "{rows} {columns} {inner}, from {row}, {term}: {i}, {j}");
             }
-            // Sums of later rows begin at later terms, and are added to what is there.
+            // Sums of later rows begin at later terms, and are added to the previous values.
             let mut room = vec![f32::NAN; panel_words(1, inner)];
             let mut found = vec![1.0; (rows - row) * columns];
             let mut into = Sums::F32 { into: MatrixMut::new(&mut found, rows - row, columns), keep: true, bias: None };

@@ -2,26 +2,26 @@
 
 use std::sync::OnceLock;
 
-/// Instructions that products are made of, from the fastest to those that every processor has.
+/// Instructions for products, from the fastest to the ones that every processor has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instructions {
     /// Pairs of `Bf16` by `TDPBF16PS` in tiles of sixteen by sixteen; `F16` as with `Avx512`.
     Amx,
     /// Pairs of `Bf16` by `VDPBF16PS` in vectors of 512 bits; `F16` as with `Avx512`.
     Avx512Bf16,
-    /// Single precision in vectors of 512 bits, to which operands are widened tile by tile.
+    /// Single precision in vectors of 512 bits; operands are widened tile by tile.
     Avx512,
-    /// Single precision in vectors of 256 bits, likewise.
+    /// The same in vectors of 256 bits.
     Avx2,
-    /// Single precision in whatever vectors the target has anyway, likewise.
+    /// The same in the vectors of the target's baseline.
     Baseline,
 }
 
 impl Instructions {
-    /// All, from the fastest.
+    /// All, fastest first.
     pub const ALL: [Self; 5] = [Self::Amx, Self::Avx512Bf16, Self::Avx512, Self::Avx2, Self::Baseline];
 
-    /// As the switch of the environment names it.
+    /// Its name in the environment variable.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Amx => "amx",
@@ -32,9 +32,9 @@ impl Instructions {
         }
     }
 
-    /// How much faster products of `Bf16` are than those in single precision, as a first guess, if they are: on two cores
-    /// of a Xeon with AMX 930 to 1,000 GFLOP/s against 311 to 334, by `bench --profile`; of an EPYC with AVX512-BF16, of the
-    /// instructions.
+    /// Estimated speedup of products of `Bf16` over single precision, `None` if there is none: on two cores of a Xeon
+    /// with AMX, 930 to 1,000 GFLOP/s against 311 to 334, by `bench --profile`; for an EPYC with AVX512-BF16, the
+    /// instructions' rate.
     pub const fn bf16_speedup(self) -> Option<f64> {
         match self {
             Self::Amx => Some(3.0),
@@ -43,8 +43,8 @@ impl Instructions {
         }
     }
 
-    /// Whether products in single precision are at least as fast as the library's: on two cores of an EPYC 9004 at 98 to 104 %
-    /// with both of x86's vectors, by `bench --profile`.
+    /// Whether products in single precision are at least as fast as the library's: on two cores of an EPYC 9004, 98 to
+    /// 104 % with AVX-512 and AVX2, by `bench --profile`.
     pub const fn multiplies_single(self) -> bool {
         !matches!(self, Self::Baseline)
     }
@@ -54,14 +54,14 @@ impl Instructions {
         self.bf16_speedup().is_some()
     }
 
-    /// Whether nothing that comes after it is faster on this processor. Intel's multiply pairs of `Bf16` in vectors at half
-    /// the rate of single precision: 164 against 331 GFLOP/s on two cores of a Xeon with AMX, by `bench --profile`; AMD's at
-    /// twice that rate.
+    /// Whether no later entry is faster on this processor. Intel's processors multiply pairs of `Bf16` in vectors at
+    /// half the rate of single precision: 164 against 331 GFLOP/s on two cores of a Xeon with AMX, by `bench
+    /// --profile`; AMD's at twice the rate.
     fn is_fast(self) -> bool {
         self != Self::Avx512Bf16 || !is_intel()
     }
 
-    /// Whether this processor has the instructions, and the system lets programs use them.
+    /// Whether the processor has the instructions, and the system lets programs use them.
     pub fn is_here(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -79,7 +79,7 @@ impl Instructions {
     }
 }
 
-/// Whether this processor's maker is Intel.
+/// Whether this is an Intel processor.
 fn is_intel() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -90,16 +90,17 @@ fn is_intel() -> bool {
     false
 }
 
-/// Names the instructions that tests want in place of the fastest; a name that is unknown or not here is ignored.
+/// Environment variable with the instructions to use instead of the fastest, for tests; an unknown or unavailable name
+/// is ignored.
 const SWITCH: &str = "PLIMSOLL_INSTRUCTIONS";
 
-/// What this process multiplies with: the fastest that the processor has.
+/// The instructions of this process's products: the fastest of the processor.
 pub fn instructions() -> Instructions {
     static CHOSEN: OnceLock<Instructions> = OnceLock::new();
     *CHOSEN.get_or_init(|| {
         let wanted = std::env::var(SWITCH).ok();
         let is_wanted = |path: &Instructions| wanted.as_deref() == Some(path.name());
         let here = || Instructions::ALL.into_iter().filter(|path| path.is_here());
-        here().find(is_wanted).or_else(|| here().find(|path| path.is_fast())).expect("the baseline is everywhere")
+        here().find(is_wanted).or_else(|| here().find(|path| path.is_fast())).expect("the baseline is always available")
     })
 }

@@ -1,4 +1,4 @@
-//! Tiles of sums on their way to the result.
+//! Stores of tiles of sums to the result.
 
 use super::super::half::Float;
 use super::super::matrix::MatrixMut;
@@ -7,7 +7,8 @@ use super::Sums;
 use super::kernel::{MOST_COLUMNS, MOST_TILE, prefetch};
 use std::ops::Range;
 
-/// Writes `scale` times a tile, whose rows are `width` apart, to these rows and columns of the result. Overwrites the tile.
+/// Writes `scale` times a tile with a row stride of `width` to these rows and columns of the result. Overwrites the
+/// tile.
 pub(super) fn store(
     into: &mut Sums,
     rows: Range<usize>,
@@ -35,7 +36,7 @@ pub(super) fn store(
     }
 }
 
-/// Has the processor fetch where a tile will be stored, which takes as long as many of its multiplications.
+/// Prefetches a tile's destination: fetching it takes as long as many of the tile's multiplications.
 pub(super) fn fetch(into: &mut Sums, rows: Range<usize>, columns: Range<usize>) {
     match into {
         Sums::F32 { into, .. } => fetch_part(into.part(rows, columns)),
@@ -63,7 +64,7 @@ fn round<E: Float>(into: &mut MatrixMut<E>, bias: Option<&[E]>, scale: f32, tile
     E::round(tile, rounded);
     for (row, values) in (0..into.row_count()).zip(rounded.chunks_exact(width)) {
         let into = into.row(row);
-        // Most rows are whole, and of a length that is known here.
+        // Most rows are whole, with a length that is known at compile time.
         match (into.as_chunks_mut::<MOST_COLUMNS>(), values.as_chunks::<MOST_COLUMNS>()) {
             (([into], []), ([values], [])) => *into = *values,
             _ => into.copy_from_slice(&values[..into.len()]),
@@ -72,7 +73,7 @@ fn round<E: Float>(into: &mut MatrixMut<E>, bias: Option<&[E]>, scale: f32, tile
 }
 
 vectorized! {
-    /// Writes `scale` times the tile, added to what is there if `keep`.
+    /// Writes `scale` times the tile, added to the previous values if `keep`.
     fn write<S: Simd>(simd: S, into: &mut MatrixMut, scale: f32, tile: &[f32], width: usize, keep: bool) {
         for (row, sums) in (0..into.row_count()).zip(tile.chunks_exact(width)) {
             let values = into.row(row).iter_mut().zip(sums);

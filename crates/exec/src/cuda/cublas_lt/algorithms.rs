@@ -1,8 +1,8 @@
-//! Which algorithm each product has: chosen once for each shape, as the library recommends, or as a run that goes on has
-//! it; and, if asked for, the fastest of some when they were timed.
+//! The algorithm of each product, chosen once for each shape: the one that a resumed run used, or the library's
+//! recommendation, or the fastest of several timed ones if requested.
 //!
-//! An algorithm computes the same bits each time: those are left out whose parts add to the result in place, in whatever
-//! order they come. So a run's bits depend on the shapes of its products, the library's version and the card.
+//! An algorithm computes the same bits each time: algorithms whose parts add to the result in place, in an undefined
+//! order, are excluded. So a run's bits depend on the shapes of its products, the library's version and the card.
 
 use super::choices::{Choice, ProductChoices};
 use super::handle::{Handle, Owned, check};
@@ -17,14 +17,14 @@ use std::sync::Arc;
 /// `cublasLtMatmulPreferenceAttributes_t`
 const WORKSPACE_BYTES: c_int = 1;
 const REDUCTION_SCHEMES: c_int = 3;
-/// Of the first factor; those of the second, of what is added to and of the result follow.
+/// Attribute of the first factor; those of the second, of the addend and of the result follow.
 const ALIGNMENT: c_int = 5;
 
-/// `CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`: parts are added up from the workspace, in single precision. By the scheme of the
-/// output's type each part of a result in half precision would be rounded before. Algorithms without parts need not be named.
+/// `CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`: parts are added from the workspace in single precision. The scheme with
+/// the output's type would round each part of a result in half precision. Algorithms without parts are always allowed.
 const FROM_WORKSPACE: u32 = 2;
 
-/// How many the library is asked for.
+/// Number of algorithms requested from the library.
 const CANDIDATES: usize = 8;
 
 /// The algorithms of a plan's products.
@@ -33,16 +33,16 @@ pub(in crate::cuda) struct Algorithms {
     handle: Arc<Handle>,
     tf32: bool,
     workspace_bytes: u64,
-    /// What a run that goes on has.
+    /// The choices of the resumed run.
     kept: BTreeMap<ProductShape, Option<AlgorithmBits>>,
-    /// For each shape what can compute it, the one that does first; nothing for shapes that the library has no algorithm
-    /// for.
+    /// The algorithms of each shape, the chosen one first; empty if the library has none.
     known: BTreeMap<ProductShape, Vec<AlgorithmBits>>,
     notes: Vec<String>,
 }
 
 impl Algorithms {
-    /// No products yet; algorithms may use so much workspace. What is kept counts if it is of this library and this card.
+    /// Without products; algorithms may use `workspace_bytes`. Kept choices are used if they are from the same library
+    /// and card.
     pub(in crate::cuda) fn new(
         handle: &Arc<Handle>,
         tf32: bool,
@@ -58,7 +58,7 @@ impl Algorithms {
         Self { handle: handle.clone(), tf32, workspace_bytes, kept, known: BTreeMap::new(), notes }
     }
 
-    /// Chooses an algorithm for products of this one's shape, if that was not done yet. Whether there is one.
+    /// Chooses an algorithm for this product's shape, unless there is one already. Returns whether there is one.
     /// Errors: the library fails.
     pub(in crate::cuda) fn choose(&mut self, product: &Product) -> Result<bool, CublasLtError> {
         let Some(shape) = ProductShape::of(product, self.tf32) else { return Ok(false) };
@@ -91,25 +91,25 @@ impl Algorithms {
         ReadyProduct::new(&self.handle, shape, product, algorithm, (workspace, self.workspace_bytes)).map(Some)
     }
 
-    /// The same product by each algorithm that can compute it, the one that does first. Errors: the library fails.
+    /// The product with each of its algorithms, the chosen one first. Errors: the library fails.
     pub(in crate::cuda) fn candidates(&self, product: &ReadyProduct) -> Result<Vec<ReadyProduct>, CublasLtError> {
         let known = self.known.get(product.shape()).into_iter().flatten();
         known.map(|algorithm| product.computed_by(*algorithm)).collect()
     }
 
-    /// Products of this one's shape are computed by its algorithm from now on.
+    /// Chooses this product's algorithm for all products of its shape.
     pub(in crate::cuda) fn prefer(&mut self, product: &ReadyProduct) {
         self.known.insert(*product.shape(), vec![product.algorithm()]);
     }
 
-    /// What was chosen, and what was kept of other shapes.
+    /// The choices, including the kept ones of other shapes.
     pub(in crate::cuda) fn choices(&self) -> ProductChoices {
         let mut all = self.kept.clone();
         all.extend(self.known.iter().map(|(shape, known)| (*shape, known.first().copied())));
         ProductChoices::of(&self.handle, all.into_iter().map(|(shape, algorithm)| Choice::new(shape, algorithm)))
     }
 
-    /// What a user should know: what was chosen again, and the products that the library has no algorithm for.
+    /// Notes for the user: new choices for refused algorithms, and products without an algorithm.
     pub(in crate::cuda) fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
         let without =
@@ -122,7 +122,7 @@ impl Algorithms {
         notes
     }
 
-    /// What the library can run in the workspace, its first choice first.
+    /// The algorithms that the library can run in the workspace, its recommendation first.
     fn recommended(&self, shape: &ProductShape) -> Result<Vec<AlgorithmBits>, CublasLtError> {
         let functions = &self.handle.library().functions;
         let Description { product, left, right, result } = Description::new(&self.handle, shape, 0)?;
@@ -130,7 +130,7 @@ impl Algorithms {
         let mut found = [HeuristicResult::default(); CANDIDATES];
         let mut count = 0;
         self.handle.context().count_request();
-        // SAFETY: all of the library's objects exist, and there are as many places as are asked for.
+        // SAFETY: all of the library's objects exist, and the array has the requested number of elements.
         let status = unsafe {
             (functions.heuristic)(
                 self.handle.at(),
@@ -153,11 +153,11 @@ impl Algorithms {
         Ok(found.map(|result| result.algorithm).collect())
     }
 
-    /// Whether the library takes an algorithm for a shape: its bits came out of a file. Errors: the library fails.
+    /// Whether the library accepts an algorithm for a shape: its bits came from a file. Errors: the library fails.
     fn is_usable(&self, shape: &ProductShape, algorithm: &AlgorithmBits) -> Result<bool, CublasLtError> {
         let Description { product, left, right, result } = Description::new(&self.handle, shape, 0)?;
         let mut found = HeuristicResult::default();
-        // SAFETY: all of the library's objects exist; the place is on this stack.
+        // SAFETY: all of the library's objects exist; the destination is on this stack.
         let status = unsafe {
             (self.handle.library().functions.check)(
                 self.handle.at(),
@@ -177,14 +177,14 @@ impl Algorithms {
         result.state == SUCCESS && result.workspace_bytes as u64 <= self.workspace_bytes
     }
 
-    /// What the library is to choose from.
+    /// The preferences for the library's choice.
     fn preference(&self, shape: &ProductShape) -> Result<Owned, CublasLtError> {
         let functions = &self.handle.library().functions;
-        // SAFETY: the place is on the caller's stack.
+        // SAFETY: the destination is on the caller's stack.
         let create = |to| unsafe { (functions.create_preference)(to) };
         let preference = Owned::new("cublasLtMatmulPreferenceCreate", functions.destroy_preference, create)?;
         let set = |attribute, value: *const c_void, bytes| {
-            // SAFETY: the preference exists, and the value has so many bytes.
+            // SAFETY: the preference exists, and the value has the given number of bytes.
             let status = unsafe { (functions.prefer)(preference.at(), attribute, value, bytes) };
             check("cublasLtMatmulPreferenceSetAttribute", status)
         };

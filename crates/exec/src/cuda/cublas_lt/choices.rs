@@ -1,4 +1,4 @@
-//! What a run keeps of how its products are computed, so that it computes the same bits when it is resumed.
+//! The algorithms that a run stores, so that it computes the same bits when it is resumed.
 
 use super::handle::Handle;
 use super::library::AlgorithmBits;
@@ -6,7 +6,7 @@ use super::shape::ProductShape;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The algorithms of a run's products, by their shapes: of use to the same version of the library on the same kind of card.
+/// The algorithms of a run's products by shape: valid for the same version of the library on the same kind of card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProductChoices {
     /// `13.1.0`
@@ -20,7 +20,7 @@ pub struct ProductChoices {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Choice {
     shape: ProductShape,
-    /// None where the library has none, so that a kernel of ours computes it.
+    /// `None` if the library has none, so that a built-in kernel computes it.
     algorithm: Option<AlgorithmBits>,
 }
 
@@ -31,7 +31,7 @@ impl Choice {
 }
 
 impl ProductChoices {
-    /// These, of a library on a card.
+    /// The choices of a library on a card.
     pub(super) fn of(handle: &Handle, products: impl IntoIterator<Item = Choice>) -> Self {
         let (major, minor, patch) = handle.library().version();
         Self {
@@ -41,7 +41,7 @@ impl ProductChoices {
         }
     }
 
-    /// Why they are of no use here, if they are not.
+    /// Why they can't be used here; `None` if they can.
     pub(super) fn differs_from(&self, here: &Self) -> Option<String> {
         let is_same = (&self.cublas_lt, &self.card) == (&here.cublas_lt, &here.card);
         (!is_same).then(|| {

@@ -1,11 +1,11 @@
-//! Where cuBLASLt lies on this machine. It is only looked for: nothing is opened here.
+//! Finds cuBLASLt on this machine. Nothing is opened here.
 
 use plimsoll_files::library_problem;
 use std::cmp::Reverse;
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// The environment variable that names the library in the place of all that are found.
+/// The environment variable with the library to use instead of the found ones.
 pub const CUBLAS_LIBRARY: &str = "PLIMSOLL_CUBLAS";
 
 /// Names of the library.
@@ -15,7 +15,7 @@ const NAMES: &[&str] = if cfg!(windows) {
     &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"]
 };
 
-/// Folders of a toolkit, and of the wheels that Python packages take it from.
+/// Folders of a toolkit, and of the wheels that Python packages load it from.
 const TOOLKIT: &[&str] = if cfg!(windows) { &["bin", "bin/x64"] } else { &["lib64", "lib"] };
 const WHEELS: &[&str] = if cfg!(windows) {
     &["nvidia/cu13/bin/x86_64", "nvidia/cu13/bin", "nvidia/cublas/bin", "torch/lib"]
@@ -23,11 +23,11 @@ const WHEELS: &[&str] = if cfg!(windows) {
     &["nvidia/cu13/lib", "nvidia/cublas/lib", "torch/lib"]
 };
 
-/// Where toolkits are unless somebody put them elsewhere.
+/// Default folders of toolkits.
 const TOOLKITS: &str = if cfg!(windows) { "C:/Program Files/NVIDIA GPU Computing Toolkit/CUDA" } else { "/usr/local" };
 
-/// All that there are, the newest first, as far as names tell: in the folders of the loader, of toolkits, of the Python
-/// environment that is active, and of the one whose `python3` is the first on `PATH`.
+/// All libraries, newest first by their names: in the folders of the loader, of toolkits, of the active Python
+/// environment, and of the one of the first `python3` in `PATH`.
 pub fn cublas_lt() -> Vec<PathBuf> {
     if let Some(named) = env::var_os(CUBLAS_LIBRARY).filter(|name| !name.is_empty()) {
         return Some(PathBuf::from(named)).filter(|path| path.is_file()).into_iter().collect();
@@ -35,7 +35,7 @@ pub fn cublas_lt() -> Vec<PathBuf> {
     let mut found = Vec::<PathBuf>::new();
     for folder in folders() {
         for path in NAMES.iter().map(|name| folder.join(name)).filter(|path| path.is_file()) {
-            // One folder may be reached by several names.
+            // A folder may have several names.
             let path = path.canonicalize().unwrap_or(path);
             if !found.contains(&path) && library_problem(path.as_os_str()).is_none() {
                 found.push(path);
@@ -85,7 +85,7 @@ fn environment_of(folders: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
     let names = if cfg!(windows) { ["python.exe", "python3.exe"] } else { ["python3", "python"] };
     let mut found = folders.flat_map(|folder| names.map(|name| folder.join(name)));
     let python = found.find(|path| path.is_file())?;
-    // That of a virtual environment is a link to another Python, and its packages are its own.
+    // The one of a virtual environment is a link to another Python, and the environment has its own packages.
     let above = |path: &Path| path.parent().and_then(Path::parent).map(Path::to_owned);
     let is_virtual = |environment: &PathBuf| environment.join("pyvenv.cfg").is_file();
     if cfg!(windows) {
@@ -102,7 +102,7 @@ fn site_packages(environment: &Path) -> Vec<PathBuf> {
     of_versions.chain([environment.join("Lib/site-packages")]).filter(|path| path.is_dir()).collect()
 }
 
-/// The folders in a folder, in the order of their names; none if it can't be read.
+/// The folders in a folder, sorted by name; empty if it can't be read.
 fn folders_in(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut folders = entries.filter(|path| path.is_dir()).collect::<Vec<_>>();
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(versions, [vec![12], vec![13], vec![13], vec![13, 1, 0, 3], vec![]]);
     }
 
-    /// A Python environment is made, as `python3 -m venv` does, and its libraries are found by its `python3`.
+    /// Creates a Python environment as `python3 -m venv` does, and finds its libraries by its `python3`.
     #[test]
     #[cfg(unix)]
     fn an_environment_is_found_by_its_python() {
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(environment, Some(root.join("venv")));
         let sites = site_packages(&environment.expect("just compared"));
         assert!(sites.iter().any(|site| WHEELS.iter().any(|folder| site.join(folder) == wheel)), "{sites:?}");
-        // Another name of the same Python, outside of the environment, has the packages of its own.
+        // Another name of the same Python, outside the environment, has its own packages.
         std::os::unix::fs::symlink(root.join("usr/bin/python3.12"), root.join("usr/bin/python3")).expect("a link");
         let system = environment_of([root.join("usr/bin")].into_iter()).expect("a Python");
         assert_eq!(system, root.join("usr").canonicalize().expect("a folder"));

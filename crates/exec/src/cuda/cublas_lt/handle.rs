@@ -5,7 +5,7 @@ use crate::cuda::context::Context;
 use std::ptr;
 use std::sync::Arc;
 
-/// The library's handle for a card, which takes memory of it.
+/// The library's handle for a card, which uses some of its memory.
 #[derive(Debug)]
 pub(in crate::cuda) struct Handle {
     context: Arc<Context>,
@@ -13,17 +13,17 @@ pub(in crate::cuda) struct Handle {
     at: Object,
 }
 
-// SAFETY: NVIDIA's documentation says that the library's functions may be called from any thread, also with one handle.
+// SAFETY: according to NVIDIA's documentation, any thread may call the library's functions, also with one handle.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
 impl Handle {
-    /// A handle for the context's card. Errors: the library can't be used on it.
+    /// A handle for the context's card. Errors: the library does not support it.
     pub(in crate::cuda) fn new(context: &Arc<Context>, library: &'static CublasLt) -> Result<Self, CublasLtError> {
         let mut at = ptr::null_mut();
         context.count_request();
-        // SAFETY: the context is this thread's, and the place is on this stack.
+        // SAFETY: the context is current, and the destination is on this stack.
         check("cublasLtCreate", unsafe { (library.functions.create)(&mut at) })?;
         Ok(Self { context: context.clone(), library, at })
     }
@@ -38,7 +38,7 @@ impl Handle {
         &self.context
     }
 
-    /// For the library's functions.
+    /// The handle that the library's functions take.
     pub(super) fn at(&self) -> Object {
         self.at
     }
@@ -47,13 +47,13 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         let _ = self.context.enter();
-        // SAFETY: it was created, and products that hold on to it are done. A library that fails here leaves nothing to be
+        // SAFETY: it was created, and products that use it are done. If the library fails here, nothing more can be
         // done.
         let _ = unsafe { (self.library.functions.destroy)(self.at) };
     }
 }
 
-/// One of the library's descriptions, which is given back with this.
+/// One of the library's descriptions, destroyed on drop.
 #[derive(Debug)]
 pub(super) struct Owned {
     at: Object,
@@ -61,7 +61,7 @@ pub(super) struct Owned {
 }
 
 impl Owned {
-    /// What `create` makes and `destroy` ends.
+    /// The object that `create` makes and `destroy` frees.
     pub(super) fn new(
         function: &'static str,
         destroy: unsafe extern "C" fn(Object) -> Status,
@@ -72,7 +72,7 @@ impl Owned {
         Ok(Self { at, destroy })
     }
 
-    /// For the library's functions.
+    /// The handle that the library's functions take.
     pub(super) fn at(&self) -> Object {
         self.at
     }
@@ -80,7 +80,7 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: it was created, and nobody else has it.
+        // SAFETY: it was created, and there is no other copy of it.
         let _ = unsafe { (self.destroy)(self.at) };
     }
 }

@@ -1,12 +1,12 @@
-//! The library's file, opened, with the functions that are called. Types and numbers are those of `cublasLt.h`,
-//! `cublas_api.h` and `library_types.h`, which are the same from version 11 to version 13.
+//! The open library with the functions that we call. Types and numbers are from `cublasLt.h`, `cublas_api.h` and
+//! `library_types.h`, which are the same from version 11 to version 13.
 
 use libloading::Library;
 use plimsoll_files::library_problem;
 use std::ffi::{c_int, c_void};
 use std::path::{Path, PathBuf};
 
-/// The oldest version: the first whose descriptions of products name how sums are computed.
+/// The oldest supported version: the first whose descriptions of products specify how sums are computed.
 pub const OLDEST_CUBLAS_LT: (u32, u32) = (11, 0);
 
 /// `cublasStatus_t`
@@ -20,7 +20,7 @@ pub(super) const NOT_SUPPORTED: Status = 15;
 /// Any of the library's objects: handle, description, layout, preference.
 pub(super) type Object = *mut c_void;
 
-/// `cublasLtMatmulAlgo_t`: opaque, and copied as it is.
+/// `cublasLtMatmulAlgo_t`: opaque, copied bit by bit.
 pub(super) type AlgorithmBits = [u64; 8];
 
 /// `cublasLtMatmulHeuristicResult_t`
@@ -34,37 +34,37 @@ pub(super) struct HeuristicResult {
     reserved: [c_int; 4],
 }
 
-/// Why a library is of no use, or what it refused.
+/// Why a library can't be used, or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CublasLtError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("{} does not exist", path.display())]
     NotThere {
-        /// What was to be opened.
+        /// The library.
         path: PathBuf,
     },
     /// The system's loader refuses it.
     #[error("{reason}")]
     NotLoaded {
-        /// What was said, with the path.
+        /// The loader's message, with the path.
         reason: String,
     },
     /// It is another library, or a very old one.
-    #[error("{} is no cuBLASLt: it has no {function}", path.display())]
+    #[error("{} is not cuBLASLt: it has no {function}", path.display())]
     Lacks {
         /// The library.
         path: PathBuf,
-        /// What it lacks.
+        /// The missing function.
         function: &'static str,
     },
-    /// It is older than what is called.
+    /// It is older than the functions that we call.
     #[error("{} is too old: it is version {}.{}, {}.{} is needed", path.display(), version.0, version.1, needed.0, needed.1)]
     TooOld {
         /// The library.
         path: PathBuf,
         /// Its version, major and minor.
         version: (u32, u32),
-        /// The oldest that will do.
+        /// The oldest supported version.
         needed: (u32, u32),
     },
     /// A function failed.
@@ -74,7 +74,7 @@ pub enum CublasLtError {
         function: &'static str,
         /// `cublasStatus_t`.
         status: u32,
-        /// The product that it was about, if it was about one.
+        /// The product, if the call was for one.
         of: Option<String>,
     },
 }
@@ -112,7 +112,8 @@ macro_rules! functions {
         }
 
         impl Functions {
-            /// Those of a library, which must stay loaded while they are called. Errors: the name of one that it lacks.
+            /// The functions of a library, which must stay loaded while they are called. Errors: the name of a missing
+            /// one.
             fn of(library: &Library) -> Result<Self, &'static str> {
                 Ok(Self {
                     // SAFETY: functions of these names have had these types since version 11; they are not called here.
@@ -149,19 +150,20 @@ functions! {
     ) -> Status;
 }
 
-/// An open cuBLASLt. It stays loaded until the process ends: CUDA's runtime is in it, which does not expect to go.
+/// An open cuBLASLt. It stays loaded until the process ends: it contains CUDA's runtime, which does not support
+/// unloading.
 #[derive(Debug)]
 pub struct CublasLt {
     path: PathBuf,
     version: (u32, u32, u32),
     pub(super) functions: Functions,
-    /// Keeps the functions where they are.
+    /// Keeps the library loaded.
     _library: Library,
 }
 
 impl CublasLt {
-    /// Opens the library at a path, or of a name that the system's loader knows.
-    /// Errors: it is not there, is none, or is too old.
+    /// Opens the library by its path, or by a name that the system's loader resolves. Errors: it does not exist, is
+    /// another library, or is too old.
     pub fn open(path: &Path) -> Result<&'static Self, CublasLtError> {
         if path.components().count() > 1 && !path.exists() {
             return Err(CublasLtError::NotThere { path: path.to_owned() });
@@ -169,14 +171,14 @@ impl CublasLt {
         if let Some(reason) = library_problem(path.as_os_str()) {
             return Err(CublasLtError::NotLoaded { reason });
         }
-        // SAFETY: NVIDIA's library does nothing but set itself up when it is opened; whoever names another one vouches
-        // for it.
+        // SAFETY: NVIDIA's library only initializes itself when it is opened; a user who names another one is
+        // responsible for it.
         let library = unsafe { Library::new(path) }.map_err(|error| CublasLtError::NotLoaded {
             reason: format!("{} can't be loaded: {error}", path.display()),
         })?;
         let lacks = |function| CublasLtError::Lacks { path: path.to_owned(), function };
         let functions = Functions::of(&library).map_err(lacks)?;
-        // SAFETY: the function takes nothing and gives a number.
+        // SAFETY: the function takes no arguments and returns a number.
         let version = version_of(unsafe { (functions.version)() });
         let found = (version.0, version.1);
         if found < OLDEST_CUBLAS_LT {
@@ -185,7 +187,7 @@ impl CublasLt {
         Ok(Box::leak(Box::new(Self { path: path.to_owned(), version, functions, _library: library })))
     }
 
-    /// Where it lies.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -196,7 +198,7 @@ impl CublasLt {
     }
 }
 
-/// 13.1.0 is told as 130100, and 11.6.5 as 11605.
+/// 13.1.0 is encoded as 130100, and 11.6.5 as 11605.
 fn version_of(number: usize) -> (u32, u32, u32) {
     let number = u32::try_from(number).unwrap_or(u32::MAX);
     let major = if number < 100_000 { 1_000 } else { 10_000 };

@@ -1,10 +1,10 @@
-//! Products of matrices by NVIDIA's cuBLASLt, where it lies on the machine: `find.rs` looks for it, `library.rs` opens it
-//! and asks for its functions, `handle.rs` is the library on a card, `shape.rs` what products have in common that one
-//! algorithm computes, `algorithms.rs` chooses these, `tuning.rs` by time, `choices.rs` is what a run keeps of
-//! them, and `product.rs` is a product that is ready for its stream.
+//! Products of matrices by NVIDIA's cuBLASLt, if it is on the machine: `find.rs` finds it, `library.rs` opens it and
+//! looks up its functions, `handle.rs` is the library on a card, `shape.rs` is what products with the same algorithm
+//! have in common, `algorithms.rs` chooses algorithms, `tuning.rs` times them, `choices.rs` is what a run stores of
+//! them, and `product.rs` is a product ready for its stream.
 //!
-//! The library takes matrices by columns, ours lie by rows: what it is given as its matrices are ours transposed, so the
-//! factors change places, resultᵀ = rightᵀ · leftᵀ.
+//! The library's matrices are column-major, ours are row-major: it gets our matrices as transposed ones, so the factors
+//! are swapped, resultᵀ = rightᵀ · leftᵀ.
 
 mod algorithms;
 mod choices;

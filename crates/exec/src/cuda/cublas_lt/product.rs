@@ -1,5 +1,5 @@
-//! A product of the library, ready for its stream: described, with its algorithm. Nothing is left to be made or chosen
-//! when a step is captured.
+//! A product of the library, ready for its stream, with its description and algorithm. Capturing a step creates and
+//! chooses nothing.
 
 use super::handle::{Handle, check};
 use super::library::{AlgorithmBits, CublasLtError};
@@ -10,7 +10,7 @@ use cudarc::driver::sys::CUstream;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// A product where it lies.
+/// A product with its addresses.
 #[derive(Debug)]
 pub(in crate::cuda) struct ReadyProduct {
     shape: ProductShape,
@@ -23,7 +23,7 @@ pub(in crate::cuda) struct ReadyProduct {
 }
 
 impl ReadyProduct {
-    /// Describes a product of this shape. Errors: the library's.
+    /// Describes a product of this shape. Errors: the library fails.
     pub(super) fn new(
         handle: &Arc<Handle>,
         shape: ProductShape,
@@ -35,13 +35,13 @@ impl ReadyProduct {
         Ok(Self { shape, description, algorithm, product: *product, workspace, handle: handle.clone() })
     }
 
-    /// Addresses that it is handed.
+    /// Its addresses.
     pub(in crate::cuda) fn addresses(&self) -> [u64; 6] {
         let Product { left, right, result, bias, scaled_by, .. } = self.product;
         [left.address, right.address, result.address, bias, scaled_by, self.workspace.0]
     }
 
-    /// The same product by another algorithm. Errors: the library's.
+    /// The same product with another algorithm. Errors: the library fails.
     pub(super) fn computed_by(&self, algorithm: AlgorithmBits) -> Result<Self, CublasLtError> {
         Self::new(&self.handle, self.shape, &self.product, algorithm, self.workspace)
     }
@@ -56,15 +56,15 @@ impl ReadyProduct {
         self.algorithm
     }
 
-    /// Whether both are products of one shape, which have one algorithm.
+    /// Whether both have the same shape, and so the same algorithm.
     pub(in crate::cuda) fn is_alike(&self, other: &Self) -> bool {
         self.shape == other.shape
     }
 
-    /// Gives it to a stream. Errors: the library's, with the product.
+    /// Enqueues it on a stream. Errors: the library's, with the product.
     ///
     /// # Safety
-    /// The addresses lie in memory that stays until the stream is done, as the product's types and extents say.
+    /// The addresses are in memory that exists until the stream is done, with the product's types and extents.
     pub(in crate::cuda) unsafe fn start(&self, stream: CUstream) -> Result<(), CublasLtError> {
         let Product { left, right, result, scaled_by, .. } = self.product;
         let Description { product, left: left_layout, right: right_layout, result: result_layout } = &self.description;
@@ -75,8 +75,8 @@ impl ReadyProduct {
         } else {
             ((&raw const one).cast(), (&raw const added).cast())
         };
-        // SAFETY: the library's objects exist as long as this; alpha and beta are read now, or on the card where the
-        // run's scalars lie; the caller answers for what the addresses lead to.
+        // SAFETY: the library's objects live as long as this; alpha and beta are read now, or on the card from the
+        // run's scalars; the caller guarantees the memory at the addresses.
         let status = unsafe {
             (self.handle.library().functions.multiply)(
                 self.handle.at(),

@@ -1,4 +1,4 @@
-//! What products have in common that one algorithm computes, and how the library is told of it.
+//! The shape of products, for which an algorithm is chosen, and its description for the library.
 
 use super::handle::{Handle, Owned, check};
 use super::library::{CublasLtError, Status};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::{c_int, c_void};
 use std::fmt;
 
-/// A product but for where its matrices lie.
+/// A product without its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct ProductShape {
     factors: Factors,
@@ -19,10 +19,10 @@ pub(super) struct ProductShape {
     extents: [usize; 3],
     /// Elements from row to row, of left, right and result.
     strides: [usize; 3],
-    /// Bytes of which their addresses are multiples; no more than 256 is of use.
+    /// Alignments of their addresses in bytes, up to 256.
     alignments: [u32; 3],
     has_bias: bool,
-    /// Whether alpha lies in the card's memory.
+    /// Whether alpha is in the card's memory.
     pub(super) is_scaled: bool,
     pub(super) accumulates: bool,
     tf32: bool,
@@ -39,27 +39,26 @@ const SECOND_OPERATION: c_int = 4;
 const EPILOGUE: c_int = 7;
 const BIAS_POINTER: c_int = 8;
 
-/// `CUBLASLT_POINTER_MODE_DEVICE`: alpha and beta lie in the card's memory.
+/// `CUBLASLT_POINTER_MODE_DEVICE`: alpha and beta are in the card's memory.
 const ON_DEVICE: c_int = 1;
 
 /// `CUBLASLT_EPILOGUE_BIAS`
 const ADDS_BIAS: c_int = 4;
 
-/// `cublasComputeType_t`: sums in single precision; of factors that are rounded to TF32.
+/// `cublasComputeType_t`: sums in single precision; with factors rounded to TF32.
 const COMPUTE_32F: c_int = 68;
 const COMPUTE_32F_FAST_TF32: c_int = 77;
 
-/// The most that alignments are looked at.
+/// The largest alignment that is distinguished.
 const MOST_ALIGNED: u64 = 256;
 
 impl ProductShape {
-    /// What the library is asked for; `None` where it has no such product, whatever its extents.
+    /// The shape of a product; `None` if the library has no such product for any extents.
     pub(super) fn of(product: &Product, tf32: bool) -> Option<Self> {
         let Product { factors, left, right, result, bias, scaled_by, extents, accumulate, .. } = *product;
         let has_types = left.dtype == right.dtype && [left.dtype, DType::F32].contains(&result.dtype);
-        // A bias is of the factors' type, and the library takes one of the result's. To rows of half precision that are no
-        // whole vectors it seems to add one after it has rounded them: on an H100 130 x 390 by 390 x 5 in bf16 was off by
-        // as much.
+        // Our bias has the factors' type; the library takes the result's. If rows in half precision are not whole
+        // vectors, it seems to add the bias after rounding: on an H100, 130 x 390 by 390 x 5 in bf16 had such an error.
         let in_vectors = |elements: usize| (elements as u64 * result.dtype.size_bytes()).is_multiple_of(16);
         let is_rounded_once = !result.dtype.is_half() || in_vectors(extents[1]) && in_vectors(result.stride);
         let has_bias = bias == 0 || left.dtype == result.dtype && is_rounded_once;
@@ -79,7 +78,7 @@ impl ProductShape {
         })
     }
 
-    /// Alignments in the library's order: of the right factor, the left one, what is added to, the result.
+    /// Alignments in the library's order: right factor, left factor, addend, result.
     pub(super) fn alignments(&self) -> [u32; 4] {
         let [left, right, result] = self.alignments;
         [right, left, result, result]
@@ -94,7 +93,7 @@ impl fmt::Display for ProductShape {
     }
 }
 
-/// A shape, described to the library.
+/// The library's description of a shape.
 #[derive(Debug)]
 pub(super) struct Description {
     pub(super) product: Owned,
@@ -104,15 +103,15 @@ pub(super) struct Description {
 }
 
 impl Description {
-    /// Describes a shape; the bias, if there is one, lies at this address. Errors: the library's.
+    /// Describes a shape; the bias, if there is one, is at this address. Errors: the library fails.
     pub(super) fn new(handle: &Handle, shape: &ProductShape, bias: u64) -> Result<Self, CublasLtError> {
         let functions = &handle.library().functions;
         let compute = if shape.tf32 { COMPUTE_32F_FAST_TF32 } else { COMPUTE_32F };
-        // SAFETY: the place is on the caller's stack.
+        // SAFETY: the destination is on the caller's stack.
         let create = |to| unsafe { (functions.create_description)(to, compute, number(DType::F32)) };
         let product = Owned::new("cublasLtMatmulDescCreate", functions.destroy_description, create)?;
         let set = |attribute, value: *const c_void, bytes| {
-            // SAFETY: the description exists, and the value has so many bytes.
+            // SAFETY: the description exists, and the value has the given number of bytes.
             let status = unsafe { (functions.describe)(product.at(), attribute, value, bytes) };
             check("cublasLtMatmulDescSetAttribute", status)
         };
@@ -128,14 +127,14 @@ impl Description {
             set(BIAS_POINTER, (&raw const bias).cast(), size_of::<u64>())?;
         }
         let layout = |dtype, [rows, columns]: [usize; 2], stride: usize| {
-            // SAFETY: the place is on the caller's stack.
+            // SAFETY: the destination is on the caller's stack.
             let create = |to| unsafe {
                 (functions.create_layout)(to, number(dtype), columns as u64, rows as u64, stride as i64) as Status
             };
             Owned::new("cublasLtMatrixLayoutCreate", functions.destroy_layout, create)
         };
         let [rows, columns, inner] = shape.extents;
-        // Rows and columns as they lie; to the library they are the transposed matrices'.
+        // Rows and columns of the row-major matrices; the library sees the transposed ones.
         let (left, right) = match shape.factors {
             Factors::Plain => ([rows, inner], [inner, columns]),
             Factors::RightTransposed => ([rows, inner], [columns, inner]),
@@ -151,7 +150,7 @@ impl Description {
     }
 }
 
-/// `cudaDataType_t`. Panics for types that no product has: [`ProductShape::of`] excludes them.
+/// `cudaDataType_t`. Panics for other types, which [`ProductShape::of`] excludes.
 fn number(dtype: DType) -> c_int {
     match dtype {
         DType::F32 => 0,

@@ -1,4 +1,4 @@
-//! Which of several algorithms is the fastest on the card.
+//! Finds the fastest of several algorithms on the card.
 
 use super::library::{CublasLtError, NOT_SUPPORTED};
 use super::product::ReadyProduct;
@@ -7,7 +7,7 @@ use crate::cuda::error::CudaError;
 use crate::cuda::streams::{Event, Stream};
 use std::sync::Arc;
 
-/// Runs that are timed together, and how often: the shortest time counts, since others may use the card.
+/// Runs per measurement, and number of measurements: the shortest counts, since other processes may use the card.
 const RUNS: u32 = 5;
 const ROUNDS: usize = 3;
 
@@ -19,16 +19,16 @@ pub(in crate::cuda) struct Timer<'a> {
 }
 
 impl<'a> Timer<'a> {
-    /// For products on this stream. Errors: the driver's.
+    /// Times products on this stream. Errors: the driver's.
     pub(in crate::cuda) fn new(context: &Arc<Context>, stream: &'a Stream) -> Result<Self, CudaError> {
         Ok(Self { stream, begin: Event::timed(context)?, end: Event::timed(context)? })
     }
 
-    /// The fastest of these, the first of those that are as fast; none if the library can run none after all.
+    /// The fastest of these, the first one if several are equally fast; `None` if the library can run none of them.
     /// Errors: one fails.
     ///
     /// # Safety
-    /// What they are handed lies in memory that stays until the stream is done.
+    /// Their addresses are in memory that exists until the stream is done.
     pub(in crate::cuda) unsafe fn fastest(
         &self,
         candidates: Vec<ReadyProduct>,
@@ -47,7 +47,7 @@ impl<'a> Timer<'a> {
         Ok(best.map(|(_, fastest)| fastest))
     }
 
-    /// Milliseconds of some runs, after one in which its kernel is loaded.
+    /// Milliseconds of several runs, after one that loads the kernel.
     ///
     /// # Safety
     /// As for [`fastest`](Self::fastest).

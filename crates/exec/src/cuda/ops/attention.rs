@@ -1,5 +1,5 @@
-//! Launches of `kernels/attention.cu`, `attention_grad.cu` and `cached_attention.cu`, and where a card's tensor cores can
-//! compute them, of `attention_tensor_results.cuh` and `attention_tensor_grad.cuh`: shapes of those are in `attention_tensor.rs`.
+//! Launches of `kernels/attention.cu` and `attention_grad.cu`, and if a card's tensor cores support the operands, of
+//! `attention_tensor_results.cuh` and `attention_tensor_grad.cuh`, whose shapes are in `attention_tensor.rs`.
 
 use super::CudaKernel;
 use super::attention_tensor::{Pass, SPAN, grid, read_bytes};
@@ -15,10 +15,10 @@ use plimsoll_graph::{DType, Io, TensorType};
 /// Threads of a block: `THREADS` of `attention.cuh`.
 const THREADS: u32 = 128;
 
-/// The window of an attention that has none: `ALL_KEYS` of `attention.cuh`.
+/// The window of an attention without one: `ALL_KEYS` of `attention.cuh`.
 const ALL_KEYS: usize = 1 << 30;
 
-/// Channels of the largest head that there are kernels for.
+/// Most channels of a head that kernels support.
 pub(super) const MOST_CHANNELS: usize = 256;
 
 /// Why no card has kernels for heads of this size; `None` if they have.
@@ -28,7 +28,7 @@ pub(super) fn refusal_of_heads(head_size: usize) -> Option<String> {
 
 /// `struct Shape` of `attention.cuh`.
 pub(super) struct Shape {
-    /// Elements from a token's queries, keys and results to the next one's.
+    /// Elements from a token's queries, keys and results to the next token's.
     pub(super) strides: [usize; 3],
     pub(super) extents: AttentionExtents,
     pub(super) heads: usize,
@@ -81,12 +81,12 @@ impl Shape {
             .word(self.dropout.map_or(0, |key| key.site))
     }
 
-    /// `struct Starts`: the smallest distance of each bucket, as the op itself finds them.
+    /// `struct Starts`: the smallest distance of each bucket, computed with the op's own function.
     pub(super) fn starts(&self) -> Arguments {
         let Some(bias) = self.bias else { return Arguments::default().ints(&[0; MOST_BUCKETS]) };
         let buckets = bias.buckets / directions(&bias);
         let mut starts = [0; MOST_BUCKETS];
-        // Distances from the largest one on share the last bucket.
+        // Distances from `max_distance` on share the last bucket.
         let mut next = 1;
         for distance in 1..=bias.max_distance {
             let bucket = bias.bucket(distance, 0);
@@ -99,13 +99,13 @@ impl Shape {
         Arguments::default().ints(&starts)
     }
 
-    /// Tokens of a tile on such a card.
+    /// Tokens of a tile on a card of this compute capability.
     fn tile(&self, compute_capability: (u8, u8)) -> usize {
         card_queries(self.dtype, self.extents.head_size, compute_capability)
     }
 
-    /// A launch on such a card of blocks of heads of samples by tiles: of the kernels in single precision of this module
-    /// and name, or of those on tensor cores of this pass.
+    /// A launch of blocks, for heads of samples by tiles: of this kernel in single precision, or of this pass's kernel
+    /// on tensor cores if the card supports it.
     fn launch(
         &self,
         (module, entry): (&'static str, &str),
@@ -133,7 +133,7 @@ impl Shape {
     }
 }
 
-/// Directions that have buckets of their own.
+/// Number of directions with separate buckets.
 fn directions(bias: &RelativeBias) -> usize {
     if bias.bidirectional { 2 } else { 1 }
 }
@@ -147,13 +147,13 @@ fn streams(op: &Attention, addresses: &[u64], ty: &TensorType, head_size: usize)
     [0, 1, 2].map(|stream| addresses[0] + stream * width)
 }
 
-/// Addresses of the table and of the segments of queries and keys; 0 for what there is not.
+/// Addresses of the table and of the segments of queries and keys; 0 if absent.
 fn facts(op: &Attention, addresses: &[u64]) -> [u64; 3] {
     let segments = op.segments().map_or([0, 0], |both| both.map(|index| addresses[index]));
     [op.table().map_or(0, |index| addresses[index]), segments[0], segments[1]]
 }
 
-/// Lanes that add up a row of channels together, 8 each: `lanes_of_row` of `attention_grad_sums.cu`.
+/// Lanes that sum a row of channels together, 8 channels each: `lanes_of_row` of `attention_grad_sums.cu`.
 fn lanes_of_row(channels: usize) -> usize {
     channels.div_ceil(8).next_power_of_two().min(32)
 }

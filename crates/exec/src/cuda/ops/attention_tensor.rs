@@ -1,5 +1,5 @@
-//! Shapes of launches of `kernels/attention_tensor_results.cuh` and `attention_tensor_grad.cuh`: which kernels, what lies in
-//! a block's shared memory, and in which order blocks are. Read next: `attention.rs`, the launches.
+//! Shapes of launches of `kernels/attention_tensor_results.cuh` and `attention_tensor_grad.cuh`: kernels, contents of a
+//! block's shared memory, and order of blocks. Read next: `attention.rs`, the launches.
 
 use super::shape::extent;
 use plimsoll_graph::DType;
@@ -10,10 +10,10 @@ const ROWS: usize = 64;
 /// Keys of a tile of the forward pass: `KEYS` of `attention_tensor_results.cuh`.
 const KEYS: usize = 64;
 
-/// Channels of results that a block makes: `SPAN` of `attention_tensor.cuh`, and of `attention_single.cuh`.
+/// Channels of results per block: `SPAN` of `attention_tensor.cuh`, and of `attention_single.cuh`.
 pub(super) const SPAN: usize = 128;
 
-/// Channels of the largest of the small heads, for which there are kernels of their own: `HEAD` of `attention_tensor.cuh`.
+/// Most channels of small heads, which have separate kernels: `HEAD` of `attention_tensor.cuh`.
 const SMALL_HEAD: usize = 64;
 
 /// Bytes of single precision and of `int`.
@@ -22,12 +22,11 @@ const WORD: usize = 4;
 /// Bytes of a number in half precision.
 const HALF: usize = 2;
 
-/// Bytes that the blocks of a group of heads read again and again, at the most: some of a card's second cache. Of 4 to 16
+/// Most bytes that the blocks of a group of heads read repeatedly: a part of a card's second-level cache. Of 4 to 16
 /// MiB, an H100 with 50 MiB is fastest with 16 (`bench/results/2026-11-22-h100-attention.md`).
 const GROUP_BYTES: usize = 16 << 20;
 
-/// Extents along z that a grid has at the most. Source: CUDA programming guide, "Technical specifications per compute
-/// capability".
+/// Largest extent of a grid along z. Source: CUDA programming guide, "Technical specifications per compute capability".
 const MOST_GROUPS: usize = 65_535;
 
 /// A kernel on tensor cores.
@@ -35,16 +34,16 @@ const MOST_GROUPS: usize = 65_535;
 pub(super) enum Pass {
     /// Results.
     Forward,
-    /// Gradients of queries, and of the bias' table if wanted.
+    /// Gradients of queries, and of the bias' table if requested.
     Queries {
-        /// Whether it is.
+        /// Whether it is requested.
         table: bool,
     },
     /// Gradients of keys and values.
     Keys,
 }
 
-/// Bytes of a row of a tile, all spans together: `ROW_BYTES` of `attention_tensor.cuh`.
+/// Bytes of a row of a tile with all spans: `ROW_BYTES` of `attention_tensor.cuh`.
 fn row_bytes(channels: usize) -> usize {
     HALF * if channels <= SMALL_HEAD { SMALL_HEAD } else { channels.next_multiple_of(SPAN) }
 }
@@ -54,8 +53,9 @@ fn columns(head_size: usize, compute_capability: (u8, u8)) -> usize {
     if head_size <= SMALL_HEAD && compute_capability >= (8, 0) { 64 } else { 32 }
 }
 
-/// Blocks of heads of samples by tiles of tokens: `samples_heads` of them, in groups whose part of two matrices of
-/// `read_bytes` a head stays in the second cache, as many to a group as go evenly; spans of channels follow along z.
+/// A grid of `samples_heads` heads of samples by tiles of tokens. Heads are in groups whose data, `read_bytes` for each
+/// head, stays in the second-level cache, with the largest group size that divides their number; spans of channels
+/// follow along z.
 pub(super) fn grid(samples_heads: usize, tiles: usize, head_size: usize, read_bytes: usize) -> [u32; 3] {
     let spans = head_size.div_ceil(SPAN);
     let most = (GROUP_BYTES / read_bytes.max(1)).max(1);
@@ -92,20 +92,20 @@ impl Pass {
         (module, entry)
     }
 
-    /// Stages that tiles of columns pass through shared memory in: two where copies go on meanwhile and two blocks of
-    /// two stages each have room on a multiprocessor. Source: CUDA programming guide, "Technical specifications per
-    /// compute capability", shared memory per multiprocessor.
+    /// Stages in shared memory for tiles of columns: two if copies are asynchronous and a multiprocessor has space for
+    /// two blocks of two stages. Source: CUDA programming guide, "Technical specifications per compute capability",
+    /// shared memory per multiprocessor.
     pub(super) fn stages(self, head_size: usize, compute_capability: (u8, u8)) -> usize {
         let roomy = matches!(compute_capability, (8, 0 | 7) | (9 | 10, _));
         let two = if head_size <= SMALL_HEAD { compute_capability >= (8, 0) } else { roomy && head_size <= SPAN };
         if two && self != Self::Forward { 2 } else { 1 }
     }
 
-    /// Bytes of a block's shared memory on such a card, which the kernels lay out in this order.
+    /// Bytes of a block's shared memory on a card of this compute capability, in the kernels' order.
     pub(super) fn shared_bytes(self, head_size: usize, compute_capability: (u8, u8)) -> usize {
         let (row, columns) = (row_bytes(head_size), columns(head_size, compute_capability));
         let stages = self.stages(head_size, compute_capability);
-        // The rows' tiles of small heads lie in the last stage until registers hold them.
+        // The rows' tiles of small heads are in the last stage until they are loaded into registers.
         let own_stage = if head_size <= SMALL_HEAD { stages - 1 } else { stages };
         let tiles = (2 * own_stage * columns + 2 * ROWS) * row;
         let (bias, column) = (WORD * (ROWS + columns), WORD * columns);
@@ -195,14 +195,14 @@ mod tests {
     fn heads_that_are_at_work_together_fit_the_second_cache() {
         // GPT-2: 32 samples of 12 heads of 64 channels and 1024 tokens, 256 KiB of keys and values each.
         assert_eq!(grid(384, 16, 64, read_bytes(1024, 64)), [64, 16, 6]);
-        // All that there are, and one at a time.
+        // All heads at once, and one at a time.
         assert_eq!(grid(12, 4, 64, read_bytes(256, 64)), [12, 4, 1]);
         assert_eq!(grid(16, 2048, 128, read_bytes(131_072, 128)), [1, 2048, 16]);
-        // None but 1 and itself goes evenly.
+        // A prime number of heads.
         assert_eq!(grid(127, 16, 64, read_bytes(1024, 64)), [1, 16, 127]);
         // Spans of large heads.
         assert_eq!(grid(8, 16, 256, read_bytes(8192, 256)), [2, 16, 8]);
-        // No more than a grid has.
+        // At most the largest extent of a grid.
         assert_eq!(grid(131_072, 1, 256, usize::MAX), [8, 1, 32_768]);
     }
 }

@@ -7,7 +7,7 @@ use crate::cuda::launch::{Arguments, Operands, Part};
 use plimsoll_graph::Io;
 use plimsoll_graph::ops::{AttentionExtents, CachedAttention};
 
-/// How the name of a kernel ends that is for heads of this size. Panics if there is none: see `refusal`.
+/// Suffix of the kernel's name for heads of this size. Panics if there is none: see `refusal`.
 fn channels(head_size: usize) -> &'static str {
     match head_size {
         ..=64 => "64",

@@ -1,5 +1,6 @@
-//! Launches of output heads with their loss: for each chunk of rows a product to logits, the loss and its slopes in
-//! place of the logits, and products with these. Kernels: `head_loss.cu`, `paired_head_loss.cu`, and those of products.
+//! Launches of output heads with their loss: for each chunk of rows a product for the logits, a kernel that replaces
+//! the logits by the loss's slopes, and products with the slopes. Kernels: `head_loss.cu`, `paired_head_loss.cu`, and
+//! those of products.
 
 use super::CudaKernel;
 use super::products::{Factors, Matrix, Product};
@@ -8,28 +9,28 @@ use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use plimsoll_graph::ops::{HeadLoss, HeadLossGrad, InnerParts, logits_stride};
 use plimsoll_graph::{DType, DeviceKind};
 
-/// Logits that a thread has at a time, and threads of a row at most: `EACH` and `THREADS` of `head_loss.cuh`.
+/// Logits that a thread processes at a time, and most threads per row: `EACH` and `THREADS` of `head_loss.cuh`.
 const EACH: usize = 4;
 const MOST_THREADS: usize = 1024;
 
-/// What the two heads have in common.
+/// An output head, with one draw or two.
 pub(super) struct Head<'a> {
     pub(super) operands: &'a Operands<'a>,
-    /// Rows whose logits are held at a time.
+    /// Rows of a chunk, whose logits are in memory at the same time.
     pub(super) chunk: usize,
     pub(super) smoothing: f32,
-    /// How much the divergence of two draws counts, if there are two.
+    /// Weight of the divergence of two draws, if there are two.
     pub(super) alpha: Option<f32>,
-    /// Addresses of the gradients of the draws, if they are made.
+    /// Addresses of the draws' gradients, if they are requested.
     pub(super) inputs: Option<&'a [u64]>,
-    /// Address of the weight's gradient, if it is made.
+    /// Address of the weight's gradient, if it is requested.
     pub(super) weight: Option<u64>,
     pub(super) accumulate_loss: bool,
     pub(super) accumulate: bool,
 }
 
 impl Head<'_> {
-    /// How many draws of hidden states there are.
+    /// Number of draws of hidden states.
     fn draws(&self) -> usize {
         if self.alpha.is_some() { 2 } else { 1 }
     }
@@ -40,7 +41,7 @@ impl Head<'_> {
         (0..rows).step_by(chunk).flat_map(|first| self.chunk(first, chunk.min(rows - first), chunk)).collect()
     }
 
-    /// Rows `first` to `first + rows`; scratch has room for `most` rows.
+    /// Rows `first` to `first + rows`; scratch has space for `most` rows.
     fn chunk(&self, first: usize, rows: usize, most: usize) -> Vec<Part> {
         let (draws, scratch) = (self.draws(), self.operands.scratch.address);
         let weight = self.operands.io.inputs[draws];
@@ -51,7 +52,8 @@ impl Head<'_> {
         let of_rows = |address: u64| address + (first * channels) as u64 * weight.dtype.size_bytes();
         let hidden = |address| Matrix { address: of_rows(address), dtype: weight.dtype, stride: channels };
         let single = |draw| Matrix { address: logits(draw), dtype: DType::F32, stride };
-        // What `lay_slopes` of `head_loss.cuh` leaves: in half precision as many bytes from row to row, and scaled.
+        // The result of `lay_slopes` of `head_loss.cuh`: in half precision with the same bytes from row to row, and
+        // scaled.
         let is_half = weight.dtype.is_half();
         let halves = |draw| Matrix { address: logits(draw), dtype: weight.dtype, stride: 2 * stride };
         let slopes = |draw| if is_half { halves(draw) } else { single(draw) };
@@ -80,7 +82,7 @@ impl Head<'_> {
             let scaled = Product { left: slopes(draw), scaled_by, ..product };
             parts.extend(self.inputs.map(|inputs| {
                 let (result, extents) = (hidden(inputs[draw]), [rows, channels, vocab]);
-                // As whole chunks are cut, for which there is room.
+                // Split as for whole chunks, for which the scratch is sized.
                 let parts = InnerParts::of([most, channels, vocab]);
                 Product { factors: Factors::Plain, result, extents, parts, ..scaled }.part(self.operands)
             }));
@@ -96,7 +98,7 @@ impl Head<'_> {
         parts
     }
 
-    /// The losses of so many rows, and their sum.
+    /// The losses of `rows` rows, and their sum.
     fn losses(&self, first: usize, rows: usize, logits: &[u64], losses: u64) -> [Launch; 2] {
         let (operands, draws) = (self.operands, self.draws());
         let weight = operands.io.inputs[draws];

@@ -42,9 +42,8 @@ use plimsoll_graph::{Io, Op, match_op};
 
 /// An op on a card. Implemented for the op's struct in the file that is named after it.
 trait CudaKernel {
-    /// The parts of the op, in order; none if there is nothing to do.
-    /// Panics if the operands do not have the op's types, which plans are validated for, or if there is a
-    /// [`refusal`](Self::refusal).
+    /// The parts of the op, in order; empty if there is nothing to do. Panics if the operands do not have the op's
+    /// types, which plans are validated for, or if there is a [`refusal`](Self::refusal).
     fn parts(&self, operands: &Operands) -> Vec<Part>;
 
     /// Why no card has kernels for the op on operands of these types; `None` if cards have them.

@@ -5,7 +5,7 @@ use super::shape::{extent, in_vectors, launch, many, named, number, threads_of_r
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use plimsoll_graph::{Target, TensorType};
 
-/// Dynamic shared memory that no driver has to be asked for.
+/// Dynamic shared memory that a kernel may use without an attribute.
 const USUAL_SHARED_BYTES: usize = 46 << 10;
 
 /// Threads of the largest block whose threads keep their columns in registers.
@@ -16,8 +16,8 @@ pub(super) fn rows(module: &'static str, x: &TensorType, arguments: Arguments) -
     vec![Launch { threads: threads_of_row(x), ..launch(module, named(module, x), many(x.rows()), arguments) }.into()]
 }
 
-/// The gradient by rows, whose blocks each sum up a part: `wanted` are the results that parts of sums are for, one
-/// behind the other in each part. `arguments` are what both kernels of a module take first.
+/// The gradient by rows, in which each block sums a part. `wanted` are the results of sums by their index in a part.
+/// `arguments` are the first arguments of both kernels of a module.
 pub(super) fn grad(
     module: &'static str,
     operands: &Operands,

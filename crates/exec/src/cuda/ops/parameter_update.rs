@@ -31,7 +31,7 @@ impl CudaKernel for ParameterUpdate {
             StateFormat::Bf16 => Format::Rounded,
             StateFormat::Blockwise8 => Format::Codes,
         };
-        // Null where there is no such moment, or none has a scale.
+        // Null if there is no such moment or scale.
         let result = |set: usize, which: usize| match which < moments {
             true => operands.outputs.get(update.state + set * moments + which).copied().unwrap_or(0),
             false => 0,

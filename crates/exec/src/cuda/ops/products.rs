@@ -1,6 +1,5 @@
-//! Launches of products, of any extents, and what linear layers and output heads make of them: on tensor cores
-//! in half precision (`kernels/product.cu`), and in TF32 (`kernels/product_tf32.cu`) if asked for, where a card has them for
-//! its numbers, else `kernels/linear.cu`.
+//! Launches of products of any extents: on tensor cores in half precision (`kernels/product.cu`), and in TF32
+//! (`kernels/product_tf32.cu`) if requested, if a card's tensor cores support the type; else `kernels/linear.cu`.
 
 use super::shape::{blocks, extent, launch, number, suffix};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
@@ -8,35 +7,35 @@ use plimsoll_graph::DType;
 use plimsoll_graph::ops::InnerParts;
 use serde::{Deserialize, Serialize};
 
-/// The first compute capability whose tensor cores take numbers of TF32.
+/// The first compute capability whose tensor cores support TF32.
 pub const OLDEST_WITH_TF32: (u8, u8) = (8, 0);
 
-/// Extents of the smaller tile of `product.cuh` and of `linear.cu`, for matrices that lie anyhow.
+/// Extents of the smaller tile of `product.cuh` and of `linear.cu`, for matrices of any alignment.
 const TILE: usize = 64;
-/// Extents of the larger tile of both, which reads half as much for each product, and how many of them are enough to keep
-/// the cards that people have busy (an RTX 3060 has 28 multiprocessors, an RTX 4090 has 128, and each has room for two).
-/// On an H100 with 132, 144 tiles on tensor cores are a quarter faster than smaller ones, and of `linear.cu` a quarter
-/// slower (`bench/results/2026-11-22-h100-products.md`).
+/// Extents of the larger tile of both, which reads half as much for each product, and the least number of tiles for
+/// which it is used: enough to keep typical cards busy (an RTX 3060 has 28 multiprocessors, an RTX 4090 has 128, with
+/// two tiles each). On an H100 with 132, 144 larger tiles are 25 % faster than smaller ones on tensor cores, and 25 %
+/// slower with `linear.cu` (`bench/results/2026-11-22-h100-products.md`).
 const LARGE_TILE: usize = 128;
 const ENOUGH_TENSOR_TILES: usize = 96;
 const ENOUGH_TILES: usize = 192;
-/// What rows of matrices begin at multiples of for the larger tile, in bytes.
+/// Alignment of rows for the larger tile, in bytes.
 const VECTOR: u64 = 16;
 /// `THREADS` of `product.cuh`.
 const TENSOR_THREADS: u32 = 128;
 
-/// Results that a thread of `product_join` makes: `EACH` of `linear.cu`.
+/// Results per thread of `product_join`: `EACH` of `linear.cu`.
 const JOINED: usize = 4;
 
-/// How names of kernels call numbers in single precision that are rounded to TF32.
+/// The part of kernels' names for single precision rounded to TF32.
 const TF32: &str = "tf32";
 
-/// Places of a product's extents.
+/// Indices of a product's extents.
 const ROWS: usize = 0;
 const COLUMNS: usize = 1;
 const INNER: usize = 2;
 
-/// A matrix where it lies: rows that begin `stride` elements apart.
+/// A matrix in memory, whose rows begin `stride` elements apart.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::cuda) struct Matrix {
     pub(in crate::cuda) address: u64,
@@ -44,7 +43,7 @@ pub(in crate::cuda) struct Matrix {
     pub(in crate::cuda) stride: usize,
 }
 
-/// How the factors of a product lie.
+/// Which factors of a product are transposed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::cuda) enum Factors {
@@ -56,35 +55,35 @@ pub(in crate::cuda) enum Factors {
     LeftTransposed,
 }
 
-/// result = alpha · left · right + bias, or what is there and that.
+/// result = alpha · left · right + bias, added to the previous values if `accumulate`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::cuda) struct Product {
     pub(in crate::cuda) factors: Factors,
     pub(in crate::cuda) left: Matrix,
     pub(in crate::cuda) right: Matrix,
     pub(in crate::cuda) result: Matrix,
-    /// Address of as many numbers as there are columns, of the right factor's type, which is the result's then; 0 for none.
+    /// Address of a number per column in the right factor's type, which is then also the result's; 0 without a bias.
     pub(in crate::cuda) bias: u64,
-    /// Address of the run's scalars where alpha is the scale of the loss and of gradients; 0 where it is one.
+    /// Address of the run's scalars if alpha is the scale of the loss times that of gradients; 0 if alpha is one.
     pub(in crate::cuda) scaled_by: u64,
     /// Rows, columns, inner.
     pub(in crate::cuda) extents: [usize; 3],
     pub(in crate::cuda) accumulate: bool,
-    /// How the inner extent is cut.
+    /// Parts of the inner extent.
     pub(in crate::cuda) parts: InnerParts,
-    /// Address of room for the parts, if there are several.
+    /// Address of scratch for the parts, if there are several.
     pub(in crate::cuda) partial: u64,
 }
 
 impl Product {
-    /// It as a part of the op of these operands.
+    /// The product as a part of the op of these operands.
     pub(super) fn part(self, of: &Operands) -> Part {
         let pieces = self.pieces().into_iter().map(|piece| (piece, piece.launches(of))).collect();
         Part::Product { pieces, kernels: self.launches(of) }
     }
 
-    /// It by products whose rows in memory are whole vectors, as far as they begin at such, and what is left: libraries
-    /// have no fast algorithms for others. GPT-2's 50,257 ids are 50,256 and one.
+    /// Splits the product so that contiguous extents are whole vectors, if strides are, plus the rest: libraries have
+    /// no fast algorithms for others. GPT-2's 50,257 ids become 50,256 and one.
     fn pieces(self) -> Vec<Self> {
         let vector = 16 / self.left.dtype.size_bytes() as usize;
         let [left, right] = self.axes_that_lie_closest();
@@ -102,7 +101,7 @@ impl Product {
         pieces
     }
 
-    /// Of each factor the axis along which numbers lie side by side.
+    /// The contiguous axis of each factor.
     fn axes_that_lie_closest(&self) -> [usize; 2] {
         match self.factors {
             Factors::Plain => [INNER, COLUMNS],
@@ -111,8 +110,8 @@ impl Product {
         }
     }
 
-    /// In two along an axis, in the order in which they are to be computed: along the inner one, the few terms behind `at`
-    /// first, to which the others are added.
+    /// Splits the product in two along an axis, in the order of computation: along the inner axis, the few terms from
+    /// `at` on come first, and the others are added to them.
     fn cut(self, axis: usize, at: usize) -> [Self; 2] {
         let [left, right] = self.axes_that_lie_closest();
         let behind = |matrix: Matrix, closest| {
@@ -142,7 +141,7 @@ impl Product {
         [first, second]
     }
 
-    /// Its launches as a part of the op of these operands, on their card.
+    /// Its launches as a part of the op of these operands.
     fn launches(&self, of: &Operands) -> Vec<Launch> {
         if self.parts.count == 1 {
             return vec![self.launch(of)];
@@ -167,8 +166,8 @@ impl Product {
         launch("linear", "product_join", blocks(rows * columns, JOINED), arguments)
     }
 
-    /// The launch of the product, or of all of its parts. What the numbers are summed in, and in which order, depends on
-    /// the inner extent and its parts alone: some rows of a product have the same bits as in the whole.
+    /// The launch of the product, or of all of its parts. The precision and order of sums depend on the inner extent
+    /// and its parts alone, so a product of some of the rows has the same bits as in the whole.
     fn launch(&self, of: &Operands) -> Launch {
         let factors = match self.factors {
             Factors::Plain => "nn",
@@ -195,8 +194,8 @@ impl Product {
         launch("linear", format!("product_{factors}_{tile}"), grid, arguments.flag(self.accumulate))
     }
 
-    /// The numbers that the card's tensor cores multiply for these factors, as names of kernels have them: of f16 from
-    /// compute capability 7.5 on, of bf16 from 8.0 on, TF32 if all is in single precision. None if they don't.
+    /// The type in which the card's tensor cores multiply these factors, as in kernels' names: f16 from compute
+    /// capability 7.5 on, bf16 from 8.0 on, TF32 if all matrices are in single precision. `None` if they can't.
     fn on_tensor_cores(&self, of: &Operands) -> Option<&'static str> {
         let is_scaled = self.scaled_by != 0;
         let first = match self.left.dtype {
@@ -209,13 +208,13 @@ impl Product {
         has.then(|| if self.left.dtype == DType::F32 { TF32 } else { suffix(self.left.dtype) })
     }
 
-    /// Whether there are so many of the larger tiles. Which tile it is changes no bit.
+    /// Whether there are at least `enough` larger tiles. The tile's size does not change the bits.
     fn fills(&self, enough: usize) -> bool {
         let [rows, columns, _] = self.extents;
         rows.div_ceil(LARGE_TILE) * columns.div_ceil(LARGE_TILE) * self.parts.count >= enough
     }
 
-    /// Whether rows of both factors begin at whole vectors.
+    /// Whether rows of both factors are aligned to vectors.
     fn is_aligned(&self) -> bool {
         let begins_at_vectors = |matrix: &Matrix| {
             let row_bytes = matrix.stride as u64 * matrix.dtype.size_bytes();
@@ -224,7 +223,7 @@ impl Product {
         [self.left, self.right].iter().all(begins_at_vectors)
     }
 
-    /// Whether all is in single precision, and both factors are made of whole vectors.
+    /// Whether all matrices are in single precision, and both factors consist of whole vectors.
     fn is_of_whole_vectors(&self) -> bool {
         let numbers = (VECTOR / DType::F32.size_bytes()) as usize;
         let is_single = [self.left, self.right, self.result].iter().all(|matrix| matrix.dtype == DType::F32);
@@ -232,7 +231,7 @@ impl Product {
         is_single && self.is_aligned() && self.axes_that_lie_closest().into_iter().all(ends_with_one)
     }
 
-    /// Matrices, the bias and further addresses, extents and that of a part, strides.
+    /// Addresses of matrices and bias, further addresses, extents, the extent of a part, strides.
     fn arguments(&self, further: &[u64]) -> Arguments {
         let matrices = [self.left, self.right, self.result];
         let arguments = Arguments::default()

@@ -5,7 +5,7 @@ use super::shape::{extent, launch, many, named};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use plimsoll_graph::ops::{Rotary, inverse_frequencies};
 
-/// Frequencies that a launch is handed: `PAIRS` of `rotary.cu`.
+/// Frequencies per launch: `PAIRS` of `rotary.cu`.
 const PAIRS: usize = 128;
 
 impl CudaKernel for Rotary {

@@ -1,4 +1,4 @@
-//! Launches of `kernels/row_sums.cu`: sums over rows in a fixed number of parts, which lie in scratch.
+//! Launches of `kernels/row_sums.cu`: sums over rows in a fixed number of parts, which are in scratch.
 
 use super::shape::{WARP, extent, in_vectors, launch, many, named, vector};
 use crate::cuda::launch::{Arguments, Launch};
@@ -7,7 +7,7 @@ use plimsoll_graph::{Target, TensorType};
 /// Threads of a block that joins parts: `JOINERS` warps of `row_sums.cu`.
 const JOIN_THREADS: u32 = 1024;
 
-/// y = the sums of the columns of x; `partial` has room for each part's.
+/// y = the sums of the columns of x; `partial` is scratch for each part's sums.
 pub(super) fn launches(ty: &TensorType, x: u64, y: u64, partial: u64, accumulate: bool) -> Vec<Launch> {
     let (rows, columns, parts) = (ty.rows(), ty.columns(), Target::cuda_row_parts(ty.rows()));
     let (kernel, each) = if in_vectors(ty) { ("row_sums_vectors", vector(ty)) } else { ("row_sums", 1) };
@@ -17,7 +17,7 @@ pub(super) fn launches(ty: &TensorType, x: u64, y: u64, partial: u64, accumulate
     vec![sums, join(partial, y, parts, [columns, columns], accumulate)]
 }
 
-/// y = the sum of the parts, `[stride, columns]` of them being how far they lie apart and how long they are.
+/// y = the sum of the parts, which begin `stride` floats apart and have `columns` floats.
 pub(super) fn join(partial: u64, y: u64, parts: usize, [stride, columns]: [usize; 2], accumulate: bool) -> Launch {
     let arguments = Arguments::default().addresses(&[partial, y]).int(parts).int(stride).int(columns).flag(accumulate);
     let grid = many(columns.div_ceil(WARP));

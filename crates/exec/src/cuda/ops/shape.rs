@@ -10,7 +10,7 @@ pub(super) const THREADS: u32 = 256;
 /// Threads of a warp.
 pub(super) const WARP: usize = 32;
 
-/// A launch of blocks of [`THREADS`] without dynamic shared memory.
+/// A launch of blocks of [`THREADS`] threads without dynamic shared memory.
 pub(super) fn launch(
     module: &'static str,
     entry: impl Into<Cow<'static, str>>,
@@ -25,8 +25,8 @@ pub(super) fn named(kernel: &str, ty: &TensorType) -> String {
     format!("{kernel}_{}", suffix(ty.dtype))
 }
 
-/// How the name of a kernel ends that takes tensors of this type. Panics for types that no kernel is named after: the
-/// ops' types exclude that.
+/// The suffix of a kernel's name for tensors of this type. Panics for types without kernels, which the ops' types
+/// exclude.
 pub(super) fn suffix(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "f32",
@@ -36,7 +36,7 @@ pub(super) fn suffix(dtype: DType) -> &'static str {
     }
 }
 
-/// `enum Number` of `kernels/common.cuh`: how numbers lie, for kernels that are told. Panics as [`suffix`] does.
+/// `enum Number` of `kernels/common.cuh`: a type that kernels get as an argument. Panics as [`suffix`] does.
 pub(super) fn number(dtype: DType) -> usize {
     match dtype {
         DType::F32 => 0,
@@ -46,8 +46,8 @@ pub(super) fn number(dtype: DType) -> usize {
     }
 }
 
-/// As many blocks as there are of something, along the first axis. Panics if there are more than a launch can have: no
-/// tensor that fits a card has so many rows.
+/// This many blocks along the first axis. Panics if there are more than a launch can have: no tensor that fits a card
+/// has as many rows.
 pub(super) fn many(blocks: usize) -> [u32; 3] {
     [extent(blocks), 1, 1]
 }
@@ -57,7 +57,7 @@ pub(super) fn extent(count: usize) -> u32 {
     u32::try_from(count).unwrap_or_else(|_| panic!("{count} blocks"))
 }
 
-/// Blocks of [`THREADS`] with a thread for each so many elements.
+/// Blocks of [`THREADS`] threads, with a thread for every `each` elements.
 pub(super) fn blocks(elements: usize, each: usize) -> [u32; 3] {
     many(elements.div_ceil(each * THREADS as usize))
 }
@@ -72,22 +72,22 @@ pub(super) fn vector(ty: &TensorType) -> usize {
     16 / ty.dtype.size_bytes() as usize
 }
 
-/// Blocks of [`THREADS`] with a thread for each vector of 16 bytes.
+/// Blocks of [`THREADS`] threads, with a thread for each vector of 16 bytes.
 pub(super) fn vectors(ty: &TensorType) -> [u32; 3] {
     blocks(ty.elements(), vector(ty))
 }
 
-/// Whether all rows begin at multiples of 16 bytes.
+/// Whether all rows are aligned to 16 bytes.
 pub(super) fn in_vectors(ty: &TensorType) -> bool {
     ty.columns().is_multiple_of(vector(ty))
 }
 
-/// Threads of whole warps with a vector of 16 bytes of a row for each.
+/// Threads of whole warps, with a vector of 16 bytes of a row for each.
 pub(super) fn threads_with_a_vector(ty: &TensorType) -> usize {
     ty.columns().div_ceil(vector(ty)).next_multiple_of(WARP)
 }
 
-/// Threads of a block that has a row of this tensor.
+/// Threads of a block that processes a row of this tensor.
 pub(super) fn threads_of_row(ty: &TensorType) -> u32 {
     extent(threads_with_a_vector(ty)).min(THREADS)
 }
