@@ -170,9 +170,9 @@ def with_short_names(ptx: str) -> str:
 
     Parameters, labels and registers are local to their entry; shared memory of functions is numbered by file.
     """
-    ptx = re.sub(r"\b\w+_param_(\d+)", r"param_\1", ptx)
+    ptx = re.sub(r"\b\w+_param_(\d+)", r"a\1", ptx)
     ptx = re.sub(r"\$L__BB\d+_(\d+)", r"$\1", ptx)
-    ptx = re.sub(r"%(rd|rs|fd|f|r|p)(?=[\d<])", r"\1", ptx)
+    ptx = re.sub(r"%(rd|rs|fd|f|r|p)(?=[\d<])", lambda name: REGISTERS.get(name[1], name[1]), ptx)
     for number, name in enumerate(dict.fromkeys(re.findall(r"\b_ZZ\w+", ptx))):
         ptx = re.sub(rf"\b{name}\b", re.sub(r".*E\d+", "", name) + f"_{number}", ptx)
     return ptx
@@ -231,7 +231,7 @@ def for_both_halves(ptx: str) -> str:
     def instructions(text: str) -> list[str]:
         """The sorted instructions, with normalized names of registers and shared memory, and without source lines."""
         lines = (line for line in text.splitlines() if not line.startswith((".loc ", ".reg ")))
-        return sorted(re.sub(r"\b(r|rd|rs|f|p|\$|\w+_)\d+", r"\1", line) for line in lines)
+        return sorted(re.sub(r"(?<![.\w])(r|d|s|e|f|p|\$|\w+_)\d+", r"\1", line) for line in lines)
 
     for name in [name for name in entries if "_bf16" in name]:
         other = name.replace("_bf16", "_f16")
