@@ -37,7 +37,7 @@ impl Workbench {
     /// Allocates memory with these bytes.
     pub fn put(&mut self, bytes: &[u8]) -> u64 {
         let address = self.memory.allocate(bytes.len() as u64);
-        self.memory.write(address, bytes).expect("memory of its own");
+        self.memory.write(address, bytes).expect("allocated memory");
         address
     }
 
@@ -48,7 +48,7 @@ impl Workbench {
 
     /// Reads bytes. Panics unless all of them were written.
     pub fn get(&mut self, address: u64, bytes: usize) -> Vec<u8> {
-        let (data, written) = self.memory.read(address, bytes as u64).expect("memory of its own");
+        let (data, written) = self.memory.read(address, bytes as u64).expect("allocated memory");
         let unwritten = written.iter().filter(|written| !**written).count();
         assert_eq!(unwritten, 0, "unwritten bytes");
         data

@@ -175,13 +175,13 @@ fn card(handle: *mut c_void, function: &str) -> Result<&'static Card, Code> {
 /// A reading: a stored setting, else the script's, else the description's. Power stays below the stored limit.
 fn reading(handle: *mut c_void, function: &str, name: &str) -> Result<f64, Code> {
     let card = card(handle, function)?;
-    if let Some(told) = settings::told(index(handle), name) {
-        return Ok(told);
+    if let Some(value) = settings::stored(index(handle), name) {
+        return Ok(value);
     }
     let scripted = SCRIPT.value(index(handle), name, SCRIPT.now());
     let said = scripted.map_or_else(|| card.reading(name), Ok)?;
     match name {
-        "power" => Ok(settings::told(index(handle), "power_limit").map_or(said, |limit| said.min(limit))),
+        "power" => Ok(settings::stored(index(handle), "power_limit").map_or(said, |limit| said.min(limit))),
         _ => Ok(said),
     }
 }
@@ -284,14 +284,14 @@ unsafe extern "C" fn nvmlDeviceGetUUID(handle: *mut c_void, uuid: *mut c_char, r
 unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(handle: *mut c_void, info: *mut PciInfo) -> Code {
     let bus = handle.addr() as c_uint;
     let text = |text: String, into: &mut [u8]| into[..text.len()].copy_from_slice(text.as_bytes());
-    let told = card(handle, "nvmlDeviceGetPciInfo_v3").map(|_| {
+    let info_of_card = card(handle, "nvmlDeviceGetPciInfo_v3").map(|_| {
         let (mut legacy_address, mut address) = ([0; 16], [0; 32]);
         text(format!("0000:{bus:02X}:00.0"), &mut legacy_address);
         text(format!("00000000:{bus:02X}:00.0"), &mut address);
         PciInfo { legacy_address, domain: 0, bus, device: 0, device_id: 0x2684_10DE, subsystem_id: 0, address }
     });
     // SAFETY: callers of NVML pass valid pointers.
-    unsafe { answer(info, told) }
+    unsafe { answer(info, info_of_card) }
 }
 
 /// The card with this UUID.

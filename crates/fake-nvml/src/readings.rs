@@ -202,9 +202,9 @@ unsafe extern "C" fn nvmlEventSetWait_v2(set: *mut EventSet, data: *mut EventDat
     // SAFETY: callers of NVML pass a set that was created above.
     let mut cards = unsafe { &*set }.0.lock().expect("no holder panics");
     let script: &Script = &SCRIPT;
-    let next = cards.iter_mut().find_map(|(card, told)| {
-        let number = *script.xids(*card, script.now()).get(*told)?;
-        *told += 1;
+    let next = cards.iter_mut().find_map(|(card, reported)| {
+        let number = *script.xids(*card, script.now()).get(*reported)?;
+        *reported += 1;
         Some((*card, number))
     });
     let next = next.map(|(card, data)| EventData {

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 static STORED: Mutex<String> = Mutex::new(String::new());
 
 /// The last value of a card's setting.
-pub fn told(card: usize, name: &str) -> Option<f64> {
+pub fn stored(card: usize, name: &str) -> Option<f64> {
     let text = match env::var_os("PLIMSOLL_FAKE_NVML_STATE") {
         Some(file) => fs::read_to_string(file).unwrap_or_default(),
         None => STORED.lock().expect("no holder panics").clone(),
@@ -25,7 +25,7 @@ pub fn told(card: usize, name: &str) -> Option<f64> {
     })
 }
 
-fn tell(card: usize, name: &str, value: f64) {
+fn store(card: usize, name: &str, value: f64) {
     let line = format!("{card} {name} {value}\n");
     match env::var_os("PLIMSOLL_FAKE_NVML_STATE") {
         Some(file) => {
@@ -46,7 +46,7 @@ fn set(handle: *mut c_void, function: &str, name: &str, value: f64) -> Code {
     if least.is_ok_and(|least| value < least) || most.is_ok_and(|most| value > most) {
         return INVALID_ARGUMENT;
     }
-    tell(index(handle), name, value);
+    store(index(handle), name, value);
     SUCCESS
 }
 

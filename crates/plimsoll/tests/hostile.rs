@@ -42,7 +42,7 @@ fn measured(mut command: Command) -> (Option<i32>, String, u64) {
         panic!("it hangs");
     };
     let mut said = String::new();
-    std::io::Seek::rewind(&mut stderr).and_then(|()| stderr.read_to_string(&mut said)).expect("talk is text");
+    std::io::Seek::rewind(&mut stderr).and_then(|()| stderr.read_to_string(&mut said)).expect("stderr is UTF-8");
     (code, said, peak_bytes)
 }
 

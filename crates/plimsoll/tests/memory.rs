@@ -402,7 +402,7 @@ impl Drop for ControlGroup {
 #[test]
 fn invariant_6_a_control_group_refuses_and_never_kills() {
     let Some(group) = ControlGroup::new("bench") else {
-        eprintln!("SKIPPED: this user may make no control group");
+        eprintln!("SKIPPED: this user cannot create control groups");
         return;
     };
     let sandbox = Sandbox::new();
@@ -416,7 +416,7 @@ fn invariant_6_a_control_group_refuses_and_never_kills() {
 #[test]
 fn first_runs_in_a_control_group_are_planned_within_what_tokenizing_leaves() {
     let Some(group) = ControlGroup::new("first") else {
-        eprintln!("SKIPPED: this user may make no control group");
+        eprintln!("SKIPPED: this user cannot create control groups");
         return;
     };
     let sandbox = sandbox();

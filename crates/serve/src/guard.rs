@@ -88,32 +88,33 @@ enum Rejection {
 fn check(shared: &Shared, request: &Request) -> Result<(), Rejection> {
     let answer = |response: Response| Err(Rejection::Immediate(Box::new(response)));
     let headers = request.headers();
-    let host = text(headers, HOST);
+    let host = single_value(headers, HOST);
     if !host.is_some_and(|host| is_own_name(host, &shared.hosts)) {
         let message = "unknown Host header; use the IP address, or allow this name when starting the server";
         return answer(problem(StatusCode::MISDIRECTED_REQUEST, message).into_response());
     }
     let is_page = request.uri().path() == "/";
     if let Some(token) = is_page.then(|| token_of(request.uri().query()?)).flatten() {
-        return Err(match shared.lock.accepts_token(token) {
+        return Err(match shared.verifier.accepts_token(token) {
             true => Rejection::Immediate(Box::new(set_cookie(shared))),
             false => Rejection::Delayed(Box::new(token_page("Wrong token."))),
         });
     }
-    let bearer = text(headers, AUTHORIZATION).and_then(|value| value.split_once(' '));
+    let bearer = single_value(headers, AUTHORIZATION).and_then(|value| value.split_once(' '));
     let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
     if let Some(token) = bearer {
-        return match shared.lock.accepts_token(token) {
+        return match shared.verifier.accepts_token(token) {
             true => Ok(()),
             false => Err(Rejection::Delayed(Box::new(unauthorized()))),
         };
     }
-    if !cookies(headers, &shared.cookie_name).any(|cookie| shared.lock.accepts_cookie(cookie)) {
+    if !cookies(headers, &shared.cookie_name).any(|cookie| shared.verifier.accepts_cookie(cookie)) {
         return answer(if is_page { token_page("") } else { unauthorized() });
     }
     let is_harmless = [Method::GET, Method::HEAD].contains(request.method());
     // A browser sends the origin with every POST.
-    let origin = text(headers, ORIGIN).and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
+    let origin =
+        single_value(headers, ORIGIN).and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
     match is_harmless || (origin.is_some() && origin == host) {
         true => Ok(()),
         false => answer(
@@ -123,7 +124,7 @@ fn check(shared: &Shared, request: &Request) -> Result<(), Rejection> {
     }
 }
 
-fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+fn single_value(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     let mut values = headers.get_all(name).iter();
     // A repeated header may be an attempt to make two parsers disagree.
     values.next().filter(|_| values.next().is_none())?.to_str().ok()
@@ -162,7 +163,7 @@ fn set_cookie(shared: &Shared) -> Response {
     let cookie = format!(
         "{}={}; Path=/; Max-Age={COOKIE_S}; HttpOnly; SameSite=Strict",
         shared.cookie_name,
-        shared.lock.cookie()
+        shared.verifier.cookie()
     );
     let cookie = HeaderValue::from_str(&cookie).expect("letters and digits");
     response.headers_mut().insert(SET_COOKIE, cookie);

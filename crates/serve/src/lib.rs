@@ -28,7 +28,7 @@ pub use poller::PollError;
 pub use routes::MakeReport;
 pub use token::{Token, TokenError};
 
-use listen::answer;
+use listen::serve;
 use plimsoll_watch::Places;
 use poller::Poller;
 use routes::{Shared, router};
@@ -37,7 +37,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use token::Lock;
+use token::TokenVerifier;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, watch};
@@ -116,7 +116,7 @@ impl Server {
         let port = listener.local_addr().map_err(failed)?.port();
         let (ending, is_over) = watch::channel(false);
         let shared = Shared {
-            lock: Lock::new(&token),
+            verifier: TokenVerifier::new(&token),
             // Servers on other ports of this host receive the same cookies.
             cookie_name: format!("plimsoll_{port}"),
             hosts,
@@ -145,7 +145,7 @@ impl Server {
     /// Serves until stopped.
     pub fn run(self) {
         let Self { runtime, listener, shared, limits, ending } = self;
-        runtime.block_on(answer(listener, router(shared), limits, ending.subscribe()));
+        runtime.block_on(serve(listener, router(shared), limits, ending.subscribe()));
         // Abandon tasks that still read files: their clients are gone.
         runtime.shutdown_background();
     }

@@ -42,18 +42,18 @@ const HEAD_BYTES: usize = 16 << 10;
 const SHUTDOWN: Duration = Duration::from_secs(3);
 
 /// Waits until the server stops.
-pub(crate) async fn over(ending: &mut watch::Receiver<bool>) {
+pub(crate) async fn stopped(ending: &mut watch::Receiver<bool>) {
     // An error means that the sender was dropped: the server has stopped.
     let _ = ending.wait_for(|is_over| *is_over).await;
 }
 
 /// Serves until `ending` is true, then waits up to [`LAST_WORDS`] for responses to finish.
-pub(crate) async fn answer(listener: TcpListener, router: Router, limits: Limits, mut ending: watch::Receiver<bool>) {
+pub(crate) async fn serve(listener: TcpListener, router: Router, limits: Limits, mut ending: watch::Receiver<bool>) {
     let slots = Arc::new(Slots::new(limits.connections));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = over(&mut ending) => break,
+            () = stopped(&mut ending) => break,
         };
         let Ok((stream, peer)) = accepted else {
             // Out of file descriptors, probably: retry when other connections have closed.
@@ -78,7 +78,7 @@ pub(crate) async fn answer(listener: TcpListener, router: Router, limits: Limits
             tokio::select! {
                 _ = connection.as_mut() => {}
                 () = slot.evicted() => {}
-                () = over(&mut ending) => {
+                () = stopped(&mut ending) => {
                     connection.as_mut().graceful_shutdown();
                     let _ = connection.await;
                 }

@@ -55,7 +55,7 @@ pub(crate) struct Map {
 /// Labels of the roles.
 const ROLES: [&str; 6] = ["weights", "optimizer state", "gradients", "staging", "activations", "scratch"];
 
-fn place_of(role: Role) -> usize {
+fn role_index(role: Role) -> usize {
     match role {
         Role::Weight => 0,
         Role::Optimizer => 1,
@@ -91,7 +91,7 @@ impl Map {
             let stays = tensor.storage == Storage::Persistent || (carries && tensor.storage == Storage::Carried);
             rects.extend(Some(tensor).filter(|_| stays).and_then(|tensor| rect(tensor, (0, end))));
         }
-        let lives = lives(plan, program);
+        let lives = lifetimes(plan, program);
         for (id, life) in &lives {
             rects.extend(rect(&plan[*id], *life));
         }
@@ -132,7 +132,7 @@ fn rect(tensor: &PlannedTensor, (first, until): (usize, usize)) -> Option<Rect> 
 
 /// First use and end of each transient. The end is the moment after its last use, or the last use itself if that step
 /// reuses its memory for a result.
-fn lives(plan: &Plan, program: &PlannedProgram) -> BTreeMap<TensorId, (usize, usize)> {
+fn lifetimes(plan: &Plan, program: &PlannedProgram) -> BTreeMap<TensorId, (usize, usize)> {
     let mut lives = BTreeMap::new();
     let mut uses = |id: TensorId, moment: usize| {
         if plan[id].storage == Storage::Transient {

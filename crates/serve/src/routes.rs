@@ -6,7 +6,7 @@ use crate::map::map;
 use crate::metrics::{Format, metrics};
 use crate::poller::{Poller, Snapshot};
 use crate::stream::events;
-use crate::token::Lock;
+use crate::token::TokenVerifier;
 use crate::wire::{Detail, Problem, curves, moments, problem};
 use axum::extract::{Path, RawQuery, State};
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
@@ -31,7 +31,7 @@ pub type MakeReport = dyn Fn(&std::path::Path) -> Result<String, String> + Send 
 
 /// State shared by all requests.
 pub(crate) struct Shared {
-    pub(crate) lock: Lock,
+    pub(crate) verifier: TokenVerifier,
     pub(crate) cookie_name: String,
     /// Names of this server in addition to `localhost` and IP addresses.
     pub(crate) hosts: Vec<String>,

@@ -4,7 +4,7 @@
 //! since.
 
 use crate::act::actions;
-use crate::listen::over;
+use crate::listen::stopped;
 use crate::poller::Snapshot;
 use crate::routes::Shared;
 use crate::wire::{Detail, curves};
@@ -64,7 +64,7 @@ pub(crate) fn events(
             client.shared.poller.keep_awake();
             tokio::select! {
                 changed = client.snapshot.changed() => { changed.ok()?; }
-                () = over(&mut client.ending) => return None,
+                () = stopped(&mut client.ending) => return None,
                 () = tokio::time::sleep(QUIET) => {
                     client.waiting.push_back(Event::default().comment(""));
                     continue;

@@ -97,12 +97,12 @@ impl Token {
 
 /// Checks tokens and cookies in constant time.
 #[derive(Clone)]
-pub(crate) struct Lock {
+pub(crate) struct TokenVerifier {
     key: Key,
     of_token: Tag,
 }
 
-impl Lock {
+impl TokenVerifier {
     pub(crate) fn new(token: &Token) -> Self {
         let key = Key::new(HMAC_SHA256, token.0.as_bytes());
         let of_token = sign(&key, b"token");
@@ -168,18 +168,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_valid_in_links_and_open_only_their_own_lock() {
+    fn tokens_are_valid_in_links_and_open_only_their_own_server() {
         for unfit in ["", "short", "with space", "a/b/c/d/e/f", "größe-größe", &"x".repeat(201)] {
             assert!(matches!(Token::parse(unfit), Err(TokenError::Unfit)), "{unfit}");
         }
-        let [lock, other] = ["first-token", "other-token"].map(|text| Lock::new(&Token::parse(text).expect("fit")));
-        assert!(lock.accepts_token("first-token") && !lock.accepts_token("first-toke"));
-        assert!(!lock.accepts_token("") && !lock.accepts_token("first-token2"));
-        assert!(lock.accepts_cookie(&lock.cookie()));
-        for wrong in ["", "zz", "first-token", "é", &other.cookie(), &lock.cookie()[2..]] {
-            assert!(!lock.accepts_cookie(wrong), "{wrong}");
+        let [verifier, other] =
+            ["first-token", "other-token"].map(|text| TokenVerifier::new(&Token::parse(text).expect("fit")));
+        assert!(verifier.accepts_token("first-token") && !verifier.accepts_token("first-toke"));
+        assert!(!verifier.accepts_token("") && !verifier.accepts_token("first-token2"));
+        assert!(verifier.accepts_cookie(&verifier.cookie()));
+        for wrong in ["", "zz", "first-token", "é", &other.cookie(), &verifier.cookie()[2..]] {
+            assert!(!verifier.accepts_cookie(wrong), "{wrong}");
         }
-        assert!(!lock.cookie().contains("first"));
+        assert!(!verifier.cookie().contains("first"));
         assert_eq!(format!("{:?}", Token::parse("first-token").expect("fit")), "Token");
     }
 

@@ -122,7 +122,7 @@ impl<'a> Detail<'a> {
         let sample = run
             .sample
             .as_ref()
-            .map(|sample| json!({ "step": sample.step, "prompt": short(&sample.prompt), "text": short(&sample.text) }));
+            .map(|sample| json!({ "step": sample.step, "prompt": truncated(&sample.prompt), "text": truncated(&sample.text) }));
         Self {
             summary: Summary::of(run),
             folder: plimsoll_watch::clean(&run.folder.to_string_lossy(), 400),
@@ -139,7 +139,7 @@ impl<'a> Detail<'a> {
             more_checkpoints: run.more_checkpoints,
             events: &run.events,
             process: run.process,
-            settings: run.settings.as_deref().map(short),
+            settings: run.settings.as_deref().map(truncated),
             sample,
             problems: &run.problems,
             actions,
@@ -148,7 +148,7 @@ impl<'a> Detail<'a> {
 }
 
 /// The text, truncated to [`LONGEST_TEXT`].
-fn short(text: &str) -> &str {
+fn truncated(text: &str) -> &str {
     let end = (0..=LONGEST_TEXT.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or_default()]
 }

@@ -1,9 +1,9 @@
 //! The full screen of `plimsoll top`: cards, their memory and processes, and runs.
 //!
 //! ```text
-//!   keys, samples, runs ─► State::take ─► actions ─► terminal, signals, samples of a replay
-//!                             │ pure                     (`terminal/`)
-//!                             ▼
+//!   keys, samples, runs ─► State::handle ─► actions ─► terminal, signals, samples of a replay
+//!                              │ pure                       (`terminal/`)
+//!                              ▼
 //!                           draw(state) ─► cells, pure too
 //! ```
 //! Not here: how samples are taken (`telemetry`) and folders read (`watch`). Read next: `state/mod.rs`, then `draw/mod.rs`.

@@ -61,7 +61,7 @@ fn hidden_and_numbered_cards_are_the_same_for_every_command() {
         if expected.is_empty() {
             assert_eq!((planned.code, opened.code), (Some(2), Some(5)), "{about}: {}", opened.stderr);
             assert!(planned.stderr.contains("check CUDA_VISIBLE_DEVICES"), "{about}: {}", planned.stderr);
-            let value = variable.expect("it hides all");
+            let value = variable.expect("no card is visible");
             for words in [&*format!("shows no card; CUDA_VISIBLE_DEVICES is `{value}`"), "hint: unset CUDA_VISIBLE_"] {
                 assert!(opened.stderr.contains(words), "{about}: {}", opened.stderr);
             }

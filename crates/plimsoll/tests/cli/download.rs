@@ -1,6 +1,6 @@
 //! `--download`, from a stand-in for the Hugging Face hub on this machine.
 
-use crate::support::hub::{COMMIT, Hub, State, etag};
+use crate::support::hub::{COMMIT, Hub, HubState, etag};
 use crate::support::{Random, Said, Sandbox, tiny_config};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const MODEL: &str = "home/hub/models--org--tiny";
 const PLAN: &str = "plan --init org/tiny --download --vram 1 --seq-len 16 --json";
 
 /// A model with random weights, for commands that only read its configuration.
-fn model() -> State {
+fn model() -> HubState {
     let mut random = Random(5);
     let noise = (0..1 << 18).flat_map(|_| random.below(u64::MAX).to_le_bytes()).collect::<Vec<_>>();
     let files = [
@@ -29,7 +29,7 @@ fn model() -> State {
         ("pytorch_model.bin", b"not to be fetched".to_vec()),
         ("tokenizer_config.json", b"{}".to_vec()),
     ];
-    State { model: "org/tiny".to_owned(), files: owned(files), ..State::default() }
+    HubState { model: "org/tiny".to_owned(), files: owned(files), ..HubState::default() }
 }
 
 fn owned<const N: usize>(files: [(&str, Vec<u8>); N]) -> BTreeMap<String, Vec<u8>> {
@@ -76,7 +76,7 @@ fn a_downloaded_model_runs_and_is_not_downloaded_twice() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name mine --max-steps 1 --checkpoint-every 1");
     let from = "runs/mine/checkpoints/step-000001";
-    let hub = Hub::new(State {
+    let hub = Hub::new(HubState {
         files: owned(["config.json", WEIGHTS].map(|file| (file, sandbox.read(&format!("{from}/{file}"))))),
         ..model()
     });
@@ -112,7 +112,7 @@ fn exactly_the_shards_are_downloaded() {
         ("consolidated.safetensors", b"all of it again".to_vec()),
         ("tokenizer.json", b"{ }".to_vec()),
     ]));
-    let hub = Hub::new(State { busy: 1, ..state });
+    let hub = Hub::new(HubState { busy: 1, ..state });
     assert_said(&run(&sandbox, &hub, PLAN), 0, &["fetching org/tiny: 6 files", "status 503; trying again in 0.5 s"]);
     let files = ["config.json", INDEX, &names[0], &names[1], "tokenizer.json", "tokenizer_config.json"];
     assert_cached(&sandbox, &hub, &files);
@@ -132,7 +132,7 @@ fn exactly_the_shards_are_downloaded() {
 #[test]
 fn bytes_received_before_a_broken_connection_are_not_sent_again() {
     let sandbox = Sandbox::new();
-    let hub = Hub::new(State { cuts: vec![200_000, 1_000_000], ..model() });
+    let hub = Hub::new(HubState { cuts: vec![200_000, 1_000_000], ..model() });
     let size = hub.state().files[WEIGHTS].len();
     assert_said(&run(&sandbox, &hub, PLAN), 0, &["trying again in 0.5 s"]);
     assert_eq!(hub.sent(WEIGHTS), size);
@@ -144,7 +144,7 @@ fn bytes_received_before_a_broken_connection_are_not_sent_again() {
 #[test]
 fn a_silent_server_is_retried() {
     let sandbox = Sandbox::new();
-    let hub = Hub::new(State { cuts: vec![300_000], silence: Duration::from_secs(20), ..model() });
+    let hub = Hub::new(HubState { cuts: vec![300_000], silence: Duration::from_secs(20), ..model() });
     let mut command = command(&sandbox, &hub, PLAN);
     let start = Instant::now();
     let said = Said::of(command.env("HF_HUB_DOWNLOAD_TIMEOUT", "1").output().expect("the binary runs"));
@@ -188,7 +188,7 @@ fn the_next_run_continues() {
 fn a_server_without_ranges_starts_over_and_wrong_ranges_are_refused() {
     for is_wrong in [false, true] {
         let sandbox = Sandbox::new();
-        let hub = Hub::new(State { sends_all: !is_wrong, ..model() });
+        let hub = Hub::new(HubState { sends_all: !is_wrong, ..model() });
         interrupt(&sandbox, &hub, 700_000);
         hub.state().range = is_wrong.then(|| "bytes 0-99/100".to_owned());
         let said = run(&sandbox, &hub, PLAN);
@@ -204,8 +204,8 @@ fn a_server_without_ranges_starts_over_and_wrong_ranges_are_refused() {
 #[test]
 fn files_with_a_wrong_hash_are_deleted() {
     let wrong = [
-        (State { etags: [(WEIGHTS.to_owned(), "0".repeat(64))].into(), ..model() }, "its hash is "),
-        (State { etags: [("config.json".to_owned(), "0".repeat(40))].into(), ..model() }, "its hash is "),
+        (HubState { etags: [(WEIGHTS.to_owned(), "0".repeat(64))].into(), ..model() }, "its hash is "),
+        (HubState { etags: [("config.json".to_owned(), "0".repeat(40))].into(), ..model() }, "its hash is "),
     ];
     for (state, words) in wrong {
         let sandbox = Sandbox::new();
@@ -245,7 +245,7 @@ fn abandoned_partial_files_are_removed_after_a_day() {
 #[test]
 fn contradictory_sizes_are_refused() {
     let sandbox = Sandbox::new();
-    let hub = Hub::new(State { sizes: [(WEIGHTS.to_owned(), 1000)].into(), ..model() });
+    let hub = Hub::new(HubState { sizes: [(WEIGHTS.to_owned(), 1000)].into(), ..model() });
     assert_said(&run(&sandbox, &hub, PLAN), 4, &["it is to send 1000 bytes, and says that it sends 2097152"]);
     assert!(!sandbox.path(&format!("{MODEL}/snapshots")).exists());
     hub.state().sizes = BTreeMap::new();
@@ -258,7 +258,7 @@ fn contradictory_sizes_are_refused() {
 fn unverifiable_weights_are_refused() {
     for etag in ["abc", "d41d8cd98f00b204e9800998ecf8427e", &"x".repeat(64), &"0-1".repeat(10)] {
         let sandbox = Sandbox::new();
-        let hub = Hub::new(State { etags: [(WEIGHTS.to_owned(), etag.to_owned())].into(), ..model() });
+        let hub = Hub::new(HubState { etags: [(WEIGHTS.to_owned(), etag.to_owned())].into(), ..model() });
         let words = [
             "model.safetensors: it can't be verified: the server names no hash of its contents",
             "hint: weights are fetched from servers that send a hash",
@@ -267,7 +267,7 @@ fn unverifiable_weights_are_refused() {
         assert_eq!(hub.sent(WEIGHTS), 0);
     }
     let sandbox = Sandbox::new();
-    let hub = Hub::new(State { etags: [("config.json".to_owned(), "abc".to_owned())].into(), ..model() });
+    let hub = Hub::new(HubState { etags: [("config.json".to_owned(), "abc".to_owned())].into(), ..model() });
     assert_said(&run(&sandbox, &hub, PLAN), 0, &["warning: config.json: it can't be verified"]);
     // Other contents with the same name and length are not mistaken for the cached ones.
     fs::remove_dir_all(sandbox.path(&format!("{MODEL}/snapshots"))).expect("it was fetched");
@@ -285,7 +285,7 @@ fn a_server_that_cuts_every_answer_is_given_up() {
         let sandbox = Sandbox::new();
         // A server that supports ranges, but sends only a trickle each time.
         let cut = if sends_all { 300_000 } else { 100 };
-        let hub = Hub::new(State { cuts: vec![cut; 100], sends_all, ..model() });
+        let hub = Hub::new(HubState { cuts: vec![cut; 100], sends_all, ..model() });
         let said = run(&sandbox, &hub, PLAN);
         assert_said(&said, 5, &["in 4 s", "Peer disconnected", "hint: what was fetched is kept"]);
         assert_eq!(
@@ -327,9 +327,9 @@ fn file_names_from_the_hub_cannot_leave_the_cache() {
         (shards(&many.iter().map(String::as_str).collect::<Vec<_>>()), "it names 3000 shards"),
         (shards(&[]), "it names 0 shards"),
         (without_index("[1"), "can't be fetched"),
-        (State { commit: Some("../../x".to_owned()), ..model() }, "the name of its commit"),
-        (State { etags: [(WEIGHTS.to_owned(), "../../x".to_owned())].into(), ..model() }, "its ETag is no name"),
-        (State { sizes: [("config.json".to_owned(), 1 << 30)].into(), ..model() }, "more than 64.0 MiB"),
+        (HubState { commit: Some("../../x".to_owned()), ..model() }, "the name of its commit"),
+        (HubState { etags: [(WEIGHTS.to_owned(), "../../x".to_owned())].into(), ..model() }, "its ETag is no name"),
+        (HubState { sizes: [("config.json".to_owned(), 1 << 30)].into(), ..model() }, "more than 64.0 MiB"),
     ];
     for (state, words) in hostile {
         let sandbox = Sandbox::new();
@@ -347,9 +347,9 @@ fn refusals_have_a_hint_and_write_nothing() {
         state.files.remove(WEIGHTS);
         state
     };
-    let huge = State { sizes: [(WEIGHTS.to_owned(), u64::MAX / 2)].into(), ..model() };
-    let gated = || State { token: Some("hf_right".to_owned()), ..model() };
-    type Case = (State, &'static [(&'static str, &'static str)], &'static str, i32, &'static [&'static str]);
+    let huge = HubState { sizes: [(WEIGHTS.to_owned(), u64::MAX / 2)].into(), ..model() };
+    let gated = || HubState { token: Some("hf_right".to_owned()), ..model() };
+    type Case = (HubState, &'static [(&'static str, &'static str)], &'static str, i32, &'static [&'static str]);
     let cases: Vec<Case> = vec![
         (no_weights(), &[], "org/tiny", 4, &["has no weights in safetensors", "hint: other formats can run code"]),
         (huge, &[], "org/tiny", 5, &["has room for ", "8388608 TiB are to come", "hint: make room"]),
@@ -368,7 +368,7 @@ fn refusals_have_a_hint_and_write_nothing() {
             &["status 401", "is not valid or not allowed this model"],
         ),
         (
-            State { status: Some(403), ..model() },
+            HubState { status: Some(403), ..model() },
             &[],
             "org/tiny",
             4,
@@ -414,7 +414,7 @@ fn refusals_have_a_hint_and_write_nothing() {
 #[test]
 fn a_server_that_stays_busy_is_given_up() {
     let sandbox = Sandbox::new();
-    let said = run(&sandbox, &Hub::new(State { status: Some(503), ..model() }), PLAN);
+    let said = run(&sandbox, &Hub::new(HubState { status: Some(503), ..model() }), PLAN);
     assert_said(&said, 5, &["in 0.5 s", "in 1 s", "in 2 s", "in 4 s", "hint: what was fetched is kept"]);
 }
 
@@ -460,7 +460,7 @@ fn the_token_is_not_sent_without_tls() {
 #[test]
 fn the_token_is_sent_only_to_the_hub() {
     let storage = Hub::new(model());
-    let state = || State { storage: Some(storage.endpoint.clone()), token: Some("hf_secret".to_owned()), ..model() };
+    let state = || HubState { storage: Some(storage.endpoint.clone()), token: Some("hf_secret".to_owned()), ..model() };
     let of_user = |sandbox: &Sandbox, hub: &Hub| {
         sandbox.write("home/token", "hf_secret\n");
         run(sandbox, hub, PLAN)

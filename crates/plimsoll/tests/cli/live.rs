@@ -26,7 +26,7 @@ fn on_a_terminal(mut command: Command, columns: u16) -> String {
         written.extend_from_slice(&some[..count]);
     }
     assert!(child.wait().expect("it ends").success(), "{}", String::from_utf8_lossy(&written));
-    String::from_utf8(written).expect("talk is text")
+    String::from_utf8(written).expect("stderr is UTF-8")
 }
 
 /// The rows of a terminal with this many columns, in the order in which they were written: a row ends at its last

@@ -192,7 +192,7 @@ fn other_programs_are_paused_resumed_and_end_when_stopped_while_they_are_paused(
     said(&sandbox, 0, "pause it");
     until("it is stopped again", &|| sandbox.run("pause it").stderr.contains("it is already paused"));
     let stopped = said(&sandbox, 0, "stop it --grace 30s");
-    assert!(!stopped.contains("SIGKILL"), "who is paused hears what it is sent: {stopped}");
+    assert!(!stopped.contains("SIGKILL"), "a paused program still receives signals: {stopped}");
 }
 
 /// It has one entry, its log is in its folder, and an error at its start is reported immediately, with its exit code.

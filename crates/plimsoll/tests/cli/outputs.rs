@@ -346,7 +346,7 @@ fn the_plan_as_a_table() {
     let flags = "plan --model gpt2 --vram 8 --device cpu --global-batch 4 --threads 2";
     let said = must(sandbox.run_without_half(flags));
     assert_eq!(said.stderr, "");
-    let (table, in_half) = said.stdout_text().split_once("`--precision bf16`: ").expect("what bf16 buys");
+    let (table, in_half) = said.stdout_text().split_once("`--precision bf16`: ").expect("the gain of bf16");
     for part in [" per step, ", " x the time; peak ", " instead of 3.93 GiB\n", "no bf16 arithmetic"] {
         assert!(in_half.contains(part), "{in_half}");
     }

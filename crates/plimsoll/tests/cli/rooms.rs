@@ -94,7 +94,7 @@ pub(crate) fn crates() -> PathBuf {
 
 /// Names in `[dependencies]` of a crate's manifest; our own without their prefix.
 fn dependencies(name: &str) -> Vec<String> {
-    let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).expect("every room has a manifest");
+    let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).expect("every crate has a manifest");
     let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
     let section = lines.take_while(|line| !line.starts_with('['));
     let names = section.filter_map(|line| line.split(['.', ' ', '=']).next()).filter(|name| !name.is_empty());

@@ -39,7 +39,7 @@ impl Serving {
         let head = format!(
             "GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
         );
-        stream.write_all(head.as_bytes()).expect("it hears");
+        stream.write_all(head.as_bytes()).expect("the peer reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("it answers");
         answer
@@ -72,7 +72,7 @@ fn it_serves_the_runs_of_a_folder_until_a_signal() {
             "GET /api/events HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer my-own-token\r\n\r\n",
             serving.parts().0
         );
-        open.write_all(head.as_bytes()).expect("it hears");
+        open.write_all(head.as_bytes()).expect("the peer reads");
         open.read_exact(&mut [0; 15]).expect("it answers");
         let ended = serving.end(by);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);

@@ -37,7 +37,7 @@ fn spawn_into(mut command: Command, pipe: &PipeWriter) -> Child {
 fn end_by(child: &mut Child, name: &str) -> i32 {
     signal(child, name);
     let status = end_of(child);
-    status.code().or(status.signal().map(|signal| 128 + signal)).expect("one of both")
+    status.code().or(status.signal().map(|signal| 128 + signal)).expect("one of the two")
 }
 
 /// Exit status of a command that ends within a few seconds.

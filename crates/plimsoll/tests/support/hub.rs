@@ -14,7 +14,7 @@ pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 /// Contents and behavior of the hub.
 #[derive(Default)]
-pub struct State {
+pub struct HubState {
     pub files: BTreeMap<String, Vec<u8>>,
     /// Name of the model; other names get status 404.
     pub model: String,
@@ -57,11 +57,11 @@ pub struct HubRequest {
 /// A server that runs until the process ends.
 pub struct Hub {
     pub endpoint: String,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<HubState>>,
 }
 
 impl Hub {
-    pub fn new(state: State) -> Self {
+    pub fn new(state: HubState) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let endpoint = format!("http://{}", listener.local_addr().expect("it has an address"));
         let state = Arc::new(Mutex::new(state));
@@ -76,7 +76,7 @@ impl Hub {
         Self { endpoint, state }
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, HubState> {
         self.state.lock().expect("no answer panics")
     }
 
@@ -86,7 +86,7 @@ impl Hub {
     }
 }
 
-fn answer(stream: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
+fn answer(stream: &TcpStream, state: &Mutex<HubState>) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream).lines();
     let first = lines.next().ok_or(std::io::ErrorKind::UnexpectedEof)??;
     let mut asked =
@@ -127,7 +127,7 @@ fn answer(stream: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
 
 type Reply = (u16, Vec<(&'static str, String)>, Vec<u8>);
 
-fn reply(state: &mut State, asked: &HubRequest) -> Reply {
+fn reply(state: &mut HubState, asked: &HubRequest) -> Reply {
     let refused = |status: u16| (status, vec![("Content-Length", "0".to_owned())], vec![]);
     if state.busy > 0 {
         state.busy -= 1;

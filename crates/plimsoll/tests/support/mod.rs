@@ -255,9 +255,9 @@ impl Sandbox {
 impl Said {
     /// Panics if a rule for all commands is violated.
     pub fn of(output: Output) -> Self {
-        let stderr = String::from_utf8(output.stderr).expect("talk is text");
+        let stderr = String::from_utf8(output.stderr).expect("stderr is UTF-8");
         assert!(!stderr.contains("panicked at"), "{stderr}");
-        assert!(!stderr.contains('\u{1b}'), "an escape code off a terminal: {stderr}");
+        assert!(!stderr.contains('\u{1b}'), "an escape code outside a terminal: {stderr}");
         Self { code: output.status.code(), stdout: output.stdout, stderr }
     }
 

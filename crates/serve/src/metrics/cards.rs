@@ -80,7 +80,7 @@ pub(super) fn families(machine: &MachineView, host: &str) -> Vec<Family> {
     let is_there = |card: &CardView| card.is_there && card.sample.lost.is_none();
     let mut there = Family::new("plimsoll_gpu_up", MetricKind::Gauge, None, "Whether the card answers.");
     for (labels, card) in &cards {
-        there.push(&own(labels), Some(f64::from(u8::from(is_there(card)))));
+        there.push(&identity(labels), Some(f64::from(u8::from(is_there(card)))));
     }
     let mut throttled =
         Family::new("plimsoll_gpu_thermal_slowdown", MetricKind::Gauge, None, "Whether heat lowers the card's clocks.");
@@ -96,14 +96,15 @@ pub(super) fn families(machine: &MachineView, host: &str) -> Vec<Family> {
     let mut families = fields.collect::<Vec<_>>();
     for (labels, card) in cards.iter().filter(|(_, card)| is_there(card)) {
         xids.push(labels, card.last_xid.map(|xid| xid as f64));
-        throttled.push(&own(labels), card.sample.throttling.map(|reasons| f64::from(u8::from(reasons.is_thermal()))));
+        throttled
+            .push(&identity(labels), card.sample.throttling.map(|reasons| f64::from(u8::from(reasons.is_thermal()))));
     }
     families.extend([xids, there, throttled]);
     families
 }
 
 /// Labels of our own metrics: only those that identify the card. DCGM's other labels break Prometheus's naming rules.
-fn own(labels: &Labels) -> Labels {
+fn identity(labels: &Labels) -> Labels {
     labels.iter().filter(|(name, _)| ["gpu", "UUID", "Hostname"].contains(name)).cloned().collect()
 }
 

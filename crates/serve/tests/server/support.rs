@@ -199,7 +199,7 @@ impl Running {
     pub fn events(&self, query: &str, headers: &str) -> Events {
         let mut stream = self.connect();
         let head = format!("GET /api/events{query} HTTP/1.1\r\nHost: {}{}{headers}\r\n\r\n", self.address, bearer());
-        stream.write_all(head.as_bytes()).expect("it hears");
+        stream.write_all(head.as_bytes()).expect("the peer reads");
         let mut lines = BufReader::new(stream);
         let mut line = String::new();
         lines.read_line(&mut line).expect("it answers");
@@ -231,7 +231,7 @@ impl Events {
         let mut event = ServerEvent { name: String::new(), id: String::new(), data: Value::Null };
         loop {
             let mut line = String::new();
-            if self.lines.read_line(&mut line).expect("it says something") == 0 {
+            if self.lines.read_line(&mut line).expect("the server sends a line") == 0 {
                 return None;
             }
             let line = line.trim_end();

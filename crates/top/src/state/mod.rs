@@ -162,7 +162,7 @@ impl State {
     }
 
     /// Handles an input: returns the next state and the actions to perform.
-    pub fn take(mut self, input: Input) -> (Self, Vec<Action>) {
+    pub fn handle(mut self, input: Input) -> (Self, Vec<Action>) {
         let actions = match input {
             Input::Key(key) => self.press(key),
             Input::Sample(sample) => {

@@ -72,7 +72,7 @@ pub fn run(options: Options) -> Result<Option<i32>, TopError> {
     let mut screen = Screen::enter().map_err(TopError::Terminal)?;
     sources::read_keys(&send).map_err(TopError::Thread)?;
     let users = Input::Users(users());
-    (state, _) = state.take(users);
+    (state, _) = state.handle(users);
     let mut top = Top { options, sources, send, messages };
     let end = top.show(state, &mut screen);
     drop(screen);
@@ -145,7 +145,7 @@ impl Top {
         }
         loop {
             if next_tick <= Instant::now() {
-                let (next, actions) = state.take(Input::Tick(now_s()));
+                let (next, actions) = state.handle(Input::Tick(now_s()));
                 match self.act(next, actions, screen)? {
                     Outcome::Continue(next) => state = *next,
                     Outcome::Quit(signal) => return Ok(signal),
@@ -190,7 +190,7 @@ impl Top {
     fn receive(&mut self, state: State, message: Message, screen: &mut Screen) -> Result<Outcome, TopError> {
         match message {
             Message::Input(input) => {
-                let (state, actions) = state.take(*input);
+                let (state, actions) = state.handle(*input);
                 self.act(state, actions, screen)
             }
             Message::Resized => Ok(Outcome::Continue(Box::new(state))),
@@ -229,7 +229,7 @@ impl Top {
             };
             if let Some(input) = input {
                 // The answer to an action causes no further action.
-                (state, _) = state.take(input);
+                (state, _) = state.handle(input);
             }
         }
         Ok(Outcome::Continue(Box::new(state)))

@@ -179,13 +179,13 @@ fn a_replay_moves_and_plays() {
     assert_eq!(at(&[Key::Right]), 7_000.0, "the end is the limit");
     // Playing takes a minute from the start; a clock jump moves it by at most a second's worth.
     let (playing, _) = press(state.clone(), &[Key::Char(' ')]);
-    let (playing, _) = playing.take(Input::Tick(50.0));
-    let (playing, actions) = playing.take(Input::Tick(50.5));
+    let (playing, _) = playing.handle(Input::Tick(50.0));
+    let (playing, actions) = playing.handle(Input::Tick(50.5));
     assert_eq!(actions, [Action::Load(1_050.0)]);
-    let (playing, actions) = playing.take(Input::Tick(99_999.0));
+    let (playing, actions) = playing.handle(Input::Tick(99_999.0));
     assert_eq!(actions, [Action::Load(1_150.0)]);
     let (stopped, _) = press(playing, &[Key::Char(' ')]);
-    assert_eq!(stopped.take(Input::Tick(100_000.0)).1, []);
+    assert_eq!(stopped.handle(Input::Tick(100_000.0)).1, []);
     // A replay neither ends processes nor samples.
     let (_, actions) = press(state, &[Key::BackTab, Key::Char('k'), Key::Char('+')]);
     assert_eq!(actions, []);

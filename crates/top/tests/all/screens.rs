@@ -199,7 +199,7 @@ proptest! {
         let (state, _) = press(state, &keys);
         cells(&state, columns, rows);
         let (replay, _) = press(State::replaying(Palette::Color, Replay::new(run)), &keys);
-        let (replay, _) = replay.take(Input::Tick(number));
+        let (replay, _) = replay.handle(Input::Tick(number));
         cells(&replay, columns, rows);
     }
 }

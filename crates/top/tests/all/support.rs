@@ -177,7 +177,7 @@ pub fn busy(palette: Palette) -> State {
 
 /// The next state after an input that causes no action.
 pub fn give(state: State, input: Input) -> State {
-    let (state, actions) = state.take(input);
+    let (state, actions) = state.handle(input);
     assert_eq!(actions, []);
     state
 }
@@ -186,13 +186,13 @@ pub fn give(state: State, input: Input) -> State {
 pub fn press(mut state: State, keys: &[Key]) -> (State, Vec<Action>) {
     let mut actions = vec![];
     for key in keys {
-        (state, actions) = state.take(Input::Key(*key));
+        (state, actions) = state.handle(Input::Key(*key));
     }
     (state, actions)
 }
 
 pub fn cells(state: &State, columns: u16, rows: u16) -> Buffer {
-    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal of the test's");
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a test terminal");
     terminal.draw(|frame| draw(state, frame.area(), frame.buffer_mut())).expect("it is drawn");
     terminal.backend().buffer().clone()
 }

@@ -64,7 +64,7 @@ fn a_command_without_a_supervisor_keeps_printing() {
     written_pid(&sandbox, "pid");
     child.kill().and_then(|()| child.wait()).expect("it runs");
     sandbox.write("go", "");
-    until("all is printed", || sandbox.path("done").exists());
+    until("all output is printed", || sandbox.path("done").exists());
     sandbox.write("end", "");
     until("it ends", || listed(&sandbox, "--all")[0]["exit_code"] == 3);
     assert_eq!(sandbox.read("runs/it/output.log").len(), 20_000_000);
@@ -169,7 +169,7 @@ fn a_supervisor_killed_at_any_moment_leaves_only_listed_orphans() {
         until("keepers start or end", || processes(&sandbox, is_keeper).is_empty() || !marked().is_empty());
         // During exec a process counts as neither.
         let is_shown = || listed(&sandbox, "").iter().any(|run| run["state"] == "orphaned");
-        until("what is shown is what is there", || is_shown() != marked().is_empty());
+        until("the list matches the processes", || is_shown() != marked().is_empty());
         if !marked().is_empty() {
             orphans += 1;
             let run = &listed(&sandbox, "--adopt")[0];
@@ -215,7 +215,7 @@ fn an_orphan_is_stopped_or_attached_to_without_a_supervisor() {
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     assert!(!is_alive(&pid));
     // The adopting supervisor may still be exiting.
-    until("its folder can go", || fs::remove_dir_all(sandbox.path("runs")).is_ok());
+    until("its folder can be deleted", || fs::remove_dir_all(sandbox.path("runs")).is_ok());
     fs::remove_file(sandbox.path("pid")).expect("it was there");
     let pid = orphaned(&sandbox, "");
     let adopting =

@@ -79,7 +79,7 @@ fn a_program_is_throttled_to_its_duty_and_does_not_count_as_hanging() {
     let shell = format!("sleep 600 & echo $! > other; kill -STOP $!; {COUNTS}");
     let child = start(&sandbox, "0 0 temperature 84\n", flags, &shell);
     let [pid, outside] = both(&sandbox);
-    until("it is slowed", || has_event(&sandbox, "slowed to "));
+    until("it is throttled", || has_event(&sandbox, "slowed to "));
     let told = heat(&sandbox);
     let percent = told[0].split("slowed to ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
     let part = percent.expect("a number") / 100.0;
@@ -88,7 +88,7 @@ fn a_program_is_throttled_to_its_duty_and_does_not_count_as_hanging() {
     until("it runs", || !is_stopped(&pid));
     let mut times = vec![];
     for turn in [true, false, true] {
-        until("it takes turns", || is_stopped(&pid) == turn);
+        until("it runs and stops in turn", || is_stopped(&pid) == turn);
         times.push((Instant::now(), steps(&sandbox)));
     }
     let [(first, before), (second, stopped), (third, ran)] = times[..] else { unreachable!("three") };
@@ -98,7 +98,7 @@ fn a_program_is_throttled_to_its_duty_and_does_not_count_as_hanging() {
     assert!(stops > 1.0 && runs > 1.0, "queued kernels continue: {stops} {runs}");
     // Output from just before may be stored just after.
     assert!(stopped - before < 10 && ran - stopped > 10, "{before} {stopped} {ran}");
-    until("what left the group is stopped, too", || is_stopped(&outside));
+    until("the process outside the group is stopped, too", || is_stopped(&outside));
     until("both continue", || !is_stopped(&pid) && !is_stopped(&outside));
     assert!(is_stopped(&written_pid(&sandbox, "other")), "heat control does not resume a process that a user stopped");
     until("both are stopped", || is_stopped(&pid) && is_stopped(&outside));
@@ -118,7 +118,7 @@ fn a_hang_is_detected_while_the_program_is_throttled() {
         "--throttle-temp 78 --max-temp 110 --sample-every 0.05s --hang-timeout 3s --max-restarts 0 --grace 0.2s";
     let child = start(&sandbox, "0 0 temperature 84\n", flags, "echo $$ > pid; exec sleep 600");
     let pid = written_pid(&sandbox, "pid");
-    until("it is slowed", || is_stopped(&pid));
+    until("it is throttled", || is_stopped(&pid));
     let start = Instant::now();
     let said = ended(child);
     assert!(start.elapsed() > Duration::from_secs(4), "it ran for less: {}", said.stderr);
@@ -243,7 +243,7 @@ fn a_killed_supervisor_leaves_no_program_stopped() {
             assert!(listed(&sandbox, "--adopt")[0]["adopted_by"].is_u64());
         }
         until("both continue", || !is_stopped(&pid) && !is_stopped(&outside));
-        until("it is forgotten", || !sandbox.path("runs/it/held-0").exists());
+        until("it is no longer listed", || !sandbox.path("runs/it/held-0").exists());
         if !with_keeper {
             assert_eq!(listed(&sandbox, "")[0]["state"], "orphaned");
         }

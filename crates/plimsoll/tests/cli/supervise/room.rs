@@ -41,6 +41,6 @@ fn a_run_on_a_full_file_system_continues_and_is_restarted() {
     assert_eq!(said.stderr.matches("can't save output").count(), 1, "{}", said.stderr);
     assert!(!said.stderr.contains("records are incomplete"), "output left no room for them: {}", said.stderr);
     assert_eq!(sandbox.json("kept/it/report.json")["attempts"].as_array().map(Vec::len), Some(3));
-    let kept = fs::read(sandbox.path("kept/it/output.log")).expect("what there was room for");
+    let kept = fs::read(sandbox.path("kept/it/output.log")).expect("the bytes that fit");
     assert!(kept.len() > 500_000 && kept.len() <= 1 << 20, "{}", kept.len());
 }

@@ -13,7 +13,7 @@ fn set_mode(sandbox: &Sandbox, name: &str, mode: u32) {
 }
 
 fn set_owner(sandbox: &Sandbox, name: &str, uid: u32) {
-    chown(sandbox.path(name), Some(uid), None).expect("root may");
+    chown(sandbox.path(name), Some(uid), None).expect("root has the permission");
 }
 
 /// Only root can give files to another user, or start processes as another user.
