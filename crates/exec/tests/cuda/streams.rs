@@ -154,7 +154,7 @@ fn no_wait_can_be_left_out() {
             machine.reset(execution);
             let mut device = machine.device(options).expect("a card");
             let error = damaged.run(&mut device, 2).expect_err(&what);
-            // Either two operations are not ordered, or one reads too early.
+            // Either two operations are not ordered, or one comes too early for what it reads.
             let found = |detail: &str| detail.contains("hazard") || detail.contains("nothing wrote");
             assert!(
                 matches!(&error, DeviceError::Cuda(CudaError::CardFailed { call, .. })
