@@ -396,17 +396,17 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "serve",
         &[
-            ("plimsoll serve", "a link for this machine's browser"),
-            ("plimsoll serve --listen 0.0.0.0:7077", "for a phone in the same network"),
-            ("plimsoll serve --runs-dir /data/runs --listen [::1]:8080", "runs of another folder, over IPv6"),
+            ("plimsoll serve", "print a link for this machine's browser"),
+            ("plimsoll serve --listen 0.0.0.0:7077", "also for a phone on the same network"),
+            ("plimsoll serve --runs-dir /data/runs --listen [::1]:8080", "runs in another folder, over IPv6"),
         ],
     ),
     (
         "top",
         &[
-            ("plimsoll top", "cards, processes and runs; `q` leaves, `F1` lists the keys"),
+            ("plimsoll top", "cards, processes and runs; `q` quits, `F1` lists the keys"),
             ("plimsoll top nano-1", "one run, with its curves"),
-            ("plimsoll top --replay runs/nano-1", "a run that is over, with a slider over its time"),
+            ("plimsoll top --replay runs/nano-1", "replay a finished run, with a slider over its time"),
         ],
     ),
     (

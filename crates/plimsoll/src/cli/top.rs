@@ -1,4 +1,4 @@
-//! `plimsoll top`: cards, processes and runs on the whole terminal.
+//! `plimsoll top`: cards, processes and runs in a full-screen terminal view.
 
 use super::Failure;
 use super::failure::{THREAD_LIMITS, line};
@@ -12,13 +12,13 @@ use std::io::{IsTerminal, stdin, stdout};
 
 #[derive(Debug, Args)]
 pub(super) struct TopArgs {
-    /// Show these runs only: their folders or names
+    /// Show only these runs, by name or folder
     #[arg(value_name = "RUN")]
     runs: Vec<String>,
-    /// Show a run as it was, with a slider over its time: its folder or name
+    /// Replay a run, by name or folder, with a slider over its time
     #[arg(long, value_name = "RUN", conflicts_with_all = ["runs", "sample_every"])]
     replay: Option<String>,
-    /// Colors; `auto` has none where NO_COLOR is set
+    /// Colors; `auto` uses none if NO_COLOR is set
     #[arg(long, value_enum, default_value = "auto")]
     palette: PaletteArg,
     /// Time between two samples: `1s`, `0.5s`, `5m`
@@ -56,14 +56,14 @@ pub(super) fn run(args: &TopArgs) -> Result<u8, Failure> {
     let replay = args.replay.as_ref().map(folder).transpose()?;
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if !stdin().is_terminal() || !stdout().is_terminal() || is_dumb {
-        let failure = Failure::device("`plimsoll top` needs a terminal to draw on and to read keys from");
-        return Err(failure.hint("`plimsoll gpus --watch` prints cards again and again, with `--json` for a script"));
+        let failure = Failure::device("`plimsoll top` needs a terminal for its screen and keys");
+        return Err(failure.hint("`plimsoll gpus --watch` prints cards repeatedly; add `--json` for scripts"));
     }
     let options = Options { palette: args.palette.palette(), every_s: args.sample_every.0, places, named, replay };
-    // Runs on this machine come before whoever looks at them.
+    // Training runs on this machine have priority.
     lower_thread_priority();
     match plimsoll_top::run(options) {
-        // As shells have it: 128 and the signal's number.
+        // As in shells: 128 plus the signal's number.
         Ok(signal) => Ok(signal.and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(0)),
         Err(error @ TopError::Run(_)) => Err(Failure::bad_input(line(&error))),
         Err(error @ TopError::Thread(_)) => Err(Failure::device(line(&error)).hint(THREAD_LIMITS)),
