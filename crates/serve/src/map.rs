@@ -99,7 +99,7 @@ impl Map {
             let Some(Region { offset, bytes }) = step.scratch.filter(|_| step.memory == MemoryId::DEVICE) else {
                 continue;
             };
-            let (name, role) = (step.op.name().to_owned(), place_of(Role::Scratch));
+            let (name, role) = (step.op.name().to_owned(), role_index(Role::Scratch));
             rects.push(Rect { name, role, offset, bytes, first: index + 1, until: index + 2 });
         }
         let more = rects.len().saturating_sub(MOST);
@@ -126,7 +126,7 @@ fn rect(tensor: &PlannedTensor, (first, until): (usize, usize)) -> Option<Rect> 
     let elements = tensor.ty.shape.iter().try_fold(1_u64, |product, &size| product.checked_mul(size as u64))?;
     let bytes = elements.checked_mul(tensor.ty.dtype.size_bytes())?;
     let is_on_device = tensor.memory == MemoryId::DEVICE && bytes > 0;
-    let (name, role) = (clean(&tensor.name, LONGEST_NAME), place_of(tensor.role));
+    let (name, role) = (clean(&tensor.name, LONGEST_NAME), role_index(tensor.role));
     is_on_device.then_some(Rect { name, role, offset: tensor.offset, bytes, first, until })
 }
 
