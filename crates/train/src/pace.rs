@@ -49,9 +49,9 @@ pub trait Pace {
 
 /// No limit on speed.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Freely;
+pub struct UnlimitedPace;
 
-impl Pace for Freely {
+impl Pace for UnlimitedPace {
     fn watches(&self) -> bool {
         false
     }

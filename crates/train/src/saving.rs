@@ -1,6 +1,6 @@
 //! Decides when a run is saved, and collects its state.
 
-use crate::checkpoint::{self, Keep, State};
+use crate::checkpoint::{self, Keep, RunState};
 use crate::session::Session;
 use crate::{Start, TrainError, Trainer};
 use plimsoll_telemetry::Event;
@@ -58,10 +58,10 @@ impl Trainer<'_> {
     }
 
     /// The state of the session, without tensors and checksums of files.
-    fn state(&self, session: &Session<'_>) -> State {
+    fn state(&self, session: &Session<'_>) -> RunState {
         let plan = self.engine.plan();
-        State {
-            version: State::VERSION,
+        RunState {
+            version: RunState::VERSION,
             branch: session.branch,
             step: session.step,
             samples_seen: session.step * plan.global_batch as u64,

@@ -1,6 +1,6 @@
 //! The state of a session between two steps, and its start: fresh, from weights, or from a checkpoint.
 
-use crate::checkpoint::{self, CheckpointError, Seen, State, check_same_run};
+use crate::checkpoint::{self, CheckpointError, RunState, TrainingCounts, check_same_run};
 use crate::sinks::Sinks;
 use crate::undo::Undo;
 use crate::{History, LossScale, Start, TrainError, Trainer};
@@ -29,7 +29,7 @@ pub(crate) struct Session<'a> {
     /// The step of the last evaluation.
     pub evaluated: Option<u64>,
     /// Counts of what the model has been trained on.
-    pub seen: Seen,
+    pub seen: TrainingCounts,
     /// For plans that make some updates before all gradients are known.
     pub undo: Option<Undo>,
 }
@@ -101,7 +101,7 @@ impl<'a> Trainer<'a> {
             saved: None,
             save_failure: None,
             evaluated,
-            seen: state.as_ref().map_or(Seen::default(), |state| state.seen),
+            seen: state.as_ref().map_or(TrainingCounts::default(), |state| state.seen),
             undo: None,
         };
         session.undo = Undo::of(self.engine.plan(), start.clone(), session.step, self.config.seed);
@@ -113,7 +113,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// Loads the state of a checkpoint of this run. Errors: it is damaged, or belongs to another run.
-    fn restore(&mut self, path: &Path) -> Result<State, TrainError> {
+    fn restore(&mut self, path: &Path) -> Result<RunState, TrainError> {
         let state = checkpoint::verify(path)?;
         check_same_run(path, &state, self.dataset.fingerprint(), self.engine.plan(), self.config)?;
         checkpoint::restore(self.engine, path)?;

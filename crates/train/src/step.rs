@@ -1,6 +1,6 @@
 //! One training step: its micro-batches, then the update. Not here: the loop and the learning rates (`trainer.rs`).
 
-use crate::{Engine, Freely, MicroBatch, Pace, TrainError};
+use crate::{Engine, MicroBatch, Pace, TrainError, UnlimitedPace};
 use plimsoll_data::Batch;
 use plimsoll_graph::{ProgramKind, Scalars};
 use plimsoll_telemetry::Event;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// Runs a step without pauses. Its loss is then in the port of `ProgramKind::MicroStep`. Errors: the device fails.
 pub(crate) fn run_step(engine: &mut Engine, micro_batches: &[Batch], scalars: Scalars) -> Result<(), TrainError> {
-    run_paced_step(engine, micro_batches, scalars, &Freely, &AtomicBool::new(false), &mut |_| {})
+    run_paced_step(engine, micro_batches, scalars, &UnlimitedPace, &AtomicBool::new(false), &mut |_| {})
 }
 
 /// Like [`run_step`], but `pace` may pause after each micro-batch until `stop` is set. `emit` receives the events of a pause.

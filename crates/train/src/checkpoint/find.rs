@@ -2,7 +2,7 @@
 //! read and is damaged is skipped.
 
 use super::hash::sum;
-use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
+use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE, RunState, STATE_FILE};
 use plimsoll_data::MODEL_FILES;
 use plimsoll_files::{open_inside, read_text_inside};
 use plimsoll_telemetry::Branches;
@@ -27,7 +27,7 @@ pub struct Skipped {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Newest {
     /// The newest complete checkpoint of the newest branch.
-    pub found: Option<(PathBuf, State)>,
+    pub found: Option<(PathBuf, RunState)>,
     /// Damaged checkpoints of later steps.
     pub skipped: Vec<Skipped>,
     /// Checkpoints of later steps that belong to abandoned branches.
@@ -87,13 +87,13 @@ pub fn newest_whole(checkpoints: &Path) -> Result<Newest, CheckpointError> {
 }
 
 /// Verifies all checksums of a checkpoint and returns its state. Errors: `Io`, `Damaged`.
-pub fn verify(path: &Path) -> Result<State, CheckpointError> {
+pub fn verify(path: &Path) -> Result<RunState, CheckpointError> {
     verify_files(path, own_state(path)?)
 }
 
 /// The state in a folder, with its own checksum verified; `None` if the folder has weights without a state. Errors:
 /// `Io`, `Damaged`.
-pub fn read_state(folder: &Path) -> Result<Option<State>, CheckpointError> {
+pub fn read_state(folder: &Path) -> Result<Option<RunState>, CheckpointError> {
     match own_state(folder) {
         Err(CheckpointError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
         state => state.map(Some),
@@ -101,16 +101,16 @@ pub fn read_state(folder: &Path) -> Result<Option<State>, CheckpointError> {
 }
 
 /// The state of a checkpoint. Errors: `Io`, `Damaged`.
-pub(super) fn own_state(checkpoint: &Path) -> Result<State, CheckpointError> {
+pub(super) fn own_state(checkpoint: &Path) -> Result<RunState, CheckpointError> {
     let path = checkpoint.join(STATE_FILE);
     match read_text_inside(&path, 1, LONGEST_STATE) {
-        Ok(text) => State::from_json(&text).map_err(|problem| damaged(&path, problem)),
+        Ok(text) => RunState::from_json(&text).map_err(|problem| damaged(&path, problem)),
         Err(error) if error.kind() == ErrorKind::InvalidData => Err(damaged(&path, "it is not UTF-8".to_owned())),
         Err(source) => Err(CheckpointError::Io { path, source }),
     }
 }
 
-fn verify_files(path: &Path, state: State) -> Result<State, CheckpointError> {
+fn verify_files(path: &Path, state: RunState) -> Result<RunState, CheckpointError> {
     let state_path = path.join(STATE_FILE);
     for required in [MODEL_FILE, OPTIMIZER_FILE, CONFIG_FILE] {
         if !state.files.iter().any(|f| f.name == required) {
@@ -146,7 +146,7 @@ pub(super) fn damaged(path: &Path, problem: String) -> CheckpointError {
     CheckpointError::Damaged { path: path.to_owned(), problem }
 }
 /// The complete checkpoints of later steps than this one, each with its state. Errors: one can't be read.
-pub(crate) fn later(checkpoints: &Path, step: u64) -> Result<Vec<(PathBuf, State)>, CheckpointError> {
+pub(crate) fn later(checkpoints: &Path, step: u64) -> Result<Vec<(PathBuf, RunState)>, CheckpointError> {
     let later = list(checkpoints)?.into_iter().filter(|(other, _)| *other > step);
     let verified = later.filter_map(|(_, path)| match verify(&path) {
         Ok(state) => Some(Ok((path, state))),

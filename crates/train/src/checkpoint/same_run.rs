@@ -2,7 +2,7 @@
 //! not checked: learning rates, dropout, levers, the length.
 
 use super::find::damaged;
-use super::{CONFIG_FILE, CheckpointError, State};
+use super::{CONFIG_FILE, CheckpointError, RunState};
 use crate::TrainerConfig;
 use plimsoll_files::read_text;
 use plimsoll_graph::models::ModelConfig;
@@ -19,7 +19,7 @@ const LONGEST_CONFIG: Bytes = Bytes(1 << 20);
 /// Errors: `OtherRun`, `OtherModel`, `OtherData`; its configuration can't be read.
 pub(crate) fn check_same_run(
     path: &Path,
-    state: &State,
+    state: &RunState,
     data_fingerprint: String,
     plan: &Plan,
     config: &TrainerConfig,

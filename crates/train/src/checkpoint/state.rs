@@ -17,7 +17,7 @@ pub struct FileSum {
 
 /// Counts of what the model has been trained on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct TrainingCounts {
     /// Training tokens, sources and targets together.
     #[serde(rename = "tokens_seen")]
     pub tokens: u64,
@@ -32,7 +32,7 @@ pub struct Seen {
     pub truncated: u64,
 }
 
-impl Seen {
+impl TrainingCounts {
     /// Adds the counts of a step.
     pub(crate) fn add(&mut self, batches: &StepBatches) {
         self.tokens += batches.tokens;
@@ -44,7 +44,7 @@ impl Seen {
 
 /// The state of a run after a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct State {
+pub struct RunState {
     /// Version of this schema.
     pub version: u32,
     /// The branch of the run; 0 until an older checkpoint is resumed.
@@ -56,7 +56,7 @@ pub struct State {
     pub samples_seen: u64,
     /// Counts of what the model has been trained on.
     #[serde(flatten)]
-    pub seen: Seen,
+    pub seen: TrainingCounts,
     /// Training time.
     pub seconds: f64,
     /// Number of updates: steps minus skipped updates.
@@ -83,7 +83,7 @@ pub struct State {
     pub checksum: String,
 }
 
-impl State {
+impl RunState {
     /// Version of the schema that this code writes.
     pub const VERSION: u32 = 3;
 
@@ -123,7 +123,7 @@ impl State {
         } else if self.updates > self.step {
             return Some(format!("it counts {} updates in {} steps", self.updates, self.step));
         }
-        let Seen { tokens, targets, padding, truncated } = self.seen;
+        let TrainingCounts { tokens, targets, padding, truncated } = self.seen;
         let most = tokens.max(targets).max(padding).max(truncated);
         if most > MOST {
             return Some(format!("it counts {most} tokens or samples"));
@@ -146,13 +146,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn state() -> State {
-        State {
-            version: State::VERSION,
+    fn state() -> RunState {
+        RunState {
+            version: RunState::VERSION,
             branch: 0,
             step: 7,
             samples_seen: 224,
-            seen: Seen { tokens: 14336, targets: 14000, padding: 3, truncated: 1 },
+            seen: TrainingCounts { tokens: 14336, targets: 14000, padding: 3, truncated: 1 },
             seconds: 0.1 + 0.2,
             updates: 6,
             precision: "fp16".into(),
@@ -171,30 +171,33 @@ mod tests {
     #[test]
     fn a_state_reads_back_and_any_change_is_detected() {
         let text = state().to_json();
-        let read = State::from_json(&text).expect("what was written can be read");
-        assert_eq!(State { checksum: String::new(), ..read }, state());
-        assert!(State::from_json(&text.replace("\"step\": 7", "\"step\": 8")).unwrap_err().contains("checksum"));
+        let read = RunState::from_json(&text).expect("what was written can be read");
+        assert_eq!(RunState { checksum: String::new(), ..read }, state());
+        assert!(RunState::from_json(&text.replace("\"step\": 7", "\"step\": 8")).unwrap_err().contains("checksum"));
     }
 
     /// Whoever writes a state can also write its checksum.
     #[test]
     fn states_that_no_run_can_have_are_refused() {
-        let seen = Seen { tokens: u64::MAX, ..state().seen };
+        let seen = TrainingCounts { tokens: u64::MAX, ..state().seen };
         for (forged, expected) in [
-            (State { step: 1 << 62, ..state() }, "4611686018427387904 steps of 32 samples are not 224"),
-            (State { step: 1 << 62, samples_seen: 0, global_batch: 4, ..state() }, "are not 0 samples"),
-            (State { step: 1 << 62, samples_seen: 1 << 62, global_batch: 1, ..state() }, "steps of 1 samples are not"),
-            (State { samples_seen: 0, global_batch: 0, ..state() }, "steps of 0 samples"),
-            (State { updates: 8, ..state() }, "8 updates in 7 steps"),
-            (State { seen, ..state() }, "18446744073709551615 tokens"),
-            (State { seconds: -1.0, ..state() }, "after -1 seconds"),
-            (State { loss_scale: Some(LossScale { scale: 0.0, good_steps: 0 }), ..state() }, "a loss scale of 0"),
+            (RunState { step: 1 << 62, ..state() }, "4611686018427387904 steps of 32 samples are not 224"),
+            (RunState { step: 1 << 62, samples_seen: 0, global_batch: 4, ..state() }, "are not 0 samples"),
+            (
+                RunState { step: 1 << 62, samples_seen: 1 << 62, global_batch: 1, ..state() },
+                "steps of 1 samples are not",
+            ),
+            (RunState { samples_seen: 0, global_batch: 0, ..state() }, "steps of 0 samples"),
+            (RunState { updates: 8, ..state() }, "8 updates in 7 steps"),
+            (RunState { seen, ..state() }, "18446744073709551615 tokens"),
+            (RunState { seconds: -1.0, ..state() }, "after -1 seconds"),
+            (RunState { loss_scale: Some(LossScale { scale: 0.0, good_steps: 0 }), ..state() }, "a loss scale of 0"),
         ] {
-            let error = State::from_json(&forged.to_json()).unwrap_err();
+            let error = RunState::from_json(&forged.to_json()).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
-        let branched = State { branch: 3, ..state() };
-        assert_eq!(State::from_json(&branched.to_json()).map(|state| state.branch), Ok(3));
+        let branched = RunState { branch: 3, ..state() };
+        assert_eq!(RunState::from_json(&branched.to_json()).map(|state| state.branch), Ok(3));
     }
 
     proptest! {
@@ -204,7 +207,7 @@ mod tests {
             let position = position % bytes.len();
             bytes[position] ^= 1 << bit;
             if let Ok(text) = String::from_utf8(bytes) {
-                prop_assert!(State::from_json(&text).is_err());
+                prop_assert!(RunState::from_json(&text).is_err());
             }
         }
     }

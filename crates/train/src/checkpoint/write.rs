@@ -5,7 +5,7 @@ use super::contents::{Content, contents};
 use super::find::{list, name_of, own_state, step_of};
 use super::hash::sum;
 use super::size::room;
-use super::{CONFIG_FILE, CheckpointError, FileSum, ModelFolder, STATE_FILE, State, tensors};
+use super::{CONFIG_FILE, CheckpointError, FileSum, ModelFolder, RunState, STATE_FILE, tensors};
 use crate::folder::CHECKPOINTS;
 use crate::{Engine, RunFolder, TrainError};
 use plimsoll_files::{Disk, free_space, is_there};
@@ -43,7 +43,7 @@ pub fn save(
     engine: &Engine,
     folder: &RunFolder,
     model: &ModelFolder,
-    state: State,
+    state: RunState,
     keep: Keep<'_>,
 ) -> Result<Saved, TrainError> {
     let (disk, checkpoints) = (folder.disk(), folder.checkpoints());
@@ -102,7 +102,13 @@ fn is_unfinished(name: &str) -> bool {
 /// An engine, and the slot for the error of a tensor that can't be read.
 type Source<'e> = (&'e Engine, &'e OnceCell<TrainError>);
 
-fn write_files(from: Source<'_>, disk: &Disk, folder: &Path, model: &ModelFolder, mut state: State) -> io::Result<u64> {
+fn write_files(
+    from: Source<'_>,
+    disk: &Disk,
+    folder: &Path,
+    model: &ModelFolder,
+    mut state: RunState,
+) -> io::Result<u64> {
     disk.remove_if_there(folder)?;
     disk.create_folder(folder)?;
     disk.write_new(&folder.join(CONFIG_FILE), model.config_json.as_bytes())?;

@@ -7,8 +7,8 @@ use plimsoll_files::{Disk, Operation, Watch};
 use plimsoll_graph::TensorId;
 use plimsoll_telemetry::Event;
 use plimsoll_train::checkpoint::{
-    self, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, Newest, OPTIMIZER_FILE, STATE_FILE, Seen, State, list,
-    load_weights, newest_whole, restore, verify,
+    self, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, Newest, OPTIMIZER_FILE, RunState, STATE_FILE,
+    TrainingCounts, list, load_weights, newest_whole, restore, verify,
 };
 use plimsoll_train::{Ending, Engine, Start, TrainError};
 use proptest::prelude::*;
@@ -317,15 +317,15 @@ proptest! {
     #[test]
     fn a_state_reads_back_for_any_seconds(seconds in prop::num::f64::POSITIVE, step in 0..=1u64 << 56) {
         prop_assume!(seconds.is_finite());
-        let state = State {
+        let state = RunState {
             branch: step,
             updates: step,
             loss_scale: None,
             precision: String::new(),
-            version: State::VERSION,
+            version: RunState::VERSION,
             step,
             samples_seen: step,
-            seen: Seen { tokens: step, ..Seen::default() },
+            seen: TrainingCounts { tokens: step, ..TrainingCounts::default() },
             target_len: None,
             seconds,
             seed: u64::MAX - step,
@@ -336,7 +336,7 @@ proptest! {
             files: vec![],
             checksum: String::new(),
         };
-        let read = State::from_json(&state.to_json()).map_err(TestCaseError::fail)?;
+        let read = RunState::from_json(&state.to_json()).map_err(TestCaseError::fail)?;
         prop_assert_eq!(read.seconds.to_bits(), seconds.to_bits());
     }
 }
@@ -521,9 +521,9 @@ fn no_file_makes_loading_panic() {
 }
 
 /// Forges a checkpoint's state, with a valid checksum.
-fn forge(checkpoint: &Path, change: impl FnOnce(&mut State)) {
+fn forge(checkpoint: &Path, change: impl FnOnce(&mut RunState)) {
     let text = String::from_utf8(read(&checkpoint.join(STATE_FILE))).expect("text");
-    let mut state = State::from_json(&text).expect("a sound state");
+    let mut state = RunState::from_json(&text).expect("a sound state");
     change(&mut state);
     write(&checkpoint.join(STATE_FILE), state.to_json().as_bytes());
 }

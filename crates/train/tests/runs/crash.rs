@@ -83,7 +83,7 @@ struct Model {
 
 /// How much of the unsynced file contents survives a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Much {
+enum UnsyncedData {
     Nothing,
     Half,
     All,
@@ -236,7 +236,7 @@ impl Model {
     }
 
     /// The disk after a cut: with these pending changes, and this much of the journal and of other files.
-    fn after_a_cut(&self, there: &[bool], journal: Much, others: Much) -> Tree {
+    fn after_a_cut(&self, there: &[bool], journal: UnsyncedData, others: UnsyncedData) -> Tree {
         let mut folders = BTreeMap::new();
         for (number, node) in self.nodes.iter().enumerate() {
             if let Node::Folder { durable, .. } = node {
@@ -256,9 +256,11 @@ impl Model {
                 Node::File { durable, current } => {
                     let much = if path.ends_with("journal.jsonl") { journal } else { others };
                     let contents = match much {
-                        Much::Nothing => durable.clone(),
-                        Much::Half => current[..durable.len().midpoint(current.len()).min(current.len())].to_vec(),
-                        Much::All => current.clone(),
+                        UnsyncedData::Nothing => durable.clone(),
+                        UnsyncedData::Half => {
+                            current[..durable.len().midpoint(current.len()).min(current.len())].to_vec()
+                        }
+                        UnsyncedData::All => current.clone(),
                     };
                     tree.insert(path, Some(contents));
                 }
@@ -369,7 +371,7 @@ impl Cuts {
             }
             model.apply(operation, &recorded[done + 1..]);
             for there in model.combinations(few) {
-                let much = [Much::Nothing, Much::Half, Much::All];
+                let much = [UnsyncedData::Nothing, UnsyncedData::Half, UnsyncedData::All];
                 for (journal, others) in much.into_iter().flat_map(|j| much.map(|o| (j, o))) {
                     let tree = model.after_a_cut(&there, journal, others);
                     self.states += 1;

@@ -45,7 +45,7 @@ fn run(setup: &Setup, folder: &Path, start: &Start, rate: f64, steps: u64) -> (V
         config: &config,
         sinks: vec![&mut seen],
         stop: &stop,
-        pace: &plimsoll_train::Freely,
+        pace: &plimsoll_train::UnlimitedPace,
     };
     let ending = trainer.run(start).expect("a run without an error").ending;
     (state(&engine), ending, seen)

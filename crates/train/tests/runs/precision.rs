@@ -327,7 +327,7 @@ fn held_out_losses_are_those_of_single_precision(
                 config: &config,
                 sinks: vec![],
                 stop: &stop,
-                pace: &plimsoll_train::Freely,
+                pace: &plimsoll_train::UnlimitedPace,
             };
             let report = trainer.run(&Start::Fresh).expect("a run without an error").report;
             report.eval.last().expect("a run ends with an evaluation").loss

@@ -268,7 +268,7 @@ impl Setup {
                 config: &self.config(),
                 sinks: vec![&mut sink],
                 stop: &stop,
-                pace: &plimsoll_train::Freely,
+                pace: &plimsoll_train::UnlimitedPace,
             };
             trainer.run(start)
         })
