@@ -64,7 +64,8 @@ pub enum Event {
         step_ms: f64,
         /// Training tokens per second.
         tokens_per_s: f64,
-        /// Memory used by the run: host memory as reported by the system for a CPU run, otherwise device memory.
+        /// Memory of the run within its budget: resident arena memory, or the size of the arenas if the system does not
+        /// report it.
         memory_bytes: u64,
     },
     /// Held-out loss was computed.

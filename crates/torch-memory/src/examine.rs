@@ -4,7 +4,7 @@
 use crate::findings::{Copies, Growth, OwnedAtPeak, Owners, Steps, at_event, copies, growth, peak_event};
 use crate::replay::{Moment, Replay, replay};
 use crate::snapshot::{Action, AllocatorSettings, CardRecord, Snapshot};
-use crate::what_if::{Least, Outcome, Program, best};
+use crate::what_if::{MinimumMemory, Outcome, Program, best};
 
 /// The analysis of a card's recording.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Examined<'a> {
     /// Index of the recommended outcome.
     pub best: usize,
     /// The minimum memory that the program needs.
-    pub least: Option<Least>,
+    pub least: Option<MinimumMemory>,
     /// The memory available to the allocator, known if a request was refused.
     pub capacity: Option<u64>,
     /// Where steps end.

@@ -6,7 +6,7 @@
 //! equal terms.
 
 use crate::allocator::{Allocator, BlockId, Card, Request};
-use crate::replay::{Life, Replay};
+use crate::replay::{Lifetime, Replay};
 use crate::snapshot::{Action, AllocatorSettings, CardRecord, Stacks};
 use plimsoll_arena::{Buffer, Problem, lower_bound, pack};
 
@@ -33,7 +33,7 @@ pub struct Outcome {
 #[derive(Debug, Clone)]
 pub struct Program<'a> {
     steps: Vec<Step>,
-    lives: &'a [Life],
+    lives: &'a [Lifetime],
     /// The memory available to the allocator; known only if a request was refused.
     pub capacity: Option<u64>,
 }
@@ -53,7 +53,7 @@ impl<'a> Program<'a> {
         let events = &record.events;
         let mut steps = Vec::with_capacity(events.len());
         let mut by_event = vec![None; events.len()];
-        for (life, Life { from, to, .. }) in replay.lives.iter().enumerate() {
+        for (life, Lifetime { from, to, .. }) in replay.lives.iter().enumerate() {
             match from {
                 None => steps.push(Step::Allocate(life)),
                 Some(event) => by_event[*event] = Some(Step::Allocate(life)),
@@ -90,7 +90,7 @@ impl<'a> Program<'a> {
         for step in &self.steps {
             match step {
                 Step::Allocate(life) => {
-                    let Life { requested: bytes, stream, pool, .. } = self.lives[*life];
+                    let Lifetime { requested: bytes, stream, pool, .. } = self.lives[*life];
                     blocks[*life] = allocator.allocate(Request { bytes, stream, pool }, &mut card).ok();
                     outcome.refused += usize::from(blocks[*life].is_none());
                 }
@@ -150,20 +150,20 @@ impl<'a> Program<'a> {
 
     /// The program's minimum memory: the peak of the bytes in use, and the peak of a packing that knows all lifetimes.
     /// `None` if the sum of sizes overflows 64 bits.
-    pub fn least(&self, events: usize) -> Option<Least> {
+    pub fn least(&self, events: usize) -> Option<MinimumMemory> {
         let at = |event: Option<usize>, otherwise: usize| event.map_or(otherwise, |event| event + 1) as u64;
-        let buffer = |life: &Life| Buffer::new(at(life.from, 0), at(life.to, events + 1), life.requested);
+        let buffer = |life: &Lifetime| Buffer::new(at(life.from, 0), at(life.to, events + 1), life.requested);
         let problem = Problem { buffers: self.lives.iter().map(buffer).collect(), alignment: crate::allocator::UNIT };
         problem.total_bytes()?;
         let bound = lower_bound(&problem).bytes;
         let is_small = problem.buffers.len() <= MOST_PACKED;
-        Some(Least { bound, packed: is_small.then(|| pack(&problem, bound, bound).peak) })
+        Some(MinimumMemory { bound, packed: is_small.then(|| pack(&problem, bound, bound).peak) })
     }
 }
 
 /// A program's minimum memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Least {
+pub struct MinimumMemory {
     /// Peak of the bytes in use: a lower bound for every allocator.
     pub bound: u64,
     /// Size of an arena planned before the run; `None` if there are too many blocks to compute it quickly.

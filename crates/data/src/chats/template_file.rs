@@ -36,11 +36,11 @@ struct Config {
 #[serde(untagged)]
 enum Templates {
     One(String),
-    Named(Vec<Named>),
+    NamedTemplate(Vec<NamedTemplate>),
 }
 
 #[derive(Debug, Deserialize)]
-struct Named {
+struct NamedTemplate {
     name: String,
     template: String,
 }
@@ -78,7 +78,7 @@ fn chosen(templates: Option<Templates>, path: &Path) -> Result<Option<String>, D
     match templates {
         None => Ok(None),
         Some(Templates::One(text)) => Ok(Some(text)),
-        Some(Templates::Named(all)) => {
+        Some(Templates::NamedTemplate(all)) => {
             let default = all.into_iter().find(|named| named.name == "default");
             default.map(|named| Some(named.template)).ok_or_else(|| bad(path, "none of its templates is `default`"))
         }

@@ -17,7 +17,7 @@ const WORDS: [(u64, &str); 9] = [
     (0x04, "power limit"),
     (0x10, "waits for a synchronized card"),
     (0x100, "display clocks"),
-    (0x02, "clocks that were set"),
+    (0x02, "application clocks"),
     (0x01, "idle"),
 ];
 

@@ -1,7 +1,7 @@
 //! Memory over time by owner, and the memory map at a moment, for charts.
 
 use super::owners::Owners;
-use crate::replay::{Life, Replay};
+use crate::replay::{Lifetime, Replay};
 use crate::snapshot::{Action, CardRecord};
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ pub struct Mapped<'a> {
     /// Its size.
     pub bytes: u64,
     /// Blocks in use.
-    pub used: Vec<&'a Life>,
+    pub used: Vec<&'a Lifetime>,
 }
 
 /// Segments and mapped ranges of expandable ones at a moment, by address, as recorded.

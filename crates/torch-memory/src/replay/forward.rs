@@ -17,7 +17,7 @@ pub struct Replay {
     /// Memory before the first event and after each event.
     pub memory: Vec<Moment>,
     /// Every allocation: those of the initial state first, then in event order.
-    pub lives: Vec<Life>,
+    pub lives: Vec<Lifetime>,
     /// Out-of-memory events: the event, and the card's free bytes.
     pub out_of_memory: Vec<(usize, u64)>,
 }
@@ -35,7 +35,7 @@ pub struct Moment {
 
 /// The lifetime of an allocation, in events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Life {
+pub struct Lifetime {
     /// The event that allocated it; `None` if before the first event.
     pub from: Option<usize>,
     /// The event that freed it; `None` if it exists at the end.
@@ -56,7 +56,7 @@ pub struct Life {
     pub stack: StackId,
 }
 
-impl Life {
+impl Lifetime {
     /// The first moment at which it exists, and the first at which it no longer does, out of `moments`.
     pub fn moments(&self, moments: usize) -> (usize, usize) {
         (self.from.map_or(0, |from| from + 1), self.to.map_or(moments, |to| to + 1))
@@ -101,7 +101,7 @@ fn replay_from(record: &CardRecord, settings: &AllocatorSettings, start: Start, 
     let known = FxHashMap::from_iter(start.blocks.iter().map(|block| (block.address, block)));
     for (part, id) in lives {
         let block = known[&part.address];
-        let life = Life {
+        let life = Lifetime {
             from: None,
             to: None,
             given_back: None,
@@ -186,7 +186,7 @@ impl Forward<'_> {
         let block = self.allocator.allocate(request, &mut self.driver).expect("a driver that grants everything");
         self.settle(index, recorded);
         self.replay.agreement.address(index, event.address, self.allocator.address(block));
-        let life = Life {
+        let life = Lifetime {
             from: Some(index),
             to: None,
             given_back: None,
@@ -206,7 +206,7 @@ impl Forward<'_> {
         Request { bytes: event.bytes, stream: event.stream, pool }
     }
 
-    fn begin(&mut self, life: Life, block: BlockId) {
+    fn begin(&mut self, life: Lifetime, block: BlockId) {
         self.replay.lives.push(life);
         self.blocks.push(block);
         if self.by_address.insert(life.address, self.blocks.len() - 1).is_some() {

@@ -20,5 +20,5 @@ mod start;
 mod tests;
 
 pub use agreement::{Agreement, Count, Difference, SegmentCount};
-pub use forward::{Life, Moment, Replay, replay};
+pub use forward::{Lifetime, Moment, Replay, replay};
 pub use start::{PrivateRanges, Start, StartBlock, start};
