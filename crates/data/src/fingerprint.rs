@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_noticed() {
+    fn a_change_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.txt");
         fs::write(&path, "before").unwrap();

@@ -185,7 +185,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lines_give_their_text_or_say_why_not() {
+    fn lines_yield_their_text_or_an_error() {
         let not_an_object = |line| matches!(text_of_line(line, "text"), Err(LineError::NotAnObject(_)));
         assert_eq!(text_of_line(r#"{"text": "a\nb\u00e9", "id": 7}"#, "text"), Ok(Some("a\nbé".to_owned())));
         assert_eq!(text_of_line(r#" {"content": ""} "#, "content"), Ok(Some(String::new())));

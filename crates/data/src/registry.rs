@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn no_sources_say_what_to_do() {
+    fn missing_sources_are_an_error() {
         let root = registry(&[("r/a/readme.txt", b"x")]);
         for path in [root.path().join("absent"), root.path().to_owned()] {
             let error = registry_sources_in(&path, CAP).unwrap_err();

@@ -133,7 +133,7 @@ fn without_the_second_memory_call_used_includes_reserved() {
 }
 
 #[test]
-fn sensors_that_are_not_there_are_none() {
+fn absent_sensors_are_none() {
     let gpus = read(format!("{RTX_3060},sensors=3"), &[]).expect("a card");
     assert_eq!((gpus.cards[0].temperature_c, gpus.cards[0].power_limit_w), (None, None));
 }

@@ -77,12 +77,12 @@ impl RunFolder {
     /// another run may use.
     fn holds_a_run(&self) -> Result<bool, FolderError> {
         let io = |path: PathBuf, source| FolderError::Io { path, source };
-        let said = match fs::symlink_metadata(self.journal()) {
+        let has_events = match fs::symlink_metadata(self.journal()) {
             Ok(journal) => journal.len() > 0,
             Err(error) if error.kind() == ErrorKind::NotFound => false,
             Err(source) => return Err(io(self.journal(), source)),
         };
-        Ok(said || !list(&self.checkpoints())?.is_empty())
+        Ok(has_events || !list(&self.checkpoints())?.is_empty())
     }
 
     /// The disk that its files are written to.

@@ -26,7 +26,7 @@ fn played(conf: &str, capacity: u64, allowed: Option<u64>, script: &str) -> Stri
     let mut allocator = Allocator::new(settings, allowed.map(|mib| mib * MIB));
     let mut blocks = BTreeMap::new();
     let mut segments: Vec<u64> = vec![];
-    let mut said = vec![];
+    let mut results = vec![];
     for step in script.split_whitespace() {
         let mut made = None;
         if step == "empty" {
@@ -52,20 +52,20 @@ fn played(conf: &str, capacity: u64, allowed: Option<u64>, script: &str) -> Stri
                 _ => {}
             }
             let sign = if matches!(kind, DriverEventKind::Take | DriverEventKind::Map) { '+' } else { '-' };
-            said.push(format!("{sign}{}", size(bytes)));
+            results.push(format!("{sign}{}", size(bytes)));
         }
         match made {
             None => {}
-            Some((name, Err(OutOfMemory))) => said.push(format!("{name} none")),
+            Some((name, Err(OutOfMemory))) => results.push(format!("{name} none")),
             Some((name, Ok(block))) => {
                 let address = allocator.address(block);
                 let (index, segment) = segments.iter().enumerate().rfind(|(_, begin)| **begin <= address).unwrap();
-                said.push(format!("{name} S{index}+{}[{}]", size(address - segment), size(allocator.bytes(block))));
+                results.push(format!("{name} S{index}+{}[{}]", size(address - segment), size(allocator.bytes(block))));
                 blocks.insert(name, block);
             }
         }
     }
-    said.join(" ")
+    results.join(" ")
 }
 
 #[track_caller]

@@ -154,10 +154,12 @@ impl Server {
             200..=299 => Err(odd(method)),
             _ if answer.pointer("/error_code").and_then(Value::as_str) == Some("RESOURCE_DOES_NOT_EXIST") => Ok(None),
             _ => {
-                let said = answer.pointer("/message").and_then(Value::as_str).unwrap_or_default();
-                let said = said.chars().take(QUOTE_MAX).collect::<String>();
-                let text =
-                    format!("the server returned status {status}{}{said}", if said.is_empty() { "" } else { ": " });
+                let message = answer.pointer("/message").and_then(Value::as_str).unwrap_or_default();
+                let message = message.chars().take(QUOTE_MAX).collect::<String>();
+                let text = format!(
+                    "the server returned status {status}{}{message}",
+                    if message.is_empty() { "" } else { ": " }
+                );
                 Err(WriteError { text, is_passing: matches!(status, 408 | 425 | 429 | 500..=599) })
             }
         }

@@ -20,8 +20,8 @@ fn only_the_sync_program_receives_the_key_in_its_environment() {
     let path = std::env::join_paths([folder.path(), &bin]).expect("paths");
     let mut synced = sync_in_background(&run, &key, Some(&path)).expect("it starts");
     assert!(synced.process.wait().expect("it ends").success());
-    let said = fs::read_to_string(&synced.log).expect("a log");
-    assert_eq!(said, format!("/\nsync {}\nhas the key\n", run.display()));
+    let output = fs::read_to_string(&synced.log).expect("a log");
+    assert_eq!(output, format!("/\nsync {}\nhas the key\n", run.display()));
     for path in [None, Some(folder.path().as_os_str()), Some("bin".as_ref()), Some("".as_ref())] {
         assert!(matches!(sync_in_background(&run, &key, path), Err(SyncError::NotInstalled)), "{path:?}");
     }

@@ -94,12 +94,12 @@ fn differences(found: &Map<String, Value>, expected: &Map<String, Value>) -> Vec
         Some(Value::String(text)) => text.clone(),
         Some(value) => value.to_string(),
     };
-    let said = keys.map(|key| {
+    let differences = keys.map(|key| {
         let word = WORDS.iter().find(|(known, _)| *known == key);
         let word = word.map_or_else(|| format!("`{key}`"), |(_, word)| (*word).to_owned());
         format!("{word} {} instead of {}", value(found, key), value(expected, key))
     });
-    said.collect()
+    differences.collect()
 }
 
 fn without_dropout(model: &ModelConfig) -> Map<String, Value> {

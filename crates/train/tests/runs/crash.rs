@@ -418,7 +418,7 @@ fn invariant_7_no_power_cut_loses_a_checkpoint_or_a_loss_that_one_counts_on() {
 /// A run is cut off and resumed, and that session is cut off too: everything on disk before survives, in every state
 /// after the first cut.
 #[test]
-fn invariant_7_no_power_cut_while_a_run_is_resumed_loses_what_was_saved() {
+fn invariant_7_no_power_cut_while_a_run_is_resumed_loses_a_saved_step() {
     let count = recoveries(&saves_every_step(), 5, 251);
     assert!(count > 60, "only {count} states");
 }

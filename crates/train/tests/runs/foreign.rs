@@ -243,7 +243,7 @@ fn sharded(engine: &Engine) -> (TempDir, Value) {
 }
 
 #[test]
-fn a_missing_shard_is_named_with_what_is_in_it() {
+fn a_missing_shard_is_named_with_its_tensors() {
     let mut engine = Setup::default().engine();
     let (folder, index) = sharded(&engine);
     let file = shard_name(1, SHARDS);

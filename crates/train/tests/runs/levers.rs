@@ -135,7 +135,7 @@ fn invariant_5_levers_bytes_and_time_change_but_not_a_bit() {
 }
 
 #[test]
-fn each_lever_saves_what_it_is_for() {
+fn each_lever_saves_memory() {
     let plan = |levers: Levers| {
         let optimizer = Optimizer { grad_clip: None, ..Optimizer::default() };
         let run = run_of(shape_of(GLOBAL_BATCH));

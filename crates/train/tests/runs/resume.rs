@@ -153,8 +153,8 @@ fn another_model_of_the_same_shapes_is_not_resumed() {
         match other.try_run(&folder, &start, stop_after(u64::MAX)) {
             Err(TrainError::Checkpoint(CheckpointError::OtherModel { differences, .. })) => {
                 assert_eq!(differences.len(), expected.len(), "{differences:?}");
-                let is_said = |(said, words): (&String, &&str)| said.starts_with(*words);
-                assert!(differences.iter().zip(expected).all(is_said), "{differences:?}");
+                let matches = |(found, words): (&String, &&str)| found.starts_with(*words);
+                assert!(differences.iter().zip(expected).all(matches), "{differences:?}");
             }
             result => panic!("{expected:?}: {result:?}"),
         }

@@ -205,22 +205,22 @@ impl Structure {
 }
 
 fn conversations() -> Vec<Vec<Value>> {
-    let said = |role: &str, content: &str| json!({"role": role, "content": content});
+    let turn = |role: &str, content: &str| json!({"role": role, "content": content});
     let call = json!({"type": "function", "function": {"name": "add", "arguments": {"a": 1}}});
     let asked = |content: &str| json!({"role": "assistant", "content": content, "tool_calls": [call]});
     vec![
-        vec![said("user", "How deep?"), said("assistant", "To the line.")],
-        vec![said("user", "a"), said("assistant", "4"), said("user", "b"), said("assistant", "I think\n\n4")],
-        vec![said("user", "a"), said("assistant", "<table> x"), said("user", "b")],
-        vec![said("system", "s"), said("user", "a"), said("assistant", "a"), said("user", "a"), said("assistant", "a")],
+        vec![turn("user", "How deep?"), turn("assistant", "To the line.")],
+        vec![turn("user", "a"), turn("assistant", "4"), turn("user", "b"), turn("assistant", "I think\n\n4")],
+        vec![turn("user", "a"), turn("assistant", "<table> x"), turn("user", "b")],
+        vec![turn("system", "s"), turn("user", "a"), turn("assistant", "a"), turn("user", "a"), turn("assistant", "a")],
         vec![
-            said("user", "a"),
-            said("assistant", "<think>\nwhy\n</think>\n\nso"),
-            said("user", "b"),
-            said("assistant", "<think>\nhm\n</think>\n\n<b>"),
+            turn("user", "a"),
+            turn("assistant", "<think>\nwhy\n</think>\n\nso"),
+            turn("user", "b"),
+            turn("assistant", "<think>\nhm\n</think>\n\n<b>"),
         ],
-        vec![said("user", "a"), asked("Let me see."), said("tool", "7"), said("assistant", "</t>")],
-        vec![said("user", "a"), asked("x"), said("tool", "7"), said("user", "7"), asked("y")],
+        vec![turn("user", "a"), asked("Let me see."), turn("tool", "7"), turn("assistant", "</t>")],
+        vec![turn("user", "a"), asked("x"), turn("tool", "7"), turn("user", "7"), asked("y")],
     ]
 }
 
