@@ -42,7 +42,7 @@ pub use history::History;
 pub use loss_check::{LOSS_TOLERANCE, LossCheck, check_losses};
 pub use loss_scale::LossScale;
 pub use outcome::{Ending, Outcome};
-pub use pace::{Freely, MicroBatch, Pace};
+pub use pace::{MicroBatch, Pace, UnlimitedPace};
 pub use profile::{Profile, TimedStep};
 pub use report::{Evaluation, Measured, PlanSummary, Report, percentile};
 pub use run::{Start, Trainer, TrainerConfig};
