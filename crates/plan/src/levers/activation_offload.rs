@@ -8,13 +8,13 @@
 //!                                                                                      ‾‾‾ 1 ‾‾‾
 //! ```
 //!
-//! Results are sent one by one as they are made, and come back one by one in the order in which they are needed. Each is held as long
-//! on its way there, and comes back as early, as no more is live for it than the program needs at its peak anyway; four blocks are on
-//! their way at most, and one back, since more is harder to lay out than it is worth. What is recomputed is not kept, and so not sent.
+//! Results are sent one by one as they are made, and come back one by one in the order in which they are needed. Each is held as long,
+//! and comes back as early, as the program's peak allows (`room.rs`); four blocks are on their way to the host at most, and one
+//! back, since more gains less than it makes packing harder. What is recomputed is not kept, and so not sent.
 //! Not here: how many blocks are sent where that is left open (`search/`).
 
 use super::offload::sent;
-use super::room::Room;
+use super::room::{Absent, Room, Stay};
 use super::{Alternative, Lever, LeverRequest, Levers, Places};
 use crate::candidate::Settings;
 use crate::request::Request;
@@ -37,9 +37,9 @@ pub(crate) fn blocks_of(part: f64, blocks: usize) -> usize {
 }
 
 /// Blocks in the order in which they are sent: the first ones come first, since the backward pass needs them last, when gradients
-/// have piled up, and their transfers have the most time; those of an encoder so before those of the decoder behind it. But of alike
-/// ones every second is sent, so that the link is done with each meanwhile, before those between. However many are, one more is sent
-/// beside the same ones.
+/// have piled up, and their transfers have the most time; so those of an encoder come before those of its decoder. Of
+/// blocks of one kind every second is sent before those between, so that the link has time for each. One more block is always
+/// sent in addition to the same ones.
 pub(crate) fn in_order(nodes: &[Node]) -> impl Iterator<Item = usize> {
     let kinds = Places::new(nodes).blocks.into_iter();
     let blocks = kinds.map(|kind| kind.into_iter().flatten().map(|block| block as usize).collect::<Vec<_>>());
@@ -49,7 +49,7 @@ pub(crate) fn in_order(nodes: &[Node]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Sends what the forward pass keeps of so many blocks to the host, in every program that has a backward pass.
+/// Sends what the forward pass keeps of this many blocks to the host, in every program that has a backward pass.
 pub fn activation_offload(graph: &mut Graph, blocks: usize) {
     if blocks == 0 {
         return;
@@ -60,7 +60,7 @@ pub fn activation_offload(graph: &mut Graph, blocks: usize) {
         if !is_sent.contains(&true) {
             continue;
         }
-        let Traffic { sent, .. } = Traffic::new(graph, program, &is_sent);
+        let sent = traffic(graph, program, &is_sent);
         let nodes = std::mem::take(&mut graph.programs[index].nodes);
         graph.programs[index].nodes = rewrite(graph, nodes, &sent);
     }
@@ -71,8 +71,8 @@ pub(crate) fn is_worth_sending(bytes: u64, largest: u64) -> bool {
     bytes > largest / SMALL
 }
 
-/// Which tensors are sent: what a block makes in its forward pass and blocks read later. What lies between them, such as an output
-/// head, reads the last block's result at once.
+/// Which tensors are sent: what a block makes in its forward pass and blocks read later. Nodes between them, such as an output
+/// head, read the last block's result at once.
 fn sent_away(graph: &Graph, nodes: &[Node], blocks: usize) -> Vec<bool> {
     let mut is_read = vec![false; graph.tensors.len()];
     let later = || nodes.iter().filter(|node| node.pass != Pass::Forward);
@@ -110,110 +110,98 @@ struct Sent {
     /// The node that makes it.
     made: usize,
     block: Option<u32>,
-    /// The last node of the forward pass that reads it, the first one after it, and the last of all.
-    read: [usize; 3],
+    /// The last node of the forward pass that reads it.
+    last_forward: usize,
+    /// The first node after the forward pass that reads it.
+    first_later: usize,
+    /// The last node that reads it.
+    last: usize,
     /// The node before which it is waited for.
     awaited: usize,
     /// The node before which it is fetched.
     fetched: usize,
 }
 
-/// When what is sent moves: as late and as early as there is room for it.
-struct Traffic {
-    /// In the order in which they are made.
-    sent: Vec<Sent>,
-    room: Room,
-    /// The bytes that the block has of which the most is sent.
-    block: u64,
+/// What is sent, in the order in which it is made, and when it moves: as late and as early as there is room for it, with
+/// four blocks on their way at most, and one back.
+fn traffic(graph: &Graph, program: &Program, is_sent: &[bool]) -> Vec<Sent> {
+    let mut all = readers(graph, program, is_sent);
+    let mut of_blocks = BTreeMap::<_, u64>::new();
+    all.iter().for_each(|sent| *of_blocks.entry(sent.block).or_default() += sent.bytes);
+    let largest_block = of_blocks.into_values().max().unwrap_or(0);
+    let absent = |sent: &Sent| Absent { ticks: sent.last_forward + 2..sent.first_later + 1, bytes: sent.bytes };
+    let mut room = Room::new(graph, program, all.iter().map(absent));
+    let held = |&Sent { bytes, made, last_forward, .. }: &Sent| Stay {
+        bytes,
+        needed: made..last_forward + 1,
+        since: made,
+        window: 4 * largest_block,
+    };
+    let ends = room.hold(&all.iter().map(held).collect::<Vec<_>>(), may_hold(&program.nodes, &all, largest_block / 2));
+    all.iter_mut().zip(ends).for_each(|(sent, end)| sent.awaited = end);
+    let mut order = (0..all.len()).collect::<Vec<_>>();
+    order.sort_by_key(|&index| all[index].first_later);
+    let fetched = order.iter().map(|&index| {
+        let Sent { bytes, awaited, first_later, last, .. } = all[index];
+        Stay { bytes, needed: first_later..last + 1, since: awaited, window: largest_block }
+    });
+    let is_in_backward = |node: &Node| node.pass != Pass::Forward && node.block.is_some();
+    let begins = room.fetch(&fetched.collect::<Vec<_>>(), |_, node| is_in_backward(&program.nodes[node]));
+    order.into_iter().zip(begins).for_each(|(index, begin)| all[index].fetched = begin);
+    all
 }
 
-impl Traffic {
-    fn new(graph: &Graph, program: &Program, is_sent: &[bool]) -> Self {
-        let nodes = &program.nodes;
-        let (mut sent, mut of_tensor) = (Vec::<Sent>::new(), FxHashMap::default());
-        let mut of_blocks = BTreeMap::<_, u64>::new();
-        for (index, node) in nodes.iter().enumerate() {
-            for from in &node.inputs {
-                let Some(&of) = of_tensor.get(from) else { continue };
-                let Sent { read: [forward, first, last], .. } = &mut sent[of];
-                match node.pass {
-                    Pass::Forward => *forward = index,
-                    _ => (*first, *last) = (index.min(*first), index),
-                }
-            }
-            if node.pass == Pass::Forward {
-                for &from in node.outputs.iter().filter(|id| is_sent[id.index()]) {
-                    let (bytes, block) = (graph[from].ty.bytes().0, node.block);
-                    *of_blocks.entry(block).or_default() += bytes;
-                    of_tensor.insert(from, sent.len());
-                    let read = [index, usize::MAX, index];
-                    sent.push(Sent { from, bytes, made: index, block, read, awaited: index, fetched: index });
-                }
+/// What is sent and who reads it, before it is known when it moves.
+fn readers(graph: &Graph, program: &Program, is_sent: &[bool]) -> Vec<Sent> {
+    let (mut all, mut of_tensor) = (Vec::<Sent>::new(), FxHashMap::default());
+    for (index, node) in program.nodes.iter().enumerate() {
+        for from in &node.inputs {
+            let Some(&of) = of_tensor.get(from) else { continue };
+            let sent: &mut Sent = &mut all[of];
+            match node.pass {
+                Pass::Forward => sent.last_forward = index,
+                _ => (sent.first_later, sent.last) = (index.min(sent.first_later), index),
             }
         }
-        let away = sent.iter().map(|sent| {
-            let [forward, first, _] = sent.read;
-            ([forward + 2, first + 1], sent.bytes)
-        });
-        let room = Room::new(graph, program, away);
-        let mut traffic = Self { sent, room, block: of_blocks.into_values().max().unwrap_or(0) };
-        traffic.hold(nodes);
-        traffic.fetch_ahead(nodes);
-        traffic
-    }
-
-    /// Waits for each as late as may be, with four blocks on their way at most; the ones that were sent last, which have had the least
-    /// time, before others. All that is sent is there before the backward pass comes to a block, and mostly before an output head,
-    /// of which it isn't known yet what it works with.
-    fn hold(&mut self, nodes: &[Node]) {
-        let last_block = self.sent.iter().map(|sent| sent.block).max().flatten();
-        let (window, mut beside_head) = (4 * self.block, self.block / 2);
-        let mut next = usize::MAX;
-        for index in (0..self.sent.len()).rev() {
-            let Sent { bytes, block, read: [forward, ..], .. } = self.sent[index];
-            let mut awaited = forward + 1;
-            let mut counts = block != last_block;
-            while awaited < next.min(nodes.len()) {
-                let node = &nodes[awaited];
-                // A forward pass that begins again is another one's.
-                let is_done = if node.pass == Pass::Forward {
-                    node.block.is_some() && node.block < block
-                } else {
-                    node.block.is_some()
-                };
-                let is_head = node.pass != Pass::Forward && node.block.is_none();
-                if is_done || !self.room.has(awaited, bytes, window) || (is_head && counts && bytes > beside_head) {
-                    break;
-                }
-                if is_head && std::mem::take(&mut counts) {
-                    beside_head -= bytes;
-                }
-                self.room.occupy(awaited, bytes);
-                awaited += 1;
+        if node.pass == Pass::Forward {
+            for &from in node.outputs.iter().filter(|id| is_sent[id.index()]) {
+                of_tensor.insert(from, all.len());
+                all.push(Sent {
+                    from,
+                    bytes: graph[from].ty.bytes().0,
+                    made: index,
+                    block: node.block,
+                    last_forward: index,
+                    first_later: usize::MAX,
+                    last: index,
+                    awaited: index,
+                    fetched: index,
+                });
             }
-            (self.sent[index].awaited, next) = (awaited, awaited);
         }
     }
+    all
+}
 
-    /// Fetches each as early as may be, in the order in which they are needed, with no more there than a block has.
-    fn fetch_ahead(&mut self, nodes: &[Node]) {
-        let mut order = (0..self.sent.len()).collect::<Vec<_>>();
-        order.sort_by_key(|&index| self.sent[index].read[1]);
-        let mut before = 0;
-        for index in order {
-            let Sent { bytes, awaited, read: [_, first, last], .. } = self.sent[index];
-            let mut fetched = first;
-            while fetched > before.max(awaited) && self.room.has(fetched - 1, bytes, self.block) {
-                let node = &nodes[fetched - 1];
-                if node.pass == Pass::Forward || node.block.is_none() {
-                    break;
-                }
-                fetched -= 1;
-                self.room.occupy(fetched, bytes);
-            }
-            (first..=last).for_each(|node| self.room.moves(node, bytes));
-            (self.sent[index].fetched, before) = (fetched, fetched);
+/// Whether what is sent may still be on its way at a node. All of it has arrived before the backward pass comes to a block, and
+/// but for the last block's and `beside_head` bytes before an output head, whose scratch is not known yet.
+fn may_hold(nodes: &[Node], all: &[Sent], mut beside_head: u64) -> impl FnMut(usize, usize) -> bool {
+    let last_block = all.iter().map(|sent| sent.block).max().flatten();
+    let mut counted = None;
+    move |index, node| {
+        let (node, &Sent { bytes, block, .. }) = (&nodes[node], &all[index]);
+        if node.pass == Pass::Forward {
+            // The forward pass comes to an earlier block again: it is another one's.
+            return node.block.is_none() || node.block >= block;
         }
+        let is_head = node.block.is_none();
+        if is_head && block != last_block && counted != Some(index) {
+            if bytes > beside_head {
+                return false;
+            }
+            (beside_head, counted) = (beside_head - bytes, Some(index));
+        }
+        is_head
     }
 }
 
@@ -226,12 +214,12 @@ fn rewrite(graph: &mut Graph, nodes: Vec<Node>, all: &[Sent]) -> Vec<Node> {
     };
     let (mut made, mut awaited) = (by(|sent| sent.made), by(|sent| sent.awaited));
     let mut fetched = (0..all.len()).collect::<Vec<_>>();
-    fetched.sort_by_key(|&index| (all[index].fetched, all[index].read[1]));
+    fetched.sort_by_key(|&index| (all[index].fetched, all[index].first_later));
     let mut fetched = fetched.into_iter().peekable();
     let (mut there, mut back) = (Vec::<(TensorId, Node)>::with_capacity(all.len()), FxHashMap::default());
     let mut rewritten = Vec::with_capacity(2 * nodes.len());
     for (index, mut node) in nodes.into_iter().enumerate() {
-        // Who waits for the last need not wait for those that were sent before it.
+        // A wait for the last implies those for tensors that were sent before it.
         let now = std::iter::from_fn(|| awaited.next_if(|(moment, _)| *moment == index)).collect::<Vec<_>>();
         rewritten.extend(now.into_iter().rev().map(|(_, of)| {
             let (op, outputs) = (AwaitTransfer.into(), TensorIds::new());
@@ -283,7 +271,7 @@ impl Lever for ActivationOffloadLever {
     }
 
     fn remark(&self, request: &Request, added: Seconds) -> Option<String> {
-        /// Less than this is not worth a word.
+        /// Less than this is not mentioned.
         const FELT: Seconds = Seconds(1e-3);
         match request.budget.host() {
             None => Some("it saves nothing here, since device and host share one memory".to_owned()),
@@ -295,7 +283,7 @@ impl Lever for ActivationOffloadLever {
         }
     }
 
-    /// Nothing where device and host share one memory, in which it frees nothing.
+    /// Nothing if device and host share one memory: it frees no bytes there.
     fn further(&self, request: &Request) -> Vec<Alternative> {
         let (Some(asked), Some(_)) = (request.levers.activation_offload, request.budget.host()) else {
             return Vec::new();
@@ -335,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_blocks_is_so_many_and_never_none() {
+    fn a_part_of_the_blocks_is_rounded_up() {
         for (part, blocks, expected) in
             [(0.0, 12, 0), (0.01, 12, 1), (0.25, 12, 3), (0.3, 10, 3), (0.5, 3, 2), (1.0, 12, 12), (0.5, 0, 0)]
         {

@@ -1,119 +1,151 @@
-//! Room on the device that a program leaves: what moves may be there longer, as long as no more is live at once than has to be.
+//! When tensors that rest in another memory leave the device and come back: what was sent is held as late, and what is
+//! fetched comes as early, as the program's peak on the device stays what it is.
 //!
 //! ```text
-//!   live  │      ╱╲__╱╲      most
+//!   live  │      ╱╲__╱╲      peak
 //!         │    ╱‾       ‾╲
 //!         │ ╱‾‾           ‾‾╲
 //!         └──────────────────
-//!           hold ►     ◄ fetch ahead
+//!           hold ►     ◄ fetch
 //! ```
+//!
+//! Activations (`activation_offload.rs`) and what optimizers on the host need (`use_room`) move by this one mechanism.
 
 use super::overlap::{computes, fetches, sends, sent_by_a_block};
 use crate::lifetimes::lifetimes;
 use plimsoll_graph::{Graph, MemoryId, Node, Op, Program, Storage, TensorId};
 use rustc_hash::FxHashSet;
+use std::ops::Range;
 
-/// Bytes that are there at each node of a program.
+/// A tensor on the device, where it may be for longer than nodes need it.
+pub(super) struct Stay {
+    pub(super) bytes: u64,
+    /// The nodes that need it there.
+    pub(super) needed: Range<usize>,
+    /// If it is fetched: the first node before which it can be.
+    pub(super) since: usize,
+    /// Bytes that may move at the same time, these included.
+    pub(super) window: u64,
+}
+
+/// Bytes on the device at each node of a program.
 pub(super) struct Room {
     live: Vec<u64>,
-    most: u64,
-    /// Of those that move.
+    peak: u64,
+    /// The part of them that is on its way.
     moving: Vec<u64>,
 }
 
 impl Room {
-    /// Of a program on the device, `less` these bytes from one node's tick to another's. How many rows an output head and attention
-    /// work with at a time is not known.
-    pub(super) fn new(graph: &Graph, program: &Program, less: impl Iterator<Item = ([usize; 2], u64)>) -> Self {
+    /// The room of a program, without the bytes that are absent. The scratch of attention and of an output head is not known
+    /// yet, and left out.
+    pub(super) fn new(graph: &Graph, program: &Program, absent: impl Iterator<Item = Absent>) -> Self {
         let nodes = program.nodes.len();
         let mut changes = vec![0_i64; nodes + 3];
-        let mut add = |[from, to]: [usize; 2], bytes: i64| {
-            changes[from] += bytes;
-            changes[to] -= bytes;
+        let mut add = |ticks: Range<usize>, bytes: i64| {
+            changes[ticks.start] += bytes;
+            changes[ticks.end] -= bytes;
         };
-        let on_device = lifetimes(graph, program, |_| 0).buffers.into_iter().filter(|b| b.memory == MemoryId::DEVICE);
-        on_device.for_each(|buffer| add([buffer.lower, buffer.upper].map(|time| time as usize), buffer.bytes as i64));
-        less.for_each(|(ticks, bytes)| add(ticks, -(bytes as i64)));
+        let buffers = lifetimes(graph, program, |_| 0).buffers.into_iter();
+        for buffer in buffers.filter(|buffer| buffer.memory == MemoryId::DEVICE) {
+            add(buffer.lower as usize..buffer.upper as usize, buffer.bytes as i64);
+        }
+        absent.for_each(|Absent { ticks, bytes }| add(ticks, -(bytes as i64)));
         let sums = changes.into_iter().scan(0, |live, change| {
             *live += change;
             Some(*live as u64)
         });
         let live = sums.skip(1).take(nodes).collect::<Vec<_>>();
-        Self { most: live.iter().copied().max().unwrap_or(0), moving: vec![0; nodes], live }
+        Self { peak: live.iter().copied().max().unwrap_or(0), moving: vec![0; nodes], live }
     }
 
-    /// Whether so many bytes more may be there at a node, of `window` that may move.
-    pub(super) fn has(&self, node: usize, bytes: u64, window: u64) -> bool {
-        self.live[node] + bytes <= self.most && self.moving[node] + bytes <= window
+    /// Holds each tensor for as long as there is room and `may_stay` accepts the node, the last one first, and none longer
+    /// than the one sent after it. `may_stay` is called with the index of the stay and of the node, once there is room.
+    /// Returns the node before which each leaves.
+    pub(super) fn hold(&mut self, stays: &[Stay], mut may_stay: impl FnMut(usize, usize) -> bool) -> Vec<usize> {
+        let mut ends = vec![0; stays.len()];
+        let mut limit = self.live.len();
+        for (index, stay) in stays.iter().enumerate().rev() {
+            let mut end = stay.needed.end;
+            while end < limit && self.has(end, stay) && may_stay(index, end) {
+                self.occupy(end, stay.bytes);
+                end += 1;
+            }
+            (ends[index], limit) = (end, end);
+        }
+        ends
     }
 
-    /// Bytes that were not live there.
-    pub(super) fn occupy(&mut self, node: usize, bytes: u64) {
+    /// Fetches each tensor as early as there is room and `may_stay` accepts the node, and none earlier than the one before
+    /// it. What was held has left by then. Returns the node before which each comes.
+    pub(super) fn fetch(&mut self, stays: &[Stay], mut may_stay: impl FnMut(usize, usize) -> bool) -> Vec<usize> {
+        self.moving.fill(0);
+        let mut begins = Vec::with_capacity(stays.len());
+        for (index, stay) in stays.iter().enumerate() {
+            let limit = stay.since.max(begins.last().copied().unwrap_or(0));
+            let mut begin = stay.needed.start;
+            while begin > limit && self.has(begin - 1, stay) && may_stay(index, begin - 1) {
+                begin -= 1;
+                self.occupy(begin, stay.bytes);
+            }
+            stay.needed.clone().for_each(|node| self.moving[node] += stay.bytes);
+            begins.push(begin);
+        }
+        begins
+    }
+
+    fn has(&self, node: usize, stay: &Stay) -> bool {
+        self.live[node] + stay.bytes <= self.peak && self.moving[node] + stay.bytes <= stay.window
+    }
+
+    fn occupy(&mut self, node: usize, bytes: u64) {
         self.live[node] += bytes;
         self.moving[node] += bytes;
     }
-
-    /// From here on nothing counts as moving that was put there so far; it stays live.
-    fn start_over(&mut self) {
-        self.moving.fill(0);
-    }
-
-    /// Bytes that are live there anyway.
-    pub(super) fn moves(&mut self, node: usize, bytes: u64) {
-        self.moving[node] += bytes;
-    }
 }
 
-/// Awaits what a program sends from the device as late as there is room for it, and fetches what it is sent as early.
+/// Bytes that leave the device for some ticks of lifetimes.
+pub(super) struct Absent {
+    pub(super) ticks: Range<usize>,
+    pub(super) bytes: u64,
+}
+
+/// Awaits what a program sends from the device as late as there is room for it, and fetches what is sent to the device as
+/// early: through as many blocks as have that many bytes together.
 pub(super) fn use_room(graph: &mut Graph, index: usize) {
     let program = &graph.programs[index];
-    let stays = stays(graph, &program.nodes);
-    if !stays.is_empty() {
-        let places = places(graph, program, &stays);
-        let nodes = std::mem::take(&mut graph.programs[index].nodes);
-        let mut ordered = places.into_iter().zip(nodes).collect::<Vec<_>>();
-        ordered.sort_unstable_by_key(|(place, _)| *place);
-        graph.programs[index].nodes = ordered.into_iter().map(|(_, node)| node).collect();
+    let of_block = sent_by_a_block(graph, &program.nodes);
+    let Transfers { awaited, fetched } = transfers(graph, &program.nodes, of_block);
+    if awaited.is_empty() && fetched.is_empty() {
+        return;
     }
-}
-
-/// By what to order a program's nodes: the node before which each is, for those that stay where they are itself, and its index.
-fn places(graph: &Graph, program: &Program, stays: &[Stay]) -> Vec<(usize, bool, usize)> {
-    let nodes = &program.nodes;
+    let begun = blocks_begun(graph, &program.nodes);
+    let is_near = |stay: &Stay, from: usize, to: usize| begun[to] - begun[from] <= stay.bytes / of_block.max(1);
     let mut room = Room::new(graph, program, std::iter::empty());
-    let of_block = sent_by_a_block(graph, nodes);
-    let begun = blocks_begun(graph, nodes);
-    let mut places = (0..nodes.len()).map(|index| (index, true, index)).collect::<Vec<_>>();
-    let mut next = nodes.len();
-    for &Stay { index, id, .. } in stays.iter().rev().filter(|stay| stay.is_sent) {
-        let bytes = graph[id].ty.bytes().0;
-        let (window, blocks) = (of_block.max(bytes), bytes / of_block.max(1));
-        let mut awaited = index + 1;
-        while awaited < next && begun[awaited] - begun[index] <= blocks && room.has(awaited, bytes, window) {
-            room.occupy(awaited, bytes);
-            awaited += 1;
-        }
-        (places[index], next) = ((awaited, false, index), awaited);
+    let ends = room.hold(&awaited, |index, node| is_near(&awaited[index], awaited[index].needed.end - 1, node));
+    let begins = room.fetch(&fetched, |index, node| is_near(&fetched[index], node, fetched[index].needed.start));
+    let mut issues = (0..begun.len()).map(|node| Issue { before: node, is_itself: true, node }).collect::<Vec<_>>();
+    let moved = awaited.iter().map(|stay| stay.needed.end - 1).zip(ends);
+    for (node, before) in moved.chain(fetched.iter().map(|stay| stay.needed.start).zip(begins)) {
+        issues[node] = Issue { before, is_itself: false, node };
     }
-    room.start_over();
-    let mut before = 0;
-    for &Stay { index, id, from, .. } in stays.iter().filter(|stay| !stay.is_sent) {
-        let bytes = graph[id].ty.bytes().0;
-        let (window, blocks) = (of_block.max(bytes), bytes / of_block.max(1));
-        let mut fetched = index;
-        while fetched > before.max(from)
-            && begun[index] - begun[fetched - 1] <= blocks
-            && room.has(fetched - 1, bytes, window)
-        {
-            fetched -= 1;
-            room.occupy(fetched, bytes);
-        }
-        (places[index], before) = ((fetched, false, index), fetched);
-    }
-    places
+    let nodes = std::mem::take(&mut graph.programs[index].nodes);
+    let mut ordered = issues.into_iter().zip(nodes).collect::<Vec<_>>();
+    ordered.sort_unstable_by_key(|(issue, _)| *issue);
+    graph.programs[index].nodes = ordered.into_iter().map(|(_, node)| node).collect();
 }
 
-/// To how many blocks the device came before and with each node.
+/// When a node is issued.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Issue {
+    /// The node before which it is, and after all others that are before that.
+    before: usize,
+    /// Whether that is itself, which comes last.
+    is_itself: bool,
+    node: usize,
+}
+
+/// How many blocks the device has begun at each node.
 fn blocks_begun(graph: &Graph, nodes: &[Node]) -> Vec<u64> {
     let (mut begun, mut block) = (0, None);
     let of_node = |node: &Node| {
@@ -125,34 +157,79 @@ fn blocks_begun(graph: &Graph, nodes: &[Node]) -> Vec<u64> {
     nodes.iter().map(of_node).collect()
 }
 
-/// A tensor that is on the device until it has been awaited, or since it was fetched.
-struct Stay {
-    /// The node that awaits or fetches it.
-    index: usize,
-    id: TensorId,
-    is_sent: bool,
-    /// Behind the node that made what is fetched.
-    from: usize,
+/// Stays that end when a transfer from the device is awaited, and those that begin with a transfer to it.
+#[derive(Default)]
+struct Transfers {
+    /// Each is needed up to the node that awaits it.
+    awaited: Vec<Stay>,
+    /// Each is needed from right after the node that fetches it.
+    fetched: Vec<Stay>,
 }
 
-fn stays(graph: &Graph, nodes: &[Node]) -> Vec<Stay> {
-    // Behind what made each tensor.
-    let (mut behind, mut on_the_way) = (vec![0; graph.tensors.len()], FxHashSet::default());
-    let mut stays = Vec::new();
+fn transfers(graph: &Graph, nodes: &[Node], of_block: u64) -> Transfers {
+    // The node after the last that writes each tensor.
+    let (mut after, mut on_the_way) = (vec![0; graph.tensors.len()], FxHashSet::default());
+    let mut transfers = Transfers::default();
     for (index, node) in nodes.iter().enumerate() {
         let is_transient =
             |id: TensorId| graph[id].storage == Storage::Transient && graph[id].memory == MemoryId::DEVICE;
+        let stay = |id: TensorId, needed, since| {
+            let bytes = graph[id].ty.bytes().0;
+            Stay { bytes, needed, since, window: of_block.max(bytes) }
+        };
         if let (Op::AwaitTransfer(_), Some(&id)) = (&node.op, node.inputs.first()) {
             if is_transient(id) && on_the_way.contains(&id) {
-                stays.push(Stay { index, id, is_sent: true, from: index });
+                transfers.awaited.push(stay(id, index..index + 1, index));
             }
         } else if fetches(graph, node) && is_transient(node.outputs[0]) {
-            let from = behind[node.inputs[0].index()];
-            stays.push(Stay { index, id: node.outputs[0], is_sent: false, from });
+            transfers.fetched.push(stay(node.outputs[0], index..index, after[node.inputs[0].index()]));
         } else if sends(graph, node) {
             on_the_way.insert(node.inputs[0]);
         }
-        node.outputs.iter().for_each(|output| behind[output.index()] = index + 1);
+        node.outputs.iter().for_each(|output| after[output.index()] = index + 1);
     }
-    stays
+    transfers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(live: &[u64]) -> Room {
+        Room { live: live.to_vec(), peak: live.iter().copied().max().unwrap_or(0), moving: vec![0; live.len()] }
+    }
+
+    fn stay(bytes: u64, needed: Range<usize>, window: u64) -> Stay {
+        Stay { bytes, needed, since: 1, window }
+    }
+
+    #[test]
+    fn what_is_held_leaves_before_the_peak_and_before_what_is_sent_after_it() {
+        let live = [2, 1, 1, 3, 1, 1, 3];
+        // The second stops before node 6, at which the peak is; the first, before node 3, and never overtakes the second.
+        let held = [stay(1, 0..1, 9), stay(2, 4..5, 9)];
+        assert_eq!(room(&live).hold(&held, |_, _| true), [3, 6]);
+        assert_eq!(room(&live).hold(&[stay(1, 4..5, 9), stay(1, 4..6, 9)], |_, _| true), [6, 6]);
+        // More than the peak leaves room for is not held at all, nor what the caller refuses.
+        assert_eq!(room(&live).hold(&[stay(3, 0..1, 9)], |_, _| true), [1]);
+        assert_eq!(room(&live).hold(&held, |index, _| index == 1), [1, 6]);
+    }
+
+    #[test]
+    fn what_is_fetched_comes_after_what_is_fetched_before_it_and_after_what_makes_it() {
+        let live = [1, 1, 3, 1, 1, 1];
+        assert_eq!(room(&live).fetch(&[stay(1, 2..3, 9), stay(2, 5..6, 9)], |_, _| true), [1, 3]);
+        assert_eq!(room(&live).fetch(&[stay(1, 5..6, 9), stay(1, 5..6, 9)], |_, _| true), [3, 3]);
+        assert_eq!(room(&live).fetch(&[stay(1, 5..6, 9)], |_, node| node > 3), [4]);
+    }
+
+    #[test]
+    fn no_more_moves_at_once_than_the_window() {
+        let live = [0, 0, 0, 0, 9];
+        // One is on its way from node 2 on, so that the other, for which there is room, has to leave before.
+        assert_eq!(room(&live).hold(&[stay(2, 0..1, 3), stay(2, 1..2, 3)], |_, _| true), [2, 4]);
+        assert_eq!(room(&live).hold(&[stay(2, 0..1, 4), stay(2, 1..2, 4)], |_, _| true), [4, 4]);
+        // What is needed on the device counts as moving until then.
+        assert_eq!(room(&live).fetch(&[stay(2, 1..4, 3), stay(2, 4..5, 3)], |_, _| true), [1, 4]);
+    }
 }
