@@ -9,7 +9,7 @@ use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{Graph, GraphError, MemoryId, SampleShape, Targets, TrainShape, build_sampling, build_training};
 use plimsoll_units::{Bytes, Seconds};
 
-/// A configuration: the micro-batch, and where all levers stand.
+/// A configuration: the micro-batch, and the settings of all levers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
     /// Samples that pass through the model at a time.
@@ -20,11 +20,11 @@ pub struct Settings {
     pub levers: Levers,
 }
 
-/// What becomes of the forward pass's results until the backward pass reads them.
+/// How the forward pass's results are kept until the backward pass reads them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Kept {
     pub(crate) recompute: Recompute,
-    /// Blocks, counted from the first, of which all that is not recomputed waits on the host.
+    /// The first blocks in the order of `in_order`, this many: what they do not recompute waits on the host.
     pub(crate) sent_blocks: usize,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Candidate {
     pub(crate) graph: Graph,
 }
 
-/// One configuration of those that a request leaves open.
+/// One of the configurations that a request leaves open.
 pub(crate) fn settings(
     request: &Request,
     micro_batch: usize,
@@ -54,9 +54,9 @@ pub(crate) fn settings(
 /// The programs of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Programs {
-    /// Those that a step runs, which its time depends on and mostly the peak too.
+    /// Those that a step of the longest sequences runs: its time depends on them, and mostly the peak too.
     OfStep,
-    /// Evaluation and sampling too.
+    /// Shorter lengths, evaluation and sampling too.
     All,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn built(request: &Request, settings: &Settings, programs: Programs) 
         micro_batch: settings.micro_batch,
         seq_len: request.seq_len,
         target_len: request.target_len,
-        buckets: request.buckets.clone(),
+        buckets: if has_all { request.buckets.clone() } else { Vec::new() },
         packed: request.packed,
         objective: request.objective,
         accumulates: settings.micro_batch < request.global_batch,
@@ -79,7 +79,7 @@ pub(crate) fn built(request: &Request, settings: &Settings, programs: Programs) 
     Ok(build_training(&request.model, &request.optimizer, &shape)?)
 }
 
-/// Pulls the levers as they stand.
+/// Pulls the levers.
 pub(crate) fn pulled(settings: Settings, mut graph: Graph) -> Result<Candidate, PlanError> {
     settings.levers.pull(&mut graph)?;
     Ok(Candidate { settings, graph })
@@ -94,7 +94,7 @@ pub(crate) fn plan_candidate(request: &Request, candidate: &Candidate) -> Plan {
     plan_layout(request, candidate, &Layout::new(&candidate.graph, &request.targets))
 }
 
-/// The plan of a candidate that was laid out.
+/// The plan of a candidate with this layout.
 pub(crate) fn plan_layout(request: &Request, candidate: &Candidate, layout: &Layout) -> Plan {
     let micro_batch = candidate.settings.micro_batch;
     Plan {

@@ -11,14 +11,13 @@ use plimsoll_graph::{ALIGNMENT, Graph, MemoryId, Node, PerMemory, Program, Role,
 use plimsoll_units::Bytes;
 use std::cmp::Reverse;
 
-/// An arena that is higher than its lower bound by one part in so many is not packed any better.
+/// An arena that exceeds its lower bound by less than one part in this many is packed well enough.
 const TOLERATED: u64 = 2000;
 
-/// A quick packing whose transients are too large by more than one part in so many is not tried any further: more work takes off
-/// less.
+/// A quick packing whose transients are too large by more than one part in this many is given up: more work saves less.
 const FAR: u64 = 10;
 
-/// How much is done to pack well.
+/// How much work a packing takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effort {
     /// Some milliseconds.
@@ -30,7 +29,7 @@ enum Effort {
 /// Room for the run's scalars, where a device reads them from its memory.
 const SCALARS_BYTES: u64 = ALIGNMENT;
 
-/// What lies at the bottom of an arena in all programs.
+/// The bottom of an arena, which all programs share.
 #[derive(Default)]
 struct Bottom {
     persistent: Breakdown,
@@ -39,7 +38,7 @@ struct Bottom {
     end: u64,
 }
 
-/// A program's transients with their places.
+/// A program's transients with their offsets.
 struct Packed {
     lifetimes: Lifetimes,
     /// First byte of each buffer, in the arena of its memory.
@@ -57,12 +56,22 @@ struct Packing {
     fullest_moment: u64,
 }
 
-/// Places everything. The plan's budgets are unlimited and its batch sizes are zero: the caller knows them.
+/// Gives every tensor an offset. The plan's limits are unlimited and its batch sizes are zero: the caller knows them.
 pub fn lay_out(graph: &Graph, targets: &Targets) -> Plan {
     Layout::new(graph, targets).plan(graph, targets)
 }
 
-/// The places of all that a graph's programs use.
+/// What a quick packing shows of a candidate.
+pub(crate) enum Attempt {
+    /// It fits.
+    Fits(Layout),
+    /// It may fit with more work: the budget lacks these bytes for the quick packing.
+    Near(PerMemory<Bytes>),
+    /// It does not fit.
+    Far,
+}
+
+/// The offsets of all that a graph's programs use.
 pub(crate) struct Layout {
     /// First byte of each tensor that is not transient.
     offsets: Vec<u64>,
@@ -82,21 +91,34 @@ impl Layout {
         Self { offsets, bottoms, packed }
     }
 
-    /// The layout of a request's candidate; `None` if it does not fit. Mostly the live bytes show that before anything is
-    /// packed.
+    /// The layout of a request's candidate; `None` if it does not fit.
     pub(crate) fn within(request: &Request, graph: &Graph) -> Option<Self> {
-        if !request.budget.holds(&at_least(graph, &request.targets)) {
-            return None;
+        match Self::attempt(request, graph) {
+            Attempt::Fits(layout) => Some(layout),
+            Attempt::Near(_) => Self::packed_within(request, graph),
+            Attempt::Far => None,
         }
-        // A quick packing that fits is enough, and one that is far from fitting shows that no other does.
+    }
+
+    /// A first attempt, which takes some milliseconds. Mostly the live bytes show before anything is packed that a candidate
+    /// does not fit.
+    pub(crate) fn attempt(request: &Request, graph: &Graph) -> Attempt {
+        if !request.budget.holds(&at_least(graph, &request.targets)) {
+            return Attempt::Far;
+        }
         let quick = Self::packed(graph, &request.targets, Effort::Quick);
         let lacking = request.budget.lacking(&quick.arenas());
         if lacking.values().all(|lacking| *lacking == Bytes::ZERO) {
-            return Some(quick);
+            Attempt::Fits(quick)
+        } else if quick.is_far(&lacking) {
+            Attempt::Far
+        } else {
+            Attempt::Near(lacking)
         }
-        if quick.is_far(&lacking) {
-            return None;
-        }
+    }
+
+    /// The layout that takes the most work; `None` if it does not fit either.
+    pub(crate) fn packed_within(request: &Request, graph: &Graph) -> Option<Self> {
         Some(Self::new(graph, &request.targets)).filter(|full| request.budget.holds(&full.arenas()))
     }
 
@@ -128,7 +150,7 @@ impl Layout {
         })
     }
 
-    /// The plan of the graph that was laid out.
+    /// The plan of the graph with this layout.
     pub(crate) fn plan(&self, graph: &Graph, targets: &Targets) -> Plan {
         let placed = graph.tensors.iter().zip(&self.offsets).map(|(t, &offset)| PlannedTensor {
             name: t.name.to_string(),
@@ -244,7 +266,7 @@ pub(crate) fn scalars_in(memory: MemoryId, targets: &Targets) -> u64 {
     if memory == MemoryId::DEVICE && targets.overlaps() { SCALARS_BYTES } else { 0 }
 }
 
-/// Lays persistent and carried tensors one after the other, above the run's scalars.
+/// Puts persistent and carried tensors one after the other, above the run's scalars.
 fn lay_bottom(graph: &Graph, offsets: &mut [u64], memory: MemoryId, scalars: u64) -> Bottom {
     let mut bottom = Bottom { persistent_end: scalars, end: scalars, ..Bottom::default() };
     bottom.persistent.add(Role::Staging, scalars);
@@ -263,7 +285,7 @@ fn lay_bottom(graph: &Graph, offsets: &mut [u64], memory: MemoryId, scalars: u64
     bottom
 }
 
-/// Packs all programs, in each memory those that may make its peak before the others.
+/// Packs all programs; in each memory, the programs with the largest lower bounds first.
 fn pack_programs(graph: &Graph, targets: &Targets, bottoms: &PerMemory<Bottom>, effort: Effort) -> Vec<Packed> {
     let prepare = |program: &Program| {
         let lifetimes = lifetimes_of(graph, program, targets);
@@ -303,7 +325,7 @@ pub(crate) fn tight(bound: u64, alignment: u64) -> u64 {
     bound.saturating_sub(alignment - 1)
 }
 
-/// The buffers of a program in one memory, which are to be packed above what lies at the bottom.
+/// The buffers of a program in one memory, to be packed above the bottom of its arena.
 struct Task {
     base: u64,
     indices: Vec<usize>,
@@ -318,8 +340,8 @@ impl Task {
         Self { base, indices, problem, bound }
     }
 
-    /// Packs under what is the highest so far, where that can be; raises it otherwise. What does not make the peak
-    /// stays below it, but no work is spent on how far.
+    /// Packs below `highest`, the peak so far, if that is possible, and raises it otherwise. Programs that do not make the peak
+    /// stay below it; no work is spent on how far.
     fn pack(&self, offsets: &mut [u64], highest: &mut u64, effort: Effort) -> Packing {
         let below = highest.saturating_sub(self.base + self.problem.alignment);
         let enough = self.bound.bytes + (self.base + self.bound.bytes) / TOLERATED;

@@ -20,8 +20,8 @@ mod space;
 #[cfg(test)]
 mod tests;
 
-use crate::candidate::{Programs, Settings, plan_candidate, plan_layout};
-use crate::layout::Layout;
+use crate::candidate::{Candidate, Programs, Settings, plan_candidate, plan_layout};
+use crate::layout::{Attempt, Layout};
 use crate::levers::divisors;
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
@@ -118,17 +118,26 @@ pub fn can_fit(request: &Request) -> Result<bool, PlanError> {
     fits_at(request, Fineness::HINT)
 }
 
-/// The same among so many points.
+/// The same on axes of this fineness.
 fn fits_at(request: &Request, fineness: Fineness) -> Result<bool, PlanError> {
     let builder = Builder::new(request);
     let search = Search::new(&builder, fineness)?;
+    let mut nearest = None::<(f64, Candidate)>;
     for Roomy { point, .. } in search.roomiest().into_iter().filter(|roomy| roomy.room >= 0.0) {
         let candidate = builder.candidate(search.settings(point), Programs::All)?;
-        if Layout::within(request, &candidate.graph).is_some() {
-            return Ok(true);
+        match Layout::attempt(request, &candidate.graph) {
+            Attempt::Fits(_) => return Ok(true),
+            Attempt::Near(lacking) => {
+                let short = shortfall(&lacking);
+                if nearest.as_ref().is_none_or(|(least, _)| short < *least) {
+                    nearest = Some((short, candidate));
+                }
+            }
+            Attempt::Far => {}
         }
     }
-    Ok(false)
+    // Only the nearest is worth the work of a full packing.
+    Ok(nearest.is_some_and(|(_, candidate)| Layout::packed_within(request, &candidate.graph).is_some()))
 }
 
 fn best(request: &Request, fineness: Fineness) -> Result<Option<Best>, PlanError> {
