@@ -1,5 +1,5 @@
 //! What is known of NVIDIA's cards without having one: memory, bandwidth, arithmetic, the bus. Figures are peaks off
-//! paper, for planning on another machine; where a card is at hand, its driver and a benchmark know better. The
+//! paper, for planning on another machine; if the card is in this machine, its driver and a benchmark know better. The
 //! figures and where each comes from are in `data/cards.csv`; how a name is read is in `cards/name.rs`.
 
 mod name;
@@ -24,7 +24,7 @@ pub struct Card {
     /// All of its memory, what the driver keeps for itself included.
     pub memory: Bytes,
     /// Whether `memory` is what the driver reports (with error correction as the card is shipped), or what the card
-    /// is sold with, of which a driver may report some percent less.
+    /// is sold with. A driver may report some percent less than that.
     pub memory_is_reported: bool,
     /// Between the card and its memory, in 10^9 bytes a second.
     pub bandwidth_gb_per_s: f64,
@@ -96,9 +96,9 @@ pub fn card_with_memory(text: &str, reported: Bytes) -> Result<&'static Card, Un
     meant(text, |card| card.memory.0.abs_diff(reported.0))
 }
 
-/// The card that stands for those of which only the memory is known: of the cards with as much or the next more, the slowest
-/// that computes in bfloat16; a GeForce for a desktop if there is one. `None` for less than the smallest has or more than the
-/// largest.
+/// The card that represents all cards with this much memory: the slowest that computes in bfloat16 among those with as much or
+/// the next larger memory; a desktop GeForce if there is one. `None` for less memory than the smallest card has or more than
+/// the largest.
 pub fn card_of_memory(memory: Bytes) -> Option<&'static Card> {
     let slower = |a: &&Card, b: &&Card| a.fp16_tflops.total_cmp(&b.fp16_tflops);
     let of = |is_one: fn(&str) -> bool| {

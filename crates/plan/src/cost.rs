@@ -1,5 +1,5 @@
-//! What a step takes in time, as far as it can be predicted. Read off the graph, node by node, so that every
-//! lever's price is.
+//! The predicted time of a step: the sum over the nodes of the graph on their queues, so that it includes the price of every
+//! lever.
 //!
 //! ```text
 //!   measured    between the seconds of like nodes on this machine            where `calibrate` has run them
@@ -61,7 +61,7 @@ impl Rates {
         }
     }
 
-    /// The same of a processor whose products in `Bf16` are so many times as fast as those in single precision.
+    /// The same of a processor whose products in `Bf16` are `times` as fast as those in single precision.
     #[must_use]
     pub fn with_bf16_products(self, times: f64) -> Self {
         Self { bf16_flops_per_s: times * self.product_flops_per_s, ..self }
@@ -85,7 +85,7 @@ impl Rates {
             bytes_per_s: COPIES * card.bandwidth_gb_per_s * 1e9,
             transfer_bytes_per_s: COPIES * card.pcie_gb_per_s() * 1e9,
             overlaps_transfers: true,
-            // Two channels of DDR4-3200, of which a well-fed optimizer reaches that part.
+            // Two channels of DDR4-3200. An optimizer that waits for nothing else reaches that part of their rate.
             host_bytes_per_s: COPIES * 51.2e9,
             node_s: 5e-6,
         }
@@ -126,7 +126,7 @@ pub struct Sample {
     pub flops: u64,
     /// The bytes that it moves.
     pub bytes: u64,
-    /// The operands that it works through one after another; see [`Work`]. Files of earlier versions don't tell.
+    /// The operands that it works through one after another; see [`Work`]. Files of earlier versions don't say.
     #[serde(default)]
     pub operands: usize,
     /// Its time.
@@ -172,7 +172,7 @@ impl Work {
     }
 }
 
-/// When queues are free and tensors are there, in seconds from a program's start.
+/// When queues are free and tensors are ready, in seconds from a program's start.
 struct Timeline {
     free: [f64; 4],
     written: Vec<f64>,
@@ -184,8 +184,8 @@ impl Timeline {
         Self { free: [0.0; 4], written: vec![0.0; tensors], read: vec![0.0; tensors] }
     }
 
-    /// Puts a node on a queue: behind what the queue does before, who wrote what it reads, and who touched what it
-    /// writes. What awaits a transfer is behind all who read its operand.
+    /// Puts a node on a queue: after the nodes before it on that queue, those that wrote what it reads, and those that read or
+    /// wrote what it writes. A node that awaits a transfer comes after all that read its operand.
     fn run(&mut self, queue: Queue, node: &Node, seconds: f64) {
         let mut start = self.free[queue as usize];
         let awaits = matches!(node.op, Op::AwaitTransfer(_));
@@ -206,7 +206,7 @@ impl Timeline {
         self.free[queue as usize] = end;
     }
 
-    /// Lets a queue go on where another one is.
+    /// Lets a queue continue no earlier than another one is free.
     fn follow(&mut self, before: Queue, queue: Queue) {
         self.free[queue as usize] = self.free[queue as usize].max(self.free[before as usize]);
     }
@@ -219,16 +219,16 @@ impl Timeline {
 /// Times of nodes that were predicted already.
 pub(crate) type KnownTimes = FxHashMap<(&'static str, Work), f64>;
 
-/// A node's queue, which is the device's on one that does one thing at a time, and its time.
+/// A node's queue and its time. On a machine that does one thing at a time the queue is always the device's.
 struct TimedNode {
     queue: Queue,
     seconds: f64,
-    /// Whether it takes the place of what the device has done with: what is fetched to be used and forgotten.
+    /// Whether it writes over bytes that the device has finished with: it fetches a transient tensor.
     takes_place: bool,
 }
 
 impl Rates {
-    /// A share of it, for each of so many runs that compute at the same time.
+    /// The share of each run if this many compute at the same time.
     fn shared_by(self, runs: f64) -> Self {
         Self {
             flops_per_s: self.flops_per_s / runs,
@@ -245,7 +245,7 @@ impl Rates {
 }
 
 impl Machine {
-    /// Each of so many runs' share of it: everything takes so many times as long.
+    /// The share of each of `runs` runs: everything takes `runs` times as long.
     #[must_use]
     pub(crate) fn shared_by(&self, runs: usize) -> Self {
         let mut shared = Self { rates: self.rates.shared_by(runs as f64), ..self.clone() };
@@ -253,7 +253,7 @@ impl Machine {
         shared
     }
 
-    /// A machine of which only rates are known.
+    /// A machine with known rates and no measured nodes.
     pub fn of_rates(rates: Rates) -> Self {
         Self { rates, samples: BTreeMap::new() }
     }
@@ -304,7 +304,7 @@ impl Machine {
         programs.into_iter().filter(|(_, times)| *times > 0)
     }
 
-    /// Whether queues work side by side.
+    /// Whether queues run at the same time.
     pub(crate) fn overlaps(&self, targets: &Targets) -> bool {
         targets.overlaps() && self.rates.overlaps_transfers
     }
@@ -350,13 +350,13 @@ impl Machine {
         *known.entry((op.name(), work)).or_insert_with(|| self.node(op, work))
     }
 
-    /// Predicted time of a node beside a card that may be known.
+    /// Predicted time of a node of a card's host that may be known.
     pub(crate) fn on_host_known(&self, op: &Op, work: Work, known: &mut KnownTimes) -> f64 {
         *known.entry((op.name(), work)).or_insert_with(|| self.on_host(op, work))
     }
 
-    /// Predicted time of a node beside a card: as measured there, else what it reads and writes, as fast as the host's
-    /// memory is.
+    /// Predicted time of a node of a card's host: as measured there, else by the bytes that it reads and writes and the rate of
+    /// the host's memory.
     pub fn on_host(&self, op: &Op, work: Work) -> f64 {
         self.as_measured(op, work).unwrap_or_else(|| work.bytes as f64 / self.rates.host_bytes_per_s)
     }
@@ -389,10 +389,10 @@ fn rate_of_link(graph: &Graph, node: &Node) -> Option<f64> {
     graph.memories.link(memory(&node.inputs)?, memory(&node.outputs)?)?.bytes_per_s
 }
 
-/// The time of a node between those that were measured; none if there are no samples. The logarithm of time is fitted by
+/// The time of a node between those that were measured; `None` if there are no samples. The logarithm of time is fitted by
 /// a plane over those of operations and bytes, to which the nearest samples count most, and which is drawn a little
-/// towards time that grows with the work: a fit of two slopes to samples that lie on a line would be anything. Beyond the
-/// largest sample time grows with the work: near it what a node costs whatever its size still bends the fit.
+/// towards time that grows with the work: a fit of two slopes to samples on a line has no unique solution. Beyond the
+/// largest sample time grows with the work: near it the constant cost of a node still bends the fit.
 /// Source: Cleveland & Devlin 1988, with the ridge of Hoerl & Kennard 1970.
 fn from_samples(samples: &[Sample], work: Work) -> Option<f64> {
     /// How little a slope is drawn towards what it is expected to be.

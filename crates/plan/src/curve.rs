@@ -1,5 +1,5 @@
-//! How fast a run is with less memory or more: the fastest plan at budgets from the least that is enough to the least that is
-//! as good as any, and what a little more than there is would buy.
+//! How fast a run is with less memory or more: the fastest plan at budgets from the smallest that is enough to the smallest
+//! that is as good as any, and what a little more memory would gain.
 
 use crate::request::{PlanError, Request};
 use crate::search::{Found, can_fit, search, shortest_step};
@@ -16,11 +16,11 @@ pub struct CurvePoint {
     pub found: Found,
 }
 
-/// A step so little longer than the shortest is as good: micro-batches of hundreds would take ten times the memory for less.
+/// A step that is longer than the shortest by this factor is as good: larger micro-batches gain less for ten times the memory.
 const AS_GOOD: f64 = 1.005;
 
-/// Points at so many budgets of the device, ascending: the least that is enough, the least whose step is as good as the shortest,
-/// both to a thousandth, and even steps between. Errors: the request makes no sense. Empty if nothing fits in any.
+/// Points at `count` budgets of the device, ascending: the smallest that is enough, the smallest whose step is as good as the
+/// shortest, both to a thousandth, and even steps between. Errors: the request makes no sense. Empty if nothing fits.
 pub fn curve(request: &Request, count: u64) -> Result<Vec<CurvePoint>, PlanError> {
     // Room that no plan uses; sums of it stay far from the largest number.
     let roomy = Bytes(u64::MAX >> 8);
@@ -37,14 +37,14 @@ pub fn curve(request: &Request, count: u64) -> Result<Vec<CurvePoint>, PlanError
     Ok(points.collect::<Result<Vec<_>, PlanError>>()?.into_iter().flatten().collect())
 }
 
-/// How much shorter the step of a plan is with so many bytes more of the device. Errors: the request makes no sense.
+/// How much shorter the step of a plan is with `more` bytes of the device. Errors: the request makes no sense.
 pub fn saved_with_more(request: &Request, found: &Found, more: Bytes) -> Result<Seconds, PlanError> {
     let more = Bytes(request.budget.device().0.saturating_add(more.0));
     let step = shortest_step(&with(request, more))?.unwrap_or(found.step);
     Ok(Seconds((found.step.0 - step.0).max(0.0)))
 }
 
-/// The least number of bytes that will do, to a thousandth, of which `largest` does.
+/// The smallest number of bytes that will do, to a thousandth. `largest` will do.
 fn least(largest: u64, will_do: impl Fn(Bytes) -> Result<bool, PlanError>) -> Result<u64, PlanError> {
     let (mut short, mut enough) = (0, largest);
     while enough - short > enough >> 10 {
@@ -58,7 +58,7 @@ fn within(request: &Request, device: Bytes) -> Result<Option<Found>, PlanError> 
     Ok(search(&with(request, device))?.ok())
 }
 
-/// With so many bytes of the device.
+/// The request with this budget of the device.
 fn with(request: &Request, device: Bytes) -> Request {
     Request { budget: request.budget.with(MemoryId::DEVICE, device), ..request.clone() }
 }

@@ -1,4 +1,4 @@
-//! What each lever buys and costs in a plan: the plan, beside the same with that one lever off.
+//! What each lever saves and costs in a plan: the plan is compared with the same plan with that one lever off.
 
 use crate::candidate::{Programs, built, plan_candidate, predicted_step, pulled};
 use crate::levers::{LEVERS, Lever};
@@ -13,21 +13,21 @@ use serde::Serialize;
 pub struct LeverEffect {
     /// The lever, in lower case with hyphens.
     pub name: &'static str,
-    /// Where it stands.
+    /// Its setting, in words.
     pub setting: String,
-    /// Whether it is pulled.
+    /// Whether it is on.
     pub on: bool,
-    /// Bytes of the device's arena that it saves; below zero where it takes some.
+    /// Bytes of the device's arena that it saves; negative if it needs more.
     pub saved_bytes: i64,
-    /// Bytes of the host's arena that it takes.
+    /// Bytes of the host's arena that it needs.
     pub host_bytes: i64,
-    /// Predicted time that it adds to a step, as a part of the step without it; below zero where it saves some.
+    /// Predicted time that it adds to a step, as a part of the step without it; negative if it saves time.
     pub added_time: f64,
-    /// Why it is off, where something excludes it; or what is to be known of it where it is on.
+    /// Why it is off, if something excludes it; or a remark, if it is on.
     pub note: Option<String>,
 }
 
-/// One for each lever. Each that is pulled takes a plan of its own.
+/// One for each lever. Each that is on is planned once more without it.
 pub fn lever_effects(request: &Request, found: &Found) -> Result<Vec<LeverEffect>, PlanError> {
     LEVERS.par_iter().map(|lever| effect(*lever, request, found)).collect()
 }

@@ -53,13 +53,13 @@ pub fn alike(tensors: impl Iterator<Item = Alive>) -> Vec<Alive> {
 }
 
 impl Alive {
-    /// Its name, behind how many there are of several: `24 × h*/mlp/gelu`.
+    /// Its name, after the count if there are several: `24 × h*/mlp/gelu`.
     pub fn words(&self) -> String {
         if self.count > 1 { format!("{} × {}", self.count, self.name) } else { self.name.clone() }
     }
 }
 
-/// A name with `*` for a block's number: parameters have it between points, `transformer.h.3.ln_1.weight`; activations behind
+/// A name with `*` for a block's number: parameters have it between points, `transformer.h.3.ln_1.weight`; activations have it after
 /// the letter of a block, `decoder/h3/mlp/relu`. A number at the end is that of an op's result.
 fn of_any_block(name: &str) -> String {
     let is_block = |part: &str| part.strip_prefix('h').is_some_and(|number| number.parse::<u32>().is_ok());
@@ -71,7 +71,7 @@ fn of_any_block(name: &str) -> String {
     front.collect::<Vec<_>>().join(".") + end
 }
 
-/// The moment of a plan's peak, with what takes the most of it, in `most` lines. None for a plan without steps.
+/// The moment of a plan's peak, with the `most` largest lines of what is alive then. `None` for a plan without steps.
 pub fn moment_of_peak(plan: &Plan, most: usize) -> Option<Moment> {
     let program = plan.programs.iter().find(|p| p.peak_bytes() == plan.peak().0)?;
     let step = program.fullest_step.min(program.steps.len().checked_sub(1)?);

@@ -7,15 +7,15 @@ use plimsoll_units::Bytes;
 /// More runs than this don't share a device.
 pub const MOST_WORKERS: usize = 1 << 10;
 
-/// The largest number up to `most` whose request fits, by some setting or other; none if not even that of 1 does. Whatever
-/// is smaller than one that fits is taken to fit too. Errors: those of a request, and of making it.
+/// The largest number up to `most` whose request fits, by some setting or other; `None` if not even that of 1 does. Assumes that
+/// every number smaller than one that fits fits too. Errors: those of a request, and of making it.
 pub fn largest_that_fits<E: From<PlanError>>(
     most: usize,
     request_of: impl Fn(usize) -> Result<Request, E>,
 ) -> Result<Option<usize>, E> {
     let fits = |number: usize| -> Result<bool, E> { Ok(can_fit(&request_of(number)?)?) };
     let Some(found) = largest(most, fits)? else { return Ok(None) };
-    // Near the limit what may take the least is not always what does, so larger ones are planned.
+    // Near the limit the points with the most estimated room are not always the smallest plans, so larger numbers are planned.
     let is_planned = |beyond: usize| -> Result<bool, E> { Ok(search(&request_of(found + beyond)?)?.is_ok()) };
     let beyond = match most - found {
         0 => None,
@@ -24,7 +24,7 @@ pub fn largest_that_fits<E: From<PlanError>>(
     Ok(Some(found + beyond.unwrap_or(0)))
 }
 
-/// The first of so many requests that fits, where each after one that fits does too; `None` if not even the last does.
+/// The first of `count` requests that fits, if each request after one that fits does too; `None` if not even the last does.
 /// Errors: those of a request, and of making it.
 pub fn first_that_fits<E: From<PlanError>>(
     count: usize,
@@ -43,7 +43,7 @@ pub fn first_that_fits<E: From<PlanError>>(
     Ok(fitting)
 }
 
-/// The most independent runs that share the device and the host evenly; none if not even one fits.
+/// The most independent runs that share the device and the host evenly; `None` if not even one fits.
 pub fn most_workers(request: &Request) -> Result<Option<usize>, PlanError> {
     largest(MOST_WORKERS, |workers| can_fit(&shared(request, workers)))
 }
@@ -87,7 +87,7 @@ pub struct RuleOfThumb {
 pub fn rule_of_thumb(memory: Bytes) -> RuleOfThumb {
     let rule =
         |micro_batch, seq_len, accumulation, recompute| RuleOfThumb { micro_batch, seq_len, accumulation, recompute };
-    // As much as a driver keeps of what a card is sold with is rounded up.
+    // Rounding adds what a driver keeps of the memory that a card is sold with.
     match (memory.as_f64() / Bytes::gib(1).as_f64()).round() as u64 {
         0..=8 => rule(1, 256, 16, true),
         9..=12 => rule(2, 512, 8, true),

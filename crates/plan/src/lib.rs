@@ -1,4 +1,4 @@
-//! Where every byte of a run lies, and when: from a graph and a budget to a Plan.
+//! Where every byte of a run is stored, and when: from a graph and a budget to a Plan.
 //!
 //! Pure: the same input gives the same Plan, byte for byte, on any number of threads; no clock, no files. Running a plan
 //! is the business of `exec`. Read next: `plan.rs` (the result), `layout.rs` (how it is made), `search/` (how a

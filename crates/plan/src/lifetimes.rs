@@ -1,7 +1,7 @@
-//! When the tensors of a program are live, and which of them take over the place of another.
+//! When the tensors of a program are live, and which of them take over the buffer of another.
 //!
 //! Time 0 is when the host feeds the program; node i runs at time i + 1; the host reads results at time n + 1.
-//! Lifespans are half-open. A result that may take the place of a dying operand shares its buffer:
+//! Lifespans are half-open. A result that may overwrite a dying operand shares its buffer:
 //!
 //! ```text
 //!   x ████████┐            one buffer, alive from the birth of x to the death of y
@@ -12,7 +12,7 @@
 use plimsoll_graph::{Access, Graph, MemoryId, Program, Role, Storage, TensorId};
 use rustc_hash::FxHashMap;
 
-/// Bytes that must lie in one place for a span of time: one or several tensors after each other, or scratch.
+/// Bytes that need one offset for a span of time: one or several tensors after each other, or scratch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Buffer {
     pub(crate) lower: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Buffer {
     pub(crate) memory: MemoryId,
 }
 
-/// The buffer of each tensor that has one. A list and not a map, for the search asks millions of times.
+/// The buffer of each tensor that has one. A list and not a map, since the search looks up millions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BufferOf(Vec<Option<u32>>);
 
@@ -56,7 +56,7 @@ pub(crate) struct Lifetimes {
     pub(crate) of_scratch: FxHashMap<usize, usize>,
 }
 
-/// Computes lifetimes. `scratch_bytes(node)` is asked once for each node.
+/// Computes lifetimes. Calls `scratch_bytes(node)` once for each node.
 pub(crate) fn lifetimes(graph: &Graph, program: &Program, scratch_bytes: impl Fn(usize) -> u64) -> Lifetimes {
     let end = program.nodes.len() as u64 + 2;
     let last_use = last_uses(graph, program);
@@ -97,7 +97,7 @@ pub(crate) fn lifetimes(graph: &Graph, program: &Program, scratch_bytes: impl Fn
     result
 }
 
-/// The last time at which each tensor is read, or written if nobody reads it; 0 for those that are not in the program.
+/// The last time at which each tensor is read, or written if no node reads it; 0 if the program does not have it.
 fn last_uses(graph: &Graph, program: &Program) -> Vec<u64> {
     let mut last_use = vec![0; graph.tensors.len()];
     for (index, node) in program.nodes.iter().enumerate() {
@@ -111,7 +111,7 @@ fn last_uses(graph: &Graph, program: &Program) -> Vec<u64> {
     last_use
 }
 
-/// The buffer that output `position` of node `index` may take over: that of an operand which nobody reads afterwards.
+/// The buffer that output `position` of node `index` may take over: that of an operand which no node reads afterwards.
 fn place_to_take(
     graph: &Graph,
     program: &Program,

@@ -1,5 +1,5 @@
-//! The Plan: plain data that says where every byte of a run lies and what is done in which order. It needs nothing
-//! else to be carried out, and nothing in it is decided later.
+//! The Plan: plain data that says where every byte of a run is stored and which steps run in which order. A device needs
+//! nothing else to run it, and decides nothing.
 //!
 //! ```text
 //! offset
@@ -21,7 +21,7 @@ use plimsoll_graph::{
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// A tensor with its place. Where it is transient, several may share a place at different times.
+/// A tensor with its offset. Transient tensors may share bytes at different times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedTensor {
     /// As in the graph.
@@ -62,13 +62,13 @@ pub struct Region {
 }
 
 impl Region {
-    /// The first byte behind it.
+    /// The first byte after it.
     pub fn end(self) -> u64 {
         self.offset + self.bytes
     }
 }
 
-/// One op on placed tensors.
+/// One op on tensors with offsets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// What is done.
@@ -87,12 +87,12 @@ pub struct Step {
     /// The model's block that it belongs to, if it is in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<u32>,
-    /// Earlier steps of other queues that must be done before this one starts, by their index in the program.
+    /// Earlier steps of other queues that must finish before this one starts, by their index in the program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<u32>,
 }
 
-/// A program whose tensors have places.
+/// A program whose tensors have offsets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlannedProgram {
     /// As in the graph.
@@ -143,7 +143,7 @@ pub struct Breakdown {
     pub scratch_bytes: u64,
     /// Token batches, losses, logits.
     pub staging_bytes: u64,
-    /// What packing could not fill: gaps, and what rounds sizes up to the alignment.
+    /// What packing could not fill: gaps, and the padding of sizes to the alignment.
     pub unused_bytes: u64,
 }
 
@@ -167,7 +167,7 @@ impl Breakdown {
     }
 }
 
-/// Where every byte of a run lies and what is done in which order.
+/// Where every byte of a run is stored and which steps run in which order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Version of this schema.
@@ -237,7 +237,7 @@ impl Plan {
         &self.targets[self.memories[step.memory].memory.kind]
     }
 
-    /// What it must stay under.
+    /// The limit of each memory.
     pub fn budget(&self) -> Budget {
         Budget::of(self.memories.map(|_, planned| planned.limit))
     }

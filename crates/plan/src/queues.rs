@@ -1,4 +1,4 @@
-//! Queues, and who waits for whom. A device with a place of its own runs four queues side by side:
+//! Queues, and which steps wait for which. A device with memory of its own runs four queues at the same time:
 //!
 //! ```text
 //!   device     ████ norm ████ weight gradient ██████████████████     in order
@@ -9,7 +9,7 @@
 //!
 //! Steps of one queue run one after the other; those of different queues are ordered by [`Step::waits`] and by nothing
 //! else. Waits are read off the bytes: where a step touches what another queue's step touches too, and one of them
-//! writes, the later waits for the earlier. So they follow from the layout, which may lay a tensor where another one was.
+//! writes, the later waits for the earlier. So they follow from the layout, which may give a tensor the bytes of an earlier one.
 
 use crate::plan::{PlannedTensor, Region, Step};
 use plimsoll_graph::{Memories, MemoryKind, Op, PerMemory, TensorId};
@@ -52,7 +52,7 @@ impl Queue {
     }
 }
 
-/// For each queue, a step of it: the last that is known to be done, or that must be.
+/// For each queue, its last step that is known to have finished, or that must have.
 type Clock = [Option<usize>; 4];
 
 fn merge(clock: &mut Clock, other: &Clock) {
@@ -64,13 +64,13 @@ fn merge(clock: &mut Clock, other: &Clock) {
 /// The last steps to touch some bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Touched {
-    /// One at most: whoever wrote last.
+    /// The step that wrote last: one at most.
     written: Clock,
-    /// Those who read what it wrote.
+    /// The steps that read what it wrote.
     read: Clock,
 }
 
-/// Who touched what last, as ranges of bytes that don't overlap: first byte -> the byte behind the last, and who.
+/// The last steps to touch each range of bytes. Ranges do not overlap: first byte -> the byte after the last, and the steps.
 #[derive(Default)]
 struct History(BTreeMap<u64, (u64, Touched)>);
 
@@ -107,7 +107,7 @@ pub(crate) fn fill_in_waits(steps: &mut [Step], tensors: &[PlannedTensor], memor
         return;
     }
     let mut history = memories.map(|_| History::default());
-    // What each queue knows to be done when its next step starts, and what is known once a step is done.
+    // The steps that are known to have finished when the next step of a queue starts, and after each step.
     let mut known = [Clock::default(); 4];
     let mut done = Vec::<Clock>::with_capacity(steps.len());
     for (index, step) in steps.iter_mut().enumerate() {
@@ -115,7 +115,7 @@ pub(crate) fn fill_in_waits(steps: &mut [Step], tensors: &[PlannedTensor], memor
         let mut needed = touched_before(step, index, queue, tensors, &mut history);
         needed[queue as usize] = None;
         let mut needed = needed.into_iter().flatten().collect::<Vec<_>>();
-        // The latest first: it may know of the others.
+        // The latest first: it may imply the others.
         needed.sort_unstable_by(|a, b| b.cmp(a));
         let clock = &mut known[queue as usize];
         for other in needed {
@@ -134,7 +134,7 @@ fn queue_of(step: &Step, tensors: &[PlannedTensor], memories: &Memories) -> Queu
     Queue::of(&step.op, memories[step.memory].kind, first(&step.inputs), first(&step.outputs))
 }
 
-/// Records what a step touches. Of each queue the last step that must be done before.
+/// Records what a step touches. Returns the last step of each queue that must finish before.
 fn touched_before(
     step: &Step,
     index: usize,
@@ -146,7 +146,7 @@ fn touched_before(
     let mut here = Clock::default();
     here[queue as usize] = Some(index);
     let place_of = |id: &TensorId| (tensors[id.index()].memory, tensors[id.index()].region());
-    // What was sent is not written by whoever awaits that, but waits for its readers all the same.
+    // A step that awaits a transfer does not write what was sent, but waits for its readers all the same.
     let awaits = matches!(step.op, Op::AwaitTransfer(_));
     for (memory, region) in step.inputs.iter().map(place_of) {
         history[memory].touch(region, |touched| {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_what_was_sent_waits_and_what_others_imply_is_left_out() {
+    fn readers_of_what_was_sent_wait_and_implied_waits_are_left_out() {
         let on = |memory| [0, 256, 512].map(|offset| tensor(memory, offset));
         // 0, 1, 2 on the device; 3, 4, 5 on the host.
         let tensors = [on(MemoryId::DEVICE), on(MemoryId::HOST)].concat();
@@ -208,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_laid_over_others_wait_for_their_readers() {
-        // 2 lies over the end of 0 and the beginning of 1.
+    fn steps_that_overwrite_bytes_wait_for_their_readers() {
+        // 2 covers the end of 0 and the beginning of 1.
         let tensors = [
             tensor(MemoryId::DEVICE, 0),
             tensor(MemoryId::DEVICE, 256),
@@ -221,7 +221,7 @@ mod tests {
             step(Add, MemoryId::DEVICE, &[1, 1], &[2]),
             step(Transfer, MemoryId::DEVICE, &[3], &[1]),
         ];
-        // The last waits for what was sent, and for who read and overwrote where it is sent to.
+        // The last waits for what was sent, and for the step that read and overwrote its destination.
         assert_eq!(waits(&tensors, over), [vec![], vec![0], vec![1]]);
     }
 

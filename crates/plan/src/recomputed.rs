@@ -17,19 +17,19 @@ pub struct Recomputed {
     pub nodes: usize,
     /// Those of them that are recomputed.
     pub recomputed: usize,
-    /// What these are not kept of.
+    /// Bytes of their results, which are not kept.
     pub bytes: Bytes,
     /// Predicted time of recomputing them, in a micro-batch.
     pub seconds: Seconds,
     /// Those that wait on the host until they are read again.
     pub sent: usize,
-    /// What these have.
+    /// Bytes of these.
     pub sent_bytes: Bytes,
     /// Predicted time of their transfers there and back, in a micro-batch.
     pub sent_seconds: Seconds,
 }
 
-/// By op, the most bytes first. Ops of which nothing is recomputed are last.
+/// By op, the most bytes first. Ops whose results are all kept are last.
 pub fn recomputed(request: &Request, found: &Found) -> Vec<Recomputed> {
     let graph = &found.graph;
     let program = graph.repeated_micro_step();

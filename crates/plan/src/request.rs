@@ -1,4 +1,4 @@
-//! What is asked of the planner.
+//! The request to the planner.
 
 use crate::budget::Budget;
 use crate::cost::Machine;
@@ -16,11 +16,11 @@ pub struct Request {
     pub optimizer: Optimizer,
     /// Samples of a step.
     pub global_batch: usize,
-    /// Samples at a time; none: the largest divisor of the global batch that fits.
+    /// Samples at a time; `None`: the search chooses.
     pub micro_batch: Option<usize>,
     /// Tokens of a sample; of its source, where there is a decoder.
     pub seq_len: usize,
-    /// Tokens of the decoder at most; none where there is no decoder.
+    /// Tokens of the decoder at most; `None` if there is no decoder.
     pub target_len: Option<usize>,
     /// Shorter lengths that have programs of their own.
     pub buckets: Vec<Lengths>,
@@ -28,13 +28,13 @@ pub struct Request {
     pub packed: bool,
     /// What is minimised.
     pub objective: Objective,
-    /// What the plan must stay under: one budget for both arenas where device and host are one memory.
+    /// What the arenas must stay under: a limit for each memory, or one for both if device and host are one memory.
     pub budget: Budget,
     /// What runs the nodes of the device and of the host.
     pub targets: Targets,
     /// How fast it is.
     pub machine: Machine,
-    /// Where levers are to stand.
+    /// The settings of levers, as far as they are fixed.
     pub levers: LeverRequest,
     /// Names of the parameters that are not trained.
     pub frozen: BTreeSet<String>,
@@ -93,7 +93,7 @@ pub enum PlanError {
     },
 }
 
-/// Larger global batches are a slip of the finger.
+/// Larger global batches are typing errors.
 const MOST_SAMPLES: u128 = 1 << 28;
 
 /// Longer sequences too: models have no more positions.
@@ -103,9 +103,9 @@ const MOST_TOKENS: usize = 1 << 24;
 const MOST_ELEMENTS: u128 = 1 << 52;
 
 impl Request {
-    /// One sample as long as the model can take, but for what has no end, on a machine without limits.
+    /// One sample of the model's maximum length, up to the usual one, on a machine without limits.
     pub fn new(model: ModelConfig, targets: Targets, machine: Machine) -> Self {
-        /// Tokens of a sample where the model's positions have no end, or a far one.
+        /// Tokens of a sample if the model has more positions, or no limit.
         const USUAL: usize = 1024;
         let seq_len = model.max_positions().min(USUAL);
         let target_len = model.decoder_start().map(|_| seq_len);
@@ -131,7 +131,7 @@ impl Request {
 
     /// Errors: zero sizes, a micro-batch that does not divide, sizes beyond counting, an impossible model.
     pub fn check(&self) -> Result<(), PlanError> {
-        // Before the model, which may have been given as many positions.
+        // Checked before the model, whose number of positions may have been set to this length.
         if self.seq_len > MOST_TOKENS {
             return Err(PlanError::TooLarge { what: "the sequence length", value: self.seq_len as u128 });
         }

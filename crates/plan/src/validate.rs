@@ -17,14 +17,14 @@ pub enum PlanViolation {
     Overlap {
         /// Program.
         program: String,
-        /// Name and place of one.
+        /// Name and offset of one.
         first: String,
-        /// Name and place of the other.
+        /// Name and offset of the other.
         second: String,
         /// A step at which both are live.
         step: usize,
     },
-    /// Something lies outside the arena.
+    /// A tensor or scratch is outside the arena.
     #[error("{what} ends at byte {end}, the arena has {limit}")]
     OutOfBounds {
         /// Name.
@@ -62,7 +62,7 @@ pub enum PlanViolation {
         /// Name.
         tensor: String,
     },
-    /// A step names a tensor that is not there, or an operand's type is not what its op takes or makes.
+    /// A step names a tensor that does not exist, or a type is not what its op takes or makes.
     #[error("program `{program}`, plan step {step}: {problem}")]
     IllTyped {
         /// Program.
@@ -97,18 +97,18 @@ pub enum PlanViolation {
         second: String,
     },
     /// An offset that vector loads can't use.
-    #[error("{what} lies at byte {offset}, which is not a multiple of {alignment}")]
+    #[error("{what} starts at byte {offset}, which is not a multiple of {alignment}")]
     Misaligned {
         /// Name.
         what: String,
-        /// Where it lies.
+        /// Its first byte.
         offset: u64,
         /// What the offset must be a multiple of.
         alignment: u64,
     },
 }
 
-/// Something that occupies bytes from one step to another, both included.
+/// A tensor, scratch or the scalars: bytes that are occupied from one step to another, both included.
 struct Occupant {
     name: String,
     memory: MemoryId,
@@ -146,7 +146,7 @@ fn check_program(plan: &Plan, program: &PlannedProgram) -> Result<(), PlanViolat
     for occupant in &occupants {
         check_place(plan, &occupant.name, occupant.memory, occupant.region)?;
     }
-    // By their first byte: behind one that begins where another ends, none meets that.
+    // Sorted by first byte: once one begins after the end of `low`, no later one overlaps with it.
     occupants.sort_by_key(|occupant| (occupant.memory, occupant.region.offset));
     for (index, low) in occupants.iter().enumerate() {
         let meets = |high: &&Occupant| high.memory == low.memory && high.region.offset < low.region.end();
@@ -183,7 +183,7 @@ fn check_types(plan: &Plan, program: &PlannedProgram, index: usize, step: &Step)
     }
     let moves = matches!(step.op, Op::Transfer(_) | Op::AwaitTransfer(_));
     if let Some(id) = step.inputs.iter().chain(&step.outputs).find(|id| !moves && plan[**id].memory != step.memory) {
-        return Err(ill(format!("{} runs in another memory than `{}` lies in", step.op.name(), plan[*id].name)));
+        return Err(ill(format!("{} works in another memory than `{}` rests in", step.op.name(), plan[*id].name)));
     }
     let types = |ids: &[TensorId]| ids.iter().map(|&id| &plan[id].ty).collect();
     let io = Io { inputs: types(&step.inputs), outputs: types(&step.outputs) };

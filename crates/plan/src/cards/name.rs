@@ -2,7 +2,7 @@
 
 use plimsoll_units::Bytes;
 
-/// What is said of many cards, and sets none apart.
+/// Words that many cards have, and that identify none.
 const SAID_OF_ALL: [&str; 11] =
     ["nvidia", "geforce", "tesla", "rtx", "gtx", "gpu", "card", "generation", "workstation", "edition", "hbm"];
 /// What sets cards apart but is often left out.
@@ -11,7 +11,7 @@ const OFTEN_UNSAID: [&str; 4] = ["sxm", "pcie", "ada", "blackwell"];
 const RUN_TOGETHER: [&str; 12] =
     ["titan", "ti", "super", "server", "laptop", "mobile", "maxq", "quadro", "pro", "nvl", "gib", "gb"];
 const LAPTOP: [&str; 3] = ["laptop", "mobile", "maxq"];
-/// Digits that a bare number may have and still be taken for GiB behind the number of a card.
+/// A bare number with up to this many digits after a card's number means GiB.
 const MEMORY_DIGITS_MAX: usize = 3;
 
 /// A card's name: `Tesla V100-SXM2-16GB` is the words `v`, `100`, `sxm` and 16 GiB.
@@ -23,7 +23,7 @@ pub(super) struct Name {
 /// A run of letters or of digits; of letters, at most one known word.
 struct Part<'a> {
     text: &'a str,
-    /// Whether it stands at the beginning, or behind a place or a sign.
+    /// Whether it is at the beginning, or after a space or a sign.
     begins: bool,
 }
 

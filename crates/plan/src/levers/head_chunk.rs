@@ -25,7 +25,7 @@ pub fn default_head_chunk(rows: usize, vocab_size: usize, device: DeviceKind) ->
     if fitting >= rows { rows } else { (fitting / multiple * multiple).max(64).min(rows) }
 }
 
-/// The default, and ever fewer rows for when the logits are the peak: on all devices they end near as many. The first are
+/// The default, and ever fewer rows for when the logits are the peak: on all devices they end near the same number. The first are
 /// close, since each chunk costs time, as what would be recomputed for its bytes does.
 pub fn head_chunk_choices(rows: usize, vocab_size: usize, device: DeviceKind) -> [usize; SCRATCHES] {
     let most = default_head_chunk(rows, vocab_size, device);

@@ -46,7 +46,7 @@ use serde::{Deserialize, Serialize};
 /// Sizes that rows of logits and of scores at a time are chosen from, together.
 pub const SCRATCHES: usize = 5;
 
-/// A node's op with other rows of logits and of scores at a time; none if it has neither.
+/// A node's op with other rows of logits and of scores at a time; `None` if it has neither.
 pub(crate) fn with_scratch(op: &Op, (chunk, rows): (usize, usize)) -> Option<Op> {
     let mut op = op.clone();
     if let Some(of_op) = head_chunk::chunk_of(&mut op) {
@@ -57,7 +57,7 @@ pub(crate) fn with_scratch(op: &Op, (chunk, rows): (usize, usize)) -> Option<Op>
     Some(op)
 }
 
-/// Where every lever stands that is a rewrite of the graph. The others are parameters of `plimsoll_graph::TrainShape`.
+/// The setting of every lever that is a rewrite of the graph. The others are parameters of `plimsoll_graph::TrainShape`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Levers {
     /// Rows of scores that attention holds at a time.
@@ -75,12 +75,12 @@ pub struct Levers {
     pub activation_offload: usize,
     /// Whether parameters are updated in the backward pass.
     pub update_in_backward: bool,
-    /// The part of the parameters, from 0 to 1, whose optimizer lives on the host.
+    /// The part of the parameters, from 0 to 1, whose optimizer is on the host.
     pub optimizer_offload: f64,
 }
 
 impl Default for Levers {
-    /// None is pulled.
+    /// All are off.
     fn default() -> Self {
         Self {
             attention_rows: ATTENTION_ROWS,
@@ -95,33 +95,33 @@ impl Default for Levers {
     }
 }
 
-/// Where levers are to stand. What is left open never changes the result, so the search may choose it.
+/// The settings of levers that a request fixes. What it leaves open never changes the result, so the search may choose it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct LeverRequest {
     /// Precision of weights and activations.
     pub precision: Precision,
-    /// How moments are kept; none: as they are.
+    /// How moments are kept; `None`: in single precision.
     pub optimizer_state: Option<StateFormat>,
     /// A moving average of the weights.
     pub average: Option<Average>,
-    /// What is recomputed in the backward pass; none: what the budget makes necessary.
+    /// What is recomputed in the backward pass; `None`: the search chooses.
     pub recompute: Option<Recompute>,
-    /// The part of the blocks, from 0 to 1 and from the first on, whose kept activations wait on the host; none: what the
-    /// budget makes necessary, which is nothing where device and host share one.
+    /// The part of the blocks, from 0 to 1 and from the first on, whose kept activations wait on the host; `None`: the
+    /// search chooses, nothing if device and host share one memory.
     pub activation_offload: Option<f64>,
-    /// The part of the parameters whose optimizer lives on the host; none: what the budget makes necessary, which is
-    /// nothing where device and host share one.
+    /// The part of the parameters whose optimizer is on the host; `None`: the search chooses, nothing if device and host share
+    /// one memory.
     pub optimizer_offload: Option<f64>,
-    /// Whether parameters are updated in the backward pass; none: where nothing excludes it.
+    /// Whether parameters are updated in the backward pass; `None`: if nothing excludes it.
     pub update_in_backward: Option<bool>,
-    /// Rows of logits at a time; none: few enough.
+    /// Rows of logits at a time; `None`: the search chooses.
     pub head_chunk: Option<usize>,
-    /// Rows of scores at a time; none: few enough.
+    /// Rows of scores at a time; `None`: the search chooses.
     pub attention_rows: Option<usize>,
 }
 
 impl LeverRequest {
-    /// All levers, those that are left open as the search has chosen.
+    /// All levers; the search has chosen those that are left open.
     pub(crate) fn levers(&self, kept: Kept, optimizer_offload: f64, attention_rows: usize) -> Levers {
         Levers {
             attention_rows,
@@ -141,18 +141,18 @@ pub(crate) trait Lever: Sync {
     /// Its name, in lower case with hyphens.
     fn name(&self) -> &'static str;
 
-    /// Where it stands, in words.
+    /// Its setting, in words.
     fn describe(&self, now: &Settings, request: &Request) -> String;
 
-    /// The same configuration with this lever off; no change where it is.
+    /// The same configuration with this lever off.
     fn off(&self, now: &Settings, request: &Request) -> Settings;
 
-    /// Why it is off, where something excludes it.
+    /// Why it is off, if something excludes it.
     fn excluded(&self, _now: &Settings, _request: &Request) -> Result<Option<Excluded>, PlanError> {
         Ok(None)
     }
 
-    /// What is to be known of it where it is on and adds so much time to a step.
+    /// A remark, if it is on and adds this time to a step.
     fn remark(&self, _request: &Request, _added: Seconds) -> Option<String> {
         None
     }
@@ -258,7 +258,7 @@ impl Levers {
 
     /// The next ones, which say what is done when. Errors: what excludes what.
     pub fn pull_order(&self, graph: &mut Graph) -> Result<(), Excluded> {
-        // Copies of nodes read weights, so they must be there before updates are put behind the last reader.
+        // Copies of nodes read weights, so they must be there before updates are put after the last reader.
         recompute(graph, self.recompute);
         self.pull_order_of_recomputed(graph)
     }
@@ -276,7 +276,7 @@ impl Levers {
         Ok(())
     }
 
-    /// The last ones, which say where tensors lie.
+    /// The last ones, which say where tensors rest.
     pub fn pull_places(&self, graph: &mut Graph) {
         offload(graph, self.optimizer_offload);
         settle(graph);

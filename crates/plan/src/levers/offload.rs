@@ -1,6 +1,6 @@
-//! Optimizer offload: gradients, master weights and moments of some parameters live in the host's memory and are
-//! updated there; the device keeps the weights that it computes with. A weight that had its remainder beside it gets a
-//! whole master: where the halves of one would lie in two memories, both would travel.
+//! Optimizer offload: gradients, master weights and moments of some parameters rest in the host's memory and are
+//! updated there; the device keeps the weights that it computes with. A weight with a remainder gets a whole master:
+//! if its two halves rested in two memories, both would travel.
 //!
 //! ```text
 //!   device   weight ─────► backward ─► gradient'          weight ◄─────────────┐
@@ -17,15 +17,15 @@ use plimsoll_graph::{DType, Graph, MemoryId, Node, Op, Pass, Role, Storage, Tens
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
-/// Moves the optimizer of the first trained parameters, so many that they hold at least `fraction` of all that are
-/// trained, in elements, to the host. The nodes' operands are then in two memories; `settle` puts the transfers in.
+/// Moves the optimizer of the first trained parameters to the host: as few as hold `fraction` of all trained
+/// elements. The nodes' operands are then in two memories; `settle` puts the transfers in.
 pub fn offload(graph: &mut Graph, fraction: f64) {
     let moved = moved(graph, fraction);
     if moved.is_empty() {
         return;
     }
     let gradients = gradients(graph);
-    // Weights that had no master behind them, and the one that they get.
+    // Weights without a master, and the master that they get.
     let mut masters = FxHashMap::default();
     for index in moved {
         let weight = graph.parameters[index].tensor;
@@ -53,10 +53,10 @@ pub fn offload(graph: &mut Graph, fraction: f64) {
     }
 }
 
-/// The master that a weight gets.
+/// The new master of a weight.
 struct NewMaster {
     master: TensorId,
-    /// What the weight had beside it so far.
+    /// The remainder that the weight had so far.
     remainder: Option<TensorId>,
 }
 
@@ -126,15 +126,9 @@ pub(crate) fn whole(op: &Op) -> Op {
     op.keeping_weight(WeightFormat::F32).expect("an optimizer keeps its weight as asked")
 }
 
-/// A transfer beside a node.
-pub(super) fn sent(beside: &Node, from: TensorId, to: TensorId) -> Node {
-    Node {
-        op: Transfer.into(),
-        inputs: smallvec![from],
-        outputs: smallvec![to],
-        block: beside.block,
-        pass: beside.pass,
-    }
+/// A transfer in the block and the pass of a node.
+pub(super) fn sent(like: &Node, from: TensorId, to: TensorId) -> Node {
+    Node { op: Transfer.into(), inputs: smallvec![from], outputs: smallvec![to], block: like.block, pass: like.pass }
 }
 
 pub(super) struct OffloadLever;
@@ -152,7 +146,7 @@ impl Lever for OffloadLever {
         Settings { levers: Levers { optimizer_offload: 0.0, ..now.levers }, ..*now }
     }
 
-    /// Nothing where device and host share one memory, in which it frees nothing.
+    /// Nothing if device and host share one memory: it frees no bytes there.
     fn further(&self, request: &Request) -> Vec<Alternative> {
         const PROPOSED: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
         let (Some(asked), Some(_)) = (request.levers.optimizer_offload, request.budget.host()) else {

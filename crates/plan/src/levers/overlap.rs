@@ -1,16 +1,16 @@
-//! Lets what moves bytes run beside what computes, by the order in which nodes are issued. Queues run in order, so a
+//! Lets transfers run while other nodes compute, by the order in which nodes are issued. Queues run in order, so a
 //! transfer overlaps with what was issued before it and is not waited for until something needs its result:
 //!
 //! ```text
 //!   fetches ahead      fetch 1 | fetch 2, use 1 | fetch 3, use 2 | use 3
-//!   results behind     make 1, send 1 | make 2, send 2, host 1 | make 3, send 3, host 2 | host 3
+//!   results deferred   make 1, send 1 | make 2, send 2, host 1 | make 3, send 3, host 2 | host 3
 //!   held until sent    … send 1 | … send 2, await 1 | … send 3, await 2 | await 3
 //! ```
 //!
 //! Each leaves two staging buffers in use each way, whatever the model's size: one that is filled, one that is read. Where the
-//! device has room beside, what is sent is held longer and what is fetched comes earlier, as much as a block has and while that block
-//! is computed, or so many of them as have that much together (`room.rs`): gradients come in bursts, which the link is then done
-//! with while the next ones are computed.
+//! device has room, what is sent is held longer and what is fetched comes earlier (`room.rs`): as many bytes as a block has and
+//! while that block is computed, or the blocks that have as many bytes as a larger tensor. Gradients come in bursts, which the
+//! link then carries while the next ones are computed.
 
 use plimsoll_graph::ops::AwaitTransfer;
 use plimsoll_graph::{Access, Graph, MemoryId, Node, Op, Role, Storage, TensorId, TensorIds};
@@ -18,7 +18,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Orders the settled nodes of a program.
 pub(super) fn overlap(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
-    held_until_sent(graph, results_behind(graph, fetches_ahead(graph, nodes)))
+    held_until_sent(graph, results_deferred(graph, fetches_ahead(graph, nodes)))
 }
 
 /// Whether a node moves a tensor, and not a single number, to another memory. Activations are left out:
@@ -67,35 +67,35 @@ fn fetches_ahead(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
 
 /// What the host computes from what it was sent, and what is sent back of that, is issued when the next tensor is on
 /// its way to the host, or where something else needs it.
-fn results_behind(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
+fn results_deferred(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
     let mut ordered = Vec::with_capacity(nodes.len());
-    let mut behind = Behind::default();
+    let mut deferred = Deferred::default();
     for node in nodes {
-        if behind.conflicts(&node) && !behind.takes(graph, &node) {
-            ordered.append(&mut behind.issue());
+        if deferred.conflicts(&node) && !deferred.takes(graph, &node) {
+            ordered.append(&mut deferred.issue());
         }
         if sends(graph, &node) {
             ordered.push(node);
-            ordered.append(&mut behind.issue());
-        } else if behind.takes(graph, &node) {
-            behind.push(node);
+            ordered.append(&mut deferred.issue());
+        } else if deferred.takes(graph, &node) {
+            deferred.push(node);
         } else {
             ordered.push(node);
         }
     }
-    ordered.append(&mut behind.issue());
+    ordered.append(&mut deferred.issue());
     ordered
 }
 
 /// Nodes that are to be issued later, and what they touch.
 #[derive(Default)]
-struct Behind {
+struct Deferred {
     nodes: Vec<Node>,
     read: FxHashSet<TensorId>,
     written: FxHashSet<TensorId>,
 }
 
-impl Behind {
+impl Deferred {
     /// Nodes of the host, and transfers of what those make.
     fn takes(&self, graph: &Graph, node: &Node) -> bool {
         match node.op {
@@ -141,7 +141,7 @@ fn held_until_sent(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
             continue;
         };
         let wait = Node { op: AwaitTransfer.into(), outputs: TensorIds::new(), ..node.clone() };
-        let before = in_flight[from.memory].replace(Held { wait, block_behind: None });
+        let before = in_flight[from.memory].replace(Held { wait, next_block: None });
         held.push(node);
         held.extend(before.map(|held| held.wait));
         if from.memory == MemoryId::DEVICE && from.ty.bytes().0 > of_block {
@@ -152,16 +152,16 @@ fn held_until_sent(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
     held
 }
 
-/// Whether the device does something with a node.
+/// Whether the device computes a node.
 pub(super) fn computes(graph: &Graph, node: &Node) -> bool {
     !matches!(node.op, Op::Transfer(_) | Op::AwaitTransfer(_)) && node.memory(graph) == MemoryId::DEVICE
 }
 
-/// What is on its way.
+/// A tensor on its way.
 struct Held {
     wait: Node,
-    /// The block that the device came to behind the one that it was sent in.
-    block_behind: Option<Option<u32>>,
+    /// The block that the device came to after the one that it was sent in.
+    next_block: Option<Option<u32>>,
 }
 
 impl Held {
@@ -169,11 +169,11 @@ impl Held {
     fn is_over(&mut self, graph: &Graph, node: &Node) -> bool {
         computes(graph, node)
             && node.block != self.wait.block
-            && *self.block_behind.get_or_insert(node.block) != node.block
+            && *self.next_block.get_or_insert(node.block) != node.block
     }
 }
 
-/// Bytes that the block sends from the device of which the most is sent.
+/// The most bytes that a block sends from the device.
 pub(super) fn sent_by_a_block(graph: &Graph, nodes: &[Node]) -> u64 {
     let mut of_blocks = FxHashMap::<_, u64>::default();
     for node in nodes.iter().filter(|node| sends(graph, node)) {
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_next_fetch_is_issued_before_what_uses_the_one_before() {
-        // 0 and 1 lie on the host; 2 and 3 are fetched, 4 and 5 made of them.
+        // 0 and 1 are on the host; 2 and 3 are fetched, 4 and 5 made of them.
         let graph = graph(&[
             MemoryId::HOST,
             MemoryId::HOST,
@@ -272,11 +272,11 @@ mod tests {
             node(Transfer, &[5], &[7]),
         ];
         assert_eq!(
-            order(&results_behind(&graph, nodes.clone())),
+            order(&results_deferred(&graph, nodes.clone())),
             ["make 0", "send to 2", "make 1", "send to 3", "make 4", "send to 6", "make 5", "send to 7"]
         );
-        // Who reads what was sent back is not overtaken.
+        // A node that reads what was sent back is not overtaken.
         let needed = [&nodes[..4], &[node(Add, &[6, 6], &[1])], &nodes[5..]].concat();
-        assert_eq!(order(&results_behind(&graph, needed))[2..5], ["make 4", "send to 6", "make 1"]);
+        assert_eq!(order(&results_deferred(&graph, needed))[2..5], ["make 4", "send to 6", "make 1"]);
     }
 }

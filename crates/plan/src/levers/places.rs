@@ -1,14 +1,14 @@
-//! Where nodes of the forward pass stand: blocks that do the same, in the same order, are of one kind, and a node has a
-//! place in its block. What is chosen for a kind can so be said of each of its blocks, in every program.
+//! Positions of nodes in the forward pass: blocks with the same ops in the same order are of one kind, and a node has a
+//! position in its block. So a choice for a kind applies to each of its blocks, in every program.
 
 use plimsoll_graph::{Node, Pass};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Kinds of blocks that are told apart; the nodes outside all blocks are one of them.
+/// Kinds of blocks that are distinguished; the nodes outside all blocks are one of them.
 pub(crate) const MOST_KINDS: usize = 6;
 
-/// Nodes of a block that are told apart.
+/// Nodes of a block that are distinguished.
 const MOST_PLACES: usize = 64;
 
 /// Nodes of blocks, by kind and place.
@@ -47,14 +47,14 @@ impl NodeSet {
     }
 }
 
-/// Where a node stands.
+/// The position of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) kind: usize,
     pub(crate) index: usize,
 }
 
-/// Where the nodes of a program stand.
+/// The positions of a program's nodes.
 pub(crate) struct Places {
     of_node: Vec<Option<Place>>,
     /// The blocks of each kind, ascending. Nodes outside all blocks are in `None`.
@@ -71,7 +71,7 @@ impl Places {
         let (mut of_node, mut blocks) = (vec![None; nodes.len()], Vec::<Vec<Option<u32>>>::new());
         for (block, members) in by_block {
             let ops = members.iter().map(|&index| nodes[index].op.name()).collect::<Vec<_>>();
-            // Blocks that are alike in what they do are still not those outside all blocks.
+            // A block is never of one kind with the nodes outside all blocks.
             let known =
                 kinds.iter().zip(&blocks).position(|(kind, of)| *kind == ops && of[0].is_some() == block.is_some());
             let kind = known.unwrap_or_else(|| {
@@ -90,7 +90,7 @@ impl Places {
         Self { of_node, blocks }
     }
 
-    /// None of a node that is not told apart: of another pass, or of more than there is room for.
+    /// `None` if the node is not distinguished: it is of another pass, or beyond the limits above.
     pub(crate) fn of(&self, node: usize) -> Option<Place> {
         self.of_node[node]
     }

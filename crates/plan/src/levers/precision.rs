@@ -23,11 +23,11 @@ pub enum Precision {
     /// Everything in single precision.
     #[default]
     Fp32,
-    /// `Bf16`, with what weights lack of single precision beside them.
+    /// `Bf16`, with a remainder for what weights lack of single precision.
     Bf16,
-    /// `F16`, with weights in single precision behind; gradients are scaled up on their way, by the loop.
+    /// `F16`, with masters in single precision; the loop scales gradients up.
     Fp16,
-    /// `Bf16` and nothing behind.
+    /// `Bf16` alone.
     Bf16Pure,
 }
 
@@ -94,7 +94,7 @@ pub fn precision(graph: &mut Graph, precision: Precision) {
     }
 }
 
-/// What the name of a weight in single precision behind another ends with.
+/// The end of a master's name.
 pub(super) const MASTER: &str = "master";
 
 /// What the name of the remainder of a weight ends with.
@@ -183,7 +183,7 @@ mod tests {
     }
 
     /// Weights and activations are in the precision that was asked for, gradients, moments and losses in single. Each weight
-    /// in `F16` has a master, from which it is rounded right after its update; one in `Bf16` has what it lacks beside it, and
+    /// in `F16` has a master, from which it is rounded right after its update; one in `Bf16` has a remainder, and
     /// is the result of the update itself.
     #[test]
     fn every_tensor_is_in_the_precision_that_belongs_to_it() {

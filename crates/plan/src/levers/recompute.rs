@@ -71,7 +71,7 @@ impl Recompute {
     }
 }
 
-/// From nothing to everything in so many blocks, a block at a time. Each recomputes what the one before it does, and
+/// From nothing to everything in this many blocks, a block at a time. Each recomputes what the one before it does, and
 /// more.
 pub fn recompute_ladder(blocks: usize) -> Vec<Recompute> {
     let mut ladder = vec![Recompute::all(Level::None)];
@@ -169,7 +169,7 @@ pub(crate) fn remade(graph: &Graph, nodes: &[Node], levels: Recompute) -> Vec<Op
             makers.push(index);
         }
     }
-    // Where only some results are recomputed, it must not cost the keeping of operands that nobody else needs.
+    // Where only some results are recomputed, this must not keep operands that no other node needs.
     loop {
         let made = makers_of(graph, nodes, &makers);
         let is_there =

@@ -1,9 +1,8 @@
-//! Settles where nodes run once tensors lie in two memories, and puts in the transfers that this takes.
+//! Settles where nodes run once tensors rest in several memories, and puts in the transfers that this needs.
 //!
-//! A node runs where what it updates lies: optimizers beside their moments, the gradient of a table of embeddings, to which few
-//! rows are added, beside the optimizer, everything else on the device. An operand
-//! that lies elsewhere is sent over first, a result is sent on after. `overlap.rs` then orders the nodes so that
-//! transfers run beside what computes.
+//! A node runs in the memory of what it updates: optimizers where their moments rest, the gradient of a table of embeddings, to
+//! which few rows are added, where the optimizer is, everything else on the device. An operand in another memory is sent
+//! before, a result is sent after. `overlap.rs` then orders the nodes so that transfers run while others compute.
 
 use super::offload::sent;
 use super::overlap::overlap;
@@ -36,7 +35,7 @@ pub fn settle(graph: &mut Graph) {
 struct Settled<'g> {
     graph: &'g mut Graph,
     nodes: Vec<Node>,
-    /// Single numbers that are in another place too: sent over, or made there.
+    /// Single numbers that are in another memory too: sent there, or made there.
     sent: FxHashMap<(TensorId, MemoryId), TensorId>,
 }
 
@@ -48,7 +47,7 @@ impl Settled<'_> {
         }
         let memory = self.runs_in(&node);
         if node.op.home() == Home::EachOperand && node.inputs.len() > 1 {
-            self.reduce_on_the_host(&mut node);
+            self.reduce_in_place(&mut node);
         }
         for index in 0..node.inputs.len() {
             node.inputs[index] = self.operand(&node, node.inputs[index], memory);
@@ -86,8 +85,8 @@ impl Settled<'_> {
         }
     }
 
-    /// Reduces those operands that lie on the host there, and hands the node what comes of each.
-    fn reduce_on_the_host(&mut self, node: &mut Node) {
+    /// Reduces operands outside the device where they rest, and replaces each by its result.
+    fn reduce_in_place(&mut self, node: &mut Node) {
         for index in 0..node.inputs.len() {
             let operand = self.graph[node.inputs[index]].clone();
             if operand.memory == MemoryId::DEVICE {
@@ -128,7 +127,7 @@ impl Settled<'_> {
         self.graph[id].storage == Storage::Transient && self.graph[id].ty.elements() == 1
     }
 
-    /// A place for a tensor's bytes in the other memory. What passes hand from op to op only crosses here.
+    /// A copy of a tensor in another memory. Activations count as staging there.
     fn staged(&mut self, original: TensorId, memory: MemoryId) -> TensorId {
         let tensor = self.graph[original].clone();
         let role = if tensor.role == Role::Activation { Role::Staging } else { tensor.role };
@@ -139,7 +138,7 @@ impl Settled<'_> {
     }
 }
 
-/// What reduces a single operand does so where that was last written: on the host, beside what the device goes on with.
+/// Moves nodes that reduce a single operand to where it was last written, so that the host reduces while the device continues.
 fn reduced_early(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
     let is_reduction = |node: &Node| node.op.home() == Home::EachOperand && node.inputs.len() == 1;
     if !nodes.iter().any(is_reduction) {
@@ -157,7 +156,7 @@ fn reduced_early(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
     ordered.into_iter().map(|(_, node)| node).collect()
 }
 
-/// Numbers that were made on the host are sent to the device only for who reads them there.
+/// Drops transfers whose results no node reads.
 fn without_unread_transfers(graph: &Graph, program: usize, nodes: Vec<Node>) -> Vec<Node> {
     let mut read = vec![false; graph.tensors.len()];
     for id in nodes.iter().flat_map(|n| &n.inputs).copied().chain(graph.programs[program].ports.fetched()) {

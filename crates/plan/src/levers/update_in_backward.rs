@@ -86,7 +86,7 @@ fn separate(graph: &mut Graph, nodes: &mut [Node], joined: usize, gradients: &Fx
     }
 }
 
-/// Moves each parameter's update, in a graph whose update is joined, behind the last node that writes its gradient or
+/// Moves each parameter's update, in a graph whose update is joined, after the last node that writes its gradient or
 /// reads its weight. Panics if it is excluded.
 pub fn update_in_backward(graph: &mut Graph) {
     for step in micro_steps(graph) {
@@ -104,7 +104,7 @@ fn with_updates_early(graph: &mut Graph, mut nodes: Vec<Node>) -> Vec<Node> {
             last_touch[id.index()] = index;
         }
     }
-    // What is put behind each node.
+    // The updates that are put after each node.
     let mut behind = vec![Vec::new(); nodes.len()];
     let chain = Chain::of(&of_update);
     let parameters = graph.parameters.iter().enumerate();

@@ -1,4 +1,4 @@
-//! The cheapest set of things of which some imply others: a minimum cut.
+//! The cheapest set of things in which some imply others: a minimum cut.
 //!
 //! ```text
 //!   source ──► what is worth having ──► what it implies ──► what costs ──► sink
@@ -33,7 +33,7 @@ pub(super) fn cheapest_closure(costs: &[f64], implies: &[(usize, usize)]) -> Vec
     flow.levels[..costs.len()].iter().map(Option::is_some).collect()
 }
 
-/// An edge and how much more it lets through. Its reverse is beside it.
+/// An edge and its remaining capacity. Its reverse is next to it.
 struct Edge {
     into: usize,
     room: u64,

@@ -290,7 +290,7 @@ enum Stage {
     Timed(Seconds),
 }
 
-/// What became of a point that came out of the heap.
+/// The result for a point that came out of the heap.
 enum Outcome {
     /// It goes back with a closer bound.
     Waits(Waiting),
@@ -298,7 +298,7 @@ enum Outcome {
     Fits(Box<Best>),
 }
 
-/// By cost; of those that cost alike, the one that comes first in its [`Point`]'s order.
+/// By cost, and by the order of points if two cost the same.
 impl Ord for Waiting {
     fn cmp(&self, other: &Self) -> Ordering {
         self.cost.total_cmp(&other.cost).then(self.point.cmp(&other.point))

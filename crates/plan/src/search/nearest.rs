@@ -37,7 +37,7 @@ const HOST_RAM: &str = "host-ram";
 /// Shorter sequences are not suggested.
 const SHORTEST: usize = 16;
 
-/// Alternatives from the smallest change on, each of which takes less memory than the one before.
+/// Alternatives from the smallest change on. Each needs less memory than the one before.
 type Ladder = Vec<Alternative>;
 
 /// Up to three changes that fit: first those that keep the result, then those that round it otherwise, more host memory,
@@ -64,7 +64,7 @@ pub(super) fn nearest_that_fit(misfit: &Search) -> Result<Vec<Nearest>, PlanErro
         let kinds = [together, rounding(request), vec![more_of_host(request)], otherwise, vec![models.of_family]];
         let kinds = kinds.into_par_iter().map(of_kind).collect::<Result<Vec<_>, _>>()?;
         let [together, mut rounding, host, mut otherwise, mut models_that_fit] =
-            <[_; 5]>::try_from(kinds).expect("as many as there are kinds");
+            <[_; 5]>::try_from(kinds).expect("a list for each kind");
         if nearest.is_empty() && together.is_empty() && rounding.is_empty() {
             rounding = of_kind(rounding_together(request))?;
             if rounding.is_empty() && otherwise.is_empty() {
@@ -80,15 +80,15 @@ pub(super) fn nearest_that_fit(misfit: &Search) -> Result<Vec<Nearest>, PlanErro
     Ok(nearest)
 }
 
-/// The first rung that fits with its price beside the step that was asked for, in seconds a token; `None` if the last
-/// does not. Bisected, by whether the smallest plan of a rung fits on few points; a single rung is tried on all of them where
+/// The first rung that fits, with the time that it adds to the step that was asked for, in seconds a token; `None` if the last
+/// does not fit. Bisected, by whether the smallest plan of a rung fits on few points; a single rung is tried on all of them where
 /// none of these fits.
 fn first_that_fits(ladder: Ladder, asked: f64) -> Result<Option<Nearest>, PlanError> {
     let finenesses = if ladder.len() == 1 { &[Fineness::HINT, Fineness::PLAN][..] } else { &[Fineness::HINT] };
     for &fineness in finenesses {
         // Whether a single rung fits is seen when it is priced.
         let (mut low, mut high) = (0, if ladder.len() == 1 { 0 } else { ladder.len() });
-        // The last rung tells at once of those that are no help at all.
+        // The last rung shows at once whether the ladder helps at all.
         let mut next = high.saturating_sub(1);
         while low < high {
             if fits_at(&ladder[next].request, fineness)? {

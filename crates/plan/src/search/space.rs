@@ -57,7 +57,7 @@ impl Point {
         offload.into_iter().chain(scratch)
     }
 
-    /// Points of which this is a neighbor below, some beyond the ends of the axes.
+    /// Points that have this one as a neighbor below; some are beyond the ends of the axes.
     pub(super) fn neighbors_above(self) -> impl Iterator<Item = Self> {
         let offload = (self.share == 0).then_some(Self { offload: self.offload + 1, ..self });
         offload.into_iter().chain([Self { scratch: self.scratch + 1, ..self }])

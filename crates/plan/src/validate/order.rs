@@ -1,5 +1,5 @@
-//! Proves that steps of different queues which touch the same bytes are ordered by waits: each pair that waits do not
-//! order is looked at.
+//! Proves that steps of different queues which touch the same bytes are ordered by waits: it checks each pair that waits do
+//! not order.
 
 use super::PlanViolation;
 use crate::plan::{Plan, PlannedProgram, Region, Step};
@@ -11,7 +11,7 @@ struct Touching {
     queue: Queue,
     reads: Vec<(MemoryId, Region)>,
     writes: Vec<(MemoryId, Region)>,
-    /// What was sent and may be written to from here on.
+    /// What was sent, and may be overwritten from here on.
     awaits: Vec<(MemoryId, Region)>,
 }
 
@@ -25,7 +25,7 @@ impl Touching {
         Self { queue: plan.queue(step), reads, writes, awaits }
     }
 
-    /// Whether this must come behind an earlier one, if nothing else orders them.
+    /// Whether this must wait for an earlier one that nothing else orders.
     fn needs(&self, earlier: &Self) -> bool {
         let meet = |a: &[(MemoryId, Region)], b: &[(MemoryId, Region)]| {
             a.iter().any(|(memory, x)| {
@@ -39,7 +39,7 @@ impl Touching {
     }
 }
 
-/// For each queue, the last of its steps that is known to be done.
+/// For each queue, the last of its steps that is known to have finished.
 type Done = [Option<usize>; Queue::ALL.len()];
 
 /// Errors: `BadWait` for a wait on a later step or on one of the same queue, `Unordered` for two steps that touch the
@@ -47,7 +47,7 @@ type Done = [Option<usize>; Queue::ALL.len()];
 pub(super) fn check_order(plan: &Plan, program: &PlannedProgram) -> Result<(), PlanViolation> {
     let steps = program.steps.iter().map(|step| Touching::new(plan, step)).collect::<Vec<_>>();
     let mut of_queue = [const { Vec::<usize>::new() }; Queue::ALL.len()];
-    // What is done when the next step of a queue starts, and once each step is done.
+    // What has finished when the next step of a queue starts, and after each step.
     let mut at_start = [Done::default(); Queue::ALL.len()];
     let mut after = Vec::<Done>::with_capacity(steps.len());
     for (index, step) in steps.iter().enumerate() {

@@ -9,7 +9,7 @@ use plimsoll_plan::{
 use plimsoll_units::Bytes;
 use rayon::prelude::*;
 
-/// A model with its lengths and batch, on a card with much memory or with all that a host has beside it.
+/// A model with its lengths and batch, on a card with much memory or with much memory of its host.
 fn request([model, card_name]: [&str; 2], lengths: (usize, Option<usize>), global_batch: usize) -> Request {
     let card = card(card_name).expect("a known card");
     let model = ModelConfig::preset(model).expect("a preset");

@@ -1,4 +1,4 @@
-//! What levers leave in a plan, and what is told of them.
+//! What levers leave in a plan, and what reports say of them.
 
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{MemoryId, Op, Optimizer, Pass, Targets, TensorId};

@@ -15,7 +15,7 @@ const PAGE: u64 = 4096;
 const ELEMENTS: usize = 2500;
 
 /// What rests in a third memory comes to the device, is doubled there, and goes back; the processor then doubles it where
-/// it is. A persistent tensor rests beside it.
+/// it is. It adds a persistent tensor of the same memory.
 fn graph() -> (Graph, MemoryId) {
     let mut graph = Graph::default();
     let third = graph.memories.add(Memory { kind: MemoryKind::Host, alignment: PAGE });
@@ -121,7 +121,7 @@ fn a_link_of_its_own_has_its_own_rate() {
     let rates = Rates::of_card(card("3060").expect("a known card"));
     let step = |graph: &Graph| Machine::of_rates(rates).step(graph, 1, &Targets::cuda((8, 6), 2)).0;
     let transfers = 2.0 * (4.0 * ELEMENTS as f64) / 1e9;
-    assert!(step(&graph) > transfers, "{} s, of which transfers take {transfers}", step(&graph));
+    assert!(step(&graph) > transfers, "{} s, with transfers of {transfers} s", step(&graph));
     let mut faster = graph.clone();
     faster.memories = Default::default();
     faster.memories.add(Memory { kind: MemoryKind::Host, alignment: PAGE });

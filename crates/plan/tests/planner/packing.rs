@@ -15,7 +15,7 @@ const MOST: f64 = 1.002;
 /// Those few may be that are the hardest to pack: large models whose optimizer and activations are on the host.
 const MOST_OF_HARDEST: f64 = 1.012;
 
-/// Programs that hold the whole run of a preset at some stand of the levers, and where they lie.
+/// The whole run of a preset with some setting of the levers, and its plan.
 struct Drawn {
     settings: Settings,
     graph: Graph,

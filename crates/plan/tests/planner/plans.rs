@@ -233,7 +233,7 @@ fn what_the_forward_pass_saves_is_counted_once() {
     let (rows, channels, heads, blocks) = (4 * 64, 128, 4, 4);
     let hidden = rows * channels * 4;
     let statistics = 2 * rows * 4;
-    // Norms, queries with keys and values, attention, the sum behind it; gelu with its operand; the sum behind that.
+    // Norms, queries with keys and values, attention, the sum after it; gelu with its operand; the sum after that.
     let block = 2 * (hidden + statistics) + 3 * hidden + (hidden + rows * heads * 4) + hidden + 8 * hidden + hidden;
     // What the first block takes in, the last norm's statistics, and the gradient that the output head made.
     let outside = hidden + statistics + hidden;

@@ -44,7 +44,7 @@ fn a_node_takes_the_longer_of_its_operations_and_its_bytes_and_its_launch() {
     // Bytes moved are read here and written there, and each passes once.
     assert_eq!(seconds(Transfer.into(), DType::F32, 0, 60), 0.25 + 7.5);
     let work = Work { device: DeviceKind::Cpu, dtype: DType::F32, flops: 1_000_000, bytes: 60, operands: 1 };
-    assert_eq!(machine.on_host(&Add.into(), work), 30.0, "beside a card the host's memory is what counts");
+    assert_eq!(machine.on_host(&Add.into(), work), 30.0, "on a card's host its memory is the limit");
     let Work { dtype, flops, bytes, .. } = work;
     let sample = |device| Sample { device, op: "add".to_owned(), dtype, flops, bytes, operands: 1, seconds: 0.5 };
     let on_host =
@@ -163,7 +163,7 @@ fn what_is_alive_at_the_peak_is_what_lives_then() {
         for (index, (a, tensor)) in living.iter().enumerate() {
             for (b, other) in living[..index].iter().filter(|(b, _)| !(touches(a) && touches(b))) {
                 let apart = tensor.region().end() <= other.offset || other.region().end() <= tensor.offset;
-                assert!(apart, "{model}: {a:?} {} and {b:?} {} lie in one memory", tensor.name, other.name);
+                assert!(apart, "{model}: {a:?} {} and {b:?} {} overlap in one memory", tensor.name, other.name);
             }
         }
         let mut expected = living.iter().map(|(_, t)| (t.name.clone(), t.region().bytes)).collect::<Vec<_>>();
@@ -182,7 +182,7 @@ fn what_is_alive_at_the_peak_is_what_lives_then() {
     }
 }
 
-/// The time that a change adds is that of a token of it beside one of the run as it was asked for, whatever is changed.
+/// The time that a change adds is that of one of its tokens compared with one of the run as it was asked for.
 #[test]
 fn a_change_is_priced_by_the_time_of_its_tokens() {
     let levers = LeverRequest { recompute: Some(Recompute::all(Level::None)), ..LeverRequest::default() };
@@ -197,7 +197,7 @@ fn a_change_is_priced_by_the_time_of_its_tokens() {
             // A sequence of half the length has half of the tokens.
             let of_a_token = (1.0 + near.added_time) * found.step.0 / near.step.0;
             let is_known = [1.0, 2.0, 4.0].into_iter().any(|ratio: f64| (of_a_token / ratio - 1.0).abs() < 1e-9);
-            assert!(is_known, "{near:?} beside a step of {} s", found.step.0);
+            assert!(is_known, "{near:?} and a step of {} s", found.step.0);
             changes += 1;
         }
     }

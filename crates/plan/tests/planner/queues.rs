@@ -1,5 +1,5 @@
 //! What is predicted is what is scheduled: the search predicts a step before anything has a place; the plan's queues and
-//! waits, which follow from the places, are to give the same time, and to hide transfers behind what computes.
+//! waits, which follow from the offsets, must give the same time, and transfers must overlap with nodes that compute.
 
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{Io, MemoryId, Optimizer, Pass, ProgramKind, Targets};
@@ -147,7 +147,7 @@ fn moved_and_clipped() -> (Plan, Vec<(Step, f64)>, Vec<f64>) {
     (plan, steps, takes)
 }
 
-/// Gradients come in bursts, faster than the link takes them; where there is room they wait for it, and the device goes on.
+/// Gradients come in bursts, faster than the link takes them; if there is room they wait for it, and the device continues.
 #[test]
 fn gradients_on_their_way_do_not_stop_the_device() {
     let (plan, steps, takes) = moved_and_clipped();

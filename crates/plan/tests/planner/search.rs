@@ -312,7 +312,7 @@ fn several_levers_are_left_open_together_where_no_single_one_is_enough() {
     assert_eq!(settings, ["micro-batch", "recompute", "optimizer-offload"], "{:?}", misfit.nearest);
 }
 
-/// On a card of 12 GiB, of which 11 are the plan's, beside so many GiB of the host.
+/// On a card of 12 GiB with a budget of 11, and this many GiB of the host.
 fn ways_out(model: &str, host: u64) -> Vec<Vec<(&'static str, String)>> {
     let card = card("3060").expect("a known card");
     let mut model = ModelConfig::preset(model).expect("a preset");

@@ -66,7 +66,7 @@ fn what_the_backward_pass_reads_goes_away_and_comes_back() {
     }
 }
 
-/// However many are sent, what is on its way to the host is no more than four blocks have, and beside the output head no more than the
+/// Whatever the number of blocks, what is on its way to the host is no more than four blocks have, and during the output head no more than the
 /// last block and half of another; and of what came back no more than a block is still to be read, but for what is needed at once.
 #[test]
 fn no_more_than_four_blocks_are_on_their_way_and_one_back() {
@@ -129,7 +129,7 @@ fn the_more_is_sent_the_less_is_kept_and_the_longer_it_takes() {
         let counts = all.iter().map(|found| found.settings.levers.activation_offload).collect::<Vec<_>>();
         assert_eq!(counts, (0..=blocks).collect::<Vec<_>>(), "{model}");
         let host = all.iter().map(|found| found.plan.host().0).collect::<Vec<_>>();
-        // All that the last block keeps beside its input may be read by the head, and stays.
+        // The head may read all that the last block keeps except its input, so it stays.
         assert!(
             host.is_sorted() && host.windows(2).filter(|pair| pair[0] == pair[1]).count() <= 1,
             "{model}: {host:?}"
@@ -149,8 +149,8 @@ fn the_more_is_sent_the_less_is_kept_and_the_longer_it_takes() {
 fn transfers_hide_behind_what_computes_as_long_as_the_link_is_fast_enough() {
     let request = |part| Request { seq_len: 1024, ..request("gpt2-medium", Some(part), Some(Level::None)) };
     let (none, few, all) = (found(&request(0.0)), found(&request(0.15)), found(&request(1.0)));
-    assert!(few.step.0 < 1.005 * none.step.0, "{:?} beside {:?}", few.step, none.step);
-    assert!(all.step.0 > 1.5 * none.step.0, "{:?} beside {:?}", all.step, none.step);
+    assert!(few.step.0 < 1.005 * none.step.0, "{:?} and {:?}", few.step, none.step);
+    assert!(all.step.0 > 1.5 * none.step.0, "{:?} and {:?}", all.step, none.step);
     let note = |found: &Found, request: &Request| {
         let effects = lever_effects(request, found).expect("a sensible request");
         let effect = effects.into_iter().find(|effect| effect.name == "activation-offload").expect("one of the levers");

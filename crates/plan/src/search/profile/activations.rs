@@ -29,7 +29,7 @@ pub(super) struct OfBlock {
     pub(super) recomputed: Vec<Absence>,
     /// Seconds of the device.
     pub(super) recompute_s: f64,
-    /// What is gone besides where the block's activations wait on the host.
+    /// What else is absent if the block's activations wait on the host.
     pub(super) offloaded: Vec<Absence>,
     /// Seconds of the link each way.
     pub(super) offload_s: f64,

@@ -81,7 +81,7 @@ impl Transients {
         added.over_time()
     }
 
-    /// Scratch at the ticks of nodes with so many rows.
+    /// Scratch at the ticks of nodes with these rows.
     pub(super) fn at_work(&self, graph: &Graph, targets: &Targets, scratch: (usize, usize)) -> Vec<(usize, u64)> {
         let nodes = &graph.programs[self.program].nodes;
         let of_node = |&index: &usize| {
@@ -97,7 +97,7 @@ fn at_work(graph: &Graph, targets: &Targets, index: usize, node: &Node) -> (usiz
     (index + 1, scratch_bytes(graph, node, targets).next_multiple_of(ALIGNMENT))
 }
 
-/// A gradient whose update waits for a factor that is made of it and others: of which parameter, and its bytes.
+/// A gradient whose update waits for a factor that is made of it and others.
 pub(super) struct Gathered {
     factor: TensorId,
     owner: usize,
@@ -123,8 +123,8 @@ pub(super) fn gathered(graph: &Graph, owners: &Owners) -> Vec<Gathered> {
     gathered
 }
 
-/// The most bytes of gradients that are certain to lie on the host at once, beside those that are kept: all those whose
-/// updates wait for a factor that is made of all of them.
+/// A lower bound on the bytes of gradients on the host at once, in addition to those that are kept: all whose updates wait for
+/// a factor that is made of all of them.
 pub(super) fn gathered_on_host(gathered: &[Gathered], part: &Moved) -> u64 {
     let mut by_factor = FxHashMap::<TensorId, u64>::default();
     for Gathered { factor, bytes, .. } in gathered.iter().filter(|gradient| part.parameters[gradient.owner]) {

@@ -65,14 +65,14 @@ struct OfShare {
     share: f64,
     /// Bytes of each memory that are kept over the run.
     state: PerMemory<u64>,
-    /// Bytes of gradients on the host at once besides those that are kept.
+    /// Bytes of gradients on the host at once, in addition to those that are kept.
     gathered: u64,
     busy: Vec<OfQueues>,
     /// Bytes that it adds to each of the ticks that matter.
     added: Vec<i64>,
 }
 
-/// What is known of a recompute step with so many blocks offloaded.
+/// What is known of a recompute step with a number of offloaded blocks.
 struct OfActivations {
     activity: Activity,
     host_bytes: u64,

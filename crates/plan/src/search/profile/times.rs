@@ -1,4 +1,4 @@
-//! What each queue certainly does in a step, and so how long the step takes at least.
+//! Lower bounds on the work of each queue in a step, and so on the step.
 //!
 //! ```text
 //!   device      forward ─────────► backward, recomputation ─────────►
@@ -182,7 +182,7 @@ impl<'a> Times<'a> {
                 let (here, moved) = (self.on_device(node), self.when_moved(owner, node));
                 movable.push(Movable { owner, here, moved, is_in_block });
             } else if let Some(owner) = owners.gradient(node.outputs[0]).filter(|_| node.op.home() == Home::Result) {
-                let (here, moved) = (self.on_device(node), self.beside_its_result(node));
+                let (here, moved) = (self.on_device(node), self.with_its_result(node));
                 movable.push(Movable { owner, here, moved, is_in_block });
             } else if node.op.home() == Home::Device && node.memory(self.graph) == MemoryId::DEVICE {
                 stays.add(self.on_device(node));
@@ -213,7 +213,7 @@ impl<'a> Times<'a> {
         Busy { device, ..Busy::default() }
     }
 
-    /// An optimizer's node beside its state on the host; where the weight has no master, it is sent back.
+    /// An optimizer's node with its state on the host; a weight without a master is sent back.
     fn when_moved(&mut self, owner: usize, node: &Node) -> Busy {
         let parameter = &self.graph.parameters[owner];
         let mut io = self.graph.io(&node.inputs, &node.outputs);
@@ -231,7 +231,7 @@ impl<'a> Times<'a> {
     }
 
     /// What follows its result to the host, where its operands are sent.
-    fn beside_its_result(&mut self, node: &Node) -> Busy {
+    fn with_its_result(&mut self, node: &Node) -> Busy {
         let host = self.on_host(&node.op, &self.graph.io(&node.inputs, &node.outputs));
         let to_host = node.inputs.iter().map(|&id| self.transfer(id)).sum();
         Busy { host, to_host, ..Busy::default() }
