@@ -87,8 +87,7 @@ mod tests {
 
     fn arena() -> Arena {
         let mut arenas = Supply::default().reserve(&[64].into_iter().collect()).expect("64 bytes").into_iter();
-        let arena = arenas.next().expect("an arena");
-        arena
+        arenas.next().expect("an arena")
     }
 
     #[test]

@@ -68,19 +68,23 @@ impl Budget {
 
     /// What each limit has to be for arenas of these sizes; zero for a memory that shares another's.
     pub fn needed(&self, arenas: &PerMemory<u64>) -> PerMemory<Bytes> {
-        let owner = |memory| match self.0[memory] {
-            Limit::Own(_) => memory,
-            Limit::SharedWith(other) => other,
-        };
-        arenas.map(|memory, _| {
-            let in_it = arenas.iter().filter(|(arena, _)| owner(*arena) == memory);
-            Bytes(in_it.fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes)))
-        })
+        let mut needed = arenas.map(|_, &bytes| Bytes(bytes));
+        for (memory, limit) in self.0.iter() {
+            if let Limit::SharedWith(owner) = *limit {
+                let bytes = std::mem::replace(&mut needed[memory], Bytes::ZERO);
+                needed[owner] = Bytes(needed[owner].0.saturating_add(bytes.0));
+            }
+        }
+        needed
     }
 
     /// What each limit lacks for arenas of these sizes; zero for a memory that shares another's.
     pub fn lacking(&self, arenas: &PerMemory<u64>) -> PerMemory<Bytes> {
-        let needed = self.needed(arenas);
+        self.lacking_of(&self.needed(arenas))
+    }
+
+    /// What each limit lacks if it has to be as large as this.
+    pub(crate) fn lacking_of(&self, needed: &PerMemory<Bytes>) -> PerMemory<Bytes> {
         needed.map(|memory, needed| needed.saturating_sub(self.own(memory).unwrap_or(Bytes::ZERO)))
     }
 

@@ -89,11 +89,12 @@ impl Bounded {
         let (mut bounds, mut roomiest) = (Vec::new(), Vec::<Roomy>::new());
         profile.visit(|point, at_least| {
             let cost = cost(at_least.step, profile.uses_of_host(point));
-            let short = request.budget.lacking(&at_least.bytes);
+            let needed = request.budget.needed(&at_least.bytes);
+            let short = request.budget.lacking_of(&needed);
             let lacking =
                 short.iter().filter(|(_, short)| **short > Bytes::ZERO).map(|(id, _)| id).collect::<MemorySet>();
             bounds.push(PointBound { cost, lacking });
-            let room = if lacking.is_empty() { room(&request.budget, &at_least.bytes) } else { -shortfall(&short) };
+            let room = if lacking.is_empty() { room(&request.budget, &needed) } else { -shortfall(&short) };
             if roomiest.len() < FEW || room > roomiest[FEW - 1].room {
                 let index = roomiest.partition_point(|other| other.room >= room);
                 roomiest.insert(index, Roomy { point, room });
@@ -110,9 +111,8 @@ impl Bounded {
     }
 }
 
-/// The smallest part that arenas of these sizes leave of a budget.
-fn room(budget: &Budget, arenas: &PerMemory<u64>) -> f64 {
-    let needed = budget.needed(arenas);
+/// The smallest part of any limit that is left if the limits have to be as large as this.
+fn room(budget: &Budget, needed: &PerMemory<Bytes>) -> f64 {
     let left = |id| Some(1.0 - needed[id].as_f64() / budget.own(id)?.as_f64().max(1.0));
     needed.ids().filter_map(left).fold(1.0, f64::min)
 }
