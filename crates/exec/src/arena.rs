@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn disjoint_regions_are_handed_out_together() {
+    fn disjoint_regions_can_be_borrowed_together() {
         let mut arena = arena();
         let (_, written) = arena.split(&[], &[region(0, 8), region(8, 8)]);
         written.into_iter().enumerate().for_each(|(i, slice)| slice.fill(i as u8 + 1));

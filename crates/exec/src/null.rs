@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_of_a_range_in_front_of_and_behind_another_still_holds() {
+    fn parts_of_a_range_around_an_overwritten_part_stay_valid() {
         let region = |offset, end| Region { offset, bytes: end - offset };
         let (first, second) = (Owner::Tensor(TensorId(1)), Owner::Tensor(TensorId(2)));
         let mut device =

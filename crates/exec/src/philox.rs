@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_the_same_whoever_draws_them() {
+    fn values_do_not_depend_on_the_thread() {
         let mut values = vec![0.0; 9_999];
         fill_normal(&mut values, 0.5, [1, 2], 3, 7);
         let expected = (7..).flat_map(|index| normal_pair([1, 2], 3, index)).map(|drawn| 0.5 * drawn);

@@ -90,7 +90,7 @@ fn kernels_by_a_library_equal_their_references_and_themselves() {
 }
 
 #[test]
-fn libraries_that_are_of_no_use_are_refused() {
+fn unusable_libraries_are_refused() {
     let refusal = |path: &Path| Blas::open(path).expect_err("it can't be used");
     assert!(matches!(refusal(plimsoll_fake_blas::wrong()), BlasError::WrongProduct { .. }));
     assert!(matches!(refusal(plimsoll_fake_blas::wide()), BlasError::WideIntegers { .. }));

@@ -352,8 +352,8 @@ fn kernels_that_stream_take_few_sectors_and_move_what_their_ops_say() {
         } else {
             assert!(traffic.ratio() <= 1.1, "{example:?}: {traffic:?}: bytes");
         }
-        let (asked, most) = (traffic.asked(), most_asked(&example));
-        assert!(asked <= most, "{example:?}: {traffic:?}: asked for {asked} times, not {most}");
+        let (requested, most) = (traffic.requested(), most_requested(&example));
+        assert!(requested <= most, "{example:?}: {traffic:?}: requested {requested} times, not {most}");
     });
 }
 
@@ -372,7 +372,7 @@ fn sums_parts(example: &Example) -> bool {
 
 /// How many times requests may access each moved byte, ignoring caches, with 64 rows of 512 channels. A kernel that
 /// reads an operand one extra time exceeds it.
-fn most_asked(example: &Example) -> f64 {
+fn most_requested(example: &Example) -> f64 {
     match example.op {
         // A row three times, from the first-level cache: sum, squares and result. Parameters for every row.
         Op::LayerNorm(_) => 3.0,
@@ -397,7 +397,7 @@ fn most_asked(example: &Example) -> f64 {
 /// rows 1.33. Fewer parts would be fewer blocks for the multiprocessors. The table of rotary embeddings, of a head's
 /// size, is small compared to many heads.
 #[test]
-fn parts_of_sums_and_tables_weigh_little_where_rows_are_many() {
+fn parts_of_sums_and_tables_are_small_with_many_rows() {
     let mut cases = Vec::new();
     for (dtype, wider) in [(DType::F32, 1), (DType::Bf16, 2)] {
         let rows = |count: usize| [1, wider * count, 64];
@@ -463,7 +463,7 @@ impl Traffic {
     }
 
     /// Bytes requested per byte moved.
-    fn asked(&self) -> f64 {
+    fn requested(&self) -> f64 {
         (32 * self.taken) as f64 / (self.operands + self.scratch) as f64
     }
 

@@ -158,7 +158,7 @@ fn every_gradient_agrees_with_finite_differences() {
 
 /// Freezing any operands does not change the gradients of the others, and makes no gradient of the frozen ones.
 #[test]
-fn every_gradient_agrees_with_finite_differences_beside_frozen_operands() {
+fn every_gradient_agrees_with_finite_differences_with_frozen_operands() {
     for (seed, example) in Op::all_examples().into_iter().enumerate() {
         if !is_differentiable(example.op.variant()) || matches!(&example.op, Op::Positions(p) if p.offset) {
             continue;

@@ -491,7 +491,7 @@ fn a_result_on_an_operand_that_its_op_does_not_consume_stops_the_null_device() {
 
 /// A count that is not measured is not reported.
 #[test]
-fn what_is_resident_of_a_device_without_pages_is_not_known() {
+fn resident_bytes_of_a_device_without_pages_are_unknown() {
     let device = NullDevice::new();
     assert_eq!((device.resident_bytes(), device.resident_in_process_bytes()), (None, None));
 }
@@ -558,7 +558,7 @@ fn a_plan_without_any_one_of_its_waits_is_refused() {
 /// Two oracles that share no code: `validate` refuses every plan that the null device refuses. The reverse need not
 /// hold, since an overlap of bytes that are never read again is harmless.
 #[test]
-fn whatever_the_null_device_refuses_is_invalid() {
+fn plans_that_the_null_device_refuses_are_invalid() {
     let outcomes = (0..2000).into_par_iter().map(|seed| {
         let mut noise = Noise::new(200_000 + seed);
         let case = Case::random(&mut noise);

@@ -108,7 +108,7 @@ fn every_op_is_enrolled_and_right_on_the_processor() {
 }
 
 #[test]
-fn what_is_wrong_is_named_and_the_rest_goes_on() {
+fn wrong_results_are_named_and_other_ops_continue() {
     for planted in [Planted::Wrong("Gelu"), Planted::Idle("Gelu")] {
         let checks = checks(planted);
         assert_eq!(failed(&checks), BTreeSet::from(["Gelu"]), "{planted:?}");

@@ -47,7 +47,7 @@ impl Supply {
     }
 
     /// Number of requests to the system for memory.
-    pub(crate) fn asked(&self) -> u64 {
+    pub(crate) fn requests(&self) -> u64 {
         self.asked
     }
 
@@ -65,7 +65,7 @@ impl Supply {
 }
 
 /// Arenas, some of whose pages may be in memory already.
-struct Taking {
+struct Reservation {
     free: Option<FreeMemory>,
     /// Bytes of all arenas.
     needed: u64,
@@ -73,7 +73,7 @@ struct Taking {
     taken: u64,
 }
 
-impl Taking {
+impl Reservation {
     fn arena(&mut self, size: u64) -> Result<Arena, DeviceError> {
         let length = usize::try_from(size).map_err(|e| self.no_room(None, e.to_string()))?;
         let mut memory = MmapMut::map_anon(length).map_err(|e| self.no_room(self.available(), e.to_string()))?;
@@ -114,7 +114,7 @@ impl Taking {
 
 /// Makes the system map a page for every byte of the range.
 fn populate(memory: &mut MmapMut, range: Range<usize>) -> io::Result<()> {
-    match ask(memory, range.clone()) {
+    match populate_range(memory, range.clone()) {
         // Linux before 5.14, or another system.
         Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
             touch(&mut memory[range]);
@@ -125,14 +125,14 @@ fn populate(memory: &mut MmapMut, range: Range<usize>) -> io::Result<()> {
 }
 
 #[cfg(all(target_os = "linux", not(miri)))]
-fn ask(memory: &MmapMut, range: Range<usize>) -> io::Result<()> {
+fn populate_range(memory: &MmapMut, range: Range<usize>) -> io::Result<()> {
     let pieces = range.clone().into_par_iter().step_by(PIECE);
     pieces
         .try_for_each(|start| memory.advise_range(memmap2::Advice::PopulateWrite, start, PIECE.min(range.end - start)))
 }
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
-fn ask(_memory: &MmapMut, _range: Range<usize>) -> io::Result<()> {
+fn populate_range(_memory: &MmapMut, _range: Range<usize>) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
@@ -172,7 +172,7 @@ mod tests {
 
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
-    fn all_pages_are_there_and_no_more() {
+    fn all_pages_are_in_memory_and_no_more() {
         // The last page of one, the first large page of another, more than a step, none.
         for bytes in [1, 4096, 4097, (2 << 20) + 1, (5 << 20) - 3, (STEP as u64) + (3 << 20) + 77, 0] {
             let arenas = Supply::default().reserve(&[bytes].into_iter().collect()).expect("little memory");
@@ -189,7 +189,7 @@ mod tests {
 
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
-    fn pages_are_there_where_the_system_can_only_be_made_to_by_touching_them() {
+    fn pages_are_in_memory_after_writes_where_the_system_cannot_populate_them() {
         let bytes = 2 * PIECE + 5;
         let mut memory = MmapMut::map_anon(bytes).expect("little memory");
         let Some(before) = super::super::resident::bytes(&memory) else {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_free_is_not_taken() {
+    fn no_more_than_the_free_memory_is_taken() {
         let sizes = [3 << 20, 1 << 20];
         assert!(reserve(4 << 20, 0, 0, sizes).is_ok());
         for (free_bytes, kept) in [((4 << 20) - 1, 0), (4 << 20, 1), (0, 0)] {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_take_meanwhile_is_noticed() {
+    fn memory_that_others_take_meanwhile_is_noticed() {
         let step = STEP as u64;
         // Enough at first; another process takes half a step before the second and every later check.
         let error = reserve(2 * step, step / 2, 0, [2 * step, 0]).expect_err("other processes took the memory");

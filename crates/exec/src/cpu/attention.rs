@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strips_hold_what_queries_see_and_each_key_once() {
+    fn strips_cover_visible_keys_and_each_key_once() {
         for (queries, keys, causal) in [
             (0..64, 0..64, true),
             (64..128, 0..128, true),

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     /// Critical bit patterns, and a stride through all others that is not a power of two.
-    fn interesting() -> Vec<u32> {
+    fn critical_bits() -> Vec<u32> {
         let lows = [0x0000, 0x0001, 0x7FFE, 0x7FFF, 0x8000, 0x8001, 0xFFFE, 0xFFFF];
         let around_each_upper_half = (0..=u32::from(u16::MAX)).flat_map(|high| lows.map(|low| high << 16 | low));
         around_each_upper_half.chain((0..=u32::MAX).step_by(6_151)).collect()
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn every_number_is_its_weight_and_its_remainder() {
-        for values in interesting().chunks(997) {
+        for values in critical_bits().chunks(997) {
             let values = values.iter().map(|&bits| f32::from_bits(bits)).collect::<Vec<_>>();
             let (weights, remainders, back) = split_and_joined(&values);
             let mut rounded = vec![bf16::ZERO; values.len()];
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn files_are_joined_and_split_as_tensors_are() {
-        let values = interesting().into_iter().step_by(11).map(f32::from_bits).collect::<Vec<_>>();
+        let values = critical_bits().into_iter().step_by(11).map(f32::from_bits).collect::<Vec<_>>();
         let (weights, kept, back) = split_and_joined(&values);
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
         assert_eq!(remainders(&bytes, DType::F32), bytemuck::cast_slice::<_, u8>(&kept));

@@ -136,7 +136,6 @@ pub(super) unsafe fn function<D: Declaration>(place: usize, _declared: D) -> D::
 }
 
 /// # Safety
-
 /// `F` is the type of the function at this index.
 unsafe fn of_type<F: Copy>(place: usize) -> F {
     let address = Driver::opened().expect("a driver is found before it is called").address(place);
@@ -176,7 +175,7 @@ mod tests {
 
     /// Calling a function that was not looked up first would panic on a driver without it.
     #[test]
-    fn every_function_that_is_called_is_asked_for_first() {
+    fn every_called_function_is_looked_up_first() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cuda");
         let mut called = BTreeSet::from(["cuGetErrorName".to_owned(), "cuGetErrorString".to_owned()]);
         for entry in std::fs::read_dir(folder).expect("this folder") {

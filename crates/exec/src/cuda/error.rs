@@ -142,7 +142,7 @@ pub enum CudaError {
         reason: String,
     },
     /// The driver refuses a module of kernels.
-    #[error("the driver refuses the kernels `{module}`: {call}{}", said(.log))]
+    #[error("the driver refuses the kernels `{module}`: {call}{}", compiler_message(.log))]
     ModuleRefused {
         /// The module.
         module: &'static str,
@@ -187,7 +187,7 @@ fn hidden(visible: Option<&str>) -> String {
     visible.map_or(String::new(), |visible| format!("; CUDA_VISIBLE_DEVICES is `{visible}`"))
 }
 
-fn said(log: &str) -> String {
+fn compiler_message(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("\n{log}") }
 }
 
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_ends_a_card_is_a_fault() {
+    fn only_errors_that_end_a_card_are_faults() {
         for (code, fault) in [
             (214, Some(Fault::Memory)),
             (700, Some(Fault::Kernel)),

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_driver_is_refused() {
+    fn files_that_are_not_a_driver_are_refused() {
         assert!(matches!(missing("/nowhere/libcuda.so.1"), CudaError::NoDriver { tried } if tried.len() == 1));
         let file = std::env::temp_dir().join(format!("no-library-{}", std::process::id()));
         std::fs::write(&file, "text").expect("a small file");
@@ -146,7 +146,7 @@ mod tests {
     /// The loader would map it, and a signal would kill this process.
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_driver_that_was_cut_off_is_refused() {
+    fn a_truncated_driver_is_refused() {
         let whole = std::fs::read(plimsoll_fake_cuda::library()).expect("the stand-in");
         let file = std::env::temp_dir().join(format!("cut-off-driver-{}.so", std::process::id()));
         for kept in [64, 4096, 100_000] {
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn another_library_is_no_driver() {
+    fn another_library_is_not_a_driver() {
         let error = missing("libc.so.6");
         assert!(
             matches!(&error, CudaError::DriverTooOld { lacks, .. } if lacks.contains("cuCtxSetCurrent")),

@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_other_processes_took_meanwhile_is_not_counted() {
+    fn memory_of_other_processes_is_not_counted() {
         let own = |before: u64, after: u64| [before, after].map(|bytes| Some(Bytes(bytes)));
         // The process's own use, whatever all processes use.
         assert_eq!(taken(own(5, 25), Some(520), 20), Some(20));

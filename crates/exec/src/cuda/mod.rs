@@ -32,5 +32,5 @@ pub use error::{CallError, CudaError, Fault};
 pub use launch::{Arguments, Launch, Operands, Scratch, device_scalars};
 pub use library::{Driver, LIBRARY};
 pub use loaded::OwnMemory;
-pub use modules::{in_f16, module_names, ptx};
+pub use modules::{in_f16, ptx};
 pub use ops::{OLDEST_WITH_TF32, launches, refusal};

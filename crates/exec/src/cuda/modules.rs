@@ -85,11 +85,6 @@ pub fn in_f16(ptx: &str) -> String {
     ptx.replace("bf16", "f16")
 }
 
-/// The names of all modules.
-pub fn module_names() -> impl Iterator<Item = &'static str> {
-    MODULES.iter().map(|(name, _)| *name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -79,7 +79,7 @@ fn each_call(machine: &Machine, description: &str, options: CudaOptions, mut che
 }
 
 #[test]
-fn each_call_can_fail_and_nothing_is_left_behind() {
+fn each_call_can_fail_without_leaks() {
     let Some(machine) = Machine::stand_in("") else { return };
     for (description, graphs) in [("", true), ("mapping=0", false)] {
         let options = CudaOptions { graphs, ..CudaOptions::default() };
@@ -100,7 +100,7 @@ fn each_call_can_fail_and_nothing_is_left_behind() {
 
 /// A newer driver's.
 #[test]
-fn a_code_that_nobody_knows_is_told_by_its_number() {
+fn an_unknown_code_is_reported_by_number() {
     let Some(machine) = Machine::stand_in("") else { return };
     let options = CudaOptions::default();
     machine.reset("");
@@ -135,7 +135,7 @@ fn a_card_that_fails_stays_failed_and_says_how() {
 }
 
 #[test]
-fn functions_that_give_back_may_fail() {
+fn functions_that_free_may_fail() {
     let Some(machine) = Machine::stand_in("") else { return };
     for function in GIVE_BACK {
         machine.reset(&format!("fail={function}:1:400"));
@@ -184,7 +184,7 @@ fn cards_that_cannot_be_used_say_why() {
 }
 
 #[test]
-fn a_number_that_no_card_has_is_an_error() {
+fn an_invalid_card_number_is_an_error() {
     let machine = Machine::of("cards=2");
     let error = machine.driver().card(63).expect_err("no machine has so many");
     assert!(matches!(error, CudaError::NoSuchCard { index: 63, .. }), "{error}");

@@ -100,7 +100,7 @@ impl Sums {
 }
 
 #[test]
-fn the_processor_gives_what_is_expected_of_the_sums() {
+fn the_processor_computes_the_expected_sums() {
     let sums = Sums::on(&Targets::cuda((8, 6), 1));
     let mut device = CpuDevice::new();
     assert_eq!(sums.run(&mut device, 3), Ok(Sums::expected(3)));

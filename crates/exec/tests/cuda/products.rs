@@ -134,7 +134,7 @@ fn train(machine: &Machine, run: &Run, options: CudaOptions) -> Result<(), Devic
 }
 
 #[test]
-fn each_call_of_the_library_can_fail_and_nothing_is_left_behind() {
+fn each_call_of_the_library_can_fail_without_leaks() {
     let Some(machine) = Machine::stand_in("") else { return };
     let run = Run::of(gpt2());
     for (function, graphs) in FUNCTIONS.iter().flat_map(|function| [(function, true), (function, false)]) {
@@ -164,7 +164,7 @@ fn is_of(function: &str, error: &DeviceError) -> bool {
 
 /// An algorithm that the library can't run is not chosen; any other failure is an error.
 #[test]
-fn timing_can_fail_and_nothing_is_left_behind() {
+fn timing_can_fail_without_leaks() {
     let Some(machine) = Machine::stand_in("") else { return };
     let run = Run::of(gpt2());
     let options = CudaOptions { autotune: true, ..CudaOptions::default() };
@@ -210,7 +210,7 @@ fn invariant_7_a_run_that_goes_on_has_the_algorithms_that_it_kept() {
 
 /// Choices of another version or another card, or damaged ones.
 #[test]
-fn what_a_run_kept_and_is_of_no_use_is_chosen_again_and_said() {
+fn unusable_stored_choices_are_chosen_again_with_a_note() {
     let Some(machine) = Machine::stand_in("") else { return };
     let run = Run::of(gpt2());
     let mut first = device(&machine, CudaOptions::default()).expect("the stand-in's");

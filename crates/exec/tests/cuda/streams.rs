@@ -39,7 +39,7 @@ fn a_captured_program_is_started_by_one_call() {
 }
 
 #[test]
-fn what_cannot_be_pinned_is_copied_all_the_same() {
+fn memory_that_cannot_be_pinned_is_copied_nevertheless() {
     let Some(machine) = Machine::stand_in("fail=cuMemHostRegister_v2:1:2") else { return };
     for execution in ["", ";execution=late"] {
         machine.reset(&format!("fail=cuMemHostRegister_v2:1:2{execution}"));
@@ -73,7 +73,7 @@ fn invariant_3_exact_what_is_touched_is_what_was_planned_and_nothing_is_allocate
 }
 
 #[test]
-fn the_driver_has_less_by_what_was_reserved() {
+fn the_drivers_free_memory_shrinks_by_the_reservation() {
     // The device's memory is allocated in pieces of 2 MiB, the host's is not.
     let Some(machine) = Machine::stand_in("") else { return };
     let sums = Sums::on_card();

@@ -52,7 +52,7 @@ static CONFIGURATION: Configuration = {
 };
 
 /// Whether the processor has the instructions, and the system lets this process use them. Queries the system once.
-pub(super) fn is_here() -> bool {
+pub(super) fn is_available() -> bool {
     static HERE: OnceLock<bool> = OnceLock::new();
     *HERE.get_or_init(|| has_instructions() && is_permitted())
 }
@@ -91,7 +91,7 @@ macro_rules! multiply {
         /// columns), tile: (32, 32). Panics if their sizes differ.
         ///
         /// # Safety
-        /// [`is_here`].
+        /// [`is_available`].
         pub(super) unsafe fn $name(a: &[f32], b: &[f32], tile: &mut [f32], add: bool) {
             assert!(a.len() == b.len() && a.len().is_multiple_of(BLOCK) && tile.len() == TILE * TILE);
             // SAFETY: the caller guarantees that the instructions are available. The loop reads `blocks` blocks of each

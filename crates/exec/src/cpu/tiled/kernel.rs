@@ -87,7 +87,7 @@ impl Kernel {
     /// The kernel for operands in bf16 or another precision, either for panels of b that stream past one of a, or the
     /// reverse. Panics if the processor does not have the instructions.
     pub(super) fn of(path: Instructions, bf16: bool, b_streams: bool) -> Self {
-        assert!(path.is_here(), "{path:?} on a processor without it");
+        assert!(path.is_available(), "{path:?} on a processor without it");
         // The others read both panels in the same way.
         let _ = b_streams;
         match path {

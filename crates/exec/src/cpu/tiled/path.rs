@@ -62,10 +62,10 @@ impl Instructions {
     }
 
     /// Whether the processor has the instructions, and the system lets programs use them.
-    pub fn is_here(self) -> bool {
+    pub fn is_available(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Amx => Self::Avx512Bf16.is_here() && super::amx::is_here(),
+            Self::Amx => Self::Avx512Bf16.is_available() && super::amx::is_available(),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Bf16 => pulp::x86::V4::is_available() && std::arch::is_x86_feature_detected!("avx512bf16"),
             #[cfg(target_arch = "x86_64")]
@@ -100,7 +100,10 @@ pub fn instructions() -> Instructions {
     *CHOSEN.get_or_init(|| {
         let wanted = std::env::var(SWITCH).ok();
         let is_wanted = |path: &Instructions| wanted.as_deref() == Some(path.name());
-        let here = || Instructions::ALL.into_iter().filter(|path| path.is_here());
-        here().find(is_wanted).or_else(|| here().find(|path| path.is_fast())).expect("the baseline is always available")
+        let available = || Instructions::ALL.into_iter().filter(|path| path.is_available());
+        available()
+            .find(is_wanted)
+            .or_else(|| available().find(|path| path.is_fast()))
+            .expect("the baseline is always available")
     })
 }

@@ -210,14 +210,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_told_in_two_ways() {
+    fn versions_are_decoded() {
         assert_eq!(version_of(11_605), (11, 6, 5));
         assert_eq!(version_of(120_503), (12, 5, 3));
         assert_eq!(version_of(130_100), (13, 1, 0));
     }
 
     #[test]
-    fn what_is_no_cublas_lt_is_refused() {
+    fn files_that_are_not_cublas_lt_are_refused() {
         let error = |path: &str| CublasLt::open(Path::new(path)).expect_err("no cuBLASLt");
         assert!(matches!(error("/nowhere/libcublasLt.so.13"), CublasLtError::NotThere { .. }));
         assert!(matches!(error("libnowhere.so.13"), CublasLtError::NotLoaded { .. }));
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn another_library_is_no_cublas_lt() {
+    fn another_library_is_not_cublas_lt() {
         let error = CublasLt::open(Path::new("libc.so.6")).expect_err("the C library");
         assert!(matches!(error, CublasLtError::Lacks { function: "cublasLtGetVersion", .. }), "{error}");
     }

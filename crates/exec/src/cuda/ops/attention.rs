@@ -3,7 +3,7 @@
 
 use super::CudaKernel;
 use super::attention_tensor::{Pass, SPAN, grid, read_bytes};
-use super::shape::{extent, launch, many, number};
+use super::shape::{extent, launch, line, number};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use crate::philox::dropout_threshold;
 use plimsoll_graph::ops::{
@@ -201,7 +201,7 @@ impl CudaKernel for AttentionGrad {
         let rest =
             |arguments: Arguments| arguments.address(operands.scalars).record(&shape.fields()).record(&shape.starts());
         let results = Arguments::default().addresses(&[dy, y, delta]).int(e.samples).record(&shape.fields());
-        let rows = many((e.samples * heads * e.queries).div_ceil(THREADS as usize / lanes_of_row(e.head_size)));
+        let rows = line((e.samples * heads * e.queries).div_ceil(THREADS as usize / lanes_of_row(e.head_size)));
         let pass = |entry, pass, blocks, arguments| {
             let arguments = (operands.compute_capability, rest(arguments));
             shape.launch(("attention_grad", entry), pass, blocks, arguments)
@@ -225,7 +225,7 @@ impl CudaKernel for AttentionGrad {
                 .int(e.queries.div_ceil(shape.tile(operands.compute_capability)))
                 .int(bias.buckets)
                 .flag(self.accumulate);
-            let grid = many((bias.buckets * heads).div_ceil(THREADS as usize));
+            let grid = line((bias.buckets * heads).div_ceil(THREADS as usize));
             launches.push(block("attention_grad_sums", "attention_grad_table".to_owned(), grid, arguments));
         }
         launches.into_iter().map(Part::Kernel).collect()

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_that_are_at_work_together_fit_the_second_cache() {
+    fn heads_of_a_group_fit_the_second_level_cache() {
         // GPT-2: 32 samples of 12 heads of 64 channels and 1024 tokens, 256 KiB of keys and values each.
         assert_eq!(grid(384, 16, 64, read_bytes(1024, 64)), [64, 16, 6]);
         // All heads at once, and one at a time.

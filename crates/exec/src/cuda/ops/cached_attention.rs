@@ -2,7 +2,7 @@
 
 use super::CudaKernel;
 use super::attention::{MOST_CHANNELS, Shape, block, refusal_of_heads};
-use super::shape::many;
+use super::shape::line;
 use crate::cuda::launch::{Arguments, Operands, Part};
 use plimsoll_graph::Io;
 use plimsoll_graph::ops::{AttentionExtents, CachedAttention};
@@ -37,7 +37,7 @@ impl CudaKernel for CachedAttention {
                 .int(tokens)
                 .int(self.capacity)
                 .long(keys as u64 * size);
-            block("cached_attention", "cached_attention_keep".to_owned(), many(samples * tokens), arguments)
+            block("cached_attention", "cached_attention_keep".to_owned(), line(samples * tokens), arguments)
         };
         let shape = Shape {
             strides: [stride, keys, width],
@@ -57,7 +57,7 @@ impl CudaKernel for CachedAttention {
             .record(&shape.fields())
             .record(&shape.starts());
         let entry = format!("cached_attention_{}", channels(head_size));
-        let attend = block("cached_attention", entry, many(samples * tokens * self.heads), arguments);
+        let attend = block("cached_attention", entry, line(samples * tokens * self.heads), arguments);
         [keep(1, key_cache), keep(2, value_cache), attend].map(Part::Kernel).to_vec()
     }
 

@@ -1,7 +1,7 @@
 //! Launches of `kernels/embedding.cu`.
 
 use super::CudaKernel;
-use super::shape::{launch, many, named, row_bytes};
+use super::shape::{launch, line, named, row_bytes};
 use crate::cuda::launch::{Arguments, Operands, Part};
 use plimsoll_graph::ops::{Embedding, EmbeddingGrad};
 
@@ -13,7 +13,7 @@ impl CudaKernel for Embedding {
         let y = operands.io.outputs[0];
         let arguments =
             Arguments::default().addresses(&operands.inputs).addresses(&operands.outputs).long(row_bytes(y));
-        vec![launch("embedding", "embedding", many(y.rows()), arguments).into()]
+        vec![launch("embedding", "embedding", line(y.rows()), arguments).into()]
     }
 }
 
@@ -27,6 +27,6 @@ impl CudaKernel for EmbeddingGrad {
             .int(self.vocab_size)
             .int(dy.columns())
             .flag(self.accumulate);
-        vec![launch("embedding", named("embedding_grad", dy), many(self.vocab_size.div_ceil(ROWS)), arguments).into()]
+        vec![launch("embedding", named("embedding_grad", dy), line(self.vocab_size.div_ceil(ROWS)), arguments).into()]
     }
 }

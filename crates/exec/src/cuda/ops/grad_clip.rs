@@ -1,7 +1,7 @@
 //! Launches of `grad_clip` of `kernels/grad_norm.cu`.
 
 use super::CudaKernel;
-use super::shape::{launch, many};
+use super::shape::{launch, line};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use plimsoll_graph::ops::GradClip;
 
@@ -10,6 +10,6 @@ impl CudaKernel for GradClip {
         let arguments = Arguments::default()
             .addresses(&[operands.inputs[0], operands.outputs[0], operands.scalars])
             .float(self.max_norm.unwrap_or(-1.0));
-        vec![Launch { threads: 1, ..launch("grad_norm", "grad_clip", many(1), arguments) }.into()]
+        vec![Launch { threads: 1, ..launch("grad_norm", "grad_clip", line(1), arguments) }.into()]
     }
 }

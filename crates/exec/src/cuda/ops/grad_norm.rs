@@ -2,7 +2,7 @@
 //! The total is in scratch, after the blocks of the largest operand.
 
 use super::CudaKernel;
-use super::shape::{launch, many};
+use super::shape::{launch, line};
 use crate::cuda::launch::{Arguments, Operands, Part};
 use plimsoll_graph::TensorType;
 use plimsoll_graph::ops::{GradNorm, NORM_BLOCK};
@@ -20,8 +20,8 @@ impl CudaKernel for GradNorm {
                 .flag(index == 0)
                 .flag(index == last);
             [
-                launch("grad_norm", "grad_norm_squares", many(counts[index]), squares).into(),
-                launch("grad_norm", "grad_norm_join", many(1), join).into(),
+                launch("grad_norm", "grad_norm_squares", line(counts[index]), squares).into(),
+                launch("grad_norm", "grad_norm_join", line(1), join).into(),
             ]
         };
         operands.inputs.iter().zip(&operands.io.inputs).enumerate().flat_map(of_operand).collect()

@@ -4,7 +4,7 @@
 
 use super::CudaKernel;
 use super::products::{Factors, Matrix, Product};
-use super::shape::{WARP, extent, launch, many, number};
+use super::shape::{WARP, extent, launch, line, number};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use plimsoll_graph::ops::{HeadLoss, HeadLossGrad, InnerParts, logits_stride};
 use plimsoll_graph::{DType, DeviceKind};
@@ -119,7 +119,7 @@ impl Head<'_> {
             .int(rows)
             .flag(self.accumulate_loss || first > 0);
         let threads = extent(vocab.div_ceil(EACH).next_multiple_of(WARP).min(MOST_THREADS));
-        [Launch { threads, ..launch(module, module, many(rows), arguments) }, launch(module, sum, many(1), summed)]
+        [Launch { threads, ..launch(module, module, line(rows), arguments) }, launch(module, sum, line(1), summed)]
     }
 }
 

@@ -1,7 +1,7 @@
 //! Launches that `layer_norm.rs` and `rms_norm.rs` share.
 
 use super::row_sums::join;
-use super::shape::{extent, in_vectors, launch, many, named, number, threads_of_row, threads_with_a_vector};
+use super::shape::{extent, in_vectors, launch, line, named, number, threads_of_row, threads_with_a_vector};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use plimsoll_graph::{Target, TensorType};
 
@@ -13,7 +13,7 @@ const MOST_THREADS: usize = 512;
 
 /// A block for each row.
 pub(super) fn rows(module: &'static str, x: &TensorType, arguments: Arguments) -> Vec<Part> {
-    vec![Launch { threads: threads_of_row(x), ..launch(module, named(module, x), many(x.rows()), arguments) }.into()]
+    vec![Launch { threads: threads_of_row(x), ..launch(module, named(module, x), line(x.rows()), arguments) }.into()]
 }
 
 /// The gradient by rows, in which each block sums a part. `wanted` are the results of sums by their index in a part.
@@ -32,7 +32,7 @@ pub(super) fn grad(
     let gradient = if in_vectors(x) && threads <= MOST_THREADS {
         Launch {
             threads: extent(threads),
-            ..launch(module, named(&format!("{module}_grad"), x), many(parts), arguments)
+            ..launch(module, named(&format!("{module}_grad"), x), line(parts), arguments)
         }
     } else {
         let sums_bytes = 4 * sets * columns;
@@ -40,7 +40,7 @@ pub(super) fn grad(
         Launch {
             threads: threads_of_row(x),
             shared_bytes: if on_chip && !wanted.is_empty() { extent(sums_bytes) } else { 0 },
-            ..launch(module, format!("{module}_grad_any"), many(parts), arguments.flag(on_chip).int(number(x.dtype)))
+            ..launch(module, format!("{module}_grad_any"), line(parts), arguments.flag(on_chip).int(number(x.dtype)))
         }
     };
     let joins = wanted.iter().map(|&(set, result)| {

@@ -1,7 +1,7 @@
 //! Launches of `kernels/parameter_update.cu`.
 
 use super::CudaKernel;
-use super::shape::{THREADS, launch, many};
+use super::shape::{THREADS, launch, line};
 use crate::cuda::launch::{Arguments, Operands, Part};
 use crate::quantise::Levels;
 use plimsoll_graph::ops::{Operation, ParameterUpdate, STATE_BLOCK, StateFormat, WeightFormat};
@@ -48,7 +48,7 @@ impl CudaKernel for ParameterUpdate {
             .floats(&[constants[0], constants[1], constants[2], self.weight_decay, self.rate])
             .floats(&levels);
         // A warp for each block of state.
-        let grid = many(elements.div_ceil(STATE_BLOCK * (THREADS as usize / 32)));
+        let grid = line(elements.div_ceil(STATE_BLOCK * (THREADS as usize / 32)));
         vec![launch("parameter_update", name, grid, arguments).into()]
     }
 }

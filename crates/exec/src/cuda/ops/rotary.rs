@@ -1,7 +1,7 @@
 //! Launches of `kernels/rotary.cu`: the table of angles in scratch, then the pairs.
 
 use super::CudaKernel;
-use super::shape::{extent, launch, many, named};
+use super::shape::{extent, launch, line, named};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use plimsoll_graph::ops::{Rotary, inverse_frequencies};
 
@@ -26,7 +26,7 @@ impl CudaKernel for Rotary {
                 .int(part * PAIRS)
                 .int(count)
                 .float(factor as f32);
-            let table = launch("rotary", "rotary_table", many(tokens), arguments);
+            let table = launch("rotary", "rotary_table", line(tokens), arguments);
             parts.push(Launch { threads: extent(PAIRS), ..table }.into());
         }
         let arguments = Arguments::default()
@@ -35,7 +35,7 @@ impl CudaKernel for Rotary {
             .int(x.columns() / self.head_size)
             .int(pairs)
             .float(if self.inverse { -1.0 } else { 1.0 });
-        parts.push(launch("rotary", named("rotary", x), many(x.rows()), arguments).into());
+        parts.push(launch("rotary", named("rotary", x), line(x.rows()), arguments).into());
         parts
     }
 }

@@ -1,6 +1,6 @@
 //! Launches of `kernels/row_sums.cu`: sums over rows in a fixed number of parts, which are in scratch.
 
-use super::shape::{WARP, extent, in_vectors, launch, many, named, vector};
+use super::shape::{WARP, extent, in_vectors, launch, line, named, vector};
 use crate::cuda::launch::{Arguments, Launch};
 use plimsoll_graph::{Target, TensorType};
 
@@ -20,6 +20,6 @@ pub(super) fn launches(ty: &TensorType, x: u64, y: u64, partial: u64, accumulate
 /// y = the sum of the parts, which begin `stride` floats apart and have `columns` floats.
 pub(super) fn join(partial: u64, y: u64, parts: usize, [stride, columns]: [usize; 2], accumulate: bool) -> Launch {
     let arguments = Arguments::default().addresses(&[partial, y]).int(parts).int(stride).int(columns).flag(accumulate);
-    let grid = many(columns.div_ceil(WARP));
+    let grid = line(columns.div_ceil(WARP));
     Launch { threads: JOIN_THREADS, ..launch("row_sums", "row_sums_join", grid, arguments) }
 }

@@ -48,7 +48,7 @@ pub(super) fn number(dtype: DType) -> usize {
 
 /// This many blocks along the first axis. Panics if there are more than a launch can have: no tensor that fits a card
 /// has as many rows.
-pub(super) fn many(blocks: usize) -> [u32; 3] {
+pub(super) fn line(blocks: usize) -> [u32; 3] {
     [extent(blocks), 1, 1]
 }
 
@@ -59,7 +59,7 @@ pub(super) fn extent(count: usize) -> u32 {
 
 /// Blocks of [`THREADS`] threads, with a thread for every `each` elements.
 pub(super) fn blocks(elements: usize, each: usize) -> [u32; 3] {
-    many(elements.div_ceil(each * THREADS as usize))
+    line(elements.div_ceil(each * THREADS as usize))
 }
 
 /// Bytes of a row.

@@ -1,7 +1,7 @@
 //! Launches of `kernels/take_row.cu`.
 
 use super::CudaKernel;
-use super::shape::{launch, many, row_bytes};
+use super::shape::{launch, line, row_bytes};
 use crate::cuda::launch::{Arguments, Operands, Part};
 use plimsoll_graph::ops::TakeRow;
 
@@ -12,6 +12,6 @@ impl CudaKernel for TakeRow {
             .addresses(&[operands.inputs[0], operands.outputs[0], operands.scalars])
             .long(x.shape[1] as u64)
             .long(row_bytes(x));
-        vec![launch("take_row", "take_row", many(x.shape[0]), arguments).into()]
+        vec![launch("take_row", "take_row", line(x.shape[0]), arguments).into()]
     }
 }

@@ -1,7 +1,7 @@
 //! Launches of `kernels/transfer.cu`.
 
 use super::CudaKernel;
-use super::shape::{launch, many};
+use super::shape::{launch, line};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use plimsoll_graph::ops::Transfer;
 
@@ -18,5 +18,5 @@ impl CudaKernel for Transfer {
 pub(super) fn copy(operands: &Operands) -> Launch {
     let bytes = operands.io.outputs[0].bytes().0;
     let arguments = Arguments::default().addresses(&[operands.inputs[0], operands.outputs[0]]).long(bytes);
-    launch("transfer", "transfer", many((bytes as usize).div_ceil(BLOCK_BYTES)), arguments)
+    launch("transfer", "transfer", line((bytes as usize).div_ceil(BLOCK_BYTES)), arguments)
 }
