@@ -106,6 +106,7 @@ class Check:
             assert run.wait(PATIENCE_S) == 130, "the page's stop has the exit code of an interrupt"
             self.until(page, "document.querySelector('.state').textContent.includes('interrupted')")
             assert page.locator("[data-action]").count() == 0, "a run that has ended has no buttons"
+            self.check_ended(page)
             self.check_quiet()
             self.browser.close()
 
@@ -179,6 +180,13 @@ class Check:
         assert page.locator(".chart.tall canvas").first.screenshot() != drawn, "a logarithmic axis changes the chart"
         page.click("button:has-text('linear')")
         self.wait("events are shown", lambda: page.locator(".events li").count() > 2)
+
+    def check_ended(self, page: object) -> None:
+        """A run that has ended sends no further events: its loss must be in the chart's range after the first one."""
+        page.reload()
+        scale = "state.view?.charts?.loss.plot?.scales.y"
+        self.until(page, f"{scale} && state.view.run")
+        assert page.evaluate(f"{scale}.max > 1"), "the loss of a run that has ended is drawn"
 
     def ink(self, page: object, selector: str) -> int:
         """Number of drawn pixels of a canvas."""

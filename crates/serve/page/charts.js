@@ -149,6 +149,9 @@ class Chart {
   // tables: one [x, y…] per series, joined on x
   set(tables) {
     const joined = tables.length === 1 ? tables[0] : uPlot.join(tables.map(([x, ...ys]) => [x, ...ys]));
+    this.data = this.log ? [joined[0], ...joined.slice(1).map((ys) => ys.map((y) => (y > 0 ? y : null)))] : joined;
+    // Keep the zoom. Set the data first: without data uPlot fixes the range of a scale when the visibility of its series changes.
+    this.plot?.setData(this.data, !this.isZoomed);
     // Omit series without values from the legend.
     joined.slice(1).forEach((ys, index) => {
       const is = ys.some((y) => y != null);
@@ -156,9 +159,6 @@ class Chart {
       const row = this.plot?.root.querySelectorAll(".u-series")[index + 1];
       if (row) row.hidden = !is;
     });
-    this.data = this.log ? [joined[0], ...joined.slice(1).map((ys) => ys.map((y) => (y > 0 ? y : null)))] : joined;
-    // Keep the zoom.
-    this.plot?.setData(this.data, !this.isZoomed);
     if (this.isZoomed) this.plot?.redraw(true);
     this.say();
   }
