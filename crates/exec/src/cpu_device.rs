@@ -105,7 +105,7 @@ impl Device for CpuDevice {
     }
 
     fn memory(&self) -> MemoryReport {
-        MemoryReport { arenas: self.arenas.clone(), allocations: self.supply.asked() }
+        MemoryReport { arenas: self.arenas.clone(), allocations: self.supply.requests() }
     }
 
     fn resident_bytes(&self) -> Option<u64> {

@@ -53,12 +53,12 @@ impl Supply {
 
     /// Zeroed arenas of these sizes, all of their pages in memory. Errors: `NoRoom`, and nothing stays reserved.
     pub(crate) fn reserve(&mut self, sizes: &PerMemory<u64>) -> Result<PerMemory<Arena>, DeviceError> {
-        let mut taking = Taking { free: self.free, needed: sizes.values().sum(), taken: 0 };
-        taking.check()?;
+        let mut reservation = Reservation { free: self.free, needed: sizes.values().sum(), taken: 0 };
+        reservation.check()?;
         let mut arenas = PerMemory::default();
         for &size in sizes.values() {
             self.asked += 1;
-            arenas.push(taking.arena(size)?);
+            arenas.push(reservation.arena(size)?);
         }
         Ok(arenas)
     }
@@ -230,7 +230,7 @@ mod tests {
         let mut supply = Supply::default();
         let _first = supply.reserve(&[1, 1].into_iter().collect()).expect("two bytes");
         let _second = supply.reserve(&[1].into_iter().collect()).expect("a byte");
-        assert_eq!(supply.asked(), 3);
+        assert_eq!(supply.requests(), 3);
     }
 
     #[test]

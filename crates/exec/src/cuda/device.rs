@@ -315,7 +315,7 @@ impl Device for CudaDevice {
     }
 
     fn memory(&self) -> MemoryReport {
-        MemoryReport { arenas: self.arenas.clone(), allocations: self.context.requests() + self.supply.asked() }
+        MemoryReport { arenas: self.arenas.clone(), allocations: self.context.requests() + self.supply.requests() }
     }
 
     fn resident_bytes(&self) -> Option<u64> {
