@@ -216,7 +216,7 @@ fn a_stopped_run_restores_its_settings() {
 }
 
 #[test]
-fn two_runs_on_a_card_and_one_that_is_killed() {
+fn the_second_of_two_runs_leaves_settings_alone_and_a_killed_run_is_cleaned_up() {
     let sandbox = Sandbox::new();
     let journal = sandbox.path("runs/first/journal.jsonl");
     let mut first = spawn(&sandbox, "--name first --power-limit 120");

@@ -15,9 +15,9 @@ const LONGEST_TEXT: Bytes = Bytes::mib(256);
 /// Limit on the number of checkpoints to look at.
 const MOST: usize = 1000;
 
-/// The checkpoints in a folder.
+/// The newest complete checkpoint in a folder, and the incomplete ones that were skipped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct CheckpointSearch {
     /// The newest complete one, and its step or epoch.
     pub newest: Option<(PathBuf, u64)>,
     /// Newer, incomplete ones with the reason; the newest first.
@@ -25,25 +25,25 @@ pub struct Found {
 }
 
 /// Checkpoints of the Hugging Face trainer, which axolotl and LLaMA-Factory also use: `checkpoint-STEP`.
-pub fn hugging_face(folder: &Path) -> Found {
+pub fn hugging_face(folder: &Path) -> CheckpointSearch {
     newest(folder, "checkpoint-", hugging_face_problem)
 }
 
 /// Checkpoints of torchtune: `epoch_N`, with the recipe state in the same folder.
-pub fn torchtune(folder: &Path) -> Found {
+pub fn torchtune(folder: &Path) -> CheckpointSearch {
     newest(folder, "epoch_", |path, _| {
         weights_problem(path)?;
         archive_problem(&folder.join("recipe_state/recipe_state.pt"))
     })
 }
 
-fn newest(folder: &Path, prefix: &str, problem: impl Fn(&Path, u64) -> Result<(), String>) -> Found {
+fn newest(folder: &Path, prefix: &str, problem: impl Fn(&Path, u64) -> Result<(), String>) -> CheckpointSearch {
     let names = fs::read_dir(folder).into_iter().flatten().flatten().take(MOST);
     let mut all: Vec<(u64, PathBuf)> = names
         .filter_map(|entry| Some((entry.file_name().to_str()?.strip_prefix(prefix)?.parse().ok()?, entry.path())))
         .collect();
     all.sort();
-    let mut found = Found::default();
+    let mut found = CheckpointSearch::default();
     for (step, path) in all.into_iter().rev() {
         match problem(&path, step) {
             Ok(()) => {
@@ -212,13 +212,16 @@ mod tests {
     #[test]
     fn the_newest_complete_checkpoint_is_found_by_number() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        assert_eq!(hugging_face(&folder.path().join("none")), Found::default());
+        assert_eq!(hugging_face(&folder.path().join("none")), CheckpointSearch::default());
         for step in [90, 100, 1000] {
             checkpoint(folder.path(), step);
         }
         write(&folder.path().join("checkpoint-last/x"), b"");
         let found = hugging_face(folder.path());
-        assert_eq!(found, Found { newest: Some((folder.path().join("checkpoint-1000"), 1000)), damaged: vec![] });
+        assert_eq!(
+            found,
+            CheckpointSearch { newest: Some((folder.path().join("checkpoint-1000"), 1000)), damaged: vec![] }
+        );
     }
 
     /// The states in which a kill can leave a checkpoint, and the reason reported for each.

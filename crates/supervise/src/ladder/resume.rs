@@ -1,7 +1,7 @@
 //! Makes a trainer resume from its newest complete checkpoint. Not here: which checkpoint is complete
 //! (`checkpoints.rs`).
 
-use super::checkpoints::{self, Found};
+use super::checkpoints::{self, CheckpointSearch};
 use super::configuration::Configuration;
 use plimsoll_trainers::TrainerKind;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub(crate) fn resumed(configuration: &Configuration) -> Resumed {
     }
 }
 
-fn damaged(found: &Found) -> String {
+fn damaged(found: &CheckpointSearch) -> String {
     let note = |(path, what): &(PathBuf, String)| {
         format!("; {} is incomplete: {what}", path.file_name().unwrap_or_default().to_string_lossy())
     };

@@ -145,7 +145,7 @@ fn a_missing_length_is_assumed_with_a_note() {
 }
 
 #[test]
-fn unsloth_is_not_refused_for_its_own_loss() {
+fn unsloth_is_accepted_with_its_own_loss() {
     let sandbox = Sandbox::new();
     let keywords = json!({ "model_name": "tiny", "full_finetuning": true, "max_seq_length": 16,
                            "per_device_train_batch_size": 1, "use_gradient_checkpointing": true });
