@@ -158,7 +158,7 @@ fn a_missing_or_full_file_takes_no_orders() {
 }
 
 proptest! {
-    /// Complete orders are read once, whatever else is in the file and wherever a write was interrupted.
+    /// Complete orders are read once, regardless of other contents and of where a write was interrupted.
     #[test]
     fn complete_orders_are_read_from_any_text(
         lines in prop::collection::vec(

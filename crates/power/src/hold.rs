@@ -196,7 +196,7 @@ impl State {
         if std::mem::replace(&mut self.is_over, true) || self.record.kept.is_empty() {
             return vec![];
         }
-        // Restore the card even without the lock: whoever holds the folder does not use this card.
+        // Restore the card even without the lock: the process that holds the folder does not use this card.
         let _lock = self.store.lock();
         let done = self.record.put_back(self.card.as_ref());
         // The next start settles a record that could not be removed.

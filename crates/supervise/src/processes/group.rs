@@ -7,7 +7,7 @@ use super::table::{self, Row};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::collections::HashSet;
 
-/// Prefix of the environment variable that marks a run's processes, whoever their parent is.
+/// Prefix of the environment variable that marks a run's processes, regardless of their parent.
 pub const MARK: &str = "PLIMSOLL_RUN";
 
 /// A worker's processes.
