@@ -18,6 +18,7 @@ mod frozen;
 #[cfg(test)]
 mod golden;
 mod modules;
+mod nearest;
 mod ops;
 mod optimizers;
 mod range;
@@ -28,3 +29,4 @@ mod step;
 
 pub use card::Gpu;
 pub use estimate::{Cannot, Estimate, Footprint, Kind, Live, Phase, Share, Shortfall, Verdict, estimate};
+pub use nearest::{Way, nearest};

@@ -2,7 +2,6 @@
 
 mod args;
 mod card;
-mod nearest;
 mod python;
 mod told;
 
@@ -15,8 +14,7 @@ use crate::streams::{talk, write_data, write_text};
 use ::plimsoll_plan::cards;
 use card::{Asked, asked};
 use console::Term;
-use nearest::nearest;
-use plimsoll_eager::{Cannot, Gpu, Verdict, estimate};
+use plimsoll_eager::{Cannot, Gpu, Verdict, estimate, nearest};
 use plimsoll_render::{
     EstimateCard, EstimateReport, EstimateWay, changed_words, estimate_json, estimate_text, estimate_warnings,
 };

@@ -1,28 +1,31 @@
-//! The settings nearest to a run that fit a card: what people change by hand, in the orders in which they do it, and of each
-//! order no more than it needs.
-//! Not here: what a run takes (`plimsoll_eager`), and how ways are told (`plimsoll_render`).
+//! The settings nearest to a run that fit a card: the changes that people make by hand, in the orders in which they make them,
+//! and of each order no more than the run needs.
+//! Not here: the estimate of a run (`estimate.rs`), and words for the changes (`plimsoll_render`).
 
-use ::plimsoll_graph::models::ModelConfig;
-use plimsoll_eager::{Estimate, Gpu, Verdict, estimate};
+use crate::{Estimate, Gpu, Verdict, estimate};
+use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{
     Attention, Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, SettingChange,
     Sharding, Targets,
 };
+use plimsoll_units::Bytes;
 use rayon::prelude::*;
 
-/// What fragmentation costs least with.
-pub(super) const EXPANDABLE: &str = "expandable_segments:True";
+/// The setting of the allocator with the least fragmentation.
+const EXPANDABLE: &str = "expandable_segments:True";
 
-/// A run that fits, and what it takes.
+/// A run that fits.
 #[derive(Debug, Clone)]
-pub(super) struct Way {
-    pub(super) run: Run,
-    pub(super) estimate: Estimate,
-    /// Whether it is only a suggestion, since it trains something else.
-    pub(super) trains_less: bool,
+pub struct Way {
+    /// The run.
+    pub run: Run,
+    /// Its memory.
+    pub estimate: Estimate,
+    /// Whether it trains something else, and so is only a suggestion.
+    pub trains_less: bool,
 }
 
-/// A step of a way: a run made of another. None: there is nothing to change.
+/// A change of a run; `None` if there is nothing to change.
 type Lever = fn(&Run) -> Option<Run>;
 
 /// What leaves the result as it is, in the order in which it costs time.
@@ -37,13 +40,13 @@ const PRECISION: &[Lever] = &[lower_precision, lower_precision];
 const CARDS: &[Lever] = &[divide, offload];
 
 /// Whether all of a run's range fits a card of this much memory.
-fn fits(estimate: &Estimate, gpu: Gpu, memory: plimsoll_units::Bytes) -> bool {
+fn fits(estimate: &Estimate, gpu: Gpu, memory: Bytes) -> bool {
     estimate.verdict(gpu, memory) == Verdict::Fits
 }
 
-/// Ways to fit, the nearest first; those that train less at the end. None of them, if nothing does.
-/// `memory`: of the card, of which `gpu` has what the margin leaves.
-pub(super) fn nearest(model: &ModelConfig, run: &Run, gpu: Gpu, memory: plimsoll_units::Bytes) -> Vec<Way> {
+/// Ways to fit, the nearest first and those that train less last; empty if nothing fits.
+/// `memory`: all memory of the card, of which `gpu` has what the margin leaves.
+pub fn nearest(model: &ModelConfig, run: &Run, gpu: Gpu, memory: Bytes) -> Vec<Way> {
     let shop = Shop { model, gpu, memory };
     let orders: [Vec<Lever>; 4] = [
         [EXACT, SMALLER].concat(),
@@ -83,11 +86,11 @@ fn distance(from: &Run, to: &Run) -> usize {
 struct Shop<'m> {
     model: &'m ModelConfig,
     gpu: Gpu,
-    memory: plimsoll_units::Bytes,
+    memory: Bytes,
 }
 
 impl Shop<'_> {
-    /// What a run takes, if it fits. None: it is not modeled.
+    /// The estimate of a run if it fits. The outer `None`: it is not modeled.
     fn fitting(&self, run: &Run) -> Option<Option<Estimate>> {
         let found = estimate(self.model, run, self.gpu).ok()?;
         Some(fits(&found, self.gpu, self.memory).then_some(found))
@@ -177,7 +180,7 @@ fn offload(run: &Run) -> Option<Run> {
     is_divided.then(|| Run { offload: Offload { optimizer: true, weights: false }, ..run.clone() })
 }
 
-/// The same run with LoRA on all linear layers, over weights in 4 bits if asked for. None: it has it already.
+/// The same run with LoRA on all linear layers, over weights in 4 bits if asked for; `None` if it has that already.
 fn adapted(run: &Run, quantized: bool) -> Option<Run> {
     let lora = match &run.method {
         Method::Full => Lora { rank: 16, targets: Targets::AllLinear, dropout: false },
@@ -195,7 +198,6 @@ fn adapted(run: &Run, quantized: bool) -> Option<Run> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_units::Bytes;
 
     fn gpu(memory: Bytes) -> Gpu {
         Gpu { memory, compute_capability: (8, 6) }
