@@ -3,14 +3,16 @@
 use super::blas::BlasArgs;
 use super::cards::{DeviceArgs, Reopening};
 use super::failure::exit_code;
-use super::machine::{MachineFile, Subject, known};
+use super::machine::{self, known};
 use super::options::positive_size;
 use super::processor::{free_memory, guessed_rates, processor};
 use super::speed::{Speed, speed_of};
 use super::{Failure, in_pool};
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::Sample;
-use ::plimsoll_train::{Calibration, Stage, agreement, calibrate, compare_predictions};
+use ::plimsoll_train::{
+    Calibration, CalibrationSubject, MachineFile, Stage, agreement, calibrate, compare_predictions,
+};
 use clap::Args;
 use plimsoll_exec::{Device, DeviceError};
 use plimsoll_graph::{Products, Targets};
@@ -103,9 +105,9 @@ impl Measured {
         }
     }
 
-    fn subject(&self) -> Subject<'_> {
+    fn subject(&self) -> CalibrationSubject<'_> {
         let card = self.card.as_ref().map(|card| card.card().name.as_str());
-        Subject { threads: self.threads, card, tf32: self.args.device.tf32(), products: self.products() }
+        CalibrationSubject { threads: self.threads, card, tf32: self.args.device.tf32(), products: self.products() }
     }
 
     fn measure(&self) -> Result<u8, Failure> {
@@ -114,7 +116,7 @@ impl Measured {
         let at_most = args.duration.map(|time| Duration::try_from_secs_f64(time.0).unwrap_or(Duration::MAX));
         let path = match &args.out {
             Some(path) => path.clone(),
-            None => MachineFile::path(self.subject())?,
+            None => machine::path(self.subject())?,
         };
         let (before, skipped) = MachineFile::unfinished(&path, self.subject());
         talk(match skipped {
@@ -124,7 +126,7 @@ impl Measured {
         });
         let keep = |stage: Stage, samples: &[Sample]| {
             let runs = Some([stage.done, stage.all]);
-            MachineFile::new(self.subject(), joined(&before, samples), runs).write(&path)
+            machine::write(&MachineFile::new(self.subject(), joined(&before, samples), runs), &path)
         };
         let mut kept = Ok(());
         let mut told = |stage: Stage, samples: Vec<Sample>| {

@@ -2,10 +2,11 @@
 
 use super::Failure;
 use super::budget::{Budget, BudgetArgs, CardMemory, OwnUse, Presence, is_more_than, refuse_size, vram_max_of};
-use super::machine::{Subject, known};
+use super::machine::known;
 use super::processor::guessed_rates;
 use super::speed::{Speed, check_tf32, speed_by_name};
 use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_of_memory, card_with_memory};
+use ::plimsoll_train::CalibrationSubject;
 use plimsoll_graph::{Products, Targets};
 use plimsoll_telemetry::{Gpu, GpuNote, Gpus, gpus};
 use plimsoll_units::Bytes;
@@ -29,7 +30,7 @@ impl Device {
     /// The processor. Errors: nothing is left of its memory, or the file of its speed can't be used.
     pub(super) fn processor(budget: &BudgetArgs, speed: Option<&Path>) -> Result<Self, Failure> {
         let threads = budget.threads()?;
-        let subject = Subject { threads, card: None, tf32: false, products: Products::Kernels };
+        let subject = CalibrationSubject { threads, card: None, tf32: false, products: Products::Kernels };
         let (machine, times) = known(subject, (guessed_rates(threads), ""), speed)?;
         Ok(Self {
             name: "CPU".to_owned(),

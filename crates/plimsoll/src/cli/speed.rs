@@ -1,8 +1,9 @@
 //! How fast a card is: by what was measured, else by its data sheet.
 
 use super::Failure;
-use super::machine::{Subject, known};
+use super::machine::known;
 use ::plimsoll_plan::{Card as PaperCard, Machine, Rates, card_with_memory, cards};
+use ::plimsoll_train::CalibrationSubject;
 use plimsoll_exec::cuda::{Card, OLDEST_WITH_TF32};
 use plimsoll_graph::Products;
 use std::path::Path;
@@ -36,7 +37,7 @@ pub(super) fn speed_by_name(
     let source = format!(" from the data sheet of {} ({}{said})", paper.name, paper.source);
     let rates = Rates::of_card(paper);
     let rates = if tf32 { rates.in_tf32(paper) } else { rates };
-    known(Subject { threads, card: Some(name), tf32, products }, (rates, &source), measured)
+    known(CalibrationSubject { threads, card: Some(name), tf32, products }, (rates, &source), measured)
 }
 
 /// Whether a card can be asked for TF32. Errors: it has none.
