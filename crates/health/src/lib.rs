@@ -11,10 +11,12 @@ mod card;
 mod condition;
 mod finding;
 mod machine;
+mod run;
 mod usage;
 mod watcher;
 mod xid;
 
 pub use finding::{Cause, Episode, Finding, Phase};
-pub use watcher::{Facts, Settings, Watcher};
+pub use run::{Facts, Settings};
+pub use watcher::Watcher;
 pub use xid::{Xid, xid};

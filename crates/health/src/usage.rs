@@ -3,7 +3,7 @@
 use crate::card::{Card, Emit};
 use crate::condition::{Condition, Verdict};
 use crate::finding::{Cause, Finding};
-use crate::watcher::{Facts, Settings};
+use crate::run::{Facts, Settings};
 use plimsoll_telemetry::CardSample;
 
 /// Window over which utilization is measured, s.

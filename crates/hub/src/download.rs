@@ -235,7 +235,7 @@ impl Model<'_> {
             dropped(counted);
             partial.restart()?;
             // Memory can always be read.
-            let _ = partial.append(&mut contents, |n| added(n))?;
+            let _ = partial.append(&mut contents, &added)?;
             return store.finish(partial, file);
         }
         let held = partial.held()?;
@@ -254,7 +254,7 @@ impl Model<'_> {
                 dropped(held);
                 partial.restart()?;
             }
-            let ended = partial.append(&mut body, |n| added(n))?;
+            let ended = partial.append(&mut body, &added)?;
             let held = partial.held()?;
             *furthest = held;
             let lost = |problem: String| HubError::Lost {

@@ -5,7 +5,7 @@
 //! - `Host` must be an address or a known name: a foreign name that was rebound to this address is refused.
 //! - A request that changes something needs the token in a header, or this server's own origin.
 
-use crate::routes::{BODY_BYTES, Shared};
+use crate::shared::{BODY_BYTES, Shared};
 use crate::slots::SlotHandle;
 use crate::wire::{Problem, problem};
 use axum::body::to_bytes;

@@ -16,6 +16,7 @@ mod map;
 mod metrics;
 mod poller;
 mod routes;
+mod shared;
 mod slots;
 mod stall;
 mod stream;
@@ -25,7 +26,7 @@ mod wire;
 pub use act::Action;
 pub use listen::Limits;
 pub use poller::PollError;
-pub use routes::MakeReport;
+pub use shared::MakeReport;
 pub use token::{Token, TokenError};
 
 use listen::serve;

@@ -6,7 +6,7 @@
 use crate::act::actions;
 use crate::listen::stopped;
 use crate::poller::Snapshot;
-use crate::routes::Shared;
+use crate::shared::Shared;
 use crate::wire::{Detail, curves};
 use axum::response::sse::Event;
 use futures_util::stream::{Stream, unfold};

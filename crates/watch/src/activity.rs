@@ -3,6 +3,8 @@
 
 use crate::process::owner;
 use plimsoll_files::is_locked;
+#[cfg(unix)]
+use plimsoll_supervise::{Entry, RunKind, RunState};
 use std::path::Path;
 
 /// The processes of a run.
@@ -21,8 +23,29 @@ pub(crate) struct Activity {
 /// Finds the processes of the run in a folder.
 pub(crate) fn activity(folder: &Path) -> Activity {
     #[cfg(unix)]
-    if let Some(activity) = crate::supervised::activity(folder) {
+    if let Some(activity) = of_entry(folder) {
         return Activity { uid: activity.process.and_then(owner), ..activity };
     }
     Activity { is_running: is_locked(folder), ..Activity::default() }
+}
+
+/// The processes of a run; `None` without a process record, or if it was written on another machine.
+#[cfg(unix)]
+fn of_entry(folder: &Path) -> Option<Activity> {
+    let entry = Entry::read(folder).ok()?;
+    let is_running = match entry.state() {
+        RunState::Running | RunState::Orphaned => true,
+        RunState::Ended | RunState::Gone => false,
+        RunState::Elsewhere => return None,
+    };
+    Some(match entry.kind {
+        _ if !is_running => Activity::default(),
+        RunKind::Own => {
+            let process = entry.process.pid;
+            Activity { is_running, process: Some(process), processes: vec![process], uid: None }
+        }
+        RunKind::Supervised => {
+            Activity { is_running, process: Some(entry.process.pid), processes: entry.survivors(), uid: None }
+        }
+    })
 }

@@ -1,6 +1,6 @@
 //! The view of a supervised program, from the files that its supervisor writes.
 
-use crate::activity::Activity;
+use crate::activity::activity;
 use crate::events::push;
 use crate::reader::heat_action;
 use crate::run_view::{RunView, Standing};
@@ -20,26 +20,6 @@ const WORDS: usize = 100;
 pub(crate) struct Supervised {
     tail: Tail,
     view: RunView,
-}
-
-/// The processes of a run; `None` without a process record, or if it was written on another machine.
-pub(crate) fn activity(folder: &Path) -> Option<Activity> {
-    let entry = Entry::read(folder).ok()?;
-    let is_running = match entry.state() {
-        RunState::Running | RunState::Orphaned => true,
-        RunState::Ended | RunState::Gone => false,
-        RunState::Elsewhere => return None,
-    };
-    Some(match entry.kind {
-        _ if !is_running => Activity::default(),
-        RunKind::Own => {
-            let process = entry.process.pid;
-            Activity { is_running, process: Some(process), processes: vec![process], uid: None }
-        }
-        RunKind::Supervised => {
-            Activity { is_running, process: Some(entry.process.pid), processes: entry.survivors(), uid: None }
-        }
-    })
 }
 
 impl Supervised {
@@ -69,7 +49,7 @@ impl Supervised {
                 (view.step, view.last_step) = (progress.step, progress.of);
             }
         }
-        let activity = crate::activity::activity(folder);
+        let activity = activity(folder);
         (view.process, view.process_uid, view.processes) = (activity.process, activity.uid, activity.processes);
         Ok(view.clone())
     }

@@ -93,9 +93,7 @@ const KNOWN: &[(&str, &[&str])] = &[
             "streams/engine",
         ],
     ),
-    ("files", &["disk", "inside"]),
     ("graph", &["gradient", "ops", "optimizers", "program"]),
-    ("health", &["usage", "watcher"]),
     ("heat", &["sensors", "throttle", "tracker"]),
     (
         "jinja",
@@ -125,7 +123,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         ],
     ),
     ("plan", &["candidate", "layout", "levers", "levers/recompute", "plan", "queues", "request"]),
-    ("serve", &["guard", "routes", "stream"]),
     (
         "supervise",
         &[
@@ -142,7 +139,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     ("telemetry", &["driver", "gpus", "history/reader", "history/writer"]),
     ("trainers", &["command", "keys", "kind", "read", "view"]),
-    ("watch", &["activity", "supervised"]),
 ];
 
 /// A module's names from the root of its crate.
@@ -159,7 +155,8 @@ fn modules(room: &str) -> BTreeMap<Path, String> {
             continue;
         }
         path.pop_if(|name| ["mod", "lib", "main"].contains(&name.as_str()));
-        let code = text.split("#[cfg(test)]\nmod").next().unwrap_or_default();
+        let tests = ["#[cfg(test)]\nmod", "#[cfg(all(test"].map(|begin| text.find(begin));
+        let code = &text[..tests.into_iter().flatten().min().unwrap_or(text.len())];
         let code = code.lines().map(|line| line.split("//").next().unwrap_or_default());
         modules.insert(path, code.collect::<Vec<_>>().join("\n"));
     }
