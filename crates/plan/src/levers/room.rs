@@ -210,6 +210,9 @@ mod tests {
         let held = [stay(1, 0..1, 9), stay(2, 4..5, 9)];
         assert_eq!(room(&live).hold(&held, |_, _| true), [3, 6]);
         assert_eq!(room(&live).hold(&[stay(1, 4..5, 9), stay(1, 4..6, 9)], |_, _| true), [6, 6]);
+        // The second is refused at node 3, so the first leaves there too.
+        let refused = |index, node| index == 0 || node < 3;
+        assert_eq!(room(&[9, 0, 0, 0, 0]).hold(&[stay(1, 0..1, 9), stay(1, 1..2, 9)], refused), [3, 3]);
         // More than the peak leaves room for is not held at all, nor what the caller refuses.
         assert_eq!(room(&live).hold(&[stay(3, 0..1, 9)], |_, _| true), [1]);
         assert_eq!(room(&live).hold(&held, |index, _| index == 1), [1, 6]);
