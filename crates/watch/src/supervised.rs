@@ -5,9 +5,7 @@ use crate::events::push;
 use crate::reader::heat_action;
 use crate::run_view::{RunView, Standing};
 use crate::text::{LINE, NAME, clean};
-use plimsoll_supervise::{
-    Entry, RunKind, RunState, SCHEMA_VERSION, Status, SupervisorEvent, program_name, progress_of,
-};
+use plimsoll_supervise::{Entry, RunState, SCHEMA_VERSION, Status, SupervisorEvent, program_name, progress_of};
 use plimsoll_telemetry::{JournalError, Level, Record, Tail};
 use plimsoll_units::{Seconds, format_duration};
 use std::path::Path;
