@@ -1,6 +1,5 @@
 //! Compiles each stand-in into a shared library and passes its path to `lib.rs`. A test cannot ask cargo for the path
-//! of a
-//! `cdylib` that it depends on, but a build script knows its output.
+//! of a `cdylib` that it depends on, but a build script knows its output.
 
 use std::env;
 use std::path::PathBuf;

@@ -1,6 +1,8 @@
 //! The tokens of the data, in a cache file or in memory, read by position.
 //! Not here: making the cache (`shards.rs`), its header (`header.rs`), pairs (`pairs/store.rs`), and the ends and
 //! trained tokens of chats (`chats/store.rs`).
+//!
+//! Token caches are read, not mapped: if a mapped file is truncated, the system kills the process.
 
 use crate::header::{CacheKind, HEADER_BYTES, Header, token_bytes_for};
 use crate::{Damage, DataError};

@@ -1,5 +1,8 @@
 //! Philox4x32-10: random bits as a function of a counter and a key, without state. Source: Salmon, Moraes, Dror & Shaw
 //! 2011, "Parallel random numbers: as easy as 1, 2, 3", section 4.
+//!
+//! Dropout is keyed by seed, step, global sample, site and element. So another micro-batch, recomputation or a resumed run
+//! draws the same bits, and no mask is stored. Attention numbers its probabilities by query and key, not by padded lengths.
 
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::ParallelSliceMut;

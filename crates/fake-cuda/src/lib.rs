@@ -2,10 +2,8 @@
 //! from their PTX, and checks every access of every thread and the order of streams.
 //!
 //! `ptx` parses and runs, `shadow` records the last accesses of every byte, `trace` counts the cost of launches,
-//! `streams`
-//! orders operations, `driver` has the driver's functions, and `lt` those of cuBLASLt, for tests that load this library
-//! as
-//! cuBLASLt too.
+//! `streams` orders operations, `driver` has the driver's functions, and `lt` those of cuBLASLt, for tests that load
+//! this library as cuBLASLt too.
 //!
 //! # The machine
 //! The environment variable [`MACHINE`] describes it; unset, it has an RTX 3060. Entries are separated by `;`, sizes

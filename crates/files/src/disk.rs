@@ -158,8 +158,7 @@ impl Disk {
     }
 
     /// Deletes `path` if it is a temporary file of a killed writer: it was not written for a minute, and no process
-    /// holds its
-    /// lock, as [`replace`](Self::replace) does while it writes.
+    /// holds its lock, as [`replace`](Self::replace) does while it writes.
     pub fn remove_abandoned(&self, path: &Path, now: SystemTime) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_temporary = name.starts_with('.') && name.ends_with(WRITING);
@@ -178,8 +177,7 @@ impl Disk {
     }
 
     /// Replaces a file or a link with a symbolic link to `target` atomically. `target` is relative to the link's
-    /// folder. Only
-    /// one process may do so at a time. Errors: `path` is a folder; the system has no symbolic links.
+    /// folder. Only one process may do so at a time. Errors: `path` is a folder; the system has no symbolic links.
     pub fn replace_link(&self, path: &Path, target: &Path) -> io::Result<()> {
         let temporary = temporary_of(path);
         self.remove_if_there(&temporary)?;

@@ -1,12 +1,10 @@
 //! Private groups. Many systems give each user a private group with write permission by default (`umask 002`), so group
-//! write
-//! permission is harmless if the group has no other members.
+//! write permission is harmless if the group has no other members.
 
 use std::fs;
 
 /// Whether a group has no members other than `uid` and root, according to `/etc/group` and `/etc/passwd`. A group that
-/// is not
-/// listed there is not private.
+/// is not listed there is not private.
 pub(crate) fn is_private(gid: u32, uid: u32) -> bool {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     is_private_in(&read("/etc/group"), &read("/etc/passwd"), gid, uid)

@@ -1,8 +1,6 @@
 //! Files inside a run's folder. The folder may come from another user and contain links to this user's other files:
-//! pages would
-//! show what is read through them, and writes would replace their targets. So no link below a run's folder is followed.
-//! The
-//! folder itself and its parents may be links, since this user names them.
+//! pages would show what is read through them, and writes would replace their targets. So no link below a run's folder
+//! is followed. The folder itself and its parents may be links, since this user names them.
 
 use crate::encoding::text;
 use crate::open::{check, not_regular, open_regular_with, rest_at_most};

@@ -1,15 +1,12 @@
 //! Safe access to files: opens files from untrusted sources, and writes files that concurrent processes and crashes
-//! must not
-//! break. All file access of this program goes through this crate.
+//! must not break. All file access of this program goes through this crate.
 //! Not here: the contents of files.
 //! A path from a user or a received folder may lead to anything: a pipe without a writer, an endless device, a kernel
-//! file
-//! that waits for events. Only regular files are opened, and every read of a whole file has a limit.
+//! file that waits for events. Only regular files are opened, and every read of a whole file has a limit.
 //! A run's folder may come from another user: files in it are opened with [`open_inside`], which follows no symbolic
 //! links.
 //! A run writes its files through a [`Disk`]: synced, atomically, and never through a link. A file that a user names is
-//! replaced
-//! with [`write_whole`], also atomically, by any number of processes at once.
+//! replaced with [`write_whole`], also atomically, by any number of processes at once.
 //! A file that determines a command to run or a process to signal is used only if no other user can have written it
 //! (`trust.rs`).
 

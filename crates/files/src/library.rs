@@ -1,6 +1,5 @@
 //! Checks the file of a shared library before loading it. The system's loader maps a truncated library anyway, and
-//! reading past
-//! its end raises a signal. With a pipe, the loader waits for a writer.
+//! reading past its end raises a signal. With a pipe, the loader waits for a writer.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -8,8 +7,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// Why a library must not be loaded; `None` if it may be, or if it does not exist. `name`: a path, or a name without a
-/// folder
-/// that the loader searches for. Knows libraries of 64-bit Linux only.
+/// folder that the loader searches for. Knows libraries of 64-bit Linux only.
 pub fn library_problem(name: &OsStr) -> Option<String> {
     if !cfg!(target_os = "linux") {
         return None;

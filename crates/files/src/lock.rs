@@ -51,8 +51,7 @@ impl FolderLock {
 }
 
 /// Whether a process holds a [`FolderLock`] on a folder. A folder without a lock file is free. Creates nothing, and
-/// follows no
-/// link in the folder.
+/// follows no link in the folder.
 pub fn is_locked(folder: &Path) -> bool {
     open_inside(&folder.join(LOCK), 1).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }

@@ -24,8 +24,7 @@ pub struct TooLong {
 }
 
 /// The file is a pointer that Git LFS left instead of a file that it did not download. Inner error of an [`io::Error`]
-/// of kind
-/// `InvalidData`.
+/// of kind `InvalidData`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it is a Git LFS pointer, not the file itself; run `git lfs pull` in its repository")]
 pub struct LfsPointer;
@@ -36,8 +35,7 @@ const LFS_BYTES_MAX: u64 = 1024;
 
 /// Opens a regular file for reading. Never blocks, neither for the writer of a pipe nor for a device.
 /// Errors: those of the system; `LfsPointer`; `NotRegular` for anything else, including kernel files (`/proc`, `/sys`),
-/// which
-/// have no length and may block or never end.
+/// which have no length and may block or never end.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     // Opening a device may have effects, so check the path first. Check the open file again.
     check(&fs::metadata(path)?)?;

@@ -1,12 +1,10 @@
 //! Which files are trusted. A file that names a command to run or a process to signal is used only if no other user can
-//! have
-//! written it: the file, its folder and every parent folder belong to this user or to root, and no other user can write
-//! to
-//! them. Parent folders with the sticky bit, such as `/tmp`, are allowed: other users can't replace entries there.
+//! have written it: the file, its folder and every parent folder belong to this user or to root, and no other user can
+//! write to them. Parent folders with the sticky bit, such as `/tmp`, are allowed: other users can't replace entries
+//! there.
 //! Not here: the contents of files, and opening them (`open.rs`).
 //! `PLIMSOLL_TRUSTED_FOLDERS` lists folders, separated as in `PATH`, that are trusted with everything below them: for
-//! example a
-//! folder of the host in a container, whose owner is not the container's user.
+//! example a folder of the host in a container, whose owner is not the container's user.
 
 use crate::{open_regular, rest_at_most};
 use plimsoll_units::Bytes;
@@ -58,8 +56,7 @@ impl Distrust {
 }
 
 /// Checks that only this user and root can change a folder's entries, or replace the folder or one of its parents.
-/// Resolves
-/// symbolic links in `folder` first. Errors: the first path, from the root down, that another user controls.
+/// Resolves symbolic links in `folder` first. Errors: the first path, from the root down, that another user controls.
 pub fn check_folder(folder: &Path) -> Result<(), Distrust> {
     let folder = folder.canonicalize().map_err(|error| Distrust::unknown(folder, &error))?;
     if is_listed(&folder) {
@@ -111,8 +108,7 @@ impl From<Distrust> for io::Error {
 }
 
 /// Whether write permission for others is accepted with the sticky bit, which prevents them from replacing entries but
-/// not from
-/// adding some.
+/// not from adding some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sticky {
     Accepted,
@@ -160,8 +156,7 @@ fn check(_: &Metadata, _: &Path, _: Sticky) -> Result<(), Distrust> {
 }
 
 /// Whether a file has an access control list, which may let other users write: its mask replaces the group permissions
-/// in the
-/// mode. Source: acl(5).
+/// in the mode. Source: acl(5).
 #[cfg(target_os = "linux")]
 fn has_acl(path: &Path) -> bool {
     rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0_u8; 0][..]).is_ok_and(|length| length > 0)

@@ -51,8 +51,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Removes temporary files that crashed writes of a file left, with names of [`create_unique`], once they were not
-/// written for
-/// a day. Ignores errors.
+/// written for a day. Ignores errors.
 pub fn remove_leftovers(path: &Path, now: SystemTime) {
     let prefix = format!("{}.", path.file_name().unwrap_or_default().to_string_lossy());
     let is_leftover = |name: &str| {

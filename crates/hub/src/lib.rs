@@ -5,6 +5,9 @@
 //!               └─► download.rs ─► client.rs (requests) ─► store.rs (the cache's layout)
 //! ```
 //! Not here: flags, bars and hints (`plimsoll`), reading the weights (`plimsoll-train`).
+//!
+//! Files become visible under their names once they are complete and their hashes match. The client follows redirects itself,
+//! so that the token is sent to the endpoint only.
 
 mod cached;
 mod client;

@@ -5,9 +5,8 @@
 //!                                              └──────── one for each service ───────┘
 //!
 //! Sending never blocks the caller: a full queue merges or drops messages, and a later message reports how many. A
-//! sender that hangs, fails or is rejected blocks only its own thread. No text that leaves this crate contains a
-//! secret (`plimsoll-secrets`). Read next: `notifier.rs`,
-//! `message.rs`, then one sender (`ntfy.rs` is the shortest).
+//! sender that hangs, fails or is rejected blocks only its own thread. No text that leaves this crate contains a secret
+//! (`plimsoll-secrets`). Read next: `notifier.rs`, `message.rs`, then one sender (`ntfy.rs` is the shortest).
 
 mod curve;
 mod discord;

@@ -1,14 +1,10 @@
 //! Orders to a running training: pause, resume, stop, another budget. Any process that may write in the run's folder as
-//! its
-//! user may give one.
+//! its user may give one.
 //! Not here: how a run obeys (`plimsoll-session`), and other trainers (`plimsoll-supervise`).
 //! Orders are lines appended to a file in the run's folder, which the run creates when it starts. Each line is one
-//! write, so
-//! concurrent writers need no lock. A run reads each line once, and ignores lines from before its start. The byte
-//! offset of a
-//! line is the order's number, which is unique. A socket would need a listener, limits its path to a hundred bytes, and
-//! does
-//! not work across machines that share a disk.
+//! write, so concurrent writers need no lock. A run reads each line once, and ignores lines from before its start. The
+//! byte offset of a line is the order's number, which is unique. A socket would need a listener, limits its path to a
+//! hundred bytes, and does not work across machines that share a disk.
 
 mod give;
 mod inbox;

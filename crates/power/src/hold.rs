@@ -1,7 +1,6 @@
 //! A card's settings while a run lasts. They are restored on drop: at a normal end, an error, a panic. A process that
-//! exits
-//! without running destructors calls [`put_back_all`] first. After SIGKILL or a power cut, the next start restores them
-//! (`settle.rs`).
+//! exits without running destructors calls [`put_back_all`] first. After SIGKILL or a power cut, the next start
+//! restores them (`settle.rs`).
 
 use crate::knob::{Knob, KnobError, Knobs};
 use crate::owner::{Life, Owner};

@@ -1,6 +1,5 @@
 //! Sets power limits and clocks of cards. Records the old values on disk first and restores them at the end of the run,
-//! at the
-//! next start after a crash, or on the user's request. Also measures the energy of a run and its price.
+//! at the next start after a crash, or on the user's request. Also measures the energy of a run and its price.
 //!
 //! ```text
 //!   wishes ─► hold ─► record on disk ─► card        hold.rs    settings of a run while it lasts

@@ -1,7 +1,6 @@
 //! A card's settings through NVML. Opens the driver for each call: calls are few, and the driver may be unloaded.
 //! Clock offsets have two sets of functions. Tries the newer one (driver 555) first, since the older one is deprecated
-//! and
-//! missing on newer cards.
+//! and missing on newer cards.
 
 use crate::knob::{Knob, KnobError, Knobs, Range};
 use nvml_wrapper::Device;

@@ -1,6 +1,5 @@
 //! A card's old values and the values that we set: to restore the old ones, and to distinguish our values from those of
-//! other
-//! processes.
+//! other processes.
 
 use crate::knob::{Knob, KnobError, Knobs};
 use crate::owner::{Life, Owner};

@@ -44,8 +44,7 @@ pub enum Settlement {
 }
 
 /// Settles all records. `open` opens the card with a UUID. `force` also restores values of owners that are not visible
-/// from
-/// here. A missing folder has no records. Errors: the folder can't be read or locked.
+/// from here. A missing folder has no records. Errors: the folder can't be read or locked.
 pub fn settle(
     store: &Store,
     force: bool,

@@ -1,6 +1,5 @@
 //! Stores records of cards' old values: one file per card, in a folder that only its user can read. Readers and writers
-//! lock
-//! the folder, so that two runs never mistake each other's values for a card's own.
+//! lock the folder, so that two runs never mistake each other's values for a card's own.
 
 use crate::record::{Record, RecordError};
 use plimsoll_files::{FolderLock, LockError, UNFINISHED, create_unique, read_text, remove_leftovers, sync_folder};

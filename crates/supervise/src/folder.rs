@@ -45,8 +45,7 @@ pub struct Folder {
 impl Folder {
     /// Creates `RUNS/NAME` or, without a name, `RUNS/BASE-N` with the first free number N. Only this user may open it:
     /// output, commands and copies of settings may contain secrets. Its files decide which program runs, so no other
-    /// user
-    /// may be able to replace it either. Errors: `Exists` if a name was given, `Distrusted`, `Io`.
+    /// user may be able to replace it either. Errors: `Exists` if a name was given, `Distrusted`, `Io`.
     pub fn create(runs: &Path, name: Option<&str>, base: &str) -> Result<PathBuf, FolderError> {
         Disk::default().create_folders(runs).map_err(|source| FolderError::Io { path: runs.to_owned(), source })?;
         let mut private = fs::DirBuilder::new();

@@ -15,8 +15,7 @@ pub struct Follower {
 
 impl Follower {
     /// Follows the file at a path, which need not exist yet. Starts `tail_bytes` before its end, or at its beginning if
-    /// it
-    /// is shorter.
+    /// it is shorter.
     pub fn new(path: &Path, tail_bytes: u64) -> io::Result<Self> {
         let mut follower = Self { path: path.to_owned(), file: None };
         if let Some(file) = follower.open()? {

@@ -35,8 +35,7 @@ impl Watch {
     }
 
     /// Checks the program if a check is due. `held`: how long it has been stopped for heat so far, which does not count
-    /// as
-    /// idle time. Returns the idle time once it reaches the timeout.
+    /// as idle time. Returns the idle time once it reaches the timeout.
     pub(crate) fn look(&mut self, output: &Output, group: &Group, held: Duration) -> Option<Duration> {
         let every = self.timeout / LOOKS;
         let passed = self.looked.elapsed().saturating_sub(held - self.held);
@@ -63,8 +62,7 @@ impl Watch {
 }
 
 /// Whether a card computes for these processes. Also true if the driver reports only unknown process IDs, as it does
-/// inside
-/// a container.
+/// inside a container.
 fn uses_card(cards: &[CardUse], own: Option<&str>, members: &[Member]) -> bool {
     let is_own = |card: &&CardUse| own.is_none_or(|own| own == card.card);
     cards.iter().filter(is_own).filter(|card| card.busy_percent > 0).any(|card| {

@@ -1,6 +1,5 @@
 //! Stdin of the programs. They inherit a file or a pipe. A terminal is read here: a program in its own process group
-//! may
-//! not read it, and the system would stop it if it tried.
+//! may not read it, and the system would stop it if it tried.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpgrp;

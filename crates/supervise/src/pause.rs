@@ -37,8 +37,7 @@ pub enum PauseError {
 }
 
 /// Whether a supervised run is paused: its supervisor, or without one all of its processes, are stopped. Always false
-/// on
-/// systems without `/proc`.
+/// on systems without `/proc`.
 pub fn is_paused(entry: &Entry) -> bool {
     let is_stopped = |pid: u32| row(pid).is_some_and(|row| row.is_stopped);
     if entry.kind != RunKind::Supervised {

@@ -1,6 +1,5 @@
 //! Divides a machine among several workers: cards and fractions of their memory, CPUs, threads. Pure, except for
-//! reading
-//! the CPU affinity.
+//! reading the CPU affinity.
 
 use std::ffi::OsString;
 
@@ -31,8 +30,7 @@ pub struct Share {
 }
 
 /// Divides a machine among `per_card` workers per card, or among `per_card` workers if there are no cards. `fraction`:
-/// the
-/// fraction of a card's memory for each worker, if the user set one.
+/// the fraction of a card's memory for each worker, if the user set one.
 pub fn shares(
     per_card: usize,
     cards: &[String],

@@ -13,8 +13,7 @@ use std::io;
 const INTERRUPTED: i32 = 130;
 
 /// Signals from terminals, job schedulers, power supplies and timers that ask a program to save or to end. Schedulers
-/// send
-/// them to every process of a job.
+/// send them to every process of a job.
 pub(crate) const ASKING: &[i32] = &[
     SIGINT,
     SIGTERM,

@@ -1,6 +1,5 @@
 //! A worker: one of the programs that a supervisor runs in parallel, over all of its attempts. Not here: what the
-//! workers
-//! share (`supervisor/`).
+//! workers share (`supervisor/`).
 
 use crate::child::Running;
 use crate::hang::Watch;
@@ -147,8 +146,7 @@ impl Live {
     }
 
     /// Stops it for heat, unless it is ending, already stopped, or paused by the user. `worker`: its index, for the
-    /// record in
-    /// the run's folder. Errors: the record can't be written; the program is stopped anyway.
+    /// record in the run's folder. Errors: the record can't be written; the program is stopped anyway.
     pub(crate) fn hold(&mut self, folder: &Path, worker: usize) -> io::Result<()> {
         if self.held.is_some() || self.is_paused || self.has_ended() || self.has_pending_signals() || self.hung {
             return Ok(());

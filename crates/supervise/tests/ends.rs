@@ -1,11 +1,10 @@
 //! Classifies transcripts of ends in the forms that trainers and their libraries print. Also with context that could
-//! hide
-//! the cause: prefixes of other processes, colors, an earlier error that the run survived.
+//! hide the cause: prefixes of other processes, colors, an earlier error that the run survived.
 //! `held_out.txt` was written from messages in user reports after the rules, by an author who had not read them. On its
 //! first run, before any change to the rules, 43 of its 52 kinds of ends were right (40 including the allocator): 23 of
-//! 29
-//! out-of-memory ends, and 20 of 23 others, none of which was classified as out of memory. One of the nine errors was a
-//! wrong label: SIGTERM is `killed`. The rules have been fitted to it since, so it no longer measures unseen data.
+//! 29 out-of-memory ends, and 20 of 23 others, none of which was classified as out of memory. One of the nine errors
+//! was a wrong label: SIGTERM is `killed`. The rules have been fitted to it since, so it no longer measures unseen
+//! data.
 
 use plimsoll_supervise::Ending;
 use plimsoll_supervise::ends::{AllocatorSizes, Cause, Reason, classify};
@@ -219,8 +218,7 @@ proptest! {
 }
 
 /// Hundreds of ends in the forms that other programs than PyTorch print, with varying sizes, places and devices, after
-/// normal
-/// training output and before output of the shutdown.
+/// normal training output and before output of the shutdown.
 #[test]
 fn generated_ends_have_the_expected_kind() {
     const BEFORE: &[&str] = &[

@@ -1,6 +1,5 @@
 //! The ladder repairs runs that end out of memory, and they reach the result that they would have had: a trainer in
-//! shell
-//! script and, if `PLIMSOLL_PYTHON` names a Python with PyTorch, a real training with limited memory.
+//! shell script and, if `PLIMSOLL_PYTHON` names a Python with PyTorch, a real training with limited memory.
 
 use plimsoll_supervise::failures::Failures;
 use plimsoll_supervise::hook::Hook;

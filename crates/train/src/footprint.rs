@@ -1,5 +1,9 @@
 //! The memory of a process as measured by the system, and the part of it outside the plan.
 //! Not here: the plan's own numbers (`report.rs`).
+//!
+//! Measured bytes are what the system counts for this process. On the CPU, the arenas' resident pages by the page table equal
+//! the plan rounded up to pages. On a card, NVML's figure for this process counts, or the increase over all processes if it
+//! is exactly the reservation. The bytes outside are the peak resident size minus the arenas.
 
 use plimsoll_exec::Device;
 use plimsoll_telemetry::peak_rss;

@@ -1,4 +1,6 @@
 //! The receivers of events: the journal, and any number of other sinks.
+//!
+//! All receivers get the same events. Events that the journal loses are counted and reported.
 
 use plimsoll_telemetry::{Event, Journal, Sink};
 

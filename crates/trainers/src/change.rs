@@ -91,9 +91,8 @@ impl SettingChange {
     }
 
     /// Half the micro-batch with twice the accumulation, which keeps the effective batch. Divides an odd micro-batch by
-    /// its
-    /// smallest divisor. `None` if the micro-batch is one sample, or if updates in the backward pass rule out gradient
-    /// accumulation.
+    /// its smallest divisor. `None` if the micro-batch is one sample, or if updates in the backward pass rule out
+    /// gradient accumulation.
     pub fn halve_micro_batch(run: &Run) -> Option<[Self; 2]> {
         if run.updates_in_backward {
             return None;

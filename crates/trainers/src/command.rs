@@ -45,8 +45,7 @@ impl FileArgument {
 
 impl Command {
     /// Whether the trainer is recognized with certainty: by its program, or by keys that no other program has. Only
-    /// then may
-    /// new settings be added to the command. `file`: the text of `config`.
+    /// then may new settings be added to the command. `file`: the text of `config`.
     pub fn is_certain(&self, argv: &[String], file: Option<&str>) -> bool {
         let below = file.and_then(|text| Document::parse(text).ok()).unwrap_or_default();
         let given = flags::overlay(&below, &flags::read(argv, self.own, self.style));

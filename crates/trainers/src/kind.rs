@@ -111,8 +111,7 @@ impl fmt::Display for TrainerKind {
 }
 
 /// Detects the trainer of a settings file by its keys or, if they are not distinctive, by its name; `None` if the
-/// trainer is
-/// unknown or the file has no keys. `name`: the file name without its folder, or empty.
+/// trainer is unknown or the file has no keys. `name`: the file name without its folder, or empty.
 pub fn detect(text: &str, name: &str) -> Option<TrainerKind> {
     detect_document(&Document::parse(text).ok()?, name)
 }

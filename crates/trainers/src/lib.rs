@@ -1,6 +1,5 @@
 //! Settings of PyTorch trainers: reads and rewrites their files and command lines in each trainer's own keys, and
-//! describes
-//! a run independently of trainers (`run.rs`).
+//! describes a run independently of trainers (`run.rs`).
 //! Text in, values out. Not here: the memory of a run, processes, files. Read next: `run.rs`, `change.rs`,
 //! `keys/mod.rs`.
 

@@ -254,8 +254,7 @@ impl<'d> View<'d> {
     }
 
     /// Unknown keys, each with the known key of the most similar spelling. Leaves out keys that are turned off, which
-    /// may
-    /// belong to another version of the trainer.
+    /// may belong to another version of the trainer.
     pub(crate) fn unknown(&self) -> Vec<UnknownKey> {
         let unknown = self.leaves.iter().filter(|leaf| !leaf.is_known && is_wanted(leaf.value));
         let keys = unknown.enumerate().map(|(at, leaf)| {

@@ -98,8 +98,7 @@ impl fmt::Display for Bytes {
 }
 
 /// A bare number is GiB. `gb` and `gib` are equal, because a card sold as "12 GB" has 12 GiB. Accepts `b`, `k`, `m`,
-/// `g` and
-/// `t`, with or without `b` or `ib`, in upper or lower case.
+/// `g` and `t`, with or without `b` or `ib`, in upper or lower case.
 impl FromStr for Bytes {
     type Err = ParseQuantityError;
 

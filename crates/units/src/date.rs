@@ -12,13 +12,11 @@ pub struct CivilDate {
 }
 
 /// The date of a day number. Day 0 is 1970-01-01; earlier days are negative. Accepts the day of any time in seconds
-/// that fits
-/// in 64 bits.
+/// that fits in 64 bits.
 /// Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
 pub fn civil_from_days(days: i64) -> CivilDate {
     // Years start in March here, so that a leap day is the last day of its year. An era has 400 years, or 146,097 days.
-    // Day 0
-    // of era 0 is 0000-03-01, which is 719,468 days before 1970.
+    // Day 0 of era 0 is 0000-03-01, which is 719,468 days before 1970.
     let from_march_0000 = days + 719_468;
     let (era, of_era) = (from_march_0000.div_euclid(146_097), from_march_0000.rem_euclid(146_097));
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -12,8 +12,7 @@ const EXAMPLE: &str = "90s, 5m, 1h30m";
 pub struct Seconds(pub f64);
 
 /// Accepts numbers followed by `s`, `m`, `h` or `d`, and 0. Rejects a number without a unit, since other programs read
-/// it as
-/// minutes.
+/// it as minutes.
 impl FromStr for Seconds {
     type Err = ParseQuantityError;
 
@@ -57,8 +56,7 @@ impl FromStr for Seconds {
 }
 
 /// Formats a duration with its two largest units: `7 s`, `1 min 40 s`, `3 h 4 min`, `4 d 5 h`. A negative or non-finite
-/// one
-/// is `-`.
+/// one is `-`.
 pub fn format_duration(duration: Seconds) -> String {
     const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)];
     if !duration.0.is_finite() || duration.0 < 0.0 {

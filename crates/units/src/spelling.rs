@@ -10,10 +10,8 @@ const SUGGESTIONS_MAX: usize = 3;
 const CHARACTERS_PER_EDIT: usize = 4;
 
 /// The number of typing errors between two names: missing, added, replaced or swapped characters. Ignores case, and
-/// treats `_`
-/// and `-` as equal. `None` if the names are too different: more than three errors, or more than one per four
-/// characters of
-/// `name`.
+/// treats `_` and `-` as equal. `None` if the names are too different: more than three errors, or more than one per
+/// four characters of `name`.
 /// Source of the metric: Damerau 1964, "A technique for computer detection and correction of spelling errors".
 pub fn edits(name: &str, known: &str) -> Option<usize> {
     if name.is_empty() || name.len() > LENGTH_MAX {

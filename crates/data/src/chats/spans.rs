@@ -2,6 +2,9 @@
 //!
 //! A template may mark them: the text between `{% generation %}` and `{% endgeneration %}` is the assistant's.
 //! Otherwise `answers.rs` finds the answers.
+//!
+//! Which tokens are trained on is decided here, and stored as a bit per token in the cache. The other tokens have -1 as their
+//! target, like padding, which every device skips. So no kernel, plan or loop knows of chats.
 
 use super::answers::{answers, is_answer};
 use super::format::Conversation;

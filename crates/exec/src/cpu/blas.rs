@@ -3,6 +3,9 @@
 //!
 //! The library is limited to one thread. Our workers split a product and call the library in parallel, so that its own
 //! threads do not compete with ours for the same cores. No plan includes the memory that it allocates.
+//!
+//! A library is chosen once, before the first product. A child process tries it first, since a broken library may crash its
+//! caller. With a BLAS, results are equal to the bit only for the same number of threads.
 
 use super::gemm::product_built_in;
 use super::matrix::{Matrix, MatrixMut};

@@ -17,8 +17,7 @@ const EVERYTHING: c_uint = 5;
 
 entries! {
     /// Announces what operations enqueued from now on may access. Mode 0 begins an announcement that allows nothing; 1
-    /// (read),
-    /// 2 (write), 3 (update) and 4 (scratch) add a region; 5 allows everything again.
+    /// (read), 2 (write), 3 (update) and 4 (scratch) add a region; 5 allows everything again.
     fn fake_cuda_allow(driver, address: u64, bytes: usize, mode: c_uint) Nothing {
         let number = driver.announcement.number;
         driver.announcement = Arc::new(match mode {

@@ -3,8 +3,7 @@
 //! threads ran.
 //!
 //! `stamp` packs and orders accesses, `pages` stores them, `memory` is the device's address space, `rights` the access
-//! rights of a
-//! launch.
+//! rights of a launch.
 
 mod memory;
 mod pages;

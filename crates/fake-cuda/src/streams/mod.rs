@@ -1,8 +1,7 @@
 //! Streams, events and graphs: which operations are ordered, independent of when they run.
 //!
 //! `clock` has vector clocks, `hazards` finds unordered operations on the same bytes, `engine` runs operations
-//! immediately or as
-//! late as allowed, `capture` records them as graphs.
+//! immediately or as late as allowed, `capture` records them as graphs.
 
 mod capture;
 mod clock;

@@ -1,4 +1,7 @@
 //! The Euclidean norm of all gradients taken together.
+//!
+//! The norm of norms equals the norm to the bit: each operand's norm is rounded to single precision before its square is
+//! added. So gradients can be measured in any memory, as soon as they are complete.
 
 use super::{Example, Home, Io, Operation, Target, expect_type};
 use crate::{DType, DeviceKind, GraphError, TensorType};

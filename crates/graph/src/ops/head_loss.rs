@@ -1,4 +1,7 @@
 //! The output head fused with cross-entropy, some rows at a time, so that the logits of a whole batch never exist.
+//!
+//! The loss, the gradient of the hidden states and that of the head's weight come from one pass over chunks of rows
+//! ([`HeadLossGrad`]), so logits are computed once and never stored as a whole.
 
 use super::{
     Access, Example, Fill, InnerParts, Io, Nature, Op, Operation, Target, accumulating, expect_type, operands,

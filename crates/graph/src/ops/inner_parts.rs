@@ -1,4 +1,8 @@
 //! How products of few results and many terms are shared out on a card.
+//!
+//! The sums are cut into parts that are stored in scratch and added in order, so that there are blocks for every
+//! multiprocessor. The number of parts depends on shapes alone, so all cards compute the same bits. The choice follows an
+//! H100's profile (`bench/results/2026-11-22-h100.md`).
 
 use plimsoll_units::Bytes;
 

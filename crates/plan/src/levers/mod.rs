@@ -3,6 +3,9 @@
 //!
 //! To add one: its file, with the rewrite and its [`Lever`]; here its field in [`Levers`] and [`LeverRequest`] and its
 //! line in [`LEVERS`]; and its flag in `cli/levers.rs`. What the search leaves open is an axis of `search/space.rs` too.
+//!
+//! Levers are applied in one order (`Levers::pull`), and know no op by name if the op can say what they need
+//! (`Operation::update`, `keeping_weight`, `keeping_state`, `home`). Bytes and times are read off the rewritten graph.
 
 mod activation_offload;
 mod attention_rows;

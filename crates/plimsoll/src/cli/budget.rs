@@ -1,4 +1,8 @@
 //! The flags of the budget, and what it comes to.
+//!
+//! `--vram` is everything that a run may use of a card, including its driver and the margin, and a run uses at most the free
+//! memory (`docs/src/fit.md`). Without such a card here, `plan --vram` means the slowest desktop card that is sold with that
+//! much memory; `train` uses the machine that it runs on.
 
 use super::Failure;
 use super::failure::{exit_code, no_room};

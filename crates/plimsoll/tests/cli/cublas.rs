@@ -1,6 +1,5 @@
 //! `--cublas`: products by cuBLASLt, which NVIDIA's stand-in includes; the run's stored algorithms; and libraries that
-//! are invalid
-//! or fail.
+//! are invalid or fail.
 
 use crate::support::{Said, Sandbox};
 use serde_json::Value;

@@ -86,8 +86,7 @@ fn assert_says(said: &Said, words: &[&str]) {
 }
 
 /// Ids of prompts and documents start with what the post-processor adds, as in `transformers` 5, which ignores
-/// `add_bos_token` and
-/// `add_eos_token` if there is a tokenizer.json. Chats start with what their template writes.
+/// `add_bos_token` and `add_eos_token` if there is a tokenizer.json. Chats start with what their template writes.
 #[test]
 fn a_no_bos() {
     let sandbox = Sandbox::new();

@@ -1,6 +1,5 @@
 //! `plimsoll doctor --self-test` with the CUDA stand-in: a correct card passes, and a faulty one is reported with the
-//! tests that ran
-//! before.
+//! tests that ran before.
 
 use crate::support::Sandbox;
 use plimsoll::graph::Op;

@@ -1,6 +1,5 @@
 //! Splits a run's output into lines: without colors, with each redraw of a progress bar as a line, and with the process
-//! that
-//! printed it.
+//! that printed it.
 //! Not here: the meaning of lines (`statements.rs`).
 
 /// A line of output.
@@ -38,8 +37,7 @@ fn without_escapes(line: &str) -> String {
 }
 
 /// Splits off a launcher's prefix: `[rank0]: ` (PyTorch), `[default0]:` (torchrun), `[1,0]<stderr>:` (Open MPI), `0: `
-/// (Slurm),
-/// `worker-1: ` (pdsh), `(train pid=77) ` (Ray), `trainer-1  | ` (Docker Compose).
+/// (Slurm), `worker-1: ` (pdsh), `(train pid=77) ` (Ray), `trainer-1  | ` (Docker Compose).
 fn split_source(line: &str) -> Line {
     let split = |end: usize| Line {
         source: line[..end].trim_end().to_owned(),

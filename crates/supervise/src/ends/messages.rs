@@ -1,7 +1,6 @@
 //! The meaning of an exception, by its name and message: tables of known wordings.
 //! Not here: whether an exception ended the run (`statements.rs`, `mod.rs`).
-//! Covers PyTorch 0.4 to 2.x, CUDA 9 to 13, bitsandbytes, DeepSpeed, DirectML, ONNX Runtime, NCCL,
-//! NumPy, Arrow,
+//! Covers PyTorch 0.4 to 2.x, CUDA 9 to 13, bitsandbytes, DeepSpeed, DirectML, ONNX Runtime, NCCL, NumPy, Arrow,
 //! datasets, CPython and Windows.
 
 use super::{AllocatorSizes, CardAllocator, Cause, Fault, HostShortage};
@@ -107,8 +106,7 @@ fn shortage(base: &str, message: &str, more: &str) -> Option<Cause> {
 pub(super) const CARDS: [&str; 4] = ["CUDA", "HIP", "XPU", "MPS"];
 
 /// vLLM's messages for a GPU without room for its cache, or with less free memory than its configured fraction. The
-/// second
-/// one is followed by sizes.
+/// second one is followed by sizes.
 const NO_CACHE: &str = "No available memory for the cache blocks";
 const TOO_LITTLE_FREE: &str = "Free memory on device";
 
@@ -140,8 +138,7 @@ fn card(base: &str, message: &str, more: &str) -> Option<Cause> {
         // With `backend:cudaMallocAsync` (c10/cuda/CUDAMallocAsyncAllocator.cpp).
         || message.starts_with("Allocation on device")
         // PyTorch up to 1.4; PyTorch since 2.2, if NVML fails while the allocator writes its report; MPS, for a tensor
-        // that
-        // is too large for a buffer.
+        // that is too large for a buffer.
         || message.starts_with("cuda runtime error (2)")
         || message.starts_with("NVML_SUCCESS == r INTERNAL ASSERT FAILED")
         || message.starts_with("Invalid buffer size: ")
@@ -167,8 +164,7 @@ fn card(base: &str, message: &str, more: &str) -> Option<Cause> {
 }
 
 /// `CUDA error: out of memory`, `CUDA driver error: out of memory`, `HIP error: out of memory`, and libraries that call
-/// the
-/// runtime directly.
+/// the runtime directly.
 fn is_drivers(message: &str) -> bool {
     let (_, after) = message.split_once("error: ").unwrap_or_default();
     after.starts_with("out of memory")

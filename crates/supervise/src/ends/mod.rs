@@ -1,11 +1,9 @@
 //! Classifies the end of a run: from its exit code, signal, OOM-killer count and last output to a typed cause. Pure.
 //! Not here: watching a process (`../supervisor`), changes against running out of memory (`../ladder`).
 //! Most mentions of memory in an output are harmless: libraries log errors that they caught, samples and help texts
-//! contain
-//! the words, tracebacks show lines of source. So an error counts only by its form (the exception of a traceback, the
-//! last
-//! message of C++ or a library before it exits) and only if the run did not continue after it. The last such error
-//! wins.
+//! contain the words, tracebacks show lines of source. So an error counts only by its form (the exception of a
+//! traceback, the last message of C++ or a library before it exits) and only if the run did not continue after it. The
+//! last such error wins.
 //! Messages about the failure of another process count only if there is nothing else.
 
 mod cause;

@@ -13,8 +13,7 @@ pub(super) fn native(lines: &Numbered<'_>, here: usize) -> Option<(Weight, Meani
 }
 
 /// `thread 'main' panicked at src/train.rs:41:30:` with the message on the next lines; before Rust 1.73 it was in
-/// quotes on the
-/// same line. A panic of another thread does not end the process.
+/// quotes on the same line. A panic of another thread does not end the process.
 fn panic(lines: &Numbered<'_>, here: usize) -> Option<(Weight, Meaning)> {
     let (_, rest) = lines[here].1.split_once("thread '")?;
     let (thread, rest) = rest.split_once('\'')?;
@@ -29,8 +28,7 @@ fn panic(lines: &Numbered<'_>, here: usize) -> Option<(Weight, Meaning)> {
 }
 
 /// Messages of macros that check CUDA calls: those of llm.c (the error is on the next line), `gpuErrchk` from Stack
-/// Overflow,
-/// NVIDIA's samples, and ggml.
+/// Overflow, NVIDIA's samples, and ggml.
 fn checked_call(lines: &Numbered<'_>, here: usize) -> Option<Meaning> {
     const BUFFERS: [&str; 2] = ["unable to allocate ", "failed to allocate "];
     const BACKENDS: [&str; 5] = ["CUDA", "ROCm", "Metal", "Vulkan", "SYCL"];

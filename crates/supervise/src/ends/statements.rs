@@ -1,6 +1,5 @@
 //! Error statements of one process of a run: exceptions at the ends of tracebacks, and last messages of libraries.
-//! Ignores
-//! lines of source inside a traceback.
+//! Ignores lines of source inside a traceback.
 //! Not here: the meaning of a message (`messages.rs`), the statement that ended the run (`mod.rs`).
 
 use super::messages::{CARDS, Meaning, SHORT, meaning};
@@ -232,8 +231,7 @@ fn usage_error(lines: &Numbered<'_>, here: usize) -> Option<Meaning> {
 }
 
 /// Messages of interpreters about a missing script or module: Python's `can't open file` and `No module named`, and
-/// dash's
-/// `cannot open`.
+/// dash's `cannot open`.
 fn no_script(line: &str) -> Option<Meaning> {
     let (program, what) = line.split_once(": ")?;
     let name = program.rsplit('/').next().unwrap_or(program);

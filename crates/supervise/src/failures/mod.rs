@@ -1,6 +1,5 @@
 //! Remembers which steps failed and which worked, by card, model and settings, in a small file in the user's state
-//! folder
-//! that all runs share. Not here: the steps (`../ladder`).
+//! folder that all runs share. Not here: the steps (`../ladder`).
 //! The file is re-read under a lock before each write, so that concurrent runs do not lose each other's entries.
 
 use plimsoll_files::{open_own, read_text, sync_folder, write_whole};

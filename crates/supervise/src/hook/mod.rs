@@ -1,6 +1,5 @@
 //! The hook for Python programs: which commands get it, its file in the run's folder, the environment variables with
-//! which
-//! Python finds it, and the snapshots that it leaves. The hook itself is `sitecustomize.py`.
+//! which Python finds it, and the snapshots that it leaves. The hook itself is `sitecustomize.py`.
 //! Not here: reading a snapshot (`plimsoll replay`).
 
 use plimsoll_files::Disk;
@@ -30,8 +29,7 @@ impl Default for Hook {
 
 impl Hook {
     /// Writes the hook to a run's folder. Returns the environment variables that a child needs to find it.
-    /// `python_path`: the
-    /// current `PYTHONPATH`, which is appended to the hook's folder.
+    /// `python_path`: the current `PYTHONPATH`, which is appended to the hook's folder.
     /// Errors: those of the system; `InvalidInput` if the folder's path is not valid in a `PYTHONPATH`.
     pub fn install(
         &self,
@@ -77,8 +75,7 @@ pub fn snapshots(run: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Whether a command starts Python: an interpreter, a script, or a trainer's launcher, also as an argument of programs
-/// such as
-/// `env` that start another program.
+/// such as `env` that start another program.
 pub fn starts_python(argv: &[OsString]) -> bool {
     let names: Vec<String> = argv.iter().map(|word| base(word)).collect();
     let Some((first, rest)) = names.split_first() else { return false };

@@ -1,6 +1,5 @@
 //! The supervisor's side of a keeper: starts it or reconnects to it, and receives its frames on a thread. If a keeper
-//! is
-//! gone, the supervisor carries the output itself, and can't learn the exit status.
+//! is gone, the supervisor carries the output itself, and can't learn the exit status.
 
 use super::place::{End, connect};
 use super::protocol::{FINISH, Frame, KeeperMessage, Program, RELEASE, Spec, Status, read_frame};
@@ -38,8 +37,7 @@ pub(crate) struct KeeperConnection {
 
 impl KeeperConnection {
     /// Starts a keeper, which starts its program. `keeper`: the command line of a keeper. Errors: those of the system
-    /// for
-    /// either start.
+    /// for either start.
     pub(crate) fn start(keeper: &[OsString], stdin: Stdio, spec: &Spec) -> io::Result<Self> {
         let none = || io::Error::new(ErrorKind::NotFound, "no keeper command is set");
         let (name, arguments) = keeper.split_first().ok_or_else(none)?;
@@ -147,8 +145,7 @@ impl Link {
         }
         if let Some(mut keeper) = self.keeper {
             // Reap the keeper on a thread, since a stopped one would block. Without a thread it stays a zombie until
-            // this
-            // process ends.
+            // this process ends.
             let _ = std::thread::Builder::new().name("keeper".to_owned()).spawn(move || keeper.wait());
         }
     }

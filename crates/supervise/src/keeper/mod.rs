@@ -1,9 +1,7 @@
 //! Keepers: small processes between a supervisor and its programs, one per attempt. A keeper starts the program, logs
-//! its
-//! output, forwards it to the supervisor, and reaps the program. It outlives a killed supervisor, so that the program
-//! never
-//! blocks on a full pipe and its exit code is not lost. Another supervisor reaches the keeper by a socket in the run's
-//! folder.
+//! its output, forwards it to the supervisor, and reaps the program. It outlives a killed supervisor, so that the
+//! program never blocks on a full pipe and its exit code is not lost. Another supervisor reaches the keeper by a socket
+//! in the run's folder.
 //!
 //!     supervisor ──socket── keeper ──pipes── program
 //!         ✗                   │ output.log, end-0.json

@@ -92,8 +92,7 @@ pub(crate) fn remove(folder: &Path, worker: usize) {
 }
 
 /// A short path of the socket. Socket addresses hold about a hundred bytes, but paths of folders may be longer, so on
-/// Linux
-/// the path goes through a descriptor of the folder, which must stay open.
+/// Linux the path goes through a descriptor of the folder, which must stay open.
 fn short(folder: &Path, worker: usize) -> io::Result<(File, PathBuf)> {
     use std::os::fd::AsRawFd;
     let open = File::open(folder)?;

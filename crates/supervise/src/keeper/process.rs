@@ -26,8 +26,7 @@ use std::sync::atomic::AtomicBool;
 const PIECE: usize = 64 << 10;
 
 /// Runs the keeper of a program. The program inherits stdin; `stdout` of this process is a socket to the supervisor.
-/// Returns
-/// once the program has ended and no supervisor needs the keeper. Errors: the supervisor sent no [`Spec`].
+/// Returns once the program has ended and no supervisor needs the keeper. Errors: the supervisor sent no [`Spec`].
 pub fn keep(stdout: impl AsFd) -> io::Result<()> {
     // The name in process lists, on systems that have one.
     #[cfg(target_os = "linux")]
@@ -311,8 +310,7 @@ fn wait(child: u32) -> Status {
 }
 
 /// The two ends of a pipe. On Linux the write end is also readable, so that writing never raises SIGPIPE after the
-/// keeper is
-/// killed: the program blocks until a supervisor reads.
+/// keeper is killed: the program blocks until a supervisor reads.
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (reading, writing) = pipe_with(PipeFlags::CLOEXEC)?;
     if cfg!(target_os = "linux") {

@@ -1,6 +1,5 @@
 //! The protocol between a keeper and a supervisor over a socket. The supervisor sends a [`Spec`] as a line of JSON,
-//! then
-//! single bytes. The keeper sends frames: a type byte, a length, and the payload.
+//! then single bytes. The keeper sends frames: a type byte, a length, and the payload.
 
 use crate::processes::Process;
 use serde::{Deserialize, Serialize};

@@ -13,8 +13,7 @@ const EXPANDABLE: &str = "expandable_segments:True";
 const SPLIT: &str = "max_split_size_mb:128";
 
 /// The setting plus the option against fragmentation; `None` if it has the option already, or if the option could not
-/// have
-/// helped because the unused memory was smaller than the request. `given`: the setting so far, empty if unset.
+/// have helped because the unused memory was smaller than the request. `given`: the setting so far, empty if unset.
 pub(super) fn improved(given: &str, cause: Option<&Cause>) -> Option<String> {
     let sizes = match cause {
         Some(Cause::CardMemory { by: CardAllocator::PyTorch, sizes }) => *sizes,
@@ -47,8 +46,7 @@ fn could_help(sizes: &AllocatorSizes) -> bool {
 }
 
 /// Whether the allocator knows expandable segments. Versions before 2.1, which have another message format, reject
-/// unknown
-/// options.
+/// unknown options.
 fn knows_expandable(sizes: &AllocatorSizes) -> bool {
     !sizes.is_old_form
 }

@@ -1,6 +1,5 @@
 //! A command to start: arguments, environment variables, and changed versions of the files that it names, which are
-//! stored
-//! in the run's folder. Never writes the originals.
+//! stored in the run's folder. Never writes the originals.
 //! Not here: the changes themselves (`rungs.rs`, `user.rs`).
 
 use plimsoll_files::{Disk, read_text};
@@ -55,8 +54,7 @@ impl Configuration {
     }
 
     /// The trainer's command, if the arguments certainly start a known trainer. Only then may settings be added that
-    /// the
-    /// command does not have yet.
+    /// the command does not have yet.
     pub(crate) fn command(&self) -> Option<Command> {
         let words = self.words()?;
         let command = command(&words)?;

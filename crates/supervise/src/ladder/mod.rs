@@ -1,6 +1,5 @@
 //! The ladder: the steps that reduce the memory of a run that ran out of it. One step per attempt, in the order in
-//! which
-//! users apply them by hand, or as the user's own file lists them.
+//! which users apply them by hand, or as the user's own file lists them.
 //! Not here: the meaning of ends (`../ends`), the caller that takes the steps (`../mender`).
 
 mod allocator;
@@ -62,8 +61,7 @@ impl Ladder {
     }
 
     /// The next step against a cause, or why there is none. `taken`: names of the steps so far. `refused`: names of
-    /// steps
-    /// that the program rejected.
+    /// steps that the program rejected.
     pub(crate) fn next(
         &self,
         from: &Configuration,

@@ -1,6 +1,5 @@
 //! Steps for scripts that parse their own flags: rewrites only flags that the command line has, in their spelling and
-//! form,
-//! and claims nothing about settings that the command line does not contain.
+//! form, and claims nothing about settings that the command line does not contain.
 //! Not here: recognized trainers, which also accept settings that the command line does not have yet (`rungs.rs`).
 
 use super::configuration::{ChangeError, Configuration};

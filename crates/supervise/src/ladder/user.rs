@@ -1,6 +1,5 @@
 //! A user's ladder: a list of steps. Each step sets flags, environment variables and keys of files, on top of the
-//! previous
-//! steps. Parses text into values. Not here: when a step is taken (`mod.rs`).
+//! previous steps. Parses text into values. Not here: when a step is taken (`mod.rs`).
 //!
 //! ```yaml
 //! steps:
@@ -201,8 +200,7 @@ impl UserStep {
 }
 
 /// Sets a flag in its existing form: `--flag value`, `--flag=value`, or `--flag` alone for `true`. A name without
-/// hyphens
-/// has the form `name=value`. Appends a flag that is absent.
+/// hyphens has the form `name=value`. Appends a flag that is absent.
 pub(super) fn set_flag(argv: &mut Vec<OsString>, flag: &str, value: Option<&str>) {
     let joined = format!("{flag}=");
     let starts = |word: &OsString| word.to_str().is_some_and(|word| word.starts_with(&joined));

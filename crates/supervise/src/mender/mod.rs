@@ -204,8 +204,7 @@ impl Mender {
     }
 
     /// Handles a program that rejected the last step, such as an unknown flag or a missing module: undoes the step and
-    /// takes
-    /// the next one against the same out-of-memory error.
+    /// takes the next one against the same out-of-memory error.
     fn after_refusal(&mut self, reason: &Reason) -> Decision {
         self.is_unproven = false;
         let said = reason.line.as_deref().unwrap_or("no message");

@@ -1,6 +1,5 @@
 //! Carries a program's output: into the tail, which is used to classify its end, and to the screen, byte for byte.
-//! Writes
-//! the log only if no keeper does.
+//! Writes the log only if no keeper does.
 
 use super::log::{OutputLog, last_bytes};
 use super::progress::{Meter, Progress};

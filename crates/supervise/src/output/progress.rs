@@ -84,8 +84,7 @@ impl Meter {
     }
 
     /// Takes the position of a bar. A bar with another length is another bar: ignored, as an evaluation, while the
-    /// current
-    /// one is not full; taken, as training after preparation, once it is.
+    /// current one is not full; taken, as training after preparation, once it is.
     fn take(&mut self, step: u64, total: Option<u64>) {
         let seen = Progress { epoch: self.epoch, step, of: total };
         let Some(furthest) = self.furthest.filter(|furthest| furthest.epoch == self.epoch) else {

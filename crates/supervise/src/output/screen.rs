@@ -1,7 +1,6 @@
 //! Forwards output to one of the supervisor's own streams, on a thread. A slow reader blocks the printing program, as
 //! without a supervisor, but only once several MiB are queued. A reader that has stopped or is gone blocks nothing:
-//! output
-//! without room is dropped and counted. The log still contains all of it.
+//! output without room is dropped and counted. The log still contains all of it.
 
 use plimsoll_telemetry::{Outlet, Pieces, READER_PATIENCE};
 use std::collections::VecDeque;

@@ -1,7 +1,6 @@
 //! Stops processes for heat and continues them. Records the processes in the run's folder before stopping them: if the
 //! supervisor is killed meanwhile, the keeper or the next supervisor continues them. Processes that the user paused are
-//! not
-//! in that file and stay stopped.
+//! not in that file and stay stopped.
 
 use crate::processes::{Group, Process, Row};
 use crate::stop::signal_process;
@@ -31,8 +30,7 @@ pub(crate) struct Held {
 
 impl Held {
     /// Stops a worker's running processes. Also returns whether the record was written: without it, they stay stopped
-    /// if this
-    /// process is killed.
+    /// if this process is killed.
     pub(crate) fn new(folder: &Path, worker: usize, group: &Group) -> (Self, io::Result<()>) {
         let path = path(folder, worker);
         let mut record = File::create(&path);
@@ -98,8 +96,7 @@ fn process(row: &Row) -> Process {
 }
 
 /// Stops running processes, the oldest first: a parent stops before it can see a stopped child. Calls `before_stop`
-/// with
-/// processes before it stops them. Returns all of them.
+/// with processes before it stops them. Returns all of them.
 fn stop_each(group: &Group, mut before_stop: impl FnMut(&[Process])) -> Vec<Process> {
     if !cfg!(target_os = "linux") {
         let leader = vec![group.leader.clone()];

@@ -1,6 +1,5 @@
 //! Limits the speed of programs: orders from the heat control (`pacer.rs`), alternating slices of running and being
-//! stopped
-//! (`turns.rs`), and stopping processes so that they continue even if the supervisor is killed (`held.rs`).
+//! stopped (`turns.rs`), and stopping processes so that they continue even if the supervisor is killed (`held.rs`).
 //!
 //! ```text
 //!   a thread that watches cards ─► Pacer ─► Turns ─► Held ─► SIGSTOP, SIGCONT

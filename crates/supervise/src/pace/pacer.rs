@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 const NOTES: usize = 256;
 
 /// Time between checks that counts toward the age of an order. The supervisor checks far more often, unless it was
-/// stopped or
-/// the machine slept; that time does not age an order.
+/// stopped or the machine slept; that time does not age an order.
 const AWAKE: Duration = Duration::from_secs(1);
 
 /// Gives orders to a supervisor about the speed of its programs.

@@ -3,13 +3,11 @@
 use std::time::{Duration, Instant};
 
 /// Length of the shorter slice. While a program is stopped, the card still computes its queued kernels, about a second
-/// of
-/// them, so shorter stops would have no effect.
+/// of them, so shorter stops would have no effect.
 const SHORTER: Duration = Duration::from_secs(2);
 
 /// Limit on both slices together: the card's temperature varies by some degrees over this time, and anything that waits
-/// for
-/// a stopped program (collectives, data loaders, health checks) tolerates minutes.
+/// for a stopped program (collectives, data loaders, health checks) tolerates minutes.
 const BOTH: Duration = Duration::from_secs(10);
 
 /// Whether a program runs or is stopped.
@@ -28,8 +26,7 @@ pub(crate) enum Turns {
 
 impl Turns {
     /// The lengths of the running and the stopped slice for a program that may run for this share of the time, above 0
-    /// and
-    /// below 1.
+    /// and below 1.
     pub(super) fn slices(share: f64) -> [Duration; 2] {
         let both = SHORTER.div_f64(share.min(1.0 - share)).min(BOTH);
         [both.mul_f64(share), both.mul_f64(1.0 - share)]

@@ -1,6 +1,5 @@
 //! The processes of a worker: its process group and processes that left the group, such as daemons. They have the
-//! worker's
-//! mark in their environment, or descend from its keeper, which adopts orphans.
+//! worker's mark in their environment, or descend from its keeper, which adopts orphans.
 
 use super::Process;
 use super::table::{self, Row};

@@ -34,8 +34,7 @@ impl Process {
     }
 
     /// Whether it runs as this user. Always true on systems without `/proc`, which forbid signals to other users'
-    /// processes
-    /// anyway.
+    /// processes anyway.
     pub(crate) fn is_mine(&self) -> bool {
         let own = rustix::process::geteuid().as_raw();
         !cfg!(target_os = "linux") || table::row(self.pid).is_some_and(|row| row.uid == own)

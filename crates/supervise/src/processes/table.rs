@@ -64,8 +64,7 @@ pub(crate) fn has_open(pid: u32, file: &Path) -> bool {
 }
 
 /// Whether a process was started with this environment variable, `NAME=value`. Children inherit it unless they get
-/// another
-/// environment. Always false for other users' processes.
+/// another environment. Always false for other users' processes.
 pub(crate) fn has_variable(pid: u32, variable: &str) -> bool {
     environment(pid).split(|&byte| byte == 0).any(|entry| entry == variable.as_bytes())
 }

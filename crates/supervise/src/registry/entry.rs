@@ -35,8 +35,7 @@ pub enum RunKind {
 }
 
 /// A worker of a supervised run: its processes, and what another supervisor needs to continue it. Written before its
-/// program
-/// starts, so that every started program has an entry.
+/// program starts, so that every started program has an entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerEntry {
     /// Its index, from 0.
@@ -161,8 +160,7 @@ impl Entry {
 
     /// Reads the same run again, from files that only this user and root can have written.
     /// Errors: `PermissionDenied` with a [`Distrust`](plimsoll_files::Distrust) if another user controls the folder,
-    /// one of
-    /// its parents or the file; the file can't be read; the folder now contains another run.
+    /// one of its parents or the file; the file can't be read; the folder now contains another run.
     pub fn trusted(&self) -> io::Result<Self> {
         check_folder(&self.folder)?;
         let entry = Self::parse(&self.folder, &read_trusted(&self.folder.join(FILE), LONGEST)?)?;
@@ -239,8 +237,7 @@ impl Entry {
     }
 
     /// How long it has run, in seconds: until now, until its end or, if it is gone or elsewhere, until the last write
-    /// to one
-    /// of its files.
+    /// to one of its files.
     pub fn ran_s(&self, state: RunState) -> f64 {
         let end_s = match (&self.ended, state) {
             (Some(ended), _) => ended.time_s,
@@ -268,8 +265,7 @@ impl Entry {
     }
 
     /// The supervisor or the process that trains, if it is proved to be this run's: it is alive, runs as this user, and
-    /// has
-    /// the run's lock open. The last check needs Linux, since other systems do not show open files.
+    /// has the run's lock open. The last check needs Linux, since other systems do not show open files.
     pub(crate) fn proved(&self) -> Option<&Process> {
         let has_lock = || !cfg!(target_os = "linux") || has_open(self.process.pid, &self.folder.join(LOCK));
         let is_proved = self.process.is_alive() && self.process.is_mine() && has_lock();
@@ -293,10 +289,8 @@ impl Entry {
     }
 
     /// The environment in which its supervisor was started, read from a running keeper, or from a program if its keeper
-    /// was
-    /// not recorded; `None` if neither runs or the system does not report it. It is not stored in a file, since
-    /// environment
-    /// variables contain secrets.
+    /// was not recorded; `None` if neither runs or the system does not report it. It is not stored in a file, since
+    /// environment variables contain secrets.
     pub fn surroundings(&self) -> Option<Surroundings> {
         let keepers = self.workers.iter().filter_map(|worker| worker.keeper.clone());
         let programs = self.workers.iter().filter_map(|worker| self.leader(worker));
@@ -328,8 +322,7 @@ impl Entry {
     }
 
     /// The first process of a worker: as recorded or, if the supervisor was killed before that, the oldest process
-    /// group
-    /// leader with the worker's mark.
+    /// group leader with the worker's mark.
     pub(crate) fn leader(&self, worker: &WorkerEntry) -> Option<Process> {
         let found = || {
             let rows = marked(&format!("{}={}\0", self.mark(), worker.worker));

@@ -1,6 +1,5 @@
 //! The registry of runs. A file in each run's folder describes its processes, and a file in the user's state folder
-//! contains
-//! the path of the run's folder, so that any command finds it.
+//! contains the path of the run's folder, so that any command finds it.
 
 mod entry;
 

@@ -47,8 +47,7 @@ fn runs() -> impl Strategy<Value = Run> {
 
 proptest! {
     /// The reader accepts an export: no key is unknown, no value is invalid, and it has the same settings, except for
-    /// those in
-    /// the notes.
+    /// those in the notes.
     #[test]
     fn an_exported_run_is_read_back(run in runs(), kind in prop::sample::select(TrainerKind::ALL.to_vec())) {
         let exported = export(kind, &run, Some("org/a model"));

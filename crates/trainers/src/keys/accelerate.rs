@@ -81,8 +81,7 @@ pub(super) const IGNORED: &[&str] = &[
 ];
 
 /// Applies accelerate's settings to a run, and adds DeepSpeed's file to `layers` if it names one. Its keys for the
-/// cards
-/// always apply; its precision applies only if the trainer sets none.
+/// cards always apply; its precision applies only if the trainer sets none.
 pub(crate) fn layer(view: &mut View, run: &mut Run, layers: &mut Vec<(TrainerKind, String)>) {
     if let Some(cards) = view.count(&["num_processes"]) {
         run.cards = cards;

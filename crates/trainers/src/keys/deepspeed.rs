@@ -1,6 +1,5 @@
 //! DeepSpeed's JSON file. Values of `auto` come from the trainer. Source: DeepSpeed's documentation of its
-//! configuration, and
-//! transformers 5.23, `integrations/deepspeed.py`.
+//! configuration, and transformers 5.23, `integrations/deepspeed.py`.
 
 use super::{ACTIVATIONS, ALL, DIVISION, GRADIENTS, NoKey, OPTIMIZER_STATE, UnmodeledKeys};
 use crate::change::SettingChange;

@@ -162,8 +162,7 @@ const UNMODELED: &[UnmodeledKeys] = &[
 ];
 
 /// Its defaults are those of its recipes, which have keys for nearly everything. Source: `recipes/`: no clipping, and
-/// samples
-/// that the tokenizer does not truncate.
+/// samples that the tokenizer does not truncate.
 pub(super) fn read(view: &mut View) -> Found {
     let mut run = Run { clips: false, optimizer: Optimizer::AdamWForeach, ..Run::default() };
     run.micro_batch = view.count(&["batch_size"]).unwrap_or(1);

@@ -125,8 +125,7 @@ const UNMODELED: &[UnmodeledKeys] = &[
 ];
 
 /// Its defaults. Source: `FastLanguageModel.from_pretrained` and `get_peft_model`: weights in 4 bits, samples of 2,048
-/// tokens,
-/// rank 16 for the seven projections of a block.
+/// tokens, rank 16 for the seven projections of a block.
 pub(super) fn read(view: &mut View) -> Found {
     let mut run = shared_run(view);
     run.micro_batch = view.count(MICRO_BATCH).unwrap_or(8);
@@ -136,8 +135,7 @@ pub(super) fn read(view: &mut View) -> Found {
     // It uses its own loss regardless of `use_liger_kernel`, with chunks that depend on the free memory at the first
     // step.
     // Source: unsloth_zoo 2026.10, `fused_losses/cross_entropy_loss.py`: a chunk has the tokens that fit in half of the
-    // free
-    // memory, at most 4 GiB, with 16 bytes per logit. Older versions use all logits at once.
+    // free memory, at most 4 GiB, with 16 bytes per logit. Older versions use all logits at once.
     run.loss = Loss::Plain;
     view.assume(
         Effect::Less(LOGITS),
@@ -189,8 +187,7 @@ fn checkpoints(view: &mut View) -> Checkpointing {
 }
 
 /// Weights that are not quantized are in half precision, unless full fine-tuning is set to single precision. fp16
-/// weights are
-/// trained in single precision. Source: unsloth 2026.10, `models/vision.py`.
+/// weights are trained in single precision. Source: unsloth 2026.10, `models/vision.py`.
 fn read_precision(view: &mut View, trains_all: bool) -> Precision {
     let dtype = view.word(&["dtype", "torch_dtype"]).as_deref().and_then(half_called);
     let half = dtype.or(mixed(view)).unwrap_or(Half::Bf16);

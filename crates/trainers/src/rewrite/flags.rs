@@ -1,6 +1,5 @@
 //! Rewrites command lines with new settings: replaces existing arguments in place and appends missing ones. If the
-//! trainer
-//! also has a settings file, changes each key where it is set.
+//! trainer also has a settings file, changes each key where it is set.
 
 use super::edit::{Edit, Literal, Notation};
 use super::{RewriteError, edits, entangled, text};
@@ -31,8 +30,7 @@ pub fn rewrite_flags(
 }
 
 /// Rewrites a command line and the trainer's file: changes each key where it is set, in the arguments if it is in both.
-/// Adds
-/// missing keys to the file if there is one. `file`: the text of `command.config`.
+/// Adds missing keys to the file if there is one. `file`: the text of `command.config`.
 /// Errors: those of [`RewriteError`]; all changes are made or none.
 pub fn rewrite_command(
     command: &Command,

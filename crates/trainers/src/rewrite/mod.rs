@@ -1,6 +1,5 @@
 //! Rewrites files and command lines with new settings in their trainer's own keys. Keeps everything else byte for byte,
-//! and
-//! adds missing keys.
+//! and adds missing keys.
 //! Not here: the keys of a change (`keys/`), editing a text (`text.rs`) and arguments (`flags.rs`).
 
 pub(crate) mod edit;
@@ -54,8 +53,7 @@ pub enum RewriteError {
 }
 
 /// Rewrites the text of a file: replaces values of existing keys in place, adds missing keys, and changes nothing else.
-/// The
-/// caller is responsible for the effective batch: [`SettingChange::halve_micro_batch`] keeps it.
+/// The caller is responsible for the effective batch: [`SettingChange::halve_micro_batch`] keeps it.
 /// Errors: those of [`RewriteError`]; all changes are written or none.
 pub fn rewrite(kind: TrainerKind, text: &str, changes: &[SettingChange]) -> Result<String, RewriteError> {
     let mut text = text.to_owned();

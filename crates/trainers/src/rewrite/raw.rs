@@ -1,6 +1,5 @@
 //! Sets keys by their exact names: for settings without a [`SettingChange`](crate::SettingChange), such as the
-//! checkpoint to
-//! resume from, and for keys in a user's ladder. Not here: the meaning of keys.
+//! checkpoint to resume from, and for keys in a user's ladder. Not here: the meaning of keys.
 
 use super::edit::{Edit, Literal};
 use super::flags::Rewritten;
@@ -9,8 +8,7 @@ use crate::command::Command;
 use crate::document::Document;
 
 /// Sets keys in the text of any YAML or JSON file, or removes them (`None`). Dots separate nested keys. Values that
-/// look like
-/// numbers, `true`, `false` or `null` are written as such, all others as strings.
+/// look like numbers, `true`, `false` or `null` are written as such, all others as strings.
 /// Errors: `Unreadable`, `Entangled`; all changes are made or none.
 pub fn rewrite_keys(text: &str, keys: &[(String, Option<String>)]) -> Result<String, RewriteError> {
     let mut text = text.to_owned();
@@ -22,8 +20,7 @@ pub fn rewrite_keys(text: &str, keys: &[(String, Option<String>)]) -> Result<Str
 }
 
 /// Sets keys in a trainer's command line and file: changes each key where it is set, in the arguments if it is in both.
-/// Adds
-/// missing keys to the file if there is one. `file`: the text of `command.config`.
+/// Adds missing keys to the file if there is one. `file`: the text of `command.config`.
 /// Errors: those of [`rewrite_keys`].
 pub fn rewrite_command_keys(
     command: &Command,

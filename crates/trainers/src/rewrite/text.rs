@@ -1,7 +1,6 @@
 //! Edits a text in YAML or JSON without touching other bytes: comments, order, quotes, line ends.
 //! The parser provides the positions of values. The result is parsed again and compared with the intended document, so
-//! that an
-//! edit that would change anything else, such as the target of an alias, is rejected.
+//! that an edit that would change anything else, such as the target of an alias, is rejected.
 
 use super::edit::{Edit, Literal, Notation};
 use super::tree::Tree;
@@ -189,8 +188,7 @@ impl<'t> Editor<'t> {
         let indent = " ".repeat(self.column(first.place.key.start));
         let Some(end) = self.value_of(last).map(|range| range.end) else { return vec![] };
         // Candidates: after the line of the last key; at the end of the text, if the last value spans several lines;
-        // before the
-        // first key.
+        // before the first key.
         let after = |at: usize| match self.part(at..).find('\n') {
             Some(length) => self.with(at + length + 1..at + length + 1, &format!("{indent}{pair}{newline}")),
             None => format!("{}{newline}{indent}{pair}{newline}", self.text),

@@ -5,6 +5,12 @@
 //!
 //! The library's matrices are column-major, ours are row-major: it gets our matrices as transposed ones, so the factors
 //! are swapped, resultᵀ = rightᵀ · leftᵀ.
+//!
+//! A plan for a card without the library at hand is the one that the card would get: nodes with products have a workspace
+//! after their scratch. Everything that a product needs is made when the plan is loaded, with one run of each product, so
+//! that the library has loaded its kernels before a step is captured or timed. Algorithms that add parts in place are never
+//! used, since they change bits. The chosen algorithms are stored in the run's folder (`products.json`), from which the
+//! library checks them before use. Products with extents that are not multiples of a vector are cut in two for it.
 
 mod algorithms;
 mod choices;

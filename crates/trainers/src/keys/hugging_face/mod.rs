@@ -1,6 +1,5 @@
 //! Hugging Face's `TrainingArguments`, and other arguments of scripts that use them (TRL's `SFTConfig` and
-//! `ModelConfig`,
-//! transformers' examples). Source: transformers 5.23, `training_args.py`; TRL 1.16.
+//! `ModelConfig`, transformers' examples). Source: transformers 5.23, `training_args.py`; TRL 1.16.
 
 mod adapters;
 pub(super) mod others;
