@@ -283,7 +283,7 @@ mod tests {
         let holds = |range: [u64; 2], owner| device.holds(MemoryId::DEVICE, region(range[0], range[1]), owner);
         assert!(holds([0, 40], first) && holds([40, 60], second) && holds([60, 100], first));
         assert!(!holds([0, 41], first) && !holds([59, 100], first) && !holds([39, 60], second));
-        assert!(!holds([60, 101], first), "nobody wrote the last byte");
+        assert!(!holds([60, 101], first), "the last byte was never written");
         assert!(!device.holds(MemoryId::HOST, region(0, 40), first));
     }
 }

@@ -203,7 +203,7 @@ fn invariant_4_whole_every_program_runs_inside_the_one_arena() {
             ProgramKind::Sample,
         ] {
             run(&mut device, &plan, program);
-            let grown = anonymous_bytes().expect("it was told before") - before;
+            let grown = anonymous_bytes().expect("it was known before") - before;
             assert!(grown >= plan.peak().0, "an arena of {} bytes in {grown}", plan.peak().0);
             assert!(grown - plan.peak().0 < HEAP_BYTES, "{program} took {grown} bytes, the plan {}", plan.peak().0);
         }

@@ -164,7 +164,7 @@ fn judge(kernel: &str, text: &str, healthy: &[(Run, f64)]) -> Fate {
     }
 }
 
-/// Lane-instructions per second for a product, the figure that ARCHITECTURE.md quotes.
+/// Measures the interpreter: lane-instructions per second of a product.
 #[test]
 #[ignore = "a measurement"]
 fn speed() {

@@ -229,7 +229,7 @@ mod tests {
         };
         assert!(new("a@b.example", "127.0.0.1:2525").is_ok());
         assert!(matches!(new("a@b.example", "mail.example:25"), Err(NotifyError::Unencrypted { .. })));
-        for to in ["", "nobody", "a@b.example,", "a@b.example\r\nBcc: c@d.example"] {
+        for to in ["", "no-address", "a@b.example,", "a@b.example\r\nBcc: c@d.example"] {
             assert!(matches!(new(to, "localhost"), Err(NotifyError::BadMailAddress { .. })), "{to}");
         }
         assert!(matches!(

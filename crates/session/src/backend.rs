@@ -47,7 +47,7 @@ pub struct OnDevice<F> {
 }
 
 impl<F: FnMut() -> Result<Box<dyn Device>, DeviceError>> OnDevice<F> {
-    /// Plans by `request`; `open` opens the device anew for each plan.
+    /// Plans by `request`; `open` opens the device again for each plan.
     pub fn new(request: Request, open: F) -> Self {
         Self { request, open }
     }

@@ -105,7 +105,7 @@ pub(super) struct Job {
 pub(super) struct ReadyProgram {
     jobs: Vec<Job>,
     /// Queues other than the device's that it uses.
-    beside: Vec<Queue>,
+    others: Vec<Queue>,
     /// Whether nodes of the host need the scalars.
     pub(super) has_nodes: bool,
     /// For each arena, the end of the bytes that its launches and copies access.
@@ -175,14 +175,14 @@ impl Preparation<'_> {
             jobs.push(job);
         }
         let uses = |queue: &Queue| jobs.iter().any(|job| job.queue == *queue);
-        let beside = Queue::ALL.into_iter().filter(|queue| *queue != Queue::Device && uses(queue)).collect::<Vec<_>>();
-        let has_copies = beside.iter().any(|queue| *queue != Queue::Host);
+        let others = Queue::ALL.into_iter().filter(|queue| *queue != Queue::Device && uses(queue)).collect::<Vec<_>>();
+        let has_copies = others.iter().any(|queue| *queue != Queue::Host);
         let has_nodes = has_nodes(self.plan, program);
         if has_nodes {
             jobs.insert(0, self.beginning());
         }
         let touches = self.untouched().map(|memory, _| jobs.iter().map(|job| job.touches[memory]).max().unwrap_or(0));
-        Ok(ReadyProgram { jobs, beside, has_nodes, touches, has_copies })
+        Ok(ReadyProgram { jobs, others, has_nodes, touches, has_copies })
     }
 
     fn beginning(&self) -> Job {
@@ -359,17 +359,17 @@ impl Enqueuer<'_> {
     /// It was prepared for arenas and kernels that exist until the streams are done.
     pub(super) unsafe fn program(&self, program: &ReadyProgram) -> Result<(), DeviceError> {
         let device = self.streams.device();
-        if !program.beside.is_empty() {
+        if !program.others.is_empty() {
             device.record(&self.events[BEGIN])?;
         }
-        for &queue in &program.beside {
+        for &queue in &program.others {
             self.streams.of(queue).wait(&self.events[BEGIN])?;
         }
         for job in &program.jobs {
             // SAFETY: the caller's promise.
             unsafe { self.job(job) }?;
         }
-        for &queue in &program.beside {
+        for &queue in &program.others {
             let end = &self.events[ENDS + queue as usize];
             self.streams.of(queue).record(end)?;
             device.wait(end)?;

@@ -55,7 +55,7 @@ impl Machine {
         if machine.driver.is_stand_in() {
             return Some(machine);
         }
-        eprintln!("SKIPPED: a real driver cannot be told to be `{description}`");
+        eprintln!("SKIPPED: a real driver cannot be set to `{description}`");
         None
     }
 

@@ -313,12 +313,12 @@ impl ModelConfig {
         with_config!(self, config => config.set_vocab_size(vocab_size));
     }
 
-    /// Sets every dropout rate of the model. Rates must lie in [0, 1).
+    /// Sets every dropout rate of the model. Rates must be in [0, 1).
     pub fn set_dropout(&mut self, rate: f32) {
         with_config!(self, config => config.set_dropout(rate));
     }
 
-    /// The id that a decoder begins with; none if the family has no decoder beside an encoder.
+    /// The id that a decoder begins with; `None` if there is no encoder.
     pub fn decoder_start(&self) -> Option<u32> {
         with_config!(self, config => config.decoder_start())
     }

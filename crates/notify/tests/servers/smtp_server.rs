@@ -118,7 +118,7 @@ impl Session {
                 }
                 "EHLO" => "250-localhost\r\n250-8BITMIME\r\n250 AUTH PLAIN LOGIN".to_owned(),
                 "STARTTLS" => {
-                    stream.write_all(b"220 go on\r\n")?;
+                    stream.write_all(b"220 ready\r\n")?;
                     return Ok(true);
                 }
                 "AUTH" if self.mood == Mood::Quotes => {
@@ -133,7 +133,7 @@ impl Session {
                 "MAIL" if self.mood == Mood::Closes && self.number == 0 => return Ok(false),
                 "MAIL" | "RCPT" | "RSET" | "NOOP" => "250 fine".to_owned(),
                 "DATA" => {
-                    stream.write_all(b"354 go on\r\n")?;
+                    stream.write_all(b"354 send data\r\n")?;
                     self.mails.lock().expect("no panic").push(data(stream)?);
                     "250 taken".to_owned()
                 }

@@ -95,7 +95,7 @@ fn draw_levers(blocks: usize, dice: &mut Dice) -> Levers {
     }
 }
 
-/// None where the levers exclude each other.
+/// `None` if the levers exclude each other.
 fn draw(preset: &str, number: u64) -> Option<Drawn> {
     let mut dice = Dice(number);
     let request = draw_request(preset, &mut dice);

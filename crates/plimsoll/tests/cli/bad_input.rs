@@ -210,7 +210,7 @@ fn models() {
             ("--model gpt3", USAGE, &["unknown model `gpt3`", "did you mean `gpt2`?", "`plimsoll models` lists"]),
             ("--model flan-t5", USAGE, &["unknown model `flan-t5`", "`plimsoll models`"]),
             ("--model google/flan-t5-bse", USAGE, &["did you mean `flan-t5-base`?"]),
-            ("--model nobody/has-this", USAGE, &["unknown model `nobody/has-this`", "`plimsoll models`"]),
+            ("--model no-one/has-this", USAGE, &["unknown model `no-one/has-this`", "`plimsoll models`"]),
             ("--model GPT2-medum", USAGE, &["did you mean `gpt2-medium`?"]),
             ("--model zebra", USAGE, &["unknown model `zebra`", "`plimsoll models` lists"]),
             (

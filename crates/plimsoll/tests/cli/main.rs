@@ -46,3 +46,4 @@ mod threads;
 mod top;
 mod track;
 mod unread;
+mod words;

@@ -151,7 +151,7 @@ fn orders_in_the_file_are_obeyed_and_invalid_ones_refused() {
     let resumed = sandbox.run(&format!("train --resume runs/it --max-steps {made} --cache-dir cache"));
     assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
     for (order, code) in
-        [("pause nobody", BAD_INPUT), ("budget it", USAGE), ("budget it much", USAGE), ("pause", USAGE)]
+        [("pause unknown", BAD_INPUT), ("budget it", USAGE), ("budget it much", USAGE), ("pause", USAGE)]
     {
         said(&sandbox, code, order);
     }

@@ -176,7 +176,7 @@ mod tests {
         assert!(RunState::from_json(&text.replace("\"step\": 7", "\"step\": 8")).unwrap_err().contains("checksum"));
     }
 
-    /// Whoever writes a state can also write its checksum.
+    /// A process that can write a state can also write its checksum.
     #[test]
     fn states_that_no_run_can_have_are_refused() {
         let seen = TrainingCounts { tokens: u64::MAX, ..state().seen };

@@ -89,8 +89,8 @@ fn environment_of(folders: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
     let above = |path: &Path| path.parent().and_then(Path::parent).map(Path::to_owned);
     let is_virtual = |environment: &PathBuf| environment.join("pyvenv.cfg").is_file();
     if cfg!(windows) {
-        let beside = python.parent()?.to_owned();
-        return above(&python).filter(is_virtual).or(Some(beside));
+        let sibling = python.parent()?.to_owned();
+        return above(&python).filter(is_virtual).or(Some(sibling));
     }
     above(&python).filter(is_virtual).or_else(|| above(&python.canonicalize().ok()?))
 }

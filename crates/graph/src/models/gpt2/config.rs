@@ -57,7 +57,7 @@ struct Preset {
     vocab_size: usize,
 }
 
-/// The published sizes, and `nano` for the first run on anybody's machine.
+/// The published sizes, and `nano` for a first run on any machine.
 const PRESETS: &[Preset] = &[
     Preset { name: "nano", layers: 4, width: 128, heads: 4, positions: 64, vocab_size: 256 },
     Preset { name: "gpt2", layers: 12, width: 768, heads: 12, positions: 1024, vocab_size: 50257 },
