@@ -1,10 +1,10 @@
-//! Help, for all commands in one place: `-h` is a screen of what most runs need, a line each; `--help` is everything, in
+//! The help of all commands. `-h` fits on a screen: the common flags, one line each. `--help` shows every flag in
 //! groups, with examples.
 
 use super::Cli;
 use clap::{Arg, Command, CommandFactory};
 
-/// A heading, and its flags in their order: each with the line that `-h` has for it, or with none there.
+/// A heading and its flags in display order: each with its line of `-h`, or with an empty string if `-h` omits it.
 type Group = (&'static str, &'static [(&'static str, &'static str)]);
 
 /// The flags of the commands that plan, train and generate.
@@ -15,7 +15,7 @@ const GROUPS: &[Group] = &[
             ("data", "Text: files, folders or globs"),
             ("tokenizer", "`bytes`, `gpt2` or a tokenizer.json"),
             ("seq-len", "Tokens per sample"),
-            ("prompt", "Text to continue, or the source to answer"),
+            ("prompt", "Text to continue or to answer"),
             ("prompt-file", "File of prompts, one per line"),
             ("chat", "Prompts are messages to a chat model"),
             ("system", ""),
@@ -59,14 +59,14 @@ const GROUPS: &[Group] = &[
         &[
             ("device", "`auto`, `cpu`, `cuda` or `cuda:1`"),
             ("gpu", "Plan for a card: `rtx-3060`; `list` lists them"),
-            ("compare", "Plan for several cards, side by side"),
-            ("find", "`seq-len`, `micro-batch` or `model` that fits"),
+            ("compare", "Compare plans for several cards"),
+            ("find", "Largest `seq-len`, `micro-batch` or `model`"),
             ("vram", "Hard memory budget: `12` (GiB), `600MiB`"),
-            ("micro-batch", "Samples computed at a time"),
+            ("micro-batch", "Samples per forward pass"),
             ("precision", "`auto`, `fp32`, `bf16`, `fp16` or `bf16-pure`"),
             ("recompute", "What to recompute: `none` to `blocks`"),
             ("activation-offload", ""),
-            ("optimizer-offload", "Part of the optimizer that the host keeps"),
+            ("optimizer-offload", "Share of the optimizer kept on the host"),
             ("optimizer-state", ""),
             ("vram-auto", ""),
             ("memory-fraction", ""),
@@ -74,13 +74,13 @@ const GROUPS: &[Group] = &[
             ("host-ram", ""),
             ("update-in-backward", ""),
             ("ema-space", ""),
-            ("workers", "Processes side by side"),
-            ("alloc-conf", "Settings of PyTorch's allocator"),
-            ("ladder", "Steps of your own against want of memory"),
-            ("allow-shorter", "Allow samples to be cut"),
-            ("no-repair", "Start again what failed as it was"),
-            ("python-hook", "Give Python the hook in any case"),
-            ("no-python-hook", "Do not give Python the hook"),
+            ("workers", "Parallel processes"),
+            ("alloc-conf", "PYTORCH_CUDA_ALLOC_CONF for the program"),
+            ("ladder", "Custom out-of-memory recovery steps"),
+            ("allow-shorter", "Allow recovery to shorten samples"),
+            ("no-repair", "Restart without changing settings"),
+            ("python-hook", "Always install the Python hook"),
+            ("no-python-hook", "Never install the Python hook"),
         ],
     ),
     (
@@ -94,10 +94,10 @@ const GROUPS: &[Group] = &[
             ("learning-rate", "Peak learning rate"),
             ("scheduler", ""),
             ("optimizer", "`adamw` or `lion`"),
-            ("max-tokens", "Tokens to generate at most"),
-            ("temperature", "0 always picks the most likely token"),
+            ("max-tokens", "Most tokens to generate"),
+            ("temperature", "0 always picks the likeliest token"),
             ("top-k", "Sample from the N most likely tokens"),
-            ("top-p", "Sample from the most likely tokens of this sum"),
+            ("top-p", "Sample from tokens up to this probability sum"),
             ("gradient-accumulation-steps", ""),
             ("warmup", ""),
             ("warmup-steps", ""),
@@ -129,9 +129,9 @@ const GROUPS: &[Group] = &[
             ("log-to", ""),
             ("log-dir", ""),
             ("log-project", ""),
-            ("explain", "Show what is alive at the peak"),
+            ("explain", "Show what uses the memory at the peak"),
             ("profile", "Show where the time goes"),
-            ("html", "Write a page with the map of the memory"),
+            ("html", "Write a web page with the memory map"),
             ("config", "YAML or JSON file of settings"),
             ("json", "Print JSON"),
             ("svg", ""),
@@ -147,16 +147,16 @@ const GROUPS: &[Group] = &[
     (
         "Heat, power, messages",
         &[
-            ("max-temp", "Slow for heat, and end above this: 83"),
+            ("max-temp", "GPU temperature limit in Celsius: 83"),
             ("throttle-temp", ""),
             ("resume-temp", ""),
             ("memory-temp", ""),
-            ("power-limit", "`auto` for heat, or watts, or `80%`"),
+            ("power-limit", "`auto`, watts, or percent: `80%`"),
             ("clock-offset", ""),
             ("memory-clock-offset", ""),
             ("kwh-price", ""),
             ("sample-every", ""),
-            ("notify", "Who is told: mail, discord, ntfy, ..."),
+            ("notify", "Services to notify: mail, discord, ntfy, ..."),
             ("notify-every", ""),
             ("mail-to", ""),
             ("mail-from", ""),
@@ -170,9 +170,9 @@ const GROUPS: &[Group] = &[
     (
         "Restarts",
         &[
-            ("max-restarts", "Restarts at the most"),
-            ("same-error", "Equal ends without progress that are a loop"),
-            ("hang-timeout", "A hang is so long without any activity"),
+            ("max-restarts", "Most restarts"),
+            ("same-error", "Identical failures before giving up"),
+            ("hang-timeout", "Time without activity that counts as a hang"),
             ("grace", "Time between SIGTERM and SIGKILL"),
             ("backoff", ""),
         ],
@@ -181,7 +181,7 @@ const GROUPS: &[Group] = &[
         "Background",
         &[
             ("keep", ""),
-            ("adopt", "Take over a run whose supervisor was killed"),
+            ("adopt", "Take over a run whose supervisor died"),
             ("stagger", ""),
             ("stagger-time", ""),
             ("log-limit", ""),
@@ -208,45 +208,45 @@ const GROUPS: &[Group] = &[
     ),
 ];
 
-/// The commands that take those flags.
+/// The commands that show these groups.
 const GROUPED: &[&str] = &["train", "plan", "bench", "run", "generate"];
 
-/// The flags of `estimate`, whose values are PyTorch's, and the command that it takes, each with its line in the short help.
+/// The flags of `estimate`, whose values are PyTorch's, and its trailing command, each with its line of the short help.
 const OF_ESTIMATE: &[(&str, &str)] = &[
     ("command", "The trainer's command"),
     ("model", "`t5-base`, or a config.json"),
     ("config", "The trainer's own file"),
     ("method", "`full`, `lora` or `qlora`"),
-    ("lora-rank", "Channels of LoRA"),
-    ("lora-targets", "Layers that get LoRA"),
+    ("lora-rank", "Rank of LoRA"),
+    ("lora-targets", "Layers to adapt with LoRA"),
     ("precision", "`fp32`, `amp-bf16`, ..."),
-    ("micro-batch", "Samples of a forward pass"),
-    ("gradient-accumulation-steps", "Micro-batches of a step"),
-    ("seq-len", "Tokens of a sample"),
-    ("target-len", "Tokens of an answer"),
+    ("micro-batch", "Samples per forward pass"),
+    ("gradient-accumulation-steps", "Micro-batches per step"),
+    ("seq-len", "Tokens per sample"),
+    ("target-len", "Tokens per target"),
     ("optimizer", "`adamw`, `adafactor`, ..."),
     ("optimizer-implementation", "How AdamW is computed"),
     ("gradient-checkpointing", "Recompute each block"),
     ("attention", "`eager`, `sdpa` or `flash2`"),
     ("loss", "`plain`, `liger` or `cce`"),
-    ("clip", "Clip gradients or not"),
+    ("clip", "Gradient clipping: `on` or `off`"),
     ("sharding", "`zero3`, `fsdp`, ..."),
-    ("offload", "To the host's memory"),
-    ("cards", "Cards of the run"),
-    ("compile", "Through `torch.compile`"),
-    ("update-in-backward", "Update as gradients come"),
+    ("offload", "What to offload to host memory"),
+    ("cards", "Number of GPUs"),
+    ("compile", "Use `torch.compile`"),
+    ("update-in-backward", "Update during the backward pass"),
     ("alloc-conf", "The allocator's settings"),
     ("gpu", "The card, or `list`"),
     ("vram", "Its memory: `24` (GiB)"),
-    ("vram-margin", "Memory that is left free"),
+    ("vram-margin", "Memory to leave free"),
     ("json", "Print JSON"),
-    ("export", "Print what fits: `hf`, ..."),
+    ("export", "Print settings that fit: `hf`, ..."),
 ];
 
-/// What people run, and what it does.
+/// Example commands, each with what it does.
 type Example = (&'static str, &'static str);
 
-/// Three examples a command.
+/// Three examples per command.
 const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "train",
@@ -278,9 +278,9 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "report",
         &[
-            ("plimsoll report", "the page of the newest run, in its folder"),
-            ("plimsoll report runs/nano-1", "of this run, whether it has ended, crashed or is still going"),
-            ("plimsoll report runs/nano-1 --html nano.html", "into a file, to send it to somebody"),
+            ("plimsoll report", "write a web page of the newest run into its folder"),
+            ("plimsoll report runs/nano-1", "report one run: finished, crashed or still running"),
+            ("plimsoll report runs/nano-1 --html nano.html", "write the page to a file, to share it"),
         ],
     ),
     (
@@ -288,9 +288,9 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             (
                 "plimsoll estimate --model google/flan-t5-xl --precision pure-bf16 --micro-batch 8 --gpu 5090",
-                "what a step takes, whether it fits, and what would",
+                "memory per step, whether it fits, and what would fit",
             ),
-            ("plimsoll estimate --config axolotl.yml --gpu 4090", "the same of the trainer's own file"),
+            ("plimsoll estimate --config axolotl.yml --gpu 4090", "the same for a trainer's own file"),
             (
                 "plimsoll estimate --config arguments.json --vram 12 --export hf",
                 "the settings that fit, in the trainer's own keys",
@@ -300,7 +300,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "replay",
         &[
-            ("plimsoll replay snapshot.pickle", "who has the memory, and which setting needs the least"),
+            ("plimsoll replay snapshot.pickle", "what uses the memory, and which setting needs least"),
             ("plimsoll replay snapshot.pickle.gz --html memory.html", "a page with memory over time"),
             ("plimsoll replay snapshot.pickle --json", "for a script"),
         ],
@@ -308,31 +308,34 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "run",
         &[
-            ("plimsoll run -- python train.py --epochs 3", "restarted where it fails, and seen where it hangs"),
+            ("plimsoll run -- python train.py --epochs 3", "restart it after failures and hangs"),
             ("plimsoll run --detach --name night -- torchrun train.py", "in the background; `plimsoll logs -f night`"),
-            ("plimsoll run --workers 2 -- python sweep.py --seed {worker}", "two on each card, with half of it each"),
+            (
+                "plimsoll run --workers 2 -- python sweep.py --seed {worker}",
+                "two per GPU, each with half of its memory",
+            ),
         ],
     ),
     (
         "ps",
         &[
-            ("plimsoll ps", "what runs, and how far it has come"),
-            ("plimsoll ps --all", "and what ended"),
+            ("plimsoll ps", "list running runs and their progress"),
+            ("plimsoll ps --all", "include runs that ended"),
             ("plimsoll ps --json", "for a script"),
         ],
     ),
     (
         "logs",
         &[
-            ("plimsoll logs train-1", "all that is kept of what it printed"),
-            ("plimsoll logs -f -n 20 train-1", "its last lines, and those to come"),
-            ("plimsoll logs runs/train-1 --worker 1", "of the second of several workers"),
+            ("plimsoll logs train-1", "print all stored output"),
+            ("plimsoll logs -f -n 20 train-1", "print the last lines, then follow"),
+            ("plimsoll logs runs/train-1 --worker 1", "output of the second worker"),
         ],
     ),
     (
         "stop",
         &[
-            ("plimsoll stop train-1", "as by Ctrl-C, then by SIGTERM, then by SIGKILL"),
+            ("plimsoll stop train-1", "send Ctrl-C's signal, then SIGTERM, then SIGKILL"),
             ("plimsoll stop train-1 train-2 --grace 5m", "with time to write checkpoints"),
             ("plimsoll stop train-1 --now", "at once"),
         ],
@@ -340,15 +343,15 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "pause",
         &[
-            ("plimsoll pause nano-1", "between two micro-batches, with its memory held"),
-            ("plimsoll pause train-1 train-2", "other programs, as by Ctrl-Z"),
-            ("plimsoll pause nano-1 --wait 0", "without waiting for its answer"),
+            ("plimsoll pause nano-1", "pause between two micro-batches; it keeps its memory"),
+            ("plimsoll pause train-1 train-2", "pause other programs, as Ctrl-Z does"),
+            ("plimsoll pause nano-1 --wait 0", "do not wait for its answer"),
         ],
     ),
     (
         "resume",
         &[
-            ("plimsoll resume nano-1", "with the same losses as if it had not been paused"),
+            ("plimsoll resume nano-1", "the losses are the same as without the pause"),
             ("plimsoll resume train-1 train-2", "several at once"),
             ("plimsoll resume runs/nano-1", "by its folder"),
         ],
@@ -356,8 +359,8 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "budget",
         &[
-            ("plimsoll budget nano-1 6", "save, plan again within 6 GiB, and go on"),
-            ("plimsoll budget nano-1 600MiB", "refused, and nothing lost, if nothing fits in it"),
+            ("plimsoll budget nano-1 6", "save, plan again within 6 GiB, and continue"),
+            ("plimsoll budget nano-1 600MiB", "if nothing fits, the run refuses and continues as before"),
             ("plimsoll budget runs/nano-1 12 --wait 10m", "with time for a long step"),
         ],
     ),
@@ -374,15 +377,15 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("plimsoll generate --checkpoint runs/nano-1 --prompt Once", "continue a prompt"),
             ("plimsoll generate --checkpoint runs/chat-1 --chat", "talk to a chat model in the terminal"),
-            ("plimsoll generate --checkpoint runs/t5-1 --prompt-file questions.txt", "a line of answer for each"),
+            ("plimsoll generate --checkpoint runs/t5-1 --prompt-file questions.txt", "one line of output per prompt"),
         ],
     ),
     (
         "models",
         &[
-            ("plimsoll models", "what each needs, and the smallest card for it"),
+            ("plimsoll models", "memory of each model, and the smallest card for it"),
             ("plimsoll models --json", "for a script"),
-            ("plimsoll plan --model google/flan-t5-xl --gpu 4090", "one of them on one card"),
+            ("plimsoll plan --model google/flan-t5-xl --gpu 4090", "one model on one card"),
         ],
     ),
     (
@@ -412,7 +415,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "doctor",
         &[
-            ("plimsoll doctor", "what is here, and what is missing"),
+            ("plimsoll doctor", "show what this machine has and what is missing"),
             ("plimsoll doctor --self-test", "check a card, and print a block to paste into an issue"),
             ("plimsoll doctor --json", "for a script"),
         ],
@@ -420,31 +423,31 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "notify",
         &[
-            ("plimsoll notify test", "by every service that is set up"),
-            ("plimsoll notify test --notify ntfy,discord --secrets ~/.plimsoll-secrets", "by two of them"),
+            ("plimsoll notify test", "send a test message by every configured service"),
+            ("plimsoll notify test --notify ntfy,discord --secrets ~/.plimsoll-secrets", "by two services"),
             ("plimsoll notify test --mail-to me@example.com --smtp smtp.example.com:465", "by mail"),
         ],
     ),
     (
         "calibrate",
         &[
-            ("plimsoll calibrate", "measure this machine, for plans"),
-            ("plimsoll calibrate --device cuda --duration 2m", "a card, in two minutes"),
+            ("plimsoll calibrate", "measure this machine for better predictions"),
+            ("plimsoll calibrate --device cuda --duration 2m", "measure a card for two minutes"),
             ("plimsoll calibrate --check", "compare predicted with measured times"),
         ],
     ),
     (
         "completions",
         &[
-            ("plimsoll completions bash", "for ~/.local/share/bash-completion/completions/plimsoll"),
-            ("plimsoll completions zsh", "for a file _plimsoll in a folder of $fpath"),
-            ("plimsoll completions powershell", "for $PROFILE"),
+            ("plimsoll completions bash", "save as ~/.local/share/bash-completion/completions/plimsoll"),
+            ("plimsoll completions zsh", "save as _plimsoll in a folder of $fpath"),
+            ("plimsoll completions powershell", "add to $PROFILE"),
         ],
     ),
     (
         "man",
         &[
-            ("plimsoll man man1", "into a folder"),
+            ("plimsoll man man1", "write the pages into a folder"),
             ("plimsoll man ~/.local/share/man/man1", "where man finds them"),
             ("plimsoll man /usr/local/share/man/man1", "for all users"),
         ],
@@ -452,7 +455,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "arena",
         &[
-            ("plimsoll arena problem.csv", "the lowest peak that is found in ten seconds"),
+            ("plimsoll arena problem.csv", "the lowest peak found in ten seconds"),
             ("plimsoll arena problem.csv --capacity 1048576", "stop at the first packing that fits"),
             ("plimsoll arena problem.csv --time-limit 1m --out packed.csv", "keep the offsets"),
         ],
@@ -475,20 +478,20 @@ pub(super) fn command() -> Command {
     for (name, examples) in EXAMPLES {
         command = command.mut_subcommand(name, |command| command.after_long_help(shown(examples)));
     }
-    // What was changed stands at the end now; in help, commands keep the order of their definition.
+    // Changed commands moved to the end; help lists commands in the order of their definition.
     for (place, sub) in Cli::command().get_subcommands().enumerate() {
         command = command.mut_subcommand(sub.get_name(), |command| command.display_order(place));
     }
     command
 }
 
-/// The name of a flag, or of what has no hyphens before it.
+/// The name of a flag, or of a positional argument.
 fn name_of(arg: &Arg) -> &str {
     arg.get_long().unwrap_or_else(|| arg.get_id().as_str())
 }
 
-/// A command whose flags stand in their groups. Headings come in the order of the flags under them, so the command is
-/// put together again with its flags in the order of the table.
+/// Puts a command's flags into their groups. clap orders headings by their first flag, so this rebuilds the command
+/// with its flags in the order of the table.
 fn grouped(name: &'static str, command: &Command) -> Command {
     let places = GROUPS.iter().flat_map(|(heading, flags)| flags.iter().map(move |flag| (*heading, *flag)));
     let places = places.enumerate().map(|(place, (heading, (flag, short)))| (place, heading, flag, short));
@@ -513,8 +516,8 @@ fn grouped(name: &'static str, command: &Command) -> Command {
         .groups(command.get_groups().cloned())
 }
 
-/// A flag with a line of help for `-h`. What clap would add to that line goes into the long help: its default and the
-/// values that it takes.
+/// A flag with a line of help for `-h`. The default and possible values that clap would append to that line go into the
+/// long help.
 fn with_line(arg: Arg, short: &'static str) -> Arg {
     let mut all = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
     let defaults = arg.get_default_values().iter().map(|value| value.to_string_lossy().into_owned());
@@ -560,7 +563,7 @@ mod tests {
         }
     }
 
-    /// Each has its line in the short help, and each line a flag.
+    /// Each flag of `estimate` has a line in the short help, and each line a flag.
     #[test]
     fn all_of_estimate_is_in_its_short_help() {
         let command = command();

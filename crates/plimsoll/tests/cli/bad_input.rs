@@ -155,7 +155,7 @@ fn budgets() {
                 &["`--vram` is 12.0 TiB; a bare number is GiB", "did you mean `--vram 12288MiB` or `--vram 12GiB`?"],
             ),
             ("--vram 1 --vram-margin 2gb", USAGE, &["nothing is left of 1.00 GiB after a margin of 2.00 GiB"]),
-            ("--bf16 --fp16", USAGE, &["`--bf16` and `--fp16` exclude each other", "leave one of them out"]),
+            ("--bf16 --fp16", USAGE, &["`--bf16` and `--fp16` exclude each other", "omit one of them"]),
             ("--bf16 --precision fp32", USAGE, &["`--bf16` and `--precision fp32` exclude each other"]),
             ("--vram 1 --vram-auto", USAGE, &["'--vram <SIZE>' cannot be used with '--vram-auto"]),
             ("--threads 0", USAGE, &["must be at least 1"]),
@@ -569,7 +569,8 @@ fn files_of_settings() {
     // Files of other trainers start from the weights that they name.
     sandbox.write("settings.yaml", "base_model: google/flan-t5-base\ndatasets: [{path: someone/something}]\n");
     let run = |flags: &str| sandbox.run(&format!("train --config settings.yaml {flags}"));
-    let expected = &["settings.yaml, line 2: `datasets.path: someone/something` names a data set that is not here"];
+    let expected =
+        &["settings.yaml, line 2: `datasets.path: someone/something` names a data set that is not on this machine"];
     assert_refused(&sandbox, "data elsewhere", || run(""), USAGE, expected);
     let expected = &["the weights of google/flan-t5-base are not in", "`--download` fetches them"];
     assert_refused(&sandbox, "weights elsewhere", || run("--data text.txt"), BAD_INPUT, expected);
@@ -665,9 +666,9 @@ fn weights() {
     check_train(
         &sandbox,
         &[
-            ("--init missing --name x", BAD_INPUT, &["missing holds no model.safetensors", "`--init` takes"]),
-            ("--init nothing --name x", BAD_INPUT, &["nothing holds no model.safetensors"]),
-            ("--init runs/kept --name x", BAD_INPUT, &["runs/kept holds no model.safetensors", "step-N"]),
+            ("--init missing --name x", BAD_INPUT, &["missing has no model.safetensors", "`--init` takes"]),
+            ("--init nothing --name x", BAD_INPUT, &["nothing has no model.safetensors"]),
+            ("--init runs/kept --name x", BAD_INPUT, &["runs/kept has no model.safetensors", "step-N"]),
             ("--init foreign --model gpt3 --name x", USAGE, &["unknown model `gpt3`"]),
             (
                 "--init foreign --model t5-small --name x",
@@ -849,7 +850,7 @@ fn g_resume_ignores_name() {
                 &["continues runs/kept, but `--name` is zz", "`--init CHECKPOINT --name NAME`"],
             ),
             (&format!("train --resume {checkpoint} --runs-dir elsewhere"), USAGE, &[other_folder]),
-            ("train --resume runs/kept --runs-dir elsewhere", USAGE, &[other_folder, "leave out `--name`"]),
+            ("train --resume runs/kept --runs-dir elsewhere", USAGE, &[other_folder, "omit `--name`"]),
             ("train --resume runs/kept --runs-dir missing", USAGE, &["but `--runs-dir` is missing"]),
             ("train --config run.yaml", USAGE, &[other_folder]),
         ],
@@ -876,7 +877,11 @@ fn checkpoints_that_are_all_damaged_are_kept() {
     }
     let files = |sandbox: &Sandbox| sandbox.tree("runs/sick/checkpoints");
     let before = files(&sandbox);
-    let none = &["step-000020 is skipped", "step-000010 is skipped", "runs/sick holds no complete checkpoint"][..];
+    let none = &[
+        "skipping checkpoint runs/sick/checkpoints/step-000020",
+        "skipping checkpoint runs/sick/checkpoints/step-000010",
+        "runs/sick holds no complete checkpoint",
+    ][..];
     check(
         &sandbox,
         &[("train --resume runs/sick", BAD_INPUT, none), ("generate --checkpoint runs/sick", BAD_INPUT, none)],

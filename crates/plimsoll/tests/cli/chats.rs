@@ -74,10 +74,10 @@ fn a_answer_not_after_invitation() {
     let answers: usize = (0..60u64).map(|n| (n * n * n).to_string().len() + 1).sum();
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     assert!(said.stderr.contains(&format!(" {answers} of them")), "{}", said.stderr);
-    let note = "note: the chat template asks for an answer with \"T\", but does not write it before answers: they are trained \
-                on without it";
+    let note =
+        "note: the chat template prompts for an answer with \"T\", but omits it before answers: training leaves it out";
     assert!(said.stderr.contains(note), "{}", said.stderr);
-    assert!(said.stderr.contains("leaves `<think>…</think>` out of answers that others follow"), "{}", said.stderr);
+    assert!(said.stderr.contains("removes `<think>…</think>` from all answers but the last"), "{}", said.stderr);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn arrays_and_lines_of_json_and_folders_of_tables_are_data() {
     sandbox.write("set/data/test-00000-of-00001.parquet", table("gzip"));
     let said = sandbox.must_train(&format!("--data set {RUN}"));
     assert!(said.stderr.contains("data: 12 chats of"), "{}", said.stderr);
-    assert!(said.stderr.contains("1 files of splits to validate or test on are left out"), "{}", said.stderr);
+    assert!(said.stderr.contains("1 files of validation and test splits are not trained on"), "{}", said.stderr);
     for file in ["state.json", "dataset_info.json", "data-00000-of-00001.arrow"] {
         sandbox.write(&format!("saved/{file}"), "{}");
     }
@@ -266,8 +266,8 @@ fn preferences_and_pairs_are_refused() {
     for (data, words) in [
         ("dpo.jsonl", "dpo.jsonl is a preference file (DPO: its rows have `chosen` and `rejected`)"),
         ("kto.json", "kto.json is a preference file (KTO: its rows have `completion` and `label`)"),
-        ("pairs.csv", "pairs.csv holds pairs, with the columns source and target, and the model continues text"),
-        ("named.csv", "named.csv holds pairs, with the columns article and summary"),
+        ("pairs.csv", "pairs.csv contains pairs, in the columns source and target, but the model continues text"),
+        ("named.csv", "named.csv contains pairs, in the columns article and summary"),
         ("dpo.jsonl --model t5-nano --source-len 16 --target-len 16", "dpo.jsonl is a preference file (DPO"),
     ] {
         let arguments = Sandbox::train_arguments(&format!("--data {data} --tokenizer bytes --max-steps 1")).join(" ");
@@ -373,6 +373,6 @@ fn defaults_depend_on_the_weights_and_the_data() {
     // Values from flags are not defaults, and a run with few updates has a warning.
     let said = run("--name given --learning-rate 1e-3 --global-batch 16 --epochs 2 --warmup-steps 1 --seq-len 256");
     assert!(!said.contains("defaults:") && said.contains("one in each row of 256 tokens"), "{said}");
-    let warning = "warning: 2 epochs of 53 samples, 16 a step, update the weights 7 times";
+    let warning = "warning: 2 epochs of 53 samples, 16 per step, update the weights only 7 times";
     assert!(said.contains(warning) && said.contains("hint: a smaller `--global-batch` or more `--epochs`"), "{said}");
 }

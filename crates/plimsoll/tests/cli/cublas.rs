@@ -73,7 +73,7 @@ fn a_resumed_run_reports_a_different_library() {
     assert!(!said.stderr.contains("names a cuBLASLt"), "{}", said.stderr);
     std::fs::write(sandbox.path("runs/run/products.json"), "{").expect("written");
     let said = again(&format!("{} --max-steps 4", library()));
-    assert_says(&said, 0, &["warning: runs/run/products.json is ignored", "it is damaged"]);
+    assert_says(&said, 0, &["warning: ignoring runs/run/products.json", "the file is damaged"]);
     std::fs::remove_file(sandbox.path("runs/run/products.json")).expect("it is there");
     let said = again(&format!("{} --max-steps 5", library()));
     assert_says(
@@ -147,7 +147,7 @@ fn a_library_that_fails_is_reported_with_a_hint() {
             "cublasLtMatmul gives CUBLAS_STATUS_EXECUTION_FAILED, for the product",
             "hint: `--cublas off` multiplies by the built-in kernels",
             "runs/failed/checkpoints/step-00000",
-            "this continues from it: plimsoll train --resume",
+            "to continue from it, run: plimsoll train --resume",
         ],
     );
     // No memory for the library next to other processes.

@@ -25,7 +25,7 @@ fn assert_says(said: &Said, code: i32, words: &[&str]) {
 
 /// The command in a failure's hint.
 fn printed_command(said: &Said) -> Vec<String> {
-    let line = said.stderr.lines().find_map(|line| line.strip_prefix("hint: this continues from it: plimsoll "));
+    let line = said.stderr.lines().find_map(|line| line.strip_prefix("hint: to continue from it, run: plimsoll "));
     let line = line.unwrap_or_else(|| panic!("no command: {}", said.stderr));
     line.split_whitespace().map(str::to_owned).collect()
 }

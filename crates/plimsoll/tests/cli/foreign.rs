@@ -227,8 +227,8 @@ fn b_header_as_pair() {
     assert_says(&named, &["data: pairs of 9 tokens"]);
     assert!(!named.stderr.contains("is not a pair"), "{}", named.stderr);
     let likely = train("d.csv", "question,answer\na ship,one\n", "");
-    let hint = "hint: if it names the columns, give them: `--source-column 'question' --target-column 'answer'`";
-    assert_says(&likely, &["warning: the first row of d.csv is trained on as a pair, `question` and `answer`", hint]);
+    let hint = "hint: if it names the columns, use `--source-column 'question' --target-column 'answer'`";
+    assert_says(&likely, &["warning: training on the first row of d.csv as a pair, `question` and `answer`", hint]);
     let plain = train("e.csv", "a ship,one\n", "");
     assert_says(&plain, &["data: pairs of 9 tokens"]);
     assert!(!plain.stderr.contains("first row"), "{}", plain.stderr);
@@ -257,7 +257,7 @@ fn c_two_data_sets() {
     }
     let refused = run("fields.yml");
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
-    let words = "`text_field` is one setting for all data sets, and has two values";
+    let words = "`text_field` is one setting for all data sets, but has two values";
     assert!(refused.stderr.contains(words) && refused.stderr.contains("hint: "), "{}", refused.stderr);
     assert_says(&run("twice.yml"), &["data: 2 chats of "]);
 }

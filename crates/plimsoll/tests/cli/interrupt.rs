@@ -324,7 +324,7 @@ fn a_damaged_checkpoint_is_skipped_and_named() {
             None => fs::remove_file(sandbox.path(&path)).expect("it is there"),
         }
         let said = sandbox.must_train(&format!("--name cut-{number} --resume auto"));
-        for words in [&format!("warning: checkpoint {run}/{newest} is skipped: "), *reason, "resumed after step 15"] {
+        for words in [&format!("warning: skipping checkpoint {run}/{newest}: "), *reason, "resumed after step 15"] {
             assert!(said.stderr.contains(words), "{path} lacks `{words}`: {}", said.stderr);
         }
         sandbox.assert_same_run(&run, "runs/whole", 20);
@@ -488,7 +488,7 @@ fn checkpoints_that_do_not_fit_the_disk_are_detected_before_the_first_step() {
     let flags = "--name none --max-steps 20";
     let Some(said) = train_on_a_disk(&sandbox, rest + checkpoint / 2, flags) else { return };
     assert_eq!((said.code, said.stdout_text()), (Some(DEVICE_FAILED), ""), "{}", said.stderr);
-    assert!(said.stderr.contains("error: a checkpoint of this run takes "), "{}", said.stderr);
+    assert!(said.stderr.contains("error: a checkpoint of this run needs "), "{}", said.stderr);
     assert!(said.stderr.contains("keep runs on another disk with `--runs-dir PATH`"), "{}", said.stderr);
     assert!(!said.stderr.contains("--checkpoint-every 0") && !said.stderr.contains("step 1"), "{}", said.stderr);
     assert!(sandbox.tree("after/none/checkpoints").is_empty());

@@ -56,12 +56,12 @@ fn invariant_7_a_run_that_is_paused_and_given_other_budgets_has_the_same_losses(
     assert!(said(&sandbox, USAGE, "pause asked").contains("it is already paused"));
     assert_eq!(steps_logged(&journal), told);
     assert_eq!(sandbox.run("ps --json").json()["runs"][0]["state"], "running");
-    assert!(said(&sandbox, 0, "resume asked").contains("asked: goes on in step "));
+    assert!(said(&sandbox, 0, "resume asked").contains("asked: continues in step "));
     assert!(said(&sandbox, USAGE, "resume asked").contains("it is not paused"));
-    assert!(said(&sandbox, 0, "budget asked 8MiB").contains("goes on with "));
+    assert!(said(&sandbox, 0, "budget asked 8MiB").contains("continues with a plan of "));
     let refused = said(&sandbox, DOES_NOT_FIT, "budget asked 100KiB");
     assert!(refused.contains("the budget is 100 KiB") && refused.contains("is enough"), "{refused}");
-    assert!(said(&sandbox, 0, "budget asked 60MiB").contains("goes on with "));
+    assert!(said(&sandbox, 0, "budget asked 60MiB").contains("continues with a plan of "));
     let more = said(&sandbox, DOES_NOT_FIT, "budget asked 0B");
     assert!(more.contains("the budget is 0 B"), "{more}");
     // As `plimsoll stop` does, which sends signals.

@@ -717,7 +717,7 @@ fn keys_of_other_trainers_give_the_same_run() {
          --learning-rate 1e-3 --name theirs --seq-len 16 --json",
     ));
     assert!(
-        said.stderr.contains("`--data`, `--learning-rate`, `--max-steps`, `--name`: for `plimsoll train`"),
+        said.stderr.contains("`--data`, `--learning-rate`, `--max-steps`, `--name`: only for `plimsoll train`"),
         "{}",
         said.stderr
     );
@@ -775,7 +775,7 @@ fn all_commands_accept_a_runs_settings() {
     let notebook = format!("{{\"cells\": [{{\"cell_type\": \"code\", \"source\": \"{code}\"}}]}}");
     sandbox.write("run.ipynb", notebook);
     let said = sandbox.run(&format!("train --config run.ipynb {places}"));
-    assert!(said.stderr.contains("run.ipynb, line 1: it names no file of data"), "{}", said.stderr);
+    assert!(said.stderr.contains("run.ipynb, line 1: it names no data file"), "{}", said.stderr);
     must(sandbox.run(&format!("train --config run.ipynb {places} --data text.txt --name notebook")));
     assert_eq!(sandbox.json("runs/notebook/plan.json")["global_batch"], 6);
     // A file for this machine's device, planned for another card.
@@ -787,7 +787,7 @@ fn all_commands_accept_a_runs_settings() {
     must(sandbox.run("plan --model tiny --epochs 3"));
     for steps in ["--steps", "--num-steps", "--train-steps", "--max-train-steps", "--iterations", "--max_iters"] {
         let said = must(sandbox.run(&format!("plan --model tiny {steps} 10")));
-        assert!(said.stderr.contains("`--max-steps`: for `plimsoll train`"), "{steps}: {}", said.stderr);
+        assert!(said.stderr.contains("`--max-steps`: only for `plimsoll train`"), "{steps}: {}", said.stderr);
     }
     assert!(sandbox.train("--max-steps=3 --steps 3").stderr.contains("cannot be used multiple times"));
 }
@@ -1084,8 +1084,8 @@ fn a_note_says_that_the_next_epoch_completes_a_batch() {
     let flags = "train --model tiny --tokenizer bytes --data ten.txt --held-out 0 --seq-len 16 --sample-tokens 0 --micro-batch 2";
     let said = sandbox.run(&format!("{flags} --global-batch 4 --epochs 3 --name uneven"));
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    let note = "note: 3 epochs of 10 samples are 8 steps of 4: a batch that an epoch does not fill has samples of the next epoch";
+    let note = "note: 3 epochs of 10 samples are 8 steps of 4: an incomplete batch at the end of an epoch is filled from the next epoch";
     assert!(said.stderr.contains(note) && said.stderr.contains("9 steps in all"), "{}", said.stderr);
     let said = sandbox.run(&format!("{flags} --global-batch 2 --epochs 1 --name even"));
-    assert!(said.code == Some(0) && !said.stderr.contains("a batch that an epoch"), "{}", said.stderr);
+    assert!(said.code == Some(0) && !said.stderr.contains("an incomplete batch"), "{}", said.stderr);
 }

@@ -21,10 +21,10 @@ fn c_changes_nothing() {
     let settings = "excess_length_strategy: raise\nspecial_tokens: {eos_token: \"<|im_end|>\"}\n";
     sandbox.write("run.yml", format!("{BEGUN}{settings}"));
     let said = sandbox.run("train --config run.yml --tokenizer bytes --init model").stderr;
-    let instead = "not done, with what is done instead: ";
+    let instead = "not supported; what happens instead: ";
     for expected in [
         "`datasets.type` (rows become chats in the tokenizer's chat template, not in the trainer's own prompt)",
-        "`excess_length_strategy` (samples that are longer than `seq_len` are cut into rows; none is left out or refused)",
+        "`excess_length_strategy` (samples longer than `seq_len` are split into rows; none is dropped or refused)",
         "`special_tokens.eos_token` (the tokenizer's own special tokens are used: answers end with its end token)",
     ] {
         assert!(said.contains(instead) && said.contains(expected), "{said}");
@@ -63,7 +63,7 @@ fn c_plan_needs_data() {
     sandbox.write("muon.yml", file.replace("adamw_torch", "muon"));
     let said = sandbox.run("plan --config muon.yml --gpu h100");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    assert!(said.stderr.contains("`optimizer` (the plan is with AdamW)"), "{}", said.stderr);
+    assert!(said.stderr.contains("`optimizer` (the plan uses AdamW)"), "{}", said.stderr);
 }
 
 /// Files for another kind of training are refused with one reason, whatever the number of their keys.

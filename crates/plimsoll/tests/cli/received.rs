@@ -130,7 +130,7 @@ fn pipes_in_place_of_files_do_not_block() {
     let sandbox = Sandbox::new();
     sandbox.must_train("--name whole --max-steps 10");
     let newest = "checkpoints/step-000010";
-    let damaged = (0, "is skipped: ");
+    let damaged = (0, "skipping checkpoint ");
     for (number, (name, (code, words))) in [
         (format!("{newest}/state.json"), damaged),
         (format!("{newest}/model.safetensors"), damaged),

@@ -1,4 +1,4 @@
-//! The files that a file of settings names to train on. Other trainers name data sets of a hub there too, or entries of
+//! The training files that a file of settings names. Other trainers also name data sets of a hub there, or entries of
 //! LLaMA-Factory's `dataset_info.json`.
 
 use plimsoll_hub::is_hub_name;
@@ -7,16 +7,16 @@ use plimsoll_units::Bytes;
 use serde_json::{Map, Value as Json};
 use std::path::Path;
 
-/// A list of data sets is short.
+/// Limit on the size of the list of data sets.
 const LIST_BYTES_MAX: Bytes = Bytes::mib(4);
 
 /// LLaMA-Factory's list of data sets, in the folder that `dataset_dir` names.
 const LIST: &str = "dataset_info.json";
 
-/// Names of `datasets.load_dataset` for forms of files, which are no data themselves.
+/// Format names of `datasets.load_dataset`, which are not data.
 const FORMS: &[&str] = &["text", "json", "csv", "parquet"];
 
-/// The files of a key's value. `shown`: the key. Errors: there are none; what is wrong, and what to do.
+/// The files of a key's value. `shown`: the key. Errors: no such files, as the problem and what to do.
 pub(super) fn files_of(document: &Document, shown: &str, value: &Value) -> Result<Vec<String>, (String, String)> {
     let mut named = Vec::new();
     let resolved =
@@ -38,15 +38,15 @@ pub(super) fn files_of(document: &Document, shown: &str, value: &Value) -> Resul
     named.retain(|name| !(of_source && FORMS.contains(&name.as_str())));
     let found = named.iter().map(|name| files(document, name)).collect::<Option<Vec<_>>>();
     found.map(|found| found.concat()).ok_or_else(|| {
-        let what = format!("`{shown}: {value}` names a data set that is not here");
+        let what = format!("`{shown}: {value}` names a data set that is not on this machine");
         (what, HINT.to_owned())
     })
 }
 
-/// What to do about data that is not here.
-pub(super) const HINT: &str = "data is read from files: download it, and name them with `--data PATH`";
+/// What to do about data that is not on this machine.
+pub(super) const HINT: &str = "data is read from files: download the files, and name them with `--data PATH`";
 
-/// The files of one name: its path, or those of names of LLaMA-Factory's list. None: it is the name of something else.
+/// The files of one name: its path, or the files of entries in LLaMA-Factory's list. `None` if the name is neither.
 fn files(document: &Document, name: &str) -> Option<Vec<String>> {
     let is_path = |name: &str| {
         let may_be_on_hub = is_hub_name(name) || !name.contains(['/', '\\', '.', '*', '?', '[']);

@@ -1,6 +1,6 @@
-//! What a file of settings says in our words: which settings, what it says that changes nothing, and what is wrong with it,
-//! all of it with its lines.
-//! Not here: which of two that exclude each other counts (`settle.rs`), and how problems are said (`problems.rs`).
+//! A file of settings in Plimsoll's words: its settings, its keys that change nothing, and its problems, all with their
+//! lines.
+//! Not here: which of two exclusive settings applies (`settle.rs`), and how problems are written (`problems.rs`).
 
 use super::data::{self, files_of};
 use super::problems::{PROBLEMS_MAX, Problem};
@@ -18,32 +18,32 @@ use std::path::Path;
 pub(super) struct Set {
     pub(super) flag: String,
     pub(super) values: Vec<String>,
-    /// What was written, and where.
+    /// The key as written, with its position.
     pub(super) key: String,
     pub(super) line: u64,
-    /// It is not used where one of these is set elsewhere.
+    /// The setting is not used if one of these is set elsewhere.
     pub(super) gives_way_to: Vec<&'static str>,
 }
 
-/// What a file says.
+/// The contents of a file.
 #[derive(Debug, Default)]
 pub(super) struct File {
     pub(super) sets: Vec<Set>,
-    /// Keys that change nothing, with why.
+    /// Keys that change nothing, with the reason.
     pub(super) ignored: Vec<(String, &'static str)>,
-    /// Keys that ask for something instead of which something else is done, with what.
+    /// Keys whose request is replaced by something else, with the replacement.
     pub(super) instead: Vec<(String, &'static str)>,
-    /// Keys that the command's answer does not depend on, or that it leaves out, with why.
+    /// Keys that the command's result does not depend on, or that it ignores, with the reason.
     pub(super) unused: Vec<(String, &'static str)>,
     pub(super) problems: Vec<Problem>,
     /// All keys, with underscores.
     written: Vec<String>,
 }
 
-/// Why an argument of a notebook changes nothing that is no plain value.
+/// Why a computed argument of a notebook changes nothing.
 const COMPUTED: &str = "the notebook computes it, and its code is not run";
 
-/// Settings of what a run reads and where it writes, which only a run that is started checks.
+/// Settings for reading and writing files; only a command that starts a run checks them.
 const OF_STARTS: &[&str] = &[
     "cache_dir",
     "chat_date",
@@ -60,30 +60,30 @@ const OF_STARTS: &[&str] = &[
     "train_on",
 ];
 
-/// Why keys of these are not used where no run is started.
+/// Why these keys are not used if the command starts no run.
 const NOT_STARTED: &str = "only `plimsoll train` reads data and writes results";
 
-/// Why an unknown key is not used where no run is started.
-const UNKNOWN: &str = "not a known setting, so it counts for nothing here; `plimsoll train` refuses it";
+/// Why an unknown key is not used if the command starts no run.
+const UNKNOWN: &str = "not a known setting, so it is ignored here; `plimsoll train` refuses it";
 
-/// Why a key within others' adapters changes nothing where none are asked for.
-const NO_ADAPTERS_ASKED: &str = "no adapters are asked for";
+/// Why a key within another trainer's adapter settings changes nothing if the file asks for no adapters.
+const NO_ADAPTERS_ASKED: &str = "the file asks for no adapters";
 
 impl File {
-    /// Reads a file. `starts`: whether a run is started, which needs its weights.
-    /// Errors: it is no file of settings. What is wrong with its keys is among its problems.
+    /// Reads a file. `starts`: whether the command starts a run, which needs its weights.
+    /// Errors: it is not a file of settings. Problems with its keys are in `problems`.
     pub(super) fn parse(text: &str, starts: bool) -> Result<Self, Failure> {
         Document::parse(text).map_err(Failure::bad_flag).map(|document| Self::of(&document, starts))
     }
 
-    /// Reads the settings of a notebook. Errors: it is none.
+    /// Reads the settings of a notebook. Errors: it is not a notebook.
     pub(super) fn of_notebook(text: &str, starts: bool) -> Result<Self, Failure> {
         let document = notebook::parse(text).map_err(Failure::bad_flag)?;
         let mut file = Self::of(&document, starts);
         let is_data = |problem: &Problem| problem.gives_way_to.contains(&"data");
         if starts && !file.sets.iter().any(|set| set.flag == "data") && !file.problems.iter().any(is_data) {
-            // What it trains on is made by its code, and is not ours.
-            let (what, hint) = ("it names no file of data".to_owned(), Some(data::HINT.to_owned()));
+            // The notebook's code produces its data, and is not executed.
+            let (what, hint) = ("it names no data file".to_owned(), Some(data::HINT.to_owned()));
             file.problems.push(Problem { line: 1, what, hint, gives_way_to: vec!["data"] });
         }
         Ok(file)
@@ -109,7 +109,8 @@ impl File {
 }
 
 impl File {
-    /// Takes out what only a run that is started depends on. Keys with our own names are those of any run, and are not listed.
+    /// Removes the settings that only a started run depends on. Keys with Plimsoll's own names belong to any run, and
+    /// are not listed.
     fn leave_out_of_starts(&mut self) {
         let builtin = |set: &Set| set.values.iter().any(|name| ["bytes", "gpt2"].contains(&name.as_str()));
         let is_absent = |set: &Set| set.flag == "tokenizer" && !builtin(set) && !Path::new(&set.values[0]).exists();
@@ -123,7 +124,7 @@ impl File {
     }
 }
 
-/// Whether a file says in so many words that no adapters are trained, as keys for them may be left in it.
+/// Whether a file says explicitly that no adapters are trained; it may still contain keys for them.
 fn trains_all_weights(entries: &[Entry]) -> bool {
     entries.iter().any(|entry| match (entry.key.as_str(), &entry.value) {
         ("adapter", Value::Null) => true,
@@ -144,7 +145,7 @@ struct Reader<'d> {
 }
 
 impl Reader<'_> {
-    /// `within`: the keys around these, each with a dot behind it.
+    /// `within`: the keys around these entries, each with a dot after it.
     fn read(&mut self, within: &str, entries: &[Entry]) {
         for entry in entries {
             let shown = format!("{within}{}", entry.key);
@@ -184,14 +185,14 @@ impl Reader<'_> {
         }
     }
 
-    /// A setting of our own, of which some have other values elsewhere.
+    /// A setting with Plimsoll's own name; some have other values in other trainers.
     fn own(&mut self, flag: &str, shown: &str, entry: &Entry) {
         match (flag, &entry.value) {
-            // axolotl's names of optimizers are Hugging Face's.
+            // axolotl uses Hugging Face's names of optimizers.
             ("optimizer", Value::Plain(name)) if Rule::named(name).is_none() => {
                 self.word(Meaning::Optimizer, shown, entry);
             }
-            // The trainers' word for no limit.
+            // The trainers' value for no limit.
             ("max_steps", Value::Plain(steps)) if steps == "-1" => {}
             ("vram_auto" | "resume", Value::Plain(value)) if value == "false" => {}
             ("resume", Value::Plain(value)) if value == "true" => self.set("resume", vec!["auto".into()], shown, entry),
@@ -201,7 +202,7 @@ impl Reader<'_> {
 
     fn word(&mut self, meaning: Meaning, shown: &str, entry: &Entry) {
         let value = match &entry.value {
-            // What has a setting of its own for no value.
+            // Some words have a meaning for no value.
             Value::Null if matches!(meaning, Meaning::Or(..)) => "null".to_owned(),
             Value::Null => return,
             Value::Plain(text) => match self.document.resolve(text) {
@@ -217,7 +218,7 @@ impl Reader<'_> {
             (Meaning::Only(..) | Meaning::Instead(..), Value::List(items)) => {
                 for item in items {
                     let text = match &item.value {
-                        // Whole, since it is shown cut.
+                        // The whole text, since `value` is shortened.
                         Value::Plain(text) => text.clone(),
                         other => other.to_string(),
                     };
@@ -272,7 +273,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A value that is not supported, which a plan may leave out.
+    /// A value that is not supported; a plan may ignore it.
     fn refuse(&mut self, shown: &str, value: &str, refusal: Refusal, line: u64) {
         let left_out = refusal.instead.as_deref().and_then(planned_without).filter(|_| !self.starts);
         match left_out {
@@ -306,7 +307,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Files to train on, where they are here.
+    /// Files to train on, if they are on this machine.
     fn data(&mut self, shown: &str, entry: &Entry) {
         match files_of(self.document, shown, &entry.value) {
             Ok(paths) => self.set("data", paths, shown, entry),
@@ -321,7 +322,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A key that changes nothing, and need not be said where it asks for nothing either.
+    /// A key that changes nothing; it is not reported if its value disables it.
     fn ignore(&mut self, shown: &str, value: &str, why: &'static str) {
         let said = (shown.to_owned(), why);
         if !is_unwanted(value) && !self.file.ignored.contains(&said) {
@@ -329,7 +330,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One that asks for nothing is one of another version of a trainer, not a mistake.
+    /// An unknown key. With an empty value it belongs to another version of a trainer, and is not a mistake.
     fn unknown(&mut self, word: &str, shown: &str, entry: &Entry) {
         let is_nothing = match &entry.value {
             Value::Null | Value::Code => true,

@@ -1,7 +1,7 @@
-//! Files of settings. Each key is a flag: a YAML file is turned into flags that are laid under those of the command
-//! line, so that a setting has one name, one parser and one meaning. Keys that people know from other trainers are
-//! accepted too.
-//! Not here: what a file says (`file.rs`, from `plimsoll_trainers::document`), and what a resumed run adds (`underlay`, below, reads it).
+//! Files of settings. Each key is a flag: a YAML file becomes flags that the command line overrides, so that a setting
+//! has one name, one parser and one meaning. Keys of other trainers are accepted too.
+//! Not here: the contents of a file (`file.rs`, from `plimsoll_trainers::document`), and the settings that a resumed
+//! run adds (`underlay`, below, reads them).
 
 mod data;
 mod file;
@@ -32,7 +32,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Settings that are spellings of one: where any of them is set, it replaces all of them in the layers below.
+/// Settings that are spellings of one setting: any of them replaces all of them in the layers below.
 const SPELLINGS: &[&[&str]] = &[
     &["max_steps", "epochs", "duration"],
     &["global_batch", "gradient_accumulation_steps"],
@@ -40,17 +40,17 @@ const SPELLINGS: &[&[&str]] = &[
     &["warmup_steps", "warmup_ratio"],
 ];
 
-/// Notebooks hold pictures, too.
+/// Notebooks contain pictures, too.
 const NOTEBOOK_BYTES_MAX: Bytes = Bytes::mib(64);
 
 /// Flags and their values.
 type Settings = BTreeMap<String, Vec<String>>;
 
-/// The arguments of a command with the settings of `--config`, and under these those of a resumed run, laid under them, as
-/// far as the command has such flags and none that excludes them is given. `given`: the arguments, parsed; `of_run`: the same
-/// as `train` would be given them.
-/// Errors: flags that `train` refuses; a file can't be read, or is no file of settings, or its values are refused as those
-/// of flags are.
+/// Adds the settings of `--config`, and below these the settings of a resumed run, to the arguments of a command: those
+/// for which the command has a flag and which no given flag excludes. `given`: the parsed arguments; `of_run`: the
+/// arguments as `train` would get them.
+/// Errors: flags that `train` refuses; a file can't be read or is not a file of settings; its values are refused as
+/// those of flags are.
 pub(super) fn underlay(
     arguments: Vec<OsString>,
     given: &ArgMatches,
@@ -77,7 +77,7 @@ pub(super) fn underlay(
         }
     }
     all.extend_from_slice(&arguments[2..]);
-    // The command line alone was accepted, so whatever is wrong now came out of the files.
+    // The command line alone was accepted, so the error comes from the files.
     if let Err(error) = Cli::command().try_get_matches_from(&all) {
         let names = files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and in ");
         return Err(Failure::usage(error).hint(format!("the settings in {names} act as flags")));
@@ -85,7 +85,7 @@ pub(super) fn underlay(
     Ok(all)
 }
 
-/// The settings of the files that the flags of a run name, and these files. `starts`: whether a run is started.
+/// The settings of the files that a run's flags name, and these files. `starts`: whether the command starts a run.
 fn settings(given: &ArgMatches, starts: bool) -> Result<(Settings, Vec<PathBuf>), Failure> {
     let mut files = Vec::new();
     let mut settings = Settings::new();
@@ -104,12 +104,12 @@ fn settings(given: &ArgMatches, starts: bool) -> Result<(Settings, Vec<PathBuf>)
     if let Some(resume) = chosen("resume") {
         let default = given.get_one::<PathBuf>("runs_dir").expect("the flag has a default");
         let runs_dir = settings.get("runs_dir").and_then(|values| values.last()).map_or(default.clone(), PathBuf::from);
-        // The run has its own weights; `auto` may start a run.
+        // The run has its own weights; `auto` may start a new one.
         if resume != "auto" && is_set("init") {
             return Err(Failure::bad_flag(
                 "`--resume PATH` continues a run with its own weights, so `--init` has no effect",
             )
-            .hint("leave out one of them: `--init` starts a new run, `--resume` continues one"));
+            .hint("omit one of them: `--init` starts a new run, `--resume` continues one"));
         }
         let given_runs_dir = is_set("runs_dir").then_some(runs_dir.as_path());
         if resume != "auto" {
@@ -117,7 +117,7 @@ fn settings(given: &ArgMatches, starts: bool) -> Result<(Settings, Vec<PathBuf>)
         }
         if starts && on_command_line("loss_scale") {
             talk(
-                "note: a resumed run continues with the loss scale of its checkpoint; `--loss-scale` is for the start",
+                "note: a resumed run continues with the loss scale of its checkpoint; `--loss-scale` sets only the initial one",
             );
         }
         if let Some(path) = resumed_config(&resume, chosen("name").as_deref(), &runs_dir)? {
@@ -125,7 +125,7 @@ fn settings(given: &ArgMatches, starts: bool) -> Result<(Settings, Vec<PathBuf>)
             let read_text = |path: &Path, limit| read_text_inside(path, 1, limit);
             let mut below = read(&path, read_text, starts, is_set)?;
             if let Some(model) = below.get_mut("model").filter(|model| model[0].ends_with(CONFIG_FILE)) {
-                // The run's own, wherever the run has been moved to.
+                // The run's own config.json, even if the run was moved.
                 let own = path.with_file_name(CONFIG_FILE);
                 open_inside(&own, 1).map_err(|error| unreadable(&own, &error))?;
                 *model = vec![own.to_string_lossy().into_owned()];
@@ -139,7 +139,7 @@ fn settings(given: &ArgMatches, starts: bool) -> Result<(Settings, Vec<PathBuf>)
     Ok((settings, files))
 }
 
-/// Takes out of a run's own settings what would load code: the run may have come from somebody else.
+/// Removes settings that load code from a run's own settings: the run may have come from another person.
 fn leave_out_code(settings: &mut Settings, path: &Path) {
     for (flag, library, instead) in [
         ("blas", "a BLAS", "the built-in products"),
@@ -150,7 +150,7 @@ fn leave_out_code(settings: &mut Settings, path: &Path) {
         };
         let named = values.last().map_or("", String::as_str).escape_debug();
         talk(format_args!(
-            "warning: {} names {library}, which only the command line may; using {instead}, which may round differently\n\
+            "warning: {} names {library}, which only the command line may do; using {instead}, which may round differently\n\
              hint: `--{flag} {named}` uses it again",
             path.display()
         ));
@@ -158,15 +158,15 @@ fn leave_out_code(settings: &mut Settings, path: &Path) {
     }
 }
 
-/// Takes out of a run's own settings the mail server, its recipients and files of secrets that this user never named: the run
-/// may have come from another person, and secrets would go where that person wants them.
+/// Removes the mail server, its recipients and files of secrets that this user never named from a run's own settings:
+/// the run may have come from another person, and secrets would go where that person wants them.
 fn leave_out_unknown(settings: &mut Settings, path: &Path, starts: bool) {
     let values = |flag: &&str| settings.get(*flag).into_iter().flatten().map(String::as_str).collect::<Vec<_>>();
     let unknown = unknown(&NAMED.iter().flat_map(|flag| Named::of(flag, values(flag))).collect::<Vec<_>>());
     if unknown.is_empty() {
         return;
     }
-    // Other commands send nothing.
+    // Other commands send no messages.
     if starts {
         warn_of_unknown(path, &unknown);
     }
@@ -185,13 +185,13 @@ fn leave_out_unknown(settings: &mut Settings, path: &Path, starts: bool) {
     }
 }
 
-/// A flag and those that it can't be given with.
+/// A flag and the flags that exclude it.
 fn spellings(flag: &str) -> Vec<&str> {
     SPELLINGS.iter().find(|spellings| spellings.contains(&flag)).map_or(vec![flag], |spellings| spellings.to_vec())
 }
 
-/// Reads a file of settings as flags and their values, but for those that are set above it; says what changes nothing.
-/// Errors: it can't be read, or all that is wrong with it.
+/// Reads a file of settings as flags and their values, without those that a higher layer sets; reports settings that
+/// change nothing. Errors: it can't be read, or all problems of the file.
 fn read(
     path: &Path,
     read_text: impl Fn(&Path, Bytes) -> io::Result<String>,
@@ -214,7 +214,7 @@ fn read(
     }
     for (what, keys) in [
         ("changes nothing", &file.ignored),
-        ("not done, with what is done instead", &file.instead),
+        ("not supported; what happens instead", &file.instead),
         ("not used here", &file.unused),
     ] {
         if !keys.is_empty() {
@@ -228,7 +228,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::bad_input(format!("{} can't be read: {error}", path.display()))
 }
 
-/// What is wrong with the values of a setting, if something is: what the flag's own parser says.
+/// The problem with a setting's values, if any: the error of the flag's own parser.
 fn refused(set: &Set) -> Option<Problem> {
     let flag = set.flag.replace('_', "-");
     let flags = set.values.iter().map(|value| format!("--{flag}={value}"));

@@ -1,5 +1,5 @@
-//! Notebooks as files of settings: the arguments by name of the calls that load a model and train it, as Unsloth's and TRL's
-//! notebooks have them. No code is run: what is not a plain value is not taken over.
+//! Notebooks as files of settings: the keyword arguments of the calls that load a model and train it, as in notebooks
+//! of Unsloth and TRL. No code is executed; only plain values are read.
 
 use plimsoll_trainers::document::{Document, Entry, EntryPlace, Node, Value};
 use plimsoll_units::Bytes;
@@ -22,23 +22,23 @@ const CALLS: &[&str] = &[
 /// Calls that train on preferences or rewards.
 const PREFERENCES: &[&str] = &["DPOConfig", "GRPOConfig", "KTOConfig", "ORPOConfig", "PPOConfig", "RewardConfig"];
 
-/// Code that is read; what else is in a notebook may be longer.
+/// Limit on the code that is read; other parts of a notebook may be longer.
 const CODE_BYTES_MAX: usize = 1 << 20;
 
-/// Pieces of a call that are read.
+/// Limit on the tokens of a call.
 const CALL_TOKENS_MAX: usize = 4096;
 
-/// Settings of a notebook; no trainer has as many.
+/// Limit on a notebook's settings; no trainer has this many.
 const SETTINGS_MAX: usize = 1000;
 
-/// The call whose first argument names the weights, of whatever class it is.
+/// The method, of any class, whose first argument names the weights.
 const LOADS_WEIGHTS: &str = "from_pretrained";
 
-/// Arguments that are objects of the notebook, and no settings.
+/// Arguments that are objects of the notebook, not settings.
 const OBJECTS: &[&str] =
     &["model", "tokenizer", "processing_class", "train_dataset", "args", "data_collator", "peft_config"];
 
-/// A notebook, as far as it matters here.
+/// The parts of a notebook that are read.
 #[derive(Deserialize)]
 struct Notebook {
     cells: Vec<Cell>,
@@ -51,7 +51,7 @@ struct Cell {
     source: Source,
 }
 
-/// A cell's text: one, or its lines.
+/// A cell's text: one string, or its lines.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Source {
@@ -65,9 +65,10 @@ impl Default for Source {
     }
 }
 
-/// The settings of a notebook; their lines are counted through its cells of code. Errors: it is none, in words.
+/// The settings of a notebook; line numbers count through its code cells. Errors: it is not a notebook, with the
+/// reason.
 pub(in crate::cli) fn parse(text: &str) -> Result<Document, String> {
-    let notebook: Notebook = serde_json::from_str(text).map_err(|error| format!("it is no notebook: {error}"))?;
+    let notebook: Notebook = serde_json::from_str(text).map_err(|error| format!("it is not a notebook: {error}"))?;
     let code = notebook.cells.into_iter().filter(|cell| cell.cell_type == "code").map(|cell| match cell.source {
         Source::Text(text) => text + "\n",
         Source::Lines(lines) => lines.concat() + "\n",
@@ -75,15 +76,18 @@ pub(in crate::cli) fn parse(text: &str) -> Result<Document, String> {
     parse_code(&code.collect::<String>())
 }
 
-/// The settings of a Python script, as a notebook is exported. Errors: it is too long, in words.
+/// The settings of a Python script, as exported from a notebook. Errors: it is too long, with the limit.
 pub(in crate::cli) fn parse_code(code: &str) -> Result<Document, String> {
     if code.len() > CODE_BYTES_MAX {
-        return Err(format!("it is no notebook of settings: its code is longer than {}", Bytes(CODE_BYTES_MAX as u64)));
+        return Err(format!(
+            "it is not a notebook of settings: its code is longer than {}",
+            Bytes(CODE_BYTES_MAX as u64)
+        ));
     }
     Ok(Document(arguments(&tokens(code))))
 }
 
-/// A piece of Python, and its line.
+/// A token of Python, and its line.
 #[derive(Debug, Clone, PartialEq)]
 struct Token {
     line: u64,
@@ -92,13 +96,13 @@ struct Token {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Kind {
-    /// A name, a number or a keyword; names with dots are one.
+    /// A name, a number or a keyword; a dotted name is one word.
     Word(String),
     Text(String),
     Sign(char),
 }
 
-/// The pieces of a text, comments left out. Whatever is no Python comes out as something, too.
+/// The tokens of a text, without comments. Text that is not Python gives tokens too.
 fn tokens(code: &str) -> Vec<Token> {
     let (mut tokens, mut line) = (Vec::new(), 1);
     let mut rest = code;
@@ -132,7 +136,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '.'
 }
 
-/// The length of a word; the sign of an exponent is a part of a number.
+/// The length of a word; the sign of an exponent is part of a number.
 fn word_length(text: &str) -> usize {
     let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '.');
     let mut before = ' ';
@@ -144,7 +148,7 @@ fn word_length(text: &str) -> usize {
     end.map_or(text.len(), |(end, _)| end)
 }
 
-/// The text of a string that begins here, in one or three quotes, and its length with these.
+/// The text of the string that begins here, in one or three quotes, and its length with the quotes.
 fn string(code: &str) -> (String, usize) {
     let quote = &code[..1];
     let triple = quote.repeat(3);
@@ -165,7 +169,7 @@ fn string(code: &str) -> (String, usize) {
     (text, code.len())
 }
 
-/// The arguments by name of the calls that matter, the first of each name, and the data that is loaded.
+/// The keyword arguments of the calls with settings, the first of each name, and the data that is loaded.
 fn arguments(tokens: &[Token]) -> Vec<Entry> {
     let variables = variables(tokens);
     let mut found: Vec<Entry> = Vec::new();
@@ -204,7 +208,7 @@ fn arguments(tokens: &[Token]) -> Vec<Entry> {
     found
 }
 
-/// Names that were given a plain value in a line of their own.
+/// Names that a line of their own sets to a plain value.
 fn variables(tokens: &[Token]) -> BTreeMap<&str, Vec<Token>> {
     let mut variables = BTreeMap::new();
     let mut before = 0;
@@ -221,7 +225,7 @@ fn variables(tokens: &[Token]) -> BTreeMap<&str, Vec<Token>> {
     variables
 }
 
-/// What commas set apart, up to the bracket that closes around it.
+/// The comma-separated parts, up to the bracket that closes around them.
 fn parts(tokens: &[Token]) -> Vec<&[Token]> {
     let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0);
     for (at, token) in tokens.iter().take(CALL_TOKENS_MAX).enumerate() {
@@ -242,7 +246,7 @@ fn parts(tokens: &[Token]) -> Vec<&[Token]> {
     parts
 }
 
-/// A plain value, a name of one, or a list of such; none for what would have to be run.
+/// A plain value, a name of one, or a list of such; `None` for an expression that would have to be executed.
 fn value_of(tokens: &[Token], variables: &BTreeMap<&str, Vec<Token>>) -> Option<Value> {
     let word = |text: &str| match text {
         "None" => Some(Value::Null),
@@ -252,7 +256,7 @@ fn value_of(tokens: &[Token], variables: &BTreeMap<&str, Vec<Token>>) -> Option<
     };
     match tokens {
         [Token { kind: Kind::Text(text), .. }] => Some(Value::Plain(text.clone())),
-        // A variable of a variable is none.
+        // A variable whose value is another variable has no plain value.
         [Token { kind: Kind::Word(text), .. }] => {
             word(text).or_else(|| value_of(variables.get(text.as_str())?, &BTreeMap::new()))
         }
@@ -282,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_by_name_of_known_calls_are_taken_over() {
+    fn keyword_arguments_of_known_calls_are_read() {
         let code = "max_seq_length = 2048 # a comment, with (brackets)\n\
                     model, tok = FastLanguageModel.from_pretrained(\n  model_name = \"a/b\", # \"x\"\n  load_in_4bit=False,\n\
                     max_seq_length = max_seq_length,\n)\nother(lr=3)\n\

@@ -1,31 +1,30 @@
-//! What is wrong with a file of settings, all of it in one go.
+//! Reports all problems of a file of settings together.
 
 use crate::cli::Failure;
 use crate::cli::words::NO_PREFERENCES;
 use std::path::Path;
 
-/// Something wrong.
+/// A problem of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) line: u64,
     pub(super) what: String,
-    /// What to do; the same words where the same is to be done.
+    /// What to do; equal solutions have equal words.
     pub(super) hint: Option<String>,
-    /// It is none where one of these is set elsewhere.
+    /// It is not a problem if one of these is set elsewhere.
     pub(super) gives_way_to: Vec<&'static str>,
 }
 
-/// Problems that are said; a file with more is none of settings.
+/// The most problems to list; a file with more is probably not a file of settings.
 pub(super) const PROBLEMS_MAX: usize = 50;
 
 /// Where all settings are listed.
 const ALL: &str = "`plimsoll train --help` lists all settings";
 
-/// The failure that says all problems of a file, of which there is at least one, in the order of their lines; those that
-/// have the same way out together.
+/// The failure with all problems of a file, at least one, in the order of their lines, grouped by their hint.
 pub(super) fn failure(path: &Path, mut problems: Vec<Problem>) -> Failure {
     problems.sort_by_key(|problem| problem.line);
-    // Another kind of training is reason enough: what else would be wrong in a file for it does not matter.
+    // Training on preferences is the only problem worth reporting: the others do not matter then.
     if let Some(other) = problems.iter().position(|problem| problem.hint.as_deref() == Some(NO_PREFERENCES)) {
         problems = vec![problems.swap_remove(other)];
     }

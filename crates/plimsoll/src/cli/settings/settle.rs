@@ -1,11 +1,11 @@
-//! What counts where a file says something twice, as the trainers that such files are for decide it.
+//! Which value applies if a file sets something twice, by the rules of the trainers that such files are for.
 
 use super::file::{File, Set};
 use super::problems::Problem;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Keys that decide over others which mean the same setting, the first over those behind it.
+/// Keys that override other keys of the same setting, in decreasing priority.
 const DECIDING: &[&str] = &[
     "save_strategy",
     "eval_strategy",
@@ -23,13 +23,13 @@ const DECIDING: &[&str] = &[
     "log_to",
 ];
 
-/// Why what they decide over changes nothing.
-const DECIDED: &str = "another key decides it";
+/// Why the overridden keys change nothing.
+const DECIDED: &str = "another key overrides it";
 const STEPS_COUNT: &str = "`max_steps` ends the run";
-const OTHER_WARMUP: &str = "the warm-up is said otherwise";
+const OTHER_WARMUP: &str = "another key sets the warm-up";
 
 impl File {
-    /// Leaves each setting once, and of those that exclude each other the one that counts.
+    /// Keeps each setting once, and one of those that exclude each other.
     pub(super) fn settle(&mut self) {
         self.join_data();
         self.leave_each_once();
@@ -38,7 +38,7 @@ impl File {
         self.leave_out(STEPS_COUNT, |set| has_steps && set.flag == "epochs");
     }
 
-    /// Files may be named in several places, which all count.
+    /// Files may be named under several keys; all of them are read.
     fn join_data(&mut self) {
         let (data, others): (Vec<_>, Vec<_>) = self.sets.drain(..).partition(|set| set.flag == "data");
         self.sets = others;
@@ -70,12 +70,12 @@ impl File {
             }
         }
         self.sets = once.into_values().collect();
-        // What counts otherwise still changes something.
+        // A key that another setting uses still changes something.
         decided.retain(|key| !self.sets.iter().any(|set| set.key == *key));
         self.ignored.extend(decided.into_iter().map(|key| (key, DECIDED)));
     }
 
-    /// Steps of warm-up count if there are any, else their fraction; a fraction may stand in the place of steps.
+    /// Steps of warm-up apply if there are any, otherwise the fraction; a fraction may be given as the number of steps.
     fn settle_warmup(&mut self) {
         let is_fraction = |set: &Set| {
             let number = set.values[0].parse::<f64>();
@@ -100,18 +100,18 @@ impl File {
     }
 }
 
-/// What is wrong with two values of one setting, and what to do.
+/// The problem of two values for one setting, and what to do.
 fn twice(first: &Set, second: &Set) -> (String, &'static str) {
     let said = |set: &Set| format!("`{}: {}` in line {}", set.key, set.values.join(", "), set.line);
     let both = format!("{} and {}", said(first), said(second));
     if first.key == second.key && first.key.contains('.') {
-        let what = format!("`{}` is one setting for all data sets, and has two values: {both}", first.flag);
+        let what = format!("`{}` is one setting for all data sets, but has two values: {both}", first.flag);
         return (what, "give it one value, and change the files of the other data set to fit");
     }
-    (format!("`{}` is set twice, to different values: {both}", first.flag), "leave one of them out")
+    (format!("`{}` is set twice, to different values: {both}", first.flag), "omit one of them")
 }
 
-/// Whether values are the same: as text, or as numbers.
+/// Whether values are equal, as text or as numbers.
 fn is_same(first: &[String], second: &[String]) -> bool {
     let number = |text: &String| text.parse::<f64>().ok();
     let same = |(a, b): (&String, &String)| a == b || number(a).is_some_and(|a| number(b) == Some(a));

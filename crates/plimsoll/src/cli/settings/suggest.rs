@@ -1,10 +1,10 @@
-//! What an unknown key may have been meant to be: a known one that is spelled almost like it, else one about the same thing.
+//! Suggestions for an unknown key: a known key with nearly the same spelling, or else one for the same thing.
 
 use crate::cli::{Failure, words};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use plimsoll_units::spelling;
 
-/// Parts of keys, and the settings that are about such things; the first that a key has counts.
+/// Parts of keys, and the setting for each; the first match in this order applies.
 const ABOUT: &[(&str, &str)] = &[
     ("accum", "gradient_accumulation_steps"),
     ("global", "global_batch"),
@@ -61,10 +61,10 @@ const ABOUT: &[(&str, &str)] = &[
     ("seed", "seed"),
 ];
 
-/// Longer keys are nobody's.
+/// Longer keys match nothing.
 const LONGEST: usize = 80;
 
-/// The known key that is meant, as far as can be told. `own`: the settings of `train`.
+/// The known key that was probably meant. `own`: the settings of `train`.
 pub(super) fn suggestion(name: &str, own: &[String]) -> Option<String> {
     if name.len() > LONGEST {
         return None;
@@ -75,8 +75,8 @@ pub(super) fn suggestion(name: &str, own: &[String]) -> Option<String> {
     spelled.or_else(about).map(str::to_owned)
 }
 
-/// The failure for a flag that no command of a run has, with what may have been meant by it in place of clap's tip, which
-/// knows our spellings alone.
+/// The failure for an unknown flag of a command of a run, with a suggestion in place of clap's tip, which knows only
+/// Plimsoll's own spellings.
 pub(in crate::cli) fn unknown_flag(mut error: clap::Error) -> Failure {
     let flag = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) if flag.starts_with("--") => {
@@ -109,7 +109,7 @@ mod tests {
             assert_eq!(suggestion(key, &own).as_deref(), expected, "{key}");
         }
         for (_, setting) in ABOUT {
-            assert!(own.iter().any(|flag| flag == setting), "{setting} is no setting");
+            assert!(own.iter().any(|flag| flag == setting), "{setting} is not a setting");
         }
     }
 }

@@ -7,38 +7,38 @@ use super::refused;
 use expect_test::expect_file;
 use std::fmt::Write as _;
 
-/// What a file comes to, in lines.
-fn told(text: &str) -> String {
-    told_of(File::parse(text, true).expect("keys with values"))
+/// The settings, notes and problems of a file, in lines.
+fn summary(text: &str) -> String {
+    summary_of_file(File::parse(text, true).expect("keys with values"))
 }
 
-/// What a notebook comes to that has this code.
-fn told_of_notebook(code: &str) -> String {
+/// The same for a notebook with this code.
+fn summary_of_notebook(code: &str) -> String {
     let words = serde_json::json!({ "cell_type": "markdown", "source": ["r = 3"] });
     let lines = code.split_inclusive('\n').collect::<Vec<_>>();
     let code = serde_json::json!({ "cell_type": "code", "source": lines, "outputs": [], "execution_count": null });
     let notebook = serde_json::json!({ "cells": [words, code], "metadata": {}, "nbformat": 4 });
-    told_of(File::of_notebook(&notebook.to_string(), true).expect("a notebook"))
+    summary_of_file(File::of_notebook(&notebook.to_string(), true).expect("a notebook"))
 }
 
-fn told_of(mut file: File) -> String {
+fn summary_of_file(mut file: File) -> String {
     let wrong = file.sets.iter().filter_map(refused).collect::<Vec<_>>();
     file.problems.extend(wrong);
-    let mut told = String::new();
+    let mut text = String::new();
     for set in &file.sets {
-        writeln!(told, "  {} = {}  <- {}", set.flag, set.values.join(", "), set.key).expect("a string");
+        writeln!(text, "  {} = {}  <- {}", set.flag, set.values.join(", "), set.key).expect("a string");
     }
     for (what, keys) in [("changes nothing", &file.ignored), ("instead", &file.instead), ("not used", &file.unused)] {
         if !keys.is_empty() {
-            writeln!(told, "  {what}: {}", keys_by_reason(keys)).expect("a string");
+            writeln!(text, "  {what}: {}", keys_by_reason(keys)).expect("a string");
         }
     }
     file.problems.sort_by_key(|problem| problem.line);
     for problem in &file.problems {
         let hint = problem.hint.as_ref().map_or(String::new(), |hint| format!("; {hint}"));
-        writeln!(told, "  line {}: {}{hint}", problem.line, problem.what).expect("a string");
+        writeln!(text, "  line {}: {}{hint}", problem.line, problem.what).expect("a string");
     }
-    told
+    text
 }
 
 #[test]
@@ -47,19 +47,19 @@ fn ten_files_of_each_trainer_load_or_are_refused_by_name() {
     let files = ["hugging_face.yaml", "axolotl.yaml", "llama_factory.yaml", "torchtune.yaml", "unsloth.py"];
     for file in files {
         let (trainer, extension) = file.split_once('.').expect("names with extensions");
-        let told = if extension == "py" { told_of_notebook } else { told };
+        let summary = if extension == "py" { summary_of_notebook } else { summary };
         let text = std::fs::read_to_string(format!("{folder}/{file}")).expect("files of settings");
         let files = text.split("---\n").collect::<Vec<_>>();
         assert_eq!(files.len(), 10, "{trainer}");
         let title = |file: &str| file.lines().next().unwrap_or_default().to_owned();
-        let told = files.iter().map(|file| format!("{}\n{}", title(file), told(file)));
-        expect_file![format!("{folder}/{trainer}.txt")].assert_eq(&told.collect::<Vec<_>>().join("\n"));
+        let summaries = files.iter().map(|file| format!("{}\n{}", title(file), summary(file)));
+        expect_file![format!("{folder}/{trainer}.txt")].assert_eq(&summaries.collect::<Vec<_>>().join("\n"));
     }
 }
 
-/// A file that is none, with a mistake in each line, is refused in a screen.
+/// A file that is not a file of settings, with a mistake in each line, gives an error that fits on a screen.
 #[test]
-fn the_first_of_very_many_problems_are_said() {
+fn only_the_first_of_many_problems_are_listed() {
     let file =
         File::parse(&(0..3000).map(|i| format!("zz{i}: 1\n")).collect::<String>(), true).expect("keys with values");
     let failure = super::failure(std::path::Path::new("a.yaml"), file.problems).message();
@@ -109,7 +109,7 @@ fn unknown_keys_and_what_is_not_built_are_refused() {
         ),
         (
             "datasets:\n  - field: story\n  - field: body\n",
-            "`text_field` is one setting for all data sets, and has two values: `datasets.field: story` in line 2 and \
+            "`text_field` is one setting for all data sets, but has two values: `datasets.field: story` in line 2 and \
              `datasets.field: body` in line 3",
         ),
         ("plugins: [axolotl.integrations.kd.KDPlugin]", "`plugins: axolotl.integrations.kd.KDPlugin` is not supported"),
@@ -120,12 +120,12 @@ fn unknown_keys_and_what_is_not_built_are_refused() {
         ("lr: 1\nlearning-rate: 2", "`learning_rate` is set twice"),
         ("seed: 1\n\nlr: fast\n", "line 3: `lr: fast`: `fast` is not a number"),
     ] {
-        let told = told(text);
-        assert!(told.contains(expected), "{text}: {told}");
+        let summary = summary(text);
+        assert!(summary.contains(expected), "{text}: {summary}");
     }
     for text in ["{}", "[]", "{\"cells\": 3}", "a: ["] {
         let failure = format!("{:?}", File::of_notebook(text, true).unwrap_err());
-        assert!(failure.contains("it is no notebook"), "{text}: {failure}");
+        assert!(failure.contains("it is not a notebook"), "{text}: {failure}");
     }
     let long = format!("{{\"cells\": [{{\"cell_type\": \"code\", \"source\": \"{}\"}}]}}", "Trainer(".repeat(200_000));
     let failure = format!("{:?}", File::of_notebook(&long, true).unwrap_err());
@@ -137,36 +137,36 @@ fn unknown_keys_and_what_is_not_built_are_refused() {
 }
 
 #[test]
-fn what_is_said_twice_with_one_value_is_one_setting() {
+fn equal_values_of_two_keys_are_one_setting() {
     assert_eq!(settings("bf16: true\nbfloat16: true"), ["precision = bf16"]);
     assert_eq!(settings("lr: 3e-4\nlearning_rate: 0.0003"), ["learning_rate = 0.0003"]);
     assert_eq!(settings("weight_decay: 1\noptimizer.weight_decay: 1.0"), ["weight_decay = 1"]);
 }
 
-/// What is understood and done otherwise is never said to change nothing.
+/// A key that Plimsoll understands but replaces is never reported as changing nothing.
 #[test]
-fn what_is_done_otherwise_is_said() {
+fn replaced_requests_are_reported() {
     for (text, expected) in [
         ("datasets: [{type: alpaca}]", "instead: `datasets.type` (rows become chats in the tokenizer's chat template"),
         ("datasets: [{type: chat_template}]", ""),
         ("datasets: [{split: 'train[:5%]'}]", "instead: `datasets.split` (all rows of the files are used"),
         ("datasets: [{split: train}]", ""),
-        ("excess_length_strategy: raise", "instead: `excess_length_strategy` (samples that are longer"),
+        ("excess_length_strategy: raise", "instead: `excess_length_strategy` (samples longer"),
         ("special_tokens: {eos_token: x, pad_token: y}", "instead: `special_tokens.eos_token` (the tokenizer's own"),
         ("loss_watchdog_threshold: 5.0", "instead: `loss_watchdog_threshold` (a run is not ended when its loss rises"),
-        ("eot_tokens: ['<|im_end|>']", "instead: `eot_tokens` (a turn ends where the chat template ends it"),
+        ("eot_tokens: ['<|im_end|>']", "instead: `eot_tokens` (the chat template ends each turn"),
         ("plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]", ""),
         ("max_samples: 10", "instead: `max_samples` (all rows"),
         ("chat_template: tokenizer_default_fallback_chatml", "chat_template = tokenizer_default_fallback_chatml"),
     ] {
-        let told = told(text);
-        assert!(told.contains(expected) && (!expected.is_empty() || told.is_empty()), "{text}: {told}");
+        let summary = summary(text);
+        assert!(summary.contains(expected) && (!expected.is_empty() || summary.is_empty()), "{text}: {summary}");
     }
 }
 
-/// A plan reads no data and writes nothing, so it asks for neither, and says what it leaves out.
+/// A plan reads no data and writes nothing, so it needs neither, and reports what it ignores.
 #[test]
-fn a_plan_asks_only_for_what_it_needs() {
+fn plan_needs_no_data_or_output() {
     let text = "base_model: meta-llama/Llama-3.2-1B\ndatasets:\n  - path: tatsu-lab/alpaca\n    type: alpaca\n    field: a\n  \
                 - path: other/set\n    field: b\noutput_dir: /nowhere/at/all\nwandb_project: x\nreport_to: nothing\n\
                 chat_template: llama3\ntokenizer: /nowhere/tokenizer.json\nadapter: lora\nlora_r: 8\nmade_up: 3\n\
@@ -179,8 +179,8 @@ fn a_plan_asks_only_for_what_it_needs() {
     let unused = keys_by_reason(&file.unused);
     for expected in [
         "`datasets.path`, `datasets.field`, `output_dir`, `wandb_project`, `report_to` (only `plimsoll train` reads data",
-        "`adapter`, `lora_r` (adapters are not built: the plan trains all weights",
-        "`optimizer` (the plan is with AdamW)",
+        "`adapter`, `lora_r` (adapters are not supported: the plan trains all weights",
+        "`optimizer` (the plan uses AdamW)",
         "`made_up` (not a known setting",
     ] {
         assert!(unused.contains(expected), "{unused}");

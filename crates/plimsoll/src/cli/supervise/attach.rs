@@ -1,4 +1,5 @@
-//! `plimsoll attach`: follows a run to its end, and ends as it does. A run without a supervisor gets one.
+//! `plimsoll attach`: follows a run to its end, and exits with its exit code. Starts a supervisor for a run without
+//! one.
 
 use super::{RunsArgs, detach, logs};
 use crate::cli::Failure;
@@ -11,7 +12,7 @@ use plimsoll_supervise::{Entry, RunState};
 pub(in crate::cli) struct AttachArgs {
     /// The run's name or folder
     run: String,
-    /// Lines that are shown of what it printed before
+    /// Lines of earlier output to show
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     lines: usize,
     /// Which of several workers, from 0
@@ -27,7 +28,7 @@ pub(in crate::cli) fn run(args: &AttachArgs) -> Result<u8, Failure> {
     let entry = detach::adopted(entry)?;
     let name = entry.name();
     match was {
-        RunState::Orphaned => talk(format_args!("{name} had lost its supervisor, and has one again")),
+        RunState::Orphaned => talk(format_args!("{name} had lost its supervisor; started a new one")),
         RunState::Elsewhere => return Err(super::run::elsewhere(&entry)),
         RunState::Running => {}
         RunState::Ended | RunState::Gone => talk(format_args!("{name} has ended")),
@@ -44,7 +45,7 @@ pub(in crate::cli) fn run(args: &AttachArgs) -> Result<u8, Failure> {
             Ok(1)
         }
         None => {
-            talk(format_args!("{name} is gone, and nobody said how it ended"));
+            talk(format_args!("{name} is gone, and left no record of its end"));
             Ok(exit_code::DEVICE_FAILED)
         }
     }

@@ -1,4 +1,4 @@
-//! Supervisors in the background: this program again, in a session of its own.
+//! Supervisors in the background: this program started again in its own session.
 
 use super::untrusted;
 use crate::cli::Failure;
@@ -13,17 +13,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether a supervisor has begun.
+/// How often to check whether a supervisor has begun.
 const TICK: Duration = Duration::from_millis(5);
 
-/// After so long one that still runs has begun, and a disk without room keeps it from saying so.
+/// A supervisor that still runs after this time has begun; a full disk can keep it from recording that.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a supervisor in the background has to say.
-const SAID: &str = "supervisor.log";
+/// The file for the messages of a supervisor in the background.
+const LOG: &str = "supervisor.log";
 
-/// More than a supervisor says before it begins.
-const SAID_BYTES: u64 = 64 << 10;
+/// More than a supervisor writes before it begins.
+const LOG_BYTES: u64 = 64 << 10;
 
 /// Starts the command of this process's own arguments in the background.
 pub(super) fn start(folder: &Path) -> Result<u8, Failure> {
@@ -39,9 +39,9 @@ pub(super) fn start(folder: &Path) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// Gives a run a supervisor again, in the background: in the folder and with the variables that the first one had, as far
-/// as its programs' keepers still have them. Another one that is faster is as good.
-/// Errors: another user controls the run's files, so what they say is not run; no supervisor can be started.
+/// Starts a new supervisor for a run in the background, with the folder and the variables of the first one, as far as
+/// its programs' keepers still have them. It does no harm if another process starts one first.
+/// Errors: another user controls the run's files, so what they say is not run; the supervisor can't be started.
 pub(super) fn adopt(entry: &Entry) -> Result<(), Failure> {
     let entry = entry.trusted().map_err(|error| untrusted(&entry.name(), &error))?;
     let arguments = vec!["--adopt".into(), entry.folder.clone().into_os_string()];
@@ -51,14 +51,14 @@ pub(super) fn adopt(entry: &Entry) -> Result<(), Failure> {
 
 /// Starts a supervisor in a folder. Returns once it supervises, or the exit code if it ended before that.
 fn begin(folder: &Path, arguments: Vec<OsString>, surroundings: Option<Surroundings>) -> Result<Option<u8>, Failure> {
-    let path = folder.join(SAID);
+    let path = folder.join(LOG);
     let mut said = plimsoll_files::open_own(&path).map_err(io_failure(path.display()))?;
     let already = said.metadata().map_or(0, |found| found.len());
     let stream = || -> Result<File, Failure> { said.try_clone().map_err(io_failure(path.display())) };
     let mut command = Command::new(own_program());
     if let Some(Surroundings { folder, variables }) = surroundings {
         command.current_dir(folder).env_clear().envs(variables);
-        // What the user of this command trusts is no matter of the first one's variables.
+        // The trusted folders come from the user of this command, not from the first supervisor's variables.
         command.envs(std::env::var_os(TRUSTED_FOLDERS).map(|folders| (TRUSTED_FOLDERS, folders)));
     }
     command.args(["run".into(), "--inside".into(), folder.as_os_str().to_owned()]).args(arguments);
@@ -66,7 +66,7 @@ fn begin(folder: &Path, arguments: Vec<OsString>, surroundings: Option<Surroundi
     let mut child = command.spawn().map_err(io_failure("a supervisor can't be started"))?;
     let start = Instant::now();
     loop {
-        let is_over = child.try_wait().map_err(io_failure("a supervisor can't be waited for"))?;
+        let is_over = child.try_wait().map_err(io_failure("waiting for the supervisor failed"))?;
         let is_its = |entry: &Entry| entry.process.pid == child.id();
         let has_started = |entry: &Entry| entry.workers.iter().any(|worker| worker.leader.is_some());
         let has_begun = |entry: &Entry| has_started(entry) || entry.ended.is_some();
@@ -76,7 +76,7 @@ fn begin(folder: &Path, arguments: Vec<OsString>, surroundings: Option<Surroundi
         if let Some(status) = is_over {
             let mut words = String::new();
             let read =
-                said.seek(SeekFrom::Start(already)).and_then(|_| said.take(SAID_BYTES).read_to_string(&mut words));
+                said.seek(SeekFrom::Start(already)).and_then(|_| said.take(LOG_BYTES).read_to_string(&mut words));
             talk(if read.is_ok() { words.trim_end() } else { "the supervisor ended" });
             return Ok(Some(status.code().map_or(1, |code| code.to_le_bytes()[0])));
         }
@@ -87,7 +87,7 @@ fn begin(folder: &Path, arguments: Vec<OsString>, surroundings: Option<Surroundi
     }
 }
 
-/// This program, also where another was installed in its place since it was started.
+/// The path of this program, also if another file replaced it after the start.
 pub(in crate::cli) fn own_program() -> PathBuf {
     match cfg!(target_os = "linux") {
         true => PathBuf::from("/proc/self/exe"),
@@ -95,13 +95,13 @@ pub(in crate::cli) fn own_program() -> PathBuf {
     }
 }
 
-/// Makes this process one that no terminal controls.
+/// Detaches this process from its terminal.
 pub(super) fn leave_terminal() {
-    // Who is the first of a group, as a supervisor that a shell started by hand, has left all that it can.
+    // This fails only for a group leader, such as a supervisor started from a shell, which has nothing more to leave.
     let _ = rustix::process::setsid();
 }
 
-/// Gives a supervisor to a run that lost its own. Returns the run as it is then. Errors: as [`adopt`].
+/// Starts a supervisor for a run that lost its own. Returns the updated entry. Errors: as [`adopt`].
 pub(super) fn adopted(entry: Entry) -> Result<Entry, Failure> {
     if entry.state() != RunState::Orphaned {
         return Ok(entry);

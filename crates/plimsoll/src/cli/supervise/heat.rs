@@ -1,5 +1,6 @@
-//! `plimsoll run --max-temp`: heat of the cards that commands may use decides how fast these may go.
-//! Not here: who samples (`watch.rs`), who stops commands (`plimsoll-supervise`), and what is made of a sample (`plimsoll_session::Guarded`).
+//! `plimsoll run --max-temp`: slows or stops commands when the cards that they may use get hot.
+//! Not here: sampling (`watch.rs`), stopping commands (`plimsoll-supervise`), and the decision for each sample
+//! (`plimsoll_session::Guarded`).
 
 use super::visible::cards;
 use crate::cli::Failure;
@@ -16,17 +17,17 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct HeatArgs {
-    /// Degrees Celsius of a card above which the command is asked to end, with exit code 6; the card's own limit if that is
-    /// lower [default: 83, and heat is watched only if one of these four is given]
+    /// Highest card temperature in degrees Celsius: above it, Plimsoll asks the command to end, with exit code 6. The
+    /// card's own limit applies if it is lower [default: 83; heat is watched only if one of these four flags is given]
     #[arg(long, value_name = "C")]
     max_temp: Option<f64>,
-    /// From here on the command is slowed, by stopping it for some seconds at a time, so that the card stays here [default: 78]
+    /// Temperature to hold by slowing the command: it is stopped for some seconds at a time [default: 78]
     #[arg(long, value_name = "C")]
     throttle_temp: Option<f64>,
-    /// Below this a command that was slowed runs freely again [default: 70]
+    /// Temperature below which a slowed command runs at full speed again [default: 70]
     #[arg(long, value_name = "C")]
     resume_temp: Option<f64>,
-    /// As `--max-temp`, of the card's memory, where it tells [default: 100]
+    /// As `--max-temp`, for the card's memory if the card reports its temperature [default: 100]
     #[arg(long, value_name = "C")]
     memory_temp: Option<f64>,
     /// Time between two samples of the cards: `1s`, `0.5s`, `1m`
@@ -41,7 +42,7 @@ struct Watched {
 }
 
 impl HeatArgs {
-    /// The limits that are asked for, if any is. Errors: they are none.
+    /// The requested limits, if any. Errors: they contradict each other.
     pub(super) fn settings(&self) -> Result<Option<Settings>, Failure> {
         let Self { max_temp, throttle_temp, resume_temp, memory_temp, .. } = *self;
         if [max_temp, throttle_temp, resume_temp, memory_temp].iter().all(Option::is_none) {
@@ -62,17 +63,18 @@ impl HeatArgs {
         Duration::from_secs_f64(self.sample_every.0)
     }
 
-    /// Gives a job a pacer and the cards of its workers guards, if that is asked for. Errors: the limits are none.
+    /// If heat limits were requested, gives the job a pacer and returns guards for the cards of its workers. Errors:
+    /// the limits contradict each other.
     pub(super) fn guards(&self, job: &mut Job) -> Result<Option<Guards>, Failure> {
         let Some(settings) = self.settings()? else { return Ok(None) };
         let pacer = Pacer::new(job.workers.len(), self.sample_every, exit_code::TOO_HOT.into());
         job.pacer = Some(pacer.clone());
         let watched = watched(job);
         if watched.iter().all(|watched| watched.cards.is_empty()) {
-            pacer.note("cards".to_owned(), "none is known that the command may use: heat is not watched".to_owned());
+            pacer.note("cards".to_owned(), "found none that the command may use: heat is not watched".to_owned());
             return Ok(None);
         }
-        let guard = |Watched { cards, workers }| (Guarded::new(cards, settings, "the run is asked to end"), workers);
+        let guard = |Watched { cards, workers }| (Guarded::new(cards, settings, "ending the run"), workers);
         Ok(Some(Guards { guarded: watched.into_iter().map(guard).collect(), pacer, began: Instant::now() }))
     }
 }
@@ -85,7 +87,7 @@ pub(super) struct Guards {
 }
 
 impl Guards {
-    /// Gives orders by a sample.
+    /// Updates the pace of the workers from a sample.
     pub(super) fn observe(&mut self, sample: &Sample) {
         let now = Seconds(self.began.elapsed().as_secs_f64());
         for (guarded, workers) in &mut self.guarded {
@@ -101,7 +103,7 @@ impl Guards {
     }
 }
 
-/// Which cards which workers may use: each the one that it is given, or all that can be seen.
+/// Which workers may use which cards: each worker its own card, or all visible ones.
 fn watched(job: &Job) -> Vec<Watched> {
     let visible = cards();
     let mut all: Vec<Watched> = Vec::new();

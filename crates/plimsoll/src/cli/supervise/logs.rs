@@ -1,4 +1,4 @@
-//! `plimsoll logs`: what a run printed; of a run of our own, what its journal tells.
+//! `plimsoll logs`: the output of a run; for a run of `plimsoll train`, the events of its journal.
 
 use super::RunsArgs;
 use crate::cli::Failure;
@@ -12,14 +12,14 @@ use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::path::Path;
 use std::time::Duration;
 
-/// How often it is looked whether more was printed.
+/// How often to check for new output.
 const TICK: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct LogsArgs {
     /// The run's name or folder
     run: String,
-    /// Go on as it prints more, until it ends
+    /// Follow the output until the run ends
     #[arg(long, short)]
     follow: bool,
     /// Only the last lines
@@ -42,7 +42,7 @@ pub(in crate::cli) fn run(args: &LogsArgs) -> Result<u8, Failure> {
     Ok(exit_code::DONE)
 }
 
-/// Writes a run's output to stdout. `lines`: only the last ones of what is there.
+/// Writes a run's output to stdout. `lines`: only the last ones of the stored output.
 pub(super) fn show(entry: &Entry, worker: usize, lines: Option<usize>, follow: bool) -> Result<(), Failure> {
     let path = match entry.kind {
         RunKind::Supervised => output_of(&entry.folder, worker, entry.worker_count),
@@ -51,7 +51,7 @@ pub(super) fn show(entry: &Entry, worker: usize, lines: Option<usize>, follow: b
     let mut before = path.clone().into_os_string();
     before.push(".1");
     let mut reader = Reader { kind: entry.kind, line: vec![] };
-    // The file before this one is part of it where all is shown, or more lines than this one has.
+    // Include the previous file if all lines are shown, or more than this file has.
     let most = match lines {
         None => {
             reader.copy(&mut follower(Path::new(&before), u64::MAX)?)?;
@@ -61,7 +61,7 @@ pub(super) fn show(entry: &Entry, worker: usize, lines: Option<usize>, follow: b
     };
     let mut output = follower(&path, most)?;
     loop {
-        // Asked before reading: what was printed until then is read.
+        // Test this before reading, so that the read covers everything printed before the end.
         let is_over = !follow || !is_running(entry);
         reader.copy(&mut output)?;
         if is_over {
@@ -75,7 +75,7 @@ pub(super) fn show(entry: &Entry, worker: usize, lines: Option<usize>, follow: b
 fn is_running(entry: &Entry) -> bool {
     let state = Entry::read(&entry.folder).unwrap_or_else(|_| entry.clone()).state();
     if state == RunState::Orphaned {
-        talk(format_args!("{} has lost its supervisor; `plimsoll attach {}` gives it one", entry.name(), entry.name()));
+        talk(format_args!("{} has lost its supervisor; `plimsoll attach {}` starts one", entry.name(), entry.name()));
     }
     state == RunState::Running
 }
@@ -84,7 +84,7 @@ fn follower(path: &Path, most: u64) -> Result<Follower, Failure> {
     Follower::new(path, most).map_err(io_failure(path.display()))
 }
 
-/// How many bytes the last lines of a file have, of its last 16 MiB.
+/// The size in bytes of a file's last lines, within its last 16 MiB.
 fn bytes_of(path: &Path, lines: usize) -> Result<u64, Failure> {
     const MOST: u64 = 16 << 20;
     let mut end = Vec::new();
@@ -102,10 +102,10 @@ fn bytes_of(path: &Path, lines: usize) -> Result<u64, Failure> {
     Ok((end.len() - start) as u64)
 }
 
-/// Writes what is read: as it is, or events as lines.
+/// Writes output unchanged, or events as lines.
 struct Reader {
     kind: RunKind,
-    /// The beginning of a line of events.
+    /// The start of an incomplete line of events.
     line: Vec<u8>,
 }
 
@@ -137,7 +137,7 @@ impl Reader {
     }
 }
 
-/// An event of a run of our own.
+/// An event of a run of `plimsoll train`, in words.
 fn in_words(event: &Event) -> Option<String> {
     Some(match event {
         Event::RunStarted { name, model, first_step, .. } => format!("{name}: {model}, from step {first_step}"),
@@ -152,10 +152,10 @@ fn in_words(event: &Event) -> Option<String> {
         Event::Heat { card, what } => format!("{card}: {what}"),
         Event::Paused { step, .. } => format!("step {step}: paused"),
         Event::Unpaused { step, seconds, .. } => {
-            format!("step {step}: goes on after a pause of {}", format_duration(Seconds(*seconds)))
+            format!("step {step}: continues after a pause of {}", format_duration(Seconds(*seconds)))
         }
         Event::Replanned { step, planned_bytes, budget_bytes, .. } => {
-            format!("step {step}: planned again, {} of {}", Bytes(*planned_bytes), Bytes(*budget_bytes))
+            format!("step {step}: planned again: {} within {}", Bytes(*planned_bytes), Bytes(*budget_bytes))
         }
         Event::OrderRefused { step, reason, .. } => format!("step {step}: refused: {reason}"),
         Event::Health { card, what, advice, level, .. } => {

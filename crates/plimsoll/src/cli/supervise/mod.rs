@@ -1,5 +1,5 @@
-//! Other programs that train, kept alive and found again: `run`, `ps`, `logs`, `stop`, `attach`; and what runs are asked to do:
-//! `pause`, `resume`, `budget`.
+//! Commands that supervise other training programs: `run`, `ps`, `logs`, `stop`, `attach`; and orders to runs: `pause`,
+//! `resume`, `budget`.
 
 mod attach;
 mod detach;
@@ -36,10 +36,10 @@ use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where runs are looked for.
+/// The folder to search for runs.
 #[derive(Debug, Clone, Args)]
 pub(super) struct RunsArgs {
-    /// Folder in which runs keep their files; runs elsewhere are found by their names as well
+    /// Folder with the files of runs; runs in other folders are found by their names
     #[arg(long, value_name = "DIR", default_value = "runs")]
     runs_dir: PathBuf,
 }
@@ -57,29 +57,29 @@ impl RunsArgs {
     }
 }
 
-/// The runs in a folder, and those that the user's state folder names. Nothing is there where nothing was run.
+/// The runs in a folder, and those that the user's state folder names. Empty if the folder does not exist.
 fn registry(runs: &Path) -> Registry {
     Registry { state: names_folder(), runs: runs.to_owned() }
 }
 
-/// The run that the process with this number entered at `since_s` (Unix time) or later; `None` if it has not.
+/// The run that process `pid` registered at `since_s` (Unix time) or later; `None` if there is none.
 pub(super) fn entry_of(runs: &Path, pid: u32, since_s: f64) -> Option<Entry> {
     registry(runs).entries().into_iter().find(|entry| entry.process.pid == pid && entry.started_s >= since_s)
 }
 
-/// The user's folder of names of runs; none where there is no place for one.
+/// The user's folder with the names of runs; `None` if there is no state folder.
 pub(super) fn names_folder() -> Option<PathBuf> {
     state_folder().map(|state| state.join("runs"))
 }
 
-/// Enters a run of our own while it lasts, so that `ps`, `logs`, `stop` and `attach` find it. Where that can't be written,
-/// they don't.
+/// Registers a run of `plimsoll train` while it lasts, so that `ps`, `logs`, `stop` and `attach` find it. If the entry
+/// can't be written, they don't.
 pub(super) struct OwnRun {
     entry: Entry,
 }
 
 impl OwnRun {
-    /// This process trains in a folder.
+    /// Registers that this process trains in a folder.
     pub(super) fn enter(folder: &Path, runs: &Path) -> Option<Self> {
         let folder = folder.canonicalize().ok()?;
         if let Err(distrust) = check_folder(&folder) {
@@ -92,7 +92,7 @@ impl OwnRun {
         Some(Self { entry })
     }
 
-    /// It ended with this exit code.
+    /// Records that the run ended with this exit code.
     pub(super) fn leave(mut self, code: u8) {
         let status = match code {
             0 => Status::Finished,
@@ -100,31 +100,32 @@ impl OwnRun {
             _ => Status::Failed,
         };
         self.entry.ended = Some(plimsoll_supervise::Ended { status, code: Some(code.into()), time_s: now_s() });
-        // The run has ended whether or not that can be written.
+        // The run has ended even if this write fails.
         let _ = self.entry.write();
     }
 }
 
-/// What clap refuses of `run`, with the hint that what is run stands behind `--`.
+/// clap's error for `run`, with the hint that the command follows `--`.
 pub(super) fn misplaced_command(error: clap::Error) -> Failure {
     use clap::error::ErrorKind::{MissingRequiredArgument, UnknownArgument};
     let is_misplaced = matches!(error.kind(), UnknownArgument | MissingRequiredArgument);
     let failure = Failure::usage(error);
     match is_misplaced {
-        true => failure.hint("the command stands behind `--`: `plimsoll run -- python train.py`"),
+        true => failure.hint("the command follows `--`: `plimsoll run -- python train.py`"),
         false => failure,
     }
 }
 
-/// A run's files decide what is signaled or run, and they are not believed, or can't be read.
+/// The error for files of a run that are not trusted or can't be read. They decide which process is signaled and which
+/// command runs.
 fn untrusted(name: &str, error: &io::Error) -> Failure {
     let distrust = error.get_ref().and_then(|inner| inner.downcast_ref::<Distrust>());
     distrust.map_or_else(|| Failure::bad_input(format!("{name}: {error}")), |distrust| distrusted(name, distrust))
 }
 
-/// Another user controls a run's files, so nothing that they say is signaled or run.
+/// The error for files that another user controls. Plimsoll signals and runs nothing that they name.
 fn distrusted(name: &str, distrust: &Distrust) -> Failure {
-    Failure::bad_input(format!("{name} may be another user's: {distrust}")).hint(trust_hint(distrust))
+    Failure::bad_input(format!("{name} may belong to another user: {distrust}")).hint(trust_hint(distrust))
 }
 
 fn trust_hint(distrust: &Distrust) -> String {
@@ -136,15 +137,15 @@ fn trust_hint(distrust: &Distrust) -> String {
         Distrust::Writable { .. } => {
             format!("`chmod go-w {path}`; `chmod +t {path}` if it is a folder that users share")
         }
-        Distrust::Unknown { .. } => "check that it is still there, and readable".to_owned(),
+        Distrust::Unknown { .. } => "check that it still exists and is readable".to_owned(),
     }
 }
 
-/// The process that a run's folder names is alive, and nothing shows that it is the run.
+/// The error for a live process that a run's folder names, without proof that it is the run.
 fn unproved(entry: &Entry) -> Failure {
     let pid = entry.process.pid;
     let message = format!("process {pid} is not {}: it does not have the run's lock open", entry.name());
-    Failure::bad_input(message).hint(format!("if it is to end all the same: `kill {pid}`"))
+    Failure::bad_input(message).hint(format!("to end it anyway, run `kill {pid}`"))
 }
 
 /// Opens the folder of a run.
@@ -157,18 +158,17 @@ impl From<FolderError> for Failure {
         let message = line(&error);
         match error {
             FolderError::Exists { .. } => {
-                Self::bad_flag(message).hint("choose another `--name`, or leave it out for one that is free")
+                Self::bad_flag(message).hint("choose another `--name`, or omit it for an unused name")
             }
             FolderError::Locked(LockError::InUse { .. }) => {
                 Self::bad_flag(message).hint("`plimsoll ps` shows it, `plimsoll attach` follows it")
             }
             FolderError::Distrusted(distrust) => {
                 Self::bad_flag(format!("a run here could be replaced by another user: {message}"))
-                    .hint(format!("{}; `--runs-dir` names another folder", trust_hint(&distrust)))
+                    .hint(format!("{}; or choose another folder with `--runs-dir`", trust_hint(&distrust)))
             }
-            FolderError::Locked(LockError::Io { .. }) | FolderError::Io { .. } => {
-                Self::device(message).hint("is the disk full, or the folder read-only? `--runs-dir` names another")
-            }
+            FolderError::Locked(LockError::Io { .. }) | FolderError::Io { .. } => Self::device(message)
+                .hint("check for a full disk or a read-only folder, or choose another folder with `--runs-dir`"),
         }
     }
 }

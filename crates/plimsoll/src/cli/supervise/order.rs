@@ -1,5 +1,5 @@
-//! `plimsoll pause`, `resume` and `budget`: what a run is asked to do while it goes. A run of `plimsoll train` is given an
-//! order, which it answers by an event; another program is stopped and let go on as by Ctrl-Z.
+//! `plimsoll pause`, `resume` and `budget`: orders to a running run. A run of `plimsoll train` reads an order from its
+//! folder and answers with an event. Another program is stopped and continued by signals, as Ctrl-Z does.
 
 use super::run::elsewhere;
 use super::{RunsArgs, distrusted, unproved, untrusted};
@@ -14,7 +14,7 @@ use plimsoll_telemetry::{Event, Record};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether a run has answered.
+/// How often to look for the run's answer.
 const TICK: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ pub(in crate::cli) struct PauseArgs {
 pub(in crate::cli) struct BudgetArgs {
     /// The run's name or folder
     run: String,
-    /// Its memory budget from now on, as `train --vram` has it: `12` (GiB), `600MiB`
+    /// The new memory budget, as for `train --vram`: `12` (GiB), `600MiB`
     #[arg(value_name = "SIZE")]
     size: Bytes,
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub(in crate::cli) struct BudgetArgs {
 
 #[derive(Debug, Args)]
 struct OrderArgs {
-    /// Time to wait for the run's answer, which comes after its micro-batch, or its step; `0`: none
+    /// Time to wait for the run's answer, which comes after its current micro-batch or step; `0` does not wait
     #[arg(long, value_name = "TIME", default_value = "60s")]
     wait: Seconds,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub(in crate::cli) fn run_budget(args: &BudgetArgs) -> Result<u8, Failure> {
 }
 
 impl OrderArgs {
-    /// Gives an order to each of some runs. Errors: one of them is not there, or refuses.
+    /// Gives an order to each of the runs. Errors: a run does not exist, or refuses.
     fn give_all(&self, runs: &[String], order: Order) -> Result<u8, Failure> {
         let entries = runs.iter().map(|name| self.runs.find(name)).collect::<Result<Vec<_>, _>>()?;
         for entry in entries {
@@ -78,30 +78,30 @@ impl OrderArgs {
         let number = give(&entry.folder, order).map_err(|error| refused(entry, &error))?;
         let start = Instant::now();
         while start.elapsed().as_secs_f64() < self.wait.0 {
-            // Asked before reading: what was written until then is read.
+            // Test this before reading, so that the read covers everything written before the end.
             let is_over = !is_locked(&entry.folder);
             if let Some(answer) = answers.to(number).map_err(io_failure(journal.display()))? {
-                return said(&name, order, answer);
+                return report_answer(&name, order, answer);
             }
             if is_over {
                 return Err(Failure::bad_input(format!("{name} has ended")).hint(resume_hint(entry)));
             }
             std::thread::sleep(TICK);
         }
-        talk(format_args!("{name}: asked; `plimsoll logs {name}` shows its answer, which may take a step"));
+        talk(format_args!("{name}: order sent; `plimsoll logs {name}` shows the answer, which may take a step"));
         Ok(())
     }
 }
 
-/// The answers in a journal that grows.
+/// The answers in a growing journal.
 struct Answers {
     journal: Follower,
-    /// The beginning of a line.
+    /// The start of an incomplete line.
     line: Vec<u8>,
 }
 
 impl Answers {
-    /// The answer to an order, once it is there.
+    /// The answer to an order, if the journal has it.
     fn to(&mut self, number: u64) -> std::io::Result<Option<Event>> {
         let mut buffer = vec![0; 64 << 10];
         while let count @ 1.. = self.journal.read(&mut buffer)? {
@@ -118,7 +118,7 @@ impl Answers {
     }
 }
 
-/// The order that an event answers.
+/// The number of the order that an event answers.
 fn answers(event: &Event) -> Option<u64> {
     match event {
         Event::Paused { order, .. } | Event::Replanned { order, .. } => Some(*order),
@@ -127,39 +127,42 @@ fn answers(event: &Event) -> Option<u64> {
     }
 }
 
-fn said(name: &str, order: Order, answer: Event) -> Result<(), Failure> {
+fn report_answer(name: &str, order: Order, answer: Event) -> Result<(), Failure> {
     match answer {
         Event::Paused { step, .. } => {
-            talk(format_args!("{name}: paused in step {step}; `plimsoll resume {name}` goes on"))
+            talk(format_args!("{name}: paused in step {step}; `plimsoll resume {name}` continues it"))
         }
         Event::Unpaused { step, seconds, .. } => {
-            talk(format_args!("{name}: goes on in step {step}, after {}", format_duration(Seconds(seconds))));
+            talk(format_args!(
+                "{name}: continues in step {step} after a pause of {}",
+                format_duration(Seconds(seconds))
+            ));
         }
         Event::Replanned { step, planned_bytes, budget_bytes, .. } => talk(format_args!(
-            "{name}: saved after step {step}; goes on with {} planned of {}",
+            "{name}: saved after step {step}; continues with a plan of {} within {}",
             Bytes(planned_bytes),
             Bytes(budget_bytes)
         )),
         Event::OrderRefused { reason, .. } => {
             let code = if matches!(order, Order::Budget { .. }) { exit_code::DOES_NOT_FIT } else { exit_code::USAGE };
-            return Err(Failure::new(code, format!("{name}: {}; it goes on as before", line(&reason))));
+            return Err(Failure::new(code, format!("{name}: {}; it continues as before", line(&reason))));
         }
         _ => {}
     }
     Ok(())
 }
 
-/// Pauses another program, or lets it go on.
+/// Pauses another program, or continues it.
 fn signal(entry: &Entry, order: Order) -> Result<(), Failure> {
     let name = entry.name();
     let (done, words) = match order {
-        Order::Pause => (pause(entry), format!("paused; `plimsoll resume {name}` goes on")),
-        Order::Resume => (resume(entry), "goes on".to_owned()),
+        Order::Pause => (pause(entry), format!("paused; `plimsoll resume {name}` continues it")),
+        Order::Resume => (resume(entry), "continues".to_owned()),
         Order::Stop | Order::Budget { .. } => {
             return Err(Failure::bad_flag(format!(
-                "{name} is not a run of `plimsoll train`, which alone plans its memory"
+                "{name} is not a run of `plimsoll train`; only those can change their budget"
             ))
-            .hint("`plimsoll run --memory-fraction` limits other programs when they start"));
+            .hint("`plimsoll run --memory-fraction` limits the memory of other programs at their start"));
         }
     };
     match done {
@@ -173,14 +176,16 @@ fn signal(entry: &Entry, order: Order) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Why an order was not given.
+/// The error for an order that was not given.
 fn refused(entry: &Entry, error: &GiveError) -> Failure {
     let message = format!("{}: {}", entry.name(), line(error));
     match error {
         GiveError::NotTraining => Failure::bad_input(message).hint(resume_hint(entry)),
-        GiveError::TakesNone => Failure::bad_input(message).hint("`plimsoll stop` ends it; a resumed run takes orders"),
+        GiveError::TakesNone => {
+            Failure::bad_input(message).hint("`plimsoll stop` ends it; a resumed run accepts orders")
+        }
         GiveError::Distrusted(distrust) => distrusted(&entry.name(), distrust),
-        GiveError::Full => Failure::bad_input(message).hint("a resumed run takes orders again"),
+        GiveError::Full => Failure::bad_input(message).hint("a resumed run accepts orders again"),
         GiveError::Io(_) => Failure::device(message).hint("is the disk full, or the folder read-only?"),
     }
 }

@@ -1,4 +1,4 @@
-//! `plimsoll ps`: the runs of this user, and what they do. It only looks, unless `--adopt` asks for more.
+//! `plimsoll ps`: lists this user's runs and their progress. It changes nothing without `--adopt`.
 
 use super::{RunsArgs, detach};
 use crate::cli::Failure;
@@ -12,18 +12,18 @@ use plimsoll_telemetry::{Event, Record};
 use plimsoll_units::Bytes;
 use std::fs;
 
-/// The end of a journal in which the last step is looked for.
+/// The last bytes of a journal that are searched for the last step.
 const END: Bytes = Bytes(16 << 10);
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PsArgs {
-    /// List runs that ended, too
+    /// Include runs that ended
     #[arg(long, short)]
     all: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Give runs whose supervisor was killed another one
+    /// Start a supervisor for each run that lost its own
     #[arg(long)]
     adopt: bool,
     #[command(flatten)]
@@ -49,39 +49,39 @@ pub(in crate::cli) fn run(args: &PsArgs) -> Result<u8, Failure> {
     }
     match listed.is_empty() {
         true if args.all => talk("no runs"),
-        true => talk("nothing runs; `plimsoll ps --all` lists runs that ended, too"),
+        true => talk("no runs are running; `plimsoll ps --all` includes runs that ended"),
         false => write_data(runs_table(&listed))?,
     }
     let is_orphan =
         |run: &&ListedRun| run.state == RunState::Orphaned && run.adopted_by.is_none() && run.owner.is_none();
     if let Some(run) = listed.iter().find(is_orphan) {
         talk(format_args!(
-            "hint: `plimsoll attach {}` gives a supervisor to an orphaned run, `ps --adopt` to all",
+            "hint: `plimsoll attach {}` starts a supervisor for an orphaned run, `plimsoll ps --adopt` for all",
             run.entry.name()
         ));
     }
     Ok(exit_code::DONE)
 }
 
-/// Gives a run a supervisor again. `None`, and a warning, if it can't have one.
+/// Starts a supervisor for a run. `None`, and a warning, if that fails.
 fn adopted(entry: &Entry) -> Option<Entry> {
     match detach::adopted(entry.clone()) {
         Ok(entry) => (entry.state() == RunState::Running).then_some(entry),
         Err(failure) => {
-            talk(format_args!("warning: {} stays without a supervisor: {}", entry.name(), failure.message()));
+            talk(format_args!("warning: {} still has no supervisor: {}", entry.name(), failure.message()));
             None
         }
     }
 }
 
-/// The number of the user whose run it is, unless it is this one.
+/// The user ID of the run's owner, unless it is this user.
 fn other_owner(entry: &Entry) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
     let owner = fs::metadata(&entry.folder).ok()?.uid();
     (owner != rustix::process::geteuid().as_raw()).then_some(owner)
 }
 
-/// How far a run has come: its slowest worker, or the last step in its journal.
+/// The progress of a run: of its slowest worker, or the last step in its journal.
 fn progress(entry: &Entry) -> Option<Progress> {
     match entry.kind {
         RunKind::Own => last_step(&read_end_inside(&entry.folder.join("journal.jsonl"), 1, END).ok()?),

@@ -1,4 +1,5 @@
-//! What `plimsoll run` does about ends: flags for the ladder and the Python hook. Not here: the steps (`plimsoll-supervise`).
+//! How `plimsoll run` reacts to failures: flags for the recovery ladder and the Python hook. Not here: the steps
+//! (`plimsoll-supervise`).
 
 use crate::cli::Failure;
 use crate::cli::failure::io_failure;
@@ -20,30 +21,31 @@ const LONGEST_LADDER: Bytes = Bytes::mib(1);
 
 #[derive(Debug, Args)]
 pub(super) struct RepairArgs {
-    /// Steps of your own against want of memory, in place of the usual ones
+    /// YAML or JSON file of custom out-of-memory recovery steps, in place of the default ones
     #[arg(long, value_name = "FILE", conflicts_with = "no_repair")]
     ladder: Option<PathBuf>,
 
-    /// Allow samples to be cut where nothing else helps against want of memory: results differ
+    /// Allow shortening samples if nothing else helps against running out of memory: results differ
     #[arg(long, conflicts_with = "no_repair")]
     allow_shorter: bool,
 
-    /// Start again what failed as it was, instead of changing what may help against want of memory
+    /// Restart a failed command without changes, even after it ran out of memory
     #[arg(long)]
     no_repair: bool,
 
-    /// Give Python the hook, which leaves a snapshot where the card's memory does not suffice, even if the command does not
-    /// look as if it started Python
+    /// Install the Python hook, which saves a memory snapshot when a card runs out of memory, even if the command does
+    /// not seem to start Python
     #[arg(long, conflicts_with = "no_python_hook")]
     python_hook: bool,
 
-    /// Do not give Python the hook
+    /// Do not install the Python hook
     #[arg(long)]
     no_python_hook: bool,
 }
 
 impl RepairArgs {
-    /// What decides what a worker runs. `folder`: the run's. Errors: the ladder can't be read, or changes nothing.
+    /// The repair that decides what a worker runs next. `folder`: the run's. Errors: the ladder can't be read, or
+    /// changes nothing.
     pub(super) fn repair(
         &self,
         argv: Vec<OsString>,
@@ -74,7 +76,8 @@ impl RepairArgs {
         })
     }
 
-    /// Variables by which Python finds the hook, which is written to the run's folder. Errors: what the system says.
+    /// Variables that make Python load the hook, which is written to the run's folder. Errors: I/O errors of that
+    /// write.
     pub(super) fn hook(&self, command: &[OsString], folder: &Path) -> Result<Vec<(String, String)>, Failure> {
         if self.no_python_hook || !(self.python_hook || starts_python(command)) {
             return Ok(vec![]);
@@ -83,12 +86,12 @@ impl RepairArgs {
         let variables = Hook::default().install(&Disk::default(), folder, before.as_deref());
         let variables = variables.map_err(io_failure(folder.display()))?;
         let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-        // A path that is no text can't be told; the run goes on without the hook.
+        // A path that is not UTF-8 does not fit in a variable here; the run continues without the hook.
         Ok(variables.into_iter().map(text).collect::<Option<_>>().unwrap_or_default())
     }
 }
 
-/// Where failures are remembered.
+/// The file that remembers failures.
 fn state_file() -> Option<PathBuf> {
     state_folder().map(|state| state.join("failures.json"))
 }

@@ -181,7 +181,7 @@ mod tests {
     }
 
     /// The kinds and texts of the messages for events.
-    fn told(narrator: &mut Narrator, events: &[SupervisorEvent]) -> Vec<(Kind, String)> {
+    fn messages(narrator: &mut Narrator, events: &[SupervisorEvent]) -> Vec<(Kind, String)> {
         events
             .iter()
             .filter_map(|event| narrator.take(event, 2.0))
@@ -198,7 +198,7 @@ mod tests {
         let failed = SupervisorEvent::RunEnded { status: Status::Failed, code: Some(1) };
         let last = [ended("exception"), gave_up(0), failed.clone()];
         assert_eq!(
-            told(&mut started(1), &last),
+            messages(&mut started(1), &last),
             [(
                 Kind::Failure,
                 "Failed; exit code 1. Ended after 5 s: exit code 1, exception. Not restarting: it failed 3 times."
@@ -206,13 +206,13 @@ mod tests {
             )]
         );
         let hung = SupervisorEvent::Hung { worker: 0, idle_s: 60.0, stacks: None };
-        assert_eq!(told(&mut started(1), &[hung, ended("exit_1"), restarting(&[])]), [(
+        assert_eq!(messages(&mut started(1), &[hung, ended("exit_1"), restarting(&[])]), [(
             Kind::Failure,
             "No output and nothing computed for 1 min. Ended after 5 s: exit code 1. Restarting in 1 s: it may help."
                 .to_owned()
         )]);
         // Other workers continue.
-        let messages = told(&mut started(2), &last);
+        let messages = messages(&mut started(2), &last);
         assert_eq!(messages.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [Kind::Failure, Kind::Failure]);
         assert_eq!(messages[1].1, "Failed; exit code 1.");
     }
@@ -226,7 +226,7 @@ mod tests {
             (Status::Unknown, Kind::Failure),
         ] {
             let of = if status == Status::TooHot { TOO_HOT } else { STOPPED };
-            let messages = told(&mut started(1), &[ended(of), SupervisorEvent::RunEnded { status, code: Some(1) }]);
+            let messages = messages(&mut started(1), &[ended(of), SupervisorEvent::RunEnded { status, code: Some(1) }]);
             assert_eq!(messages.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [kind], "{status:?}");
         }
     }
@@ -235,7 +235,7 @@ mod tests {
     fn a_repair_is_reported_as_out_of_memory_averted() {
         let mut narrator = started(1);
         assert_eq!(
-            told(&mut narrator, &[ended("card_memory"), restarting(&["batch 8 → 4 × 2"])]),
+            messages(&mut narrator, &[ended("card_memory"), restarting(&["batch 8 → 4 × 2"])]),
             [(
                 Kind::OutOfMemoryAverted,
                 "Ended after 5 s: exit code 1, card memory. Restarting in 1 s: it may help. \
@@ -243,9 +243,9 @@ mod tests {
                     .to_owned()
             )]
         );
-        let other = told(&mut narrator, &[ended("exception"), restarting(&["batch 8 → 4 × 2"])]);
+        let other = messages(&mut narrator, &[ended("exception"), restarting(&["batch 8 → 4 × 2"])]);
         assert_eq!(other[0].0, Kind::Failure, "it failed for another reason");
-        let end = told(
+        let end = messages(
             &mut narrator,
             &[ended(SUCCESS), SupervisorEvent::RunEnded { status: Status::Finished, code: Some(0) }],
         );

@@ -1,4 +1,4 @@
-//! `plimsoll run`: keeps somebody else's trainer alive.
+//! `plimsoll run`: runs a command of another training program, and restarts it when it fails.
 
 use super::heat::HeatArgs;
 use super::repair::RepairArgs;
@@ -24,12 +24,12 @@ use std::io::{self, sink, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The exit code of a run of which nobody knows how it ended.
+/// The exit code for a run whose end is unknown.
 const UNKNOWN_END: u8 = 1;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RunArgs {
-    /// The command and its arguments, behind `--`; `{worker}` in them is the worker's number where there are several
+    /// The command and its arguments, after `--`. With several workers, `{worker}` in them is the worker's number
     #[arg(value_name = "COMMAND", last = true, required_unless_present_any = ["adopt", "keep"])]
     command: Vec<OsString>,
 
@@ -48,24 +48,24 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "RUN", conflicts_with_all = ["command", "name"])]
     adopt: Option<String>,
 
-    /// Restarts of each worker at the most
+    /// Most restarts of each worker
     #[arg(long, value_name = "N", default_value_t = 10)]
     max_restarts: u32,
 
-    /// Stop after so many equal ends in a row without progress
+    /// Give up after this many identical failures in a row without progress
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 3)]
     same_error: u32,
 
-    /// Pause before a restart; it doubles, up to a minute, while there is no progress
+    /// Delay before a restart. It doubles up to a minute while there is no progress
     #[arg(long, value_name = "TIME", default_value = "1s")]
     backoff: Seconds,
 
-    /// A command hangs that neither prints nor computes, on processors or a card, for so long; `0` turns this off. It is
-    /// ended, with a stack dump by py-spy or Python's fault handler, and started again
+    /// Time without output or computation, on processors or a card, after which the command counts as hung; `0` turns
+    /// this off. A hung command is ended, with a stack dump by py-spy or Python's fault handler, and restarted
     #[arg(long, value_name = "TIME", default_value = "30m")]
     hang_timeout: Seconds,
 
-    /// Time to end after SIGTERM before SIGKILL
+    /// Time between SIGTERM and SIGKILL
     #[arg(long, value_name = "TIME", default_value = "30s")]
     grace: Seconds,
 
@@ -73,12 +73,12 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     duration: Option<Seconds>,
 
-    /// Commands that run side by side on each card; `7@3.33GiB`: seven, each with so much of its card's memory
+    /// Commands that run in parallel on each card; `7@3.33GiB`: seven, each with that much of its card's memory
     #[arg(long, value_name = "N[@SIZE]", default_value = "1")]
     workers: Workers,
 
-    /// Part of its card's memory that each worker may take, above 0 and up to 1 [default: 0.9 divided by the workers of a
-    /// card where there are several, else all]
+    /// Share of its card's memory that each worker may use, above 0 and up to 1 [default: 0.9 divided by the workers of
+    /// a card if there are several, else all]
     #[arg(long, value_name = "X", value_parser = part)]
     memory_fraction: Option<f32>,
 
@@ -90,16 +90,16 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "TIME", default_value = "5m")]
     stagger_time: Seconds,
 
-    /// Threads of numeric libraries in each command [default: its share of the processors where there are several workers]
+    /// Threads of numeric libraries in each command [default: its share of the processors if there are several workers]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     threads: Option<usize>,
 
-    /// Settings of PyTorch's allocator, such as `expandable_segments:True`; `plimsoll replay` recommends them
+    /// The value of PYTORCH_CUDA_ALLOC_CONF, such as `expandable_segments:True`; `plimsoll replay` recommends one
     #[arg(long, value_name = "SETTINGS", value_parser = alloc_conf)]
     alloc_conf: Option<String>,
 
-    /// Do not let `torch.compile` capture CUDA graphs where the environment asks for them (TORCHINDUCTOR_CUDAGRAPHS=0). A
-    /// script that asks for them itself (`mode="reduce-overhead"`, `torch.cuda.CUDAGraph`) still gets them
+    /// Do not let `torch.compile` capture CUDA graphs when the environment asks for them (TORCHINDUCTOR_CUDAGRAPHS=0).
+    /// A script that asks for them itself (`mode="reduce-overhead"`, `torch.cuda.CUDAGraph`) still gets them
     #[arg(long)]
     disable_cudagraphs: bool,
 
@@ -112,20 +112,20 @@ pub(in crate::cli) struct RunArgs {
     #[command(flatten)]
     tell: TellArgs,
 
-    /// How much of each worker's output is kept; the oldest goes first
+    /// Size limit for each worker's log; the oldest output is removed first
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     log_limit: Bytes,
 
-    /// Supervise in this folder, in the background
+    /// Supervise the run in this folder, in the background
     #[arg(long, value_name = "DIR", hide = true)]
     inside: Option<PathBuf>,
 
-    /// Keep a program for a supervisor, to which stdout is a socket
+    /// Run as the keeper of a program; stdout is the socket to the supervisor
     #[arg(long, hide = true)]
     keep: bool,
 }
 
-/// What a run was given, as it is read again for another supervisor.
+/// The arguments of a run, as another supervisor reads them back.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true)]
 struct Given {
@@ -135,7 +135,7 @@ struct Given {
 
 pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
     if args.keep {
-        return keep(stdout()).map(|()| exit_code::DONE).map_err(io_failure("no supervisor said what to keep"));
+        return keep(stdout()).map(|()| exit_code::DONE).map_err(io_failure("the supervisor sent no program to run"));
     }
     wait_for_no_reader();
     match (&args.inside, &args.adopt) {
@@ -158,7 +158,8 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
             adopt_in(open(&entry.folder)?, false)
         }
         (None, None) => {
-            // What is missing to tell somebody is said before anything is made. One in the background tells by itself.
+            // Report missing notifier settings before creating anything. A supervisor in the background reports its
+            // own.
             args.heat.settings()?;
             args.workers.check(args.memory_fraction, &visible_cards())?;
             let reporter = EventReporter::start(&args.tell)?;
@@ -171,21 +172,21 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
     }
 }
 
-/// A run whose supervisor is gone. Errors: it is none.
+/// A run whose supervisor is gone. Errors: the run has one, or is not running.
 pub(super) fn orphan(entry: Entry) -> Result<Entry, Failure> {
     match entry.state() {
         RunState::Orphaned => Ok(entry),
-        RunState::Running => Err(Failure::bad_flag(format!("{} has its supervisor", entry.name()))
+        RunState::Running => Err(Failure::bad_flag(format!("{} still has its supervisor", entry.name()))
             .hint(format!("`plimsoll attach {}` follows it", entry.name()))),
         RunState::Ended | RunState::Gone => Err(Failure::bad_flag(format!("{} is not running", entry.name()))),
         RunState::Elsewhere => Err(elsewhere(&entry)),
     }
 }
 
-/// The processes of a run can't be reached from here.
+/// The error for a run whose processes are on another machine.
 pub(super) fn elsewhere(entry: &Entry) -> Failure {
     let message = format!("{} belongs to the machine {}, or to a container on it", entry.name(), entry.machine.host);
-    Failure::bad_input(message).hint("run the command there")
+    Failure::bad_input(message).hint("run this command there")
 }
 
 impl RunArgs {
@@ -211,13 +212,13 @@ impl RunArgs {
         reporter.finish();
         let supervised = supervised?;
         if supervised.refusal.is_some() {
-            // A sample that was written meanwhile may have kept the folder of a run that never began.
+            // A sample written meanwhile may have kept the folder of a run that never started.
             let _ = Disk::default().remove_if_there(&path);
         }
         conclude(supervised)
     }
 
-    /// What decides what a worker runs.
+    /// The repair that decides what a worker runs next.
     fn repair(&self, folder: &Path, share: &Share, count: usize) -> Result<Box<dyn Repair>, Failure> {
         let worker = share.worker.to_string();
         let own = |word: &OsString| match word.to_str() {
@@ -269,19 +270,19 @@ impl RunArgs {
         })
     }
 
-    /// What every command is told by its environment. What the user has set stays, but for the allocator's settings, which
-    /// a flag may give.
+    /// Environment variables for every command. Variables that the user has set stay, except for the allocator's
+    /// settings, which a flag may give.
     fn variables(&self) -> Vec<(String, String)> {
         let defaults = [
-            // Kernels are loaded when they are first called: hundreds of MiB less on a card.
+            // Kernels load at their first call: hundreds of MiB less on a card.
             ("CUDA_MODULE_LOADING", "LAZY"),
-            // Lines are there when they are printed, and not when 8 KiB of them are.
+            // Lines arrive when they are printed, not in pieces of 8 KiB.
             ("PYTHONUNBUFFERED", "1"),
-            // Where it was, if a signal ends it.
+            // Print a traceback if a signal ends the program.
             ("PYTHONFAULTHANDLER", "1"),
         ];
         let unset = defaults.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
-        // PyTorch from 2.9 on reads the second name, before that the first.
+        // PyTorch 2.9 and later read the second name, older versions the first.
         let names = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
         let allocator = self.alloc_conf.iter().flat_map(|settings| names.map(|name| (name, settings.as_str())));
         let graphs = self.disable_cudagraphs.then_some(("TORCHINDUCTOR_CUDAGRAPHS", "0"));
@@ -289,10 +290,12 @@ impl RunArgs {
     }
 }
 
-/// Supervises a run that lost its supervisor, by what that was given. Errors: there is no such run, or it has one.
+/// Supervises a run that lost its supervisor, with that supervisor's arguments. Errors: there is no such run, or it has
+/// a supervisor.
 fn adopt_in(folder: Folder, is_background: bool) -> Result<u8, Failure> {
     let entry = Entry::read(folder.path());
-    let entry = entry.map_err(|error| Failure::bad_input(format!("{} is no run: {error}", folder.path().display())))?;
+    let entry =
+        entry.map_err(|error| Failure::bad_input(format!("{} is not a run: {error}", folder.path().display())))?;
     let entry = entry.trusted().map_err(|error| untrusted(&entry.name(), &error))?;
     let entry = orphan(entry)?;
     let mut args = Given::try_parse_from(&entry.arguments).map_err(Failure::usage)?.run;
@@ -313,7 +316,7 @@ fn words(command: &[OsString]) -> Vec<String> {
     command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// What runs of a command are called.
+/// The base of the names of a command's runs.
 fn base_name(command: &[OsString]) -> String {
     let name = program_name(&words(command));
     let stem = Path::new(&name).file_stem().unwrap_or_default().to_string_lossy();
@@ -323,7 +326,7 @@ fn base_name(command: &[OsString]) -> String {
     if plain.is_empty() { "run".to_owned() } else { plain.to_owned() }
 }
 
-/// The exit code of a run that is over. Errors: nothing could be started.
+/// The exit code of a run that is over. Errors: no command could be started.
 fn conclude(supervised: Supervised) -> Result<u8, Failure> {
     let Supervised { report, refusal } = supervised;
     let Some(Refusal { program, reason, code }) = refusal else {
@@ -334,25 +337,25 @@ fn conclude(supervised: Supervised) -> Result<u8, Failure> {
     Err(failure.hint(start_hint(&reason, code)))
 }
 
-/// What to do about a command that can't be started.
+/// The hint for a command that can't be started.
 fn start_hint(reason: &io::Error, code: i32) -> &'static str {
     match reason.raw_os_error() {
-        Some(libc::EMFILE) => "too many files are open in one process: raise `ulimit -n`, or use fewer `--workers`",
-        Some(libc::ENFILE) => "too many files are open on this machine: end other programs, or raise `fs.file-max`",
+        Some(libc::EMFILE) => "the process has too many open files: raise `ulimit -n`, or use fewer `--workers`",
+        Some(libc::ENFILE) => "the machine has too many open files: end other programs, or raise `fs.file-max`",
         Some(libc::EAGAIN) => {
-            "the limit on processes is reached: end other programs, or raise `ulimit -u` or the control group's `pids.max`"
+            "the process limit is reached: end other programs, or raise `ulimit -u` or the control group's `pids.max`"
         }
-        Some(libc::ENOMEM) => "no memory is free to start it: end other programs, or raise the memory limit",
-        Some(libc::E2BIG) => "its arguments and variables are too long for the system: put arguments into a file",
-        Some(libc::ETXTBSY) => "another process has the file open for writing; run it again once that has closed it",
-        Some(libc::ELOOP) => "the links in its path form a ring; `namei -l NAME` shows them",
+        Some(libc::ENOMEM) => "not enough free memory to start it: end other programs, or raise the memory limit",
+        Some(libc::E2BIG) => "its arguments and environment are too long for the system: put arguments into a file",
+        Some(libc::ETXTBSY) => "another process has the file open for writing; retry when that process has closed it",
+        Some(libc::ELOOP) => "the symbolic links in its path form a loop; `namei -l NAME` shows them",
         Some(libc::ENAMETOOLONG) => "its name is longer than the system allows",
         Some(libc::ENOEXEC) => {
-            "it is no program for this system, or a script without `#!` in its first line: `sh NAME` or `python NAME`"
+            "it is not a program for this system, or it is a script without a `#!` line: `sh NAME` or `python NAME`"
         }
-        _ if code == 127 => "is it installed, and spelled like that? A script beside you is `./NAME`",
-        _ if code == 126 => "it must be a program, or a script that may be executed: `chmod +x NAME`, or `python NAME`",
-        _ => "the system refused it for a reason of its own; its log may say more (`dmesg`)",
+        _ if code == 127 => "check the spelling and that it is installed; a script in this folder is `./NAME`",
+        _ if code == 126 => "it must be a program or an executable script: `chmod +x NAME`, or `python NAME`",
+        _ => "the system log may say more (`dmesg`)",
     }
 }
 
@@ -375,7 +378,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_are_folders_of_their_own(words in proptest::collection::vec(".{0,20}", 0..4)) {
+        fn names_are_valid_folder_names(words in proptest::collection::vec(".{0,20}", 0..4)) {
             let name = base_name(&words.iter().map(OsString::from).collect::<Vec<_>>());
             prop_assert_eq!(Path::new(&name).file_name(), Some(name.as_ref()));
         }

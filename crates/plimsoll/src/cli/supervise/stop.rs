@@ -1,4 +1,4 @@
-//! `plimsoll stop`: asks runs to end, and kills those that don't.
+//! `plimsoll stop`: asks runs to end, and kills those that do not.
 
 use super::run::elsewhere;
 use super::{RunsArgs, detach, unproved, untrusted};
@@ -15,10 +15,10 @@ pub(in crate::cli) struct StopArgs {
     /// The runs' names or folders
     #[arg(required = true)]
     run: Vec<String>,
-    /// Time to end after SIGINT, and again after SIGTERM, before SIGKILL
+    /// Time to wait after SIGINT, and again after SIGTERM, before SIGKILL
     #[arg(long, value_name = "TIME", default_value = "60s")]
     grace: Seconds,
-    /// End them at once, by SIGKILL
+    /// Kill the runs at once with SIGKILL
     #[arg(long, conflicts_with = "grace")]
     now: bool,
     #[command(flatten)]
@@ -37,13 +37,13 @@ pub(in crate::cli) fn run(args: &StopArgs) -> Result<u8, Failure> {
         let stopped = stop(&entry, grace, &mut |signal| talk(format_args!("{name}: {signal}")));
         let after = format_duration(Seconds(start.elapsed().as_secs_f64()));
         match stopped.map_err(|error| untrusted(&name, &error))? {
-            Stopped::HadEnded => talk(format_args!("{name}: it had ended already")),
-            Stopped::ByInterrupt => talk(format_args!("{name}: it ended by itself, after {after}")),
-            Stopped::ByRequest => talk(format_args!("{name}: it ended at SIGTERM, after {after}")),
-            Stopped::Killed => talk(format_args!("{name}: it was killed, after {after}")),
+            Stopped::HadEnded => talk(format_args!("{name}: had already ended")),
+            Stopped::ByInterrupt => talk(format_args!("{name}: ended after SIGINT, within {after}")),
+            Stopped::ByRequest => talk(format_args!("{name}: ended after SIGTERM, within {after}")),
+            Stopped::Killed => talk(format_args!("{name}: killed after {after}")),
             Stopped::Survives => {
-                let message = format!("{name}: something of it still runs, {after} after SIGKILL");
-                return Err(Failure::device(message).hint("the kernel ends it when its disk or card answers"));
+                let message = format!("{name}: a process of it still runs {after} after SIGKILL");
+                return Err(Failure::device(message).hint("the kernel ends the process when its disk or card responds"));
             }
             Stopped::Elsewhere => return Err(elsewhere(&entry)),
             Stopped::Unproved => return Err(unproved(&entry)),

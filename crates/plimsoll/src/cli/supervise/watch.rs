@@ -1,5 +1,5 @@
-//! What is sampled while a supervised run goes: cards and machine are kept in its folder, the most memory of its cards goes into
-//! its report, heat decides how fast it may go, and a status is sent when one is due.
+//! Samples cards and the machine while a supervised run lasts: stores the samples in its folder, puts the peak memory
+//! of its cards into its report, slows it for heat, and sends a status when one is due.
 //! Not here: heat (`heat.rs`), messages about events (`reporter.rs`).
 
 use super::heat::HeatArgs;
@@ -16,7 +16,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Samples as long as what is returned is there. Errors: limits of heat that are none; the system starts no thread.
+/// Samples until the returned value is dropped. Errors: the heat limits contradict each other; the system starts no
+/// thread.
 pub(super) fn watch(job: &mut Job, heat: &HeatArgs, notifier: Option<Arc<Notifier>>) -> Result<Sampler, Failure> {
     let mut guards = heat.guards(job)?;
     let folder = job.folder.path().to_owned();
@@ -37,10 +38,10 @@ pub(super) fn watch(job: &mut Job, heat: &HeatArgs, notifier: Option<Arc<Notifie
         status.iter().for_each(|status| status.tell(sample));
     };
     let options = SamplerOptions { every: heat.every(), folder: Some(folder) };
-    Sampler::start(options, each).map_err(no_thread("samples can't be taken"))
+    Sampler::start(options, each).map_err(no_thread("can't sample the cards and the machine"))
 }
 
-/// Tells how far a run is, when that is due.
+/// Sends the progress of a run when that is due.
 struct StatusTeller {
     notifier: Arc<Notifier>,
     run: String,
@@ -51,7 +52,7 @@ struct StatusTeller {
 
 impl StatusTeller {
     fn tell(&self, sample: &Sample) {
-        // Output is read only where a service may want a message.
+        // Read the output only if a service may want a message.
         if !self.notifier.is_progress_due(u64::MAX) {
             return;
         }

@@ -1,5 +1,5 @@
-//! `plimsoll run --workers`: how many commands run on each card, and which part of its memory each may take. More than a card
-//! has is refused.
+//! `plimsoll run --workers`: how many commands run on each card, and which share of its memory each may use. Refuses
+//! more than a card has.
 
 use crate::cli::Failure;
 use crate::cli::options::positive_size;
@@ -14,9 +14,9 @@ const MOST: usize = 1024;
 /// `--workers`: `7`, or `7@3.33GiB`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Workers {
-    /// Commands on each card, or in all where there is no card.
+    /// Commands on each card, or in total if there is no card.
     pub(super) per_card: usize,
-    /// The memory of its card that each may take, if it is said in bytes.
+    /// The memory of its card that each may use, if given in bytes.
     each: Option<Bytes>,
 }
 
@@ -38,21 +38,21 @@ impl FromStr for Workers {
 }
 
 impl Workers {
-    /// Checks that the workers of a card take no more than it has. `fraction`: `--memory-fraction`; `cards`: those that
-    /// commands see. Errors: they take more.
+    /// Checks that the workers of a card use no more than it has. `fraction`: `--memory-fraction`; `cards`: the visible
+    /// ones. Errors: they use more.
     pub(super) fn check(self, fraction: Option<f32>, cards: &[Gpu]) -> Result<(), Failure> {
         let Self { per_card, each } = self;
         if let Some(fraction) = fraction.map(f64::from) {
             if each.is_some() {
                 return Err(Failure::bad_flag(
-                    "`--memory-fraction` and a size in `--workers` both say what a worker may take",
+                    "`--memory-fraction` and a size in `--workers` both set the memory of a worker",
                 )
                 .hint(format!("leave one out: `--workers {per_card} --memory-fraction {fraction}`")));
             }
             let all = fraction * per_card as f64;
             if all > 1.0 + f64::from(f32::EPSILON) * per_card as f64 {
                 let message = format!(
-                    "{per_card} workers with `--memory-fraction {fraction}` take {:.0} % of a card's memory",
+                    "{per_card} workers with `--memory-fraction {fraction}` use {:.0} % of a card's memory",
                     all * 100.0
                 );
                 let fits = (1.0 / fraction) as usize;
@@ -69,9 +69,8 @@ impl Workers {
                 continue;
             }
             let Gpu { index, name, free, total, .. } = card;
-            let message = format!(
-                "{per_card} workers of {each} take {all}, and card {index} ({name}) has {free} free of {total}"
-            );
+            let message =
+                format!("{per_card} workers of {each} use {all}, but card {index} ({name}) has {free} free of {total}");
             let fits = free.0 / each.0;
             let part = (free.0 / per_card as u64) >> 20;
             let ways = match fits {
@@ -83,7 +82,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Gives each worker the part of its card that was asked for in bytes: of the smallest card where it may use all.
+    /// Gives each worker its share of its card, from `each` in bytes; of the smallest card if the worker may use all.
     pub(super) fn divide(self, shares: &mut [Share], cards: &[Gpu]) {
         let Some(each) = self.each else { return };
         for share in shares {
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_are_a_number_and_perhaps_a_size() {
+    fn workers_are_a_number_with_an_optional_size() {
         let read = |text: &str| text.parse::<Workers>().map(|workers| (workers.per_card, workers.each));
         assert_eq!(read("7"), Ok((7, None)));
         assert_eq!(read("7@3.5GiB"), Ok((7, Some(Bytes::mib(3584)))));

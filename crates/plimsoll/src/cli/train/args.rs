@@ -1,4 +1,4 @@
-//! The flags of `plimsoll train`, and what they come to: model, request, schedule.
+//! The flags of `plimsoll train`, and the model, request and schedule that they describe.
 
 use super::watch::WatchArgs;
 use crate::cli::Failure;
@@ -27,7 +27,7 @@ use plimsoll_units::Seconds;
 use serde_json::Map;
 use std::path::{Path, PathBuf};
 
-/// Tokens of held-out text that an evaluation takes by default.
+/// Default number of held-out tokens per evaluation.
 const EVAL_TOKENS: u64 = 16_384;
 
 #[derive(Debug, Args)]
@@ -42,7 +42,7 @@ pub(crate) struct TrainArgs {
     pub(super) text_field: Option<String>,
     #[command(flatten)]
     pub(super) chats: ChatArgs,
-    /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: what the model was made for]
+    /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: the model's own]
     #[arg(long, value_name = "NAME|PATH")]
     pub(super) tokenizer: Option<String>,
     /// A model that `plimsoll models` lists, or the path of a config.json [default: that of `--init`, else nano]
@@ -62,7 +62,7 @@ pub(crate) struct TrainArgs {
     pub(super) blas: BlasArgs,
     #[command(flatten)]
     pub(super) request: RequestArgs,
-    /// Number of optimizer steps [default: 1000 from scratch; from weights 3 epochs]
+    /// Number of optimizer steps [default: 1000 from scratch; 3 epochs from weights]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) max_steps: Option<u64>,
     /// Epochs: passes over the training text
@@ -79,17 +79,17 @@ pub(crate) struct TrainArgs {
     /// Random seed for weights, data order and dropout
     #[arg(long, value_name = "N", value_parser = seed, default_value = "1337")]
     pub(super) seed: u64,
-    /// Part of the data that is held out and never trained on, up to 0.5; 0: nothing [default: a twentieth, of pairs a
-    /// hundredth]
+    /// Fraction of the data to hold out and never train on, up to 0.5; 0 holds out nothing [default: 0.05; 0.01 for
+    /// pairs]
     #[arg(long, value_name = "X", value_parser = held_out)]
     pub(super) held_out: Option<HeldOutPart>,
-    /// Steps between evaluations of the held-out loss; 0: only at the end
+    /// Steps between evaluations of the held-out loss; 0 evaluates only at the end
     #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count, default_value = "100")]
     pub(super) eval_every: u64,
-    /// Held-out samples per evaluation [default: 16,384 tokens of them]
+    /// Held-out samples per evaluation [default: as many as have 16,384 tokens]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) eval_samples: Option<u64>,
-    /// Steps between checkpoints; 0: only at the end
+    /// Steps between checkpoints; 0 writes one only at the end
     #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count, default_value = "200")]
     pub(super) checkpoint_every: u64,
     /// Number of checkpoints to keep
@@ -118,11 +118,11 @@ pub(crate) struct TrainArgs {
     /// YAML file of settings; flags override it
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// Steps between lines of progress, and between logs of `--log-to` [default: a line each 5 seconds, only the bar on a terminal;
-    /// a log each step]
+    /// Steps between lines of progress, and between logs of `--log-to` [default: a line every 5 seconds, on a terminal
+    /// only the bar; a log every step]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) log_every: Option<u64>,
-    /// Run in the background; stdout is the run's name, and `train.log` in its folder what it prints
+    /// Run in the background; prints the run's name to stdout and writes the output to `train.log` in its folder
     #[arg(long, conflicts_with = "json")]
     pub(super) detach: bool,
     /// Print report.json to stdout at the end
@@ -130,17 +130,17 @@ pub(crate) struct TrainArgs {
     pub(super) json: bool,
 }
 
-/// `--held-out`, and as it was written.
+/// `--held-out`: its value, and the number as written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeldOutPart(pub(super) HeldOut, pub(super) f64);
 
-/// One of so many, for a part of the whole.
+/// A fraction as one sample of every N.
 fn held_out(text: &str) -> Result<HeldOutPart, String> {
     let part: f64 = text.trim().parse().map_err(|_| format!("`{text}` is not a number"))?;
     match part {
         0.0 => Ok(HeldOutPart(HeldOut::Nothing, part)),
         _ if part > 0.0 && part <= 0.5 => Ok(HeldOutPart(HeldOut::OneIn((1.0 / part).round() as u64), part)),
-        _ => Err(format!("`{text}` is not a part of the data from 0 to 0.5")),
+        _ => Err(format!("`{text}` is not a fraction from 0 to 0.5")),
     }
 }
 
@@ -152,19 +152,19 @@ fn power_of_two(text: &str) -> Result<f32, String> {
     }
 }
 
-/// Whether a folder has a file. Errors: the system does not say.
+/// Whether a folder has a file. Errors: I/O errors of that check.
 fn has(folder: &Path, file: &str) -> Result<bool, Failure> {
     let path = folder.join(file);
     is_file(&path).map_err(io_failure(path.display()))
 }
 
 impl TrainArgs {
-    /// Weights to start from, or none. Errors: there are none where they should be.
+    /// The weights to start from, or random ones. Errors: the folder has no weights.
     pub(super) fn fresh(&self) -> Result<Start, Failure> {
         let Some(folder) = &self.run.init else { return Ok(Start::Fresh) };
         self.refuse_weights_without_data()?;
         if !(has(folder, MODEL_FILE)? || has(folder, INDEX_FILE)?) {
-            let message = format!("{} holds no {MODEL_FILE}", folder.display());
+            let message = format!("{} has no {MODEL_FILE}", folder.display());
             return Err(Failure::bad_input(message).hint(
                 "`--init` takes a checkpoint, runs/NAME/checkpoints/step-N, or a folder saved by `transformers`",
             ));
@@ -172,10 +172,10 @@ impl TrainArgs {
         Ok(Start::Weights(folder.clone()))
     }
 
-    /// Errors: weights are to be trained further, and no data is named. The default data is for a first look.
+    /// Errors: `--init` without data. The default data is only for a first try.
     pub(super) fn refuse_weights_without_data(&self) -> Result<(), Failure> {
         if self.run.init.is_some() && self.data.is_empty() {
-            return Err(Failure::bad_flag("`--init` needs `--data`: what to train the weights on")
+            return Err(Failure::bad_flag("`--init` needs `--data`, the text to train the weights on")
                 .hint("`--data PATH` takes text or chats: files, folders or globs, such as `--data chats.jsonl`"));
         }
         Ok(())
@@ -229,7 +229,7 @@ impl TrainArgs {
         dataset: &Dataset,
     ) -> Result<ModelFolder, Failure> {
         let weights = self.run.init.as_deref();
-        // With another tokenizer, the ids that the weights' config.json names are those of other tokens.
+        // With another tokenizer, the IDs in the weights' config.json would mean other tokens.
         let own = weights.filter(|folder| TokenizerSpec::in_folder(folder).as_ref() == Some(tokenizer.spec()));
         let published = match own.map(|folder| folder.join(CONFIG_FILE)) {
             Some(path) if is_file(&path).map_err(io_failure(path.display()))? => {

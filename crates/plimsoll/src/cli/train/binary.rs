@@ -1,17 +1,17 @@
-//! Whether what is named as text looks like something else: nobody means to train on the bytes of a picture.
+//! Warns if a file named as text looks binary: training on the bytes of a picture is a mistake.
 
 use crate::streams::talk;
 use plimsoll_data::{Compression, Format, Source, Sources};
 use plimsoll_files::open_regular;
 use std::io::Read;
 
-/// Bytes of a file that are looked at.
-const LOOKED_AT: u64 = 8 << 10;
+/// Bytes of a file to check.
+const CHECKED_BYTES: u64 = 8 << 10;
 
-/// Files that are looked at, so that a folder of millions is not opened twice.
+/// Limit on the files to check, so that a folder of millions is not opened twice.
 const FILES_MAX: usize = 4096;
 
-/// Says it in a line where files look binary.
+/// Prints a warning if files look binary.
 pub(super) fn warn_of_binary(sources: &Sources) {
     let is_plain = |source: &&Source| source.format == Format::Text && source.compression == Compression::None;
     let looked_at = sources.files.iter().take(FILES_MAX).filter(is_plain);
@@ -28,11 +28,11 @@ pub(super) fn warn_of_binary(sources: &Sources) {
 
 fn beginning(source: &Source) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    open_regular(&source.path).ok()?.take(LOOKED_AT).read_to_end(&mut bytes).ok()?;
+    open_regular(&source.path).ok()?.take(CHECKED_BYTES).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
-/// Whether a zero byte is among them, as in no text but UTF-16, or a tenth of them are control characters.
+/// Whether the bytes contain a zero, as no text but UTF-16 does, or a tenth of them are control characters.
 fn is_binary(bytes: &[u8]) -> bool {
     let is_control = |byte: &&u8| byte.is_ascii_control() && !b"\n\r\t\x0c\x1b\x08".contains(byte);
     bytes.contains(&0) || bytes.iter().filter(is_control).count() * 10 > bytes.len()
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_in_any_script_is_none() {
+    fn text_in_any_script_is_not_binary() {
         for text in ["", "fn main() {}\r\n\tlet x;\n", "Straße, 東京, \u{1f600}\n", "\x1b[1mbold\x1b[0m\n"] {
             assert!(!is_binary(text.as_bytes()), "{text:?}");
         }

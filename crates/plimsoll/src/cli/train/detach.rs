@@ -1,4 +1,4 @@
-//! `plimsoll train --detach`: the same run in the background. What it prints is in `train.log` of its folder.
+//! `plimsoll train --detach`: the same run in the background. Its output is in `train.log` of its folder.
 
 use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
@@ -17,12 +17,13 @@ const TICK: Duration = Duration::from_millis(20);
 
 const LOG: &str = "train.log";
 
-/// Starts this process's command without `--detach` in a process group of its own, which no terminal ends. Passes on what the
-/// run prints until it has started, and returns the exit code: its own if it ended before that.
-/// Errors: the log can't be written; no process can be started.
+/// Starts this process's command without `--detach` in its own process group, so that closing the terminal does not end
+/// it. Forwards the run's output until it has started, and returns the exit code: the run's own if it ended before
+/// that.
+/// Errors: the log can't be written; the process can't be started.
 pub(super) fn start(runs: &Path) -> Result<u8, Failure> {
     fs::create_dir_all(runs).map_err(io_failure(runs.display()))?;
-    // Its folder has no name yet; in the folder of all runs, the log can be moved there later.
+    // The run's folder has no name yet; a log in the folder of all runs can be moved there later.
     let path = runs.join(format!(".detached-{}.log", std::process::id()));
     let log = plimsoll_files::open_own(&path).map_err(io_failure(path.display()))?;
     let mut command = Command::new(own_program());
@@ -30,15 +31,15 @@ pub(super) fn start(runs: &Path) -> Result<u8, Failure> {
     let errors = log.try_clone().map_err(io_failure(path.display()))?;
     command.stdin(Stdio::null()).stdout(log).stderr(errors).process_group(0);
     let since_s = plimsoll_telemetry::now_s();
-    let mut child = command.spawn().map_err(io_failure("no process can be started"))?;
+    let mut child = command.spawn().map_err(io_failure("can't start a process"))?;
     let mut printed = Follower::new(&path, u64::MAX).map_err(io_failure(path.display()))?;
     loop {
-        // Both are asked before the log is read: what was printed until then is passed on.
-        let ended = child.try_wait().map_err(io_failure("the run can't be waited for"))?;
+        // Check both before reading the log, so that the read covers everything printed before.
+        let ended = child.try_wait().map_err(io_failure("waiting for the run failed"))?;
         let entry = entry_of(runs, child.id(), since_s);
         pass_on(&mut printed).map_err(io_failure(path.display()))?;
         if let Some(entry) = &entry {
-            // A run of a folder that was resumed has the last session's log replaced.
+            // In a resumed run's folder, this replaces the last session's log.
             fs::rename(&path, entry.folder.join(LOG)).map_err(io_failure(path.display()))?;
             let name = entry.name();
             if ended.is_none() {
@@ -60,11 +61,11 @@ pub(super) fn start(runs: &Path) -> Result<u8, Failure> {
     }
 }
 
-/// Writes what the log has more to stderr.
+/// Copies new text of the log to stderr.
 fn pass_on(printed: &mut Follower) -> std::io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     while let count @ 1.. = printed.read(&mut buffer)? {
-        // Whoever does not read it has it in the log.
+        // If stderr can't be written, the text is still in the log.
         let _ = std::io::stderr().write_all(&buffer[..count]);
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What is said when a run has ended: what is on disk, and the command that resumes it.
+//! The last messages of a run: what is on disk, and the command that resumes it.
 
 use super::{Given, Setup};
 use crate::cli::Failure;
@@ -15,7 +15,8 @@ use plimsoll_watch::Sample;
 use std::path::Path;
 
 impl Given {
-    /// The exit code of an outcome, with the last words about it. Errors: not all of it is on disk, or it diverged.
+    /// The exit code of an outcome, with its last messages. Errors: its state is not completely on disk, or it
+    /// diverged.
     pub(super) fn conclude(&self, outcome: &Outcome, setup: &Setup<'_>) -> Result<u8, Failure> {
         let resume = resume_command(setup);
         if let Some(reason) = &outcome.unsaved {
@@ -30,7 +31,7 @@ impl Given {
             return Err(divergence(outcome, &resume, setup));
         }
         if let Some(error) = &outcome.unreported {
-            let message = format!("the run is saved, but its report is not: {error}");
+            let message = format!("the run is saved, but writing its report failed: {error}");
             return Err(Failure::device(message).hint(on_disk(outcome)));
         }
         match outcome.ending {
@@ -46,21 +47,21 @@ impl Given {
         }
     }
 
-    /// A failure in the middle of the run, with what is on disk by then and the command that continues from it.
+    /// Adds what is on disk, and the command that continues from it, to a failure in the middle of a run.
     pub(super) fn cut_short(&self, failure: Failure, setup: &Setup<'_>) -> Failure {
         match newest_whole(&setup.folder.checkpoints()).map(|newest| newest.found) {
             Ok(Some((path, state))) => failure
                 .hint(words_of_saved(state.step, &path))
-                .hint(format!("this continues from it: {}", resume_command(setup))),
+                .hint(format!("to continue from it, run: {}", resume_command(setup))),
             Ok(None) => {
-                failure.hint(NOTHING_SAVED).hint(format!("this starts the run again: {}", self.start_command(setup)))
+                failure.hint(NOTHING_SAVED).hint(format!("to start the run again: {}", self.start_command(setup)))
             }
             Err(error) => failure.hint(format!("the run's checkpoints can't be read: {error}")),
         }
     }
 
-    /// What starts this run again, which has no checkpoint: its settings are in its folder, but not where its weights came
-    /// from.
+    /// The command that starts this run again if it has no checkpoint: its folder has its settings, but not the source
+    /// of its weights.
     fn start_command(&self, setup: &Setup<'_>) -> String {
         let path = setup.folder.path();
         let [runs, name] = [path.parent(), path.file_name().map(Path::new)].map(|part| part.unwrap_or(path));
@@ -72,16 +73,16 @@ impl Given {
     }
 }
 
-/// Keeps what the model wrote at the end of the run. What the disk refuses is said, and is no failure of the run.
+/// Writes the model's sample at the end of the run. A failed write is a warning, and does not fail the run.
 pub(super) fn keep_sample([prompt, text]: &[String; 2], step: u64, setup: &Setup<'_>) {
     let sample = Sample { step, prompt: prompt.clone(), text: text.clone() };
     let json = serde_json::to_vec_pretty(&sample).expect("a sample is plain data");
     if let Err(error) = setup.folder.write(&setup.folder.sample(), &json) {
-        talk(format_args!("warning: the sample was not kept: {error}"));
+        talk(format_args!("warning: the sample was not saved: {error}"));
     }
 }
 
-/// Makes the run's page. Returns where it is, or why it is not, which is no failure of the run.
+/// Writes the run's page. Returns its path, or why it was not written, which does not fail the run.
 pub(super) fn write_page(setup: &Setup<'_>) -> String {
     let page = setup.folder.page();
     let written = read_story(setup.folder.path())
@@ -98,7 +99,7 @@ fn divergence(outcome: &Outcome, resume: &str, setup: &Setup<'_>) -> Failure {
     if steps > 0 && outcome.report.updates_skipped == steps {
         let message = format!("nothing was trained: the gradients of all {steps} steps overflowed in fp16");
         return Failure::new(exit_code::DIVERGED, message).hint(
-            "`--precision bf16` does not overflow; in fp16 a lower `--loss-scale`, or more steps, each of which halves it",
+            "`--precision bf16` does not overflow; with fp16, use a lower `--loss-scale` or more steps, each of which halves the scale",
         );
     }
     let rate = setup.trainer.schedule.learning_rate / 2.0;
@@ -111,13 +112,14 @@ fn divergence(outcome: &Outcome, resume: &str, setup: &Setup<'_>) -> Failure {
     }
 }
 
-/// What resumes this run with the same products. A library is named again, since a run's folder does not choose one.
+/// The command that resumes this run with the same matrix library. It names the library again, since a run's folder
+/// does not choose one.
 fn resume_command(setup: &Setup<'_>) -> String {
     let library = library_flag().map_or(String::new(), |path| format!(" --blas {}", for_a_shell(&path)));
     format!("plimsoll train --resume {}{library}", for_a_shell(&setup.folder.path().to_string_lossy()))
 }
 
-/// What talks to the trained model if it was trained on chats, and else continues a line of this prompt with it.
+/// The command that talks to the trained model if it was trained on chats, or else continues a line of this prompt.
 pub(super) fn generate_command(prompt: &str, setup: &Setup<'_>) -> String {
     let run = setup.folder.path().to_string_lossy();
     if has_template(setup.dataset) {
@@ -127,7 +129,7 @@ pub(super) fn generate_command(prompt: &str, setup: &Setup<'_>) -> String {
     format!("plimsoll generate --checkpoint {} --prompt={}", for_a_shell(&run), for_a_shell(line))
 }
 
-/// Which checkpoint there is.
+/// The newest checkpoint on disk.
 fn on_disk(outcome: &Outcome) -> String {
     match &outcome.saved {
         Some((step, path)) => words_of_saved(*step, path),

@@ -1,4 +1,4 @@
-//! Which folder a run lives in, and what it continues from.
+//! The folder of a run, and the checkpoint that it continues from.
 
 use super::args::TrainArgs;
 use crate::cli::Failure;
@@ -17,7 +17,7 @@ use std::time::SystemTime;
 /// Some hundred bytes for each shape of a product, of which a run has tens.
 const PRODUCTS_BYTES_MAX: Bytes = Bytes::mib(1);
 
-/// The settings of the run that `--resume` means, if there are any; they are laid under all others.
+/// The path of the settings of the run that `--resume` names, if any; all other settings override them.
 /// Errors: a folder can't be read, or a path is not in a run.
 pub(in crate::cli) fn resumed_config(
     resume: &str,
@@ -34,8 +34,8 @@ pub(in crate::cli) fn resumed_config(
     Ok(is_there.then_some(config))
 }
 
-/// Refuses another name or another folder of runs than those of the run that `--resume PATH` continues.
-/// Errors: the user gave one; the path can't be followed, or is not in a run.
+/// Refuses another name or folder of runs than those of the run that `--resume PATH` continues.
+/// Errors: the user gave one; the path can't be resolved, or is not in a run.
 pub(in crate::cli) fn check_run_of_path(
     resume: &str,
     name: Option<&str>,
@@ -45,7 +45,7 @@ pub(in crate::cli) fn check_run_of_path(
     let whole = |path: &Path| path.canonicalize().map_err(io_failure(path.display()));
     let found = whole(&run)?;
     let is_named = |name: &str| [&found, &run].iter().any(|path| path.file_name() == Some(name.as_ref()));
-    // A run may be reached by a link.
+    // The path may go through a symbolic link.
     let parent = run.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let parents = [found.parent().map(Path::to_owned), whole(parent).ok()];
     let is_in = |runs: &Path| whole(runs).is_ok_and(|runs| parents.contains(&Some(runs)));
@@ -55,11 +55,11 @@ pub(in crate::cli) fn check_run_of_path(
         _ => return Ok(()),
     };
     Err(Failure::bad_flag(format!("`--resume` continues {}, but {other}", run.display())).hint(
-        "leave out `--name` and `--runs-dir`, or start a new run from the checkpoint: `--init CHECKPOINT --name NAME`",
+        "omit `--name` and `--runs-dir`, or start a new run from the checkpoint: `--init CHECKPOINT --name NAME`",
     ))
 }
 
-/// The run whose checkpoint, or which itself, lies at `path`.
+/// The run at `path`, or the run whose checkpoint is at `path`.
 fn run_of(path: &Path) -> Result<PathBuf, Failure> {
     for run in [Some(path), path.parent().and_then(Path::parent)].into_iter().flatten() {
         let checkpoints = run.join("checkpoints");
@@ -71,7 +71,7 @@ fn run_of(path: &Path) -> Result<PathBuf, Failure> {
         .hint("`--init PATH` starts a new run from other weights"))
 }
 
-/// The run that was written to last; one that was refused at its start wrote nothing. Errors: a folder can't be read.
+/// The run that was written to last; a run that was refused at its start wrote nothing. Errors: a folder can't be read.
 pub(in crate::cli) fn newest_run(runs: &Path) -> Result<Option<PathBuf>, Failure> {
     let entries = match std::fs::read_dir(runs) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -86,7 +86,7 @@ pub(in crate::cli) fn newest_run(runs: &Path) -> Result<Option<PathBuf>, Failure
     Ok(newest.map(|(_, run)| run))
 }
 
-/// When something was last written to a journal; none if there is none, or nothing in it.
+/// The time of the last write to a journal; `None` if it does not exist or is empty.
 fn written(journal: &Path) -> std::io::Result<Option<SystemTime>> {
     match is_file(journal)?.then(|| journal.metadata()).transpose()? {
         Some(found) if found.len() > 0 => found.modified().map(Some),
@@ -94,24 +94,24 @@ fn written(journal: &Path) -> std::io::Result<Option<SystemTime>> {
     }
 }
 
-/// How a library computed the products of the run in a folder; none if none did. A file that can't be used is said, and
-/// algorithms are chosen again.
+/// The algorithms of a library for the products of the run in a folder; `None` if it used no library. A file that can't
+/// be used gives a warning, and algorithms are chosen again.
 pub(super) fn kept_products(folder: &RunFolder) -> Option<ProductChoices> {
     let path = folder.products();
     let read = || -> Result<ProductChoices, String> {
         let text = read_text_inside(&path, 1, PRODUCTS_BYTES_MAX).map_err(|error| error.to_string())?;
-        serde_json::from_str(&text).map_err(|error| format!("it is damaged: {error}"))
+        serde_json::from_str(&text).map_err(|error| format!("the file is damaged: {error}"))
     };
     if matches!(is_file(&path), Ok(false)) {
         return None;
     }
     let said =
-        |why| talk(format_args!("warning: {} is ignored, so products may round differently: {why}", path.display()));
+        |why| talk(format_args!("warning: ignoring {}, so products may round differently: {why}", path.display()));
     read().map_err(said).ok()
 }
 
 impl TrainArgs {
-    /// The run's folder, and where its weights come from.
+    /// Opens the run's folder, and finds its start: weights or a checkpoint.
     pub(super) fn open_folder(&self, model_name: &str) -> Result<(RunFolder, Start), Failure> {
         let Some(resume) = &self.resume else {
             let start = self.fresh()?;
@@ -147,9 +147,9 @@ impl TrainArgs {
         }
         if !checkpoint::list(&folder.checkpoints())?.is_empty() {
             let failure = Failure::from(checkpoint::CheckpointError::None { path: folder.path().to_owned() });
-            return Err(failure.hint("damaged checkpoints are kept; `--init` may still load the weights of one"));
+            return Err(failure.hint("damaged checkpoints are not deleted; `--init` may still load the weights of one"));
         }
-        // The journal of a session that reached no checkpoint stays; the run begins again in it.
+        // The journal of a session without a checkpoint stays; the run starts again in the same folder.
         talk(format_args!("no checkpoint in {} yet; starting the run", folder.path().display()));
         Ok((folder, self.fresh()?))
     }
@@ -168,7 +168,7 @@ impl TrainArgs {
             let journal = plimsoll_telemetry::Journal::open(folder.disk(), &folder.journal());
             let mut journal = journal.map_err(::plimsoll_train::TrainError::from)?;
             for skipped in newest.skipped {
-                talk(format_args!("warning: checkpoint {} is skipped: {}", skipped.path.display(), skipped.reason));
+                talk(format_args!("warning: skipping checkpoint {}: {}", skipped.path.display(), skipped.reason));
                 journal.take(&Event::CheckpointSkipped { checkpoint: skipped.path, reason: skipped.reason });
             }
         }
@@ -178,7 +178,7 @@ impl TrainArgs {
             (None, false) => {
                 let failure = Failure::from(checkpoint::CheckpointError::None { path: folder.path().to_owned() });
                 Err(failure.hint(
-                    "the newest branch has none; to continue another branch, give `--resume` the path of its checkpoint",
+                    "the newest branch has no usable checkpoint; to continue another branch, pass the path of its checkpoint to `--resume`",
                 ))
             }
         }
@@ -194,7 +194,7 @@ impl TrainArgs {
         Ok(self.runs_dir.join(name))
     }
 
-    /// `runs/NAME`; without a name, the model's and the first number that no run has.
+    /// `runs/NAME`; without a name, the model's name and the first unused number.
     fn new_folder(&self, model_name: &str) -> Result<RunFolder, Failure> {
         if let Some(name) = &self.name {
             return Ok(RunFolder::open(&self.path_of(name)?, false)?);
@@ -210,7 +210,7 @@ impl TrainArgs {
     }
 }
 
-/// The names of some checkpoints, for people.
+/// The names of some checkpoints, for messages.
 fn names_of(paths: &[PathBuf]) -> String {
     let names = paths.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
     names.collect::<Vec<_>>().join(", ")

@@ -1,4 +1,4 @@
-//! The device of a run, by its flags: plans for what is left of its memory, loads them, and opens it again.
+//! The device of a run: plans for its free memory, loads plans, and opens the device again.
 
 use super::args::TrainArgs;
 use super::folder::kept_products;
@@ -27,15 +27,15 @@ pub(super) struct Hardware {
     model: String,
     /// The device's name.
     name: String,
-    /// Where predicted times come from.
+    /// The source of predicted times.
     times: String,
-    /// What the planner is asked for.
+    /// The request to the planner.
     request: Request,
-    /// Before the first plan is loaded.
+    /// The device before the first plan is loaded.
     opened: Option<Opened>,
     /// How to open the card again; `None` for the processor.
     card: Option<Reopening>,
-    /// What was changed so that the run fits, after it was planned.
+    /// What changed after planning so that the run fits.
     averted: Option<String>,
 }
 
@@ -63,7 +63,7 @@ impl Hardware {
         &self.name
     }
 
-    /// The memory that the budget is taken of.
+    /// The memory that the budget is part of.
     pub(super) fn memory(&self) -> Bytes {
         self.budget.total()
     }
@@ -81,7 +81,7 @@ impl Hardware {
         self.times.starts_with("times from ")
     }
 
-    /// What was changed so that the run fits, after it was planned.
+    /// What changed after planning so that the run fits.
     pub(super) fn averted(&self) -> Option<&str> {
         self.averted.as_deref()
     }
@@ -96,7 +96,7 @@ impl Hardware {
         let with_host = budget.with_host(device, self.host_ram)?;
         let request = Request { budget: with_host, ..same_sums(&self.request, current) };
         let found = search(&request)?.map_err(|misfit| misfit_of(&self.model, &misfit, &budget))?;
-        // A card's memory is asked for when the plan is loaded.
+        // A card's memory is allocated when the plan is loaded.
         let more = arenas(&found.plan).saturating_sub(arenas(&current.plan));
         if device == DeviceKind::Cpu && more > Bytes::ZERO {
             self.budget_args.check_room(more)?;
@@ -104,8 +104,8 @@ impl Hardware {
         Ok(found)
     }
 
-    /// The plan on its device. If less memory is free by now, the run is planned again as it was asked for, so that a resumed
-    /// run keeps what decides its sums.
+    /// Loads the plan on its device. If less memory is free now, plans the run again from the original request, so that
+    /// a resumed run keeps what determines its rounding.
     fn try_load(&mut self, folder: &RunFolder, found: &mut Found) -> Result<Engine, Failure> {
         let opened = match self.opened.take() {
             Some(opened) => opened,
@@ -122,7 +122,7 @@ impl Hardware {
         if self.budget.bytes != before {
             let plan = &found.plan;
             self.averted = Some(format!(
-                "less memory was free than the {before} that the run was planned for; planned again for {}: a micro-batch of \
+                "less memory was free than the {before} of the plan; planned again for {}: a micro-batch of \
                  {}, sequences of {}, {}",
                 self.budget.bytes,
                 plan.micro_batch,
@@ -149,7 +149,7 @@ impl Backend for Hardware {
     type Error = Failure;
 
     fn plan(&self, current: &Found, budget: Bytes) -> Result<Found, String> {
-        // The other ways out would change what is computed.
+        // The other suggestions would change what is computed.
         self.try_plan(current, budget).map_err(|failure| {
             match failure.hints().iter().find(|hint| hint.starts_with("`--vram")) {
                 Some(enough) => format!("{}; {enough}", failure.message()),

@@ -1,4 +1,4 @@
-//! `plimsoll train`: train or fine-tune a model. The main job. Not here: the session itself (`plimsoll-session`).
+//! `plimsoll train`: trains or fine-tunes a model. Not here: the session itself (`plimsoll-session`).
 
 mod args;
 mod binary;
@@ -47,10 +47,10 @@ use prepare::{Prepared, prepare};
 use signals::{StepClock, stop_on_signals};
 use std::path::Path;
 
-/// What a run's entry for `plimsoll ps` takes of the disk, replaced as a whole.
+/// Disk space for the run's entry for `plimsoll ps`, which is replaced as a whole.
 const ENTRY: Bytes = Bytes(8 << 10);
 
-/// Tokens of a row that data may have where no flag gives its length.
+/// Tokens of a row for short data if no flag sets its length.
 const SHORT_ROW: usize = 64;
 
 pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
@@ -66,11 +66,11 @@ pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     let limits = args.watch.limits()?;
     if args.watch.is_off() && args.power.is_auto() {
         return Err(Failure::bad_flag(
-            "`--power-limit auto` follows the heat, which `--sample-every off` does not watch",
+            "`--power-limit auto` needs temperature samples, and `--sample-every off` takes none",
         ));
     }
     settle_leftovers(false);
-    // What is missing to tell somebody is said before anything is made.
+    // Report missing notifier settings before creating anything.
     let notifier = args.tell.start()?;
     args.track.check(&args.tell.secrets()?)?;
     in_pool(threads, || {
@@ -84,10 +84,10 @@ pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     })
 }
 
-/// What a session trains, on the hardware of this machine.
+/// The setup of a session on the hardware of this machine.
 type Setup<'a> = plimsoll_session::Setup<'a, Hardware>;
 
-/// This run's place among those that `plimsoll ps` lists, once its start was accepted.
+/// This run's entry in the list of `plimsoll ps`, once its start was accepted.
 #[derive(Default)]
 struct Entered {
     #[cfg(unix)]
@@ -114,16 +114,16 @@ impl Entered {
     fn leave(self, _: u8) {}
 }
 
-/// What only the command line knows of a run.
+/// Facts of a run that only the command line knows.
 struct Given {
     args: TrainArgs,
     chosen: Chosen,
     tokenizer: Tokenizer,
-    /// How a library computed the products of a run that continues.
+    /// The algorithms that a library used for the products of a resumed run.
     products: Option<ProductChoices>,
 }
 
-/// Trains to the end of the session. Returns the exit code.
+/// Trains until the session ends. Returns the exit code.
 fn train(
     prepared: Prepared,
     clock: StepClock,
@@ -147,7 +147,7 @@ fn train(
     let averted = setup.backend.averted().map(str::to_owned);
     let control = session.control();
     stop_on_signals(control.stop_flag(), clock.clone())?;
-    // From here on, whatever ends the run puts it back.
+    // From here on, dropping the session restores the power limit.
     wished.and_then(|wished| wished.set(&name)).into_iter().for_each(|power| session.hold(power));
     averted.into_iter().for_each(|what| control.tell(Event::OutOfMemoryAverted { what }));
     let teller = notifier.map(|notifier| NotifySink::new(notifier, name));
@@ -164,14 +164,14 @@ fn train(
 }
 
 impl Given {
-    /// Writes the run's sample and page, and says how it ended. Returns the exit code.
+    /// Writes the run's sample and page, and reports its end. Returns the exit code.
     fn say_ended(&self, mut outcome: Outcome, setup: &Setup<'_>, engine: &mut Engine) -> Result<u8, Failure> {
         let mut sample = None;
         if outcome.ending == Ending::Finished && outcome.unsaved.is_none() && self.args.run.sample_tokens > 0 {
             match self.write_sample(setup, engine) {
                 Ok(text) => sample = Some(text),
                 // The run is finished, and its last checkpoint written.
-                Err(failure) => talk(format_args!("warning: no sample was written: {}", failure.message())),
+                Err(failure) => talk(format_args!("warning: the sample was not written: {}", failure.message())),
             }
             outcome.report.measured.update_memory(engine.memory());
         }
@@ -189,14 +189,14 @@ impl Given {
         };
         let code = self.conclude(&outcome, setup)?;
         match written {
-            // How the run ended says more than the state of its report, which is in its folder, too.
+            // The exit code of the run matters more than a failed report, which is also in its folder.
             Err(failure) if code != exit_code::DONE => talk(format_args!("warning: {}", failure.message())),
             written => written?,
         }
         Ok(code)
     }
 
-    /// Says it if the products of a resumed run were computed by something else before.
+    /// Prints a note if another library computed the products of a resumed run before.
     fn compare_products(&self, setup: &Setup<'_>, engine: &Engine) {
         let is_resumed =
             matches!(setup.start, Start::Resume(_)) && setup.found.plan.targets.device.kind() == DeviceKind::Cuda;

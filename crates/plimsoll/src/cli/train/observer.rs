@@ -1,4 +1,4 @@
-//! What a session shows on the terminal, and tells other tools and people.
+//! The terminal output of a session, and its events for other tools and for notifiers.
 
 use super::signals::StepClock;
 use super::slow::Compared;
@@ -33,7 +33,7 @@ pub(super) struct Views<'a> {
     pub(super) has_begun: bool,
 }
 
-/// What is shown of the steps by one plan.
+/// The views of the steps of one plan.
 pub(super) struct PlanViews {
     live: Live,
     compared: Compared,
@@ -45,7 +45,7 @@ impl Views<'_> {
     fn start_tracking(&self, setup: &Setup<'_>) -> Result<Option<Tracking>, Failure> {
         let args = &self.given.args;
         let mut config = self.given.resolved(setup);
-        // Who receives messages is nothing to log elsewhere.
+        // Recipients of messages do not belong in logs of other tools.
         args.tell.resolved().keys().for_each(|key| drop(config.remove(key)));
         let tracked = Tracked {
             folder: setup.folder,

@@ -1,4 +1,4 @@
-//! What a run says of its length and of its defaults before the first step.
+//! Messages about a run's length and its defaults, before the first step.
 
 use super::{Given, Setup};
 use crate::cli::recipe::FEW_UPDATES;
@@ -6,11 +6,11 @@ use crate::streams::talk;
 use ::plimsoll_train::{Length, Start};
 use plimsoll_units::{Seconds, format_duration};
 
-/// Longer runs are warned of.
+/// Runs longer than this get a warning.
 const LONG: Seconds = Seconds(7.0 * 86_400.0);
 
 impl Given {
-    /// Prints the defaults that the run took, and warns of a run that is very long or has few updates.
+    /// Prints the run's defaults, and warns of a run that is very long or has few updates.
     pub(super) fn say_outlook(&self, setup: &Setup<'_>) {
         self.say_defaults(setup);
         self.warn_if_long(setup);
@@ -36,7 +36,7 @@ impl Given {
         }
         if !args.request.gives_global_batch() {
             let (samples, of) = (setup.found.plan.global_batch, setup.dataset.training());
-            defaults.push(format!("{samples} of {of} samples a step"));
+            defaults.push(format!("{samples} of {of} samples per step"));
         }
         if args.max_steps.is_none() && args.epochs.is_none() && args.duration.is_none() {
             let steps = setup.last_step().unwrap_or_default();
@@ -75,20 +75,20 @@ impl Given {
         let (samples, batch) = (setup.dataset.training(), setup.found.plan.global_batch);
         let fewer = if batch > 1 { "a smaller `--global-batch` or " } else { "" };
         talk(format_args!(
-            "warning: {epochs} epochs of {samples} samples, {batch} a step, update the weights {steps} times, which is little \
-             to learn from\nhint: {fewer}more `--epochs` give more updates"
+            "warning: {epochs} epochs of {samples} samples, {batch} per step, update the weights only {steps} times\nhint: \
+             {fewer}more `--epochs` give more updates"
         ));
     }
 
-    /// Says how batches that an epoch does not fill are completed.
+    /// Reports how incomplete batches at the end of an epoch are filled.
     fn note_ends_of_epochs(&self, setup: &Setup<'_>) {
         let (Some(epochs), Some(steps)) = (self.args.epochs, setup.last_step()) else { return };
         let (samples, batch) = (setup.dataset.training(), setup.found.plan.global_batch as u64);
         if !samples.is_multiple_of(batch) {
             let smaller = (epochs * samples.div_ceil(batch) as f64).ceil().max(1.0);
             talk(format_args!(
-                "note: {epochs} epochs of {samples} samples are {steps} steps of {batch}: a batch that an epoch does not fill \
-                 has samples of the next epoch, and the last step has some of one more (Hugging Face's trainer makes a \
+                "note: {epochs} epochs of {samples} samples are {steps} steps of {batch}: an incomplete batch at the end of an epoch \
+                 is filled from the next epoch, the last one from one more epoch (Hugging Face's trainer makes a \
                  smaller batch at the end of each epoch, {smaller} steps in all)"
             ));
         }

@@ -1,4 +1,4 @@
-//! From the flags of `plimsoll train` to what a session needs.
+//! Turns the flags of `plimsoll train` into a session's setup.
 
 use super::args::TrainArgs;
 use super::folder::{kept_products, resumed_config};
@@ -20,16 +20,16 @@ use plimsoll_heat::Settings;
 use plimsoll_session::SessionSettings;
 use std::sync::Arc;
 
-/// A session that has not begun, and what only the command line knows of it.
+/// A session that has not begun, and facts that only the command line knows.
 pub(super) struct Prepared {
     pub(super) given: Given,
     pub(super) settings: SessionSettings,
     pub(super) hardware: Hardware,
-    /// Settings of the card that are asked for.
+    /// Requested settings of the card.
     pub(super) wished: Option<Wished>,
 }
 
-/// Resolves everything that a session needs, and opens its device. `limits`: of heat.
+/// Resolves all settings of a session, and opens its device. `limits`: the heat limits.
 pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -> Result<Prepared, Failure> {
     let continues = match &args.resume {
         Some(resume) => resumed_config(resume, args.name.as_deref(), &args.runs_dir)?.is_some(),
@@ -51,7 +51,7 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
     let of_pairs = chosen.has_decoder().then_some(args.pairs.source_len);
     if args.request.finds_seq_len() && chosen.has_decoder() {
         let failure = Failure::bad_flag("`--seq-len auto` is for models without an encoder");
-        return Err(failure.hint("`--source-len N` and `--target-len N` say how long pairs may be"));
+        return Err(failure.hint("`--source-len N` and `--target-len N` set the length of pairs"));
     }
     let mut seq_len = args.request.seq_len().or(of_pairs).unwrap_or_else(|| chosen.default_seq_len());
     let published = chosen.config.vocab_size();
@@ -68,11 +68,11 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
     }
     let (ids, rows) = (tokenizer.vocab_size(), chosen.config.vocab_size());
     if ids > rows {
-        // Said before the text is tokenized, which may take long.
+        // Report this before tokenizing the text, which may take long.
         return Err(::plimsoll_train::TrainError::Vocabulary { tokenizer: ids, model: rows }.into());
     }
     args.request.set_dropout(&mut chosen);
-    // What the tokenizer takes is no longer free.
+    // Memory that the tokenizer uses is no longer free.
     let mut opened = args.device.open(&args.budget, None)?;
     let wished = args.power.wished(opened.uuid().as_deref(), &opened.device.name)?;
     let device = &opened.device;
@@ -92,7 +92,7 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
             others.name(failure, &device.budget, request, args.request.levers.host_ram)
         })
     };
-    // Flags that can't be together, and what fits with no data, are refused before the data is tokenized, which may take
+    // Refuse conflicting flags, and runs that do not fit even without data, before tokenizing the data, which may take
     // long.
     let request_of = |tokens, records| {
         let lengths = Sequences::of_length(tokens, chosen.has_decoder().then_some(tokens));
@@ -106,7 +106,7 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
     if !can_fit(&least)? {
         plan(&least)?;
     }
-    // The data says how many samples a step takes, and how long they are.
+    // The data determines how many samples are in a step, and how long they are.
     let dataset = args.open_data(&tokenizer, &chosen, seq_len)?;
     let sequences = Sequences::of(&dataset);
     if !chosen.has_decoder() {

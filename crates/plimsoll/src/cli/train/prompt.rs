@@ -1,34 +1,34 @@
-//! Which held-out text a run's sample continues: text that begins with words and at the beginning of a line, if there is
-//! any, so that the sample can be read.
+//! Chooses the held-out text that a run's sample continues: text that begins with words and at the start of a line, if
+//! there is any, so that the sample is readable.
 
-/// Held-out samples that are looked at.
+/// Held-out samples to search.
 pub(super) const SAMPLES: u64 = 32;
 
-/// Places in each of them that are looked at.
+/// Start positions to try in each of them.
 const STARTS: usize = 512;
 
-/// Tokens that a character may be cut into.
+/// The most tokens of one character.
 const CHARACTER: usize = 4;
 
-/// The least part of a prompt that is letters and spaces.
+/// The least share of letters and spaces in a prompt.
 const READABLE: f64 = 0.6;
 
 /// Tokens of held-out text.
 pub(super) struct Text<'a> {
     pub(super) ids: &'a [u32],
-    /// Whether a document begins with them; else they may begin within a word.
+    /// Whether a document starts with these tokens; otherwise they may start within a word.
     pub(super) is_whole: bool,
 }
 
-/// Where a prompt may begin, the best first.
+/// Where a prompt may start, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Beginning {
     Line,
     Word,
 }
 
-/// The tokens to continue, out of several texts: at most `most`, none if there are no texts. `decode`: the text of tokens, which may
-/// begin and end within a character.
+/// The tokens to continue, from several texts: at most `most`; empty if there are no texts. `decode`: the text of
+/// tokens, which may start and end within a character.
 pub(super) fn choose(samples: &[Text<'_>], most: usize, decode: impl Fn(&[u32]) -> Vec<u8>) -> Vec<u32> {
     let text = &|ids: &[u32]| String::from_utf8_lossy(&decode(ids)).into_owned();
     for wanted in [Beginning::Line, Beginning::Word] {
@@ -53,7 +53,7 @@ pub(super) fn choose(samples: &[Text<'_>], most: usize, decode: impl Fn(&[u32]) 
     first.map_or(vec![], |Text { ids, .. }| ids[..ids.len().min(most.max(1))].to_vec())
 }
 
-/// How a token's text begins behind another text.
+/// How a token's text starts after another text.
 fn beginning(before: &str, text: &str) -> Option<Beginning> {
     let is_word = |text: &str| text.chars().next().is_some_and(char::is_alphabetic);
     let is_apart = before.ends_with(char::is_whitespace) && is_word(text);
@@ -64,7 +64,7 @@ fn beginning(before: &str, text: &str) -> Option<Beginning> {
     }
 }
 
-/// The most tokens, up to `most`, behind which a word ends; `most` if there is no such place.
+/// The most tokens, up to `most`, after which a word ends; `most` if there is no such position.
 fn whole_words(ids: &[u32], most: usize, text: impl Fn(&[u32]) -> String) -> usize {
     let ends_word = |count: &usize| {
         let (shorter, longer) = (text(&ids[..*count]), text(&ids[..count + 1]));
@@ -87,7 +87,7 @@ fn is_readable(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The prompt out of texts whose tokens are their bytes.
+    /// The prompt from texts whose tokens are their bytes.
     fn of(texts: &[&str], most: usize) -> String {
         let samples = texts.iter().map(|text| text.bytes().map(u32::from).collect::<Vec<_>>()).collect::<Vec<_>>();
         let samples = samples.iter().map(|ids| Text { ids, is_whole: false }).collect::<Vec<_>>();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_no_words_something_is_continued_that_is_not_white_space() {
+    fn without_words_the_prompt_is_not_white_space() {
         assert_eq!(of(&["        \n        ", "}}}}    ====1234"], 6), "}}}}  ");
         assert_eq!(of(&["    "], 2), "  ");
         assert_eq!(of(&[], 2), "");

@@ -1,4 +1,4 @@
-//! The settings of a run as its folder keeps them.
+//! The settings of a run, as stored in its folder.
 
 use super::{Given, Setup};
 use crate::cli::Failure;
@@ -15,7 +15,7 @@ impl Given {
         text.map(String::into_bytes).map_err(|e| Failure::device(format!("settings can't be written: {e}")))
     }
 
-    /// The run's settings, as a file of settings has them: what resuming needs to continue the same run.
+    /// The run's settings in the form of a settings file: everything needed to resume the same run.
     pub(super) fn resolved(&self, setup: &Setup<'_>) -> Map<String, Value> {
         let (args, trainer, plan) = (&self.args, setup.trainer, &setup.found.plan);
         let (optimizer, budget) = (&setup.backend.request().optimizer, setup.backend.budget_args());

@@ -8,7 +8,7 @@ use ::plimsoll_train::{Engine, Sampling, Writer};
 use plimsoll_data::{AnswerEnds, Dataset, PADDING_TARGET};
 
 impl Given {
-    /// What ends a sample.
+    /// The token IDs and strings that end a sample.
     fn ends(&self, setup: &Setup<'_>) -> Result<AnswerEnds, Failure> {
         Ok(match has_template(setup.dataset) {
             true => self.args.chats.template(&self.tokenizer)?.answer_ends(&self.tokenizer),
@@ -16,15 +16,15 @@ impl Given {
         })
     }
 
-    /// Held-out text that begins with words, a held-out source, or a held-out chat up to its first answer; of what is trained
-    /// on if nothing is held out.
+    /// Held-out text that begins with words, a held-out source, or a held-out chat up to its first answer; from the
+    /// training data if nothing is held out.
     fn prompt(&self, setup: &Setup<'_>) -> Result<Vec<u32>, Failure> {
         let held_out = setup.dataset.held_out_batches(prompt::SAMPLES, 1)?.collect::<Result<Vec<_>, _>>()?;
         let batches = if held_out.is_empty() { setup.dataset.step(0, 1, 1)?.micro } else { held_out };
         let has_answers = matches!(&**setup.dataset, Dataset::Packed(packed) if packed.chats().is_some());
         let rows = batches.iter().map(|batch| {
             let real = match &batch.segments {
-                // The first target is the token behind the question.
+                // The first target is the token after the question.
                 _ if has_answers => 1 + batch.targets.iter().position(|&target| target != PADDING_TARGET).unwrap_or(0),
                 Some(segments) => segments.iter().take_while(|&&segment| segment == 1).count(),
                 None => batch.tokens.len(),
@@ -35,7 +35,7 @@ impl Given {
         if self.chosen.has_decoder() || has_answers {
             return Ok(rows.into_iter().next().unwrap_or_default());
         }
-        // No prompt runs from one document into the next.
+        // A prompt does not continue from one document into the next.
         let (separator, beginning) = (self.tokenizer.separator(), self.tokenizer.beginning());
         let texts = rows.iter().flat_map(|ids| ids.split(|&id| Some(id) == separator).enumerate());
         let texts = texts.filter(|(_, ids)| !ids.is_empty()).map(|(n, ids)| {
@@ -45,14 +45,14 @@ impl Given {
         let texts = texts.collect::<Vec<_>>();
         let most = (setup.found.plan.seq_len / 2).clamp(1, 32);
         let prompt = prompt::choose(&texts, most, |ids| self.tokenizer.decode(ids));
-        // Where documents are empty, so is what is written: a separator is continued.
+        // If documents are empty, the prompt is a separator.
         Ok(match prompt.is_empty() {
             true => rows.into_iter().flatten().take(1).collect(),
             false => [beginning, &prompt].concat(),
         })
     }
 
-    /// Continues the beginning of held-out text.
+    /// Continues the start of held-out text.
     pub(super) fn write_sample(&self, setup: &Setup<'_>, engine: &mut Engine) -> Result<[String; 2], Failure> {
         let prompt = self.prompt(setup)?;
         let sampling = Sampling { temperature: 0.8, top_k: None, top_p: 0.95, seed: setup.trainer.seed };

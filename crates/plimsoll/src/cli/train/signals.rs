@@ -1,6 +1,6 @@
-//! How a run is stopped from outside. Every signal that would end the process asks the run to finish its step and save; only
-//! a second Ctrl-C quits immediately. A terminal that is closed sends more than one signal, and so do job schedulers: none
-//! of them means haste.
+//! Stops a run on signals. Every signal that would end the process makes the run finish its step and save; only a
+//! second Ctrl-C quits immediately. Closed terminals and job schedulers may send several signals, and none of these
+//! asks to hurry.
 
 use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure, no_thread};
@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long what was said may take to be written once the run quits immediately.
+/// Time to write pending output when the run quits immediately.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// Signals that ask the run to save and end. Job schedulers announce the end of a job's time by SIGUSR1 (Slurm, Grid Engine),
-/// SIGUSR2 (LSF, Flux) or SIGXCPU, uninterruptible power supplies by SIGPWR, and timers by the alarms. SIGQUIT is not one of
-/// them: it quits immediately, with a core dump, as its sender wants.
+/// Signals that ask the run to save and end. Job schedulers announce the end of a job's time with SIGUSR1 (Slurm, Grid
+/// Engine), SIGUSR2 (LSF, Flux) or SIGXCPU, uninterruptible power supplies send SIGPWR, and timers the alarms. SIGQUIT
+/// is not one of them: it quits immediately, with a core dump, as its sender wants.
 #[cfg(unix)]
 const ASKING: &[libc::c_int] = &[
     libc::SIGINT,
@@ -32,12 +32,12 @@ const ASKING: &[libc::c_int] = &[
     libc::SIGPWR,
 ];
 
-/// How long the last step took, for who asks to stop in the midst of the next one.
+/// The duration of the last step, for the message about a stop during the next one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct StepClock(Arc<AtomicU64>);
 
 impl StepClock {
-    /// What is said of the step that is being finished; nothing before the first one.
+    /// The expected time of the current step, in words; empty before the first step.
     pub(super) fn words(&self) -> String {
         match self.0.load(Ordering::Relaxed) {
             0 => String::new(),
@@ -64,9 +64,9 @@ impl Sink for StepClock {
 pub(super) fn stop_on_signals(stop: Arc<AtomicBool>, clock: StepClock) -> Result<(), Failure> {
     use signal_hook::consts::SIGINT;
     use signal_hook::iterator::Signals;
-    // A file over the limit (`ulimit -f`) is then an error of its write, which the run survives.
+    // A file over the limit (`ulimit -f`) is then an error of the write, which the run survives.
     signal_hook::flag::register(libc::SIGXFSZ, Arc::default()).map_err(io_failure("can't handle signals"))?;
-    // `nohup` and shells that start background jobs ignore signals for a program, and preloaded profilers use some.
+    // `nohup` and shells that start background jobs ignore some signals, and preloaded profilers use some.
     let heard = ASKING.iter().copied().filter(|&signal| has_default_action(signal));
     let mut signals = Signals::new(heard).map_err(io_failure("can't handle signals"))?;
     let listen = move || {
@@ -93,12 +93,12 @@ pub(super) fn stop_on_signals(stop: Arc<AtomicBool>, clock: StepClock) -> Result
     Ok(())
 }
 
-/// Whether a signal has neither a handler yet nor is ignored.
+/// Whether a signal has no handler and is not ignored.
 #[cfg(unix)]
 fn has_default_action(signal: libc::c_int) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: without a new action the call only writes the present one, to memory that is large enough for it; all
-    // zeros, which stay if it fails, are an action too, the default.
+    // zeros, which stay if it fails, are a valid action too, the default.
     let action = unsafe {
         libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
         action.assume_init()
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_step_that_is_finished_is_said_to_take_as_long_as_the_last() {
+    fn current_step_is_expected_to_take_as_long_as_the_last() {
         let mut clock = StepClock::default();
         assert_eq!(clock.words(), "", "before the first step nothing is known");
         for (step_ms, words) in

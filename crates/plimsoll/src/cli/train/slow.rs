@@ -1,34 +1,34 @@
-//! A run that is much slower than its plan predicted says so once, and why it may be.
+//! Reports once if a run is much slower than its plan predicted, with possible causes.
 
 use crate::streams::talk;
 use plimsoll_session::Control;
 use plimsoll_telemetry::{Event, Sample, Sink};
 use plimsoll_units::{Seconds, format_duration};
 
-/// A run is judged when its steps took this long, the first left out.
+/// Time of steps before the comparison, without the first step.
 const JUDGED_AFTER: Seconds = Seconds(20.0);
 
-/// Slower than this many times the prediction.
+/// The least ratio of measured to predicted time to report.
 const SLOW: f64 = 2.0;
 
-/// A core is waited for in so much of the time where others compute too.
+/// The least share of time in which tasks waited for a core, or for memory, to report.
 const PRESSURE_PERCENT: f64 = 20.0;
 
-/// So much of the cores is in use by others.
+/// The least share of the cores in use by other processes to report.
 const BUSY_PERCENT: f64 = 20.0;
 
-/// What may slow a run down.
+/// Possible causes of a slow run.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Circumstances {
     /// Whether the step computes on a card.
     is_on_card: bool,
-    /// The part of the cores' time that all processes use, less what the run's threads can.
+    /// The share of the cores' time that all processes use, less what the run's threads can use.
     busy_by_others_percent: Option<f64>,
-    /// The part of the time in which a task waited for a core.
+    /// The share of the time in which a task waited for a core.
     cpu_pressure_percent: Option<f64>,
     /// The same for memory.
     memory_pressure_percent: Option<f64>,
-    /// Whether the card is slowed for heat, or for its power limit.
+    /// Whether the card is throttled for heat, and for its power limit.
     throttled: [bool; 2],
     /// Other processes that compute on the card.
     others_on_card: usize,
@@ -37,7 +37,7 @@ struct Circumstances {
 }
 
 impl Circumstances {
-    /// By a sample, of a run on the card with this UUID or on this many threads of the processor.
+    /// From a sample, for a run on the card with this UUID or on this many threads of the processor.
     fn of(sample: &Sample, card: Option<&str>, threads: usize, is_calibrated: bool) -> Self {
         let found = sample.cards.iter().find(|found| Some(found.uuid.as_str()) == card);
         let throttling = found.and_then(|card| card.throttling);
@@ -56,7 +56,7 @@ impl Circumstances {
         }
     }
 
-    /// What is out of the ordinary, in words.
+    /// The unusual conditions, in words.
     fn reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         let [is_hot, is_limited] = self.throttled;
@@ -64,8 +64,8 @@ impl Circumstances {
             1 => "another process computes on the card".to_owned(),
             others => format!("{others} other processes compute on the card"),
         }));
-        reasons.extend(is_hot.then(|| "the card is slowed for its temperature".to_owned()));
-        reasons.extend((is_limited && !is_hot).then(|| "the card is at its power limit".to_owned()));
+        reasons.extend(is_hot.then(|| "the card is throttled for heat".to_owned()));
+        reasons.extend((is_limited && !is_hot).then(|| "the card is throttled by its power limit".to_owned()));
         let pressure = self.cpu_pressure_percent.filter(|percent| *percent >= PRESSURE_PERCENT);
         let busy = self.busy_by_others_percent.filter(|percent| *percent >= BUSY_PERCENT);
         reasons.extend(match (pressure, busy) {
@@ -86,7 +86,7 @@ impl Circumstances {
     }
 }
 
-/// That steps take much longer than predicted, and why that may be; `None` where they do not.
+/// The note that steps take much longer than predicted, with possible causes; `None` if they do not.
 fn slow(predicted: Seconds, measured: Seconds, around: &Circumstances) -> Option<String> {
     let times = measured.0 / predicted.0;
     if !times.is_finite() || times < SLOW {
@@ -97,8 +97,7 @@ fn slow(predicted: Seconds, measured: Seconds, around: &Circumstances) -> Option
         false => format_duration(time),
     };
     let reasons = around.reasons();
-    let why =
-        if reasons.is_empty() { "nothing that the system reports explains it".to_owned() } else { reasons.join("; ") };
+    let why = if reasons.is_empty() { "the system reports no cause".to_owned() } else { reasons.join("; ") };
     Some(format!("note: a step takes {}, {times:.1} times the predicted {}: {why}", shown(measured), shown(predicted)))
 }
 
@@ -160,16 +159,14 @@ mod tests {
         assert_eq!(said(0.9, &calm), None);
         assert_eq!(
             said(1.5, &calm).as_deref(),
-            Some(
-                "note: a step takes 1500 ms, 3.0 times the predicted 500 ms: nothing that the system reports explains it"
-            )
+            Some("note: a step takes 1500 ms, 3.0 times the predicted 500 ms: the system reports no cause")
         );
         for (around, words) in [
             (Circumstances { cpu_pressure_percent: Some(61.0), ..calm.clone() }, "waited for a core 61 % of the time"),
             (Circumstances { busy_by_others_percent: Some(48.0), ..calm.clone() }, "other processes use 48 % of it"),
             (Circumstances { memory_pressure_percent: Some(30.0), ..calm.clone() }, "memory is short"),
-            (Circumstances { throttled: [true, true], ..calm.clone() }, ": the card is slowed for its temperature"),
-            (Circumstances { throttled: [false, true], ..calm.clone() }, "at its power limit"),
+            (Circumstances { throttled: [true, true], ..calm.clone() }, ": the card is throttled for heat"),
+            (Circumstances { throttled: [false, true], ..calm.clone() }, "throttled by its power limit"),
             (Circumstances { others_on_card: 1, ..calm.clone() }, "another process computes on the card"),
             (Circumstances { others_on_card: 2, ..calm.clone() }, "2 other processes compute on the card"),
             (
@@ -179,12 +176,12 @@ mod tests {
             (Circumstances { is_calibrated: false, is_on_card: true, ..calm.clone() }, "has measured this card"),
         ] {
             let sentence = said(1.5, &around).expect("slow");
-            assert!(sentence.contains(words) && !sentence.contains("nothing"), "{words}: {sentence}");
+            assert!(sentence.contains(words) && !sentence.contains("no cause"), "{words}: {sentence}");
         }
     }
 
     #[test]
-    fn what_a_run_itself_uses_is_not_what_others_do() {
+    fn own_use_of_the_cores_does_not_count_as_others() {
         let mut sample = Sample { time_s: 0.0, cards: vec![], system: plimsoll_telemetry::SystemSample::default() };
         (sample.system.cpu_percent, sample.system.cores) = (Some(100.0), Some(4));
         assert_eq!(Circumstances::of(&sample, None, 4, true).busy_by_others_percent, Some(0.0));

@@ -13,16 +13,16 @@ use plimsoll_data::{
 };
 
 impl TrainArgs {
-    /// Errors: flags for data of another kind than the model is trained on.
+    /// Errors: flags for another kind of data than the model is trained on.
     pub(super) fn check_kind_of_data(&self, chosen: &Chosen) -> Result<(), Failure> {
         let of_pairs = self.pairs.source_column.is_some() || self.pairs.target_column.is_some();
         if chosen.has_decoder() && self.run.packing {
             return Err(Failure::bad_flag("`--packing` is not for encoder-decoder models")
-                .hint("leave out `--packing`; pairs are padded to multiples of `--bucket`"));
+                .hint("omit `--packing`; pairs are padded to multiples of `--bucket`"));
         }
         if chosen.has_decoder() && self.data.is_empty() {
             return Err(Failure::bad_flag(format!("{} is trained on pairs of sources and targets", chosen.name))
-                .hint("`--data pairs.tsv`, a .csv or a .jsonl; `--source-column` and `--target-column` say which"));
+                .hint("use `--data` with a .tsv, .csv or .jsonl file; `--source-column` and `--target-column` name its columns"));
         }
         if chosen.has_decoder() {
             self.chats.refuse_for("pairs")?;
@@ -32,13 +32,13 @@ impl TrainArgs {
                 "{} is not an encoder-decoder, so it can't be trained on pairs",
                 chosen.name
             ))
-            .hint("use `--model t5-nano` or another T5; for plain text in a .jsonl, give `--text-field`"));
+            .hint("use `--model t5-nano` or another T5; for plain text in a .jsonl, use `--text-field`"));
         }
         Ok(())
     }
 
-    /// Opens the data, tokenized on as many threads as there is memory for. `tokens`: the length of a sample; chats that are not
-    /// packed get shorter rows if the longest fits and `--seq-len` is not given.
+    /// Opens the data, tokenized on as many threads as fit in memory. `tokens`: the length of a sample; unpacked chats
+    /// get shorter rows if the longest chat fits and `--seq-len` is not given.
     pub(super) fn open_data(&self, tokenizer: &Tokenizer, chosen: &Chosen, tokens: usize) -> Result<Dataset, Failure> {
         let threads = self.budget.threads()?;
         match threads_within_memory(threads, tokenizer.memory_per_thread()) {
@@ -64,7 +64,7 @@ impl TrainArgs {
             }
         }
         if sources.other_splits > 0 {
-            talk(format_args!("note: {} files of splits to validate or test on are left out", sources.other_splits));
+            talk(format_args!("note: {} files of validation and test splits are not trained on", sources.other_splits));
         }
         let cache = match &self.cache_dir {
             Some(path) => path.clone(),
@@ -118,13 +118,13 @@ impl TrainArgs {
     }
 }
 
-/// Tokens of a row in which the longest chat fits, in steps that kernels like, at most `most`.
+/// The row length for the longest chat, a multiple of what kernels prefer, at most `most`.
 fn row_of_longest(longest: u64, most: usize) -> usize {
     const STEP: u64 = 64;
     most.min(usize::try_from(longest.next_multiple_of(STEP)).unwrap_or(usize::MAX)).max(1)
 }
 
-/// Errors: the data are preferences. Other errors are those of the first row as pairs are read.
+/// Errors: the data is preferences, or its first row can't be read as a pair.
 fn refuse_preferences(sources: &Sources) -> Result<(), Failure> {
     match plimsoll_data::detect_format(sources) {
         Err(error @ DataError::Preferences { .. }) => Err(error.into()),
@@ -132,7 +132,7 @@ fn refuse_preferences(sources: &Sources) -> Result<(), Failure> {
     }
 }
 
-/// Errors: a table whose first row names the columns of pairs, for a model that continues text. Of other tables a warning says
+/// Errors: a table whose first row names the columns of pairs, for a model that continues text. For other tables, warns
 /// how they are read.
 fn refuse_pairs(file: &Source) -> Result<(), Failure> {
     let path = file.path.display();
@@ -141,48 +141,48 @@ fn refuse_pairs(file: &Source) -> Result<(), Failure> {
         Some(FirstRow::LikelyNames([source, target])) => format!("{source} and {target}"),
         None if plimsoll_data::is_table(file) => {
             talk(format_args!(
-                "warning: {path} is trained on as text, with its separators\nhint: write its rows as {{\"text\": …}} or \
+                "warning: training on {path} as text, with its separators\nhint: write its rows as {{\"text\": …}} or \
                  {{\"prompt\": …, \"completion\": …}} to a .jsonl"
             ));
             return Ok(());
         }
         None => return Ok(()),
     };
-    let message = format!("{path} holds pairs, with the columns {names}, and the model continues text");
+    let message = format!("{path} contains pairs, in the columns {names}, but the model continues text");
     Err(Failure::bad_input(message)
-        .hint("write its rows as {\"prompt\": …, \"completion\": …} to a .jsonl, of which the completion is trained on")
+        .hint("write its rows as {\"prompt\": …, \"completion\": …} to a .jsonl, to train on the completions")
         .hint("`--model t5-small` trains on pairs; `--data-format text` trains on the file as text"))
 }
 
-/// Whether the first row of a table names its columns, or may do so.
+/// Reports whether the first row of a table names its columns, or may do so.
 fn tell_first_row(file: &Source, columns: &PairColumns) {
     match plimsoll_data::first_row(file, columns) {
         Some(FirstRow::Header) => {
             talk(format_args!("note: the first row of {} names its columns and is not a pair", file.path.display()));
         }
         Some(FirstRow::LikelyNames([source, target])) => talk(format_args!(
-            "warning: the first row of {} is trained on as a pair, `{source}` and `{target}`\nhint: if it names the columns, \
-             give them: `--source-column '{source}' --target-column '{target}'`",
+            "warning: training on the first row of {} as a pair, `{source}` and `{target}`\nhint: if it names the columns, \
+             use `--source-column '{source}' --target-column '{target}'`",
             file.path.display()
         )),
         None => {}
     }
 }
 
-/// What the chat template does to answers, where people may not expect it.
+/// Reports unexpected treatment of answers by the chat template.
 fn tell_habits(habits: &TemplateHabits, train_on: TrainOn) {
     if let Some(words) = habits.invites_with.as_ref().filter(|_| train_on == TrainOn::Answers) {
         talk(format_args!(
-            "note: the chat template asks for an answer with {words:?}, but does not write it before answers: they are trained \
-             on without it"
+            "note: the chat template prompts for an answer with {words:?}, but omits it before answers: training leaves it \
+             out"
         ));
     }
     if habits.drops_reasoning {
-        talk("note: the chat template leaves `<think>…</think>` out of answers that others follow");
+        talk("note: the chat template removes `<think>…</think>` from all answers but the last");
     }
 }
 
-/// What there is to train on.
+/// The line about the training data.
 fn data_line(dataset: &Dataset, files: usize) -> String {
     let samples = format!("{} training samples, {} held out", dataset.training(), dataset.held_out());
     match dataset {

@@ -1,4 +1,4 @@
-//! The flags of what is watched while a run trains, and the notices of its session in words.
+//! The flags for monitoring a run, and the notices of its session in words.
 
 use super::signals::StepClock;
 use crate::cli::Failure;
@@ -19,20 +19,21 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WatchArgs {
-    /// Time between two samples of the card and the system, kept in the run's folder: `1s`, `0.5s`, `1m`; `off`: none, and
-    /// nobody watches heat, health and energy
+    /// Time between two samples of the card and the system, stored in the run's folder: `1s`, `0.5s`, `1m`; `off` takes
+    /// no samples, and heat, health and energy are not watched
     #[arg(long, value_name = "TIME|off", default_value = "1s")]
     sample_every: SampleEvery,
-    /// Degrees Celsius of the card above which the run saves and ends, with exit code 6; the card's own limit if that is lower
+    /// Card temperature in degrees Celsius above which the run saves and ends, with exit code 6; the card's own limit
+    /// applies if it is lower
     #[arg(long, value_name = "C", default_value = "83")]
     max_temp: f64,
-    /// From here on the run is slowed, by pauses between micro-batches, so that the card stays here
+    /// Temperature to hold by slowing the run: it pauses between micro-batches
     #[arg(long, value_name = "C", default_value = "78")]
     throttle_temp: f64,
-    /// Below this a run that was slowed runs freely again
+    /// Temperature below which a slowed run runs at full speed again
     #[arg(long, value_name = "C", default_value = "70")]
     resume_temp: f64,
-    /// As `--max-temp`, of the card's memory, where it tells
+    /// As `--max-temp`, for the card's memory if the card reports its temperature
     #[arg(long, value_name = "C", default_value = "100")]
     memory_temp: f64,
 }
@@ -48,7 +49,7 @@ impl FromStr for SampleEvery {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Some readers of YAML take the word for a truth value.
+        // Some YAML readers parse the word as a boolean.
         match text {
             "off" | "false" => Ok(Self::Off),
             time => sample_time(time).map(Self::Time),
@@ -63,7 +64,7 @@ pub(in crate::cli) fn sample_time(text: &str) -> Result<Seconds, String> {
 }
 
 impl WatchArgs {
-    /// The limits that are asked for. Errors: they are none.
+    /// The requested limits. Errors: they contradict each other.
     pub(super) fn limits(&self) -> Result<Settings, Failure> {
         let settings = Settings {
             max_c: self.max_temp,
@@ -74,12 +75,12 @@ impl WatchArgs {
         checked(settings)
     }
 
-    /// Whether nothing is sampled.
+    /// Whether sampling is off.
     pub(super) fn is_off(&self) -> bool {
         self.sample_every == SampleEvery::Off
     }
 
-    /// What a session watches under limits that were accepted; `None` if nothing is sampled.
+    /// What a session watches under accepted limits; `None` if sampling is off.
     pub(super) fn settings(&self, heat: Settings, price: Option<Price>) -> Option<WatchSettings> {
         match self.sample_every {
             SampleEvery::Off => None,
@@ -90,7 +91,7 @@ impl WatchArgs {
         }
     }
 
-    /// What a resumed run watches as this one did.
+    /// The settings that make a resumed run watch the same.
     pub(super) fn resolved(&self) -> Map<String, Value> {
         let settings = json!({
             "sample_every": match self.sample_every {
@@ -106,10 +107,12 @@ impl WatchArgs {
     }
 }
 
-/// Says what a session notices.
+/// Prints the notices of a session.
 pub(super) fn notices(clock: StepClock) -> Notices {
     Arc::new(move |notice| match notice {
-        Notice::NoOrders(error) => talk(format_args!("note: the run takes no orders (`plimsoll pause`): {error}")),
+        Notice::NoOrders(error) => {
+            talk(format_args!("note: the run accepts no orders such as `plimsoll pause`: {error}"))
+        }
         Notice::AskedToStop => {
             end_soon();
             let step = clock.words();

@@ -1,4 +1,5 @@
-//! Command lines in words of others, and flags of a run for the commands that share its vocabulary.
+//! Translates command lines with words of other trainers, and flags of a run for the commands that share its
+//! vocabulary.
 
 use super::{Meaning, Meant, Nothing, ONE_MICRO_BATCH, is_one_micro_batch, meaning};
 use crate::cli::Failure;
@@ -9,24 +10,24 @@ use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
 use std::slice::Iter;
 
-/// The commands that take whatever `train` takes.
+/// The commands that accept every flag of `train`.
 const SHARING: &[&str] = &["train", "plan", "bench", "generate"];
 
-/// What these commands read of a run's flags although they have no such flags of their own.
+/// Flags of a run that these commands read although they do not define them.
 const READ: &[&str] = &["config", "resume"];
 
-/// A command line in our words.
+/// A command line in Plimsoll's words.
 #[derive(Debug)]
 pub(in crate::cli) struct Arguments {
-    /// What the command itself knows.
+    /// The arguments that the command itself knows.
     pub(in crate::cli) own: Vec<OsString>,
-    /// As `train` would be given it, for commands that share its vocabulary.
+    /// The arguments as `train` would get them, for commands that share its vocabulary.
     pub(in crate::cli) of_run: Option<Vec<OsString>>,
 }
 
-/// The arguments of a command in its own words. What only `train` knows is left out of those of other commands, in a
-/// line, so that the flags of a run can be given to them as they are. `commands`: the definition of all flags.
-/// Errors: a value that a word does not take, something that is not built.
+/// The arguments of a command in its own words. Flags that only `train` knows are omitted for other commands, with a
+/// message, so that the flags of a run work with them unchanged. `commands`: the definition of all flags.
+/// Errors: a value that a word does not accept, a feature that is not built.
 pub(in crate::cli) fn translate(arguments: Vec<OsString>, mut commands: Command) -> Result<Arguments, Failure> {
     commands.build();
     let name = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default();
@@ -63,19 +64,19 @@ pub(in crate::cli) fn translate(arguments: Vec<OsString>, mut commands: Command)
     Ok(written.finish())
 }
 
-/// Arguments as they become.
+/// Arguments during the translation.
 struct Written<'c> {
     /// The command's name.
     name: &'c str,
     command: &'c Command,
     train: &'c Command,
-    /// Flags of `train` alone.
+    /// Flags that only `train` has.
     left_out: BTreeSet<String>,
-    /// Words of others that were written.
+    /// Words of other trainers in the command line.
     words: Vec<String>,
-    /// What is set, with underscores.
+    /// The settings that are set, with underscores.
     settings: Vec<String>,
-    /// Values by the flag that they are set of, each with what set it, where that is known.
+    /// Values by their flag, each with the argument that set it, if that is known.
     values: BTreeMap<String, (String, String)>,
     own: Vec<OsString>,
     of_run: Vec<OsString>,
@@ -95,7 +96,7 @@ impl Written<'_> {
                 if let Some(value) = value
                     && self.note(name, value, &format!("--{name} {value}"))?
                 {
-                    // A word of others has set it to the same.
+                    // Another trainer's word has set the same value.
                     if inline.is_none() {
                         rest.next();
                     }
@@ -107,28 +108,28 @@ impl Written<'_> {
         }
     }
 
-    /// Remembers what sets a flag, in our words or in others'. Whether it has that value already by one of others' words.
-    /// Errors: it has another value by one of them.
+    /// Records the argument that sets a flag. Returns whether a word of another trainer has set that value already.
+    /// Errors: such a word has set another value.
     fn note(&mut self, flag: &str, value: &str, by: &str) -> Result<bool, Failure> {
         let is_ours = by.starts_with(&format!("--{flag} "));
         match self.values.insert(flag.to_owned(), (value.to_owned(), by.to_owned())) {
-            // What our flags say twice is clap's to judge.
+            // clap checks Plimsoll's flags for duplicates.
             Some((_, earlier)) if is_ours && earlier.starts_with(&format!("--{flag} ")) => Ok(false),
             Some((other, earlier)) if other != value => {
                 let message =
                     format!("`{earlier}` and `{by}` exclude each other: `--{flag}` can't be {other} and {value}");
-                Err(Failure::bad_flag(message).hint("leave one of them out"))
+                Err(Failure::bad_flag(message).hint("omit one of them"))
             }
             Some(_) => Ok(true),
             None => Ok(false),
         }
     }
 
-    /// A flag of ours, or of nobody.
+    /// A flag of Plimsoll, or an unknown one.
     fn known(&mut self, name: &str, has_value: bool, argument: OsString, rest: &mut Peekable<Iter<OsString>>) {
         let [own, of_run] = [self.command, self.train].map(|command| option(command, name).map(values_of));
         let most = if has_value { 0 } else { own.max(of_run).unwrap_or(0) };
-        // Where only a run's flag has a value, as `--ema` of `generate`, a number behind it is that.
+        // If only the run's flag has a value, as `--ema` does for `generate`, a number after the flag is that value.
         let is_number = |next: &OsStr| next.to_str().is_some_and(|next| next.parse::<f64>().is_ok());
         let is_value = |next: &OsStr| match own {
             Some(0) => is_number(next),
@@ -157,7 +158,7 @@ impl Written<'_> {
         }
     }
 
-    /// A word of others.
+    /// A word of another trainer.
     fn word(
         &mut self,
         word: &str,
@@ -167,7 +168,7 @@ impl Written<'_> {
     ) -> Result<(), Failure> {
         self.words.push(word.to_owned());
         if let Some(setting) = meaning.setting() {
-            // Behind our own flag stands what stood behind theirs.
+            // Plimsoll's flag gets the values that followed the other flag.
             let flag = format!("--{}", setting.replace('_', "-"));
             let argument = inline.map_or(flag.clone(), |value| format!("{flag}={value}"));
             self.known(&flag[2..], inline.is_some(), argument.into(), rest);
@@ -195,7 +196,7 @@ impl Written<'_> {
                 Ok(())
             }
             Ok(Meant::Instead(instead)) => {
-                talk(format_args!("`{shown}: {value}` is not done; instead: {instead}"));
+                talk(format_args!("`{shown}: {value}` is not supported; instead: {instead}"));
                 Ok(())
             }
             Err(refusal) => {
@@ -215,18 +216,18 @@ impl Written<'_> {
         }
         if !self.left_out.is_empty() {
             let flags = self.left_out.into_iter().collect::<Vec<_>>().join(", ");
-            talk(format_args!("{flags}: for `plimsoll train`; `plimsoll {}` does not depend on it", self.name));
+            talk(format_args!("{flags}: only for `plimsoll train`; ignored by `plimsoll {}`", self.name));
         }
         Arguments { own: self.own, of_run: Some(self.of_run) }
     }
 }
 
 impl Meaning {
-    /// Whether a flag of this meaning takes `next`, which stands behind it without `=`.
+    /// Whether a flag of this meaning takes `next`, the argument after it, as its value.
     fn takes(self, next: &str) -> bool {
         let is_flag = next.starts_with('-') && next.parse::<f64>().is_err();
         match self {
-            // A switch may stand alone; what stands behind it may be something else.
+            // A switch may have no value; the next argument may be something else.
             Meaning::Choice(choices) if choices.iter().any(|(choice, _)| *choice == "true") => {
                 choices.iter().any(|(choice, _)| choice.eq_ignore_ascii_case(next))
             }
@@ -249,7 +250,7 @@ fn option<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
     command.get_arguments().find(is_it)
 }
 
-/// How many values may stand behind a flag.
+/// The most values after a flag.
 fn values_of(option: &Arg) -> usize {
     if option.is_require_equals_set() { 0 } else { option.get_num_args().map_or(0, |range| range.max_values()) }
 }
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_guides_write_becomes_our_flags() {
+    fn words_of_guides_become_flags() {
         for (theirs, ours) in [
             ("--model-size small --vram-auto", "--model=gpt2 --vram-auto"),
             ("--model-size=xl", "--model=gpt2-xl"),
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_takes_the_flags_of_a_run() {
+    fn plan_accepts_the_flags_of_a_run() {
         for (theirs, ours) in [
             ("--data a b c --max-steps 10 --vram 8", "--vram 8"),
             ("--learning-rate=1e-3 --name x --json", "--json"),

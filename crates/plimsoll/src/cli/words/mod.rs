@@ -1,7 +1,7 @@
-//! Words that people know from other trainers and from guides, as flags and as keys of files of settings, and what they
-//! mean here. One table, so that a word means the same wherever it is written.
-//! Not here: the table (`table.rs`), values that are names elsewhere (`names.rs`), command lines (`arguments.rs`), and files
-//! (`cli/settings`).
+//! Settings of other trainers and of guides, as flags and as keys of files of settings, and what they mean in Plimsoll.
+//! One table serves both, so that a word means the same in a command line and in a file.
+//! Not here: the table (`table.rs`), values that are names elsewhere (`names.rs`), command lines (`arguments.rs`), and
+//! files (`cli/settings`).
 
 mod arguments;
 mod names;
@@ -24,41 +24,43 @@ pub(super) type Setting = (&'static str, &'static str);
 pub(super) enum Meaning {
     /// The setting of this name, with the word's value.
     Name(&'static str),
-    /// The same, but for these values, `null` for none, which mean other settings.
+    /// The same, except for these values (`null` for no value), which mean other settings.
     Or(&'static str, &'static [(&'static str, &'static [Setting])]),
-    /// The setting of this name, for a part of a whole; a count of samples, which the word may have too, means nothing: why.
+    /// The setting of this name, if the value is a fraction. A count of samples, which the word may also hold, means
+    /// nothing, for this reason.
     Part(&'static str, &'static str),
-    /// Other settings by the word's value, none where that is what is done anyway. No other value is known; a flag without a
-    /// value is `true`.
+    /// Other settings, chosen by the word's value; no settings if the value asks for the default. Other values are
+    /// unknown. A flag without a value is `true`.
     Choice(&'static [(&'static str, &'static [Setting])]),
-    /// When something is done: never where it is refused, which is 0 for the setting of this name, else by steps.
+    /// When to evaluate or save: a disabling value sets the setting of this name to 0, `steps` is the default, and
+    /// other values become steps.
     Strategy(&'static str),
-    /// Nothing with one of these values, of any case; what is not built with any other: what does the same here.
+    /// Nothing for these values, in any case; other values are not supported. The string names the alternative here.
     Only(&'static [&'static str], &'static str),
-    /// The model, of which GPT-2's may be named by their sizes alone.
+    /// The model; GPT-2 models may be named by their size alone.
     Size,
-    /// The weights to start from, or the model where only that is here.
+    /// The weights to start from, or the model if only its sizes are known here.
     Weights,
-    /// The folder of the weights to start from, beside a key for the model.
+    /// The folder of the weights to start from, given in addition to a key for the model.
     Folder,
-    /// The model, by torchtune's name of what builds it.
+    /// The model, by the name of torchtune's builder function.
     Model,
-    /// The optimizer and how its state is kept, by Hugging Face's name for both or by that of its class.
+    /// The optimizer and the format of its state, by Hugging Face's name for both or by the name of its class.
     Optimizer,
-    /// The project of W&B, which naming it switches on.
+    /// The project of W&B; naming one switches on logging for W&B.
     Project,
     /// β₁ and β₂, in a list.
     Betas,
     /// Files to train on.
     Data,
-    /// A detail of adapters, which nothing else is trained by.
+    /// A detail of adapters, which only the training of adapters uses.
     Adapter,
-    /// Nothing: why. Its value does not matter.
+    /// Nothing, for this reason. The value does not matter.
     Nothing(&'static str),
-    /// Nothing with one of these values, of any case, which ask for what is done here; with any other value something else
-    /// is done instead: what.
+    /// Nothing for these values, in any case, which ask for what Plimsoll does; for any other value, Plimsoll does what
+    /// the string says instead.
     Instead(&'static [&'static str], &'static str),
-    /// What is not built, unless its value says that it isn't wanted: what does the same here.
+    /// Not supported, unless the value disables it. The string names the alternative here.
     Missing(&'static str),
 }
 
@@ -67,36 +69,36 @@ use Meaning::{
     Size, Strategy, Weights,
 };
 
-/// What a word with its value comes to.
+/// The result of a word with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Meant {
-    /// Settings and their values; none where that is what is done anyway.
+    /// Settings and their values; empty if they ask for the default.
     Settings(Vec<(&'static str, String)>),
-    /// Nothing: why.
+    /// Nothing, for this reason.
     Nothing(&'static str),
-    /// Something else is done instead: what.
+    /// Plimsoll does something else instead: what.
     Instead(&'static str),
 }
 
 /// Why a word can't be used with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// What stands behind the word and its value: "is not supported".
+    /// The predicate of the message, after the word and its value: "is not supported".
     pub(super) what: String,
-    /// What to do instead; the same words for the same reason.
+    /// What to do instead; equal reasons have equal words.
     pub(super) instead: Option<String>,
 }
 
-/// Words for the micro-batch of trainers that make a step of each, unless they are told to accumulate several.
+/// Words for the micro-batch in trainers whose step is one micro-batch unless they accumulate several.
 const MICRO_BATCHES: &[&str] = &["batch_size", "micro_batch_size", "per_device_train_batch_size"];
 
-/// The settings that say how many samples a step has.
+/// The settings that determine the samples per step.
 const STEP_SIZES: &[&str] = &["global_batch", "gradient_accumulation_steps"];
 
-/// What says that a step is one micro-batch.
+/// The setting for steps of one micro-batch.
 pub(super) const ONE_MICRO_BATCH: Setting = ("gradient_accumulation_steps", "1");
 
-/// Values that say that something is not wanted.
+/// Values that disable a setting.
 const UNWANTED: &[&str] = &["false", "no", "none", "off", "null", "0", "", "[]", "{}"];
 
 /// The words that mean settings, with underscores.
@@ -105,7 +107,7 @@ pub(super) fn words() -> impl Iterator<Item = &'static str> {
     WORDS.iter().filter(move |(_, meaning)| is_used(meaning)).map(|(word, _)| *word)
 }
 
-/// What a word means, if it is known; written with underscores.
+/// The meaning of a word (written with underscores), if it is known.
 pub(super) fn meaning(word: &str) -> Option<Meaning> {
     let begins =
         |(known, _): &&(&str, Meaning)| known.strip_suffix('*').is_some_and(|beginning| word.starts_with(beginning));
@@ -114,17 +116,17 @@ pub(super) fn meaning(word: &str) -> Option<Meaning> {
     exact.or_else(longest).map(|(_, meaning)| *meaning)
 }
 
-/// Whether words are known within this one, as in `optimizer.lr`.
+/// Whether the table has words within this one, as in `optimizer.lr`.
 pub(super) fn has_parts(word: &str) -> bool {
     WORDS.iter().any(|(known, _)| known.strip_prefix(word).is_some_and(|rest| rest.starts_with('.')))
 }
 
-/// Whether a value says that something is not wanted.
+/// Whether a value disables a setting.
 pub(super) fn is_unwanted(value: &str) -> bool {
     UNWANTED.contains(&value.to_ascii_lowercase().as_str())
 }
 
-/// Whether these words ask for steps of one micro-batch. `settings`: all that is set, with underscores.
+/// Whether these words ask for steps of one micro-batch. `settings`: all that are set, with underscores.
 pub(super) fn is_one_micro_batch<'a>(
     mut words: impl Iterator<Item = &'a str>,
     mut settings: impl Iterator<Item = &'a str>,
@@ -133,7 +135,7 @@ pub(super) fn is_one_micro_batch<'a>(
 }
 
 impl Meaning {
-    /// The setting that has the word's own value, if one has.
+    /// The setting that takes the word's own value, if any.
     pub(in crate::cli) fn setting(self) -> Option<&'static str> {
         match self {
             Name(name) | Or(name, _) | Part(name, _) => Some(name),
@@ -142,8 +144,9 @@ impl Meaning {
         }
     }
 
-    /// What the word means with this value. `starts`: whether a run is started, which needs its weights.
-    /// Errors: a value that is not known, something that is not built.
+    /// The settings that the word means with this value. `starts`: whether the command starts a run, which needs its
+    /// weights.
+    /// Errors: an unknown value, or a feature that is not built.
     pub(super) fn meant(self, value: &str, starts: bool) -> Result<Meant, Refusal> {
         let owned = |settings: &[Setting]| settings.iter().map(|&(name, value)| (name, value.to_owned())).collect();
         let chosen = |choices: &[(&str, &[Setting])]| {
@@ -196,7 +199,8 @@ impl Meaning {
     }
 }
 
-/// Whether the weights of this name are to be started from: they are here, or a run needs them that can't be had otherwise.
+/// Whether to start from the weights of this name: they are on this machine, or the command starts a run and no preset
+/// has this name.
 fn is_start(name: &str, starts: bool) -> bool {
     let is_elsewhere = !Path::new(name).exists() && (is_hub_name(name) || ModelConfig::preset_name(name).is_some());
     has_weights(name) || (starts && is_elsewhere)
@@ -206,7 +210,7 @@ fn refused(what: impl Into<String>) -> Refusal {
     Refusal { what: what.into(), instead: None }
 }
 
-/// A value that is none of those that are known; paths of classes are not listed.
+/// The refusal of an unknown value; it lists the known ones, without paths of classes.
 fn unknown<'a>(known: impl Iterator<Item = &'a str>) -> Refusal {
     let known = known.filter(|name| !name.contains('.')).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     refused(format!("is not supported; supported: {known}"))

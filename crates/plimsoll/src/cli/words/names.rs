@@ -1,4 +1,4 @@
-//! Values that are names elsewhere: of optimizers, and of what builds a model.
+//! Values that are names in other trainers: of optimizers, and of functions that build models.
 
 use super::table::OTHER_OPTIMIZER;
 use super::{NO_ADAPTERS, Refusal, Setting, refused, unknown};
@@ -6,8 +6,8 @@ use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::optimizers::Rule;
 
-/// The optimizer that is called so by Hugging Face (`adamw_bnb_8bit`), by us, or by its class
-/// (`bitsandbytes.optim.PagedAdamW8bit`). Errors: none is.
+/// The optimizer of this name, as Hugging Face writes it (`adamw_bnb_8bit`), as Plimsoll does, or by its class
+/// (`bitsandbytes.optim.PagedAdamW8bit`). Errors: the name is unknown.
 pub(super) fn optimizer(name: &str) -> Result<Vec<Setting>, Refusal> {
     let class = squeezed(name.rsplit('.').next().unwrap_or(name));
     let known = || Rule::all().into_iter().flat_map(|rule| rule.known_as()).map(|(known, _)| *known);
@@ -22,8 +22,8 @@ pub(super) fn optimizer(name: &str) -> Result<Vec<Setting>, Refusal> {
     Ok([("optimizer", rule.name())].into_iter().chain(state).collect())
 }
 
-/// The preset that a function of torchtune builds: `torchtune.models.llama3_2.llama3_2_1b`. Errors: it has adapters, or
-/// there is no such preset.
+/// The preset that a torchtune function builds: `torchtune.models.llama3_2.llama3_2_1b`. Errors: the function adds
+/// adapters, or there is no such preset.
 pub(in crate::cli) fn model(function: &str) -> Result<String, Refusal> {
     let name = function.rsplit('.').next().unwrap_or(function);
     if name.starts_with("lora_") || name.starts_with("qlora_") {
@@ -37,7 +37,7 @@ pub(in crate::cli) fn model(function: &str) -> Result<String, Refusal> {
     preset.map(str::to_owned).ok_or_else(unknown)
 }
 
-/// The function of torchtune that builds the same model without adapters.
+/// The torchtune function that builds the same model without adapters.
 pub(in crate::cli) fn without_adapters(function: &str) -> String {
     ["lora_", "qlora_", "dora_", "qdora_"].iter().fold(function.to_owned(), |function, prefix| {
         let (path, name) = function.rsplit_once('.').unwrap_or(("", &function));
@@ -45,7 +45,7 @@ pub(in crate::cli) fn without_adapters(function: &str) -> String {
     })
 }
 
-/// Letters and digits alone, in lower case.
+/// Only the letters and digits, in lower case.
 fn squeezed(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }

@@ -1,6 +1,6 @@
-//! The words themselves: those of guides, nanoGPT, and what other trainers' files of settings have, each with what it means
-//! here. Keys within another key are joined by a dot, as in `optimizer.lr`; a word that ends with `*` stands for all that
-//! begin like it and have no line of their own.
+//! The table of words from guides, nanoGPT and files of settings of other trainers, each with its meaning in Plimsoll.
+//! Keys within another key are joined by a dot, as in `optimizer.lr`. A word that ends with `*` stands for all words
+//! with that prefix that have no line of their own.
 
 use super::Meaning::{
     self, Adapter, Betas, Choice, Data, Folder, Instead, Missing, Model, Name, Nothing, Only, Optimizer, Or, Part,
@@ -10,70 +10,70 @@ use super::Setting;
 
 const READ_AHEAD: &str = "batches are prepared and sent ahead of the step that needs them";
 const NOTHING_COMPILED: &str = "kernels are compiled already";
-const OWN_ATTENTION: &str = "attention is always computed in tiles, without its quadratic buffer";
+const OWN_ATTENTION: &str = "attention is always computed in tiles, without a quadratic buffer";
 const OWN_REPORTS: &str = "progress, events and a report are always written to the run's folder";
-const NO_UPLOAD: &str = "nothing is uploaded, and no other service is told";
-const WANDB_SAYS: &str =
-    "`log_to: wandb` writes an offline run, and variables such as WANDB_ENTITY say where it belongs";
+const NO_UPLOAD: &str = "runs are not uploaded";
+const WANDB_SAYS: &str = "`log_to: wandb` writes an offline run; variables such as WANDB_ENTITY set its owner";
 const ONE_DEVICE: &str = "a run has one device";
-const HELD_OUT: &str = "a part of the data is held out, `held_out`, and evaluated as `eval_steps` says";
-const COUNTED: &str =
-    "it is a number of samples, and a part of the data is held out: the usual one, or as `held_out` says";
-pub(super) const BY_STEPS: &str = "evaluations and checkpoints come by steps: `eval_steps`, `save_steps`";
+const HELD_OUT: &str = "`held_out` sets how much data is held out, and `eval_steps` when it is evaluated";
+const COUNTED: &str = "it is a number of samples; a fraction of the data is held out: the default, or `held_out`";
+pub(super) const BY_STEPS: &str = "evaluations and checkpoints are set in steps: `eval_steps`, `save_steps`";
 const ALL_DATA: &str = "all files of `data` are read, and tokenized once";
-const FORMS: &str = "the form of records is seen in the files";
-const ALL_TOKENS: &str = "of chats the loss is that of the assistant's turns, or of all with `train_on: all`";
+const FORMS: &str = "the format of records is detected";
+const ALL_TOKENS: &str = "chats are trained on the assistant's turns, or on all turns with `train_on: all`";
 const OWN_TEMPLATE: &str = "the tokenizer's own chat template is used, or the file that `chat_template` names";
-const OWN_TOKENIZER: &str = "the tokenizer beside the weights is used, or `tokenizer`";
-const SAME_ANYWAY: &str = "a seed always gives the same run";
+const OWN_TOKENIZER: &str = "the tokenizer next to the weights is used, or `tokenizer`";
+const SAME_ANYWAY: &str = "runs with the same seed are always identical";
 const ANY_FORMAT: &str = "weights are read in any format; `precision` says how they are trained";
-const SAFETENSORS: &str = "checkpoints are whole, in safetensors";
+const SAFETENSORS: &str = "checkpoints are complete, in safetensors";
 const SENT: &str =
-    "activations that do not fit are sent to the host or recomputed by themselves, or as `activation_offload` says";
-const FULL_BATCHES: &str = "a batch that an epoch does not fill has samples of the next epoch; none is dropped";
-const FITTED: &str = "what fits is planned before the first step";
+    "activations that do not fit are offloaded to the host or recomputed automatically; `activation_offload` sets it";
+const FULL_BATCHES: &str =
+    "an incomplete batch at the end of an epoch is filled from the next epoch; no sample is dropped";
+const FITTED: &str = "memory is planned before the first step";
 const WHICH_RUNS: &str = "`plimsoll train` trains and evaluates";
-const OWN_RECOMPUTE: &str = "recomputation has no such details";
-const NO_PICTURES: &str = "models of text have none";
-const NO_CODE: &str = "no code of models is ever run";
+const OWN_RECOMPUTE: &str = "recomputation has no such option";
+const NO_PICTURES: &str = "text models have none";
+const NO_CODE: &str = "code of models is never executed";
 
 const OWN_OFFLOAD: &str =
-    "the part of the optimizer that does not fit goes to the host by itself, or as `optimizer_offload` says";
-pub(super) const NO_ADAPTERS: &str = "LoRA and other adapters are not built, all weights are trained: leave the keys of adapters \
-     out; `precision: bf16-pure` with `optimizer_state: 8bit` trains in the least memory";
-const NOT_QUANTIZED: &str = "weights are not trained in 4 or 8 bits: leave it out; `precision: bf16-pure` with \
+    "the share of the optimizer that does not fit is offloaded to the host automatically; `optimizer_offload` sets it";
+pub(super) const NO_ADAPTERS: &str = "LoRA and other adapters are not supported, all weights are trained: omit the keys of adapters; \
+     `precision: bf16-pure` with `optimizer_state: 8bit` trains in the least memory";
+const NOT_QUANTIZED: &str = "weights are not trained in 4 or 8 bits: omit it; `precision: bf16-pure` with \
      `optimizer_state: 8bit` trains in the least memory";
 pub(in crate::cli) const NO_PREFERENCES: &str = "training is on text or on pairs, not on preferences or rewards";
 const OTHER_MODEL: &str = "it would change the model; give the config.json of such a model as `model`";
 pub(super) const OTHER_OPTIMIZER: &str = "use `optim` with a supported optimizer";
-const NO_NOISE: &str = "no noise is put on embeddings; `dropout` and `label_smoothing` regularize";
-const NO_EARLY_END: &str = "a run makes all its steps; `max_steps` ends it sooner, and each checkpoint can be used";
-const SHUFFLED: &str = "samples are always in an order that the seed draws";
-const OWN_SCHEDULE: &str = "the keys of a schedule are `warmup_steps`, `final_lr_part` and, for the part of the run in which \
-     `scheduler: wsd` falls, `decay_part`";
-const NO_MIX: &str = "data sets are joined as they are; repeat a file under `data` to give it more weight";
+const NO_NOISE: &str = "embeddings get no noise; use `dropout` or `label_smoothing` to regularize";
+const NO_EARLY_END: &str =
+    "a run does not stop early by itself; `max_steps` ends it sooner, and every checkpoint can be used";
+const SHUFFLED: &str = "samples are always shuffled, by `seed`";
+const OWN_SCHEDULE: &str = "a schedule has the keys `warmup_steps`, `final_lr_part` and, for the decay of `scheduler: wsd`, \
+     `decay_part`";
+const NO_MIX: &str = "data sets are concatenated; repeat a file under `data` to give it more weight";
 const NO_SPIKE_END: &str =
     "a run is not ended when its loss rises; it ends with exit code 7 when the loss is NaN or infinite";
-const ALL_ROWS: &str = "all rows of the files are used, whatever their subset, split or number";
+const ALL_ROWS: &str = "all rows of the files are used; subset, split and limit are ignored";
 const OWN_PROMPT: &str = "rows become chats in the tokenizer's chat template, not in the trainer's own prompt";
 const OWN_SPECIAL: &str = "the tokenizer's own special tokens are used: answers end with its end token";
 const NO_SYSTEM: &str = "no system prompt is added to chats that have none";
-const LONG_ROWS: &str = "samples that are longer than `seq_len` are cut into rows; none is left out or refused";
-const OWN_REVISION: &str = "the weights that are here are used, whatever their revision";
-const OTHER_TRAINING: &str = "it trains in another way, which is not built; leave it out to train without it";
-const NO_EXPERTS: &str = "models of text have no experts here";
+const LONG_ROWS: &str = "samples longer than `seq_len` are split into rows; none is dropped or refused";
+const OWN_REVISION: &str = "the weights on this machine are used, of any revision";
+const OTHER_TRAINING: &str = "this training method is not supported; omit it to train without it";
+const NO_EXPERTS: &str = "mixtures of experts are not supported";
 const ONE_SAMPLE: &str = "a sample of text is written at the end of the run";
-const ONE_RATE: &str = "all parameters have one learning rate; `layer_decay` lowers it by layers";
+const ONE_RATE: &str = "all parameters have the same learning rate; `layer_decay` lowers it per layer";
 const OWN_TYPES: &str = "norms, sums and losses are always in single precision";
-const CONFIG_SAYS: &str = "the config.json next to the weights says it";
+const CONFIG_SAYS: &str = "the config.json next to the weights has it";
 const SERVES: &str = "it is for generating or serving, not for training";
 const NEAREST_PRECISION: &str = "`precision: bf16` is the nearest";
 const STEPS_OF_RUN: &str = "`max_steps` is the number of steps of the whole run";
-const FROM_SCRATCH: &str = "leave out `base_model` and give `model` to start from random weights";
-const TEMPLATE_FILE: &str = "write the template to a file and name that: `chat_template: FILE`";
+const FROM_SCRATCH: &str = "omit `base_model` and set `model` to start from random weights";
+const TEMPLATE_FILE: &str = "write the template to a file: `chat_template: FILE`";
 const FREEZE_INSTEAD: &str = "`freeze` names the parameters that are not trained, such as `freeze: ['*.h.0.*']`";
 
-/// Forms of rows whose text or chats are what they are here, by axolotl's names and torchtune's classes.
+/// Formats of rows that Plimsoll reads as the other trainer does, by axolotl's names and torchtune's classes.
 const OWN_ROWS: &[&str] = &[
     "chat_template",
     "chat_template.default",
@@ -84,7 +84,7 @@ const OWN_ROWS: &[&str] = &[
     "torchtune.datasets.text_completion_dataset",
 ];
 
-/// Plugins of axolotl that change no result, only its kernels and reports.
+/// Plugins of axolotl that change only kernels and reports, not results.
 const KERNEL_PLUGINS: &[&str] = &[
     "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin",
     "axolotl.integrations.kernels.KernelsPlugin",
@@ -92,39 +92,39 @@ const KERNEL_PLUGINS: &[&str] = &[
     "axolotl.integrations.swanlab.SwanLabPlugin",
 ];
 
-/// What a plan leaves out of what is not built, by the words that refuse it in a run; `None` if a plan without it would be
-/// that of another run.
+/// What a plan leaves out when it ignores an unsupported word, by the words that refuse it in a run; `None` if the plan
+/// without it would describe another run.
 pub(in crate::cli) fn planned_without(refusal: &str) -> Option<&'static str> {
     match refusal {
         NO_ADAPTERS => {
-            Some("adapters are not built: the plan trains all weights; `plimsoll estimate` counts LoRA in PyTorch")
+            Some("adapters are not supported: the plan trains all weights; `plimsoll estimate` counts LoRA in PyTorch")
         }
-        NOT_QUANTIZED => Some("weights are planned as `precision` says, not in 4 or 8 bits"),
+        NOT_QUANTIZED => Some("the plan has weights in the type of `precision`, not in 4 or 8 bits"),
         FREEZE_INSTEAD => Some("the plan trains all weights"),
-        OTHER_MODEL => Some("the plan is of the model without it"),
-        OTHER_TRAINING => Some("the plan is of training on the next token without it"),
-        NEAREST_PRECISION => Some("the plan is in bf16"),
-        OTHER_OPTIMIZER => Some("the plan is with AdamW"),
+        OTHER_MODEL => Some("the plan has the model without it"),
+        OTHER_TRAINING => Some("the plan trains on the next token, without it"),
+        NEAREST_PRECISION => Some("the plan uses bf16"),
+        OTHER_OPTIMIZER => Some("the plan uses AdamW"),
         NO_NOISE | NO_EARLY_END | NO_MIX | OWN_SCHEDULE | TEMPLATE_FILE | STEPS_OF_RUN | FROM_SCRATCH | SHUFFLED => {
-            Some("no memory depends on it")
+            Some("memory does not depend on it")
         }
         _ => None,
     }
 }
 
-/// Of chats, whether the assistant's turns alone are trained on.
+/// Whether chats are trained on the assistant's turns only.
 const TRAIN_ON_ANSWERS: &[(&str, &[Setting])] =
     &[("true", &[("train_on", "answers")]), ("false", &[("train_on", "all")]), ("null", &[])];
-/// Whether all of a chat is, or else what is without the word.
+/// Whether chats are trained on all turns; `false` is the default.
 const TRAIN_ON_ALL: &[(&str, &[Setting])] = &[("true", &[("train_on", "all")]), ("false", &[])];
 
-/// Whether a run is logged for W&B.
+/// Whether the run is logged for W&B.
 const WANDB: &[(&str, &[Setting])] = &[("true", &[("log_to", "wandb")]), ("false", &[])];
-/// W&B's modes: runs are written offline, and uploaded by its own program.
+/// W&B's modes: runs are written offline; W&B's own program uploads them.
 const WANDB_MODES: &[(&str, &[Setting])] =
     &[("online", &[]), ("offline", &[]), ("shared", &[]), ("disabled", &[("log_to", "none")]), ("dryrun", &[])];
 
-/// In alphabetical order, patterns behind what they begin with.
+/// In alphabetical order; a pattern comes after its prefix.
 pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("ac_mode", Nothing(OWN_RECOMPUTE)),
     ("ac_option", Nothing(OWN_RECOMPUTE)),
@@ -159,7 +159,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("batch_flattening", Nothing("rows are always as long as `seq_len`")),
     ("batch_size", Name("micro_batch")),
     ("batch_size_val", Nothing(HELD_OUT)),
-    ("batching_strategy", Instead(&["normal"], "batches have the same number of rows")),
+    ("batching_strategy", Instead(&["normal"], "all batches have the same number of rows")),
     ("batching_workers", Nothing(READ_AHEAD)),
     ("bench_*", Nothing(HELD_OUT)),
     (
@@ -180,7 +180,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("buffer_size", Nothing(ALL_DATA)),
     ("center_rewards_coefficient", Missing(NO_PREFERENCES)),
     ("chat_template_jinja", Missing(TEMPLATE_FILE)),
-    ("chat_template_kwargs*", Instead(&[], "templates get no further arguments")),
+    ("chat_template_kwargs*", Instead(&[], "templates get no extra arguments")),
     ("chat_template_path", Name("chat_template")),
     ("checkpointer.*", Nothing(SAFETENSORS)),
     ("checkpointer.checkpoint_dir", Folder),
@@ -210,7 +210,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("cutoff_len", Name("seq_len")),
     ("data_dir", Data),
     ("data_parallel_*", Nothing(ONE_DEVICE)),
-    ("data_seed", Instead(&[], "`seed` gives the order of the data too")),
+    ("data_seed", Instead(&[], "`seed` also sets the order of the data")),
     ("data_shared_file_system", Nothing(ALL_DATA)),
     ("dataloader_*", Nothing(READ_AHEAD)),
     ("dataloader_drop_last", Instead(&[], FULL_BATCHES)),
@@ -229,7 +229,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("dataset_config", Instead(&[], ALL_ROWS)),
     ("dataset_config_name", Instead(&[], ALL_ROWS)),
     ("dataset_dir", Nothing(ALL_DATA)),
-    ("dataset_exact_deduplication", Instead(&[], "no rows are left out")),
+    ("dataset_exact_deduplication", Instead(&[], "duplicate rows are kept")),
     ("dataset_keep_in_memory", Nothing(ALL_DATA)),
     ("dataset_kwargs", Nothing(ALL_DATA)),
     ("dataset_name", Data),
@@ -312,7 +312,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
             ("auto", &[]),
         ]),
     ),
-    ("dynamic_checkpoint*", Nothing("`plimsoll serve` asks a run for a checkpoint at any time")),
+    ("dynamic_checkpoint*", Nothing("`plimsoll serve` can request a checkpoint at any time")),
     ("eaft_alpha", Missing(OTHER_TRAINING)),
     ("eaft_k", Missing(OTHER_TRAINING)),
     ("eager_attention", Nothing(OWN_ATTENTION)),
@@ -326,9 +326,9 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("enable_async_checkpointing", Nothing(SAFETENSORS)),
     ("enable_kv_cache", Nothing(SERVES)),
     ("enable_liger_kernel", Nothing(NOTHING_COMPILED)),
-    ("enable_thinking", Instead(&[], "templates get no further arguments")),
+    ("enable_thinking", Instead(&[], "templates get no extra arguments")),
     ("eos_token", Instead(&[], OWN_SPECIAL)),
-    ("eot_tokens", Instead(&[], "a turn ends where the chat template ends it, and its end is trained on")),
+    ("eot_tokens", Instead(&[], "the chat template ends each turn, and the end token is trained on")),
     ("epochs_per_dataset", Missing(NO_MIX)),
     ("eta_min", Missing(OWN_SCHEDULE)),
     ("eval_accumulation_steps", Nothing(HELD_OUT)),
@@ -368,7 +368,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("float16", Choice(&[("true", &[("precision", "fp16")]), ("false", &[])])),
     ("float32", Choice(&[("true", &[("precision", "fp32")]), ("false", &[])])),
     ("fp16", Choice(&[("true", &[("precision", "fp16")]), ("false", &[]), ("auto", &[])])),
-    ("fp16_*", Nothing("half precision is computed by kernels of our own")),
+    ("fp16_*", Nothing("Plimsoll's own kernels compute half precision")),
     ("fp32", Choice(&[("true", &[("precision", "fp32")]), ("false", &[])])),
     ("fp32_norm*", Nothing(OWN_TYPES)),
     ("fp8", Missing(NEAREST_PRECISION)),
@@ -398,7 +398,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("greater_is_better", Nothing(SAFETENSORS)),
     ("group_by_length", Nothing(SHUFFLED)),
     ("group_by_modality_length", Nothing(NO_PICTURES)),
-    ("half_precision_backend", Nothing("half precision is computed by kernels of our own")),
+    ("half_precision_backend", Nothing("Plimsoll's own kernels compute half precision")),
     ("heads_k_stride", Nothing(ONE_DEVICE)),
     ("hf_*", Nothing(NO_UPLOAD)),
     ("hub_*", Nothing(NO_UPLOAD)),
@@ -434,7 +434,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("lisa_*", Missing(OTHER_TRAINING)),
     ("llmcompressor", Missing(OTHER_TRAINING)),
     ("lm_eval_*", Nothing(WHICH_RUNS)),
-    ("load_best_model_at_end", Nothing("checkpoints stay, and the report says which was best")),
+    ("load_best_model_at_end", Nothing("checkpoints are kept, and the report names the best one")),
     ("load_in_4bit", Missing(NOT_QUANTIZED)),
     ("load_in_8bit", Missing(NOT_QUANTIZED)),
     ("local_rank", Nothing(ONE_DEVICE)),
@@ -449,7 +449,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("lora_*", Adapter),
     ("loraplus_*", Adapter),
     ("loss", Nothing("the loss is cross-entropy")),
-    ("loss.*", Nothing("the output head is computed in chunks of its own size")),
+    ("loss.*", Nothing("Plimsoll chooses the chunk size of the output head")),
     ("loss._component_", Only(CROSS_ENTROPIES, NO_PREFERENCES)),
     ("loss_type", Only(&["nll"], OTHER_TRAINING)),
     ("loss_watchdog_patience", Instead(&[], NO_SPIKE_END)),
@@ -520,7 +520,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("model_quantization_config*", Missing(NOT_QUANTIZED)),
     ("model_revision", Instead(&["main"], OWN_REVISION)),
     ("model_size", Size),
-    ("model_type", Nothing("the config.json beside the weights says it")),
+    ("model_type", Nothing("the config.json next to the weights has it")),
     ("module_dropout", Adapter),
     ("moe_*", Nothing(NO_EXPERTS)),
     ("mora", Adapter),
@@ -563,10 +563,10 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("overrides_of_model_config*", Missing(OTHER_MODEL)),
     ("overrides_of_model_kwargs*", Missing(OTHER_MODEL)),
     ("overwrite_cache", Nothing(ALL_DATA)),
-    ("overwrite_output_dir", Nothing("a run never overwrites another")),
+    ("overwrite_output_dir", Nothing("a run never overwrites another one")),
     (
         "packing_strategy",
-        Only(&["bfd", "ffd"], "whole documents share rows; windows that cut them are `packing: false`"),
+        Only(&["bfd", "ffd"], "packing keeps documents whole; `packing: false` cuts them at row ends"),
     ),
     ("pad_to_multiple_of", Nothing(OWN_ATTENTION)),
     ("pad_to_sequence_len", Nothing("rows are always as long as `seq_len`")),
@@ -763,7 +763,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("use_megatron_bridge", Nothing(ONE_DEVICE)),
     ("use_mlflow", Nothing(NO_UPLOAD)),
     ("use_mora", Missing(NO_ADAPTERS)),
-    ("use_mps_device", Missing("a run is on the CPU or on an NVIDIA card")),
+    ("use_mps_device", Missing("a run uses the CPU or an NVIDIA card")),
     ("use_muon", Missing(OTHER_OPTIMIZER)),
     ("use_onebitllms", Missing(OTHER_TRAINING)),
     ("use_otel_metrics", Nothing(NO_UPLOAD)),
@@ -795,7 +795,7 @@ pub(super) const WORDS: &[(&str, Meaning)] = &[
     ("xformers_attention", Nothing(OWN_ATTENTION)),
 ];
 
-/// Whether activations are recomputed; Unsloth writes its own name.
+/// Whether activations are recomputed; Unsloth also writes its own name.
 const RECOMPUTE: &[(&str, &[Setting])] = &[
     ("true", &[("recompute", "blocks")]),
     ("unsloth", &[("recompute", "blocks")]),
@@ -803,17 +803,17 @@ const RECOMPUTE: &[(&str, &[Setting])] = &[
     ("false", &[]),
 ];
 
-/// Where progress is told by itself.
+/// Values that keep the default interval of progress messages.
 const NO_STEPS: &[(&str, &[Setting])] = &[("null", &[]), ("0", &[])];
 
-/// torchtune's losses that are cross-entropy, by the names of their classes.
+/// torchtune's losses that are cross-entropy, by their class names.
 const CROSS_ENTROPIES: &[&str] = &[
     "torch.nn.crossentropyloss",
     "torchtune.modules.loss.cewithchunkedoutputloss",
     "torchtune.modules.loss.linearcrossentropyloss",
 ];
 
-/// Hugging Face's schedules, which end at zero, and torchtune's one.
+/// Hugging Face's schedules, which end at zero, and torchtune's schedule.
 const SCHEDULES: &[(&str, &[Setting])] = &[
     ("cosine", &[("scheduler", "cosine"), ("final_lr_part", "0")]),
     ("linear", &[("scheduler", "linear"), ("final_lr_part", "0")]),

@@ -242,7 +242,7 @@ fn a_process_with_a_reused_pid_is_left_alone() {
     sandbox.write(path, entry.to_string());
     until("the run's own processes end", || listed(&sandbox, "--all")[0]["state"] == "ended");
     let said = sandbox.run("stop it --now");
-    assert!(said.code == Some(0) && said.stderr.contains("it had ended already"), "{}", said.stderr);
+    assert!(said.code == Some(0) && said.stderr.contains("had already ended"), "{}", said.stderr);
     assert!(other.try_wait().expect("a child").is_none(), "the process must not be ended");
     other.kill().and_then(|()| other.wait()).expect("it runs");
 }

@@ -140,7 +140,7 @@ fn above_the_maximum_a_program_is_ended_and_not_restarted() {
     let said = ended(child);
     assert_eq!(said.code, Some(6), "{}", said.stderr);
     assert!(said.stdout_text().contains("saved"), "{}", said.stderr);
-    for words in ["its core is at 90 °C, above 83: the run is asked to end", "SIGTERM: its card is too hot"] {
+    for words in ["its core is at 90 °C, above 83: ending the run", "SIGTERM: its card is too hot"] {
         assert!(said.stderr.contains(words), "{}", said.stderr);
     }
     assert!(said.stderr.contains("stopped for heat (exit code 6)"), "{}", said.stderr);

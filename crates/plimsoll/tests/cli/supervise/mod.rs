@@ -333,7 +333,7 @@ fn stop_does_not_wait_for_a_signal_that_is_ignored() {
     assert!(wait_until(&mut child, || sandbox.path("ready").exists()));
     let stopped = sandbox.run("stop it --grace 1h");
     assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
-    assert!(!stopped.stderr.contains("SIGINT") && stopped.stderr.contains("ended at SIGTERM"), "{}", stopped.stderr);
+    assert!(!stopped.stderr.contains("SIGINT") && stopped.stderr.contains("ended after SIGTERM"), "{}", stopped.stderr);
     assert_eq!(end_of(child).code, Some(6));
 }
 
@@ -502,10 +502,10 @@ fn workers_do_not_exceed_a_cards_memory() {
     for (flags, words) in [
         ("--workers 3 --memory-fraction 0.5", "150 % of a card's memory"),
         ("--workers 3 --memory-fraction 0.5", "`--workers 2` fits, or `--memory-fraction 0.333` for 3"),
-        ("--workers 7@3.33GiB", "7 workers of 3.33 GiB take 23.3 GiB, and card 0 (A) has 11.7 GiB free of 12.0 GiB"),
+        ("--workers 7@3.33GiB", "7 workers of 3.33 GiB use 23.3 GiB, but card 0 (A) has 11.7 GiB free of 12.0 GiB"),
         ("--workers 7@3.33GiB", "`--workers 3@3409MiB` fits, or `--workers 7@1705MiB`"),
         ("--workers 2@20GiB", "hint: `--workers 2@5969MiB` fits"),
-        ("--workers 2@1GiB --memory-fraction 0.2", "both say what a worker may take"),
+        ("--workers 2@1GiB --memory-fraction 0.2", "both set the memory of a worker"),
     ] {
         let said = on_cards(flags);
         assert_eq!(said.code, Some(2), "{flags}: {}", said.stderr);
@@ -533,7 +533,7 @@ fn a_run_in_the_background_is_listed_followed_and_stopped() {
     let mut stop = sandbox.command(["stop", "it"]);
     let stopped = Said::of(stop.current_dir("/").output().expect("the binary runs"));
     assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
-    assert!(stopped.stderr.contains("it ended by itself"), "{}", stopped.stderr);
+    assert!(stopped.stderr.contains("ended after SIGINT"), "{}", stopped.stderr);
     let attached = end_of(attached);
     assert!(attached.code == Some(8) && attached.stdout_text().ends_with("saved\n"), "{attached:?}");
     assert_eq!(listed(&sandbox, "").len(), 0);
@@ -564,7 +564,7 @@ fn stop_kills_programs_that_ignore_signals() {
         let said = sandbox.run(&format!("stop it {flags}"));
         assert_eq!(said.code, Some(0), "{}", said.stderr);
         assert!(!is_alive(&pid), "{flags}: {}", said.stderr);
-        assert_eq!(said.stderr.contains("it was killed"), flags == "--now", "{}", said.stderr);
+        assert_eq!(said.stderr.contains("killed after"), flags == "--now", "{}", said.stderr);
         // Its keeper may still be writing the result.
         until("all writers have ended", || fs::remove_dir_all(sandbox.path("runs")).is_ok());
         fs::remove_file(sandbox.path("pid")).expect("it was there");

@@ -65,11 +65,11 @@ fn runs_that_another_user_controls_run_no_command_and_signal_no_process() {
         {
             let said = sandbox.run(command);
             assert_eq!(said.code, Some(4), "{what}, {command}: {}", said.stderr);
-            let has_event = said.stderr.contains("may be another user's") && said.stderr.contains("hint: ");
+            let has_event = said.stderr.contains("may belong to another user") && said.stderr.contains("hint: ");
             assert!(has_event, "{what}, {command}: {}", said.stderr);
         }
         let said = sandbox.run("ps --adopt");
-        assert!(said.stderr.contains("stays without a supervisor: it may be another user's"), "{}", said.stderr);
+        assert!(said.stderr.contains("still has no supervisor: it may belong to another user"), "{}", said.stderr);
         assert!(is_alive(&pid) && supervisor(&sandbox) == before, "{what}");
     };
     for (name, open, closed) in by_mode {
