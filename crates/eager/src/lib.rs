@@ -29,4 +29,4 @@ mod step;
 
 pub use card::Gpu;
 pub use estimate::{Cannot, Estimate, Footprint, Kind, Live, Phase, Share, Shortfall, Verdict, estimate};
-pub use nearest::{Way, nearest};
+pub use nearest::{Suggestion, nearest};

@@ -1,6 +1,6 @@
-//! The settings nearest to a run that fit a card: the changes that people make by hand, in the orders in which they make them,
-//! and of each order no more than the run needs.
-//! Not here: the estimate of a run (`estimate.rs`), and words for the changes (`plimsoll_render`).
+//! The settings nearest to a run that fit a card. Tries the usual changes in several orders, and keeps of each order
+//! only the changes that are needed.
+//! Not here: the estimate (`plimsoll_eager`), and its display (`plimsoll_render`).
 
 use crate::{Estimate, Gpu, Verdict, estimate};
 use plimsoll_graph::models::ModelConfig;
@@ -16,7 +16,7 @@ const EXPANDABLE: &str = "expandable_segments:True";
 
 /// A run that fits.
 #[derive(Debug, Clone)]
-pub struct Way {
+pub struct Suggestion {
     /// The run.
     pub run: Run,
     /// Its memory.
@@ -28,26 +28,26 @@ pub struct Way {
 /// A change of a run; `None` if there is nothing to change.
 type Lever = fn(&Run) -> Option<Run>;
 
-/// What leaves the result as it is, in the order in which it costs time.
+/// Changes that keep the result, in the order of their cost in time.
 const EXACT: &[Lever] = &[allocator, attention, liger, checkpointing];
-/// A smaller micro-batch with more accumulation, again and again.
+/// A smaller micro-batch with more accumulation, repeatedly.
 const SMALLER: &[Lever] = &[halve as Lever; 12];
-/// What changes the arithmetic of the optimizer.
+/// Changes of the optimizer's arithmetic.
 const OPTIMIZER: &[Lever] = &[fused, paged];
-/// What changes that of everything.
+/// Changes of all arithmetic.
 const PRECISION: &[Lever] = &[lower_precision, lower_precision];
-/// What needs several cards.
+/// Changes that need several cards.
 const CARDS: &[Lever] = &[divide, offload];
 
-/// Whether all of a run's range fits a card of this much memory.
+/// Whether the whole range of an estimate fits a card with this much memory.
 fn fits(estimate: &Estimate, gpu: Gpu, memory: Bytes) -> bool {
     estimate.verdict(gpu, memory) == Verdict::Fits
 }
 
-/// Ways to fit, the nearest first and those that train less last; empty if nothing fits.
-/// `memory`: all memory of the card, of which `gpu` has what the margin leaves.
-pub fn nearest(model: &ModelConfig, run: &Run, gpu: Gpu, memory: Bytes) -> Vec<Way> {
-    let shop = Shop { model, gpu, memory };
+/// Suggestions that fit, the nearest first, and those that train fewer parameters last. Empty if nothing fits.
+/// `memory`: the card's, of which `gpu` has what the margin leaves.
+pub fn nearest(model: &ModelConfig, run: &Run, gpu: Gpu, memory: Bytes) -> Vec<Suggestion> {
+    let search = Search { model, gpu, memory };
     let orders: [Vec<Lever>; 4] = [
         [EXACT, SMALLER].concat(),
         [&EXACT[..1], SMALLER, &EXACT[1..]].concat(),
@@ -58,20 +58,24 @@ pub fn nearest(model: &ModelConfig, run: &Run, gpu: Gpu, memory: Bytes) -> Vec<W
     let starts = orders.iter().map(|order| (run.clone(), order, false));
     let starts = starts.chain(adapters.map(|run| (run, &orders[0], true))).collect::<Vec<_>>();
     let found = starts.par_iter().map(|(start, order, trains_less)| {
-        shop.first_that_fits(start, order).map(|(run, estimate)| Way { run, estimate, trains_less: *trains_less })
+        search.first_that_fits(start, order).map(|(run, estimate)| Suggestion {
+            run,
+            estimate,
+            trains_less: *trains_less,
+        })
     });
-    let mut ways: Vec<Way> = vec![];
+    let mut ways: Vec<Suggestion> = vec![];
     for way in found.collect::<Vec<_>>().into_iter().flatten() {
         if !ways.iter().any(|other| other.run == way.run) {
             ways.push(way);
         }
     }
-    // Fewer changes are nearer; of as many, those that leave the result as it is were found first.
+    // Fewer changes are nearer; among equals, the changes that keep the result were found first.
     ways.sort_by_key(|way| (way.trains_less, distance(run, &way.run)));
     ways
 }
 
-/// How far a run is from another: changes of the optimizer's and of all arithmetic count more than those that only cost time.
+/// The distance between runs: changes of the optimizer and of all arithmetic weigh more than those that only cost time.
 fn distance(from: &Run, to: &Run) -> usize {
     let weights = SettingChange::between(from, to).into_iter().map(|change| match change {
         SettingChange::Optimizer(_) => 3,
@@ -83,20 +87,20 @@ fn distance(from: &Run, to: &Run) -> usize {
     weights.sum::<usize>() + usize::from(from.alloc_conf != to.alloc_conf)
 }
 
-struct Shop<'m> {
+struct Search<'m> {
     model: &'m ModelConfig,
     gpu: Gpu,
     memory: Bytes,
 }
 
-impl Shop<'_> {
-    /// The estimate of a run if it fits. The outer `None`: it is not modeled.
+impl Search<'_> {
+    /// The estimate of a run, if it fits. The outer `None`: the run is not modeled.
     fn fitting(&self, run: &Run) -> Option<Option<Estimate>> {
         let found = estimate(self.model, run, self.gpu).ok()?;
         Some(fits(&found, self.gpu, self.memory).then_some(found))
     }
 
-    /// Pulls levers in their order until the run fits, then lets go of each that it fits without.
+    /// Applies changes in their order until the run fits, then removes each change that is not needed.
     fn first_that_fits(&self, start: &Run, order: &[Lever]) -> Option<(Run, Estimate)> {
         let mut pulled: Vec<Lever> = vec![];
         let mut run = start.clone();
@@ -150,12 +154,12 @@ fn checkpointing(run: &Run) -> Option<Run> {
     off.then(|| Run { checkpointing: Checkpointing::NonReentrant, ..run.clone() })
 }
 
-/// An AdamW that needs no temporaries as large as the weights.
+/// AdamW without temporaries of the weights' size.
 fn fused(run: &Run) -> Option<Run> {
     (run.optimizer == Optimizer::AdamWForeach).then(|| Run { optimizer: Optimizer::AdamWFused, ..run.clone() })
 }
 
-/// Moments in 8 bits, which go to the host where the card is full.
+/// 8-bit moments, which move to the host if the card is full.
 fn paged(run: &Run) -> Option<Run> {
     let is_large = !matches!(run.optimizer, Optimizer::PagedAdamW8bit | Optimizer::Adafactor | Optimizer::Sgd { .. });
     is_large.then(|| Run { optimizer: Optimizer::PagedAdamW8bit, ..run.clone() })
@@ -180,7 +184,7 @@ fn offload(run: &Run) -> Option<Run> {
     is_divided.then(|| Run { offload: Offload { optimizer: true, weights: false }, ..run.clone() })
 }
 
-/// The same run with LoRA on all linear layers, over weights in 4 bits if asked for; `None` if it has that already.
+/// The same run with LoRA on all linear layers, over 4-bit weights if requested. `None` if it has them already.
 fn adapted(run: &Run, quantized: bool) -> Option<Run> {
     let lora = match &run.method {
         Method::Full => Lora { rank: 16, targets: Targets::AllLinear, dropout: false },
@@ -232,6 +236,6 @@ mod tests {
         let between = Bytes((before.0 + after.0) / 2);
         let ways = nearest(&model, &run, gpu(between), between);
         assert_eq!(distance(&run, &ways[0].run), 1, "{:?}", ways[0].run);
-        assert!(nearest(&model, &run, gpu(Bytes::mib(600)), Bytes::mib(600)).is_empty(), "no room for anything");
+        assert!(nearest(&model, &run, gpu(Bytes::mib(600)), Bytes::mib(600)).is_empty(), "nothing fits");
     }
 }

@@ -1,13 +1,13 @@
-//! Why a command fails: a message, what to do about it, and the documented exit code. Not here: libraries' errors as failures,
-//! and how one is printed (`cli/failure.rs`).
+//! Why a command fails: a message, hints, and the documented exit code. Not here: the conversion of libraries' errors,
+//! and how a failure is printed (`cli/failure.rs`).
 
 use std::fmt::{self, Display, Formatter};
 
 /// The documented exit codes.
 pub mod exit_code {
-    /// All went well.
+    /// The command succeeded.
     pub const DONE: u8 = 0;
-    /// The command line or a file of settings can't be understood.
+    /// The command line or a file of settings is wrong.
     pub const USAGE: u8 = 2;
     /// No plan fits the budget.
     pub const DOES_NOT_FIT: u8 = 3;
@@ -17,13 +17,13 @@ pub mod exit_code {
     pub const DEVICE_FAILED: u8 = 5;
     /// A card was too hot; the run is saved and can be resumed.
     pub const TOO_HOT: u8 = 6;
-    /// Loss or gradient stopped being numbers.
+    /// Loss or gradient became NaN or infinite.
     pub const DIVERGED: u8 = 7;
     /// Stopped by a signal; the run can be resumed.
     pub const INTERRUPTED: u8 = 130;
 }
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
@@ -34,7 +34,7 @@ pub struct Failure {
 #[derive(Debug)]
 pub(crate) enum Message {
     Text(String),
-    /// Clap words its own messages, help and version among them.
+    /// clap's own message, which includes help and version.
     Clap(Box<clap::Error>),
 }
 
@@ -64,7 +64,7 @@ impl Failure {
         self
     }
 
-    /// What went wrong, for what is no reason to end.
+    /// The message, for a failure that does not end the command.
     pub(crate) fn message(&self) -> String {
         match &self.message {
             Message::Clap(error) => error.to_string(),

@@ -1,8 +1,4 @@
-//! The flags of the budget, and what it comes to.
-//!
-//! `--vram` is everything that a run may use of a card, including its driver and the margin, and a run uses at most the free
-//! memory (`docs/src/fit.md`). Without such a card here, `plan --vram` means the slowest desktop card that is sold with that
-//! much memory; `train` uses the machine that it runs on.
+//! The flags of the memory budget, and the resulting budget.
 
 use super::Failure;
 use super::failure::{exit_code, no_room};
@@ -15,7 +11,7 @@ use plimsoll_graph::DeviceKind;
 use plimsoll_telemetry::Available;
 use plimsoll_units::Bytes;
 
-/// How much memory a run may take, and how many threads.
+/// Limits on the memory and the threads of a run.
 #[derive(Debug, Clone, Args)]
 pub(super) struct BudgetArgs {
     /// Hard memory budget: `12` (GiB), `600MiB`, `16gb`. On a GPU, all that the run may use of it, with its driver and the
@@ -32,8 +28,8 @@ pub(super) struct BudgetArgs {
     #[arg(long, value_name = "X", value_parser = part, default_value = "1")]
     pub(super) memory_fraction: f32,
 
-    /// Memory kept free outside the plan; a bare number is MiB [default: what the process itself needs, up to 64, not
-    /// subtracted from `--vram`; 1024 on a GPU, for what its driver uses, before and after it is opened]
+    /// Memory to leave free outside the plan; a bare number is MiB [default: what the process itself needs, up to 64,
+    /// not subtracted from `--vram`; 1024 on a GPU, for its driver's use before and after it is opened]
     #[arg(long, visible_alias = "vram-safety-margin", value_name = "SIZE", value_parser = margin)]
     pub(super) vram_margin: Option<Bytes>,
 
@@ -42,36 +38,36 @@ pub(super) struct BudgetArgs {
     pub(super) threads: Option<usize>,
 }
 
-/// A budget and how it came about.
+/// A budget and its derivation.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Budget {
-    /// What a plan must stay under.
+    /// The most bytes of a plan.
     pub(super) bytes: Bytes,
     memory: Memory,
     fraction: f32,
-    /// The margin that would be taken off `--vram`.
+    /// The margin to subtract from `--vram`.
     margin_of_vram: Bytes,
-    /// The host's memory, where it is assumed.
+    /// The host's memory, if it is assumed.
     pub(super) assumed_host: Option<Bytes>,
 }
 
-/// Memory before anything is taken off it.
+/// Memory before subtractions.
 #[derive(Debug, Clone, PartialEq)]
 struct Memory {
-    /// Whose it is, for people.
+    /// Its owner or source, for messages.
     source: String,
     /// `--vram`, or all of it.
     total: Bytes,
-    /// The most that a run could use of it, with the margin: what no other process uses. `None` where that is not limited.
+    /// The most that a run could use, including the margin: what no other process uses. `None` if that is not limited.
     free: Option<Bytes>,
-    /// Kept free of it.
+    /// The part to leave free.
     margin: Bytes,
-    /// Whether the total is what is free at the moment, and not a size that stays.
+    /// Whether the total is the memory that is free now, not a fixed size.
     is_momentary: bool,
 }
 
 impl Memory {
-    /// A size that was asked for.
+    /// A requested size.
     fn requested(total: Bytes, margin: Bytes) -> Self {
         Self { source: "requested".to_owned(), total, free: None, margin, is_momentary: false }
     }
@@ -82,7 +78,7 @@ impl Memory {
 pub(super) struct CardMemory {
     /// The card's name.
     pub(super) name: String,
-    /// All of it.
+    /// Its total memory.
     pub(super) total: Bytes,
     /// Where the card is.
     pub(super) presence: Presence,
@@ -95,9 +91,9 @@ pub(super) enum Presence {
     Here {
         /// Its UUID.
         uuid: String,
-        /// What is used of it.
+        /// The bytes in use.
         used: Bytes,
-        /// This process's part of what is used.
+        /// This process's share of the bytes in use.
         own: OwnUse,
     },
     /// In another machine, with all of its memory free.
@@ -107,29 +103,29 @@ pub(super) enum Presence {
     },
 }
 
-/// What this process uses of a card.
+/// The memory of a card that this process uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OwnUse {
-    /// So much: nothing where the card is not open.
+    /// This many bytes; 0 if the card is not open.
     Known(Bytes),
-    /// The driver has opened the card and does not say how much that took.
+    /// The driver has opened the card, but does not report its use.
     Unknown,
 }
 
 impl OwnUse {
-    /// Bytes that this process uses of what is used, of which the margin is kept.
+    /// The bytes that this process uses, out of `used`; `margin` is left free.
     fn of(self, used: Bytes, margin: Bytes) -> Bytes {
         match self {
             Self::Known(own) => own.min(used),
-            // Of the 539 MiB that were used on an H100, 440 were before the arena was reserved; smaller cards use a
-            // smaller part.
+            // Of the 539 MiB in use on an H100, 440 were used before the arena was reserved; smaller cards use a
+            // smaller share.
             Self::Unknown => Bytes(margin.0 / 4 * 3).min(used),
         }
     }
 }
 
-/// Memory of the host of a card that is elsewhere, unless it is said, as a multiple of the card's: as people with such cards
-/// have it, 24 GiB beside 12, 48 beside 24.
+/// The default host memory for a card in another machine, as a multiple of the card's memory: as in typical machines,
+/// 24 GiB with a 12 GiB card, 48 with 24.
 const HOST_OF_CARD: u64 = 2;
 
 /// Kept free on a card by default, however the card was found: what its driver, its libraries and their workspaces use
@@ -148,14 +144,13 @@ impl BudgetArgs {
             return self.budget_of(Memory::requested(total, self.vram_margin.unwrap_or(Bytes::ZERO)));
         }
         let failure = Failure::bad_flag("this system does not say how much memory is free");
-        let free = available().ok_or_else(|| failure.hint("give a budget: `--vram 4`"))?;
+        let free = available().ok_or_else(|| failure.hint("set a budget: `--vram 4`"))?;
         let margin = process_margin() + page_tables(free.bytes);
         if self.vram_margin.is_none() && margin >= free.bytes {
             let Available { bytes, bound } = free;
             let message = format!("the process itself needs {margin}, but only {bytes} is available ({bound})");
-            return Err(
-                no_room(message, None).hint("`--vram-margin 32` reserves less for it, at the risk of being killed")
-            );
+            return Err(no_room(message, None)
+                .hint("`--vram-margin 32` reserves less for it, at the risk that the system kills it"));
         }
         let (source, margin) = (free.bound.to_string(), self.vram_margin.unwrap_or(margin));
         let budget = self.budget_of(Memory { source, total: free.bytes, free: None, margin, is_momentary: true });
@@ -215,16 +210,16 @@ impl BudgetArgs {
                     Failure::bad_flag(message("")).hint("use a smaller `--vram-margin` or a larger `--vram`")
                 }
                 (false, true) => {
-                    let held = format!(" and the {} that other processes hold", memory.used_by_others(fraction));
+                    let held = format!(" and the {} that other processes use", memory.used_by_others(fraction));
                     Failure::new(exit_code::DOES_NOT_FIT, message(&held))
-                        .hint("end the processes that hold the memory, or wait until they end")
+                        .hint("end the processes that use the memory, or wait until they end")
                 }
             });
         }
         Ok(Budget { bytes, memory, fraction, margin_of_vram: margin, assumed_host: None })
     }
 
-    /// A budget is a promise only if the memory is there, and what the process itself takes beside it.
+    /// Checks that the memory for the plan and the process itself is free.
     /// Errors: it is not.
     pub(super) fn check_free(&self, plan: &Plan) -> Result<(), Failure> {
         // The processor's memory is the host's too.
@@ -247,7 +242,7 @@ impl BudgetArgs {
         Err(no_room(message, Some(left)))
     }
 
-    /// Threads asked for, or all cores. Errors: more than can make sense.
+    /// The threads of the flag, or all cores. Errors: too many for the cores.
     pub(super) fn threads(&self) -> Result<usize, Failure> {
         threads(self.threads)
     }
@@ -259,18 +254,18 @@ impl Memory {
         Bytes((self.total.as_f64() * f64::from(fraction)) as u64).min(self.total)
     }
 
-    /// The same, at most what is free.
+    /// The same, limited to the free memory.
     fn at_most_free(&self, fraction: f32) -> Bytes {
         self.part(fraction).min(self.free.unwrap_or(Bytes(u64::MAX)))
     }
 
-    /// What other processes use of that part.
+    /// The share of that fraction that other processes use.
     fn used_by_others(&self, fraction: f32) -> Bytes {
         self.part(fraction).saturating_sub(self.at_most_free(fraction))
     }
 }
 
-/// A driver reports a little less memory than a card is sold with: so much of it at least.
+/// A driver reports at least this fraction of a card's nominal memory.
 const REPORTED: f64 = 0.95;
 
 /// Whether a card with this total can't be the one that `--vram` means.
@@ -278,15 +273,15 @@ pub(super) fn is_more_than(vram: Bytes, total: Bytes) -> bool {
     REPORTED * vram.as_f64() > total.as_f64()
 }
 
-/// That less is free on a card of this machine than `--vram` asks for; `None` where as much is.
+/// The note that a card of this machine has less free memory than `--vram`; `None` if it has enough.
 fn less_than_asked(vram: Bytes, name: &str, total: Bytes, free: Bytes) -> Option<String> {
     if is_more_than(vram, total) {
-        return Some(format!("`--vram` asks for {vram}, and {name} has {total}: planning for the {free} that is free"));
+        return Some(format!("`--vram` asks for {vram}, but {name} has {total}: planning for the {free} that is free"));
     }
     (vram > free).then(|| format!("`--vram` asks for {vram}: planning for the {free} that is free on {name}"))
 }
 
-/// A larger `--vram` is taken for a number of MiB without its unit, unless the machine has that much.
+/// A larger `--vram` is probably a number of MiB without its unit, unless the machine has that much.
 pub(super) const VRAM_MAX: Bytes = Bytes::gib(1024);
 
 /// The same for `--vram` on a known card: 16 times its memory.
@@ -294,10 +289,10 @@ pub(super) fn vram_max_of(card: Bytes) -> Bytes {
     VRAM_MAX.min(Bytes(card.0.saturating_mul(16)))
 }
 
-/// The same for `--host-ram`: the largest servers have 4 TiB, and more only rarely.
+/// The same for `--host-ram`: the largest servers have 4 TiB, rarely more.
 const HOST_RAM_MAX: Bytes = Bytes::gib(8192);
 
-/// Refuses a size above `most`, which is likely a number of MiB that was read as GiB. Errors: it is above.
+/// Refuses a size above `most`, which is probably a number of MiB read as GiB.
 pub(super) fn refuse_size(flag: &str, asked: Bytes, most: Bytes) -> Result<(), Failure> {
     if asked <= most {
         return Ok(());
@@ -308,46 +303,46 @@ pub(super) fn refuse_size(flag: &str, asked: Bytes, most: Bytes) -> Result<(), F
         .hint(format!("did you mean `{flag} {gib}MiB`{in_gib}?")))
 }
 
-/// The threads asked for, by a flag or else by `OMP_NUM_THREADS`, or one per core. Errors: more than can make sense.
+/// The threads of the flag, or of `OMP_NUM_THREADS`, or one per core. Errors: too many for the cores.
 pub(super) fn threads(asked: Option<usize>) -> Result<usize, Failure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let of_openmp = || openmp_threads(&std::env::var("OMP_NUM_THREADS").ok()?);
     match asked.or_else(of_openmp) {
-        Some(n) if n > 8 * cores => Err(Failure::bad_flag(format!("{n} threads are too many for {cores} cores")).hint(
-            format!("leave out `--threads`, and OMP_NUM_THREADS in the environment, to use one per core, {cores}"),
-        )),
+        Some(n) if n > 8 * cores => Err(Failure::bad_flag(format!("{n} threads are too many for {cores} cores"))
+            .hint(format!("omit `--threads` and unset OMP_NUM_THREADS to use one per core, {cores}"))),
         Some(n) => Ok(n),
         None => Ok(cores),
     }
 }
 
-/// The threads that OpenMP's variable asks for: a number for each nested level, of which the first counts. `None` if it is not
-/// such a list: OpenMP ignores it then.
+/// The threads of OpenMP's variable: a number for each nested level; the first applies. `None` if it is not such a
+/// list: OpenMP ignores it then.
 fn openmp_threads(text: &str) -> Option<usize> {
     text.split(',').next()?.trim().parse().ok().filter(|threads| *threads > 0)
 }
 
 impl Budget {
-    /// Of the same memory if this had been asked for, by flags that say the rest. Errors: nothing is left of it.
+    /// The budget of the same memory for another `--vram`. Errors: nothing is left of it.
     pub(super) fn of_vram(&self, args: &BudgetArgs, vram: Bytes) -> Result<Self, Failure> {
         let memory = Memory { free: self.memory.free, ..Memory::requested(vram, self.margin_of_vram) };
         args.budget_of(memory)
     }
 
-    /// The memory that it is taken of.
+    /// The memory that the budget is part of.
     pub(super) fn total(&self) -> Bytes {
         self.memory.total
     }
 
-    /// The same where other processes freed so much.
+    /// The same after other processes freed this many bytes.
     pub(super) fn with_more(&self, freed: Bytes) -> Self {
         let memory = Memory { free: self.memory.free.map(|free| free + freed), ..self.memory.clone() };
         let bytes = memory.at_most_free(self.fraction).saturating_sub(memory.margin);
         Self { bytes, memory, ..self.clone() }
     }
 
-    /// With the host's beside it, for a plan: of a card what is given, or what is assumed of one that is elsewhere, or all that
-    /// is free; the processor's memory is the host's. Errors: the host is given a budget of its own beside a processor; the system does not say how much is free.
+    /// The budget of a plan, with the host's memory: for a card the given or assumed size, or all free memory; the
+    /// processor's memory is the host's. Errors: `--host-ram` without a card; the system does not report its free
+    /// memory.
     pub(super) fn with_host(
         &self,
         device: DeviceKind,
@@ -356,13 +351,13 @@ impl Budget {
         let free = || {
             let failure = Failure::bad_flag("this system does not say how much memory is free");
             let free = available().map(|free| free.bytes);
-            free.ok_or_else(|| failure.hint("give a budget for the host: `--host-ram 16`"))
+            free.ok_or_else(|| failure.hint("set a budget for the host: `--host-ram 16`"))
         };
         match (device, host_ram) {
             (DeviceKind::Cpu, None) => Ok(::plimsoll_plan::Budget::shared(self.bytes)),
             (DeviceKind::Cpu, Some(_)) => {
                 Err(Failure::bad_flag("`--host-ram` is for cards: on the CPU, device and host share one memory")
-                    .hint("`--vram` is the budget for all of it; with `--gpu NAME`, `plan` takes both"))
+                    .hint("`--vram` is the budget for all of it; `plan --gpu NAME` accepts both"))
             }
             (DeviceKind::Cuda, host) => {
                 host_ram.map_or(Ok(()), |bytes| refuse_size("--host-ram", bytes, HOST_RAM_MAX))?;
@@ -372,7 +367,7 @@ impl Budget {
         }
     }
 
-    /// What `--vram` must say, in whole MiB, for a plan to be left this many bytes; `None` where less is free.
+    /// The `--vram`, in whole MiB, that leaves a plan this many bytes; `None` if less is free.
     pub(super) fn vram_for(&self, bytes: Bytes) -> Option<Bytes> {
         let usable = bytes.as_f64() + self.margin_of_vram.as_f64();
         let total = Bytes((usable / f64::from(self.fraction)).ceil() as u64 + 1).align_up(Bytes::mib(1).0);
@@ -380,14 +375,14 @@ impl Budget {
         is_free.then_some(total)
     }
 
-    /// The subtraction, for people, a line for each thing that is taken off.
+    /// The subtraction in words, one line for each subtracted amount.
     pub(super) fn describe(&self) -> String {
         let Self { bytes, memory, fraction, margin_of_vram, assumed_host } = self;
         let Memory { source, total, margin, .. } = memory;
         let others = memory.used_by_others(*fraction);
         let host = assumed_host.map_or(String::new(), |host| {
             format!(
-                "\n{:>10}  of host memory, as is assumed of a card that is elsewhere; `--host-ram` says otherwise",
+                "\n{:>10}  of host memory, assumed for a card in another machine; set it with `--host-ram`",
                 format!("+ {host}")
             )
         });
@@ -433,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn what_vram_for_asks_for_is_enough_where_it_is_free() {
+    fn vram_for_is_enough_if_it_is_free() {
         for (fraction, margin) in [(1.0, 0), (0.9, 500), (0.33, 1024)] {
             let args = args(None, fraction, None);
             let memory = |total| Memory::requested(total, Bytes::mib(margin));
@@ -449,9 +444,9 @@ mod tests {
         assert_eq!(budget.vram_for(Bytes::mib(9216 + 1)), None, "of 10 GiB that are free, 1 is the margin");
     }
 
-    /// In MiB: `--vram`, what is used and what of it is this process's, and the budget, of a card of 12 GiB.
+    /// In MiB: `--vram`, the memory in use, this process's share of that, and the budget, of a card of 12 GiB.
     #[test]
-    fn vram_is_all_that_a_run_uses_of_a_card_and_at_most_what_is_free() {
+    fn vram_limits_all_use_of_a_card_and_is_at_most_the_free_memory() {
         const M: u64 = 1024;
         for (vram, used, own, expected) in [
             (None, 0, 0, 12288 - M),
@@ -488,10 +483,10 @@ mod tests {
     }
 
     #[test]
-    fn less_than_was_asked_for_is_said() {
+    fn less_free_memory_than_requested_is_reported() {
         let said = |vram, free| less_than_asked(Bytes::mib(vram), "card", Bytes::mib(12000), Bytes::mib(free));
         assert_eq!(said(8000, 9000), None);
         assert!(said(12288, 9000).is_some_and(|words| words.contains("that is free on card")));
-        assert!(said(16384, 9000).is_some_and(|words| words.contains("and card has 11.7 GiB")));
+        assert!(said(16384, 9000).is_some_and(|words| words.contains("but card has 11.7 GiB")));
     }
 }

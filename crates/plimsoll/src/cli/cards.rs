@@ -1,5 +1,5 @@
-//! Where a command runs: the processor or a card, by the flags, and opened. A card's context is brought up first, so that
-//! the budget is what is free then.
+//! Chooses and opens the device of a command: the processor or a card. Opens a card's context first, so that the budget
+//! is the memory that is free after that.
 
 use super::Failure;
 use super::budget::{BudgetArgs, CardMemory, OwnUse, Presence};
@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::str::FromStr;
 
-/// How a driver is had.
+/// How to install a driver.
 const INSTALL: &str = if cfg!(target_os = "windows") {
     "install one from nvidia.com/drivers"
 } else {
@@ -30,29 +30,29 @@ const INSTALL: &str = if cfg!(target_os = "windows") {
 /// The variable that turns TF32 off in NVIDIA's libraries (`0`).
 const TF32_OVERRIDE: &str = "NVIDIA_TF32_OVERRIDE";
 
-/// Which device, and how a card is used.
+/// The device, and how a card is used.
 #[derive(Debug, Clone, Args)]
 pub(super) struct DeviceArgs {
-    /// Where to run: `cpu`, a card (`cuda`, `cuda:1`), or `auto`: the card with the most free memory if one can be used,
-    /// else the CPU
+    /// Where to run: `cpu`, a card (`cuda`, `cuda:1`), or `auto`: the card with the most free memory if one can be
+    /// used, otherwise the CPU
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: Choice,
-    /// Start a whole step on a card by one call
+    /// Start a whole step on a card with one call
     #[arg(long, value_enum, value_name = "on|off", default_value = "on")]
     cuda_graph: OnOff,
-    /// Round operands to TF32 in products of single precision, those of linear layers and output heads, for the tensor cores
-    /// of cards of compute capability 8.0 or newer; half precision is computed as without
+    /// Round operands to TF32 in single-precision products of linear layers and output heads, for the tensor cores of
+    /// cards of compute capability 8.0 or newer; half precision is not affected
     #[arg(long, value_enum, value_name = "on|off", default_value = "off")]
     tf32: OnOff,
-    /// Multiply matrices on a card by NVIDIA's cuBLASLt: by the newest that is found (`auto`), by the library of this path,
-    /// or by the built-in kernels (`off`), which also compute what a library can't
+    /// Multiply matrices on a card with NVIDIA's cuBLASLt: the newest one found (`auto`), the library at this path, or
+    /// only the built-in kernels (`off`), which also compute what a library can't
     #[arg(long, value_name = "auto|off|PATH", default_value = "auto")]
     cublas: Cublas,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OnOff {
-    // Some readers of YAML take these words for truth values.
+    // Some YAML readers parse these words as booleans.
     #[value(alias = "true")]
     On,
     #[value(alias = "false")]
@@ -73,7 +73,7 @@ impl OnOff {
 pub(super) enum Choice {
     Auto,
     Cpu,
-    /// A card: that of this number, or the one with the most free memory.
+    /// The card with this number, or the one with the most free memory.
     Cuda(Option<usize>),
 }
 
@@ -93,20 +93,20 @@ impl FromStr for Choice {
     }
 }
 
-/// What was found where a device was looked for.
-pub(super) enum Looked {
-    /// The processor, which was asked for.
+/// The result of the search for a device.
+pub(super) enum FoundDevice {
+    /// The processor, as requested.
     Processor,
-    /// The card that was asked for.
+    /// The requested card.
     Card(CudaDevice),
-    /// A card, where any was wanted.
+    /// A card, when any was accepted.
     AnyCard(CudaDevice),
-    /// None, where any was wanted: why.
+    /// No card, when any was accepted, with the reason.
     NoCard(CudaError),
 }
 
-impl Looked {
-    /// The card, none for the processor; says in a line what `auto` took and why.
+impl FoundDevice {
+    /// The card, or `None` for the processor; prints the choice of `auto` and its reason.
     fn said(self) -> Option<CudaDevice> {
         match self {
             Self::Processor => None,
@@ -127,7 +127,7 @@ impl Looked {
     }
 }
 
-/// A device that was opened, with what plans for it must know.
+/// An open device, with what its plans need to know.
 pub(super) struct Opened {
     pub(super) device: Device,
     card: Option<CudaDevice>,
@@ -136,16 +136,16 @@ pub(super) struct Opened {
     products: ProductSettings,
 }
 
-/// How a card's products' algorithms are chosen.
+/// How the algorithms of a card's products are chosen.
 #[derive(Clone, Default)]
 struct ProductSettings {
-    /// As a run kept them that goes on.
+    /// The algorithms of a resumed run.
     kept: Option<ProductChoices>,
-    /// By time, if they were not kept.
+    /// Whether to time algorithms for products that have none stored.
     autotune: bool,
 }
 
-/// What a card was opened with, so that it can be opened once more.
+/// What is needed to open a card again.
 pub(super) struct Reopening {
     card: Card,
     library: Option<&'static CublasLt>,
@@ -153,7 +153,7 @@ pub(super) struct Reopening {
 }
 
 impl Reopening {
-    /// Of a card that was opened with this library or none.
+    /// For a card that was opened with this library, or with none.
     pub(super) fn new(card: Card, library: Option<&'static CublasLt>) -> Self {
         Self { card, library, products: ProductSettings::default() }
     }
@@ -166,7 +166,7 @@ impl Reopening {
         self.library
     }
 
-    /// The card that was opened once more, with what is free on it now. Errors: nothing is left of its memory.
+    /// Opens the card again, with its free memory now. Errors: nothing is left of its memory.
     pub(super) fn opened(
         &self,
         again: CudaDevice,
@@ -180,7 +180,7 @@ impl Reopening {
 }
 
 impl DeviceArgs {
-    /// The flags as settings. A run goes on with the kind of device that it was started on, whose sums are in its order.
+    /// The flags as settings. A resumed run stays on the kind of device that it started on, for the same order of sums.
     pub(super) fn settings(&self, plan: &Plan) -> Map<String, Value> {
         let device = match plan.targets.device.kind() {
             DeviceKind::Cpu => "cpu",
@@ -192,16 +192,16 @@ impl DeviceArgs {
         settings.as_object().cloned().unwrap_or_default()
     }
 
-    /// Opens what was asked for, and says in a line what `auto` took and why. Errors: a card was asked for and cannot be
+    /// Opens the requested device, and prints the choice of `auto` and its reason. Errors: a requested card can't be
     /// used; nothing is left of its memory.
     pub(super) fn open(&self, budget: &BudgetArgs, speed: Option<&Path>) -> Result<Opened, Failure> {
         self.open_found(self.look()?, budget, speed)
     }
 
-    /// The same of what was looked for already.
+    /// The same for a device that was already found.
     pub(super) fn open_found(
         &self,
-        found: Looked,
+        found: FoundDevice,
         budget: &BudgetArgs,
         speed: Option<&Path>,
     ) -> Result<Opened, Failure> {
@@ -219,7 +219,7 @@ impl DeviceArgs {
         self.tf32 == OnOff::On && std::env::var_os(TF32_OVERRIDE).is_none_or(|value| value != "0")
     }
 
-    /// What NVIDIA's variable changes, where it is set.
+    /// The effect of NVIDIA's variable, if it is set.
     fn tf32_note(&self, is_card: bool) -> Option<String> {
         let value = std::env::var(TF32_OVERRIDE).ok()?;
         let set = format!("{TF32_OVERRIDE}={value}");
@@ -227,18 +227,17 @@ impl DeviceArgs {
             _ if !is_card => format!("{set} changes nothing: the CPU has no TF32"),
             ("0", OnOff::On) => format!("{set} turns `--tf32 on` off"),
             ("0", OnOff::Off) => format!("{set} changes nothing: TF32 is off without `--tf32 on`"),
-            _ => format!("{set} is for NVIDIA's libraries alone; `--tf32 on` uses TF32 in all products"),
+            _ => format!("{set} affects only NVIDIA's libraries; `--tf32 on` uses TF32 in all products"),
         })
     }
 
-    /// What multiplies in plans for a card that is not open. Errors: the library that was named can't be opened.
+    /// The products of plans for a card that is not open. Errors: the named library can't be opened.
     pub(super) fn products_of_absent_card(&self) -> Result<Products, Failure> {
         self.cublas.of_absent_card()
     }
 
-    /// The card that was asked for, opened with its library of products, none for the CPU; and says in a line what `auto`
-    /// took and why. Errors: a card or a library was asked for and cannot be used; TF32 was asked for, and the device has
-    /// none.
+    /// The requested card, opened with its library of products, or `None` for the CPU; prints the choice of `auto` and
+    /// its reason. Errors: a requested card or library can't be used; TF32 is requested, but the device has none.
     pub(super) fn card(&self) -> Result<Option<CudaDevice>, Failure> {
         self.with_library(self.look()?.said())
     }
@@ -247,7 +246,7 @@ impl DeviceArgs {
         match (&mut card, &self.cublas) {
             (Some(card), cublas) => cublas.give_to(card)?,
             (None, Cublas::Library(_)) => {
-                return Err(Failure::bad_flag("`--cublas PATH` is for cards, and this runs on the CPU")
+                return Err(Failure::bad_flag("`--cublas PATH` is for cards, but this runs on the CPU")
                     .hint("`--blas PATH` is for the CPU"));
             }
             (None, _) => {}
@@ -256,7 +255,7 @@ impl DeviceArgs {
         if self.tf32() {
             match &card {
                 None => {
-                    return Err(Failure::bad_flag("`--tf32 on` is for cards, and this runs on the CPU")
+                    return Err(Failure::bad_flag("`--tf32 on` is for cards, but this runs on the CPU")
                         .hint("`--tf32 off` computes in single precision"));
                 }
                 Some(opened) => check_tf32(&opened.card().name, opened.card().compute_capability)?,
@@ -265,16 +264,16 @@ impl DeviceArgs {
         Ok(card)
     }
 
-    /// Looks for what was asked for, and says nothing. Errors: a card was asked for and cannot be used.
-    pub(super) fn look(&self) -> Result<Looked, CudaError> {
+    /// Finds the requested device without printing. Errors: a requested card can't be used.
+    pub(super) fn look(&self) -> Result<FoundDevice, CudaError> {
         match self.device {
-            Choice::Cpu => Ok(Looked::Processor),
-            Choice::Cuda(index) => self.open_card(index).map(Looked::Card),
-            Choice::Auto => Ok(self.open_card(None).map_or_else(Looked::NoCard, Looked::AnyCard)),
+            Choice::Cpu => Ok(FoundDevice::Processor),
+            Choice::Cuda(index) => self.open_card(index).map(FoundDevice::Card),
+            Choice::Auto => Ok(self.open_card(None).map_or_else(FoundDevice::NoCard, FoundDevice::AnyCard)),
         }
     }
 
-    /// The same card, opened once more with its library. Errors: it can't be used any longer.
+    /// The same card, opened again with its library. Errors: it can no longer be used.
     pub(super) fn again(&self, before: &Reopening) -> Result<CudaDevice, CudaError> {
         let mut card = CudaDevice::open(Driver::find()?, before.card.clone(), self.options())?;
         if let Some(library) = before.library {
@@ -292,8 +291,8 @@ impl DeviceArgs {
     }
 }
 
-/// The card of this number, or of those that can be opened the one with the most free memory.
-/// Errors: why it, or the last of them, cannot be used.
+/// The card with this number, or the usable one with the most free memory.
+/// Errors: why it, or the last of them, can't be used.
 pub(super) fn open_card(index: Option<usize>, options: CudaOptions) -> Result<CudaDevice, CudaError> {
     let driver = Driver::find()?;
     if let Some(index) = index {
@@ -320,7 +319,7 @@ fn free_on(card: &CudaDevice) -> Result<Bytes, CudaError> {
     }
 }
 
-/// What a plan must know of a card that is open: its memory is the driver's word.
+/// The device of an open card for plans; the driver reports its memory.
 fn of_card(opened: &CudaDevice, budget: &BudgetArgs, speed: Speed) -> Result<Device, Failure> {
     let card = opened.card();
     let free = free_on(opened).map_err(Failure::from)?;
@@ -343,7 +342,7 @@ impl From<CudaError> for Failure {
                 Self::device(message).hint(format!("{INSTALL}; `--device cpu` runs on the CPU"))
             }
             CudaError::DriverTooOld { needed: (major, minor), .. } => Self::device(message)
-                .hint(format!("a driver of CUDA {major}.{minor} or newer; {INSTALL}; `--device cpu` does without")),
+                .hint(format!("install a driver for CUDA {major}.{minor} or newer: {INSTALL}; `--device cpu` needs none")),
             CudaError::NoCards { visible } => Self::device(message).hint(match visible {
                 Some(_) => "unset CUDA_VISIBLE_DEVICES, or set it to a card's number or UUID",
                 None => "`nvidia-smi` shows whether the driver sees a card; one in MIG mode needs a slice first",
@@ -352,33 +351,33 @@ impl From<CudaError> for Failure {
                 .hint(format!("`--device cuda:{}` is the last; `plimsoll doctor` lists them all", count - 1)),
             CudaError::CardTooOld { .. } => Self::device(message).hint("`--device cpu` runs without a card"),
             CudaError::InUse { .. } => Self::device(message)
-                .hint("`nvidia-smi` shows who uses it; `sudo nvidia-smi -c DEFAULT` lets several use it"),
+                .hint("`nvidia-smi` shows the process that uses it; `sudo nvidia-smi -c DEFAULT` lets several processes use it"),
             CudaError::Prohibited { .. } => {
                 Self::device(message).hint("`sudo nvidia-smi -c DEFAULT` lets processes use it")
             }
             CudaError::NoRoomForDriver { uuid, .. } => Self::new(exit_code::DOES_NOT_FIT, message)
                 .naming_holders(uuid)
-                .hint("`nvidia-smi` shows who holds the card's memory; `--device cpu` does without"),
-            CudaError::NoKernel { .. } => Self::device(message).hint("`--device cpu` runs it"),
+                .hint("`nvidia-smi` shows the processes that use the card's memory; `--device cpu` needs no card"),
+            CudaError::NoKernel { .. } => Self::device(message).hint("`--device cpu` has that kernel"),
             CudaError::ModuleRefused { .. } => {
-                Self::device(message).hint("a newer driver may take them; `plimsoll doctor` shows which one is there")
+                Self::device(message).hint("a newer driver may accept them; `plimsoll doctor` shows the installed one")
             }
             CudaError::CardFailed { fault, .. } => Self::device(message).hint(match fault {
                 Fault::Memory => "the system's log names the error (`dmesg | grep Xid`); restart the machine",
                 Fault::Kernel => "please report it as a bug of plimsoll, with this message",
                 Fault::Timeout => {
-                    "a card that also drives a screen ends what runs for seconds; a smaller `--micro-batch`"
+                    "the driver ends long kernels on a card that drives a screen; use a smaller `--micro-batch`"
                 }
-                Fault::Lost => "the system's log says why (`dmesg | grep Xid`); restart the machine",
+                Fault::Lost => "the system's log has the reason (`dmesg | grep Xid`); restart the machine",
             }),
-            CudaError::CublasLt(_) => Self::device(message).hint("`--cublas off` multiplies by the built-in kernels"),
-            CudaError::Call(_) => Self::device(message).hint("`plimsoll doctor` shows driver and cards"),
+            CudaError::CublasLt(_) => Self::device(message).hint("`--cublas off` uses the built-in kernels"),
+            CudaError::Call(_) => Self::device(message).hint("`plimsoll doctor` shows the driver and its cards"),
         }
     }
 }
 
 impl Opened {
-    /// A card that is open, with what is free on it now. Errors: nothing is left of its memory.
+    /// An open card, with its free memory now. Errors: nothing is left of its memory.
     pub(super) fn of(
         card: CudaDevice,
         budget: &BudgetArgs,
@@ -390,19 +389,18 @@ impl Opened {
         Ok(Self { device, card: Some(card), tf32, products: ProductSettings::default() })
     }
 
-    /// What the card was opened with; none for the processor.
+    /// What is needed to open the card again; `None` for the processor.
     pub(super) fn reopening(&self) -> Option<Reopening> {
         let card = self.card.as_ref()?;
         Some(Reopening { card: card.card().clone(), library: card.library(), products: self.products.clone() })
     }
 
-    /// The card's UUID, as NVML has it; none for the processor.
+    /// The card's UUID, as NVML reports it; `None` for the processor.
     pub(super) fn uuid(&self) -> Option<String> {
         self.card.as_ref().map(|card| card.card().uuid.clone())
     }
 
-    /// How its products' algorithms are chosen: as a run kept them that goes on, and those that it did not keep by time, if
-    /// so asked.
+    /// Chooses the algorithms of its products: those of a resumed run, and for other products by timing if requested.
     pub(super) fn choose_products(&mut self, kept: Option<ProductChoices>, autotune: bool) {
         if let Some(card) = &mut self.card {
             card.set_autotune(autotune);
@@ -411,12 +409,12 @@ impl Opened {
         self.products = ProductSettings { kept, autotune };
     }
 
-    /// What the data sheet says of the card, or of the most alike; none for the processor.
+    /// The data sheet of the card, or of the most similar one; `None` for the processor.
     pub(super) fn on_paper(&self) -> Option<&'static PaperCard> {
         self.card.as_ref().map(|opened| on_paper(opened.card()).0)
     }
 
-    /// Checks that the memory which a plan takes is there on the host. Errors: it is not.
+    /// Checks that the host has the memory that a plan needs. Errors: it has not.
     pub(super) fn check_free(&self, budget: &BudgetArgs, plan: &Plan) -> Result<(), Failure> {
         match self.card {
             None => budget.check_free(plan),
@@ -424,7 +422,7 @@ impl Opened {
         }
     }
 
-    /// The device, to be given a plan. `budget` says what must stay free on the host.
+    /// The device for a plan. `budget` sets the memory to leave free on the host.
     pub(super) fn into_device(self, budget: &BudgetArgs) -> Box<dyn plimsoll_exec::Device> {
         match self.card {
             None => processor(budget.vram_margin),

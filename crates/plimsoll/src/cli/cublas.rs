@@ -109,7 +109,7 @@ fn refused(error: CublasLtError) -> Failure {
     let failure = if is_library { Failure::device(error.to_string()) } else { Failure::bad_flag(error.to_string()) };
     let (major, minor) = OLDEST_CUBLAS_LT;
     failure.hint(format!(
-        "`--cublas` takes the path of a libcublasLt of version {major}.{minor} or newer; `--cublas off` multiplies by the \
+        "`--cublas` takes the path of a libcublasLt of version {major}.{minor} or newer; `--cublas off` uses the \
          built-in kernels"
     ))
 }

@@ -1,4 +1,4 @@
-//! What bf16 would buy on the processor, beside a plan in single precision, which `--precision auto` means there.
+//! Compares bf16 with a plan in single precision on the processor, where `--precision auto` means single precision.
 
 use super::Failure;
 use super::answer::Answer;
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 const NO_ARITHMETIC: &str = "this processor has no bf16 arithmetic: bf16 saves memory and costs up to 10 % more time";
 
-/// The plan of the same request in bf16, beside one in single precision; beside one in bf16 only that the processor has no
-/// such arithmetic, where it has none. Nothing on cards, and beside other precisions.
-pub(super) fn beside(request: &Request, found: &Found) -> Result<Option<Answer>, Failure> {
+/// The plan of the same request in bf16, for comparison with one in single precision. For a plan in bf16, only a note
+/// if the processor has no bf16 arithmetic. `None` on cards, and for other precisions.
+pub(super) fn compared_with_bf16(request: &Request, found: &Found) -> Result<Option<Answer>, Failure> {
     if request.targets.device.kind() != DeviceKind::Cpu {
         return Ok(None);
     }

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::budget::BudgetArgs;
-use super::cards::{DeviceArgs, Looked, Opened};
+use super::cards::{DeviceArgs, FoundDevice, Opened};
 use super::device::Device;
 use crate::streams::talk;
 use ::plimsoll_plan::Found;
@@ -55,7 +55,7 @@ impl Flags<'_> {
                 // A card's host memory.
                 Some(_) => return Err(TrainError::from(refused).into()),
                 None => {
-                    let opened = self.device.open_found(Looked::Processor, self.budget, None)?;
+                    let opened = self.device.open_found(FoundDevice::Processor, self.budget, None)?;
                     let found = plan_for(&opened.device)?;
                     (opened, found)
                 }

@@ -1,4 +1,4 @@
-//! Which model: a preset, a config.json, or a folder of weights.
+//! The model: a preset, a config.json, or a folder of weights.
 
 use super::Failure;
 use super::failure::io_failure;
@@ -11,22 +11,22 @@ use plimsoll_hub::is_hub_name;
 use plimsoll_units::Bytes;
 use std::path::{Path, PathBuf};
 
-/// A model and what people call it.
+/// A model and its name for messages.
 #[derive(Debug, Clone)]
 pub(super) struct Chosen {
     /// Preset or path.
     pub(super) name: String,
     /// The configuration.
     pub(super) config: ModelConfig,
-    /// Whether sizes that a tokenizer or a sequence length suggest may still be set.
+    /// Whether a tokenizer or a sequence length may still set sizes.
     pub(super) is_preset: bool,
 }
 
 /// Files of settings and of sizes are a few kilobytes.
 pub(super) const CONFIG_BYTES_MAX: Bytes = Bytes::mib(1);
 
-/// The model that is asked for by name or by the weights that it starts from, a folder; `nano` if by neither.
-/// Errors: those of [`open`]; it is not of the family of the weights.
+/// The model by its name or by its weights' folder; `nano` if neither is given.
+/// Errors: those of [`open`]; the model is not of the weights' family.
 pub(super) fn choose(name: Option<&str>, weights: Option<&Path>) -> Result<Chosen, Failure> {
     match (name, weights) {
         (Some(name), None) => open(name),
@@ -35,30 +35,30 @@ pub(super) fn choose(name: Option<&str>, weights: Option<&Path>) -> Result<Chose
             chosen if chosen.is_preset && has_sizes(folder)? => sized_by(folder, &chosen),
             chosen => Ok(chosen),
         },
-        (None, Some(folder)) => open_beside(folder),
+        (None, Some(folder)) => open_next_to(folder),
     }
 }
 
-/// Whether a config.json lies beside weights. Errors: the system does not say.
+/// Whether a config.json is next to the weights. Errors: I/O errors of that check.
 fn has_sizes(weights: &Path) -> Result<bool, Failure> {
     let path = weights.join(CONFIG_FILE);
     is_file(&path).map_err(io_failure(path.display()))
 }
 
-/// The model whose config.json lies beside its weights.
-fn open_beside(weights: &Path) -> Result<Chosen, Failure> {
+/// The model of the config.json next to the weights.
+fn open_next_to(weights: &Path) -> Result<Chosen, Failure> {
     open(&weights.join(CONFIG_FILE).to_string_lossy())
 }
 
-/// The model that the weights in a folder belong to, since their own config.json knows their sizes best; says so.
-/// Errors: it is not of the family that was asked for.
+/// The model of the weights in a folder, whose own config.json has the right sizes; prints a note.
+/// Errors: it is not of the requested family.
 fn sized_by(folder: &Path, asked: &Chosen) -> Result<Chosen, Failure> {
-    let found = open_beside(folder)?;
+    let found = open_next_to(folder)?;
     if !found.config.is_like(&asked.config) {
         let message = format!("the weights in {} are of another family than {}", folder.display(), asked.name);
-        return Err(Failure::bad_input(message).hint("leave out `--model` to use the model that the weights belong to"));
+        return Err(Failure::bad_input(message).hint("omit `--model` to use the weights' own model"));
     }
-    talk(format_args!("`--model {}` gives the family; the sizes are those of {}", asked.name, found.name));
+    talk(format_args!("`--model {}` gives the family; using the sizes of {}", asked.name, found.name));
     Ok(found)
 }
 
@@ -74,7 +74,7 @@ pub(super) fn open(name: &str) -> Result<Chosen, Failure> {
         return Ok(Chosen { config: ModelConfig::preset(&preset)?, name: preset, is_preset: true });
     }
     if !is_there && (!name.contains(std::path::is_separator) || is_hub_name(name)) {
-        return Err(ModelConfig::preset(name).expect_err("no preset").into());
+        return Err(ModelConfig::preset(name).expect_err("not a preset").into());
     }
     let file: PathBuf = if path.is_dir() { path.join(CONFIG_FILE) } else { path.to_owned() };
     let text = plimsoll_files::read_text(&file, CONFIG_BYTES_MAX)
@@ -91,7 +91,7 @@ pub(super) fn open(name: &str) -> Result<Chosen, Failure> {
 }
 
 impl Chosen {
-    /// Fits a preset to a vocabulary. `nano` has no published sizes, so it takes as many positions as it is used with.
+    /// Fits a preset to a vocabulary. `nano` has no published sizes, so it gets as many positions as the run uses.
     pub(super) fn fit(&mut self, vocab_size: Option<usize>, seq_len: usize) {
         if self.is_preset {
             if let Some(vocab_size) = vocab_size {
@@ -103,17 +103,17 @@ impl Chosen {
         }
     }
 
-    /// Whether it is a preset that others published.
+    /// Whether it is a published preset.
     pub(super) fn has_published_sizes(&self) -> bool {
         self.is_preset && !ModelConfig::hub_names(&self.name).is_empty()
     }
 
-    /// The longest sequence that it can be used with: `nano` has none of its own.
+    /// The longest sequence of the model; unlimited for `nano`.
     pub(super) fn most_positions(&self) -> usize {
         if self.is_preset && self.name == "nano" { usize::MAX } else { self.config.max_positions() }
     }
 
-    /// Takes over the ids that a tokenizer pads and ends with, for a model that starts from scratch.
+    /// Takes the padding and end IDs of a tokenizer, for a model that starts from scratch.
     pub(super) fn fit_special_tokens(&mut self, tokenizer: &Tokenizer) {
         if let Some(end) = tokenizer.end_token() {
             self.config.set_special_tokens(tokenizer.pad_token().unwrap_or(0), end);
@@ -140,9 +140,9 @@ impl Chosen {
         }
     }
 
-    /// The tokenizer that a model goes with: the one in the folder of its weights or of its config.json, else the one that
-    /// the checkpoint there names, else the built-in one of a preset. Weights without any get a built-in one only if their
-    /// vocabulary has exactly its size; a note says so.
+    /// The tokenizer of a model: in the folder of its weights or of its config.json, or else named by the checkpoint
+    /// there, or else the built-in one of a preset. Weights without a tokenizer get a built-in one only if their
+    /// vocabulary has exactly its size; a note reports that.
     /// Errors: no tokenizer is known; the checkpoint's state can't be read.
     pub(super) fn default_tokenizer(&self, weights: Option<&Path>) -> Result<TokenizerSpec, Failure> {
         for folder in weights.map(Path::to_owned).into_iter().chain(self.folder()) {
@@ -160,7 +160,7 @@ impl Chosen {
             _ => None,
         };
         let Some(spec) = built_in else {
-            return Err(Failure::bad_flag(format!("{} needs the tokenizer that it was made with", self.name)).hint(
+            return Err(Failure::bad_flag(format!("{} needs its own tokenizer", self.name)).hint(
                 "`--tokenizer PATH` takes its tokenizer.json; `plimsoll tokenizer train` makes one for a new model",
             ));
         };
@@ -171,8 +171,8 @@ impl Chosen {
     }
 }
 
-/// Ids of GPT-2's tokenizer.
+/// IDs of GPT-2's tokenizer.
 const GPT2_IDS: usize = 50_257;
 
-/// Tokens of a source and of a target at most, unless asked for otherwise.
+/// The default limit on the tokens of a source and of a target.
 pub(super) const USUAL_PAIR: usize = 512;

@@ -1,5 +1,5 @@
-//! Who is told what a run does, as flags, and `plimsoll notify test`: whether messages arrive.
-//! Secrets are no flags: everybody on a machine sees the flags of all processes.
+//! The flags for messages about a run, and `plimsoll notify test`, which checks that messages arrive.
+//! Secrets are not flags: every user of a machine can see the flags of all processes.
 
 use super::Failure;
 use super::failure::{THREAD_LIMITS, exit_code, line};
@@ -19,10 +19,10 @@ use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// As long as the slowest server may take, with another try.
+/// The longest time of the slowest server, with one retry.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Read in the working folder, as other programs do.
+/// Read from the working folder, as other programs do.
 const DOT_ENV: &str = ".env";
 
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(super) struct NotifyArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Send a test message by every service that is set up, and say what came of each
+    /// Send a test message by every configured service, and print each result
     Test(TestArgs),
 }
 
@@ -46,50 +46,51 @@ struct TestArgs {
     json: bool,
 }
 
-/// Who is told, and by which servers.
+/// The recipients of messages, and their servers.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Recipients {
-    /// Services, with commas between them: mail, discord, slack, telegram, ntfy, webhook [default: those that are set up]
+    /// Services to notify, separated by commas: mail, discord, slack, telegram, ntfy, webhook [default: all configured
+    /// ones]
     #[arg(long, value_name = "SERVICE", value_delimiter = ',')]
     notify: Vec<Service>,
-    /// Who gets mail; may be given several times
+    /// Recipient of mail; can be repeated
     #[arg(long, value_name = "ADDRESS")]
     mail_to: Vec<String>,
-    /// Who mail comes from [default: its first recipient]
+    /// Sender of mail [default: the first recipient]
     #[arg(long, value_name = "ADDRESS")]
     mail_from: Option<String>,
-    /// The mail server: TLS on port 465, STARTTLS on others
+    /// Mail server: TLS on port 465, STARTTLS on other ports
     #[arg(long, value_name = "HOST:PORT")]
     smtp: Option<String>,
-    /// Encryption of mail, if the port does not tell; `none` only for a server on this machine
+    /// Encryption of mail, if the port does not imply it; `none` only for a server on this machine
     #[arg(long, value_name = "KIND")]
     smtp_encryption: Option<SmtpEncryption>,
-    /// Certificate in PEM that the mail server's is signed by, if it is no public one
+    /// PEM file of the certificate authority of the mail server, if it is not a public one
     #[arg(long, value_name = "FILE")]
     smtp_ca: Option<PathBuf>,
-    /// File of secrets, a KEY=VALUE a line, that only you can read [default: `.env`, and the environment]
+    /// File of secrets, one KEY=VALUE per line, readable only by you [default: `.env`, and the environment]
     #[arg(long, value_name = "FILE")]
     secrets: Option<PathBuf>,
 }
 
-/// What a run tells, and when.
+/// The messages of a run, and their times.
 #[derive(Debug, Clone, Args)]
 pub(super) struct TellArgs {
     #[command(flatten)]
     recipients: Recipients,
-    /// Steps between messages of progress; 0: none. Start, checkpoints, heat, failures and the end are told in any case
+    /// Steps between messages of progress; 0 sends none. Start, checkpoints, heat, failures and the end are always sent
     #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count, default_value = "0")]
     notify_every: u64,
-    /// Time between mails with the run's state; 0: none. Failures, heat and the end are mailed at once
+    /// Time between mails with the run's state; 0 sends none. Failures, heat and the end are mailed at once
     #[arg(long, value_name = "TIME", default_value = "10m")]
     mail_every: Seconds,
 }
 
-/// As long as the last messages of a run may take.
+/// Time limit for the last messages of a run.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
 impl TellArgs {
-    /// Starts to tell; none where nobody is to be told. Errors: a secret is missing, or can't be used.
+    /// Starts the notifier; `None` if no service is configured. Errors: a secret is missing or invalid.
     pub(super) fn start(&self) -> Result<Option<Notifier>, Failure> {
         self.recipients.started(self.notify_every, self.mail_every)
     }
@@ -99,12 +100,12 @@ impl TellArgs {
         Self { recipients: self.recipients.without_unknown(folder), ..self }
     }
 
-    /// What is in the environment, in the file of `--secrets`, and in `.env`.
+    /// The secrets of the environment, the file of `--secrets`, and `.env`.
     pub(super) fn secrets(&self) -> Result<Secrets, Failure> {
         self.recipients.secrets()
     }
 
-    /// What a resumed run tells as this one did. Secrets are not in it.
+    /// The settings with which a resumed run sends the same messages. Secrets are not among them.
     pub(super) fn resolved(&self) -> Map<String, Value> {
         let Recipients { notify, mail_to, mail_from, smtp, smtp_encryption, smtp_ca, secrets } = &self.recipients;
         let path = |path: &PathBuf| absolute_path(path).to_string_lossy().into_owned();
@@ -125,8 +126,8 @@ impl TellArgs {
     }
 }
 
-/// Sends what waits at the end of a run, and says what did not arrive.
-pub(super) fn say_goodbye(notifier: Notifier) {
+/// Sends pending messages at the end of a run, and reports messages that did not arrive.
+pub(super) fn finish_messages(notifier: Notifier) {
     for sender in notifier.finish(LAST_WORDS).senders {
         if sender.failed > 0 || sender.unsent > 0 {
             let error =
@@ -165,7 +166,7 @@ impl Recipients {
         values.iter().flat_map(|(flag, values)| Named::of(flag, values.iter().map(String::as_str))).collect()
     }
 
-    /// These recipients without those that only a run's folder names, with a warning: the folder may come from another person.
+    /// Removes the recipients that only a run's folder names, with a warning: the folder may come from another person.
     fn without_unknown(mut self, folder: &Path) -> Self {
         let unknown = unknown(&self.named());
         if unknown.is_empty() {
@@ -187,7 +188,7 @@ impl Recipients {
         if settings.services.is_empty() { Ok(None) } else { Ok(Some(Notifier::start(&settings, &secrets)?)) }
     }
 
-    /// Settings and secrets; services that are named, or else all that have their secrets.
+    /// The settings and secrets, for the named services or else for all that have their secrets.
     pub(super) fn resolve(&self, every_steps: u64, mail_every: Seconds) -> Result<(NotifySettings, Secrets), Failure> {
         let secrets = self.secrets()?;
         remember(&self.named());
@@ -212,7 +213,7 @@ impl Recipients {
     }
 }
 
-/// Tells what is left out of the settings in a file or folder, and the flags that allow it.
+/// Warns about settings of a file or folder that are ignored, and names the flags that allow them.
 pub(super) fn warn_of_unknown(path: &Path, unknown: &[Named]) {
     let flags = unknown.iter().map(Named::as_flag).collect::<Vec<_>>().join(" ");
     let what = match (unknown.iter().any(|named| named.flag == "secrets"), unknown.iter().all(|n| n.flag == "secrets"))
@@ -243,14 +244,14 @@ pub(super) fn run(args: &NotifyArgs) -> Result<u8, Failure> {
     let (settings, secrets) = args.recipients.resolve(0, Seconds(0.0))?;
     if settings.services.is_empty() {
         let names = VARIABLES.map(|(name, what)| format!("{name} ({what})")).join(", ");
-        return Err(Failure::bad_input("no service is set up, so nobody is told")
+        return Err(Failure::bad_input("no service is configured, so no message is sent")
             .hint("for mail, use `--mail-to me@example.com --smtp smtp.example.com:465`")
             .hint(format!("for others, set in the environment or in a file for `--secrets`: {names}")));
     }
     let notifier = Notifier::start(&settings, &secrets)?;
     let names = settings.services.iter().map(|service| service.name()).collect::<Vec<_>>().join(", ");
     talk(format_args!("sending a test message by {names}; this can take up to {} s", TEST_TIMEOUT.as_secs()));
-    let text = "Messages of plimsoll arrive here.";
+    let text = "Messages from plimsoll arrive here.";
     notifier.send(&Message::new(Kind::Test, "plimsoll", text, now_s()));
     let report = notifier.finish(TEST_TIMEOUT);
     write_data(if args.json { as_json(&report) } else { as_text(&report) })?;
@@ -262,9 +263,9 @@ pub(super) fn run(args: &NotifyArgs) -> Result<u8, Failure> {
     Ok(exit_code::DONE)
 }
 
-/// What a server says is one line, whatever it sends.
+/// A server's error as one line.
 fn problem(sender: &SenderReport) -> Option<String> {
-    let error = sender.last_error.as_deref().unwrap_or("there was no answer in time");
+    let error = sender.last_error.as_deref().unwrap_or("no answer in time");
     (sender.sent == 0).then(|| printable_line(error).into_owned())
 }
 

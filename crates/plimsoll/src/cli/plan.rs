@@ -3,7 +3,7 @@
 use super::Failure;
 use super::answer::{Answer, Given};
 use super::budget::{BudgetArgs, is_more_than};
-use super::cards::{DeviceArgs, Looked};
+use super::cards::{DeviceArgs, FoundDevice};
 use super::device::Device;
 use super::explain;
 use super::failure::{exit_code, io_failure};
@@ -383,7 +383,7 @@ impl PlanArgs {
         // What does not fit is shown as what it would be with the memory that it lacks.
         let shown = plan.clone().within(&Budget::unlimited());
         let effects = || result.as_ref().map_or(Ok(Vec::new()), |found| lever_effects(&request, found));
-        let in_half = || result.as_ref().map_or(Ok(None), |found| half::beside(&request, found));
+        let in_half = || result.as_ref().map_or(Ok(None), |found| half::compared_with_bf16(&request, found));
         let (sound, (effects, in_half)) = rayon::join(|| validate(&shown), || rayon::join(effects, in_half));
         sound.map_err(TrainError::from)?;
         let effects = effects?;
@@ -473,10 +473,10 @@ fn say_how_long(milliseconds: f64) {
 }
 
 /// Why `--vram` means a card that is not in this machine; `None` where it means what is here.
-fn why_elsewhere(found: &Looked, vram: Bytes) -> Option<String> {
+fn why_elsewhere(found: &FoundDevice, vram: Bytes) -> Option<String> {
     match found {
-        Looked::Processor | Looked::Card(_) => None,
-        Looked::AnyCard(card) => {
+        FoundDevice::Processor | FoundDevice::Card(_) => None,
+        FoundDevice::AnyCard(card) => {
             let card = card.card();
             is_more_than(vram, card.memory).then(|| {
                 format!(
@@ -485,7 +485,7 @@ fn why_elsewhere(found: &Looked, vram: Bytes) -> Option<String> {
                 )
             })
         }
-        Looked::NoCard(why) => {
+        FoundDevice::NoCard(why) => {
             let why = match why {
                 CudaError::NoDriver { .. } => "no NVIDIA driver was found",
                 _ => "none here can be used",

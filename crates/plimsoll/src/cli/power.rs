@@ -1,5 +1,6 @@
-//! A card's power limit and clock offsets, as flags: what is asked for is held to what the card takes, set after what was before
-//! is on disk, and put back. Not here: how (`plimsoll-power`), and when the limit is lowered for heat (`plimsoll-session`).
+//! The flags for a card's power limit and clock offsets: checks them against the card's limits, sets them after storing
+//! the previous values on disk, and restores those. Not here: the mechanism (`plimsoll-power`), and lowering the limit
+//! for heat (`plimsoll-session`).
 
 use super::Failure;
 use super::state::state_folder;
@@ -14,19 +15,20 @@ use std::str::FromStr;
 
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct PowerArgs {
-    /// Power limit of the card while the run lasts: in watts, as a part of what it comes with (`80%`), or `auto`: lowered where
-    /// the card gets hot, before the run is paused, and raised again. Needs an administrator's rights; what was before is put
-    /// back at the end, by the next start after a crash, or by `plimsoll gpus --restore`
+    /// Power limit of the card during the run: in watts, as a percentage of its default (`80%`), or `auto`, which
+    /// lowers it when the card gets hot, before pausing the run, and raises it again. Needs administrator rights. The
+    /// previous limit is restored at the end of the run, by the next start after a crash, or by `plimsoll gpus
+    /// --restore`
     #[arg(long, value_name = "auto|W|N%")]
     power_limit: Option<PowerLimit>,
-    /// MHz added to the clock of the card's multiprocessors while the run lasts, below 0 to draw less. Above 0 it may void the
-    /// warranty, and make errors that nobody sees
+    /// MHz to add to the clock of the card's multiprocessors during the run; negative to save power. Positive values
+    /// may void the warranty, and cause undetected errors
     #[arg(long, value_name = "MHZ", allow_hyphen_values = true)]
     clock_offset: Option<i64>,
-    /// As `--clock-offset`, of the card's memory: too much of it makes errors in weights that no checkpoint shows
+    /// As `--clock-offset`, for the card's memory: too high an offset causes undetected errors in the weights
     #[arg(long, value_name = "MHZ", allow_hyphen_values = true)]
     memory_clock_offset: Option<i64>,
-    /// What a kilowatt-hour costs: the run tells what its energy did: `0.31`, `0.31EUR`
+    /// Price of a kilowatt-hour, to report the cost of the run's energy: `0.31`, `0.31EUR`
     #[arg(long, value_name = "PRICE")]
     kwh_price: Option<Price>,
 }
@@ -36,7 +38,7 @@ pub(super) struct PowerArgs {
 enum PowerLimit {
     Auto,
     Watts(f64),
-    /// Of what the card comes with.
+    /// Of the card's default limit.
     Percent(f64),
 }
 
@@ -44,7 +46,7 @@ impl FromStr for PowerLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("`{text}` is not `auto`, watts such as 200, or a part such as 80%");
+        let bad = || format!("`{text}` is not `auto`, watts such as 200, or a percentage such as 80%");
         let number = |text: &str| text.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0 && *n <= 1e5);
         match (text, text.strip_suffix('%'), text.strip_suffix(['W', 'w'])) {
             ("auto", ..) => Ok(Self::Auto),
@@ -54,22 +56,22 @@ impl FromStr for PowerLimit {
     }
 }
 
-/// What is to be set of a run's card, within what it takes.
+/// The settings for a run's card, within its limits.
 pub(super) struct Wished {
     uuid: String,
     card: NvmlCard,
     wishes: Vec<Wish>,
-    /// What its power limit may be lowered to and raised to for heat.
+    /// The range of the power limit for heat.
     auto: Option<Range>,
 }
 
 impl PowerArgs {
-    /// The price that was given.
+    /// The price of energy, if given.
     pub(super) fn price(&self) -> Option<Price> {
         self.kwh_price.clone()
     }
 
-    /// Whether the limit follows the heat.
+    /// Whether the limit follows the temperature.
     pub(super) fn is_auto(&self) -> bool {
         self.power_limit == Some(PowerLimit::Auto)
     }
@@ -81,7 +83,7 @@ impl PowerArgs {
         power.into_iter().chain(clocks.into_iter().flatten())
     }
 
-    /// What a resumed run sets as this one did.
+    /// The settings with which a resumed run sets the same.
     pub(super) fn resolved(&self) -> Map<String, Value> {
         let limit = self.power_limit.map(|limit| match limit {
             PowerLimit::Auto => "auto".to_owned(),
@@ -97,17 +99,17 @@ impl PowerArgs {
         told.into_iter().filter_map(|(key, value)| Some((key.to_owned(), json!(value?)))).collect()
     }
 
-    /// What is to be set of this card; none where nothing is asked for, or where the card does not tell, which is said.
-    /// Errors: there is no card; a value is beyond what it takes.
+    /// The settings for this card; `None` if none are requested, or if the card does not report its limits, with a
+    /// warning. Errors: there is no card; a value is outside its limits.
     pub(super) fn wished(&self, uuid: Option<&str>, name: &str) -> Result<Option<Wished>, Failure> {
         let Some(first) = self.flags().next() else { return Ok(None) };
         let Some(uuid) = uuid else {
-            return Err(Failure::bad_flag(format!("`{first}` is for cards, and this runs on the CPU")));
+            return Err(Failure::bad_flag(format!("`{first}` is for cards, but this run uses the CPU")));
         };
         let card = match NvmlCard::new(uuid) {
             Ok(card) => card,
             Err(error) => {
-                talk(format_args!("warning: `{first}` does nothing: {error}"));
+                talk(format_args!("warning: `{first}` has no effect: {error}"));
                 return Ok(None);
             }
         };
@@ -153,7 +155,7 @@ impl Wished {
             Ok(range) => Some(range),
             Err(error) => {
                 talk(format_args!(
-                    "warning: the card does not tell what {} it takes, so none is set: {error}",
+                    "warning: the card does not report the range of its {}, so it is not set: {error}",
                     called(knob)
                 ));
                 None
@@ -167,7 +169,7 @@ impl Wished {
         let (asked, value) = match limit {
             PowerLimit::Auto => {
                 let Ok(now) = self.card.get(Knob::PowerLimit) else {
-                    talk("warning: the card does not tell its power limit, so it is not lowered for heat");
+                    talk("warning: the card does not report its power limit, so it is not lowered for heat");
                     return Ok(());
                 };
                 self.auto = Some(Range { max: now, min: range.min.min(now), default: range.default });
@@ -180,7 +182,7 @@ impl Wished {
         if !range.has(value) {
             let of = if asked.ends_with('%') { format!(", {},", watts(value)) } else { String::new() };
             let message = format!(
-                "`--power-limit {asked}`{of} is beyond what {name} takes: {} to {}, {} by default",
+                "`--power-limit {asked}`{of} is outside the range of {name}: {} to {}, {} by default",
                 watts(range.min),
                 watts(range.max),
                 watts(usual)
@@ -194,24 +196,24 @@ impl Wished {
     fn add_offset(&mut self, knob: Knob, flag: &str, mhz: i64, name: &str) -> Result<(), Failure> {
         let Some(range) = self.range(knob) else { return Ok(()) };
         if !range.has(mhz) {
-            let message = format!("`{flag} {mhz}` is beyond what {name} takes: {} to {} MHz", range.min, range.max);
+            let message = format!("`{flag} {mhz}` is outside the range of {name}: {} to {} MHz", range.min, range.max);
             return Err(Failure::bad_flag(message));
         }
         self.wishes.push(Wish { knob, value: mhz });
         Ok(())
     }
 
-    /// Sets it, and says what came of it. A run goes on without what can't be set.
+    /// Sets the values and reports the results. A run continues without values that can't be set.
     pub(super) fn set(self, run: &str) -> Option<CardPower> {
         let Self { uuid, card, wishes, auto } = self;
         let Some(store) = store() else {
-            talk("warning: no home folder is known that could keep what the card had, so nothing of it is set");
+            talk("warning: found no home folder to store the card's previous settings, so none is changed");
             return None;
         };
         if wishes.iter().any(|wish| wish.knob != Knob::PowerLimit && wish.value != 0) {
             talk(
-                "warning: clock offsets run the card outside of what its maker tests: they may void its warranty, and errors of \
-                 memory that nobody sees may spoil the weights; `plimsoll doctor --self-test` compares its results",
+                "warning: clock offsets run the card outside of its tested range: they may void its warranty, and undetected \
+                 memory errors may corrupt the weights; `plimsoll doctor --self-test` compares its results",
             );
         }
         let before = |knob| card.get(knob).ok();
@@ -233,7 +235,7 @@ impl Wished {
                 Ok(value) => {
                     is_held = true;
                     let was = was.map_or(String::new(), |was| format!("; {} before", shown(knob, was)));
-                    talk(format_args!("{}: {}{was}, which is put back at the end", called(knob), shown(knob, value)));
+                    talk(format_args!("{}: {}{was}, restored at the end", called(knob), shown(knob, value)));
                 }
                 Err(error) => say_not_set(&uuid, &wishes, knob, &error, auto),
             }
@@ -244,26 +246,26 @@ impl Wished {
 }
 
 fn say_refusal(error: &HoldError) {
-    talk(format_args!("warning: the card's power and clocks stay as they are: {error}"));
+    talk(format_args!("warning: the card's power and clocks are not changed: {error}"));
     match error {
         HoldError::InUse { .. } => {
-            talk("hint: they are that run's until it ends; `plimsoll gpus --restore` puts back what a run left")
+            talk("hint: wait until that run ends; `plimsoll gpus --restore` restores what a crashed run left")
         }
-        HoldError::LeftBehind { .. } => talk("hint: `sudo -E plimsoll gpus --restore` puts it back"),
-        HoldError::Record(_) => {
-            talk("hint: `nvidia-smi -q -d POWER,CLOCK` shows what is set; a damaged file can be removed then")
-        }
+        HoldError::LeftBehind { .. } => talk("hint: `sudo -E plimsoll gpus --restore` restores it"),
+        HoldError::Record(_) => talk(
+            "hint: `nvidia-smi -q -d POWER,CLOCK` shows the current settings; then the damaged file can be removed",
+        ),
     }
 }
 
-/// What was not set, and the command that would.
+/// Reports a value that was not set, and the command that sets it.
 fn say_not_set(uuid: &str, wishes: &[Wish], knob: Knob, error: &KnobError, auto: Option<Range>) {
     let value = wishes.iter().find(|wish| wish.knob == knob).map_or(0, |wish| wish.value);
     let what = match auto.filter(|_| knob == Knob::PowerLimit) {
-        Some(_) => "the power limit can't be lowered for heat, pauses alone hold the card".to_owned(),
+        Some(_) => "the power limit can't be lowered for heat; only pauses cool the card".to_owned(),
         None => format!("the {} of {} is not set", called(knob), shown(knob, value)),
     };
-    talk(format_args!("warning: {what}: {error}; the run goes on without"));
+    talk(format_args!("warning: {what}: {error}; the run continues without it"));
     if *error != KnobError::NoPermission {
         return;
     }
@@ -276,12 +278,12 @@ fn say_not_set(uuid: &str, wishes: &[Wish], knob: Knob, error: &KnobError, auto:
         "hint: {}",
         match knob {
             Knob::PowerLimit => {
-                // For heat, what is far enough below what the card has.
+                // For heat, a limit far enough below the card's current one.
                 let value = auto.map_or(value, |range| (value * 4 / 5).max(range.min));
                 format!("`sudo nvidia-smi -i {uuid} -pl {}` sets it", value / 1000)
             }
             Knob::ClockOffset => attribute("GPUGraphicsClockOffset", value),
-            // The driver's tool counts transfers, two a clock.
+            // The driver's tool counts transfers, two per clock.
             Knob::MemoryClockOffset => attribute("GPUMemoryTransferRateOffset", 2 * value),
         }
     ));
@@ -294,13 +296,13 @@ pub(super) fn say_put_back(back: &PutBack) {
         }
         PutBack::Already { .. } | PutBack::Forgotten { .. } => {}
         PutBack::ChangedByOthers { knob, now, before } => talk(format_args!(
-            "note: somebody else set the {} to {} meanwhile, which stays; it was {} before the run",
+            "note: another process set the {} to {} meanwhile, so it stays; it was {} before the run",
             called(*knob),
             shown(*knob, *now),
             shown(*knob, *before)
         )),
         PutBack::Failed { knob, before, error } => talk(format_args!(
-            "warning: the {} is not put back to {}: {error}; `plimsoll gpus --restore` tries again",
+            "warning: the {} is not restored to {}: {error}; `plimsoll gpus --restore` tries again",
             called(*knob),
             shown(*knob, *before)
         )),
@@ -311,46 +313,46 @@ fn store() -> Option<Store> {
     state_folder().map(|folder| Store::new(folder.join("power")))
 }
 
-/// Puts back what runs left that ended, and says what came of it. Returns whether all of it is as it was. `insists`: somebody
-/// asks for it, so that nothing is silent, and what can't be seen to run is put back too.
+/// Restores what ended runs left, and reports the results. Returns whether everything is restored. `insists`: the user
+/// asked for it, so report everything, and restore also if it is unknown whether the run still runs.
 pub(super) fn settle_leftovers(insists: bool) -> bool {
     let Some(store) = store() else { return true };
     let open = |uuid: &str| NvmlCard::new(uuid).map(|card| -> Box<dyn Knobs> { Box::new(card) });
     let settled = match settle(&store, insists, open) {
         Ok(settled) => settled,
         Err(error) => {
-            talk(format_args!("warning: what runs left of cards' power and clocks can't be looked at: {error}"));
+            talk(format_args!("warning: can't check for power and clock settings that runs left: {error}"));
             return false;
         }
     };
     if insists && settled.is_empty() {
-        talk("nothing is to be put back");
+        talk("nothing to restore");
     }
-    // Each is told, whatever became of those before.
+    // Report every card, whatever the results before.
     settled.iter().filter(|one| !say_settled(one, insists)).count() == 0
 }
 
 fn say_settled(Settled { card, outcome }: &Settled, insists: bool) -> bool {
     match outcome {
         Settlement::Tried { owner, back } => {
-            talk(format_args!("{} ended without putting back what it set of {card}:", owner.what));
+            talk(format_args!("{} ended without restoring the settings of {card}:", owner.what));
             back.iter().for_each(say_put_back);
             if insists && back.iter().all(|back| matches!(back, PutBack::Already { .. } | PutBack::Forgotten { .. })) {
-                talk("it was as before already");
+                talk("already restored");
             }
             !back.iter().any(|back| matches!(back, PutBack::Failed { .. }))
         }
         Settlement::InUse { .. } if !insists => true,
         Settlement::InUse { owner, .. } => {
-            talk(format_args!("{} (process {}) still runs, and puts {card} back at its end", owner.what, owner.pid));
+            talk(format_args!("{} (process {}) still runs, and restores {card} at its end", owner.what, owner.pid));
             false
         }
         Settlement::NoCard { error } => {
-            talk(format_args!("warning: what a run set of {card} can't be put back: {error}"));
+            talk(format_args!("warning: can't restore the settings of {card}: {error}"));
             false
         }
         Settlement::Failed { error } => {
-            talk(format_args!("warning: what a run set of {card} can't be put back: {error}"));
+            talk(format_args!("warning: can't restore the settings of {card}: {error}"));
             false
         }
     }
@@ -361,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_watts_parts_or_auto() {
+    fn limits_are_watts_percentages_or_auto() {
         let parsed = |text: &str| text.parse::<PowerLimit>().ok();
         assert_eq!(parsed("auto"), Some(PowerLimit::Auto));
         assert_eq!((parsed("200"), parsed("200W")), (Some(PowerLimit::Watts(200.0)), Some(PowerLimit::Watts(200.0))));

@@ -1,4 +1,5 @@
-//! The flags of a training step, which `train`, `plan` and `bench` share, and the one place that makes a request of them.
+//! The flags of a training step, which `train`, `plan` and `bench` share, and the only function that turns them into a
+//! request.
 
 use super::Failure;
 use super::device::Device;
@@ -14,13 +15,13 @@ use plimsoll_data::Dataset;
 use plimsoll_graph::Lengths;
 use std::path::PathBuf;
 
-/// Largest norm of the gradient, unless asked for otherwise.
+/// The default limit of the gradient norm.
 const GRAD_CLIP: f64 = 1.0;
 
-/// Tokens that a prompt is read at a time.
+/// Tokens of a prompt that are read at a time.
 pub(super) const PREFILL: usize = 32;
 
-/// What is trained on at a time, and how.
+/// The sizes of a training step.
 #[derive(Debug, Clone, Args)]
 pub(super) struct RequestArgs {
     /// Tokens per sample; for an encoder-decoder, per source [default: the model's positions, at most 1024; 256 for
@@ -49,22 +50,22 @@ pub(super) struct RequestArgs {
     pub(super) levers: LeverArgs,
 }
 
-/// How a run's rows are made, and what it does beside its steps, which `train` and `plan` share.
+/// The rows of a run, and its work in addition to its steps; `train` and `plan` share these flags.
 #[derive(Debug, Clone, Args)]
 pub(super) struct RunArgs {
-    /// Start from these weights: a Plimsoll checkpoint, a folder saved by `transformers`, or what the Hugging Face cache has
-    /// under a name such as google/flan-t5-base
+    /// Start from these weights: a Plimsoll checkpoint, a folder saved by `transformers`, or a name in the Hugging Face
+    /// cache, such as google/flan-t5-base
     #[arg(long, value_name = "PATH|NAME")]
     pub(super) init: Option<PathBuf>,
     /// Fetch the weights that `--init` names from the Hugging Face hub if they are not in the cache
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         default_value = "false", action = clap::ArgAction::Set)]
     pub(super) download: bool,
-    /// Sequence packing: put short documents together in rows of `--seq-len` tokens, without attention across them
+    /// Sequence packing: put several short documents into each row of `--seq-len` tokens, without attention across them
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         default_value = "false", action = clap::ArgAction::Set)]
     pub(super) packing: bool,
-    /// Tokens of the sample generated at the end; 0: none
+    /// Tokens of the sample generated at the end; 0 generates none
     #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count, default_value = "256")]
     pub(super) sample_tokens: u64,
 }
@@ -94,22 +95,22 @@ impl RunArgs {
     }
 }
 
-/// The lengths that a run's rows come in.
+/// The lengths of a run's rows.
 #[derive(Debug, Clone)]
 pub(super) struct Sequences {
-    /// At least as long as any of them.
+    /// At least as long as every row.
     pub(super) longest: Lengths,
     /// The others.
     pub(super) buckets: Vec<Lengths>,
 }
 
 impl Sequences {
-    /// Of rows that are all as long.
+    /// For rows of equal length.
     pub(super) fn of_length(tokens: usize, target: Option<usize>) -> Self {
         Self { longest: Lengths { tokens, target }, buckets: vec![] }
     }
 
-    /// Those that the batches of a dataset can have.
+    /// The lengths of a dataset's batches.
     pub(super) fn of(dataset: &Dataset) -> Self {
         let shapes = dataset.shapes();
         let lengths = shapes.iter().map(|s| Lengths { tokens: s.source_len, target: s.target_len });
@@ -121,33 +122,33 @@ impl Sequences {
 }
 
 impl RequestArgs {
-    /// The length that `--seq-len` gives; `None` where it is left out or `auto`.
+    /// The length of `--seq-len`; `None` if it is not given or `auto`.
     pub(super) fn seq_len(&self) -> Option<usize> {
         self.seq_len.and_then(AutoOr::given)
     }
 
-    /// Whether the length is to be found.
+    /// Whether to find the length.
     pub(super) fn finds_seq_len(&self) -> bool {
         self.seq_len == Some(AutoOr::Auto)
     }
 
-    /// The same with micro-batches of so many samples: one a step, unless another flag says how large a step is.
+    /// The same with micro-batches of this many samples: one per step, unless another flag sets the size of a step.
     pub(super) fn with_micro_batch(&self, samples: usize) -> Self {
         let is_sized = self.global_batch.is_some() || self.gradient_accumulation_steps.is_some();
         let global_batch = if is_sized { self.global_batch } else { Some(samples) };
         Self { micro_batch: AutoOr::Given(samples), global_batch, ..self.clone() }
     }
 
-    /// Sets the model's dropout if another is asked for.
+    /// Sets the model's dropout if the flag is given.
     pub(super) fn set_dropout(&self, chosen: &mut Chosen) {
         if let Some(rate) = self.dropout {
             chosen.config.set_dropout(rate);
         }
     }
 
-    /// A request for a model on a device. `usual_batch` is the number of samples of a step if none is asked for; `usual_clip`
-    /// the largest norm of the gradient likewise, 0: none.
-    /// Errors: flags that exclude each other, parameters that the model has not.
+    /// A request for a model on a device. `usual_batch` is the default number of samples per step; `usual_clip` the
+    /// default limit of the gradient norm, 0 for none.
+    /// Errors: flags that exclude each other, parameters that the model does not have.
     pub(super) fn request(
         &self,
         chosen: &Chosen,
@@ -171,7 +172,7 @@ impl RequestArgs {
         })
     }
 
-    /// Whether a flag gives the samples of a step.
+    /// Whether a flag sets the samples per step.
     pub(super) fn gives_global_batch(&self) -> bool {
         self.global_batch.is_some() || self.gradient_accumulation_steps.is_some()
     }

@@ -1,10 +1,10 @@
-//! How far reading and tokenizing has come.
+//! The progress of reading and tokenizing.
 
 use crate::streams::{Bar, bar_text, talk};
 use console::measure_text_width;
 use plimsoll_data::Progress;
 
-/// A bar on a terminal; elsewhere only what matters is said.
+/// A bar on a terminal; elsewhere only important messages.
 pub struct DataProgress {
     bar: Option<Bar>,
 }
@@ -38,7 +38,7 @@ impl DataProgress {
     }
 }
 
-/// A row of so many columns: a message, and a bar where the message leaves room.
+/// A row with this many columns: a message, and a bar in the remaining columns.
 pub(super) fn bar_row(done: f64, message: &str, columns: usize) -> String {
     format!("{} {message}", bar_text(done, columns.saturating_sub(measure_text_width(message) + 1)))
 }

@@ -1,4 +1,4 @@
-//! How far a download has come.
+//! The progress of a download.
 
 use super::data::bar_row;
 use crate::streams::{Bar, talk};
@@ -6,14 +6,14 @@ use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// How often a line says how far it is where there is no terminal.
+/// Time between two lines of progress without a terminal.
 const BETWEEN_LINES: Duration = Duration::from_secs(5);
 
-/// A bar on a terminal; elsewhere a line now and then.
+/// A bar on a terminal; elsewhere a line every few seconds.
 pub struct DownloadProgress {
     bar: Option<Bar>,
     total: Bytes,
-    /// What was there before.
+    /// Bytes that were already on disk.
     before: Bytes,
     done: Cell<u64>,
     start: Instant,
@@ -21,25 +21,25 @@ pub struct DownloadProgress {
 }
 
 impl DownloadProgress {
-    /// Of `total` bytes, of which some were there before.
+    /// A download of `total` bytes, of which `before` are already on disk.
     pub fn new(total: Bytes, before: Bytes) -> Self {
         let now = Instant::now();
         Self { bar: Bar::on_terminal(), total, before, done: Cell::new(before.0), start: now, said: Cell::new(now) }
     }
 
-    /// So many bytes came.
+    /// Adds downloaded bytes.
     pub fn advance(&self, bytes: u64) {
         self.done.set(self.done.get() + bytes);
         self.show();
     }
 
-    /// So many bytes were thrown away.
+    /// Removes discarded bytes.
     pub fn retreat(&self, bytes: u64) {
         self.done.set(self.done.get().saturating_sub(bytes));
         self.show();
     }
 
-    /// Takes the bar away, and says how long it took.
+    /// Removes the bar, and prints the time of the download.
     pub fn finish(self) {
         drop(self.bar);
         let came = Bytes(self.done.get()).saturating_sub(self.before);
@@ -66,7 +66,7 @@ impl DownloadProgress {
     }
 }
 
-/// How far it is, how fast it is, and what is left, in at most 60 columns. `came`: in this time.
+/// Progress, speed and time left, in at most 60 columns. `came`: bytes in this time.
 fn text(done: Bytes, total: Bytes, came: Bytes, elapsed: Seconds) -> String {
     let rate = came.as_f64() / elapsed.0.max(0.001);
     let left = match rate > 0.0 {
@@ -81,11 +81,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_how_far_how_fast_and_how_long() {
+    fn line_has_progress_speed_and_time_left() {
         let of = |done, came, s| text(Bytes::mib(done), Bytes::gib(4), Bytes::mib(came), Seconds(s));
         assert_eq!(of(2048, 1024, 16.0), "2.00 GiB of 4.00 GiB, 64.0 MiB/s, 32 s left");
         assert_eq!(of(1024, 0, 0.0), "1.00 GiB of 4.00 GiB, 0 B/s");
-        // A bar has some columns of 80 in any case.
+        // A bar always keeps some of 80 columns.
         let longest = text(Bytes(u64::MAX / 2), Bytes(u64::MAX), Bytes(1), Seconds(1e9));
         assert!(of(1023, 1, 99.0).len() <= 60 && longest.len() <= 75, "{longest}");
     }

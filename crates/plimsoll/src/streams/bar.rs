@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Time between two pictures.
 const BETWEEN: Duration = Duration::from_millis(50);
 
-/// Whether stderr may be animated. Colors are another matter: `NO_COLOR` and `CLICOLOR` take away only these.
+/// Whether stderr may be animated. Colors are independent of this: `NO_COLOR` and `CLICOLOR` disable only colors.
 fn may_animate() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_has_all_its_columns_whatever_is_done() {
+    fn a_bar_has_all_its_columns_at_any_progress() {
         console::set_colors_enabled_stderr(false);
         let cases = [(0.0, "────"), (0.25, "╸───"), (0.6, "━╸──"), (1.0, "━━━━"), (7.0, "━━━━"), (f64::NAN, "────")];
         for (done, bar) in cases {

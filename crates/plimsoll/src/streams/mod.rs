@@ -1,9 +1,9 @@
-//! The two streams: stdout is data, stderr is talk. Neither can end a run: `println!` and `eprintln!` panic when a
-//! reader goes away or a log fills its disk, so nothing here uses them. Neither shows control characters, whoever's
-//! text they are in.
+//! The two streams: stdout is data, stderr is messages. Neither can end a run: `println!` and `eprintln!` panic when a
+//! reader goes away or a log fills its disk, so nothing here uses them. Neither shows control characters, from any
+//! text.
 //!
-//! Nor can a reader that stops reading, such as a terminal after Ctrl-S, hold up a command that has something to save:
-//! after [`wait_for_no_reader`] a thread writes what is said (`plimsoll_telemetry::Outlet`).
+//! A reader that stops reading, such as a terminal after Ctrl-S, can't block a command that has something to save:
+//! after [`wait_for_no_reader`] a thread writes the messages (`plimsoll_telemetry::Outlet`).
 
 mod bar;
 mod waiting;
@@ -25,11 +25,11 @@ use waiting::Waiting;
 
 static STDERR: LazyLock<Outlet<Waiting>> = LazyLock::new(|| Outlet::new(Waiting::default()));
 
-/// Whether the command was asked to end, so that data waits no longer for its reader either.
+/// Whether the command was asked to end, so that data no longer waits for its reader.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// From here on nothing that is said waits for a reader, panics included: a thread writes it. For commands that save
-/// something when a signal asks them to end; others are ended by the signal itself.
+/// After this call a thread writes messages and panics, so that none waits for a reader. For commands that save
+/// something when a signal asks them to end; the signal itself ends other commands.
 pub(crate) fn wait_for_no_reader() {
     if let Err(error) = STDERR.start("stderr", stderr()) {
         talk(format_args!("note: a terminal that stops reading stops this command: no thread can be started: {error}"));
@@ -45,13 +45,13 @@ pub(crate) fn wait_for_no_reader() {
     }));
 }
 
-/// The command was asked to end: from here on data waits only a moment for its reader.
+/// Records that the command was asked to end: from here on data waits only a moment for its reader.
 pub(crate) fn end_soon() {
     IS_ENDING.store(true, Ordering::Relaxed);
 }
 
-/// Waits until everything that was said is written, for as long as something reads it. A reader that had stopped reading by
-/// the last call is not waited for again.
+/// Waits until all messages are written, as long as a reader reads them. Does not wait again for a reader that had
+/// stopped reading by the last call.
 pub(crate) fn finish(patience: Duration) {
     static HAS_STOPPED: AtomicBool = AtomicBool::new(false);
     if STDERR.is_started() {
@@ -60,7 +60,7 @@ pub(crate) fn finish(patience: Duration) {
     }
 }
 
-/// Finishes what is said when the command ends, in whatever way.
+/// Writes pending messages when the command ends, in any way.
 pub(crate) struct Finish;
 
 impl Drop for Finish {
@@ -69,7 +69,7 @@ impl Drop for Finish {
     }
 }
 
-/// Says a line. What can't be said is lost, and nothing else is. On a terminal that has colors, labels have theirs.
+/// Prints a message line to stderr. A failed write loses only the line. On a terminal with colors, labels are colored.
 pub(crate) fn talk(line: impl Display) {
     let line = line.to_string();
     let shown = printable(&line);
@@ -87,7 +87,7 @@ fn put(change: impl FnOnce(&mut Waiting)) {
     }
 }
 
-/// The text with the labels of its lines, such as `error:`, in the colors that compilers have for them.
+/// The text with the labels of its lines, such as `error:`, in the colors that compilers use.
 fn with_colored_labels(text: &str) -> String {
     let colored = |line: &str| {
         let labels =
@@ -101,7 +101,7 @@ fn with_colored_labels(text: &str) -> String {
     text.split('\n').map(colored).collect::<Vec<_>>().join("\n")
 }
 
-/// Writes a line of data. A reader that goes away has seen enough. Errors: stdout refuses it.
+/// Writes a line of data. A closed pipe is not an error. Errors: stdout refuses the data.
 pub(crate) fn write_data(line: impl Display) -> Result<(), Failure> {
     let text = printable(&line.to_string()).into_owned() + "\n";
     let write = move || {
@@ -118,9 +118,10 @@ pub(crate) fn write_data(line: impl Display) -> Result<(), Failure> {
     }
 }
 
-/// Writes on a thread, and waits for it until the command is asked to end. Errors: the stream refuses it; nothing reads it.
+/// Writes on a thread, and waits for it until the command is asked to end. Errors: the stream refuses the data; nothing
+/// reads it.
 fn on_a_thread(write: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> std::io::Result<()> {
-    // On a terminal, data comes after what was said before it.
+    // On a terminal, data comes after the messages before it.
     finish(READER_PATIENCE);
     let (send, written) = channel();
     std::thread::Builder::new().name("stdout".to_owned()).spawn(move || send.send(write()))?;
@@ -133,8 +134,8 @@ fn on_a_thread(write: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> 
     }
 }
 
-/// Writes what another program printed, as it is: bars are drawn with control characters. A reader that goes away has seen
-/// enough. Errors: stdout refuses it.
+/// Writes another program's output unchanged: bars are drawn with control characters. A closed pipe is not an error.
+/// Errors: stdout refuses the data.
 #[cfg(unix)]
 pub(crate) fn pass(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = stdout().lock();
@@ -145,7 +146,7 @@ pub(crate) fn pass(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Writes text that a model made: to a file or a pipe as it is, to a terminal without control characters.
+/// Writes text of a model: unchanged to a file or a pipe, without control characters to a terminal.
 pub(crate) fn write_text(bytes: &[u8]) -> std::io::Result<()> {
     let mut stdout = stdout().lock();
     match stdout.is_terminal() {

@@ -1,10 +1,10 @@
-//! What waits to be written to stderr: lines in their order, and the progress bar below them, of which only the newest counts.
-//! Not here: who writes it, and when.
+//! Pending output for stderr: lines in their order, and the progress bar below them, of which only the newest is kept.
+//! Not here: when it is written, and by which thread.
 
 use plimsoll_telemetry::Pieces;
 use std::collections::VecDeque;
 
-/// Bytes of lines that wait at most. When there are more, the oldest are dropped.
+/// The most bytes of pending lines. Beyond this, the oldest are dropped.
 const MOST: usize = 1 << 20;
 
 /// Lines and a bar.
@@ -13,11 +13,11 @@ pub(super) struct Waiting {
     lines: VecDeque<String>,
     /// Bytes of `lines`.
     bytes: usize,
-    /// Lines that were dropped since the last one that was taken.
+    /// Lines that were dropped since the last one was taken.
     dropped: usize,
-    /// Rows of the bar; none without a bar.
+    /// Rows of the bar; empty without a bar.
     bar: Vec<String>,
-    /// Whether the bar is not what the terminal shows.
+    /// Whether the terminal does not yet show this bar.
     is_bar_due: bool,
     /// Rows of the bar that the terminal shows.
     shown_rows: usize,
@@ -35,13 +35,13 @@ impl Waiting {
         }
     }
 
-    /// Replaces the bar. Without rows there is none.
+    /// Replaces the bar. No rows remove it.
     pub(super) fn show(&mut self, bar: Vec<String>) {
         self.is_bar_due = self.is_bar_due || bar != self.bar;
         self.bar = bar;
     }
 
-    /// Whether nothing waits.
+    /// Whether nothing is pending.
     pub(super) fn is_empty(&self) -> bool {
         self.lines.is_empty() && !self.is_bar_due
     }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_lines_are_dropped_and_counted_where_the_newest_need_their_room() {
+    fn oldest_lines_are_dropped_and_counted_when_new_lines_need_space() {
         let mut waiting = Waiting::default();
         let long = "x".repeat(MOST / 2);
         for line in ["1\nstill 1", &long, &long, "4"] {
@@ -111,6 +111,6 @@ mod tests {
         }
         assert_eq!(taken(&mut waiting), format!("warning: 3 lines were not shown: nothing read them\n{long}\n4\n"));
         waiting.say(long.repeat(3));
-        assert_eq!(taken(&mut waiting).len(), long.len() * 3 + 1, "one line has room in any case");
+        assert_eq!(taken(&mut waiting).len(), long.len() * 3 + 1, "one line is always kept");
     }
 }

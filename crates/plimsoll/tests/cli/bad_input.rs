@@ -673,7 +673,7 @@ fn weights() {
             (
                 "--init foreign --model t5-small --name x",
                 BAD_INPUT,
-                &["the weights in foreign are of another family than t5-small", "leave out `--model`"],
+                &["the weights in foreign are of another family than t5-small", "omit `--model`"],
             ),
             (
                 "--init wide --model wide --name x",
@@ -959,7 +959,7 @@ fn pairs_and_packed_rows() {
         (t5("--data pairs.tsv --bucket 0"), USAGE, &["must be at least 1"]),
         (t5("--data pairs.tsv --label-smoothing 1"), USAGE, &["from 0 to below 1"]),
         (t5("--data pairs.tsv --layer-decay 0"), USAGE, &["above 0"]),
-        ("train --model t5-small --data pairs.tsv".into(), USAGE, &["needs the tokenizer that it was made with"]),
+        ("train --model t5-small --data pairs.tsv".into(), USAGE, &["needs its own tokenizer"]),
         ("train --data pairs.tsv --source-column 1".into(), USAGE, &["is not an encoder-decoder"]),
         ("plan --model gpt2 --target-len 12".into(), USAGE, &["is not an encoder-decoder"]),
         ("plan --model gpt2 --recompute 13".into(), USAGE, &["13 blocks", "the model has 12", "`--recompute 12`"]),

@@ -74,7 +74,7 @@ fn without_a_card_vram_selects_one_with_that_much_memory() {
     assert!(larger.stderr.contains(words), "{}", larger.stderr);
     let asked = here("--vram 24 --device cuda");
     assert_eq!(json(&asked)["plan"]["budget_bytes"], json(&here("--device cuda"))["plan"]["budget_bytes"]);
-    let words = "`--vram` asks for 24.0 GiB, and NVIDIA GeForce RTX 3060 has 12.0 GiB: planning for the";
+    let words = "`--vram` asks for 24.0 GiB, but NVIDIA GeForce RTX 3060 has 12.0 GiB: planning for the";
     assert!(asked.stderr.contains(words), "{}", asked.stderr);
 }
 
@@ -415,7 +415,7 @@ fn a_step_on_a_card_has_the_usual_number_of_tokens() {
 #[test]
 fn the_host_memory_of_another_machine_is_assumed() {
     let sandbox = Sandbox::new();
-    let words = "+ 24.0 GiB  of host memory, as is assumed of a card that is elsewhere";
+    let words = "+ 24.0 GiB  of host memory, assumed for a card in another machine";
     let budget = |flags: &str| {
         let said = sandbox.run_with_cards(TWO_CARDS, &format!("plan --model gpt2 --global-batch 4 {flags}"));
         assert_eq!(said.code, Some(0), "{}", said.stderr);
@@ -496,7 +496,7 @@ fn missing_cards_and_models_are_refused_with_a_hint() {
     }
     let said = sandbox.run_with_cards("NVIDIA GeForce RTX 3060,GPU-aaaa,12288,350,12000", "plan --gpu auto");
     assert_eq!(said.code, Some(3), "{}", said.stderr);
-    assert!(said.stderr.contains("12.0 GiB that other processes hold"), "{}", said.stderr);
+    assert!(said.stderr.contains("12.0 GiB that other processes use"), "{}", said.stderr);
 }
 
 /// A speed file of another machine or thread count, and an invalid one, are detected.

@@ -283,7 +283,7 @@ fn preferences_and_pairs_are_refused() {
     sandbox.must_train("--data dpo.jsonl --text-field chosen --tokenizer bytes --max-steps 1 --name chosen");
     sandbox.must_train("--data pairs.csv --data-format text --tokenizer bytes --max-steps 1 --name text");
     let said = sandbox.must_train("--data plain.csv --tokenizer bytes --max-steps 1 --name plain");
-    assert!(said.stderr.contains("warning: plain.csv is trained on as text, with its separators"), "{}", said.stderr);
+    assert!(said.stderr.contains("warning: training on plain.csv as text, with its separators"), "{}", said.stderr);
 }
 
 #[test]
@@ -361,7 +361,7 @@ fn defaults_depend_on_the_weights_and_the_data() {
     let parameters = sandbox.json("runs/all/plan.json")["parameters"].as_u64().expect("a count");
     let rate = (2e-5 * (7e9 / parameters as f64).sqrt()).min(4e-3);
     let defaults = format!(
-        "defaults: learning rate {rate:.1e} (for the model's size, from trained weights), 4 of 53 samples a step, 3 epochs (40 \
+        "defaults: learning rate {rate:.1e} (for the model's size, from trained weights), 4 of 53 samples per step, 3 epochs (40 \
          steps), warm-up for 4 steps\n"
     );
     assert!(said.contains(&defaults), "{defaults}{said}");

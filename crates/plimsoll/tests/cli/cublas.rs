@@ -117,7 +117,7 @@ fn invalid_libraries_are_refused() {
     let said = sandbox.run_on_card("", "bench --model nano --cublas=");
     assert_says(&said, 2, &["`auto`, `off` or the path of a library"]);
     let said = sandbox.run(&format!("plan --model nano --device cpu {}", library()));
-    assert_says(&said, 2, &["`--cublas PATH` is for cards, and this runs on the CPU", "hint: `--blas PATH`"]);
+    assert_says(&said, 2, &["`--cublas PATH` is for cards, but this runs on the CPU", "hint: `--blas PATH`"]);
 }
 
 #[test]
@@ -128,11 +128,7 @@ fn a_library_that_fails_is_reported_with_a_hint() {
         ("cublas=10300", "is too old: it is version 10.3, 11.0 is needed"),
         ("fail=cublasLtCreate:1:1", "cublasLtCreate gives CUBLAS_STATUS_NOT_INITIALIZED"),
     ] {
-        assert_says(
-            &sandbox.run_on_card(card, &plan),
-            5,
-            &[words, "`--cublas off` multiplies by the built-in kernels"],
-        );
+        assert_says(&sandbox.run_on_card(card, &plan), 5, &[words, "`--cublas off` uses the built-in kernels"]);
     }
     // During a run whose products are launched one by one.
     let run = format!("{RUN} {} --cuda-graph off --max-steps 4", library());
@@ -145,7 +141,7 @@ fn a_library_that_fails_is_reported_with_a_hint() {
         5,
         &[
             "cublasLtMatmul gives CUBLAS_STATUS_EXECUTION_FAILED, for the product",
-            "hint: `--cublas off` multiplies by the built-in kernels",
+            "hint: `--cublas off` uses the built-in kernels",
             "runs/failed/checkpoints/step-00000",
             "to continue from it, run: plimsoll train --resume",
         ],

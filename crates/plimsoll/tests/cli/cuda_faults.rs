@@ -291,7 +291,7 @@ fn a_card_filled_by_other_processes_is_not_a_usage_error() {
         let mut command = sandbox.command_on_card("card=rtx3060;others=11800", command.split(' '));
         command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library()).env(plimsoll_fake_nvml::MACHINE, &nvml);
         let said = Said::of(command.output().expect("the binary runs"));
-        assert_says(&said, 3, &["that other processes hold", held, "hint: end the processes that hold the memory"]);
+        assert_says(&said, 3, &["that other processes use", held, "hint: end the processes that use the memory"]);
     }
     // A margin as large as an unused card, and one as large as the free memory of the host.
     let said = |given: &str| train_on_card(&sandbox, "card=rtx3060;others=11800", &format!("{train} {given}"));

@@ -86,8 +86,8 @@ fn tf32_on_a_card_without_it_is_refused() {
         Said::of(command.output().expect("the binary runs"))
     };
     for (machine, arguments, words) in [
-        ("", "plan --model nano --device cpu --tf32 on", "`--tf32 on` is for cards, and this runs on the CPU"),
-        ("cards=0", "plan --model nano --tf32 on", "`--tf32 on` is for cards, and this runs on the CPU"),
+        ("", "plan --model nano --device cpu --tf32 on", "`--tf32 on` is for cards, but this runs on the CPU"),
+        ("cards=0", "plan --model nano --tf32 on", "`--tf32 on` is for cards, but this runs on the CPU"),
         ("capability=7.5", "plan --model nano --tf32 on --host-ram 4", "its compute capability is 7.5"),
         ("", "plan --model nano --gpu 2080 --tf32 on --host-ram 4", "RTX 2080 has no TF32"),
     ] {

@@ -38,7 +38,7 @@ fn variables_of_openmp_and_nvidia_are_obeyed_or_explained() {
     for (card, flags, value, words) in [
         ("", "--host-ram 4 --tf32 on", "0", "note: NVIDIA_TF32_OVERRIDE=0 turns `--tf32 on` off"),
         ("", "--host-ram 4", "0", "note: NVIDIA_TF32_OVERRIDE=0 changes nothing: TF32 is off without `--tf32 on`"),
-        ("", "--host-ram 4", "1", "note: NVIDIA_TF32_OVERRIDE=1 is for NVIDIA's libraries alone"),
+        ("", "--host-ram 4", "1", "note: NVIDIA_TF32_OVERRIDE=1 affects only NVIDIA's libraries"),
         ("cards=0", "--device cpu", "0", "note: NVIDIA_TF32_OVERRIDE=0 changes nothing: the CPU has no TF32"),
         // The card has no TF32, so the variable changes nothing.
         ("capability=7.5", "--host-ram 4 --tf32 on", "0", "turns `--tf32 on` off"),

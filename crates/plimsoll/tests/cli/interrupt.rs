@@ -400,7 +400,7 @@ fn a_full_disk_loses_checkpoints_but_keeps_the_older_one() {
     }
     for words in [
         "File too large",
-        "hint: is the disk full? training continues, and older checkpoints are kept",
+        "hint: check for a full disk; training continues, and older checkpoints are kept",
         "error: the state after step 30 is not on disk: ",
         "hint: the newest checkpoint on disk is runs/full/checkpoints/step-000010, after step 10",
         "free disk space, then rerun the steps since then: plimsoll train --resume runs/full",
@@ -489,7 +489,7 @@ fn checkpoints_that_do_not_fit_the_disk_are_detected_before_the_first_step() {
     let Some(said) = train_on_a_disk(&sandbox, rest + checkpoint / 2, flags) else { return };
     assert_eq!((said.code, said.stdout_text()), (Some(DEVICE_FAILED), ""), "{}", said.stderr);
     assert!(said.stderr.contains("error: a checkpoint of this run needs "), "{}", said.stderr);
-    assert!(said.stderr.contains("keep runs on another disk with `--runs-dir PATH`"), "{}", said.stderr);
+    assert!(said.stderr.contains("store runs on another disk with `--runs-dir PATH`"), "{}", said.stderr);
     assert!(!said.stderr.contains("--checkpoint-every 0") && !said.stderr.contains("step 1"), "{}", said.stderr);
     assert!(sandbox.tree("after/none/checkpoints").is_empty());
 

@@ -171,7 +171,11 @@ fn unusable_settings_are_refused_with_a_hint() {
     let sandbox = Sandbox::new();
     let unset = said(&sandbox, "notify test");
     assert_eq!(unset.code, Some(4));
-    assert!(unset.stderr.starts_with("error: no service is set up, so nobody is told\nhint: for mail, use `--mail-to"));
+    assert!(
+        unset
+            .stderr
+            .starts_with("error: no service is configured, so no message is sent\nhint: for mail, use `--mail-to")
+    );
     write(&sandbox, "open", "PLIMSOLL_NTFY_TOPIC=CANARY\n", 0o644);
     let open = said(&sandbox, "notify test --secrets open");
     assert_eq!(open.code, Some(4));

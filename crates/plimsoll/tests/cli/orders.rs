@@ -183,7 +183,7 @@ fn other_programs_are_paused_resumed_and_end_when_stopped_while_they_are_paused(
     until("it starts", &|| read().is_some());
     let pid = read().expect("it is there").trim().to_owned();
     assert!(said(&sandbox, USAGE, "resume it").contains("it is not paused"));
-    assert!(said(&sandbox, USAGE, "budget it 5").contains("plans its memory"));
+    assert!(said(&sandbox, USAGE, "budget it 5").contains("can change their budget"));
     said(&sandbox, 0, "pause it");
     until("it is stopped", &|| state(&pid) == "T");
     until("its supervisor is, too", &|| sandbox.run("pause it").stderr.contains("it is already paused"));

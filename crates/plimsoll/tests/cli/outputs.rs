@@ -910,7 +910,7 @@ fn weights_to_start_from_give_their_loss() {
     sandbox.write("hf/model.safetensors", weights);
     sandbox.write("hf/config.json", sandbox.read(&format!("{checkpoint}/config.json")));
     let said = sandbox.must_train(&format!("{still} --name hf --model gpt2 --init hf")).stderr;
-    assert!(said.contains("`--model gpt2` gives the family; the sizes are those of hf/config.json"), "{said}");
+    assert!(said.contains("`--model gpt2` gives the family; using the sizes of hf/config.json"), "{said}");
     assert_eq!(last("hf").to_bits(), last("first").to_bits());
     // The hub's cache of such a folder: its files are links to blobs.
     let model = ".cache/huggingface/hub/models--org--tiny";

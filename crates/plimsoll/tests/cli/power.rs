@@ -101,7 +101,7 @@ fn requested_settings_are_made_reported_and_restored() {
     assert_says(
         &said,
         &[
-            "power limit: 136 W; 170 W before, which is put back at the end",
+            "power limit: 136 W; 170 W before, restored at the end",
             "clock offset: -100 MHz; +0 MHz before",
             "may void its warranty",
             "power limit: 170 W again, as before",
@@ -121,10 +121,13 @@ fn settings_outside_the_cards_bounds_are_refused_before_any_file_is_written() {
     for (flags, words) in [
         (
             "--power-limit 500",
-            "`--power-limit 500` is beyond what NVIDIA GeForce RTX 3060 takes: 100 W to 212 W, 170 W by default",
+            "`--power-limit 500` is outside the range of NVIDIA GeForce RTX 3060: 100 W to 212 W, 170 W by default",
         ),
         ("--power-limit 10%", "`--power-limit 10%`, 17 W, is beyond"),
-        ("--clock-offset 9999", "`--clock-offset 9999` is beyond what NVIDIA GeForce RTX 3060 takes: -500 to 300 MHz"),
+        (
+            "--clock-offset 9999",
+            "`--clock-offset 9999` is outside the range of NVIDIA GeForce RTX 3060: -500 to 300 MHz",
+        ),
         ("--memory-clock-offset -2000", "takes: -1000 to 2000 MHz"),
         ("--power-limit warm", "is not `auto`, watts such as 200"),
         ("--kwh-price 1e9", "is not a price"),
@@ -136,7 +139,7 @@ fn settings_outside_the_cards_bounds_are_refused_before_any_file_is_written() {
     }
     let said = sandbox.train("--name none --device cpu --power-limit 150");
     assert_eq!(said.code, Some(2), "{}", said.stderr);
-    assert_says(&said, &["`--power-limit` is for cards, and this runs on the CPU"]);
+    assert_says(&said, &["`--power-limit` is for cards, but this run uses the CPU"]);
     assert!(!sandbox.path("runs/none").exists() && values_set(&sandbox, "power_limit").is_empty());
 }
 
@@ -147,17 +150,17 @@ fn without_permission_the_command_is_printed_and_the_run_continues() {
         format!("{WILLING}0 0 error nvmlDeviceSetPowerManagementLimit 4\n0 0 error nvmlDeviceSetClockOffsets 4\n");
     let said = must_train(&sandbox, &script, "--name poor --power-limit 150 --clock-offset 50");
     let command = format!("hint: `sudo nvidia-smi -i {UUID} -pl 150` sets it");
-    assert_says(&said, &["the power limit of 150 W is not set: no permission; the run goes on without", &command]);
+    assert_says(&said, &["the power limit of 150 W is not set: no permission; the run continues without it", &command]);
     assert_says(&said, &["nvidia-settings -c :0 -a '[gpu:0]/GPUGraphicsClockOffsetAllPerformanceLevels=50'"]);
     let auto = must_train(&sandbox, &script, "--name auto --power-limit auto");
     let command = format!("hint: `sudo nvidia-smi -i {UUID} -pl 136` sets it");
     assert_says(
         &auto,
-        &["the power limit can't be lowered for heat, pauses alone hold the card: no permission", &command],
+        &["the power limit can't be lowered for heat; only pauses cool the card: no permission", &command],
     );
     // A card without these settings, and no driver at all.
     let bare = must_train(&sandbox, "0 0 temperature 55\n", "--name bare --power-limit 150");
-    assert_says(&bare, &["does not tell what power limit it takes, so none is set"]);
+    assert_says(&bare, &["does not report the range of its power limit, so it is not set"]);
     assert!(values_set(&sandbox, "power_limit").is_empty() && !has_record(&sandbox));
 }
 
@@ -222,7 +225,7 @@ fn the_second_of_two_runs_leaves_settings_alone_and_a_killed_run_is_cleaned_up()
     let mut first = spawn(&sandbox, "--name first --power-limit 120");
     assert!(wait_until(&mut first, || steps_logged(&journal) >= 1), "{}", end_of(first).stderr);
     let second = must_train(&sandbox, WILLING, "--name second --power-limit 150");
-    assert_says(&second, &["power and clocks stay as they are: plimsoll train first (process "]);
+    assert_says(&second, &["power and clocks are not changed: plimsoll train first (process "]);
     assert_eq!(values_set(&sandbox, "power_limit"), ["120"]);
     let refused = gpus(&sandbox, "--restore");
     assert_eq!(refused.code, Some(5), "{}", refused.stderr);
@@ -232,7 +235,10 @@ fn the_second_of_two_runs_leaves_settings_alone_and_a_killed_run_is_cleaned_up()
     assert_eq!(values_set(&sandbox, "power_limit"), ["120"]);
     // The next start restores it, and keeps the card's own value.
     let next = must_train(&sandbox, WILLING, "--name next --power-limit 150");
-    assert_says(&next, &["plimsoll train first ended without putting back", "power limit: 150 W; 170 W before"]);
+    assert_says(
+        &next,
+        &["plimsoll train first ended without restoring the settings", "power limit: 150 W; 170 W before"],
+    );
     assert_eq!(values_set(&sandbox, "power_limit"), ["120", "170", "150", "170"]);
 }
 
@@ -251,14 +257,14 @@ fn settings_of_a_killed_run_are_restored_by_command_but_not_over_newer_ones() {
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     assert_says(&said, &["power limit: 170 W again, as before", "clock offset: +0 MHz again"]);
     assert_eq!(values_set(&sandbox, "power_limit"), ["120", "170"]);
-    assert_says(&gpus(&sandbox, "--restore"), &["nothing is to be put back"]);
+    assert_says(&gpus(&sandbox, "--restore"), &["nothing to restore"]);
     kill("again");
     let state = sandbox.text("state") + "0 power_limit 199\n";
     sandbox.write("state", state);
     let said = gpus(&sandbox, "--restore");
     assert_says(
         &said,
-        &["somebody else set the power limit to 199 W meanwhile, which stays; it was 170 W before the run"],
+        &["another process set the power limit to 199 W meanwhile, so it stays; it was 170 W before the run"],
     );
     assert_eq!(values_set(&sandbox, "power_limit").last().map(String::as_str), Some("199"));
     assert_eq!(values_set(&sandbox, "clock_offset").last().map(String::as_str), Some("0"));

@@ -1,5 +1,5 @@
-//! The flags of `plimsoll estimate`, and what they make of a run.
-//! Not here: files and command lines of trainers (`told.rs`), cards (`card.rs`).
+//! The flags of `plimsoll estimate`, and the run that they describe.
+//! Not here: files and command lines of trainers (`input.rs`), cards (`card.rs`).
 
 use crate::cli::options::{alloc_conf, positive_count, positive_size};
 use clap::{Args, ValueEnum};
@@ -17,43 +17,43 @@ pub(in crate::cli) struct EstimateArgs {
     #[arg(long, value_name = "MODEL")]
     pub(super) model: Option<String>,
     /// The trainer's own file: of Hugging Face's `TrainingArguments`, axolotl, LLaMA-Factory, torchtune, or Unsloth's
-    /// keywords as JSON; again for a file beside it, of DeepSpeed or accelerate. Flags here are laid over it
+    /// keywords as JSON; repeat it to add a file of DeepSpeed or accelerate. Flags override its settings
     #[arg(long, value_name = "FILE")]
     pub(super) config: Vec<PathBuf>,
     /// Which weights are trained
     #[arg(long, value_enum, value_name = "full|lora|qlora")]
     pub(super) method: Option<MethodName>,
-    /// Channels between the two matrices of LoRA [default: 16]
+    /// Rank of LoRA [default: 16]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) lora_rank: Option<u64>,
-    /// The layers that get LoRA, by the ends of their names: `q_proj,v_proj`; or `all-linear` [default: PEFT's own for the
-    /// family]
+    /// The layers to adapt with LoRA, by the ends of their names: `q_proj,v_proj`; or `all-linear` [default: PEFT's own
+    /// for the family]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(super) lora_targets: Vec<String>,
-    /// Types of weights, and of what is computed: `pure-bf16` has all in bf16, `amp-bf16` weights in single precision under
+    /// Types of the weights and of the computation: `pure-bf16` uses bf16 for all, `amp-bf16` fp32 weights with
     /// autocast [default: fp32; amp-bf16 with `--method qlora`]
     #[arg(long, value_enum, value_name = "PRECISION")]
     pub(super) precision: Option<PrecisionName>,
-    /// Samples of a forward pass on one card [default: 8, as Hugging Face's trainer; 1 with `--method qlora`]
+    /// Samples per forward pass on one GPU [default: 8, as Hugging Face's trainer; 1 with `--method qlora`]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) micro_batch: Option<u64>,
-    /// Micro-batches of an optimizer step [default: 1]
+    /// Micro-batches per optimizer step [default: 1]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) gradient_accumulation_steps: Option<u64>,
-    /// Tokens of a sample, or of its source [default: 1024, 512 for encoder-decoders]
+    /// Tokens per sample, or per source [default: 1024, 512 for encoder-decoders]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(super) seq_len: Option<usize>,
-    /// Tokens of a sample's target in an encoder-decoder [default: as many as of the source]
+    /// Tokens per target of an encoder-decoder [default: the same as per source]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(super) target_len: Option<usize>,
     /// The optimizer
     #[arg(long, value_enum, value_name = "OPTIMIZER")]
     pub(super) optimizer: Option<OptimizerName>,
-    /// How PyTorch computes AdamW: all parameters at once, with temporaries as large (`foreach`), in one kernel (`fused`), or
-    /// one after the other [default: fused, as Hugging Face's trainer]
+    /// How PyTorch computes AdamW: all parameters at once, with temporaries of their size (`foreach`), in one kernel
+    /// (`fused`), or one after the other [default: fused, as Hugging Face's trainer]
     #[arg(long, value_enum, value_name = "HOW")]
     pub(super) optimizer_implementation: Option<Implementation>,
-    /// Recompute each block in the backward pass; `=reentrant` by an autograd function, as older trainers do
+    /// Recompute each block in the backward pass; `=reentrant` uses an autograd function, as older trainers do
     #[arg(
         long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "non-reentrant", require_equals = true
     )]
@@ -61,22 +61,22 @@ pub(in crate::cli) struct EstimateArgs {
     /// How attention is computed [default: sdpa]
     #[arg(long, value_enum, value_name = "KERNEL")]
     pub(super) attention: Option<AttentionName>,
-    /// How the loss is computed: `liger` by Liger's kernels, `cce` by cut cross-entropy [default: plain]
+    /// How the loss is computed: `liger` uses Liger's kernels, `cce` cut cross-entropy [default: plain]
     #[arg(long, value_enum, value_name = "plain|liger|cce")]
     pub(super) loss: Option<LossName>,
     /// Whether gradients are clipped by their norm [default: on]
     #[arg(long, value_enum, value_name = "on|off")]
     pub(super) clip: Option<Switch>,
-    /// What is divided among cards [default: none for one card, else ddp]
+    /// What is sharded among GPUs [default: none for one GPU, otherwise ddp]
     #[arg(long, value_enum, value_name = "SHARDING")]
     pub(super) sharding: Option<ShardingName>,
-    /// What lies in the host's memory: DeepSpeed's or FSDP's offload [default: none]
+    /// What to offload to host memory, as DeepSpeed or FSDP do [default: none]
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(super) offload: Option<OffloadName>,
-    /// Cards of the run; what is told is of each [default: 1]
+    /// Number of GPUs; results are per GPU [default: 1]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) cards: Option<u64>,
-    /// The model goes through `torch.compile`; the answer is a range then
+    /// Use `torch.compile`; the estimate is a range then
     #[arg(long)]
     pub(super) compile: bool,
     /// Update each parameter as soon as its gradient is complete, as torchtune's `optimizer_in_bwd` does [default: off]
@@ -91,22 +91,22 @@ pub(in crate::cli) struct EstimateArgs {
     /// The card's memory in place of its name: `24` (GiB), `16gb`
     #[arg(long, value_name = "SIZE")]
     pub(super) vram: Option<Bytes>,
-    /// Memory that is left free: for the display, for other processes, and for what is not known exactly [default: 512 MiB]
+    /// Memory to leave free for the display, other processes and the uncertainty of the estimate [default: 512 MiB]
     #[arg(long, value_name = "SIZE")]
     pub(super) vram_margin: Option<Bytes>,
     /// Print JSON
     #[arg(long, conflicts_with = "export")]
     pub(super) json: bool,
-    /// Print what fits in a trainer's own keys, with the same effective batch: the run if it fits, else the nearest that does;
-    /// your own file with new values where `--config` is of that trainer
+    /// Print settings that fit in a trainer's own keys, with the same effective batch: the run if it fits, otherwise
+    /// the nearest one; edits your own file if `--config` is of that trainer
     #[arg(long, value_enum, value_name = "TRAINER")]
     pub(super) export: Option<ExportName>,
-    /// The command that starts the trainer, whose flags are read in place of `--config`
+    /// The command that starts the trainer; its flags are read instead of `--config`
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "config")]
     pub(super) command: Vec<String>,
 }
 
-/// A choice of a flag that stands for a value of a run.
+/// An enum of a flag's choices, each with a value of a run.
 macro_rules! choices {
     ($(#[$about:meta])* $name:ident -> $of:ty { $($(#[$doc:meta])* $choice:ident = $value:expr,)+ }) => {
         $(#[$about])*
@@ -231,7 +231,7 @@ choices! {
 }
 
 choices! {
-    /// `--export`: None is the environment.
+    /// `--export`: `None` is the environment.
     ExportName -> Option<TrainerKind> {
         Hf = Some(TrainerKind::HuggingFace),
         Axolotl = Some(TrainerKind::Axolotl),
@@ -245,22 +245,23 @@ choices! {
 }
 
 impl ExportName {
-    /// Whether what is exported can ask for updates in the backward pass; the allocator's line changes no settings.
+    /// Whether the exported settings can ask for updates in the backward pass; the allocator's line changes no
+    /// settings.
     pub(super) fn has_updates_in_backward(self) -> bool {
         matches!(self, Self::Torchtune | Self::Env)
     }
 }
 
-/// bitsandbytes' blocks, and scales in 8 bits as most trainers ask for.
+/// bitsandbytes' block size, and 8-bit scales as most trainers use.
 const QUANTIZED: Quantized = Quantized { block: 64, double: true };
 
-/// The rank of LoRA where none is told, as TRL's.
+/// The default rank of LoRA, as TRL's.
 const LORA_RANK: u64 = 16;
 
 impl EstimateArgs {
-    /// Lays the flags over what a trainer was told.
-    pub(super) fn lay_over(&self, run: &mut Run) {
-        self.lay_method_over(run);
+    /// Applies the flags over the trainer's settings.
+    pub(super) fn apply_to(&self, run: &mut Run) {
+        self.apply_method_to(run);
         set(&mut run.precision, self.precision.map(PrecisionName::value));
         set(&mut run.micro_batch, self.micro_batch);
         set(&mut run.accumulation, self.gradient_accumulation_steps);
@@ -284,22 +285,22 @@ impl EstimateArgs {
         }
     }
 
-    /// Whether the weights are asked to be in 4 bits.
+    /// Whether the flags ask for QLoRA.
     pub(super) fn is_qlora(&self) -> bool {
         matches!(self.method, Some(MethodName::Qlora))
     }
 
-    fn lay_method_over(&self, run: &mut Run) {
-        let told = match &run.method {
+    fn apply_method_to(&self, run: &mut Run) {
+        let previous = match &run.method {
             Method::Full => Lora { rank: LORA_RANK, targets: Targets::Default, dropout: false },
             Method::Lora(lora) | Method::Qlora(lora, _) => lora.clone(),
         };
         let targets = match &self.lora_targets[..] {
-            [] => told.targets,
+            [] => previous.targets,
             [all] if matches!(all.as_str(), "all-linear" | "all") => Targets::AllLinear,
             names => Targets::Named(names.to_vec()),
         };
-        let lora = Lora { rank: self.lora_rank.unwrap_or(told.rank), targets, ..told };
+        let lora = Lora { rank: self.lora_rank.unwrap_or(previous.rank), targets, ..previous };
         let asks = self.lora_rank.is_some() || !self.lora_targets.is_empty();
         run.method = match (self.method, &run.method) {
             (Some(name), _) => name.value()(lora),
@@ -310,8 +311,8 @@ impl EstimateArgs {
     }
 }
 
-fn set<T>(value: &mut T, told: Option<T>) {
-    if let Some(told) = told {
-        *value = told;
+fn set<T>(value: &mut T, new: Option<T>) {
+    if let Some(new) = new {
+        *value = new;
     }
 }

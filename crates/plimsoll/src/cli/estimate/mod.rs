@@ -1,9 +1,9 @@
-//! `plimsoll estimate`: whether a PyTorch run fits a card, what it takes, and what would fit.
+//! `plimsoll estimate`: how much memory a PyTorch run needs, whether it fits a card, and which settings would fit.
 
 mod args;
 mod card;
+mod input;
 mod python;
-mod told;
 
 pub(super) use args::EstimateArgs;
 
@@ -12,43 +12,43 @@ use super::failure::{exit_code, io_failure};
 use super::gpus::list_known;
 use crate::streams::{talk, write_data, write_text};
 use ::plimsoll_plan::cards;
-use card::{Asked, asked};
+use card::{TargetCard, target_card};
 use console::Term;
+use input::{EstimateInput, read_input};
 use plimsoll_eager::{Cannot, Gpu, Verdict, estimate, nearest};
 use plimsoll_render::{
     EstimateCard, EstimateReport, EstimateWay, changed_words, estimate_json, estimate_text, estimate_warnings,
 };
 use plimsoll_trainers::{Run, SettingChange, TrainerKind, alloc_line, export, export_env, rewrite};
 use plimsoll_units::Bytes;
-use told::{Told, told};
 
-/// Ways that are told.
-const WAYS_MAX: usize = 5;
+/// The most suggestions to show.
+const SUGGESTIONS_MAX: usize = 5;
 
-/// A card whose memory is no limit, for a run that is asked for without one; its context is that of the cards most people have.
-const ENDLESS: Gpu = Gpu { memory: Bytes(1 << 50), compute_capability: (8, 6) };
+/// A card of unlimited memory, for a run without a card; its context is that of the most common cards.
+const UNLIMITED: Gpu = Gpu { memory: Bytes(1 << 50), compute_capability: (8, 6) };
 
 pub(super) fn run(args: &EstimateArgs) -> Result<u8, Failure> {
     if args.gpu.as_deref().is_some_and(|name| name.eq_ignore_ascii_case("list")) {
         return list_known(args.json);
     }
-    let card = asked(args)?;
-    let told = told(args)?;
-    let gpu = card.as_ref().map_or(ENDLESS, Asked::gpu);
-    let found = estimate(&told.model.config, &told.run, gpu).map_err(refused)?;
+    let card = target_card(args)?;
+    let input = read_input(args)?;
+    let gpu = card.as_ref().map_or(UNLIMITED, TargetCard::gpu);
+    let found = estimate(&input.model.config, &input.run, gpu).map_err(refused)?;
     let verdict = card.as_ref().map(|card| found.verdict(gpu, card.memory));
     let ways = match (&card, verdict) {
         (Some(card), Some(Verdict::MayFit | Verdict::DoesNotFit)) => {
-            nearest(&told.model.config, &told.run, gpu, card.memory)
+            nearest(&input.model.config, &input.run, gpu, card.memory)
         }
         _ => vec![],
     };
-    let shown = ways.iter().take(WAYS_MAX);
+    let shown = ways.iter().take(SUGGESTIONS_MAX);
     let report = EstimateReport {
-        model: &told.model.name,
-        run: &told.run,
-        read: told.read.as_ref(),
-        missing: &told.missing,
+        model: &input.model.name,
+        run: &input.run,
+        read: input.read.as_ref(),
+        missing: &input.missing,
         estimate: &found,
         card: card.as_ref().zip(verdict).map(|(card, verdict)| EstimateCard {
             name: &card.name,
@@ -63,16 +63,16 @@ pub(super) fn run(args: &EstimateArgs) -> Result<u8, Failure> {
     };
     estimate_warnings(&report).iter().for_each(|warning| talk(format_args!("warning: {warning}")));
     if verdict == Some(Verdict::MayFit) {
-        talk("warning: whether it fits is not known: the card has the least of the range, and not the most");
+        talk("warning: it may not fit: the card has enough memory for the low end of the range only");
     }
     if let Some(name) = args.export {
         let repaired = ways.iter().find(|way| !way.trains_less).map(|way| &way.run);
         let run = match verdict {
             Some(Verdict::DoesNotFit) => repaired,
-            Some(Verdict::MayFit) => repaired.or(Some(&told.run)),
-            Some(Verdict::Fits) | None => Some(&told.run),
+            Some(Verdict::MayFit) => repaired.or(Some(&input.run)),
+            Some(Verdict::Fits) | None => Some(&input.run),
         };
-        return export_what_fits(name.value(), &told, run);
+        return export_what_fits(name.value(), &input, run);
     }
     match args.json {
         true => write_data(serde_json::to_string_pretty(&estimate_json(&report)).expect("plain data"))?,
@@ -84,7 +84,7 @@ pub(super) fn run(args: &EstimateArgs) -> Result<u8, Failure> {
     Ok(if verdict == Some(Verdict::DoesNotFit) { exit_code::DOES_NOT_FIT } else { exit_code::DONE })
 }
 
-/// Why there is no estimate.
+/// The failure for a run without an estimate.
 fn refused(cannot: Cannot) -> Failure {
     let hint = match cannot {
         Cannot::Zero(_) => "every size is at least 1",
@@ -93,38 +93,38 @@ fn refused(cannot: Cannot) -> Failure {
         Cannot::NoSuchLayer { .. } => {
             "name them by the ends of their names with `--lora-targets`, or all with `all-linear`"
         }
-        Cannot::NotModeled(_) => "estimate the nearest run that is: without that setting, it is a bound or a guide",
+        Cannot::NotModeled(_) => "estimate the run without that setting, as a bound or a guide",
     };
     Failure::bad_input(cannot.to_string()).hint(hint)
 }
 
-/// The smallest card that has so much memory, by its data sheet.
+/// The smallest card with this much memory, by its data sheet.
 fn smallest(needed: Bytes) -> Option<(&'static str, Bytes)> {
-    // What is not known exactly, and what a driver reports less than is sold.
+    // Leave a margin for the estimate's uncertainty, and for a driver that reports less memory than the data sheet.
     let enough = cards().iter().filter(|card| card.memory.as_f64() * 0.98 > needed.as_f64() + card::MARGIN.as_f64());
     enough.min_by_key(|card| card.memory).map(|card| (card.name, card.memory))
 }
 
-/// Prints the settings that fit in a trainer's own keys: in the trainer's own file, where that was given.
-/// `kind`: none for the environment. `run`: none if nothing fits.
-fn export_what_fits(kind: Option<TrainerKind>, told: &Told, run: Option<&Run>) -> Result<u8, Failure> {
+/// Prints the settings that fit in a trainer's own keys, or in the trainer's own file if that was given.
+/// `kind`: `None` for the environment. `run`: `None` if nothing fits.
+fn export_what_fits(kind: Option<TrainerKind>, input: &EstimateInput, run: Option<&Run>) -> Result<u8, Failure> {
     let Some(run) = run else {
-        let message = format!("nothing is exported: no settings are known with which {} fits", told.model.name);
+        let message = format!("nothing is exported: found no settings with which {} fits", input.model.name);
         return Err(
-            Failure::new(exit_code::DOES_NOT_FIT, message).hint("without `--export` the report says what it takes")
+            Failure::new(exit_code::DOES_NOT_FIT, message).hint("run it without `--export` to see the memory it needs")
         );
     };
-    let changed = changed_words(&told.run, run);
+    let changed = changed_words(&input.run, run);
     if !changed.is_empty() {
         talk(format_args!("changed so that it fits: {}", changed.join(", ")));
     }
     let (text, notes) = match kind {
         None => (export_env(run), vec![]),
-        Some(kind) => match rewritten(kind, told, run) {
+        Some(kind) => match rewritten(kind, input, run) {
             Some(text) => (text, alloc_line(run).into_iter().collect()),
             None => {
-                let exported = export(kind, run, told.name_elsewhere.as_deref());
-                // Those of YAML are comments in it.
+                let exported = export(kind, run, input.name_elsewhere.as_deref());
+                // YAML has the notes as comments.
                 let has_comments = exported.text.starts_with('#');
                 (exported.text, if has_comments { vec![] } else { exported.notes })
             }
@@ -135,14 +135,14 @@ fn export_what_fits(kind: Option<TrainerKind>, told: &Told, run: Option<&Run>) -
     Ok(exit_code::DONE)
 }
 
-/// The trainer's own file with the settings of a run, where it has keys for all of them.
-fn rewritten(kind: TrainerKind, told: &Told, run: &Run) -> Option<String> {
-    let file = told.file.as_ref().filter(|file| file.kind == kind)?;
-    let read = told.read.as_ref()?;
+/// The trainer's own file with the settings of a run, if it has keys for all of them.
+fn rewritten(kind: TrainerKind, input: &EstimateInput, run: &Run) -> Option<String> {
+    let file = input.file.as_ref().filter(|file| file.kind == kind)?;
+    let read = input.read.as_ref()?;
     match rewrite(kind, &file.text, &SettingChange::between(&read.run, run)) {
         Ok(text) => Some(text),
         Err(error) => {
-            talk(format_args!("{} is not rewritten but written anew: {error}", file.path.display()));
+            talk(format_args!("can't edit {}, writing a new file instead: {error}", file.path.display()));
             None
         }
     }

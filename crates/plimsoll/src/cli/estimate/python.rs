@@ -1,5 +1,5 @@
-//! Notebooks and Python scripts of trainers as files of settings: the plain arguments of the calls that load a model and train
-//! it. Not here: how code is read (`settings/notebook.rs`).
+//! Notebooks and Python scripts of trainers as settings: the plain arguments of the calls that load a model and train
+//! it. Not here: parsing of code (`settings/notebook.rs`).
 
 use crate::cli::Failure;
 use crate::cli::settings::notebook;
@@ -7,7 +7,7 @@ use plimsoll_trainers::document::{Document, Value};
 use serde_json::{Map, Value as Json, json};
 use std::path::Path;
 
-/// The settings of a notebook or a script, as JSON; `None` for other files. Errors: it is no notebook.
+/// The settings of a notebook or a script, as JSON; `None` for other files. Errors: it is not a notebook.
 pub(super) fn settings_of(path: &Path, text: &str) -> Result<Option<String>, Failure> {
     let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
     let document = match extension.as_ref().and_then(|extension| extension.to_str()) {
@@ -19,7 +19,7 @@ pub(super) fn settings_of(path: &Path, text: &str) -> Result<Option<String>, Fai
     Ok(Some(plain(&document).to_string()))
 }
 
-/// What has a plain value; what code computes is not known.
+/// The plain values; values that code computes are unknown.
 fn plain(document: &Document) -> Json {
     let entries = document.0.iter().filter(|entry| !entry.key.contains('.'));
     let entries = entries.filter_map(|entry| Some((entry.key.clone(), json_of(&entry.value)?)));

@@ -1,16 +1,17 @@
-//! The text of an answer as its tokens arrive: without special tokens, up to what ends it, and without an unfinished
+//! The text of an answer as its tokens arrive: without special tokens, up to its end, and without an unfinished
 //! character at its end.
 //! Not here: where the text is written (`mod.rs`).
 
 use plimsoll_data::{AnswerEnds, Tokenizer};
 
-/// An answer so far. Tokenizers may join or split characters between tokens, so all of the text is decoded again with each.
+/// An answer so far. Tokenizers may join or split characters between tokens, so each token decodes the whole text
+/// again.
 pub(super) struct Answer<'a> {
     tokenizer: &'a Tokenizer,
     ends: &'a AnswerEnds,
     tokens: Vec<u32>,
     text: Vec<u8>,
-    /// Whether a text that ends answers was written.
+    /// Whether the answer contains a text that ends answers.
     has_ended: bool,
 }
 
@@ -44,7 +45,8 @@ impl<'a> Answer<'a> {
         &self.text
     }
 
-    /// The part of the text that no later token changes: neither an unfinished character nor what may become the end.
+    /// The part of the text that no later token changes: without an unfinished character or the possible start of an
+    /// end text.
     pub(super) fn certain(&self) -> &[u8] {
         let text = &self.text;
         let whole = match std::str::from_utf8(text) {
@@ -66,7 +68,7 @@ mod tests {
     use super::*;
     use plimsoll_data::TokenizerSpec;
 
-    /// What is certain after each byte, until the answer ends.
+    /// The certain text after each byte, until the answer ends.
     fn shown(text: &[u8], ends: &[&str]) -> Vec<String> {
         let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes).expect("it is built in");
         let ends = AnswerEnds { ids: vec![0], texts: ends.iter().map(|end| (*end).to_owned()).collect() };

@@ -1,4 +1,5 @@
-//! A conversation: each line of stdin is a message, answered with all before it in mind, until stdin ends.
+//! A conversation: each line of stdin is a message, answered in the context of all messages before it, until stdin
+//! ends.
 
 use super::prompts::{PROMPT_BYTES_MAX, Prompt, chat_prompt};
 use super::{Session, Stopped};
@@ -8,11 +9,11 @@ use crate::streams::talk;
 use plimsoll_data::{Chat, ChatTemplate};
 use std::io::{BufRead, IsTerminal, Read, Write, stderr, stdin};
 
-/// Tokens of a conversation that are kept, unless the model has fewer positions or an answer may be longer.
+/// The most tokens of a conversation, unless the model has fewer positions or an answer may be longer.
 pub(super) const POSITIONS: usize = 4096;
 
 impl Session<'_> {
-    /// Answers the lines of stdin. Errors: what answering can meet; there is no line.
+    /// Answers the lines of stdin. Errors: those of answering; stdin has no line.
     pub(super) fn converse(&mut self, template: &ChatTemplate) -> Result<(), Stopped> {
         let mut chat = self.args.prompts.chat().map_err(Stopped::Failure)?;
         let is_terminal = stdin().is_terminal();
@@ -30,13 +31,13 @@ impl Session<'_> {
         }
         if !has_answered && !is_terminal {
             let failure = Failure::bad_flag("`--chat` has no message to answer");
-            let hint = "give one with `--prompt`, several with `--prompt-file` or `--messages`, or write them to stdin";
+            let hint = "use `--prompt`, `--prompt-file` or `--messages`, or write messages to stdin";
             return Err(Stopped::Failure(failure.hint(hint)));
         }
         Ok(())
     }
 
-    /// The prompt of a chat, without the oldest turns where they leave no room for the answer.
+    /// The prompt of a chat, without the oldest turns if they leave no space for the answer.
     fn fitting(&self, chat: &mut Chat, template: &ChatTemplate) -> Result<Prompt, Failure> {
         let mut dropped = 0;
         loop {
@@ -54,11 +55,12 @@ impl Session<'_> {
     }
 }
 
-/// The next line that is not blank; `None` at the end. Errors: stdin can't be read, or has a line that is too long or no text.
+/// The next line that is not blank; `None` at the end. Errors: stdin can't be read, or has a line that is too long or
+/// not text.
 fn next_message(is_terminal: bool) -> Result<Option<String>, Failure> {
     loop {
         if is_terminal {
-            // A terminal that takes no text shows no answers either.
+            // If the terminal refuses the prompt, it shows no answers either.
             let _ = write!(stderr(), "> ");
         }
         let mut line = String::new();

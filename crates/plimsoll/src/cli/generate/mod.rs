@@ -1,5 +1,5 @@
 //! `plimsoll generate`: text from a checkpoint. The text goes to stdout as it is written, everything else to stderr.
-//! Not here: what is continued or answered (`prompts.rs`), messages from stdin (`conversation.rs`), and what is shown of tokens
+//! Not here: the prompts (`prompts.rs`), messages from stdin (`conversation.rs`), and the visible text of tokens
 //! (`answer.rs`).
 
 mod answer;
@@ -36,14 +36,14 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(super) struct GenerateArgs {
-    /// A run, a checkpoint of one, a folder saved by `transformers`, or what the Hugging Face cache has under this name
+    /// A run, a checkpoint, a folder saved by `transformers`, or a name in the Hugging Face cache
     #[arg(long, value_name = "PATH|NAME")]
     checkpoint: PathBuf,
     /// Fetch the weights that `--checkpoint` names from the Hugging Face hub if they are not in the cache
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         default_value = "false", action = clap::ArgAction::Set)]
     download: bool,
-    /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: what the run was trained with]
+    /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: the tokenizer of the run]
     #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
     #[command(flatten)]
@@ -97,7 +97,7 @@ impl GenerateArgs {
         if self.ema && !is_file(&averages).map_err(io_failure(averages.display()))? {
             let message = format!("{} has no averaged weights", folder.display());
             return Err(Failure::bad_input(message)
-                .hint("train with `--ema 0.999` to keep them, or leave out `--ema` to use the weights themselves"));
+                .hint("train with `--ema 0.999` to keep them, or omit `--ema` to use the weights themselves"));
         }
         let chosen = model::open(&folder.join(CONFIG_FILE).to_string_lossy())?;
         let spec = match &self.tokenizer {
@@ -126,14 +126,14 @@ impl GenerateArgs {
         talk(memory(&session.engine.memory().footprint, session.engine.plan().targets.device.kind()));
         match result {
             Ok(()) => Ok(exit_code::DONE),
-            // Whoever reads has seen enough.
+            // The reader closed the pipe, and wants no more.
             Err(Stopped::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(exit_code::DONE),
             Err(Stopped::Output(error)) => Err(io_failure("stdout")(error)),
             Err(Stopped::Failure(failure)) => Err(failure),
         }
     }
 
-    /// The sizes for these prompts, or for a conversation if there are none. Errors: logits are asked for of more tokens than
+    /// The sizes for these prompts, or for a conversation if there are none. Errors: `--logits` with more tokens than
     /// the model has positions.
     fn sizes(&self, chosen: &Chosen, prompts: &[Prompt]) -> Result<Sizes, Failure> {
         let most = chosen.config.max_positions();
@@ -168,7 +168,7 @@ impl GenerateArgs {
             };
             return Err(failure.hint(match self.budget.vram {
                 Some(_) => "use a larger `--vram` or fewer `--max-tokens`",
-                None => "use fewer `--max-tokens`, or end other programs that hold memory",
+                None => "use fewer `--max-tokens`, or end other programs that use memory",
             }));
         }
         opened.check_free(&self.budget, &plan)?;
@@ -199,13 +199,13 @@ impl GenerateArgs {
         }
         let newest = newest_whole(&checkpoints)?;
         for skipped in newest.skipped {
-            talk(format_args!("warning: checkpoint {} is skipped: {}", skipped.path.display(), skipped.reason));
+            talk(format_args!("warning: skipping checkpoint {}: {}", skipped.path.display(), skipped.reason));
         }
         Ok(newest.found.ok_or(CheckpointError::None { path: self.checkpoint.clone() })?.0)
     }
 }
 
-/// Rows, the tokens of the longest prompt, and the positions that the caches of keys and values have.
+/// Rows, the tokens of the longest prompt, and the positions of the key/value caches.
 struct Sizes {
     rows: usize,
     longest: usize,
@@ -222,7 +222,7 @@ struct Session<'a> {
     positions: usize,
 }
 
-/// What a model wrote.
+/// A model's answer.
 #[derive(Clone)]
 struct Written {
     text: Vec<u8>,
@@ -238,8 +238,8 @@ enum Stopped {
 }
 
 impl Session<'_> {
-    /// Writes what the model makes of a prompt to stdout, token by token, after the prompt if it is continued. Returns the
-    /// text that the model wrote.
+    /// Writes the model's answer to a prompt to stdout, token by token, after the prompt if it is continued. Returns
+    /// the model's text.
     fn answer(&mut self, prompt: &Prompt) -> Result<String, Stopped> {
         let is_continued = !self.chosen.has_decoder() && !self.args.prompts.is_chat();
         let mut shown = 0;
@@ -259,11 +259,11 @@ impl Session<'_> {
         Ok(String::from_utf8_lossy(&written.text).into_owned())
     }
 
-    /// Writes what the model makes of each prompt to stdout, a line each, some prompts at a time. Returns the texts that the
-    /// model wrote.
+    /// Writes the model's answer to each prompt to stdout, one line each, several prompts at a time. Returns the
+    /// model's texts.
     fn answer_all(&mut self, prompts: &[Prompt]) -> Result<Vec<String>, Stopped> {
         let rows = self.args.batch.min(prompts.len());
-        // Answers begin at the same position for all, but what is continued must be as long as its neighbours.
+        // All answers start at the same position; prompts to continue must therefore have the same length.
         let has_decoder = self.chosen.has_decoder();
         let alike = |a: &usize, b: &usize| has_decoder || prompts[*a].ids.len() == prompts[*b].ids.len();
         let mut order = (0..prompts.len()).collect::<Vec<_>>();
@@ -278,7 +278,7 @@ impl Session<'_> {
             for (&i, answer) in group.iter().zip(answers) {
                 written[i] = Some(answer);
             }
-            // In the order of the file, as far as all is there.
+            // In the order of the file, up to the first missing answer.
             while let Some(Some(answer)) = written.get(texts.len()) {
                 let text = String::from_utf8_lossy(&answer.text).into_owned();
                 self.show(&prompts[texts.len()].text, &text, answer.tokens).map_err(Stopped::Output)?;
@@ -289,8 +289,8 @@ impl Session<'_> {
         Ok(texts)
     }
 
-    /// What the model writes after each of some prompts, no more than the rows of the plan. `show` receives an answer after
-    /// each of its tokens, and returns whether to continue it.
+    /// The model's answers to some prompts, at most as many as the plan's rows. `show` receives an answer after each of
+    /// its tokens, and returns whether to continue it.
     fn write(
         &mut self,
         prompts: &[&Prompt],
@@ -332,8 +332,9 @@ impl Session<'_> {
         }
     }
 
-    /// What the model expects after each token of a prompt, or after the decoder's first where there is one, for comparing
-    /// with other implementations. Written token by token: all of them may be more than the plan.
+    /// Writes the logits after each token of a prompt, or after the decoder's first token if there is a decoder, for
+    /// comparison with other implementations. One token at a time: all logits together may need more memory than the
+    /// plan.
     fn write_logits(&mut self, prompt: &[u32], path: &Path) -> Result<(), Failure> {
         let start = self.chosen.config.decoder_start();
         let mut writer = Writer::new(&mut self.engine, start);

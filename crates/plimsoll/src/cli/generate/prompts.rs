@@ -1,4 +1,4 @@
-//! What is to be continued or answered: the flags that say it, and its tokens.
+//! The text to continue or to answer: its flags, and its tokens.
 
 use crate::cli::Failure;
 use crate::cli::chats::today;
@@ -9,7 +9,7 @@ use plimsoll_data::{AnswerEnds, Chat, ChatTemplate, Tokenizer, generation_ends};
 use plimsoll_units::Bytes;
 use std::path::{Path, PathBuf};
 
-/// Prompts, and what a run says about itself, are far shorter.
+/// Far larger than prompts and a run's own files.
 pub(super) const PROMPT_BYTES_MAX: Bytes = Bytes::mib(16);
 
 #[derive(Debug, Args)]
@@ -25,7 +25,7 @@ pub(super) struct PromptArgs {
     /// each line of stdin is a message
     #[arg(long)]
     chat: bool,
-    /// Message of the system before the chat
+    /// System message before the chat
     #[arg(long, value_name = "TEXT", requires = "chat")]
     system: Option<String>,
     /// JSON file of a chat to answer: a list of messages with `role` and `content`, or an object with `messages` and `tools`
@@ -42,11 +42,11 @@ pub(super) struct Prompt {
     pub(super) ids: Vec<u32>,
 }
 
-/// How a model is addressed.
+/// How prompts become input of a model.
 pub(super) struct Addressing {
-    /// The template of its chats, if it is addressed with one.
+    /// The template of its chats, if prompts are messages.
     pub(super) template: Option<ChatTemplate>,
-    /// What ends an answer.
+    /// The token IDs and strings that end an answer.
     pub(super) ends: AnswerEnds,
 }
 
@@ -61,7 +61,8 @@ impl PromptArgs {
         self.chat && self.prompt.is_none() && self.prompt_file.is_none() && self.messages.is_none()
     }
 
-    /// How the model in a folder is addressed. Errors: a chat is asked for, and the model has no template or an unreadable one.
+    /// How prompts become input of the model in a folder. Errors: `--chat` is given, and the model has no template or
+    /// an unreadable one.
     pub(super) fn addressing(
         &self,
         folder: &Path,
@@ -73,21 +74,21 @@ impl PromptArgs {
             let none = || {
                 let message = format!("{} has no chat template", folder.display());
                 Failure::bad_input(message).hint(
-                    "leave out `--chat` to continue a text; chat models have a chat_template.jinja or a `chat_template` in \
+                    "omit `--chat` to continue a text; chat models have a chat_template.jinja or a `chat_template` in \
                      tokenizer_config.json",
                 )
             };
             let template = own?.ok_or_else(none)?;
             if chosen.has_decoder() {
-                let message = "`--chat` is for models that continue text, and this one answers sources";
-                return Err(Failure::bad_flag(message).hint("leave out `--chat`"));
+                let message = "`--chat` is for models that continue text, but this one is an encoder-decoder";
+                return Err(Failure::bad_flag(message).hint("omit `--chat`"));
             }
             Addressing { ends: template.answer_ends(tokenizer), template: Some(template) }
         } else {
             let mut ends = AnswerEnds::of(tokenizer);
-            // A template that is of no use is an error only where a chat is asked for.
+            // An unusable template is an error only with `--chat`.
             if let Ok(Some(template)) = own {
-                talk("note: this model has a chat template; `--chat` asks it as a chat");
+                talk("note: this model has a chat template; `--chat` uses it");
                 template.answer_ends(tokenizer).ids.into_iter().for_each(|id| ends.add(id));
             }
             Addressing { ends, template: None }
@@ -96,7 +97,7 @@ impl PromptArgs {
         Ok(addressing)
     }
 
-    /// What is to be continued or answered. Errors: a file can't be read or is empty, or the template refuses a chat.
+    /// The prompts. Errors: a file can't be read or is empty, or the template refuses a chat.
     pub(super) fn prompts(
         &self,
         addressing: &Addressing,
@@ -150,13 +151,14 @@ pub(super) fn chat_prompt(
 ) -> Result<Prompt, Failure> {
     let written = template.prompt(chat).map_err(|words| {
         let failure = Failure::bad_input(format!("the chat template refuses the messages: {words}"));
-        failure.hint("some templates take no system's message, or need roles that alternate")
+        failure.hint("some templates accept no system message, or need alternating roles")
     })?;
     let ids = checked(tokens_of(&written, tokenizer)?, tokenizer, chosen)?;
     Ok(Prompt { text: chat.last_text().to_owned(), ids })
 }
 
-/// A text to continue, or the source of an answer, which ends as those do that models with a decoder are trained on.
+/// A text to continue, or the source of an answer, with the end token of the sources that encoder-decoders are trained
+/// on.
 fn text_prompt(text: String, tokenizer: &Tokenizer, chosen: &Chosen) -> Result<Prompt, Failure> {
     let mut ids = tokens_of(&text, tokenizer)?;
     if chosen.has_decoder() {
@@ -171,7 +173,7 @@ fn tokens_of(text: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>, Failure> {
     tokenizer.encode(text.as_bytes()).map_err(|e| Failure::bad_input(format!("the prompt can't be tokenized: {e}")))
 }
 
-/// The ids of a prompt, or one if there are none. Errors: one is outside the model's vocabulary.
+/// The IDs of a prompt, or one ID if it is empty. Errors: an ID is outside the model's vocabulary.
 fn checked(mut ids: Vec<u32>, tokenizer: &Tokenizer, chosen: &Chosen) -> Result<Vec<u32>, Failure> {
     if ids.is_empty() {
         ids.push(tokenizer.separator().unwrap_or(0));
@@ -179,7 +181,7 @@ fn checked(mut ids: Vec<u32>, tokenizer: &Tokenizer, chosen: &Chosen) -> Result<
     let rows = chosen.config.vocab_size();
     match ids.iter().find(|&&id| id as usize >= rows) {
         Some(id) => Err(Failure::bad_input(format!("token {id} of the prompt is outside the model's {rows} ids"))
-            .hint("give `--tokenizer` the one that the model was trained with")),
+            .hint("pass the tokenizer of the model's training to `--tokenizer`")),
         None => Ok(ids),
     }
 }
@@ -187,5 +189,5 @@ fn checked(mut ids: Vec<u32>, tokenizer: &Tokenizer, chosen: &Chosen) -> Result<
 fn text_of(path: &Path) -> Result<String, Failure> {
     plimsoll_files::read_any_text(path, PROMPT_BYTES_MAX)
         .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", path.display())))
-        .map_err(|failure| failure.hint("it has to be a text in UTF-8"))
+        .map_err(|failure| failure.hint("the file must be UTF-8 text"))
 }

@@ -2,7 +2,7 @@
 
 use super::say;
 use crate::cli::Failure;
-use crate::cli::notify::{TellArgs, say_goodbye};
+use crate::cli::notify::{TellArgs, finish_messages};
 use plimsoll_notify::{Kind, Message, Notifier};
 use plimsoll_supervise::{STOPPED, SUCCESS, Status, SupervisorEvent, TOO_HOT, program_name};
 use plimsoll_telemetry::now_s;
@@ -70,7 +70,7 @@ impl EventReporter {
 
     /// Sends queued messages and reports failures. Call once no other thread uses the notifier.
     pub(super) fn finish(self) {
-        self.notifier.and_then(Arc::into_inner).into_iter().for_each(say_goodbye);
+        self.notifier.and_then(Arc::into_inner).into_iter().for_each(finish_messages);
     }
 }
 

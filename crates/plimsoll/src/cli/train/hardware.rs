@@ -4,7 +4,7 @@ use super::args::TrainArgs;
 use super::folder::kept_products;
 use crate::cli::Failure;
 use crate::cli::budget::{Budget, BudgetArgs};
-use crate::cli::cards::{DeviceArgs, Looked, Opened, Reopening};
+use crate::cli::cards::{DeviceArgs, FoundDevice, Opened, Reopening};
 use crate::cli::device::Device;
 use crate::cli::loading::Flags;
 use crate::cli::misfit::misfit_of;
@@ -137,7 +137,7 @@ impl Hardware {
     fn open_again(&self, folder: &RunFolder) -> Result<Opened, Failure> {
         let (device, budget) = (&self.device_args, &self.budget_args);
         let mut opened = match &self.card {
-            None => device.open_found(Looked::Processor, budget, None)?,
+            None => device.open_found(FoundDevice::Processor, budget, None)?,
             Some(card) => card.opened(device.again(card)?, device, budget)?,
         };
         opened.choose_products(kept_products(folder), self.autotune);

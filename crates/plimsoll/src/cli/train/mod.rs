@@ -26,7 +26,7 @@ pub(super) use watch::sample_time;
 use super::failure::exit_code;
 use super::levers::note_if_sent_for_nothing;
 use super::model::Chosen;
-use super::notify::say_goodbye;
+use super::notify::finish_messages;
 use super::power::settle_leftovers;
 #[cfg(unix)]
 use super::supervise::OwnRun;
@@ -78,7 +78,7 @@ pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
         let prepared = prepare(args, limits, clock.clone())?;
         let mut entered = Entered::default();
         let ended = train(prepared, clock, notifier.as_ref(), &mut entered);
-        notifier.into_iter().for_each(say_goodbye);
+        notifier.into_iter().for_each(finish_messages);
         entered.leave(ended.as_ref().map_or_else(Failure::code, |code| *code));
         ended
     })

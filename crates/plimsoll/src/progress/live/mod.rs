@@ -1,5 +1,5 @@
-//! A run as it goes: a progress bar on a terminal, plain lines elsewhere. Everything goes to stderr.
-//! `status.rs` has what is said of a step, `sparkline.rs` the losses until now.
+//! A running run: a progress bar on a terminal, plain lines elsewhere. Everything goes to stderr.
+//! `status.rs` has the text of a step, `sparkline.rs` the losses so far.
 
 mod sparkline;
 mod status;
@@ -14,20 +14,20 @@ use status::Status;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// What a view must know of a run beside its events.
+/// What a view needs to know of a run in addition to its events.
 #[derive(Debug, Clone, Copy)]
 pub struct LiveRun {
     /// Bytes of the device's arena.
     pub planned: Bytes,
-    /// The device, whose memory it is.
+    /// The device of that memory.
     pub device: DeviceKind,
     /// All memory of the device.
     pub device_total: Bytes,
-    /// Samples of a step.
+    /// Samples per step.
     pub samples: u64,
-    /// Time after which the run ends, if it is not as long as it takes.
+    /// Time after which the run ends; `None` if its time is not limited.
     pub duration: Option<Seconds>,
-    /// Steps between lines; a line each few seconds, and none on a terminal, if it is not said.
+    /// Steps between lines; `None` for a line every few seconds, or none on a terminal.
     pub log_every: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ pub struct Live {
 /// Seconds between plain lines.
 const LINE_SECONDS: f64 = 5.0;
 
-/// Columns of a bar, at least and at most; half of the terminal's between them.
+/// The fewest and most columns of a bar; half of the terminal's within these.
 const BAR_COLUMNS: (usize, usize) = (10, 80);
 
 impl Live {
@@ -64,7 +64,7 @@ impl Live {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&mut self) {
         self.bar = None;
     }
@@ -74,14 +74,14 @@ impl Live {
         self.bar = Bar::on_terminal();
     }
 
-    /// The rows of a bar for as many columns as the terminal has now.
+    /// The rows of a bar for this many columns.
     fn bar_rows(&self, status: &Status, columns: usize) -> Vec<String> {
         let width = (columns / 2).clamp(BAR_COLUMNS.0, BAR_COLUMNS.1);
-        let beside = status.beside_bar(columns.saturating_sub(width + 1));
-        vec![format!("{} {beside}", bar_text(status.done, width)), status.below_bar(&self.losses, columns)]
+        let next_to_bar = status.next_to_bar(columns.saturating_sub(width + 1));
+        vec![format!("{} {next_to_bar}", bar_text(status.done, width)), status.below_bar(&self.losses, columns)]
     }
 
-    /// Part of the run that is done, and time left, from the mean speed of this session: whichever of its ends comes first.
+    /// The finished fraction of the run, and the time left at this session's mean speed: for the earlier of its ends.
     fn progress(&self, step: u64) -> (f64, Seconds) {
         let elapsed = self.started.elapsed().as_secs_f64();
         let made = (step + 1 - self.first_step) as f64;
@@ -111,7 +111,7 @@ impl Live {
     }
 }
 
-/// What a branch that begins leaves behind.
+/// The message for the start of a branch.
 fn branched(from_step: u64, left_behind: &[PathBuf]) -> String {
     let names = left_behind.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
     let names = names.collect::<Vec<_>>().join(", ");
@@ -135,7 +135,7 @@ impl Sink for Live {
                 talk(format_args!("resumed after step {step} from {}", checkpoint.display()));
             }
             Event::CheckpointSkipped { checkpoint, reason } => {
-                talk(format_args!("warning: checkpoint {} is skipped: {reason}", checkpoint.display()));
+                talk(format_args!("warning: skipping checkpoint {}: {reason}", checkpoint.display()));
             }
             Event::Branched { from_step, left_behind } => talk(branched(*from_step, left_behind)),
             Event::EventsLost { events, reason } => talk(format_args!(
@@ -168,13 +168,13 @@ impl Sink for Live {
             }
             Event::UpdateSkipped { step, loss_scale, .. } => {
                 talk(format_args!(
-                    "step {step}: gradients overflowed half precision; the update is skipped, the loss scale is now {loss_scale}"
+                    "step {step}: gradients overflowed half precision; skipping the update; the loss scale is now {loss_scale}"
                 ));
             }
             Event::CheckpointFailed { step, reason } => {
                 talk(format_args!(
                     "warning: the checkpoint after step {step} could not be written: {reason}\n\
-                     hint: is the disk full? training continues, and older checkpoints are kept"
+                     hint: check for a full disk; training continues, and older checkpoints are kept"
                 ));
             }
             Event::Undoing { from, to } => talk(match to - from {
@@ -186,17 +186,19 @@ impl Sink for Live {
             }
             Event::Heat { card, what } => talk(format_args!("{card}: {what}")),
             Event::Paused { step, .. } => {
-                talk(format_args!("paused in step {step}; `plimsoll resume` goes on, `plimsoll stop` saves and ends"));
+                talk(format_args!(
+                    "paused in step {step}; `plimsoll resume` continues it, `plimsoll stop` saves and ends"
+                ));
             }
             Event::Unpaused { step, seconds, .. } => {
-                talk(format_args!("step {step} goes on after a pause of {}", format_duration(Seconds(*seconds))));
+                talk(format_args!("step {step} continues after a pause of {}", format_duration(Seconds(*seconds))));
             }
             Event::Replanned { step, planned_bytes, budget_bytes, .. } => talk(format_args!(
-                "planned again after step {step}: {} of {}",
+                "planned again after step {step}: {} within {}",
                 Bytes(*planned_bytes),
                 Bytes(*budget_bytes)
             )),
-            Event::OrderRefused { reason, .. } => talk(format_args!("warning: an order is refused: {reason}")),
+            Event::OrderRefused { reason, .. } => talk(format_args!("warning: refused an order: {reason}")),
             Event::Health { card, what, advice, level, .. } => {
                 talk(health_line(card.as_deref(), what, advice.as_deref(), *level));
             }

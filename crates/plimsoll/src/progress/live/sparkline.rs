@@ -1,17 +1,17 @@
-//! The losses of a run as a row of bars, one character each. As many are kept as a wide terminal shows, however long the
-//! run: each is the mean of some steps, of twice as many whenever there is no more room.
+//! The losses of a run as a row of bars, one character each. It keeps as many values as a wide terminal shows, for runs
+//! of any length: each is the mean of some steps, and of twice as many each time the row is full.
 
-/// Means that are kept at most; an even number.
+/// The most means to keep; an even number.
 const CAPACITY: usize = 64;
 
 /// Bars from the lowest to the highest.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Means of equally many steps each, in their order.
+/// Means of the same number of steps each, in their order.
 #[derive(Debug)]
 pub(super) struct Sparkline {
     means: Vec<f64>,
-    /// Steps that a mean is of.
+    /// Steps per mean.
     steps: u64,
     /// Sum and number of the steps since the last mean.
     sum: f64,
@@ -23,7 +23,7 @@ impl Sparkline {
         Self { means: Vec::with_capacity(CAPACITY), steps: 1, sum: 0.0, count: 0 }
     }
 
-    /// Takes in the loss of the next step. One that is not a number has no place in a mean, and is left out.
+    /// Adds the loss of the next step. A loss that is NaN or infinite is left out.
     pub(super) fn push(&mut self, loss: f64) {
         if !loss.is_finite() {
             return;
@@ -41,8 +41,8 @@ impl Sparkline {
         (self.sum, self.count) = (0.0, 0);
     }
 
-    /// At most `columns` bars, from the first step to the last, the lowest for the lowest mean; none for fewer than two
-    /// means.
+    /// At most `columns` bars, from the first step to the last, the lowest for the lowest mean; empty for fewer than
+    /// two means.
     pub(super) fn bars(&self, columns: usize) -> String {
         if self.means.len() < 2 || columns < 2 {
             return String::new();
@@ -74,15 +74,15 @@ mod tests {
     #[test]
     fn falling_losses_fall_from_the_first_step_to_the_last() {
         assert_eq!(of((0..8).rev().map(f64::from)).bars(20), "█▇▆▅▄▃▂▁");
-        assert_eq!(of((0..8).rev().map(f64::from)).bars(4), "█▆▃▁", "means of two where there is room for half");
+        assert_eq!(of((0..8).rev().map(f64::from)).bars(4), "█▆▃▁", "means of two if only half fit");
         assert_eq!(of([3.0, 3.0, 3.0]).bars(20), "▁▁▁");
         assert_eq!(of([3.0, f64::NAN, 1.0, f64::INFINITY]).bars(20), "█▁");
         assert_eq!(of([3.0]).bars(20), "");
     }
 
     #[test]
-    fn a_long_run_is_a_row_of_means_of_as_many_steps_each() {
-        // 1,000 steps are 62 means of 16 steps, and 8 steps that are none yet.
+    fn a_long_run_is_a_row_of_means_of_equal_numbers_of_steps() {
+        // 1,000 steps are 62 means of 16 steps, and 8 steps without a mean yet.
         let line = of((0..1000).map(f64::from));
         assert_eq!((line.steps, line.means.len(), line.count), (16, 62, 8));
         for (n, mean) in line.means.iter().enumerate() {

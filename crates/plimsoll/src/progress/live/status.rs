@@ -1,4 +1,4 @@
-//! What is said of a step: a line of a log, or the two lines of a progress bar, which fit the terminal.
+//! The text of a step: a line of a log, or the two lines of a progress bar, which fit the terminal.
 
 use super::sparkline::Sparkline;
 use console::{measure_text_width, style};
@@ -6,10 +6,10 @@ use plimsoll_render::grouped;
 use plimsoll_telemetry::EnergyUse;
 use plimsoll_units::{Bytes, Seconds, format_duration};
 
-/// Columns of a sparkline, at least and at most.
+/// The fewest and most columns of a sparkline.
 const SPARKLINE: (usize, usize) = (6, 40);
 
-/// A step that was made, and how the run stands.
+/// A finished step, and the state of the run.
 #[derive(Debug, Clone)]
 pub(super) struct Status {
     pub(super) step: u64,
@@ -22,18 +22,18 @@ pub(super) struct Status {
     pub(super) tokens_per_s: f64,
     /// Time of the step.
     pub(super) step_s: f64,
-    /// Samples of a step.
+    /// Samples per step.
     pub(super) samples: u64,
     /// All memory of the card, if the run is on one.
     pub(super) card_total: Option<Bytes>,
-    /// What memory the run is held to: `VRAM` or `RAM`.
+    /// The memory that the run's budget limits: `VRAM` or `RAM`.
     pub(super) memory: &'static str,
     pub(super) used: Bytes,
     pub(super) planned: Bytes,
-    /// Part of the run that is done, from 0 to 1.
+    /// The finished fraction of the run.
     pub(super) done: f64,
     pub(super) left: Seconds,
-    /// What the cards used so far.
+    /// The energy that the cards used so far.
     pub(super) energy: Option<EnergyUse>,
 }
 
@@ -56,18 +56,18 @@ impl Status {
         parts.join("  ")
     }
 
-    /// What stands behind the bar: how far the run is, and the time left; in at most `columns`, if that is possible.
-    pub(super) fn beside_bar(&self, columns: usize) -> String {
+    /// The text after the bar: progress and time left; in at most `columns` if possible.
+    pub(super) fn next_to_bar(&self, columns: usize) -> String {
         let percent = format!("{:.0} %", 100.0 * self.done);
         join_while_they_fit([percent, self.left(), self.steps()], columns)
     }
 
-    /// What stands below the bar, in at most `columns`: what matters most first, and the losses as a sparkline in what is
-    /// left.
+    /// The line below the bar, in at most `columns`: the most important figures first, and the losses as a sparkline in
+    /// the remaining columns.
     pub(super) fn below_bar(&self, losses: &Sparkline, columns: usize) -> String {
         let Self { loss, learning_rate, grad_norm, .. } = self;
         let loss = format!("loss {}", style(format!("{loss:.3}")).for_stderr().bold());
-        // Its place is kept before the rates, which change little.
+        // Reserve its columns before the rates, which change little.
         let least = if losses.bars(SPARKLINE.0).is_empty() { 0 } else { SPARKLINE.0 + 1 };
         let (rate, norm) = (format!("lr {learning_rate:.1e}"), format!("norm {grad_norm:.2}"));
         let others = [self.speed(), self.memory(), self.samples_per_s(), self.steps_per_s(), rate, norm];
@@ -97,7 +97,8 @@ impl Status {
         format!("{} steps/s", rate(1.0 / self.step_s))
     }
 
-    /// `VRAM 25 %, 5.94/8.00 GiB`: the part of the card, and what is held of what is planned; both units where they differ.
+    /// `VRAM 25 %, 5.94/8.00 GiB`: the share of the card, and reserved out of planned memory; both units if they
+    /// differ.
     fn memory(&self) -> String {
         let (used, planned) = (self.used.to_string(), self.planned.to_string());
         let held = match (used.split_once(' '), planned.split_once(' ')) {
@@ -114,7 +115,7 @@ impl Status {
     }
 }
 
-/// A number of a second with two digits or three: `0.27`, `3.2`, `48`. Without a time there is none.
+/// A rate per second with two or three digits: `0.27`, `3.2`, `48`; `-` without a time.
 fn rate(per_s: f64) -> String {
     match per_s {
         per_s if !per_s.is_finite() => "-".to_owned(),
@@ -127,7 +128,7 @@ fn rate(per_s: f64) -> String {
 /// Between two figures.
 const GAP: &str = "  ";
 
-/// As many of them, in their order, as fit.
+/// The first parts that fit together.
 fn join_while_they_fit(parts: impl IntoIterator<Item = String>, columns: usize) -> String {
     let mut line = String::new();
     for part in parts {
@@ -203,8 +204,8 @@ mod tests {
         assert!(wide.ends_with("3.2 samples/s  0.40 steps/s  lr 3.0e-4  norm 0.52"), "{wide}");
         let on_cpu = Status { card_total: None, memory: "RAM", ..status() }.log_line();
         assert!(on_cpu.contains("  RAM 5.94/8.00 GiB  "), "{on_cpu}");
-        assert_eq!(status().beside_bar(60), "41 %  1 min 20 s left  step 412/1000");
-        assert_eq!(status().beside_bar(24), "41 %  1 min 20 s left");
+        assert_eq!(status().next_to_bar(60), "41 %  1 min 20 s left  step 412/1000");
+        assert_eq!(status().next_to_bar(24), "41 %  1 min 20 s left");
     }
 
     proptest! {
@@ -222,7 +223,7 @@ mod tests {
             prop_assert!(measure_text_width(&below) <= columns, "{below:?} in {columns}");
             let shown = format!("{loss:.3}");
             prop_assert!(below.contains(&shown), "{below:?} lacks {shown}");
-            let beside = status.beside_bar(columns);
+            let beside = status.next_to_bar(columns);
             prop_assert!(measure_text_width(&beside) <= columns, "{beside:?} in {columns}");
         }
     }

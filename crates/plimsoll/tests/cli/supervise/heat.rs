@@ -182,7 +182,7 @@ fn heat_control_needs_the_flags_and_a_card() {
     assert_eq!(told, ["\"tells no temperature: heat is not watched\""]);
     let said = run(&sandbox, "--max-temp 83", "exit 0");
     assert!(
-        said.code == Some(0) && said.stderr.contains("cards: none is known that the command may use"),
+        said.code == Some(0) && said.stderr.contains("cards: found none that the command may use"),
         "{}",
         said.stderr
     );

@@ -1,5 +1,6 @@
-//! What a trainer is told: its own files or its command line, the files beside them, and the model that they name.
-//! Not here: what keys mean (`plimsoll_trainers`), and the flags that are laid over them (`args.rs`).
+//! The input of an estimate: a trainer's files or command line, the files that they refer to, and the model that they
+//! name.
+//! Not here: the meaning of keys (`plimsoll_trainers`), and the flags that override them (`args.rs`).
 
 use super::args::EstimateArgs;
 use super::python::settings_of;
@@ -15,22 +16,22 @@ use plimsoll_trainers::{
 };
 use std::path::{Path, PathBuf};
 
-/// Problems of values that are told; a file with more is none of settings.
+/// The most bad values to list; a file with more is probably not a file of settings.
 const BAD_MAX: usize = 20;
 
-/// What was told.
-pub(super) struct Told {
-    /// What was read of files or of a command line, if there are any.
+/// The input of an estimate.
+pub(super) struct EstimateInput {
+    /// The settings of files or of a command line, if there are any.
     pub(super) read: Option<Read>,
     /// The trainer's own file, which can be rewritten.
     pub(super) file: Option<TrainerFile>,
     /// The model.
     pub(super) model: Chosen,
-    /// The model as PyTorch's trainers are told it: by its name on the hub or by its folder; none for sizes of our own.
+    /// The model's name for PyTorch trainers: on the hub, or its folder; `None` for custom sizes.
     pub(super) name_elsewhere: Option<String>,
-    /// The run with the flags laid over it.
+    /// The run with the flags applied.
     pub(super) run: Run,
-    /// Files that could not be read, and what was taken instead; whole sentences.
+    /// Files and settings that could not be used, and the assumption instead, as sentences.
     pub(super) missing: Vec<String>,
 }
 
@@ -43,8 +44,9 @@ pub(super) struct TrainerFile {
     is_code: bool,
 }
 
-/// Everything that was told. Errors: a file can't be read or is nobody's, a value is wrong, no model is named or known.
-pub(super) fn told(args: &EstimateArgs) -> Result<Told, Failure> {
+/// Reads all input. Errors: a file can't be read or belongs to no known trainer, a value is wrong, the model is missing
+/// or unknown.
+pub(super) fn read_input(args: &EstimateArgs) -> Result<EstimateInput, Failure> {
     let mut missing = vec![];
     let (mut read, file, folder) = if args.command.is_empty() { of_files(args)? } else { of_command(args)? };
     if let Some(read) = &mut read {
@@ -63,40 +65,40 @@ pub(super) fn told(args: &EstimateArgs) -> Result<Told, Failure> {
         run.seq_len = model.default_seq_len() as u64;
         if let Some(read) = read.as_ref().filter(|_| args.seq_len.is_none()) {
             missing.push(format!(
-                "{}: samples are counted with {} tokens, since its settings don't say how long they are: `--seq-len` does",
+                "{}: assuming {} tokens per sample, since its settings have no length: set it with `--seq-len`",
                 read.kind, run.seq_len
             ));
         }
     }
-    args.lay_over(&mut run);
+    args.apply_to(&mut run);
     if let Some(name) = named.filter(|name| model.is_preset && ModelConfig::is_quantized_name(name)) {
-        missing.push(format!("{name}: how its weights are quantized is not modeled: counted as not quantized"));
+        missing.push(format!("{name}: the quantization of its weights is not modeled: counted as not quantized"));
         run.unsure.add(Effect::Less(&[Part::Weights]));
     }
-    if run.attention == Attention::Sdpa && !is_attention_told(args, read.as_ref()) {
+    if run.attention == Attention::Sdpa && !is_attention_chosen(args, read.as_ref()) {
         // Source: pull request 47014 of transformers.
         if model.config.model_type() == "t5" {
             run.unsure.add(Effect::More(&[Part::Attention]));
             missing.push(
-                "attention is counted by SDPA, which transformers has for T5 since July 2026; an older version holds all \
+                "attention is counted as SDPA, which transformers uses for T5 since July 2026; older versions keep all \
                  scores, as `--attention eager` counts them"
                     .to_owned(),
             );
         }
     }
     if run.updates_in_backward && args.export.is_some_and(|name| !name.has_updates_in_backward()) {
-        missing.push("updates in the backward pass are torchtune's: counted and exported without them".to_owned());
+        missing.push("only torchtune updates in the backward pass: counted and exported without it".to_owned());
         run.updates_in_backward = false;
     }
     let positions = model.config.max_positions() as u64;
     if model.config.has_position_table() && run.seq_len > positions {
-        let message = format!("{} has {positions} positions, and samples have {} tokens", model.name, run.seq_len);
-        return Err(Failure::bad_flag(message).hint(format!("`--seq-len {positions}` is its longest")));
+        let message = format!("{} has {positions} positions, but samples have {} tokens", model.name, run.seq_len);
+        return Err(Failure::bad_flag(message).hint(format!("use `--seq-len {positions}` or less")));
     }
-    Ok(Told { read, file, model, name_elsewhere, run, missing })
+    Ok(EstimateInput { read, file, model, name_elsewhere, run, missing })
 }
 
-/// A run of QLoRA of which nothing else is said, as its trainers have it; says what is taken for granted.
+/// A QLoRA run with its trainers' defaults; prints the defaults that no flag sets.
 /// Sources: Dettmers et al. 2023 (QLoRA), section 3; PEFT's `prepare_model_for_kbit_training`.
 fn of_qlora(args: &EstimateArgs) -> Run {
     let default = Run::default();
@@ -114,15 +116,15 @@ fn of_qlora(args: &EstimateArgs) -> Run {
     run
 }
 
-/// Whether a flag or a key says how attention is computed; transformers refuses what the model then does not have.
-fn is_attention_told(args: &EstimateArgs, read: Option<&Read>) -> bool {
+/// Whether a flag or a key chooses the attention; transformers refuses a choice that the model does not have.
+fn is_attention_chosen(args: &EstimateArgs, read: Option<&Read>) -> bool {
     const KEYS: [&str; 5] =
         ["attn_implementation", "flash_attn", "flash_attention", "sdp_attention", "eager_attention"];
-    let has_key = |read: &Read| read.used.iter().any(|told| KEYS.contains(&told.key.as_str()));
+    let has_key = |read: &Read| read.used.iter().any(|used| KEYS.contains(&used.key.as_str()));
     args.attention.is_some() || read.is_some_and(has_key)
 }
 
-/// What was read, the trainer's file, and the folder in which the files that it names are looked for.
+/// The settings, the trainer's file, and the folder of the files that it names.
 type Found = (Option<Read>, Option<TrainerFile>, PathBuf);
 
 fn of_files(args: &EstimateArgs) -> Result<Found, Failure> {
@@ -131,7 +133,7 @@ fn of_files(args: &EstimateArgs) -> Result<Found, Failure> {
     if own.len() > 1 {
         let (first, second) = (own[0].path.display(), own[1].path.display());
         let message = format!("{first} and {second} are both files of trainers");
-        return Err(Failure::bad_flag(message).hint("give one of them, and beside it those of DeepSpeed or accelerate"));
+        return Err(Failure::bad_flag(message).hint("give one of them; files of DeepSpeed or accelerate can be added"));
     }
     let own = own.pop();
     let folder = own.as_ref().and_then(|file| file.path.parent()).unwrap_or(Path::new("")).to_owned();
@@ -139,7 +141,7 @@ fn of_files(args: &EstimateArgs) -> Result<Found, Failure> {
     let Some(first) = all.next() else { return Ok((None, None, folder)) };
     let mut found = read(first.kind, &first.text).map_err(|error| unreadable(&first.path, &error))?;
     for layer in all {
-        // It is given in the place of the one that is named.
+        // This file replaces the one that the trainer's file names.
         found.layers.retain(|(kind, _)| *kind != layer.kind);
         found.layer(layer.kind, &layer.text).map_err(|error| unreadable(&layer.path, &error))?;
     }
@@ -149,7 +151,7 @@ fn of_files(args: &EstimateArgs) -> Result<Found, Failure> {
 fn of_command(args: &EstimateArgs) -> Result<Found, Failure> {
     let argv = &args.command;
     let command = command(argv).ok_or_else(|| {
-        let message = format!("`{}` starts no trainer that is known", argv.join(" "));
+        let message = format!("`{}` does not start a known trainer", argv.join(" "));
         Failure::bad_flag(message).hint("give the trainer's file with `--config FILE`, or its settings as flags")
     })?;
     let path = command.config.as_ref().map(|config| PathBuf::from(&config.path));
@@ -171,14 +173,14 @@ fn opened(path: &Path) -> Result<TrainerFile, Failure> {
     let text = settings.unwrap_or(text);
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(kind) = detect(&text, &name) else {
-        // Where it can't be parsed, the parser says why.
+        // If the text can't be parsed, the parser gives the reason.
         if let Err(error) = read(TrainerKind::HuggingFace, &text) {
             return Err(unreadable(path, &error));
         }
-        let message = format!("{} has no keys of a trainer that is known", path.display());
+        let message = format!("{} has no keys of a known trainer", path.display());
         return Err(Failure::bad_input(message).hint(
-            "files of Hugging Face's TrainingArguments, axolotl, LLaMA-Factory, torchtune, Unsloth, DeepSpeed and \
-             accelerate, notebooks and Python scripts are read; for `plimsoll train`'s own there is `plimsoll plan`",
+            "use a file of Hugging Face's TrainingArguments, axolotl, LLaMA-Factory, torchtune, Unsloth, DeepSpeed or \
+             accelerate, a notebook or a Python script; for settings of `plimsoll train`, use `plimsoll plan`",
         ));
     };
     Ok(TrainerFile { kind, path: path.to_owned(), text, is_code })
@@ -197,7 +199,7 @@ fn unreadable(path: &Path, error: &ReadError) -> Failure {
             Failure::bad_input(format!("{path}: {what}")).hint("the trainer would not read it either")
         }
         ReadError::Values(bad) => {
-            let mut message = format!("{path} has values that its keys don't take");
+            let mut message = format!("{path} has invalid values");
             for value in bad.iter().take(BAD_MAX) {
                 let line = value.line.map_or(String::new(), |line| format!("line {line}: "));
                 message += &format!("\n  {line}`{}`: {}", value.key, value.what);
@@ -211,9 +213,10 @@ fn unreadable(path: &Path, error: &ReadError) -> Failure {
     }
 }
 
-/// Lays the files over a run that its settings name. One that is not here is taken by its name, if that tells a stage.
+/// Applies the files that a run's settings name. A missing file is replaced by a guess from its name, if that has a
+/// stage.
 fn lay_named_files(read: &mut Read, folder: &Path, missing: &mut Vec<String>) -> Result<(), Failure> {
-    // accelerate's file may name one of DeepSpeed's, which names none.
+    // accelerate's file may name one of DeepSpeed's, which names no further file.
     for _ in 0..2 {
         for (kind, named) in std::mem::take(&mut read.layers) {
             let here = [folder.join(&named), PathBuf::from(&named)].into_iter().find(|path| path.is_file());
@@ -229,29 +232,29 @@ fn lay_named_files(read: &mut Read, folder: &Path, missing: &mut Vec<String>) ->
     Ok(())
 }
 
-/// Refuses settings of which no estimate is a bound: the first of them, in a line.
+/// Refuses settings that make every estimate unbounded: the first of them, in a line.
 fn uncounted(read: &Read) -> Result<(), Failure> {
     let Some(key) = read.unmodeled.iter().find(|key| key.effect == Effect::Unbounded) else { return Ok(()) };
     let line = key.line.map_or(String::new(), |line| format!(", line {line}"));
     let message = format!("{}{line}: `{}`: {}", key.kind, key.key, key.why);
-    Err(Failure::bad_input(message).hint("without the key, the estimate is of training on the next token"))
+    Err(Failure::bad_input(message).hint("remove the key to estimate training on the next token"))
 }
 
-/// What is taken of a file that is not here.
+/// The assumption for a file that does not exist.
 fn by_name(run: &mut Run, kind: TrainerKind, named: &str) -> String {
     let name = named.to_ascii_lowercase();
     let stage =
         (1..=3u8).find(|stage| ["zero", "z", "stage"].iter().any(|word| name.contains(&format!("{word}{stage}"))));
     let Some(stage) = stage.filter(|_| kind == TrainerKind::DeepSpeed) else {
-        return format!("{named}, {kind}'s, is not here: counted without it");
+        return format!("the {kind} file {named} does not exist: counted without it");
     };
     run.sharding = Sharding::Zero { stage };
     run.offload.optimizer |= name.contains("offload");
     run.offload.weights |= name.contains("offload") && (name.contains("all") || name.contains("param"));
-    format!("{named} is not here: counted as stage {stage} of DeepSpeed's ZeRO, by its name")
+    format!("{named} does not exist: counted as stage {stage} of DeepSpeed's ZeRO, by its name")
 }
 
-/// The model that is asked for, or that the trainer is told. Errors: none is, or it is not known.
+/// The model of `--model`, or of the trainer's settings. Errors: there is none, or it is unknown.
 fn model(args: &EstimateArgs, read: Option<&Read>) -> Result<Chosen, Failure> {
     if let Some(name) = &args.model {
         return open(name);
@@ -265,11 +268,12 @@ fn model(args: &EstimateArgs, read: Option<&Read>) -> Result<Chosen, Failure> {
     let name = if of_torchtune { torchtune_model(&without_adapters(named)) } else { Ok(named.to_owned()) };
     let found = name.map_err(|refusal| Failure::bad_input(format!("`{named}` {}", refusal.what)));
     found.and_then(|name| open(&name)).map_err(|failure| {
-        failure.hint("`--model config.json` takes the sizes of a model that is not listed, off its page on the hub")
+        failure
+            .hint("for a model that is not listed, download its config.json from the hub and use `--model config.json`")
     })
 }
 
-/// The name of a model on the hub, as it was asked for if that is one, else that of its preset; of a config.json its folder.
+/// The model's name on the hub: the requested one if it is one, otherwise its preset's; for a config.json its folder.
 fn name_elsewhere(model: &Chosen, named: &str) -> Option<String> {
     if !model.is_preset {
         let path = Path::new(named);
@@ -279,7 +283,7 @@ fn name_elsewhere(model: &Chosen, named: &str) -> Option<String> {
     }
     let names = ModelConfig::hub_names(&model.name);
     let published = names.iter().find(|name| name.eq_ignore_ascii_case(named));
-    // A copy that another owner keeps is named as it is.
+    // Another owner's copy keeps its name.
     let name = published.copied().or_else(|| is_hub_name(named).then_some(named)).or(names.first().copied());
     name.map(str::to_owned)
 }
