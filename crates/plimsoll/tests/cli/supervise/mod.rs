@@ -108,7 +108,8 @@ fn exit_codes_are_the_commands_or_a_shells_if_it_cannot_start() {
     }
     // A command that cannot be started leaves no files.
     assert_eq!(fs::read_dir(sandbox.path("runs")).expect("runs").count(), 5);
-    for (arguments, hint) in [("run", "behind `--`"), ("run sh -c true", "behind `--`"), ("run --workers 0 -- a", "")] {
+    for (arguments, hint) in [("run", "follows `--`"), ("run sh -c true", "follows `--`"), ("run --workers 0 -- a", "")]
+    {
         let said = sandbox.run(arguments);
         assert!(said.code == Some(2) && said.stderr.contains(hint), "{arguments}: {}", said.stderr);
     }
