@@ -1,7 +1,7 @@
-//! Requests to the Hugging Face hub, or to what stands in for it under `HF_ENDPOINT`.
-//! Not here: which files are asked for (`download.rs`), and where they are put (`store.rs`).
+//! Requests to the Hugging Face hub, or to the mirror that `HF_ENDPOINT` names.
+//! Not here: which files are fetched (`download.rs`), and where they are stored (`store.rs`).
 //!
-//! Redirects are followed here and not by the library, since the token goes to the endpoint and to nobody else, not even to
+//! This file follows redirects, not the library, since only the endpoint may receive the token, not even
 //! another port of its host. Source of addresses and headers: huggingface_hub, `file_download.py` and "Environment variables".
 
 use crate::HUB;
@@ -18,13 +18,13 @@ use std::time::Duration;
 use ureq::http::{Response, Uri};
 use ureq::{Agent, Body, BodyReader};
 
-/// The commit that is asked for.
+/// The requested commit.
 const BRANCH: &str = "main";
 
-/// Lists of files are far shorter.
+/// The longest accepted list of files; real lists are far shorter.
 const LISTING_BYTES_MAX: Bytes = Bytes::mib(16);
 
-/// Tokens are some forty characters long.
+/// The longest accepted token; real tokens have about forty characters.
 const TOKEN_BYTES_MAX: Bytes = Bytes(4096);
 
 /// Redirects that are followed for one file.
@@ -33,7 +33,7 @@ const REDIRECTS_MAX: usize = 8;
 /// Seconds without a byte after which a connection counts as lost, unless `HF_HUB_DOWNLOAD_TIMEOUT` says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Who asks the hub. It shows itself to nobody, since it has the token.
+/// An HTTP client for the hub. It has no `Debug`, since it holds the token.
 pub(crate) struct Client {
     agent: Agent,
     /// The hub's address, without a slash at its end.
@@ -41,7 +41,7 @@ pub(crate) struct Client {
     token: Option<String>,
     /// Time without enough bytes after which a connection counts as lost.
     timeout: Duration,
-    /// There is a token, and it is not sent, since the endpoint has no TLS.
+    /// Whether there is a token that is not sent, since the endpoint has no TLS.
     withholds_token: bool,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct RemoteFile {
     /// Its name in the model's folder.
     pub(crate) name: String,
     pub(crate) size: Bytes,
-    /// What names its contents: their SHA-256 for large files, git's SHA-1 for others; or what a mirror sends instead.
+    /// The name of its contents: their SHA-256 for large files, git's SHA-1 for others, or a mirror's own name.
     pub(crate) etag: String,
 }
 
@@ -85,7 +85,7 @@ pub(crate) enum Hash {
 }
 
 impl RemoteFile {
-    /// The hash that its ETag is; `None` if it is another name, so that the contents can't be verified.
+    /// The hash in its ETag; `None` if the ETag is not a hash, so that the contents can't be verified.
     pub(crate) fn hash(&self) -> Option<Hash> {
         let is_hex = self.etag.bytes().all(|byte| byte.is_ascii_hexdigit());
         match self.etag.len() {
@@ -96,9 +96,9 @@ impl RemoteFile {
     }
 }
 
-/// A part of a file on its way.
+/// A part of a file that is being received.
 pub(crate) struct Incoming {
-    /// The byte that it begins with.
+    /// The offset of its first byte.
     pub(crate) start: u64,
     pub(crate) body: Steady<BodyReader<'static>>,
 }
@@ -148,12 +148,12 @@ impl Client {
         let text = self.read(self.follow(&url, |url| self.agent.get(url), |_| false)?, &url, LISTING_BYTES_MAX)?;
         let listing = serde_json::from_slice::<Listing>(&text).map_err(|error| strange(&url, error))?;
         if !is_name(&listing.commit) {
-            return Err(strange(&url, "the name of its commit has characters that none has"));
+            return Err(strange(&url, "the name of its commit has invalid characters"));
         }
         Ok(listing)
     }
 
-    /// What the hub knows of a file.
+    /// The hub's description of a file.
     pub(crate) fn describe(&self, model: &str, commit: &str, file: &str) -> Result<RemoteFile, HubError> {
         let url = self.url(model, commit, file);
         let response = self.follow(
@@ -168,7 +168,7 @@ impl Client {
             (Some(size), Some(etag)) if is_name(etag) => {
                 Ok(RemoteFile { name: file.to_owned(), size: Bytes(size), etag: etag.to_owned() })
             }
-            (Some(_), _) => Err(strange(&url, "its ETag is no name of its contents")),
+            (Some(_), _) => Err(strange(&url, "its ETag does not identify its contents")),
             (None, _) => Err(strange(&url, "the server does not say how large it is")),
         }
     }
@@ -191,7 +191,7 @@ impl Client {
         let coming = file.size.0 - if is_part { start } else { 0 };
         let length = header(&response, "content-length").and_then(|length| length.parse::<u64>().ok());
         if let Some(length) = length.filter(|length| *length != coming) {
-            return Err(strange(&url, format!("it is to send {coming} bytes, and says that it sends {length}")));
+            return Err(strange(&url, format!("it must send {coming} bytes, but announces {length}")));
         }
         let incoming = |start, response: Response<Body>| Incoming {
             start,
@@ -223,8 +223,8 @@ impl Client {
         format!("{}/{model}/resolve/{commit}/{file}", self.endpoint)
     }
 
-    /// What comes of a request once all redirects were followed, or one of them is what is looked for. Only the endpoint is
-    /// shown the token.
+    /// The response after all redirects, or the first response that `is_enough` accepts. Only the endpoint
+    /// receives the token.
     fn follow(
         &self,
         url: &str,
@@ -251,14 +251,13 @@ impl Client {
                 return Err(HubError::Refused { url: url.to_owned(), status: status.as_u16() });
             }
             let to = header(&response, "location").and_then(|location| redirected(&here, location));
-            here =
-                to.ok_or_else(|| strange(url, "the server redirects to what is no address, or to an insecure one"))?;
+            here = to.ok_or_else(|| strange(url, "the server redirects to an invalid or insecure address"))?;
         }
         Err(strange(url, format!("more than {REDIRECTS_MAX} redirects")))
     }
 }
 
-/// The token in the environment, else that which `hf auth login` leaves.
+/// The token in the environment, else the one that `hf auth login` saved.
 fn token(home: Option<PathBuf>) -> Result<Option<String>, SettingError> {
     for variable in ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"] {
         if let Some(text) = var_os(variable).filter(|text| !text.is_empty()) {
@@ -299,7 +298,7 @@ fn origin(url: &str) -> Option<(String, String, u16)> {
     Some((url.scheme_str()?.to_owned(), host, url.port_u16().unwrap_or(usual)))
 }
 
-/// Where a redirect leads; nothing if it is no address on the web, or leaves encryption behind.
+/// The target of a redirect; `None` if it is not a web address, or drops encryption.
 fn redirected(here: &str, location: &str) -> Option<String> {
     let (scheme, rest) = here.split_once("://")?;
     let to = match location {
@@ -315,7 +314,7 @@ fn header<'r>(response: &'r Response<Body>, name: &str) -> Option<&'r str> {
     response.headers().get(name)?.to_str().ok()
 }
 
-/// What a request failed with: whether it may work later.
+/// The error of a failed request, which says whether a retry may succeed.
 fn refusal(url: &str, error: &ureq::Error) -> HubError {
     let problem = error.to_string();
     match error {

@@ -17,19 +17,19 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// What is fetched with the weights if it is there.
+/// Files that are fetched with the weights if they exist.
 const BESIDE: &[&str] = &MODEL_FILES;
 
-/// Files beside the weights are shorter.
+/// The longest accepted file other than weights.
 const SMALL_BYTES_MAX: Bytes = Bytes::mib(64);
 
-/// The largest models have some two hundred.
+/// The most shards accepted; the largest models have about two hundred.
 const SHARDS_MAX: usize = 2000;
 
-/// Milliseconds that are waited after each attempt in a row that brought nothing.
+/// Milliseconds of delay after each consecutive attempt that received nothing.
 const WAITS: [u64; 4] = [500, 1000, 2000, 4000];
 
-/// What happens while a model is fetched.
+/// Progress of a download.
 #[derive(Debug)]
 pub enum Progress<'a> {
     /// The files are known and the download begins.
@@ -38,16 +38,16 @@ pub enum Progress<'a> {
         files: usize,
         /// Size of all files.
         total: Bytes,
-        /// Bytes that are not there yet.
+        /// Bytes still to be downloaded.
         missing: Bytes,
         /// The cache.
         cache: &'a Path,
     },
-    /// Bytes arrived, or were found.
+    /// Bytes arrived, or were found on disk.
     Added(u64),
-    /// Bytes that were counted before are fetched again.
+    /// Bytes that were counted earlier are fetched again.
     Dropped(u64),
-    /// All files are there.
+    /// All files are complete.
     Complete,
     /// A file that is fetched although it can't be verified.
     Unverified {
@@ -126,15 +126,15 @@ fn fetch(client: &Client, cache: &Path, name: &str, tell: Tell<'_>) -> Result<Pa
         model.fetch(&store, file, index.as_deref().filter(|_| file.name == INDEX_FILE))?;
     }
     tell(Progress::Complete);
-    // Those that say that a folder has weights come last.
+    // The files that mark a folder as complete come last.
     files.sort_by_key(|file| [INDEX_FILE, MODEL_FILE].contains(&file.name.as_str()));
     Ok(store.publish(&model.listing.commit, &files)?)
 }
 
-/// Tells which files can't be verified. Errors: weights are among them.
+/// Reports the files that can't be verified. Errors: weights are among them.
 fn check_hashes(files: &[RemoteFile], tell: Tell<'_>) -> Result<(), HubError> {
     for file in files.iter().filter(|file| file.hash().is_none()) {
-        let problem = "it can't be verified: the server names no hash of its contents";
+        let problem = "it can't be verified: the server sends no hash of its contents";
         if file.name.ends_with(".safetensors") {
             return Err(HubError::Unverified { file: file.name.clone(), problem });
         }
@@ -143,7 +143,7 @@ fn check_hashes(files: &[RemoteFile], tell: Tell<'_>) -> Result<(), HubError> {
     Ok(())
 }
 
-/// Errors: the environment forbids to use the network. Source: huggingface_hub, "Environment variables".
+/// Errors: the environment forbids network access. Source: huggingface_hub, "Environment variables".
 fn refuse_offline() -> Result<(), DownloadError> {
     let is_set = |name: &&&'static str| {
         let value = std::env::var(name).unwrap_or_default().to_ascii_lowercase();
@@ -155,11 +155,11 @@ fn refuse_offline() -> Result<(), DownloadError> {
     }
 }
 
-/// Errors: the disk has no room for so much; nothing was written then.
+/// Errors: the disk has no room for this size. Nothing is written then.
 fn check_room(cache: &Path, missing: Bytes) -> Result<(), DownloadError> {
     match free_space(cache) {
         Ok(room) if room < missing => Err(DownloadError::NoRoom { cache: cache.to_owned(), room, missing }),
-        // If the system does not say, the disk will.
+        // If the system does not report free space, writing fails instead.
         _ => Ok(()),
     }
 }
@@ -169,7 +169,7 @@ impl Model<'_> {
         strange(&self.client.url(self.name, &self.listing.commit, file), problem)
     }
 
-    /// Whether its weights lie in shards. Errors: there are none that can be read, or no configuration.
+    /// Whether its weights are sharded. Errors: it has no readable weights, or no configuration.
     fn is_sharded(&self) -> Result<bool, Failed> {
         let [has_file, has_index, has_config] =
             [MODEL_FILE, INDEX_FILE, CONFIG_FILE].map(|file| self.listing.has(file));
@@ -185,8 +185,8 @@ impl Model<'_> {
         patiently(self.tell, |_| self.client.contents(self.name, &self.listing.commit, INDEX_FILE, INDEX_BYTES_MAX))
     }
 
-    /// All that is fetched: small files first, so that what can't be used is known soon.
-    /// Errors: an index that can't be read, or names what is no shard; what the hub does not describe.
+    /// All files to fetch: small files first, so that an unusable model fails early.
+    /// Errors: an index that can't be read or names a file that is not a shard; a file that the hub does not describe.
     fn files(&self, index: Option<&[u8]>) -> Result<Vec<RemoteFile>, HubError> {
         let beside = BESIDE.iter().filter(|file| self.listing.has(file)).map(|&file| file.to_owned());
         let mut names = [CONFIG_FILE.to_owned()].into_iter().chain(beside).collect::<Vec<_>>();
@@ -208,7 +208,7 @@ impl Model<'_> {
         }
     }
 
-    /// The shards that an index names. Names are the only ones that come from outside: those of files beside it, and no others.
+    /// The shards that an index names. These names are untrusted; only files in the same folder are accepted.
     fn shards(&self, index: &[u8]) -> Result<BTreeSet<String>, HubError> {
         let index = serde_json::from_slice::<Index>(index).map_err(|error| self.strange(INDEX_FILE, error))?;
         let shards = index.weight_map.into_values().collect::<BTreeSet<_>>();
@@ -216,12 +216,14 @@ impl Model<'_> {
             return Err(self.strange(INDEX_FILE, format!("it names {} shards", shards.len())));
         }
         match shards.iter().find(|shard| !is_shard(shard) || !self.listing.has(shard)) {
-            Some(shard) => Err(self.strange(INDEX_FILE, format!("it names `{shard}`, which is no file beside it"))),
+            Some(shard) => {
+                Err(self.strange(INDEX_FILE, format!("it names `{shard}`, which is not a file in the same folder")))
+            }
             None => Ok(shards),
         }
     }
 
-    /// Fetches what is missing of a file, of which the bytes may be here already.
+    /// Fetches the missing bytes of a file, some or all of which may be on disk already.
     fn fetch(&self, store: &Store, file: &RemoteFile, contents: Option<&[u8]>) -> Result<(), HubError> {
         let counted = store.held(file);
         let waits = || (self.tell)(Progress::Waits { file: &file.name });
@@ -246,7 +248,7 @@ impl Model<'_> {
             if held >= file.size.0 {
                 return Ok(());
             }
-            // The server may send other contents than before, which only a hash shows.
+            // The server may send different contents than before, which only a hash detects.
             let from = if file.hash().is_some() { held } else { 0 };
             let Incoming { start, mut body } = self.client.open(self.name, &self.listing.commit, file, from)?;
             sends_parts &= start == from;
@@ -273,14 +275,14 @@ impl Model<'_> {
     }
 }
 
-/// Whether a name is that of a shard in the same folder.
+/// Whether a name is a shard in the same folder.
 fn is_shard(name: &str) -> bool {
     let may_be = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     name.len() <= 200 && !name.starts_with('.') && name.ends_with(".safetensors") && name.chars().all(may_be)
 }
 
-/// Tries again what was lost on the way, later each time, until several attempts in a row brought nothing new. An attempt
-/// says how many bytes are there after it; those that were there before, and a trickle, are nothing new.
+/// Retries after lost connections, with growing delays, until several consecutive attempts received nothing new. An attempt
+/// returns the number of bytes on disk after it; bytes from before, and a trickle, are not new.
 /// Errors: those of the last attempt.
 fn patiently<T>(tell: Tell<'_>, mut attempt: impl FnMut(&mut u64) -> Result<T, HubError>) -> Result<T, HubError> {
     let (mut failures, mut furthest) = (0, 0);

@@ -5,34 +5,34 @@ use plimsoll_units::Bytes;
 use std::io;
 use std::path::PathBuf;
 
-/// Why the hub did not give what it was asked for.
+/// Why a request to the hub failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// The connection broke, or the server is busy: it may work later.
     #[error("{url}: {problem}")]
     Lost {
-        /// What was asked for.
+        /// The requested address.
         url: String,
         /// What went wrong.
         problem: String,
     },
-    /// The server says no.
+    /// The server refused.
     #[error("{url}: status {status}")]
     Refused {
-        /// What was asked for.
+        /// The requested address.
         url: String,
-        /// Its status: 401, 404 and the like.
+        /// Its HTTP status, such as 401 or 404.
         status: u16,
     },
-    /// An answer that makes no sense, or that is too long.
+    /// An invalid or too long answer.
     #[error("{url}: {problem}")]
     Strange {
-        /// What was asked for.
+        /// The requested address.
         url: String,
         /// What is wrong with it.
         problem: String,
     },
-    /// A file that is not what the hub says that it is.
+    /// A file that differs from the hub's description.
     #[error("{file}: {problem}")]
     Damaged {
         /// Its name.
@@ -40,7 +40,7 @@ pub enum HubError {
         /// What is wrong with it, with the numbers.
         problem: String,
     },
-    /// A file whose contents nothing tells.
+    /// A file whose contents can't be verified.
     #[error("{file}: {problem}")]
     Unverified {
         /// Its name.
@@ -48,12 +48,12 @@ pub enum HubError {
         /// Why.
         problem: &'static str,
     },
-    /// The disk refuses something.
+    /// A file operation failed.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -61,21 +61,21 @@ pub enum HubError {
 /// Why the environment's settings of the hub can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingError {
-    /// An address that is none.
-    #[error("HF_ENDPOINT is `{0}`, which is no address such as {HUB}")]
+    /// An invalid address.
+    #[error("HF_ENDPOINT is `{0}`, which is not an address such as {HUB}")]
     Endpoint(String),
     /// An address with a password, which is not shown.
     #[error("HF_ENDPOINT has a name or a password in it; only a token is sent to the hub")]
     Login,
-    /// A token with characters that none has; it is not shown.
-    #[error("the token of {0} has characters that no token has")]
+    /// A token with invalid characters. The error does not show it.
+    #[error("the token of {0} has invalid characters")]
     Token(String),
     /// The file with the token can't be read.
     #[error("the token in {} can't be read: {source}", path.display())]
     TokenFile {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -84,7 +84,7 @@ pub enum SettingError {
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
     /// The environment forbids to use the network.
-    #[error("{variable} is set, so nothing may be fetched")]
+    #[error("{variable} is set, so downloads are disabled")]
     Offline {
         /// The variable.
         variable: &'static str,
@@ -96,13 +96,13 @@ pub enum DownloadError {
     #[error(transparent)]
     Setting(#[from] SettingError),
     /// The disk has no room. Nothing was written.
-    #[error("{} has room for {room}, {missing} are to come", cache.display())]
+    #[error("{} has room for {room}, {missing} must still be downloaded", cache.display())]
     NoRoom {
         /// The cache.
         cache: PathBuf,
         /// Free bytes.
         room: Bytes,
-        /// Bytes that are not there yet.
+        /// Bytes still to be downloaded.
         missing: Bytes,
     },
     /// The model has no weights that can be read, or no configuration. Nothing was fetched.

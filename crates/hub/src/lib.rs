@@ -1,4 +1,4 @@
-//! Weights of models on the Hugging Face hub: where its tools keep them on this machine, and downloads to the same place.
+//! Model weights from the Hugging Face hub: the local cache of its tools, and downloads into that cache.
 //!
 //! ```text
 //!   name ─► cached.rs: in a folder, in the cache, or missing

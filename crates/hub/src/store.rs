@@ -1,10 +1,10 @@
-//! The cache of the Hugging Face hub's tools, as they lay it out, so that they find what is put there:
+//! The cache in the layout of the Hugging Face hub's tools, so that they find downloaded files:
 //!
 //! ```text
-//!     models--organization--name/blobs/ETAG                     a file's bytes; ETAG.incomplete while they come
+//!     models--organization--name/blobs/ETAG                     a file's bytes; ETAG.incomplete during the download
 //!     models--organization--name/snapshots/COMMIT/config.json   a link to them
 //!     models--organization--name/refs/main                      the commit
-//!     .locks/models--organization--name/ETAG.lock               locked by whoever fetches it
+//!     .locks/models--organization--name/ETAG.lock               locked by the process that fetches it
 //! ```
 //!
 //! Source: huggingface_hub, "Understand caching".
@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 /// Bytes that are read or written at a time.
 const CHUNK: usize = 1 << 18;
 
-/// Parts of files are kept this long after the last byte of them came.
+/// Partial files are kept this long after their last byte arrived.
 const PART_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A model's place in the cache.
@@ -31,7 +31,7 @@ pub(crate) struct Store {
     locks: PathBuf,
 }
 
-/// A file that is being fetched; nobody else fetches it meanwhile.
+/// A file that is being fetched under its lock, so that no other process fetches it.
 #[derive(Debug)]
 pub(crate) struct Partial {
     path: PathBuf,
@@ -54,12 +54,12 @@ impl Store {
         self.model.join("blobs").join(format!("{}.incomplete", file.etag))
     }
 
-    /// Whether all of a file is there. One that can't be verified is fetched again: other contents may have its name.
+    /// Whether a file is complete. A file that can't be verified is fetched again, since other contents may have its name.
     pub(crate) fn has(&self, file: &RemoteFile) -> bool {
         file.hash().is_some() && length(&self.blob(file)) == Some(file.size.0)
     }
 
-    /// How many bytes of a file are there.
+    /// The number of bytes of a file on disk.
     pub(crate) fn held(&self, file: &RemoteFile) -> u64 {
         if self.has(file) {
             return file.size.0;
@@ -68,7 +68,7 @@ impl Store {
         part.unwrap_or(0)
     }
 
-    /// What is there of a file, under its lock; nothing once all of it is. `waits` is called if another process has the lock.
+    /// The partial file, under its lock; `None` if the file is complete. `waits` is called if another process has the lock.
     /// Errors: the system refuses the folders, the lock or the file.
     pub(crate) fn partial(&self, file: &RemoteFile, waits: impl FnOnce()) -> Result<Option<Partial>, HubError> {
         let (blobs, lock) = (self.model.join("blobs"), self.locks.join(format!("{}.lock", file.etag)));
@@ -93,15 +93,15 @@ impl Store {
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let opened = opened.map_err(at(&path))?;
         let partial = Partial { path, file: opened, size: file.size.0, _lock: held };
-        // Parts of other contents would not be noticed in a file that can't be verified.
+        // In a file that can't be verified, a mix of different contents would not be detected.
         if partial.held()? > partial.size || file.hash().is_none() {
             partial.restart()?;
         }
         Ok(Some(partial))
     }
 
-    /// Gives a file that came whole its name. Errors: `Damaged` if its bytes are not those that the hub names, and it is
-    /// deleted then; what the system says.
+    /// Gives a complete file its name. Errors: `Damaged` if its bytes differ from the hub's description, and it is
+    /// deleted then; the system's error.
     pub(crate) fn finish(&self, partial: Partial, file: &RemoteFile) -> Result<(), HubError> {
         let found = partial.held()?;
         let problem = match found == file.size.0 {
@@ -117,7 +117,7 @@ impl Store {
         fs::rename(&partial.path, &blob).map_err(at(&blob))
     }
 
-    /// Shows files under their names at a commit, and makes it the one that is meant. Until then nobody sees any of them.
+    /// Links files under their names at a commit, and points the main branch to it. Until then no program sees any of them.
     pub(crate) fn publish(&self, commit: &str, files: &[RemoteFile]) -> Result<PathBuf, HubError> {
         let snapshot = self.model.join("snapshots").join(commit);
         fs::create_dir_all(&snapshot).map_err(at(&snapshot))?;
@@ -136,7 +136,7 @@ impl Store {
         Ok(snapshot)
     }
 
-    /// Removes parts of files that no process has fetched for a day: those of older commits are never continued. What can't be
+    /// Removes partial files that no process has extended for a day: those of older commits are never continued. A file that can't be
     /// removed stays.
     fn remove_old_parts(&self, now: SystemTime) {
         for entry in fs::read_dir(self.model.join("blobs")).into_iter().flatten().flatten() {
@@ -154,18 +154,18 @@ impl Store {
 }
 
 impl Partial {
-    /// Bytes that are there.
+    /// Bytes on disk.
     pub(crate) fn held(&self) -> Result<u64, HubError> {
         Ok(self.file.metadata().map_err(at(&self.path))?.len())
     }
 
-    /// Forgets what is there.
+    /// Discards the bytes on disk.
     pub(crate) fn restart(&self) -> Result<(), HubError> {
         self.file.set_len(0).map_err(at(&self.path))
     }
 
-    /// Adds what comes, up to the file's size and a byte more, which tells that it is too long. `tell` is told how many bytes
-    /// came. Errors: `Io` where the disk refuses; the inner error where no more comes.
+    /// Appends the received bytes, up to the file's size plus one, which shows that it is too long. `tell` receives the number of bytes
+    /// that arrived. Errors: `Io` for a failed write; the inner error for a failed read.
     pub(crate) fn append(
         &mut self,
         body: &mut impl Read,
@@ -187,7 +187,7 @@ impl Partial {
     }
 }
 
-/// How the bytes of a file differ from those that its ETag names; nothing where it names none by a hash that is known.
+/// How the bytes of a file differ from the hash in its ETag; `None` if they agree or the ETag has no known hash.
 fn wrong_hash(path: &Path, file: &RemoteFile) -> Result<Option<String>, HubError> {
     let mut hash = match file.hash() {
         Some(Hash::Sha256) => Context::new(&SHA256),

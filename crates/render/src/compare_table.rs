@@ -5,17 +5,17 @@ use comfy_table::{CellAlignment, Table, presets};
 use plimsoll_plan::{Found, Levers, Misfit};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 
-/// A card and what came of planning for it.
+/// A card and the result of planning for it.
 pub struct ComparedPlan<'a> {
     /// The card.
     pub device: &'a str,
-    /// What the plan had to stay under.
+    /// The budget of the plan.
     pub budget: Bytes,
     /// The plan, or why there is none.
     pub result: &'a Result<Found, Box<Misfit>>,
 }
 
-/// A line for each card. `tokens` are those of a whole run, whose time is told too.
+/// A row for each card. `tokens`: of a whole run, whose time is shown too.
 pub fn compare_table(plans: &[ComparedPlan], tokens: Option<f64>) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
@@ -54,7 +54,7 @@ pub fn compare_table(plans: &[ComparedPlan], tokens: Option<f64>) -> String {
     format!("{table}\n{bounds}times are estimates from the cards' data sheets")
 }
 
-/// What a plan keeps on the host.
+/// The parts of a plan that are offloaded to the host.
 fn offloaded(levers: &Levers) -> String {
     let optimizer = levers.optimizer_offload > 0.0;
     let optimizer = optimizer.then(|| format!("{:.0} % of the optimizer", 100.0 * levers.optimizer_offload));

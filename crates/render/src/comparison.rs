@@ -1,10 +1,10 @@
-//! Predicted beside measured times.
+//! Predicted and measured times side by side.
 
 use comfy_table::{CellAlignment, Table, presets};
 use plimsoll_train::{Agreement, Comparison};
 use serde_json::json;
 
-/// A line for each plan, and what it comes to.
+/// A row for each plan, then a summary.
 pub fn comparison_table(comparisons: &[Comparison], agreement: &Agreement) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);

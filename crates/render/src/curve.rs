@@ -1,4 +1,4 @@
-//! How fast a run is with less memory or more: a table, data, and a picture.
+//! Step time by memory budget: a table, data, and a picture.
 
 use super::page::escape;
 use super::page::steps::decimal_step;
@@ -8,7 +8,7 @@ use plimsoll_units::{Bytes, Seconds};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// A line for each budget; the one that the plan is between is marked.
+/// A row for each budget. The plan's own row, or the last row within its budget, is marked.
 pub fn curve_table(points: &[CurvePoint], chosen: &Found) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
@@ -35,7 +35,7 @@ pub fn curve_table(points: &[CurvePoint], chosen: &Found) -> String {
     table.to_string()
 }
 
-/// What is said of a row: that it is the plan above, or of the last one within its budget, which may differ from it.
+/// The mark of a row: whether it is the plan above, or the last row within the plan's budget.
 fn mark(is_here: bool, row: &Found, chosen: &Found) -> &'static str {
     match is_here {
         true if row.settings == chosen.settings => "< the plan above",
@@ -100,7 +100,7 @@ pub fn curve_svg(model: &str, points: &[CurvePoint], chosen: &Found) -> String {
             })
             .expect("a string takes all");
     }
-    // More memory than a plan needs makes it no faster, so it is a stair.
+    // Memory beyond a plan's need does not speed it up, so the curve is a staircase.
     let mut path = String::new();
     for (index, CurvePoint { budget, found }) in points.iter().enumerate() {
         let (across, down) = (x(budget.0 as f64), y(found.step.0));

@@ -6,18 +6,18 @@ use plimsoll_units::Bytes;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// What was found on a machine.
+/// The findings about a machine.
 #[derive(Debug, Serialize)]
 pub struct Diagnosis {
     /// NVIDIA's driver.
     pub driver: Option<DriverFindings>,
     /// Its cards.
     pub cards: Vec<CardFindings>,
-    /// Why there are none.
+    /// Why no card was found.
     pub problem: Option<String>,
-    /// What to do about that.
+    /// How to fix that.
     pub advice: Vec<String>,
-    /// NVIDIA's library of matrix products, wherever it lies.
+    /// NVIDIA's library of matrix products, at any path.
     pub cublas_lt: Vec<PathBuf>,
     /// The processor's name.
     pub processor: Option<String>,
@@ -25,15 +25,15 @@ pub struct Diagnosis {
     pub cores: usize,
     /// Memory of the host.
     pub host_bytes: Option<Bytes>,
-    /// Memory of the host that is free.
+    /// Free memory of the host.
     pub free_host_bytes: Option<Bytes>,
-    /// What keeps the process from more of it: `free memory`, `free in the control group …`.
+    /// What limits the process's share of it: `free memory`, `free in the control group …`.
     pub free_host_bound: Option<String>,
     /// Libraries of matrix products for the processor, in the order in which `--blas auto` tries them.
     pub blas: Vec<BlasFindings>,
-    /// Files of measured times, by which plans are predicted.
+    /// Files of measured times, from which step times are predicted.
     pub measurements: Vec<PathBuf>,
-    /// Where things are kept.
+    /// Folders that runs use.
     pub folders: Vec<FolderFindings>,
 }
 
@@ -42,7 +42,7 @@ pub struct Diagnosis {
 pub struct BlasFindings {
     /// The name by which it was found.
     pub name: String,
-    /// What it says that it is; none if it can't be used.
+    /// Its own description; `None` if it can't be used.
     pub library: Option<String>,
     /// Why it can't be used.
     pub problem: Option<String>,
@@ -51,13 +51,13 @@ pub struct BlasFindings {
 /// A folder that runs read or write.
 #[derive(Debug, Serialize)]
 pub struct FolderFindings {
-    /// What it is for.
+    /// Its purpose.
     pub holds: &'static str,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// Bytes of its files; none if it is not there yet, or not asked for.
+    /// Bytes of its files; `None` if it does not exist yet or was not measured.
     pub used_bytes: Option<Bytes>,
-    /// Bytes that can still be written on its disk; none if the system does not say.
+    /// Free bytes of its disk; `None` if the system does not report them.
     pub free_bytes: Option<Bytes>,
 }
 
@@ -73,7 +73,7 @@ pub struct DriverFindings {
 /// A library of products that works.
 #[derive(Debug, Serialize)]
 pub struct LibraryInUse {
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
     /// `13.1.0`
     pub version: String,
@@ -86,19 +86,19 @@ pub struct CardFindings {
     pub index: usize,
     /// The product.
     pub name: String,
-    /// As other tools name it.
+    /// Its UUID.
     pub uuid: String,
     /// `8.6`
     pub compute_capability: String,
     /// All of its memory.
     #[serde(rename = "memory_bytes")]
     pub memory: Bytes,
-    /// The library that its products are left to, as long as nothing else is asked for.
+    /// The library that computes its matrix products by default.
     pub cublas_lt: Option<LibraryInUse>,
-    /// What is free once driver and library have their own; none if the card can't be used.
+    /// Free memory after the driver and the library have taken theirs; `None` if the card can't be used.
     #[serde(rename = "free_bytes")]
     pub free: Option<Bytes>,
-    /// Who holds memory of it.
+    /// Processes that hold its memory.
     pub holders: Vec<Holder>,
     /// Why it can't be used.
     pub problem: Option<String>,
@@ -123,11 +123,11 @@ pub fn diagnosis_text(found: &Diagnosis) -> String {
         files => format!("times     measured: {}", shown(files)),
     });
     lines.extend(found.folders.iter().map(folder_line));
-    // The first of those with as much.
+    // Of equal cards, the first.
     let best = found.cards.iter().rev().filter(|card| card.free.is_some()).max_by_key(|card| card.free);
     lines.push(match best {
-        Some(card) => format!("`--device auto` takes card {}, {}", card.index, printable_line(&card.name)),
-        None => "`--device auto` takes the CPU".to_owned(),
+        Some(card) => format!("`--device auto` uses card {}, {}", card.index, printable_line(&card.name)),
+        None => "`--device auto` uses the CPU".to_owned(),
     });
     lines.join("\n")
 }
@@ -142,11 +142,11 @@ fn blas_line(all: &[BlasFindings]) -> String {
     let words = |blas: &BlasFindings| match (&blas.library, &blas.problem) {
         (Some(library), _) => format!("{} ({})", blas.name, printable_line(library)),
         (None, problem) => {
-            format!("{} can't be used: {}", blas.name, printable_line(problem.as_deref().unwrap_or("nobody knows why")))
+            format!("{} can't be used: {}", blas.name, printable_line(problem.as_deref().unwrap_or("unknown reason")))
         }
     };
     match all {
-        [] => "not found, and not needed: the built-in kernels multiply matrices".to_owned(),
+        [] => "not found and not needed: the built-in kernels multiply matrices".to_owned(),
         all => {
             let listed = all.iter().map(words).collect::<Vec<_>>().join(", ");
             let first = all.iter().find(|blas| blas.library.is_some());
@@ -167,18 +167,18 @@ fn shown(paths: &[PathBuf]) -> String {
     paths.collect::<Vec<_>>().join(", ")
 }
 
-/// Which library multiplies on cards, and which others there are.
+/// The library that multiplies on cards, and the other libraries that were found.
 fn library_line(found: &Diagnosis) -> String {
     let in_use = found.cards.iter().find_map(|card| card.cublas_lt.as_ref());
     let others = found.cublas_lt.iter().filter(|path| in_use.is_none_or(|library| library.path != **path));
     let others = shown(&others.cloned().collect::<Vec<_>>());
     match in_use {
         Some(LibraryInUse { path, version }) => {
-            let beside = if others.is_empty() { others } else { format!("; beside it {others}") };
+            let beside = if others.is_empty() { others } else { format!("; also found: {others}") };
             format!("{version}, {}, multiplies matrices{beside}", printable_line(&path.display().to_string()))
         }
-        None if others.is_empty() => "not found, and not needed: the built-in kernels multiply matrices".to_owned(),
-        None => format!("{others}, of no use here: the built-in kernels multiply matrices"),
+        None if others.is_empty() => "not found and not needed: the built-in kernels multiply matrices".to_owned(),
+        None => format!("{others}, unusable here: the built-in kernels multiply matrices"),
     }
 }
 
@@ -187,7 +187,7 @@ fn card_lines(card: &CardFindings) -> Vec<String> {
     let state = match (free, problem) {
         (Some(free), _) => format!("{free} of {memory} free"),
         (None, Some(problem)) => format!("{memory}; can't be used: {}", printable_line(problem)),
-        (None, None) => format!("{memory}; what is free is not known"),
+        (None, None) => format!("{memory}; free memory is unknown"),
     };
     let mut lines =
         vec![format!("card {index}    {}, compute capability {compute_capability}, {state}", printable_line(name))];
@@ -195,7 +195,7 @@ fn card_lines(card: &CardFindings) -> Vec<String> {
     lines
 }
 
-/// Who holds how much of a card.
+/// A process and how much of a card's memory it holds.
 pub fn held_by(holder: &Holder) -> String {
     let name = holder.name.as_deref().map_or("a process".into(), |name| printable_line(name).into_owned());
     let used = holder.used.map_or("some memory".to_owned(), |used| used.to_string());

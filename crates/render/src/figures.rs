@@ -1,11 +1,11 @@
-//! A table whose first column is text and whose others are figures.
+//! A table with text in its first column and figures in the others.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-/// Wider terminals are of no use to a table, and some libraries count columns in 16 bits.
+/// The widest table. Wider ones are no easier to read, and some libraries count columns in 16 bits.
 const COLUMNS_MAX: usize = 1000;
 
-/// The table with a line over its columns. `columns`: of the terminal, in which the text is wrapped; none where there is none.
+/// The table with a line over its columns. `columns`: of the terminal, to which the text is wrapped; `None` without a terminal.
 pub(super) fn figures_table(heads: &[&str], rows: Vec<Vec<String>>, columns: Option<usize>) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);

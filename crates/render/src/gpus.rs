@@ -1,4 +1,4 @@
-//! Cards as tables: the machine's, and those that are known.
+//! Cards as tables: those of the machine, and all known products.
 
 use comfy_table::{CellAlignment, Table, presets};
 use plimsoll_plan::Card;
@@ -37,7 +37,7 @@ pub fn gpus_table(gpus: &Gpus) -> String {
     format!("{table}\n{sum}")
 }
 
-/// A line for each card that is known by its data sheet.
+/// A row for each card with a known data sheet.
 pub fn known_cards_table(cards: &[Card]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);

@@ -1,16 +1,16 @@
-//! Cards as `nvidia-smi --query-gpu=… --format=csv` writes them, so that scripts go on working.
+//! Cards as `nvidia-smi --query-gpu=… --format=csv` writes them, so that scripts keep working.
 //! Source of names and units: `nvidia-smi --help-query-gpu`.
 
 use plimsoll_telemetry::{CardSample, Sample};
 use plimsoll_units::{Bytes, CivilDate, civil_from_days};
 
-/// Where a reading is.
+/// Gets a reading from a card.
 type Reading = fn(&Sample, &CardSample) -> Option<String>;
 
 /// A column: its names, the unit, the reading.
 struct Column(&'static [&'static str], &'static str, Reading);
 
-/// What a card that does not tell says.
+/// The text for a missing reading.
 const UNKNOWN: &str = "[N/A]";
 
 fn whole<T: ToString>(value: Option<T>) -> Option<String> {
@@ -75,7 +75,7 @@ const COLUMNS: &[Column] = &[
     Column(&["compute_mode"], "", |_, card| card.compute_mode.as_deref().map(compute_mode)),
 ];
 
-/// Columns where none are asked for.
+/// The default columns.
 const USUAL: &[&str] = &[
     "timestamp",
     "index",
@@ -118,7 +118,7 @@ pub struct GpusCsv {
 }
 
 impl GpusCsv {
-    /// The columns of these names; none are the usual ones. Errors: a name that no column has.
+    /// The columns with these names; the default columns if there are no names. Errors: an unknown name.
     pub fn new(names: &[String], has_units: bool) -> Result<Self, String> {
         let names =
             if names.is_empty() { USUAL.iter().map(|name| (*name).to_owned()).collect() } else { names.to_vec() };

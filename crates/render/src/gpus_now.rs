@@ -1,17 +1,17 @@
-//! Cards at a moment as a table, for somebody who watches them.
+//! The cards' current readings as a table, for `watch`-like use.
 
 use comfy_table::{CellAlignment, Table, presets};
 use plimsoll_telemetry::{CardSample, Sample};
 use plimsoll_units::Bytes;
 
-/// Nothing is known.
+/// The text for a missing reading.
 const UNKNOWN: &str = "-";
 
 fn shown(value: Option<String>) -> String {
     value.unwrap_or_else(|| UNKNOWN.to_owned())
 }
 
-/// A line for each card, and one for what keeps it slow or who has its memory where there is something to say.
+/// A row for each card, and another with throttle reasons or processes if it has any.
 pub fn gpus_now(sample: &Sample) -> String {
     if sample.cards.is_empty() {
         return "no NVIDIA card".to_owned();

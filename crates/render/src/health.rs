@@ -1,4 +1,4 @@
-//! Findings about cards and machine in words, with what to do: for lines of a terminal, messages and the journal.
+//! Findings about cards and the machine in words, with advice: for the terminal, messages and the journal.
 
 use crate::printable::printable_line;
 use plimsoll_health::{Cause, Episode, Finding, Phase, xid};
@@ -28,65 +28,65 @@ pub fn health_line(card: Option<&str>, what: &str, advice: Option<&str>, level: 
     format!("{prefix}{of}{what}{hint}")
 }
 
-/// What was found, and what to do about it.
+/// The finding, and the advice.
 fn words(finding: &Finding) -> (String, Option<String>) {
     let (what, advice) = match finding {
         Finding::Lost { reason } => (
             format!("does not answer: {}", printable_line(reason)),
-            "its power cables, its seat and its temperature before are the usual causes; restart the machine if it stays away"
+            "usual causes: power cables, seating, overheating; if the card does not come back, reboot"
                 .to_owned(),
         ),
         Finding::Throttled { reasons } => {
             let advice = if reasons.is_thermal() {
-                "are the fans and the air free? A lower `--max-temp`, or a lower power limit, keeps it from there"
+                "check fans and airflow, or lower `--max-temp` or `--power-limit`"
             } else {
-                "its power supply or a cable gives less than it asks for; a lower `--power-limit` is steadier than a brake"
+                "the power supply or a cable delivers too little; a lower `--power-limit` gives steadier clocks"
             };
             (format!("lowers its own clocks: {}", reasons.words().join(", ")), advice.to_owned())
         }
         Finding::EccUncorrected { count } => (
-            format!("its memory has errors that can't be corrected, {count} since the driver was loaded"),
-            "results since the last checkpoint may be wrong: resume from one of before, and restart the machine".to_owned(),
+            format!("its memory has uncorrectable errors, {count} since the driver was loaded"),
+            "results since the last checkpoint may be wrong: reboot, then resume from an earlier checkpoint".to_owned(),
         ),
         Finding::EccCorrected { more, over } => (
-            format!("its memory had {more} errors that were corrected, in {}", format_duration(*over)),
-            "results are right; if they go on rising, undo clock offsets, cool the memory, have the card checked".to_owned(),
+            format!("its memory had {more} corrected errors in {}", format_duration(*over)),
+            "results are correct; if the count keeps rising, undo clock offsets, cool the memory, have the card checked".to_owned(),
         ),
         Finding::PcieReplays { more, over } => (
-            format!("{more} packets to or from it were sent again, in {}", format_duration(*over)),
-            "the link is bad: check the card's seat, risers and cables; a lower generation in the firmware's setup is steadier"
+            format!("{more} packets to or from it were resent in {}", format_duration(*over)),
+            "the link is bad: reseat the card, check risers and cables, or set a lower PCIe generation in the firmware"
                 .to_owned(),
         ),
         Finding::RowsReplaced { count, more } => (
-            format!("{more} pages or rows of its memory were taken out of use, {count} in all"),
-            "it takes effect when the card is reset; a card whose number goes on rising wears out".to_owned(),
+            format!("{more} pages or rows of its memory were retired, {count} in total"),
+            "takes effect when the card is reset; if the count keeps rising, the memory is failing".to_owned(),
         ),
         Finding::Xid { number, times } => xid_words(*number, *times),
         Finding::FansFull { percent } => (
             format!("its fans are at {percent} % of their speed"),
-            "there is no cooling left: clear dust and air, or use a lower `--power-limit`".to_owned(),
+            "no cooling is left: clear dust, improve airflow, or lower `--power-limit`".to_owned(),
         ),
         Finding::PcieNarrow { generation: (now, most), lanes: (lanes, most_lanes) } => (
             format!("its link is PCIe {now} with {lanes} lanes, and could be {most} with {most_lanes}"),
-            "seat it again, in a slot of full width, without a riser; offloaded work and loading go at the speed of the link"
+            "reseat it in a full-width slot without a riser; the link limits offloading and loading"
                 .to_owned(),
         ),
         Finding::Starved { waited_percent } => (
             format!("the run waits for data {waited_percent:.0} % of the time"),
-            "data on a faster disk, text that is tokenized already (a second start is), or fewer other programs on the processor"
+            "use a faster disk, text that is already tokenized (a restart reuses it), or stop other programs on the CPU"
                 .to_owned(),
         ),
         Finding::Underused { busy_percent, cause } => underused(*busy_percent, cause),
         Finding::DiskFull { free, checkpoint } => (
             format!("the disk has {free} left, and the next checkpoint takes {checkpoint}"),
-            "free some of it now: the run goes on, but is not saved; `--keep-checkpoints 1` keeps the fewest".to_owned(),
+            "free some space now: the run continues, but is not saved; `--keep-checkpoints 1` keeps the fewest".to_owned(),
         ),
         Finding::DiskNearlyFull { free, checkpoint, full_in } => {
             let checkpoint = checkpoint.map_or(String::new(), |bytes| format!(", and a checkpoint takes {bytes}"));
             let soon = full_in.map_or(String::new(), |left| {
-                format!("; at the speed of the last minutes it is full in {}", format_duration(left))
+                format!("; at the current rate it is full in {}", format_duration(left))
             });
-            let advice = "free some of it, keep fewer with `--keep-checkpoints`, or keep runs elsewhere with `--runs-dir`";
+            let advice = "free some space, keep fewer with `--keep-checkpoints`, or store runs elsewhere with `--runs-dir`";
             (format!("the disk has {free} left{checkpoint}{soon}"), advice.to_owned())
         }
         Finding::MemoryShort { waiting_percent, available, total, is_group } => {
@@ -97,7 +97,7 @@ fn words(finding: &Finding) -> (String, Option<String>) {
             };
             let waits = waiting_percent.filter(|percent| *percent >= 1.0);
             let waits = waits.map_or(String::new(), |percent| format!("; programs wait for it {percent:.0} % of the time"));
-            let advice = "close other programs, or raise the group's limit; what is killed first is the largest program";
+            let advice = "close other programs, or raise the group's limit; the system kills the largest program first";
             (format!("{whose} is short of memory{left}{waits}"), advice.to_owned())
         }
     };
@@ -110,38 +110,37 @@ fn xid_words(number: u64, times: u32) -> (String, String) {
         Some(known) => (format!("Xid {number}{times}: {}", known.what), known.advice.to_owned()),
         None => (
             format!("the driver reported Xid {number}{times}"),
-            "docs.nvidia.com/deploy/xid-errors lists it; `dmesg | grep Xid` has the driver's words".to_owned(),
+            "docs.nvidia.com/deploy/xid-errors explains it; `dmesg | grep Xid` shows the driver's message".to_owned(),
         ),
     }
 }
 
 fn underused(busy_percent: f64, cause: &Cause) -> (String, String) {
     let (because, advice) = match cause {
-        Cause::Data => (
-            "it waits for data".to_owned(),
-            "data on a faster disk, or fewer other programs on the processor".to_owned(),
-        ),
+        Cause::Data => {
+            ("it waits for data".to_owned(), "use a faster disk, or stop other programs on the CPU".to_owned())
+        }
         Cause::Others(names) => {
             let names = names.iter().map(|name| printable_line(name).into_owned()).collect::<Vec<_>>().join(", ");
             (
-                format!("others compute on it too: {names}"),
-                "end them, or take another card with `--device cuda:N`".to_owned(),
+                format!("other programs compute on it too: {names}"),
+                "end them, or choose another card with `--device cuda:N`".to_owned(),
             )
         }
         Cause::Throttled => {
-            ("it lowers its own clocks".to_owned(), "cool it, or give it the power that it asks for".to_owned())
+            ("it lowers its own clocks".to_owned(), "cool it, or supply the power that it requests".to_owned())
         }
         Cause::Pcie => (
-            "it waits for the host over a link that is slower than it could be".to_owned(),
-            "seat the card in a slot of full width".to_owned(),
+            "it waits for the host over a link below its full speed".to_owned(),
+            "seat the card in a full-width slot".to_owned(),
         ),
         Cause::Host => (
-            "it waits for work of the host".to_owned(),
+            "it waits for the host's work".to_owned(),
             "less `--optimizer-offload`, more `--threads`, or a smaller model".to_owned(),
         ),
         Cause::SmallBatches => (
-            "micro-batches are small for it".to_owned(),
-            "a larger `--micro-batch` or longer samples, if they fit; `plimsoll plan --find micro-batch` says"
+            "micro-batches are too small for it".to_owned(),
+            "use a larger `--micro-batch` or longer samples; `plimsoll plan --find micro-batch` finds what fits"
                 .to_owned(),
         ),
     };
@@ -160,7 +159,7 @@ mod tests {
             let Event::Health { card, what, advice, level, .. } =
                 health_event(&Episode { card: card.clone(), finding, phase })
             else {
-                panic!("it is one of health")
+                panic!("not a health event")
             };
             health_line(card.as_deref(), &what, advice.as_deref(), level)
         };
@@ -179,15 +178,14 @@ mod tests {
         };
         let disk = text(disk, Phase::Begins);
         assert!(
-            disk.contains(
-                "2.93 GiB left, and a checkpoint takes 1.95 GiB; at the speed of the last minutes it is full in 20 min"
-            ),
+            disk.contains("2.93 GiB left, and a checkpoint takes 1.95 GiB; at the current rate it is full in 20 min"),
             "{disk}"
         );
         let others = Finding::Underused { busy_percent: 61.7, cause: Cause::Others(vec!["a\nb (7)".to_owned()]) };
         let others = text(others, Phase::Begins);
         assert!(
-            others.contains("computes 62 % of the time: others compute on it too: a") && others.lines().count() == 2,
+            others.contains("computes 62 % of the time: other programs compute on it too: a")
+                && others.lines().count() == 2,
             "{others}"
         );
     }

@@ -11,11 +11,11 @@ use std::fmt::Write as _;
 const STRETCHES: usize = 400;
 const ROWS: usize = 20;
 
-/// A run with what was sampled while it went.
+/// A run with the samples that were taken while it ran.
 pub struct KeptRun {
-    /// What its folder tells of it.
+    /// The contents of its folder.
     pub entry: Entry,
-    /// What it came to, once it has ended.
+    /// Its report, once it has ended.
     pub report: Option<Report>,
     /// Cards and machine over time.
     pub samples: Vec<Sample>,
@@ -30,7 +30,7 @@ struct Stretch {
 }
 
 impl KeptRun {
-    /// Memory of each card by its UUID in so many stretches of time.
+    /// Memory of each card by its UUID, in this number of stretches of time.
     fn memory(&self, most: usize) -> BTreeMap<String, Vec<Stretch>> {
         let Some((first, last)) = self.samples.first().zip(self.samples.last()) else { return BTreeMap::new() };
         let stretch_s = ((last.time_s - first.time_s) / most as f64).max(1.0);
@@ -76,7 +76,7 @@ impl KeptRun {
             (None, RunState::Running) => "running".to_owned(),
             (None, RunState::Orphaned) => "running without a supervisor".to_owned(),
             (None, RunState::Elsewhere) => format!("on {}", self.entry.machine.host),
-            (None, RunState::Ended | RunState::Gone) => "gone, without a word of its end".to_owned(),
+            (None, RunState::Ended | RunState::Gone) => "gone without a recorded end".to_owned(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Views: values in; text, tables, SVG, HTML and JSON out. One file a view. Nothing here reads or writes a file, a network or a
+//! Views: values in; text, tables, SVG, HTML and JSON out. One file per view. Nothing here uses files, the network or a
 //! terminal.
 
 mod compare_table;

@@ -4,25 +4,25 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_units::Bytes;
 
-/// A preset, and what trains it.
+/// A preset, and the memory that training it needs.
 #[derive(Debug, Clone)]
 pub struct ListedModel {
     /// Its name.
     pub name: &'static str,
-    /// How many parameters it has.
+    /// The number of its parameters.
     pub parameters: u64,
     /// Tokens of a sample.
     pub tokens: usize,
-    /// What the least plan takes of a card.
+    /// Device memory of the smallest plan.
     pub least: Bytes,
-    /// What it takes of the host's memory.
+    /// Host memory of that plan.
     pub least_host: Bytes,
-    /// The smallest card that is known that has room for it.
+    /// The smallest known card with room for it.
     pub card: Option<&'static str>,
 }
 
-/// A line for each preset, and what its figures mean. Where a terminal has too few `columns` for the names on the hub
-/// beside them, those stand below.
+/// A row for each preset, and a note on the figures. If a terminal has too few `columns` for the names on the hub in the
+/// same table, they follow in a second one.
 pub fn models_table(listed: &[ListedModel], columns: Option<usize>) -> String {
     let wide = table(listed, true).to_string();
     let fits = |columns: usize| wide.lines().all(|line| line.chars().count() <= columns);
@@ -80,7 +80,7 @@ fn on_hub(name: &str) -> &'static str {
     ModelConfig::hub_names(name).first().map_or("-", |name| name)
 }
 
-/// A count of parameters as people say it: `124M`, `1.24B`.
+/// A short count of parameters: `124M`, `1.24B`.
 fn counted(parameters: u64) -> String {
     match parameters {
         0..1_000_000 => format!("{:.0}K", parameters as f64 / 1e3),

@@ -6,17 +6,17 @@ use plimsoll_plan::{Found, LeverEffect, Misfit, Moment, Nearest, Plan, saved_act
 use plimsoll_train::PlanSummary;
 use serde_json::{Value, json};
 
-/// What there is to say of a plan.
+/// The contents of the report.
 pub struct PlanReport<'a> {
     /// Preset or path.
     pub model: &'a str,
-    /// What it is planned for.
+    /// The request of the plan.
     pub device: &'a str,
-    /// Where predicted times come from.
+    /// The source of predicted times.
     pub times: &'a str,
     /// The plan, or why there is none.
     pub result: &'a Result<Found, Box<Misfit>>,
-    /// What each lever buys and costs.
+    /// The benefit and cost of each lever.
     pub levers: &'a [LeverEffect],
     /// The moment of the peak, if it was asked for.
     pub moment: Option<Moment>,
@@ -24,7 +24,7 @@ pub struct PlanReport<'a> {
     pub milliseconds: f64,
 }
 
-/// The plan, whether it fits, and what it is made of. Units are in the keys.
+/// The plan, whether it fits, and its parts. Units are in the keys.
 pub fn plan_json(report: &PlanReport) -> Value {
     let PlanReport { model, device, times, result, levers, moment, milliseconds } = report;
     let (plan, fits, short_by_bytes, host_short_by_bytes): (&Plan, bool, u64, u64) = match result {

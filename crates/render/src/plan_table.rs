@@ -1,4 +1,4 @@
-//! The plan as a table, and what is said when none fits.
+//! The plan as a table, and the text if no plan fits.
 
 use comfy_table::{CellAlignment, Table, presets};
 use plimsoll_graph::{DeviceKind, MemorySet, Products};
@@ -14,13 +14,13 @@ pub fn plan_table(model: &str, device: &str, found: &Found, budget: &str, times:
     lines.join("\n")
 }
 
-/// What a plan computes in, on the processor or the card of this name, and where times come from.
+/// The precision and device of a plan, and the source of times. The device is the CPU or the card of this name.
 pub(super) fn basis(device: &str, found: &Found, times: &str) -> String {
     let device = device_named(device, &found.plan);
     format!("in {} on {device}; {times}", found.settings.levers.precision.name())
 }
 
-/// What more memory would be for, and how long a step is predicted to take, in lines.
+/// The benefit of more memory, and the predicted time of a step, in lines.
 pub(super) fn found_words(found: &Found) -> Vec<String> {
     let plan = &found.plan;
     let mut lines = vec![match found.next_larger {
@@ -41,7 +41,7 @@ pub(super) fn found_words(found: &Found) -> Vec<String> {
     lines
 }
 
-/// What a plan is for, in a sentence: the processor, or a card of this name.
+/// The device of a plan, in a sentence: the CPU, or the card of this name.
 pub(super) fn device_named<'a>(name: &'a str, plan: &Plan) -> &'a str {
     match plan.targets.device.kind() {
         DeviceKind::Cpu => "the CPU",
@@ -49,7 +49,7 @@ pub(super) fn device_named<'a>(name: &'a str, plan: &Plan) -> &'a str {
     }
 }
 
-/// A few words for what multiplies on a card.
+/// The name of the implementation of matrix products on a card.
 pub fn products_named(products: Products) -> &'static str {
     match products {
         Products::Kernels => "the built-in kernels",
@@ -61,7 +61,7 @@ fn headline(model: &str, plan: &Plan) -> String {
     format!("{model}: {}", shape_line(plan))
 }
 
-/// What to have more of for a faster plan.
+/// The memory that limits the plan's speed.
 pub(super) fn limit_words(limited_by: MemorySet) -> String {
     match limited_by.is_empty() {
         true => "not limited by memory: these are the fastest settings".to_owned(),
@@ -74,7 +74,7 @@ pub(super) fn joined(memories: MemorySet, separator: &str) -> String {
     memories.ids().map(|id| id.to_string()).collect::<Vec<_>>().join(separator)
 }
 
-/// What is planned for.
+/// The request of the plan.
 pub(super) fn shape_line(plan: &Plan) -> String {
     let passes = match plan.accumulation {
         1 => String::new(),
@@ -104,10 +104,10 @@ fn table(plan: &Plan) -> Table {
     table
 }
 
-/// The columns of what is said of the peak.
+/// The columns of the peak's table.
 pub(super) const PEAK_HEADS: [&str; 4] = ["at the peak", "size", "bytes", "of the peak"];
 
-/// The parts of the peak, their sum, and what it is held to.
+/// The parts of the peak, their sum, and the budget.
 pub(super) fn peak_rows(plan: &Plan) -> Vec<Vec<String>> {
     let row = |what: &str, bytes: u64, of_peak: bool| {
         let percent = bytes as f64 * 100.0 / plan.peak().0.max(1) as f64;
@@ -137,7 +137,7 @@ fn parts(b: &Breakdown) -> [(&'static str, u64); 7] {
     ]
 }
 
-/// A number with its thousands set apart: `12,345,678`.
+/// A number with separated thousands: `12,345,678`.
 pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut grouped = String::new();
@@ -150,10 +150,10 @@ pub fn grouped(n: u64) -> String {
     grouped
 }
 
-/// The columns of what is said of levers.
+/// The columns of the table of levers.
 pub(super) const LEVER_HEADS: [&str; 6] = ["lever", "", "setting", "saves", "host", "time"];
 
-/// What is said of a lever in each column.
+/// A lever's row.
 pub(super) fn lever_cells(effect: &LeverEffect) -> Vec<String> {
     let sized = |bytes: i64| match bytes {
         0 => "-".to_owned(),
@@ -172,7 +172,7 @@ pub(super) fn lever_cells(effect: &LeverEffect) -> Vec<String> {
     ]
 }
 
-/// Why levers are off that something excludes, and what is to be known of those that are on.
+/// Why excluded levers are off, and notes on the levers that are on.
 pub(super) fn lever_notes(effects: &[LeverEffect]) -> impl Iterator<Item = String> {
     effects.iter().filter_map(|LeverEffect { name, on, note, .. }| {
         let is_off = if *on { "" } else { " is off" };
@@ -180,7 +180,7 @@ pub(super) fn lever_notes(effects: &[LeverEffect]) -> impl Iterator<Item = Strin
     })
 }
 
-/// A line for each lever: where it stands, what it buys, what it costs.
+/// A row for each lever: its setting, its benefit and its cost.
 pub fn levers_table(effects: &[LeverEffect]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);

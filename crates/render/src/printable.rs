@@ -1,5 +1,5 @@
-//! Text from outside, made safe to show. The name of a file, a line of somebody's YAML or what a library says may hold
-//! escape codes that move the cursor, rename the window or paste into a shell; or marks that turn text around, so that
+//! Makes untrusted text safe to show. A file's name, a line of a user's YAML or a library's message may hold
+//! escape codes that move the cursor, rename the window or paste into a shell; or marks that reverse text, so that
 //! it reads as something else.
 //! Not here: writing it, which the caller does.
 
@@ -13,7 +13,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |character| is_harmful(character) && !matches!(character, '\n' | '\t'))
 }
 
-/// A text of one line, such as a message with a path in it: a line feed in it is not one of ours.
+/// A text of one line, such as a message with a path in it. Line feeds are escaped too.
 pub fn printable_line(text: &str) -> Cow<'_, str> {
     escaped(text, is_harmful)
 }

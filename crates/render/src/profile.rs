@@ -1,4 +1,4 @@
-//! Where a training step's time goes, op by op, against what the machine reaches at best.
+//! The time of a training step op by op, compared with the machine's ceilings.
 
 use comfy_table::{CellAlignment, Table, presets};
 use plimsoll_exec::Ceilings;
@@ -9,7 +9,7 @@ use plimsoll_train::TimedStep;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Parts of a step, in their order, and what they are called.
+/// Parts of a step in order, and their names.
 const PARTS: [(Pass, &str); 4] = [
     (Pass::Forward, "forward"),
     (Pass::Recompute, "recompute"),
@@ -17,42 +17,42 @@ const PARTS: [(Pass, &str); 4] = [
     (Pass::Update, "update"),
 ];
 
-/// What all nodes of an op come to in a part of a training step.
+/// The total of all nodes of an op in a part of a training step.
 struct OpTime<'a> {
-    /// Its place among the parts.
+    /// Its index in the parts.
     part: usize,
     op: &'a str,
     nature: Nature,
     nodes: usize,
     seconds: f64,
-    /// What it would take if its arithmetic reached the ceiling of its precision.
+    /// Its time if its arithmetic reached the ceiling of its precision.
     seconds_at_best: f64,
     flops: f64,
     bytes: f64,
 }
 
-/// What all products of the same extents by an op come to in a training step.
+/// The total of all products of the same extents by an op in a training step.
 struct ProductTime<'a> {
     op: &'a str,
     /// Rows, terms of a sum, columns.
     extents: [usize; 3],
     nodes: usize,
     seconds: f64,
-    /// What they would take at the ceiling of their precision.
+    /// Their time at the ceiling of their precision.
     seconds_at_best: f64,
     flops: f64,
 }
 
-/// What ops are compared with.
+/// The ceilings that ops are compared with.
 pub struct Best {
     ceilings: Ceilings,
-    /// What reaches the ceilings.
+    /// The benchmarks or data sheets that define the ceilings.
     products: String,
     copies: String,
 }
 
 impl Best {
-    /// Of the processor, as it was measured.
+    /// The measured ceilings of the CPU.
     pub fn measured(ceilings: Ceilings) -> Self {
         Self {
             ceilings,
@@ -61,7 +61,7 @@ impl Best {
         }
     }
 
-    /// What a node's arithmetic would take at the ceiling. What streams computes in single precision whatever it reads.
+    /// The time of a node's arithmetic at the ceiling. Streaming ops compute in single precision for all inputs.
     fn seconds_of(&self, step: &TimedStep) -> f64 {
         let flops_per_s = match step.nature {
             Nature::Products | Nature::Attention => self.ceilings.products_in(step.sample.dtype),
@@ -70,7 +70,7 @@ impl Best {
         step.sample.flops as f64 / flops_per_s
     }
 
-    /// Of a card, by its data sheet, for products of a run in this precision, in TF32 instead of single or not.
+    /// The ceilings of a card by its data sheet, for products in this precision, optionally in TF32 instead of single precision.
     pub fn on_paper(card: &Card, precision: Precision, tf32: bool) -> Self {
         let tflops = match precision {
             Precision::Fp32 if tf32 => card.tf32_tflops.unwrap_or(card.fp32_tflops),
@@ -93,7 +93,7 @@ impl Best {
 /// The profile of a training step.
 pub struct StepProfile<'a> {
     ops: Vec<OpTime<'a>>,
-    /// Those that take longest come first.
+    /// The slowest come first.
     products: Vec<ProductTime<'a>>,
     best: Best,
 }
@@ -103,7 +103,7 @@ fn place(pass: Pass) -> usize {
 }
 
 impl<'a> StepProfile<'a> {
-    /// Of nodes that were timed in `steps` training steps. In each part the op that takes longest comes first.
+    /// The profile of nodes that were timed in `steps` training steps. The slowest op of each part comes first.
     pub fn new(timed: &'a [TimedStep], steps: u64, best: Best) -> Self {
         let mut ops = BTreeMap::<_, OpTime>::new();
         for step in timed {
@@ -128,12 +128,12 @@ impl<'a> StepProfile<'a> {
         self.ops.iter().filter(|op| counts(op)).fold(0.0, |sum, op| sum + op.seconds)
     }
 
-    /// What all nodes of a step take together, each timed by itself.
+    /// The time of all nodes of a step together, each timed separately.
     pub fn milliseconds(&self) -> f64 {
         1e3 * self.seconds(|_| true)
     }
 
-    /// The share of the step that such nodes take, 0 to 1.
+    /// These nodes' share of the step, 0 to 1.
     fn share(&self, counts: impl Fn(&OpTime) -> bool) -> f64 {
         self.seconds(counts) / self.seconds(|_| true)
     }
@@ -142,7 +142,7 @@ impl<'a> StepProfile<'a> {
         self.share(|op| op.nature == nature)
     }
 
-    /// A line for each part and under it one for each of its ops, and what they come to.
+    /// A row for each part, followed by a row for each of its ops, and the total.
     pub fn table(&self) -> String {
         let mut table = Table::new();
         table.load_style(presets::UTF8_BORDERS_ONLY);
@@ -194,7 +194,7 @@ impl<'a> StepProfile<'a> {
         )
     }
 
-    /// A line for each shape of products: what part of the ceiling it reaches.
+    /// A row for each shape of products: the part of the ceiling that it reaches.
     fn products_table(&self) -> Table {
         let mut table = Table::new();
         table.load_style(presets::UTF8_BORDERS_ONLY);
@@ -260,7 +260,7 @@ impl<'a> StepProfile<'a> {
     }
 }
 
-/// Products of the nodes that were timed in `steps` training steps, in whichever parts.
+/// Products of the nodes that were timed in `steps` training steps, in all parts.
 fn products<'a>(timed: &'a [TimedStep], steps: u64, best: &Best) -> Vec<ProductTime<'a>> {
     let mut products = BTreeMap::<_, ProductTime>::new();
     for step in timed {
@@ -316,7 +316,7 @@ mod tests {
             let steps = [timed(nature, dtype, Some([1, 2, 3])), timed(nature, dtype, Some([3, 2, 1]))];
             let profile = StepProfile::new(&steps, 2, best(half));
             let parts = profile.products.iter().map(|product| product.seconds_at_best / product.seconds);
-            // Each shape by itself, and both together.
+            // Each shape alone, and both together.
             assert_eq!(parts.clone().count(), 2);
             let whole = profile.ops[0].seconds_at_best / profile.ops[0].seconds;
             assert!(parts.into_iter().all(|part| (part - whole).abs() < 1e-12));
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(part(Nature::Products, DType::Bf16, Some(200.0)), 0.25);
         assert_eq!(part(Nature::Attention, DType::Bf16, Some(200.0)), 0.25);
         assert_eq!(part(Nature::Streaming, DType::Bf16, Some(200.0)), 0.5);
-        // A card has one ceiling, its data sheet's for the run's precision.
+        // A card has one ceiling: its data sheet's value for the run's precision.
         assert_eq!(part(Nature::Products, DType::Bf16, None), 0.5);
     }
 

@@ -5,23 +5,23 @@ use plimsoll_supervise::{Entry, Progress, RunKind, RunState};
 use plimsoll_units::{Seconds, format_duration};
 use serde_json::{Value, json};
 
-/// A run, as it was found.
+/// A run in a list.
 #[derive(Debug, Clone)]
 pub struct ListedRun {
-    /// What its folder tells of it.
+    /// The contents of its folder.
     pub entry: Entry,
-    /// What it was doing.
+    /// Its state.
     pub state: RunState,
-    /// How far it has come.
+    /// Its progress.
     pub progress: Option<Progress>,
-    /// The supervisor that it was given just now.
+    /// The supervisor that was just started for it.
     pub adopted_by: Option<u32>,
-    /// The number of the user that owns its folder, if that is not this user.
+    /// The ID of the user that owns its folder, if that is not this user.
     pub owner: Option<u32>,
 }
 
 impl ListedRun {
-    /// How long it has run, or ran.
+    /// The time that it has run, or ran.
     fn age_s(&self) -> f64 {
         self.entry.ran_s(self.state)
     }
@@ -42,7 +42,7 @@ impl ListedRun {
     }
 }
 
-/// A line for each run.
+/// A row for each run.
 pub fn runs_table(runs: &[ListedRun]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);

@@ -1,4 +1,4 @@
-//! What came of a run, in a few lines.
+//! The result of a run, in a few lines.
 
 use super::plan_table::{device_named, grouped};
 use crate::printable::printable;
@@ -9,17 +9,17 @@ use plimsoll_train::{Footprint, Outcome, Report};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::path::Path;
 
-/// A warning says so if more than one update in this many was skipped.
+/// More than one skipped update in this many gives a warning.
 const SKIPPED_PART: u64 = 10;
 
-/// A prompt and what the model wrote after it. Control characters are shown, not obeyed.
+/// A prompt and what the model wrote after it. Control characters are escaped.
 pub fn sample_text(text: &[String; 2]) -> String {
     let [prompt, written] = text.each_ref().map(|t| printable(t));
     let text = format!("{}▶{}", prompt.trim_start(), written.trim_end());
     format!("\na sample, after held-out text:\n┃ {}", text.replace('\n', "\n┃ "))
 }
 
-/// What is on disk, and planned against measured bytes. `page`: where the run's page is, or why it is not.
+/// Files on disk, and planned and measured bytes. `page`: the path of the run's page, or why there is none.
 pub fn summary(outcome: &Outcome, folder: &Path, page: &str, device: DeviceKind) -> String {
     let report = &outcome.report;
     let mut lines = vec![String::new()];
@@ -62,13 +62,13 @@ pub fn summary(outcome: &Outcome, folder: &Path, page: &str, device: DeviceKind)
     lines.join("\n")
 }
 
-/// What the cards used, for each token too, and how that is known; nothing where none told.
+/// The energy of the cards, in total and per token, and its source; empty if no card reported it.
 fn energy(report: &Report) -> Option<String> {
     let energy = report.energy.as_ref()?;
     let by = match energy.by {
         EnergySource::Counter => "by the card's counter",
-        EnergySource::Power => "from the power that it drew at each sample",
-        EnergySource::Both => "by the card's counter, and from its power where that was silent",
+        EnergySource::Power => "from its power at each sample",
+        EnergySource::Both => "by the card's counter, and from its power when the counter was missing",
     };
     let token = report.energy_j_per_token.map_or(String::new(), |joules| format!(", {joules:.3} J a token"));
     let missed = match energy.missed_s {
@@ -78,7 +78,7 @@ fn energy(report: &Report) -> Option<String> {
     Some(format!("energy     {energy}{token}, {by}{missed}"))
 }
 
-/// What came of it, in the words that somebody would pass on.
+/// The result in a form to share.
 pub fn closing(report: &Report, model: &str, device: &str, plan: &Plan) -> String {
     let steps = grouped(report.losses.len() as u64);
     let speed = report.measured.tokens_per_s.map_or("-".to_owned(), |speed| grouped(speed as u64));
@@ -107,7 +107,7 @@ pub fn closing(report: &Report, model: &str, device: &str, plan: &Plan) -> Strin
     )
 }
 
-/// What the memory of a device is called.
+/// The name of a device's memory.
 pub fn memory_name(device: DeviceKind) -> &'static str {
     match device {
         DeviceKind::Cpu => "RAM",
@@ -115,7 +115,7 @@ pub fn memory_name(device: DeviceKind) -> &'static str {
     }
 }
 
-/// What the system counted of this process, in a line, and why it did not count what a plan uses of a card.
+/// The system's counts for this process, in a line, and why the plan's memory on a card was not counted.
 pub fn memory(footprint: &Footprint, device: DeviceKind) -> String {
     let shown = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |bytes| Bytes(bytes).to_string());
     let Footprint { arena_resident_bytes, outside_plan_bytes, peak_rss_bytes, .. } = footprint;

@@ -106,7 +106,7 @@ fn doctor_lists_memory_its_holders_and_what_is_missing() {
     let sandbox = Sandbox::new();
     let said = sandbox.run("doctor");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    for words in ["driver    none", "hint      ", "cuBLASLt  ", "`--device auto` takes the CPU"] {
+    for words in ["driver    none", "hint      ", "cuBLASLt  ", "`--device auto` uses the CPU"] {
         assert!(said.stdout_text().contains(words), "{}", said.stdout_text());
     }
     doctor_names_libraries_folders_and_measurements(&sandbox);
@@ -122,7 +122,7 @@ fn doctor_lists_memory_its_holders_and_what_is_missing() {
     {
         assert!(text.stdout_text().contains(words), "{}", text.stdout_text());
     }
-    assert!(text.stdout_text().ends_with("`--device auto` takes card 0, NVIDIA GeForce RTX 3060\n"));
+    assert!(text.stdout_text().ends_with("`--device auto` uses card 0, NVIDIA GeForce RTX 3060\n"));
     let value = json(&doctor("cards=2", "doctor --json"));
     assert_eq!(value["cards"][0]["free_bytes"], (12_288u64 - 350 - 250) << 20);
     assert_eq!((&value["cards"][0]["uuid"], &value["cards"][0]["problem"]), (&UUID.into(), &Value::Null));

@@ -260,7 +260,7 @@ fn unverifiable_weights_are_refused() {
         let sandbox = Sandbox::new();
         let hub = Hub::new(HubState { etags: [(WEIGHTS.to_owned(), etag.to_owned())].into(), ..model() });
         let words = [
-            "model.safetensors: it can't be verified: the server names no hash of its contents",
+            "model.safetensors: it can't be verified: the server sends no hash of its contents",
             "hint: weights are fetched from servers that send a hash",
         ];
         assert_said(&run(&sandbox, &hub, PLAN), 4, &words);
@@ -316,7 +316,7 @@ fn file_names_from_the_hub_cannot_leave_the_cache() {
         state.files.insert(INDEX.to_owned(), index.as_bytes().to_vec());
         state
     };
-    let no_file = "which is no file beside it";
+    let no_file = "which is not a file in the same folder";
     let hostile = [
         (shards(&["../../../../x.safetensors"]), no_file),
         (shards(&["/tmp/x.safetensors"]), no_file),
@@ -352,7 +352,7 @@ fn refusals_have_a_hint_and_write_nothing() {
     type Case = (HubState, &'static [(&'static str, &'static str)], &'static str, i32, &'static [&'static str]);
     let cases: Vec<Case> = vec![
         (no_weights(), &[], "org/tiny", 4, &["has no weights in safetensors", "hint: other formats can run code"]),
-        (huge, &[], "org/tiny", 5, &["has room for ", "8388608 TiB are to come", "hint: make room"]),
+        (huge, &[], "org/tiny", 5, &["has room for ", "8388608 TiB must still be downloaded", "hint: make room"]),
         (
             gated(),
             &[],

@@ -66,7 +66,7 @@ fn footprint(footprint: &Footprint) -> Value {
     })
 }
 
-/// Bytes at the peak by what they are for, in words with underscores; they add up to what is allocated.
+/// Bytes at the peak by purpose, named in words with underscores. They add up to the allocated bytes.
 fn breakdown(estimate: &Estimate) -> Value {
     let part = |Part { name, bytes, storages }: Part| {
         (name.replace(' ', "_"), json!({ "bytes": bytes.0, "storages": storages }))
@@ -75,7 +75,7 @@ fn breakdown(estimate: &Estimate) -> Value {
 }
 
 fn largest(estimate: &Estimate) -> Value {
-    /// Storages that are told.
+    /// The number of storages that are listed.
     const MAX: usize = 50;
     let live = estimate.live.iter().take(MAX).map(|live| {
         json!({
@@ -98,7 +98,7 @@ fn run_json(run: &Run) -> Value {
     })
 }
 
-/// What was read of the trainer's own settings; null where nothing was.
+/// Settings read from the trainer's own files; null if none were read.
 fn settings(report: &EstimateReport) -> Value {
     let Some(read) = report.read else { return Value::Null };
     let told = read

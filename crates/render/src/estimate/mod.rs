@@ -1,5 +1,5 @@
-//! What a PyTorch run takes of a card: as text and as JSON.
-//! Not here: the estimate itself (`plimsoll_eager`), what trainers are told (`plimsoll_trainers`).
+//! The GPU memory that a PyTorch run needs: as text and as JSON.
+//! Not here: the estimate itself (`plimsoll_eager`), the settings of trainers (`plimsoll_trainers`).
 
 mod json;
 mod text;
@@ -14,23 +14,23 @@ use plimsoll_trainers::{Read, Run};
 use plimsoll_units::Bytes;
 use std::collections::BTreeMap;
 
-/// What there is to say of a run.
+/// An estimate of a run, with the context that its views show.
 pub struct EstimateReport<'a> {
     /// The model's name.
     pub model: &'a str,
-    /// What was asked for.
+    /// The run's settings.
     pub run: &'a Run,
-    /// What a trainer was told, if anything was read.
+    /// The trainer's settings, if any were read.
     pub read: Option<&'a Read>,
     /// Files that could not be read; whole sentences.
     pub missing: &'a [String],
-    /// What the run takes.
+    /// The estimate.
     pub estimate: &'a Estimate,
     /// The card, if there is one.
     pub card: Option<EstimateCard<'a>>,
-    /// The smallest card that is sold with enough memory, and how much it has.
+    /// The smallest card on the market with enough memory, and its memory.
     pub smallest: Option<(&'static str, Bytes)>,
-    /// The nearest runs that fit, if this one does not, or only may.
+    /// The nearest runs that fit, if this one does not or only may.
     pub ways: Vec<EstimateWay<'a>>,
 }
 
@@ -40,9 +40,9 @@ pub struct EstimateCard<'a> {
     pub name: &'a str,
     /// All of its memory.
     pub memory: Bytes,
-    /// Kept free of it.
+    /// Memory that is kept free.
     pub margin: Bytes,
-    /// Whether the run fits what is left.
+    /// Whether the run fits the rest.
     pub verdict: Verdict,
 }
 
@@ -50,23 +50,23 @@ pub struct EstimateCard<'a> {
 pub struct EstimateWay<'a> {
     /// The run.
     pub run: &'a Run,
-    /// What it takes.
+    /// Its estimate.
     pub estimate: &'a Estimate,
-    /// Whether it trains additions in place of the weights.
+    /// Whether it trains LoRA adapters in place of the weights.
     pub trains_less: bool,
 }
 
 /// A part of what is allocated at the peak.
 struct Part {
-    /// What it is for.
+    /// Its purpose.
     name: String,
     bytes: Bytes,
-    /// How many storages it has; none where it is no storage's.
+    /// The number of storages; `None` if the part is not made of storages.
     storages: Option<u64>,
 }
 
-/// The parts that add up to what is allocated: storages by what they are for, the largest first, and what of their blocks is
-/// beyond what was asked for, since the allocator does not split off a small rest.
+/// The parts that add up to the allocated bytes: storages by purpose, the largest first, then the bytes of their blocks
+/// beyond the requests, since the allocator does not split off a small remainder.
 fn parts(estimate: &Estimate) -> Vec<Part> {
     let mut kinds: BTreeMap<Kind, (u64, u64)> = BTreeMap::new();
     for share in &estimate.breakdown {

@@ -1,4 +1,4 @@
-//! What `estimate` prints.
+//! The output of `estimate`.
 
 use super::words::{range_words, run_lines};
 use super::{EstimateCard, EstimateReport, Part, changed_words, parts};
@@ -14,7 +14,7 @@ const LIVE_MAX: usize = 5;
 /// A smaller part of what is allocated has no row of its own.
 const SHOWN_PART: f64 = 0.001;
 
-/// The run, its peaks, who has the memory then, whether it fits, and what would. `columns`: of the terminal, if there is one.
+/// The run, its peaks, the parts of the peak, whether it fits, and settings that fit. `columns`: of the terminal, if any.
 pub fn estimate_text(report: &EstimateReport, columns: Option<usize>) -> String {
     let mut lines = vec![report.model.to_owned()];
     lines.extend(run_lines(report.run).into_iter().map(|line| format!("  {line}")));
@@ -71,7 +71,7 @@ fn part_rows(report: &EstimateReport) -> Vec<Vec<String>> {
     kinds.into_iter().chain(others).chain(rests).chain([sum]).map(row).collect()
 }
 
-/// The largest of them, by what made them.
+/// The largest storages, with the ops that made them.
 fn largest(report: &EstimateReport) -> String {
     let named = report.estimate.live.iter().take(LIVE_MAX).map(|live| {
         let times = if live.count > 1 { format!("{} x ", live.count) } else { String::new() };
@@ -84,31 +84,30 @@ fn largest(report: &EstimateReport) -> String {
 fn verdict(report: &EstimateReport) -> Vec<String> {
     let [least, most] = report.estimate.range.map(|footprint| footprint.process());
     let Some(EstimateCard { name, memory, margin, verdict }) = report.card else {
-        let smallest =
-            report.smallest.map_or("no card that is known has as much memory".to_owned(), |(name, memory)| {
-                format!("the smallest card for it: {name} ({memory})")
-            });
-        return vec![format!("{smallest}; `--gpu NAME` or `--vram SIZE` asks whether it fits one")];
+        let smallest = report.smallest.map_or("no known card has enough memory".to_owned(), |(name, memory)| {
+            format!("the smallest card for it: {name} ({memory})")
+        });
+        return vec![format!("{smallest}; check a card with `--gpu NAME` or `--vram SIZE`")];
     };
     let whose = if name.contains(&memory.to_string()) { name.to_owned() } else { format!("{name} ({memory})") };
     let process = report.estimate.likely.process();
     let left = memory.saturating_sub(margin);
     match verdict {
-        Verdict::Fits => return vec![format!("fits {whose}: {} are left of it", memory.saturating_sub(process))],
+        Verdict::Fits => return vec![format!("fits {whose}: {} left", memory.saturating_sub(process))],
         Verdict::MayFit => {
-            return vec![format!("may fit {whose}, less {margin} that are kept free: it needs {least} to {most}")];
+            return vec![format!("may fit {whose}, less {margin} kept free: it needs {least} to {most}")];
         }
         Verdict::DoesNotFit => {}
     }
     let lacking = match process.saturating_sub(left) {
-        Bytes::ZERO => "what its allocator gives back is not enough".to_owned(),
-        short => format!("{short} are lacking"),
+        Bytes::ZERO => "the memory that its allocator can release is not enough".to_owned(),
+        short => format!("{short} short"),
     };
-    let mut lines = vec![format!("does not fit {whose}, less {margin} that are kept free: {lacking}")];
+    let mut lines = vec![format!("does not fit {whose}, less {margin} kept free: {lacking}")];
     lines.extend(report.estimate.shortfall.as_ref().map(|shortfall| {
         let module = if shortfall.module.is_empty() { String::new() } else { format!(", in {}", shortfall.module) };
         format!(
-            "it would end in the {} where `{}` asks for {}{module}",
+            "it would run out of memory in the {} where `{}` asks for {}{module}",
             shortfall.phase, shortfall.op, shortfall.request
         )
     }));
@@ -130,16 +129,14 @@ fn ways(report: &EstimateReport, columns: Option<usize>) -> Vec<String> {
     match whole.is_empty() {
         true => {
             let smallest = report.smallest.map_or(String::new(), |(name, memory)| {
-                format!("; as it is, it needs a card such as {name} ({memory})")
+                format!("; unchanged, it needs a card such as {name} ({memory})")
             });
-            lines.push(format!("no settings are known with which all of it fits{smallest}"));
+            lines.push(format!("no known settings make it fit{smallest}"));
         }
-        false => {
-            lines.push(figures_table(&["what fits, with the same effective batch", "nvidia-smi"], rows(whole), columns))
-        }
+        false => lines.push(figures_table(&["fits with the same effective batch", "nvidia-smi"], rows(whole), columns)),
     }
     if !less.is_empty() {
-        lines.push(figures_table(&["what fits and trains additions alone", "nvidia-smi"], rows(less), columns));
+        lines.push(figures_table(&["fits with LoRA or QLoRA", "nvidia-smi"], rows(less), columns));
     }
     lines
 }

@@ -7,7 +7,7 @@ use plimsoll_trainers::{
     Targets, Unsure,
 };
 
-/// What makes one run of another, as flags.
+/// The changes that turn one run into another, as flags.
 pub fn changed_words(from: &Run, to: &Run) -> Vec<String> {
     let mut flags = vec![];
     if from.alloc_conf != to.alloc_conf {
@@ -137,7 +137,7 @@ pub(super) fn method_name(method: &Method) -> &'static str {
     }
 }
 
-/// What a setting that is not modeled leaves open.
+/// The parts of a run that a setting outside the model leaves uncertain.
 pub(super) fn part_name(part: Part) -> &'static str {
     match part {
         Part::Weights => "weights",
@@ -156,7 +156,7 @@ pub(super) fn part_name(part: Part) -> &'static str {
     }
 }
 
-/// What makes the range of a run, in a line. `None` if all of its settings are modeled.
+/// The reasons for a run's range, in a line. `None` if all of its settings are modeled.
 pub(super) fn range_words(unsure: &Unsure) -> Option<String> {
     let names = |parts: &[Part]| parts.iter().map(|part| part_name(*part)).collect::<Vec<_>>().join(", ");
     let is_doubled = |part: &&Part| **part <= Part::Logits;
@@ -181,7 +181,7 @@ pub(super) fn verdict_words(verdict: Verdict) -> &'static str {
     }
 }
 
-/// A run in two lines: what is trained and how, and on what.
+/// A run in two lines: what it trains and how, then its batches and cards.
 pub(super) fn run_lines(run: &Run) -> Vec<String> {
     let method = match &run.method {
         Method::Full => "all weights".to_owned(),

@@ -4,20 +4,20 @@ use super::chart::{Chart, LINE, Label, Place};
 use super::steps::byte_step;
 use crate::plan_table::grouped;
 
-/// The height that is left above where an axis is broken.
+/// The height above the break of an axis.
 const STRIP: f64 = 24.0;
 
 /// Pixels between ticks.
 const TICK_HEIGHT: f64 = 30.0;
 
-/// A part of the chart with bytes up, from `floor` to `ceiling`. A budget that is far above is drawn in a strip of its own
-/// behind a break.
+/// A part of the chart with bytes on its vertical axis, from `floor` to `ceiling`. A budget far above is drawn in a separate strip
+/// above a break.
 pub(crate) struct ByteAxis {
     top: f64,
     pub(crate) bottom: f64,
     floor: u64,
     ceiling: u64,
-    /// None where it is drawn on another axis.
+    /// `None` if it is drawn on another axis.
     budget: Option<u64>,
 }
 
@@ -27,7 +27,7 @@ impl ByteAxis {
         Self { top, bottom: top + height, floor, ceiling: ceiling.max(floor + 1), budget }
     }
 
-    /// Whether bytes from here to there are on it.
+    /// Whether it shows this range of bytes.
     pub(crate) fn holds(&self, [from, to]: [u64; 2]) -> bool {
         self.floor <= from && to <= self.ceiling
     }
@@ -36,7 +36,7 @@ impl ByteAxis {
         self.budget.is_some_and(|budget| budget > self.ceiling)
     }
 
-    /// Where the scale ends.
+    /// The end of the scale.
     fn upper(&self) -> f64 {
         if self.is_broken() { self.top + STRIP } else { self.top }
     }
@@ -46,7 +46,7 @@ impl ByteAxis {
         self.bottom - (self.bottom - self.upper()) * part
     }
 
-    /// The ground, and ticks at a power of two.
+    /// The background, and ticks at multiples of a power of two.
     pub(crate) fn draw_ground(&self, chart: &mut Chart) {
         chart.rectangle("ground", [0, chart.columns()], [self.top, self.bottom], None);
         let most = ((self.bottom - self.upper()) / TICK_HEIGHT) as u64;
@@ -59,7 +59,7 @@ impl ByteAxis {
         }
     }
 
-    /// The line of the budget, unless it is below, with what is beyond it and a label.
+    /// The line of the budget, unless it is below the axis, with the area beyond it and a label.
     pub(crate) fn draw_budget(&self, chart: &mut Chart, label: Option<String>) {
         let Some(budget) = self.budget.filter(|budget| *budget > self.floor) else { return };
         let y = if self.is_broken() { self.top + LINE + 2.0 } else { self.y(budget) };
@@ -75,7 +75,7 @@ impl ByteAxis {
     }
 }
 
-/// A part of a chart with numbers up.
+/// A part of a chart with numbers on its vertical axis.
 pub(crate) struct NumberAxis {
     top: f64,
     bottom: f64,
@@ -84,11 +84,11 @@ pub(crate) struct NumberAxis {
 }
 
 impl NumberAxis {
-    /// From the lowest to the highest of the values, and some air.
+    /// From the lowest to the highest value, with a margin.
     pub(crate) fn new(chart: &mut Chart, height: f64, [lowest, highest]: [f64; 2]) -> Self {
         let top = chart.extend(height);
         let air = (0.06 * (highest - lowest)).max(1e-9 * highest.abs()).max(f64::MIN_POSITIVE);
-        // What is never below zero does not need air there.
+        // Values that are never below zero need no margin there.
         let low = if lowest >= 0.0 { (lowest - air).max(0.0) } else { lowest - air };
         Self { top, bottom: top + height, low, high: highest + air }
     }
@@ -97,7 +97,7 @@ impl NumberAxis {
         self.bottom - (self.bottom - self.top) * ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 
-    /// The ground, and ticks at round numbers.
+    /// The background, and ticks at round numbers.
     pub(crate) fn draw_ground(&self, chart: &mut Chart) {
         chart.rectangle("ground", [0, chart.columns()], [self.top, self.bottom], None);
         let step = round_step((self.high - self.low) / ((self.bottom - self.top) / TICK_HEIGHT));
@@ -117,7 +117,7 @@ fn round_step(least: f64) -> f64 {
     [1.0, 2.0, 5.0].into_iter().map(|n| n * power).find(|step| *step >= least).unwrap_or(10.0 * power)
 }
 
-/// A number with as many digits as tell it from its neighbours at such steps.
+/// A number with enough digits to distinguish ticks that are `step` apart.
 fn number(value: f64, step: f64) -> String {
     match step {
         ..1e-5 => format!("{value:.2e}"),

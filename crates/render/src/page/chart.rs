@@ -1,5 +1,5 @@
-//! A chart of a page that is as wide as it can be. Its shapes are stretched; its labels keep their size, and each is
-//! shown from the width on at which there is room for it. So labels never overlap, however wide the page is.
+//! A chart of a page that fills the width. Its shapes stretch; its labels keep their size, and each is
+//! shown at widths that have room for it. So labels never overlap at any width of the page.
 //!
 //! ```text
 //!   gutter │ plot: shapes in columns across and in pixels down
@@ -12,7 +12,7 @@ use super::steps::decimal_step;
 use crate::plan_table::grouped;
 use std::fmt::Write;
 
-/// Widths of a plot in pixels. A label is shown from one of them on; no plot is narrower than the first.
+/// Widths of a plot in pixels, at which labels appear. No plot is narrower than the first.
 pub(crate) const WIDTHS: [f64; 7] = [200.0, 290.0, 400.0, 560.0, 800.0, 1600.0, 3200.0];
 
 /// The width of the gutter in pixels.
@@ -21,7 +21,7 @@ pub(crate) const GUTTER: f64 = 76.0;
 /// The height of a label in pixels.
 pub(crate) const LINE: f64 = 14.0;
 
-/// What shapes have down for each pixel: halves, so that coordinates are whole numbers.
+/// Vertical units of shapes per pixel: halves, so that coordinates are whole numbers.
 const FINE: f64 = 2.0;
 
 /// Shapes and labels.
@@ -50,7 +50,7 @@ pub(crate) struct Label {
     pub(crate) below: usize,
 }
 
-/// Where a label stands across. Parts are those of the plot's width.
+/// The horizontal position of a label, in fractions of the plot's width.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Place {
     /// In the gutter, at its right edge.
@@ -74,14 +74,14 @@ impl Chart {
         self.columns
     }
 
-    /// Makes room for so many pixels at the lower end. Returns where they begin.
+    /// Adds this many pixels at the lower end. Returns where they begin.
     pub(crate) fn extend(&mut self, pixels: f64) -> f64 {
         let top = self.height;
         self.height += pixels;
         top
     }
 
-    /// A rectangle from a column to another, between these heights in pixels; with a text that says what it is where
+    /// A rectangle between two columns and between two heights in pixels, with a text that is shown where
     /// the pointer rests.
     pub(crate) fn rectangle(&mut self, class: &str, across: [usize; 2], down: [f64; 2], what: Option<&str>) {
         let ([x, until], [y, bottom]) = (across, down.map(fine));
@@ -100,7 +100,7 @@ impl Chart {
         let _ = writeln!(self.shapes, "<path class=\"{class}\" d=\"M{x1} {y1}L{x2} {y2}\"/>");
     }
 
-    /// A path that is ready.
+    /// A finished path.
     pub(crate) fn path(&mut self, class: &str, path: &str) {
         if !path.is_empty() {
             let _ = writeln!(self.shapes, "<path class=\"{class}\" d=\"{path}\"/>");
@@ -113,7 +113,7 @@ impl Chart {
         self.path("grid", &path);
     }
 
-    /// Where an axis is broken: a jagged line across the plot.
+    /// The break of an axis: a jagged line across the plot.
     pub(crate) fn broken(&mut self, y: f64) {
         const TEETH: usize = 48;
         let x = |tooth: usize| (tooth * self.columns) as f64 / TEETH as f64;
@@ -125,13 +125,13 @@ impl Chart {
         self.path("break", &path);
     }
 
-    /// A line of words over what comes next.
+    /// A title above the next part.
     pub(crate) fn title(&mut self, text: impl Into<String>) {
         let top = self.extend(LINE + 3.0);
         self.label(Label::new(text, top, Place::Within(0.0, 1.0), "quiet"));
     }
 
-    /// Round numbers from `first` to `last` along a row, where `part` says; at each width as many as there is room for.
+    /// Round numbers from `first` to `last` along a row, at the fraction that `part` returns; each width shows as many as fit.
     pub(crate) fn ticks_across(&mut self, row: f64, [first, last]: [u64; 2], part: impl Fn(u64) -> f64) {
         for (class, width) in WIDTHS.iter().enumerate() {
             let step = decimal_step((last - first) as usize, (width / TICK_WIDTH) as usize) as u64;
@@ -154,7 +154,7 @@ impl Chart {
         self.labels.push(label);
     }
 
-    /// The chart as markup. `summary` is what is said to whoever does not see it.
+    /// The chart as markup. `summary` is the text for screen readers.
     pub(crate) fn html(&self, summary: &str) -> String {
         let Self { columns, height, shapes, labels } = self;
         let of = |in_gutter: bool| {
@@ -173,7 +173,7 @@ impl Chart {
         )
     }
 
-    /// The chart as a part of a picture, so wide and with its upper edge so far down, in pixels; and its height.
+    /// The chart as a part of a picture, with this width and upper edge in pixels; and its height.
     pub(crate) fn svg(&self, width: f64, top: f64) -> (String, f64) {
         let Self { columns, height, shapes, labels } = self;
         let plot = width - GUTTER;
@@ -206,7 +206,7 @@ impl Label {
         Self { text: text.into(), top, place, ink, from: 0, below: WIDTHS.len() }
     }
 
-    /// A label in the middle of an area, from the width on at which it fits; none if that is none of [`WIDTHS`].
+    /// A label in the middle of an area, shown at widths where it fits; `None` if it fits at none of [`WIDTHS`].
     pub(crate) fn within(text: String, across: [f64; 2], down: [f64; 2], ink: &'static str) -> Option<Self> {
         let [x, until] = across;
         if down[1] - down[0] < LINE {
@@ -217,7 +217,7 @@ impl Label {
         Some(Self { from, ..Self::new(text, top, Place::Within(x, until), ink) })
     }
 
-    /// Left, upper, right and lower edge in a plot of this width, in pixels; none if it is not shown.
+    /// Left, upper, right and lower edge in a plot of this width, in pixels; `None` if it is not shown.
     #[cfg(test)]
     pub(crate) fn bounds(&self, plot: f64) -> Option<[f64; 4]> {
         let class = WIDTHS.iter().rposition(|width| *width <= plot)?;
@@ -234,7 +234,7 @@ impl Label {
 
     fn html(&self) -> String {
         let percent = |part: f64| format!("{:.2}", 100.0 * part).trim_end_matches('0').trim_end_matches('.').to_owned();
-        // Whatever the font, nothing is wider than was reckoned with.
+        // No font draws text wider than this.
         let most = match self.place {
             Place::Gutter | Place::Within(..) => String::new(),
             _ => format!(";max-width:{:.0}px", width_of(&self.text).ceil()),
@@ -256,7 +256,7 @@ impl Label {
 /// Pixels between ticks across.
 const TICK_WIDTH: f64 = 66.0;
 
-/// A count in no more letters than ticks have room for.
+/// A count in few enough letters for the space between ticks.
 fn short_count(count: u64) -> String {
     match count {
         0..1_000_000 => grouped(count),
@@ -264,7 +264,7 @@ fn short_count(count: u64) -> String {
     }
 }
 
-/// Pixels between a label and the edge of what it names.
+/// Pixels between a label and the edge of its area.
 const PADDING: f64 = 4.0;
 
 /// Heights in the units of shapes.
@@ -272,12 +272,12 @@ pub(crate) fn fine(pixels: f64) -> i64 {
     (FINE * pixels).round() as i64
 }
 
-/// No less than the width of a text in pixels, in 11 pixels of any of the fonts that systems have.
+/// An upper bound of the width of a text in pixels, in any system font of 11 pixels.
 pub(crate) fn width_of(text: &str) -> f64 {
     3.0 + text.chars().map(|c| if c.is_ascii() || c == '×' { 7.0 } else { 11.5 }).sum::<f64>()
 }
 
-/// Rules of style: how wide the parts of charts are, and which labels are shown at which widths.
+/// CSS rules: the widths of the parts of charts, and the widths at which labels are shown.
 pub(super) fn rules() -> String {
     let (mut hidden, mut shown) = (String::new(), String::new());
     let least = WIDTHS[0];
@@ -289,8 +289,8 @@ pub(super) fn rules() -> String {
     hidden + &shown
 }
 
-/// Panics if labels overlap, or leave the chart, at widths from the narrowest to a wide screen's fourfold. Returns how
-/// many were looked at.
+/// Panics if labels overlap or leave the chart, from the narrowest width to four times a wide screen's. Returns how
+/// many labels were checked.
 #[cfg(test)]
 pub(crate) fn check_labels(chart: &Chart) -> usize {
     let mut count = 0;
@@ -301,7 +301,7 @@ pub(crate) fn check_labels(chart: &Chart) -> usize {
         for (index, (label, a)) in placed.iter().enumerate() {
             let is_inside = a[0] > -GUTTER - 0.01 && a[2] < plot + 0.01 && a[1] > -0.01 && a[3] < chart.height + 0.01;
             assert!(is_inside, "at {plot} px, {label:?} leaves the chart: {a:?}");
-            // Titles may be cut on the narrowest of screens, names never.
+            // Titles may be cut on the narrowest screens, but names never.
             let is_whole = a[2] - a[0] >= width_of(&label.text) - 0.01 || label.ink == "quiet";
             assert!(is_whole || label.place == Place::Gutter, "at {plot} px, {label:?} is cut: {a:?}");
             for (other, b) in placed[index + 1..].iter().take_while(|(_, b)| b[1] < a[3] - 0.01) {

@@ -1,4 +1,4 @@
-//! Pages: one file each, that fetches nothing and needs no script. Here is what they share; what is on them is in
+//! Pages: one file each, without external resources or scripts. This file has their shared parts; the contents are in
 //! `picture/html.rs` and `run_page/`.
 
 pub(super) mod axis;
@@ -8,7 +8,7 @@ pub(super) mod steps;
 use crate::printable::printable;
 use std::fmt::Write;
 
-/// A page with this title and style of its own around its body, which is markup.
+/// A page with this title and additional CSS around its body, which is markup.
 pub(super) fn page(title: &str, style: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
@@ -21,7 +21,7 @@ pub(super) fn page(title: &str, style: &str, body: &str) -> String {
     )
 }
 
-/// A picture of its own around a body, which is markup, with the style of pages.
+/// A standalone picture around a body, which is markup, with the CSS of pages.
 pub(super) fn picture(title: &str, style: &str, [width, height]: [f64; 2], body: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
@@ -33,7 +33,7 @@ pub(super) fn picture(title: &str, style: &str, [width, height]: [f64; 2], body:
     )
 }
 
-/// A few figures that matter most: what each is, the figure, and a note on it.
+/// The most important figures: for each its name, the figure, and a note.
 pub(super) fn figures(figures: &[(&str, String, String)]) -> String {
     let mut html = "<dl class=\"figures\">\n".to_owned();
     for (what, figure, note) in figures {
@@ -43,7 +43,7 @@ pub(super) fn figures(figures: &[(&str, String, String)]) -> String {
     html + "</dl>\n"
 }
 
-/// A table: its class, its caption, the heads of its columns, and rows of text. The first column is what a row is of.
+/// A table: its class, its caption, the heads of its columns, and rows of text. The first column names the row.
 pub(super) fn table(class: &str, caption: &str, heads: &[&str], rows: &[Vec<String>]) -> String {
     let mut html = format!("<div class=\"wide\"><table class=\"{class}\">\n");
     if !caption.is_empty() {
@@ -63,7 +63,7 @@ pub(super) fn table(class: &str, caption: &str, heads: &[&str], rows: &[Vec<Stri
     html + "</tbody>\n</table></div>\n"
 }
 
-/// Text in which `words` between backticks are to be typed, as markup.
+/// Text as markup, with `words` between backticks as code.
 pub(super) fn prose(text: &str) -> String {
     let pieces = text.split('`').enumerate();
     let pieces = pieces.map(|(index, piece)| match index % 2 {
@@ -73,8 +73,8 @@ pub(super) fn prose(text: &str) -> String {
     pieces.collect()
 }
 
-/// Text for markup, in elements and in quoted attributes. Control characters and those that turn text around become
-/// escapes, as on a terminal; what XML can't hold besides becomes a replacement character.
+/// Text for markup, in elements and in quoted attributes. Control characters and those that change the text direction become
+/// escapes, as on a terminal; other characters that XML can't hold become a replacement character.
 pub(super) fn escape(text: &str) -> String {
     let text = printable(text);
     let mut escaped = String::with_capacity(text.len());
@@ -92,7 +92,7 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// Fails if a tag is not closed, or in another order than opened. The insides of scripts and styles are not markup.
+/// Fails if a tag is not closed, or is closed in the wrong order. The contents of scripts and styles are not markup.
 #[cfg(test)]
 pub(super) fn check_balance(markup: &str) {
     let mut open = Vec::new();
@@ -115,7 +115,7 @@ pub(super) fn check_balance(markup: &str) {
     assert!(open.is_empty(), "{open:?} are not closed");
 }
 
-/// Fails unless a page is sound markup that reaches out to nothing and runs nothing.
+/// Fails unless a page is valid markup that loads nothing and runs nothing.
 #[cfg(test)]
 pub(super) fn check_page(page: &str) {
     check_balance(page.strip_prefix("<!DOCTYPE html>").expect("a page"));

@@ -1,5 +1,5 @@
-//! The page of a plan: its figures, its levers or the ways out, and the scene of each program as a chart. It fetches
-//! nothing and runs nothing; its size is bounded, whatever the plan.
+//! The page of a plan: its figures, its levers or changes that would fit, and the scene of each program as a chart. It loads
+//! nothing and runs nothing; its size is bounded for any plan.
 
 use super::program::{Detail, program_chart};
 use super::{LEGEND, PALETTE, ProgramScene, Scene, title};
@@ -11,33 +11,33 @@ use plimsoll_plan::{Found, LeverEffect, Misfit, Plan, moment_of_peak};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::fmt::Write;
 
-/// What there is to show of a plan.
+/// The contents of a plan's page.
 pub struct PlanPage<'a> {
     /// Preset or path.
     pub model: &'a str,
-    /// What it is planned for.
+    /// The request of the plan.
     pub device: &'a str,
-    /// How the budget came about.
+    /// The source of the budget.
     pub budget: &'a str,
-    /// Where predicted times come from.
+    /// The source of predicted times.
     pub times: &'a str,
     /// The plan, or why there is none.
     pub result: &'a Result<Found, Box<Misfit>>,
-    /// What each lever buys and costs.
+    /// The benefit and cost of each lever.
     pub levers: &'a [LeverEffect],
-    /// Of what does not fit: what is short, and what would fit.
+    /// If nothing fits: the shortfall, and changes that would fit.
     pub ways_out: &'a [String],
-    /// Answers to what was asked beside the plan.
+    /// Answers to additional questions of the command.
     pub answers: &'a [&'a str],
 }
 
 /// Groups of tensors that are listed at the moment of the peak.
 const LISTED: usize = 12;
 
-/// Bytes that charts may take together: most of a page that has to stay below 300 kB.
+/// The limit of all charts together: most of a page that must stay below 300 kB.
 const CHARTS: usize = 220_000;
 
-/// How finely charts are drawn, from what is best to what is small in any case.
+/// The levels of detail of charts, from the finest to one that is always small.
 const DETAILS: [Detail; 5] = [
     Detail { columns: 1000, pointed: 160 },
     Detail { columns: 1000, pointed: 90 },
@@ -46,7 +46,7 @@ const DETAILS: [Detail; 5] = [
     Detail { columns: 120, pointed: 20 },
 ];
 
-/// Bytes that the chart of a run's plan may take beside all else on its page.
+/// The limit of the plan's chart on the page of a run, in bytes.
 const CHART_OF_RUN: usize = 110_000;
 
 const STYLE: &str = ".odd{fill-opacity:.78}.edge{stroke:var(--paper);stroke-width:.6}\
@@ -101,7 +101,7 @@ pub fn plan_html(shown: &PlanPage) -> String {
     page(&title, &style(), &body)
 }
 
-/// What it is planned for, in what, and where times come from.
+/// The request, the precision and device, and the source of times.
 fn origin(shown: &PlanPage) -> String {
     let basis = match shown.result {
         Ok(found) => basis(shown.device, found, shown.times),
@@ -134,7 +134,7 @@ fn key_figures(shown: &PlanPage, plan: &Plan) -> String {
     figures(&list)
 }
 
-/// The charts of all programs, that with the peak first and open.
+/// The charts of all programs; the one with the peak is first and open.
 fn pictures(scene: &Scene) -> String {
     let zooms = [(1, "the whole width"), (2, "2×"), (4, "4×"), (8, "8×")].map(|(zoom, what)| {
         let checked = if zoom == 1 { " checked=\"\"" } else { "" };
@@ -149,7 +149,7 @@ fn pictures(scene: &Scene) -> String {
     )
 }
 
-/// As fine as there is room for.
+/// Draws charts as finely as the limit allows.
 fn charts(scene: &Scene) -> String {
     let highest = scene.highest().map(|highest| highest.program.name);
     let (mut first, mut others) = (Vec::new(), Vec::new());
@@ -159,7 +159,7 @@ fn charts(scene: &Scene) -> String {
     });
     let mut drawn = String::new();
     for detail in DETAILS {
-        // What is not open is drawn a little less finely.
+        // Closed charts have a little less detail.
         let less = Detail { pointed: detail.pointed / 2, ..detail };
         drawn = first.iter().map(|program| chart(scene, program, detail, true)).collect::<String>();
         drawn.extend(others.iter().map(|program| chart(scene, program, less, false)));
@@ -187,7 +187,7 @@ fn chart(scene: &Scene, program: &ProgramScene, detail: Detail, open: bool) -> S
     html + "</figure>\n</details>\n"
 }
 
-/// What is said beside the map: ways out, times, levers, and what is alive at the peak.
+/// The text next to the map: changes that would fit, times, levers, and the tensors alive at the peak.
 fn beside(shown: &PlanPage, plan: &Plan) -> String {
     let mut html = String::new();
     let mut paragraphs = |heading: &str, lines: &mut dyn Iterator<Item = String>| {

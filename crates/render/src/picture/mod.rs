@@ -30,13 +30,13 @@ use plimsoll_plan::{ALIGNMENT, Alive, Plan, PlannedProgram, Region, Step, alike}
 use plimsoll_units::Bytes;
 use std::collections::BTreeMap;
 
-/// What a plan looks like.
+/// The picture of a plan.
 struct Scene<'p> {
     plan: &'p Plan,
     programs: Vec<ProgramScene<'p>>,
 }
 
-/// What a program looks like.
+/// The picture of a program.
 struct ProgramScene<'p> {
     plan: &'p Plan,
     program: &'p PlannedProgram,
@@ -56,7 +56,7 @@ struct Map<'p> {
 /// A tensor, or the working memory of a step.
 struct Rect<'p> {
     name: &'p str,
-    /// None is scratch, and `name` is that of its op.
+    /// `None` is scratch, and `name` is the name of its op.
     tensor: Option<TensorId>,
     role: Role,
     region: Region,
@@ -64,8 +64,8 @@ struct Rect<'p> {
     first: usize,
     /// The moment of its last use.
     last: usize,
-    /// The moment from which its place belongs to others: behind the last use, or at it for a tensor whose place the
-    /// last user takes over for its result.
+    /// The moment from which its place is free: after the last use, or at it for a tensor whose place the
+    /// last user reuses for its result.
     until: usize,
     /// Whether it outlives the program.
     stays: bool,
@@ -90,7 +90,7 @@ const ROLES: [Role; 6] =
 /// Their colours.
 const STACK: [&str; ROLES.len()] = ["weights", "optimizer", "gradients", "staging", "forward", "scratch"];
 
-/// Colours by name, the same on a light ground and on a dark one. Activations are shaded by the phase that they are born in.
+/// Colours by name, the same on light and dark backgrounds. Activations are shaded by the phase that creates them.
 const PALETTE: [(&str, &str); 9] = [
     ("weights", "#4e79c7"),
     ("optimizer", "#3fa796"),
@@ -103,7 +103,7 @@ const PALETTE: [(&str, &str); 9] = [
     ("transfer", "#5f7f99"),
 ];
 
-/// What a legend says of each colour.
+/// The legend's text for each colour.
 const LEGEND: [(&str, &str); 9] = [
     ("weights", "weights"),
     ("optimizer", "optimizer state, update"),
@@ -116,12 +116,12 @@ const LEGEND: [(&str, &str); 9] = [
     ("transfer", "transfer"),
 ];
 
-/// Whether letters on this colour are dark.
+/// Whether text on this colour is dark.
 fn is_light(colour: &str) -> bool {
     matches!(colour, "optimizer" | "gradients" | "staging" | "forward" | "backward")
 }
 
-/// What a tensor of this colour is for.
+/// The purpose of a tensor of this colour.
 fn role_words(colour: &'static str) -> &'static str {
     match colour {
         "optimizer" => "optimizer state",
@@ -142,7 +142,7 @@ impl<'p> Scene<'p> {
         self.programs.iter().find(|scene| scene.program.peak_bytes() == self.plan.peak().0)
     }
 
-    /// The bytes that the axis goes up to: the budget where that is not far above the peak. Some air above both.
+    /// The end of the axis in bytes: the budget if it is not far above the peak, plus a margin.
     fn ceiling(&self) -> u64 {
         let (peak, budget) = (self.plan.peak().0.max(1), self.plan.budget().device().0);
         let highest = if budget <= peak + peak / 2 { peak.max(budget) } else { peak };
@@ -160,7 +160,7 @@ impl<'p> ProgramScene<'p> {
         Self { plan, program, phases: phases(program), device, host }
     }
 
-    /// The runs of moments that belong to one phase: phase, first moment, the moment behind the last.
+    /// The runs of moments that belong to one phase: phase, first moment, one past the last moment.
     fn runs(&self) -> Vec<(Phase, usize, usize)> {
         let mut runs = Vec::<(Phase, usize, usize)>::new();
         for (moment, &phase) in self.phases.iter().enumerate() {
@@ -181,8 +181,8 @@ impl<'p> ProgramScene<'p> {
             .map(|step| step + 1)
     }
 
-    /// The bytes that a look at the transients alone spans: from where they begin to some air above them, or above the
-    /// budget where that is near. None where they are a sliver.
+    /// The bytes of a zoomed view of the transients: from their lowest offset to a margin above them, or above the
+    /// budget if that is near. `None` if they are a thin strip.
     fn transients(&self) -> Option<(u64, u64)> {
         let (staying, peak) = (self.device.staying_end(), self.program.peak_bytes());
         let (room, budget) = (peak.saturating_sub(staying), self.plan.budget().device().0);
@@ -190,7 +190,7 @@ impl<'p> ProgramScene<'p> {
         (room > self.plan.peak().0 / 50).then(|| (staying, top + (top - staying) / 25))
     }
 
-    /// What happens at a moment, in words.
+    /// The event at a moment, in words.
     fn moment(&self, moment: usize) -> String {
         match moment.checked_sub(1).map(|step| (step, self.program.steps.get(step))) {
             None => "before the first step: inputs are written".to_owned(),
@@ -267,13 +267,13 @@ impl<'p> Map<'p> {
         sums.fold((0, 0), |most, (moment, bytes)| if bytes > most.1 { (moment, bytes) } else { most })
     }
 
-    /// Where what outlives the program ends.
+    /// The end of the tensors that outlive the program.
     fn staying_end(&self) -> u64 {
         self.rects.iter().filter(|r| r.stays).map(|r| r.region.end()).max().unwrap_or_default()
     }
 }
 
-/// Everything that takes bytes while the program runs, each with the memory that it lies in.
+/// Everything that occupies bytes while the program runs, each with its memory.
 fn rects<'p>(plan: &'p Plan, program: &'p PlannedProgram) -> Vec<(MemoryId, Rect<'p>)> {
     let end = program.steps.len() + 2;
     let outputs = || program.steps.iter().flat_map(|step| &step.outputs);
@@ -350,8 +350,8 @@ fn phases(program: &PlannedProgram) -> Vec<Phase> {
     [&[Phase::Host], &steps[..], &[Phase::Host]].concat()
 }
 
-/// Whether a name is of a block with an odd number, such as `h3/mlp/gelu`. Blocks alternate between two shades, so that
-/// tensors too thin for an edge of their own can be told apart.
+/// Whether a name belongs to a block with an odd number, such as `h3/mlp/gelu`. Blocks alternate between two shades, so that
+/// tensors too thin for an edge can be distinguished.
 fn is_of_odd_block(name: &str) -> bool {
     let mut numbers = name.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
     numbers.next().is_some_and(|digits| digits.ends_with(['1', '3', '5', '7', '9']))
@@ -380,17 +380,17 @@ fn describe(program: &ProgramScene, rect: &Rect) -> String {
     format!("{head}\n{place}\n{time}")
 }
 
-/// Neighbours that stay and are too thin to tell apart: the bytes of each role together, in the place of all.
+/// Persistent neighbours that are too thin to distinguish: the bytes of each role together, in place of all.
 struct Band {
     colour: &'static str,
     region: Region,
-    /// What it is, and the largest of its tensors.
+    /// A description, and the largest of its tensors.
     what: String,
-    /// What it is, in a few words.
+    /// A short description.
     name: String,
 }
 
-/// Lines that are said of a band's tensors.
+/// Tensors that a band's description lists.
 const LISTED: usize = 8;
 
 /// The bands of neighbours, which are in the order of their offsets.
@@ -423,13 +423,13 @@ fn bands(program: &ProgramScene, group: &[&Rect]) -> Vec<Band> {
     bands
 }
 
-/// The bytes that the host's arena may take: its budget, or what the device's leaves of the one that they share.
+/// The budget of the host's arena: its own, or the rest of a budget that it shares with the device's arena.
 fn host_room(plan: &Plan) -> u64 {
     let budget = plan.budget();
     budget.host().unwrap_or(budget.device().saturating_sub(plan.peak())).0
 }
 
-/// What a picture is of: the model, its peak and the budget.
+/// The caption of a picture: the model, its peak and the budget.
 fn title(model: &str, plan: &Plan) -> String {
     let (peak, budget) = (plan.peak(), plan.budget().device());
     let lacking = plan.budget().lacking(&plan.arenas());

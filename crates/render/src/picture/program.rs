@@ -1,5 +1,5 @@
 //! A program of a plan as a chart: the curve of live bytes, and under it the arena, with the host's under that.
-//! Tensors of which little would be seen are drawn together, in as many columns as a page has room for.
+//! Tensors too small to see are drawn together, in as many columns as a page has room for.
 
 use super::{
     Map, Phase, ProgramScene, ROLES, Rect, STACK, Scene, bands, describe, host_room, is_light, is_of_odd_block,
@@ -18,15 +18,15 @@ const STAYING: f64 = 110.0;
 const HOST: f64 = 110.0;
 const RIBBON: f64 = 17.0;
 
-/// Staying tensors thinner than this, in pixels, are drawn together with their neighbours.
+/// Persistent tensors thinner than this, in pixels, are drawn together with their neighbours.
 const THIN: f64 = LINE + 2.0;
 
-/// How much is drawn.
+/// The level of detail.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Detail {
-    /// Columns at most.
+    /// The maximum number of columns.
     pub(super) columns: usize,
-    /// Tensors that can be pointed at.
+    /// The maximum number of tensors with a tooltip.
     pub(super) pointed: usize,
 }
 
@@ -67,7 +67,7 @@ impl Across {
     }
 }
 
-/// The bytes that are held, stacked by role, with their peak and the budget.
+/// The held bytes, stacked by role, with their peak and the budget.
 fn draw_curve(chart: &mut Chart, across: &Across, scene: &Scene, program: &ProgramScene) {
     chart.title("bytes in use".to_owned());
     let row = chart.extend(LINE + 4.0);
@@ -115,7 +115,7 @@ fn stairs(heights: impl Iterator<Item = i64>, bottom: i64) -> String {
     path
 }
 
-/// Where each tensor lies; where what stays would take most of the height, it gets a scale of its own.
+/// The map of the tensors. If persistent tensors would take most of the height, they get a separate scale.
 fn draw_arena(chart: &mut Chart, across: &Across, scene: &Scene, program: &ProgramScene, detail: Detail) {
     let (ceiling, budget) = (scene.ceiling(), Some(scene.plan.budget().device().0));
     let mut draw = |what: &str, height: f64, span: [u64; 2], budget: Option<u64>| {
@@ -196,11 +196,11 @@ fn ink_on(colour: &str) -> &'static str {
     if is_light(colour) { "on-light" } else { "on-dark" }
 }
 
-/// Rectangles of which nothing is said, by colour and shade.
+/// Rectangles without a tooltip, by colour and shade.
 #[derive(Default)]
 struct Together(BTreeMap<(&'static str, bool), Rows>);
 
-/// From an upper edge to a lower: where pieces begin and end across.
+/// By upper and lower edge: the horizontal ends of pieces.
 type Rows = BTreeMap<[i64; 2], Vec<[usize; 2]>>;
 
 impl Together {
@@ -233,7 +233,7 @@ impl Together {
     }
 }
 
-/// The runs of moments that belong to one phase. A transfer belongs to the phase that it is made in the middle of: there may
+/// The runs of moments that belong to one phase. A transfer belongs to the phase around it: there may
 /// be one for each parameter.
 fn runs_with_transfers(program: &ProgramScene) -> Vec<(Phase, usize, usize)> {
     let mut runs = Vec::<(Phase, usize, usize)>::new();
@@ -247,7 +247,7 @@ fn runs_with_transfers(program: &ProgramScene) -> Vec<(Phase, usize, usize)> {
     runs
 }
 
-/// The parts of the program as a ribbon, named where there is room, and the numbers of its steps.
+/// The parts of the program as a ribbon, named if there is room, and the numbers of its steps.
 fn draw_time(chart: &mut Chart, across: &Across, program: &ProgramScene) {
     chart.extend(4.0);
     let top = chart.extend(RIBBON);

@@ -1,4 +1,4 @@
-//! A still picture of the program with the plan's peak. What each rectangle is, is said where the pointer rests.
+//! A still picture of the program with the plan's peak. Each rectangle has a tooltip.
 
 use super::{
     Band, LEGEND, Map, PALETTE, Phase, ProgramScene, ROLES, Rect, STACK, Scene, bands, describe, escape, host_room,
@@ -14,10 +14,10 @@ use std::fmt::Write;
 
 /// Width of the picture; all lengths are in its units.
 const WIDTH: f64 = 1280.0;
-/// Where the axes of time begin and end.
+/// The ends of the time axes.
 const LEFT: f64 = 92.0;
 const RIGHT: f64 = 1140.0;
-/// Staying tensors thinner than this are drawn together with their neighbours.
+/// Persistent tensors thinner than this are drawn together with their neighbours.
 const THIN: f64 = 4.0;
 
 const STYLE: &str = "\
@@ -53,7 +53,7 @@ pub fn plan_svg(model: &str, plan: &Plan) -> String {
     )
 }
 
-/// A part of the picture with moments across and bytes up.
+/// A part of the picture with moments on the horizontal axis and bytes on the vertical one.
 struct Frame {
     top: f64,
     height: f64,
@@ -125,7 +125,7 @@ fn draw_program(out: &mut String, scene: &Scene, program: &ProgramScene) -> f64 
     host.bottom() + 24.0
 }
 
-/// Where the arena is drawn: where what stays would take most of the height, it gets a scale of its own.
+/// The map of the arena. If persistent tensors would take most of the height, they get a separate scale.
 fn map_frames(program: &ProgramScene, ceiling: u64) -> Vec<Frame> {
     let (top, moments) = (286.0, program.phases.len());
     match program.transients() {
@@ -146,7 +146,7 @@ fn legend(out: &mut String, program: &ProgramScene, y: f64) {
     }
 }
 
-/// The ground of a frame, and its axis of bytes.
+/// The background of a frame, and its axis of bytes.
 fn ground(out: &mut String, frame: &Frame, what: &str) {
     rectangle(out, "ground", [LEFT, frame.top, RIGHT - LEFT, frame.height]);
     let step = byte_step(frame.ceiling - frame.floor, (frame.height / 36.0) as u64);
@@ -162,7 +162,7 @@ fn ground(out: &mut String, frame: &Frame, what: &str) {
     );
 }
 
-/// The bytes that are held, stacked by role: the whole first, and what lies under each role painted over it.
+/// The held bytes, stacked by role: the total first, then the sum below each role painted over it.
 fn draw_curve(out: &mut String, frame: &Frame, map: &Map) {
     for top in (0..ROLES.len()).rev() {
         let heights = map.live.iter().map(|roles| roles[..=top].iter().sum::<u64>());
@@ -220,7 +220,7 @@ fn draw_band(out: &mut String, frame: &Frame, program: &ProgramScene, group: &[&
     }
 }
 
-/// How much stays, and how much the program adds at its peak.
+/// The persistent bytes, and the bytes that the program adds at its peak.
 fn brackets(out: &mut String, frame: &Frame, staying: u64, peak: u64) {
     for (from, to, what) in [(0, staying, "persistent"), (staying, peak, "transient")] {
         if from < frame.floor || to > frame.ceiling {
@@ -237,7 +237,7 @@ fn brackets(out: &mut String, frame: &Frame, staying: u64, peak: u64) {
     }
 }
 
-/// The line of the budget where the frame reaches it; what lies above is red.
+/// The line of the budget, if the frame reaches it. The area above it is red.
 fn budget_line(out: &mut String, frame: &Frame, budget: u64) {
     if budget > frame.ceiling {
         return;
@@ -257,7 +257,7 @@ fn budget_label(out: &mut String, frame: &Frame, budget: u64) {
     }
 }
 
-/// The moment at which the most bytes are held, said above the curve.
+/// The label of the peak above the curve.
 fn mark_peak(out: &mut String, frame: &Frame, program: &ProgramScene, plan: &Plan) {
     let (moment, bytes) = program.device.fullest();
     let (x, y) = ((frame.x(moment) + frame.x(moment + 1)) / 2.0, frame.y(bytes));
@@ -269,7 +269,7 @@ fn mark_peak(out: &mut String, frame: &Frame, program: &ProgramScene, plan: &Pla
     anchored(out, "", "middle", middle, frame.top - 13.0, &label);
 }
 
-/// The parts of the program as a ribbon under the map, named where there is room.
+/// The parts of the program as a ribbon under the map, named if there is room.
 fn draw_phases(out: &mut String, frame: &Frame, program: &ProgramScene) {
     for (phase, first, until) in program.runs().into_iter().filter(|run| run.0 != Phase::Host) {
         let (x, width) = (frame.x(first), frame.x(until) - frame.x(first));
@@ -314,7 +314,7 @@ fn rectangle(out: &mut String, class: &str, [x, y, width, height]: [f64; 4]) {
     );
 }
 
-/// A rectangle that says what it is where the pointer rests.
+/// A rectangle with a tooltip.
 fn titled(out: &mut String, class: &str, [x, y, width, height]: [f64; 4], what: &str) {
     let what = escape(what);
     let _ = writeln!(

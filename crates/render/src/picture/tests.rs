@@ -1,4 +1,4 @@
-//! The scene against the plan that it is made of, and the markup against what markup must be.
+//! Compares the scene with its plan, and checks that the markup is valid.
 
 use super::program::{Detail, program_chart};
 use super::*;
@@ -50,7 +50,7 @@ fn request(micro_batch: usize, levers: LeverRequest, budget: Bytes) -> Request {
     }
 }
 
-/// The page of a plan by itself, of which nothing else is known than that it does not fit.
+/// The page of a plan that does not fit, without any further data.
 fn page_of(model: &str, plan: Plan) -> String {
     let misfit =
         Misfit { plan, short: PerMemory::of_device_and_host(Bytes(1), Bytes::ZERO), nearest: vec![], candidates: 1 };
@@ -66,7 +66,7 @@ fn page_of(model: &str, plan: Plan) -> String {
     })
 }
 
-/// Numbers that look random and are the same each time. Source: SplitMix64, Steele et al. 2014.
+/// Deterministic pseudorandom numbers. Source: SplitMix64, Steele et al. 2014.
 fn random(state: &mut u64, bound: u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -205,7 +205,7 @@ fn the_page_says_what_the_table_says() {
         );
     }
     assert!(html.contains("<p>8 runs share the device</p>"));
-    // Tensors of all blocks that are alike are one line, under the pointer too.
+    // Equal tensors of all blocks are one line, in tooltips too.
     assert!(html.contains("\n4 × transformer.h.*."), "{html}");
     assert!(html.contains("<th scope=\"row\">4 × ") && !html.contains("<th scope=\"row\">h0/"), "{html}");
 }
@@ -225,7 +225,7 @@ fn labels_never_overlap() {
     }
     for mut plan in plans {
         for round in 0..10 {
-            // Budgets from far below to far above, on their own and beside each other.
+            // Budgets from far below to far above the peak, alone and combined.
             let peak = plan.peak().0;
             let device = Bytes(peak / 4 + (random(&mut state, peak) << random(&mut state, 12)));
             plan = plan.clone().within(&match round % 3 > 0 {

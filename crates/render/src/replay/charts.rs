@@ -1,7 +1,7 @@
-//! Pictures of a card's memory: over time by owner, and what lies where at the peak.
+//! Pictures of a card's memory: over time by owner, and a map by address at the peak.
 //!
 //! ```text
-//!   bytes │ ┄┄┄┄┄┄┄┄┄ reserved           segments in a row, by address, wrapped as lines of a text are:
+//!   bytes │ ┄┄┄┄┄┄┄┄┄ reserved           segments in a row, by address, wrapped like lines of text:
 //!         │   ▄▄▟▇▇▙▄▄                   │▓▓▓▓▒▒ ░░░│▓▓▓▓▓│▒▒▒▒▒▒
 //!         └──────────── events           │▒▒▒  ░░│▓▓▓▓▓▓▓▓▓▓ ...
 //! ```
@@ -13,7 +13,7 @@ use plimsoll_torch_memory::findings::{Mapped, Owners, Stretch, mapped_at, over_t
 use plimsoll_units::Bytes;
 use std::fmt::Write;
 
-/// Colors of owners: those that have the most at the peak, each its own; the last is that of all others.
+/// Colors of owners: one for each of the largest owners at the peak; the last is shared by all others.
 pub(super) const COLORS: [(&str, &str); 9] = [
     ("o0", "#4e79c7"),
     ("o1", "#dd5a4a"),
@@ -39,7 +39,7 @@ const ROW: f64 = 13.0;
 /// Lines of the map.
 const ROWS: usize = 24;
 
-/// Which color each owner has.
+/// The color of each owner.
 pub(super) struct Colors {
     of_owner: Vec<usize>,
 }
@@ -54,7 +54,7 @@ impl Colors {
     }
 }
 
-/// Memory over the events, by owner, under what is reserved.
+/// Memory over the events by owner, and the reserved memory.
 pub(super) fn time_chart(card: &Examined, owners: &Owners, colors: &Colors) -> Chart {
     let stretches = over_time(&card.replay, owners, COLUMNS, COLORS.len(), |owner| colors.of_owner[owner]);
     let events = card.record.events.len().max(1);
@@ -86,7 +86,7 @@ pub(super) fn time_chart(card: &Examined, owners: &Owners, colors: &Colors) -> C
     chart
 }
 
-/// What lies where at the peak: all segments in a row by address, wrapped. What has no color is free.
+/// Memory map at the peak: all segments in a row by address, wrapped. Memory without a color is free.
 pub(super) fn map_chart(card: &Examined, owners: &Owners, colors: &Colors) -> Chart {
     let mapped = mapped_at(card.record, &card.replay, card.peak);
     let all = mapped.iter().map(|mapped| mapped.bytes).sum::<u64>().max(1);
@@ -133,7 +133,7 @@ fn cell_of(bytes: u64, all: u64) -> usize {
     (u128::from(bytes) * (ROWS * COLUMNS) as u128 / u128::from(all)) as usize
 }
 
-/// What most of each cell of the map is: an owner's color, or free.
+/// The majority of each cell of the map: an owner's color, or free.
 fn cells(
     mapped: &[Mapped],
     all: u64,

@@ -1,4 +1,4 @@
-//! What a snapshot of PyTorch's memory tells: as text, as JSON, as a page and as a picture.
+//! The analysis of a snapshot of PyTorch's memory: as text, as JSON, as a page and as a picture.
 
 mod charts;
 mod json;
@@ -17,15 +17,15 @@ use plimsoll_torch_memory::findings::Owners;
 use plimsoll_torch_memory::snapshot::{AllocatorSettings, Snapshot};
 use plimsoll_torch_memory::what_if::Outcome;
 
-/// What there is to say of a snapshot.
+/// The contents of the report.
 pub struct ReplayReport<'a> {
     /// The file's name.
     pub name: &'a str,
-    /// What it holds.
+    /// Its contents.
     pub snapshot: &'a Snapshot,
-    /// Whose its stacks are.
+    /// The owners of its stacks.
     pub owners: &'a Owners,
-    /// What its cards tell.
+    /// The analysis of each card.
     pub cards: &'a [Examined<'a>],
 }
 
@@ -34,12 +34,12 @@ fn line_of(settings: &AllocatorSettings) -> String {
     format!("PYTORCH_CUDA_ALLOC_CONF={}", settings.conf())
 }
 
-/// What is reserved beyond the most that is in use at once.
+/// The reserved bytes beyond the peak in use.
 fn wasted(card: &Examined, outcome: &Outcome) -> u64 {
     outcome.peak_reserved.saturating_sub(card.at_its_peak().requested)
 }
 
-/// Reasons for which a simulation and a recording can differ, where they do.
+/// Possible reasons for a difference between the simulation and the recording.
 fn reasons(report: &ReplayReport, card: &Examined) -> Vec<String> {
     let agreement = &card.replay.agreement;
     let settings = &report.snapshot.settings;
@@ -49,33 +49,32 @@ fn reasons(report: &ReplayReport, card: &Examined) -> Vec<String> {
     }
     if agreement.contradictions > 0 {
         reasons.push(format!(
-            "{} events and blocks contradict each other: other threads went on while the snapshot was made, or the file is \
+            "{} events and blocks contradict each other: other threads continued while the snapshot was made, or the file is \
              damaged",
             agreement.contradictions
         ));
     }
     if !report.snapshot.settings_recorded {
-        reasons.push("the file does not say how the allocator was set; PyTorch's defaults are assumed".to_owned());
+        reasons.push("the file does not record the allocator's settings; PyTorch's defaults are assumed".to_owned());
     }
     if settings.garbage_collection_threshold > 0.0 {
         reasons.push(
-            "with garbage_collection_threshold, what goes back depends on ages from before the recording, and on a limit \
+            "with garbage_collection_threshold, the released blocks depend on ages from before the recording, and on a limit \
              that the file does not have"
                 .to_owned(),
         );
     }
     if !card.replay.start.private.is_empty() {
         reasons.push(
-            "pools of CUDA graphs and of MemPool: whose an allocation was is not recorded once its segment is gone"
+            "pools of CUDA graphs and of MemPool: the pool of an allocation is not recorded after its segment is freed"
                 .to_owned(),
         );
     }
     if card.replay.start.blocks.iter().any(|block| block.bytes > settings.rounded(block.requested)) {
         reasons.push(
-            "blocks from before the recording may be larger than they were asked to be; where they end is not recorded"
-                .to_owned(),
+            "blocks from before the recording may be larger than requested; their ends are not recorded".to_owned(),
         );
     }
-    reasons.push("settings may have been changed during the run; the file has those of its end".to_owned());
+    reasons.push("settings may have changed during the run; the file has the last ones".to_owned());
     reasons
 }

@@ -12,13 +12,13 @@ use plimsoll_torch_memory::examine::Examined;
 use plimsoll_units::Bytes;
 use std::fmt::Write;
 
-/// Cards that are drawn; others have their figures only.
+/// The number of cards with charts; others have figures only.
 const DRAWN: usize = 2;
 
 /// The width of the picture in pixels.
 const WIDTH: f64 = 1280.0;
 
-/// Letters of what others wrote, at most.
+/// The maximum length of untrusted text, in letters.
 const NAME: usize = 200;
 
 fn style() -> String {
@@ -30,7 +30,7 @@ fn name(report: &ReplayReport) -> String {
     report.name.chars().take(NAME).collect()
 }
 
-/// The page: it fetches nothing and runs nothing.
+/// The page. It loads nothing and runs nothing.
 pub fn replay_html(report: &ReplayReport) -> String {
     let title = format!("{}: where its memory went", name(report));
     let mut body = format!("<header>\n<h1>{}</h1>\n</header>\n", escape(&title));
@@ -64,7 +64,7 @@ fn card_html(report: &ReplayReport, card: &Examined, is_drawn: bool) -> String {
         html += &legend(report, card);
         for (heading, chart) in [
             ("Memory over the events", time_chart(card, report.owners, &colors)),
-            ("What lies where at the peak", map_chart(card, report.owners, &colors)),
+            ("Memory map at the peak", map_chart(card, report.owners, &colors)),
         ] {
             let summary = format!("{heading}: {} of {} in use", Bytes(peak.in_use), Bytes(peak.reserved));
             let _ = write!(html, "<h2>{heading}</h2>\n<figure>\n{}</figure>\n", chart.html(&summary));
@@ -87,7 +87,7 @@ fn card_html(report: &ReplayReport, card: &Examined, is_drawn: bool) -> String {
     html + "</aside>\n</main>\n"
 }
 
-/// The owners with their colors, as many as have one of their own.
+/// The owners that have a color, with their colors.
 fn colored(report: &ReplayReport, card: &Examined) -> Vec<(&'static str, String)> {
     let owners = card.at_peak.iter().take(COLORS.len() - 1).zip(COLORS);
     let mut colored =

@@ -8,7 +8,7 @@ use plimsoll_torch_memory::allocator::Request;
 use plimsoll_torch_memory::examine::examine;
 use plimsoll_torch_memory::record::Recorder;
 
-/// So many owners, with a name that is markup and blocks of many sizes, a third of which are freed again.
+/// A recording with this number of owners, names that are markup, and blocks of many sizes, of which a third are freed.
 fn recording(conf: &str, owners: u32, blocks: u32) -> Snapshot {
     let mut settings = AllocatorSettings::default();
     assert_eq!(settings.set(conf), []);
@@ -25,7 +25,7 @@ fn recording(conf: &str, owners: u32, blocks: u32) -> Snapshot {
     recorder.snapshot(usize::MAX)
 }
 
-/// Makes all views of a recording and hands them over: text, page, picture.
+/// Renders all views of a recording: text, page, picture.
 fn views(snapshot: &Snapshot) -> [String; 3] {
     let owners = Owners::of(&snapshot.stacks);
     let cards = snapshot.cards.iter().map(|card| examine(snapshot, &owners, card, None)).collect::<Vec<_>>();
@@ -54,7 +54,7 @@ fn pages_are_sound_and_small_whatever_the_recording() {
     }
 }
 
-/// A picture of a recording whose blocks never moved has as much color as is in use.
+/// In the picture of a recording whose blocks never moved, the colored area equals the bytes in use.
 #[test]
 fn the_map_has_the_colors_of_what_is_there() {
     let snapshot = recording("", 2, 60);

@@ -1,4 +1,4 @@
-//! What `replay` prints.
+//! The output of `replay`.
 
 use super::{ReplayReport, line_of, reasons, wasted};
 use crate::figures::figures_table;
@@ -7,10 +7,10 @@ use plimsoll_torch_memory::examine::Examined;
 use plimsoll_torch_memory::replay::{Count, SegmentCount};
 use plimsoll_units::Bytes;
 
-/// Lines of tables.
+/// The maximum number of rows of tables.
 const ROWS: usize = 12;
 
-/// What the snapshot tells, card by card.
+/// The analysis, card by card.
 pub fn replay_text(report: &ReplayReport) -> String {
     let cards = report.cards.iter().map(|card| card_text(report, card).join("\n"));
     let conf = match (report.snapshot.settings_recorded, report.snapshot.settings.conf()) {
@@ -52,11 +52,11 @@ fn card_text(report: &ReplayReport, card: &Examined) -> Vec<String> {
     lines
 }
 
-/// What is said in place of a comparison of settings.
+/// The text in place of a comparison of settings.
 pub(super) const NO_HISTORY: &str = "settings can't be compared without a history: call \
     `torch.cuda.memory._record_memory_history()` before the first allocation";
 
-/// How far simulation and recording agree.
+/// The agreement of simulation and recording.
 pub(super) fn headline(card: &Examined) -> String {
     if !card.has_history() {
         return format!("card {}: no history of allocations, only the memory at the end", card.record.card);
@@ -64,7 +64,7 @@ pub(super) fn headline(card: &Examined) -> String {
     let agreement = &card.replay.agreement;
     let SegmentCount { recorded, simulated, equal } = agreement.segment_events;
     let Count { events, equal: at_address } = agreement.addresses;
-    let agrees = if agreement.is_whole() { "agrees" } else { "does not wholly agree" };
+    let agrees = if agreement.is_whole() { "agrees" } else { "agrees only in part" };
     let more = if simulated > recorded { format!(" ({} simulated)", grouped(simulated as u64)) } else { String::new() };
     format!(
         "card {}: {} events; the simulated allocator {agrees}: {} of {} segment events{more}, {} of {} addresses",
@@ -77,7 +77,7 @@ pub(super) fn headline(card: &Examined) -> String {
     )
 }
 
-/// A line for each request that was refused.
+/// A line for each refused request.
 pub(super) fn out_of_memory_lines(card: &Examined) -> Vec<String> {
     let lines = card.replay.out_of_memory.iter().take(ROWS).map(|(event, free)| {
         let memory = card.replay.memory[event + 1];
@@ -92,7 +92,7 @@ pub(super) fn out_of_memory_lines(card: &Examined) -> Vec<String> {
     lines.collect()
 }
 
-/// Who has what at the peak: owner, bytes, their part, blocks.
+/// The owners of memory at the peak: owner, bytes, share, blocks.
 pub(super) fn owner_rows(report: &ReplayReport, card: &Examined) -> Vec<Vec<String>> {
     let all = card.at_its_peak().in_use.max(1);
     let row = |owner: String, bytes: u64, blocks: u64| {
@@ -111,10 +111,10 @@ pub(super) fn owner_rows(report: &ReplayReport, card: &Examined) -> Vec<Vec<Stri
     rows
 }
 
-/// What is said of each setting.
-pub(super) const SETTING_HEADS: [&str; 5] = ["setting", "reserved", "wasted", "calls of the driver", "refused"];
+/// The columns of the comparison of settings.
+pub(super) const SETTING_HEADS: [&str; 5] = ["setting", "reserved", "wasted", "driver calls", "refused"];
 
-/// Settings, and what they take.
+/// Settings, and the memory that they need.
 pub(super) fn setting_rows(card: &Examined) -> Vec<Vec<String>> {
     let rows = card.outcomes.iter().enumerate().map(|(index, outcome)| {
         let conf = outcome.settings.conf();
@@ -131,11 +131,11 @@ pub(super) fn setting_rows(card: &Examined) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-/// The line to set.
+/// The recommended setting.
 pub(super) fn recommendation(card: &Examined) -> String {
     let (recorded, best) = (&card.outcomes[0], &card.outcomes[card.best]);
     if card.best == 0 {
-        return "recommended: leave the setting as it is; no other saves a hundredth".to_owned();
+        return "recommended: keep the current setting; no other saves 1 %".to_owned();
     }
     let saved = Bytes(recorded.peak_reserved.saturating_sub(best.peak_reserved));
     let refused = match (recorded.refused, best.refused) {
@@ -146,24 +146,21 @@ pub(super) fn recommendation(card: &Examined) -> String {
     format!("recommended: {}  # {saved} less reserved{refused}", line_of(&best.settings))
 }
 
-/// What the program needs at the least.
+/// The lower bound of the program's memory.
 pub(super) fn least_line(card: &Examined) -> Option<String> {
     let least = card.least?;
     let arena = match least.packed {
         Some(packed) => format!("; an arena planned before the run takes {}", Bytes(packed)),
         None => "; the blocks are too many to pack them into an arena".to_owned(),
     };
-    Some(format!("at the least: {} is in use at once{arena}", Bytes(least.bound)))
+    Some(format!("lower bound: {} is in use at once{arena}", Bytes(least.bound)))
 }
 
-/// What grows.
+/// Owners whose memory grows.
 pub(super) fn growth_lines(report: &ReplayReport, card: &Examined) -> Vec<String> {
     let steps = card.steps.ends.len();
     if !card.steps.are_enough() {
-        return vec![
-            "growth from step to step: not known; fewer than three ends of steps were found in the recording"
-                .to_owned(),
-        ];
+        return vec!["growth from step to step: unknown; the recording has fewer than three ends of steps".to_owned()];
     }
     let from = if card.steps.annotated { "as annotated" } else { "as inferred from an allocation that recurs" };
     if card.growth.is_empty() {
@@ -177,12 +174,12 @@ pub(super) fn growth_lines(report: &ReplayReport, card: &Examined) -> Vec<String
     lines
 }
 
-/// What is there twice.
+/// Duplicated models.
 pub(super) fn copies_lines(report: &ReplayReport, card: &Examined) -> Vec<String> {
     let mut lines = vec![];
     for copies in &card.copies {
         lines.push(format!(
-            "the same {} tensors are there {} times at the peak; {} are wasted unless all copies are meant:",
+            "the same {} tensors exist {} times at the peak; {} are wasted unless all copies are intended:",
             grouped(copies.tensors as u64),
             copies.copies.len(),
             Bytes(copies.wasted)
@@ -201,7 +198,7 @@ pub(super) fn copies_lines(report: &ReplayReport, card: &Examined) -> Vec<String
                 grouped(unknown as u64)
             ),
         };
-        lines.push(format!("no model is there twice{left_out}"));
+        lines.push(format!("no model is duplicated{left_out}"));
     }
     lines
 }

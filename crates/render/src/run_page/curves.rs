@@ -22,7 +22,7 @@ struct Steps {
 }
 
 impl Steps {
-    /// All that a run has values for.
+    /// All steps with values.
     fn of(run: &RunView) -> Self {
         let curves = [&run.losses, &run.held_out, &run.averaged];
         let wholes = || curves.iter().filter_map(|curve| curve.whole());
@@ -50,7 +50,7 @@ impl Steps {
     }
 }
 
-/// Losses in training and held out; none without any.
+/// Training and held-out losses; `None` without any.
 pub(super) fn loss_chart(run: &RunView) -> Option<Chart> {
     let curves = [(&run.losses, "first"), (&run.held_out, "second"), (&run.averaged, "third")];
     let wholes = curves.iter().filter_map(|(curve, _)| curve.whole()).collect::<Vec<_>>();
@@ -94,7 +94,7 @@ fn number_chart(run: &RunView, curve: &Curve, title: &str) -> Option<Chart> {
     Some(chart)
 }
 
-/// What is held on the device, below what is planned and the budget.
+/// Held bytes of the device, with the planned bytes and the budget as lines.
 pub(super) fn memory_chart(run: &RunView) -> Option<Chart> {
     let whole = run.memory_bytes.whole()?;
     let (planned, budget) = (run.planned_bytes?, run.budget_bytes?);
@@ -118,8 +118,8 @@ fn draw_curve(chart: &mut Chart, steps: &Steps, curve: &Curve, class: &str, y: i
     draw(chart, curve, class, |stretch| steps.middle(stretch), y);
 }
 
-/// The means of a curve's stretches as a line, and what lies between their extremes as an area behind it. What is few
-/// has dots.
+/// The means of a curve's stretches as a line, and the range between their extremes as an area behind it. Short curves
+/// have dots.
 pub(super) fn draw(chart: &mut Chart, curve: &Curve, class: &str, x: impl Fn(&Stretch) -> f64, y: impl Fn(f64) -> f64) {
     const FEW: usize = 60;
     let stretches = curve.stretches();

@@ -1,4 +1,4 @@
-//! What the cards did while a run ran, as charts over its time: temperatures and power.
+//! The cards during a run, as charts over its time: temperatures and power.
 
 use super::curves::{COLUMNS, draw};
 use super::story::{CardStory, RunStory};
@@ -9,24 +9,24 @@ use plimsoll_telemetry::{Curve, Stretch};
 /// Heights in pixels.
 const HEIGHT: f64 = 150.0;
 
-/// Classes of style, one a card; the cards behind share the last.
+/// CSS classes, one per card; the cards after these share the last.
 pub(super) const CLASSES: [&str; 3] = ["first", "second", "third"];
 
-/// Seconds, and what they are called.
+/// Units of time in seconds, and their names.
 const UNITS: [(u64, &str); 3] = [(1, "seconds"), (60, "minutes"), (3600, "hours")];
 
-/// Units of which an axis has more than some, and not too many.
+/// The unit that gives the axis enough ticks, but not too many.
 fn unit(seconds: u64) -> (u64, &'static str) {
     let fits = |(unit, _): &&(u64, &str)| seconds / unit < 300;
     *UNITS.iter().find(fits).unwrap_or(&UNITS[2])
 }
 
-/// Temperatures of the cards; none if none tells.
+/// Temperatures of the cards; `None` if no card reports one.
 pub(super) fn temperature_chart(story: &RunStory) -> Option<Chart> {
     chart(story, "°C", |card| &card.temperature_c, |_| None)
 }
 
-/// What the cards draw.
+/// Power of the cards.
 pub(super) fn power_chart(story: &RunStory) -> Option<Chart> {
     chart(story, "watts", |card| &card.power_w, |_| Some(0.0))
 }

@@ -53,7 +53,7 @@ fn table(text: &mut String, heading: &str, heads: &[&str], rows: &[Vec<String>])
     }
 }
 
-/// Text on a line of Markdown, of which nothing is markup.
+/// Text on a line of Markdown, with all markup escaped.
 fn inline(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in printable(text).chars() {

@@ -1,5 +1,5 @@
-//! The page of a run: what it learned, how fast, in how much memory, with which settings. It is made of the run's folder
-//! alone (`story.rs`), so a run that crashed or is still going has one too. What is not known is `-`.
+//! The page of a run: loss, speed, memory and settings. It is made from the run's folder
+//! alone (`story.rs`), so a run that crashed or still runs has one too. Unknown values are `-`.
 
 mod curves;
 mod heat;
@@ -24,15 +24,15 @@ use plimsoll_units::{Bytes, Seconds, format_duration};
 use plimsoll_watch::{EventLine, RunView, Sample, Standing};
 use std::fmt::Write;
 
-/// Letters of what others wrote, at most.
+/// The maximum length of untrusted text, in letters.
 const NAME: usize = 200;
 const TEXT: usize = 4_000;
 const SETTINGS: usize = 20_000;
 
-/// Lines of tables.
+/// The maximum number of rows of tables.
 const ROWS: usize = 20;
 
-/// Events that are listed, the newest.
+/// The number of newest events that are listed.
 const EVENTS: usize = 40;
 
 const STYLE: &str = ".curve,.points{fill:none;stroke-width:1.75;stroke-linejoin:round;stroke-linecap:round}.points{stroke-width:5}\
@@ -102,7 +102,7 @@ fn problems(run: &RunView) -> String {
     run.problems.iter().map(|problem| format!("<p class=\"over\">{}</p>\n", escape(&cut(problem, NAME)))).collect()
 }
 
-/// A loss as people compare them.
+/// A loss with the digits that people compare.
 fn loss_text(value: f64) -> String {
     if value.abs() < 1e6 { format!("{value:.4}") } else { format!("{value:.3e}") }
 }
@@ -111,7 +111,7 @@ fn key_figures(story: &RunStory) -> String {
     figures(&figures_of(story))
 }
 
-/// What matters most: what each is, the figure, and a note on it.
+/// The most important figures: for each its name, the figure, and a note.
 fn figures_of(story: &RunStory) -> Vec<(&'static str, String, String)> {
     let run = &story.run;
     let none = || "-".to_owned();
@@ -140,7 +140,7 @@ fn figures_of(story: &RunStory) -> Vec<(&'static str, String, String)> {
         let token = report.and_then(|report| report.energy_j_per_token);
         let note = token.map_or(String::new(), |joules| format!("{joules:.3} J a token"));
         figures.push(("energy", energy.to_string(), note));
-    // What was not summed up at the end is in the samples, unless nobody measured it.
+    // Without a summary at the end, the samples have the energy, if it was measured.
     } else if let Some(joules) = story.energy_j() {
         let per_token = report.filter(|report| report.tokens_seen > 0).map(|report| joules / report.tokens_seen as f64);
         let note = per_token.map_or("all cards".to_owned(), |joules| format!("all cards; {joules:.3} J per token"));
@@ -154,7 +154,7 @@ fn kwh(joules: f64) -> String {
     format!("{:.4}", joules / 3.6e6)
 }
 
-/// Tokens a second, and which.
+/// Tokens a second, and the kind of average.
 fn speed(story: &RunStory) -> (String, &'static str) {
     let median = story.report.as_ref().and_then(|report| report.measured.tokens_per_s);
     let mean = story.run.tokens_per_s.whole().map(|whole| whole.mean);
@@ -165,7 +165,7 @@ fn speed(story: &RunStory) -> (String, &'static str) {
     }
 }
 
-/// The charts, each with what it shows in words.
+/// The charts, each with a description.
 fn pictures(story: &RunStory) -> String {
     let run = &story.run;
     let mut html = "<h2>Loss, speed and memory over the steps</h2>\n".to_owned();
@@ -223,7 +223,7 @@ fn pictures(story: &RunStory) -> String {
     html
 }
 
-/// Temperatures and power over the run's time, with a table of the cards; nothing where there is no card.
+/// Temperatures and power over the run's time, with a table of the cards; empty without a card.
 fn heat(story: &RunStory) -> String {
     let rows = heat_rows(story);
     if rows.is_empty() {
@@ -261,7 +261,7 @@ fn heat_rows(story: &RunStory) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-/// What happened, the newest first.
+/// The events, newest first.
 fn happened(story: &RunStory) -> String {
     let rows = events(story);
     if rows.is_empty() {
@@ -288,9 +288,9 @@ fn moment(time_s: f64) -> String {
     timestamp(time_s).chars().take("2026/11/23 18:43".len()).collect()
 }
 
-/// What was planned and what was measured, each with who says so.
+/// Planned and measured bytes, each with its source.
 fn memory(story: &RunStory) -> String {
-    let caption = "In parentheses is who counted; budget and plan are the planner's.";
+    let caption = "Parentheses name the source of a count; budget and plan come from the planner.";
     let rows = memory_rows(story);
     format!("<h2>Memory, planned and measured</h2>\n{}", table("memory", caption, &["", "size", "bytes"], &rows))
 }
@@ -332,7 +332,7 @@ fn held_out_rows(run: &RunView) -> Vec<Vec<String>> {
     rows_of(&run.held_out)
 }
 
-/// Single values where there are few of them, else the last of each stretch, and the lowest of all.
+/// Single values if there are few, else the last of each stretch, and the lowest of all.
 fn rows_of(curve: &Curve) -> Vec<Vec<String>> {
     let stretches = curve.in_stretches(ROWS);
     let mut points = stretches.iter().map(|stretch| stretch.last).collect::<Vec<_>>();
@@ -390,7 +390,7 @@ fn checkpoints(run: &RunView) -> String {
     format!("<h2>Checkpoints</h2>\n{}", table("", &more, &["after step", "size", "saved in", "there still"], &rows))
 }
 
-/// What a person should know of heat, health and memory; nothing where there was nothing.
+/// Warnings and findings about heat, health and memory; empty if there are none.
 fn notes(run: &RunView) -> String {
     if run.notes.is_empty() {
         return String::new();
@@ -408,13 +408,13 @@ fn notes(run: &RunView) -> String {
     });
     let rows = rows.collect::<Vec<_>>();
     let more = if run.more_notes > 0 { format!("and {} earlier ones", run.more_notes) } else { String::new() };
-    format!("<h2>What was noted</h2>\n{}", table("", &more, &["after the first", "", "what"], &rows))
+    format!("<h2>Warnings and findings</h2>\n{}", table("", &more, &["after the first", "", "what"], &rows))
 }
 
 fn sample(run: &RunView) -> String {
     let Some(Sample { step, prompt, text }) = &run.sample else { return String::new() };
     format!(
-        "<h2>A sample after step {}</h2>\n<p class=\"quiet\">Held-out text, and behind ▶ what the model wrote after it.</p>\n\
+        "<h2>A sample after step {}</h2>\n<p class=\"quiet\">Held-out text, then after ▶ the model's continuation.</p>\n\
          <pre class=\"sample\">{}<b>▶</b>{}</pre>\n",
         grouped(*step),
         escape(&cut(prompt, TEXT)),
@@ -428,7 +428,7 @@ fn settings(story: &RunStory) -> String {
     format!("<h2>Settings</h2>\n{plan}<pre class=\"settings\">{}</pre>\n", escape(&text))
 }
 
-/// What a step was.
+/// The size of a step.
 fn shape(report: &Report) -> String {
     let plan = &report.plan;
     let target = plan.target_len.map_or(String::new(), |target| format!(" and {target}"));

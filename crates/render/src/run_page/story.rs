@@ -1,4 +1,4 @@
-//! What a run's page is made of: its journal, its samples of the machine, its plan. Nothing of it is trusted; what is
+//! The data of a run's page: its journal, its samples of the machine, its plan. None of it is trusted; data that is
 //! missing or damaged is left out. Not here: the files themselves, which the caller reads.
 
 use plimsoll_plan::{Plan, validate};
@@ -7,40 +7,40 @@ use plimsoll_train::Report;
 use plimsoll_watch::{RunView, Standing};
 use std::io::{self, ErrorKind};
 
-/// Cards of a machine that are shown.
+/// The maximum number of cards that are shown.
 const CARDS: usize = 8;
 
-/// Between samples that are further apart nobody knows what was used.
+/// The longest gap between samples across which energy is counted.
 const GAP_S: f64 = 150.0;
 
 /// A run.
 pub struct RunStory {
-    /// What its journal and its files tell, as all views have it.
+    /// The contents of its journal and files, as in all views.
     pub run: RunView,
-    /// report.json, if it is of the last session.
+    /// report.json, if the last session wrote it.
     pub report: Option<Report>,
-    /// The cards while it ran.
+    /// The cards during the run.
     pub cards: Vec<CardStory>,
-    /// Between the first and the last sample.
+    /// The time between the first and the last sample.
     pub sampled_s: u64,
-    /// Its plan, if that is sound.
+    /// Its plan, if that is valid.
     pub plan: Option<Plan>,
 }
 
-/// A card while a run ran. Curves go over seconds since the first sample.
+/// A card during a run. Curves are over seconds since the first sample.
 #[derive(Debug, Default)]
 pub struct CardStory {
     /// NVML's number.
     pub index: u32,
-    /// Its own number.
+    /// Its UUID.
     pub uuid: String,
     /// The product.
     pub name: String,
-    /// Of the core.
+    /// Temperatures of the core.
     pub temperature_c: Curve,
-    /// What it drew.
+    /// Its power.
     pub power_w: Curve,
-    /// What it used between samples, whoever computed.
+    /// Energy that it used between samples, for any process.
     pub energy_j: Option<f64>,
     slowdown_c: Option<f64>,
     /// Time and power of the newest sample.
@@ -49,7 +49,7 @@ pub struct CardStory {
 
 impl RunStory {
     /// A run with the text of its report.json, the bytes of its plan.json (empty if there is none), and its samples in
-    /// their order, which are looked at once. A report that can't be read becomes a problem of the run.
+    /// their order, which are read once. A report that can't be read becomes a problem of the run.
     pub fn new(
         mut run: RunView,
         report: io::Result<String>,
@@ -61,13 +61,13 @@ impl RunStory {
         Self { run, report, cards, sampled_s, plan: sound_plan(plan) }
     }
 
-    /// What all cards used together, in joules.
+    /// The energy of all cards together, in joules.
     pub fn energy_j(&self) -> Option<f64> {
         self.cards.iter().filter_map(|card| card.energy_j).reduce(|a, b| a + b)
     }
 }
 
-/// What the run itself summed up at its end. `None` while it is running, and if the report is of an earlier session.
+/// The run's own summary at its end. `None` while it is running, and if the report is from an earlier session.
 fn last_report(text: io::Result<String>, run: &mut RunView) -> Option<Report> {
     if matches!(run.standing, Standing::Running | Standing::CutShort | Standing::NotStarted) {
         return None;
@@ -85,7 +85,7 @@ fn last_report(text: io::Result<String>, run: &mut RunView) -> Option<Report> {
     report.filter(|report| report.losses.len() as u64 >= run.step)
 }
 
-/// A plan that can be drawn: nothing in it points out of it, and its validator accepts it.
+/// A plan that can be drawn: all of its indices are in bounds, and its validator accepts it.
 fn sound_plan(json: &[u8]) -> Option<Plan> {
     let plan = serde_json::from_slice::<Plan>(json).ok()?;
     let is_there = |id: plimsoll_graph::TensorId| id.index() < plan.tensors.len();
@@ -144,7 +144,7 @@ impl CardStory {
         self.newest = Some((since_s, watts));
     }
 
-    /// From here on it slows itself down.
+    /// The temperature from which the card slows down.
     pub fn slowdown_c(&self) -> Option<f64> {
         self.slowdown_c
     }
@@ -166,7 +166,7 @@ mod tests {
         for (since_s, power_w) in [
             (0.0, Some(100.0)),
             (10.0, Some(200.0)),
-            // The card did not tell, and then nobody looked.
+            // The card did not report a reading, and then no sample was taken.
             (20.0, None),
             (30.0, Some(200.0)),
             (1000.0, Some(200.0)),

@@ -1,4 +1,4 @@
-//! Pages of folders that are sound, that are hostile, and that hold more than a page has room for.
+//! Pages of folders that are valid, hostile, or larger than a page can show.
 
 use super::*;
 use crate::page::chart::check_labels;
@@ -46,7 +46,7 @@ fn read(folder: &Path) -> Result<RunStory, WatchError> {
     Ok(RunStory::new(run, fs::read_to_string(folder.join("report.json")), &plan, samples.into_iter()))
 }
 
-/// The page, which must be sound and small, with labels that don't overlap.
+/// The page, which must be valid and small, with labels that don't overlap.
 fn page_of(folder: &Path) -> String {
     let story = read(folder).expect("a run's folder");
     let page = run_html(&story);
@@ -80,7 +80,7 @@ fn a_run_that_was_killed_has_a_page_of_its_journal_alone() {
             "<dt>steps</dt><dd>30<small>of 50</small>",
             "<dt>loss</dt><dd>2.0000<small>lowest 2.0000 after step 30</small>",
             "<dt>held-out loss</dt><dd>3.2500<small>",
-            // What only report.json has is not known.
+            // Values that only report.json has are unknown.
             "<th scope=\"row\">touched (the device, by its highest region)</th><td>-</td><td>-</td>",
             "<th scope=\"row\">held while training, at most (the system, else the device)</th><td>62.9 MiB</td><td>66,000,000</td>",
             "<tr><th scope=\"row\">20</th><td>3.00 MiB</td><td>2 s</td><td>no</td></tr>",
@@ -158,7 +158,7 @@ fn nothing_of_a_hostile_folder_gets_out_of_its_place() {
     let page = page_of(folder.path());
     assert!(!page.contains("<img") && !page.contains('\u{202e}'));
     assert_says(&page, &["its branches cannot be read", "the journal lost 7 events", "&lt;img src=x onerror="]);
-    // What is no text, or damaged, is said and left out.
+    // Damaged files and files that are not text are reported and skipped.
     fs::write(folder.path().join("config.yaml"), b"\xff\xfe").expect("written");
     fs::write(folder.path().join("sample.json"), "{").expect("written");
     assert_says(&page_of(folder.path()), &["config.yaml can&#39;t be read", "sample.json is damaged"]);
@@ -172,7 +172,7 @@ fn a_run_without_a_step_has_no_figures_that_were_not_measured() {
         assert_says(&page, &["<dt>loss</dt><dd>-</dd>", "<dt>tokens/s</dt><dd>-</dd>", "training loss: none"]);
         assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
     }
-    // One step is a curve too.
+    // A single step makes a curve too.
     let folder = folder_with((started(1, 5) + &step(1, 0.0)).as_bytes());
     assert_says(&page_of(folder.path()), &["<dt>loss</dt><dd>0.0000", "class=\"points first\""]);
 }
@@ -203,7 +203,12 @@ fn what_was_noted_of_heat_and_health_is_on_the_page_and_a_flood_of_it_is_cut() {
     let page = page_of(folder_with(journal.as_bytes()).path());
     assert_says(
         &page,
-        &["What was noted", "slowed to 80 % of the time", "&lt;b&gt;card&lt;/b&gt;: Xid 79", "(restart the machine)"],
+        &[
+            "Warnings and findings",
+            "slowed to 80 % of the time",
+            "&lt;b&gt;card&lt;/b&gt;: Xid 79",
+            "(restart the machine)",
+        ],
     );
     assert_says(&page, &["out of memory averted: a micro-batch of 4", "2.000 kWh (0.60 EUR)"]);
     let flood = started(1, 50) + &heat.repeat(5000) + &energy(&"x".repeat(100_000));
@@ -211,7 +216,7 @@ fn what_was_noted_of_heat_and_health_is_on_the_page_and_a_flood_of_it_is_cut() {
     assert_says(&page, &["and 4970 earlier ones", "2.000 kWh (costs 0.60)"]);
 }
 
-/// A sample of two cards, of which the second tells no power.
+/// A sample of two cards, of which the second reports no power.
 fn sample_at(time_s: f64, celsius: f64, watts: f64) -> plimsoll_telemetry::Sample {
     let limits = CardLimits { slowdown_c: Some(93.0), ..CardLimits::default() };
     let card = |index: u32, power_w| CardSample {
@@ -233,7 +238,7 @@ fn the_page_has_what_the_cards_did_the_plan_as_a_picture_and_what_happened() {
     let folder = folder_with((started(1, 50) + &steps + &heat).as_bytes());
     let bare = page_of(folder.path());
     for heading in ["Heat and power", "The plan"] {
-        assert!(!bare.contains(heading), "nothing is known of it");
+        assert!(!bare.contains(heading), "the page has a heading without data");
     }
     let mut history = History::open(folder.path(), Disk::default()).expect("a history");
     for second in 0..1800 {
@@ -260,10 +265,14 @@ fn the_page_has_what_the_cards_did_the_plan_as_a_picture_and_what_happened() {
         );
     }
     let story = read(folder.path()).expect("a run's folder");
-    assert!((story.energy_j().expect("it is known") - 360.0 * 1799.0).abs() < 400.0, "{:?}", story.energy_j());
+    assert!(
+        (story.energy_j().expect("the energy was measured") - 360.0 * 1799.0).abs() < 400.0,
+        "{:?}",
+        story.energy_j()
+    );
 }
 
-/// A plan that somebody changed is drawn or left out, whatever its numbers.
+/// A plan with arbitrarily changed numbers is drawn or skipped.
 #[test]
 fn a_damaged_plan_costs_its_picture_and_nothing_else() {
     let folder = folder_with((started(1, 5) + &step(1, 1.0)).as_bytes());

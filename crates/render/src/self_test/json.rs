@@ -8,7 +8,7 @@ use plimsoll_train::LossCheck;
 use serde_json::{Value, json};
 
 impl SelfTest {
-    /// All of it. What is not known is null, and so is what is no number.
+    /// All findings. Unknown values and values that are not finite numbers are null.
     pub fn json(&self) -> Value {
         let problems = self.problems();
         let card = &self.card;

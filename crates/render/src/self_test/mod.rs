@@ -1,4 +1,4 @@
-//! What a self-test of a card found: the findings, and what of them is a problem. For people in `text.rs`, for programs in
+//! The findings of a card's self-test, and the problems among them. For people in `text.rs`, for programs in
 //! `json.rs`.
 
 mod json;
@@ -17,34 +17,34 @@ use plimsoll_train::{CalibrationError, LOSS_TOLERANCE, LossCheck};
 use plimsoll_units::Bytes;
 use std::path::PathBuf;
 
-/// What may be free less after the test than before: what a driver keeps for kernels that have run. A plan that is not
-/// given back loses more, over all that the test loads.
+/// The allowed loss of free memory during the test: memory that a driver keeps for kernels that have run. A plan that is not
+/// freed loses more over the whole test.
 const KEPT: Bytes = Bytes::mib(128);
 
-/// All that a self-test found.
+/// The findings of a self-test.
 #[derive(Debug)]
 pub struct SelfTest {
     /// The system that it ran on.
     pub system: String,
     /// The card's driver.
     pub driver: DriverFindings,
-    /// Whether that only stands in for a driver.
+    /// Whether the driver is a stand-in.
     pub stand_in: bool,
     /// The card.
     pub card: TestedCard,
-    /// Its figures on paper, if it is known.
+    /// Its data sheet, if it is known.
     pub paper: Option<&'static Card>,
-    /// Each op in each precision, as far as the card got.
+    /// Each op in each precision, up to the failure of the card, if any.
     pub kernels: Vec<KernelCheck>,
-    /// Training steps against the CPU's, or why there are none; none if the card did not get there.
+    /// Training steps compared with the CPU's, or why there are none; `None` if the card failed earlier.
     pub training: Option<Result<LossCheck, CalibrationError>>,
-    /// What it does in a second.
+    /// Its measured rates.
     pub speeds: Speeds,
-    /// The ops that multiply by NVIDIA's library, if one was found.
+    /// The ops that multiply with NVIDIA's library, if one was found.
     pub library: Option<LibraryFindings>,
-    /// Whether all memory was given back.
+    /// The free memory before and after.
     pub memory: MemoryFindings,
-    /// How long all of it took.
+    /// The duration of the test.
     pub seconds: f64,
 }
 
@@ -64,7 +64,7 @@ pub struct TestedCard {
 /// Products by NVIDIA's library.
 #[derive(Debug)]
 pub struct LibraryFindings {
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
     /// Major, minor and patch.
     pub version: (u32, u32, u32),
@@ -75,7 +75,7 @@ pub struct LibraryFindings {
 }
 
 impl LibraryFindings {
-    /// Whether the card can't go on.
+    /// Whether the card can't continue.
     pub fn ended_the_device(&self) -> bool {
         self.kernels.last().is_some_and(KernelCheck::ended_the_device)
             || self.speeds.error.as_ref().is_some_and(DeviceError::ends_the_device)
@@ -88,26 +88,26 @@ impl LibraryFindings {
     }
 }
 
-/// The card's free memory, beside a plan of nothing.
+/// The card's free memory while an empty plan is loaded.
 #[derive(Debug)]
 pub struct MemoryFindings {
     /// Before anything was tested.
     pub before: Option<Bytes>,
-    /// When all was done.
+    /// At the end.
     pub after: Option<Bytes>,
-    /// Why that is not known.
+    /// Why that is unknown.
     pub error: Option<DeviceError>,
 }
 
 impl MemoryFindings {
-    /// What is free less than before; zero if it is more.
+    /// The decrease of free memory; zero if it increased.
     fn lost(&self) -> Option<Bytes> {
         Some(self.before?.saturating_sub(self.after?))
     }
 }
 
 impl SelfTest {
-    /// All that is wrong, a line each; nothing if the card passes.
+    /// All problems, a line each; empty if the card passes.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.kernels.iter().filter_map(kernel_problem).collect::<Vec<_>>();
         match &self.training {
@@ -138,7 +138,7 @@ impl SelfTest {
         problems.into_iter().map(|problem| printable_line(&problem).into_owned()).collect()
     }
 
-    /// What the card failed with first.
+    /// The first failure of the card.
     pub fn device_error(&self) -> Option<&DeviceError> {
         let of_library = self.library.iter().flat_map(|library| &library.kernels);
         let of_kernels =
@@ -154,7 +154,7 @@ impl SelfTest {
         of_kernels.chain(of_training).chain(&self.speeds.error).chain(of_library).chain(&self.memory.error).next()
     }
 
-    /// What the card did not get to.
+    /// The parts of the test that did not run.
     fn untested(&self) -> Vec<String> {
         let tested = |op: &&str| self.kernels.iter().any(|check| check.op == *op);
         let ops = Op::VARIANTS.iter().filter(|op| !tested(op)).collect::<Vec<_>>();
@@ -169,7 +169,7 @@ impl SelfTest {
         untested
     }
 
-    /// Ops whose checks all passed, of how many.
+    /// The number of ops whose checks all passed, and of all ops.
     fn right_ops(&self) -> (usize, usize) {
         let of = |op: &str| self.kernels.iter().filter(move |check| check.op == op).collect::<Vec<_>>();
         let is_right = |op: &&&str| {
@@ -193,10 +193,10 @@ fn kernel_problem(check: &KernelCheck) -> Option<String> {
     Some(format!("{} in {}: {what}{case}", check.op, precision((check.dtype, check.tf32))))
 }
 
-/// A precision, and whether single precision is rounded to TF32 for products.
+/// A precision, and whether products round single precision to TF32.
 type Precision = (DType, bool);
 
-/// A precision as flags name it.
+/// The name of a precision in flags.
 fn precision((dtype, tf32): Precision) -> &'static str {
     match dtype {
         DType::F32 if tf32 => "tf32",
@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    /// The only problem of a card, beside speeds that nobody measured.
+    /// The only problem of a card, without the missing speeds.
     fn problem(change: impl FnOnce(&mut SelfTest)) -> String {
         let mut found = passed();
         change(&mut found);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn each_problem_is_told_of() {
+    fn each_problem_is_reported() {
         assert_eq!(passed().problems(), ["not tested: speed"]);
         let wrong = Wrong { output: 1, element: 7, found: 0.5, expected: 0.25, allowed: 0.001 };
         let cause = Cause::Wrong(wrong);

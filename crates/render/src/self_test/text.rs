@@ -8,7 +8,7 @@ use plimsoll_graph::{DType, Op};
 use plimsoll_plan::Card;
 use plimsoll_train::LossCheck;
 
-/// What kernels are tested and timed in, in the order of columns.
+/// The precisions in which kernels are tested and timed, in the order of columns.
 const PRECISIONS: [Precision; 4] = [(DType::F32, false), (DType::F16, false), (DType::Bf16, false), (DType::F32, true)];
 
 /// The findings as tables, and the block under them.
@@ -21,7 +21,7 @@ pub fn self_test_text(found: &SelfTest) -> String {
         parts.push(compute_table(found));
         parts.push(copies_table(found));
     }
-    parts.push(format!("To report this card, paste what follows into an issue:\n\n{}", block(found)));
+    parts.push(format!("To report this card, paste this into an issue:\n\n{}", block(found)));
     parts.join("\n\n")
 }
 
@@ -75,7 +75,7 @@ fn name(rate: &Rate) -> String {
     format!("{workload}, {}", rate.size)
 }
 
-/// Names of products and attention, each with its rates by precision, and of products by a library; the card's on paper
+/// Names of products and attention, each with its rates by precision, and products by a library; the data sheet's rates are
 /// last.
 fn compute_rows(found: &SelfTest) -> Vec<(String, [Option<f64>; 4])> {
     let mut rows = Vec::<(String, [Option<f64>; 4])>::new();
@@ -99,7 +99,7 @@ fn compute_rows(found: &SelfTest) -> Vec<(String, [Option<f64>; 4])> {
     rows
 }
 
-/// What a card's maker says of products in this precision.
+/// The data sheet's rate of products in this precision.
 pub(super) fn tflops_on_paper(card: &Card, (dtype, tf32): Precision) -> Option<f64> {
     match dtype {
         DType::F32 if tf32 => card.tf32_tflops,
@@ -110,7 +110,7 @@ pub(super) fn tflops_on_paper(card: &Card, (dtype, tf32): Precision) -> Option<f
     }
 }
 
-/// What its maker says of such a copy.
+/// The data sheet's rate of this copy.
 pub(super) fn gb_per_s_on_paper(card: &Card, workload: Workload) -> Option<f64> {
     match workload {
         Workload::ToDevice | Workload::ToHost => Some(card.pcie_gb_per_s()),
@@ -154,7 +154,7 @@ fn align_right(table: &mut Table, columns: std::ops::RangeInclusive<usize>) {
     }
 }
 
-/// Three digits or so.
+/// A number with about three digits.
 fn digits(value: f64) -> String {
     match value.abs() {
         100_000.0.. => format!("{value:.1e}"),
@@ -169,7 +169,7 @@ fn or_dash(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), digits)
 }
 
-/// What a report needs, between the marks of a listing.
+/// The data of a bug report, in a Markdown code block.
 fn block(found: &SelfTest) -> String {
     let problems = found.problems();
     let outcome = match problems.len() {
@@ -179,7 +179,7 @@ fn block(found: &SelfTest) -> String {
     };
     let version = env!("CARGO_PKG_VERSION");
     let (major, minor) = found.card.capability;
-    let stand_in = if found.stand_in { ", which only stands in for one" } else { "" };
+    let stand_in = if found.stand_in { ", a stand-in for one" } else { "" };
     let mut lines = vec![
         format!("plimsoll {version} self-test: {outcome} in {:.0} s", found.seconds),
         format!(
