@@ -4,7 +4,7 @@
 //!   live bytes
 //!     ^        +--+
 //!     |     +--+  |         No packing is lower than the tallest column, because all the buffers in
-//!     |  +--+     +----+    it must lie beside each other at that time. Some need more: fragments.
+//!     |  +--+     +----+    must be next to each other at that time. Some need more: fragments.
 //!     +--+-------------+--> time
 //!              ^ at
 //! ```
@@ -14,7 +14,7 @@ use super::problem::Problem;
 /// The largest sum of live bytes, and when it occurs first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LowerBound {
-    /// Bytes below which no peak can lie; sizes count rounded up to the alignment.
+    /// A lower bound of every peak; sizes count rounded up to the alignment.
     pub bytes: u64,
     /// The earliest time at which so many bytes are live (0 where nothing ever is).
     pub at: u64,

@@ -1,12 +1,12 @@
 //! What the exact search knows while it builds a packing from the bottom up: for each column how high
-//! it is filled and what still has to go on top, for each buffer how low it can still lie. Everything
+//! it is filled and what still has to be placed above, for each buffer how low it can still be placed. Everything
 //! here can be taken back, in reverse order. Who decides what is placed is `search.rs`.
 //!
 //! ```text
 //!   capacity ------------------------------------------
 //!                    . y .                               y waits. It meets x, so its lowest offset is
 //!               +----.---.-------+                       the top of x.
-//!     floor --> |       x        |......                 No buffer that waits in column 4 can lie lower
+//!     floor --> |       x        |......                 No buffer that waits in column 4 can be lower
 //!               +----------------+ ^                     than y, so that its floor is there as well:
 //!     column      0    1    2    3 | 4                   the bytes under it are lost.
 //!                                lost
@@ -18,15 +18,15 @@ use std::ops::Range;
 /// One column of the packing as it stands.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
-    /// No waiting buffer can lie lower than this here.
+    /// No waiting buffer can be lower than this here.
     pub floor: u64,
     /// Sum of the sizes of the waiting buffers.
     pub load: u64,
-    /// The lowest offset of the waiting buffers that cannot lie on the floor; `u64::MAX` where all can.
+    /// The lowest offset of the waiting buffers that cannot be on the floor; `u64::MAX` where all can.
     pub next: u64,
     /// Waiting buffers.
     pub waiting: u32,
-    /// Waiting buffers that can lie on the floor.
+    /// Waiting buffers that can be on the floor.
     pub tight: u32,
     /// Waiting buffers that are also live in the column to the left.
     pub crossing: u32,
@@ -55,12 +55,12 @@ pub(super) struct Columns<'a> {
     /// For each buffer that was placed, where.
     pub offsets: Vec<u64>,
     /// For each column, the size of the smallest buffer that is not live in it, but shares a column with
-    /// one that is: one of these must lie under a buffer that does not lie on the floor.
+    /// one that is: one of these must be under a buffer that is not on the floor.
     pub smallest_beside: Vec<u64>,
     waits: Vec<bool>,
     /// For each column all its buffers. When it was last looked at, those that wait came first.
     buffers_of: Vec<Vec<u32>>,
-    /// Lowest offsets and sizes of those that can't lie on the floor of the column that is looked at.
+    /// Lowest offsets and sizes of those that can't be on the floor of the column that is looked at.
     above: Vec<(u64, u64)>,
     changes: Vec<Change>,
     /// Columns whose buffers changed since they were last looked at.
@@ -110,8 +110,8 @@ impl<'a> Columns<'a> {
     /// The waiting buffers that share a column with a buffer.
     pub fn waiting_beside(&self, buffer: u32) -> impl Iterator<Item = u32> + '_ {
         let b = self.problem.buffers[buffer as usize];
-        let beside = self.problem.buffers.iter().zip(0u32..).zip(&self.waits);
-        beside.filter_map(move |((other, i), &waits)| {
+        let neighbors = self.problem.buffers.iter().zip(0u32..).zip(&self.waits);
+        neighbors.filter_map(move |((other, i), &waits)| {
             (waits && i != buffer && other.lower < b.upper && b.lower < other.upper).then_some(i)
         })
     }
@@ -189,7 +189,7 @@ impl<'a> Columns<'a> {
         self.columns[b.lower as usize].starting ^= fingerprint(u64::from(buffer));
     }
 
-    /// A waiting buffer can no longer lie below `height`.
+    /// A waiting buffer can no longer be below `height`.
     fn lift(&mut self, buffer: u32, height: u64) {
         let lowest = self.lowest[buffer as usize];
         if lowest < height {
@@ -220,7 +220,7 @@ impl<'a> Columns<'a> {
         result
     }
 
-    /// Works out a column's floor and what can lie on it, and whether its buffers still fit: laid one
+    /// Works out a column's floor and what can be on it, and whether its buffers still fit: laid one
     /// on the other in the order of their lowest offsets, they must end below the capacity. (In job
     /// shop scheduling this is the bound of one machine whose jobs have release dates.)
     fn look_at(&mut self, c: usize, capacity: u64) -> Result<(), Overfull> {
@@ -307,8 +307,9 @@ fn smallest_beside(problem: &Compressed, buffers_of: &[Vec<u32>]) -> Vec<u64> {
     };
     let smallest = |(c, buffers): (usize, &Vec<u32>)| {
         let (lower, upper) = reach(buffers);
-        let beside = problem.buffers.iter().filter(|b| b.lower < upper && lower < b.upper && !b.columns().contains(&c));
-        beside.map(|b| b.size).min().unwrap_or(u64::MAX)
+        let neighbors =
+            problem.buffers.iter().filter(|b| b.lower < upper && lower < b.upper && !b.columns().contains(&c));
+        neighbors.map(|b| b.size).min().unwrap_or(u64::MAX)
     };
     buffers_of.iter().enumerate().map(smallest).collect()
 }

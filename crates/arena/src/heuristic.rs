@@ -70,7 +70,7 @@ pub(super) fn attempts(problem: &Compressed, enough: u64) -> Vec<u64> {
     Tried::new(problem, enough).packer.best
 }
 
-/// Cheap attempts that were made, to go on from.
+/// Cheap attempts so far, to continue from.
 pub(super) struct Tried<'a> {
     packer: Packer<'a>,
     orders: Vec<(u64, Vec<u32>)>,

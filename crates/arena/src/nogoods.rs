@@ -45,7 +45,7 @@ const EMPTY: Key = Key { slot: 0, check: 0 };
 const FIRST_SIZE: usize = 1 << 12;
 /// 64 MiB.
 const LAST_SIZE: usize = 1 << 22;
-/// Neighbouring places in which a key may lie.
+/// Neighboring slots that may hold a key.
 const PROBES: usize = 4;
 
 impl Nogoods {
@@ -87,7 +87,7 @@ impl Nogoods {
 mod tests {
     use super::*;
 
-    /// Whoever forgot them all would search the same packings again and again.
+    /// A search that forgot them all would repeat the same packings.
     #[test]
     fn what_was_inserted_is_remembered_while_the_set_grows() {
         let key = |n: u64| Key { slot: fingerprint(n), check: fingerprint(n ^ 1 << 40) };

@@ -5,7 +5,7 @@
 //!   load ^        ____                hot     buffers that are live where the load is highest: searched, one upon the
 //!        |     __/####\__                     other without a gap
 //!        |  __/   ####   \__          rest    laid around those, wherever they fit
-//!        |_/______####______\_        peeled  left out from the start: they fit however the others lie (`peel.rs`)
+//!        |_/______####______\_        peeled  left out from the start: they fit wherever the others are (`peel.rs`)
 //! ```
 //!
 //! A training step needs every byte in a short time around its peak; far from there nearly any packing will do. So
@@ -164,20 +164,20 @@ impl Part {
     }
 }
 
-/// The lowest packing of all buffers that is found around those that lie already, or the first under the capacity. What
+/// The lowest packing of all buffers that is found around those that are placed already, or the first under the capacity. What
 /// sticks out of the capacity goes to the front of the order, as in `heuristic.rs`. And the work that was spent.
 fn around(problem: &Compressed, lying: &[(usize, u64)], capacity: u64, work: u64) -> (Vec<u64>, u64) {
     let buffers = &problem.buffers;
     let mut offsets = vec![0; buffers.len()];
-    let mut lies = vec![false; buffers.len()];
+    let mut placed = vec![false; buffers.len()];
     for &(buffer, offset) in lying {
-        (offsets[buffer], lies[buffer]) = (offset, true);
+        (offsets[buffer], placed[buffer]) = (offset, true);
     }
     let mut placer = Placer::default();
     let mut best = None;
     for order in ORDERS {
         let mut rest = order.sorted(problem);
-        rest.retain(|&buffer| !lies[buffer as usize]);
+        rest.retain(|&buffer| !placed[buffer as usize]);
         for _ in 0..REPAIRS {
             if best.is_some() && placer.work >= work {
                 break;
@@ -209,7 +209,7 @@ impl<'a> HotSearch<'a> {
         Self { part, search: None, cost_of_step: part.problem.buffers.iter().map(CompressedBuffer::width).sum() }
     }
 
-    /// The lowest packing of the whole problem around the part if all of that lies under the capacity; and the work that was spent.
+    /// The lowest packing of the whole problem around the part if all of it is under the capacity; and the work that was spent.
     fn laid(&mut self, problem: &Compressed, capacity: u64, seed: u64, left: Work) -> (Option<Vec<u64>>, Work) {
         let (is_found, search) = self.run(capacity, seed, left.search);
         if !is_found {
@@ -219,7 +219,7 @@ impl<'a> HotSearch<'a> {
         (Some(offsets), Work { search, lay })
     }
 
-    /// Whether all buffers of the part lie under the capacity now; and the work that was spent.
+    /// Whether all buffers of the part are under the capacity now; and the work that was spent.
     fn run(&mut self, capacity: u64, seed: u64, work: u64) -> (bool, u64) {
         // A run that takes no wrong turn takes a step for each buffer.
         let steps_left = work / self.cost_of_step;
@@ -237,7 +237,7 @@ impl<'a> HotSearch<'a> {
         (end == End::Found, (search.steps - before) * self.cost_of_step)
     }
 
-    /// Where the buffers lie.
+    /// Offsets of the buffers.
     fn lying(&self) -> Vec<(usize, u64)> {
         let offsets = self.search.iter().flat_map(|search| &search.packing.offsets);
         let mut lying = Vec::new();

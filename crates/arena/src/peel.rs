@@ -1,11 +1,11 @@
-//! Leaves out buffers that find a place however the others lie, so that what is hard about a problem becomes small.
+//! Leaves out buffers that fit wherever the others are, so that what is hard about a problem becomes small.
 //!
 //! ```text
 //!   capacity -------------------------          x meets 2 buffers, so what they leave free is in at most 3 gaps.
 //!              gap     +---------+              One of them is at least a third of it: if that is no less than
-//!     +------------+   |    b    |              the size of x, then x can wait until a and b lie.
+//!     +------------+   |    b    |              the size of x, then x can wait until a and b are placed.
 //!     |     a      |   +---------+
-//!     +------------+                            Whoever meets x has one buffer less to reckon with, and may be
+//!     +------------+                            Buffers that overlap x then have one neighbor less, and may be
 //!              gap  +--x--+  gap                left out next.
 //! ```
 
@@ -26,9 +26,9 @@ impl Peeled {
         let mut rest: Vec<u32> = (0..problem.buffers.len() as u32).collect();
         let mut left_out = Vec::new();
         loop {
-            let beside = Beside::new(problem, &rest);
+            let neighbors = Neighbors::new(problem, &rest);
             let (fits, still): (Vec<u32>, Vec<u32>) =
-                rest.iter().partition(|&&i| beside.leave_room(&problem.buffers[i as usize], capacity));
+                rest.iter().partition(|&&i| neighbors.leave_room(&problem.buffers[i as usize], capacity));
             rest = still;
             if fits.is_empty() {
                 break;
@@ -54,14 +54,14 @@ impl Peeled {
 }
 
 /// How many buffers each column has to its left and to its right, and their units.
-struct Beside {
+struct Neighbors {
     /// Of those that end at this column or before.
     ended: Vec<(u64, u64)>,
     /// Of those that start before this column.
     started: Vec<(u64, u64)>,
 }
 
-impl Beside {
+impl Neighbors {
     fn new(problem: &Compressed, buffers: &[u32]) -> Self {
         let mut ended = vec![(0, 0); problem.loads.len() + 1];
         let mut started = ended.clone();

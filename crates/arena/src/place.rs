@@ -1,4 +1,4 @@
-//! Lays buffers one after the other into the gaps between those that lie already.
+//! Lays buffers one after the other into the gaps between placed ones.
 //!
 //! ```text
 //!   offset         which gap?
@@ -25,7 +25,7 @@ pub(super) enum Fit {
     Best,
 }
 
-/// A buffer that lies already.
+/// A placed buffer.
 #[derive(Clone, Copy)]
 struct Laid {
     offset: u64,
@@ -40,11 +40,11 @@ impl Laid {
     }
 }
 
-/// Time is cut into so many stretches, each of which knows what lies in it: most buffers live in a single one, and then
+/// Time is cut into so many stretches, each of which lists its buffers: most buffers live in a single one, and then
 /// need not walk past all others.
 const STRETCHES: u32 = 16;
 
-/// What lies, sorted by offset: in pieces, so that little has to move for one more.
+/// Placed buffers, sorted by offset: in pieces, so that little has to move for one more.
 #[derive(Default)]
 struct Pile {
     /// None is empty, but for a single one.
@@ -60,7 +60,7 @@ impl Pile {
         self.pieces.iter_mut().for_each(Vec::clear);
     }
 
-    /// Below what lies at the same offset.
+    /// Below buffers at the same offset.
     fn insert(&mut self, new: Laid) {
         let is_below = |laid: &Laid| laid.offset < new.offset;
         let at = self.pieces.partition_point(|piece| piece.last().is_some_and(is_below));

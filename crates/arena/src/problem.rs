@@ -1,4 +1,4 @@
-//! What is to be packed and where it came to lie: plain data, no algorithm.
+//! A packing problem and its solution: plain data, no algorithm.
 //!
 //! ```text
 //!   offset
@@ -34,7 +34,7 @@ pub struct Lifespan {
     pub upper: u64,
 }
 
-/// Memory that must lie at one offset for the whole of its lifespan.
+/// Memory that needs one offset for the whole of its lifespan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Buffer {
     /// When it is live.
@@ -55,7 +55,7 @@ pub struct Problem {
 /// One offset for every buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Solution {
-    /// `offsets[i]` is the first byte of `problem.buffers[i]`. Buffers that take no room lie at 0.
+    /// `offsets[i]` is the first byte of `problem.buffers[i]`. Empty buffers are at 0.
     pub offsets: Vec<u64>,
     /// Bytes that the arena must have: the largest `offset + size rounded up` of any buffer that
     /// takes room.
@@ -84,7 +84,7 @@ impl Buffer {
 impl Problem {
     /// Bytes of all buffers together, each rounded up to the alignment; `None` beyond 64 bits.
     ///
-    /// `pack`, `solve` and `lower_bound` panic on a problem without this total, so whoever reads
+    /// `pack`, `solve` and `lower_bound` panic on a problem without this total, so code that reads
     /// sizes from outside asks here first (`read_csv` does).
     pub fn total_bytes(&self) -> Option<u64> {
         let rounded = |buffer: &Buffer| buffer.size.checked_next_multiple_of(self.alignment);

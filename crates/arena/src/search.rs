@@ -1,15 +1,15 @@
-//! The exact search: decides cell after cell what lies there, until all buffers lie or nothing fits.
+//! The exact search: decides cell after cell which buffer is there, until all are placed or nothing fits.
 //!
 //! ```text
-//!   decision        the cell * on the floor of a valley: which buffer lies there?
+//!   decision        the cell * on the floor of a valley: which buffer is there?
 //!    |- buffer a     -> the rest falls into parts that no waiting buffer connects ... all must succeed
 //!    |- buffer b     -> ...                                                      ... one must succeed
 //!    '- none        -> the space up to the next possible height is lost
 //! ```
 //!
-//! This covers every packing whose buffers lie as low as they can (and an optimal one can be pushed down
-//! to be so), each in one way: either some buffer lies at the cell, or none does. Buffers are placed from
-//! the bottom up, so that whatever waits lies over the floors. A buffer that is live in all columns of a
+//! This covers every packing whose buffers are as low as possible (and an optimal one can be pushed down
+//! to be so), each in one way: either some buffer is at the cell, or none does. Buffers are placed from
+//! the bottom up, so that waiting buffers are above the floors. A buffer that is live in all columns of a
 //! part is hung under the ceiling at once: from any packing that has it elsewhere, what is above it can
 //! be let down, and the buffer put on top.
 //!
@@ -27,9 +27,9 @@ use std::ops::Range;
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// All buffers lie under the capacity, at `Search::packing.offsets`.
+    /// All buffers are under the capacity, at `Search::packing.offsets`.
     Found,
-    /// No packing lies under the capacity.
+    /// No packing fits the capacity.
     Refuted,
     /// It failed too often.
     GaveUp,
@@ -44,7 +44,7 @@ struct Part {
     capacity: u64,
 }
 
-/// A choice of what lies on the floor of one column.
+/// A choice of the buffer on the floor of one column.
 struct Decision {
     part: Part,
     column: usize,
@@ -64,7 +64,7 @@ struct Decision {
 /// What became of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Opened {
-    /// Its buffers lie, or were split off as parts of their own.
+    /// Its buffers are placed, or were split off as parts of their own.
     Closed,
     /// A decision about it is the latest one.
     Open,
@@ -118,7 +118,7 @@ impl<'a> Search<'a> {
 
         loop {
             if self.parts.len() == self.decisions.last().map_or(0, |latest| latest.first_part) {
-                // All parts of the latest decision's branch lie.
+                // All parts of the latest decision's branch are placed.
                 match self.decisions.pop() {
                     None => return End::Found,
                     Some(latest) => self.candidates.truncate(latest.first_candidate),
@@ -232,8 +232,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The next height over the floor at which a buffer can lie in a column, if none of `candidates` (those
-/// that could) lies on the floor. A candidate must then rest on a buffer beside the column: resting on
+/// The next height over the floor at which a buffer can be in a column, if none of `candidates` (those
+/// that could) is on the floor. A candidate must then rest on a buffer next to the column: resting on
 /// one in the column, it would not be the lowest there.
 fn next_height(packing: &Columns, column: usize, candidates: &[u32]) -> u64 {
     let mut height = packing.columns[column].next;

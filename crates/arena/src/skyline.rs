@@ -1,4 +1,4 @@
-//! Builds a packing from the bottom up, always in the deepest valley of what lies already.
+//! Builds a packing from the bottom up, always in the deepest valley of the placed buffers.
 //!
 //! ```text
 //!   offset

@@ -44,7 +44,7 @@ pub struct Outcome {
     pub solution: Solution,
     /// What is known about it.
     pub status: Status,
-    /// Bytes below which no peak can lie, as far as it was proved.
+    /// The best proved lower bound of the peak.
     pub lower_bound: u64,
     /// Branches that the search took: the same on every machine.
     pub steps: u64,

@@ -6,7 +6,7 @@
 //!          |  a  |     |
 //!     +----+  b  +-----+----+      A valley: neighbouring columns of one floor between higher walls.
 //!     |    |  |  |     |    |      Some column of some valley is decided next. At * one of the buffers
-//!     |    +--+--+-----+    |      that start right of the wall lies on the floor, or nothing does
+//!     |    +--+--+-----+    |      that start right of the wall is on the floor, or nothing does
 //!     |    |*  valley  |    |      and the space at * is lost: few choices, as walls are near.
 //! ```
 
@@ -109,7 +109,7 @@ impl Strategy {
         }
     }
 
-    /// Sorts the buffers that could lie at one place, and leaves one of each set of twins.
+    /// Sorts the buffers that fit one place, and leaves one of each set of twins.
     pub fn sort(&self, problem: &Compressed, candidates: &mut Vec<u32>, from: usize) {
         let buffers = &problem.buffers;
         candidates[from..].sort_unstable_by_key(|&i| {
@@ -128,7 +128,7 @@ impl Strategy {
     }
 }
 
-/// The runs of columns in `range` that have one floor and lie between higher ones.
+/// The runs of columns in `range` that have one floor, between higher ones.
 fn valleys<'a>(packing: &'a Columns, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + 'a {
     let columns = &packing.columns;
     let mut at = range.start;
@@ -146,7 +146,7 @@ fn valleys<'a>(packing: &'a Columns, range: Range<usize>) -> impl Iterator<Item 
     })
 }
 
-/// Ranks lie below this, however many buffers there are.
+/// Ranks are below this, however many buffers there are.
 const RANKS: u64 = 1 << 10;
 
 /// For each buffer, how far up it is among the different values of `key`.

@@ -13,7 +13,7 @@
 use super::problem::{Lifespan, Problem, Solution};
 use thiserror::Error;
 
-/// Where a buffer lies, for a message about it.
+/// The position of a buffer, for a message about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     /// Its index in the problem.
@@ -41,11 +41,11 @@ pub enum Violation {
         buffers: usize,
     },
     /// An offset is not a multiple of the alignment.
-    #[error("buffer {buffer} lies at offset {offset}, which is not a multiple of {alignment}")]
+    #[error("buffer {buffer} is at offset {offset}, which is not a multiple of {alignment}")]
     Misaligned {
         /// The buffer.
         buffer: usize,
-        /// Where it lies.
+        /// Its offset.
         offset: u64,
         /// What its offset must be a multiple of.
         alignment: u64,
@@ -57,7 +57,7 @@ pub enum Violation {
         buffer: usize,
         /// Its bytes, before rounding up.
         size: u64,
-        /// Where it lies.
+        /// Its offset.
         offset: u64,
     },
     /// A buffer reaches above the capacity.

@@ -128,7 +128,7 @@ impl fmt::Debug for TokenStore {
 
 impl CacheFile {
     /// Opens a file and verifies all of it: header, length, checksum, and that each token is in the vocabulary. A
-    /// checksum alone is not enough: whoever wrote the file could also write the checksum.
+    /// checksum alone is not enough: the writer of the file could also write the checksum.
     pub(crate) fn open(path: &Path, expected: &Expected<'_>) -> Result<Self, OpenError> {
         Self::open_resident(path, expected, RESIDENT_BYTES_MAX)
     }

@@ -254,7 +254,7 @@ fn builders_with_the_same_process_number_leave_each_other_alone() {
     assert!((0..200).all(|n| fs::read(theirs(n)).unwrap() == b"theirs"), "another builder's file was touched");
 }
 
-/// A cache may be valid by its checksums and key but not for its tokenizer: whoever can write the file can also write
+/// A cache may be valid by its checksums and key but not for its tokenizer: a process that can write the file can also write
 /// those.
 #[test]
 fn a_validly_hashed_cache_with_foreign_ids_is_rebuilt() {

@@ -1,4 +1,4 @@
-//! What a process takes of a card beside its tensors: CUDA's context and the workspaces of cuBLAS.
+//! A process's memory on a card in addition to its tensors: CUDA's context and the workspaces of cuBLAS.
 //! Not here: tensors (`runtime/`), nor which cards there are.
 
 use plimsoll_units::Bytes;

@@ -14,7 +14,7 @@ use std::fmt;
 /// What a run takes of a card.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
-    /// The likely figures: of the run as it was told, step after step until nothing changes.
+    /// The likely figures: of the run as described, step after step until nothing changes.
     pub likely: Footprint,
     /// The least and the most, where something can't be known or is not modeled: the context's size, what a compiler fuses.
     pub range: [Footprint; 2],

@@ -23,7 +23,7 @@ pub(crate) fn with_whole_weights(run: &Run) -> Run {
 }
 
 /// The range of a run, by that with whole weights, which is the most: at the least a card has its part of the weights, none
-/// if they are on the host; likely two gathered blocks beside it.
+/// if they are on the host; likely two gathered blocks in addition.
 pub(crate) fn divided(mut whole: Estimate, model: &ModelConfig, run: &Run, gpu: Gpu) -> Estimate {
     let weights =
         whole.breakdown.iter().filter(|share| share.kind == Kind::Weight).map(|share| share.bytes.0).sum::<u64>();
@@ -44,7 +44,7 @@ pub(crate) fn divided(mut whole: Estimate, model: &ModelConfig, run: &Run, gpu: 
     whole.shortfall = whole.shortfall.filter(|_| whole.likely.process() > gpu.memory);
     whole.caveats.push(
         "How weights that are not trained are divided and gathered is not modeled: the range is from a card's part of them \
-         alone to all of them, and likely two gathered blocks are there beside the part."
+         alone to all of them, and likely two gathered blocks are there in addition to the part."
             .to_owned(),
     );
     whole

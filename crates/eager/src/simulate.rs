@@ -106,7 +106,7 @@ pub(crate) fn peak_of(steps: &Steps, kinds: &[Kind]) -> Bytes {
     Bytes(kinds.iter().map(of).sum())
 }
 
-/// What the allocator says of a process on a card beside a context of so many bytes, without storages of the missing kinds.
+/// What the allocator says of a process on a card with a context of this size, without storages of the missing kinds.
 /// The peak is that of a card without a limit; so is what is reserved where the card refuses.
 fn on_card(steps: &Steps, run: &Run, gpu: Gpu, context: u64, missing: &[Kind]) -> Played {
     let mut settings = AllocatorSettings::default();

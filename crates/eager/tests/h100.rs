@@ -1,4 +1,4 @@
-//! Estimates beside what PyTorch 2 took on an H100 with 80 GiB: `bench/results/2026-11-22-h100.md`, "What PyTorch takes", each
+//! Estimates compared with what PyTorch 2 took on an H100 with 80 GiB: `bench/results/2026-11-22-h100.md`, "What PyTorch takes", each
 //! in a process of its own. `-- --nocapture` prints the table of `bench/results/2026-11-23-estimate.md`.
 
 use plimsoll_eager::{Gpu, estimate};

@@ -26,7 +26,7 @@ pub const MACHINE: &str = "PLIMSOLL_FAKE_GPUS";
 pub const SCRIPT: &str = "PLIMSOLL_FAKE_NVML_SCRIPT";
 
 /// Environment variable with the path of the file of card settings, which outlives a process as a real card's settings
-/// do. A line is a card, a name as in scripts, and a value: `0 power_limit 150`. The last line for a name wins, whoever
+/// do. A line is a card, a name as in scripts, and a value: `0 power_limit 150`. The last line for a name wins, no matter which process
 /// wrote it.
 pub const STATE: &str = "PLIMSOLL_FAKE_NVML_STATE";
 

@@ -112,7 +112,7 @@ fn has_shards(folder: &Path) -> bool {
     shards.iter().all(|shard| folder.join(shard).is_file())
 }
 
-/// Whether weights lie in a folder, in one file or in shards.
+/// Whether a folder has weights, in one file or in shards.
 fn has_tensors(folder: &Path) -> bool {
     [MODEL_FILE, INDEX_FILE].iter().any(|file| folder.join(file).is_file())
 }

@@ -18,7 +18,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 /// Files that are fetched with the weights if they exist.
-const BESIDE: &[&str] = &MODEL_FILES;
+const WITH_WEIGHTS: &[&str] = &MODEL_FILES;
 
 /// The longest accepted file other than weights.
 const SMALL_BYTES_MAX: Bytes = Bytes::mib(64);
@@ -188,8 +188,8 @@ impl Model<'_> {
     /// All files to fetch: small files first, so that an unusable model fails early.
     /// Errors: an index that can't be read or names a file that is not a shard; a file that the hub does not describe.
     fn files(&self, index: Option<&[u8]>) -> Result<Vec<RemoteFile>, HubError> {
-        let beside = BESIDE.iter().filter(|file| self.listing.has(file)).map(|&file| file.to_owned());
-        let mut names = [CONFIG_FILE.to_owned()].into_iter().chain(beside).collect::<Vec<_>>();
+        let others = WITH_WEIGHTS.iter().filter(|file| self.listing.has(file)).map(|&file| file.to_owned());
+        let mut names = [CONFIG_FILE.to_owned()].into_iter().chain(others).collect::<Vec<_>>();
         match index {
             Some(index) => {
                 names.push(INDEX_FILE.to_owned());

@@ -1,7 +1,7 @@
 //! Plimsoll trains language models inside an exact memory budget.
 //!
 //! This crate is the command line and its views, and the facade through which the rooms behind it are reached as a
-//! library: [`graph`] says what is computed, [`plan`] where every byte lies and when, [`exec`] carries plans out,
+//! library: [`graph`] says what is computed, [`plan`] where every byte is stored and when, [`exec`] carries plans out,
 //! [`data`] turns text into batches, [`train`] runs the loop, [`telemetry`] says what happened.
 
 pub mod cli;

@@ -174,8 +174,8 @@ fn library_line(found: &Diagnosis) -> String {
     let others = shown(&others.cloned().collect::<Vec<_>>());
     match in_use {
         Some(LibraryInUse { path, version }) => {
-            let beside = if others.is_empty() { others } else { format!("; also found: {others}") };
-            format!("{version}, {}, multiplies matrices{beside}", printable_line(&path.display().to_string()))
+            let also = if others.is_empty() { others } else { format!("; also found: {others}") };
+            format!("{version}, {}, multiplies matrices{also}", printable_line(&path.display().to_string()))
         }
         None if others.is_empty() => "not found and not needed: the built-in kernels multiply matrices".to_owned(),
         None => format!("{others}, unusable here: the built-in kernels multiply matrices"),

@@ -92,13 +92,13 @@ pub fn closing(report: &Report, model: &str, device: &str, plan: &Plan) -> Strin
         _ => String::new(),
     };
     let (planned, touched) = (report.measured.planned_bytes_of_what_ran, report.measured.touched_bytes);
-    let beside = match report.measured.host_touched_bytes {
+    let on_host = match report.measured.host_touched_bytes {
         0 => String::new(),
         bytes => format!(", and {} of host memory", Bytes(bytes)),
     };
     let used = match touched == planned {
-        true => format!("{} of {memory} touched, exactly as planned{beside}", Bytes(touched)),
-        false => format!("{} of {memory} touched, of {} planned{beside}", Bytes(touched), Bytes(planned)),
+        true => format!("{} of {memory} touched, exactly as planned{on_host}", Bytes(touched)),
+        false => format!("{} of {memory} touched, of {} planned{on_host}", Bytes(touched), Bytes(planned)),
     };
     format!(
         "\n{}: {steps} steps, {tokens} tokens in {time}, {speed} tokens/s\n{model}, {} parameters, on {device}\n{held_out}{used}",

@@ -48,7 +48,7 @@ impl Search<'_> {
         }
     }
 
-    /// How high the buffers reach at `time` at least, as the rest will lie over those laid.
+    /// How high the buffers reach at `time` at least, since the rest is placed above them.
     fn height(&self, rest: &[usize], time: u64) -> u64 {
         let live = |i: &usize| {
             let lifespan = self.problem.buffers[*i].lifespan;

@@ -25,7 +25,7 @@ pub fn random_problem(seed: u64, most: u64) -> Problem {
 /// ```text
 ///   time 0  1  2  3  4  5
 ///        4444                      Nine bytes are live at all times, but the least peak is ten: in
-///        3333333                   whatever order the first three lie, some later buffer does not fit
+///        3333333                   whatever the order of the first three, some later buffer does not fit
 ///           1111111                into the gaps that they leave.
 ///              1111
 ///        2222222222

@@ -49,8 +49,8 @@ fn a_clash_names_both() {
 #[test]
 fn other_violations() {
     check(&[0, 8, 16], 24, None, expect!["the solution has 3 offsets for 4 buffers"]);
-    check(&[0, 8, 17, 0], 24, None, expect!["buffer 2 lies at offset 17, which is not a multiple of 8"]);
-    check(&[0, 8, 16, 1], 24, None, expect!["buffer 3 lies at offset 1, which is not a multiple of 8"]);
+    check(&[0, 8, 17, 0], 24, None, expect!["buffer 2 is at offset 17, which is not a multiple of 8"]);
+    check(&[0, 8, 16, 1], 24, None, expect!["buffer 3 is at offset 1, which is not a multiple of 8"]);
     check(&[0, 8, 16, 0], 24, Some(23), expect!["buffer 2 ends at 24, over the capacity of 23 bytes by 1"]);
     check(&[0, 8, 16, 0], 21, None, expect!["the solution says that its peak is 21 bytes, its buffers reach 24"]);
     check(

@@ -76,7 +76,7 @@ impl Linear {
         }
     }
 
-    /// The weight as it lies: of one in 4 bits, nothing is asked that takes it whole.
+    /// The weight as stored. Panics for one in 4 bits, which is never used whole.
     pub fn weight(&self) -> &Tensor {
         match &self.base {
             Base::Linear { weight, .. } | Base::Conv1d { weight, .. } => weight,

@@ -16,7 +16,7 @@ pub(crate) struct Loader {
     /// What 4-bit weights were loaded in and are computed in.
     pub compute: DType,
     method: Method,
-    /// Ends of the names of layers that PEFT adds to where it is told none.
+    /// PEFT's default target layers: ends of their names.
     defaults: &'static [&'static str],
     trained: RefCell<Vec<Tensor>>,
     /// The last parts of the names of linear layers.
@@ -69,7 +69,7 @@ impl Loader {
         if self.method != Method::Full {
             return self.weight(name, shape, self.dtype);
         }
-        // Divided weights lie in flat tensors of the division's own.
+        // Sharded weights are stored in flat tensors of the sharding.
         let place = if self.rt.has_flat_weights.get() { Place::Host } else { Place::Card };
         let weight = self.rt.module(name, || Tensor::place(&self.rt, shape, self.dtype, "parameter", place));
         weight.mark(Kind::Weight);

@@ -244,7 +244,7 @@ impl Block {
     }
 }
 
-/// What a block is told.
+/// Arguments of a block.
 struct Inputs {
     hidden: Tensor,
     bias: Option<Tensor>,
@@ -262,7 +262,7 @@ impl Inputs {
             .collect()
     }
 
-    /// Which of the others there are beside the hidden states, in the order of `list`.
+    /// Which arguments exist in addition to the hidden states, in the order of `list`.
     fn others(&self) -> [bool; 3] {
         [self.bias.is_some(), self.source.is_some(), self.cross_bias.is_some()]
     }

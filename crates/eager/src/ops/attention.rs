@@ -5,7 +5,7 @@
 use super::autocast_to;
 use crate::runtime::{DType, Op, Saved, Tensor};
 
-/// What attention is told beside queries, keys and values.
+/// Options of attention.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sdpa {
     /// Whether a token attends to those before it only; where that is no mask.
@@ -39,7 +39,7 @@ pub(crate) fn scaled_dot_product_attention(
     }
 }
 
-/// A tensor (B, H, T, D) that lies as (B, T, H, D).
+/// A tensor (B, H, T, D) stored as (B, T, H, D).
 fn by_token(like: &Tensor, shape: &[u64], op: &'static str) -> Tensor {
     Tensor::new(like.rt(), &[shape[0], shape[2], shape[1], shape[3]], like.dtype(), op).turned(1, 2)
 }

@@ -9,7 +9,7 @@ use crate::estimate::Kind;
 use crate::runtime::{DType, Op, Rt, Saved, Tensor};
 
 /// RMSNorm. x: (B, T, C), weight: (C,) -> (B, T, C). Saves x, and reciprocal deviations in single precision; the gradient of x
-/// lies where that of the result did.
+/// is stored in the memory of the result's.
 pub(crate) fn rms_norm(x: &Tensor, weight: &Tensor) -> Tensor {
     const NAME: &str = "LigerRMSNormFunction";
     let x = x.contiguous();
@@ -34,7 +34,7 @@ pub(crate) fn rms_norm(x: &Tensor, weight: &Tensor) -> Tensor {
     })
 }
 
-/// `silu(gate) * up`. Both (…, C) -> (…, C). Saves both; their gradients lie where they did.
+/// `silu(gate) * up`. Both (…, C) -> (…, C). Saves both; their gradients reuse their memory.
 pub(crate) fn silu_mul(gate: &Tensor, up: &Tensor) -> Tensor {
     const NAME: &str = "LigerSiLUMulFunction";
     let (gate, up) = (gate.contiguous(), up.contiguous());
@@ -50,7 +50,7 @@ pub(crate) fn silu_mul(gate: &Tensor, up: &Tensor) -> Tensor {
     })
 }
 
-/// Rotary embeddings of queries and keys, (B, H, T, D) and (B, K, T, D), in their place where they lie as (B, T, H, D).
+/// Rotary embeddings of queries and keys, (B, H, T, D) and (B, K, T, D), in place if they are stored as (B, T, H, D).
 /// angles: cosines and sines, which are saved.
 pub(crate) fn rotate(q: &Tensor, k: &Tensor, angles: &[Tensor; 2]) -> [Tensor; 2] {
     let op = Op::new("LigerRopeFunction", &[q, k]);
@@ -64,7 +64,7 @@ pub(crate) fn rotate(q: &Tensor, k: &Tensor, angles: &[Tensor; 2]) -> [Tensor; 2
     <[Tensor; 2]>::try_from(outputs).unwrap_or_else(|_| unreachable!("queries and keys are two"))
 }
 
-/// A tensor (B, H, T, D) that lies as (B, T, H, D): a view of it, or of a copy.
+/// A tensor (B, H, T, D) stored as (B, T, H, D): a view of it, or of a copy.
 fn by_token(x: &Tensor) -> Tensor {
     x.transpose(1, 2).contiguous().transpose(1, 2)
 }

@@ -86,7 +86,7 @@ impl Tensor {
     }
 }
 
-/// How an operand lies in memory, which its gradient follows.
+/// The layout of an operand in memory, which its gradient follows.
 #[derive(Clone, Copy)]
 struct Layout {
     by_column: bool,

@@ -10,7 +10,7 @@ pub(crate) fn broadcast(a: &[u64], b: &[u64]) -> Vec<u64> {
     (0..dims).map(|dim| if size(a, dim) == 1 { size(b, dim) } else { size(a, dim) }).collect()
 }
 
-/// A new tensor for a result of two operands: it lies in memory as the first that has its shape.
+/// A new tensor for a result of two operands: its layout is that of the first operand with its shape.
 pub(super) fn result_of(a: &Tensor, b: &Tensor, dtype: DType, op: &'static str) -> Tensor {
     let shape = broadcast(a.shape(), b.shape());
     match [a, b].into_iter().find(|operand| operand.shape() == shape) {

@@ -3,7 +3,7 @@
 use crate::runtime::{DType, Op, Saved, Tensor};
 
 impl Tensor {
-    /// Softmax over the last dimension, in a type if one is told; in single precision under autocast. Saves its result.
+    /// Softmax over the last dimension, in a given type; in single precision under autocast. Saves its result.
     pub fn softmax(&self, dtype: Option<DType>) -> Self {
         self.normalized(dtype, "_softmax")
     }

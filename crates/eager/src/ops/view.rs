@@ -37,7 +37,7 @@ fn view_strides(shape: &[u64], strides: &[u64], new: &[u64]) -> Option<Vec<u64>>
     (view == 0).then_some(result)
 }
 
-/// A copy of a tensor whose elements lie in order.
+/// A copy of a tensor with contiguous elements.
 fn contiguous_copy(tensor: &Tensor, op: &'static str) -> Tensor {
     Tensor::new(tensor.rt(), tensor.shape(), tensor.dtype(), op)
 }
@@ -92,13 +92,13 @@ impl Tensor {
         }
     }
 
-    /// A copy whose elements lie in order.
+    /// A copy with contiguous elements.
     pub fn copied(&self, name: &'static str) -> Self {
         let op = Op::new(name, &[self]);
         op.finish_one(contiguous_copy(self, name), |_, gradient, _| vec![Some(gradient.clone())])
     }
 
-    /// The tensor, or a copy whose elements lie in order.
+    /// The tensor, or a copy with contiguous elements.
     pub fn contiguous(&self) -> Self {
         if self.is_contiguous() { self.clone() } else { self.copied("clone") }
     }

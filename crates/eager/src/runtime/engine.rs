@@ -36,7 +36,7 @@ impl Ord for Ready {
     }
 }
 
-/// Edges are told apart by what they lead to.
+/// Edges are distinguished by their targets.
 type Key = *const u8;
 
 fn key(edge: &Edge) -> Key {
@@ -125,7 +125,7 @@ fn deliver(
     }
 }
 
-/// The sum of two gradients, in the memory of one that nobody else has.
+/// The sum of two gradients, in the memory of one without other references.
 fn sum(rt: &Rt, old: Tensor, new: Tensor) -> Tensor {
     if old.is_unshared() && old.is_dense() && !old.is_fused() {
         return old;
@@ -177,7 +177,7 @@ fn brought_to(gradient: Tensor, shape: &[u64], dtype: super::DType) -> Tensor {
     if gradient.dtype() == dtype { gradient } else { ops::cast_values(&gradient, dtype) }
 }
 
-/// Keeps a leaf's gradient: the first is taken as it is where nobody else has it, others are added in place.
+/// Keeps a leaf's gradient: the first is taken as it is if there is no other reference, others are added in place.
 fn accumulate(rt: &Rt, leaf: &Rc<Leaf>, mut gradients: Gradients) {
     let Some(gradient) = gradients.remove(0) else { return };
     let before = leaf.grad.borrow_mut().take();

@@ -1,6 +1,6 @@
 //! The least that a compiler needs: only results of products, of attention and of what adds by index are in memory, and all that
 //! is made of them element by element is made again where it is used.
-//! Not here: what `torch.compile` really fuses, which lies between this and eager steps.
+//! Not here: what `torch.compile` really fuses, which is between this and eager steps.
 //!
 //! Source: PyTorch's `torch/_functorch/partitioners.py`: results of `compute_intensive_ops` are never computed again, random
 //! masks neither; what can be fused costs nothing to compute again.
@@ -53,7 +53,7 @@ impl Fusion {
         result
     }
 
-    /// Where a new tensor lies, and what it holds.
+    /// Where a new tensor is stored, and what it holds.
     pub(super) fn place(&self, place: Place, op: &str, dtype: DType) -> (Place, Vec<Rc<Storage>>) {
         let is_mask = op == "native_dropout" && dtype == DType::Bool;
         let kept = is_mask || dtype == DType::U8 || KEPT.iter().any(|begin| op.starts_with(begin));

@@ -48,13 +48,13 @@ pub(crate) struct Runtime {
     autocast: Autocast,
     /// Whether what can be fused needs no memory.
     pub fusion: Fusion,
-    /// Who is told of blocks that run.
+    /// Called for each block that runs.
     pub units: RefCell<Option<Rc<dyn Units>>>,
-    /// Whether parameters have no memory of their own, but lie in flat buffers of a division.
+    /// Whether parameters have no memory of their own, but are stored in flat buffers of the sharding.
     pub has_flat_weights: Cell<bool>,
     /// What the node that runs has saved, which it keeps until its results are where they belong.
     held: RefCell<Vec<Held>>,
-    /// What graphs that have run hold until their roots are let go of: leaves, with gradients that nobody asks for, and what
+    /// What graphs that have run hold until their roots are let go of: leaves, with unused gradients, and what
     /// checkpointing ran again.
     graphs: RefCell<Vec<Box<dyn Any>>>,
     /// Workspaces of cuBLAS' handles, of which the forward pass' thread has one and the backward pass' another.
@@ -110,7 +110,7 @@ impl Runtime {
         result
     }
 
-    /// A memory request of a kernel for itself, which is returned when the value is dropped. None where they are not traced.
+    /// A memory request of a kernel for itself, which is returned when the value is dropped. `None` if they are not traced.
     pub fn scratch(self: &Rc<Self>, op: &'static str, bytes: u64) -> Option<Tensor> {
         (self.kernels && bytes > 0).then(|| Tensor::new(self, &[bytes], DType::U8, op))
     }

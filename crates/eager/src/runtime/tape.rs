@@ -17,7 +17,7 @@ pub(crate) enum Edge {
     Leaf(Rc<Leaf>),
 }
 
-/// Gradients of a node's outputs, none where nothing came.
+/// Gradients of a node's outputs, `None` if nothing arrived.
 pub(crate) type Gradients = Vec<Option<Tensor>>;
 
 /// What a node does in the backward pass, once: gradients of its outputs to those of its inputs that are asked for.
@@ -65,7 +65,7 @@ impl Leaf {
         }
     }
 
-    /// Whether a gradient lies in memory as the leaf does, so that it may be taken as it is.
+    /// Whether a gradient has the leaf's layout in memory, so that it may be taken as it is.
     pub fn is_laid_out_like(&self, gradient: &Tensor) -> bool {
         let sizes = self.value.shape().iter().zip(self.value.strides()).zip(gradient.strides());
         sizes.into_iter().all(|((size, stride), other)| *size == 1 || stride == other)
@@ -105,7 +105,7 @@ impl Saved {
     }
 }
 
-/// What a node keeps until its results are where they belong, and that nobody looks at.
+/// Values that a node only keeps alive until its results are delivered.
 pub(crate) enum Held {
     /// A tensor that it saved.
     Tensor(#[expect(dead_code, reason = "it is kept for the memory that it holds")] Tensor),

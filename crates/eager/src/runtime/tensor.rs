@@ -98,13 +98,13 @@ struct Impl {
     shape: Vec<u64>,
     strides: Vec<u64>,
     dtype: DType,
-    /// Where its gradient goes; none where none is asked for.
+    /// Where its gradient goes; `None` if none is needed.
     edge: Option<Edge>,
     /// What it is a view of, which lives as long.
     base: Option<Rc<Impl>>,
 }
 
-/// Strides of a tensor whose elements lie in order.
+/// Strides of a tensor with contiguous elements.
 fn contiguous(shape: &[u64]) -> Vec<u64> {
     let mut strides = vec![1; shape.len()];
     for i in (0..shape.len().saturating_sub(1)).rev() {
@@ -249,12 +249,12 @@ impl Tensor {
         })
     }
 
-    /// Whether nobody else has the tensor or its storage, so that it may be written to.
+    /// Whether this is the only reference to the tensor and its storage, so that it may be written to.
     pub fn is_unshared(&self) -> bool {
         Rc::strong_count(&self.0) == 1 && Rc::strong_count(&self.0.storage) == 1
     }
 
-    /// Whether nobody else has the tensor; views of its storage may be about.
+    /// Whether this is the only reference to the tensor; views of its storage may exist.
     pub fn is_only_reference(&self) -> bool {
         Rc::strong_count(&self.0) == 1
     }

@@ -14,7 +14,7 @@ pub(crate) enum Event {
     Enter(Phase),
 }
 
-/// Where a storage lies.
+/// The memory of a storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Card,

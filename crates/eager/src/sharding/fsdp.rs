@@ -19,7 +19,7 @@ use std::rc::Rc;
 struct Unit {
     parameters: Vec<Tensor>,
     elements: u64,
-    /// The card's part, which the optimizer updates; none where the host keeps it.
+    /// The card's part, which the optimizer updates; `None` if the host keeps it.
     shard: Option<Tensor>,
     /// All of it, while the unit runs.
     whole: RefCell<Option<Tensor>>,

@@ -1,4 +1,4 @@
-//! Runs on several cards, or with a part of them in the host's memory: what lies where, and the buffers in which it is sent.
+//! Runs on several cards, or with a part of them in the host's memory: what is stored where, and the buffers of transfers.
 //! One file a way. Not here: how the model computes (`modules/`), what an optimizer keeps (`optimizers/`).
 //!
 //! ```text
@@ -104,7 +104,7 @@ pub(crate) fn as_computed(run: &Run) -> Run {
     Run { precision, ..run.clone() }
 }
 
-/// Whether weights lie in buffers of the division's own, and parameters have no memory of theirs.
+/// Whether weights are stored in buffers of the sharding, and parameters have no memory of their own.
 pub(crate) fn has_weights(run: &Run) -> bool {
     matches!(run.sharding, Sharding::Zero { .. } | Sharding::Fsdp) && run.method == Method::Full
 }

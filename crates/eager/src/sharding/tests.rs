@@ -1,4 +1,4 @@
-//! What lies on a card in divided runs, held to sums by hand of GPT-2's 124,439,808 parameters.
+//! Memory of a card in sharded runs, compared with sums by hand of GPT-2's 124,439,808 parameters.
 
 use super::Bound;
 use crate::card::Gpu;

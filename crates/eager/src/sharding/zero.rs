@@ -1,4 +1,4 @@
-//! DeepSpeed's ZeRO, stages 1 and 2: weights lie flat in the type that computes; each card has a part of them in single
+//! DeepSpeed's ZeRO, stages 1 and 2: weights are stored flat in the compute type; each card has a part of them in single
 //! precision with its state, and its part of the gradients (stage 2) or all of them (stage 1).
 //! Source: DeepSpeed 0.19, `runtime/zero/stage_1_and_2.py`.
 //!
@@ -24,7 +24,7 @@ pub(super) struct Sizes {
     pub overlaps: bool,
 }
 
-/// What is told; where nothing is, DeepSpeed's defaults, and at the least what Hugging Face's trainer takes for `auto`, at the
+/// The given sizes; else DeepSpeed's defaults, and at the least what Hugging Face's trainer takes for `auto`, at the
 /// most two buckets.
 /// Source: DeepSpeed's `zero/config.py`; `trainer_config_finalize` of transformers' `integrations/deepspeed.py`.
 pub(super) fn sizes(model: &ModelConfig, told: Buffers, bound: Bound) -> Sizes {
@@ -48,10 +48,10 @@ pub(super) fn sizes(model: &ModelConfig, told: Buffers, bound: Bound) -> Sizes {
 struct Zero {
     rt: std::rc::Weak<crate::runtime::Runtime>,
     trained: Vec<Tensor>,
-    /// All weights, one behind the other; none where parameters have memory of their own, as adapters do.
+    /// All weights, one after the other; `None` if parameters have memory of their own, as adapters do.
     #[expect(dead_code, reason = "it is kept for the memory that it holds")]
     weights: Option<Tensor>,
-    /// The card's part in single precision; none where the host has it.
+    /// The card's part in single precision; `None` if the host has it.
     master: Option<Tensor>,
     stage: u8,
     bucket_elements: u64,

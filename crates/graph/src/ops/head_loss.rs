@@ -89,7 +89,7 @@ pub(super) fn logits_scratch(chunk: usize, draws: usize, [x, weight]: [&TensorTy
     Bytes(4 * (rows * (draws * stride + 1)) as u64) + products
 }
 
-/// Room beside them for the parts that a card makes dx of.
+/// Additional scratch for the parts of dx on a card.
 pub(super) fn slopes_scratch(chunk: usize, [x, weight]: [&TensorType; 2], target: &Target) -> Bytes {
     let (rows, vocab, channels) = (chunk.min(x.rows()), weight.shape[0], weight.shape[1]);
     match target.kind() {

@@ -44,7 +44,7 @@ impl InnerParts {
         Self { count: 1, each: inner }
     }
 
-    /// Room for the parts of so many rows and columns, in single precision; none where there is one alone.
+    /// Scratch for the parts of this many rows and columns, in single precision; zero for a single part.
     pub fn scratch(self, rows: usize, columns: usize) -> Bytes {
         if self.count > 1 { Bytes(4 * (self.count * rows * columns) as u64) } else { Bytes::ZERO }
     }

@@ -7,7 +7,7 @@ use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// How a weight matrix lies in memory, so that checkpoints need no transposing.
+/// The layout of a weight matrix in memory, so that checkpoints need no transposing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WeightLayout {
@@ -218,7 +218,7 @@ impl Operation for LinearWeightGrad {
         if self.weight { product_flops(x.rows(), x.columns(), dy.columns()) } else { dy.elements() as u64 }
     }
 
-    /// Without a product nobody reads x.
+    /// Without a product x is not read.
     fn bytes_moved(&self, io: &Io) -> Bytes {
         let read = io.inputs[1].bytes() + if self.weight { io.inputs[0].bytes() } else { Bytes::ZERO };
         let written = io.outputs.iter().map(|ty| ty.bytes()).sum::<Bytes>();

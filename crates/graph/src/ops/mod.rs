@@ -132,16 +132,16 @@ pub enum Nature {
     Streaming,
 }
 
-/// Where an op's node runs, once its tensors lie in two memories.
+/// Where an op's node runs, if its tensors are in two memories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Home {
-    /// On the device, whatever lies elsewhere.
+    /// On the device, wherever its tensors are.
     Device,
-    /// Beside its first result: a node that updates state follows its state.
+    /// With its first result: a node that updates state follows its state.
     Result,
-    /// Beside its operands, if they all lie in one memory.
+    /// With its operands, if they are all in one memory.
     Operands,
-    /// Beside its operands too; and if these lie in two memories, those of each may be reduced there first: the op of its
+    /// With its operands too; and if these are in two memories, those of each may be reduced there first: the op of its
     /// results for some of the operands each is its result for all of them, to the bit.
     EachOperand,
 }
@@ -175,7 +175,7 @@ pub trait Operation {
         Access::Write
     }
 
-    /// Pairs (input, output) such that the output may take the place of an input which nobody reads afterwards.
+    /// Pairs (input, output) such that the output may take the place of an input that is not read afterwards.
     fn reuse(&self) -> &'static [(usize, usize)] {
         &[]
     }

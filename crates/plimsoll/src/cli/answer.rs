@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What was asked beside the plan.
+/// Questions in addition to the plan.
 pub(super) struct Answer {
     pub(super) key: &'static str,
     pub(super) value: Value,

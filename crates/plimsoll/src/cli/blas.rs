@@ -1,5 +1,5 @@
 //! The flag of the matrix library, and how one is tried before it is used: first by a child of this process, since a
-//! library that is broken, or built for other integers, may end whoever calls it.
+//! library that is broken, or built for other integers, may crash its caller.
 
 use super::Failure;
 use super::failure::exit_code;
@@ -86,18 +86,18 @@ impl BlasArgs {
     }
 }
 
-/// What names the library in use to whoever wants it again; none if there is none.
+/// The name under which the library in use is found again; `None` without a library.
 pub(super) fn library_flag() -> Option<String> {
     blas_in_use().map(|library| library.file.to_string_lossy().into_owned())
 }
 
-/// Whether a run's folder may choose so: the folder may come from somebody else, and a library is code. Names that
+/// Whether a run's folder may choose so: another user may have written the folder, and a library is code. Names that
 /// `auto` looks for mean what the system has installed.
 pub(super) fn is_harmless(setting: &str) -> bool {
     ["off", "false", "auto"].contains(&setting) || NAMES.contains(&setting)
 }
 
-/// A file where it lies. A bare name is left to the system's loader, which does not look in the current folder.
+/// The path of a file. A bare name is left to the system's loader, which does not look in the current folder.
 fn located(path: &Path) -> PathBuf {
     if is_bare(path) {
         return path.to_owned();
@@ -186,11 +186,11 @@ fn open(path: &Path) -> Result<Blas, Refusal> {
 fn output_in_time(mut child: Child, patience: Duration) -> io::Result<Option<(ExitStatus, Vec<u8>)>> {
     let (send, said) = mpsc::channel();
     let stderr = child.stderr.take();
-    // A child that says much waits until somebody reads it.
+    // A child with much output waits until it is read.
     let read = std::thread::Builder::new().name("try-blas".to_owned()).spawn(move || {
         let mut text = Vec::new();
         let read = stderr.map_or(Ok(0), |mut stderr| stderr.read_to_end(&mut text));
-        // What could be read is all that there is to tell, and perhaps nobody listens any more.
+        // Only what could be read can be reported, and the receiver may be gone.
         let _ = read.map(|_| send.send(text));
     });
     if let Err(error) = read {
@@ -200,7 +200,7 @@ fn output_in_time(mut child: Child, patience: Duration) -> io::Result<Option<(Ex
     let begin = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
-            // Whoever else the child started may keep its stderr open.
+            // Processes that the child started may keep its stderr open.
             return Ok(Some((status, said.recv_timeout(patience).unwrap_or_default())));
         }
         if begin.elapsed() > patience {

@@ -92,7 +92,7 @@ pub(super) fn products_of(card: &CudaDevice) -> Products {
 
 /// Takes the first library that can be used on the card.
 pub(super) fn give_first(card: &mut CudaDevice) {
-    // A real library would look for a real driver: beside what stands in for one it must be named.
+    // A real library looks for a real driver, so with a stand-in it must be named.
     if Driver::find().is_ok_and(Driver::is_stand_in) && std::env::var_os(CUBLAS_LIBRARY).is_none() {
         return;
     }

@@ -69,7 +69,7 @@ fn hint(error: &DataError) -> String {
         }
         DataError::NotPairs { .. } => "save it as .tsv, .csv, .jsonl or .parquet; all but the last may be compressed",
         DataError::BadTable { .. } => {
-            "it may be truncated: download it again; or in Python, `pandas.read_parquet(…).to_parquet(…)` writes it anew"
+            "it may be truncated: download it again; or in Python, `pandas.read_parquet(…).to_parquet(…)` rewrites it"
         }
         DataError::NoSuchColumn { path, .. } if path.extension().is_some_and(|e| e == "parquet") => {
             "`--text-field NAME` names the column of documents, `--source-column` and `--target-column` those of pairs"

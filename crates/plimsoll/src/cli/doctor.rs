@@ -25,7 +25,7 @@ pub(super) struct DoctorArgs {
     /// The card to test [default: the one with the most free memory]
     #[arg(long, value_name = "cuda|cuda:N", requires = "self_test")]
     device: Option<Choice>,
-    /// The library whose products are tested beside those of the built-in kernels
+    /// The library whose products are tested in addition to those of the built-in kernels
     #[arg(long, value_name = "auto|off|PATH", default_value = "auto", requires = "self_test")]
     cublas: Cublas,
     /// Print JSON

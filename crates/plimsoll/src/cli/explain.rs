@@ -7,7 +7,7 @@ use plimsoll_render::{curve_json, curve_table};
 use plimsoll_units::Bytes;
 use serde_json::json;
 
-/// What a margin is told of.
+/// The subject of a margin.
 const MORE: Bytes = Bytes::mib(100);
 
 /// What is recomputed and what is sent to the host, op by op, with the price of its bytes, and what a little more memory would

@@ -165,7 +165,7 @@ fn show(sample: &Sample, format: &Format) -> Result<(), Failure> {
     }
 }
 
-/// A line of data. A reader that goes away ends the process: nobody else would end `--watch`.
+/// A line of data. A reader that goes away ends the process: nothing else would end `--watch`.
 fn say(line: &str) -> Result<(), Failure> {
     pass(format!("{}\n", printable(line)).as_bytes())
 }

@@ -87,7 +87,7 @@ fn failure_of(error: DownloadError, name: &str) -> Failure {
         DownloadError::Hub { endpoint, has_token, withholds_token, source } => match source {
             HubError::Refused { status: 401 | 403, .. } => {
                 let failure =
-                    Failure::bad_input(format!("{endpoint} gives {name} to nobody without the right: {message}"));
+                    Failure::bad_input(format!("{name} is private or gated on {endpoint}: {message}"));
                 let failure = match has_token {
                     _ if withholds_token => failure.hint(
                         "your token was not sent, since HF_ENDPOINT has no TLS and others could read it; use `https://`",

@@ -121,7 +121,7 @@ enum PrecisionChoice {
     Auto,
     /// Single precision.
     Fp32,
-    /// bfloat16, with the bits that weights lack of single precision beside them.
+    /// bfloat16, with the bits that weights lack of single precision stored separately.
     Bf16,
     /// IEEE half precision with dynamic loss scaling and a single-precision copy of the weights.
     Fp16,

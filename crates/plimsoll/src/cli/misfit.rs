@@ -124,7 +124,7 @@ impl Others {
                 found.plan.micro_batch
             )),
             Ok(Err(_)) => failure.hint("it would not fit without them either"),
-            // What is wrong with the request was told where it was planned first.
+            // Errors of the request were reported when it was first planned.
             Err(_) => failure,
         }
     }

@@ -108,7 +108,7 @@ enum Command {
     /// Pause runs; their memory stays theirs
     #[cfg(unix)]
     Pause(supervise::PauseArgs),
-    /// Let paused runs go on
+    /// Resume paused runs
     #[cfg(unix)]
     Resume(supervise::PauseArgs),
     /// Give a run of `train` another memory budget while it goes

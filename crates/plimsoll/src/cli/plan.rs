@@ -195,7 +195,7 @@ struct Made {
     workers: usize,
     /// Whether the memory of each was given.
     is_sized: bool,
-    /// Answers to what was asked beside the plan: the question's name, its answer as data, and in words.
+    /// Answers to questions in addition to the plan: the question's name, its answer as data, and in words.
     answers: Vec<Answer>,
     /// The fastest plans by budget, if they were asked for.
     curve: Vec<CurvePoint>,
@@ -566,7 +566,7 @@ fn shared_answer(request: &Request, workers: usize, whole: Bytes, result: &Resul
     Answer { key: "workers", value, words }
 }
 
-/// The plan that the rule of thumb asks for, beside ours with sequences of the same length.
+/// The plan that the rule of thumb asks for, next to ours with sequences of the same length.
 fn compare_rule(
     request: &Request,
     device: &Device,

@@ -6,7 +6,7 @@ use plimsoll_exec::{CpuDevice, Device, FreeMemory, instructions};
 use plimsoll_telemetry::{Available, anonymous_rss, available_memory, available_pages};
 use plimsoll_units::Bytes;
 
-/// What a process takes beside its plan: code, heap, stacks, batches made ahead, and a tokenizer of 50,000 ids.
+/// A process's memory in addition to its plan: code, heap, stacks, batches made ahead, and a tokenizer of 50,000 ids.
 /// `tests/memory.rs` holds each command to it.
 pub(super) const PROCESS: Bytes = Bytes::mib(64);
 
@@ -22,7 +22,7 @@ pub(super) fn process_margin() -> Bytes {
     PROCESS.saturating_sub(anonymous_rss().unwrap_or(Bytes::ZERO)).max(STILL)
 }
 
-/// What the tables take in which the system notes where so many bytes lie: an entry of eight bytes for each page.
+/// Page tables of this many bytes: an entry of eight bytes for each page.
 pub(super) fn page_tables(bytes: Bytes) -> Bytes {
     Bytes(bytes.0.div_ceil(512))
 }

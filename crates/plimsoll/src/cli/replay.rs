@@ -27,7 +27,7 @@ pub(super) struct ReplayArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write a page: memory over time, and what lies where at the peak
+    /// Write a page: memory over time, and the memory map at the peak
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Write the same as a picture, of the card that has the most in use

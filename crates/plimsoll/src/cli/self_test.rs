@@ -110,7 +110,7 @@ impl Examination {
         Some(found)
     }
 
-    /// One part after the other, as long as the card goes on.
+    /// One part after the other, as long as the card works.
     fn finish(mut self) -> Result<SelfTest, Failure> {
         let (driver, card) = (self.driver, self.device.card().clone());
         let open = || -> Result<Box<dyn Device>, DeviceError> {

@@ -15,7 +15,7 @@ pub(super) struct Speed<'a> {
     pub(super) tf32: bool,
     /// What multiplies matrices.
     pub(super) products: Products,
-    /// The file of what was measured; none: where `calibrate` keeps it.
+    /// The file of measurements; `None` for the one that `calibrate` writes.
     pub(super) measured: Option<&'a Path>,
 }
 

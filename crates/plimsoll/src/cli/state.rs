@@ -3,7 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
-/// The folder `plimsoll` in the user's state folder; none where no home is known. Source: the XDG Base Directory Specification.
+/// The folder `plimsoll` in the user's state folder; `None` if no home folder is known. Source: the XDG Base Directory Specification.
 pub(super) fn state_folder() -> Option<PathBuf> {
     let folder = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || Some(folder("HOME")?.join(".local/state"));

@@ -77,7 +77,7 @@ impl TrackArgs {
         Ok(Trackers::check(&self.trackers(), secrets)?)
     }
 
-    /// Starts to log; none where nothing is to be logged. Errors: an address can't be used.
+    /// Starts to log; `None` if nothing is logged. Errors: an address can't be used.
     pub(super) fn start(&self, tracked: Tracked<'_>, secrets: &Secrets) -> Result<Option<Tracking>, Failure> {
         let trackers = self.trackers();
         if trackers.is_empty() {
@@ -186,7 +186,7 @@ impl From<TrackError> for Failure {
         let message = line(&error);
         match error {
             TrackError::Mlflow { .. } => {
-                Self::bad_input(message).hint("without it, MLflow's files are written beside the run's")
+                Self::bad_input(message).hint("without it, MLflow's files are written next to the run's")
             }
             TrackError::Thread { .. } => Self::device(message).hint(THREAD_LIMITS),
         }

@@ -48,7 +48,8 @@ fn has(line: &str, phrase: &str) -> bool {
     let is_letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     line.match_indices(phrase).any(|(at, _)| {
         let after = line[at + phrase.len()..].chars().next();
-        !is_letter(line[..at].chars().next_back()) && !(is_letter(after) && phrase.ends_with(char::is_alphanumeric))
+        let is_cut = is_letter(after) && phrase.ends_with(char::is_alphanumeric);
+        !is_letter(line[..at].chars().next_back()) && !is_cut
     })
 }
 

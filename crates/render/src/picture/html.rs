@@ -96,7 +96,7 @@ pub fn plan_html(shown: &PlanPage) -> String {
         origin(shown),
         key_figures(shown, plan),
         pictures(&scene),
-        beside(shown, plan)
+        aside(shown, plan)
     );
     page(&title, &style(), &body)
 }
@@ -188,7 +188,7 @@ fn chart(scene: &Scene, program: &ProgramScene, detail: Detail, open: bool) -> S
 }
 
 /// The text next to the map: changes that would fit, times, levers, and the tensors alive at the peak.
-fn beside(shown: &PlanPage, plan: &Plan) -> String {
+fn aside(shown: &PlanPage, plan: &Plan) -> String {
     let mut html = String::new();
     let mut paragraphs = |heading: &str, lines: &mut dyn Iterator<Item = String>| {
         let lines = lines.map(|line| format!("<p>{}</p>\n", prose(&line))).collect::<String>();

@@ -434,13 +434,13 @@ fn title(model: &str, plan: &Plan) -> String {
     let (peak, budget) = (plan.peak(), plan.budget().device());
     let lacking = plan.budget().lacking(&plan.arenas());
     let (lacking, host_lacking) = (lacking[MemoryId::DEVICE], lacking[MemoryId::HOST]);
-    let beside = match plan.budget().host() {
+    let on_host = match plan.budget().host() {
         None if plan.host() > Bytes::ZERO => format!(" and {} of host memory", plan.host()),
         _ => String::new(),
     };
     let on_device = match lacking > Bytes::ZERO {
-        true => format!("{model}: peak {peak}{beside}, {lacking} over the budget of {budget}"),
-        false => format!("{model}: peak {peak}{beside}, budget {budget}"),
+        true => format!("{model}: peak {peak}{on_host}, {lacking} over the budget of {budget}"),
+        false => format!("{model}: peak {peak}{on_host}, budget {budget}"),
     };
     match plan.budget().host() {
         Some(host) if host_lacking > Bytes::ZERO => format!("{on_device}; host {}, over {host}", plan.host()),

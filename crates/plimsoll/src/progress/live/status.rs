@@ -223,8 +223,8 @@ mod tests {
             prop_assert!(measure_text_width(&below) <= columns, "{below:?} in {columns}");
             let shown = format!("{loss:.3}");
             prop_assert!(below.contains(&shown), "{below:?} lacks {shown}");
-            let beside = status.next_to_bar(columns);
-            prop_assert!(measure_text_width(&beside) <= columns, "{beside:?} in {columns}");
+            let next_to = status.next_to_bar(columns);
+            prop_assert!(measure_text_width(&next_to) <= columns, "{next_to:?} in {columns}");
         }
     }
 }
