@@ -84,9 +84,10 @@ impl Redactor {
         Self { needles: needles.into() }
     }
 
-    /// The text with each secret replaced by `…`, and without control characters.
+    /// The text with each secret replaced by `…`, and without control characters. The text may be cut at its end, within a
+    /// secret.
     pub fn clean(&self, text: &str) -> String {
-        let text = self.without(text, 0);
+        let text = self.without_cut_secret(self.without(text, 0));
         text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
     }
 
@@ -99,6 +100,20 @@ impl Redactor {
     fn without(&self, text: &str, shortest: usize) -> String {
         let needles = self.needles.iter().filter(|needle| needle.len() >= shortest);
         needles.fold(text.to_owned(), |text, needle| text.replace(needle, HIDDEN))
+    }
+
+    /// Replaces the beginning of a secret at the end of a text by `…`.
+    fn without_cut_secret(&self, mut text: String) -> String {
+        let kept = text.trim_end_matches(|c: char| c.is_whitespace() || c == '…');
+        let cut_of = |needle: &str| {
+            let lengths = (PART_MIN..needle.len()).rev().filter(|&length| needle.is_char_boundary(length));
+            lengths.into_iter().find(|&length| kept.ends_with(&needle[..length]))
+        };
+        if let Some(cut) = self.needles.iter().filter_map(|needle| cut_of(needle)).max() {
+            text.truncate(kept.len() - cut);
+            text.push_str(HIDDEN);
+        }
+        text
     }
 }
 
@@ -144,6 +159,11 @@ mod tests {
         let encoded = STANDARD.encode("CANARY \"four\"");
         assert_eq!(redactor.clean(&format!("auth {encoded}\r\n")), "auth …");
         assert_eq!(redactor.clean("Unknown Webhook"), "Unknown Webhook");
+        // An answer that is quoted is cut, perhaps within a secret.
+        for cut in ["Bearer 123456:CANARY…", "Bearer 123456:CANARY", "at services/T0/CANARY-o… "] {
+            let cleaned = redactor.clean(cut);
+            assert!(!cleaned.contains("CANARY") && cleaned.ends_with(HIDDEN), "{cut} -> {cleaned}");
+        }
         let topic = Redactor::new([&Secret::new("train"), &Secret::new("CANARY-five")]);
         assert_eq!(topic.redact("training\nCANARY-five"), "training\n…");
     }
