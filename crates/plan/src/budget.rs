@@ -1,7 +1,7 @@
 //! How many bytes a plan may use of each memory. A card has memory of its own besides the host's; on the CPU, the arenas
 //! of device and host are in one memory.
 
-use plimsoll_graph::{MemoryId, PerMemory};
+use plimsoll_graph::{Memory, MemoryId, PerMemory};
 use plimsoll_units::Bytes;
 
 /// The limit of the arena in one memory.
@@ -16,6 +16,17 @@ pub enum Limit {
 /// A limit for each memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Budget(PerMemory<Limit>);
+
+/// A row of the table of memories, and what the plan uses of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannedMemory {
+    /// The memory.
+    pub memory: Memory,
+    /// What the arena must stay under.
+    pub limit: Limit,
+    /// The size of the arena.
+    pub peak_bytes: u64,
+}
 
 impl Budget {
     /// Device and host are one memory.

@@ -1,9 +1,9 @@
 //! From a graph to offsets: in the arena of each memory, persistent tensors at the bottom, carried ones above, each
 //! program's transients packed on top.
 
-use crate::budget::{Budget, Limit};
+use crate::budget::{Budget, Limit, PlannedMemory};
 use crate::lifetimes::{Lifetimes, lifetimes};
-use crate::plan::{Breakdown, Plan, PlannedMemory, PlannedProgram, PlannedTensor, Region, Step};
+use crate::plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 use crate::queues::fill_in_waits;
 use crate::request::Request;
 use plimsoll_arena::{Buffer, Lifespan, LowerBound, Problem, lower_bound, pack, pack_quickly};

@@ -24,7 +24,7 @@ mod search;
 mod stored;
 mod validate;
 
-pub use budget::{Budget, Limit};
+pub use budget::{Budget, Limit, PlannedMemory};
 pub use candidate::{Settings, plan_sampling, plan_settings};
 pub use cards::{Card, UnknownCard, card, card_of_memory, card_with_memory, cards};
 pub use cost::{Machine, Rates, Sample, Work};
@@ -37,7 +37,7 @@ pub use levers::{
     Average, Change, Excluded, Level, LeverRequest, Levers, NodeSet, Precision, Recompute, default_head_chunk,
     divisors, head_chunk_choices, recompute_ladder,
 };
-pub use plan::{Breakdown, Plan, PlannedMemory, PlannedProgram, PlannedTensor, Region, Step};
+pub use plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 pub use plimsoll_graph::ALIGNMENT;
 pub use queues::Queue;
 pub use recomputed::{Recomputed, recomputed};

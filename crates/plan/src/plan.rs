@@ -11,12 +11,12 @@
 //!      0 ┴──────────────────────────── time
 //! ```
 
-use crate::budget::{Budget, Limit};
+use crate::budget::{Budget, PlannedMemory};
 use crate::queues::Queue;
 use crate::stored;
 use plimsoll_graph::{
-    DType, Memory, MemoryId, Op, Pass, PerMemory, Ports, ProgramKind, ProgramName, Role, Storage, Target, Targets,
-    TensorId, TensorType,
+    DType, MemoryId, Op, Pass, PerMemory, Ports, ProgramKind, ProgramName, Role, Storage, Target, Targets, TensorId,
+    TensorType,
 };
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -115,17 +115,6 @@ impl PlannedProgram {
     pub fn peak_bytes(&self) -> u64 {
         self.peaks[MemoryId::DEVICE]
     }
-}
-
-/// A row of the table of memories, and what the plan uses of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlannedMemory {
-    /// The memory.
-    pub memory: Memory,
-    /// What the arena must stay under.
-    pub limit: Limit,
-    /// The size of the arena.
-    pub peak_bytes: u64,
 }
 
 /// What the bytes at the moment of the peak are for. The parts and `unused_bytes` sum to the plan's peak.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// `PlannedMemory` of each memory.
 pub(crate) mod memories {
     use super::*;
-    use crate::plan::PlannedMemory;
+    use crate::budget::PlannedMemory;
     use serde::{Deserializer, Serializer};
 
     #[derive(Serialize, Deserialize)]

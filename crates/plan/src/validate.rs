@@ -3,8 +3,8 @@
 
 mod order;
 
-use crate::budget::Limit;
-use crate::plan::{Plan, PlannedMemory, PlannedProgram, Region, Step};
+use crate::budget::{Limit, PlannedMemory};
+use crate::plan::{Plan, PlannedProgram, Region, Step};
 use plimsoll_graph::{Access, Io, Memory, MemoryId, Op, Storage, TensorId};
 use rayon::prelude::*;
 use std::collections::BTreeMap;

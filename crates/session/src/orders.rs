@@ -31,7 +31,7 @@ impl Asked {
     /// caller's.
     pub(crate) fn take(&mut self, number: u64, order: Order) -> Vec<(u64, &'static str)> {
         match order {
-            Order::Pause if self.is_paused() => return vec![(number, "it is paused already")],
+            Order::Pause if self.is_paused() => return vec![(number, "it is already paused")],
             Order::Pause => self.pause = Some(number),
             Order::Resume if self.waits && self.is_paused() => (self.pause, self.resumed) = (None, Some(number)),
             Order::Resume => {

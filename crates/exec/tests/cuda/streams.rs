@@ -155,7 +155,7 @@ fn no_wait_can_be_left_out() {
             let mut device = machine.device(options).expect("a card");
             let error = damaged.run(&mut device, 2).expect_err(&what);
             // Either two operations are not ordered, or one comes too early for what it reads.
-            let found = |detail: &str| detail.contains("hazard") || detail.contains("nothing wrote");
+            let found = |detail: &str| detail.contains("hazard") || detail.contains("unwritten");
             assert!(
                 matches!(&error, DeviceError::Cuda(CudaError::CardFailed { call, .. })
                     if call.detail.as_deref().is_some_and(found)),

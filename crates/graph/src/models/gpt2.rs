@@ -9,6 +9,7 @@ use super::Description;
 use super::description::{
     Attention, AttentionInputs, Block, Decoder, FeedForward, Inner, Linear, Norm, NormFormula, Table,
 };
+use super::keys::MOST_LAYERS;
 use crate::ops::WeightLayout;
 
 impl Gpt2Config {
@@ -37,7 +38,7 @@ impl Gpt2Config {
             heads: self.n_head,
             kv_heads: self.n_head,
             head_size,
-            inputs: AttentionInputs::Packed(linear("attn.c_attn", [width, 3 * width], deviation)),
+            inputs: AttentionInputs::Packed(linear("attn.c_attn", [width, width.saturating_mul(3)], deviation)),
             output: linear("attn.c_proj", [width, width], residual),
             causal: true,
             window: None,
@@ -68,7 +69,7 @@ impl Gpt2Config {
             positions: Some(table("transformer.wpe", self.n_positions)),
             embedding_dropout: Some(self.embd_pdrop),
             block_list: "transformer.h",
-            blocks: vec![self.block(); self.n_layer],
+            blocks: vec![self.block(); self.n_layer.min(MOST_LAYERS)],
             last_norm: self.norm("transformer.ln_f"),
             head: None,
         })

@@ -11,8 +11,8 @@ pub(super) const GELU_TANH: [&str; 5] =
 /// Extents above this are refused: with them, products of a few stay far inside 64 bits.
 pub(super) const LARGEST_EXTENT: usize = 1 << 24;
 
-/// More layers than this are refused.
-const MOST_LAYERS: usize = 1_000;
+/// More layers than this are refused, and not described.
+pub(super) const MOST_LAYERS: usize = 1_000;
 
 pub(super) fn bad(key: &str, problem: impl Into<String>) -> GraphError {
     GraphError::BadConfig { key: key.to_owned(), problem: problem.into() }

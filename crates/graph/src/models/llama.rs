@@ -2,6 +2,7 @@
 //! Source: Touvron et al. 2023; names and layouts of parameters are those of Hugging Face's `LlamaForCausalLM`.
 
 mod config;
+mod file;
 mod mistral;
 mod presets;
 mod qwen2;
@@ -13,7 +14,7 @@ use super::Description;
 use super::description::{
     Attention, AttentionInputs, Block, Decoder, FeedForward, Inner, Linear, Norm, NormFormula, RotaryPositions, Table,
 };
-use super::keys::flag;
+use super::keys::{MOST_LAYERS, flag};
 use crate::ops::{Activation, WeightLayout};
 use config::Dialect;
 
@@ -52,13 +53,13 @@ impl LlamaConfig {
             head_size,
             inputs: AttentionInputs::Separate {
                 layers: [
-                    self.linear("self_attn.q_proj", [width, heads * head_size], self.qkv_bias),
-                    self.linear("self_attn.k_proj", [width, kv_heads * head_size], self.qkv_bias),
-                    self.linear("self_attn.v_proj", [width, kv_heads * head_size], self.qkv_bias),
+                    self.linear("self_attn.q_proj", [width, heads.saturating_mul(head_size)], self.qkv_bias),
+                    self.linear("self_attn.k_proj", [width, kv_heads.saturating_mul(head_size)], self.qkv_bias),
+                    self.linear("self_attn.v_proj", [width, kv_heads.saturating_mul(head_size)], self.qkv_bias),
                 ],
                 rotary: Some(RotaryPositions { base: self.rope_theta, scaling: self.scaling }),
             },
-            output: self.linear("self_attn.o_proj", [heads * head_size, width], self.output_bias),
+            output: self.linear("self_attn.o_proj", [heads.saturating_mul(head_size), width], self.output_bias),
             causal: true,
             window: self.window(layer),
             scale: 1.0 / (head_size as f32).sqrt(),
@@ -91,7 +92,7 @@ impl LlamaConfig {
             positions: None,
             embedding_dropout: None,
             block_list: "model.layers",
-            blocks: (0..self.num_hidden_layers).map(|layer| self.block(layer)).collect(),
+            blocks: (0..self.num_hidden_layers.min(MOST_LAYERS)).map(|layer| self.block(layer)).collect(),
             last_norm: self.norm("model.norm"),
             head: (!self.tie_word_embeddings).then(|| table("lm_head")),
         })

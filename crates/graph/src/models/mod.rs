@@ -259,7 +259,7 @@ impl ModelConfig {
         with_config!(self, config => config.validate())
     }
 
-    /// What the model computes. Errors are [`Self::validate`]'s: of a configuration that it refuses, sizes may be zero.
+    /// What the model computes. If [`Self::validate`] refuses the configuration, sizes may be zero and blocks are left out.
     pub fn describe(&self) -> Description {
         with_config!(self, config => config.describe())
     }

@@ -24,7 +24,7 @@ impl T5Config {
 
     /// Attention, its layers in this order: queries, keys, values, output.
     fn attention(&self, names: [&'static str; 4], causal: bool, bias: Option<RelativeBias>) -> Attention {
-        let (width, inner) = (self.d_model, self.num_heads * self.d_kv);
+        let (width, inner) = (self.d_model, self.num_heads.saturating_mul(self.d_kv));
         let linear = |name, inputs, outputs, deviation| Linear {
             name,
             inputs,
@@ -40,7 +40,7 @@ impl T5Config {
             head_size: self.d_kv,
             inputs: AttentionInputs::Separate {
                 layers: [
-                    linear(q, width, inner, self.deviation(width * self.d_kv)),
+                    linear(q, width, inner, self.deviation(width.saturating_mul(self.d_kv))),
                     linear(k, width, inner, self.deviation(width)),
                     linear(v, width, inner, self.deviation(width)),
                 ],

@@ -189,7 +189,7 @@ fn a_library_that_is_found_is_used_by_default() {
     let text = run("", "doctor");
     assert!(text.stdout_text().contains("cuBLASLt  13.1.0, "), "{}", text.stdout_text());
     let of_no_use = run("cublas=10300", "doctor");
-    assert!(of_no_use.stdout_text().contains("of no use here: the built-in kernels"), "{}", of_no_use.stdout_text());
+    assert!(of_no_use.stdout_text().contains("unusable here: the built-in kernels"), "{}", of_no_use.stdout_text());
 }
 
 /// A card of another machine is planned like this machine's.

@@ -246,7 +246,7 @@ fn abandoned_partial_files_are_removed_after_a_day() {
 fn contradictory_sizes_are_refused() {
     let sandbox = Sandbox::new();
     let hub = Hub::new(HubState { sizes: [(WEIGHTS.to_owned(), 1000)].into(), ..model() });
-    assert_said(&run(&sandbox, &hub, PLAN), 4, &["it is to send 1000 bytes, and says that it sends 2097152"]);
+    assert_said(&run(&sandbox, &hub, PLAN), 4, &["it must send 1000 bytes, but announces 2097152"]);
     assert!(!sandbox.path(&format!("{MODEL}/snapshots")).exists());
     hub.state().sizes = BTreeMap::new();
     assert_said(&run(&sandbox, &hub, PLAN), 0, &[]);
@@ -328,7 +328,10 @@ fn file_names_from_the_hub_cannot_leave_the_cache() {
         (shards(&[]), "it names 0 shards"),
         (without_index("[1"), "can't be fetched"),
         (HubState { commit: Some("../../x".to_owned()), ..model() }, "the name of its commit"),
-        (HubState { etags: [(WEIGHTS.to_owned(), "../../x".to_owned())].into(), ..model() }, "its ETag is no name"),
+        (
+            HubState { etags: [(WEIGHTS.to_owned(), "../../x".to_owned())].into(), ..model() },
+            "its ETag does not identify",
+        ),
         (HubState { sizes: [("config.json".to_owned(), 1 << 30)].into(), ..model() }, "more than 64.0 MiB"),
     ];
     for (state, words) in hostile {
@@ -390,7 +393,7 @@ fn refusals_have_a_hint_and_write_nothing() {
             &["HF_HUB_OFFLINE is set", "hint: `unset HF_HUB_OFFLINE`"],
         ),
         (model(), &[("HF_ENDPOINT", "ftp://x")], "org/tiny", 2, &["HF_ENDPOINT is `ftp://x`"]),
-        (model(), &[("HF_TOKEN", "a secret")], "org/tiny", 2, &["the token of HF_TOKEN has characters"]),
+        (model(), &[("HF_TOKEN", "a secret")], "org/tiny", 2, &["the token of HF_TOKEN has invalid characters"]),
         (model(), &[], "nano", 4, &["the weights of nano are not in "]),
     ];
     for (state, variables, name, code, words) in cases {

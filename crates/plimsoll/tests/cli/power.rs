@@ -123,15 +123,15 @@ fn settings_outside_the_cards_bounds_are_refused_before_any_file_is_written() {
             "--power-limit 500",
             "`--power-limit 500` is outside the range of NVIDIA GeForce RTX 3060: 100 W to 212 W, 170 W by default",
         ),
-        ("--power-limit 10%", "`--power-limit 10%`, 17 W, is beyond"),
+        ("--power-limit 10%", "`--power-limit 10%`, 17 W, is outside the range"),
         (
             "--clock-offset 9999",
             "`--clock-offset 9999` is outside the range of NVIDIA GeForce RTX 3060: -500 to 300 MHz",
         ),
-        ("--memory-clock-offset -2000", "takes: -1000 to 2000 MHz"),
+        ("--memory-clock-offset -2000", "NVIDIA GeForce RTX 3060: -1000 to 2000 MHz"),
         ("--power-limit warm", "is not `auto`, watts such as 200"),
         ("--kwh-price 1e9", "is not a price"),
-        ("--power-limit auto --sample-every off", "`--sample-every off` does not watch"),
+        ("--power-limit auto --sample-every off", "`--sample-every off` takes none"),
     ] {
         let said = train(&sandbox, WILLING, &format!("--name none {flags}"));
         assert_eq!(said.code, Some(2), "{flags}: {}", said.stderr);

@@ -105,9 +105,10 @@ fn c_same_value_twice() {
     sandbox.write("run.yml", format!("{BEGUN}{twice}"));
     let said = sandbox.run("train --config run.yml --tokenizer bytes --init model").stderr;
     assert!(!said.contains("twice") && !said.contains("unknown setting"), "{said}");
-    for expected in
-        ["`loss_watchdog_threshold` (a run is not ended when its loss rises", "`eot_tokens` (a turn ends where"]
-    {
+    for expected in [
+        "`loss_watchdog_threshold` (a run is not ended when its loss rises",
+        "`eot_tokens` (the chat template ends each turn",
+    ] {
         assert!(said.contains(expected), "{said}");
     }
     sandbox.write("other.yml", format!("{BEGUN}bfloat16: true\nprecision: fp32\n"));
@@ -148,7 +149,12 @@ fn f_unknown_names() {
             .run(&format!("estimate --model {name} --gpu h200 --micro-batch 1 --seq-len 64 --precision pure-bf16"));
         assert_eq!(said.code, Some(0), "{name}: {}", said.stderr);
         let quantized = name.contains("GPTQ");
-        assert_eq!(said.stderr.contains("how its weights are quantized is not modeled"), quantized, "{}", said.stderr);
+        assert_eq!(
+            said.stderr.contains("the quantization of its weights is not modeled"),
+            quantized,
+            "{}",
+            said.stderr
+        );
     }
     let said = sandbox.run("estimate --model Qwen/Qwen3-8B --gpu h200");
     assert_eq!(said.code, Some(2), "{}", said.stderr);

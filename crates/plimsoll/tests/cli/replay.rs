@@ -37,7 +37,7 @@ fn a_snapshot_is_explained_compressed_or_not() {
         "recommended: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
         "grows from step to step, over 4 steps",
         "log (train.py:77): 3.00 MiB a step",
-        "the same 6 tensors are there 2 times at the peak",
+        "the same 6 tensors exist 2 times at the peak",
         "made by load (train.py:10)",
         "made by main (train.py:14)",
     ] {

@@ -49,7 +49,8 @@ fn has(line: &str, phrase: &str) -> bool {
     line.match_indices(phrase).any(|(at, _)| {
         let after = line[at + phrase.len()..].chars().next();
         let is_cut = is_letter(after) && phrase.ends_with(char::is_alphanumeric);
-        !is_letter(line[..at].chars().next_back()) && !is_cut
+        let is_inside = is_letter(line[..at].chars().next_back()) && phrase.starts_with(char::is_alphanumeric);
+        !is_inside && !is_cut
     })
 }
 
