@@ -13,7 +13,8 @@
 
 use super::overlap::{computes, fetches, sends, sent_by_a_block};
 use crate::lifetimes::lifetimes;
-use plimsoll_graph::{Graph, MemoryId, Node, Op, Program, Storage, TensorId};
+use plimsoll_graph::ops::AwaitTransfer;
+use plimsoll_graph::{Graph, MemoryId, Node, Op, Pass, Program, Storage, TensorId, TensorIds};
 use rustc_hash::FxHashSet;
 use std::ops::Range;
 
@@ -129,10 +130,20 @@ pub(super) fn use_room(graph: &mut Graph, index: usize) {
     for (node, before) in moved.chain(fetched.iter().map(|stay| stay.needed.start).zip(begins)) {
         issues[node] = Issue { before, is_itself: false, node };
     }
-    let nodes = std::mem::take(&mut graph.programs[index].nodes);
-    let mut ordered = issues.into_iter().zip(nodes).collect::<Vec<_>>();
-    ordered.sort_unstable_by_key(|(issue, _)| *issue);
-    graph.programs[index].nodes = ordered.into_iter().map(|(_, node)| node).collect();
+    issues.sort_unstable();
+    reorder(&mut graph.programs[index].nodes, issues.into_iter().map(|issue| issue.node));
+}
+
+/// Puts nodes in this order of their indices, each of which is in it once.
+pub(super) fn reorder(nodes: &mut Vec<Node>, order: impl Iterator<Item = usize>) {
+    let taken = || Node {
+        op: AwaitTransfer.into(),
+        inputs: TensorIds::new(),
+        outputs: TensorIds::new(),
+        block: None,
+        pass: Pass::Forward,
+    };
+    *nodes = order.map(|index| std::mem::replace(&mut nodes[index], taken())).collect();
 }
 
 /// When a node is issued.

@@ -6,7 +6,7 @@
 
 use super::offload::sent;
 use super::overlap::overlap;
-use super::room::use_room;
+use super::room::{reorder, use_room};
 use plimsoll_graph::ops::Home;
 use plimsoll_graph::{Access, Graph, MemoryId, Node, Op, Role, Storage, TensorId};
 use rustc_hash::FxHashMap;
@@ -139,7 +139,7 @@ impl Settled<'_> {
 }
 
 /// Moves nodes that reduce a single operand to where it was last written, so that the host reduces while the device continues.
-fn reduced_early(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
+fn reduced_early(graph: &Graph, mut nodes: Vec<Node>) -> Vec<Node> {
     let is_reduction = |node: &Node| node.op.home() == Home::EachOperand && node.inputs.len() == 1;
     if !nodes.iter().any(is_reduction) {
         return nodes;
@@ -151,9 +151,9 @@ fn reduced_early(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
         order.push((behind.unwrap_or(index), index));
         node.outputs.iter().for_each(|output| written[output.index()] = Some(index));
     }
-    let mut ordered = order.into_iter().zip(nodes).collect::<Vec<_>>();
-    ordered.sort_by_key(|(place, _)| *place);
-    ordered.into_iter().map(|(_, node)| node).collect()
+    order.sort_unstable();
+    reorder(&mut nodes, order.into_iter().map(|(_, index)| index));
+    nodes
 }
 
 /// Drops transfers whose results no node reads.

@@ -29,7 +29,7 @@ use std::collections::BinaryHeap;
 use std::sync::{Mutex, PoisonError};
 
 /// Points that come out of the heap at a time.
-const TOGETHER: usize = 4;
+const TOGETHER: usize = 8;
 
 /// A point that fits.
 pub(super) struct Best {

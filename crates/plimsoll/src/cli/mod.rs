@@ -65,6 +65,7 @@ mod words;
 
 use failure::THREAD_LIMITS;
 pub use failure::{Failure, exit_code};
+use processor::planning;
 
 use crate::streams::Finish;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -149,13 +150,13 @@ enum Command {
 /// Runs the program on its arguments, the program's name first.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let _finish = Finish;
-    processor::return_large_blocks();
+    processor::return_freed_memory();
     let result = with_settings(hyphenate(arguments)).and_then(|cli| match cli.command {
         Command::Train(args) => train::run(*args),
-        Command::Plan(args) => start_threads().and_then(|()| plan::run(args)),
-        Command::Models(args) => start_threads().and_then(|()| models::run(&args)),
+        Command::Plan(args) => start_threads().and_then(|()| planning(|| plan::run(args))),
+        Command::Models(args) => start_threads().and_then(|()| planning(|| models::run(&args))),
         Command::Report(args) => report::run(&args),
-        Command::Estimate(args) => start_threads().and_then(|()| estimate::run(&args)),
+        Command::Estimate(args) => start_threads().and_then(|()| planning(|| estimate::run(&args))),
         Command::Replay(args) => replay::run(&args),
         #[cfg(unix)]
         Command::Run(args) => supervise::run(*args),

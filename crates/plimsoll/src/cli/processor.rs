@@ -13,9 +13,21 @@ pub(super) const PROCESS: Bytes = Bytes::mib(64);
 /// What it may come to take yet, however much it has taken already.
 const STILL: Bytes = Bytes::mib(24);
 
-/// Blocks of at least so many bytes are mapped by themselves.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-const LARGE_BLOCK: i32 = 256 << 10;
+/// How the C library's heap treats freed memory.
+#[derive(Clone, Copy)]
+struct Heap {
+    /// Blocks of at least this many bytes are mapped by themselves, and unmapped when they are freed.
+    mapped_from: i32,
+    /// The unused end of the heap is returned to the system once it is this large.
+    trimmed_from: i32,
+}
+
+/// Freed blocks are returned at once. By default the C library keeps them once a program has freed a few, so that
+/// tokenizing, which frees many, would leave less for the plan.
+const RETURNED: Heap = Heap { mapped_from: 256 << 10, trimmed_from: 128 << 10 };
+
+/// Freed blocks are kept for the next ones. Both limits are the largest that the C library accepts.
+const KEPT: Heap = Heap { mapped_from: 32 << 20, trimmed_from: i32::MAX };
 
 /// What must be left free for the process itself from now on.
 pub(super) fn process_margin() -> Bytes {
@@ -27,14 +39,30 @@ pub(super) fn page_tables(bytes: Bytes) -> Bytes {
     Bytes(bytes.0.div_ceil(512))
 }
 
-/// Has large blocks of the heap returned to the system as soon as they are freed. Otherwise the C library keeps them for
-/// itself once a program has freed a few, so that tokenizing, which frees many, would leave less for the plan.
-pub(super) fn return_large_blocks() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: `mallopt` takes two numbers and may be called at any time.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BLOCK);
+impl Heap {
+    fn set(self) {
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        // SAFETY: `mallopt` takes two numbers and may be called at any time.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, self.mapped_from);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, self.trimmed_from);
+        }
     }
+}
+
+/// Returns freed memory to the system at once from now on.
+pub(super) fn return_freed_memory() {
+    RETURNED.set();
+}
+
+/// Searches for plans. A search copies graphs of megabytes hundreds of times, and a third of its time would be page faults
+/// if each copy was returned to the system.
+pub(super) fn planning<T>(search: impl FnOnce() -> T) -> T {
+    KEPT.set();
+    let found = search();
+    RETURNED.set();
+    trim_heap();
+    found
 }
 
 /// Returns the heap's unused pages to the system, so that what is free is counted without them.
