@@ -1,6 +1,6 @@
 //! The report of a program that `plimsoll run` kept alive, as Markdown and as JSON: its attempts, and the memory of its cards.
 
-use plimsoll_supervise::{CardPeak, Entry, Report, RunState};
+use plimsoll_registry::{CardPeak, Entry, Report, RunState};
 use plimsoll_telemetry::Sample;
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use serde_json::{Value, json};

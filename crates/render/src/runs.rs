@@ -1,7 +1,7 @@
 //! Runs as a table and as JSON.
 
 use comfy_table::{CellAlignment, Table, presets};
-use plimsoll_supervise::{Entry, Progress, RunKind, RunState};
+use plimsoll_registry::{Entry, Progress, RunKind, RunState};
 use plimsoll_units::{Seconds, format_duration};
 use serde_json::{Value, json};
 

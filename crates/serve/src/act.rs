@@ -81,7 +81,7 @@ pub(crate) fn act(run: &RunView, request: &ActionRequest) -> Result<String, ActE
 #[cfg(unix)]
 mod supervised {
     use super::{ActError, Action, RunView};
-    use plimsoll_supervise::{Entry, PauseError, pause, resume, stop};
+    use plimsoll_registry::{Entry, PauseError, pause, resume, stop};
     use std::time::Duration;
 
     /// Time from SIGINT to SIGTERM, and from SIGTERM to SIGKILL.

@@ -1,26 +1,10 @@
 //! Peak memory of each card during a run, from samples.
 //! Not here: taking samples (`plimsoll`), and memory over time (`plimsoll_telemetry::History`).
 
+use plimsoll_registry::CardPeak;
 use plimsoll_telemetry::Sample;
-use plimsoll_units::Bytes;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Peak memory of a card.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CardPeak {
-    /// `GPU-8932f937-d72c-4106-c12f-20bd9faed9f6`.
-    pub uuid: String,
-    /// The product name.
-    pub name: String,
-    /// Peak memory of all processes together.
-    #[serde(rename = "peak_bytes")]
-    pub peak: Bytes,
-    /// Total memory.
-    #[serde(rename = "total_bytes")]
-    pub total: Option<Bytes>,
-}
 
 /// Peaks, shared between the sampling thread and the supervisor.
 #[derive(Debug, Clone, Default)]
@@ -58,6 +42,7 @@ impl CardPeaks {
 mod tests {
     use super::*;
     use plimsoll_telemetry::CardSample;
+    use plimsoll_units::Bytes;
 
     #[test]
     fn the_largest_sample_of_all_supervisors_is_the_peak() {

@@ -3,8 +3,7 @@
 
 use crate::keeper::{KeeperConnection, Link, LinkTarget, OnEnd, Spec, reading_end};
 use crate::output::{Carrier, Output, Screen};
-use crate::processes::{Group, Process};
-use crate::repair::Attempt;
+use plimsoll_registry::{Attempt, Group, Process};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io;

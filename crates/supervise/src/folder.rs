@@ -1,8 +1,7 @@
 //! The folder of a supervised run: its files, and the lock that keeps a second supervisor out.
 
-use crate::output::{Progress, last_progress};
-use plimsoll_files::{Disk, Distrust, FolderLock, LockError, check_folder, read_end_inside};
-use plimsoll_units::Bytes;
+use plimsoll_files::{Disk, Distrust, FolderLock, LockError, check_folder};
+use plimsoll_registry::{JOURNAL, output_of};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
@@ -118,23 +117,6 @@ impl Folder {
     pub(crate) fn stacks(&self, worker: usize, attempt: u32) -> PathBuf {
         self.path.join(format!("stacks-{worker}-{attempt}.txt"))
     }
-}
-
-/// The journal's name. Not `journal.jsonl`, which marks a run of `plimsoll train`.
-pub(crate) const JOURNAL: &str = "supervisor.jsonl";
-
-/// Path of a worker's output in a run's folder.
-pub fn output_of(folder: &Path, worker: usize, workers: usize) -> PathBuf {
-    folder.join(if workers == 1 { "output.log".to_owned() } else { format!("output-{worker}.log") })
-}
-
-/// How much of the end of an output is searched for progress.
-const END: Bytes = Bytes(16 << 10);
-
-/// Progress of the slowest worker of a run, read from its output.
-pub fn progress_of(folder: &Path, workers: usize) -> Option<Progress> {
-    let outputs = (0..workers).map(|worker| output_of(folder, worker, workers));
-    outputs.map(|output| last_progress(&read_end_inside(&output, 1, END).ok()?)).min().flatten()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Detects a hung program: one that neither prints nor computes, on CPUs or on a card, for a long time.
 
 use crate::output::Output;
-use crate::processes::{Group, Member};
+use plimsoll_registry::{Group, Member, Process};
 use plimsoll_telemetry::{CardUse, gpu_use};
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,7 @@ fn uses_card(cards: &[CardUse], own: Option<&str>, members: &[Member]) -> bool {
     let is_own = |card: &&CardUse| own.is_none_or(|own| own == card.card);
     cards.iter().filter(is_own).filter(|card| card.busy_percent > 0).any(|card| {
         let is_member = |pid: &u32| members.iter().any(|member| member.row.pid == *pid);
-        let is_known = |pid: &u32| crate::processes::Process::of(*pid).is_some();
+        let is_known = |pid: &u32| Process::of(*pid).is_some();
         card.pids.iter().any(is_member) || !card.pids.iter().any(is_known)
     })
 }

@@ -2,9 +2,7 @@
 //! supervisor starts, and the supervisor reports how it ended. Not here: processes (`supervisor/`), the meaning of ends
 //! (`ends/`) and the changes that help (`ladder/`).
 
-use crate::output::Progress;
-use serde::{Deserialize, Serialize};
-use std::ffi::OsString;
+use plimsoll_registry::{Attempt, Progress, RepairState};
 use std::time::Duration;
 
 /// How an attempt ended, as far as the system reports it.
@@ -38,17 +36,6 @@ impl Ending {
     }
 }
 
-/// A command to start.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attempt {
-    /// The program and its arguments.
-    pub argv: Vec<OsString>,
-    /// Environment variables in addition to those of the supervisor; these win.
-    pub env: Vec<(OsString, OsString)>,
-    /// Differences from the user's command, for display: one line each.
-    pub notes: Vec<String>,
-}
-
 /// The meaning of an end, and the decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
@@ -75,19 +62,6 @@ pub enum Decision {
         /// Why, for display.
         why: String,
     },
-}
-
-/// The state of a [`Repair`], from which another supervisor's continues.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RepairState {
-    /// Names of the steps taken so far.
-    pub steps: Vec<String>,
-    /// Names of steps that the program rejected.
-    pub refused: Vec<String>,
-    /// Whether the run ran out of memory.
-    pub has_failed: bool,
-    /// Whether the last step has not proved to work yet.
-    pub is_unproven: bool,
 }
 
 /// Decides which command to start, at first and after each end. One per worker.

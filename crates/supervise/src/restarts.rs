@@ -1,7 +1,6 @@
 //! Whether and when to restart: limits, growing pauses, and crash loops. Pure.
 
-use crate::output::Progress;
-use serde::{Deserialize, Serialize};
+use plimsoll_registry::{Progress, RestartHistory};
 use std::time::Duration;
 
 /// Limit on growing pauses, unless the first pause is longer.
@@ -24,18 +23,6 @@ pub struct Limits {
 pub(crate) struct Restarts {
     limits: Limits,
     seen: RestartHistory,
-}
-
-/// What a worker's earlier ends were.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RestartHistory {
-    made: u32,
-    cause: Option<String>,
-    /// Consecutive ends with that cause.
-    same: u32,
-    /// Consecutive ends without progress.
-    idle: u32,
-    furthest: Option<Progress>,
 }
 
 /// The decision about a restart.

@@ -96,7 +96,7 @@ pub fn usable_cpus() -> Vec<usize> {
 /// Pins a new process and its future children to some CPUs. Ignores errors: without pinning, only speed is lost.
 pub(crate) fn keep_on(pid: u32, cpus: &[usize]) {
     #[cfg(target_os = "linux")]
-    if let Some(pid) = crate::processes::pid(pid).filter(|_| !cpus.is_empty()) {
+    if let Some(pid) = plimsoll_registry::pid(pid).filter(|_| !cpus.is_empty()) {
         use rustix::thread::{CpuSet, sched_setaffinity};
         let mut set = CpuSet::new();
         cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU).for_each(|&cpu| set.set(cpu));

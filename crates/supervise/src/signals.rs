@@ -1,12 +1,12 @@
 //! Receives the supervisor's signals on a thread.
 
+use plimsoll_registry::ignored_signals;
 use rustix::process::Signal;
 use signal_hook::consts::{
     SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH,
     SIGXCPU,
 };
 use signal_hook::iterator::Signals;
-use std::fs;
 use std::io;
 
 /// The exit code after the third interrupt.
@@ -53,12 +53,5 @@ pub(crate) fn listen(take: impl Fn(Signal) + Send + 'static) -> io::Result<()> {
 
 /// The signals that this process ignores. Call before installing handlers.
 fn ignored() -> u64 {
-    ignored_by(std::process::id())
-}
-
-/// Bit mask of the signals that a process ignores; 0 if the system does not report it.
-pub(crate) fn ignored_by(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    ignored_signals(std::process::id())
 }

@@ -1,6 +1,6 @@
 //! Dumps the stacks of a hung program's Python processes with py-spy, if it is installed.
 
-use crate::processes::Group;
+use plimsoll_registry::Group;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -2,7 +2,8 @@
 
 use crate::ends::classify;
 use crate::hopeless::never_begins;
-use crate::repair::{Attempt, Decision, Ending, Repair, Verdict};
+use crate::repair::{Decision, Ending, Repair, Verdict};
+use plimsoll_registry::{Attempt, UNKNOWN};
 use std::ffi::OsString;
 
 /// Restarts the same command.
@@ -45,7 +46,7 @@ fn kind_of(ending: &Ending) -> String {
         Ending { signal: Some(signal), .. } => format!("signal_{signal}"),
         Ending { code: Some(0), .. } => "success".to_owned(),
         Ending { code: Some(code), .. } => format!("exit_{code}"),
-        Ending { code: None, .. } => crate::UNKNOWN.to_owned(),
+        Ending { code: None, .. } => UNKNOWN.to_owned(),
     }
 }
 

@@ -3,15 +3,14 @@
 
 use crate::child::Running;
 use crate::hang::Watch;
-use crate::keeper::Status;
 use crate::output::Output;
 use crate::pace::{Held, continue_all, stop_all};
-use crate::repair::{Attempt, Ending, Repair};
+use crate::repair::{Ending, Repair};
 use crate::restarts::Restarts;
 use crate::shares::Share;
+use plimsoll_registry::{Attempt, ExitStatus, WorkerOutcome};
 use plimsoll_telemetry::oom_kills;
 use rustix::process::Signal;
-use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
@@ -45,21 +44,7 @@ pub(crate) enum Phase {
     /// It restarts at this time.
     Pausing(Instant),
     /// It does not restart.
-    Done(Outcome),
-}
-
-/// The result of a worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Outcome {
-    pub(crate) code: Option<i32>,
-    pub(crate) is_success: bool,
-}
-
-impl Outcome {
-    /// The result of an end, with the exit code that shells use for it.
-    pub(crate) fn of(code: Option<i32>, signal: Option<i32>) -> Self {
-        Self { code: code.or_else(|| signal.map(|signal| 128 + signal)), is_success: code == Some(0) }
-    }
+    Done(WorkerOutcome),
 }
 
 /// A started program.
@@ -71,7 +56,7 @@ pub(crate) struct Live {
     /// Signals to send, with their reasons.
     schedule: VecDeque<(Instant, Signal, &'static str)>,
     hung: bool,
-    status: Option<Status>,
+    status: Option<ExitStatus>,
     sweep: Option<Sweep>,
     /// The processes that are stopped for heat.
     held: Option<Held>,
@@ -120,7 +105,7 @@ impl Live {
     }
 
     /// Records that the first process has ended.
-    pub(crate) fn ended(&mut self, status: Status) {
+    pub(crate) fn ended(&mut self, status: ExitStatus) {
         self.status = Some(status);
         self.schedule.clear();
     }
@@ -250,7 +235,7 @@ impl Live {
 
     /// The ending, once no process is left.
     pub(crate) fn conclude(self, output: &Output) -> Ending {
-        let Status { code, signal } = self.status.unwrap_or_default();
+        let ExitStatus { code, signal } = self.status.unwrap_or_default();
         let ran_for = self.started.elapsed();
         let (tail, progress) = output.finish();
         let oom_kills = oom_kills().unwrap_or(0).saturating_sub(self.oom_before);

@@ -1,13 +1,13 @@
 //! The ladder repairs runs that end out of memory, and they reach the result that they would have had: a trainer in
 //! shell script and, if `PLIMSOLL_PYTHON` names a Python with PyTorch, a real training with limited memory.
 
+use plimsoll_registry::output_of;
+use plimsoll_registry::{Registry, Report, Status, SupervisorEvent};
 use plimsoll_supervise::failures::Failures;
 use plimsoll_supervise::hook::Hook;
 use plimsoll_supervise::ladder::{Ladder, UserLadder};
-use plimsoll_supervise::{
-    CardPeaks, Folder, Input, Job, Limits, Mender, Registry, Report, Status, Stream, SuperviseSettings, SupervisorEvent,
-};
-use plimsoll_supervise::{output_of, shares, supervise};
+use plimsoll_supervise::{CardPeaks, Folder, Input, Job, Limits, Mender, Stream, SuperviseSettings};
+use plimsoll_supervise::{shares, supervise};
 use plimsoll_units::Bytes;
 use std::env;
 use std::ffi::OsString;

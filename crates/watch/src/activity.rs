@@ -4,7 +4,7 @@
 use crate::process::owner;
 use plimsoll_files::is_locked;
 #[cfg(unix)]
-use plimsoll_supervise::{Entry, RunKind, RunState};
+use plimsoll_registry::{Entry, RunKind, RunState};
 use std::path::Path;
 
 /// The processes of a run.

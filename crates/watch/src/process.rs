@@ -39,7 +39,7 @@ impl ProcessInfo {
 
 #[cfg(unix)]
 fn started(pid: u32) -> Option<String> {
-    plimsoll_supervise::Process::of(pid).map(|process| process.started)
+    plimsoll_registry::Process::of(pid).map(|process| process.started)
 }
 
 /// User ID of a process.

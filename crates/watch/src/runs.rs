@@ -39,7 +39,7 @@ pub struct Found {
 pub struct Places {
     /// Folders that contain runs.
     pub roots: Vec<PathBuf>,
-    /// The user's registry of runs (`plimsoll_supervise::Registry`).
+    /// The user's registry of runs (`plimsoll_registry::Registry`).
     pub state: Option<PathBuf>,
 }
 
@@ -90,15 +90,19 @@ fn journal(folder: &Path) -> Option<(Kind, f64)> {
         Some(since.map_or(0.0, |since| since.as_secs_f64()))
     };
     let train = changed("journal.jsonl").map(|changed_s| (Kind::Train, changed_s));
-    let of_supervisor = || changed("supervisor.jsonl").or_else(|| changed("process.json"));
-    train.or_else(|| cfg!(unix).then(of_supervisor).flatten().map(|changed_s| (Kind::Supervised, changed_s)))
+    #[cfg(unix)]
+    let train = train.or_else(|| {
+        let supervised = changed(plimsoll_registry::JOURNAL).or_else(|| changed(plimsoll_registry::FILE));
+        supervised.map(|changed_s| (Kind::Supervised, changed_s))
+    });
+    train
 }
 
 #[cfg(unix)]
 fn registered(places: &Places) -> Vec<PathBuf> {
     let Some(state) = &places.state else { return vec![] };
     // The folders listed above are not read twice.
-    let registry = plimsoll_supervise::Registry { state: Some(state.clone()), runs: PathBuf::new() };
+    let registry = plimsoll_registry::Registry { state: Some(state.clone()), runs: PathBuf::new() };
     registry.entries().into_iter().map(|entry| entry.folder).collect()
 }
 

@@ -5,7 +5,7 @@ use crate::events::push;
 use crate::reader::heat_action;
 use crate::run_view::{RunView, Standing};
 use crate::text::{LINE, NAME, clean};
-use plimsoll_supervise::{Entry, RunState, SCHEMA_VERSION, Status, SupervisorEvent, program_name, progress_of};
+use plimsoll_registry::{Entry, JOURNAL, RunState, SCHEMA_VERSION, Status, SupervisorEvent, program_name, progress_of};
 use plimsoll_telemetry::{JournalError, Level, Record, Tail};
 use plimsoll_units::{Seconds, format_duration};
 use std::path::Path;
@@ -27,7 +27,7 @@ impl Supervised {
         view.command = entry.command.iter().take(WORDS).map(|word| clean(word, NAME)).collect();
         view.program = clean(&program_name(&entry.command), NAME);
         view.first_s = Some(entry.started_s);
-        Some(Self { tail: Tail::new(&folder.join("supervisor.jsonl"), SCHEMA_VERSION), view })
+        Some(Self { tail: Tail::new(&folder.join(JOURNAL), SCHEMA_VERSION), view })
     }
 
     pub fn refresh(&mut self, folder: &Path) -> Result<RunView, JournalError> {
@@ -40,7 +40,7 @@ impl Supervised {
         }
         if let Ok(entry) = Entry::read(folder) {
             view.standing = standing(&entry);
-            view.is_paused = view.standing == Standing::Running && plimsoll_supervise::is_paused(&entry);
+            view.is_paused = view.standing == Standing::Running && plimsoll_registry::is_paused(&entry);
             view.last_s = entry.ended.as_ref().map(|ended| ended.time_s).or(view.last_s);
             view.seconds = entry.ran_s(entry.state());
             if let Some(progress) = progress_of(&entry.folder, entry.worker_count.min(WORDS)) {
@@ -101,7 +101,7 @@ fn words(event: &SupervisorEvent) -> Option<(Level, String)> {
         SupervisorEvent::Signaled { worker, signal, why } => (Warn, format!("{}{signal}: {why}", of(worker))),
         SupervisorEvent::Forwarded { signal } => (Info, format!("{signal} forwarded")),
         SupervisorEvent::AttemptEnded { worker, kind, cause, ran_s, .. } => {
-            let level = if kind == plimsoll_supervise::SUCCESS { Info } else { Error };
+            let level = if kind == plimsoll_registry::SUCCESS { Info } else { Error };
             (level, format!("{}ended after {}: {kind} {cause}", of(worker), format_duration(Seconds(*ran_s))))
         }
         SupervisorEvent::Restarting { worker, why, notes, .. } => {

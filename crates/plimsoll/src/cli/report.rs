@@ -10,11 +10,11 @@ use clap::Args;
 #[cfg(unix)]
 use plimsoll_files::read_text_inside;
 use plimsoll_files::{Disk, is_there, write_whole};
+#[cfg(unix)]
+use plimsoll_registry::{Entry, RunKind};
 use plimsoll_render::{CardStory, run_html, run_markdown};
 #[cfg(unix)]
 use plimsoll_render::{KeptRun, kept_run_json, kept_run_markdown};
-#[cfg(unix)]
-use plimsoll_supervise::{Entry, RunKind};
 #[cfg(unix)]
 use plimsoll_telemetry::history;
 #[cfg(unix)]

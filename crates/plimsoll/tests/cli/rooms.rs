@@ -27,7 +27,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("orders", &["units", "files"]),
     ("torch-memory", &["units", "arena"]),
     ("trainers", &["units"]),
-    ("supervise", &["units", "files", "heat", "telemetry", "trainers"]),
+    ("registry", &["units", "files", "telemetry"]),
+    ("supervise", &["units", "files", "heat", "telemetry", "trainers", "registry"]),
     ("eager", &["units", "graph", "torch-memory", "trainers"]),
     ("train", &["units", "files", "graph", "plan", "exec", "data", "telemetry"]),
     (
@@ -35,8 +36,8 @@ const ROOMS: &[(&str, &[&str])] = &[
         &["units", "files", "graph", "plan", "exec", "data", "telemetry", "health", "heat", "power", "orders", "train"],
     ),
     ("hub", &["units", "files", "graph", "data", "train", "secrets"]),
-    ("watch", &["units", "files", "telemetry", "supervise"]),
-    ("serve", &["units", "files", "graph", "plan", "telemetry", "watch", "orders", "supervise"]),
+    ("watch", &["units", "files", "telemetry", "registry"]),
+    ("serve", &["units", "files", "graph", "plan", "telemetry", "watch", "orders", "registry"]),
     ("top", &["units", "heat", "telemetry", "watch"]),
     (
         "render",
@@ -50,7 +51,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "torch-memory",
             "trainers",
             "eager",
-            "supervise",
+            "registry",
             "train",
             "watch",
         ],
@@ -80,6 +81,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "session",
             "power",
             "render",
+            "registry",
             "supervise",
             "train",
             "watch",
@@ -92,12 +94,22 @@ pub(crate) fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate has a parent folder").to_owned()
 }
 
-/// Names in `[dependencies]` of a crate's manifest; our own without their prefix.
+/// Dependencies of a crate, also those on one system only; our own without their prefix.
 fn dependencies(name: &str) -> Vec<String> {
-    let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).expect("every crate has a manifest");
-    let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
-    let section = lines.take_while(|line| !line.starts_with('['));
-    let names = section.filter_map(|line| line.split(['.', ' ', '=']).next()).filter(|name| !name.is_empty());
+    dependencies_in(&fs::read_to_string(crates().join(name).join("Cargo.toml")).expect("every crate has a manifest"))
+}
+
+/// Names in `[dependencies]` and `[target.….dependencies]` of a manifest.
+fn dependencies_in(manifest: &str) -> Vec<String> {
+    let mut is_inside = false;
+    let lines = manifest.lines().filter(|line| {
+        let is_header = line.starts_with('[');
+        if is_header {
+            is_inside = *line == "[dependencies]" || line.ends_with(".dependencies]");
+        }
+        is_inside && !is_header
+    });
+    let names = lines.filter_map(|line| line.split(['.', ' ', '=', '#']).next()).filter(|name| !name.is_empty());
     names.map(|name| name.strip_prefix("plimsoll-").unwrap_or(name).to_owned()).collect()
 }
 
@@ -131,6 +143,14 @@ fn assert_free_of(rooms: &[&str], forbidden: &[&str]) {
             }
         }
     }
+}
+
+#[test]
+fn dependencies_on_one_system_are_dependencies() {
+    let manifest = "[dependencies]\nplimsoll-units.workspace = true\n\n[target.'cfg(unix)'.dependencies]\n# Signals.\n\
+        plimsoll-registry.workspace = true\n[dev-dependencies]\ntempfile.workspace = true\n\
+        [target.'cfg(unix)'.dev-dependencies]\nlibc.workspace = true\n";
+    assert_eq!(dependencies_in(manifest), ["units", "registry"]);
 }
 
 #[test]
@@ -184,6 +204,7 @@ fn invariant_8_only_plimsoll_knows_terminals_html_or_http_and_notify_its_service
         "data",
         "telemetry",
         "torch-memory",
+        "registry",
         "supervise",
         "train",
         "session",

@@ -78,7 +78,7 @@ fn orders_to_a_run_that_another_user_controls_are_refused() {
     // A supervised run whose folder names this test's process.
     std::fs::remove_file(b.folder.join("journal.jsonl")).expect("the journal exists");
     let command = vec!["python3".to_owned()];
-    let entry = plimsoll_supervise::Entry::new(plimsoll_supervise::RunKind::Supervised, &b.folder, command);
+    let entry = plimsoll_registry::Entry::new(plimsoll_registry::RunKind::Supervised, &b.folder, command);
     entry.write().expect("written");
     [&a, &b].into_iter().for_each(|run| set_permissions(&run.folder, Permissions::from_mode(0o777)).expect("changed"));
     let server = runs.serve();

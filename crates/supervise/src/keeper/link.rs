@@ -1,10 +1,10 @@
 //! The supervisor's side of a keeper: starts it or reconnects to it, and receives its frames on a thread. If a keeper
 //! is gone, the supervisor carries the output itself, and can't learn the exit status.
 
-use super::place::{End, connect};
-use super::protocol::{FINISH, Frame, KeeperMessage, Program, RELEASE, Spec, Status, read_frame};
+use super::protocol::{FINISH, Frame, KeeperMessage, Program, RELEASE, Spec, read_frame};
+use super::socket::connect;
 use crate::output::Carrier;
-use crate::processes::{Group, Process};
+use plimsoll_registry::{ExitStatus, Group, Process, ProgramEnd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const WRITING: Duration = Duration::from_secs(2);
 
 /// Called with the exit status when a program ends.
-pub(crate) type OnEnd = Box<dyn FnOnce(Status) + Send>;
+pub(crate) type OnEnd = Box<dyn FnOnce(ExitStatus) + Send>;
 
 /// A connection to a keeper that answered.
 pub(crate) struct KeeperConnection {
@@ -210,15 +210,15 @@ pub(crate) fn reading_end(group: &Group, pipe: u64) -> Option<OwnedFd> {
 }
 
 /// Waits for the end of a process that is not a child, and reads its keeper's record.
-fn status_of(folder: &Path, worker: usize, attempt: u32, leader: &Process) -> Status {
+fn status_of(folder: &Path, worker: usize, attempt: u32, leader: &Process) -> ExitStatus {
     leader.wait();
     let start = std::time::Instant::now();
     loop {
-        if let Some(end) = End::read(folder, worker, attempt) {
+        if let Some(end) = ProgramEnd::read(folder, worker, attempt) {
             return end.status;
         }
         if start.elapsed() > WRITING {
-            return Status::default();
+            return ExitStatus::default();
         }
         std::thread::sleep(Duration::from_millis(20));
     }

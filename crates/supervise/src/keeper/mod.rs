@@ -10,12 +10,12 @@
 //! `process.rs` is the keeper's side, `link.rs` the supervisor's.
 
 mod link;
-mod place;
 mod process;
 mod protocol;
+mod socket;
 
 pub use process::keep;
 
 pub(crate) use link::{KeeperConnection, Link, LinkTarget, OnEnd, reading_end};
-pub(crate) use place::{End, remove};
-pub(crate) use protocol::{Spec, Status};
+pub(crate) use protocol::Spec;
+pub(crate) use socket::remove;

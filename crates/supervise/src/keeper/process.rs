@@ -1,11 +1,11 @@
 //! The keeper's process.
 
-use super::place::{End, listen};
-use super::protocol::{FINISH, Frame, KeeperMessage, Program, RELEASE, Spec, Status, write_frame, write_output};
+use super::protocol::{FINISH, Frame, KeeperMessage, Program, RELEASE, Spec, write_frame, write_output};
+use super::socket::listen;
 use crate::output::{OutputLog, TAIL, Tail};
 use crate::pace::release_left;
-use crate::processes::{Process, pid, rows};
 use crate::signals::ASKING;
+use plimsoll_registry::{ExitStatus, Process, ProgramEnd, pid, rows};
 use plimsoll_telemetry::now_s;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec, read, retry_on_intr};
@@ -73,7 +73,7 @@ struct Keeper {
     listener: Option<UnixListener>,
     /// Readable once the program has ended.
     over: OwnedFd,
-    status: Option<Status>,
+    status: Option<ExitStatus>,
     /// Whether to carry only what is in the pipes now.
     is_finishing: bool,
     is_released: bool,
@@ -225,7 +225,7 @@ impl Keeper {
 
     fn write_end(&self, logged_bytes: Option<u64>) {
         let Some(status) = self.status else { return };
-        let end = End { attempt: self.spec.attempt, status, time_s: now_s(), logged_bytes };
+        let end = ProgramEnd { attempt: self.spec.attempt, status, time_s: now_s(), logged_bytes };
         // On a full disk, only a connected supervisor learns of the end.
         let _ = end.write(Path::new(&self.spec.folder), self.spec.worker);
     }
@@ -300,12 +300,12 @@ fn wait_and_reap(program: u32) {
 }
 
 /// Waits for a child's end without reaping it, so that its process ID stays reserved.
-fn wait(child: u32) -> Status {
-    let Some(pid) = pid(child) else { return Status::default() };
+fn wait(child: u32) -> ExitStatus {
+    let Some(pid) = pid(child) else { return ExitStatus::default() };
     let wait = || waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
     match retry_on_intr(wait) {
-        Ok(Some(status)) => Status { code: status.exit_status(), signal: status.terminating_signal() },
-        _ => Status::default(),
+        Ok(Some(status)) => ExitStatus { code: status.exit_status(), signal: status.terminating_signal() },
+        _ => ExitStatus::default(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The protocol between a keeper and a supervisor over a socket. The supervisor sends a [`Spec`] as a line of JSON,
 //! then single bytes. The keeper sends frames: a type byte, a length, and the payload.
 
-use crate::processes::Process;
+use plimsoll_registry::{ExitStatus, Process};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read, Write};
@@ -47,13 +47,6 @@ pub(crate) struct Program {
     pub(crate) keeper: Process,
 }
 
-/// The exit status of a process. Both fields are `None` if it is unknown because the keeper is gone.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Status {
-    pub(crate) code: Option<i32>,
-    pub(crate) signal: Option<i32>,
-}
-
 /// A message from a keeper.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum KeeperMessage {
@@ -64,7 +57,7 @@ pub(crate) enum KeeperMessage {
     /// Output could not be logged, for this reason.
     Lost(String),
     /// The program ended.
-    Ended(Status),
+    Ended(ExitStatus),
     /// All of its output was carried.
     Carried,
 }
@@ -141,7 +134,7 @@ mod tests {
             Frame::Output(0, b"a\n\0\xff".to_vec()),
             Frame::Output(1, vec![]),
             Frame::Tail(b"t".to_vec()),
-            Frame::Message(KeeperMessage::Ended(Status { code: None, signal: Some(9) })),
+            Frame::Message(KeeperMessage::Ended(ExitStatus { code: None, signal: Some(9) })),
         ];
         let mut bytes = Vec::new();
         frames.iter().for_each(|frame| write_frame(&mut bytes, frame).expect("written"));

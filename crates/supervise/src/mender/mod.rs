@@ -7,13 +7,14 @@
 mod tests;
 mod words;
 
+use crate::UNKNOWN_END;
 use crate::ends::{Cause, Fault, Reason, classify};
 use crate::failures::{Failures, Outcome, Start, Subject};
 use crate::hopeless::never_begins;
 use crate::ladder::{Configuration, Ladder, Taken, resumed};
-use crate::repair::{Attempt, Decision, Ending, Repair, RepairState, Verdict};
-use crate::{UNKNOWN, UNKNOWN_END};
+use crate::repair::{Decision, Ending, Repair, Verdict};
 use plimsoll_files::Disk;
+use plimsoll_registry::{Attempt, RepairState, UNKNOWN};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;

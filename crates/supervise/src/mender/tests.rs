@@ -1,7 +1,7 @@
 //! Decisions after a series of ends.
 
 use super::*;
-use crate::output::Progress;
+use plimsoll_registry::Progress;
 use std::path::Path;
 
 const COMMAND: &str = "python run_clm.py --model_name_or_path gpt2 --per_device_train_batch_size 4 --output_dir OUT";

@@ -1,7 +1,7 @@
 //! Text for causes of ends: for reports, for crash-loop detection, and for users.
 
-use crate::SUCCESS;
 use crate::ends::{AllocatorSizes, CardAllocator, Cause, Fault, Reason};
+use plimsoll_registry::SUCCESS;
 
 /// The kind of an end, used to count ends.
 pub(super) fn kind(cause: &Cause) -> String {

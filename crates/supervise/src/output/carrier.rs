@@ -2,9 +2,9 @@
 //! Writes the log only if no keeper does.
 
 use super::log::{OutputLog, last_bytes};
-use super::progress::{Meter, Progress};
 use super::screen::Screen;
 use super::tail::Tail;
+use plimsoll_registry::{Meter, Progress};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read, retry_on_intr};
 use std::os::fd::OwnedFd;

@@ -2,11 +2,9 @@
 
 mod carrier;
 mod log;
-mod progress;
 mod screen;
 mod tail;
 
-pub use progress::{Progress, last_progress};
 pub use screen::Stream;
 
 pub(crate) use carrier::{Carrier, Output, TAIL};

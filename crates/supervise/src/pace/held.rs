@@ -2,9 +2,8 @@
 //! supervisor is killed meanwhile, the keeper or the next supervisor continues them. Processes that the user paused are
 //! not in that file and stay stopped.
 
-use crate::processes::{Group, Process, Row};
-use crate::stop::signal_process;
 use plimsoll_files::read_trusted;
+use plimsoll_registry::{Group, Process, Row};
 use plimsoll_units::Bytes;
 use rustix::process::Signal;
 use std::fs::{self, File};
@@ -114,7 +113,7 @@ fn stop_each(group: &Group, mut before_stop: impl FnMut(&[Process])) -> Vec<Proc
         rows.sort_by_key(|row| (row.started, row.pid));
         let new = rows.iter().map(process).collect::<Vec<_>>();
         before_stop(&new);
-        new.iter().for_each(|process| signal_process(process, Signal::STOP));
+        new.iter().for_each(|process| process.signal(Signal::STOP));
         stopped.extend(new);
     }
     stopped
@@ -127,7 +126,7 @@ fn continue_each(leader: &Process, stopped: &[Process]) {
         Group { leader: leader.clone(), mark: String::new(), keeper: None }.signal(Signal::CONT);
         return;
     }
-    stopped.iter().rev().for_each(|process| signal_process(process, Signal::CONT));
+    stopped.iter().rev().for_each(|process| process.signal(Signal::CONT));
 }
 
 #[cfg(test)]

@@ -2,15 +2,11 @@
 
 use super::{Job, SuperviseError, Supervised, Supervisor};
 use crate::child::Running;
-use crate::event::{Record, SupervisorEvent};
-use crate::folder::JOURNAL;
-use crate::keeper::{End, KeeperConnection};
+use crate::keeper::KeeperConnection;
 use crate::pace::release_left;
-use crate::processes::Process;
-use crate::registry::{Entry, WorkerEntry};
 use crate::repair::Ending;
-use crate::report::AttemptReport;
 use crate::worker::Phase;
+use plimsoll_registry::{AttemptReport, Entry, JOURNAL, Process, ProgramEnd, Record, SupervisorEvent, WorkerEntry};
 use plimsoll_telemetry::now_s;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -68,7 +64,7 @@ impl Supervisor<'_> {
             .filter(|kept| kept.program.attempt == entered.attempt);
         let end = match &started {
             Some(_) => None,
-            None => End::complete(self.folder.path(), index, entered.attempt, entered.keeper.as_ref()),
+            None => ProgramEnd::complete(self.folder.path(), index, entered.attempt, entered.keeper.as_ref()),
         };
         let leader = entry.leader(entered);
         if let Some(leader) = &leader {
@@ -83,7 +79,7 @@ impl Supervisor<'_> {
                 let (pipes, keeper) = (entered.pipes.clone(), entered.keeper.clone());
                 Running::unkept(leader, pipes, keeper, self.attempt_setup(index)).map(|running| (running, false))
             }
-            (None, Some(End { status, logged_bytes, .. }), None) => {
+            (None, Some(ProgramEnd { status, logged_bytes, .. }), None) => {
                 let output = &self.workers[index].output;
                 output.recall_logged(logged_bytes.unwrap_or(0));
                 let (tail, progress) = output.finish();

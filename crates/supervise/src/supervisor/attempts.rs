@@ -3,17 +3,16 @@
 use super::requests::name_of;
 use super::{Message, Refusal, SuperviseSettings, Supervisor};
 use crate::child::{AttemptSetup, Running, code_of, is_transient};
-use crate::event::SupervisorEvent;
 use crate::hang::Watch;
-use crate::keeper::End;
-use crate::processes::Process;
-use crate::registry::WorkerEntry;
-use crate::repair::{Attempt, Decision, Ending};
-use crate::report::{AttemptReport, Status};
+use crate::repair::{Decision, Ending};
 use crate::restarts::Next;
 use crate::shares::keep_on;
-use crate::worker::{Live, Observation, Outcome, Phase};
-use crate::{STOPPED, SUCCESS, TOO_HOT, stacks};
+use crate::stacks;
+use crate::worker::{Live, Observation, Phase};
+use plimsoll_registry::{
+    Attempt, AttemptReport, Process, ProgramEnd, STOPPED, SUCCESS, Status, SupervisorEvent, TOO_HOT, WorkerEntry,
+    WorkerOutcome,
+};
 use std::ffi::OsString;
 use std::io;
 use std::time::{Duration, Instant};
@@ -28,7 +27,7 @@ impl Supervisor<'_> {
         match &mut worker.phase {
             Phase::Done(_) => {}
             Phase::Waiting | Phase::Pausing(_) if is_ending => {
-                worker.phase = Phase::Done(Outcome { code: Some(self.early_end_code), is_success: false });
+                worker.phase = Phase::Done(WorkerOutcome { code: Some(self.early_end_code), is_success: false });
             }
             Phase::Waiting if makes_room => self.start(index),
             Phase::Pausing(until) if *until <= Instant::now() => self.start(index),
@@ -155,7 +154,7 @@ impl Supervisor<'_> {
         // A system limit may no longer be reached a little later.
         if !self.has_started && !is_transient(&reason) {
             self.refusal = Some(Refusal { program, reason, code });
-            let outcome = Outcome { code: Some(code), is_success: false };
+            let outcome = WorkerOutcome { code: Some(code), is_success: false };
             self.workers.iter_mut().for_each(|worker| worker.phase = Phase::Done(outcome));
             return;
         }
@@ -243,17 +242,17 @@ impl Supervisor<'_> {
         }
         self.enter_worker(index, None);
         // The decision is recorded, so no other supervisor needs the end file.
-        End::forget(self.folder.path(), index);
+        ProgramEnd::forget(self.folder.path(), index);
         events.into_iter().for_each(|event| self.emit(event));
         self.journal.sync();
     }
 }
 
 /// Counts exit code 0 after a hang as a failure.
-fn outcome_of(ending: &Ending) -> Outcome {
+fn outcome_of(ending: &Ending) -> WorkerOutcome {
     match ending.hung && ending.code == Some(0) {
-        true => Outcome { code: Some(1), is_success: false },
-        false => Outcome::of(ending.code, ending.signal),
+        true => WorkerOutcome { code: Some(1), is_success: false },
+        false => WorkerOutcome::of(ending.code, ending.signal),
     }
 }
 

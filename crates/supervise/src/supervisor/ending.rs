@@ -1,19 +1,17 @@
 //! The end of a run: its status, exit code, report and registry entry.
 
 use super::{Supervised, Supervisor};
-use crate::event::SupervisorEvent;
 use crate::keeper;
 use crate::output::Screen;
-use crate::registry::Ended;
-use crate::report::Status;
-use crate::worker::{Outcome, Phase};
+use crate::worker::Phase;
+use plimsoll_registry::{Ended, Status, SupervisorEvent, WorkerOutcome};
 use plimsoll_telemetry::now_s;
 
 impl Supervisor<'_> {
     pub(super) fn end(mut self) -> Supervised {
         let outcomes = self.workers.iter().map(|worker| match worker.phase {
             Phase::Done(outcome) => outcome,
-            _ => Outcome { code: None, is_success: false },
+            _ => WorkerOutcome { code: None, is_success: false },
         });
         let outcomes = outcomes.collect::<Vec<_>>();
         let all_succeeded = outcomes.iter().all(|outcome| outcome.is_success);

@@ -1,9 +1,8 @@
 //! How the supervisor reacts to heat: it stops and continues programs in turn, or ends the run.
 
 use super::Supervisor;
-use crate::event::SupervisorEvent;
-use crate::report::Status;
 use crate::worker::Phase;
+use plimsoll_registry::{Status, SupervisorEvent};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 

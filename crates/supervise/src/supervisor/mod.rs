@@ -12,19 +12,18 @@ pub use adoption::adopt;
 pub use job::{Job, Refusal, SuperviseError, SuperviseSettings, Supervised};
 
 use crate::card_peaks::CardPeaks;
-use crate::event::{Record, SCHEMA_VERSION, SupervisorEvent};
 use crate::folder::Folder;
 use crate::input::Keyboard;
-use crate::keeper::Status as Exit;
 use crate::output::{Output, Screen};
 use crate::pace::Pacing;
-use crate::registry::{Entry, Registry};
-use crate::repair::{Attempt, Repair};
-use crate::report::{Report, Status};
+use crate::repair::Repair;
 use crate::restarts::Restarts;
 use crate::shares::Share;
 use crate::signals;
 use crate::worker::{Live, Phase, Worker};
+use plimsoll_registry::{
+    Attempt, Entry, ExitStatus, Record, Registry, Report, RunKind, SCHEMA_VERSION, Status, SupervisorEvent,
+};
 use plimsoll_telemetry::{Journal, now_s};
 use rustix::process::Signal;
 use std::ffi::OsString;
@@ -42,7 +41,7 @@ enum Message {
     Ended {
         worker: usize,
         attempt: u32,
-        exit: Exit,
+        exit: ExitStatus,
     },
     /// The stacks of a hung program were written, or could not be read.
     Stacks {
@@ -125,7 +124,7 @@ impl<'t> Supervisor<'t> {
             has_reported_loss: false,
         };
         let workers = workers.into_iter().map(worker).collect::<Vec<_>>();
-        let mut entry = Entry::new(crate::registry::RunKind::Supervised, folder.path(), command.clone());
+        let mut entry = Entry::new(RunKind::Supervised, folder.path(), command.clone());
         entry.worker_count = count;
         entry.arguments = arguments;
         entry.grace_s = settings.grace.as_secs_f64();

@@ -1,9 +1,8 @@
 //! Requests to the supervisor: signals, and the time limit of the run.
 
 use super::Supervisor;
-use crate::event::SupervisorEvent;
-use crate::report::Status;
 use crate::worker::Live;
+use plimsoll_registry::{Status, SupervisorEvent};
 use rustix::process::{Signal, getpid, kill_process};
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use crate::cli::Failure;
 use crate::cli::failure::exit_code;
 use crate::streams::talk;
 use clap::Args;
-use plimsoll_supervise::{Entry, RunState};
+use plimsoll_registry::{Entry, RunState};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct AttachArgs {

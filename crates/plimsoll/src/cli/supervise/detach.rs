@@ -5,7 +5,7 @@ use crate::cli::Failure;
 use crate::cli::failure::io_failure;
 use crate::streams::{talk, write_data};
 use plimsoll_files::TRUSTED_FOLDERS;
-use plimsoll_supervise::{Entry, Process, RunState, Surroundings};
+use plimsoll_registry::{Entry, Process, RunState, Surroundings};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};

@@ -30,7 +30,8 @@ use super::state::state_folder;
 use crate::streams::talk;
 use clap::Args;
 use plimsoll_files::{Distrust, LockError, TRUSTED_FOLDERS, check_folder};
-use plimsoll_supervise::{Entry, Folder, FolderError, Registry, RunKind, Status, SuperviseError};
+use plimsoll_registry::{Entry, Registry, RunKind, Status};
+use plimsoll_supervise::{Folder, FolderError, SuperviseError};
 use plimsoll_telemetry::now_s;
 use std::env;
 use std::io;
@@ -99,7 +100,7 @@ impl OwnRun {
             130 => Status::Stopped,
             _ => Status::Failed,
         };
-        self.entry.ended = Some(plimsoll_supervise::Ended { status, code: Some(code.into()), time_s: now_s() });
+        self.entry.ended = Some(plimsoll_registry::Ended { status, code: Some(code.into()), time_s: now_s() });
         // The run has ended even if this write fails.
         let _ = self.entry.write();
     }

@@ -9,7 +9,7 @@ use crate::streams::talk;
 use clap::Args;
 use plimsoll_files::is_locked;
 use plimsoll_orders::{GiveError, Order, give};
-use plimsoll_supervise::{Entry, Follower, PauseError, RunKind, pause, resume};
+use plimsoll_registry::{Entry, Follower, PauseError, RunKind, pause, resume};
 use plimsoll_telemetry::{Event, Record};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use std::time::{Duration, Instant};

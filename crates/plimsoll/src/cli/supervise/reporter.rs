@@ -4,7 +4,7 @@ use super::say;
 use crate::cli::Failure;
 use crate::cli::notify::{TellArgs, finish_messages};
 use plimsoll_notify::{Kind, Message, Notifier};
-use plimsoll_supervise::{STOPPED, SUCCESS, Status, SupervisorEvent, TOO_HOT, program_name};
+use plimsoll_registry::{STOPPED, SUCCESS, Status, SupervisorEvent, TOO_HOT, program_name};
 use plimsoll_telemetry::now_s;
 use std::collections::BTreeMap;
 use std::io;

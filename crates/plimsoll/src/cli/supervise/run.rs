@@ -14,9 +14,10 @@ use crate::cli::options::{alloc_conf, part, part_from_zero, positive_duration, p
 use crate::streams::{talk, wait_for_no_reader};
 use clap::{Args, Parser};
 use plimsoll_files::Disk;
+use plimsoll_registry::{Entry, RunState, program_name};
 use plimsoll_supervise::{
-    CardPeaks, Entry, Folder, Input, Job, Limits, Refusal, Repair, RunState, Share, SuperviseSettings, Supervised,
-    adopt, keep, program_name, shares, supervise, usable_cpus,
+    CardPeaks, Folder, Input, Job, Limits, Refusal, Repair, Share, SuperviseSettings, Supervised, adopt, keep, shares,
+    supervise, usable_cpus,
 };
 use plimsoll_units::{Bytes, Seconds};
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! Messages of a supervisor: one line per event, and a summary of the run.
 
 use crate::streams::talk;
-use plimsoll_supervise::{Report, STOPPED, SUCCESS, Status, SupervisorEvent, TOO_HOT};
+use plimsoll_registry::{Report, STOPPED, SUCCESS, Status, SupervisorEvent, TOO_HOT};
 use plimsoll_units::{Bytes, Seconds, format_duration};
 
 /// Prints an event as it happens.

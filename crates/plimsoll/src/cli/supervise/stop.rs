@@ -6,7 +6,7 @@ use crate::cli::Failure;
 use crate::cli::failure::exit_code;
 use crate::streams::talk;
 use clap::Args;
-use plimsoll_supervise::{Stopped, stop};
+use plimsoll_registry::{Stopped, stop};
 use plimsoll_units::{Seconds, format_duration};
 use std::time::{Duration, Instant};
 

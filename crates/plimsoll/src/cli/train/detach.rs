@@ -4,7 +4,7 @@ use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
 use crate::cli::supervise::{entry_of, own_program};
 use crate::streams::{talk, write_data};
-use plimsoll_supervise::Follower;
+use plimsoll_registry::Follower;
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;

@@ -1,10 +1,9 @@
 //! Stops a run from outside: SIGINT as from Ctrl-C, then SIGTERM, then SIGKILL.
 
+use crate::entry::{Entry, RunState};
 use crate::pause::is_paused;
-use crate::processes::{self, Process};
-use crate::registry::{Entry, RunState};
-use crate::signals::ignored_by;
-use rustix::process::{Signal, kill_process, kill_process_group};
+use crate::processes::{Process, ignored_signals, pid};
+use rustix::process::{Signal, kill_process_group};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -69,11 +68,11 @@ pub fn stop(entry: &Entry, grace: Option<Duration>, on_signal: &mut dyn FnMut(&s
     on_signal("SIGKILL");
     // Kill the supervisor first, since it would restart the programs.
     if let Some(process) = entry.proved() {
-        signal_process(process, Signal::KILL);
+        process.signal(Signal::KILL);
     }
     for pid in entry.survivors() {
         if let Some(process) = Process::of(pid) {
-            signal_process(&process, Signal::KILL);
+            process.signal(Signal::KILL);
         }
     }
     for leader in entry
@@ -82,14 +81,14 @@ pub fn stop(entry: &Entry, grace: Option<Duration>, on_signal: &mut dyn FnMut(&s
         .filter_map(|worker| worker.leader.as_ref())
         .filter(|leader| leader.holds_its_number() && leader.is_mine())
     {
-        let _ = processes::pid(leader.pid).map(|pid| kill_process_group(pid, Signal::KILL));
+        let _ = pid(leader.pid).map(|pid| kill_process_group(pid, Signal::KILL));
     }
     Ok(if ends_within(entry, REPORT) { Stopped::Killed } else { Stopped::Survives })
 }
 
 /// Sends a signal to the responsible processes.
 fn send(entry: &Entry, signal: Signal) {
-    responsible(entry).iter().for_each(|process| signal_process(process, signal));
+    responsible(entry).iter().for_each(|process| process.signal(signal));
 }
 
 /// The supervisor or, if it is gone, the programs.
@@ -102,7 +101,7 @@ fn responsible(entry: &Entry) -> Vec<Process> {
 
 /// Whether all responsible processes ignore a signal.
 fn is_ignored(entry: &Entry, signal: Signal) -> bool {
-    let ignores = |process: &Process| ignored_by(process.pid) & (1 << (signal.as_raw() - 1)) != 0;
+    let ignores = |process: &Process| ignored_signals(process.pid) & (1 << (signal.as_raw() - 1)) != 0;
     let processes = responsible(entry);
     !processes.is_empty() && processes.iter().all(ignores)
 }
@@ -118,24 +117,5 @@ fn ends_within(entry: &Entry, patience: Duration) -> bool {
             return false;
         }
         std::thread::sleep(TICK);
-    }
-}
-
-/// Sends a signal to this process, never to another one that reused its process ID.
-pub(crate) fn signal_process(process: &Process, signal: Signal) {
-    let Some(pid) = processes::pid(process.pid) else { return };
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
-        // The descriptor always refers to the same process, so checking after it is opened is enough.
-        if let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) {
-            if process.is_alive() {
-                let _ = pidfd_send_signal(descriptor, signal);
-            }
-            return;
-        }
-    }
-    if process.is_alive() {
-        let _ = kill_process(pid, signal);
     }
 }

@@ -1,11 +1,7 @@
 //! The registry of runs. A file in each run's folder describes its processes, and a file in the user's state folder
 //! contains the path of the run's folder, so that any command finds it.
 
-mod entry;
-
-pub use entry::{Ended, Entry, RunKind, RunState, Surroundings, WorkerEntry};
-
-use entry::LONGEST;
+use crate::entry::{Entry, LONGEST, RunState};
 use plimsoll_files::{Disk, read_at_most};
 use std::ffi::OsStr;
 use std::fs;
@@ -72,9 +68,10 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
-    use super::entry::FILE;
     use super::*;
+    use crate::entry::{Ended, FILE, RunKind};
     use crate::report::Status;
+    use crate::worker::WorkerEntry;
 
     fn run(registry: &Registry, name: &str) -> Entry {
         let folder = registry.runs.join(name);

@@ -2,8 +2,8 @@
 //! worker's mark in their environment, or descend from its keeper, which adopts orphans.
 
 use super::Process;
-use super::table::{self, Row};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use super::table::{self, Row, pid};
+use rustix::process::{Signal, kill_process, kill_process_group};
 use std::collections::HashSet;
 
 /// Prefix of the environment variable that marks a run's processes, regardless of their parent.
@@ -11,26 +11,27 @@ pub const MARK: &str = "PLIMSOLL_RUN";
 
 /// A worker's processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Group {
+pub struct Group {
     /// The first process. Its ID is the group's.
-    pub(crate) leader: Process,
+    pub leader: Process,
     /// `NAME=value` in the environment of the first process.
-    pub(crate) mark: String,
+    pub mark: String,
     /// The keeper. All of the processes descend from it while it runs.
-    pub(crate) keeper: Option<Process>,
+    pub keeper: Option<Process>,
 }
 
 /// A running process of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Member {
-    pub(crate) row: Row,
+pub struct Member {
+    /// Its row in the process table.
+    pub row: Row,
     /// Whether it is in the process group, not only marked.
-    pub(crate) in_group: bool,
+    pub in_group: bool,
 }
 
 impl Group {
     /// The processes that have not ended. Empty on systems without `/proc`.
-    pub(crate) fn members(&self) -> Vec<Member> {
+    pub fn members(&self) -> Vec<Member> {
         // Once the leader is reaped, its process ID and group ID may belong to another program.
         let is_ours = self.leader.holds_its_number();
         let own = rustix::process::geteuid().as_raw();
@@ -49,14 +50,14 @@ impl Group {
     }
 
     /// Sends a signal to the process group, as a terminal does.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         if let Some(pid) = pid(self.leader.pid).filter(|_| self.leader.holds_its_number()) {
             let _ = kill_process_group(pid, signal);
         }
     }
 
     /// Sends a signal to all of the processes, including those that left the group.
-    pub(crate) fn signal_all(&self, signal: Signal) {
+    pub fn signal_all(&self, signal: Signal) {
         let outside = self.members().into_iter().filter(|member| !member.in_group);
         let outside = outside.filter_map(|member| pid(member.row.pid)).collect::<Vec<_>>();
         self.signal(signal);
@@ -68,13 +69,8 @@ impl Group {
 
 /// This user's processes with an environment variable that starts with `prefix` (`NAME=value`). Limited to this user,
 /// because any user can set any variable and root can read those of all users.
-pub(crate) fn marked(prefix: &str) -> Vec<Row> {
+pub fn marked(prefix: &str) -> Vec<Row> {
     let own = rustix::process::geteuid().as_raw();
     let rows = table::rows().into_iter().filter(|row| !row.is_zombie && row.uid == own);
     rows.filter(|row| table::has_variable_beginning(row.pid, prefix)).collect()
-}
-
-/// A process ID as system calls take it.
-pub(crate) fn pid(number: u32) -> Option<Pid> {
-    Pid::from_raw(i32::try_from(number).ok()?)
 }

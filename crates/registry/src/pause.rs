@@ -1,9 +1,8 @@
 //! Pauses a supervised run from outside, as Ctrl-Z does, and resumes it. It keeps its memory, including GPU memory.
 //! Not here: runs of `plimsoll train`, which pause between micro-batches on an order (`plimsoll-orders`).
 
+use crate::entry::{Entry, RunKind, RunState};
 use crate::processes::{Process, row};
-use crate::registry::{Entry, RunKind, RunState};
-use crate::stop::signal_process;
 use rustix::process::Signal;
 use std::io;
 
@@ -87,11 +86,9 @@ fn send(entry: &Entry, [supervisor, program]: [Signal; 2]) {
     match entry.process.is_alive() {
         true => {
             if let Some(process) = entry.proved() {
-                signal_process(process, supervisor);
+                process.signal(supervisor);
             }
         }
-        false => {
-            entry.survivors().into_iter().filter_map(Process::of).for_each(|process| signal_process(&process, program))
-        }
+        false => entry.survivors().into_iter().filter_map(Process::of).for_each(|process| process.signal(program)),
     }
 }

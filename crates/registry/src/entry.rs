@@ -1,12 +1,9 @@
 //! The entry of a run: the file in its folder that describes its processes.
 
-use crate::card_peaks::CardPeak;
-use crate::keeper::End;
+use crate::end::ProgramEnd;
 use crate::processes::{Group, MARK, Machine, Process, has_open, marked};
-use crate::repair::{Attempt, RepairState};
-use crate::report::Status;
-use crate::restarts::RestartHistory;
-use crate::worker::Outcome;
+use crate::report::{CardPeak, Status};
+use crate::worker::{WorkerEntry, WorkerOutcome};
 use plimsoll_files::{Disk, LOCK, check_folder, read_inside, read_trusted};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -19,10 +16,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Name of the file in a run's folder.
-pub(super) const FILE: &str = "process.json";
+pub const FILE: &str = "process.json";
 
 /// Size limit of the file; real ones are far smaller.
-pub(super) const LONGEST: Bytes = Bytes::mib(1);
+pub(crate) const LONGEST: Bytes = Bytes::mib(1);
 
 /// Which process trains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,30 +29,6 @@ pub enum RunKind {
     Supervised,
     /// The process that wrote the entry (`plimsoll train`).
     Own,
-}
-
-/// A worker of a supervised run: its processes, and what another supervisor needs to continue it. Written before its
-/// program starts, so that every started program has an entry.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkerEntry {
-    /// Its index, from 0.
-    pub worker: usize,
-    /// The number of the attempt, from 1.
-    pub attempt: u32,
-    /// The first process; `None` before it starts and after it ends.
-    pub leader: Option<Process>,
-    /// Inode numbers of the pipes that it prints to.
-    pub pipes: Vec<u64>,
-    /// Its keeper.
-    pub keeper: Option<Process>,
-    /// The command.
-    pub(crate) command: Attempt,
-    /// The state of its repair.
-    pub(crate) past: RepairState,
-    /// Its restart history.
-    pub(crate) seen: RestartHistory,
-    /// Its result, once it will not restart.
-    pub(crate) outcome: Option<Outcome>,
 }
 
 /// How a run ended.
@@ -196,9 +169,9 @@ impl Entry {
             outcomes.push(match worker.outcome {
                 Some(outcome) => outcome,
                 None => {
-                    let end = End::read(&self.folder, worker.worker, worker.attempt)?;
+                    let end = ProgramEnd::read(&self.folder, worker.worker, worker.attempt)?;
                     time_s = end.time_s.max(time_s);
-                    Outcome::of(end.status.code, end.status.signal)
+                    WorkerOutcome::of(end.status.code, end.status.signal)
                 }
             });
         }
@@ -266,7 +239,7 @@ impl Entry {
 
     /// The supervisor or the process that trains, if it is proved to be this run's: it is alive, runs as this user, and
     /// has the run's lock open. The last check needs Linux, since other systems do not show open files.
-    pub(crate) fn proved(&self) -> Option<&Process> {
+    pub fn proved(&self) -> Option<&Process> {
         let has_lock = || !cfg!(target_os = "linux") || has_open(self.process.pid, &self.folder.join(LOCK));
         let is_proved = self.process.is_alive() && self.process.is_mine() && has_lock();
         is_proved.then_some(&self.process)
@@ -310,7 +283,7 @@ impl Entry {
     }
 
     /// The name of the environment variable that marks its programs. The value is the worker's index.
-    pub(crate) fn mark(&self) -> String {
+    pub fn mark(&self) -> String {
         format!("{MARK}_{}", self.token)
     }
 
@@ -323,7 +296,7 @@ impl Entry {
 
     /// The first process of a worker: as recorded or, if the supervisor was killed before that, the oldest process
     /// group leader with the worker's mark.
-    pub(crate) fn leader(&self, worker: &WorkerEntry) -> Option<Process> {
+    pub fn leader(&self, worker: &WorkerEntry) -> Option<Process> {
         let found = || {
             let rows = marked(&format!("{}={}\0", self.mark(), worker.worker));
             let first = rows.into_iter().filter(|row| row.pid == row.group).min_by_key(|row| row.started)?;

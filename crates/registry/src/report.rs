@@ -1,9 +1,36 @@
 //! The report of a run: `report.json`.
 
-use crate::card_peaks::CardPeak;
-use crate::output::Progress;
+use crate::progress::Progress;
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// Kind of end: success.
+pub const SUCCESS: &str = "success";
+
+/// Kind of end: a user or a signal stopped the run.
+pub const STOPPED: &str = "stopped";
+
+/// Kind of end: the supervisor stopped the run because a card was too hot.
+pub const TOO_HOT: &str = "too_hot";
+
+/// Kind of end: the exit code was lost.
+pub const UNKNOWN: &str = "unknown";
+
+/// Peak memory of a card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardPeak {
+    /// `GPU-8932f937-d72c-4106-c12f-20bd9faed9f6`.
+    pub uuid: String,
+    /// The product name.
+    pub name: String,
+    /// Peak memory of all processes together.
+    #[serde(rename = "peak_bytes")]
+    pub peak: Bytes,
+    /// Total memory.
+    #[serde(rename = "total_bytes")]
+    pub total: Option<Bytes>,
+}
 
 /// The status of a run that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,13 +103,13 @@ pub struct Report {
 
 impl Report {
     /// Counts successes and failures of the attempts.
-    pub(crate) fn count(&mut self) {
+    pub fn count(&mut self) {
         self.failures.clear();
         let (mut succeeded, mut failed) = (0_u64, 0_u64);
         for attempt in &self.attempts {
             match attempt.kind.as_str() {
-                crate::SUCCESS => succeeded += 1,
-                crate::STOPPED | crate::TOO_HOT => {}
+                SUCCESS => succeeded += 1,
+                STOPPED | TOO_HOT => {}
                 kind => {
                     failed += 1;
                     *self.failures.entry(kind.to_owned()).or_default() += 1;

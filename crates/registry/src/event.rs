@@ -1,8 +1,12 @@
 //! Events of a supervised run: the lines of its journal, which is the source of all messages about it.
 
-use crate::output::Progress;
+use crate::progress::Progress;
+use crate::report::Status;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+
+/// The journal's name. Not `journal.jsonl`, which marks a run of `plimsoll train`.
+pub const JOURNAL: &str = "supervisor.jsonl";
 
 /// Version of the schema below. Raised when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -162,7 +166,7 @@ pub enum SupervisorEvent {
     /// The run ended.
     RunEnded {
         /// Its status.
-        status: crate::report::Status,
+        status: Status,
         /// The exit code; `None` if it is unknown.
         code: Option<i32>,
     },

@@ -44,7 +44,7 @@ const OTHER_BARS: [&str; 18] = [
 
 /// Parses an output as it arrives.
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub struct Meter {
     /// The unfinished line.
     line: Vec<u8>,
     epoch: Option<u64>,
@@ -53,7 +53,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// Parses new output. Of a large piece, only the end.
-    pub(crate) fn read(&mut self, bytes: &[u8]) {
+    pub fn read(&mut self, bytes: &[u8]) {
         if bytes.len() > LOOKED_AT {
             self.line.clear();
         }
@@ -67,7 +67,7 @@ impl Meter {
     }
 
     /// Parses the unfinished line.
-    pub(crate) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         let line = std::mem::take(&mut self.line);
         let line = String::from_utf8_lossy(&line);
         if let Some((done, total)) = bar(&line).or_else(|| step(&line)) {
@@ -79,7 +79,7 @@ impl Meter {
     }
 
     /// The furthest progress so far.
-    pub(crate) fn furthest(&self) -> Option<Progress> {
+    pub fn furthest(&self) -> Option<Progress> {
         self.furthest
     }
 

@@ -1,7 +1,7 @@
 //! Identities of processes and machines that stay valid: a process ID alone may be reused.
 
 use super::table;
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::{Signal, kill_process, test_kill_process};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::process::Command;
@@ -35,19 +35,18 @@ impl Process {
 
     /// Whether it runs as this user. Always true on systems without `/proc`, which forbid signals to other users'
     /// processes anyway.
-    pub(crate) fn is_mine(&self) -> bool {
+    pub fn is_mine(&self) -> bool {
         let own = rustix::process::geteuid().as_raw();
         !cfg!(target_os = "linux") || table::row(self.pid).is_some_and(|row| row.uid == own)
     }
 
     /// Waits until it has ended. It need not be a child of this process.
-    pub(crate) fn wait(&self) {
+    pub fn wait(&self) {
         #[cfg(target_os = "linux")]
         {
             use rustix::event::{PollFd, PollFlags, poll};
             use rustix::process::{PidfdFlags, pidfd_open};
-            let open =
-                Pid::from_raw(i32::try_from(self.pid).unwrap_or(0)).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+            let open = table::pid(self.pid).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
             // The descriptor always refers to the same process, so checking after it is opened is enough.
             if let Some(Ok(descriptor)) = open {
                 while self.is_alive() && poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).is_err() {}
@@ -59,8 +58,27 @@ impl Process {
         }
     }
 
+    /// Sends it a signal, and never another process that reused its process ID.
+    pub fn signal(&self, signal: Signal) {
+        let Some(pid) = table::pid(self.pid) else { return };
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+            // The descriptor always refers to the same process, so checking after it is opened is enough.
+            if let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) {
+                if self.is_alive() {
+                    let _ = pidfd_send_signal(descriptor, signal);
+                }
+                return;
+            }
+        }
+        if self.is_alive() {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
     /// Whether its process ID is still its own. A zombie keeps its ID until its parent reaps it.
-    pub(crate) fn holds_its_number(&self) -> bool {
+    pub fn holds_its_number(&self) -> bool {
         match cfg!(target_os = "linux") {
             true => table::row(self.pid).is_some_and(|row| row.started.to_string() == self.started),
             false => self.is_alive(),
@@ -74,7 +92,7 @@ fn started(pid: u32) -> Option<String> {
         let row = table::row(pid)?;
         return (!row.is_zombie).then(|| row.started.to_string());
     }
-    test_kill_process(Pid::from_raw(i32::try_from(pid).ok()?)?).ok()?;
+    test_kill_process(table::pid(pid)?).ok()?;
     let said = Command::new("ps").args(["-o", "lstart=", "-p", &pid.to_string()]).output().ok()?;
     let said = String::from_utf8_lossy(&said.stdout).trim().to_owned();
     (!said.is_empty()).then_some(said)
@@ -101,7 +119,7 @@ impl Machine {
     }
 
     /// Whether it is an earlier boot of `now`, so that none of its processes run.
-    pub(crate) fn is_before(&self, now: &Self) -> bool {
+    pub fn is_before(&self, now: &Self) -> bool {
         self.host == now.host && self.boot != now.boot
     }
 }

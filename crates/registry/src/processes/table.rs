@@ -1,40 +1,41 @@
 //! The process table, read from `/proc` on Linux. Empty elsewhere, where only process groups are known.
 
+use rustix::process::Pid;
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
 /// A process in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Row {
+pub struct Row {
     /// Its process ID.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// Its name, cut to 15 bytes by the kernel.
-    pub(crate) name: String,
+    pub name: String,
     /// Whether it has ended and was not reaped.
-    pub(crate) is_zombie: bool,
+    pub is_zombie: bool,
     /// Whether a signal stopped it, such as Ctrl-Z.
-    pub(crate) is_stopped: bool,
+    pub is_stopped: bool,
     /// The process ID of its parent, or of the process that adopted it.
-    pub(crate) parent: u32,
+    pub parent: u32,
     /// Its process group.
-    pub(crate) group: u32,
+    pub group: u32,
     /// The user ID that it runs as; root's for a process that may not be inspected.
-    pub(crate) uid: u32,
+    pub uid: u32,
     /// Its start time, in ticks since boot.
-    pub(crate) started: u64,
+    pub started: u64,
     /// CPU time of it and of its reaped children, in ticks of 10 ms.
-    pub(crate) cpu_ticks: u64,
+    pub cpu_ticks: u64,
 }
 
 /// All visible processes.
-pub(crate) fn rows() -> Vec<Row> {
+pub fn rows() -> Vec<Row> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| row(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 /// One process.
-pub(crate) fn row(pid: u32) -> Option<Row> {
+pub fn row(pid: u32) -> Option<Row> {
     use std::os::unix::fs::MetadataExt;
     // A process's name may be any bytes.
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
@@ -43,7 +44,7 @@ pub(crate) fn row(pid: u32) -> Option<Row> {
 }
 
 /// The process IDs of all descendants of a process.
-pub(crate) fn descendants(rows: &[Row], ancestor: u32) -> HashSet<u32> {
+pub fn descendants(rows: &[Row], ancestor: u32) -> HashSet<u32> {
     let mut found = HashSet::new();
     let mut parents = vec![ancestor];
     while let Some(parent) = parents.pop() {
@@ -54,7 +55,7 @@ pub(crate) fn descendants(rows: &[Row], ancestor: u32) -> HashSet<u32> {
 }
 
 /// Whether a process has this file open. Always false for a process that this user may not inspect.
-pub(crate) fn has_open(pid: u32, file: &Path) -> bool {
+pub fn has_open(pid: u32, file: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Ok(file) = fs::metadata(file) else { return false };
     let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
@@ -65,17 +66,29 @@ pub(crate) fn has_open(pid: u32, file: &Path) -> bool {
 
 /// Whether a process was started with this environment variable, `NAME=value`. Children inherit it unless they get
 /// another environment. Always false for other users' processes.
-pub(crate) fn has_variable(pid: u32, variable: &str) -> bool {
+pub fn has_variable(pid: u32, variable: &str) -> bool {
     environment(pid).split(|&byte| byte == 0).any(|entry| entry == variable.as_bytes())
 }
 
 /// Like [`has_variable`], for a prefix of the variable. Its end is a zero byte.
-pub(crate) fn has_variable_beginning(pid: u32, prefix: &str) -> bool {
+pub fn has_variable_beginning(pid: u32, prefix: &str) -> bool {
     environment(pid).split_inclusive(|&byte| byte == 0).any(|entry| entry.starts_with(prefix.as_bytes()))
 }
 
 fn environment(pid: u32) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()
+}
+
+/// A process ID as system calls take it.
+pub fn pid(number: u32) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(number).ok()?)
+}
+
+/// Bit mask of the signals that a process ignores; 0 if the system does not report it.
+pub fn ignored_signals(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// Parses `/proc/PID/stat`. The name is in parentheses and may contain any characters.
