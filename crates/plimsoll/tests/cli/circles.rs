@@ -122,7 +122,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         ],
     ),
     ("plan", &["candidate", "layout", "levers", "levers/recompute", "plan", "queues", "request"]),
-    ("supervise", &["ends/native", "ends/statements", "ladder/own_flags", "ladder/rungs"]),
     ("telemetry", &["driver", "gpus", "history/reader", "history/writer"]),
     ("trainers", &["command", "keys", "kind", "read", "view"]),
 ];

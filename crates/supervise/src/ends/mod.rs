@@ -11,6 +11,7 @@ mod lines;
 mod messages;
 mod native;
 mod sizes;
+mod statement;
 mod statements;
 mod survival;
 
@@ -20,7 +21,8 @@ pub use sizes::AllocatorSizes;
 use crate::repair::Ending;
 use lines::{Line, lines};
 use messages::Meaning;
-use statements::{Statement, Weight, statements};
+use statement::{Statement, Weight};
+use statements::statements;
 use std::collections::BTreeMap;
 use survival::SurvivalSigns;
 

@@ -2,7 +2,7 @@
 //! Not here: exceptions of Python and C++ (`statements.rs`), and the meaning of messages (`messages.rs`).
 
 use super::messages::{Meaning, has_any, meaning};
-use super::statements::{Numbered, Weight, message_lines};
+use super::statement::{Numbered, Weight, message_lines};
 use super::{Cause, HostShortage};
 
 /// The meaning of a line that a program writes before it ends.

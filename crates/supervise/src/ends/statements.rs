@@ -4,37 +4,11 @@
 
 use super::messages::{CARDS, Meaning, SHORT, meaning};
 use super::native::native;
+use super::statement::{Numbered, Statement, Weight, message_lines};
 use super::{AllocatorSizes, CardAllocator, Cause, Fault, HostShortage};
 
-/// Lines of a message to read after its first.
-const MESSAGE_LINES: usize = 12;
 /// Lines of other processes to skip between a traceback's frames and its exception.
 const STRAY_LINES: usize = 40;
-
-/// An error statement.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Statement {
-    /// The index of its line in the whole output.
-    pub at: usize,
-    /// How final it is.
-    pub weight: Weight,
-    /// What it means.
-    pub meaning: Meaning,
-}
-
-/// How final an error statement is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Weight {
-    /// Python, C++ or a library ends the process after it.
-    Final,
-    /// It ends a thread, but not the process.
-    Thread,
-    /// A program printed it.
-    Printed,
-}
-
-/// Lines of one process, with their indexes in the whole output.
-pub(super) type Numbered<'a> = [(usize, &'a str)];
 
 /// The error statements, in order.
 pub(super) fn statements(lines: &Numbered<'_>) -> Vec<Statement> {
@@ -174,11 +148,6 @@ fn asks_deepspeed(traceback: &Numbered<'_>) -> bool {
     // DeepSpeed calls the backward pass, which runs in PyTorch.
     let is_backward = traceback.iter().any(|(_, line)| line.contains("/torch/autograd/"));
     !is_backward && innermost.is_some_and(|line| PLACES.iter().any(|place| line.contains(place)))
-}
-
-pub(super) fn message_lines(lines: &Numbered<'_>, at: usize) -> String {
-    let more = lines[at + 1..].iter().map(|(_, line)| *line);
-    more.take_while(|line| !line.is_empty()).take(MESSAGE_LINES).collect::<Vec<_>>().join("\n")
 }
 
 /// The last message, without a traceback, of code that then ends the process.

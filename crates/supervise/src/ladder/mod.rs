@@ -7,6 +7,7 @@ pub mod checkpoints;
 mod configuration;
 mod own_flags;
 mod resume;
+mod rung;
 mod rungs;
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,7 @@ pub(crate) use resume::resumed;
 pub use user::{LadderError, UserLadder};
 
 use crate::ends::Cause;
-use rungs::{Rung, Situation};
+use rung::{Rung, Situation, Step};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
@@ -78,7 +79,7 @@ impl Ladder {
             Situation { cause: Some(cause), alloc_conf: &self.alloc_conf, allow_shorter: self.allow_shorter };
         let mut missing = Vec::new();
         for rung in Rung::against(cause).iter().filter(|rung| !refused.contains(rung.name())) {
-            match rung.take(from, &situation) {
+            match rungs::take(*rung, from, &situation) {
                 Ok(Some(step)) => return Ok(named(*rung, step)),
                 Ok(None) => {}
                 Err(error) => missing.push(format!("{}: {error}", rung.name())),
@@ -97,7 +98,7 @@ impl Ladder {
         }
         let situation = Situation { cause: None, alloc_conf: &self.alloc_conf, allow_shorter: self.allow_shorter };
         let rung = Rung::named(name)?;
-        Some(named(rung, rung.take(from, &situation).ok()??))
+        Some(named(rung, rungs::take(rung, from, &situation).ok()??))
     }
 
     fn user_step(&self, user: &UserLadder, step: usize, from: &Configuration) -> Result<Taken, LadderError> {
@@ -112,6 +113,6 @@ fn user_name(user: &UserLadder, step: usize) -> String {
     format!("{}: {}", step + 1, user.name(step))
 }
 
-fn named(rung: Rung, (configuration, notes): rungs::Step) -> Taken {
+fn named(rung: Rung, (configuration, notes): Step) -> Taken {
     Taken { name: rung.name().to_owned(), configuration, notes }
 }

@@ -3,7 +3,7 @@
 //! Not here: recognized trainers, which also accept settings that the command line does not have yet (`rungs.rs`).
 
 use super::configuration::{ChangeError, Configuration};
-use super::rungs::{Rung, SHORTEST, Situation, Step};
+use super::rung::{Rung, SHORTEST, Situation, Step};
 use super::user::set_flag;
 use crate::ends::{Cause, HostShortage};
 

@@ -1,121 +1,35 @@
-//! The built-in steps against running out of memory, in their order. They keep the effective batch.
-//! Not here: the choice of the next step (`mod.rs`), a user's own steps (`user.rs`), scripts that parse their own flags
-//! (`own_flags.rs`).
+//! Takes a built-in step for a recognized trainer, by its keys.
+//! Not here: which steps there are (`rung.rs`), scripts that parse their own flags (`own_flags.rs`).
 
 use super::allocator;
 use super::configuration::{ChangeError, Configuration};
 use super::own_flags;
+use super::rung::{Rung, SHORTEST, Situation, Step};
 use super::user::set_flag;
-use crate::ends::{CardAllocator, Cause, HostShortage};
+use crate::ends::{Cause, HostShortage};
 use plimsoll_trainers::document::Document;
 use plimsoll_trainers::{Attention, Checkpointing, Offload, Optimizer, Read, SettingChange, TrainerKind};
 
-/// A kind of step. Some can be taken more than once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rung {
-    /// Fewer data-loading workers, each of which has its own memory and shared memory for its samples.
-    Workers,
-    /// Copies to the GPU from pageable memory.
-    Unpinned,
-    /// The allocator setting of PyTorch against fragmentation.
-    Allocator,
-    /// Half the micro-batch, twice the accumulation.
-    Halve,
-    /// Activation checkpointing.
-    Checkpointing,
-    /// The optimizer state on the host, or in 8 bits.
-    Optimizer,
-    /// Samples of half the length.
-    Shorter,
-    /// Everything else that saves memory without changing results.
-    Minimum,
-}
-
-/// The situation in which a step is taken.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Situation<'a> {
-    /// The cause of the end; `None` when retaking a remembered step.
-    pub(crate) cause: Option<&'a Cause>,
-    /// The allocator setting in the supervisor's environment.
-    pub(crate) alloc_conf: &'a str,
-    /// Whether samples may be truncated.
-    pub(crate) allow_shorter: bool,
-}
-
-/// The configuration after a step, and its changes as one line each.
-pub(crate) type Step = (Configuration, Vec<String>);
-
-/// Minimum length of truncated samples, in tokens.
-pub(super) const SHORTEST: u64 = 128;
-
-const CARD: [Rung; 6] =
-    [Rung::Allocator, Rung::Halve, Rung::Checkpointing, Rung::Optimizer, Rung::Shorter, Rung::Minimum];
-/// The memory of DeepSpeed's state does not depend on the batch, so it is offloaded first.
-const DEEPSPEED: [Rung; 6] =
-    [Rung::Allocator, Rung::Optimizer, Rung::Halve, Rung::Checkpointing, Rung::Shorter, Rung::Minimum];
-const HOST: [Rung; 6] = [Rung::Unpinned, Rung::Workers, Rung::Halve, Rung::Checkpointing, Rung::Shorter, Rung::Minimum];
-const ALL: [Rung; 8] = [
-    Rung::Workers,
-    Rung::Unpinned,
-    Rung::Allocator,
-    Rung::Halve,
-    Rung::Checkpointing,
-    Rung::Optimizer,
-    Rung::Shorter,
-    Rung::Minimum,
-];
-
-impl Rung {
-    /// The steps against a cause, in order.
-    pub(crate) fn against(cause: &Cause) -> &'static [Self] {
-        match cause {
-            Cause::CardMemory { by: CardAllocator::DeepSpeed, .. } => &DEEPSPEED,
-            Cause::CardMemory { .. } => &CARD,
-            Cause::HostMemory(_) => &HOST,
-            Cause::Done | Cause::Fault(_) => &[],
-        }
+/// Takes the step; `None` if it is exhausted or would not help. Errors: the trainer is unknown, or has no key for
+/// it.
+pub(super) fn take(rung: Rung, from: &Configuration, situation: &Situation<'_>) -> Result<Option<Step>, ChangeError> {
+    if rung == Rung::Allocator {
+        return Ok(allocator_setting(from, situation));
     }
-
-    /// The step with this name.
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        ALL.into_iter().find(|rung| rung.name() == name)
+    if from.command().is_none() {
+        return own_flags::take(rung, from, situation);
     }
-
-    /// Its name, under which it is remembered.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Workers => "workers",
-            Self::Unpinned => "unpinned",
-            Self::Allocator => "allocator",
-            Self::Halve => "micro-batch",
-            Self::Checkpointing => "checkpointing",
-            Self::Optimizer => "optimizer",
-            Self::Shorter => "shorter",
-            Self::Minimum => "minimum",
-        }
-    }
-
-    /// Takes the step; `None` if it is exhausted or would not help. Errors: the trainer is unknown, or has no key for
-    /// it.
-    pub(crate) fn take(self, from: &Configuration, situation: &Situation<'_>) -> Result<Option<Step>, ChangeError> {
-        if self == Self::Allocator {
-            return Ok(allocator_setting(from, situation));
-        }
-        if from.command().is_none() {
-            return own_flags::take(self, from, situation);
-        }
-        let read = from.read().ok_or(ChangeError::NoTrainer)?;
-        match self {
-            Self::Allocator => Ok(None),
-            Self::Workers => workers(from, &read, situation),
-            Self::Unpinned => unpinned(from, &read, situation),
-            Self::Halve => halved(from, &read),
-            Self::Checkpointing => checkpointing(from, &read),
-            Self::Optimizer => optimizer(from, &read),
-            Self::Shorter if !situation.allow_shorter => Ok(None),
-            Self::Shorter => shorter(from, &read),
-            Self::Minimum => minimum(from, &read),
-        }
+    let read = from.read().ok_or(ChangeError::NoTrainer)?;
+    match rung {
+        Rung::Allocator => Ok(None),
+        Rung::Workers => workers(from, &read, situation),
+        Rung::Unpinned => unpinned(from, &read, situation),
+        Rung::Halve => halved(from, &read),
+        Rung::Checkpointing => checkpointing(from, &read),
+        Rung::Optimizer => optimizer(from, &read),
+        Rung::Shorter if !situation.allow_shorter => Ok(None),
+        Rung::Shorter => shorter(from, &read),
+        Rung::Minimum => minimum(from, &read),
     }
 }
 
