@@ -1,11 +1,11 @@
 //! What `torch.compile` may save for the backward pass, held to what its partitioner saved of small models:
 //! `scripts/record_compiled.py`.
 
-use crate::estimate::Phase;
 use crate::golden::Record;
 use crate::runtime::Event;
 use crate::sharding::Bound;
 use crate::step::Steps;
+use crate::usage::Phase;
 use plimsoll_trainers::Run;
 
 /// What the last forward pass left behind.

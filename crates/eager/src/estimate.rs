@@ -1,15 +1,10 @@
-//! The question and the answer: what a PyTorch run will take of a card.
-//! Not here: how the step runs (`step.rs`), how its events are counted (`simulate.rs`).
+//! An estimate as plain data: the memory that a PyTorch run needs on a card.
+//! Not here: how it is computed (`estimator.rs`).
 
 use crate::card::Gpu;
-use crate::frozen;
-use crate::sharding::{self, Bound};
-use crate::{range, simulate, step};
+use crate::usage::{Kind, Phase};
 use plimsoll_graph::GraphError;
-use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Method, Run};
 use plimsoll_units::Bytes;
-use std::fmt;
 
 /// What a run takes of a card.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,92 +59,6 @@ impl Footprint {
     pub(crate) fn grow(&mut self, bytes: Bytes) {
         self.allocated += bytes;
         self.reserved += bytes;
-    }
-}
-
-/// What a storage is used for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// Parameters, and buffers of modules.
-    Weight,
-    /// Gradients of parameters.
-    Gradient,
-    /// The optimizer's state.
-    OptimizerState,
-    /// What the forward pass saved for the backward pass.
-    Activation,
-    /// What was run again in the backward pass, for it.
-    Recomputed,
-    /// Logits, their casts, and their gradients.
-    Logits,
-    /// Casts of weights by autocast.
-    Cast,
-    /// Tokens, labels and masks.
-    Input,
-    /// Buckets in which gradients or weights are sent between cards.
-    Bucket,
-    /// Workspaces of libraries.
-    Workspace,
-    /// Everything else, for a moment.
-    Temporary,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 11] = [
-        Self::Weight,
-        Self::Gradient,
-        Self::OptimizerState,
-        Self::Activation,
-        Self::Recomputed,
-        Self::Logits,
-        Self::Cast,
-        Self::Input,
-        Self::Bucket,
-        Self::Workspace,
-        Self::Temporary,
-    ];
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Weight => "weights",
-            Self::Gradient => "gradients",
-            Self::OptimizerState => "optimizer state",
-            Self::Activation => "saved activations",
-            Self::Recomputed => "recomputed activations",
-            Self::Logits => "logits",
-            Self::Cast => "casts of weights",
-            Self::Input => "inputs and masks",
-            Self::Bucket => "buckets",
-            Self::Workspace => "workspaces",
-            Self::Temporary => "temporaries",
-        })
-    }
-}
-
-/// Parts of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Phase {
-    /// The model is put on the card.
-    Load,
-    /// A forward pass.
-    Forward,
-    /// A backward pass.
-    Backward,
-    /// Clipping, and the optimizer's step.
-    Update,
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Load => "loading",
-            Self::Forward => "forward pass",
-            Self::Backward => "backward pass",
-            Self::Update => "optimizer step",
-        })
     }
 }
 
@@ -228,20 +137,6 @@ pub enum Cannot {
     NotModeled(String),
 }
 
-/// What a run of a model takes of a card: its first step, which makes the optimizer's state, and more until nothing changes.
-/// Errors: [`Cannot`] for sizes that are zero or beyond counting, and for what is not modeled.
-pub fn estimate(model: &ModelConfig, run: &Run, gpu: Gpu) -> Result<Estimate, Cannot> {
-    check(model, run)?;
-    if frozen::divides_frozen_weights(run) {
-        let whole = estimate(model, &frozen::with_whole_weights(run), gpu)?;
-        return Ok(frozen::divided(whole, model, run, gpu));
-    }
-    let steps = step::steps(model, run, gpu, true, Bound::Likely)?;
-    let mut likely = simulate::judged(&steps, run, gpu);
-    range::widen(&mut likely, &steps, model, run, gpu)?;
-    Ok(likely)
-}
-
 impl Estimate {
     /// Whether the run fits: as it is likely on the card that it was estimated for, and at the most in all of its memory, of
     /// which the card's may be a part.
@@ -253,38 +148,4 @@ impl Estimate {
             (false, false) => Verdict::DoesNotFit,
         }
     }
-}
-
-/// Refuses what can't be counted.
-fn check(model: &ModelConfig, run: &Run) -> Result<(), Cannot> {
-    /// Above any card's memory, and far below what overflows.
-    const MOST: u128 = 1 << 50;
-    model.validate()?;
-    let target = run.target_len.unwrap_or(run.seq_len);
-    let (rank, block) = match &run.method {
-        Method::Full => (1, 1),
-        Method::Lora(lora) => (lora.rank, 1),
-        Method::Qlora(lora, quantized) => (lora.rank, quantized.block),
-    };
-    for (size, name) in [
-        (run.micro_batch, "the micro-batch"),
-        (run.accumulation, "the number of micro-batches"),
-        (run.seq_len, "the sequence length"),
-        (target, "the target's length"),
-        (run.cards, "the number of cards"),
-        (rank, "the rank"),
-        (block, "the block of 4-bit weights"),
-    ] {
-        if size == 0 {
-            return Err(Cannot::Zero(name));
-        }
-    }
-    let longest = u128::from(run.seq_len.max(target));
-    let tokens = u128::from(run.micro_batch).saturating_mul(longest);
-    let heads = tokens.saturating_mul(longest).saturating_mul(1 << 12);
-    let all = tokens.saturating_mul(model.elements_per_token()).max(heads);
-    if all.max(model.parameters()) > MOST * (1 << 10) || tokens > MOST || model.parameters() > MOST {
-        return Err(Cannot::TooLarge { tokens });
-    }
-    sharding::check(run)
 }

@@ -2,7 +2,8 @@
 //! What is trained is small; how frozen weights are gathered, in 4 bits or whole, trainers do in ways of their own.
 
 use crate::card::Gpu;
-use crate::estimate::{Estimate, Kind};
+use crate::estimate::Estimate;
+use crate::usage::Kind;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Method, Run, Sharding};
 use plimsoll_units::Bytes;

@@ -2,10 +2,10 @@
 //! live then, the peak, the most of each phase, and what was live at the peak, storage by storage.
 
 use crate::card::Gpu;
-use crate::estimate::Phase;
 use crate::runtime::Event;
 use crate::sharding::Bound;
 use crate::step::{Steps, steps};
+use crate::usage::Phase;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Attention, Checkpointing, Lora, Loss, Method, Optimizer, Precision, Quantized, Run, Targets};
 use plimsoll_units::Bytes;

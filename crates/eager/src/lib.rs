@@ -1,6 +1,6 @@
 //! PyTorch's eager training steps, as allocations and frees: transformers' models written in tensors and aten's ops, run by a
 //! small eager autograd whose tensors have sizes and owners but no values, and sent through PyTorch's allocator.
-//! Not here: files and flags of trainers (`trainers`), the allocator itself (`torch-memory`). Read next: `estimate.rs`, then
+//! Not here: files and flags of trainers (`trainers`), the allocator itself (`torch-memory`). Read next: `estimator.rs`, then
 //! `runtime/mod.rs` and one op (`ops/pointwise.rs`).
 //!
 //! ```text
@@ -14,6 +14,7 @@ mod caveats;
 #[cfg(test)]
 mod compiled;
 mod estimate;
+mod estimator;
 mod frozen;
 #[cfg(test)]
 mod golden;
@@ -26,7 +27,10 @@ mod runtime;
 mod sharding;
 mod simulate;
 mod step;
+mod usage;
 
 pub use card::Gpu;
-pub use estimate::{Cannot, Estimate, Footprint, Kind, Live, Phase, Share, Shortfall, Verdict, estimate};
+pub use estimate::{Cannot, Estimate, Footprint, Live, Share, Shortfall, Verdict};
+pub use estimator::estimate;
 pub use nearest::{Suggestion, nearest};
+pub use usage::{Kind, Phase};

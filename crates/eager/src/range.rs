@@ -2,9 +2,10 @@
 //! Not here: which settings these are (`plimsoll_trainers`), what the allocator does (`simulate.rs`).
 
 use crate::card::Gpu;
-use crate::estimate::{Cannot, Estimate, Footprint, Kind};
+use crate::estimate::{Cannot, Estimate, Footprint};
 use crate::sharding::{self, Bound};
 use crate::step::Steps;
+use crate::usage::Kind;
 use crate::{frozen, simulate, step};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Attention, Checkpointing, Loss, Method, Optimizer, Part, Precision, Run};

@@ -2,10 +2,11 @@
 //! Not here: where events come from (`step.rs`).
 
 use crate::card::{Gpu, Likely};
-use crate::estimate::{Estimate, Footprint, Kind, Live, Phase, Share, Shortfall};
+use crate::estimate::{Estimate, Footprint, Live, Share, Shortfall};
 use crate::runtime::{Event, Record};
 use crate::sharding::is_parallel;
 use crate::step::Steps;
+use crate::usage::{Kind, Phase};
 use plimsoll_torch_memory::allocator::{Allocator, BlockId, Card, Request};
 use plimsoll_torch_memory::snapshot::AllocatorSettings;
 use plimsoll_trainers::Run;

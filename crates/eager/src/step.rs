@@ -3,10 +3,11 @@
 
 use crate::card::Gpu;
 use crate::caveats;
-use crate::estimate::{Cannot, Phase};
+use crate::estimate::Cannot;
 use crate::modules::Model;
 use crate::runtime::{DType, Event, Record, Rt, Runtime, Tensor, backward};
 use crate::sharding::{self, Bound, Division};
+use crate::usage::Phase;
 use crate::{modules, optimizers};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Precision, Run, Sharding};

@@ -3,9 +3,9 @@
 
 use super::adapter::Adapter;
 use super::loader::Loader;
-use crate::estimate::Kind;
 use crate::ops::{self, Packed};
 use crate::runtime::{DType, Rt, Tensor};
+use crate::usage::Kind;
 use std::cell::RefCell;
 use std::rc::Rc;
 

@@ -1,8 +1,9 @@
 //! Parameters on the card: which there are, which are trained, and which layers get additions.
 //! Not here: what layers compute (`linear.rs`, `adapter.rs`).
 
-use crate::estimate::{Cannot, Kind};
+use crate::estimate::Cannot;
 use crate::runtime::{DType, Place, Rt, Tensor};
+use crate::usage::Kind;
 use plimsoll_trainers::{Lora, Method, Precision, Quantized, Run, Targets};
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -3,9 +3,9 @@
 
 use super::linear::Linear;
 use super::loader::Loader;
-use crate::estimate::Kind;
 use crate::ops;
 use crate::runtime::{DType, Rt, Tensor};
+use crate::usage::Kind;
 use plimsoll_graph::models::description;
 use plimsoll_graph::ops::WeightLayout;
 use plimsoll_trainers::{Attention, Checkpointing, Loss, Method, Run};

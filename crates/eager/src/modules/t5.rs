@@ -3,9 +3,9 @@
 use super::linear::Linear;
 use super::loader::Loader;
 use super::parts::{Model, Options, linear, new_gelu, tokens};
-use crate::estimate::Kind;
 use crate::ops::{self, Sdpa};
 use crate::runtime::{DType, Rt, Tensor, checkpoint};
+use crate::usage::Kind;
 use plimsoll_graph::models::description::{self, EncoderDecoder, Table};
 use plimsoll_trainers::{Attention, Checkpointing, Run};
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! Casts: those that a tape does not record, and autocast's.
 
-use crate::estimate::Kind;
 use crate::runtime::{DType, Tensor};
+use crate::usage::Kind;
 
 /// The values of a tensor in another type, in a new storage.
 pub(crate) fn cast_values(tensor: &Tensor, dtype: DType) -> Tensor {

@@ -1,8 +1,8 @@
 //! Cut cross-entropy: the loss of an output head whose logits are on no memory but the chip's.
 //! Source: apple/ml-cross-entropy, `cut_cross_entropy/cce.py`, `cce_lse_forward.py`, `cce_backward.py`, `indexed_dot.py`.
 
-use crate::estimate::Kind;
 use crate::runtime::{DType, Op, Saved, Tensor};
+use crate::usage::Kind;
 
 /// Rows, and rows of the head, that share a lock.
 const BLOCK: u64 = 128;

@@ -5,8 +5,8 @@
 //! Source: Liger-Kernel 0.8.5, `ops/rms_norm.py`, `ops/swiglu.py`, `ops/rope.py`, `ops/fused_linear_cross_entropy.py`.
 
 use super::{autocast_to, cast_values, pad_labels};
-use crate::estimate::Kind;
 use crate::runtime::{DType, Op, Rt, Saved, Tensor};
+use crate::usage::Kind;
 
 /// RMSNorm. x: (B, T, C), weight: (C,) -> (B, T, C). Saves x, and reciprocal deviations in single precision; the gradient of x
 /// is stored in the memory of the result's.

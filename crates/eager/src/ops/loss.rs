@@ -1,7 +1,7 @@
 //! Cross-entropy of logits.
 
-use crate::estimate::Kind;
 use crate::runtime::{DType, Op, Rt, Saved, Tensor};
+use crate::usage::Kind;
 
 /// Labels (B, T) moved by one, as transformers' causal loss does it: padded by one, and copied without the first.
 /// Returns both.

@@ -6,8 +6,8 @@ mod adamw;
 mod eight_bit;
 mod sgd;
 
-use crate::estimate::Kind;
 use crate::runtime::{DType, Rt, Tensor};
+use crate::usage::Kind;
 use plimsoll_trainers::{Optimizer, Run};
 
 /// What an optimizer keeps and does.

@@ -1,8 +1,8 @@
 //! PyTorch's gradient descent: `torch/optim/sgd.py`, all parameters an op.
 
 use super::{Stepper, gradient};
-use crate::estimate::Kind;
 use crate::runtime::{Rt, Tensor};
+use crate::usage::Kind;
 
 /// Gradient descent, with a buffer a parameter if it has momentum.
 pub(super) struct Sgd {

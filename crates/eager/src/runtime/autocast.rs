@@ -1,7 +1,7 @@
 //! Autocast: the type that some ops compute in, and the casts of weights that are kept until it ends.
 //! Not here: which ops are cast (`ops/`). Source: PyTorch's `aten/src/ATen/autocast_mode.cpp`.
 
-use super::tape::Leaf;
+use super::tensor::Leaf;
 use super::{DType, Tensor};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};

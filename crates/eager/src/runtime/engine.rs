@@ -4,10 +4,10 @@
 //!
 //! Of the nodes whose gradients are complete, the one that was recorded last runs first; leaves run before all nodes.
 
-use super::tape::{Edge, Gradients, Leaf, Node};
+use super::tensor::{Edge, Gradients, Leaf, Node};
 use super::{Rt, Tensor};
-use crate::estimate::Kind;
 use crate::ops;
+use crate::usage::Kind;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BinaryHeap;
 use std::rc::Rc;

@@ -9,8 +9,8 @@
 //!   mm ─► [gelu ─► dropout] ─► mm     what is in brackets has no memory, but holds the result that it is made of
 //! ```
 
-use super::tensor::{DType, Storage};
-use super::{Place, Tensor};
+use super::storage::Storage;
+use super::{DType, Place, Tensor};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -86,12 +86,12 @@ impl Fusion {
 
 impl Tensor {
     pub(super) fn is_fused(&self) -> bool {
-        self.storage().elements().is_some()
+        self.storage().fused_elements().is_some()
     }
 
     /// The tensor in memory, as long as the value lives, for a kernel that reads no fused ones. None: it is there.
     pub fn settled(&self) -> Option<Self> {
-        let elements = self.storage().elements()?;
+        let elements = self.storage().fused_elements()?;
         Some(Self::new(self.rt(), &[elements], self.dtype(), "fused"))
     }
 }

@@ -6,28 +6,31 @@
 
 mod autocast;
 mod checkpoint;
+mod dtype;
 mod engine;
+mod frame;
 mod fusion;
+mod storage;
 mod tape;
 mod tensor;
 mod trace;
 
 pub(crate) use autocast::Autocast;
 pub(crate) use checkpoint::checkpoint;
+pub(crate) use dtype::DType;
 pub(crate) use engine::backward;
 pub(crate) use tape::{Op, Saved};
-pub(crate) use tensor::{DType, Tensor};
+pub(crate) use tensor::Tensor;
 pub(crate) use trace::{Event, Place, Record, Trace};
 
 use crate::card::Gpu;
-use crate::estimate::Kind;
 use crate::sharding::Units;
-use checkpoint::Frame;
+use crate::usage::Kind;
+use frame::Frame;
 use fusion::Fusion;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use tape::Held;
 
 /// One process of PyTorch.
 pub(crate) type Rt = Rc<Runtime>;
@@ -53,7 +56,7 @@ pub(crate) struct Runtime {
     /// Whether parameters have no memory of their own, but are stored in flat buffers of the sharding.
     pub has_flat_weights: Cell<bool>,
     /// What the node that runs has saved, which it keeps until its results are where they belong.
-    held: RefCell<Vec<Held>>,
+    held: RefCell<Vec<Box<dyn Any>>>,
     /// What graphs that have run hold until their roots are let go of: leaves, with unused gradients, and what
     /// checkpointing ran again.
     graphs: RefCell<Vec<Box<dyn Any>>>,
@@ -124,6 +127,11 @@ impl Runtime {
             workspace.iter().for_each(|workspace| workspace.mark(Kind::Workspace));
             self.workspaces.borrow_mut()[thread] = workspace;
         }
+    }
+
+    /// Keeps something until the results of the node that runs are where they belong.
+    fn hold(&self, held: impl Any) {
+        self.held.borrow_mut().push(Box::new(held));
     }
 
     /// Keeps something as long as the graph that has run.

@@ -1,76 +1,13 @@
-//! The tape: nodes that ops record, and what they save.
+//! The tape: how ops record nodes, and what these save.
 //! Not here: the order in which they run (`engine.rs`). Source: PyTorch's `torch/csrc/autograd/function.h`, `saved_variable.cpp`.
 
-use super::checkpoint::{Frame, Kept};
-use super::tensor::Storage;
+use super::frame::Kept;
+use super::storage::Storage;
+use super::tensor::{Edge, Gradients, Node};
 use super::{DType, Rt, Tensor};
-use crate::estimate::Kind;
-use std::cell::{Cell, RefCell};
+use crate::usage::Kind;
+use std::cell::RefCell;
 use std::rc::Rc;
-
-/// Where a gradient goes.
-#[derive(Clone)]
-pub(crate) enum Edge {
-    /// Into an output of a node.
-    Node(Rc<Node>, usize),
-    /// To a leaf, which keeps it.
-    Leaf(Rc<Leaf>),
-}
-
-/// Gradients of a node's outputs, `None` if nothing arrived.
-pub(crate) type Gradients = Vec<Option<Tensor>>;
-
-/// What a node does in the backward pass, once: gradients of its outputs to those of its inputs that are asked for.
-type Formula = Box<dyn FnOnce(&Rt, &Gradients, &[bool]) -> Gradients>;
-
-/// What an op recorded.
-pub(crate) struct Node {
-    /// When: nodes recorded later run earlier.
-    pub sequence: u64,
-    pub name: &'static str,
-    /// The module that recorded it.
-    pub module: Rc<str>,
-    /// Where gradients of inputs go, by input.
-    pub next: RefCell<Vec<Option<Edge>>>,
-    /// Shapes and types of the inputs, which their gradients are brought to.
-    pub inputs: Vec<(Vec<u64>, DType)>,
-    pub outputs: usize,
-    pub formula: RefCell<Option<Formula>>,
-}
-
-/// A tensor that is no op's result: a parameter, or an input of a block that is run again.
-pub(crate) struct Leaf {
-    /// Itself, which lives as long as the tape.
-    value: Tensor,
-    pub grad: RefCell<Option<Tensor>>,
-    /// The parameter's full name; empty for inputs.
-    pub name: RefCell<Rc<str>>,
-    /// Whether it is the weight of an embedding.
-    pub is_table: Cell<bool>,
-    /// Called when a gradient was added.
-    pub hook: RefCell<Option<Hook>>,
-}
-
-/// What is done when a leaf's gradient was added to.
-pub(crate) type Hook = Rc<dyn Fn(&Leaf)>;
-
-impl Leaf {
-    pub fn new(value: Tensor) -> Self {
-        Self {
-            value,
-            grad: RefCell::default(),
-            name: RefCell::new(Rc::from("")),
-            is_table: Cell::new(false),
-            hook: RefCell::default(),
-        }
-    }
-
-    /// Whether a gradient has the leaf's layout in memory, so that it may be taken as it is.
-    pub fn is_laid_out_like(&self, gradient: &Tensor) -> bool {
-        let sizes = self.value.shape().iter().zip(self.value.strides()).zip(gradient.strides());
-        sizes.into_iter().all(|((size, stride), other)| *size == 1 || stride == other)
-    }
-}
 
 /// A tensor that a node saved.
 pub(crate) enum Saved {
@@ -96,21 +33,13 @@ impl Saved {
     pub fn unpack(self) -> Tensor {
         match self {
             Self::Tensor(tensor) => {
-                tensor.rt().held.borrow_mut().push(Held::Tensor(tensor.clone()));
+                tensor.rt().hold(tensor.clone());
                 tensor.rt().fusion.add(&tensor);
                 tensor
             }
             Self::Kept(kept) => kept.unpack(),
         }
     }
-}
-
-/// Values that a node only keeps alive until its results are delivered.
-pub(crate) enum Held {
-    /// A tensor that it saved.
-    Tensor(#[expect(dead_code, reason = "it is kept for the memory that it holds")] Tensor),
-    /// A block that was run again for it.
-    Frame(#[expect(dead_code, reason = "it is kept for the memory that it holds")] Rc<Frame>),
 }
 
 /// An op on its way to the tape: first it saves operands, then it allocates results, and then it is recorded with them.

@@ -1,93 +1,14 @@
-//! Tensors: views of storages, with shapes and strides but no values.
-//! Not here: ops, which record nodes (`ops/`). Source of the rules: PyTorch's `TensorImpl` and `TensorUtils.cpp`.
+//! Tensors: views of storages, with shapes and strides but no values; and where their gradients go, which are the nodes and
+//! leaves of the graph that tensors hold.
+//! Not here: ops, which record nodes (`tape.rs`). Source of the rules: PyTorch's `TensorImpl`, `TensorUtils.cpp` and
+//! `torch/csrc/autograd/function.h`.
 
-use super::Rt;
-use super::tape::{Edge, Leaf};
+use super::storage::Storage;
 use super::trace::{Place, Record};
-use crate::estimate::Kind;
+use super::{DType, Rt};
+use crate::usage::Kind;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-
-/// Types of elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum DType {
-    U8,
-    Bool,
-    F16,
-    BF16,
-    F32,
-    I32,
-    I64,
-}
-
-impl DType {
-    pub fn bytes(self) -> u64 {
-        match self {
-            Self::U8 | Self::Bool => 1,
-            Self::F16 | Self::BF16 => 2,
-            Self::F32 | Self::I32 => 4,
-            Self::I64 => 8,
-        }
-    }
-
-    pub fn is_half(self) -> bool {
-        matches!(self, Self::F16 | Self::BF16)
-    }
-
-    pub fn is_float(self) -> bool {
-        self.is_half() || self == Self::F32
-    }
-
-    /// The type of a result of both.
-    pub fn promote(self, other: Self) -> Self {
-        match (self, other) {
-            (a, b) if a == b => a,
-            (a, b) if a.is_half() && b.is_half() => Self::F32,
-            (a, b) => {
-                let rank = |dtype| match dtype {
-                    Self::Bool => 0,
-                    Self::U8 => 1,
-                    Self::I32 => 2,
-                    Self::I64 => 3,
-                    Self::F16 | Self::BF16 => 4,
-                    Self::F32 => 5,
-                };
-                if rank(a) >= rank(b) { a } else { b }
-            }
-        }
-    }
-}
-
-/// Bytes, owned by the tensors that view them.
-pub(crate) struct Storage {
-    rt: Rt,
-    id: u32,
-    place: Place,
-    elements: u64,
-    /// What a fused one is made of.
-    operands: Vec<Rc<Self>>,
-}
-
-impl Storage {
-    /// How many elements a fused one has.
-    pub(super) fn elements(&self) -> Option<u64> {
-        (self.place == Place::Fused).then_some(self.elements)
-    }
-}
-
-impl Drop for Storage {
-    fn drop(&mut self) {
-        if self.place == Place::Card {
-            self.rt.trace.borrow_mut().free(self.id);
-        }
-        // One behind the other, since chains are as long as models are deep.
-        let mut open = std::mem::take(&mut self.operands);
-        while let Some(operand) = open.pop() {
-            if let Ok(mut operand) = Rc::try_unwrap(operand) {
-                open.append(&mut operand.operands);
-            }
-        }
-    }
-}
 
 /// A tensor: one reference to it.
 #[derive(Clone)]
@@ -102,6 +23,70 @@ struct Impl {
     edge: Option<Edge>,
     /// What it is a view of, which lives as long.
     base: Option<Rc<Impl>>,
+}
+
+/// Where a gradient goes.
+#[derive(Clone)]
+pub(crate) enum Edge {
+    /// Into an output of a node.
+    Node(Rc<Node>, usize),
+    /// To a leaf, which keeps it.
+    Leaf(Rc<Leaf>),
+}
+
+/// Gradients of a node's outputs, `None` if nothing arrived.
+pub(crate) type Gradients = Vec<Option<Tensor>>;
+
+/// What a node does in the backward pass, once: gradients of its outputs to those of its inputs that are asked for.
+type Formula = Box<dyn FnOnce(&Rt, &Gradients, &[bool]) -> Gradients>;
+
+/// What an op recorded.
+pub(crate) struct Node {
+    /// When: nodes recorded later run earlier.
+    pub sequence: u64,
+    pub name: &'static str,
+    /// The module that recorded it.
+    pub module: Rc<str>,
+    /// Where gradients of inputs go, by input.
+    pub next: RefCell<Vec<Option<Edge>>>,
+    /// Shapes and types of the inputs, which their gradients are brought to.
+    pub inputs: Vec<(Vec<u64>, DType)>,
+    pub outputs: usize,
+    pub formula: RefCell<Option<Formula>>,
+}
+
+/// A tensor that is no op's result: a parameter, or an input of a block that is run again.
+pub(crate) struct Leaf {
+    /// Itself, which lives as long as the tape.
+    value: Tensor,
+    pub grad: RefCell<Option<Tensor>>,
+    /// The parameter's full name; empty for inputs.
+    pub name: RefCell<Rc<str>>,
+    /// Whether it is the weight of an embedding.
+    pub is_table: Cell<bool>,
+    /// Called when a gradient was added.
+    pub hook: RefCell<Option<Hook>>,
+}
+
+/// What is done when a leaf's gradient was added to.
+pub(crate) type Hook = Rc<dyn Fn(&Leaf)>;
+
+impl Leaf {
+    pub fn new(value: Tensor) -> Self {
+        Self {
+            value,
+            grad: RefCell::default(),
+            name: RefCell::new(Rc::from("")),
+            is_table: Cell::new(false),
+            hook: RefCell::default(),
+        }
+    }
+
+    /// Whether a gradient has the leaf's layout in memory, so that it may be taken as it is.
+    pub fn is_laid_out_like(&self, gradient: &Tensor) -> bool {
+        let sizes = self.value.shape().iter().zip(self.value.strides()).zip(gradient.strides());
+        sizes.into_iter().all(|((size, stride), other)| *size == 1 || stride == other)
+    }
 }
 
 /// Strides of a tensor with contiguous elements.

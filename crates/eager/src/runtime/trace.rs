@@ -2,7 +2,7 @@
 //! Not here: where the allocator puts it (`simulate.rs`).
 
 use super::DType;
-use crate::estimate::{Kind, Phase};
+use crate::usage::{Kind, Phase};
 use std::rc::Rc;
 
 /// An allocation or a free of the record of this number.

@@ -2,9 +2,9 @@
 //! Source: `torch/nn/parallel/distributed.py`, `torch/csrc/distributed/c10d/reducer.cpp`, `comm.cpp`.
 
 use super::{Division, clear, flat, host, update};
-use crate::estimate::Kind;
 use crate::optimizers::Stepper;
 use crate::runtime::{DType, Place, Rt, Tensor};
+use crate::usage::Kind;
 use plimsoll_trainers::Run;
 use plimsoll_units::Bytes;
 use std::cell::{Cell, RefCell};

@@ -9,9 +9,9 @@
 
 use super::units::Units;
 use super::{Bound, Division, elements, flat, host, taken_gradient, update};
-use crate::estimate::Kind;
 use crate::optimizers::Stepper;
 use crate::runtime::{DType, Rt, Tensor};
+use crate::usage::Kind;
 use plimsoll_trainers::{Precision, Run};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -2,9 +2,10 @@
 
 use super::Bound;
 use crate::card::Gpu;
-use crate::estimate::{Kind, Phase, estimate};
+use crate::estimator::estimate;
 use crate::runtime::Event;
 use crate::step::{Steps, steps};
+use crate::usage::{Kind, Phase};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Buffers, Elements, Offload, Precision, Run, Sharding};
 use plimsoll_units::Bytes;

@@ -7,9 +7,9 @@
 //! ```
 
 use super::{Bound, Division, elements, flat, has_weights, taken_gradient};
-use crate::estimate::Kind;
 use crate::optimizers::Stepper;
 use crate::runtime::{DType, Rt, Tensor};
+use crate::usage::Kind;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Buffers, Elements, Run};
 use std::cell::{Cell, RefCell};
