@@ -15,6 +15,7 @@ use plimsoll_telemetry::{GpuError, JournalError, gpu_holders};
 use plimsoll_units::Bytes;
 use plimsoll_watch::WatchError;
 use std::fmt::Display;
+use std::io::{ErrorKind, Write, stdout};
 use std::process::ExitCode;
 
 impl Failure {
@@ -29,9 +30,13 @@ impl Failure {
         match &self.message {
             Message::Clap(error) => {
                 if !error.use_stderr() {
-                    // Help and version are no failures and go to stdout; what can't be printed can't be helped.
-                    let _ = error.print();
-                    return ExitCode::from(exit_code::DONE);
+                    // Help and version are data.
+                    return match error.print().and_then(|()| stdout().flush()) {
+                        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                            Self::device(format!("stdout: {error}")).report()
+                        }
+                        _ => ExitCode::from(exit_code::DONE),
+                    };
                 }
                 // Without clap's colors: among them would be those of what it quotes. A hint says more than the usage, in
                 // which clap names the flag that it would have suggested.

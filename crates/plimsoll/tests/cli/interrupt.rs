@@ -547,8 +547,13 @@ fn messages_that_cannot_be_written_do_not_end_the_run() {
         command.stdout(Stdio::null()).stderr(full.try_clone().expect("a file")).status().expect("the binary runs");
     assert_eq!(status.code(), Some(0));
     sandbox.assert_same_run("runs/full", "runs/whole", 20);
-    // Data that cannot be written is an error.
-    let output = sandbox.command(["plan", "--vram", "1", "--json"]).stdout(full).output().expect("the binary runs");
-    assert_eq!(output.status.code(), Some(5));
-    assert!(Said::of(output).stderr.contains("error: stdout: "));
+    // Data that cannot be written is an error, help and versions included.
+    for arguments in
+        ["plan --vram 1 --json", "--help", "-h", "--version", "train --help", "help plan", "completions bash", "models"]
+    {
+        let stdout = full.try_clone().expect("a file");
+        let output = sandbox.command(arguments.split(' ')).stdout(stdout).output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(5), "{arguments}");
+        assert!(Said::of(output).stderr.contains("error: stdout: "), "{arguments}");
+    }
 }
