@@ -30,8 +30,10 @@ pub trait Pieces: Send + 'static {
 #[derive(Debug)]
 struct Pending<W> {
     pieces: W,
-    /// Whether some bytes were taken but are not written yet.
+    /// Whether the thread took some bytes but has not written them yet.
     is_writing: bool,
+    /// Bytes that were taken without a thread but are not written yet.
+    unwritten: Vec<u8>,
     /// Whether the thread runs.
     is_started: bool,
 }
@@ -51,7 +53,7 @@ impl<W> Clone for Outlet<W> {
 impl<W: Pieces> Outlet<W> {
     /// An outlet without a thread. Added output waits.
     pub fn new(pieces: W) -> Self {
-        Self { lane: Arc::new(Lane::new(Pending { pieces, is_writing: false, is_started: false })) }
+        Self { lane: Arc::new(Lane::new(Pending { pieces, is_writing: false, unwritten: vec![], is_started: false })) }
     }
 
     /// Starts the thread. Errors: the system refuses to start one; [`Outlet::write_now`] can write the pending output.
@@ -76,15 +78,29 @@ impl<W: Pieces> Outlet<W> {
         result
     }
 
-    /// Changes the pending output and writes all of it on the calling thread, which waits for the reader.
-    pub fn write_now(&self, stream: &mut impl Write, change: impl FnOnce(&mut W)) {
+    /// Changes the pending output, and writes it on the calling thread as long as `is_ready` reports before each piece
+    /// that the stream accepts it without waiting. Returns whether everything is written. For outlets without a thread.
+    pub fn write_now(&self, stream: &mut impl Write, change: impl FnOnce(&mut W), is_ready: impl Fn() -> bool) -> bool {
         self.lane.settle(|pending, _| {
             change(&mut pending.pieces);
-            while let Some(bytes) = pending.pieces.take() {
-                // Output that the stream refuses is lost; nothing else is.
-                let _ = stream.write_all(&bytes).and_then(|()| stream.flush());
+            loop {
+                if pending.unwritten.is_empty() {
+                    match pending.pieces.take() {
+                        Some(bytes) => pending.unwritten = bytes,
+                        None => return true,
+                    }
+                }
+                if !is_ready() {
+                    return false;
+                }
+                let piece = &pending.unwritten[..pending.unwritten.len().min(PIECE)];
+                match write_patiently(stream, piece) {
+                    Ok(()) => drop(pending.unwritten.drain(..piece.len())),
+                    // Output that the stream refuses is lost; nothing else is.
+                    Err(_) => pending.unwritten.clear(),
+                }
             }
-        });
+        })
     }
 
     /// Waits until `is_so` while the reader reads. Returns false if it reads nothing for `patience`.
@@ -202,10 +218,17 @@ mod tests {
     }
 
     #[test]
-    fn without_a_thread_the_caller_writes() {
+    fn without_a_thread_the_caller_writes_what_the_stream_accepts() {
         let outlet = Outlet::new(VecDeque::from([b"a".to_vec()]));
         let mut stream = vec![];
-        outlet.write_now(&mut stream, |waiting| waiting.push_back(b"b".to_vec()));
+        assert!(outlet.write_now(&mut stream, |waiting| waiting.push_back(b"b".to_vec()), || true));
         assert_eq!((stream.as_slice(), outlet.is_started()), (&b"ab"[..], false));
+        let accepted = std::cell::Cell::new(1_u32);
+        let is_ready = || accepted.replace(accepted.get().saturating_sub(1)) > 0;
+        let long = vec![b'.'; PIECE + 1];
+        assert!(!outlet.write_now(&mut stream, |waiting| waiting.push_back(long), is_ready), "one piece is accepted");
+        assert_eq!(stream.len(), 2 + PIECE);
+        assert!(outlet.write_now(&mut stream, |waiting| waiting.push_back(b"c".to_vec()), || true));
+        assert_eq!(stream[2 + PIECE..], *b".c", "the rest is written in order");
     }
 }

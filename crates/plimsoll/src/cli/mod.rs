@@ -67,7 +67,7 @@ use failure::THREAD_LIMITS;
 pub use failure::{Failure, exit_code};
 use processor::planning;
 
-use crate::streams::Finish;
+use crate::streams::{Finish, print_panics_as_messages};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;

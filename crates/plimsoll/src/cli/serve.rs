@@ -6,7 +6,7 @@ use super::places::{PlacesArgs, run_folder};
 use super::state::state_folder;
 use super::story::read_story;
 use super::train::sample_time;
-use crate::streams::{end_soon, talk, wait_for_no_reader, write_data};
+use crate::streams::{end_soon, handle_signals, talk, write_data};
 use clap::Args;
 use plimsoll_render::run_html;
 use plimsoll_serve::{Limits, Options, PollError, ServeError, Server, Token, TokenError};
@@ -57,7 +57,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 pub(super) fn run(args: &ServeArgs) -> Result<u8, Failure> {
-    wait_for_no_reader();
+    handle_signals();
     let state = state_folder();
     let given = args.token.clone().or_else(|| std::env::var("PLIMSOLL_TOKEN").ok());
     let token = match (&given, &state) {

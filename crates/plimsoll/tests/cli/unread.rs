@@ -9,7 +9,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::fs;
 use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time limit for the end of a command that saves little, on a busy machine.
@@ -90,6 +90,32 @@ fn a_finished_run_ends_although_its_output_is_not_read() {
     assert!(wait_until(&mut child, || sandbox.path("runs/other/report.json").exists()), "the command must wait");
     assert_eq!(end_by(&mut child, "TERM"), 5, "its data was lost");
     drop((reader, writer));
+}
+
+/// Of all commands: those that run steps or wait, those that only print, and refused arguments.
+#[test]
+fn commands_end_with_their_code_although_their_messages_are_not_read() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name trained --max-steps 1");
+    let bench = "bench --model tiny --seq-len 16 --micro-batch 1 --vram 0.1 --steps 2 --warmup 1";
+    let commands = [
+        (bench, 0),
+        ("plan --model tiny --vram 12", 0),
+        ("generate --checkpoint runs/trained --max-tokens 1 --prompt line --vram 0.1", 0),
+        ("train --detach --data missing.txt --model tiny --cache-dir cache", 4),
+        ("train --no-such-flag", 2),
+        ("run --max-restarts 0 --name it -- false", 1),
+        ("notify test --notify webhook", 4),
+    ];
+    let (_reader, writer) = full_pipe();
+    let start = |(arguments, code): (&'static str, i32)| {
+        let mut command = sandbox.command(arguments.split(' '));
+        command.stdout(Stdio::null()).stderr(writer.try_clone().expect("a descriptor"));
+        (arguments, code, command.spawn().expect("the binary runs"))
+    };
+    for (arguments, code, mut child) in commands.map(start) {
+        assert_eq!(end_of(&mut child).code(), Some(code), "{arguments}");
+    }
 }
 
 #[test]

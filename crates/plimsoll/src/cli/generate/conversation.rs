@@ -5,8 +5,9 @@ use super::prompts::{PROMPT_BYTES_MAX, Prompt, chat_prompt};
 use super::{Session, Stopped};
 use crate::cli::Failure;
 use crate::cli::failure::io_failure;
-use crate::streams::talk;
+use crate::streams::{finish, talk};
 use plimsoll_data::{Chat, ChatTemplate};
+use plimsoll_telemetry::READER_PATIENCE;
 use std::io::{BufRead, IsTerminal, Read, Write, stderr, stdin};
 
 /// The most tokens of a conversation, unless the model has fewer positions or an answer may be longer.
@@ -60,6 +61,7 @@ impl Session<'_> {
 fn next_message(is_terminal: bool) -> Result<Option<String>, Failure> {
     loop {
         if is_terminal {
+            finish(READER_PATIENCE);
             // If the terminal refuses the prompt, it shows no answers either.
             let _ = write!(stderr(), "> ");
         }

@@ -11,7 +11,7 @@ use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
 use crate::cli::notify::TellArgs;
 use crate::cli::options::{alloc_conf, part, part_from_zero, positive_duration, positive_size};
-use crate::streams::{talk, wait_for_no_reader};
+use crate::streams::{handle_signals, talk};
 use clap::{Args, Parser};
 use plimsoll_files::Disk;
 use plimsoll_registry::{Entry, RunState, program_name};
@@ -138,7 +138,7 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
     if args.keep {
         return keep(stdout()).map(|()| exit_code::DONE).map_err(io_failure("the supervisor sent no program to run"));
     }
-    wait_for_no_reader();
+    handle_signals();
     match (&args.inside, &args.adopt) {
         (Some(folder), adopted) => {
             detach::leave_terminal();

@@ -6,7 +6,6 @@ use crate::cli::supervise::{entry_of, own_program};
 use crate::streams::{talk, write_data};
 use plimsoll_registry::Follower;
 use std::fs;
-use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -33,11 +32,12 @@ pub(super) fn start(runs: &Path) -> Result<u8, Failure> {
     let since_s = plimsoll_telemetry::now_s();
     let mut child = command.spawn().map_err(io_failure("can't start a process"))?;
     let mut printed = Follower::new(&path, u64::MAX).map_err(io_failure(path.display()))?;
+    let mut line = Vec::new();
     loop {
         // Check both before reading the log, so that the read covers everything printed before.
         let ended = child.try_wait().map_err(io_failure("waiting for the run failed"))?;
         let entry = entry_of(runs, child.id(), since_s);
-        pass_on(&mut printed).map_err(io_failure(path.display()))?;
+        pass_on(&mut printed, &mut line).map_err(io_failure(path.display()))?;
         if let Some(entry) = &entry {
             // In a resumed run's folder, this replaces the last session's log.
             fs::rename(&path, entry.folder.join(LOG)).map_err(io_failure(path.display()))?;
@@ -49,6 +49,10 @@ pub(super) fn start(runs: &Path) -> Result<u8, Failure> {
             }
             write_data(name)?;
         } else if ended.is_some() {
+            // A killed run may leave an unfinished line.
+            if !line.is_empty() {
+                talk(String::from_utf8_lossy(&line));
+            }
             fs::remove_file(&path).map_err(io_failure(path.display()))?;
         }
         match ended {
@@ -61,12 +65,15 @@ pub(super) fn start(runs: &Path) -> Result<u8, Failure> {
     }
 }
 
-/// Copies new text of the log to stderr.
-fn pass_on(printed: &mut Follower) -> std::io::Result<()> {
+/// Prints new lines of the log. `line`: the start of an unfinished line.
+fn pass_on(printed: &mut Follower, line: &mut Vec<u8>) -> std::io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     while let count @ 1.. = printed.read(&mut buffer)? {
-        // If stderr can't be written, the text is still in the log.
-        let _ = std::io::stderr().write_all(&buffer[..count]);
+        line.extend(&buffer[..count]);
+        if let Some(end) = line.iter().rposition(|&byte| byte == b'\n') {
+            talk(String::from_utf8_lossy(&line[..end]));
+            line.drain(..=end);
+        }
     }
     Ok(())
 }

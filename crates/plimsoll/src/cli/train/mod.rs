@@ -31,7 +31,7 @@ use super::power::settle_leftovers;
 #[cfg(unix)]
 use super::supervise::OwnRun;
 use super::{Failure, in_pool};
-use crate::streams::{talk, wait_for_no_reader, write_data};
+use crate::streams::{REPORT_PATIENCE, handle_signals, talk, write_data_within};
 use ::plimsoll_train::{Ending, Engine, Outcome, Start};
 use hardware::Hardware;
 use observer::Views;
@@ -54,7 +54,7 @@ const ENTRY: Bytes = Bytes(8 << 10);
 const SHORT_ROW: usize = 64;
 
 pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
-    wait_for_no_reader();
+    handle_signals();
     if args.detach {
         #[cfg(unix)]
         return detach::start(&args.runs_dir);
@@ -184,7 +184,10 @@ impl Given {
             talk(format_args!("try it: {}", ending::generate_command(&prompt, setup)));
         }
         let written = match self.args.json {
-            true => write_data(serde_json::to_string_pretty(&outcome.report).expect("a report is plain data")),
+            true => {
+                let report = serde_json::to_string_pretty(&outcome.report).expect("a report is plain data");
+                write_data_within(REPORT_PATIENCE, report)
+            }
             false => Ok(()),
         };
         let code = self.conclude(&outcome, setup)?;
