@@ -1,4 +1,4 @@
-//! Models, tokenizers and data as other programs write them. Each test is named after the kind of its file.
+//! Models, tokenizers and data in the forms that other programs write.
 
 use crate::support::{Said, Sandbox, tiny_config};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn write_mistral(sandbox: &Sandbox, name: &str, window: &Value) {
 /// With one layer, logits depend only on the last tokens within the window. `golden.rs` of the crate `train` compares
 /// logits with those of `transformers`.
 #[test]
-fn a_prompt_beyond_window() {
+fn a_prompt_may_exceed_the_attention_window() {
     let sandbox = Sandbox::new();
     sandbox.write("text.txt", "ships are loaded to their line. ".repeat(40));
     let train = |name: &str, seq_len: usize| {
@@ -88,7 +88,7 @@ fn assert_says(said: &Said, words: &[&str]) {
 /// Ids of prompts and documents start with what the post-processor adds, as in `transformers` 5, which ignores
 /// `add_bos_token` and `add_eos_token` if there is a tokenizer.json. Chats start with what their template writes.
 #[test]
-fn a_no_bos() {
+fn start_tokens_are_those_of_the_post_processor() {
     let sandbox = Sandbox::new();
     let first = json!({
         "type": "TemplateProcessing",
@@ -132,7 +132,7 @@ fn a_no_bos() {
 
 /// A tokenizer whose end token has an uncommon name.
 #[test]
-fn a_eos_not_in_list() {
+fn an_uncommon_end_token_is_used() {
     let sandbox = Sandbox::new();
     write_tokenizer(&sandbox, &["<unk>", "<|end|>"], &Value::Null, &json!({"eos_token": "<|end|>"}));
     sandbox.write("d.jsonl", "{\"text\":\"one ship\"}\n{\"text\":\"two ships\"}\n");
@@ -142,7 +142,7 @@ fn a_eos_not_in_list() {
 
 /// A template that writes only the end of the chat after an answer: the whole answer and that end are trained on.
 #[test]
-fn a_last_word_untrained() {
+fn the_whole_answer_and_the_end_of_the_chat_are_trained_on() {
     let sandbox = Sandbox::new();
     write_tokenizer(&sandbox, &["<unk>", "</s>"], &Value::Null, &json!({"eos_token": "</s>"}));
     let template = "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% endfor %}\
@@ -159,7 +159,7 @@ fn a_last_word_untrained() {
 
 /// A file that is one JSON object: its rows are used if they are unambiguous; otherwise it is refused with its keys.
 #[test]
-fn b_json_object_as_text() {
+fn a_json_object_is_read_if_its_rows_are_unambiguous() {
     let sandbox = Sandbox::new();
     let rows = json!([{"text": "The ship is loaded."}, {"text": "Salt water is dense."}]);
     let data = |name: &str, file: &Value| {
@@ -206,7 +206,7 @@ fn b_json_object_as_text() {
 
 /// A header with the default names is not a pair; other names that are often used for columns cause a warning.
 #[test]
-fn b_header_as_pair() {
+fn a_header_is_not_a_pair() {
     let sandbox = Sandbox::new();
     let train = |file: &str, text: &str, flags: &str| {
         sandbox.write(file, text);
@@ -236,7 +236,7 @@ fn b_header_as_pair() {
 
 /// Two data sets with different fields cannot share the setting; a data set that is listed twice is read twice.
 #[test]
-fn c_two_data_sets() {
+fn data_sets_share_one_text_field() {
     let sandbox = Sandbox::new();
     sandbox.write("model/config.json", tiny_config(&json!({"vocab_size": 257})));
     sandbox.write("al.jsonl", "{\"instruction\":\"How deep?\",\"input\":\"\",\"output\":\"To the line.\"}\n");

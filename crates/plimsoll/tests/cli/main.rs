@@ -1,4 +1,4 @@
-//! The binary, as users and scripts run it.
+//! Tests of the binary through its command line.
 
 #[path = "../support/mod.rs"]
 mod support;

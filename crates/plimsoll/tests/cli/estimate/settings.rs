@@ -176,7 +176,7 @@ dtype: bf16
 ";
 
 #[test]
-fn f_optimizer_in_backward() {
+fn updates_in_the_backward_pass_need_no_gradients() {
     let sandbox = Sandbox::new();
     sandbox.write("8b.yaml", TORCHTUNE_8B);
     let said = sandbox.run("estimate --gpu 4090 --config 8b.yaml --json");
