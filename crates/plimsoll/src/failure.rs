@@ -15,7 +15,7 @@ pub mod exit_code {
     pub const BAD_INPUT: u8 = 4;
     /// The device or the system refused something.
     pub const DEVICE_FAILED: u8 = 5;
-    /// A card was too hot; the run is saved and can be resumed.
+    /// A GPU was too hot; the run is saved and can be resumed.
     pub const TOO_HOT: u8 = 6;
     /// Loss or gradient became NaN or infinite.
     pub const DIVERGED: u8 = 7;

@@ -1,5 +1,5 @@
-//! `plimsoll bench`: training steps on random tokens, timed.
-//! Not here: how fast data comes (`bench_data.rs`).
+//! `plimsoll bench`: times training steps on random tokens.
+//! Not here: the speed of data loading (`bench_data.rs`).
 
 use super::bench_data::DataBenchArgs;
 use super::blas::BlasArgs;
@@ -25,19 +25,19 @@ use plimsoll_render::{Best, StepProfile};
 use plimsoll_units::Bytes;
 use serde_json::json;
 
-/// Tokens of a sample, unless told otherwise.
+/// The default number of tokens per sample.
 const SEQ_LEN: usize = 256;
 
-/// Samples of a step, unless told otherwise.
+/// The default number of samples per step.
 const BATCH: usize = 4;
 
-/// Pairs of a step, unless told otherwise, where only data is timed.
+/// The default number of pairs per step with `--data-only`.
 const DATA_GLOBAL_BATCH: usize = 64;
 
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(super) struct BenchArgs {
-    /// Preset, or the path of a config.json; the sizes below override it
+    /// Preset, or the path of a config.json; `--layers` and other size flags override its sizes
     #[arg(long, visible_alias = "model-size", value_name = "NAME|PATH", default_value = "gpt2")]
     model: String,
     /// Number of transformer layers
@@ -74,8 +74,9 @@ pub(super) struct BenchArgs {
     /// Random seed
     #[arg(long, value_name = "N", value_parser = super::options::seed, default_value = "1337")]
     seed: u64,
-    /// Also time every node, in as many extra steps, and print where the time goes, by op and by shape of product, compared
-    /// with a large product and a large copy measured after the plan's memory is freed, or with the card's data sheet
+    /// Also time every node, in as many additional steps, and print the time per op and per matrix-product shape, compared
+    /// with the GPU's data sheet, or on the CPU with a large product and a large copy measured after the plan's memory is
+    /// freed
     #[arg(long)]
     profile: bool,
     /// Print JSON
@@ -97,7 +98,7 @@ pub(super) fn run(args: BenchArgs) -> Result<u8, Failure> {
 }
 
 impl BenchArgs {
-    /// A model of other sizes. Errors: the family has no such sizes.
+    /// Applies the size flags to the model. Errors: its family does not support them.
     fn resize(&self, model: &mut ModelConfig, seq_len: usize) -> Result<(), Failure> {
         let sizes = [self.layers, self.hidden, self.heads];
         if let Some(vocab_size) = self.vocab_size {
@@ -105,15 +106,15 @@ impl BenchArgs {
         }
         let ModelConfig::Gpt2(config) = model else {
             let asked = sizes.iter().any(Option::is_some) || self.bias.is_some();
-            let message = "`--layers`, `--hidden`, `--heads` and `--bias` are for GPT-2 only";
+            let message = "`--layers`, `--hidden`, `--heads` and `--bias` apply only to GPT-2";
             return if asked {
-                Err(Failure::bad_input(message).hint("other families' sizes come from a config.json: `--model FILE`"))
+                Err(Failure::bad_input(message).hint("for other families, set sizes in a config.json: `--model FILE`"))
             } else {
                 Ok(())
             };
         };
         if self.layers.or(self.hidden).is_some() {
-            // A model of other sizes has no published number of positions.
+            // A model of custom sizes has no published number of positions.
             config.n_positions = seq_len;
         }
         config.n_layer = self.layers.unwrap_or(config.n_layer);
@@ -127,15 +128,15 @@ impl BenchArgs {
         let mut chosen = model::open(&self.model)?;
         let asked = &self.request;
         if asked.finds_seq_len() {
-            return Err(Failure::bad_flag("`bench` measures one length, and `--seq-len auto` is to be found")
-                .hint("`plimsoll plan --seq-len auto` names it"));
+            return Err(Failure::bad_flag("`bench` does not support `--seq-len auto`; it measures one given length")
+                .hint("`plimsoll plan --seq-len auto` finds the length"));
         }
         let seq_len = asked.seq_len().unwrap_or(SEQ_LEN);
         chosen.fit(None, seq_len);
         self.resize(&mut chosen.config, seq_len)?;
         chosen.config.set_dropout(0.0);
         asked.set_dropout(&mut chosen);
-        // Timed is a micro-batch, unless a step of several is asked for.
+        // By default, a step is one micro-batch.
         let global_batch = asked.global_batch.or(match asked.gradient_accumulation_steps {
             Some(_) => None,
             None => asked.micro_batch.given(),
@@ -145,7 +146,7 @@ impl BenchArgs {
         opened.choose_products(None, self.tune.autotune);
         let target_len = self.data.target_len().or(chosen.has_decoder().then_some(seq_len));
         let sequences = Sequences::of_length(seq_len, target_len);
-        // The peer that we are compared with does not clip.
+        // The comparisons in docs/src/speed.md run without clipping.
         let plan_for = |device: &Device| {
             let request = asked.request(&chosen, device, sequences.clone(), BATCH, 0.0)?;
             let found = search(&request).map_err(|e| {
@@ -157,7 +158,7 @@ impl BenchArgs {
         opened.check_free(&self.budget, &found.plan)?;
         let (paper, tf32, times) = (opened.on_paper(), opened.tf32, opened.device.times.clone());
         if self.profile && paper.is_none() {
-            // Taken when the plan's memory is free again.
+            // The ceilings are measured after the plan's memory is freed.
             self.budget.check_room(Ceilings::MEMORY)?;
         }
         let flags = Flags { device: &self.device, budget: &self.budget };
@@ -222,7 +223,7 @@ impl BenchArgs {
         if let Some(profile) = profile {
             write_data(profile.table())?;
             write_data(format_args!(
-                "timed one by one, nodes take {:.1} ms together; a step as a whole takes {} ms",
+                "nodes timed separately take {:.1} ms in total; a whole step takes {} ms",
                 profile.milliseconds(),
                 shown(measured.step_ms_p50)
             ))?;
@@ -230,7 +231,7 @@ impl BenchArgs {
         Ok(exit_code::DONE)
     }
 
-    /// As many steps as asked for, each node of each timed.
+    /// Runs the timed steps again, and times every node.
     fn time_nodes(&self, engine: &mut Engine, vocab: usize) -> Result<Vec<TimedStep>, Failure> {
         engine.start_profile();
         ::plimsoll_train::bench(engine, vocab, 0, self.steps, self.seed)?;

@@ -1,7 +1,7 @@
-//! `plimsoll bench --data-only`: how fast pairs come, from cached tokens and from raw text.
+//! `plimsoll bench --data-only`: times the loading of pairs, from cached tokens and from raw text.
 //!
-//! Both times end with padded batches of one epoch in the caller's hands. Cached tokens are mapped and checked before
-//! the clock starts; raw text is read, parsed and tokenized on all threads with the clock running.
+//! Both times end when the loader has returned the padded batches of one epoch. Cached tokens are mapped and checked before
+//! the clock starts; the time of raw text includes reading, parsing and tokenizing on all threads.
 
 use super::Failure;
 use super::failure::exit_code;
@@ -15,15 +15,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Steps that the loader may be ahead.
+/// Number of steps that the loader may prefetch.
 const AHEAD: usize = 4;
 
 #[derive(Debug, Args)]
 pub(super) struct DataBenchArgs {
-    /// Time data loading instead of steps: how fast text pairs become batches
+    /// Time data loading instead of training steps: text pairs to batches
     #[arg(long, requires_all = ["data", "tokenizer"])]
     data_only: bool,
-    /// With --data-only: a .tsv, .csv or .jsonl of pairs
+    /// With --data-only: the .tsv, .csv or .jsonl files of pairs
     #[arg(long, value_name = "PATH", num_args = 1..)]
     data: Vec<String>,
     /// With --data-only: the tokenizer
@@ -36,7 +36,7 @@ pub(super) struct DataBenchArgs {
     pairs: PairArgs,
 }
 
-/// What one epoch gave.
+/// The counts and the time of one epoch.
 struct Epoch {
     samples: u64,
     tokens: u64,
@@ -54,10 +54,10 @@ impl DataBenchArgs {
         self.pairs.target_len
     }
 
-    /// Says it where data is named, as a run's flags do, and steps are timed.
+    /// Prints that `--data` has no effect without `--data-only`.
     pub(super) fn say_if_unused(&self) {
         if !self.data.is_empty() {
-            talk("`--data`: steps are timed on random tokens; `--data-only` times the data");
+            talk("note: `--data` has no effect: steps use random tokens; `--data-only` times data loading");
         }
     }
 
@@ -108,7 +108,7 @@ impl DataBenchArgs {
         self.epoch(store, tokenizer, global_batch, seed, start)
     }
 
-    /// Takes the batches of an epoch from a loader, at least one.
+    /// Loads the batches of one epoch, at least one step.
     fn epoch(
         &self,
         store: PairStore,

@@ -1,5 +1,5 @@
-//! The flag of the matrix library, and how one is tried before it is used: first by a child of this process, since a
-//! library that is broken, or built for other integers, may crash its caller.
+//! The flag for a BLAS library. A child process tries the library first, since a broken library, or one built for 64-bit
+//! integers, may crash its caller.
 
 use super::Failure;
 use super::failure::exit_code;
@@ -16,10 +16,10 @@ use std::sync::mpsc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a library may take to be opened and tried: hundreds of times what those that work take.
+/// How long opening and trying a library may take: hundreds of times as long as a working library needs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What `auto` looks for, in this order.
+/// The libraries that `auto` tries, in this order.
 const NAMES: &[&str] = if cfg!(target_os = "windows") {
     &["mkl_rt.3.dll", "mkl_rt.2.dll", "libopenblas.dll", "openblas.dll"]
 } else if cfg!(target_os = "macos") {
@@ -38,9 +38,9 @@ const NAMES: &[&str] = if cfg!(target_os = "windows") {
 };
 
 const HINT: &str = "`--blas` takes the path of OpenBLAS, MKL or BLIS with 32-bit integers, such as libopenblas.so.0; \
-                    leave it out to use the built-in products";
+                    omit it to use the built-in matrix products";
 
-/// Who multiplies matrices.
+/// The library that multiplies matrices on the CPU.
 #[derive(Debug, Clone, Args)]
 pub(super) struct BlasArgs {
     /// Multiply large matrices with a BLAS library: its path, or `auto` for the first of MKL, OpenBLAS and BLIS that the
@@ -61,7 +61,7 @@ impl FromStr for Choice {
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
         Ok(match text {
-            // A file of settings may say `off` without quotes, which some readers of YAML take for a truth value.
+            // Some YAML readers parse an unquoted `off` as a boolean.
             "off" | "false" => Self::Off,
             "auto" => Self::Auto,
             path => Self::Library(PathBuf::from(path)),
@@ -70,7 +70,7 @@ impl FromStr for Choice {
 }
 
 impl BlasArgs {
-    /// Decides who multiplies from now on. Errors: the named library can't be used.
+    /// Selects the library for the rest of the process. Errors: the named library can't be used.
     pub(super) fn choose(&self) -> Result<(), Failure> {
         match &self.blas {
             Choice::Off => {}
@@ -80,24 +80,24 @@ impl BlasArgs {
         Ok(())
     }
 
-    /// What multiplied, for the settings that a run keeps.
+    /// The library in use, as a setting of the run.
     pub(super) fn setting(&self) -> String {
         library_flag().unwrap_or_else(|| "off".to_owned())
     }
 }
 
-/// The name under which the library in use is found again; `None` without a library.
+/// The value of `--blas` that selects the library in use; `None` without a library.
 pub(super) fn library_flag() -> Option<String> {
     blas_in_use().map(|library| library.file.to_string_lossy().into_owned())
 }
 
-/// Whether a run's folder may choose so: another user may have written the folder, and a library is code. Names that
-/// `auto` looks for mean what the system has installed.
+/// Whether a setting from a run's folder can be trusted: another user may have written the folder, and a library is code.
+/// The names that `auto` tries select libraries that the system has installed.
 pub(super) fn is_harmless(setting: &str) -> bool {
     ["off", "false", "auto"].contains(&setting) || NAMES.contains(&setting)
 }
 
-/// The path of a file. A bare name is left to the system's loader, which does not look in the current folder.
+/// The absolute path of a file. A bare name stays as it is: the system's loader does not search the current folder.
 fn located(path: &Path) -> PathBuf {
     if is_bare(path) {
         return path.to_owned();
@@ -109,7 +109,7 @@ fn is_bare(path: &Path) -> bool {
     !path.as_os_str().is_empty() && path.file_name() == Some(path.as_os_str())
 }
 
-/// Takes the first library that is there and works, and says which.
+/// Uses the first installed library that works, and prints its name.
 fn choose_first() {
     for name in NAMES {
         match open(Path::new(name)) {
@@ -118,21 +118,21 @@ fn choose_first() {
                 return use_blas(blas);
             }
             Err(Refusal::Blas(BlasError::NotLoaded { .. })) => {}
-            Err(refusal) => talk(format_args!("{name} is skipped: {refusal}")),
+            Err(refusal) => talk(format_args!("skipping {name}: {refusal}")),
         }
     }
     talk("no BLAS found; using the built-in matrix products");
 }
 
-/// The libraries that `auto` finds, in its order, whether they work or not.
+/// The installed libraries of `auto`, in its order, including those that do not work.
 pub(super) fn found() -> Vec<BlasFindings> {
     let all = NAMES.iter().map(|name| (name, open(Path::new(name))));
-    let there = all.filter_map(|(name, opened)| match opened {
+    let installed = all.filter_map(|(name, opened)| match opened {
         Err(Refusal::Blas(BlasError::NotLoaded { .. })) => None,
         Err(refusal) => Some((name, None, Some(refusal.to_string()))),
         Ok(blas) => Some((name, Some(blas.library().to_string()), None)),
     });
-    there.map(|(&name, library, problem)| BlasFindings { name: name.to_owned(), library, problem }).collect()
+    installed.map(|(&name, library, problem)| BlasFindings { name: name.to_owned(), library, problem }).collect()
 }
 
 /// Why a library is not used.
@@ -154,14 +154,18 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// Why the requested library is not used, with a hint for one in the current folder.
+/// Why the requested library is not used, with a hint if the current folder has a file of its name.
 fn refused(path: &Path, refusal: Refusal) -> Failure {
     let is_here = is_bare(path) && path.is_file();
     let failure = Failure::from(refusal);
-    if is_here { failure.hint(format!("use `--blas ./{}` for the one here", path.display())) } else { failure }
+    if is_here {
+        failure.hint(format!("use `--blas ./{}` for the file in this folder", path.display()))
+    } else {
+        failure
+    }
 }
 
-/// Opens a library that a child of this process has tried.
+/// Opens a library after a child process has tried it.
 fn open(path: &Path) -> Result<Blas, Refusal> {
     let not_tried = |source| Refusal::NotTried { path: path.to_owned(), source };
     let program = std::env::current_exe().map_err(not_tried)?;
@@ -172,7 +176,7 @@ fn open(path: &Path) -> Result<Blas, Refusal> {
         return Err(Refusal::Hung { path: path.to_owned() });
     };
     match status.code().and_then(|code| u8::try_from(code).ok()) {
-        // What the child was refused, this process is refused in the same words.
+        // An error of the child occurs again in this process, with the same message.
         Some(exit_code::DONE | exit_code::BAD_INPUT) => Ok(Blas::open(path)?),
         _ => {
             let said = String::from_utf8_lossy(&said);
@@ -182,15 +186,15 @@ fn open(path: &Path) -> Result<Blas, Refusal> {
     }
 }
 
-/// How a child ended and what it said, once it has; none if that takes too long, and then the child is ended.
+/// A child's exit status and stderr; `None` if it runs too long, after killing it.
 fn output_in_time(mut child: Child, patience: Duration) -> io::Result<Option<(ExitStatus, Vec<u8>)>> {
     let (send, said) = mpsc::channel();
     let stderr = child.stderr.take();
-    // A child with much output waits until it is read.
+    // A child that writes much to stderr blocks until it is read.
     let read = std::thread::Builder::new().name("try-blas".to_owned()).spawn(move || {
         let mut text = Vec::new();
         let read = stderr.map_or(Ok(0), |mut stderr| stderr.read_to_end(&mut text));
-        // Only what could be read can be reported, and the receiver may be gone.
+        // Unread output can't be reported, and the receiver may be gone.
         let _ = read.map(|_| send.send(text));
     });
     if let Err(error) = read {
@@ -204,7 +208,7 @@ fn output_in_time(mut child: Child, patience: Duration) -> io::Result<Option<(Ex
             return Ok(Some((status, said.recv_timeout(patience).unwrap_or_default())));
         }
         if begin.elapsed() > patience {
-            // It may have ended by itself just now.
+            // It may have exited in the meantime.
             let _ = child.kill();
             child.wait()?;
             return Ok(None);
@@ -213,7 +217,7 @@ fn output_in_time(mut child: Child, patience: Duration) -> io::Result<Option<(Ex
     }
 }
 
-/// The command of the child: opens a library, which tries it, and leaves.
+/// The child's command: opens a library, which tries it, and exits.
 #[derive(Debug, Args)]
 pub(super) struct TryBlasArgs {
     /// The library
@@ -230,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_paths_lead_to_the_current_folder() {
+    fn only_paths_refer_to_the_current_folder() {
         for (path, bare) in
             [("libx.so", true), ("./libx.so", false), ("a/libx.so", false), ("/libx.so", false), ("", false)]
         {
@@ -245,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_hangs_is_ended() {
+    fn a_hanging_child_is_killed() {
         let begin = Instant::now();
         let ended =
             output_in_time(child("exec sleep 60"), Duration::from_millis(20)).expect("a child can be waited for");
@@ -253,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_may_say_more_than_a_pipe_holds() {
+    fn a_child_may_write_more_than_a_pipe_holds() {
         let script = "head -c 300000 /dev/zero >&2; exit 3";
         let ended = output_in_time(child(script), Duration::from_secs(60)).expect("a child can be waited for");
         let (status, said) = ended.expect("it ends");

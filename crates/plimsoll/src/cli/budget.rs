@@ -14,12 +14,12 @@ use plimsoll_units::Bytes;
 /// Limits on the memory and the threads of a run.
 #[derive(Debug, Clone, Args)]
 pub(super) struct BudgetArgs {
-    /// Hard memory budget: `12` (GiB), `600MiB`, `16gb`. On a GPU, all that the run may use of it, with its driver and the
-    /// margin; a run never uses more than is free. On the CPU, the plan alone, exact to the byte [default: all free memory]
+    /// Hard memory budget: `12` (GiB), `600MiB`, `16gb`. On a GPU it includes the driver's memory and the margin, and is at
+    /// most the free memory. On the CPU it is the size of the plan alone, exact to the byte [default: all free memory]
     #[arg(long, value_name = "SIZE")]
     pub(super) vram: Option<Bytes>,
 
-    /// Use all free memory as the budget; this is the default. `plan` uses the memory of the machine's NVIDIA cards,
+    /// Use all free memory as the budget; this is the default. `plan` uses the memory of the machine's NVIDIA GPUs,
     /// if it has any
     #[arg(long, conflicts_with = "vram", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(super) vram_auto: Option<bool>,
@@ -356,7 +356,7 @@ impl Budget {
         match (device, host_ram) {
             (DeviceKind::Cpu, None) => Ok(::plimsoll_plan::Budget::shared(self.bytes)),
             (DeviceKind::Cpu, Some(_)) => {
-                Err(Failure::bad_flag("`--host-ram` is for cards: on the CPU, device and host share one memory")
+                Err(Failure::bad_flag("`--host-ram` is for GPUs: on the CPU, device and host share one memory")
                     .hint("`--vram` is the budget for all of it; `plan --gpu NAME` accepts both"))
             }
             (DeviceKind::Cuda, host) => {
@@ -382,7 +382,7 @@ impl Budget {
         let others = memory.used_by_others(*fraction);
         let host = assumed_host.map_or(String::new(), |host| {
             format!(
-                "\n{:>10}  of host memory, assumed for a card in another machine; set it with `--host-ram`",
+                "\n{:>10}  of host memory, assumed for a GPU in another machine; set it with `--host-ram`",
                 format!("+ {host}")
             )
         });

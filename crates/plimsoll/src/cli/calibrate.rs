@@ -1,4 +1,4 @@
-//! `plimsoll calibrate`: measures this machine, or a card of it, so that plans can tell their time.
+//! `plimsoll calibrate`: measures this machine's CPU or GPU, so that plans can predict step times.
 
 use super::blas::BlasArgs;
 use super::cards::{DeviceArgs, Reopening};
@@ -31,14 +31,14 @@ pub(super) struct CalibrateArgs {
     device: DeviceArgs,
     #[command(flatten)]
     blas: BlasArgs,
-    /// Begin no further run after this long; what was measured by then is kept
+    /// Start no further measurement after this long; completed measurements are kept
     #[arg(long, value_name = "TIME")]
     duration: Option<Seconds>,
-    /// Write the measurements to this file, or with `--check` read them from it [default: one in the user's cache
-    /// folder, where plans look for it]
+    /// Write the measurements to this file, or with `--check` read them from it [default: the file in the user's cache
+    /// folder that `plan` reads]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Measure nothing new; run one model under many plans and compare predicted with measured times
+    /// Run one model under many plans and compare predicted with measured times, instead of measuring the machine
     #[arg(long)]
     check: bool,
     /// Print JSON
@@ -55,7 +55,7 @@ pub(super) fn run(args: CalibrateArgs) -> Result<u8, Failure> {
     in_pool(threads, || if measured.args.check { measured.compare() } else { measured.measure() })
 }
 
-/// What was measured before, where it was not measured again, and what was measured now.
+/// The measurements of both sessions; a new one replaces an old one of the same kind.
 fn joined(before: &[Sample], now: &[Sample]) -> Vec<Sample> {
     let is_alike = |a: &Sample, b: &Sample| {
         (a.device, &a.op, a.dtype, a.flops, a.bytes, a.operands)
@@ -65,18 +65,18 @@ fn joined(before: &[Sample], now: &[Sample]) -> Vec<Sample> {
     before.chain(now).cloned().collect()
 }
 
-/// `12 of 36 runs, about 40 s left`: by the mean time of the runs of this session.
+/// `12 of 36 runs, about 40 s left`, from the mean time of this session's runs.
 fn progress(Stage { done, all }: Stage, skipped: usize, elapsed: Seconds) -> String {
-    // The first run is repeated where others are skipped.
+    // A resumed calibration repeats the first run.
     let here = done.saturating_sub(skipped) + usize::from(skipped > 1);
     let left = Seconds(elapsed.0 / here.max(1) as f64 * all.saturating_sub(done) as f64);
     let left = if done < all { format!(", about {} left", format_duration(left)) } else { String::new() };
     format!("{done} of {all} runs{left}")
 }
 
-/// What is measured, and how.
+/// The device to measure, and the flags.
 struct Measured {
-    /// The processor, if there is none.
+    /// The GPU; `None` for the processor.
     card: Option<Reopening>,
     threads: usize,
     args: CalibrateArgs,
@@ -120,7 +120,7 @@ impl Measured {
         };
         let (before, skipped) = MachineFile::unfinished(&path, self.subject());
         talk(match skipped {
-            0 => "measuring; what is measured is kept after each run, and another `plimsoll calibrate` continues"
+            0 => "measuring; results are saved after each run, and `plimsoll calibrate` continues an interrupted calibration"
                 .to_owned(),
             _ => format!("continuing after run {skipped} of the calibration in {}", path.display()),
         });
@@ -138,7 +138,7 @@ impl Measured {
         let measured = calibrate(&self.targets(), &|| self.device(), at_most, skipped, &mut told)?;
         kept?;
         let Calibration { samples, stage, footprint } = measured;
-        // Runs without room are done without being told of.
+        // Runs that do not fit in memory count as done without a callback.
         keep(stage, &samples)?;
         let (count, seconds) = (joined(&before, &samples).len(), start.elapsed().as_secs_f64());
         if args.json {
@@ -148,7 +148,7 @@ impl Measured {
             });
             write_data(serde_json::to_string_pretty(&value).expect("plain data"))?;
         } else {
-            write_data(format_args!("measured {count} kinds of nodes in {seconds:.0} s: {}", path.display()))?;
+            write_data(format_args!("measured {count} kinds of operations in {seconds:.0} s: {}", path.display()))?;
         }
         Ok(exit_code::DONE)
     }
@@ -185,7 +185,7 @@ mod tests {
     use plimsoll_graph::{DType, DeviceKind};
 
     #[test]
-    fn what_is_measured_again_replaces_what_was_measured_before() {
+    fn a_new_measurement_replaces_an_old_one_of_the_same_kind() {
         let sample = |op: &str, seconds| Sample {
             device: DeviceKind::Cpu,
             op: op.to_owned(),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_that_is_left_goes_by_the_runs_of_this_session() {
+    fn time_left_follows_from_the_runs_of_this_session() {
         let said = |done, skipped, seconds| progress(Stage { done, all: 36 }, skipped, Seconds(seconds));
         assert_eq!(said(9, 0, 18.0), "9 of 36 runs, about 54 s left");
         assert_eq!(said(21, 20, 4.0), "21 of 36 runs, about 30 s left");

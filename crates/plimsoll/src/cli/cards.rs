@@ -24,7 +24,7 @@ use std::str::FromStr;
 const INSTALL: &str = if cfg!(target_os = "windows") {
     "install one from nvidia.com/drivers"
 } else {
-    "`sudo ubuntu-drivers install` on Ubuntu, or nvidia.com/drivers; under WSL2, Windows' own driver is the one"
+    "run `sudo ubuntu-drivers install` on Ubuntu, or see nvidia.com/drivers; under WSL2, install the driver in Windows"
 };
 
 /// The variable that turns TF32 off in NVIDIA's libraries (`0`).
@@ -33,18 +33,18 @@ const TF32_OVERRIDE: &str = "NVIDIA_TF32_OVERRIDE";
 /// The device, and how a card is used.
 #[derive(Debug, Clone, Args)]
 pub(super) struct DeviceArgs {
-    /// Where to run: `cpu`, a card (`cuda`, `cuda:1`), or `auto`: the card with the most free memory if one can be
+    /// Device to run on: `cpu`, a GPU (`cuda`, `cuda:1`), or `auto`: the GPU with the most free memory if one can be
     /// used, otherwise the CPU
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: Choice,
-    /// Start a whole step on a card with one call
+    /// Launch a whole step on a GPU with one call
     #[arg(long, value_enum, value_name = "on|off", default_value = "on")]
     cuda_graph: OnOff,
     /// Round operands to TF32 in single-precision products of linear layers and output heads, for the tensor cores of
-    /// cards of compute capability 8.0 or newer; half precision is not affected
+    /// GPUs of compute capability 8.0 or newer; half precision is not affected
     #[arg(long, value_enum, value_name = "on|off", default_value = "off")]
     tf32: OnOff,
-    /// Multiply matrices on a card with NVIDIA's cuBLASLt: the newest one found (`auto`), the library at this path, or
+    /// Multiply matrices on a GPU with NVIDIA's cuBLASLt: the newest one found (`auto`), the library at this path, or
     /// only the built-in kernels (`off`), which also compute what a library can't
     #[arg(long, value_name = "auto|off|PATH", default_value = "auto")]
     cublas: Cublas,
@@ -246,7 +246,7 @@ impl DeviceArgs {
         match (&mut card, &self.cublas) {
             (Some(card), cublas) => cublas.give_to(card)?,
             (None, Cublas::Library(_)) => {
-                return Err(Failure::bad_flag("`--cublas PATH` is for cards, but this runs on the CPU")
+                return Err(Failure::bad_flag("`--cublas PATH` is for GPUs, but this runs on the CPU")
                     .hint("`--blas PATH` is for the CPU"));
             }
             (None, _) => {}
@@ -255,7 +255,7 @@ impl DeviceArgs {
         if self.tf32() {
             match &card {
                 None => {
-                    return Err(Failure::bad_flag("`--tf32 on` is for cards, but this runs on the CPU")
+                    return Err(Failure::bad_flag("`--tf32 on` is for GPUs, but this runs on the CPU")
                         .hint("`--tf32 off` computes in single precision"));
                 }
                 Some(opened) => check_tf32(&opened.card().name, opened.card().compute_capability)?,
@@ -344,12 +344,12 @@ impl From<CudaError> for Failure {
             CudaError::DriverTooOld { needed: (major, minor), .. } => Self::device(message)
                 .hint(format!("install a driver for CUDA {major}.{minor} or newer: {INSTALL}; `--device cpu` needs none")),
             CudaError::NoCards { visible } => Self::device(message).hint(match visible {
-                Some(_) => "unset CUDA_VISIBLE_DEVICES, or set it to a card's number or UUID",
-                None => "`nvidia-smi` shows whether the driver sees a card; one in MIG mode needs a slice first",
+                Some(_) => "unset CUDA_VISIBLE_DEVICES, or set it to a GPU's number or UUID",
+                None => "`nvidia-smi` shows whether the driver sees a GPU; one in MIG mode needs a slice first",
             }),
             CudaError::NoSuchCard { count, .. } => Self::bad_flag(message)
                 .hint(format!("`--device cuda:{}` is the last; `plimsoll doctor` lists them all", count - 1)),
-            CudaError::CardTooOld { .. } => Self::device(message).hint("`--device cpu` runs without a card"),
+            CudaError::CardTooOld { .. } => Self::device(message).hint("`--device cpu` runs without a GPU"),
             CudaError::InUse { .. } => Self::device(message)
                 .hint("`nvidia-smi` shows the process that uses it; `sudo nvidia-smi -c DEFAULT` lets several processes use it"),
             CudaError::Prohibited { .. } => {
@@ -357,7 +357,7 @@ impl From<CudaError> for Failure {
             }
             CudaError::NoRoomForDriver { uuid, .. } => Self::new(exit_code::DOES_NOT_FIT, message)
                 .naming_holders(uuid)
-                .hint("`nvidia-smi` shows the processes that use the card's memory; `--device cpu` needs no card"),
+                .hint("`nvidia-smi` shows the processes that use the GPU's memory; `--device cpu` needs no GPU"),
             CudaError::NoKernel { .. } => Self::device(message).hint("`--device cpu` has that kernel"),
             CudaError::ModuleRefused { .. } => {
                 Self::device(message).hint("a newer driver may accept them; `plimsoll doctor` shows the installed one")
@@ -366,12 +366,12 @@ impl From<CudaError> for Failure {
                 Fault::Memory => "the system's log names the error (`dmesg | grep Xid`); restart the machine",
                 Fault::Kernel => "please report it as a bug of plimsoll, with this message",
                 Fault::Timeout => {
-                    "the driver ends long kernels on a card that drives a screen; use a smaller `--micro-batch`"
+                    "the driver ends long kernels on a GPU that drives a screen; use a smaller `--micro-batch`"
                 }
                 Fault::Lost => "the system's log has the reason (`dmesg | grep Xid`); restart the machine",
             }),
             CudaError::CublasLt(_) => Self::device(message).hint("`--cublas off` uses the built-in kernels"),
-            CudaError::Call(_) => Self::device(message).hint("`plimsoll doctor` shows the driver and its cards"),
+            CudaError::Call(_) => Self::device(message).hint("`plimsoll doctor` shows the driver and its GPUs"),
         }
     }
 }

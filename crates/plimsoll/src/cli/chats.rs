@@ -1,4 +1,4 @@
-//! The flags that say what rows of data hold, and how chats become text.
+//! The flags for the format of the data, and for turning chats into text.
 
 use super::Failure;
 use clap::{Args, ValueEnum};
@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ChatArgs {
-    /// What rows hold: `text`, or chats as `messages` (OpenAI), `sharegpt` or `alpaca`, or texts as `prompt` and
-    /// `completion`; `auto` goes by the first row, and is `text` with `--text-field`
+    /// Format of the rows: `text`, chats as `messages` (OpenAI), `sharegpt` or `alpaca`, or `completion` (`prompt` and
+    /// `completion`); `auto` detects it from the first row, and is `text` with `--text-field`
     #[arg(long, value_name = "FORMAT", hide_possible_values = true, default_value = "auto")]
     data_format: FormatName,
     /// Which tokens of chats to train on: the assistant's `answers`, or `all` [default: answers]
@@ -19,7 +19,7 @@ pub(super) struct ChatArgs {
     /// Chat template: a Jinja file, a tokenizer_config.json, or `chatml` [default: the tokenizer's, else ChatML]
     #[arg(long, value_name = "FILE", value_parser = template_name)]
     chat_template: Option<PathBuf>,
-    /// The day that is today for chat templates that ask [default: today]
+    /// Date passed to chat templates that use the current date [default: today]
     #[arg(long, value_name = "YYYY-MM-DD")]
     chat_date: Option<Date>,
 }
@@ -48,28 +48,28 @@ const CHATML: &str = "chatml";
 /// axolotl's names for the tokenizer's template, or ChatML if the tokenizer has none.
 const OWN_NAMES: &[&str] = &["tokenizer_default", "tokenizer_default_fallback_chatml"];
 
-/// A chat template's file or name. Errors: a name without an extension that is neither built in nor a file, as trainers have
-/// for their built-in templates (`llama3`, `mistral_v1`).
+/// A chat template's file or name. Errors: it is another trainer's name of a template (`llama3`, `mistral_v1`): without an
+/// extension, not built in, and not a file.
 fn template_name(name: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(name);
     let is_name = path.extension().is_none() && path.file_name() == Some(path.as_os_str());
     if !is_name || name == CHATML || OWN_NAMES.contains(&name) || path.exists() {
         return Ok(path);
     }
-    Err("names a built-in template of another trainer, which is not here: leave it out to use the tokenizer's own template, \
-         or give a Jinja file, a tokenizer_config.json or `chatml`"
+    Err("is not a known template; omit it to use the tokenizer's template, or give a Jinja file, a tokenizer_config.json \
+         or `chatml`"
         .to_owned())
 }
 
-/// The day by the system's clock.
+/// The current date in UTC.
 pub(super) fn today() -> Date {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     Date::of_unix_seconds(since.map_or(0, |since| since.as_secs()))
 }
 
 impl ChatArgs {
-    /// What the data holds, where a field of text was named or not.
-    /// Errors: what reading a row can meet; flags for chats where there is text.
+    /// The format of the data. `text_field`: the value of `--text-field`.
+    /// Errors: those of reading a row; flags for chats are given, but the data is text.
     pub(super) fn format(&self, sources: &Sources, text_field: Option<&str>) -> Result<DataFormat, Failure> {
         let format = match self.data_format {
             FormatName::Text => DataFormat::Text,
@@ -81,9 +81,9 @@ impl ChatArgs {
             FormatName::Completion => DataFormat::Chats(ChatFormat::Completion),
         };
         if format == DataFormat::Chats(ChatFormat::Completion) && self.chat_template.is_some() {
-            let message = "`--chat-template` is for chats, and the data are prompts and completions";
+            let message = "`--chat-template` is for chats, but the data is prompts and completions";
             return Err(Failure::bad_flag(message).hint(
-                "write both as lists of messages, `[{\"role\": \"user\", \"content\": \"…\"}]`, to have a template write them",
+                "to use a template, write both as lists of messages: `[{\"role\": \"user\", \"content\": \"…\"}]`",
             ));
         }
         if format == DataFormat::Text {
@@ -92,19 +92,19 @@ impl ChatArgs {
         Ok(format)
     }
 
-    /// Whether the first row shows what rows hold.
+    /// Whether the format is detected from the first row.
     pub(super) fn is_detected(&self) -> bool {
         self.data_format == FormatName::Auto
     }
 
-    /// Errors: flags for chats where there is none.
+    /// Errors: flags for chats are given, but the data has none.
     pub(super) fn refuse_for(&self, data: &str) -> Result<(), Failure> {
         let answers = self.train_on == Some(TrainOnName::Answers);
         for (flag, is_given) in [("--train-on answers", answers), ("--chat-template", self.chat_template.is_some())] {
             if is_given {
-                return Err(Failure::bad_flag(format!("`{flag}` is for chats, and the data is {data}")).hint(
+                return Err(Failure::bad_flag(format!("`{flag}` is for chats, but the data is {data}")).hint(
                     "rows with `messages`, `conversations`, `instruction` or `prompt` and `completion` are chats; \
-                     `--data-format` says which",
+                     `--data-format` sets the format",
                 ));
             }
         }
@@ -133,7 +133,7 @@ impl ChatArgs {
         self.chat_date.unwrap_or_else(today)
     }
 
-    /// These flags as settings, for data of this format; today stays today.
+    /// These flags as settings, for data of this format. They fix the date, so that a resumed run uses the same one.
     pub(super) fn resolved(&self, format: DataFormat) -> Map<String, Value> {
         let mut settings = Map::new();
         settings.insert("data_format".into(), json!(format.to_string()));
@@ -146,7 +146,8 @@ impl ChatArgs {
         settings
     }
 }
-/// Whether a chat template writes the data.
+
+/// Whether a chat template turns the data into text.
 pub(super) fn has_template(dataset: &Dataset) -> bool {
     let chats = match dataset {
         Dataset::Packed(packed) => packed.chats(),

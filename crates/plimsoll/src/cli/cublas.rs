@@ -1,4 +1,4 @@
-//! The flag of NVIDIA's library of matrix products, and which library a card's products are left to.
+//! The flag for cuBLASLt, NVIDIA's library of matrix products, and the choice of the library for a GPU.
 
 use super::Failure;
 use crate::streams::talk;
@@ -11,19 +11,19 @@ use std::str::FromStr;
 /// `--cublas`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Cublas {
-    /// The newest that can be used; the built-in kernels if there is none.
+    /// The newest usable library; the built-in kernels if there is none.
     Auto,
     /// The built-in kernels.
     Off,
-    /// This one.
+    /// This library.
     Library(PathBuf),
 }
 
 /// How a library's algorithms are chosen.
 #[derive(Debug, Clone, Args)]
 pub(super) struct TuneArgs {
-    /// Time the algorithms that cuBLASLt has for each product, and take the fastest; else those are that it recommends. Takes
-    /// some seconds before the first step
+    /// Time cuBLASLt's algorithms for each product and use the fastest, instead of the recommended one. Takes some seconds
+    /// before the first step
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         default_value = "false", action = clap::ArgAction::Set)]
     pub(super) autotune: bool,
@@ -35,10 +35,10 @@ impl FromStr for Cublas {
     fn from_str(text: &str) -> Result<Self, &'static str> {
         Ok(match text {
             "auto" | "true" => Self::Auto,
-            // Some readers of YAML take `off` for a truth value.
+            // Some YAML readers parse an unquoted `off` as a boolean.
             "off" | "false" => Self::Off,
             "" => return Err("`auto`, `off` or the path of a library"),
-            // A file that is here is meant before one of that name among the loader's.
+            // A file in the current folder takes precedence over a library of that name in the loader's path.
             path if Path::new(path).is_file() => Self::Library(absolute(path).unwrap_or_else(|_| path.into())),
             path => Self::Library(path.into()),
         })
@@ -55,8 +55,8 @@ impl Cublas {
         }
     }
 
-    /// Leaves the products of a card that was just opened to the library that was asked for, and says which, or why to
-    /// none. Errors: the one that was named can't be used.
+    /// Selects the requested library for a GPU that was just opened, and prints which, or why none is used. Errors: the
+    /// named library can't be used.
     pub(super) fn give_to(&self, card: &mut CudaDevice) -> Result<(), Failure> {
         match self {
             Self::Off => Ok(()),
@@ -73,8 +73,8 @@ impl Cublas {
         Ok(())
     }
 
-    /// What multiplies in plans for a card that is not open: a library that is there is taken to be of use.
-    /// Errors: the one that was named can't be opened.
+    /// The products in plans for a GPU that is not open, assuming that an installed library can be used.
+    /// Errors: the named library can't be opened.
     pub(super) fn of_absent_card(&self) -> Result<Products, Failure> {
         match self {
             Self::Off => Ok(Products::Kernels),
@@ -85,21 +85,21 @@ impl Cublas {
     }
 }
 
-/// What multiplies on a card that is open.
+/// The products of an open GPU.
 pub(super) fn products_of(card: &CudaDevice) -> Products {
     if card.library().is_some() { Products::CublasLt } else { Products::Kernels }
 }
 
-/// Takes the first library that can be used on the card.
+/// Selects the first library that works on the GPU.
 pub(super) fn give_first(card: &mut CudaDevice) {
-    // A real library looks for a real driver, so with a stand-in it must be named.
+    // A real library needs the real driver, so with a stand-in driver the library must be named.
     if Driver::find().is_ok_and(Driver::is_stand_in) && std::env::var_os(CUBLAS_LIBRARY).is_none() {
         return;
     }
     for path in cublas_lt() {
         match CublasLt::open(&path).and_then(|library| card.use_library(library)) {
             Ok(()) => return,
-            Err(error) => talk(format_args!("{} is skipped: {error}", path.display())),
+            Err(error) => talk(format_args!("skipping {}: {error}", path.display())),
         }
     }
 }
@@ -109,7 +109,7 @@ fn refused(error: CublasLtError) -> Failure {
     let failure = if is_library { Failure::device(error.to_string()) } else { Failure::bad_flag(error.to_string()) };
     let (major, minor) = OLDEST_CUBLAS_LT;
     failure.hint(format!(
-        "`--cublas` takes the path of a libcublasLt of version {major}.{minor} or newer; `--cublas off` uses the \
+        "`--cublas` takes the path of libcublasLt {major}.{minor} or newer; `--cublas off` uses the \
          built-in kernels"
     ))
 }

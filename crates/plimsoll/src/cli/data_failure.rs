@@ -1,4 +1,4 @@
-//! What to do about data that can't be used: the flags and commands that `plimsoll_data::DataError` knows nothing of.
+//! Hints for data that can't be used. They name flags and commands, which `plimsoll_data::DataError` does not know.
 
 use super::Failure;
 use super::failure::{THREAD_LIMITS, line};
@@ -33,8 +33,8 @@ fn hint(error: &DataError) -> String {
         DataError::TooManyFiles { .. } => "join small files into one .jsonl, one document per line",
         DataError::BadPattern { .. } => "use `*`, `?`, `**` and `[a-z]`; `[[]` matches a bracket",
         DataError::NoMatch { .. } | DataError::NoTextInFolder { .. } => {
-            "a file given by its path is read as text whatever its extension; in folders only .txt, .md, .jsonl, \
-             .parquet, source code and their .gz and .zst are"
+            "a file named by its path is read as text, whatever its extension; in folders, only .txt, .md, .jsonl, \
+             .parquet, source code, and these compressed as .gz or .zst are read"
         }
         DataError::NotText { extension, .. } => not_text(extension),
         DataError::NotUtf8 { .. } => {
@@ -45,7 +45,7 @@ fn hint(error: &DataError) -> String {
         DataError::Utf16 { .. } => "convert it: `iconv -f utf-16 -t utf-8 FILE > NEW`",
         DataError::BadCompression { .. } => "it may be truncated; download it again, or decompress it yourself",
         DataError::LineTooLong { .. } => {
-            "split it into several lines, or save its text as a .txt, which can be of any length"
+            "split it into several lines, or save its text as a .txt file, whose lines may have any length"
         }
         DataError::BadJsonLine { .. } => "each line of a .jsonl must be one object such as {\"text\": \"…\"}",
         DataError::NoTextField { present, .. } if present.is_empty() => "add a text field to that line, or drop it",
@@ -53,7 +53,7 @@ fn hint(error: &DataError) -> String {
             "`--text-field NAME` names the field of documents, `--source-column` and `--target-column` those of pairs"
         }
         DataError::FieldIsNotText { .. } => "name a field that holds a string, or drop that line",
-        DataError::ChangedWhileRead { .. } => "wait until nothing writes to it, then start again",
+        DataError::ChangedWhileRead { .. } => "wait until no process writes to it, then start again",
         DataError::UnknownTokenizer { .. } => "`--tokenizer gpt2` suits most text",
         DataError::NoTokenizerInFolder { .. } => {
             "in Python, `AutoTokenizer.from_pretrained(…).save_pretrained(FOLDER)` writes one"
@@ -65,7 +65,7 @@ fn hint(error: &DataError) -> String {
         DataError::CacheChanged { .. } => "start again to rebuild it; `--resume auto` continues the run",
         DataError::BadColumn { .. } => "give a column's number, from 1, or its name in the table's header",
         DataError::NoRows { .. } => {
-            "write its rows as an array of objects, or one a line: `jq '.KEY' FILE > NEW.json`; to train on the file as text, name it .txt"
+            "write its rows as an array of objects, or one per line: `jq '.KEY' FILE > NEW.json`; to train on the file as text, rename it to .txt"
         }
         DataError::NotPairs { .. } => "save it as .tsv, .csv, .jsonl or .parquet; all but the last may be compressed",
         DataError::BadTable { .. } => {
@@ -79,7 +79,7 @@ fn hint(error: &DataError) -> String {
         }
         DataError::DuplicateColumn { .. } => "rename one of them, or give a number to name a column of a .tsv or .csv",
         DataError::RowTooShort { .. } => {
-            "check the row; `--source-column` and `--target-column` say where the pairs are"
+            "check the row; `--source-column` and `--target-column` name the columns of the pairs"
         }
         DataError::EmptySide { .. } => "fill it in or drop that row",
         DataError::BadRow { .. } => "fix or drop that row; text must be UTF-8",
@@ -93,11 +93,11 @@ fn hint(error: &DataError) -> String {
              completions; or run another trainer with `plimsoll run -- COMMAND`"
         }
         DataError::NotAChat { .. } => {
-            "all rows must have one format; `--data-format messages`, `sharegpt`, `alpaca` or `completion` says which"
+            "all rows must have one format; set it with `--data-format messages`, `sharegpt`, `alpaca` or `completion`"
         }
         DataError::BadChatTemplate { .. } => "`--chat-template FILE` takes a Jinja file or a tokenizer_config.json",
         DataError::ChatTemplateFailed { .. } => {
-            "fix or drop that row, or give a template that takes it with `--chat-template FILE`"
+            "fix or drop that row, or give a template that accepts it with `--chat-template FILE`"
         }
         DataError::UnclearAnswer { .. } => {
             "put `{% generation %}` and `{% endgeneration %}` around what the assistant writes, in a copy of the template \
@@ -120,10 +120,10 @@ fn hint(error: &DataError) -> String {
 fn not_text(extension: &str) -> &'static str {
     match extension {
         "arrow" | "feather" => {
-            "in Python, `datasets.load_from_disk(FOLDER).to_parquet(\"data.parquet\")` makes a file that is read; of \
-             several splits, `[\"train\"]` takes one"
+            "in Python, `datasets.load_from_disk(FOLDER).to_parquet(\"data.parquet\")` converts it; `[\"train\"]` after \
+             the first call selects one of several splits"
         }
-        "parquet" => "decompress it; what is inside is compressed by itself",
+        "parquet" => "decompress it; Parquet already compresses its contents",
         "bz2" | "xz" | "lz4" => "decompress it, or compress it as .gz or .zst",
         "zip" | "tar" | "tgz" | "7z" | "rar" => "unpack it and give the folder",
         _ => "convert it to .txt, .md or .jsonl",

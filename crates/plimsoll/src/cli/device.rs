@@ -1,4 +1,4 @@
-//! Which device a plan is made for: the processor, a card by name, or a card of this machine.
+//! The device of a plan: the processor, a GPU by name, or a GPU of this machine.
 
 use super::Failure;
 use super::budget::{Budget, BudgetArgs, CardMemory, OwnUse, Presence, is_more_than, refuse_size, vram_max_of};
@@ -15,19 +15,19 @@ use std::path::Path;
 /// A device with its budget and its speed.
 #[derive(Debug, Clone)]
 pub(super) struct Device {
-    /// Its name, for people.
+    /// The name that users see.
     pub(super) name: String,
     pub(super) targets: Targets,
     pub(super) machine: Machine,
     pub(super) budget: Budget,
-    /// What `--precision auto` means on it.
+    /// The precision of `--precision auto`.
     pub(super) precision: Precision,
     /// Where predicted times come from.
     pub(super) times: String,
 }
 
 impl Device {
-    /// The processor. Errors: nothing is left of its memory, or the file of its speed can't be used.
+    /// The processor. Errors: no memory is left for a plan; the file of its speed can't be used.
     pub(super) fn processor(budget: &BudgetArgs, speed: Option<&Path>) -> Result<Self, Failure> {
         let threads = budget.threads()?;
         let subject = CalibrationSubject { threads, card: None, tf32: false, products: Products::Kernels };
@@ -42,8 +42,8 @@ impl Device {
         })
     }
 
-    /// A card by name, or `auto`: all cards of this machine that CUDA would see. Errors: no such card, no driver, no TF32 on
-    /// a card.
+    /// The GPU of this name; for `auto`, all GPUs of this machine that CUDA can see. Errors: there is no such GPU, no driver,
+    /// or no TF32 on a GPU.
     pub(super) fn cards(name: &str, budget: &BudgetArgs, speed: Speed) -> Result<Vec<Self>, Failure> {
         if !name.eq_ignore_ascii_case("auto") {
             let card = card(name)?;
@@ -63,19 +63,19 @@ impl Device {
         visible.into_iter().map(|gpu| Self::present(gpu, budget, speed)).collect()
     }
 
-    /// A card of which only the memory is said, by `--vram`; none if there are no such cards. Errors: nothing is left of its
-    /// memory.
+    /// A GPU of which only the memory is known, from `--vram`; `None` if no GPU has that much. Errors: no memory is left for a
+    /// plan.
     pub(super) fn of_vram(vram: Bytes, budget: &BudgetArgs, speed: Speed) -> Result<Option<Self>, Failure> {
         let Some(card) = card_of_memory(vram) else { return Ok(None) };
-        let name = format!("NVIDIA card of {vram}");
+        let name = format!("NVIDIA GPU with {vram}");
         let presence = Presence::Elsewhere { is_any: true };
         let memory = CardMemory { name: name.clone(), total: vram, presence };
-        let times = format!("times are estimates from the data sheet of {}, the slowest with as much", card.name);
+        let times = format!("times are estimates from the data sheet of {}, the slowest of that size", card.name);
         let device = Self::of_card(card, budget.of_card(memory)?, budget.threads()?, speed);
         Ok(Some(Self { name, times, ..device }))
     }
 
-    /// A card that is here: its memory is the driver's word, its speed what was measured, else its namesake's on paper.
+    /// A GPU of this machine. The driver reports its memory; its speed is measured, or from the data sheet of its name.
     fn present(gpu: &Gpu, budget: &BudgetArgs, speed: Speed) -> Result<Self, Failure> {
         let card = card_with_memory(&gpu.name, gpu.total)?;
         if speed.tf32 {
@@ -90,7 +90,7 @@ impl Device {
         Ok(Self { name: gpu.name.clone(), machine, times, ..on_paper })
     }
 
-    /// A card by its figures on paper.
+    /// A GPU with the figures of its data sheet.
     pub(super) fn of_card(
         card: &'static Card,
         budget: Budget,
@@ -109,30 +109,31 @@ impl Device {
             machine: Machine::of_rates(if tf32 { rates.in_tf32(card) } else { rates }),
             budget,
             precision,
-            times: format!("times are estimates from the card's data sheet ({})", card.source),
+            times: format!("times are estimates from the GPU's data sheet ({})", card.source),
         }
     }
 }
 
-/// Errors: the budget that is asked for is more than the card has, by more than what a driver reports less than is sold.
+/// Checks `--vram` against the GPU's memory. Errors: it is more than the GPU has. It may be slightly more, since drivers
+/// report less than the nominal size.
 fn check_vram(card: &Card, budget: &BudgetArgs) -> Result<(), Failure> {
     budget.vram.map_or(Ok(()), |vram| refuse_size("--vram", vram, vram_max_of(card.memory)))?;
     match budget.vram {
         Some(vram) if is_more_than(vram, card.memory) => {
-            let message = format!("`--vram` asks for {vram}, and the {} has {}", card.name, card.memory);
-            Err(Failure::bad_flag(message).hint("leave out `--vram` to use all of the card; `--gpu list` shows others"))
+            let message = format!("`--vram` asks for {vram}, but the {} has {}", card.name, card.memory);
+            Err(Failure::bad_flag(message).hint("omit `--vram` to use all of the GPU; `--gpu list` lists others"))
         }
         _ => Ok(()),
     }
 }
 
-/// Why CUDA sees no card of this machine.
+/// Why CUDA sees no GPU of this machine.
 fn none_visible(found: &Gpus) -> Failure {
     let is_of_slices = |note: &GpuNote| matches!(note, GpuNote::MigMode { .. } | GpuNote::MigEntry { .. });
     if let Some(note) = found.notes.iter().find(|note| is_of_slices(note)) {
-        let failure = Failure::bad_flag(format!("no whole NVIDIA card is visible: {note}"));
-        return failure.hint("`--device cuda` plans for the MIG instance that CUDA shows");
+        let failure = Failure::bad_flag(format!("no whole NVIDIA GPU is visible: {note}"));
+        return failure.hint("`--device cuda` plans for the MIG instance that CUDA sees");
     }
-    Failure::bad_flag("no NVIDIA card is visible; check CUDA_VISIBLE_DEVICES")
-        .hint("`--gpu NAME` or `--vram 12` plans without a card")
+    Failure::bad_flag("no NVIDIA GPU is visible; check CUDA_VISIBLE_DEVICES")
+        .hint("`--gpu NAME` or `--vram 12` plans without a GPU")
 }

@@ -1,4 +1,4 @@
-//! `plimsoll doctor`: what this machine has to train on, what of it can be used, and what is missing.
+//! `plimsoll doctor`: shows this machine's hardware and libraries for training, what can be used, and what is missing.
 
 use super::cache::default_cache_dir;
 use super::cards::Choice;
@@ -18,14 +18,14 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
-    /// Test a card: every kernel against the CPU, some training steps, speed, memory. Takes minutes; prints a block to
+    /// Test a GPU: every kernel against the CPU, some training steps, speed, and memory. Takes minutes; prints a block to
     /// paste into an issue
     #[arg(long)]
     self_test: bool,
-    /// The card to test [default: the one with the most free memory]
+    /// GPU to test [default: the one with the most free memory]
     #[arg(long, value_name = "cuda|cuda:N", requires = "self_test")]
     device: Option<Choice>,
-    /// The library whose products are tested in addition to those of the built-in kernels
+    /// cuBLASLt library to test in addition to the built-in kernels
     #[arg(long, value_name = "auto|off|PATH", default_value = "auto", requires = "self_test")]
     cublas: Cublas,
     /// Print JSON
@@ -47,7 +47,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<u8, Failure> {
 }
 
 fn diagnose() -> Diagnosis {
-    // Before this process is one of them.
+    // Read the processes before this one uses memory of the GPU.
     let holders = gpu_holders();
     let (driver, cards, problem) = match look(&holders) {
         Ok((driver, cards)) => (Some(driver), cards, None),
@@ -80,13 +80,13 @@ fn diagnose() -> Diagnosis {
     }
 }
 
-/// A folder, the size of its files if that is asked for, and the room on its disk.
+/// A folder, the size of its files if `measured`, and the free space on its disk.
 fn folder(holds: &'static str, path: PathBuf, measured: bool) -> FolderFindings {
     let used = (measured && path.is_dir()).then(|| size_of(&path));
     FolderFindings { holds, used_bytes: used, free_bytes: free_space(&path).ok(), path }
 }
 
-/// Bytes of all files in a folder and in those below it. Links are not followed, and what can't be read counts nothing.
+/// Bytes of all files in a folder and its subfolders. Does not follow links; skips unreadable entries.
 fn size_of(folder: &Path) -> Bytes {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let sizes = entries.map(|entry| match entry.file_type() {
@@ -97,10 +97,10 @@ fn size_of(folder: &Path) -> Bytes {
     Bytes(sizes.map(|size| size.0).sum())
 }
 
-/// What is known where no card is found: the driver, if there is one, and why there is no card.
+/// The driver, if there is one, and why no GPU can be listed.
 type NoCards = Box<(Option<DriverFindings>, CudaError)>;
 
-/// The driver and its cards.
+/// The driver and its GPUs. Errors: there are none.
 fn look(holders: &[Holder]) -> Result<(DriverFindings, Vec<CardFindings>), NoCards> {
     let driver = Driver::find().map_err(|error| Box::new((None, error)))?;
     let (major, minor) = driver.version();
@@ -111,7 +111,7 @@ fn look(holders: &[Holder]) -> Result<(DriverFindings, Vec<CardFindings>), NoCar
     }
 }
 
-/// Opens a card, as training would.
+/// Opens a GPU as training does, and reports the result.
 fn examine(driver: &'static Driver, card: Card, holders: &[Holder]) -> CardFindings {
     let opened = CudaDevice::open(driver, card.clone(), CudaOptions::default()).map_err(DeviceError::from);
     let found = opened.and_then(|mut device| {

@@ -1,4 +1,4 @@
-//! What a plan recomputes or sends to the host and why, and what more memory or less would make of it.
+//! Explains what a plan recomputes or offloads, and how more or less memory would change it.
 
 use super::Failure;
 use super::answer::Answer;
@@ -7,11 +7,11 @@ use plimsoll_render::{curve_json, curve_table};
 use plimsoll_units::Bytes;
 use serde_json::json;
 
-/// The subject of a margin.
+/// The amount of additional memory whose effect is computed.
 const MORE: Bytes = Bytes::mib(100);
 
-/// What is recomputed and what is sent to the host, op by op, with the price of its bytes, and what a little more memory would
-/// save.
+/// What is recomputed and what is offloaded, per op, with the time that its bytes cost; and the time that [`MORE`] memory
+/// would save.
 pub(super) fn choice(request: &Request, found: &Found) -> Result<Answer, Failure> {
     let ops = recomputed(request, found);
     let saved = saved_with_more(request, found, MORE)?;
@@ -22,13 +22,10 @@ pub(super) fn choice(request: &Request, found: &Found) -> Result<Answer, Failure
     }
     lines.extend(ops.iter().filter(|op| op.sent > 0).map(
         |Recomputed { op, nodes, sent, sent_bytes, sent_seconds, .. }| {
-            format!(
-                "sent to the host: {op} {sent} of {nodes}, {sent_bytes}, {:.2} ms on the link",
-                1e3 * sent_seconds.0
-            )
+            format!("offloaded: {op} {sent} of {nodes}, {sent_bytes}, {:.2} ms of transfers", 1e3 * sent_seconds.0)
         },
     ));
-    lines.push(format!("at the margin {MORE} more would save {:.1} % of the step", 100.0 * part));
+    lines.push(format!("{MORE} more memory would save {:.1} % of the step", 100.0 * part));
     let value = json!({ "ops": ops, "margin": { "more_bytes": MORE.0, "saved_part": part } });
     Ok(Answer { key: "recomputed", value, words: lines.join("\n") })
 }
@@ -41,7 +38,7 @@ fn in_words(op: &Recomputed) -> String {
     format!("recomputed: {op} {recomputed} of {nodes}, {bytes} for {ms:.2} ms, {price:.2} ms for {MORE}")
 }
 
-/// The fastest plans from the least memory that is enough to the least that is as good as any.
+/// The fastest plans by budget, from the smallest that fits to the smallest that allows the fastest plan.
 pub(super) fn along_the_curve(points: &[CurvePoint], found: &Found) -> Answer {
     Answer { key: "curve", value: curve_json(points), words: curve_table(points, found) }
 }

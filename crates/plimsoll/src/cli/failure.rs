@@ -1,4 +1,4 @@
-//! Errors of libraries as failures of commands, with hints, and how a failure is printed.
+//! Converts errors of libraries into failures of commands, with hints, and prints failures.
 
 use crate::failure::Message;
 pub use crate::failure::{Failure, exit_code};
@@ -19,18 +19,18 @@ use std::io::{ErrorKind, Write, stdout};
 use std::process::ExitCode;
 
 impl Failure {
-    /// Who else holds memory of the card with this UUID, as hints; nothing where the driver does not tell.
+    /// Adds hints with the other processes that use memory of the GPU with this UUID, if the driver reports them.
     pub(super) fn naming_holders(self, card: &str) -> Self {
         let holders = gpu_holders().into_iter().filter(|holder| holder.card == card);
-        holders.fold(self, |failure, holder| failure.hint(format!("of the card's memory {}", held_by(&holder))))
+        holders.fold(self, |failure, holder| failure.hint(format!("of the GPU's memory, {}", held_by(&holder))))
     }
 
-    /// Says what went wrong and gives the exit code.
+    /// Prints the message and the hints, and returns the exit code.
     pub fn report(&self) -> ExitCode {
         match &self.message {
             Message::Clap(error) => {
                 if !error.use_stderr() {
-                    // Help and version are data.
+                    // Help and version go to stdout and are not failures.
                     return match error.print().and_then(|()| stdout().flush()) {
                         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
                             Self::device(format!("stdout: {error}")).report()
@@ -38,8 +38,8 @@ impl Failure {
                         _ => ExitCode::from(exit_code::DONE),
                     };
                 }
-                // Without clap's colors: among them would be those of what it quotes. A hint says more than the usage, in
-                // which clap names the flag that it would have suggested.
+                // Omit clap's colors, since the text that it quotes may contain color codes too. A hint replaces the
+                // usage, in which clap would name another flag as its suggestion.
                 let text = error.render().to_string();
                 let shown = if self.hints().is_empty() { Some(&*text) } else { text.split("\n\n").next() };
                 talk(shown.unwrap_or_default().trim_end());
@@ -53,31 +53,31 @@ impl Failure {
     }
 }
 
-/// "Does not fit", of a plan for which there is less memory than it needs.
+/// "Does not fit", for a plan that needs more memory than is free. `left`: the free memory, if it is known.
 pub(super) fn no_room(message: String, left: Option<Bytes>) -> Failure {
     let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
     match left.map(|left| left.0 / Bytes::mib(1).0) {
         Some(0) | None => failure.hint("close other programs, or raise the memory limit"),
-        Some(mib) => failure.hint(format!("`--vram {mib}MiB` plans for what is left")),
+        Some(mib) => failure.hint(format!("`--vram {mib}MiB` plans for the free memory")),
     }
 }
 
-/// The message of a library's error, which is one line and may have paths in it.
+/// The message of a library's error as one printable line, since paths in it may have control characters.
 pub(super) fn line(error: &impl Display) -> String {
     printable_line(&error.to_string()).into_owned()
 }
 
-/// Names what was attempted when the system refused it.
+/// Adds the failed attempt to an I/O error.
 pub(super) fn io_failure(what: impl Display) -> impl FnOnce(std::io::Error) -> Failure {
     move |error| Failure::device(format!("{what}: {error}"))
 }
 
-/// Names what needed threads that the system refused.
+/// Adds the failed attempt to the error of starting a thread.
 pub(super) fn no_thread(what: impl Display) -> impl FnOnce(std::io::Error) -> Failure {
     move |error| io_failure(what)(error).hint(THREAD_LIMITS)
 }
 
-/// What limits how many threads can be started.
+/// The hint for threads that can't be started.
 pub(super) const THREAD_LIMITS: &str = "the number of threads is limited by `ulimit -u`, by a container's `pids.max`, and by memory; `--threads N` uses fewer";
 
 impl From<SessionError> for Failure {
@@ -93,8 +93,9 @@ impl From<GraphError> for Failure {
     fn from(error: GraphError) -> Self {
         let message = line(&error);
         match error {
-            GraphError::UnknownModel { .. } => Self::bad_flag(message)
-                .hint("`plimsoll models` lists those that are known; or the path of a config.json"),
+            GraphError::UnknownModel { .. } => {
+                Self::bad_flag(message).hint("`plimsoll models` lists the names; or give the path of a config.json")
+            }
             GraphError::TooLong { positions, .. } => {
                 Self::bad_flag(message).hint(format!("use `--seq-len {positions}` or less"))
             }
@@ -116,7 +117,7 @@ impl From<PlanError> for Failure {
                 Self::bad_flag(message).hint(format!("use micro-batches that divide {global_batch}: {divisors}"))
             }
             PlanError::Excluded(_) => {
-                Self::bad_flag(message).hint("`--update-in-backward auto` uses it only where it can")
+                Self::bad_flag(message).hint("`--update-in-backward auto` uses it only where possible")
             }
             PlanError::TooLarge { .. } => Self::bad_flag(message).hint("check for an extra digit"),
             PlanError::Target { .. } => Self::bad_flag(message).hint("`--target-len N` is for T5 models only"),
@@ -161,7 +162,7 @@ impl From<JournalError> for Failure {
         let message = line(&error);
         match error.source.kind() {
             std::io::ErrorKind::InvalidInput => Self::bad_input(message)
-                .hint("a run's journal must be a regular file in its folder; move away what is there"),
+                .hint("a run's journal must be a regular file in its folder; move or delete the existing one"),
             _ => Self::device(message).hint("is the disk full, or the folder read-only?"),
         }
     }
@@ -170,8 +171,9 @@ impl From<JournalError> for Failure {
 impl From<WatchError> for Failure {
     fn from(error: WatchError) -> Self {
         match error {
-            WatchError::NotARun { .. } => Self::bad_input(line(&error))
-                .hint("`plimsoll train` leaves its runs in `runs`, each in a folder of its own"),
+            WatchError::NotARun { .. } => {
+                Self::bad_input(line(&error)).hint("`plimsoll train` writes each run to a folder in `runs`")
+            }
             WatchError::Journal(error) => error.into(),
         }
     }
@@ -179,7 +181,7 @@ impl From<WatchError> for Failure {
 
 impl From<UnknownCard> for Failure {
     fn from(error: UnknownCard) -> Self {
-        Self::bad_flag(error.to_string()).hint("`--vram 12` plans for any card with 12 GiB")
+        Self::bad_flag(error.to_string()).hint("`--vram 12` plans for any GPU with 12 GiB")
     }
 }
 
@@ -188,7 +190,7 @@ impl From<GpuError> for Failure {
         let message = line(&error);
         match error {
             GpuError::NoDriver { .. } => {
-                Self::bad_flag(message).hint("name a card with `--gpu NAME`, or give its memory with `--vram`")
+                Self::bad_flag(message).hint("name a GPU with `--gpu NAME`, or give its memory with `--vram`")
             }
             _ => Self::device(message),
         }
@@ -217,9 +219,9 @@ impl From<CheckpointError> for Failure {
                 failure.hint("copy it again, or use an older checkpoint; `--resume auto` finds the newest complete one")
             }
             CheckpointError::OtherRun { .. } | CheckpointError::OtherData { .. } => failure
-                .hint("use the flags that the run was started with, or start a new run with `--init` and `--name`"),
+                .hint("use the flags of the run's start, or start a new run with `--init` and `--name`"),
             CheckpointError::OtherFamily { .. } => failure.hint(
-                "name a model of the weights' family, or leave out `--model` to use the config.json next to the weights",
+                "name a model of the weights' family, or omit `--model` to use the config.json next to the weights",
             ),
             CheckpointError::UnsupportedDtype { .. } => {
                 failure.hint("quantized weights can't be trained; use the model's release in float32 or bfloat16")
@@ -231,7 +233,7 @@ impl From<CheckpointError> for Failure {
                 failure.hint("put all shards next to the index and name them in it without a path")
             }
             CheckpointError::MissingShard { .. } => {
-                failure.hint("download it from where the other shards came from, and put it next to them")
+                failure.hint("download it from the source of the other shards, and put it next to them")
             }
             CheckpointError::MissingTensor { .. }
             | CheckpointError::ForeignTensor { .. }
@@ -241,7 +243,7 @@ impl From<CheckpointError> for Failure {
             CheckpointError::Io { source, .. }
                 if source.get_ref().is_some_and(|inner| inner.is::<plimsoll_files::LfsPointer>()) =>
             {
-                failure.hint("`git lfs pull` downloads all weights of a repository; so does `--init NAME --download`")
+                failure.hint("`git lfs pull` or `--init NAME --download` downloads the weights")
             }
             CheckpointError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => failure.hint(
                 "a checkpoint is a folder with `model.safetensors`, or with shards and `model.safetensors.index.json`",
@@ -250,7 +252,7 @@ impl From<CheckpointError> for Failure {
                 .hint("check that the disk is mounted and readable; nothing was changed"),
             CheckpointError::Io { .. } => failure,
             CheckpointError::OtherModel { .. } => failure.hint(
-                "leave out `--model` to continue with the checkpoint's, undo edits of the run's config.json, or start a new \
+                "omit `--model` to continue with the checkpoint's model, undo edits of the run's config.json, or start a new \
                  run with `--init` and `--name`",
             ),
             CheckpointError::NoHistory { .. } => {
@@ -269,11 +271,11 @@ impl From<FolderError> for Failure {
                 Self::bad_flag(message).hint("wait for it, stop it, or choose another `--name`")
             }
             FolderError::Exists { .. } => {
-                Self::bad_flag(message).hint("`--resume auto` continues it; another `--name` starts a new one")
+                Self::bad_flag(message).hint("`--resume auto` continues it; another `--name` starts a new run")
             }
             FolderError::Checkpoints(error) => error.into(),
             FolderError::Link { .. } => {
-                Self::bad_input(message).hint("use `--runs-dir` to keep runs elsewhere, on another disk too")
+                Self::bad_input(message).hint("use `--runs-dir` to store runs in another folder or on another disk")
             }
             FolderError::Locked(LockError::Io { .. }) | FolderError::Io { .. } => {
                 Self::device(message).hint("is the disk full, or the folder read-only?")

@@ -1,4 +1,4 @@
-//! `plan --find`: the most that fits, as a request that can be planned and run.
+//! `plan --find`: finds the largest size that fits, and makes a request of it.
 
 use super::Failure;
 use super::answer::{Answer, Given};
@@ -8,10 +8,10 @@ use ::plimsoll_plan::{Request, divisors, largest_that_fits};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-/// Longer sequences and larger batches are not looked for.
+/// The longest sequence and the largest batch to try.
 const MOST: usize = 1 << 20;
 
-/// Sequences are looked for in steps of this many tokens.
+/// The search tries sequence lengths in steps of this many tokens.
 const TOKENS: usize = 64;
 
 /// `--find`.
@@ -25,16 +25,16 @@ pub(super) enum Find {
     Model,
 }
 
-/// The most that fits.
+/// The largest size that fits.
 pub(super) struct FoundMost {
     pub(super) answer: Answer,
-    /// The model and the request of it; none if nothing fits.
+    /// The model and the request with that size; `None` if nothing fits.
     pub(super) asked: Option<(Chosen, Request)>,
 }
 
 impl Find {
-    /// The most that fits of what is asked for with this model. `asked`: the flags `args` as a request for a model, with other
-    /// sizes. Errors: those of a request.
+    /// Finds the largest size that fits, starting from this model. `asked` makes a request of `args` for a model and the
+    /// given sizes. Errors: those of `asked`.
     pub(super) fn find(
         self,
         args: &RequestArgs,
@@ -46,7 +46,7 @@ impl Find {
                 let given = |seq_len| Given { seq_len: Some(seq_len), ..Given::default() };
                 let of = |seq_len| asked(chosen.clone(), given(seq_len));
                 let positions = chosen.most_positions().min(MOST);
-                // All positions, or as many steps as fit.
+                // Try all positions first, then multiples of `TOKENS`.
                 let all = largest_that_fits(1, |_| of(positions).map(|(_, request)| request))?;
                 let steps = || largest_that_fits(positions / TOKENS, |n| of(n * TOKENS).map(|(_, request)| request));
                 let longest = match all {
@@ -55,7 +55,7 @@ impl Find {
                     None => steps()?.map(|n| n * TOKENS),
                 };
                 let bound = match longest == Some(chosen.most_positions()) {
-                    true => format!(", as many positions as {} has", chosen.name),
+                    true => format!(", the most positions of {}", chosen.name),
                     false => String::new(),
                 };
                 let flags = |n| format!("--seq-len {n}");
@@ -63,7 +63,7 @@ impl Find {
             }
             Self::MicroBatch => {
                 let of = |samples| asked(chosen.clone(), Given { micro_batch: Some(samples), ..Given::default() });
-                // A step of a given size has micro-batches that divide it.
+                // With a given global batch, the micro-batch must divide it.
                 let sizes = args.global_batch.map(divisors);
                 let most = sizes.as_ref().map_or(MOST / args.gradient_accumulation_steps.unwrap_or(1), Vec::len).max(1);
                 let samples = |n: usize| sizes.as_ref().map_or(n, |sizes| sizes[n - 1]);
@@ -92,11 +92,11 @@ impl Find {
     }
 }
 
-/// Shorter sequences are not taken by `--seq-len auto`.
+/// The shortest sequence that `--seq-len auto` tries.
 const SHORTEST: usize = 16;
 
-/// The longest power of two up to `most` tokens whose request fits; the shortest where none does, so that what it lacks can be
-/// reported. Errors: those of a request.
+/// The longest power of two, up to `most` tokens, whose request fits. If none fits, the shortest, so that the caller can
+/// report its shortfall. Errors: those of `request_of`.
 pub(super) fn longest_power_of_two(
     most: usize,
     request_of: impl Fn(usize) -> Result<Request, Failure>,
@@ -120,8 +120,8 @@ impl FoundMost {
         asked: Option<(Chosen, Request)>,
     ) -> Result<Self, Failure> {
         let words = match most {
-            Some(most) => format!("the {what} that fits: {}{bound}; planned here: {}", most.to_string(), flags(most)),
-            None => format!("the {what} that fits: none"),
+            Some(most) => format!("{what} that fits: {}{bound}; this plan uses `{}`", most.to_string(), flags(most)),
+            None => format!("{what} that fits: none"),
         };
         let value = most.map_or(json!(null), Into::into);
         Ok(Self { answer: Answer { key: "most_that_fits", value, words }, asked })

@@ -1,4 +1,4 @@
-//! `plimsoll gpus`: the NVIDIA cards of this machine, once or again and again.
+//! `plimsoll gpus`: lists the NVIDIA GPUs of this machine, once or repeatedly.
 
 use super::Failure;
 use super::failure::{exit_code, no_thread};
@@ -18,36 +18,36 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, Args)]
 pub(super) struct GpusArgs {
-    /// List the cards that `plan --gpu` knows instead, by their data sheets
+    /// List the GPUs that `plan --gpu` knows, with the figures of their data sheets
     #[arg(long, conflicts_with_all = ["watch", "once", "csv"])]
     known: bool,
-    /// Temperatures, power, clocks, memory and who has it, again and again until Ctrl-C
+    /// Print temperatures, power, clocks, memory and the processes that use it, repeatedly until Ctrl-C
     #[arg(long)]
     watch: bool,
-    /// The same once
+    /// Print the same once
     #[arg(long, conflicts_with = "watch")]
     once: bool,
     /// Time between two samples of `--watch`: `1s`, `0.5s`, `5m`
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = sample_time)]
     sample_every: Seconds,
-    /// Lines as `nvidia-smi --query-gpu=COLUMNS --format=csv` has them
+    /// Print CSV in the format of `nvidia-smi --query-gpu=COLUMNS --format=csv`
     #[arg(long, value_name = "COLUMNS", num_args = 0.., value_delimiter = ',', require_equals = true, conflicts_with = "json")]
     csv: Option<Vec<String>>,
-    /// Without the line of names in `--csv`, as nvidia-smi's `noheader`
+    /// Omit the header of `--csv`, as nvidia-smi's `noheader` does
     #[arg(long, requires = "csv")]
     no_header: bool,
-    /// Without units in `--csv`, as nvidia-smi's `nounits`
+    /// Omit units in `--csv`, as nvidia-smi's `nounits` does
     #[arg(long, requires = "csv")]
     no_units: bool,
-    /// Put back the power limits and clock offsets that runs set which ended without doing so
+    /// Restore the power limits and clock offsets that crashed runs left behind
     #[arg(long, conflicts_with_all = ["known", "watch", "once", "csv", "json"])]
     restore: bool,
-    /// Print JSON; with `--watch` a line for each sample
+    /// Print JSON; with `--watch`, one line per sample
     #[arg(long)]
     json: bool,
 }
 
-/// How samples are shown.
+/// The format of printed samples.
 enum Format {
     Table,
     Json,
@@ -62,7 +62,7 @@ pub(super) fn run(args: &GpusArgs) -> Result<u8, Failure> {
         return if settle_leftovers(true) {
             Ok(exit_code::DONE)
         } else {
-            Err(Failure::device("not everything was put back"))
+            Err(Failure::device("some settings were not restored"))
         };
     }
     if !args.watch && !args.once && args.csv.is_none() {
@@ -77,7 +77,7 @@ pub(super) fn run(args: &GpusArgs) -> Result<u8, Failure> {
         say(&csv.header())?;
     }
     if !args.watch {
-        // What is missing is said, and what is there told: a machine without a card has none.
+        // This prints what is missing. A machine without a GPU still has samples of its own.
         found()?;
         show(&sample_once(None), &format)?;
         return Ok(exit_code::DONE);
@@ -86,20 +86,20 @@ pub(super) fn run(args: &GpusArgs) -> Result<u8, Failure> {
 }
 
 fn unknown_column(name: &str) -> Failure {
-    let failure = Failure::bad_flag(format!("`--csv`: no column is called `{name}`"));
+    let failure = Failure::bad_flag(format!("`--csv`: unknown column `{name}`"));
     match spelling::nearest(name, GpusCsv::names()) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
         None => failure.hint(format!("columns are {}", GpusCsv::names().collect::<Vec<_>>().join(", "))),
     }
 }
 
-/// Shows samples until the process is ended.
+/// Prints samples until the process ends.
 fn watch(every: Duration, format: &Format) -> Result<u8, Failure> {
     let (send, samples) = mpsc::sync_channel::<Arc<Sample>>(1);
     let options = SamplerOptions { every, folder: None };
-    // A terminal that is not read does not hold up the next sample; what it did not show is old by then.
+    // A blocked terminal must not delay sampling, so drop the samples that it does not show in time.
     let each = move |sample: &Arc<Sample>| drop(send.try_send(sample.clone()));
-    let _sampler = Sampler::start(options, each).map_err(no_thread("samples can't be taken"))?;
+    let _sampler = Sampler::start(options, each).map_err(no_thread("can't start the sampling thread"))?;
     let is_screen = stdout().is_terminal() && matches!(format, Format::Table);
     let mut problems = Problems::new();
     for sample in samples {
@@ -115,7 +115,7 @@ fn watch(every: Duration, format: &Format) -> Result<u8, Failure> {
     Ok(exit_code::DONE)
 }
 
-/// What is wrong with the cards, below their table: on a screen as long as it lasts, in a log when it begins and ends.
+/// The GPUs' problems, printed below their table: on a terminal for as long as they last, in a log when they begin and end.
 struct Problems {
     watcher: Watcher,
     began: Instant,
@@ -129,7 +129,7 @@ impl Problems {
     }
 
     fn observe(&mut self, sample: &Sample) {
-        /// What has no end is shown for so long.
+        /// How long to show a problem that has no end.
         const SHOWN: Duration = Duration::from_secs(3600);
         self.new = self.watcher.observe(Seconds(self.began.elapsed().as_secs_f64()), sample, None);
         self.lasting.retain(|(_, since)| since.elapsed() < SHOWN);
@@ -165,18 +165,18 @@ fn show(sample: &Sample, format: &Format) -> Result<(), Failure> {
     }
 }
 
-/// A line of data. A reader that goes away ends the process: nothing else would end `--watch`.
+/// Prints a line of data. A closed pipe ends the process, since nothing else would end `--watch`.
 fn say(line: &str) -> Result<(), Failure> {
     pass(format!("{}\n", printable(line)).as_bytes())
 }
 
-/// The cards, or none with the reason said where there is no driver.
+/// The GPUs of this machine. Without a driver there are none; this prints the reason.
 fn found() -> Result<Gpus, Failure> {
     match gpus() {
         Err(error @ GpuError::NoDriver { .. }) => {
             talk(error);
             talk(
-                "hint: `plimsoll doctor` says what is missing; `plimsoll plan --gpu 3060` plans for a card that is elsewhere",
+                "hint: `plimsoll doctor` shows what is missing; `plimsoll plan --gpu 3060` plans for a GPU of another machine",
             );
             Ok(Gpus { driver: None, cards: vec![], notes: vec![] })
         }
@@ -197,7 +197,7 @@ fn list(json: bool) -> Result<u8, Failure> {
     Ok(exit_code::DONE)
 }
 
-/// The cards that plans can be made for without having one.
+/// Lists the GPUs for which `plan` needs no such GPU in this machine.
 pub(super) fn list_known(json: bool) -> Result<u8, Failure> {
     if json {
         let cards = cards().iter().map(|card| {

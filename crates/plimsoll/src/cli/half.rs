@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const NO_ARITHMETIC: &str = "this processor has no bf16 arithmetic: bf16 saves memory and costs up to 10 % more time";
 
 /// The plan of the same request in bf16, for comparison with one in single precision. For a plan in bf16, only a note
-/// if the processor has no bf16 arithmetic. `None` on cards, and for other precisions.
+/// if the processor has no bf16 arithmetic. `None` on GPUs, and for other precisions.
 pub(super) fn compared_with_bf16(request: &Request, found: &Found) -> Result<Option<Answer>, Failure> {
     if request.targets.device.kind() != DeviceKind::Cpu {
         return Ok(None);

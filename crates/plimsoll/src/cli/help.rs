@@ -58,8 +58,8 @@ const GROUPS: &[Group] = &[
         "Memory",
         &[
             ("device", "`auto`, `cpu`, `cuda` or `cuda:1`"),
-            ("gpu", "Plan for a card: `rtx-3060`; `list` lists them"),
-            ("compare", "Compare plans for several cards"),
+            ("gpu", "Plan for a GPU: `rtx-3060`; `list` lists them"),
+            ("compare", "Compare plans for several GPUs"),
             ("find", "Largest `seq-len`, `micro-batch` or `model`"),
             ("vram", "Hard memory budget: `12` (GiB), `600MiB`"),
             ("micro-batch", "Samples per forward pass"),
@@ -236,7 +236,7 @@ const OF_ESTIMATE: &[(&str, &str)] = &[
     ("compile", "Use `torch.compile`"),
     ("update-in-backward", "Update during the backward pass"),
     ("alloc-conf", "The allocator's settings"),
-    ("gpu", "The card, or `list`"),
+    ("gpu", "The GPU, or `list`"),
     ("vram", "Its memory: `24` (GiB)"),
     ("vram-margin", "Memory to leave free"),
     ("json", "Print JSON"),
@@ -263,7 +263,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "plan",
         &[
             ("plimsoll plan --model gpt2-xl --gpu rtx-3090", "does it fit, how, and how fast"),
-            ("plimsoll plan --model llama-3.2-1b --compare 3060,4070,4090", "which card to buy"),
+            ("plimsoll plan --model llama-3.2-1b --compare 3060,4070,4090", "which GPU to buy"),
             ("plimsoll plan --model gpt2 --vram 8 --find seq-len", "the longest samples that fit"),
         ],
     ),
@@ -383,15 +383,15 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "models",
         &[
-            ("plimsoll models", "memory of each model, and the smallest card for it"),
+            ("plimsoll models", "memory of each model, and the smallest GPU for it"),
             ("plimsoll models --json", "for a script"),
-            ("plimsoll plan --model google/flan-t5-xl --gpu 4090", "one model on one card"),
+            ("plimsoll plan --model google/flan-t5-xl --gpu 4090", "one model on one GPU"),
         ],
     ),
     (
         "gpus",
         &[
-            ("plimsoll gpus", "the cards of this machine"),
+            ("plimsoll gpus", "the GPUs of this machine"),
             ("plimsoll gpus --watch", "temperatures, power and memory, every second"),
             ("plimsoll gpus --csv=index,temperature.gpu,memory.used", "as nvidia-smi writes them, for a script"),
         ],
@@ -407,7 +407,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "top",
         &[
-            ("plimsoll top", "cards, processes and runs; `q` quits, `F1` lists the keys"),
+            ("plimsoll top", "GPUs, processes and runs; `q` quits, `F1` lists the keys"),
             ("plimsoll top nano-1", "one run, with its curves"),
             ("plimsoll top --replay runs/nano-1", "replay a finished run, with a slider over its time"),
         ],
@@ -416,7 +416,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "doctor",
         &[
             ("plimsoll doctor", "show what this machine has and what is missing"),
-            ("plimsoll doctor --self-test", "check a card, and print a block to paste into an issue"),
+            ("plimsoll doctor --self-test", "test a GPU, and print a block to paste into an issue"),
             ("plimsoll doctor --json", "for a script"),
         ],
     ),
@@ -432,7 +432,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "calibrate",
         &[
             ("plimsoll calibrate", "measure this machine for better predictions"),
-            ("plimsoll calibrate --device cuda --duration 2m", "measure a card for two minutes"),
+            ("plimsoll calibrate --device cuda --duration 2m", "measure a GPU for two minutes"),
             ("plimsoll calibrate --check", "compare predicted with measured times"),
         ],
     ),
@@ -565,7 +565,7 @@ mod tests {
 
     /// Each flag of `estimate` has a line in the short help, and each line a flag.
     #[test]
-    fn all_of_estimate_is_in_its_short_help() {
+    fn short_help_of_estimate_has_every_flag() {
         let command = command();
         let estimate = command.find_subcommand("estimate").expect("the command");
         let has = estimate.get_arguments().map(name_of).filter(|name| !matches!(*name, "help" | "version"));
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn short_help_is_a_screen() {
+    fn short_help_fits_on_a_screen() {
         for sub in visible(&command()) {
             let text = sub.clone().term_width(80).render_help().to_string();
             assert!(text.lines().count() <= 45, "{}: {} lines\n{text}", sub.get_name(), text.lines().count());
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_are_understood() {
+    fn examples_parse() {
         for sub in visible(&command()).filter(|sub| !sub.has_subcommands()) {
             let (_, examples) = EXAMPLES.iter().find(|(name, _)| *name == sub.get_name()).expect("it has examples");
             assert_eq!(examples.len(), 3);

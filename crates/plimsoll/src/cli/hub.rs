@@ -1,5 +1,5 @@
-//! Weights that are named, in a folder or on the Hugging Face hub, and `--download`. Not here: the cache and the requests
-//! (`plimsoll-hub`).
+//! Finds the weights of `--init`, in a folder or in the Hugging Face cache, and downloads them with `--download`. Not here:
+//! the cache and the requests (`plimsoll-hub`).
 
 use super::Failure;
 use super::failure::line;
@@ -13,9 +13,8 @@ use plimsoll_units::Bytes;
 use std::cell::RefCell;
 use std::path::PathBuf;
 
-/// The folder of the weights that are named: a folder, or the one in the cache under a name on the hub or a preset's, which is
-/// printed. `downloads`: weights that are not there are fetched. Errors: it is such a name, and the weights are not there or
-/// can't be fetched.
+/// The folder of the named weights. `named` is a folder, or the name of a preset or of a model on the hub, whose folder in the
+/// cache this prints. `downloads`: download missing weights. Errors: the weights are not in the cache, or can't be downloaded.
 pub(super) fn weights_of(named: PathBuf, downloads: bool) -> Result<PathBuf, Failure> {
     let found = match weights(&named) {
         Weights::Folder => return Ok(named),
@@ -27,10 +26,10 @@ pub(super) fn weights_of(named: PathBuf, downloads: bool) -> Result<PathBuf, Fai
     Ok(found)
 }
 
-/// The weights that a run starts from, if it starts from any. Errors: those of [`weights_of`].
+/// The folder of the weights of `--init`, if given. Errors: those of [`weights_of`]; `--download` without `--init`.
 pub(super) fn init_of(named: Option<PathBuf>, downloads: bool) -> Result<Option<PathBuf>, Failure> {
     if named.is_none() && downloads {
-        let failure = Failure::bad_flag("`--download` fetches the weights that `--init` names, and it names none");
+        let failure = Failure::bad_flag("`--download` needs `--init`, which names the weights to download");
         return Err(failure.hint("`--init google/flan-t5-base --download` starts from weights on the hub"));
     }
     named.map(|named| weights_of(named, downloads)).transpose()
@@ -39,10 +38,10 @@ pub(super) fn init_of(named: Option<PathBuf>, downloads: bool) -> Result<Option<
 fn missing(name: &str, is_on_hub: bool) -> Failure {
     let place = cache().map_or("the Hugging Face cache".to_owned(), |cache| cache.display().to_string());
     let failure = Failure::bad_input(format!("the weights of {name} are not in {place}"));
-    let folder = format!("a folder with a {MODEL_FILE} can be named instead");
+    let folder = format!("give a folder with a {MODEL_FILE}");
     match is_on_hub {
-        true => failure.hint(format!("`--download` fetches them; or {folder}")),
-        false => failure.hint(folder),
+        true => failure.hint(format!("`--download` downloads them; or {folder}")),
+        false => failure.hint(format!("{folder} instead")),
     }
 }
 
@@ -51,38 +50,38 @@ fn download(name: &str) -> Result<PathBuf, Failure> {
     let on_bar = |change: &dyn Fn(&DownloadProgress)| bar.borrow().iter().for_each(change);
     let fetched = plimsoll_hub::download(name, &|progress| match progress {
         Progress::Begins { files, total, missing, cache } => {
-            talk(format_args!("fetching {name}: {files} files, {total}, {missing} of it to come"));
-            talk(format_args!("into {}; the same command continues after an interruption", cache.display()));
+            talk(format_args!("fetching {name}: {files} files, {total}, of which {missing} are missing"));
+            talk(format_args!("into {}; after an interruption, the same command continues", cache.display()));
             bar.replace(Some(DownloadProgress::new(total, Bytes(total.0 - missing.0))));
         }
         Progress::Added(bytes) => on_bar(&|bar| bar.advance(bytes)),
         Progress::Dropped(bytes) => on_bar(&|bar| bar.retreat(bytes)),
         Progress::Complete => bar.take().into_iter().for_each(DownloadProgress::finish),
         Progress::Unverified { file, problem } => talk(format_args!("warning: {file}: {problem}")),
-        Progress::Waits { file } => talk(format_args!("waiting for another process that fetches {file}")),
+        Progress::Waits { file } => talk(format_args!("waiting for another process that downloads {file}")),
         Progress::Retries { error, wait } => {
-            talk(format_args!("{error}; trying again in {} s", wait.as_secs_f64()));
+            talk(format_args!("{error}; retrying in {} s", wait.as_secs_f64()));
         }
     });
     fetched.map_err(|error| failure_of(error, name))
 }
 
-/// In words, for the model of this name.
+/// The failure for an error of downloading the model of this name.
 fn failure_of(error: DownloadError, name: &str) -> Failure {
     let message = line(&error);
     match error {
         DownloadError::Offline { variable } => {
-            Failure::bad_flag(format!("{variable} is set, so `--download` may fetch nothing"))
+            Failure::bad_flag(format!("{variable} is set, which forbids `--download`"))
                 .hint(format!("`unset {variable}` allows it"))
         }
-        DownloadError::NoCache => Failure::device(message).hint("`HF_HOME` names one"),
+        DownloadError::NoCache => Failure::device(message).hint("set `HF_HOME` to a folder"),
         DownloadError::Setting(_) => Failure::bad_flag(message),
         DownloadError::NoRoom { .. } => {
-            Failure::device(message).hint("make room, or let `HF_HOME` name a folder on another disk")
+            Failure::device(message).hint("free some space, or set `HF_HOME` to a folder on another disk")
         }
         DownloadError::NoWeights { page, .. } => Failure::bad_input(message).hint(format!(
-            "other formats can run code and are not read: look for a copy of the model with a {MODEL_FILE}, or ask for one \
-             on {page}"
+            "other formats can run code and are not supported: look for a copy of the model with a {MODEL_FILE}, or ask for \
+             one on {page}"
         )),
         DownloadError::Hub { endpoint, has_token, withholds_token, source } => match source {
             HubError::Refused { status: 401 | 403, .. } => {
@@ -90,42 +89,42 @@ fn failure_of(error: DownloadError, name: &str) -> Failure {
                     Failure::bad_input(format!("{name} is private or gated on {endpoint}: {message}"));
                 let failure = match has_token {
                     _ if withholds_token => failure.hint(
-                        "your token was not sent, since HF_ENDPOINT has no TLS and others could read it; use `https://`",
+                        "your token was not sent, because HF_ENDPOINT does not use TLS; use `https://`",
                     ),
                     true => failure
-                        .hint("the token in `HF_TOKEN`, or of `hf auth login`, is not valid or not allowed this model"),
+                        .hint("the token of `HF_TOKEN` or `hf auth login` is invalid or has no access to this model"),
                     false => failure.hint(format!(
                         "`export HF_TOKEN=hf_...` with a token from {endpoint}/settings/tokens, or `hf auth login`"
                     )),
                 };
                 failure
-                    .hint(format!("accept the model's license on its page, {endpoint}/{name}; or is its name right?"))
+                    .hint(format!("check the name, and accept the model's license on {endpoint}/{name}"))
             }
             HubError::Refused { status: 404, .. } => {
                 let failure = Failure::bad_input(format!("{endpoint} has no model {name}: {message}"));
                 let near = nearest(name);
                 match near.is_empty() {
-                    true => failure.hint("`plimsoll models` lists the models that are known"),
+                    true => failure.hint("`plimsoll models` lists known models"),
                     false => failure.hint(format!("did you mean {}?", near.join(", "))),
                 }
             }
-            HubError::Unverified { .. } => Failure::bad_input(format!("{name} can't be fetched: {message}")).hint(format!(
-                "weights are fetched from servers that send a hash, as {HUB} does; or name a folder that has them by `--init`"
+            HubError::Unverified { .. } => Failure::bad_input(format!("can't download {name}: {message}")).hint(format!(
+                "use a server that sends hashes, as {HUB} does; or give a folder with the weights to `--init`"
             )),
             HubError::Refused { .. } | HubError::Strange { .. } => {
-                Failure::bad_input(format!("{name} can't be fetched: {message}"))
+                Failure::bad_input(format!("can't download {name}: {message}"))
             }
-            HubError::Lost { .. } => Failure::device(format!("{name} can't be fetched: {message}"))
-                .hint("what was fetched is kept; the same command continues, unless the server sends no parts of files"),
+            HubError::Lost { .. } => Failure::device(format!("can't download {name}: {message}"))
+                .hint("the same command continues the download, if the server supports parts of files"),
             HubError::Damaged { .. } => {
-                Failure::bad_input(message).hint("it was deleted; the same command fetches it again")
+                Failure::bad_input(message).hint("it was deleted; the same command downloads it again")
             }
             HubError::Io { .. } => Failure::device(message).hint("is the disk full, or the folder read-only?"),
         },
     }
 }
 
-/// Names on the hub that are near to one that it has not.
+/// Names on the hub that are similar to an unknown name.
 fn nearest(name: &str) -> Vec<String> {
     let Err(GraphError::UnknownModel { suggestions, .. }) = ModelConfig::preset(name) else { return vec![] };
     let on_hub = suggestions.iter().filter_map(|preset| ModelConfig::hub_names(preset).first());

@@ -9,52 +9,52 @@ use plimsoll_graph::{DeviceKind, MemoryId};
 use plimsoll_units::Bytes;
 use serde_json::{Map, Value, json};
 
-/// What makes a run fit, or faster. What is `auto` never changes the result.
+/// Settings that make a run fit or run faster. A lever that is `auto` never changes the result.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Levers")]
 pub(super) struct LeverArgs {
-    /// What the backward pass recomputes instead of keeping it: `none`, `cheap` (norms, activations, dropout),
-    /// `attention` (these, and attention with its inputs), `blocks` (all but each block's input), or N: `blocks` in only
-    /// N blocks
+    /// What the backward pass recomputes instead of keeping it in memory: `none`, `cheap` (norms, activations, dropout),
+    /// `attention` (these, and attention with its inputs), `blocks` (all but each block's input), or N (`blocks` in only
+    /// N blocks)
     #[arg(long, value_name = "LEVEL", value_parser = |text: &str| auto_or(text, recompute), default_value = "auto")]
     recompute: AutoOr<RecomputeChoice>,
-    /// Blocks whose kept activations wait in host memory until the backward pass reads them: `off`, `blocks` (all), or a
-    /// fraction of them, from 0 to 1. `auto` sends none on the CPU, where it frees no memory
+    /// Blocks whose activations are kept in host memory until the backward pass: `off`, `blocks` (all), or a fraction of
+    /// the blocks from 0 to 1. `auto` offloads nothing on the CPU, where that frees no memory
     #[arg(long, value_name = "X", value_parser = |text: &str| auto_or(text, sent), default_value = "auto")]
     activation_offload: AutoOr<Sent>,
-    /// Fraction of the parameters, from 0 to 1, updated by the host in host memory. `auto` moves nothing on the
-    /// CPU, where it frees no memory
+    /// Fraction of the parameters, from 0 to 1, that the host updates in host memory. `auto` offloads nothing on the CPU,
+    /// where that frees no memory
     #[arg(long, value_name = "X", value_parser = |text: &str| auto_or(text, part_from_zero), default_value = "auto")]
     optimizer_offload: AutoOr<f64>,
-    /// Host memory that a plan for a card may use [default: all free memory]
+    /// Host memory that a plan for a GPU may use [default: all free memory]
     #[arg(long, value_name = "SIZE")]
     pub(super) host_ram: Option<Bytes>,
-    /// Precision of weights and activations; `bf16-pure` keeps no single-precision copy of the weights. `auto` is fp32 on
-    /// the CPU, where `plan` says what bf16 would buy, and on old cards, fp16 on cards of compute capability 7, bf16 from 8
-    /// on
+    /// Precision of weights and activations; `bf16-pure` keeps no single-precision copy of the weights. `auto` is bf16 on
+    /// GPUs of compute capability 8 or newer, fp16 on those of 7, and otherwise fp32, which `plan` compares with bf16 on the
+    /// CPU
     #[arg(long, value_name = "PRECISION", value_enum, default_value_t = PrecisionChoice::Auto)]
     precision: PrecisionChoice,
     /// Format of the optimizer's moments between updates
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = StateChoice::Fp32)]
     optimizer_state: StateChoice,
-    /// Update each parameter as soon as its gradient is complete [auto: wherever it can]
+    /// Update each parameter as soon as its gradient is complete [auto: wherever possible]
     #[arg(long, value_name = "auto|on|off", value_enum, default_value_t = Switch::Auto)]
     update_in_backward: Switch,
-    /// Rows of logits that the LM head computes at a time
+    /// Rows of logits that the output head computes at a time
     #[arg(long, value_name = "N", value_parser = auto_or_size, default_value = "auto")]
     head_chunk: AutoOr<usize>,
     /// Rows of attention scores computed at a time, per thread
     #[arg(long, value_name = "N", value_parser = auto_or_size, default_value = "auto")]
     attention_rows: AutoOr<usize>,
-    /// Keep a moving average of the weights with this decay per step, such as 0.999
+    /// Keep an exponential moving average of the weights with this decay per step, such as 0.999
     #[arg(long, value_name = "X", value_parser = decay)]
     ema: Option<f32>,
-    /// Memory that holds the average
+    /// Memory of the moving average
     #[arg(long, value_name = "MEMORY", value_enum, default_value_t = SpaceChoice::Device)]
     ema_space: SpaceChoice,
 }
 
-/// `--recompute`, where it is not `auto`.
+/// `--recompute`, unless it is `auto`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RecomputeChoice {
     Level(Level),
@@ -83,7 +83,7 @@ impl std::fmt::Display for RecomputeChoice {
     }
 }
 
-/// `--activation-offload`, where it is not `auto`: a part of the blocks.
+/// `--activation-offload`, unless it is `auto`: a fraction of the blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Sent(f64);
 
@@ -117,11 +117,11 @@ fn decay(text: &str) -> Result<f32, String> {
 /// `--precision`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum PrecisionChoice {
-    /// The best for the device.
+    /// The default of the device.
     Auto,
     /// Single precision.
     Fp32,
-    /// bfloat16, with the bits that weights lack of single precision stored separately.
+    /// bfloat16, with the rest of the weights' single-precision bits stored separately.
     Bf16,
     /// IEEE half precision with dynamic loss scaling and a single-precision copy of the weights.
     Fp16,
@@ -136,7 +136,7 @@ enum StateChoice {
     Fp32,
     /// bfloat16, with stochastic rounding.
     Bf16,
-    /// 8 bits each, in quantization blocks of 256 with a scale.
+    /// 8 bits per value, in quantization blocks of 256 with a scale.
     #[value(name = "8bit", alias = "8-bit", alias = "int8")]
     EightBit,
 }
@@ -144,9 +144,9 @@ enum StateChoice {
 /// `auto`, `on` or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Switch {
-    /// Wherever it can.
+    /// Wherever possible.
     Auto,
-    /// Always; an error where it can't.
+    /// Always; an error if it is not possible.
     #[value(alias = "true")]
     On,
     /// Never.
@@ -157,28 +157,28 @@ enum Switch {
 /// `--ema-space`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum SpaceChoice {
-    /// The device's.
+    /// Device memory.
     Device,
-    /// The machine's.
+    /// Host memory.
     Host,
 }
 
-/// A value as it is written behind its flag.
+/// A value as a flag takes it.
 fn name(value: &impl ValueEnum) -> String {
     value.to_possible_value().expect("no choice is hidden").get_name().to_owned()
 }
 
-/// Says it where activations are sent within one memory.
+/// Prints a note if `--activation-offload` copies within one memory.
 pub(super) fn note_if_sent_for_nothing(settings: &::plimsoll_plan::Settings, device: DeviceKind) {
     if settings.levers.activation_offload > 0 && device == DeviceKind::Cpu {
         talk(
-            "note: `--activation-offload` saves nothing on the CPU, where device and host share one memory, and costs copies",
+            "note: `--activation-offload` saves no memory on the CPU, which shares one memory with the host, and costs copies",
         );
     }
 }
 
 impl LeverArgs {
-    /// On a device on which `auto` means this precision.
+    /// The levers to request. `auto`: what `--precision auto` means on the device.
     pub(super) fn request(&self, auto: Precision) -> LeverRequest {
         LeverRequest {
             precision: self.precision(auto),
@@ -210,7 +210,7 @@ impl LeverArgs {
         }
     }
 
-    /// `--precision` on a device on which `auto` means this.
+    /// `--precision`. `auto`: what it means on the device.
     pub(super) fn precision(&self, auto: Precision) -> Precision {
         match self.precision {
             PrecisionChoice::Auto => auto,
@@ -221,7 +221,8 @@ impl LeverArgs {
         }
     }
 
-    /// The flags as settings. What decides the order of sums is as it was resolved, so that a resumed run is the run.
+    /// The flags as settings. Those that determine the order of sums have their resolved values, so that a resumed run
+    /// computes the same.
     pub(super) fn settings(&self, resolved: &::plimsoll_plan::Settings) -> Map<String, Value> {
         let mut settings = json!({
             "recompute": self.recompute.to_string(),

@@ -1,4 +1,4 @@
-//! How a plan comes onto its device, and what is done where less memory is free than when it was made.
+//! Loads a plan onto its device, and plans again if less memory is free than when the plan was made.
 
 use super::Failure;
 use super::budget::BudgetArgs;
@@ -10,10 +10,10 @@ use ::plimsoll_train::{Engine, TrainError};
 use plimsoll_exec::DeviceError;
 use plimsoll_exec::cuda::CudaError;
 
-/// How often a run is planned again.
+/// The maximum number of new plans.
 const PLANNED_AGAIN: usize = 2;
 
-/// By which flags a device was opened.
+/// The flags with which the device was opened.
 #[derive(Clone, Copy)]
 pub(super) struct Flags<'a> {
     pub(super) device: &'a DeviceArgs,
@@ -21,8 +21,8 @@ pub(super) struct Flags<'a> {
 }
 
 impl Flags<'_> {
-    /// The plan on its device. Where there is no room for it any more, `plan_for` plans again for what is left, and `found`
-    /// becomes that; not on the CPU where a budget was named. Errors: there is no room, or nothing fits in it; what the device refuses;
+    /// Loads the plan onto its device. If its memory is no longer free, `plan_for` plans again for the free memory and
+    /// replaces `found`, except on the CPU with `--vram`. Errors: the memory is not enough; the device refuses something;
     /// those of `plan_for`.
     pub(super) fn load(
         self,
@@ -52,7 +52,7 @@ impl Flags<'_> {
                         plan_for(&opened.device).map_err(|failure| failure.naming_holders(&card.card().uuid))?;
                     (opened, found)
                 }
-                // A card's host memory.
+                // The host memory of a plan for a GPU.
                 Some(_) => return Err(TrainError::from(refused).into()),
                 None => {
                     let opened = self.device.open_found(FoundDevice::Processor, self.budget, None)?;
@@ -61,9 +61,9 @@ impl Flags<'_> {
                 }
             };
             opened.check_free(self.budget, &found.plan)?;
-            let whose = if is_of_card { " of the card" } else { "" };
+            let kind = if is_of_card { "GPU memory" } else { "memory" };
             talk(format_args!(
-                "less memory{whose} is free than when the run was planned, for {before}: planned again for {}",
+                "less {kind} is free than when the run was planned for {before}; planned again for {}",
                 opened.device.budget.bytes
             ));
         }

@@ -1,4 +1,5 @@
-//! Where this machine's measured times are kept, and what is said of them. Not here: the file (`plimsoll_train::MachineFile`).
+//! The file of this machine's measured times: its path, and messages about it. Not here: its format
+//! (`plimsoll_train::MachineFile`).
 
 use super::Failure;
 use super::cache::default_cache_dir;
@@ -8,12 +9,12 @@ use ::plimsoll_train::{CalibrationSubject, MachineFile, MachineFileError};
 use plimsoll_render::products_named;
 use std::path::{Path, PathBuf};
 
-/// Where the times of a device are kept. Errors: the user has no cache folder.
+/// The path of a device's file of times. Errors: the user has no cache folder.
 pub(super) fn path(subject: CalibrationSubject) -> Result<PathBuf, Failure> {
     Ok(default_cache_dir()?.join(MachineFile::name(subject)))
 }
 
-/// Writes a file of times, and the folder that it is in. Errors: the system refuses one of them.
+/// Writes a file of times, and creates its folder. Errors: the system refuses to.
 pub(super) fn write(file: &MachineFile, path: &Path) -> Result<(), Failure> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(io_failure(folder.display()))?;
@@ -24,15 +25,15 @@ pub(super) fn write(file: &MachineFile, path: &Path) -> Result<(), Failure> {
 fn words(error: &MachineFileError) -> String {
     match error {
         MachineFileError::OtherProducts { measured, asked } => {
-            format!("it was measured with {}, not {}", products_named(*measured), products_named(*asked))
+            format!("it was measured with {}, not with {}", products_named(*measured), products_named(*asked))
         }
         error => error.to_string(),
     }
 }
 
-/// The speed of a device of this machine, and a word about where it is known from. `estimates` are its rates where nothing
-/// was measured, and what is said of them. A file that is asked for must be usable; the one that is kept is ignored if it
-/// is not.
+/// The speed of a device of this machine, and a message with its source. `estimates`: its rates without measurements, and
+/// their source. `asked`: the user's file; it must be usable, but an unusable file in the cache folder is ignored.
+/// Errors: `asked` can't be used.
 pub(super) fn known(
     subject: CalibrationSubject,
     estimates: (Rates, &str),
@@ -40,7 +41,7 @@ pub(super) fn known(
 ) -> Result<(Machine, String), Failure> {
     let (rates, source) = estimates;
     let guess = |why: String| {
-        let what = subject.card.map_or("this machine", |_| "the card");
+        let what = subject.card.map_or("this machine", |_| "the GPU");
         let how = if subject.tf32 { " --tf32 on" } else { "" };
         let advice = format!("run `plimsoll calibrate{how}` to measure {what}");
         Ok((Machine::of_rates(rates), format!("times are estimates{source}: {why}; {advice}")))
@@ -55,14 +56,14 @@ pub(super) fn known(
     match MachineFile::read(&path, subject) {
         Ok(file) => {
             let part = file.unfinished_runs().map_or(String::new(), |[done, all]| {
-                format!(", of {done} of {all} runs; `plimsoll calibrate` measures the others")
+                format!(", {done} of {all} runs; `plimsoll calibrate` measures the rest")
             });
             Ok((file.machine(rates), format!("times from {}{part}", path.display())))
         }
         Err(error) if asked.is_some() => {
-            Err(Failure::bad_input(format!("{} can't be used: {}", path.display(), words(&error)))
+            Err(Failure::bad_input(format!("can't use {}: {}", path.display(), words(&error)))
                 .hint("run `plimsoll calibrate --out FILE` to measure this machine"))
         }
-        Err(error) => guess(format!("{} is ignored: {}", path.display(), words(&error))),
+        Err(error) => guess(format!("ignoring {}: {}", path.display(), words(&error))),
     }
 }

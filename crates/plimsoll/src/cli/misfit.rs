@@ -11,16 +11,16 @@ use plimsoll_render::as_flags;
 use plimsoll_telemetry::gpu_holders;
 use plimsoll_units::Bytes;
 
-/// What `--vram` and `--host-ram` must say for the smallest plan.
+/// The values of `--vram` and `--host-ram` with which the smallest plan fits.
 pub(super) struct Enough {
-    /// `None` where no value is enough.
+    /// `None` if no value is enough.
     pub(super) vram: Option<Bytes>,
     pub(super) host_ram: Bytes,
-    /// The most that `--host-ram` can say; `None` where the run may be on another machine.
+    /// The largest possible `--host-ram`; `None` if the run may be on another machine.
     pub(super) host_max: Option<Bytes>,
 }
 
-/// The error for a run on this machine that has the whole budget and does not fit.
+/// The error for a run that does not fit in the whole budget of this machine.
 pub(super) fn misfit_of(model: &str, misfit: &Misfit, budget: &Budget) -> Failure {
     let needed = misfit.plan.needed();
     let (device, host_ram) = (needed[MemoryId::DEVICE], needed[MemoryId::HOST]);
@@ -28,7 +28,7 @@ pub(super) fn misfit_of(model: &str, misfit: &Misfit, budget: &Budget) -> Failur
     misfit_failure(model, misfit, &Enough { vram: budget.vram_for(device), host_ram, host_max })
 }
 
-/// What is short, and the nearest configurations that do fit.
+/// The error with the shortfall, and the nearest configurations that fit as hints.
 pub(super) fn misfit_failure(model: &str, misfit: &Misfit, smallest: &Enough) -> Failure {
     let &Enough { vram, host_ram, host_max } = smallest;
     let is_there = |host: Bytes| host_max.is_none_or(|most| host <= most);
@@ -59,7 +59,7 @@ pub(super) fn misfit_failure(model: &str, misfit: &Misfit, smallest: &Enough) ->
             let of_host = held(host, host_short);
             let host = plan.host();
             format!(
-                "{model} {shape} needs\n  {needed} of the card's memory, {of_device}{weights}\n  {host} of host memory, {of_host}"
+                "{model} {shape} needs\n  {needed} of GPU memory, {of_device}{weights}\n  {host} of host memory, {of_host}"
             )
         }
     };
@@ -70,7 +70,7 @@ pub(super) fn misfit_failure(model: &str, misfit: &Misfit, smallest: &Enough) ->
         let Nearest { changes, peak, added_time, .. } = nearest;
         failure.hint(format!("`{}` fits in {peak}{}", as_flags(changes), speed_words(*added_time)))
     });
-    // A size of host memory that is sold is named among the nearest.
+    // The nearest configurations name a common size of host memory.
     let is_named = short == Bytes::ZERO && nearest.iter().any(|way| host_ram_of(way).is_some());
     let enough = enough.filter(|_| !is_named);
     let failure = enough.into_iter().fold(failure, |failure, flags| failure.hint(format!("`{flags}` is enough")));
@@ -79,27 +79,27 @@ pub(super) fn misfit_failure(model: &str, misfit: &Misfit, smallest: &Enough) ->
     match is_on_card && !keeps_the_model && !ModelConfig::hub_names(model).is_empty() && is_decoder() {
         true => failure.hint(format!(
             "training all parameters does not fit, and Plimsoll does not train adapters; `plimsoll estimate --model {model} \
-             --method qlora` says what QLoRA needs in other trainers"
+             --method qlora` estimates QLoRA in other trainers"
         )),
         false => failure,
     }
 }
 
-/// The host memory that a way out needs the flag `--host-ram` for.
+/// The value of `--host-ram` in a nearest configuration; `None` if it has none.
 fn host_ram_of(way: &Nearest) -> Option<Bytes> {
     let change = way.changes.iter().find(|change| change.setting == "host-ram")?;
     change.value.parse().ok()
 }
 
-/// A card on which others may hold memory.
+/// A device whose memory other processes may use.
 pub(super) struct Others {
-    /// Its UUID; none on the processor.
+    /// The GPU's UUID; `None` for the processor.
     pub(super) uuid: Option<String>,
     pub(super) kind: DeviceKind,
 }
 
 impl Others {
-    /// Names who holds memory of the card, and what of this request would fit without them.
+    /// Adds hints: the processes that use memory of the GPU, and the plan of this request that would fit without them.
     pub(super) fn name(
         &self,
         failure: Failure,
@@ -130,12 +130,12 @@ impl Others {
     }
 }
 
-/// Bytes as flags take them, rounded up.
+/// A size as a value of a flag, rounded up to whole MiB.
 fn whole_mib(bytes: Bytes) -> String {
     format!("{}MiB", bytes.0.div_ceil(1 << 20))
 }
 
-/// Time that is added for each token, in words; nothing where it makes no difference.
+/// The additional time per token in words; empty if it makes no difference.
 fn speed_words(added_time: f64) -> String {
     let percent = (100.0 * added_time).round();
     match percent {
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speed_is_told_where_it_differs() {
+    fn only_a_different_speed_has_words() {
         for (added_time, words) in [
             (0.237, ", about 24 % slower"),
             (0.004, ""),

@@ -1,4 +1,4 @@
-//! The command line: one file a command. Flags may be written with hyphens or underscores.
+//! The command line: one file per command. Flags may be written with hyphens or underscores.
 
 mod answer;
 mod arena;
@@ -72,7 +72,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Trains language models on the CPU or an NVIDIA card, inside an exact memory budget.
+/// Train language models on the CPU or an NVIDIA GPU, within an exact memory budget
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version, arg_required_else_help = true, propagate_version = true)]
 struct Cli {
@@ -82,72 +82,72 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Train or fine-tune a model. With no flags: a small GPT-2 on the Rust sources that cargo downloaded
+    /// Train or fine-tune a model; without flags, a small GPT-2 on the Rust sources that cargo downloaded
     Train(Box<train::TrainArgs>),
     /// Show the plan for a model and a budget, without running anything
     Plan(plan::PlanArgs),
-    /// List the models that are known by name, with their parameters and the smallest card that trains them
+    /// List known models, with their parameters and the smallest GPU that trains each
     Models(models::ModelsArgs),
-    /// Make the page of a run: its losses, speed, memory and settings
+    /// Write a web page about a run: its losses, speed, memory and settings
     Report(report::ReportArgs),
-    /// Estimate what a PyTorch run takes of a card, whether it fits, and what would
+    /// Estimate the GPU memory of a PyTorch run, whether it fits, and settings that fit
     Estimate(Box<estimate::EstimateArgs>),
-    /// Explain a memory snapshot of PyTorch: who has what, which allocator setting needs the least
+    /// Explain a PyTorch memory snapshot: what uses the memory, and which allocator setting needs least
     Replay(replay::ReplayArgs),
-    /// Keep a trainer alive, whatever it is: restart it, see that it hangs, keep what it prints
+    /// Supervise any training command: restart it after failures and hangs, and store its output
     #[cfg(unix)]
     Run(Box<supervise::RunArgs>),
-    /// List runs, and give a supervisor to those that lost theirs
+    /// List runs, and restart supervisors that died
     #[cfg(unix)]
     Ps(supervise::PsArgs),
-    /// Show what a run printed
+    /// Print the output of a run
     #[cfg(unix)]
     Logs(supervise::LogsArgs),
-    /// Stop runs: gently, and at last in any case
+    /// Stop runs: ask them to end, then kill them
     #[cfg(unix)]
     Stop(supervise::StopArgs),
-    /// Pause runs; their memory stays theirs
+    /// Pause runs; they keep their memory
     #[cfg(unix)]
     Pause(supervise::PauseArgs),
     /// Resume paused runs
     #[cfg(unix)]
     Resume(supervise::PauseArgs),
-    /// Give a run of `train` another memory budget while it goes
+    /// Change the memory budget of a running `train`
     #[cfg(unix)]
     Budget(supervise::BudgetArgs),
-    /// Follow a run to its end
+    /// Follow the output of a run until it ends
     #[cfg(unix)]
     Attach(supervise::AttachArgs),
-    /// Generate text from a checkpoint; stdout is the text
+    /// Generate text from a checkpoint
     Generate(generate::GenerateArgs),
     /// Train tokenizers
     Tokenizer(tokenizer::TokenizerArgs),
     /// Time training steps on random tokens, or data loading
     Bench(bench::BenchArgs),
-    /// List the NVIDIA cards of this machine
+    /// List the NVIDIA GPUs of this machine
     Gpus(gpus::GpusArgs),
-    /// Watch cards, processes and runs on the whole terminal, and replay runs
+    /// Watch GPUs, processes and runs in a full-screen view, or replay a run
     Top(top::TopArgs),
-    /// Serve a web page of runs and cards, for phones too
+    /// Serve a web page of runs and GPUs, for desktop and phone browsers
     Serve(serve::ServeArgs),
-    /// Show what this machine has to train on, and what is missing
+    /// Show this machine's hardware and libraries for training, and what is missing
     Doctor(doctor::DoctorArgs),
-    /// Tell people what a run does: see whether messages arrive
+    /// Test the notifications of runs
     Notify(notify::NotifyArgs),
     /// Measure this machine, so that plans can predict step times
     Calibrate(calibrate::CalibrateArgs),
-    /// Print a script that completes commands and flags in a shell
+    /// Print a shell completion script
     Completions(shell::CompletionsArgs),
     /// Write manual pages
     Man(shell::ManArgs),
-    /// Pack a lifetime problem: a CSV with the columns id,lower,upper,size
+    /// Pack buffers with lifetimes, from a CSV with the columns id,lower,upper,size
     Arena(arena::ArenaArgs),
-    /// Try a BLAS library in a process that it may crash
+    /// Try a BLAS library in this process, which it may crash
     #[command(hide = true)]
     TryBlas(blas::TryBlasArgs),
 }
 
-/// Runs the program on its arguments, the program's name first.
+/// Runs the program. `arguments`: the program's name, then its arguments.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let _finish = Finish;
     processor::return_freed_memory();
@@ -194,7 +194,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Parses the arguments, underlaid with the files of settings that they name.
+/// Parses the arguments, after adding the settings of the files that they name, which they override.
 fn with_settings(arguments: Vec<OsString>) -> Result<Cli, Failure> {
     let words::Arguments { own: arguments, of_run } = words::translate(arguments, Cli::command())?;
     let unknown = match arguments.get(1) {
@@ -213,7 +213,7 @@ fn with_settings(arguments: Vec<OsString>) -> Result<Cli, Failure> {
     Cli::from_arg_matches(&matches).map_err(Failure::usage)
 }
 
-/// `--seq_len=64` means `--seq-len=64`. Values and everything behind `--` stay as they are.
+/// Turns `--seq_len=64` into `--seq-len=64`. Values, and all arguments after `--`, stay as they are.
 fn hyphenate(arguments: Vec<OsString>) -> Vec<OsString> {
     let mut literal = false;
     let hyphenated = arguments.into_iter().map(|argument| {
@@ -229,21 +229,20 @@ fn hyphenate(arguments: Vec<OsString>) -> Vec<OsString> {
     hyphenated.collect()
 }
 
-/// Runs `work` in a pool of exactly this many threads, the caller's included in the count.
+/// Runs `work` in a pool of exactly this many threads, including the caller's.
 fn in_pool<T: Send>(threads: usize, work: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    let refused = |error| Failure::device(format!("{threads} threads could not be started: {error}"));
+    let refused = |error| Failure::device(format!("can't start {threads} threads: {error}"));
     pool.map_err(|error| refused(error).hint(THREAD_LIMITS))?.install(work)
 }
 
-/// Starts the threads that commands without a pool of their own compute on; where the system refuses them, the calling
-/// thread computes alone.
+/// Starts the threads of commands that have no pool. If the system refuses to, the calling thread computes alone.
 fn start_threads() -> Result<(), Failure> {
     let alone = || rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global();
     rayon::ThreadPoolBuilder::new()
         .build_global()
         .or_else(|_| alone())
-        .map_err(|error| Failure::device(format!("no threads could be started: {error}")).hint(THREAD_LIMITS))
+        .map_err(|error| Failure::device(format!("can't start threads: {error}")).hint(THREAD_LIMITS))
 }
 
 #[cfg(test)]
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_may_have_underscores_but_values_keep_theirs() {
+    fn flags_accept_underscores_and_values_keep_theirs() {
         let given = ["plimsoll", "train", "--seq_len=64", "--data_dir", "my_data", "--name=a_b", "--", "--x_y"];
         let expected = ["plimsoll", "train", "--seq-len=64", "--data-dir", "my_data", "--name=a_b", "--", "--x_y"];
         assert_eq!(hyphenate(given.map(OsString::from).to_vec()), expected.map(OsString::from));

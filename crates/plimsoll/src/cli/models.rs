@@ -1,4 +1,4 @@
-//! `plimsoll models`: the presets, and what trains them.
+//! `plimsoll models`: lists the presets, and the smallest GPU that trains each.
 
 use super::Failure;
 use super::budget::CARD_MARGIN;
@@ -16,10 +16,10 @@ use plimsoll_render::{ListedModel, models_table};
 use rayon::prelude::*;
 use serde_json::json;
 
-/// Tokens of the samples that cards are looked for with, or the model's positions where they are fewer.
+/// Tokens per sample in the plans of this list, or the model's positions if it has fewer.
 const SEQ_LEN: usize = 1024;
 
-/// Rows of logits at a time: few.
+/// Rows of logits at a time: a small number, for small scratch.
 const HEAD_CHUNK: usize = 128;
 
 #[derive(Debug, Args)]
@@ -48,8 +48,8 @@ pub(super) fn run(args: &ModelsArgs) -> Result<u8, Failure> {
     Ok(exit_code::DONE)
 }
 
-/// A preset with the smallest card that trains it: in bf16 with single-precision masters, a sample at a time, all of its
-/// blocks recomputed, and the optimizer on the host.
+/// A preset, and the smallest GPU that trains it in bf16 with single-precision master weights, one sample at a time, with
+/// all blocks recomputed and the optimizer on the host.
 fn list(name: &'static str) -> Result<ListedModel, Failure> {
     let Chosen { config, .. } = model::open(name)?;
     let tokens = config.max_positions().min(SEQ_LEN);

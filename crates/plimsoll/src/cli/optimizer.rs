@@ -1,4 +1,4 @@
-//! The flags that say what updates the weights, and which of them.
+//! The flags of the optimizer, and of the parameters that it does not update.
 
 use super::Failure;
 use super::options::{number_from_zero, positive_number, rate};
@@ -18,7 +18,7 @@ pub(super) struct OptimizerArgs {
     /// be repeated
     #[arg(long, value_name = "GLOB")]
     pub(super) freeze: Vec<String>,
-    /// Decoupled weight decay, not applied to norms and biases [default: 0.1 for adamw, else the optimizer's usual]
+    /// Decoupled weight decay, not applied to norms and biases [default: 0.1 for adamw, else scaled for the optimizer]
     #[arg(long, value_name = "X", value_parser = number_from_zero)]
     weight_decay: Option<f64>,
     /// Decay of the first moment [default: the optimizer's]
@@ -30,8 +30,8 @@ pub(super) struct OptimizerArgs {
     /// AdamW's epsilon [default: 1e-8]
     #[arg(long, value_name = "X", value_parser = positive_number)]
     adam_eps: Option<f64>,
-    /// Clip the gradient norm to this; 0: no clipping, which allows updates in the backward pass [default: 1; 0 for
-    /// `bench`]
+    /// Clip the gradient norm to this value; 0 disables clipping, which allows updates in the backward pass [default: 1; 0
+    /// for `bench`]
     #[arg(long, value_name = "X", value_parser = number_from_zero)]
     grad_clip: Option<f64>,
 }
@@ -41,19 +41,19 @@ fn names() -> PossibleValuesParser {
 }
 
 impl OptimizerArgs {
-    /// The optimizer with its own constants.
+    /// The optimizer with its default constants.
     pub(super) fn rule(&self) -> Rule {
         Rule::named(&self.optimizer).expect("the flag takes these names only")
     }
 
-    /// The optimizer that the flags ask for. Errors: it does not have one of the constants.
+    /// The optimizer of the flags. Errors: it does not have one of the given constants.
     pub(super) fn optimizer(&self, usual_clip: f64, layer_decay: f32) -> Result<Optimizer, Failure> {
         let eps = self.adam_eps.map(|eps| eps as f32);
         let constants = Constants { beta1: self.beta1, beta2: self.beta2, eps };
         let rule = self.rule().with(&constants).map_err(|constant| {
             let flag = if constant == "eps" { "adam-eps" } else { constant };
             Failure::bad_flag(format!("`--{flag}` does not apply to {}", self.optimizer))
-                .hint(format!("leave `--{flag}` out, or choose another `--optimizer`"))
+                .hint(format!("omit `--{flag}`, or choose another `--optimizer`"))
         })?;
         let clip = self.grad_clip.unwrap_or(usual_clip);
         Ok(Optimizer {
@@ -64,12 +64,12 @@ impl OptimizerArgs {
         })
     }
 
-    /// The weight decay that is usual with the optimizer.
+    /// The optimizer's default weight decay: AdamW's, divided by the ratio of their learning rates.
     fn usual_weight_decay(&self) -> f32 {
         (f64::from(Optimizer::default().weight_decay) / self.rule().rate_beside_adamw()) as f32
     }
 
-    /// The names of the model's parameters that are frozen. Errors: a pattern that no parameter has.
+    /// The names of the frozen parameters. Errors: a pattern matches no parameter.
     pub(super) fn frozen(&self, model: &ModelConfig) -> Result<BTreeSet<String>, Failure> {
         if self.freeze.is_empty() {
             return Ok(BTreeSet::new());
@@ -89,7 +89,7 @@ impl OptimizerArgs {
     }
 }
 
-/// Whether a name is of a pattern in which each `*` matches any characters, none too.
+/// Whether a name matches a pattern in which each `*` matches any number of characters.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };

@@ -1,9 +1,9 @@
-//! Parsers of values that several flags take: numbers that must make sense.
+//! Parsers of values that several flags share.
 
 use plimsoll_torch_memory::snapshot::{refused_settings, setting_names};
 use plimsoll_units::{Bytes, Seconds, parse_count};
 
-/// A whole count above zero; `20k` and `1.5M` are read too.
+/// A count above zero; accepts `20k` and `1.5M` too.
 pub(super) fn positive_count(text: &str) -> Result<u64, String> {
     match parse_count(text).map_err(|e| e.to_string())? {
         0 => Err("must be at least 1".to_owned()),
@@ -11,7 +11,7 @@ pub(super) fn positive_count(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A whole number above zero that fits memory sizes.
+/// A count above zero that fits `usize`.
 pub(super) fn positive_size(text: &str) -> Result<usize, String> {
     usize::try_from(positive_count(text)?).map_err(|e| e.to_string())
 }
@@ -26,7 +26,7 @@ pub(super) fn number_from_zero(text: &str) -> Result<f64, String> {
     number_where(text, |x| x >= 0.0, "must be 0 or more")
 }
 
-/// A number from 0 to below 1.
+/// A number from 0 up to, but not including, 1.
 pub(super) fn rate(text: &str) -> Result<f32, String> {
     number_where(text, |x| (0.0..1.0).contains(&x), "must be from 0 to below 1").map(|x| x as f32)
 }
@@ -51,17 +51,17 @@ pub(super) fn auto_or_size(text: &str) -> Result<AutoOr<usize>, String> {
     auto_or(text, positive_size)
 }
 
-/// A choice that may be left to the planner.
+/// A value that the planner may choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AutoOr<T> {
-    /// Left to the planner.
+    /// The planner chooses.
     Auto,
-    /// Made.
+    /// The user's value.
     Given(T),
 }
 
 impl<T: Copy> AutoOr<T> {
-    /// The choice, if it was made.
+    /// The user's value; `None` for `auto`.
     pub(super) fn given(self) -> Option<T> {
         match self {
             Self::Auto => None,
@@ -79,11 +79,11 @@ impl<T: std::fmt::Display> std::fmt::Display for AutoOr<T> {
     }
 }
 
-/// Runs that share a device: `2`, `auto` for as many as fit, and with a size what each has of it, as `7@3.33GiB`.
+/// Runs that share a device: `2`, `auto` for as many as fit, or `7@3.33GiB` with the memory of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Workers {
     pub(super) count: AutoOr<usize>,
-    /// Evenly shared where it is not given.
+    /// The memory of each run; `None` shares the device evenly.
     pub(super) each: Option<Bytes>,
 }
 
@@ -114,16 +114,16 @@ pub(super) fn positive_duration(text: &str) -> Result<Seconds, String> {
     }
 }
 
-/// Settings of PyTorch's allocator. It refuses to start with a name that it does not know.
+/// Settings of PyTorch's allocator, which refuses to start with an unknown name.
 pub(super) fn alloc_conf(text: &str) -> Result<String, String> {
     let Some(refused) = refused_settings(text).into_iter().next() else { return Ok(text.to_owned()) };
     let names = setting_names().collect::<Vec<_>>().join(", ");
     Err(format!(
-        "PyTorch's allocator does not take `{refused}`: a setting is `NAME:VALUE`, with one of the names {names}"
+        "PyTorch's allocator does not accept `{refused}`: a setting is `NAME:VALUE`, with one of the names {names}"
     ))
 }
 
-/// A seed: any 64 bits.
+/// A seed: any `u64`.
 pub(super) fn seed(text: &str) -> Result<u64, String> {
     text.trim().parse().map_err(|_| format!("`{text}` is not a whole number from 0 to {}", u64::MAX))
 }
@@ -141,7 +141,7 @@ pub(super) mod tests {
     use clap::{Args, Command};
     use serde_json::{Map, Value};
 
-    /// Every flag of these arguments is among `given`, and a run that is resumed with the settings that `resolved` writes has
+    /// Asserts that `given` has every flag of these arguments, and that a run resumed with the settings of `resolved` has
     /// the same arguments.
     pub(in crate::cli) fn assert_resumed_alike<A: Args + std::fmt::Debug>(
         given: &[&str],
@@ -169,7 +169,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nonsense_numbers_are_refused() {
+    fn invalid_numbers_are_rejected() {
         for text in ["nan", "NaN", "inf", "-1", "x", ""] {
             assert!(positive_number(text).is_err() && number_from_zero(text).is_err(), "{text}");
             assert!(rate(text).is_err() && positive_count(text).is_err(), "{text}");

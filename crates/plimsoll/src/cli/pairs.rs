@@ -1,4 +1,4 @@
-//! The flags that say where pairs of texts are, and how they become rows.
+//! The flags for pairs of texts: their columns, and how they become rows.
 
 use super::model::USUAL_PAIR;
 use super::options::positive_size;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct PairArgs {
-    /// Column of the sources in a .tsv or .csv, or their field in a .jsonl; a table has a header only where a column is
+    /// Column of the sources in a .tsv or .csv, or their field in a .jsonl. A table has a header only if a column is
     /// given by name [default: 1, or `source`]
     #[arg(long, value_name = "N|NAME", value_parser = column)]
     pub source_column: Option<Column>,
@@ -21,10 +21,10 @@ pub(super) struct PairArgs {
     /// Maximum tokens per source
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "512")]
     pub source_len: usize,
-    /// Maximum tokens per target [default: 512; where `bench` times steps, as many as per source]
+    /// Maximum tokens per target [default: 512; for steps of `bench`, the tokens per source]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub target_len: Option<usize>,
-    /// Round lengths up to multiples of this
+    /// Round lengths up to multiples of this number of tokens
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "64")]
     pub bucket: usize,
 }
@@ -46,7 +46,7 @@ impl PairArgs {
         }
     }
 
-    /// These flags as settings, with what `--seq-len` says of the sources.
+    /// These flags as settings; `seq_len` replaces `--source-len`.
     pub(super) fn resolved(&self, seq_len: Option<usize>) -> Map<String, Value> {
         let mut settings = Map::new();
         for (key, column) in [("source_column", &self.source_column), ("target_column", &self.target_column)] {
@@ -59,7 +59,7 @@ impl PairArgs {
         settings
     }
 
-    /// The decoder starts with padding, as T5's does.
+    /// The settings of a dataset of pairs. As in T5, the decoder starts with the padding token.
     pub(super) fn settings(&self, tokenizer: &Tokenizer, Split { seed, held_out }: Split) -> PairSettings {
         PairSettings {
             source_len_max: self.source_len,

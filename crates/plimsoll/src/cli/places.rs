@@ -1,4 +1,4 @@
-//! Where views look for runs, and which run a name means.
+//! The folders in which views look for runs, and the run of a name.
 
 use super::Failure;
 use clap::Args;
@@ -6,10 +6,10 @@ use plimsoll_files::is_folder;
 use plimsoll_watch::{Places, Runs};
 use std::path::{Path, PathBuf};
 
-/// Where runs are looked for.
+/// The flag for the folder of runs.
 #[derive(Debug, Clone, Args)]
 pub(super) struct PlacesArgs {
-    /// Folder in which runs keep their files; those that were started elsewhere are found as well
+    /// Folder of runs; registered runs in other folders are found too
     #[arg(long, value_name = "DIR", default_value = "runs")]
     runs_dir: PathBuf,
 }
@@ -30,7 +30,7 @@ fn state() -> Option<PathBuf> {
     None
 }
 
-/// The folder of a run: a path to it, or its name. Errors: there is none, or several have the name.
+/// The folder of a run, given by its path or its name. Errors: no run or several runs have the name.
 pub(super) fn run_folder(name: &str, places: &Places) -> Result<PathBuf, Failure> {
     let path = Path::new(name);
     if is_folder(path).unwrap_or(false) {
@@ -41,13 +41,13 @@ pub(super) fn run_folder(name: &str, places: &Places) -> Result<PathBuf, Failure
         (Some(run), None) => Ok(run.folder),
         (Some(first), Some(second)) => {
             let folders = format!("{} and {}", first.folder.display(), second.folder.display());
-            Err(Failure::bad_input(format!("several runs are called `{name}`: {folders}")).hint("name its folder"))
+            Err(Failure::bad_input(format!("several runs are called `{name}`: {folders}"))
+                .hint("give the folder instead"))
         }
         (None, _) => {
             let failure = Failure::bad_input(format!("there is no run `{name}`"));
-            Err(failure.hint(
-                "name the folder of a run, or a run in `runs`; `plimsoll ps --all` lists those that were started here",
-            ))
+            Err(failure
+                .hint("give the folder of a run, or the name of a run in `runs`; `plimsoll ps --all` lists runs"))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `plimsoll plan`: the plan for a model and a budget, and nothing run.
+//! `plimsoll plan`: prints the plan for a model and a budget, without running it.
 
 use super::Failure;
 use super::answer::{Answer, Given};
@@ -41,65 +41,66 @@ use std::time::Instant;
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(super) struct PlanArgs {
-    /// A model that `plimsoll models` lists, or the path of a config.json [default: that of `--init`, else nano]
+    /// Model name from `plimsoll models`, or the path of a config.json [default: the model of `--init`, else nano]
     #[arg(long, visible_alias = "model-size", value_name = "NAME|PATH")]
     model: Option<String>,
     #[command(flatten)]
     run: RunArgs,
-    /// Take the vocabulary from this tokenizer: `bytes`, `gpt2`, or the path of a tokenizer.json
+    /// Tokenizer that sets the vocabulary size: `bytes`, `gpt2`, or the path of a tokenizer.json
     #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
-    /// Plan for a card: by name (`rtx-3060`, `4090`, `A100 80GB`), `auto` for those of this machine,
-    /// `list` to see all names
+    /// Plan for this GPU: a name (`rtx-3060`, `4090`, `A100 80GB`), `auto` for the GPUs of this machine, or `list` to
+    /// list all names
     #[arg(long, value_name = "NAME|auto|list", conflicts_with = "device")]
     gpu: Option<String>,
-    /// Compare plans for several cards
+    /// Compare plans for several GPUs
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', conflicts_with_all = ["gpu", "vram", "explain", "machine"])]
     compare: Vec<String>,
-    /// Epochs, for the time of the whole training, with `--tokens` or `--records`
+    /// Number of epochs; with `--tokens` or `--records`, predicts the time of the whole training
     #[arg(long, value_name = "X", value_parser = positive_number)]
     epochs: Option<f64>,
-    /// Tokens in the text: `100M`
+    /// Number of tokens in the text: `100M`
     #[arg(long, value_name = "N", value_parser = positive_count, requires = "epochs")]
     tokens: Option<u64>,
-    /// Records in the data, a sample each: `55k`
+    /// Number of records in the data, one sample each: `55k`
     #[arg(long, value_name = "N", value_parser = positive_count, requires = "epochs", conflicts_with_all = ["tokens", "compare"])]
     records: Option<u64>,
     #[command(flatten)]
     on: DeviceArgs,
     #[command(flatten)]
     budget: BudgetArgs,
-    /// Tokens per target, for encoder-decoder models [default: as many as per source]
+    /// Tokens per target, for encoder-decoder models [default: the tokens per source]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     target_len: Option<usize>,
     #[command(flatten)]
     request: RequestArgs,
-    /// Show when the peak occurs and the largest tensors alive then, what is recomputed and what its bytes cost
+    /// Show when the peak occurs, the largest tensors alive then, and what recomputation saves and costs
     #[arg(long)]
     explain: bool,
-    /// Show the fastest plans at budgets from the least that is enough to the least that is as good as any
+    /// Show the fastest plan at each of several budgets, from the smallest that fits to the smallest that allows the fastest
+    /// plan
     #[arg(long, conflicts_with_all = ["compare", "workers"])]
     curve: bool,
-    /// Draw them as SVG. With several cards, one each: FILE-1, ...
+    /// Draw the plans of `--curve` as SVG. With several GPUs, one file each: FILE-1, ...
     #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "workers"])]
     curve_svg: Option<PathBuf>,
-    /// Find and plan the most that fits: the longest sequence, the largest micro-batch, or the largest preset
+    /// Find the longest sequence, the largest micro-batch or the largest preset that fits, and plan it
     #[arg(long, value_name = "WHAT", value_enum)]
     find: Option<Find>,
     /// Compare the plan with the usual rule of thumb for this much memory
     #[arg(long)]
     rules: bool,
-    /// Independent runs that share the device and its speed evenly, `auto` for as many as fit, or `N@SIZE` for N with so much
-    /// each; the plan is that of one of them
+    /// Number of independent runs that share the device and its speed evenly, `auto` for as many as fit, or `N@SIZE` for N runs
+    /// with SIZE each; shows the plan of one of them
     #[arg(long, value_name = "N|N@SIZE|auto", value_parser = workers)]
     workers: Option<Workers>,
-    /// Measurements by `plimsoll calibrate --out` [default: those in the user's cache folder]
+    /// File of measurements from `plimsoll calibrate --out` [default: the one in the user's cache folder]
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
-    /// Write an HTML map of the arena: what is where, and when. With several cards, one each: FILE-1, ...
+    /// Write an HTML map of the arena over time. With several GPUs, one file each: FILE-1, ...
     #[arg(long, value_name = "FILE", conflicts_with = "compare")]
     html: Option<PathBuf>,
-    /// Write an SVG map of the program with the peak. With several cards, one each: FILE-1, ...
+    /// Write an SVG map of the program with the peak. With several GPUs, one file each: FILE-1, ...
     #[arg(long, value_name = "FILE", conflicts_with = "compare")]
     svg: Option<PathBuf>,
     /// Print JSON
@@ -107,13 +108,13 @@ pub(super) struct PlanArgs {
     json: bool,
 }
 
-/// Memory of cards that are sold, in GiB, of which a misfit names the first that is enough.
+/// Common memory sizes of GPUs, in GiB. A misfit names the first that fits.
 const CARD_SIZES: [u64; 9] = [8, 12, 16, 24, 32, 48, 80, 96, 141];
 
-/// Budgets of `--curve`.
+/// Number of budgets of `--curve`.
 const CURVE_POINTS: u64 = 20;
 
-/// Tensors that `--explain` names.
+/// Number of tensors that `--explain` lists.
 const EXPLAINED: usize = 10;
 
 pub(super) fn run(mut args: PlanArgs) -> Result<u8, Failure> {
@@ -146,7 +147,7 @@ pub(super) fn run(mut args: PlanArgs) -> Result<u8, Failure> {
         let tokens = args.epochs.zip(args.tokens).map(|(epochs, tokens)| epochs * tokens as f64);
         write_data(compare_table(&rows.collect::<Vec<_>>(), tokens))?;
         if made.iter().any(|made| made.device.budget.assumed_host.is_some()) {
-            write_data("hosts are assumed to have twice the memory of their card; `--host-ram` says otherwise")?;
+            write_data("each host is assumed to have twice the memory of its GPU; `--host-ram` sets another size")?;
         }
         return Ok(code);
     }
@@ -172,7 +173,7 @@ pub(super) fn run(mut args: PlanArgs) -> Result<u8, Failure> {
         let budgets = made.iter().map(|made| made.device.budget.bytes).sum::<Bytes>();
         let speed = made.iter().filter_map(|made| Some(made.result.as_ref().ok()?.tokens_per_s())).sum::<f64>();
         write_data(format_args!(
-            "{} cards, each on its own: {budgets} of budget and {speed:.0} tokens/s predicted in total",
+            "{} GPUs, one independent run each: {budgets} of budget and {speed:.0} tokens/s predicted in total",
             made.len()
         ))?;
     }
@@ -189,15 +190,15 @@ struct Made {
     result: Result<Found, Box<Misfit>>,
     effects: Vec<LeverEffect>,
     milliseconds: f64,
-    /// A larger card that it fits on, as a hint.
+    /// A hint that names a larger GPU on which it fits.
     larger_card: Option<String>,
-    /// Runs that share the device.
+    /// Number of runs that share the device.
     workers: usize,
-    /// Whether the memory of each was given.
+    /// Whether `--workers` gives the memory of each run.
     is_sized: bool,
-    /// Answers to questions in addition to the plan: the question's name, its answer as data, and in words.
+    /// Results of flags that ask for more than the plan.
     answers: Vec<Answer>,
-    /// The fastest plans by budget, if they were asked for.
+    /// The fastest plans by budget, with `--curve` or `--curve-svg`.
     curve: Vec<CurvePoint>,
 }
 
@@ -210,7 +211,7 @@ impl Made {
         }
     }
 
-    /// Why it does not fit, if it does not.
+    /// Why it does not fit; `None` if it fits.
     fn failure(&self) -> Option<Failure> {
         let misfit = self.result.as_ref().err()?;
         let needed = misfit.plan.needed();
@@ -258,7 +259,7 @@ impl Made {
 }
 
 impl PlanArgs {
-    /// What to plan for: the cards that are compared, the card or cards that are asked for, or the processor.
+    /// The devices to plan for: the GPUs of `--compare`, the GPU or GPUs of `--gpu`, or the processor.
     fn devices(&self) -> Result<Vec<Device>, Failure> {
         if !self.compare.is_empty() {
             let speed = self.speed_of_absent_card(None)?;
@@ -269,12 +270,11 @@ impl PlanArgs {
         match &self.gpu {
             Some(name) if self.machine.is_some() && !name.eq_ignore_ascii_case("auto") => {
                 let message =
-                    format!("`--machine` has the times of a device that is here, and `--gpu {name}` is elsewhere");
-                Err(Failure::bad_flag(message)
-                    .hint("leave out `--machine`: times then come from the card's data sheet"))
+                    format!("`--machine` is for devices of this machine, but `--gpu {name}` plans for another machine");
+                Err(Failure::bad_flag(message).hint("omit `--machine` to take times from the GPU's data sheet"))
             }
             Some(name) => Device::cards(name, &self.budget, speed()?),
-            // Where there is no driver the processor's memory is meant, as it is by `train`.
+            // Without a driver, `--vram-auto` means the processor's memory, as in `train`.
             None if self.budget.vram_auto == Some(true) && gpus().is_ok_and(|found| !found.cards.is_empty()) => {
                 Device::cards("auto", &self.budget, speed()?)
             }
@@ -282,17 +282,17 @@ impl PlanArgs {
         }
     }
 
-    /// The device that `train` would take; where there is no card, or one with less memory, `--vram` means a card with so much
-    /// memory, as it does in most guides, if there are any.
+    /// The device that `train` would use. If this machine has no GPU, or one with less memory than `--vram`, the device is
+    /// a GPU of that size, as most guides mean it.
     fn device_here_or_of_vram(&self) -> Result<Device, Failure> {
         let found = self.on.look()?;
-        // Measurements are of what is here.
+        // The measurements of `--machine` are those of this machine.
         if let (Some(vram), None) = (self.budget.vram, &self.machine)
             && let Some(why) = why_elsewhere(&found, vram)
         {
             let speed = self.speed_of_absent_card(None)?;
             if let Some(device) = Device::of_vram(vram, &self.budget, speed)? {
-                talk(format_args!("planning for an NVIDIA card of {vram}, since {why}"));
+                talk(format_args!("planning for an NVIDIA GPU with {vram}: {why}"));
                 return Ok(device);
             }
         }
@@ -303,7 +303,7 @@ impl PlanArgs {
         Ok(Speed { tf32: self.on.tf32(), products: self.on.products_of_absent_card()?, measured })
     }
 
-    /// Writes the pictures that were asked for: of several cards one each, whose numbers are behind the names.
+    /// Writes the requested pictures; for several GPUs one each, with a number after the file's name.
     fn draw(&self, made: &[Made]) -> Result<(), Failure> {
         let several = made.len() > 1;
         for (index, made) in made.iter().enumerate() {
@@ -321,7 +321,7 @@ impl PlanArgs {
         Ok(())
     }
 
-    /// The length that `--seq-len auto` finds for a model on a device; nothing without it.
+    /// The length that `--seq-len auto` finds for a model on a device; the default without that flag.
     fn given(&self, model: &Chosen, device: &Device) -> Result<Given, Failure> {
         let of = |seq_len| Given { seq_len: Some(seq_len), ..Given::default() };
         if !self.request.finds_seq_len() {
@@ -331,7 +331,7 @@ impl PlanArgs {
         longest_power_of_two(model.most_positions(), request).map(of)
     }
 
-    /// What is asked of the planner with this model, as if `--seq-len` and `--micro-batch` said what is given.
+    /// The request for this model, in which the values of `given` replace `--seq-len` and `--micro-batch`.
     pub(super) fn asked(
         &self,
         mut chosen: Chosen,
@@ -374,13 +374,13 @@ impl PlanArgs {
         let start = Instant::now();
         let mut result = search(&request)?;
         if let (Err(misfit), 2..) = (&mut result, workers) {
-            // Of the host, each has a part only.
+            // Each run has only a share of the host memory.
             misfit.nearest.retain(|way| way.changes.iter().all(|change| change.setting != "host-ram"));
         }
         answers.extend(self.workers.map(|_| shared_answer(&request, workers, whole.device(), &result)));
         let milliseconds = start.elapsed().as_secs_f64() * 1e3;
         let plan = result.as_ref().map_or_else(|misfit| &misfit.plan, |found| &found.plan);
-        // What does not fit is shown as what it would be with the memory that it lacks.
+        // Show a plan that does not fit as it would be with enough memory.
         let shown = plan.clone().within(&Budget::unlimited());
         let effects = || result.as_ref().map_or(Ok(Vec::new()), |found| lever_effects(&request, found));
         let in_half = || result.as_ref().map_or(Ok(None), |found| half::compared_with_bf16(&request, found));
@@ -423,7 +423,7 @@ impl PlanArgs {
         })
     }
 
-    /// The steps and the time of all epochs, where the size of the data is given.
+    /// The steps and the time of all epochs; `None` without the size of the data.
     fn whole_training(&self, found: &Found) -> Option<Answer> {
         let (epochs, plan) = (self.epochs?, &found.plan);
         let (steps_of_epoch, data) = match (self.tokens, self.records) {
@@ -435,16 +435,13 @@ impl PlanArgs {
         };
         let steps = (epochs * steps_of_epoch).ceil().max(1.0);
         let time = Seconds(steps * found.step.0);
-        let words = format!(
-            "{epochs} epochs of {data}: {} steps, {} as predicted",
-            grouped(steps as u64),
-            format_duration(time)
-        );
+        let words =
+            format!("{epochs} epochs of {data}: {} steps, {} predicted", grouped(steps as u64), format_duration(time));
         let value = json!({ "epochs": epochs, "steps": steps as u64, "seconds": time.0 });
         Some(Answer { key: "training", value, words })
     }
 
-    /// The smallest card with more memory than the one that `--gpu` names on which the run fits, as a hint.
+    /// A hint that names the smallest GPU on which the run fits, out of those with more memory than the one of `--gpu`.
     fn larger_card(&self, model: &Chosen, named: &Device) -> Result<Option<String>, Failure> {
         let is_named = self.gpu.as_ref().is_some_and(|name| !name.eq_ignore_ascii_case("auto"));
         if !is_named || self.budget.vram.is_some() {
@@ -462,7 +459,7 @@ impl PlanArgs {
     }
 }
 
-/// Says about how long a curve takes, of which each point is searched for like the plan, and its ends by some ten searches each.
+/// Prints about how long a curve takes: each point takes one search, and each end about ten.
 fn say_how_long(milliseconds: f64) {
     const SEARCHES: f64 = 40.0;
     const LONG: Seconds = Seconds(5.0);
@@ -472,7 +469,7 @@ fn say_how_long(milliseconds: f64) {
     }
 }
 
-/// Why `--vram` means a card that is not in this machine; `None` where it means what is here.
+/// Why `--vram` means a GPU that is not in this machine; `None` if it means the device that `train` would use.
 fn why_elsewhere(found: &FoundDevice, vram: Bytes) -> Option<String> {
     match found {
         FoundDevice::Processor | FoundDevice::Card(_) => None,
@@ -480,7 +477,7 @@ fn why_elsewhere(found: &FoundDevice, vram: Bytes) -> Option<String> {
             let card = card.card();
             is_more_than(vram, card.memory).then(|| {
                 format!(
-                    "the card that `train` would use here, {}, has {}; `--device cuda` plans for what is free on it",
+                    "the GPU that `train` would use, {}, has {}; `--device cuda` plans for its free memory",
                     card.name, card.memory
                 )
             })
@@ -488,19 +485,19 @@ fn why_elsewhere(found: &FoundDevice, vram: Bytes) -> Option<String> {
         FoundDevice::NoCard(why) => {
             let why = match why {
                 CudaError::NoDriver { .. } => "no NVIDIA driver was found",
-                _ => "none here can be used",
+                _ => "no GPU of this machine can be used",
             };
-            Some(format!("{why}; `--device cpu` plans for the CPU, which `train` would use here"))
+            Some(format!("{why}; `--device cpu` plans for the CPU, which `train` would use"))
         }
     }
 }
 
-/// Writes a picture. One of several, with its number, goes to `plan-2.html` for `plan.html`, and that is said.
+/// Writes a picture. With a number, `plan.html` becomes `plan-2.html`, and a message names the file.
 fn write_picture(path: &Path, number: Option<usize>, device: &Device, picture: &str) -> Result<(), Failure> {
     let path = number.map_or(path.to_owned(), |number| numbered(path, number));
     write_whole(&path, picture.as_bytes()).map_err(io_failure(path.display()))?;
     if number.is_some() {
-        talk(format_args!("the picture for {} is in {}", device.name, path.display()));
+        talk(format_args!("picture of {}: {}", device.name, path.display()));
     }
     Ok(())
 }
@@ -511,11 +508,11 @@ fn numbered(path: &Path, number: usize) -> PathBuf {
     path.with_file_name(format!("{stem}-{number}{extension}"))
 }
 
-/// How many workers there are to be. Errors: more than are ever looked for.
+/// The number of workers. Errors: it is above `MOST_WORKERS`.
 fn count(request: &Request, asked: Workers) -> Result<usize, Failure> {
     match (asked.count, asked.each) {
         (AutoOr::Given(workers), _) if workers > MOST_WORKERS => {
-            Err(Failure::bad_flag(format!("{workers} runs can't share a device, at most {MOST_WORKERS} can"))
+            Err(Failure::bad_flag(format!("{workers} runs can't share a device; the maximum is {MOST_WORKERS}"))
                 .hint("`--workers auto` finds how many fit"))
         }
         (AutoOr::Given(workers), _) => Ok(workers),
@@ -527,7 +524,7 @@ fn count(request: &Request, asked: Workers) -> Result<usize, Failure> {
     }
 }
 
-/// Shares the device among workers; the request becomes that of one of them. Errors: together they have more than there is.
+/// Shares the device among workers: the request becomes that of one worker. Errors: the workers need more than the budget.
 fn share(request: &mut Request, workers: usize, each: Option<Bytes>) -> Result<(), Failure> {
     let whole = request.budget.device();
     *request = shared(request, workers);
@@ -535,22 +532,20 @@ fn share(request: &mut Request, workers: usize, each: Option<Bytes>) -> Result<(
     let together = Bytes(each.0.saturating_mul(workers as u64));
     if together > whole {
         let message =
-            format!("{workers} runs with {each} each need {together}, and the budget of the device is {whole}");
+            format!("{workers} runs with {each} each need {together}, but the budget of the device is {whole}");
         let fit = whole.0 / each.0;
         let failure = Failure::new(exit_code::DOES_NOT_FIT, message)
             .hint(format!("`--workers {workers}@{}MiB` shares it evenly", (whole.0 / workers as u64) >> 20));
         return Err(match fit {
             0 => failure,
-            fit => {
-                failure.hint(format!("`--workers {fit}@{}` is as many as it holds", each.to_string().replace(' ', "")))
-            }
+            fit => failure.hint(format!("`--workers {fit}@{}` fits", each.to_string().replace(' ', ""))),
         });
     }
     request.budget = request.budget.with(MemoryId::DEVICE, each);
     Ok(())
 }
 
-/// What each of the workers has, and what they do together.
+/// The memory and the speed of each worker, and of all together.
 fn shared_answer(request: &Request, workers: usize, whole: Bytes, result: &Result<Found, Box<Misfit>>) -> Answer {
     let (device, host) = (request.budget.device(), request.budget.host());
     let of_host = host.map_or(String::new(), |host| format!(" and {host} of the host"));
@@ -566,7 +561,7 @@ fn shared_answer(request: &Request, workers: usize, whole: Bytes, result: &Resul
     Answer { key: "workers", value, words }
 }
 
-/// The plan that the rule of thumb asks for, next to ours with sequences of the same length.
+/// Compares the rule of thumb's plan with the best plan of the same sequence length.
 fn compare_rule(
     request: &Request,
     device: &Device,
@@ -575,7 +570,7 @@ fn compare_rule(
 ) -> Result<Answer, Failure> {
     let rule = rule_of_thumb(device.budget.total());
     let RuleOfThumb { micro_batch, accumulation, recompute, .. } = rule;
-    // A longer one would be refused.
+    // The planner rejects a sequence longer than the model's positions.
     let seq_len = rule.seq_len.min(most_positions);
     let mut model = request.model.clone();
     model.set_max_positions(model.max_positions().max(seq_len));
@@ -596,7 +591,7 @@ fn compare_rule(
     );
     let (found, same_length) = match (search(&by_rule), search(&open)) {
         (Ok(found), Ok(same_length)) => (found, same_length),
-        // Other flags exclude it.
+        // Other flags exclude the rule's settings.
         (Err(refused), _) | (_, Err(refused)) => {
             let value = json!({
                 "micro_batch": micro_batch, "seq_len": seq_len, "accumulation": accumulation, "recompute": recompute,

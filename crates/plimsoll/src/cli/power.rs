@@ -15,17 +15,17 @@ use std::str::FromStr;
 
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct PowerArgs {
-    /// Power limit of the card during the run: in watts, as a percentage of its default (`80%`), or `auto`, which
-    /// lowers it when the card gets hot, before pausing the run, and raises it again. Needs administrator rights. The
+    /// Power limit of the GPU during the run: in watts, as a percentage of its default (`80%`), or `auto`, which
+    /// lowers it when the GPU gets hot, before pausing the run, and raises it again. Needs administrator rights. The
     /// previous limit is restored at the end of the run, by the next start after a crash, or by `plimsoll gpus
     /// --restore`
     #[arg(long, value_name = "auto|W|N%")]
     power_limit: Option<PowerLimit>,
-    /// MHz to add to the clock of the card's multiprocessors during the run; negative to save power. Positive values
+    /// MHz to add to the clock of the GPU's multiprocessors during the run; negative to save power. Positive values
     /// may void the warranty, and cause undetected errors
     #[arg(long, value_name = "MHZ", allow_hyphen_values = true)]
     clock_offset: Option<i64>,
-    /// As `--clock-offset`, for the card's memory: too high an offset causes undetected errors in the weights
+    /// As `--clock-offset`, for the GPU's memory: too high an offset causes undetected errors in the weights
     #[arg(long, value_name = "MHZ", allow_hyphen_values = true)]
     memory_clock_offset: Option<i64>,
     /// Price of a kilowatt-hour, to report the cost of the run's energy: `0.31`, `0.31EUR`
@@ -104,7 +104,7 @@ impl PowerArgs {
     pub(super) fn wished(&self, uuid: Option<&str>, name: &str) -> Result<Option<Wished>, Failure> {
         let Some(first) = self.flags().next() else { return Ok(None) };
         let Some(uuid) = uuid else {
-            return Err(Failure::bad_flag(format!("`{first}` is for cards, but this run uses the CPU")));
+            return Err(Failure::bad_flag(format!("`{first}` is for GPUs, but this run uses the CPU")));
         };
         let card = match NvmlCard::new(uuid) {
             Ok(card) => card,
@@ -155,7 +155,7 @@ impl Wished {
             Ok(range) => Some(range),
             Err(error) => {
                 talk(format_args!(
-                    "warning: the card does not report the range of its {}, so it is not set: {error}",
+                    "warning: the GPU does not report the range of its {}, so it is not set: {error}",
                     called(knob)
                 ));
                 None
@@ -169,7 +169,7 @@ impl Wished {
         let (asked, value) = match limit {
             PowerLimit::Auto => {
                 let Ok(now) = self.card.get(Knob::PowerLimit) else {
-                    talk("warning: the card does not report its power limit, so it is not lowered for heat");
+                    talk("warning: the GPU does not report its power limit, so it is not lowered for heat");
                     return Ok(());
                 };
                 self.auto = Some(Range { max: now, min: range.min.min(now), default: range.default });
@@ -207,12 +207,12 @@ impl Wished {
     pub(super) fn set(self, run: &str) -> Option<CardPower> {
         let Self { uuid, card, wishes, auto } = self;
         let Some(store) = store() else {
-            talk("warning: found no home folder to store the card's previous settings, so none is changed");
+            talk("warning: found no home folder to store the GPU's previous settings, so none is changed");
             return None;
         };
         if wishes.iter().any(|wish| wish.knob != Knob::PowerLimit && wish.value != 0) {
             talk(
-                "warning: clock offsets run the card outside of its tested range: they may void its warranty, and undetected \
+                "warning: clock offsets run the GPU outside of its tested range: they may void its warranty, and undetected \
                  memory errors may corrupt the weights; `plimsoll doctor --self-test` compares its results",
             );
         }
@@ -246,7 +246,7 @@ impl Wished {
 }
 
 fn say_refusal(error: &HoldError) {
-    talk(format_args!("warning: the card's power and clocks are not changed: {error}"));
+    talk(format_args!("warning: the GPU's power and clocks are not changed: {error}"));
     match error {
         HoldError::InUse { .. } => {
             talk("hint: wait until that run ends; `plimsoll gpus --restore` restores what a crashed run left")
@@ -262,7 +262,7 @@ fn say_refusal(error: &HoldError) {
 fn say_not_set(uuid: &str, wishes: &[Wish], knob: Knob, error: &KnobError, auto: Option<Range>) {
     let value = wishes.iter().find(|wish| wish.knob == knob).map_or(0, |wish| wish.value);
     let what = match auto.filter(|_| knob == Knob::PowerLimit) {
-        Some(_) => "the power limit can't be lowered for heat; only pauses cool the card".to_owned(),
+        Some(_) => "the power limit can't be lowered for heat; only pauses cool the GPU".to_owned(),
         None => format!("the {} of {} is not set", called(knob), shown(knob, value)),
     };
     talk(format_args!("warning: {what}: {error}; the run continues without it"));
@@ -271,7 +271,7 @@ fn say_not_set(uuid: &str, wishes: &[Wish], knob: Knob, error: &KnobError, auto:
     }
     let attribute = |name: &str, value: i64| {
         format!(
-            "`sudo nvidia-settings -c :0 -a '[gpu:0]/{name}AllPerformanceLevels={value}'` sets it for the first card"
+            "`sudo nvidia-settings -c :0 -a '[gpu:0]/{name}AllPerformanceLevels={value}'` sets it for the first GPU"
         )
     };
     talk(format_args!(

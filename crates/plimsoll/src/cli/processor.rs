@@ -1,16 +1,16 @@
-//! The processor as the device that commands run plans on, inside the memory that is there and leaving some of it for
-//! the process itself. Not here: budgets (`budget.rs`).
+//! The processor as the device of a plan: limited to the free memory, of which some stays free for the process itself.
+//! Not here: budgets (`budget.rs`).
 
 use ::plimsoll_plan::Rates;
 use plimsoll_exec::{CpuDevice, Device, FreeMemory, instructions};
 use plimsoll_telemetry::{Available, anonymous_rss, available_memory, available_pages};
 use plimsoll_units::Bytes;
 
-/// A process's memory in addition to its plan: code, heap, stacks, batches made ahead, and a tokenizer of 50,000 ids.
-/// `tests/memory.rs` holds each command to it.
+/// A process's memory in addition to its plan: code, heap, stacks, prefetched batches, and a tokenizer of 50,000 IDs.
+/// `tests/memory.rs` tests each command against it.
 pub(super) const PROCESS: Bytes = Bytes::mib(64);
 
-/// What it may come to take yet, however much it has taken already.
+/// The least memory to leave free for the process's growth, however much it already uses.
 const STILL: Bytes = Bytes::mib(24);
 
 /// How the C library's heap treats freed memory.
@@ -29,12 +29,12 @@ const RETURNED: Heap = Heap { mapped_from: 256 << 10, trimmed_from: 128 << 10 };
 /// Freed blocks are kept for the next ones. Both limits are the largest that the C library accepts.
 const KEPT: Heap = Heap { mapped_from: 32 << 20, trimmed_from: i32::MAX };
 
-/// What must be left free for the process itself from now on.
+/// The memory to leave free for the process itself from now on.
 pub(super) fn process_margin() -> Bytes {
     PROCESS.saturating_sub(anonymous_rss().unwrap_or(Bytes::ZERO)).max(STILL)
 }
 
-/// Page tables of this many bytes: an entry of eight bytes for each page.
+/// The size of the page tables for this many bytes: eight bytes per page.
 pub(super) fn page_tables(bytes: Bytes) -> Bytes {
     Bytes(bytes.0.div_ceil(512))
 }
@@ -65,7 +65,7 @@ pub(super) fn planning<T>(search: impl FnOnce() -> T) -> T {
     found
 }
 
-/// Returns the heap's unused pages to the system, so that what is free is counted without them.
+/// Returns the heap's unused pages to the system, so that they count as free.
 fn trim_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: `malloc_trim` touches only pages that no allocation uses, and locks the heap meanwhile.
@@ -74,32 +74,33 @@ fn trim_heap() {
     }
 }
 
-/// What this process can still be given, with what its heap doesn't use returned first; `None` where the system does not say.
+/// The memory that this process can still get, after returning its heap's unused pages; `None` if the system does not
+/// report it.
 pub(super) fn available() -> Option<Available> {
     trim_heap();
     available_memory()
 }
 
-/// The number of threads, at most `threads`, for work that needs `each` bytes a thread, by what is free now.
+/// The number of threads, at most `threads`, for which the free memory is enough if each needs `each` bytes.
 pub(super) fn threads_within_memory(threads: usize, each: Bytes) -> usize {
     let Some(free) = available() else { return threads };
     let room = free.bytes.saturating_sub(STILL);
     threads.min(usize::try_from(room.0 / each.0.max(1)).unwrap_or(threads)).max(1)
 }
 
-/// What is free of the host's memory, less what is kept for the process: so much, or [`process_margin`].
+/// The host's free memory, less `kept` or [`process_margin`] for the process itself.
 pub(super) fn free_memory(kept: Option<Bytes>) -> FreeMemory {
     trim_heap();
     FreeMemory { read: || available_pages().map(|pages| pages.bytes), kept: kept.unwrap_or_else(process_margin) }
 }
 
-/// What this processor does in a second, where nothing was measured.
+/// Estimates of this processor's rates, for use without measurements.
 pub(super) fn guessed_rates(threads: usize) -> Rates {
     let rates = Rates::guess(threads);
     instructions().bf16_speedup().map_or(rates, |times| rates.with_bf16_products(times))
 }
 
-/// A device that takes no more than is free.
+/// The processor as a device that uses no more than the free memory.
 pub(super) fn processor(kept: Option<Bytes>) -> Box<dyn Device> {
     Box::new(CpuDevice::within(free_memory(kept)))
 }

@@ -1,20 +1,20 @@
-//! The settings of a run that no flag gives: samples of a step, length, learning rate and warm-up. They follow from the model,
-//! from whether its weights are trained already, and from the data. docs/src/settings.md states the same rules.
+//! The default settings of a run: samples per step, length, learning rate and warm-up. They follow from the model, from
+//! whether it starts from trained weights, and from the data. docs/src/settings.md states the same rules.
 
 use super::model::Chosen;
 use ::plimsoll_train::Length;
 use plimsoll_graph::DeviceKind;
 
-/// Tokens of a step from scratch: 512 samples of 1,024. Source: Brown et al. 2020 (GPT-3), table 2.1: half a million tokens for
+/// Tokens per step from scratch: 512 samples of 1,024. Source: Brown et al. 2020 (GPT-3), table 2.1: half a million tokens for
 /// models of GPT-2's sizes.
 const PRETRAINING_TOKENS: usize = 1 << 19;
 
-/// Tokens of a step from trained weights, and of encoder-decoders: 128 samples of 512. Sources: Raffel et al. 2020 (T5),
+/// Tokens per step from trained weights, and for encoder-decoders: 128 samples of 512. Sources: Raffel et al. 2020 (T5),
 /// section 3.1.2, for both; Taori et al. 2023 (Alpaca) for fine-tuning Llama.
 const FINE_TUNING_TOKENS: usize = 1 << 16;
 
-/// A step takes at most one in so many of the training samples, so that an epoch has a hundred updates. Of little data it takes
-/// [`FEWEST_SAMPLES`] if that is at most one in [`STEPS_OF_LEAST_EPOCH`].
+/// An epoch has at least this many updates, which limits the samples per step. With little data, a step has
+/// [`FEWEST_SAMPLES`] as long as an epoch has at least [`STEPS_OF_LEAST_EPOCH`] updates.
 const STEPS_OF_EPOCH: u64 = 100;
 const FEWEST_SAMPLES: u64 = 4;
 const STEPS_OF_LEAST_EPOCH: u64 = 8;
@@ -25,25 +25,26 @@ const FINE_TUNING_EPOCHS: f64 = 3.0;
 /// Steps from scratch: with `nano`, one to two minutes on two cores.
 const PRETRAINING_STEPS: u64 = 1000;
 
-/// Full fine-tuning of a decoder: this rate for this many parameters, and in inverse proportion to the square root of their
-/// number. Source of the pair: Taori et al. 2023 (Alpaca). The law also meets what others publish for smaller models: 5e-5 for
-/// 1 billion (the default of Hugging Face's `TrainingArguments`), and is checked by scripts/fine_tuning_defaults.py.
+/// Full fine-tuning of a decoder: the learning rate for a number of parameters. For other numbers it is inversely
+/// proportional to their square root. Source of the pair: Taori et al. 2023 (Alpaca). The rule agrees with published rates of
+/// smaller models: 5e-5 for 1 billion (the default of Hugging Face's `TrainingArguments`). scripts/fine_tuning_defaults.py
+/// checks it.
 const FINE_TUNING_RATE: (f64, f64) = (2e-5, 7e9);
 
 /// AdamW's learning rate from scratch, and for encoder-decoders.
 const USUAL_RATE: f64 = 3e-4;
 
-/// The same for `nano`, and the highest rate of any default.
+/// The same for `nano`; no default is higher.
 const NANO_RATE: f64 = 4e-3;
 
-/// Warm-up takes one in so many of a run's steps, and this many steps at most.
+/// Warm-up takes one out of this many steps of a run, and at most [`MOST_WARM_UP`] steps.
 const STEPS_OF_WARM_UP: u64 = 10;
 const MOST_WARM_UP: u64 = 100;
 
-/// Runs of fewer updates are warned of.
+/// A run of fewer updates prints a warning.
 pub(super) const FEW_UPDATES: u64 = 30;
 
-/// What the defaults of a run follow from.
+/// The properties of a run that determine its defaults.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Recipe {
     is_nano: bool,
@@ -56,9 +57,10 @@ impl Recipe {
         Self { is_nano: chosen.name == "nano", has_decoder: chosen.has_decoder(), starts_from_weights }
     }
 
-    /// Samples of a step of `tokens` each. On a card, a step has the tokens that the model's authors trained with, or those usual
-    /// from trained weights, so that the card is used as far as that makes it faster. The CPU, which needs minutes for these,
-    /// takes 4 samples, or 16 from trained weights. `records`: the training samples, if they are known; a step takes a small part of them.
+    /// The number of samples of `tokens` each per step. On a GPU, a step has as many tokens as the model's authors used, or as
+    /// is usual from trained weights, which is enough to use the GPU well. The CPU, which would need minutes for these, gets
+    /// 4 samples, or 16 from trained weights. `records`: the number of training samples, if known; a step takes a small part
+    /// of them.
     pub(super) fn samples_of_step(self, device: DeviceKind, tokens: usize, records: Option<u64>) -> usize {
         let most = match device {
             _ if self.is_nano => 32,
@@ -95,8 +97,8 @@ impl Recipe {
     }
 }
 
-/// Steps of linear warm-up in a run with this last step, if it is known. A run bounded by time ends warm-up after a tenth of the
-/// time at the latest, see [`::plimsoll_train::Schedule::at`].
+/// Steps of linear warm-up in a run with this last step, if known. A run limited by time ends warm-up after at most a tenth
+/// of the time, see [`::plimsoll_train::Schedule::at`].
 pub(super) fn warm_up(last_step: Option<u64>) -> u64 {
     last_step.map_or(MOST_WARM_UP, |last| (last / STEPS_OF_WARM_UP).min(MOST_WARM_UP))
 }
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn without_data_a_step_is_what_authors_trained_with() {
+    fn without_data_a_step_has_the_published_number_of_tokens() {
         let of = |recipe: Recipe, device, tokens| recipe.samples_of_step(device, tokens, None);
         assert_eq!(of(FRESH, DeviceKind::Cuda, 1024), 512);
         assert_eq!(of(TUNED, DeviceKind::Cuda, 1024), 64);

@@ -1,4 +1,4 @@
-//! `plimsoll replay`: what a run of PyTorch's did with its memory, told from its snapshot.
+//! `plimsoll replay`: explains the memory of a PyTorch run from its snapshot.
 
 use super::Failure;
 use super::failure::{exit_code, io_failure, line};
@@ -18,34 +18,34 @@ use std::time::Instant;
 
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {
-    /// What `torch.cuda.memory._dump_snapshot` wrote, as it is or compressed by gzip
+    /// File written by `torch.cuda.memory._dump_snapshot`, optionally compressed with gzip
     #[arg(value_name = "SNAPSHOT")]
     snapshot: PathBuf,
-    /// Setting of PyTorch's allocator to try in addition to the usual ones, as in `PYTORCH_CUDA_ALLOC_CONF`
+    /// Allocator setting to simulate in addition to the usual ones, in the syntax of `PYTORCH_CUDA_ALLOC_CONF`
     #[arg(long, value_name = "CONF", value_parser = settings)]
     alloc_conf: Option<AllocatorSettings>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write a page: memory over time, and the memory map at the peak
+    /// Write a web page with memory over time and the memory map at the peak
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write the same as a picture, of the card that has the most in use
+    /// Write the same as an SVG, for the GPU with the most memory in use
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
-/// Errors: a setting that is not known.
+/// Parses allocator settings. Errors: a setting is unknown.
 fn settings(conf: &str) -> Result<AllocatorSettings, String> {
     let mut settings = AllocatorSettings::default();
     match settings.set(conf).first() {
         None => Ok(settings),
-        Some(unknown) => Err(format!("{unknown} is not known")),
+        Some(unknown) => Err(format!("unknown {unknown}")),
     }
 }
 
-/// How a snapshot is made.
-const HOW: &str = "record with `torch.cuda.memory._record_memory_history()`, and write with \
+/// How to make a snapshot.
+const HOW: &str = "to make a snapshot, record with `torch.cuda.memory._record_memory_history()` and write with \
                    `torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")`";
 
 pub(super) fn run(args: &ReplayArgs) -> Result<u8, Failure> {
@@ -55,7 +55,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<u8, Failure> {
     let snapshot = Snapshot::read(&bytes).map_err(|error| unusable(&name, &error))?;
     drop(bytes);
     if snapshot.cards.is_empty() {
-        return Err(Failure::bad_input(format!("{name}: it has neither segments nor events")).hint(HOW));
+        return Err(Failure::bad_input(format!("{name} has neither segments nor events")).hint(HOW));
     }
     let owners = Owners::of(&snapshot.stacks);
     let cards = snapshot
@@ -77,7 +77,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<u8, Failure> {
         }
     }
     for unknown in &snapshot.unknown {
-        talk(format_args!("warning: {name} has a {unknown}, which is not known and not taken into account"));
+        talk(format_args!("warning: ignoring unknown {unknown} in {name}"));
     }
     Ok(exit_code::DONE)
 }
@@ -93,7 +93,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut plain = vec![];
     MultiGzDecoder::new(bytes.as_slice()).take(MAX_BYTES as u64 + 1).read_to_end(&mut plain).map_err(|error| {
         Failure::bad_input(format!("{name} can't be decompressed: {error}"))
-            .hint("copy it again; it is damaged or cut off")
+            .hint("it is damaged or truncated; copy it again")
     })?;
     Ok(plain)
 }
@@ -102,14 +102,14 @@ fn unusable(name: &str, error: &SnapshotError) -> Failure {
     let failure = Failure::bad_input(format!("{name}: {}", line(error)));
     match error {
         SnapshotError::Pickle(PickleError::Truncated { .. }) => {
-            failure.hint("copy it again; was the disk full when it was written?")
+            failure.hint("copy it again, or write it again; the disk may have been full")
         }
         SnapshotError::Pickle(PickleError::NotPlain { .. }) => {
-            failure.hint("a snapshot never does that; don't open this file with Python's `pickle`")
+            failure.hint("a snapshot never contains code; don't open this file with Python's `pickle`")
         }
         SnapshotError::Pickle(PickleError::TooLong { .. } | PickleError::TooManyValues { .. }) => failure
             .hint("record fewer events, with `max_entries=100000`, or stacks of Python only, with `stacks=\"python\"`"),
-        SnapshotError::OtherBackend => failure.hint("record a run with PyTorch's own allocator, which is the default"),
+        SnapshotError::OtherBackend => failure.hint("record a run with PyTorch's default allocator"),
         SnapshotError::Pickle(_) | SnapshotError::Foreign { .. } | SnapshotError::Damaged { .. } => failure.hint(HOW),
     }
 }

@@ -1,5 +1,5 @@
-//! `plimsoll report`: the page of a run, made again from its folder; of one that crashed or is still going too. As Markdown or
-//! JSON on stdout, which is all that there is of a program that `plimsoll run` keeps.
+//! `plimsoll report`: writes the page of a run from its folder; the run may be finished, crashed or still running. Prints
+//! Markdown or JSON on request, the only formats for programs of `plimsoll run`.
 
 use super::Failure;
 use super::failure::{exit_code, io_failure};
@@ -22,22 +22,22 @@ use plimsoll_units::Bytes;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Far longer than the report of any run.
+/// Far more than the report of any run.
 #[cfg(unix)]
 const LONGEST_REPORT: Bytes = Bytes::mib(64);
 
 #[derive(Debug, Args)]
 pub(super) struct ReportArgs {
-    /// The run's folder [default: that which was written to last in `runs`]
+    /// The run's folder [default: the newest in `runs`]
     #[arg(value_name = "RUN")]
     run: Option<PathBuf>,
-    /// Write the page here [default: report.html in the run's folder]
+    /// Write the page to this file [default: report.html in the run's folder]
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Print a report in Markdown instead
     #[arg(long, conflicts_with_all = ["html", "json"])]
     md: bool,
-    /// Print JSON instead: everything that is known of the run, its curves in at most 400 stretches
+    /// Print JSON instead: all data of the run, with at most 400 points per curve
     #[arg(long, conflicts_with = "html")]
     json: bool,
 }
@@ -53,7 +53,7 @@ fn card_json(card: &CardStory) -> Value {
     })
 }
 
-/// A program that `plimsoll run` kept in this folder; none if the folder is not such a run's.
+/// The run of `plimsoll run` in this folder; `None` if the folder has no such run.
 #[cfg(unix)]
 fn kept_run(folder: &Path) -> Result<Option<KeptRun>, Failure> {
     let Ok(entry) = Entry::read(folder) else { return Ok(None) };
@@ -70,9 +70,9 @@ fn kept_run(folder: &Path) -> Result<Option<KeptRun>, Failure> {
 fn report_kept(args: &ReportArgs, run: &KeptRun) -> Result<u8, Failure> {
     if args.html.is_some() {
         return Err(Failure::bad_flag(
-            "pages are made of runs of `plimsoll train`, and this one is of another program",
+            "only runs of `plimsoll train` have a page, but this is a run of another program",
         )
-        .hint("`--md` and `--json` report it"));
+        .hint("use `--md` or `--json`"));
     }
     match args.json {
         true => write_data(serde_json::to_string_pretty(&kept_run_json(run)).expect("plain data"))?,
@@ -85,7 +85,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
     let run = match &args.run {
         Some(run) => run.clone(),
         None => newest_run(Path::new("runs"))?
-            .ok_or_else(|| Failure::bad_flag("there is no run in `runs`").hint("name the folder of a run"))?,
+            .ok_or_else(|| Failure::bad_flag("there is no run in `runs`").hint("give the folder of a run"))?,
     };
     let journal = run.join("journal.jsonl");
     #[cfg(unix)]
@@ -94,9 +94,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
     }
     if !is_there(&journal).map_err(io_failure(journal.display()))? {
         let message = format!("{} is not the folder of a run: it has no journal.jsonl", run.display());
-        return Err(
-            Failure::bad_input(message).hint("`plimsoll train` leaves its runs in `runs`, each in a folder of its own")
-        );
+        return Err(Failure::bad_input(message).hint("`plimsoll train` writes each run to a folder in `runs`"));
     }
     let story = read_story(&run)?;
     if args.md {

@@ -28,9 +28,9 @@ pub(super) struct RequestArgs {
     /// `bench`]. `auto`: the longest power of two that fits, up to the model's positions
     #[arg(long, value_name = "N|auto", value_parser = auto_or_size)]
     pub(super) seq_len: Option<AutoOr<usize>>,
-    /// Samples per optimizer step [default: on a card as many as make 524,288 tokens, from
-    /// weights and for T5 65,536; on the CPU 4, from weights 16; 32 for nano; in each case at most a
-    /// hundredth of the training samples, or 4; for `bench` the micro-batch, else 4]
+    /// Samples per optimizer step [default: on a GPU 524,288 tokens in total, or 65,536 from weights and for T5; on the CPU 4
+    /// samples, or 16 from weights; 32 for nano; in each case at most a hundredth of the training samples, or 4; for `bench`
+    /// the micro-batch, else 4]
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(super) global_batch: Option<usize>,
     /// Samples per micro-batch: a divisor of the global batch, or `auto` for the fastest that fits

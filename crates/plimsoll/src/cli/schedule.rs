@@ -1,4 +1,4 @@
-//! The flags of the learning rate along a run.
+//! The flags of the learning-rate schedule.
 
 use super::options::{part, part_from_zero, positive_number};
 use super::recipe::warm_up;
@@ -8,19 +8,19 @@ use serde_json::{Map, Value, json};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ScheduleArgs {
-    /// Peak learning rate [default: from scratch 3e-4, for nano 4e-3; from weights by the model's size, 2e-5 for 7 billion
-    /// parameters; scaled for other optimizers than adamw]
+    /// Peak learning rate [default: 3e-4 from scratch, 4e-3 for nano; from weights it depends on the model's size: 2e-5 for 7
+    /// billion parameters; scaled for optimizers other than adamw]
     #[arg(long, value_name = "X", value_parser = positive_number)]
     pub(super) learning_rate: Option<f64>,
-    /// How the learning rate falls after warm-up: along half a cosine, in a straight line, not at all, or in the run's last
-    /// part only (`wsd`: warmup, stable, decay)
+    /// Learning-rate schedule after warm-up: `cosine`, `linear`, `constant`, or `wsd` (warmup, stable, decay), which lowers
+    /// the rate only in the last part of the run
     #[arg(long, value_enum, value_name = "SHAPE", default_value = "cosine")]
     scheduler: Scheduler,
-    /// Steps of linear warm-up [default: a tenth of the run, at most 100]; with `--duration`, warm-up ends after a tenth of the
-    /// time at the latest
+    /// Steps of linear warm-up [default: a tenth of the run, at most 100]; with `--duration`, warm-up takes at most a tenth of
+    /// the time
     #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count)]
     pub(super) warmup_steps: Option<u64>,
-    /// Warm-up as a fraction of the run's steps, where their number is known in advance
+    /// Warm-up as a fraction of the run's steps, if their number is known in advance
     #[arg(long, value_name = "X", value_parser = part_from_zero, conflicts_with_all = ["warmup_steps", "duration"])]
     pub(super) warmup_ratio: Option<f64>,
     /// Final learning rate, as a fraction of the peak
@@ -52,7 +52,7 @@ impl From<Scheduler> for Shape {
 }
 
 impl ScheduleArgs {
-    /// The schedule of a run with this last step, if it is known. The peak is `usual_rate` unless the flag gives another.
+    /// The schedule of a run with this last step, if known. `usual_rate`: the default peak.
     pub(super) fn schedule(&self, usual_rate: f64, last_step: Option<u64>) -> Schedule {
         let part_of_run = self.warmup_ratio.zip(last_step).map(|(ratio, last)| (ratio * last as f64).ceil() as u64);
         Schedule {

@@ -1,5 +1,5 @@
-//! `plimsoll doctor --self-test`: whether a card computes as the processor does, how fast it is, and whether all memory
-//! is given back. What was done is shown whatever happens to the rest.
+//! `plimsoll doctor --self-test`: tests whether a GPU computes the same as the processor, measures its speed, and checks that
+//! all memory is freed. It prints the results so far even if a later part fails.
 
 use super::cards::{Choice, open_card};
 use super::cublas::Cublas;
@@ -20,13 +20,13 @@ use plimsoll_render::{DriverFindings, LibraryFindings, MemoryFindings, SelfTest,
 use plimsoll_telemetry::system_name;
 use std::time::Instant;
 
-/// Tests a card and shows what came of it. Errors: there is no card that can be used; something is wrong with it.
+/// Tests a GPU and prints the results. Errors: no GPU can be used; the test found a problem.
 pub(super) fn run(choice: Option<Choice>, cublas: &Cublas, json: bool) -> Result<u8, Failure> {
     let index = match choice {
         None | Some(Choice::Auto) => None,
         Some(Choice::Cuda(index)) => index,
         Some(Choice::Cpu) => {
-            return Err(Failure::bad_flag("the self-test is for cards").hint("`--device cuda` tests one"));
+            return Err(Failure::bad_flag("the self-test is for GPUs").hint("`--device cuda` tests one"));
         }
     };
     let threads = super::budget::threads(None)?;
@@ -39,7 +39,7 @@ pub(super) fn run(choice: Option<Choice>, cublas: &Cublas, json: bool) -> Result
     }
     let Some(first) = problems.first() else { return Ok(exit_code::DONE) };
     let failure = Failure::device(format!("the self-test found {}: {first}", count(problems.len())));
-    let failure = failure.hint("please report it, with the block that the self-test printed");
+    let failure = failure.hint("please report it, with the printed block");
     Err(match found.device_error() {
         Some(DeviceError::Cuda(error)) => {
             Failure::from(error.clone()).hints().iter().fold(failure, |failure, hint| failure.hint(hint.clone()))
@@ -49,21 +49,21 @@ pub(super) fn run(choice: Option<Choice>, cublas: &Cublas, json: bool) -> Result
 }
 
 fn count(problems: usize) -> String {
-    if problems == 1 { "a problem".to_owned() } else { format!("{problems} problems, the first of them") }
+    if problems == 1 { "a problem".to_owned() } else { format!("{problems} problems, the first") }
 }
 
-/// A card under test.
+/// A GPU under test.
 struct Examination {
     start: Instant,
     driver: &'static Driver,
-    /// Stays open until the end, so that what is free is comparable.
+    /// Open until the end, so that readings of its free memory are comparable.
     device: CudaDevice,
     targets: Targets,
     memory: MemoryFindings,
 }
 
 impl Examination {
-    /// Opens the card and the library of products. Errors: as training on it has them.
+    /// Opens the GPU and cuBLASLt. Errors: the same as in training.
     fn begin(index: Option<usize>, cublas: &Cublas, threads: usize) -> Result<Self, Failure> {
         let start = Instant::now();
         let mut device = open_card(index, CudaOptions::default())?.within(free_memory(None));
@@ -75,7 +75,7 @@ impl Examination {
         Ok(Self { start, driver, device, targets, memory })
     }
 
-    /// A part with products in TF32.
+    /// Runs a part with products in TF32.
     fn in_tf32<R>(&mut self, part: fn(&mut dyn Device, &Targets) -> R) -> R {
         self.device.set_tf32(true);
         let result = part(&mut self.device, &self.targets);
@@ -83,7 +83,7 @@ impl Examination {
         result
     }
 
-    /// The ops that multiply, by the library that the card was given.
+    /// Tests the ops with matrix products in cuBLASLt; `None` if the GPU uses no library.
     fn test_library(&mut self, has_tf32: bool) -> Option<LibraryFindings> {
         let library = self.device.library()?;
         talk("testing cuBLASLt");
@@ -110,7 +110,7 @@ impl Examination {
         Some(found)
     }
 
-    /// One part after the other, as long as the card works.
+    /// Runs the parts in turn, as long as the GPU works.
     fn finish(mut self) -> Result<SelfTest, Failure> {
         let (driver, card) = (self.driver, self.device.card().clone());
         let open = || -> Result<Box<dyn Device>, DeviceError> {

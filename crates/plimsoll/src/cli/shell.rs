@@ -1,4 +1,4 @@
-//! `plimsoll completions` and `plimsoll man`: what shells and `man` want to know of the flags.
+//! `plimsoll completions` and `plimsoll man`: generate shell completions and manual pages from the flags.
 
 use super::failure::io_failure;
 use super::{Failure, help};
@@ -9,12 +9,12 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(super) struct CompletionsArgs {
-    /// The shell
+    /// Shell to write completions for
     #[arg(value_enum)]
     shell: Shell,
 }
 
-/// A script for the shell, to stdout.
+/// Writes the shell's script to stdout.
 pub(super) fn complete(args: &CompletionsArgs) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut help::command(), "plimsoll", &mut script);
@@ -24,12 +24,12 @@ pub(super) fn complete(args: &CompletionsArgs) -> Result<u8, Failure> {
 
 #[derive(Debug, Args)]
 pub(super) struct ManArgs {
-    /// Folder for the pages, made if it is missing
+    /// Folder for the pages; created if missing
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
 }
 
-/// A page for the program, and one for each command.
+/// Writes a page for the program and one for each command.
 pub(super) fn write_pages(args: &ManArgs) -> Result<u8, Failure> {
     std::fs::create_dir_all(&args.folder).map_err(io_failure(args.folder.display()))?;
     clap_mangen::generate_to(help::command(), &args.folder).map_err(io_failure(args.folder.display()))?;

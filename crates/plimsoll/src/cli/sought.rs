@@ -1,52 +1,52 @@
-//! What users look for under names that no command and no flag has: what there is for each, and what there is not. Also
-//! which of clap's suggestions are near enough to be meant.
-//! Not here: words that other trainers have for settings (`words/`).
+//! Answers for names that users try, but that no command or flag has: what Plimsoll offers instead. Also drops clap's
+//! suggestions that are too different from the given name.
+//! Not here: other trainers' names of settings (`words/`).
 
 use super::Failure;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use plimsoll_units::spelling;
 
-const ADAPTERS: &str = "LoRA and other adapters are not built: `plimsoll train` trains all weights, or all but those of \
-    `--freeze`; `plimsoll estimate --method lora` estimates a PyTorch run with adapters, and `plimsoll run -- COMMAND` \
+const ADAPTERS: &str = "LoRA and other adapters are not supported: `plimsoll train` trains all weights, or all except those \
+    of `--freeze`; `plimsoll estimate --method lora` estimates a PyTorch run with adapters, and `plimsoll run -- COMMAND` \
     supervises one";
 const MERGE: &str = "there are no adapters to merge: runs/NAME/model has all weights";
-const GGUF: &str = "GGUF is neither read nor written: `convert_hf_to_gguf.py` of llama.cpp converts runs/NAME/model";
-const EXPORT: &str = "runs/NAME/model is a folder that `transformers` and vLLM open, so nothing is exported; `plimsoll \
-    estimate --export hf` prints settings for a trainer";
+const GGUF: &str = "GGUF is not supported: `convert_hf_to_gguf.py` of llama.cpp converts runs/NAME/model";
+const EXPORT: &str = "no export is needed: `transformers` and vLLM open runs/NAME/model; `plimsoll estimate --export hf` \
+    prints settings for a trainer";
 const CHAT: &str = "`plimsoll generate --checkpoint runs/NAME --chat` talks to a chat model";
-const INFERENCE: &str = "`plimsoll generate --checkpoint runs/NAME --prompt TEXT` generates text; there is no server for \
-    inference, and vLLM opens runs/NAME/model";
-const SERVE: &str = "`plimsoll serve` is a web page of runs; models are not served, and vLLM opens runs/NAME/model";
-const EVAL: &str = "`plimsoll train` evaluates held-out data every `--eval-every` steps; there are no benchmarks of tasks, and \
-    lm-evaluation-harness opens runs/NAME/model";
+const INFERENCE: &str = "`plimsoll generate --checkpoint runs/NAME --prompt TEXT` generates text; for an inference server, \
+    open runs/NAME/model in vLLM";
+const SERVE: &str = "`plimsoll serve` shows runs on a web page; to serve a model, open runs/NAME/model in vLLM";
+const EVAL: &str = "`plimsoll train` evaluates held-out data every `--eval-every` steps; for benchmarks, open runs/NAME/model \
+    in lm-evaluation-harness";
 const SEVERAL_GPUS: &str = "`plimsoll train` uses one GPU, such as `--device cuda:1`; `plimsoll run -- torchrun COMMAND` \
     supervises a trainer on several, and `plimsoll estimate --cards N` estimates one";
-const SHARDING: &str = "FSDP and DeepSpeed are not built: `plimsoll train` moves what does not fit to the host \
+const SHARDING: &str = "FSDP and DeepSpeed are not supported: `plimsoll train` offloads to the host \
     (`--optimizer-offload`, `--activation-offload`); `plimsoll estimate --sharding zero3` estimates a PyTorch run with them";
 const LAUNCHER: &str =
     "`plimsoll run -- torchrun train.py` or `plimsoll run -- accelerate launch train.py` supervises a trainer";
 const TRAINERS: &str = "`plimsoll run -- COMMAND` supervises another trainer; `plimsoll estimate --config FILE` estimates it, and \
     `plimsoll train --config FILE` reads its settings";
-const PREFERENCES: &str = "training is on text, chats and pairs, not on preferences or rewards (DPO, GRPO, RLHF); `plimsoll run \
-    -- python dpo.py` supervises a trainer that does it";
+const PREFERENCES: &str = "training on preferences or rewards (DPO, GRPO, RLHF) is not supported, only on text, chats and \
+    pairs; `plimsoll run -- python dpo.py` supervises a trainer that does it";
 const LOGS: &str =
-    "`plimsoll train --log-to wandb` logs for W&B; `tensorboard`, `mlflow`, `jsonl` and `csv` are others";
-const QUANTIZE: &str = "weights are neither quantized nor trained in 4 or 8 bits; `--optimizer-state 8bit` quantizes the \
-    optimizer's state, and `--precision bf16-pure` halves the weights";
-const UPLOAD: &str = "nothing is uploaded: `hf upload OWNER/NAME runs/NAME/model` uploads a checkpoint";
-const DOWNLOAD: &str = "`plimsoll train --init OWNER/NAME --download` fetches weights from the Hugging Face hub";
-const ATTENTION: &str = "attention is always computed in tiles, as FlashAttention does; no flag is needed";
-const TRAIN: &str = "`plimsoll train --init OWNER/NAME --data FILE` fine-tunes, and without `--init` pretrains";
-const PAGE: &str = "`plimsoll serve` is a web page of runs and GPUs, `plimsoll top` the same in a terminal";
+    "`plimsoll train --log-to wandb` logs for W&B; other values are `tensorboard`, `mlflow`, `jsonl` and `csv`";
+const QUANTIZE: &str = "quantized weights are not supported; `--optimizer-state 8bit` quantizes the optimizer's state, and \
+    `--precision bf16-pure` halves the weights";
+const UPLOAD: &str = "`hf upload OWNER/NAME runs/NAME/model` uploads a checkpoint; Plimsoll uploads nothing";
+const DOWNLOAD: &str = "`plimsoll train --init OWNER/NAME --download` downloads weights from the Hugging Face hub";
+const ATTENTION: &str = "attention is always computed in tiles, as in FlashAttention; no flag is needed";
+const TRAIN: &str = "`plimsoll train --init OWNER/NAME --data FILE` fine-tunes; without `--init` it pretrains";
+const PAGE: &str = "`plimsoll serve` shows runs and GPUs on a web page, and `plimsoll top` in a terminal";
 const BACKGROUND: &str =
     "`plimsoll train --detach` trains in the background, and `plimsoll run --detach -- COMMAND` runs other trainers";
 const TOKENIZE: &str =
     "`plimsoll train` tokenizes its data and caches the tokens; `plimsoll tokenizer train` makes a tokenizer";
-const RUNS: &str = "`plimsoll ps --all` lists runs, and `plimsoll models` models";
+const RUNS: &str = "`plimsoll ps --all` lists runs, and `plimsoll models` lists models";
 const SWEEP: &str =
-    "there are no sweeps: `plimsoll run --workers 2 -- COMMAND --seed {worker}` runs a command several times";
+    "sweeps are not supported; `plimsoll run --workers 2 -- COMMAND --seed {worker}` runs a command several times";
 
-/// Names, with hyphens and in lower case, and what there is.
+/// Names, in lower case with hyphens, and their answers.
 const SOUGHT: &[(&[&str], &str)] = &[
     (
         &[
@@ -117,10 +117,10 @@ const SOUGHT: &[(&[&str], &str)] = &[
     (&["sweep", "optuna", "hpo", "tune", "grid-search"], SWEEP),
 ];
 
-/// Beginnings that say no more than the rest of a name.
+/// Prefixes to ignore in a name.
 const FILLERS: &[&str] = &["use-", "enable-", "with-", "do-", "run-", "no-"];
 
-/// What there is for a name that no command or flag has.
+/// The answer for a name that no command or flag has.
 fn answer(name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches('-').to_ascii_lowercase().replace('_', "-");
     let name = name.split('=').next().unwrap_or_default();
@@ -128,8 +128,8 @@ fn answer(name: &str) -> Option<&'static str> {
     find(name).or_else(|| FILLERS.iter().find_map(|filler| find(name.strip_prefix(filler)?)))
 }
 
-/// The failure for what clap refuses: with what there is for a name that users look for, else as `otherwise` makes it of an
-/// error whose suggestions are near.
+/// The failure for an error of clap: with the answer for an unknown name, if there is one. Else `otherwise` makes it, after
+/// this has removed suggestions that are too different.
 pub(super) fn refused(mut error: Error, otherwise: impl FnOnce(Error) -> Failure) -> Failure {
     let (given, suggested) = match error.kind() {
         ErrorKind::UnknownArgument => (ContextKind::InvalidArg, ContextKind::SuggestedArg),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_however_they_are_written() {
+    fn names_are_found_in_any_spelling() {
         for (name, expected) in [
             ("--lora", Some(ADAPTERS)),
             ("--use_LoRA=true", Some(ADAPTERS)),
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Each command that an answer names exists, and so do its flags.
+    /// Every command in an answer exists, and so do its flags.
     #[test]
     fn answers_name_commands_and_flags_that_exist() {
         let commands = super::super::help::command();

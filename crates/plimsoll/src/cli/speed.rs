@@ -1,4 +1,4 @@
-//! How fast a card is: by what was measured, else by its data sheet.
+//! The speed of a GPU: measured, or from its data sheet.
 
 use super::Failure;
 use super::machine::known;
@@ -8,26 +8,26 @@ use plimsoll_exec::cuda::{Card, OLDEST_WITH_TF32};
 use plimsoll_graph::Products;
 use std::path::Path;
 
-/// What a card's speed is asked for.
+/// The conditions for which to find a GPU's speed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Speed<'a> {
     /// Whether products in single precision round their operands to TF32.
     pub(super) tf32: bool,
-    /// What multiplies matrices.
+    /// The implementation of matrix products.
     pub(super) products: Products,
-    /// The file of measurements; `None` for the one that `calibrate` writes.
+    /// The file of measurements; `None` for the default file of `calibrate`.
     pub(super) measured: Option<&'a Path>,
 }
 
-/// What is known of the speed of a card, with products in TF32 or without: what was measured, else what its namesake's data
-/// sheet says, or that of the most alike.
+/// The speed of a GPU, and a message with its source: measurements, else the data sheet of its name, or of the most similar
+/// GPU.
 pub(super) fn speed_of(card: &Card, threads: usize, speed: Speed) -> Result<(Machine, String), Failure> {
     let (paper, is_the_card) = on_paper(card);
-    let other = if is_the_card { String::new() } else { format!("; {} is not known", card.name) };
+    let other = if is_the_card { String::new() } else { format!("; unknown GPU {}", card.name) };
     speed_by_name(&card.name, (paper, &other), threads, speed)
 }
 
-/// Like [`speed_of`], of the card of this name, of which this is known on paper, and said of that.
+/// Like [`speed_of`], for the GPU of this name. `paper`: its data sheet; `said`: a remark about the data sheet's source.
 pub(super) fn speed_by_name(
     name: &str,
     (paper, said): (&'static PaperCard, &str),
@@ -40,18 +40,18 @@ pub(super) fn speed_by_name(
     known(CalibrationSubject { threads, card: Some(name), tf32, products }, (rates, &source), measured)
 }
 
-/// Whether a card can be asked for TF32. Errors: it has none.
+/// Checks that a GPU has TF32. Errors: it has none.
 pub(super) fn check_tf32(name: &str, compute_capability: (u8, u8)) -> Result<(), Failure> {
     if compute_capability >= OLDEST_WITH_TF32 {
         return Ok(());
     }
     let ((major, minor), (first, then)) = (compute_capability, OLDEST_WITH_TF32);
     let message =
-        format!("{name} has no TF32: its compute capability is {major}.{minor}, TF32 came with {first}.{then}");
+        format!("{name} has no TF32: its compute capability is {major}.{minor}, TF32 needs {first}.{then} or newer");
     Err(Failure::bad_flag(message).hint("`--tf32 off` computes in single precision"))
 }
 
-/// A card's figures, or those of a card that computes alike and has about as much memory; and whether it is the card.
+/// The data sheet of a GPU, or of the most similar GPU by compute capability and memory; and whether it is the GPU's own.
 pub(super) fn on_paper(card: &Card) -> (&'static PaperCard, bool) {
     if let Ok(paper) = card_with_memory(&card.name, card.memory) {
         return (paper, true);

@@ -1,4 +1,4 @@
-//! `plimsoll tokenizer train`: a tokenizer.json from text.
+//! `plimsoll tokenizer train`: trains a tokenizer on text and writes its tokenizer.json.
 
 use super::failure::exit_code;
 use super::options::positive_size;
@@ -23,19 +23,19 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct TrainArgs {
-    /// Text: files, folders or patterns; each line of a .jsonl is a document
+    /// Text to train on: files, folders or patterns; each line of a .jsonl is a document
     #[arg(long, value_name = "PATH", required = true, num_args = 1..)]
     data: Vec<String>,
-    /// The field of .jsonl lines that holds the text
+    /// Field of the text in .jsonl files
     #[arg(long, value_name = "NAME", default_value = DEFAULT_TEXT_FIELD)]
     text_field: String,
-    /// `bpe`: byte-level, like GPT-2; `unigram`: like T5
+    /// Kind of tokenizer: `bpe` (byte-level, as in GPT-2) or `unigram` (as in T5)
     #[arg(long, value_name = "KIND")]
     kind: Kind,
-    /// Maximum vocabulary size, special tokens included
+    /// Maximum vocabulary size, including special tokens
     #[arg(long, value_name = "N", value_parser = positive_size)]
     vocab_size: usize,
-    /// The file to write
+    /// File to write
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
     /// Number of threads [default: all cores]

@@ -57,7 +57,7 @@ pub(super) fn run(args: &TopArgs) -> Result<u8, Failure> {
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if !stdin().is_terminal() || !stdout().is_terminal() || is_dumb {
         let failure = Failure::device("`plimsoll top` needs a terminal for its screen and keys");
-        return Err(failure.hint("`plimsoll gpus --watch` prints cards repeatedly; add `--json` for scripts"));
+        return Err(failure.hint("`plimsoll gpus --watch` prints GPUs repeatedly; add `--json` for scripts"));
     }
     let options = Options { palette: args.palette.palette(), every_s: args.sample_every.0, places, named, replay };
     // Training runs on this machine have priority.

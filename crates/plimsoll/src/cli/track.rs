@@ -1,5 +1,6 @@
-//! Where a run's metrics are logged besides its own journal, as flags, and what is said of it at the end.
-//! Not here: the formats (`plimsoll-trackers`). Keys and passwords are no flags: everybody on a machine sees those.
+//! The flags for logging a run's metrics to trackers, in addition to its journal, and the report at the end of the run.
+//! Keys and passwords are not flags, since all users of a machine can see a process's flags. Not here: the formats
+//! (`plimsoll-trackers`).
 
 use super::Failure;
 use super::failure::{THREAD_LIMITS, line};
@@ -15,18 +16,18 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// As long as the last logs of a run may take.
+/// How long the last logs of a run may take.
 const LAST_LOGS: Duration = Duration::from_secs(10);
 
-/// The project that runs are a part of, unless their owner says otherwise.
+/// The default project of runs.
 const PROJECT: &str = "plimsoll";
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct TrackArgs {
-    /// Also log metrics for these tools, with commas between them: tensorboard, wandb, mlflow, jsonl, csv; `all`, or `none`
+    /// Trackers to log metrics to, separated by commas: tensorboard, wandb, mlflow, jsonl, csv; or `all` or `none`
     #[arg(long, value_name = "TOOL", value_delimiter = ',')]
     log_to: Vec<LogTo>,
-    /// Folder for logs of several runs, each in a folder of its name [default: `logs` in the run's folder]
+    /// Folder for the logs of several runs, with a subfolder per run [default: `logs` in the run's folder]
     #[arg(long, value_name = "PATH")]
     log_dir: Option<PathBuf>,
     /// Project of the run for W&B, and experiment for MLflow [default: WANDB_PROJECT, MLFLOW_EXPERIMENT_NAME, else plimsoll]
@@ -34,7 +35,7 @@ pub(super) struct TrackArgs {
     log_project: Option<String>,
 }
 
-/// A word of `--log-to`.
+/// A value of `--log-to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LogTo {
     None,
@@ -54,7 +55,7 @@ impl FromStr for LogTo {
     }
 }
 
-/// What is known of a run once it is to begin.
+/// The properties of a run at its start.
 pub(super) struct Tracked<'a> {
     pub(super) folder: &'a RunFolder,
     pub(super) config: Map<String, Value>,
@@ -72,12 +73,12 @@ impl TrackArgs {
         self.log_to.iter().flat_map(of).collect()
     }
 
-    /// Whether it could start, before anything is made. Errors: an address can't be used.
+    /// Checks the settings before the run creates anything. Errors: an address can't be used.
     pub(super) fn check(&self, secrets: &Secrets) -> Result<(), Failure> {
         Ok(Trackers::check(&self.trackers(), secrets)?)
     }
 
-    /// Starts to log; `None` if nothing is logged. Errors: an address can't be used.
+    /// Starts logging; `None` without trackers. Errors: an address can't be used.
     pub(super) fn start(&self, tracked: Tracked<'_>, secrets: &Secrets) -> Result<Option<Tracking>, Failure> {
         let trackers = self.trackers();
         if trackers.is_empty() {
@@ -107,7 +108,7 @@ impl TrackArgs {
         if settings.trackers.contains(&Tracker::Wandb) {
             let runs = settings.folder.join("wandb").join("offline-run-*");
             talk(format_args!(
-                "W&B: the run is uploaded when it ends; `wandb beta sync --live {}` uploads it while it goes",
+                "W&B: the run is uploaded at its end; `wandb beta sync --live {}` uploads it as it runs",
                 runs.display()
             ));
         }
@@ -115,7 +116,7 @@ impl TrackArgs {
         Ok(Some(Tracking { trackers: started, secrets: secrets.clone() }))
     }
 
-    /// What a resumed run logs as this one did.
+    /// The settings with which a resumed run logs to the same trackers.
     pub(super) fn resolved(&self) -> Map<String, Value> {
         let names = self.trackers().into_iter().map(Tracker::name).collect::<Vec<_>>().join(",");
         let mut settings = Map::new();
@@ -135,8 +136,8 @@ pub(super) struct Tracking {
 }
 
 impl Tracking {
-    /// Writes what waits at the end of a session, and says what was not logged. Of a run that is over, W&B's program syncs its
-    /// part.
+    /// Writes pending logs at the end of a session, and prints what was lost. After a finished run, starts W&B's program to
+    /// upload it.
     pub(super) fn finish(self, is_over: bool) {
         for report in self.trackers.finish(LAST_LOGS) {
             say_lost(&report);
@@ -156,17 +157,17 @@ fn say_lost(report: &TrackerReport) {
     if lost > 0 {
         let why = error.map_or(String::new(), |error| format!(": {error}"));
         let slow = if report.dropped > 0 {
-            format!(", {} of them since it was too slow", report.dropped)
+            format!(", {} of them because it was too slow", report.dropped)
         } else {
             String::new()
         };
-        talk(format_args!("warning: {} lacks {lost} of the run's logs{slow}{why}", report.tracker));
+        talk(format_args!("warning: {} is missing {lost} of the run's logs{slow}{why}", report.tracker));
     } else if let (Some(error), 0) = (error, report.written) {
         talk(format_args!("warning: nothing was logged to {}: {error}", report.tracker));
     }
 }
 
-/// Syncs where there is a key and the program; else says how.
+/// Uploads the run if there is a key and W&B's program; else prints the command.
 fn sync(run: &Path, secrets: &Secrets) {
     let shown = run.display();
     let Some(key) = secrets.get("WANDB_API_KEY") else {
@@ -175,7 +176,7 @@ fn sync(run: &Path, secrets: &Secrets) {
     match sync_in_background(run, key, std::env::var_os("PATH").as_deref()) {
         Ok(synced) => talk(format_args!("W&B: the run is being uploaded; see {}", synced.log.display())),
         Err(error @ SyncError::NotInstalled) => {
-            talk(format_args!("note: {error}; where it is, `wandb sync {shown}` uploads the run"));
+            talk(format_args!("note: {error}; after installing it, `wandb sync {shown}` uploads the run"));
         }
         Err(error) => talk(format_args!("warning: {}; `wandb sync {shown}` uploads the run", line(&error))),
     }
@@ -186,7 +187,7 @@ impl From<TrackError> for Failure {
         let message = line(&error);
         match error {
             TrackError::Mlflow { .. } => {
-                Self::bad_input(message).hint("without it, MLflow's files are written next to the run's")
+                Self::bad_input(message).hint("unset it to write MLflow's files next to the run's")
             }
             TrackError::Thread { .. } => Self::device(message).hint(THREAD_LIMITS),
         }

@@ -186,7 +186,7 @@ fn budgets() {
     assert!(!sandbox.path("runs/tiny-1").exists(), "a run that does not fit leaves no folder");
 }
 
-/// Memory that was free at planning and is gone at reservation.
+/// Memory that was free when the run was planned, and is not free when it is reserved.
 #[cfg(target_os = "linux")]
 #[test]
 fn memory_that_the_system_refuses() {
@@ -254,9 +254,9 @@ fn models() {
     check(&sandbox, &[("bench --model tiny --hidden 7", BAD_INPUT, &["does not divide n_embd = 7"])]);
 }
 
-/// Files as a clone of a repository has them without Git LFS.
+/// Files of a repository that was cloned without Git LFS.
 #[test]
-fn a_lfs_pointers() {
+fn git_lfs_pointers_are_rejected() {
     let sandbox = sandbox();
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:07\nsize 988097824\n";
     sandbox.write("clone/config.json", tiny_config(&json!({})));
@@ -291,7 +291,7 @@ fn a_lfs_pointers() {
     );
 }
 
-/// UTF-16 as Windows PowerShell's `>` writes it, in every file that a user can name, with and without a byte order
+/// UTF-16, as written by `>` in Windows PowerShell, in every file that a user can name, with and without a byte order
 /// mark.
 #[test]
 fn b_utf16() {
@@ -346,7 +346,7 @@ fn b_utf16() {
 
 /// The meaning of a duplicate column is ambiguous.
 #[test]
-fn b_duplicate_columns() {
+fn duplicate_columns_are_rejected() {
     let sandbox = sandbox();
     sandbox.write("a.csv", "source,target,target\na,b,c\n");
     let flags =
@@ -355,7 +355,7 @@ fn b_duplicate_columns() {
     check(&sandbox, &[(&format!("train {flags}"), BAD_INPUT, words)]);
 }
 
-/// Beyond its positions a model computes something that it was not trained for.
+/// A model is not trained for tokens beyond its positions.
 #[test]
 fn prompts_and_texts_longer_than_the_model() {
     let sandbox = sandbox();
@@ -572,7 +572,7 @@ fn files_of_settings() {
     let expected =
         &["settings.yaml, line 2: `datasets.path: someone/something` names a data set that is not on this machine"];
     assert_refused(&sandbox, "data elsewhere", || run(""), USAGE, expected);
-    let expected = &["the weights of google/flan-t5-base are not in", "`--download` fetches them"];
+    let expected = &["the weights of google/flan-t5-base are not in", "`--download` downloads them"];
     assert_refused(&sandbox, "weights elsewhere", || run("--data text.txt"), BAD_INPUT, expected);
     check_train(&sandbox, &[("--config missing.yaml", BAD_INPUT, &["missing.yaml can't be read"])]);
 }
@@ -595,7 +595,7 @@ fn weights() {
     let damaged = "model.safetensors is damaged: ";
     let mut flipped = weights.clone();
     *flipped.last_mut().expect("bytes") ^= 4;
-    // Weights as other programs save them: without a file that describes them.
+    // Weights that other programs save have no file that describes them.
     sandbox.write("foreign/config.json", tiny_config(&json!({})));
     let cases: &[(&str, Vec<u8>, &[&str])] = &[
         ("empty", vec![], &[damaged]),
@@ -657,7 +657,7 @@ fn weights() {
             ("train --init foreign --resume auto --name other", USAGE, needs_data),
         ],
     );
-    // The refused start did not use up the name.
+    // The rejected start did not take the name.
     sandbox.must_train("--init foreign --name new --max-steps 1");
 
     std::fs::create_dir(sandbox.path("nothing")).expect("a new folder");
@@ -835,7 +835,7 @@ fn resuming() {
 
 /// Flags that name a run or its starting point, combined with a path to a run or a run with a checkpoint.
 #[test]
-fn g_resume_ignores_name() {
+fn flags_that_contradict_the_resumed_run_are_rejected() {
     let sandbox = sandbox();
     sandbox.write("elsewhere/x", "");
     sandbox.write("run.yaml", "runs_dir: elsewhere\nresume: runs/kept\n");
@@ -855,16 +855,16 @@ fn g_resume_ignores_name() {
             ("train --config run.yaml", USAGE, &[other_folder]),
         ],
     );
-    let goes_on = |flags: &str, step: u64| {
+    let resume = |flags: &str, step: u64| {
         let said = sandbox.run(&format!("train {flags} --max-steps {step}"));
         assert_eq!(said.code, Some(0), "{flags}: {}", said.stderr);
         assert!(said.stderr.contains(&format!("resumed after step {}", step - 1)), "{flags}: {}", said.stderr);
         said.stderr
     };
-    goes_on("--resume runs/kept --name kept --runs-dir ./runs/../runs", 21);
-    let said = goes_on("--resume auto --name kept --init runs/kept/checkpoints/step-000020", 22);
+    resume("--resume runs/kept --name kept --runs-dir ./runs/../runs", 21);
+    let said = resume("--resume auto --name kept --init runs/kept/checkpoints/step-000020", 22);
     assert!(said.contains("so `--init runs/kept/checkpoints/step-000020` is not used"), "{said}");
-    let said = goes_on("--resume runs/kept --loss-scale 1024", 23);
+    let said = resume("--resume runs/kept --loss-scale 1024", 23);
     assert!(said.contains("a resumed run continues with the loss scale of its checkpoint"), "{said}");
 }
 
@@ -969,21 +969,21 @@ fn pairs_and_packed_rows() {
     }
 }
 
-/// Names of other tools are answered with Plimsoll's; suggestions are made only for near spellings.
+/// Names of other tools have a hint with Plimsoll's name; only near spellings have a suggestion.
 #[test]
 fn names_of_other_tools_have_hints() {
     let sandbox = Sandbox::new();
-    let adapters = "LoRA and other adapters are not built: `plimsoll train` trains all weights";
+    let adapters = "LoRA and other adapters are not supported: `plimsoll train` trains all weights";
     for (arguments, words) in [
         ("train --lora", adapters),
         ("plan --use-lora", adapters),
         ("estimate --qlora", adapters),
         ("run --peft -- python a.py", adapters),
         ("lora", adapters),
-        ("export", "runs/NAME/model is a folder that `transformers` and vLLM open"),
-        ("train --gguf", "GGUF is neither read nor written"),
+        ("export", "`transformers` and vLLM open runs/NAME/model"),
+        ("train --gguf", "GGUF is not supported"),
         ("generate --wandb", "`plimsoll train --log-to wandb`"),
-        ("train --grpo", "not on preferences or rewards"),
+        ("train --grpo", "training on preferences or rewards"),
         ("train --lerning-rate 1", "did you mean `--learning-rate`?"),
         ("gpuz", "a similar subcommand exists: 'gpus'"),
     ] {
@@ -999,7 +999,7 @@ fn names_of_other_tools_have_hints() {
     }
 }
 
-/// Without the weights, sizes come from the model's name; a line says which.
+/// Without the weights, sizes come from the model's name, with a note.
 #[test]
 fn hub_names_have_the_shape_of_their_family() {
     let sandbox = Sandbox::new();

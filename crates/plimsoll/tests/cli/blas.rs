@@ -58,7 +58,7 @@ fn a_bare_name_is_not_searched_in_the_current_folder() {
     std::fs::copy(plimsoll_fake_blas::right(), sandbox.path("libnear.so")).expect("copied");
     let said = bench(&sandbox, "libnear.so");
     assert_eq!(said.code, Some(4), "{}", said.stderr);
-    for words in ["libnear.so can't be loaded: ", "hint: use `--blas ./libnear.so` for the one here"] {
+    for words in ["libnear.so can't be loaded: ", "hint: use `--blas ./libnear.so` for the file in this folder"] {
         assert!(said.stderr.contains(words), "lacks `{words}`: {}", said.stderr);
     }
     let said = bench(&sandbox, "./libnear.so");

@@ -42,11 +42,11 @@ fn without_a_card_vram_selects_one_with_that_much_memory() {
     let sandbox = Sandbox::new();
     let plan = |flags: &str| sandbox.run(&format!("plan --model gpt2 --global-batch 8 {flags}"));
     let said = plan("--vram 12 --json");
-    assert!(said.stderr.contains("planning for an NVIDIA card of 12.0 GiB") && said.stderr.contains("`--device cpu`"));
+    assert!(said.stderr.contains("planning for an NVIDIA GPU with 12.0 GiB") && said.stderr.contains("`--device cpu`"));
     let value = json(&said);
     assert_eq!(
         (&value["device"]["kind"], &value["device"]["name"]),
-        (&"cuda".into(), &"NVIDIA card of 12.0 GiB".into())
+        (&"cuda".into(), &"NVIDIA GPU with 12.0 GiB".into())
     );
     assert_eq!(value["plan"]["budget_bytes"], 11u64 << 30, "minus the margin");
     assert!(value["predicted"]["times"].as_str().is_some_and(|times| times.contains("RTX 3060 12GB")), "{value}");
@@ -54,7 +54,7 @@ fn without_a_card_vram_selects_one_with_that_much_memory() {
     let text = plan("--vram 12");
     let second = text.stdout_text().lines().nth(1).expect("a second line");
     assert!(
-        second.starts_with("in bf16 on NVIDIA card of 12.0 GiB; times are estimates from the data sheet of RTX 3060"),
+        second.starts_with("in bf16 on NVIDIA GPU with 12.0 GiB; times are estimates from the data sheet of RTX 3060"),
         "{second}"
     );
     // The CPU if asked for; less than any card has; more than any card has; a card of this machine.
@@ -68,9 +68,9 @@ fn without_a_card_vram_selects_one_with_that_much_memory() {
     assert!(!smaller.stderr.contains("planning for"), "{}", smaller.stderr);
     // More than this machine's card has selects another card, or the free memory of this one if asked for.
     let larger = here("--vram 24");
-    assert_eq!(json(&larger)["device"]["name"], "NVIDIA card of 24.0 GiB");
+    assert_eq!(json(&larger)["device"]["name"], "NVIDIA GPU with 24.0 GiB");
     let words =
-        "since the card that `train` would use here, NVIDIA GeForce RTX 3060, has 12.0 GiB; `--device cuda` plans";
+        "24.0 GiB: the GPU that `train` would use, NVIDIA GeForce RTX 3060, has 12.0 GiB; `--device cuda` plans";
     assert!(larger.stderr.contains(words), "{}", larger.stderr);
     let asked = here("--vram 24 --device cuda");
     assert_eq!(json(&asked)["plan"]["budget_bytes"], json(&here("--device cuda"))["plan"]["budget_bytes"]);
@@ -129,7 +129,7 @@ fn cards_of_this_machine_are_planned_separately() {
     let budgets = plans.iter().map(|p| p["plan"]["budget_bytes"].as_u64()).collect::<Vec<_>>();
     assert_eq!(budgets, [Some((12288 - 350 - 1200 - 1024) << 20), Some((24564 - 450 - 1024) << 20)]);
     let said = sandbox.run_with_cards(TWO_CARDS, "plan --model gpt2 --gpu auto --host-ram 16");
-    assert!(said.stdout_text().contains("2 cards, each on its own: "), "{}", said.stdout_text());
+    assert!(said.stdout_text().contains("2 GPUs, one independent run each: "), "{}", said.stdout_text());
     assert!(said.stdout_text().contains("- 1.51 GiB  used by other processes"), "{}", said.stdout_text());
 
     let same = sandbox.run_with_cards(TWO_CARDS, "plan --model gpt2 --vram-auto --json --host-ram 16");
@@ -169,11 +169,7 @@ fn each_card_gets_a_picture_of_its_own() {
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     for (file, card) in [("map-1.html", "RTX 3060"), ("map-2.html", "RTX 4090"), ("map-1", "RTX 3060")] {
         assert!(!sandbox.read(file).is_empty());
-        assert!(
-            said.stderr.contains(&format!("the picture for NVIDIA GeForce {card} is in {file}")),
-            "{}",
-            said.stderr
-        );
+        assert!(said.stderr.contains(&format!("picture of NVIDIA GeForce {card}: {file}")), "{}", said.stderr);
     }
     assert!(!sandbox.path("map.html").exists());
 }
@@ -299,7 +295,7 @@ fn workers_share_a_card_and_rules_of_thumb_are_listed() {
     let said = sandbox.run("plan --model gpt2 --gpu 3090 --global-batch 8 --workers 7@3.33GiB");
     assert_eq!(said.code, Some(3), "{}", said.stderr);
     for words in
-        ["7 runs with 3.33 GiB each need 23.3 GiB, and the budget of the device is 23.0 GiB", "`--workers 6@3.33GiB`"]
+        ["7 runs with 3.33 GiB each need 23.3 GiB, but the budget of the device is 23.0 GiB", "`--workers 6@3.33GiB`"]
     {
         assert!(said.stderr.contains(words), "{}", said.stderr);
     }
@@ -315,13 +311,13 @@ fn a_calibration_continues_after_an_interrupt() {
     let sandbox = Sandbox::new();
     let calibrate = || sandbox.run("calibrate --device cpu --threads 2 --duration 0s --out here.json --json");
     let (first, second) = (calibrate(), calibrate());
-    assert!(first.stderr.contains("another `plimsoll calibrate` continues"), "{}", first.stderr);
+    assert!(first.stderr.contains("`plimsoll calibrate` continues an interrupted calibration"), "{}", first.stderr);
     assert!(first.stderr.contains("measuring: 1 of 36 runs, about "), "{}", first.stderr);
     assert!(second.stderr.contains("continuing after run 1 of the calibration in here.json"), "{}", second.stderr);
     assert!(second.stderr.contains("measuring: 2 of 36 runs, about "), "{}", second.stderr);
     assert!(json(&second)["samples"].as_u64() > json(&first)["samples"].as_u64());
     let plan = json(&sandbox.run("plan --model nano --device cpu --threads 2 --vram 1 --machine here.json --json"));
-    let times = "times from here.json, of 2 of 36 runs; `plimsoll calibrate` measures the others";
+    let times = "times from here.json, 2 of 36 runs; `plimsoll calibrate` measures the rest";
     assert_eq!(plan["predicted"]["times"], times);
 }
 
@@ -415,7 +411,7 @@ fn a_step_on_a_card_has_the_usual_number_of_tokens() {
 #[test]
 fn the_host_memory_of_another_machine_is_assumed() {
     let sandbox = Sandbox::new();
-    let words = "+ 24.0 GiB  of host memory, assumed for a card in another machine";
+    let words = "+ 24.0 GiB  of host memory, assumed for a GPU in another machine";
     let budget = |flags: &str| {
         let said = sandbox.run_with_cards(TWO_CARDS, &format!("plan --model gpt2 --global-batch 4 {flags}"));
         assert_eq!(said.code, Some(0), "{}", said.stderr);
@@ -427,7 +423,7 @@ fn the_host_memory_of_another_machine_is_assumed() {
     let said = sandbox.run("plan --model gpt2-xl --gpu 3050 --vram 5 --optimizer-offload 1 --global-batch 1");
     assert!(said.stderr.contains(" of host memory, the budget is 16.0 GiB (short"), "{}", said.stderr);
     let said = sandbox.run("plan --model gpt2 --compare 3060,4090 --global-batch 4");
-    assert!(said.stdout_text().contains("hosts are assumed to have twice"), "{}", said.stdout_text());
+    assert!(said.stdout_text().contains("each host is assumed to have twice"), "{}", said.stdout_text());
 }
 
 /// Each memory has its own budget, and similar tensors share a line.
@@ -441,7 +437,7 @@ fn two_memories_are_shown_separately_and_blocks_are_counted() {
     let lines = said.stderr.lines().collect::<Vec<_>>();
     let (card, host) = (lines[1], lines[2]);
     assert!(lines[0].starts_with("error: gpt2 with a micro-batch of 1 ") && lines[0].ends_with(" needs"), "{lines:?}");
-    assert!(card.contains(" of the card's memory, the budget is 1.00 GiB") && !card.contains("short"), "{card}");
+    assert!(card.contains(" of GPU memory, the budget is 1.00 GiB") && !card.contains("short"), "{card}");
     assert!(host.contains(" of host memory, the budget is 500 MiB (short "), "{host}");
     let said = sandbox.run("plan --model gpt2 --gpu 3060 --explain --host-ram 16 --global-batch 1");
     let weights = "12 × transformer.h.*.mlp.c_fc.weight.exp_avg";
@@ -458,7 +454,7 @@ fn missing_cards_and_models_are_refused_with_a_hint() {
         (
             "plan --gpu 3060 --vram 16",
             2,
-            &["`--vram` asks for 16.0 GiB, and the RTX 3060 12GB has 12.0 GiB", "leave out"],
+            &["`--vram` asks for 16.0 GiB, but the RTX 3060 12GB has 12.0 GiB", "omit `--vram`"],
         ),
         (
             "plan --model llama-3.2-3b --gpu 3060",
@@ -468,7 +464,7 @@ fn missing_cards_and_models_are_refused_with_a_hint() {
         (
             "plan --model llama-3.1-8b --gpu 3060",
             3,
-            &["Plimsoll does not train adapters; `plimsoll estimate --model llama-3.1-8b --method qlora` says"],
+            &["Plimsoll does not train adapters; `plimsoll estimate --model llama-3.1-8b --method qlora` estimates"],
         ),
         ("plan --compare 3060,nothing", 2, &["unknown card `nothing`"]),
         ("plan --gpu 3060 --vram-margin 13gb", 2, &["nothing is left of 12.0 GiB after a margin of 13.0 GiB"]),
@@ -476,11 +472,11 @@ fn missing_cards_and_models_are_refused_with_a_hint() {
         ("plan --compare 3060 --tokens 2", 2, &["--epochs"]),
         ("plan --find everything", 2, &["[possible values: seq-len, micro-batch, model]"]),
         ("plan --workers 0", 2, &["must be at least 1"]),
-        ("plan --workers 100000000000000", 2, &["at most 1024 can", "`--workers auto`"]),
+        ("plan --workers 100000000000000", 2, &["the maximum is 1024", "`--workers auto`"]),
         ("plan --host-ram 4", 2, &["share one memory", "`--vram` is the budget for all of it"]),
-        ("plan --machine missing.json", 4, &["missing.json can't be used", "`plimsoll calibrate --out FILE`"]),
-        ("plan --vram 12 --machine missing.json", 4, &["missing.json can't be used"]),
-        ("plan --gpu 3060 --machine missing.json", 2, &["is elsewhere", "data sheet"]),
+        ("plan --machine missing.json", 4, &["can't use missing.json", "`plimsoll calibrate --out FILE`"]),
+        ("plan --vram 12 --machine missing.json", 4, &["can't use missing.json"]),
+        ("plan --gpu 3060 --machine missing.json", 2, &["plans for another machine", "data sheet"]),
         ("calibrate --threads 0", 2, &["must be at least 1"]),
         (
             "plan --model gpt2-large --gpu 1060 --optimizer-offload 0",

@@ -65,7 +65,7 @@ fn templates_have_names() {
 /// A template that asks for an answer with `<think>`, as DeepSeek's do, but does not write it before answers: the run
 /// trains without it and says so.
 #[test]
-fn a_answer_not_after_invitation() {
+fn a_generation_prompt_that_answers_lack_is_reported() {
     let sandbox = sandbox();
     let thinks =
         TEMPLATE.replace("%}>{% endif", "%}>T{% endif").replace("m.content", "m.content.split('</think>')[-1]");
@@ -332,7 +332,7 @@ fn invalid_chats_are_refused_with_file_and_row() {
         (BAD_INPUT, "--data messages.jsonl --chat-template unstable.jinja", "where the answer in message 2 begins"),
         (BAD_INPUT, "--data messages.jsonl --chat-template endless.jinja", "more steps or memory"),
         (BAD_INPUT, "--data messages.jsonl --chat-template huge.jinja", "more steps or memory"),
-        (USAGE, "--data text.txt --train-on answers", "`--train-on answers` is for chats, and the data is text"),
+        (USAGE, "--data text.txt --train-on answers", "`--train-on answers` is for chats, but the data is text"),
         (USAGE, "--data text.txt --chat-template short.jinja", "`--chat-template` is for chats"),
         (USAGE, "--data messages.jsonl --chat-date 2024-02-30", "`2024-02-30` is not a date"),
         (BAD_INPUT, "--data messages.jsonl --text-field body", "line 1 has no field `body`"),

@@ -189,11 +189,7 @@ fn memory_taken_after_planning_causes_a_smaller_plan() {
     // All modules are loaded and the plan is made: 4 MiB are left.
     let taken = format!("{SMALL};grab=cuMemAddressReserve:1:16");
     let said = run(&taken, "--name less");
-    assert_says(
-        &said,
-        0,
-        &["less memory of the card is free than when the run was planned, for 20.0 MiB: planned again for 4"],
-    );
+    assert_says(&said, 0, &["less GPU memory is free than when the run was planned for 20.0 MiB; planned again for 4"]);
     let less = said.json();
     assert!(bytes(&less, "peak_bytes") <= 4 << 20 && 4 << 20 < bytes(&whole, "peak_bytes"), "{less}");
     assert_eq!(less["measured"]["touched_bytes"], less["plan"]["peak_bytes"]);
@@ -231,7 +227,7 @@ fn memory_taken_after_planning_causes_a_smaller_plan() {
         let mut command = sandbox.command_on_card(&format!("{SMALL};{card}"), arguments);
         command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library()).env(plimsoll_fake_nvml::MACHINE, &nvml);
         let said = Said::of(command.output().expect("the binary runs"));
-        assert_says(&said, 3, &[words, "hint: of the card's memory 16.0 MiB is held by a process (4194305)"]);
+        assert_says(&said, 3, &[words, "hint: of the GPU's memory, 16.0 MiB is held by a process (4194305)"]);
     }
 }
 
@@ -260,13 +256,13 @@ fn a_benchmark_also_plans_again() {
     assert_says(&whole, 0, &[]);
     let taken = format!("{SMALL};grab=cuMemAddressReserve:1:16");
     let less = run(&taken, "");
-    assert_says(&less, 0, &["planned, for 20.0 MiB: planned again for 4"]);
+    assert_says(&less, 0, &["planned for 20.0 MiB; planned again for 4"]);
     let (whole, less) = (whole.json(), less.json());
     let bytes = |said: &Value| said["plan"]["peak_bytes"].as_u64().expect("bytes");
     assert!(bytes(&less) <= 4 << 20 && 4 << 20 < bytes(&whole), "{less}");
     assert_eq!(less["measured"]["touched_bytes"], less["plan"]["peak_bytes"]);
     assert_eq!(less["loss"], whole["loss"]);
-    assert_says(&run(&taken, "--vram 20MiB"), 0, &["planned, for 20.0 MiB: planned again for 4"]);
+    assert_says(&run(&taken, "--vram 20MiB"), 0, &["planned for 20.0 MiB; planned again for 4"]);
 }
 
 /// Memory of other processes is not a mistake in the command line.
@@ -276,7 +272,7 @@ fn a_card_filled_by_other_processes_is_not_a_usage_error() {
     sandbox.must_train("--name made --max-steps 1");
     let train = "train --data a.txt --tokenizer bytes --name full --runs-dir runs --cache-dir cache --max-steps 1";
     let nvml = format!("NVIDIA GeForce RTX 3060,{UUID},12288,0,12200,holder=4194305/11800");
-    let held = "hint: of the card's memory 11.5 GiB is held by a process (4194305)";
+    let held = "hint: of the GPU's memory, 11.5 GiB is held by a process (4194305)";
     for command in [
         train,
         &format!("{train} --device cuda"),

@@ -86,8 +86,8 @@ fn tf32_on_a_card_without_it_is_refused() {
         Said::of(command.output().expect("the binary runs"))
     };
     for (machine, arguments, words) in [
-        ("", "plan --model nano --device cpu --tf32 on", "`--tf32 on` is for cards, but this runs on the CPU"),
-        ("cards=0", "plan --model nano --tf32 on", "`--tf32 on` is for cards, but this runs on the CPU"),
+        ("", "plan --model nano --device cpu --tf32 on", "`--tf32 on` is for GPUs, but this runs on the CPU"),
+        ("cards=0", "plan --model nano --tf32 on", "`--tf32 on` is for GPUs, but this runs on the CPU"),
         ("capability=7.5", "plan --model nano --tf32 on --host-ram 4", "its compute capability is 7.5"),
         ("", "plan --model nano --gpu 2080 --tf32 on --host-ram 4", "RTX 2080 has no TF32"),
     ] {
@@ -121,7 +121,7 @@ fn a_calibrated_card_is_planned_with_its_measurements() {
     let plan = "plan --model nano --json --host-ram 4";
     let times = |said: &Said| report(said)["predicted"]["times"].as_str().expect("a sentence").to_owned();
     let before = run(plan);
-    assert!(times(&before).contains("run `plimsoll calibrate` to measure the card"), "{}", times(&before));
+    assert!(times(&before).contains("run `plimsoll calibrate` to measure the GPU"), "{}", times(&before));
     // The first, small run only.
     let measured = report(&run("calibrate --duration 0s --threads 2 --json"));
     assert_eq!(measured["device"], "NVIDIA GeForce RTX 3060");
@@ -133,7 +133,7 @@ fn a_calibrated_card_is_planned_with_its_measurements() {
         assert!(of(op) > 0, "no {op} among {samples:?}");
     }
     let after = run(plan);
-    let of_one_run = "of 1 of 23 runs; `plimsoll calibrate` measures the others";
+    let of_one_run = "1 of 23 runs; `plimsoll calibrate` measures the rest";
     assert_eq!(times(&after), format!("times from {file}, {of_one_run}"));
     assert_ne!(report(&after)["predicted"]["step_ms"], report(&before)["predicted"]["step_ms"]);
     // The same card, reported by NVML.
@@ -153,7 +153,7 @@ fn a_calibrated_card_is_planned_with_its_measurements() {
         std::fs::write(sandbox.path("broken.json"), broken.to_string()).expect("a file");
         let refused = run("plan --model nano --host-ram 4 --machine broken.json");
         assert_eq!(refused.code, Some(4), "{seconds}");
-        assert!(refused.stderr.contains("broken.json can't be used: it is damaged: "), "{}", refused.stderr);
+        assert!(refused.stderr.contains("can't use broken.json: it is damaged: "), "{}", refused.stderr);
     }
     // A card's measurements are not used for the CPU.
     let refused = run(&format!("plan --model nano --device cpu --machine {file}"));

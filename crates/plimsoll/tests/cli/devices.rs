@@ -174,7 +174,7 @@ fn processes_that_take_memory_after_planning_are_named() {
     {
         let said = train(card);
         assert_eq!(said.code, Some(3), "{card}: {}", said.stderr);
-        for words in [words, "hint: of the card's memory 10.7 GiB is held by a process (4194305)"] {
+        for words in [words, "hint: of the GPU's memory, 10.7 GiB is held by a process (4194305)"] {
             assert!(said.stderr.contains(words), "{card}: {}", said.stderr);
         }
     }

@@ -82,7 +82,7 @@ fn a_downloaded_model_runs_and_is_not_downloaded_twice() {
     });
     let generate = "generate --checkpoint org/tiny --tokenizer bytes --max-tokens 4 --temperature 0 --vram 0.1";
     let said = run(&sandbox, &hub, generate);
-    assert_said(&said, 4, &["the weights of org/tiny are not in ", "hint: `--download` fetches them"]);
+    assert_said(&said, 4, &["the weights of org/tiny are not in ", "hint: `--download` downloads them"]);
     assert!(hub.state().asked.is_empty(), "everything was cached");
     let fetched = run(&sandbox, &hub, &format!("{generate} --download"));
     assert_said(&fetched, 0, &["fetching org/tiny: 2 files", &format!("weights: {}", sandbox.path(MODEL).display())]);
@@ -113,14 +113,14 @@ fn exactly_the_shards_are_downloaded() {
         ("tokenizer.json", b"{ }".to_vec()),
     ]));
     let hub = Hub::new(HubState { busy: 1, ..state });
-    assert_said(&run(&sandbox, &hub, PLAN), 0, &["fetching org/tiny: 6 files", "status 503; trying again in 0.5 s"]);
+    assert_said(&run(&sandbox, &hub, PLAN), 0, &["fetching org/tiny: 6 files", "status 503; retrying in 0.5 s"]);
     let files = ["config.json", INDEX, &names[0], &names[1], "tokenizer.json", "tokenizer_config.json"];
     assert_cached(&sandbox, &hub, &files);
     // Other programs that stop in the middle leave an index without its shards.
     fs::remove_file(sandbox.path(&format!("{MODEL}/snapshots/{COMMIT}/{}", names[1]))).expect("it is there");
     let without = PLAN.replace(" --download", "");
     assert_said(&run(&sandbox, &hub, &without), 4, &["the weights of org/tiny are not in "]);
-    assert_said(&run(&sandbox, &hub, PLAN), 0, &["0 B of it to come"]);
+    assert_said(&run(&sandbox, &hub, PLAN), 0, &["of which 0 B are missing"]);
     assert_eq!(hub.sent(".safetensors"), 999, "a shard was sent twice");
     // A settings file can request a download too.
     fs::remove_file(sandbox.path(&format!("{MODEL}/snapshots/{COMMIT}/{INDEX}"))).expect("it is there");
@@ -134,7 +134,7 @@ fn bytes_received_before_a_broken_connection_are_not_sent_again() {
     let sandbox = Sandbox::new();
     let hub = Hub::new(HubState { cuts: vec![200_000, 1_000_000], ..model() });
     let size = hub.state().files[WEIGHTS].len();
-    assert_said(&run(&sandbox, &hub, PLAN), 0, &["trying again in 0.5 s"]);
+    assert_said(&run(&sandbox, &hub, PLAN), 0, &["retrying in 0.5 s"]);
     assert_eq!(hub.sent(WEIGHTS), size);
     assert_cached(&sandbox, &hub, &["config.json", WEIGHTS, "tokenizer_config.json"]);
     let ranges = hub.state().asked.iter().filter_map(|asked| asked.range.clone()).collect::<Vec<_>>();
@@ -148,7 +148,7 @@ fn a_silent_server_is_retried() {
     let mut command = command(&sandbox, &hub, PLAN);
     let start = Instant::now();
     let said = Said::of(command.env("HF_HUB_DOWNLOAD_TIMEOUT", "1").output().expect("the binary runs"));
-    assert_said(&said, 0, &["trying again"]);
+    assert_said(&said, 0, &["retrying"]);
     assert!(start.elapsed() < Duration::from_secs(15), "it waited too long");
     assert_cached(&sandbox, &hub, &["config.json", WEIGHTS, "tokenizer_config.json"]);
 }
@@ -178,7 +178,7 @@ fn the_next_run_continues() {
     interrupt(&sandbox, &hub, 700_000);
     let size = hub.state().files[WEIGHTS].len();
     let said = run(&sandbox, &hub, PLAN);
-    assert_said(&said, 0, &["3 files, 2.00 MiB, 1.33 MiB of it to come"]);
+    assert_said(&said, 0, &["3 files, 2.00 MiB, of which 1.33 MiB are missing"]);
     assert_eq!(hub.sent(WEIGHTS), size);
     assert_cached(&sandbox, &hub, &["config.json", WEIGHTS, "tokenizer_config.json"]);
 }
@@ -211,7 +211,7 @@ fn files_with_a_wrong_hash_are_deleted() {
         let sandbox = Sandbox::new();
         let hub = Hub::new(state);
         let said = run(&sandbox, &hub, PLAN);
-        assert_said(&said, 4, &[words, "hint: it was deleted; the same command fetches it again"]);
+        assert_said(&said, 4, &[words, "hint: it was deleted; the same command downloads it again"]);
         let left = sandbox.tree("home");
         let incomplete = left.keys().filter(|path| path.extension().is_some_and(|end| end == "incomplete"));
         assert_eq!(incomplete.count(), 0, "{:?}", left.keys());
@@ -261,7 +261,7 @@ fn unverifiable_weights_are_refused() {
         let hub = Hub::new(HubState { etags: [(WEIGHTS.to_owned(), etag.to_owned())].into(), ..model() });
         let words = [
             "model.safetensors: it can't be verified: the server sends no hash of its contents",
-            "hint: weights are fetched from servers that send a hash",
+            "hint: use a server that sends hashes",
         ];
         assert_said(&run(&sandbox, &hub, PLAN), 4, &words);
         assert_eq!(hub.sent(WEIGHTS), 0);
@@ -287,7 +287,7 @@ fn a_server_that_cuts_every_answer_is_given_up() {
         let cut = if sends_all { 300_000 } else { 100 };
         let hub = Hub::new(HubState { cuts: vec![cut; 100], sends_all, ..model() });
         let said = run(&sandbox, &hub, PLAN);
-        assert_said(&said, 5, &["in 4 s", "Peer disconnected", "hint: what was fetched is kept"]);
+        assert_said(&said, 5, &["in 4 s", "Peer disconnected", "hint: the same command continues the download"]);
         assert_eq!(
             said.stderr.contains("disconnected; the server sends no parts of files"),
             sends_all,
@@ -326,7 +326,7 @@ fn file_names_from_the_hub_cannot_leave_the_cache() {
         (without_index(r#"{"weight_map": {"a": "b.safetensors"}}"#), no_file),
         (shards(&many.iter().map(String::as_str).collect::<Vec<_>>()), "it names 3000 shards"),
         (shards(&[]), "it names 0 shards"),
-        (without_index("[1"), "can't be fetched"),
+        (without_index("[1"), "can't download"),
         (HubState { commit: Some("../../x".to_owned()), ..model() }, "the name of its commit"),
         (
             HubState { etags: [(WEIGHTS.to_owned(), "../../x".to_owned())].into(), ..model() },
@@ -355,28 +355,16 @@ fn refusals_have_a_hint_and_write_nothing() {
     type Case = (HubState, &'static [(&'static str, &'static str)], &'static str, i32, &'static [&'static str]);
     let cases: Vec<Case> = vec![
         (no_weights(), &[], "org/tiny", 4, &["has no weights in safetensors", "hint: other formats can run code"]),
-        (huge, &[], "org/tiny", 5, &["has room for ", "8388608 TiB must still be downloaded", "hint: make room"]),
-        (
-            gated(),
-            &[],
-            "org/tiny",
-            4,
-            &["status 401", "hint: `export HF_TOKEN=hf_...`", "hint: accept the model's license"],
-        ),
+        (huge, &[], "org/tiny", 5, &["has room for ", "8388608 TiB must still be downloaded", "hint: free some space"]),
+        (gated(), &[], "org/tiny", 4, &["status 401", "hint: `export HF_TOKEN=hf_...`", "accept the model's license"]),
         (
             gated(),
             &[("HF_TOKEN", "hf_wrong")],
             "org/tiny",
             4,
-            &["status 401", "is not valid or not allowed this model"],
+            &["status 401", "is invalid or has no access to this model"],
         ),
-        (
-            HubState { status: Some(403), ..model() },
-            &[],
-            "org/tiny",
-            4,
-            &["status 403", "hint: accept the model's license"],
-        ),
+        (HubState { status: Some(403), ..model() }, &[], "org/tiny", 4, &["status 403", "accept the model's license"]),
         (
             model(),
             &[],
@@ -407,18 +395,14 @@ fn refusals_have_a_hint_and_write_nothing() {
         assert!(sandbox.tree("") == before, "{words:?}: something was written");
         assert!(code != 2 || hub.state().asked.is_empty(), "{words:?}: it asked");
     }
-    assert_said(
-        &Sandbox::new().run("plan --download --vram 1"),
-        2,
-        &["`--download` fetches the weights that `--init` names"],
-    );
+    assert_said(&Sandbox::new().run("plan --download --vram 1"), 2, &["`--download` needs `--init`"]);
 }
 
 #[test]
 fn a_server_that_stays_busy_is_given_up() {
     let sandbox = Sandbox::new();
     let said = run(&sandbox, &Hub::new(HubState { status: Some(503), ..model() }), PLAN);
-    assert_said(&said, 5, &["in 0.5 s", "in 1 s", "in 2 s", "in 4 s", "hint: what was fetched is kept"]);
+    assert_said(&said, 5, &["in 0.5 s", "in 1 s", "in 2 s", "in 4 s", "hint: the same command continues the download"]);
 }
 
 /// Reads a request's head, after the request for a tunnel if there is one.
@@ -450,7 +434,7 @@ fn the_token_is_not_sent_without_tls() {
     command.env("HF_ENDPOINT", "http://hub.example").env("HF_HOME", sandbox.path("home"));
     command.env("http_proxy", format!("http://{address}")).env("HF_TOKEN", "hf_secret");
     let said = Said::of(command.output().expect("the binary runs"));
-    assert_said(&said, 4, &["hint: your token was not sent, since HF_ENDPOINT has no TLS"]);
+    assert_said(&said, 4, &["hint: your token was not sent, because HF_ENDPOINT does not use TLS"]);
     let heads = heads.join().expect("no panic");
     assert!(heads.contains("/api/models/org/tiny") && !heads.contains("hf_secret"), "{heads}");
     let mut command = sandbox.command(PLAN.split_whitespace());

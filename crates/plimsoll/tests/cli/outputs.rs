@@ -936,7 +936,7 @@ fn weights_to_start_from_give_their_loss() {
     let said = sandbox.run("plan --init google/flan-t5-small");
     assert_eq!(said.code, Some(4));
     assert!(said.stderr.contains("the weights of google/flan-t5-small are not in "), "{}", said.stderr);
-    assert!(said.stderr.contains("hint: `--download` fetches them"), "{}", said.stderr);
+    assert!(said.stderr.contains("hint: `--download` downloads them"), "{}", said.stderr);
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn settings_outside_the_cards_bounds_are_refused_before_any_file_is_written() {
     }
     let said = sandbox.train("--name none --device cpu --power-limit 150");
     assert_eq!(said.code, Some(2), "{}", said.stderr);
-    assert_says(&said, &["`--power-limit` is for cards, but this run uses the CPU"]);
+    assert_says(&said, &["`--power-limit` is for GPUs, but this run uses the CPU"]);
     assert!(!sandbox.path("runs/none").exists() && values_set(&sandbox, "power_limit").is_empty());
 }
 
@@ -156,7 +156,7 @@ fn without_permission_the_command_is_printed_and_the_run_continues() {
     let command = format!("hint: `sudo nvidia-smi -i {UUID} -pl 136` sets it");
     assert_says(
         &auto,
-        &["the power limit can't be lowered for heat; only pauses cool the card: no permission", &command],
+        &["the power limit can't be lowered for heat; only pauses cool the GPU: no permission", &command],
     );
     // A card without these settings, and no driver at all.
     let bare = must_train(&sandbox, "0 0 temperature 55\n", "--name bare --power-limit 150");

@@ -16,7 +16,7 @@ fn sandbox() -> Sandbox {
 }
 
 #[test]
-fn c_changes_nothing() {
+fn settings_with_another_effect_are_listed_with_what_happens_instead() {
     let sandbox = sandbox();
     let settings = "excess_length_strategy: raise\nspecial_tokens: {eos_token: \"<|im_end|>\"}\n";
     sandbox.write("run.yml", format!("{BEGUN}{settings}"));
@@ -47,7 +47,7 @@ fn c_changes_nothing() {
 }
 
 #[test]
-fn c_plan_needs_data() {
+fn plan_accepts_a_training_file_without_its_data() {
     let sandbox = Sandbox::new();
     let file = "base_model: meta-llama/Llama-3.2-1B\ndatasets:\n  - path: tatsu-lab/alpaca\n    type: alpaca\nsequence_len: 1024\n\
                 micro_batch_size: 1\ngradient_accumulation_steps: 8\nlearning_rate: 2e-5\noptimizer: adamw_torch\nbf16: auto\n";
@@ -99,7 +99,7 @@ fn files_for_training_on_preferences_are_refused_in_a_line() {
 }
 
 #[test]
-fn c_same_value_twice() {
+fn a_setting_may_be_repeated_with_the_same_value_only() {
     let sandbox = sandbox();
     let twice = "bfloat16: true\nbf16: true\nloss_watchdog_threshold: 5.0\neot_tokens: [\"<|im_end|>\"]\n";
     sandbox.write("run.yml", format!("{BEGUN}{twice}"));
@@ -118,19 +118,19 @@ fn c_same_value_twice() {
 }
 
 #[test]
-fn c_template_names() {
+fn template_names_of_other_trainers_are_rejected() {
     let sandbox = sandbox();
     for name in ["llama3", "mistral_v1", "jinja", "alpaca", "qwen_25", "gemma", "phi_3"] {
         sandbox.write("part.yml", format!("{BEGUN}chat_template: {name}\n"));
         let said = sandbox.run("train --config part.yml --tokenizer bytes");
         assert!(matches!(said.code, Some(2 | 4)), "{name}: {}", said.stderr);
-        assert!(said.stderr.contains("names a built-in template of another trainer"), "{name}: {}", said.stderr);
+        assert!(said.stderr.contains("is not a known template"), "{name}: {}", said.stderr);
         assert!(!said.stderr.contains("put patterns"), "{name}: {}", said.stderr);
     }
 }
 
 #[test]
-fn f_unknown_names() {
+fn hub_names_of_known_families_are_estimated() {
     let sandbox = Sandbox::new();
     for name in [
         "NousResearch/Llama-2-7b-hf",

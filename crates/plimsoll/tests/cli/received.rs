@@ -112,7 +112,7 @@ fn no_link_in_a_runs_folder_is_followed() {
     }
     fs::create_dir(sandbox.path("elsewhere")).expect("a folder");
     for (name, words) in [
-        ("samples", "note: samples are not kept: runs/sent/samples is a symbolic link"),
+        ("samples", "note: samples are not saved: runs/sent/samples is a symbolic link"),
         ("logs", "runs/sent/logs is a symbolic link; a run writes only inside its own folder"),
     ] {
         link(name, "elsewhere");

@@ -111,7 +111,7 @@ fn unusable_trackers_are_refused_before_any_file_is_written() {
     command.env("MLFLOW_TRACKING_URI", "http://127.0.0.1:9");
     let alone = Said::of(command.output().expect("the binary runs"));
     assert_eq!(alone.code, Some(0), "{}", alone.stderr);
-    assert!(alone.stderr.contains("warning: mlflow lacks "), "{}", alone.stderr);
+    assert!(alone.stderr.contains("warning: mlflow is missing "), "{}", alone.stderr);
     assert_eq!(sandbox.text("runs/alone/logs/metrics.csv").lines().count(), 4);
 }
 

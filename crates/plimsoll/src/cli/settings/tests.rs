@@ -114,7 +114,7 @@ fn unknown_keys_and_what_is_not_built_are_refused() {
         ),
         ("plugins: [axolotl.integrations.kd.KDPlugin]", "`plugins: axolotl.integrations.kd.KDPlugin` is not supported"),
         ("chat_template_jinja: x", "`chat_template_jinja: x` is not supported; write the template to a file"),
-        ("chat_template: llama3", "line 1: `chat_template: llama3`: names a built-in template of another trainer"),
+        ("chat_template: llama3", "line 1: `chat_template: llama3`: is not a known template"),
         ("bf16: true\nprecision: fp32", "`precision` is set twice"),
         ("data: {a: 1}", "must be a plain value"),
         ("lr: 1\nlearning-rate: 2", "`learning_rate` is set twice"),
