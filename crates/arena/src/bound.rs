@@ -1,4 +1,4 @@
-//! How low a peak can be at best: the largest sum of live bytes. Says nothing about offsets.
+//! A lower bound of the peak: the largest sum of live bytes. It gives no offsets.
 //!
 //! ```text
 //!   live bytes
@@ -11,21 +11,21 @@
 
 use super::problem::Problem;
 
-/// The largest sum of live bytes, and when it occurs first.
+/// The largest sum of live bytes, and the first time it occurs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LowerBound {
     /// A lower bound of every peak; sizes count rounded up to the alignment.
     pub bytes: u64,
-    /// The earliest time at which so many bytes are live (0 where nothing ever is).
+    /// The earliest time at which this many bytes are live; 0 if no buffer is ever live.
     pub at: u64,
 }
 
 /// The largest sum of live bytes of `problem`, by a sweep over its starts and ends.
 ///
-/// Panics where the problem has no `total_bytes`, or an alignment of 0.
+/// Panics if the problem has no `total_bytes`, or an alignment of 0.
 pub fn lower_bound(problem: &Problem) -> LowerBound {
     problem.assert_countable();
-    // (time, starts?, bytes): at one time ends sort before starts, for lifespans are half-open.
+    // (time, starts?, bytes). At equal times ends sort before starts, because lifespans are half-open.
     let mut events: Vec<(u64, bool, u64)> = Vec::with_capacity(2 * problem.buffers.len());
     for buffer in problem.buffers.iter().filter(|buffer| buffer.takes_room()) {
         let bytes = buffer.size.next_multiple_of(problem.alignment);

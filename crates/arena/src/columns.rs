@@ -1,13 +1,13 @@
-//! What the exact search knows while it builds a packing from the bottom up: for each column how high
-//! it is filled and what still has to be placed above, for each buffer how low it can still be placed. Everything
-//! here can be taken back, in reverse order. Who decides what is placed is `search.rs`.
+//! State of the exact search while it builds a packing from the bottom up: for each column its floor and the size of
+//! its unplaced (waiting) buffers, for each buffer its lowest possible offset. Every change can be undone, in reverse
+//! order. `search.rs` decides what to place.
 //!
 //! ```text
 //!   capacity ------------------------------------------
-//!                    . y .                               y waits. It meets x, so its lowest offset is
-//!               +----.---.-------+                       the top of x.
+//!                    . y .                               y waits. It overlaps x in time, so its lowest
+//!               +----.---.-------+                       offset is the top of x.
 //!     floor --> |       x        |......                 No buffer that waits in column 4 can be lower
-//!               +----------------+ ^                     than y, so that its floor is there as well:
+//!               +----------------+ ^                     than y, so the floor there rises to y too:
 //!     column      0    1    2    3 | 4                   the bytes under it are lost.
 //!                                lost
 //! ```
@@ -15,26 +15,26 @@
 use super::compress::Compressed;
 use std::ops::Range;
 
-/// One column of the packing as it stands.
+/// One column of the packing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
-    /// No waiting buffer can be lower than this here.
+    /// No waiting buffer can be below this offset in this column.
     pub floor: u64,
     /// Sum of the sizes of the waiting buffers.
     pub load: u64,
-    /// The lowest offset of the waiting buffers that cannot be on the floor; `u64::MAX` where all can.
+    /// The lowest offset of the waiting buffers that cannot be on the floor; `u64::MAX` if all can.
     pub next: u64,
-    /// Waiting buffers.
+    /// Number of waiting buffers.
     pub waiting: u32,
-    /// Waiting buffers that can be on the floor.
+    /// Number of waiting buffers that can be on the floor.
     pub tight: u32,
-    /// Waiting buffers that are also live in the column to the left.
+    /// Number of waiting buffers that are also live in the column to the left.
     pub crossing: u32,
     /// A fingerprint of the set of waiting buffers that start here.
     pub starting: u64,
 }
 
-/// A change, with what undoes it.
+/// A change with the values that undo it.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Column(u32, Column),
@@ -42,7 +42,7 @@ enum Change {
     Placed(u32),
 }
 
-/// The capacity is exceeded, however the waiting buffers are placed.
+/// The packing exceeds the capacity wherever the waiting buffers go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Overfull;
 
@@ -50,26 +50,26 @@ pub(super) struct Overfull;
 pub(super) struct Columns<'a> {
     pub problem: &'a Compressed,
     pub columns: Vec<Column>,
-    /// For each buffer, the lowest offset that it can still take.
+    /// For each buffer, its lowest possible offset.
     pub lowest: Vec<u64>,
-    /// For each buffer that was placed, where.
+    /// For each placed buffer, its offset.
     pub offsets: Vec<u64>,
-    /// For each column, the size of the smallest buffer that is not live in it, but shares a column with
-    /// one that is: one of these must be under a buffer that is not on the floor.
-    pub smallest_beside: Vec<u64>,
+    /// For each column, the size of the smallest buffer that is not live in it but shares a column with one that is.
+    /// One of those is under each buffer above the floor, so the gap has at least this height.
+    pub smallest_neighbor: Vec<u64>,
     waits: Vec<bool>,
-    /// For each column all its buffers. When it was last looked at, those that wait came first.
+    /// For each column, all of its buffers. The waiting ones come first as of the column's last examination.
     buffers_of: Vec<Vec<u32>>,
-    /// Lowest offsets and sizes of those that can't be on the floor of the column that is looked at.
+    /// Lowest offsets and sizes of the buffers that cannot be on the floor of the examined column.
     above: Vec<(u64, u64)>,
     changes: Vec<Change>,
-    /// Columns whose buffers changed since they were last looked at.
+    /// Columns whose buffers changed since their last examination.
     dirty: Vec<u32>,
     is_dirty: Vec<bool>,
 }
 
 impl<'a> Columns<'a> {
-    /// Nothing is placed. Takes memory in proportion to the sum of the buffers' widths.
+    /// A packing without placed buffers. Memory is proportional to the sum of the buffers' widths.
     pub fn new(problem: &'a Compressed) -> Self {
         let buffers = &problem.buffers;
         let width = problem.loads.len();
@@ -92,7 +92,7 @@ impl<'a> Columns<'a> {
             columns,
             lowest: vec![0; buffers.len()],
             offsets: vec![0; buffers.len()],
-            smallest_beside: smallest_beside(problem, &buffers_of),
+            smallest_neighbor: smallest_neighbor(problem, &buffers_of),
             waits: vec![true; buffers.len()],
             buffers_of,
             above: Vec::new(),
@@ -102,13 +102,13 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// The waiting buffers of a column, in no useful order.
+    /// The waiting buffers of a column, in no particular order.
     pub fn waiting_in(&self, column: usize) -> impl Iterator<Item = u32> + '_ {
         self.buffers_of[column].iter().copied().filter(|&buffer| self.waits[buffer as usize])
     }
 
-    /// The waiting buffers that share a column with a buffer.
-    pub fn waiting_beside(&self, buffer: u32) -> impl Iterator<Item = u32> + '_ {
+    /// The waiting buffers that share a column with `buffer`.
+    pub fn waiting_neighbors(&self, buffer: u32) -> impl Iterator<Item = u32> + '_ {
         let b = self.problem.buffers[buffer as usize];
         let neighbors = self.problem.buffers.iter().zip(0u32..).zip(&self.waits);
         neighbors.filter_map(move |((other, i), &waits)| {
@@ -116,7 +116,7 @@ impl<'a> Columns<'a> {
         })
     }
 
-    /// Puts a waiting buffer onto the floor at its lowest offset.
+    /// Places a waiting buffer on the floor, at its lowest offset.
     pub fn place(&mut self, buffer: u32, capacity: u64) -> Result<(), Overfull> {
         let b = self.problem.buffers[buffer as usize];
         let offset = self.lowest[buffer as usize];
@@ -133,15 +133,16 @@ impl<'a> Columns<'a> {
         self.settle(capacity)
     }
 
-    /// Puts waiting buffers one under the other, the first right under the ceiling at `capacity`. They must be live in
-    /// all columns that hold together with their own, so that the ceiling over those sinks; to where, is returned.
+    /// Places waiting buffers one under the other, the first directly under the ceiling at `capacity`. They must be
+    /// live in all columns that their own columns connect to, because the ceiling sinks over all of those. Returns the
+    /// new ceiling.
     pub fn hang(&mut self, buffers: &[u32], capacity: u64) -> Result<u64, Overfull> {
         let mut ceiling = capacity;
         for &buffer in buffers {
             ceiling -= self.problem.buffers[buffer as usize].size;
             self.take(buffer, ceiling);
         }
-        // Columns are looked at once for all of them: a step of a transformer hangs hundreds.
+        // Examine the columns once for all of the buffers: a step of a transformer hangs hundreds.
         self.settle(ceiling).map(|()| ceiling)
     }
 
@@ -156,12 +157,12 @@ impl<'a> Columns<'a> {
         self.settle(capacity)
     }
 
-    /// How many changes there are to take back.
+    /// A position in the list of changes, for `undo`.
     pub fn mark(&self) -> usize {
         self.changes.len()
     }
 
-    /// Takes back all changes since `mark`.
+    /// Undoes all changes since `mark`.
     pub fn undo(&mut self, mark: usize) {
         for change in self.changes.drain(mark..).rev() {
             match change {
@@ -172,7 +173,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// A buffer waits no longer.
+    /// Removes a buffer from the waiting ones.
     fn take(&mut self, buffer: u32, offset: u64) {
         let b = self.problem.buffers[buffer as usize];
         self.offsets[buffer as usize] = offset;
@@ -189,7 +190,7 @@ impl<'a> Columns<'a> {
         self.columns[b.lower as usize].starting ^= fingerprint(u64::from(buffer));
     }
 
-    /// A waiting buffer can no longer be below `height`.
+    /// Raises a waiting buffer's lowest offset to `height`.
     fn lift(&mut self, buffer: u32, height: u64) {
         let lowest = self.lowest[buffer as usize];
         if lowest < height {
@@ -208,25 +209,25 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Looks at the columns that changed, up to the first one that is overfull.
+    /// Examines the changed columns, up to the first one that is overfull.
     fn settle(&mut self, capacity: u64) -> Result<(), Overfull> {
         let mut result = Ok(());
         while let Some(column) = self.dirty.pop() {
             self.is_dirty[column as usize] = false;
             if result.is_ok() {
-                result = self.look_at(column as usize, capacity);
+                result = self.examine(column as usize, capacity);
             }
         }
         result
     }
 
-    /// Works out a column's floor and what can be on it, and whether its buffers still fit: laid one
-    /// on the other in the order of their lowest offsets, they must end below the capacity. (In job
-    /// shop scheduling this is the bound of one machine whose jobs have release dates.)
-    fn look_at(&mut self, c: usize, capacity: u64) -> Result<(), Overfull> {
+    /// Computes a column's floor and the buffers that can be on it, and checks whether its buffers still fit: stacked
+    /// in the order of their lowest offsets, they must end below the capacity. (In job shop scheduling this is the
+    /// bound of one machine whose jobs have release dates.)
+    fn examine(&mut self, c: usize, capacity: u64) -> Result<(), Overfull> {
         let mut column = self.columns[c];
         self.changes.push(Change::Column(c as u32, column));
-        // Those that wait first, so that the others are not looked at.
+        // Move the waiting buffers to the front, so that the loop skips the others.
         let (waits, buffers) = (&self.waits, &mut self.buffers_of[c]);
         let mut waiting = 0;
         for index in 0..buffers.len() {
@@ -262,8 +263,8 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Where buffers end, of lowest offsets and sizes, that are laid one on the other above `floor` in the order of their
-/// lowest offsets; or anything up to the capacity, if that is certain to be as low.
+/// The top of a stack of buffers (lowest offset, size), placed above `floor` in the order of their lowest offsets.
+/// Returns any value up to the capacity if the top is certain not to exceed it.
 fn top_of(floor: u64, buffers: &mut [(u64, u64)], capacity: u64) -> u64 {
     let highest = buffers.iter().fold(floor, |highest, &(lowest, _)| lowest.max(highest));
     let most = highest + buffers.iter().map(|(_, size)| size).sum::<u64>();
@@ -274,7 +275,7 @@ fn top_of(floor: u64, buffers: &mut [(u64, u64)], capacity: u64) -> u64 {
     buffers.iter().fold(floor, |top, &(lowest, size)| lowest.max(top) + size)
 }
 
-/// The independent parts of `range`: runs of columns that waiting buffers hold together.
+/// The independent parts of `range`: runs of columns that waiting buffers connect.
 pub(super) fn components(columns: &[Column], range: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
     let mut at = range.start;
     std::iter::from_fn(move || {
@@ -290,7 +291,7 @@ pub(super) fn components(columns: &[Column], range: Range<u32>) -> impl Iterator
     })
 }
 
-/// 64 bits that stand for a number (the finalizer of SplitMix64).
+/// Hashes a number to 64 bits (the finalizer of SplitMix64).
 pub(super) fn fingerprint(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -298,8 +299,8 @@ pub(super) fn fingerprint(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// See `Columns::smallest_beside`.
-fn smallest_beside(problem: &Compressed, buffers_of: &[Vec<u32>]) -> Vec<u64> {
+/// See `Columns::smallest_neighbor`.
+fn smallest_neighbor(problem: &Compressed, buffers_of: &[Vec<u32>]) -> Vec<u64> {
     let reach = |buffers: &Vec<u32>| {
         let lower = buffers.iter().map(|&i| problem.buffers[i as usize].lower).min().unwrap_or(0);
         let upper = buffers.iter().map(|&i| problem.buffers[i as usize].upper).max().unwrap_or(0);

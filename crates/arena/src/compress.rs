@@ -1,5 +1,5 @@
-//! The problem as the packers see it: time cut into the few columns that matter, sizes counted in
-//! units of the alignment, buffers that take no room left out.
+//! The problem in the form that the packers use: time reduced to the columns that matter, sizes in units of the
+//! alignment, and without buffers that occupy no memory.
 //!
 //! ```text
 //!   +---+ +--------+         A column is a moment at which no further buffer can be added to those
@@ -13,7 +13,7 @@
 
 use super::problem::{Buffer, Problem, Solution};
 
-/// A buffer that takes room, in columns and units.
+/// A buffer that occupies memory, in columns and units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CompressedBuffer {
     /// Its first column.
@@ -25,12 +25,12 @@ pub(super) struct CompressedBuffer {
 }
 
 impl CompressedBuffer {
-    /// Columns that it is live in.
+    /// Number of columns in which it is live.
     pub fn width(&self) -> u64 {
         u64::from(self.upper - self.lower)
     }
 
-    /// The range of its columns, to index with.
+    /// The range of its columns, for indexing.
     pub fn columns(&self) -> std::ops::Range<usize> {
         self.lower as usize..self.upper as usize
     }
@@ -39,7 +39,7 @@ impl CompressedBuffer {
 /// A problem in columns and units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Compressed {
-    /// Those buffers that take room, in the problem's order.
+    /// The buffers that occupy memory, in the problem's order.
     pub buffers: Vec<CompressedBuffer>,
     /// `indices[i]` is the index in the problem of `buffers[i]`.
     pub indices: Vec<usize>,
@@ -47,17 +47,17 @@ pub(super) struct Compressed {
     pub loads: Vec<u64>,
     /// Bytes in a unit.
     pub alignment: u64,
-    /// Buffers in the problem, with those that take no room.
+    /// Number of buffers in the problem, including those that occupy no memory.
     pub len: usize,
 }
 
 impl Compressed {
-    /// Panics where the problem has no `total_bytes`.
+    /// Panics if the problem has no `total_bytes`.
     pub fn new(problem: &Problem) -> Self {
         problem.assert_countable();
         let indices: Vec<usize> = (0..problem.buffers.len()).filter(|&i| problem.buffers[i].takes_room()).collect();
 
-        // (time, starts?, buffer): at one time ends sort before starts, for lifespans are half-open.
+        // (time, starts?, buffer). At equal times ends sort before starts, because lifespans are half-open.
         let mut events: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * indices.len());
         for (buffer, &i) in indices.iter().enumerate() {
             let lifespan = problem.buffers[i].lifespan;
@@ -78,7 +78,7 @@ impl Compressed {
                 buffers[buffer].lower = columns;
                 load += buffers[buffer].size;
             } else {
-                // The live set grew up to here and shrinks now: it is a maximal one.
+                // The live set grew until here and shrinks now, so it is maximal.
                 if last_was_start {
                     loads.push(load);
                 }
@@ -90,7 +90,7 @@ impl Compressed {
         Self { buffers, indices, loads, alignment: problem.alignment, len: problem.buffers.len() }
     }
 
-    /// The problem of some of the buffers alone; its `indices` are those of buffers here.
+    /// The problem of some of the buffers only; its `indices` refer to the buffers of `self`.
     pub fn part(&self, indices: &[u32]) -> Self {
         let whole = |&i: &u32| {
             let buffer = self.buffers[i as usize];
@@ -100,12 +100,12 @@ impl Compressed {
         Self { indices: indices.iter().map(|&i| i as usize).collect(), ..part }
     }
 
-    /// The largest load of a column: no packing is lower.
+    /// The largest load of a column. Every packing is at least this high.
     pub fn bound(&self) -> u64 {
         self.loads.iter().copied().max().unwrap_or(0)
     }
 
-    /// The solution in bytes, for offsets of the buffers in units.
+    /// The solution in bytes, from offsets in units.
     pub fn solution(&self, offsets: &[u64]) -> Solution {
         let mut solution = Solution { offsets: vec![0; self.len], peak: self.peak(offsets) * self.alignment };
         for (&index, &offset) in self.indices.iter().zip(offsets) {

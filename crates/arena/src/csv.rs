@@ -1,4 +1,4 @@
-//! The lifetime CSV of the public benchmark (google/minimalloc), in and out.
+//! Reads and writes the lifetime CSV of the public benchmark (google/minimalloc).
 //!
 //! ```text
 //!   id,lower,upper,size            id,lower,upper,size,offset
@@ -7,9 +7,8 @@
 //!   b3,0,9,8                       b3,0,9,8,0
 //! ```
 //!
-//! Lifetimes are half-open. Columns come in any order; columns of other names are ignored. The
-//! format has no quoting, so a quote is refused instead of guessed at. This is not a general CSV
-//! reader. Errors live in `csv_error.rs`.
+//! Lifetimes are half-open. Columns may be in any order; columns with other names are ignored. The format has no
+//! quoting, so a quote is an error. This is not a general CSV reader. The errors are in `csv_error.rs`.
 
 use super::csv_error::{CsvError, Place};
 use super::problem::{Buffer, MAX_TOTAL_BYTES, Problem, Solution};
@@ -24,12 +23,11 @@ const COLUMNS: [&str; 4] = ["id", "lower", "upper", "size"];
 pub struct CsvProblem {
     /// `ids[i]` names `problem.buffers[i]`.
     pub ids: Vec<String>,
-    /// The buffers in the order of their lines. The format knows no alignment: it is 1.
+    /// The buffers in the order of their lines. The format has no alignment, so it is 1.
     pub problem: Problem,
 }
 
-/// Reads the text of a lifetime CSV. Accepts LF and CRLF, a byte order mark, blanks around fields and
-/// empty lines at the end.
+/// Reads a lifetime CSV. Accepts LF and CRLF, a byte order mark, blanks around fields and empty lines at the end.
 /// Errors: the first `CsvError` from the top, with its line and column.
 pub fn read_csv(text: &str) -> Result<CsvProblem, CsvError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text).trim_end();
@@ -62,15 +60,15 @@ pub fn read_csv(text: &str) -> Result<CsvProblem, CsvError> {
     Ok(csv)
 }
 
-/// The text of a lifetime CSV: `id,lower,upper,size`, and `offset` where there is a solution.
+/// Writes a lifetime CSV: `id,lower,upper,size`, and `offset` if there is a solution.
 ///
-/// Panics unless there are as many ids, buffers and offsets.
-/// Errors: `UnwritableId` for an id that would not be read back as it is.
+/// Panics unless the numbers of ids, buffers and offsets are equal.
+/// Errors: `UnwritableId` for an id that `read_csv` would not read back unchanged.
 pub fn write_csv(csv: &CsvProblem, solution: Option<&Solution>) -> Result<String, CsvError> {
     let CsvProblem { ids, problem } = csv;
-    assert_eq!(ids.len(), problem.buffers.len(), "as many ids as buffers");
+    assert_eq!(ids.len(), problem.buffers.len(), "one id for each buffer");
     if let Some(solution) = solution {
-        assert_eq!(solution.offsets.len(), problem.buffers.len(), "as many offsets as buffers");
+        assert_eq!(solution.offsets.len(), problem.buffers.len(), "one offset for each buffer");
     }
 
     let mut text = COLUMNS.join(",");
@@ -80,16 +78,17 @@ pub fn write_csv(csv: &CsvProblem, solution: Option<&Solution>) -> Result<String
             return Err(CsvError::UnwritableId { line: i + 2, id: id.clone() });
         }
         let lifespan = buffer.lifespan;
-        write!(text, "{id},{},{},{}", lifespan.lower, lifespan.upper, buffer.size).expect("a String takes all");
+        write!(text, "{id},{},{},{}", lifespan.lower, lifespan.upper, buffer.size)
+            .expect("writing to a String cannot fail");
         if let Some(solution) = solution {
-            write!(text, ",{}", solution.offsets[i]).expect("a String takes all");
+            write!(text, ",{}", solution.offsets[i]).expect("writing to a String cannot fail");
         }
         text.push('\n');
     }
     Ok(text)
 }
 
-/// Where each of `COLUMNS` stands in a line.
+/// The position of each of `COLUMNS` in a line.
 struct Header {
     at: [usize; COLUMNS.len()],
     width: usize,
@@ -112,14 +111,14 @@ impl Header {
         Ok(Self { at, width: names.len() })
     }
 
-    /// The name of the column at `index`, or nothing where it is one that is ignored.
+    /// The name of the column at `index`; empty if the reader ignores that column.
     fn name(&self, index: usize) -> String {
         let known = self.at.iter().position(|&at| at == index);
         known.map(|c| COLUMNS[c].to_owned()).unwrap_or_default()
     }
 }
 
-/// The fields of one line, named by their index in `COLUMNS`.
+/// The fields of one line, indexed as `COLUMNS`.
 struct Row<'a> {
     header: &'a Header,
     line: usize,
@@ -159,7 +158,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The fields of a line, without the blanks around them. `name` names a column in an error.
+/// Splits a line into fields and trims them. `name` gives the name of a column for errors.
 fn split(line: usize, text: &str, name: impl Fn(usize) -> String) -> Result<Vec<&str>, CsvError> {
     let fields: Vec<&str> = text.split(',').map(str::trim).collect();
     match fields.iter().position(|field| field.contains('"')) {

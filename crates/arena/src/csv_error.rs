@@ -1,4 +1,4 @@
-//! What can be wrong with a lifetime CSV, and where: the errors of `csv.rs`.
+//! The errors of `csv.rs`, each with its place in the file.
 
 use super::problem::MAX_TOTAL_BYTES;
 use std::fmt;
@@ -9,9 +9,9 @@ use thiserror::Error;
 pub struct Place {
     /// Its line; the header is line 1.
     pub line: usize,
-    /// Its place in the line; the first field is 1.
+    /// The number of its field in the line, from 1.
     pub column: usize,
-    /// The name of its column, empty where that is unknown.
+    /// The name of its column; empty if unknown.
     pub name: String,
 }
 
@@ -28,13 +28,13 @@ impl fmt::Display for Place {
 /// Why a lifetime CSV cannot be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CsvError {
-    /// There is no text.
+    /// The text is empty.
     #[error("line 1, column 1: found an empty file, expected the header `id,lower,upper,size`")]
     Empty,
     /// The header lacks a column.
     #[error("line 1: found the header `{found}`, expected a column `{missing}` in it")]
     MissingColumn {
-        /// The column that is not there.
+        /// The missing column.
         missing: String,
         /// The whole header.
         found: String,
@@ -42,57 +42,57 @@ pub enum CsvError {
     /// The header names a column twice.
     #[error("{place}: found a second column of this name, expected only column {first_column} to have it")]
     DuplicateColumn {
-        /// The second one.
+        /// The second column.
         place: Place,
-        /// Where the first one stands, from 1.
+        /// The number of the first column, from 1.
         first_column: usize,
     },
     /// A line has more or fewer fields than the header.
     #[error("{place}: found {found} field(s), expected {expected} as in the header")]
     FieldCount {
-        /// The last field of a short line, or the first that is too many.
+        /// The last field of a short line, or the first surplus one.
         place: Place,
         /// Fields in the line.
         found: usize,
         /// Fields in the header.
         expected: usize,
     },
-    /// A field holds a quote.
+    /// A field contains a quote.
     #[error("{place}: found a quote in `{found}`, expected plain fields (this format has no quoting)")]
     Quoted {
         /// The field.
         place: Place,
-        /// What it holds.
+        /// Its text.
         found: String,
     },
-    /// A field that should be a number is none.
+    /// A field that must be a number is not one.
     #[error("{place}: found `{found}`, expected a whole number")]
     NotANumber {
         /// The field.
         place: Place,
-        /// What it holds.
+        /// Its text.
         found: String,
     },
-    /// A number is below zero.
+    /// A number is negative.
     #[error("{place}: found `{found}`, expected a number that is not negative")]
     Negative {
         /// The field.
         place: Place,
-        /// What it holds.
+        /// Its text.
         found: String,
     },
-    /// A number takes more than 64 bits.
+    /// A number does not fit in 64 bits.
     #[error("{place}: found `{found}`, expected a number of at most 64 bits ({})", u64::MAX)]
     TooLarge {
         /// The field.
         place: Place,
-        /// What it holds.
+        /// Its text.
         found: String,
     },
     /// A lifespan ends before it starts.
     #[error("{place}: found the end {upper}, expected no less than the start {lower}")]
     Reversed {
-        /// The field with the end.
+        /// The field of the end.
         place: Place,
         /// The start.
         lower: u64,
@@ -102,29 +102,29 @@ pub enum CsvError {
     /// Two lines have the same id.
     #[error("{place}: found the id `{id}` again, expected it only on line {first_line}")]
     DuplicateId {
-        /// The second one.
+        /// The field of the second id.
         place: Place,
         /// The id.
         id: String,
-        /// The line that has it first.
+        /// The line that has the id first.
         first_line: usize,
     },
     /// The sizes up to this line add up to more than `MAX_TOTAL_BYTES`.
     #[error("{place}: found {size} bytes after {before}, expected at most {MAX_TOTAL_BYTES} bytes in all")]
     TotalTooLarge {
-        /// The field with the size that is too much.
+        /// The field of the size that exceeds the limit.
         place: Place,
         /// That size.
         size: u64,
-        /// The sum of the sizes above it.
+        /// The sum of the sizes in the lines above.
         before: u64,
     },
-    /// An id to be written would not be read back as it is.
+    /// `read_csv` would not read an id back unchanged.
     #[error(
         "line {line}, column 1 (id): found the id `{id}`, expected one without commas, quotes, line breaks or surrounding blanks"
     )]
     UnwritableId {
-        /// The line on which it would stand.
+        /// The line that the id would be on.
         line: usize,
         /// The id.
         id: String,

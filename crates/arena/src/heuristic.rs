@@ -1,36 +1,36 @@
-//! Fast packing: a fixed list of cheap attempts, then repairs of the best ones. Stops at the first
-//! packing that is low enough. `pack.rs` begins with it and searches where it is not enough; `solver.rs`
-//! begins with it and proves.
+//! Fast packing: a fixed list of cheap attempts, then repairs of the best ones. It stops at the first packing that is
+//! low enough. `pack.rs` starts here and searches if the result is too high; `solver.rs` starts here and proves a
+//! bound.
 //!
 //! ```text
-//!   1. orders.rs + place.rs   lay buffers in a given order, each into the lowest gap (or the tightest)
+//!   1. orders.rs + place.rs   place buffers in a given order, each in the lowest gap (or the tightest)
 //!   2. skyline.rs             fill the deepest valley with the longest buffer that fits into it
-//!   3. here                   those that stick out over the bound go to the front of the order; again
+//!   3. here                   move buffers that exceed the bound to the front of the order; repeat
 //! ```
 //!
-//! The first kind is good where long lifespans nest, the second where many short ones alternate in one
-//! place (chunks of a head, parts of a recompute). Work is counted in buffers looked at, not in time, so
-//! the same problem always gives the same packing.
+//! Placing in order works well if long lifespans nest; the skyline works well if many short ones alternate in one place
+//! (chunks of a head, parts of a recompute). Work is counted in examined buffers, not in time, so the same problem
+//! always gives the same packing.
 //!
-//! Sources: the deepest valley is the best-fit heuristic of Burke, Kendall and Whitwell 2004, used for
-//! memory by Sekiyama, Imai, Negishi and Kawachiya 2018; sending the trouble-makers to the front is
-//! squeaky wheel optimization, Joslin and Clements 1999.
+//! Sources: the deepest valley is the best-fit heuristic of Burke, Kendall and Whitwell 2004, which Sekiyama, Imai,
+//! Negishi and Kawachiya 2018 used for memory; moving the worst buffers to the front is squeaky wheel optimization,
+//! Joslin and Clements 1999.
 
 use super::compress::Compressed;
 use super::orders::Order;
 use super::place::{Fit, Placer};
 use super::skyline::{Prefer, Skyline};
 
-/// Buffers that are looked at for each buffer of the problem before the best packing so far is taken.
+/// Buffers to examine for each buffer of the problem before the best packing so far is returned.
 const WORK_PER_BLOCK: u64 = 14_000;
-/// The work for problems so small that the above would end before the repairs begin.
+/// Least work, for problems so small that `WORK_PER_BLOCK` would end before the repairs start.
 const MIN_WORK: u64 = 1_000_000;
-/// The same for what is tried cheaply: a few milliseconds.
+/// Work of the cheap attempts: a few milliseconds.
 const CHEAP_WORK: u64 = 2_000_000;
 /// Orders that the repairs start from, best first.
 const REPAIRED_ORDERS: usize = 3;
 
-/// One cheap way to a packing.
+/// One cheap way to pack.
 #[derive(Debug, Clone, Copy)]
 enum Attempt {
     InOrder(Order, Fit),
@@ -56,7 +56,7 @@ const ATTEMPTS: [Attempt; 15] = [
     Attempt::InOrder(Order::Width, Fit::Best),
 ];
 
-/// One offset for every buffer, in units: the best that is found with much patience.
+/// Returns one offset per buffer, in units: the best packing within `WORK_PER_BLOCK`.
 pub(super) fn pack_buffers(problem: &Compressed) -> Vec<u64> {
     let work = (problem.buffers.len() as u64 * WORK_PER_BLOCK).max(MIN_WORK);
     let mut packer = Packer::new(problem, problem.bound(), work);
@@ -65,31 +65,31 @@ pub(super) fn pack_buffers(problem: &Compressed) -> Vec<u64> {
     packer.best
 }
 
-/// One offset for every buffer, in units: the first cheap attempt that is no higher than `enough`, or the best of all.
+/// Returns one offset per buffer, in units: the first cheap attempt that is at most `enough` high, or the best of all.
 pub(super) fn attempts(problem: &Compressed, enough: u64) -> Vec<u64> {
-    Tried::new(problem, enough).packer.best
+    Attempts::new(problem, enough).packer.best
 }
 
-/// Cheap attempts so far, to continue from.
-pub(super) struct Tried<'a> {
+/// The cheap attempts, from which repairs can continue.
+pub(super) struct Attempts<'a> {
     packer: Packer<'a>,
     orders: Vec<(u64, Vec<u32>)>,
 }
 
-impl<'a> Tried<'a> {
-    /// Until one is no higher than `enough`.
+impl<'a> Attempts<'a> {
+    /// Makes attempts until one is at most `enough` high.
     pub(super) fn new(problem: &'a Compressed, enough: u64) -> Self {
         let mut packer = Packer::new(problem, enough, CHEAP_WORK);
         let orders = packer.attempt();
         Self { packer, orders }
     }
 
-    /// One offset for every buffer, in units: the best so far.
+    /// The best offsets so far, one per buffer, in units.
     pub(super) fn best(&self) -> &[u64] {
         &self.packer.best
     }
 
-    /// Replaces `best` by a packing that repairs bring down to `enough`, or by a lower one, if there is one.
+    /// Replaces `best` by a packing that repairs lower to `enough`, or at least below `best`.
     pub(super) fn repair(mut self, enough: u64, best: &mut Vec<u64>) {
         self.packer.enough = enough;
         self.packer.repair_best(self.orders);
@@ -102,7 +102,7 @@ impl<'a> Tried<'a> {
 /// The best packing so far, and what is needed to try another.
 struct Packer<'a> {
     problem: &'a Compressed,
-    /// No lower peak is looked for.
+    /// A peak at which the packer stops.
     enough: u64,
     budget: u64,
     placer: Placer,
@@ -137,7 +137,7 @@ impl<'a> Packer<'a> {
         self.best_peak <= self.enough || self.work() >= self.budget
     }
 
-    /// Makes attempts until it is done; returns the orders among them with their peaks.
+    /// Makes attempts until it is done; returns the attempted orders with their peaks.
     fn attempt(&mut self) -> Vec<(u64, Vec<u32>)> {
         let mut orders = Vec::new();
         for attempt in ATTEMPTS {
@@ -174,7 +174,7 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Shares the work that is left among the orders with the lowest peaks.
+    /// Divides the remaining work among the orders with the lowest peaks.
     fn repair_best(&mut self, mut orders: Vec<(u64, Vec<u32>)>) {
         orders.sort_by_key(|(peak, _)| *peak);
         orders.truncate(REPAIRED_ORDERS);
@@ -185,8 +185,8 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Lays again and again in an order whose trouble-makers move to the front each time, until `work`
-    /// is reached or the order no longer changes.
+    /// Places the buffers repeatedly, each time with those that exceed the bound moved to the front of the order, until
+    /// `work` is reached or the order no longer changes.
     fn repair(&mut self, mut order: Vec<u32>, work: u64) {
         while !self.done() && self.work() < work {
             self.in_order(&order, Fit::Lowest);
@@ -209,9 +209,9 @@ mod tests {
     use super::*;
     use crate::tests::training::training_step;
 
-    /// The repairs begin with the lowest orders, so a wrong peak would make them begin with others.
+    /// The repairs start with the lowest orders, so a wrong peak would make them start with others.
     #[test]
-    fn the_peak_of_an_order_is_where_its_highest_buffer_ends() {
+    fn the_peak_of_an_order_is_its_highest_top() {
         for seed in 0..20 {
             let problem = Compressed::new(&training_step(seed, 120));
             let mut packer = Packer::new(&problem, 0, u64::MAX);
@@ -221,7 +221,10 @@ mod tests {
                 let again = [Fit::Lowest, Fit::Best].map(|fit| {
                     let before = packer.work();
                     let peak = packer.in_order(&order, fit);
-                    assert!(packer.work() >= before + problem.buffers.len() as u64, "work is counted in buffers");
+                    assert!(
+                        packer.work() >= before + problem.buffers.len() as u64,
+                        "each placed buffer counts as work"
+                    );
                     let ends = packer.offsets.iter().zip(&problem.buffers).map(|(offset, buffer)| offset + buffer.size);
                     assert_eq!(Some(peak), ends.max(), "seed {seed}");
                     peak

@@ -4,15 +4,15 @@
 //! ```text
 //!                                 +-> pack.rs -------+       milliseconds, nearly always enough
 //!   Problem --> compress.rs ------+                  +--> Solution --> validate.rs
-//!   (problem.rs)                  +-> solver.rs -----+       proves what it says, given the time
+//!   (problem.rs)                  +-> solver.rs -----+       proves its answer, given the time
 //!       |
-//!       +--> bound.rs: how low a peak can be at best
+//!       +--> bound.rs: a lower bound of the peak
 //!
 //!   csv.rs: problems and solutions in the public benchmark's format
 //! ```
 //!
-//! Everything here is pure: no clock, no files, and the same input gives the same bytes.
-//! It knows nothing of tensors and graphs; sizes are plain bytes, times are the caller's ticks.
+//! Everything here is pure: no clock, no files, and the same input gives the same bytes. The crate has no tensors or
+//! graphs: sizes are bytes, times are the caller's ticks.
 
 mod bound;
 mod columns;

@@ -1,20 +1,19 @@
-//! Remembers which unfinished packings cannot be finished, so that no other way to the same one is
-//! searched again.
+//! Remembers which partial packings cannot be completed, so that the search does not reach the same one by another way.
 //!
 //! ```text
-//!   +-------+        +-------+       Two ways to one unfinished packing: the same buffers wait over
-//!   |   b   |        |   a   |       the same floors. What failed for one fails for the other.
+//!   +-------+        +-------+       Two ways to one partial packing: the same buffers wait above
+//!   |   b   |        |   a   |       the same floors. If one fails, the other fails too.
 //!   +-------+        +-------+
 //!   |   a   |        |   b   |
 //!   +-------+        +-------+
 //! ```
 //!
-//! Only fingerprints of 128 bits are kept. Two different packings with the same one would make a wrong
-//! proof; at a billion packings the odds of that are below one in 10^20.
+//! The set keeps only fingerprints of 128 bits. Two different packings with equal fingerprints would make a proof
+//! wrong; at a billion packings the probability of that is below 10^-20.
 
 use super::columns::{Column, fingerprint};
 
-/// What is left of an unfinished packing in some columns, as a number.
+/// Fingerprint of the remaining work of a partial packing in some columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
     slot: u64,
@@ -22,7 +21,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Of the waiting buffers of a component and the space over its floors: the same at every height.
+    /// The key of a component's waiting buffers and the space above its floors; it is the same at every height.
     pub fn of(columns: &[Column], capacity: u64) -> Self {
         let (mut slot, mut check) = (1u64, 2u64);
         for column in columns {
@@ -34,16 +33,16 @@ impl Key {
     }
 }
 
-/// A set of keys that grows up to a limit, and then forgets.
+/// A set of keys that grows up to a limit and then overwrites keys.
 pub(super) struct Nogoods {
     keys: Vec<Key>,
     len: usize,
 }
 
-/// An empty place. A packing with this key would just not be remembered.
+/// An empty slot. The set would not remember a packing with this key.
 const EMPTY: Key = Key { slot: 0, check: 0 };
 const FIRST_SIZE: usize = 1 << 12;
-/// 64 MiB.
+/// Slots of the largest set: 64 MiB.
 const LAST_SIZE: usize = 1 << 22;
 /// Neighboring slots that may hold a key.
 const PROBES: usize = 4;
@@ -57,14 +56,14 @@ impl Nogoods {
         key != EMPTY && self.places(key).any(|place| self.keys[place] == key)
     }
 
-    /// Adds a key; where all its places are taken, one of them is overwritten.
+    /// Adds a key; if all of its slots are occupied, it overwrites one of them.
     pub fn insert(&mut self, key: Key) {
         if 2 * self.len >= self.keys.len() && self.keys.len() < LAST_SIZE {
             self.grow();
         }
         let free = self.places(key).find(|&place| self.keys[place] == EMPTY);
         self.len += usize::from(free.is_some());
-        let any = self.places(key).nth(key.check as usize % PROBES).expect("a key has some places");
+        let any = self.places(key).nth(key.check as usize % PROBES).expect("a key has several slots");
         self.keys[free.unwrap_or(any)] = key;
     }
 
@@ -87,9 +86,9 @@ impl Nogoods {
 mod tests {
     use super::*;
 
-    /// A search that forgot them all would repeat the same packings.
+    /// A set that forgets keys would make the search repeat the same packings.
     #[test]
-    fn what_was_inserted_is_remembered_while_the_set_grows() {
+    fn keys_remain_in_the_set_while_it_grows() {
         let key = |n: u64| Key { slot: fingerprint(n), check: fingerprint(n ^ 1 << 40) };
         let mut nogoods = Nogoods::new();
         (0..4 * FIRST_SIZE as u64).for_each(|n| nogoods.insert(key(n)));

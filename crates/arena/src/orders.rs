@@ -1,4 +1,4 @@
-//! The orders in which `place.rs` lays buffers. Which of them are tried, and when, is in `heuristic.rs`.
+//! The orders in which `place.rs` places buffers. `heuristic.rs` chooses which orders to try, and when.
 
 use super::compress::{Compressed, CompressedBuffer};
 use std::cmp::Reverse;
@@ -8,24 +8,24 @@ use std::cmp::Reverse;
 pub(super) enum Order {
     /// Longest lifespan first: exact where lifespans nest, as those of saved activations do.
     Width,
-    /// By start, the longest first: a stack.
+    /// By start, the longest lifespan first: a stack.
     Start,
-    /// By end, backwards.
+    /// By end, the latest first.
     End,
     /// Largest first.
     Size,
-    /// Largest size times lifespan first.
+    /// Largest product of size and lifespan first.
     Area,
-    /// Those that are live where the load is highest first, and those by size.
+    /// By the highest load of a buffer's columns, then by size.
     LoadSize,
-    /// Those that are live where the load is highest first, and those by lifespan.
+    /// By the highest load of a buffer's columns, then by lifespan.
     LoadWidth,
-    /// Largest sum of loads of its columns first.
+    /// By the sum of the loads of a buffer's columns, the largest first.
     Pressure,
 }
 
 impl Order {
-    /// The indices of the buffers in this order; the index itself decides between equals.
+    /// The indices of the buffers in this order; among equals the lower index comes first.
     pub fn sorted(self, problem: &Compressed) -> Vec<u32> {
         let buffers = &problem.buffers;
         let by = |key: &dyn Fn(&CompressedBuffer) -> (u64, u64, u64)| {

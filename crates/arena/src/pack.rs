@@ -1,67 +1,68 @@
-//! Packing within milliseconds, for the planner: cheap attempts, and where they are not enough, the exact search on the
-//! few buffers that make the problem hard. For proofs of optimality see `solver.rs`.
+//! Packing within milliseconds, for the planner: cheap attempts first; if their result is too high, an exact search
+//! over the few buffers that make the problem hard. `solver.rs` proves optimality.
 //!
 //! ```text
-//!   load ^        ____                hot     buffers that are live where the load is highest: searched, one upon the
-//!        |     __/####\__                     other without a gap
-//!        |  __/   ####   \__          rest    laid around those, wherever they fit
-//!        |_/______####______\_        peeled  left out from the start: they fit wherever the others are (`peel.rs`)
+//!   load ^        ____                hot     buffers that are live where the load is highest: searched, stacked
+//!        |     __/####\__                     without gaps
+//!        |  __/   ####   \__          rest    placed around the hot buffers, wherever they fit
+//!        |_/______####______\_        peeled  left out from the start: they fit in every case (`peel.rs`)
 //! ```
 //!
-//! A training step needs every byte in a short time around its peak; far from there nearly any packing will do. So
-//! what is hot is searched alone; if the rest then does not fit, more is taken to be hot. Work is counted in steps of
-//! the search and not in time, so that the same problem always gives the same packing.
+//! A training step needs every byte only during a short time around its peak; elsewhere nearly any packing works. So
+//! the search covers the hot buffers only; if the rest then does not fit, more buffers count as hot. Work is counted in
+//! steps of the search, not in time, so that the same problem always gives the same packing.
 
 use super::columns::Columns;
 use super::compress::{Compressed, CompressedBuffer};
-use super::heuristic::{Tried, attempts};
+use super::heuristic::{Attempts, attempts};
 use super::orders::Order;
 use super::peel::Peeled;
 use super::place::{Fit, Placer};
 use super::problem::{Problem, Solution};
 use super::search::{End, STEPS_BETWEEN_POLLS, Search};
-use super::solver::{luby, pushed_down};
+use super::solver::{luby, push_down};
 use super::strategy::Strategy;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// How far below the capacity a load is still hot, in percent of the capacity, one try after the other.
+/// A buffer is hot if the load comes this close to the capacity, in percent of the capacity. Tried in this order.
 const HOT_PERCENTS: [u64; 5] = [1, 3, 10, 30, 100];
-/// Strategies of the search, each of which is tried on everything that is hot.
+/// Number of search strategies, each tried on every set of hot buffers.
 const STRATEGIES: u64 = 12;
-/// Failures allowed to a strategy.
+/// Failures allowed per strategy.
 const FAILS: u64 = 20;
-/// What all tries may cost together: steps times the sum of the buffers' widths, which a step may have to look at, and
-/// what is looked at to lay the rest. Some ten milliseconds each.
-const WORK: Work = Work { search: 8_000_000, lay: 12_000_000 };
-/// Work is multiplied by this for the very few problems that are packed badly without.
+/// Limits for all tries together. `search`: steps times the sum of the buffers' widths, which bounds the work of a
+/// step. `place`: buffers examined to place the rest. About ten milliseconds each.
+const WORK: Work = Work { search: 8_000_000, place: 12_000_000 };
+/// Factor of the work for the very few problems that pack badly with `WORK`.
 const PATIENCE: u64 = 2;
-/// A packing that is higher than what is enough by more than one part in so many is given up once it is seen.
+/// A packing that exceeds `enough` by more than 1 / `HOPELESS` is hopeless: the search stops early.
 const HOPELESS: u64 = 50;
-/// It is seen after one part in so many of the work: by then nearly all that can be packed well are.
-const SEEN_AFTER: u64 = 4;
-/// Parts that are searched at the same time.
-const TOGETHER: usize = 2;
-/// Orders in which the rest is laid around what is hot.
+/// The search checks for a hopeless packing after 1 / `CHECK_AFTER` of the work. By then it has packed nearly all
+/// problems that it can pack well.
+const CHECK_AFTER: u64 = 4;
+/// Number of parts that are searched in parallel.
+const PARALLEL_PARTS: usize = 2;
+/// Orders in which the rest is placed around the hot buffers.
 const ORDERS: [Order; 3] = [Order::LoadSize, Order::Width, Order::Size];
-/// How often each of them is repaired.
+/// Number of repairs of each order.
 const REPAIRS: usize = 6;
 
-/// A packing of `problem`, near its lower bound where it is a training step. Deterministic.
+/// Packs `problem`; for a training step the peak is near the lower bound. Deterministic.
 ///
-/// No peak below `least` bytes is looked for, and one of at most `enough` bytes is not worth a search.
-/// Panics where the problem has no `total_bytes`, or an alignment of 0.
+/// Stops at a peak of `least` bytes, and does not search if the cheap attempts reach a peak of at most `enough` bytes.
+/// Panics if the problem has no `total_bytes`, or an alignment of 0.
 pub fn pack(problem: &Problem, least: u64, enough: u64) -> Solution {
     let whole = Compressed::new(problem);
     let least = whole.bound().max(least / problem.alignment);
     let enough = least.max(enough / problem.alignment);
     let peeled = Peeled::new(&whole, least);
-    let tried = Tried::new(&peeled.core, least);
-    let mut core = tried.best().to_vec();
+    let cheap = Attempts::new(&peeled.core, least);
+    let mut core = cheap.best().to_vec();
     if peeled.core.peak(&core) > enough {
         search_hot_first(&peeled.core, enough, 1, &mut core);
         if peeled.core.peak(&core) > enough {
-            tried.repair(enough, &mut core);
+            cheap.repair(enough, &mut core);
         }
         let peak = peeled.core.peak(&core);
         let is_far = peak > enough + 2 * (enough - least);
@@ -69,40 +70,41 @@ pub fn pack(problem: &Problem, least: u64, enough: u64) -> Solution {
             search_hot_first(&peeled.core, enough, PATIENCE, &mut core);
         }
     }
-    whole.solution(&pushed_down(&whole, &peeled.complete(&whole, &core)))
+    whole.solution(&push_down(&whole, &peeled.complete(&whole, &core)))
 }
 
-/// The best of cheap attempts, within a few milliseconds, of which `pack` is no higher. Deterministic; panics likewise.
+/// Returns the best of the cheap attempts, within a few milliseconds. `pack` is never higher. Deterministic. Panics as
+/// `pack`.
 pub fn pack_quickly(problem: &Problem, enough: u64) -> Solution {
     let whole = Compressed::new(problem);
     let enough = whole.bound().max(enough / problem.alignment);
     let peeled = Peeled::new(&whole, whole.bound());
     let core = attempts(&peeled.core, enough);
-    whole.solution(&pushed_down(&whole, &peeled.complete(&whole, &core)))
+    whole.solution(&push_down(&whole, &peeled.complete(&whole, &core)))
 }
 
 fn is_hopeless(peak: u64, enough: u64) -> bool {
     peak > enough + enough / HOPELESS
 }
 
-/// Replaces `best` by a packing under the capacity, or by a lower one, if one is found.
+/// Replaces `best` by a packing under the capacity, or by a lower one, if it finds one.
 fn search_hot_first(problem: &Compressed, capacity: u64, patience: u64, best: &mut Vec<u64>) {
     let parts: Vec<Part> = HOT_PERCENTS.iter().map(|&percent| Part::hot(problem, capacity, percent)).collect();
     let mut parts: Vec<Part> = parts.iter().map(Part::merged).chain(parts.iter().cloned()).collect();
     parts.dedup_by_key(|part| part.problem.buffers.len());
     parts.retain(|part| !part.problem.buffers.is_empty());
     let mut searches: Vec<HotSearch> = parts.iter().map(HotSearch::new).collect();
-    let all = Work { search: WORK.search * patience, lay: WORK.lay * patience };
-    let seen = Work { search: all.search - all.search / SEEN_AFTER, lay: all.lay - all.lay / SEEN_AFTER };
+    let all = Work { search: WORK.search * patience, place: WORK.place * patience };
+    let checked = Work { search: all.search - all.search / CHECK_AFTER, place: all.place - all.place / CHECK_AFTER };
     let mut left = all;
     for seed in 0..STRATEGIES {
-        for searches in searches.chunks_mut(TOGETHER) {
-            let is_seen = left.search < seen.search || left.lay < seen.lay;
-            if is_seen && is_hopeless(problem.peak(best), capacity) {
+        for searches in searches.chunks_mut(PARALLEL_PARTS) {
+            let may_stop = left.search < checked.search || left.place < checked.place;
+            if may_stop && is_hopeless(problem.peak(best), capacity) {
                 return;
             }
-            let tried = searches.par_iter_mut().map(|search| search.laid(problem, capacity, seed, left));
-            for (offsets, spent) in tried.collect::<Vec<_>>() {
+            let results = searches.par_iter_mut().map(|search| search.pack_around(problem, capacity, seed, left));
+            for (offsets, spent) in results.collect::<Vec<_>>() {
                 left = left.without(spent);
                 let Some(offsets) = offsets else { continue };
                 if problem.peak(&offsets) < problem.peak(best) {
@@ -116,30 +118,30 @@ fn search_hot_first(problem: &Compressed, capacity: u64, patience: u64, best: &m
     }
 }
 
-/// What may still be spent, or was.
+/// Remaining work, or work done.
 #[derive(Clone, Copy)]
 struct Work {
     search: u64,
-    lay: u64,
+    place: u64,
 }
 
 impl Work {
     fn without(self, spent: Self) -> Self {
-        Self { search: self.search.saturating_sub(spent.search), lay: self.lay.saturating_sub(spent.lay) }
+        Self { search: self.search.saturating_sub(spent.search), place: self.place.saturating_sub(spent.place) }
     }
 }
 
 /// Some of a problem's buffers.
 #[derive(Clone)]
 struct Part {
-    /// They alone, but those that belong together as one.
+    /// Only these buffers; `merged` joins those with equal lifespans.
     problem: Compressed,
-    /// What each of its buffers is made of, one upon the other: indices in the whole problem, and sizes.
+    /// For each of its buffers the stacked buffers that it consists of: indices in the whole problem, and sizes.
     members: Vec<Vec<(usize, u64)>>,
 }
 
 impl Part {
-    /// The buffers that are live where the load is at most so far below the capacity.
+    /// The buffers that are live where the load is within `percent` of the capacity.
     fn hot(problem: &Compressed, capacity: u64, percent: u64) -> Self {
         let lowest = capacity - capacity / 100 * percent;
         let is_hot = |buffer: &CompressedBuffer| problem.loads[buffer.columns()].iter().any(|&load| load >= lowest);
@@ -150,8 +152,8 @@ impl Part {
         Self { problem: part, members }
     }
 
-    /// The same with buffers of one lifespan stuck together. Nothing is lost by that, as a rule: they come and go
-    /// together. The search is faster by far.
+    /// The same part with buffers of equal lifespan merged into one. This rarely excludes a good packing, and the
+    /// search is much faster.
     fn merged(&self) -> Self {
         let mut together = BTreeMap::<(u32, u32), Vec<(usize, u64)>>::new();
         for (buffer, members) in self.problem.buffers.iter().zip(&self.members) {
@@ -164,25 +166,25 @@ impl Part {
     }
 }
 
-/// The lowest packing of all buffers that is found around those that are placed already, or the first under the capacity. What
-/// sticks out of the capacity goes to the front of the order, as in `heuristic.rs`. And the work that was spent.
-fn around(problem: &Compressed, lying: &[(usize, u64)], capacity: u64, work: u64) -> (Vec<u64>, u64) {
+/// Packs all buffers around `placed`: returns the first packing under the capacity or else the lowest, and the work
+/// done. Buffers that exceed the capacity move to the front of the order, as in `heuristic.rs`.
+fn around(problem: &Compressed, placed: &[(usize, u64)], capacity: u64, work: u64) -> (Vec<u64>, u64) {
     let buffers = &problem.buffers;
     let mut offsets = vec![0; buffers.len()];
-    let mut placed = vec![false; buffers.len()];
-    for &(buffer, offset) in lying {
-        (offsets[buffer], placed[buffer]) = (offset, true);
+    let mut is_placed = vec![false; buffers.len()];
+    for &(buffer, offset) in placed {
+        (offsets[buffer], is_placed[buffer]) = (offset, true);
     }
     let mut placer = Placer::default();
     let mut best = None;
     for order in ORDERS {
         let mut rest = order.sorted(problem);
-        rest.retain(|&buffer| !placed[buffer as usize]);
+        rest.retain(|&buffer| !is_placed[buffer as usize]);
         for _ in 0..REPAIRS {
             if best.is_some() && placer.work >= work {
                 break;
             }
-            placer.start(buffers, lying.iter().copied());
+            placer.start(buffers, placed.iter().copied());
             let peak = placer.add(buffers, &rest, Fit::Lowest, &mut offsets);
             if best.as_ref().is_none_or(|(least, _)| peak < *least) {
                 best = Some((peak, offsets.clone()));
@@ -197,7 +199,7 @@ fn around(problem: &Compressed, lying: &[(usize, u64)], capacity: u64, work: u64
     (best.expect("there are orders").1, placer.work)
 }
 
-/// The search of a part of a problem, begun only where there is enough work left for it to end.
+/// The search of one part. It starts only if the remaining work is enough to finish it.
 struct HotSearch<'a> {
     part: &'a Part,
     search: Option<Search<'a>>,
@@ -209,19 +211,20 @@ impl<'a> HotSearch<'a> {
         Self { part, search: None, cost_of_step: part.problem.buffers.iter().map(CompressedBuffer::width).sum() }
     }
 
-    /// The lowest packing of the whole problem around the part if all of it is under the capacity; and the work that was spent.
-    fn laid(&mut self, problem: &Compressed, capacity: u64, seed: u64, left: Work) -> (Option<Vec<u64>>, Work) {
+    /// Searches the part, and packs the whole problem around it if the part fits the capacity. Returns the packing and
+    /// the work done.
+    fn pack_around(&mut self, problem: &Compressed, capacity: u64, seed: u64, left: Work) -> (Option<Vec<u64>>, Work) {
         let (is_found, search) = self.run(capacity, seed, left.search);
         if !is_found {
-            return (None, Work { search, lay: 0 });
+            return (None, Work { search, place: 0 });
         }
-        let (offsets, lay) = around(problem, &self.lying(), capacity, left.lay);
-        (Some(offsets), Work { search, lay })
+        let (offsets, place) = around(problem, &self.placed(), capacity, left.place);
+        (Some(offsets), Work { search, place })
     }
 
-    /// Whether all buffers of the part are under the capacity now; and the work that was spent.
+    /// Returns whether all buffers of the part are under the capacity now, and the work done.
     fn run(&mut self, capacity: u64, seed: u64, work: u64) -> (bool, u64) {
-        // A run that takes no wrong turn takes a step for each buffer.
+        // A run without a wrong decision takes one step per buffer.
         let steps_left = work / self.cost_of_step;
         if steps_left < self.part.problem.buffers.len() as u64 {
             return (false, 0);
@@ -237,17 +240,17 @@ impl<'a> HotSearch<'a> {
         (end == End::Found, (search.steps - before) * self.cost_of_step)
     }
 
-    /// Offsets of the buffers.
-    fn lying(&self) -> Vec<(usize, u64)> {
+    /// The part's buffers and their offsets.
+    fn placed(&self) -> Vec<(usize, u64)> {
         let offsets = self.search.iter().flat_map(|search| &search.packing.offsets);
-        let mut lying = Vec::new();
+        let mut placed = Vec::new();
         for (members, &bottom) in self.part.members.iter().zip(offsets) {
             let mut offset = bottom;
             for &(buffer, size) in members {
-                lying.push((buffer, offset));
+                placed.push((buffer, offset));
                 offset += size;
             }
         }
-        lying
+        placed
     }
 }

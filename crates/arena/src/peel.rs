@@ -1,27 +1,27 @@
-//! Leaves out buffers that fit wherever the others are, so that what is hard about a problem becomes small.
+//! Leaves out buffers that fit wherever the others are, so that the hard part of a problem becomes small.
 //!
 //! ```text
-//!   capacity -------------------------          x meets 2 buffers, so what they leave free is in at most 3 gaps.
-//!              gap     +---------+              One of them is at least a third of it: if that is no less than
+//!   capacity -------------------------          x overlaps 2 buffers, so the free bytes are in at most 3 gaps.
+//!              gap     +---------+              One gap has at least a third of them: if that is at least
 //!     +------------+   |    b    |              the size of x, then x can wait until a and b are placed.
 //!     |     a      |   +---------+
 //!     +------------+                            Buffers that overlap x then have one neighbor less, and may be
-//!              gap  +--x--+  gap                left out next.
+//!              gap  +--x--+  gap                the next to leave out.
 //! ```
 
 use super::compress::{Compressed, CompressedBuffer};
 use super::place::{Fit, Placer};
 
-/// A problem without the buffers that fit under a capacity anyhow.
+/// A problem without the buffers that fit under a capacity in every case.
 pub(super) struct Peeled {
-    /// What is left. Its `indices` are those of buffers of the whole problem.
+    /// The remaining problem. Its `indices` refer to the buffers of the whole problem.
     pub core: Compressed,
-    /// The others, in the order in which they can be laid.
+    /// The buffers that were left out, in the order in which they can be placed.
     left_out: Vec<u32>,
 }
 
 impl Peeled {
-    /// Leaves out as much as can be under `capacity`, in units, and so under any larger one.
+    /// Leaves out every buffer that fits under `capacity` (in units), and so under any larger one.
     pub fn new(problem: &Compressed, capacity: u64) -> Self {
         let mut rest: Vec<u32> = (0..problem.buffers.len() as u32).collect();
         let mut left_out = Vec::new();
@@ -40,7 +40,7 @@ impl Peeled {
         Self { core, left_out }
     }
 
-    /// The whole packing, from one of the core: under the capacity, or no higher than the core's.
+    /// Completes a packing of the core. The result is under the capacity, or no higher than the core's.
     pub fn complete(&self, problem: &Compressed, core: &[u64]) -> Vec<u64> {
         let mut offsets = vec![0; problem.buffers.len()];
         for (&buffer, &offset) in self.core.indices.iter().zip(core) {
@@ -53,11 +53,11 @@ impl Peeled {
     }
 }
 
-/// How many buffers each column has to its left and to its right, and their units.
+/// For each column, the number of buffers to its left and to its right, and their units.
 struct Neighbors {
-    /// Of those that end at this column or before.
+    /// Count and units of the buffers that end at this column or before.
     ended: Vec<(u64, u64)>,
-    /// Of those that start before this column.
+    /// Count and units of the buffers that start before this column.
     started: Vec<(u64, u64)>,
 }
 
@@ -81,7 +81,7 @@ impl Neighbors {
         Self { ended, started }
     }
 
-    /// Whether the buffers that share a column with `buffer`, which is one of them, leave it room in any case.
+    /// Whether a gap for `buffer` remains however the buffers that share a column with it are placed.
     fn leave_room(&self, buffer: &CompressedBuffer, capacity: u64) -> bool {
         let (started, ended) = (self.started[buffer.upper as usize], self.ended[buffer.lower as usize]);
         let (gaps, units) = (started.0 - ended.0, started.1 - ended.1 - buffer.size);

@@ -1,22 +1,22 @@
-//! The exact search: decides cell after cell which buffer is there, until all are placed or nothing fits.
+//! The exact search: decides for one cell after another which buffer covers it, until all are placed or nothing fits.
 //!
 //! ```text
 //!   decision        the cell * on the floor of a valley: which buffer is there?
-//!    |- buffer a     -> the rest falls into parts that no waiting buffer connects ... all must succeed
-//!    |- buffer b     -> ...                                                      ... one must succeed
+//!    |- buffer a     -> the rest splits into parts that no waiting buffer connects ... all must succeed
+//!    |- buffer b     -> ...                                                        ... one must succeed
 //!    '- none        -> the space up to the next possible height is lost
 //! ```
 //!
-//! This covers every packing whose buffers are as low as possible (and an optimal one can be pushed down
-//! to be so), each in one way: either some buffer is at the cell, or none does. Buffers are placed from
-//! the bottom up, so that waiting buffers are above the floors. A buffer that is live in all columns of a
-//! part is hung under the ceiling at once: from any packing that has it elsewhere, what is above it can
-//! be let down, and the buffer put on top.
+//! This covers every packing whose buffers are as low as possible (every optimal packing can be pushed down to one),
+//! each in one way: either some buffer covers the cell or none does. Buffers are placed from the bottom up, so that
+//! waiting buffers are above the floors. A buffer that is live in all columns of a part is hung under the ceiling
+//! immediately: in any packing with the buffer elsewhere, the buffers above it can be moved down and the buffer put on
+//! top.
 //!
-//! The ideas of decomposition in time, of floors with what waits above them, and of raising floors by
-//! inference are those of Moffitt, "MiniMalloc", ASPLOS 2023. That solver places buffers in the order
-//! of their offsets, over all of time; deciding the cell with the fewest choices, wherever it is, comes
-//! from constraint programming, and so do the restarts in `solver.rs` and `nogoods.rs`.
+//! Decomposition in time, floors with the waiting buffers above them, and raising floors by inference are ideas of
+//! Moffitt, "MiniMalloc", ASPLOS 2023. That solver places buffers in the order of their offsets, over all of time;
+//! deciding the cell with the fewest choices, wherever it is, comes from constraint programming, as do the restarts in
+//! `solver.rs` and `nogoods.rs`.
 
 use super::columns::{Columns, Overfull, components};
 use super::nogoods::{Key, Nogoods};
@@ -24,78 +24,78 @@ use super::strategy::Strategy;
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// All buffers are under the capacity, at `Search::packing.offsets`.
+    /// All buffers are under the capacity; their offsets are in `Search::packing.offsets`.
     Found,
     /// No packing fits the capacity.
     Refuted,
-    /// It failed too often.
+    /// The run reached its limit of failures.
     GaveUp,
     /// The caller stopped it.
     Stopped,
 }
 
-/// Columns that waiting buffers hold together, and the ceiling over them.
+/// Columns that waiting buffers connect, and the ceiling above them.
 #[derive(Debug, Clone)]
 struct Part {
     columns: Range<u32>,
     capacity: u64,
 }
 
-/// A choice of the buffer on the floor of one column.
+/// A decision about which buffer is on the floor of one column.
 struct Decision {
     part: Part,
     column: usize,
     key: Key,
-    /// The state of the packing before any of its branches.
+    /// The mark of the packing before any of its branches.
     mark: usize,
-    /// Where its candidates begin in the stack of candidates.
+    /// The index of its first candidate in the stack of candidates.
     first_candidate: usize,
-    /// The first one that was not tried yet.
+    /// The first untried candidate.
     next_candidate: usize,
-    /// Whether losing the space was tried as well.
+    /// Whether the branch without a buffer was tried.
     wasted: bool,
-    /// Where the parts of its current branch begin in the stack of parts.
+    /// The index of the first part of its current branch in the stack of parts.
     first_part: usize,
 }
 
-/// What became of a part.
+/// The result of opening a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Opened {
-    /// Its buffers are placed, or were split off as parts of their own.
+enum PartState {
+    /// Its buffers are placed, or split off as other parts.
     Closed,
-    /// A decision about it is the latest one.
+    /// The latest decision is about it.
     Open,
     /// It cannot be packed.
     Failed,
 }
 
-/// What became of a branch.
+/// The result of taking a branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Branch {
     Taken,
     Failed,
-    /// There was none left.
+    /// No branch was left.
     Exhausted,
 }
 
-/// Searches over one packing.
+/// Searches for a packing.
 pub(super) struct Search<'a> {
     pub packing: Columns<'a>,
     /// Branches taken, in all runs.
     pub steps: u64,
     fails: u64,
     nogoods: Nogoods,
-    /// What was decided, the latest last.
+    /// The decisions so far, the latest last.
     decisions: Vec<Decision>,
     candidates: Vec<u32>,
-    /// What is still to be packed, the parts of the latest decision last.
+    /// The parts still to pack, those of the latest decision last.
     parts: Vec<Part>,
 }
 
-/// Steps between two questions whether to stop.
+/// Steps between two calls of `stop`.
 pub(super) const STEPS_BETWEEN_POLLS: u64 = 128;
 
 impl<'a> Search<'a> {
@@ -104,7 +104,7 @@ impl<'a> Search<'a> {
         Self { packing, steps: 0, fails: 0, nogoods: Nogoods::new(), decisions, candidates, parts }
     }
 
-    /// Searches for a packing under `capacity`, from the beginning, until `fails` branches have failed.
+    /// Searches from the beginning for a packing under `capacity`, until `fails` branches have failed.
     pub fn run(&mut self, capacity: u64, strategy: &Strategy, fails: u64, stop: &mut dyn FnMut() -> bool) -> End {
         if capacity < self.packing.problem.bound() {
             return End::Refuted;
@@ -126,10 +126,10 @@ impl<'a> Search<'a> {
                 continue;
             }
             let part = self.parts.pop().expect("the latest decision has parts left");
-            if self.open(part, strategy) == Opened::Closed {
+            if self.open(part, strategy) == PartState::Closed {
                 continue;
             }
-            // There is a new decision to branch on, or the latest one took a branch that failed.
+            // Either there is a new decision to branch on, or the latest one took a branch that failed.
             loop {
                 if self.decisions.is_empty() {
                     return End::Refuted;
@@ -148,7 +148,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Adds the parts of `columns` to those that are to be packed, the smallest first.
+    /// Adds the parts of `columns` to the parts to pack, the smallest first.
     fn split(&mut self, columns: Range<u32>, capacity: u64) {
         let from = self.parts.len();
         let parts = components(&self.packing.columns, columns);
@@ -156,8 +156,8 @@ impl<'a> Search<'a> {
         self.parts[from..].sort_by_key(|part| Reverse(part.columns.len()));
     }
 
-    /// Hangs what spans the part, and decides where to begin with the rest.
-    fn open(&mut self, part: Part, strategy: &Strategy) -> Opened {
+    /// Hangs the buffers that span the part, and chooses the first decision for the rest.
+    fn open(&mut self, part: Part, strategy: &Strategy) -> PartState {
         let Part { columns, capacity } = part;
         let buffers = &self.packing.problem.buffers;
         let spans = |&i: &u32| (buffers[i as usize].lower, buffers[i as usize].upper) == (columns.start, columns.end);
@@ -165,17 +165,17 @@ impl<'a> Search<'a> {
         if !spanning.is_empty() {
             let Ok(ceiling) = self.packing.hang(&spanning, capacity) else {
                 self.fails += 1;
-                return Opened::Failed;
+                return PartState::Failed;
             };
             self.split(columns, ceiling);
-            return Opened::Closed;
+            return PartState::Closed;
         }
 
         let range = columns.start as usize..columns.end as usize;
         let key = Key::of(&self.packing.columns[range.clone()], capacity);
         if self.nogoods.contains(key) {
             self.fails += 1;
-            return Opened::Failed;
+            return PartState::Failed;
         }
         let column = strategy.choose(&self.packing, range, capacity);
         let first_candidate = self.candidates.len();
@@ -193,11 +193,11 @@ impl<'a> Search<'a> {
             wasted: false,
             first_part: self.parts.len(),
         });
-        Opened::Open
+        PartState::Open
     }
 
-    /// Takes back the latest decision's branch, and takes its next one. Drops the decision where there
-    /// is none left; then the branch that led to it has failed.
+    /// Undoes the latest decision's branch and takes its next one. If there is none, drops the decision; then the
+    /// branch that led to it has failed.
     fn branch(&mut self) -> Branch {
         let latest = self.decisions.last_mut().expect("there is a decision");
         self.steps += 1;
@@ -232,13 +232,13 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The next height over the floor at which a buffer can be in a column, if none of `candidates` (those
-/// that could) is on the floor. A candidate must then rest on a buffer next to the column: resting on
-/// one in the column, it would not be the lowest there.
+/// The next height above the floor at which a buffer can be in a column if none of `candidates` (all that could be on
+/// the floor) is on it. A candidate must then rest on a buffer next to the column: if it rested on one in the column,
+/// it would not be the lowest there.
 fn next_height(packing: &Columns, column: usize, candidates: &[u32]) -> u64 {
     let mut height = packing.columns[column].next;
     for &candidate in candidates {
-        for i in packing.waiting_beside(candidate) {
+        for i in packing.waiting_neighbors(candidate) {
             let buffer = packing.problem.buffers[i as usize];
             if !buffer.columns().contains(&column) {
                 height = height.min(packing.lowest[i as usize] + buffer.size);

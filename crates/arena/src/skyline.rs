@@ -3,8 +3,8 @@
 //! ```text
 //!   offset
 //!     ^  +----+            +-------+     The deepest valley takes the preferred buffer among those that
-//!     |  |    |+--+        |       |     fit between its walls. Where none fits, it is filled up to its
-//!     |  |    ||  | valley |       |     lower wall, and those bytes are lost.
+//!     |  |    |+--+        |       |     fit between its walls. If none fits, the valley is filled up to
+//!     |  |    ||  | valley |       |     its lower wall, and those bytes are lost.
 //!     |  |    ||  +--------+       |
 //!     +--+----++--+--------+-------+--> column
 //! ```
@@ -12,20 +12,20 @@
 use super::compress::{Compressed, CompressedBuffer};
 use std::cmp::Reverse;
 
-/// Which buffer is taken among those that fit into the valley.
+/// Which of the buffers that fit into the valley to place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prefer {
-    /// The longest.
+    /// The one with the longest lifespan.
     Width,
-    /// The largest.
+    /// The one with the largest size.
     Size,
-    /// The largest product of both.
+    /// The one with the largest product of size and lifespan.
     Area,
     /// The one that starts first.
     Left,
 }
 
-/// Columns of one height.
+/// Adjacent columns of one height.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
     lower: u32,
@@ -33,17 +33,17 @@ struct Segment {
     height: u64,
 }
 
-/// Fills valleys. Kept between attempts to sum up their work.
+/// Fills valleys. Reused between attempts to sum their work.
 #[derive(Debug, Default)]
 pub(super) struct Skyline {
-    /// From left to right; neighbours differ in height.
+    /// From left to right; adjacent segments differ in height.
     line: Vec<Segment>,
-    /// Buffers and segments that were looked at so far.
+    /// Number of buffers and segments examined so far.
     pub work: u64,
 }
 
 impl Skyline {
-    /// Fills `offsets` (one for each buffer); returns the peak.
+    /// Fills `offsets` (one per buffer) and returns the peak.
     pub fn fill(&mut self, problem: &Compressed, prefer: Prefer, offsets: &mut [u64]) -> u64 {
         let mut waiting = sorted(problem, prefer);
         let mut peak = 0;
@@ -70,10 +70,10 @@ impl Skyline {
     /// The leftmost of the lowest segments.
     fn deepest(&self) -> usize {
         let lowest = self.line.iter().enumerate().min_by_key(|(_, segment)| segment.height);
-        lowest.expect("there are columns where there are buffers").0
+        lowest.expect("a problem with buffers has columns").0
     }
 
-    /// Fills the segment up to its lower neighbour, and joins them.
+    /// Raises the segment to its lower neighbor, and joins them.
     fn raise(&mut self, at: usize) {
         let left = at.checked_sub(1).map(|left| self.line[left].height);
         let right = self.line.get(at + 1).map(|right| right.height);
@@ -82,7 +82,7 @@ impl Skyline {
         self.join(at.saturating_sub(1));
     }
 
-    /// Puts a buffer onto the segment, which it may split into three.
+    /// Places a buffer on the segment, which may split into three.
     fn put(&mut self, at: usize, buffer: &CompressedBuffer) {
         let Segment { lower, upper, height } = self.line[at];
         let parts = [
@@ -94,7 +94,7 @@ impl Skyline {
         self.join(at.saturating_sub(1));
     }
 
-    /// Joins neighbours of equal height among the few segments from `from` on.
+    /// Joins adjacent segments of equal height, among the few from `from` on.
     fn join(&mut self, from: usize) {
         let mut at = from;
         while at + 1 < self.line.len() && at < from + 4 {
@@ -108,7 +108,7 @@ impl Skyline {
     }
 }
 
-/// The buffers with their indices, most preferred first.
+/// The buffers with their indices, the most preferred first.
 fn sorted(problem: &Compressed, prefer: Prefer) -> Vec<(CompressedBuffer, usize)> {
     let key = |b: &CompressedBuffer| match prefer {
         Prefer::Width => (b.width(), b.size),

@@ -10,11 +10,10 @@
 //!     | proved lower bound                <- raised by every target refuted
 //! ```
 //!
-//! The search (`search.rs`) is exact whatever its strategy, but how long it takes depends wildly on
-//! luck. So it is run again and again, each time with another strategy, and with limits in the order of
-//! Luby, Sinclair and Zuckerman 1993 (1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ...), which is within a logarithm
-//! of the best order whatever the luck. What one run has refuted, the later ones know. The clock lives
-//! outside: the caller is asked now and then whether to stop.
+//! The search (`search.rs`) is exact with every strategy, but its time varies by factors of thousands. So it runs
+//! repeatedly, each time with another strategy, with limits in the order of Luby, Sinclair and Zuckerman 1993 (1 1 2 1
+//! 1 2 4 1 1 2 1 1 2 4 8 ...), which is within a logarithmic factor of the best order for every distribution of times.
+//! Later runs reuse what earlier ones refuted. The solver has no clock: it asks the caller regularly whether to stop.
 
 use super::columns::Columns;
 use super::compress::Compressed;
@@ -23,44 +22,44 @@ use super::problem::{Problem, Solution};
 use super::search::{End, Search};
 use super::strategy::Strategy;
 
-/// What is known at the end.
+/// What is proved about a solution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// No packing has a lower peak.
     Optimal,
-    /// It fits the capacity; without a capacity, it is the best that was found before the stop.
+    /// The solution fits the capacity; without a capacity, it is the best one found before the stop.
     Feasible,
-    /// It is proved that no packing fits the capacity.
+    /// No packing fits the capacity. This is proved.
     Infeasible,
-    /// Nothing that fits the capacity was found before the stop.
+    /// The search was stopped before it found a packing that fits the capacity.
     Stopped,
 }
 
 /// The answer of `solve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// The best packing found. It is valid whatever the status, but `Infeasible` and `Stopped` mean
-    /// that its peak is over the capacity.
+    /// The best packing found. It is valid for every status, but its peak exceeds the capacity for `Infeasible` and
+    /// `Stopped`.
     pub solution: Solution,
-    /// What is known about it.
+    /// What is proved about it.
     pub status: Status,
-    /// The best proved lower bound of the peak.
+    /// The best proved lower bound of the peak, in bytes.
     pub lower_bound: u64,
-    /// Branches that the search took: the same on every machine.
+    /// Number of branches that the search took: the same on every machine.
     pub steps: u64,
 }
 
 /// Failures allowed in the shortest runs.
 const FAILS: u64 = 20;
-/// Columns times the buffers live in them, at most, for the search to be tried (about 1 GiB).
+/// The search runs only if the sum over all columns of their live buffers is at most this (about 1 GiB).
 const MAX_CELLS: u64 = 1 << 28;
 
-/// Packs `problem` within `capacity` bytes, or with the lowest peak where that is `None`.
+/// Packs `problem` within `capacity` bytes, or with the lowest peak if that is `None`.
 ///
-/// `stop` is asked every hundred steps or so (some tenths of a millisecond, for a few hundred buffers);
-/// what it says is the only thing besides the arguments that the outcome depends on. Problems of tens
-/// of thousands of buffers that are live together are only packed, not searched.
-/// Panics where the problem has no `total_bytes`, or an alignment of 0.
+/// Calls `stop` about every hundred steps (some tenths of a millisecond for a few hundred buffers); the outcome depends
+/// only on the arguments and on what `stop` returns. Problems with tens of thousands of buffers live at the same time
+/// are only packed, not searched.
+/// Panics if the problem has no `total_bytes`, or an alignment of 0.
 pub fn solve(problem: &Problem, capacity: Option<u64>, stop: &mut dyn FnMut() -> bool) -> Outcome {
     let compressed = Compressed::new(problem);
     let mut known = Known::new(&compressed, capacity.map(|bytes| bytes / problem.alignment));
@@ -83,14 +82,14 @@ pub fn solve(problem: &Problem, capacity: Option<u64>, stop: &mut dyn FnMut() ->
             }
         }
     }
-    unreachable!("one of the runs, whose limits grow, covers the whole search space")
+    unreachable!("the limits grow until a run covers the whole search space")
 }
 
-/// What is known so far, in units of the alignment.
+/// The best packing and bounds so far, in units of the alignment.
 struct Known<'a> {
     problem: &'a Compressed,
     capacity: Option<u64>,
-    /// No peak is lower.
+    /// The proved lower bound of the peak.
     bound: u64,
     /// The best packing, and its peak.
     offsets: Vec<u64>,
@@ -104,7 +103,7 @@ impl<'a> Known<'a> {
         Self { problem, capacity, bound: problem.bound(), offsets, peak }
     }
 
-    /// Whether the question is answered.
+    /// Whether the result is final.
     fn is_enough(&self) -> bool {
         match self.capacity {
             Some(capacity) => self.peak <= capacity || self.bound > capacity,
@@ -112,8 +111,8 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// The capacities to be tried in a round: the one that was asked for; or the lowest possible peak,
-    /// and one between that and the best peak, by halves, quarters, eighths, sixteenths of the gap.
+    /// The capacities to try in a round: the requested one; or the lowest possible peak, and one value between that and
+    /// the best peak, at a half, a quarter, an eighth or a sixteenth of the gap.
     fn targets(&self, round: u64) -> Vec<u64> {
         if let Some(capacity) = self.capacity {
             return vec![capacity];
@@ -122,9 +121,9 @@ impl<'a> Known<'a> {
         vec![self.bound, self.peak - (gap >> (1 + round % 4)).max(1)]
     }
 
-    /// Takes a packing if it is better, once its buffers are pushed down as far as they go.
+    /// Pushes a packing's buffers down as far as possible and keeps it if it is better.
     fn found(&mut self, offsets: &[u64]) {
-        let offsets = pushed_down(self.problem, offsets);
+        let offsets = push_down(self.problem, offsets);
         let peak = self.problem.peak(&offsets);
         if peak < self.peak {
             (self.offsets, self.peak) = (offsets, peak);
@@ -144,8 +143,8 @@ impl<'a> Known<'a> {
     }
 }
 
-/// The packing with every buffer let down onto those below it, the lowest buffer first.
-pub(super) fn pushed_down(problem: &Compressed, offsets: &[u64]) -> Vec<u64> {
+/// Moves every buffer down onto the buffers below it, starting with the lowest.
+pub(super) fn push_down(problem: &Compressed, offsets: &[u64]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..offsets.len()).collect();
     order.sort_by_key(|&i| offsets[i]);
     let mut floors = vec![0; problem.loads.len()];
@@ -171,7 +170,7 @@ mod tests {
     use crate::tests::training::training_step;
 
     #[test]
-    fn targets_are_the_lowest_peak_and_parts_of_the_gap_above_it() {
+    fn targets_are_the_bound_and_fractions_of_the_gap_above_it() {
         let problem = Compressed::new(&training_step(1, 20));
         let known = |capacity| Known { problem: &problem, capacity, bound: 60, offsets: vec![], peak: 100 };
         let targets = (0..5).map(|round| known(None).targets(round)).collect::<Vec<_>>();

@@ -1,13 +1,13 @@
-//! The order of the exact search: which cell of the packing it decides next, and which buffer it tries
-//! there first. Every strategy covers the same space; their times differ by factors of thousands from
-//! problem to problem, so `solver.rs` runs many of them in turn.
+//! The order of the exact search: which cell of the packing to decide next, and which buffer to try there first. Every
+//! strategy covers the same space; their times differ by factors of thousands from problem to problem, so `solver.rs`
+//! runs many of them in turn.
 //!
 //! ```text
 //!          |  a  |     |
-//!     +----+  b  +-----+----+      A valley: neighbouring columns of one floor between higher walls.
-//!     |    |  |  |     |    |      Some column of some valley is decided next. At * one of the buffers
-//!     |    +--+--+-----+    |      that start right of the wall is on the floor, or nothing does
-//!     |    |*  valley  |    |      and the space at * is lost: few choices, as walls are near.
+//!     +----+  b  +-----+----+      A valley: adjacent columns of one floor between higher walls.
+//!     |    |  |  |     |    |      The next decision is about a column of a valley. At * one of the buffers
+//!     |    +--+--+-----+    |      that start right of the wall is on the floor, or no buffer is
+//!     |    |*  valley  |    |      and the space at * is lost: few choices, because walls are near.
 //! ```
 
 use super::columns::{Columns, fingerprint};
@@ -15,7 +15,7 @@ use super::compress::{Compressed, CompressedBuffer};
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// Which column is decided first. But for `Fewest` and `FewestLow`, one without a choice goes first.
+/// Which column to decide first. Except with `Fewest` and `FewestLow`, a column without a choice goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
     /// The one with the fewest choices.
@@ -24,16 +24,16 @@ enum Rule {
     FewestLow,
     /// The lowest.
     Lowest,
-    /// The one with the least space to lose.
+    /// The one that would lose the least space.
     Tightest,
-    /// One in the narrowest valley.
+    /// A column of the narrowest valley.
     Narrowest,
-    /// The one with the most bytes waiting.
+    /// The one with the most waiting bytes.
     Fullest,
 }
 
-/// The rules in turn. Their number is odd, so that each of them also gets the longer runs, which come
-/// at powers of two.
+/// The rules in turn. Their number is odd, so that each of them also gets the longer runs, which have indices at powers
+/// of two.
 const RULES: [Rule; 9] = [
     Rule::Fewest,
     Rule::Lowest,
@@ -46,21 +46,21 @@ const RULES: [Rule; 9] = [
     Rule::Fullest,
 ];
 
-/// The weights of a buffer's width against its size, in eighths.
+/// Weights of a buffer's width against its size, in eighths.
 const WIDTH_WEIGHTS: [u64; 5] = [4, 0, 8, 2, 6];
-/// The weights of chance against both.
+/// Weights of a random rank against both.
 const CHANCE_WEIGHTS: [u64; 4] = [0, 2, 4, 12];
 
-/// A way through the search space.
+/// An order in which to search.
 pub(super) struct Strategy {
     rule: Rule,
     seed: u64,
-    /// For each buffer; the highest is tried first. Twins have the same.
+    /// For each buffer; the search tries the highest first. Buffers with equal lifespan and size have the same.
     priorities: Vec<u64>,
 }
 
 impl Strategy {
-    /// The strategy of a run. Each seed gives another mixture of tastes for buffers.
+    /// The strategy of a run. Each seed gives another mixture of weights.
     pub fn new(problem: &Compressed, seed: u64) -> Self {
         let draw = fingerprint(seed);
         let width_weight = WIDTH_WEIGHTS[(draw % 5) as usize];
@@ -76,7 +76,7 @@ impl Strategy {
         Self { rule: RULES[(seed % RULES.len() as u64) as usize], seed, priorities }
     }
 
-    /// The column of `range` (a component) that is decided next.
+    /// Chooses the column of `range` (a component) to decide next.
     pub fn choose(&self, packing: &Columns, range: Range<usize>, capacity: u64) -> usize {
         let mut best = (u64::MAX, u64::MAX, u64::MAX);
         let mut chosen = range.start;
@@ -92,11 +92,11 @@ impl Strategy {
         chosen
     }
 
-    /// The lowest is chosen.
+    /// The score of a column; `choose` takes the lowest.
     fn score(&self, packing: &Columns, c: usize, width: u64, capacity: u64) -> (u64, u64) {
         let column = &packing.columns[c];
         let slack = capacity - column.floor - column.load;
-        let least_loss = packing.smallest_beside[c].min(column.next - column.floor);
+        let least_loss = packing.smallest_neighbor[c].min(column.next - column.floor);
         let choices = u64::from(column.tight) + u64::from(least_loss <= slack);
         match self.rule {
             Rule::Fewest => (choices, 0),
@@ -109,7 +109,7 @@ impl Strategy {
         }
     }
 
-    /// Sorts the buffers that fit one place, and leaves one of each set of twins.
+    /// Sorts the candidates, and keeps one of each set with equal lifespan and size.
     pub fn sort(&self, problem: &Compressed, candidates: &mut Vec<u32>, from: usize) {
         let buffers = &problem.buffers;
         candidates[from..].sort_unstable_by_key(|&i| {
@@ -128,7 +128,7 @@ impl Strategy {
     }
 }
 
-/// The runs of columns in `range` that have one floor, between higher ones.
+/// The runs of columns in `range` that share one floor between higher ones.
 fn valleys<'a>(packing: &'a Columns, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + 'a {
     let columns = &packing.columns;
     let mut at = range.start;
@@ -146,10 +146,10 @@ fn valleys<'a>(packing: &'a Columns, range: Range<usize>) -> impl Iterator<Item 
     })
 }
 
-/// Ranks are below this, however many buffers there are.
+/// All ranks are below this, for any number of buffers.
 const RANKS: u64 = 1 << 10;
 
-/// For each buffer, how far up it is among the different values of `key`.
+/// For each buffer, the rank of its `key` among the different values.
 fn ranks(problem: &Compressed, key: impl Fn(&CompressedBuffer) -> u64) -> Vec<u64> {
     let mut values: Vec<u64> = problem.buffers.iter().map(&key).collect();
     values.sort_unstable();

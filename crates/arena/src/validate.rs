@@ -1,5 +1,5 @@
-//! Checks a solution the O(n^2) way. Shares no code with the solver, the heuristics or the bound, not
-//! even the arithmetic of overlap, so that a mistake there cannot hide itself here.
+//! Checks a solution in O(n^2). Shares no code with the solver, the heuristics or the bound, not even the test for
+//! overlap, so that a mistake there cannot hide here.
 //!
 //! ```text
 //!   offset
@@ -13,7 +13,7 @@
 use super::problem::{Lifespan, Problem, Solution};
 use thiserror::Error;
 
-/// The position of a buffer, for a message about it.
+/// The position of a buffer, for a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     /// Its index in the problem.
@@ -29,10 +29,10 @@ pub struct Placed {
 /// What is wrong with a solution. Buffers are named by their index in the problem.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Violation {
-    /// The problem itself asks for offsets that are multiples of 0.
+    /// The problem's alignment is 0.
     #[error("the problem's alignment is 0, expected at least 1 byte")]
     ZeroAlignment,
-    /// There are more or fewer offsets than buffers.
+    /// The numbers of offsets and of buffers differ.
     #[error("the solution has {offsets} offsets for {buffers} buffers")]
     WrongLength {
         /// Offsets in the solution.
@@ -47,10 +47,10 @@ pub enum Violation {
         buffer: usize,
         /// Its offset.
         offset: u64,
-        /// What its offset must be a multiple of.
+        /// The alignment that its offset must be a multiple of.
         alignment: u64,
     },
-    /// A buffer would end beyond what 64 bits can address.
+    /// A buffer would end beyond 64 bits.
     #[error("buffer {buffer} of {size} bytes at offset {offset} ends beyond 64 bits")]
     Overflow {
         /// The buffer.
@@ -60,14 +60,14 @@ pub enum Violation {
         /// Its offset.
         offset: u64,
     },
-    /// A buffer reaches above the capacity.
+    /// A buffer ends above the capacity.
     #[error("buffer {buffer} ends at {top}, over the capacity of {capacity} bytes by {}", top - capacity)]
     OverCapacity {
         /// The buffer.
         buffer: usize,
         /// One past its last byte.
         top: u64,
-        /// Bytes that there are.
+        /// Available bytes.
         capacity: u64,
     },
     /// Two buffers share bytes while both are live.
@@ -84,20 +84,20 @@ pub enum Violation {
         second: Placed,
     },
     /// The solution's peak is not the highest top of its buffers.
-    #[error("the solution says that its peak is {said} bytes, its buffers reach {reached}")]
+    #[error("the solution gives its peak as {said} bytes, but its buffers reach {reached}")]
     WrongPeak {
-        /// What the solution says.
+        /// The peak of the solution.
         said: u64,
         /// The highest top of a buffer.
         reached: u64,
     },
 }
 
-/// Whether `solution` is a packing of `problem` within `capacity` (bytes; `None` for any peak).
+/// Checks that `solution` is a packing of `problem` within `capacity` bytes (`None` for any peak).
 ///
-/// Buffers of no bytes or of an empty lifespan never clash and reach no height, but their offsets
-/// must be aligned too. Takes O(n^2) time.
-/// Errors: the first `Violation` found, in the order in which the enum lists them.
+/// Buffers of 0 bytes or with an empty lifespan never clash and do not raise the peak, but their offsets must be
+/// aligned too. Takes O(n^2) time.
+/// Errors: the first `Violation` found, in the order of the enum.
 pub fn validate(problem: &Problem, solution: &Solution, capacity: Option<u64>) -> Result<(), Violation> {
     let placed = place_all(problem, solution)?;
 
@@ -128,8 +128,8 @@ pub fn validate(problem: &Problem, solution: &Solution, capacity: Option<u64>) -
     Ok(())
 }
 
-/// The buffers that take room, with their tops. Errors: everything that is wrong with a single buffer,
-/// apart from the capacity.
+/// The buffers that occupy memory, with their tops. Errors: everything that can be wrong with a single buffer, except
+/// the capacity.
 fn place_all(problem: &Problem, solution: &Solution) -> Result<Vec<Placed>, Violation> {
     let alignment = problem.alignment;
     if alignment == 0 {

@@ -1,11 +1,11 @@
-//! The lower bound against a slow definition of it.
+//! The lower bound against a slow computation of its definition.
 
 use super::random::random_problem;
 use super::training::training_step;
 use crate::compress::Compressed;
 use crate::{Buffer, LowerBound, Problem, lower_bound};
 
-/// Live bytes at `time`, from the definition.
+/// Live bytes at `time`, by the definition.
 fn live(problem: &Problem, time: u64) -> u64 {
     let live = problem.buffers.iter().filter(|b| b.lifespan.lower <= time && time < b.lifespan.upper);
     live.map(|b| b.size.div_ceil(problem.alignment) * problem.alignment).sum()
@@ -46,14 +46,14 @@ fn sizes_count_rounded_up() {
 }
 
 #[test]
-fn nothing_takes_nothing() {
+fn an_empty_problem_has_bound_0() {
     let problem = Problem { buffers: vec![Buffer::new(3, 3, 8), Buffer::new(1, 9, 0)], alignment: 16 };
     assert_eq!(lower_bound(&problem), LowerBound { bytes: 0, at: 0 });
 }
 
 #[test]
 #[should_panic(expected = "2 buffers aligned to 256 bytes add up to more than 64 bits")]
-fn more_than_64_bits_are_refused() {
+fn a_total_of_more_than_64_bits_panics() {
     let buffers = vec![Buffer::new(0, 5, u64::MAX / 2), Buffer::new(7, 9, u64::MAX / 2 + 1)];
     lower_bound(&Problem { buffers, alignment: 256 });
 }

@@ -4,26 +4,26 @@ use crate::Problem;
 
 /// The least peak of a problem of few buffers, in bytes.
 ///
-/// In an optimal packing push every buffer down as far as it goes, from the lowest offset upwards.
-/// Laying buffers in that order, each directly on the highest of those below it, rebuilds the packing;
-/// so the best over all orders is the optimum. Orders whose offsets fall again rebuild nothing new.
+/// Push every buffer of an optimal packing down as far as possible, starting with the lowest. Placing buffers in that
+/// order, each directly on the highest one below it, rebuilds the packing; so the best over all orders is the optimum.
+/// An order in which offsets decrease rebuilds no further packing.
 pub fn least_peak(problem: &Problem) -> u64 {
-    let mut search = Search { problem, laid: Vec::new(), best: u64::MAX };
+    let mut search = Search { problem, placed: Vec::new(), best: u64::MAX };
     let room: Vec<usize> = (0..problem.buffers.len()).filter(|&i| problem.buffers[i].takes_room()).collect();
-    search.lay(&room, (0, 0), 0);
+    search.place(&room, (0, 0), 0);
     search.best
 }
 
 struct Search<'a> {
     problem: &'a Problem,
-    /// (buffer, top) of those laid so far.
-    laid: Vec<(usize, u64)>,
+    /// (buffer, top) of the buffers placed so far.
+    placed: Vec<(usize, u64)>,
     best: u64,
 }
 
 impl Search<'_> {
-    /// `latest` is the offset and the index of the buffer that was laid last.
-    fn lay(&mut self, rest: &[usize], latest: (u64, usize), peak: u64) {
+    /// `latest` is the offset and the index of the last placed buffer.
+    fn place(&mut self, rest: &[usize], latest: (u64, usize), peak: u64) {
         if rest.is_empty() {
             self.best = self.best.min(peak);
             return;
@@ -37,24 +37,24 @@ impl Search<'_> {
                 let other = self.problem.buffers[i].lifespan;
                 other.lower < buffer.lifespan.upper && buffer.lifespan.lower < other.upper
             };
-            let floor = self.laid.iter().filter(|(i, _)| meets(*i)).map(|(_, top)| *top).max().unwrap_or(0);
+            let floor = self.placed.iter().filter(|(i, _)| meets(*i)).map(|(_, top)| *top).max().unwrap_or(0);
             if (floor, next) >= latest {
                 let top = floor + self.size(next);
                 let others: Vec<usize> = rest.iter().copied().filter(|&i| i != next).collect();
-                self.laid.push((next, top));
-                self.lay(&others, (floor, next), peak.max(top));
-                self.laid.pop();
+                self.placed.push((next, top));
+                self.place(&others, (floor, next), peak.max(top));
+                self.placed.pop();
             }
         }
     }
 
-    /// How high the buffers reach at `time` at least, since the rest is placed above them.
+    /// A lower bound of the height at `time`, because the remaining buffers go above the placed ones.
     fn height(&self, rest: &[usize], time: u64) -> u64 {
         let live = |i: &usize| {
             let lifespan = self.problem.buffers[*i].lifespan;
             lifespan.lower <= time && time < lifespan.upper
         };
-        let floor = self.laid.iter().filter(|(i, _)| live(i)).map(|(_, top)| *top).max().unwrap_or(0);
+        let floor = self.placed.iter().filter(|(i, _)| live(i)).map(|(_, top)| *top).max().unwrap_or(0);
         floor + rest.iter().copied().filter(live).map(|i| self.size(i)).sum::<u64>()
     }
 

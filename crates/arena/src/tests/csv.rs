@@ -1,11 +1,11 @@
-//! The CSV reader: what it accepts, in which words it refuses, and that nothing makes it panic.
+//! The CSV reader: accepted text, error messages, and no panic for any input.
 
 use crate::{Buffer, CsvProblem, Problem, Solution, read_csv, write_csv};
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 fn refuses(text: &str, expected: Expect) {
-    expected.assert_eq(&read_csv(text).expect_err("this text is wrong").to_string());
+    expected.assert_eq(&read_csv(text).expect_err("this text is invalid").to_string());
 }
 
 fn two_buffers() -> CsvProblem {
@@ -14,7 +14,7 @@ fn two_buffers() -> CsvProblem {
 }
 
 #[test]
-fn reads_what_the_benchmark_writes() {
+fn reads_files_of_the_benchmark() {
     for text in [
         "id,lower,upper,size\na,0,3,4\nb,3,9,16\n",
         "id,lower,upper,size\na,0,3,4\nb,3,9,16",
@@ -52,7 +52,7 @@ fn writes_the_offsets() {
 }
 
 #[test]
-fn refuses_a_bad_header() {
+fn rejects_a_bad_header() {
     refuses("", expect!["line 1, column 1: found an empty file, expected the header `id,lower,upper,size`"]);
     refuses("\n \n", expect!["line 1, column 1: found an empty file, expected the header `id,lower,upper,size`"]);
     refuses(
@@ -70,7 +70,7 @@ fn refuses_a_bad_header() {
 }
 
 #[test]
-fn refuses_a_bad_line() {
+fn rejects_a_bad_line() {
     let refuses = |line: &str, expected| refuses(&format!("id,lower,upper,size\na,0,3,4\n{line}\n"), expected);
     refuses("b,0,3", expect!["line 3, column 3: found 3 field(s), expected 4 as in the header"]);
     refuses("b,0,3,4,5", expect!["line 3, column 5: found 5 field(s), expected 4 as in the header"]);
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read(rows in prop::collection::vec((0u64..1 << 60, 0u64..1 << 60, 0u64..1 << 50), 0..40)) {
+    fn written_text_reads_back_unchanged(rows in prop::collection::vec((0u64..1 << 60, 0u64..1 << 60, 0u64..1 << 50), 0..40)) {
         let buffers = rows.iter().map(|&(lower, length, size)| Buffer::new(lower, lower + length, size));
         let ids = (0..rows.len()).map(|i| format!("tensor {i}")).collect();
         let csv = CsvProblem { ids, problem: Problem { buffers: buffers.collect(), alignment: 1 } };

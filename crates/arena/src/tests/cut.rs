@@ -1,12 +1,12 @@
-//! Hard problems with a known packing: a rectangle of time and memory cut into pieces at random.
+//! Hard problems with a known packing: a random dissection of a rectangle of time and memory.
 //!
 //! ```text
 //!   guillotine           pinwheel            Every piece is a buffer, so a peak equal to the height of
 //!   +----+-------+       +-------+---+       the rectangle is known to exist, and every column is
-//!   |    |       |       +--+----+   |       full: no byte may be lost. Pieces that are then left out
-//!   |    +--+----+       |  |    |   |       or shortened leave some room, and more ways to go wrong.
-//!   |    |  |    |       |  +----+---+
-//!   +----+--+----+       +--+--------+
+//!   guillotine           pinwheel            Every piece is a buffer, so a peak equal to the height of
+//!   +----+-------+       +-------+---+       the rectangle is known to exist, and every column is
+//!   |    |       |       +--+----+   |       full: no byte may be lost. Leaving out or shortening
+//!   |    +--+----+       |  |    |   |       pieces makes some space, and more wrong decisions.
 //! ```
 
 use super::rng::Rng;
@@ -15,15 +15,15 @@ use crate::{Buffer, Problem};
 /// How a rectangle is cut.
 #[derive(Debug, Clone, Copy)]
 pub struct Cut {
-    /// Pieces, about.
+    /// Approximate number of pieces.
     pub pieces: u64,
-    /// Cuts in a hundred that are pinwheels.
+    /// Percentage of cuts that are pinwheels.
     pub pinwheels: u64,
-    /// Pieces in a hundred that are left out.
+    /// Percentage of pieces that are left out.
     pub left_out: u64,
-    /// Pieces in a hundred that live shorter than they could.
+    /// Percentage of pieces with a shortened lifespan.
     pub shortened: u64,
-    /// Times longer than high are the pieces, on the whole; 1 for neither.
+    /// Average ratio of a piece's lifespan to its size; 1 is square.
     pub stretch: u64,
 }
 
@@ -58,7 +58,7 @@ pub fn cut(seed: u64, how: Cut) -> Problem {
         }
         buffers.push(Buffer::new(piece.lower, piece.upper, (piece.top - piece.bottom) * GRAIN));
     }
-    // A known packing must not be given away by the order of the buffers.
+    // Shuffle, so that the order of the buffers does not reveal the known packing.
     for i in (1..buffers.len()).rev() {
         buffers.swap(i, rng.range(0, i as u64) as usize);
     }
@@ -96,7 +96,7 @@ fn divide(rng: &mut Rng, how: Cut, piece: Piece, count: u64, done: &mut Vec<Piec
     }
 }
 
-/// Two different places strictly within a range.
+/// Two different numbers strictly within a range.
 fn two(rng: &mut Rng, lower: u64, upper: u64) -> (u64, u64) {
     let a = rng.range(lower + 1, upper - 2);
     (a, rng.range(a + 1, upper - 1))

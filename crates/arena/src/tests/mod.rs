@@ -1,4 +1,4 @@
-//! The tests of the arena, and the generators of problems that they draw on.
+//! The tests of the arena, and their generators of problems.
 
 mod bound;
 mod brute;

@@ -1,4 +1,4 @@
-//! The heuristics: always valid, never under the bound, nearly on it for training steps.
+//! The heuristics: always valid, never below the bound, nearly on it for training steps.
 
 use super::brute::least_peak;
 use super::random::random_problem;
@@ -21,7 +21,7 @@ fn tiny_problems_are_packed_almost_always_optimally() {
     for seed in 0..500 {
         let problem = random_problem(seed, 7);
         let (peak, least) = (pack(&problem, 0, 0).peak, least_peak(&problem));
-        assert!(peak >= least, "seed {seed}: {peak} is under the optimum {least}");
+        assert!(peak >= least, "seed {seed}: {peak} is below the optimum {least}");
         if peak > least {
             worse.push(seed);
         }
@@ -49,7 +49,7 @@ fn training_steps_are_packed_within_two_per_mille() {
 }
 
 #[test]
-fn a_quick_packing_is_valid_and_more_work_makes_it_no_higher() {
+fn a_quick_packing_is_valid_and_pack_is_no_higher() {
     for seed in 0..40 {
         for problem in [training_step(seed, 600), random_problem(seed, 40)] {
             let bound = lower_bound(&problem).bytes;
@@ -70,7 +70,7 @@ fn the_same_problem_gives_the_same_bytes() {
 }
 
 #[test]
-fn what_takes_no_room_lies_at_zero() {
+fn empty_buffers_are_at_offset_0() {
     let buffers = vec![Buffer::new(0, 9, 5), Buffer::new(4, 4, 7), Buffer::new(9, 2, 7), Buffer::new(0, 9, 0)];
     let problem = Problem { buffers, alignment: 4 };
     let solution = pack(&problem, 0, 0);

@@ -1,4 +1,4 @@
-//! Small problems without any structure: what an algorithm must get right, not what it is for.
+//! Small problems without any structure, as tests of correctness, not of quality.
 
 use super::rng::Rng;
 use crate::{Buffer, Problem};
@@ -19,14 +19,14 @@ pub fn random_problem(seed: u64, most: u64) -> Problem {
     Problem { buffers: buffers.collect(), alignment }
 }
 
-/// Near a problem whose least peak is above its bound, by changing a few numbers of it. Random problems
-/// of this size hardly ever have such a gap.
+/// A variation of a problem whose least peak is above its bound. Random problems of this size hardly ever have such a
+/// gap.
 ///
 /// ```text
 ///   time 0  1  2  3  4  5
 ///        4444                      Nine bytes are live at all times, but the least peak is ten: in
-///        3333333                   whatever the order of the first three, some later buffer does not fit
-///           1111111                into the gaps that they leave.
+///        3333333                   every order of the first three, some later buffer does not fit
+///           1111111                into the gaps between them.
 ///              1111
 ///        2222222222
 ///           3333333333

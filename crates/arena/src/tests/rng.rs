@@ -1,6 +1,6 @@
-//! SplitMix64 (Steele, Lea and Flood 2014): a seed in, the same numbers out on every machine.
+//! SplitMix64 (Steele, Lea and Flood 2014): one seed gives the same numbers on every machine.
 
-/// A stream of numbers that a seed fixes.
+/// A stream of random numbers from a seed.
 pub struct Rng(pub u64);
 
 impl Rng {
@@ -18,7 +18,7 @@ impl Rng {
         low + self.next() % (high - low + 1)
     }
 
-    /// True `percent` times out of a hundred.
+    /// True with a probability of `percent`.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent
     }

@@ -1,5 +1,5 @@
-//! The exact solver against brute force, against packings that are known to exist, and on the public
-//! benchmark where its files are at hand.
+//! The exact solver against brute force, against packings that are known to exist, and on the public benchmark if its
+//! files are available.
 
 use super::brute::least_peak;
 use super::cut::{CAPACITY, Cut, cut};
@@ -12,7 +12,7 @@ use crate::strategy::Strategy;
 use crate::{Buffer, Outcome, Problem, Status, lower_bound, pack, read_csv, solve, validate};
 use std::time::Instant;
 
-/// Solves, and stops after a number of questions.
+/// Solves, and stops after `polls` calls of `stop`.
 fn solve_for(problem: &Problem, capacity: Option<u64>, polls: u64) -> Outcome {
     let mut left = polls;
     solve(problem, capacity, &mut || {
@@ -45,10 +45,10 @@ fn tiny_problems_are_solved_as_by_brute_force() {
             validate(&problem, &refuted.solution, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         }
     }
-    assert!(gaps > 150, "only {gaps} problems had to be searched");
+    assert!(gaps > 150, "only {gaps} problems needed a search");
 }
 
-/// `solve` ends with the first strategy on problems so small, so each of them is asked by itself.
+/// For problems this small `solve` finishes with the first strategy, so the test runs each strategy directly.
 #[test]
 fn every_strategy_finds_and_refutes_as_brute_force_does() {
     for seed in 0..200 {
@@ -81,7 +81,7 @@ fn random_problems_are_never_worse_than_packed() {
 }
 
 #[test]
-fn cut_rectangles_are_put_together_again() {
+fn cut_rectangles_are_reassembled() {
     let easy = Cut { pieces: 50, pinwheels: 0, left_out: 0, shortened: 0, stretch: 1 };
     for how in [
         easy,
@@ -121,7 +121,7 @@ fn the_same_problem_gives_the_same_outcome() {
 }
 
 #[test]
-fn a_stop_at_once_still_gives_a_packing() {
+fn an_immediate_stop_still_gives_a_packing() {
     let problem = cut(3, Cut { pieces: 200, pinwheels: 20, left_out: 5, shortened: 5, stretch: 1 });
     let outcome = solve_for(&problem, Some(CAPACITY), 1);
     assert_eq!(outcome.status, Status::Stopped);
@@ -136,7 +136,7 @@ fn a_capacity_counts_in_whole_units_of_the_alignment() {
     assert_eq!(solve(&problem, Some(191), &mut || false).status, Status::Infeasible);
 }
 
-/// The public benchmark's problems are not in the repository; the environment names a folder with them.
+/// The public benchmark's problems are not in the repository; an environment variable names a folder with them.
 #[test]
 fn the_public_benchmark_is_packed_within_its_capacity() {
     let Some(folder) = std::env::var_os("PLIMSOLL_MINIMALLOC_DIR") else {

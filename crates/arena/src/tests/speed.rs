@@ -1,4 +1,4 @@
-//! Measures, and so is left out of a usual run:
+//! Measurements, which a usual test run ignores:
 //! `cargo test --release -p plimsoll-arena tests::speed -- --ignored --nocapture`.
 
 use super::cut::{CAPACITY, Cut, cut};

@@ -1,9 +1,9 @@
-//! Lifetimes as a training step of a transformer has them, at random: what the heuristics are for.
+//! Random lifetimes like those of a transformer's training step: the problems that the heuristics are made for.
 //!
 //! ```text
 //!   layer      forward           head            backward
 //!     3              +-----------------------------+  ^^^        ---  saved for the mirror image
-//!     2         +------------------------------------------+     ^^^  gradients, handed on in a chain
+//!     2         +------------------------------------------+     ^^^  gradients, passed on in a chain
 //!     1    +--------------------------------------------------------+
 //!           '''  '''  '''   chunk chunk chunk                    '''  scratch, parts of a recompute
 //! ```
@@ -21,11 +21,11 @@ struct Shape {
     vocabulary: u64,
     chunks: u64,
     bytes: u64,
-    /// Layers out of a hundred that keep only their output and run again in the backward pass.
+    /// Percentage of layers that keep only their output and run again in the backward pass.
     recomputed: u64,
     dropout: bool,
     gated: bool,
-    /// Weights are updated as soon as their gradients are there, which then are short-lived.
+    /// Each weight is updated as soon as its gradient is ready, which makes gradients short-lived.
     update_in_backward: bool,
     /// Bytes of scratch of a matrix product.
     scratch: u64,
@@ -56,14 +56,14 @@ pub fn training_step(seed: u64, buffers: u64) -> Problem {
     Problem { buffers: tape.buffers, alignment: 256 }
 }
 
-/// Buffers as they are opened and closed by ops, one op an instant.
+/// The buffers of a sequence of ops, one op per instant.
 struct Tape {
     now: u64,
     buffers: Vec<Buffer>,
 }
 
 impl Tape {
-    /// An op that makes outputs and holds scratch while it runs; the last uses of `close` are in it.
+    /// Runs an op that creates outputs and holds scratch while it runs; it is the last use of the buffers in `close`.
     fn op<const N: usize>(&mut self, scratch: u64, outputs: [u64; N], close: &[usize]) -> [usize; N] {
         let made = outputs.map(|size| {
             self.buffers.push(Buffer::new(self.now, u64::MAX, size));
@@ -80,7 +80,7 @@ impl Tape {
     }
 }
 
-/// What a layer keeps for its backward pass.
+/// The tensors that a layer saves for its backward pass.
 struct Saved {
     norm1: usize,
     rstd1: usize,
@@ -138,7 +138,7 @@ fn step(tape: &mut Tape, s: &Shape, rng: &mut Rng) {
     tape.op(0, [], &[gradient, ids]);
 }
 
-/// Returns what is saved and the layer's output.
+/// Returns the saved tensors and the layer's output.
 fn forward(tape: &mut Tape, s: &Shape, x: usize) -> (Saved, usize) {
     let c = s.tokens * s.channels * s.bytes;
     let h = s.tokens * s.hidden * s.bytes;
@@ -163,7 +163,7 @@ fn forward(tape: &mut Tape, s: &Shape, x: usize) -> (Saved, usize) {
     (Saved { norm1, rstd1, qkv, attention, lse, residual, rstd2, norm2, up, act, masks }, out)
 }
 
-/// Takes the gradient of the layer's output, returns that of its input.
+/// Takes the gradient of the layer's output and returns that of its input.
 fn backward(tape: &mut Tape, s: &Shape, x: usize, saved: &Saved, d_out: usize) -> usize {
     let c = s.tokens * s.channels * s.bytes;
     let h = s.tokens * s.hidden * s.bytes;
@@ -184,7 +184,7 @@ fn backward(tape: &mut Tape, s: &Shape, x: usize, saved: &Saved, d_out: usize) -
     d_x
 }
 
-/// The gradient of a weight, where it is not a buffer that outlives the step.
+/// The gradient of a weight, unless it outlives the step.
 fn weight(tape: &mut Tape, s: &Shape, elements: u64) {
     if s.update_in_backward {
         let [gradient] = tape.op(s.scratch, [elements * s.bytes], &[]);

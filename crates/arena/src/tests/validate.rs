@@ -1,4 +1,4 @@
-//! What the validator refuses, and in which words.
+//! The validator's violations and their messages.
 
 use crate::{Buffer, Problem, Solution, validate};
 use expect_test::{Expect, expect};
@@ -52,7 +52,7 @@ fn other_violations() {
     check(&[0, 8, 17, 0], 24, None, expect!["buffer 2 is at offset 17, which is not a multiple of 8"]);
     check(&[0, 8, 16, 1], 24, None, expect!["buffer 3 is at offset 1, which is not a multiple of 8"]);
     check(&[0, 8, 16, 0], 24, Some(23), expect!["buffer 2 ends at 24, over the capacity of 23 bytes by 1"]);
-    check(&[0, 8, 16, 0], 21, None, expect!["the solution says that its peak is 21 bytes, its buffers reach 24"]);
+    check(&[0, 8, 16, 0], 21, None, expect!["the solution gives its peak as 21 bytes, but its buffers reach 24"]);
     check(
         &[0, 8, u64::MAX - 7, 0],
         24,
@@ -62,7 +62,7 @@ fn other_violations() {
 }
 
 #[test]
-fn alignment_zero_is_refused() {
+fn alignment_0_is_a_violation() {
     let solution = Solution { offsets: vec![0], peak: 5 };
     let problem = Problem { buffers: vec![Buffer::new(0, 1, 5)], alignment: 0 };
     expect!["the problem's alignment is 0, expected at least 1 byte"]
