@@ -1,9 +1,9 @@
-//! Everything that can be wrong with a graph or a model's configuration.
+//! Errors of graphs and of models' configurations.
 
 /// Why a graph could not be built.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum GraphError {
-    /// An op got tensors that it is not defined on. This is a bug of a model's description, not of its user.
+    /// An op received tensors that it is not defined on. This is a bug in a model's description, not a user error.
     #[error("{op}: {problem}")]
     ShapeMismatch {
         /// The op's name.
@@ -20,7 +20,7 @@ pub enum GraphError {
     /// A model configuration lacks a key, or a key's value is invalid.
     #[error("config: `{key}` {problem}")]
     BadConfig {
-        /// The key as it is written in config.json.
+        /// The key as in config.json.
         key: String,
         /// What is wrong with it, with the numbers.
         problem: String,
@@ -28,7 +28,7 @@ pub enum GraphError {
     /// No preset has this name.
     #[error("unknown model `{name}`{}", did_you_mean(suggestions))]
     UnknownModel {
-        /// What the user wrote.
+        /// The name that the user wrote.
         name: String,
         /// The presets whose names are nearest.
         suggestions: Vec<String>,
@@ -36,16 +36,16 @@ pub enum GraphError {
     /// A parameter to freeze does not exist.
     #[error("the model has no parameter `{name}`")]
     UnknownParameter {
-        /// The name.
+        /// The unknown name.
         name: String,
     },
     /// All parameters are frozen.
     #[error("all {parameters} parameters are frozen; nothing is left to train")]
     NothingTrained {
-        /// How many there are (tensors, not elements).
+        /// Number of parameters (tensors, not elements).
         parameters: usize,
     },
-    /// The sequence is longer than the model has positions for.
+    /// The sequence is longer than the model's positions.
     #[error("a sequence of {seq_len} tokens does not fit {name}, which has {positions} positions")]
     TooLong {
         /// The model.

@@ -1,7 +1,7 @@
-//! What is computed: tensors, ops, programs, their gradient, and the models written in them.
+//! The computation: tensors, ops, programs, their gradients, and the models built from them.
 //!
-//! Pure: no clock, no files, no threads. `plan` decides where bytes are stored and when ops run; `exec` runs
-//! them. Read next: `tensor.rs`, `ops/mod.rs`, `gradient.rs`, `training.rs`.
+//! Pure: no clock, no files, no threads. `plan` decides where bytes are stored and when ops run; `exec` runs them. Read
+//! next: `tensor.rs`, `ops/mod.rs`, `gradient.rs`, `training.rs`.
 
 mod error;
 mod gradient;

@@ -1,9 +1,9 @@
-//! The memories that tensors rest in: a table with a row for each, and containers with a value for each.
+//! The memories that store tensors: a table with a row per memory, and containers with a value per memory.
 //!
 //! ```text
 //!   row   kind     links
-//!   0     device   ◄──► 1          the device that computes
-//!   1     host     ◄──► 0          the machine around it
+//!   0     device   ◄──► 1          the computing device
+//!   1     host     ◄──► 0          its machine
 //!   2 …   further rows: another card, a disk
 //! ```
 //!
@@ -16,20 +16,19 @@ use std::fmt;
 use std::ops::{Index, IndexMut};
 use std::str::FromStr;
 
-/// Every tensor starts at a multiple of this in the memories of devices and hosts, which suits vector loads and GPU
-/// transactions alike.
+/// The alignment of tensors in the memories of devices and hosts. It suits vector loads and GPU transactions.
 pub const ALIGNMENT: u64 = 256;
 
-/// The row of a memory in the table of memories. Files have its name: `device`, `host`, `memory-2` and so on.
+/// The row of a memory in the table of memories. In files it is a name: `device`, `host`, `memory-2` and so on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemoryId(u8);
 
 impl MemoryId {
-    /// The memory of the device that computes.
+    /// The memory of the computing device.
     pub const DEVICE: Self = Self(0);
-    /// The memory of the machine around it.
+    /// The memory of the machine that the device is in.
     pub const HOST: Self = Self(1);
-    /// A table has this many rows at most.
+    /// Largest number of rows of a table.
     pub const MOST: usize = 8;
 
     /// The row as a `usize`.
@@ -37,9 +36,9 @@ impl MemoryId {
         self.0 as usize
     }
 
-    /// The first `count` rows. Panics if a table cannot have as many.
+    /// The first `count` rows. Panics if `count` exceeds `MOST`.
     fn first(count: usize) -> impl DoubleEndedIterator<Item = Self> + Clone {
-        assert!(count <= Self::MOST, "{count} memories, but a table has {} rows at most", Self::MOST);
+        assert!(count <= Self::MOST, "{count} memories, but a table has at most {} rows", Self::MOST);
         (0..count as u8).map(Self)
     }
 }
@@ -75,7 +74,7 @@ impl<'de> Deserialize<'de> for MemoryId {
     }
 }
 
-/// What kind of memory it is, and so what can run the nodes whose tensors rest in it.
+/// The kind of a memory, which decides what runs the nodes whose tensors it stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryKind {
@@ -106,14 +105,14 @@ impl Memory {
     }
 }
 
-/// What carries tensors from one memory to another.
+/// A link that transfers tensors from one memory to another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Link {
-    /// Where they are read.
+    /// The memory to read.
     pub from: MemoryId,
-    /// Where they are written.
+    /// The memory to write.
     pub to: MemoryId,
-    /// Its rate; `None` if it is the rate that was measured, or is assumed, between the machine's device and host.
+    /// Its rate; `None` for the rate between the machine's device and host, measured or assumed.
     pub bytes_per_s: Option<f64>,
 }
 
@@ -125,7 +124,7 @@ pub struct Memories {
 }
 
 impl Default for Memories {
-    /// The device's and the host's, with a link each way.
+    /// The device and the host, with a link in each direction.
     fn default() -> Self {
         let link = |from, to| Link { from, to, bytes_per_s: None };
         Self {
@@ -146,7 +145,7 @@ impl Memories {
         self.links.push(link);
     }
 
-    /// All rows, in order.
+    /// All rows in order.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = MemoryId> + Clone + use<> {
         self.rows.ids()
     }
@@ -169,30 +168,30 @@ impl Index<MemoryId> for Memories {
     }
 }
 
-/// A value for each memory of a table. Two rows are stored without an allocation, since a search makes many.
+/// A value per memory of a table. Two values are stored inline, since a search creates many.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PerMemory<T>(SmallVec<[T; 2]>);
 
 impl<T> Default for PerMemory<T> {
-    /// Of no memory.
+    /// No values.
     fn default() -> Self {
         Self(SmallVec::new())
     }
 }
 
 impl<T> PerMemory<T> {
-    /// Of a table with two rows.
+    /// The values of a table with two rows.
     pub fn of_device_and_host(device: T, host: T) -> Self {
         Self(smallvec![device, host])
     }
 
-    /// The value of one memory more. Panics if the table is full.
+    /// Adds the value of the next row. Panics if the table is full.
     pub fn push(&mut self, value: T) -> MemoryId {
         self.0.push(value);
-        self.ids().next_back().expect("a row was added")
+        self.ids().next_back().expect("one row was just added")
     }
 
-    /// The rows that have a value, in order.
+    /// The rows with a value, in order.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = MemoryId> + Clone + use<T> {
         MemoryId::first(self.0.len())
     }
@@ -207,7 +206,7 @@ impl<T> PerMemory<T> {
         self.0.iter()
     }
 
-    /// The values, to be changed.
+    /// The values, mutable.
     pub fn values_mut(&mut self) -> std::slice::IterMut<'_, T> {
         self.0.iter_mut()
     }
@@ -217,7 +216,7 @@ impl<T> PerMemory<T> {
         self.0.get(id.index())
     }
 
-    /// Another value for each memory.
+    /// Computes a new value for each memory.
     pub fn map<U>(&self, mut change: impl FnMut(MemoryId, &T) -> U) -> PerMemory<U> {
         self.iter().map(|(id, value)| change(id, value)).collect()
     }
@@ -250,12 +249,12 @@ impl<T> IndexMut<MemoryId> for PerMemory<T> {
     }
 }
 
-/// Some of the memories of a table.
+/// A set of memories of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct MemorySet(u8);
 
 impl MemorySet {
-    /// No memory.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
 
     /// Whether it is empty.
@@ -263,7 +262,7 @@ impl MemorySet {
         self.0 == 0
     }
 
-    /// Whether a memory is one of them.
+    /// Whether the set contains a memory.
     pub const fn contains(self, id: MemoryId) -> bool {
         self.0 >> id.0 & 1 == 1
     }
@@ -285,13 +284,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_name_memories_and_refuse_those_that_no_table_has() {
+    fn files_name_memories_and_reject_unknown_names() {
         let mut memories = Memories::default();
         let third = memories.add(Memory::new(MemoryKind::Host));
         for (id, name) in [(MemoryId::DEVICE, "device"), (MemoryId::HOST, "host"), (third, "memory-2")] {
             let json = serde_json::to_string(&id).expect("a name");
             assert_eq!(json, format!("\"{name}\""));
-            assert_eq!(serde_json::from_str::<MemoryId>(&json).expect("a name that was written"), id);
+            assert_eq!(serde_json::from_str::<MemoryId>(&json).expect("a serialized name"), id);
         }
         for name in ["\"memory-1\"", "\"memory-8\"", "\"\"", "2"] {
             assert!(serde_json::from_str::<MemoryId>(name).is_err(), "{name}");

@@ -1,5 +1,5 @@
-//! A graph is a set of tensors and the programs that run on them; a program is a list of nodes in the order of
-//! execution. The builder appends nodes whose outputs it infers from the op.
+//! A graph is a set of tensors and the programs that run on them; a program is a list of nodes in execution order. The
+//! builder appends nodes and infers their outputs from the op.
 
 use crate::optimizers::Moment;
 use crate::{
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Which part of a program a node belongs to.
+/// The part of a program that a node belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pass {
@@ -19,13 +19,13 @@ pub enum Pass {
     Forward,
     /// Computes gradients.
     Backward,
-    /// Recomputes something of the forward pass that was not kept.
+    /// Recomputes results of the forward pass that were not kept.
     Recompute,
-    /// Changes parameters by their gradients.
+    /// Updates parameters from their gradients.
     Update,
 }
 
-/// Operands or results of a node. A few are stored inline, since a search copies hundreds of graphs.
+/// Operands or results of a node. Up to four are stored inline, since a search copies hundreds of graphs.
 pub type TensorIds = SmallVec<[TensorId; 4]>;
 
 /// One op applied to tensors. SSA except for outputs that the op declares as [`Access::ReadWrite`], and for persistent
@@ -38,18 +38,18 @@ pub struct Node {
     pub inputs: TensorIds,
     /// Results in the op's order.
     pub outputs: TensorIds,
-    /// The model's block (layer) that the node belongs to, for levers that work per block.
+    /// The model's block (layer) that the node belongs to, for per-block levers.
     pub block: Option<u32>,
     /// The part of the program that it belongs to.
     pub pass: Pass,
 }
 
-/// Tensors of a program that the host writes before it runs or reads after it ran.
+/// Tensors that the host writes before a program runs or reads after it ran.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ports {
-    /// Token ids (B, T), written by the host; the source's, (B, S), if there is an encoder.
+    /// Token ids (B, T), written by the host; those of the source, (B, S), if the model has an encoder.
     pub tokens: Option<TensorId>,
-    /// Positions of the tokens (B, T), written by the host if rows hold several documents.
+    /// Positions of the tokens (B, T), written by the host if rows contain several documents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub positions: Option<TensorId>,
     /// Segments of the tokens, written by the host: 0 for padding.
@@ -61,11 +61,11 @@ pub struct Ports {
     /// The segments of the source that the decoder's tokens attend to (B, T), written by the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decoder_segments: Option<TensorId>,
-    /// Target ids (B, T), written by the host; negative means "no target here".
+    /// Target ids (B, T), written by the host; negative means no target.
     pub targets: Option<TensorId>,
     /// Mean loss (1), accumulated over micro-batches; read by the host.
     pub loss: Option<TensorId>,
-    /// Norm of all gradients together (1); read by the host.
+    /// Norm of all gradients (1); read by the host.
     pub grad_norm: Option<TensorId>,
     /// Logits of one position (V); read by the host.
     pub logits: Option<TensorId>,
@@ -78,7 +78,7 @@ impl Ports {
         [self.tokens, self.positions, self.segments, self.targets].into_iter().chain(of_decoder).flatten()
     }
 
-    /// All ports, for replacing them.
+    /// All ports, mutable, to replace them.
     pub fn each_mut(&mut self) -> impl Iterator<Item = &mut TensorId> {
         let Self { tokens, positions, segments, decoder_tokens, decoder_segments, targets, loss, grad_norm, logits } =
             self;
@@ -92,12 +92,12 @@ impl Ports {
     }
 }
 
-/// A list of nodes that runs as a whole.
+/// A list of nodes that is executed as a whole.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
-    /// What it computes, and for which lengths.
+    /// What it computes, and for which sequence lengths.
     pub name: ProgramName,
-    /// In the order of execution.
+    /// The nodes in execution order.
     pub nodes: Vec<Node>,
     /// Tensors that the host writes and reads.
     pub ports: Ports,
@@ -108,23 +108,23 @@ pub struct Program {
 pub struct Parameter {
     /// The weights.
     pub tensor: TensorId,
-    /// Their starting values.
+    /// Its initial values.
     pub init: Init,
-    /// Whether weight decay applies: not to norms and biases.
+    /// Whether weight decay applies. Norms and biases have none.
     pub decay: bool,
-    /// Its training state; `None` if it is frozen or if the graph only infers.
+    /// Its training state; `None` if it is frozen or if the graph is for inference only.
     pub training: Option<Training>,
 }
 
-/// What training needs in addition to a parameter's weights.
+/// The tensors that training needs in addition to a parameter's weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Training {
     /// The gradient of a step.
     pub gradient: TensorId,
-    /// The weights that the optimizer updates, if the parameter's own are only a copy of them: rounded, or in another memory.
+    /// The weights that the optimizer updates, if the parameter's own tensor is only a copy: rounded, or in another
+    /// memory.
     pub master: Option<TensorId>,
-    /// The lower 16 bits that rounded weights lack of single precision, if there is no master. The optimizer updates both
-    /// together.
+    /// The lower 16 bits that rounded weights lack, if there is no master. The optimizer updates both together.
     pub remainder: Option<TensorId>,
     /// The optimizer's moments and, if they are quantized, their scales.
     pub state: Vec<TensorId>,
@@ -133,8 +133,8 @@ pub struct Training {
 }
 
 impl Parameter {
-    /// The weights that the optimizer updates: the master's, if there is one. Together with the remainder, if there is one,
-    /// they have full precision.
+    /// The weights that the optimizer updates: the master if there is one. Together with the remainder, if there is
+    /// one, they have full precision.
     pub fn master(&self) -> TensorId {
         self.training.as_ref().and_then(|t| t.master).unwrap_or(self.tensor)
     }
@@ -147,9 +147,9 @@ pub struct Graph {
     pub tensors: Vec<Tensor>,
     /// The parameters in the order of their declaration.
     pub parameters: Vec<Parameter>,
-    /// The programs that share the arena.
+    /// The programs, which share the arena.
     pub programs: Vec<Program>,
-    /// The memories that tensors rest in.
+    /// The memories that store the tensors.
     pub memories: Memories,
 }
 
@@ -168,7 +168,7 @@ impl Graph {
         tensor
     }
 
-    /// Gives every parameter that is not `frozen` a gradient and an optimizer's moments, all persistent.
+    /// Gives every parameter that is not in `frozen` a gradient and an optimizer's moments, all persistent.
     pub fn declare_training_state(&mut self, moments: &[Moment], frozen: &BTreeSet<String>) {
         for index in 0..self.parameters.len() {
             let Tensor { name, ty, .. } = self[self.parameters[index].tensor].clone();
@@ -198,13 +198,13 @@ impl Graph {
         self.parameters.iter().filter(|p| counts(p)).map(|p| self[p.tensor].ty.elements() as u64).sum()
     }
 
-    /// The program of this name; of this kind, the one for the longest sequences.
+    /// The program of this name; for a kind, the one with the longest sequences.
     pub fn program(&self, name: impl Into<ProgramName>) -> Option<&Program> {
         let name = name.into();
         self.programs.iter().find(|program| program.name == name)
     }
 
-    /// The micro-step of all micro-batches of a step except the first, or the only one.
+    /// The micro-step for all micro-batches of a step except the first; if there is only one, the program of that one.
     pub fn repeated_micro_step(&self) -> Option<&Program> {
         self.program(ProgramKind::MicroStepAdd).or_else(|| self.program(ProgramKind::MicroStep))
     }
@@ -230,8 +230,8 @@ impl std::ops::IndexMut<TensorId> for Graph {
 }
 
 impl Node {
-    /// The memory that the node works in: the one that all its tensors rest in. Nodes that move tensors from one memory
-    /// to another belong to the device.
+    /// The memory that the node works in, where all its tensors are. Nodes that move tensors between memories belong to
+    /// the device.
     pub fn memory(&self, graph: &Graph) -> MemoryId {
         let mut memories = self.inputs.iter().chain(&self.outputs).map(|&id| graph[id].memory);
         let first = memories.next().unwrap_or(MemoryId::HOST);
@@ -266,19 +266,19 @@ impl<'g> ProgramBuilder<'g> {
         }
     }
 
-    /// Names the part of the model that the next nodes belong to, and its block if it is in one.
+    /// Sets the part of the model and the block that the next nodes belong to.
     pub fn scope(&mut self, scope: impl Into<String>, block: Option<u32>) {
         self.scope = scope.into();
         self.block = block;
     }
 
-    /// A tensor that the host writes before the program runs.
+    /// Declares a tensor that the host writes before the program runs.
     pub fn input(&mut self, name: &str, shape: &[usize], dtype: DType) -> TensorId {
         let ty = TensorType { shape: shape.into(), dtype };
         self.graph.tensor(name, ty, Role::Staging, Storage::Transient)
     }
 
-    /// Appends a node with fresh outputs, as the op infers them, and returns these.
+    /// Appends a node with new outputs of the inferred types, and returns them.
     pub fn push(&mut self, op: impl Into<Op>, inputs: &[TensorId]) -> Result<Vec<TensorId>, GraphError> {
         let op = op.into();
         let types = self.infer(&op, inputs)?;
@@ -299,7 +299,7 @@ impl<'g> ProgramBuilder<'g> {
         Ok(self.push(op, inputs)?[0])
     }
 
-    /// Appends a node; `Some` outputs are existing tensors, `None` ones are created.
+    /// Appends a node. An output that is `Some` is an existing tensor; `None` creates one.
     pub fn push_into(
         &mut self,
         op: impl Into<Op>,
@@ -309,7 +309,7 @@ impl<'g> ProgramBuilder<'g> {
         let op = op.into();
         let types = self.infer(&op, inputs)?;
         if types.len() != outputs.len() {
-            let problem = format!("makes {} outputs, {} were named", types.len(), outputs.len());
+            let problem = format!("has {} outputs, but {} were given", types.len(), outputs.len());
             return Err(GraphError::ShapeMismatch { op: op.name(), problem });
         }
         let mut ids = Vec::with_capacity(outputs.len());
@@ -336,12 +336,12 @@ impl<'g> ProgramBuilder<'g> {
         self.nodes.push(Node { op, inputs, outputs, block: self.block, pass: self.pass });
     }
 
-    /// From here on nodes belong to this pass.
+    /// Sets the pass of the next nodes.
     pub(crate) fn begin(&mut self, pass: Pass) {
         self.pass = pass;
     }
 
-    /// Ends the program: drops nodes whose results are unused and adds it to the graph.
+    /// Ends the program: drops nodes with unused results and adds the program to the graph.
     pub fn finish(self, name: impl Into<ProgramName>) {
         let nodes = drop_dead_nodes(self.graph, self.nodes, &self.ports);
         self.graph.programs.push(Program { name: name.into(), nodes, ports: self.ports });
@@ -361,7 +361,7 @@ impl<'g> ProgramBuilder<'g> {
     }
 }
 
-/// Keeps the nodes that write a port, a tensor which outlives the program, or something that a kept node reads.
+/// Keeps the nodes that write a port, a tensor that outlives the program, or a tensor that a kept node reads.
 fn drop_dead_nodes(graph: &Graph, nodes: Vec<Node>, ports: &Ports) -> Vec<Node> {
     let mut needed = vec![false; graph.tensors.len()];
     for id in ports.fetched() {

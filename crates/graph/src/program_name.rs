@@ -1,38 +1,38 @@
-//! Names of programs: what they compute, and for which sequence lengths.
+//! Names of programs: what a program computes, and for which sequence lengths.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// Lengths of the sequences that a program takes.
+/// Sequence lengths of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lengths {
-    /// Tokens of a sample; of its source, if there is an encoder.
+    /// Tokens of a sample; tokens of its source if the model has an encoder.
     pub tokens: usize,
-    /// Tokens of the decoder, if there is an encoder.
+    /// Tokens of the decoder if the model has an encoder.
     pub target: Option<usize>,
 }
 
 /// What a program computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProgramKind {
-    /// Loss and gradients of the first micro-batch of a step; gradients replace those of the step before.
+    /// Loss and gradients of the first micro-batch of a step; the gradients replace those of the previous step.
     MicroStep,
-    /// Loss and gradients of a further micro-batch, which are added.
+    /// Loss and gradients of a further micro-batch, which are added to the existing ones.
     MicroStepAdd,
     /// New weights from the gradients.
     Update,
     /// The loss of a held-out batch.
     Evaluate,
-    /// The same with the moving average of the weights.
+    /// The same as `Evaluate`, with the moving average of the weights.
     EvaluateAverage,
     /// Logits after several tokens of a prompt.
     Prefill,
     /// Logits after one token.
     Sample,
-    /// Keys and values of the source that a decoder attends to.
+    /// Keys and values of a source, for the decoder's cross-attention.
     Encode,
-    /// A numbered program of a graph that does not train, such as a self-test's.
+    /// A numbered program of a graph without training, for example in a self-test.
     Numbered(u32),
 }
 
@@ -47,13 +47,13 @@ const NAMES: [(ProgramKind, &str); 8] = [
     (ProgramKind::Encode, "encode"),
 ];
 
-/// The name of a program: unique in its graph. Its text is `micro_step`, or `micro_step@64` and `micro_step@64x32` for
-/// sequences of these lengths.
+/// The name of a program, unique in its graph. Its text is `micro_step`, or `micro_step@64` and `micro_step@64x32` for
+/// these sequence lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProgramName {
     /// What the program computes.
     pub kind: ProgramKind,
-    /// The lengths, unless they are the longest of the graph.
+    /// The sequence lengths; `None` for the longest of the graph.
     pub lengths: Option<Lengths>,
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for ProgramName {
     }
 }
 
-/// The text is not a program's name.
+/// The text is not the name of a program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not the name of a program")]
 pub struct NoProgramName(String);
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn names_survive_their_text() {
         let kinds = NAMES.iter().map(|(kind, _)| *kind).chain([ProgramKind::Numbered(7)]);
         for kind in kinds {
             for lengths in [None, Some((64, None)), Some((64, Some(32)))] {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn other_texts_are_rejected() {
         for text in ["", "micro", "micro_step@", "micro_step@64x", "micro_step@64x32x1", "update@-1", "-1"] {
             assert!(text.parse::<ProgramName>().is_err(), "{text}");
         }

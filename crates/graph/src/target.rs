@@ -1,11 +1,11 @@
-//! What a plan is made for: each kind of memory has a target that runs its nodes, by which the working memory of their
-//! kernels is sized.
+//! The target of a plan: for each kind of memory, the processor or card that runs its nodes. The working memory of
+//! kernels depends on it.
 
 use crate::MemoryKind;
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// The kinds of device that an op may need different scratch on.
+/// The kinds of device with different kernels, which may need different scratch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceKind {
@@ -19,26 +19,26 @@ pub enum DeviceKind {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Products {
-    /// Kernels of our own.
+    /// Plimsoll's own kernels.
     #[default]
     Kernels,
-    /// NVIDIA's cuBLASLt, and our kernels where it has no algorithm.
+    /// NVIDIA's cuBLASLt; Plimsoll's kernels where it has no algorithm.
     CublasLt,
 }
 
-/// What runs the nodes of a kind of memory, as far as their working memory depends on it.
+/// The properties of a processor or card that the working memory of its nodes depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Target {
     /// The processor.
     Cpu {
-        /// Workers that run at the same time; each may need its own scratch.
+        /// Parallel workers; each may need its own scratch.
         threads: usize,
     },
-    /// An NVIDIA card. Its kernels keep their tiles on the chip; their scratch depends on shapes alone, so that two cards
-    /// with one plan compute the same bits.
+    /// An NVIDIA card. Its kernels keep their tiles on chip; their scratch depends only on shapes, so that two cards
+    /// with the same plan compute the same bits.
     Cuda {
-        /// Major and minor.
+        /// Major and minor version.
         compute_capability: (u8, u8),
         /// What multiplies matrices.
         #[serde(default)]
@@ -47,16 +47,16 @@ pub enum Target {
 }
 
 impl Target {
-    /// Parts that sums over rows are cut into on the processor.
+    /// Number of parts of sums over rows on the processor.
     pub const CPU_ROW_PARTS: usize = 16;
 
-    /// Parts that a card cuts the gradient of a normalization's parameters into: the blocks that gradients of rows are
-    /// shared out to, each of which has two rows at once, and of which multiprocessors want several.
+    /// Number of parts of the gradient of a normalization's parameters on a card. It is the number of blocks of the
+    /// rows' gradients: each block processes two rows at a time, and each multiprocessor needs several blocks.
     pub fn cuda_norm_parts(rows: usize) -> usize {
         rows.div_ceil(2).min(512)
     }
 
-    /// Parts that the gradient of a normalization's parameters is summed in.
+    /// Number of parts of the gradient of a normalization's parameters.
     pub fn norm_parts(&self, rows: usize) -> usize {
         match self {
             Self::Cpu { .. } => Self::CPU_ROW_PARTS,
@@ -72,7 +72,7 @@ impl Target {
         }
     }
 
-    /// What multiplies matrices on a card; `None` for the processor, whose plans don't depend on it.
+    /// What multiplies matrices on a card; `None` for the processor.
     pub fn products(&self) -> Option<Products> {
         match *self {
             Self::Cuda { products, .. } => Some(products),
@@ -80,10 +80,10 @@ impl Target {
         }
     }
 
-    /// Workspace of a library that multiplies matrices, in addition to the op's scratch; zero if our own kernels multiply.
-    /// With more workspace cuBLASLt has more algorithms to choose from.
+    /// Workspace of a library for matrix products, in addition to the op's scratch; zero with Plimsoll's own kernels.
+    /// With more workspace cuBLASLt can choose from more algorithms.
     /// Source: NVIDIA's documentation of `cublasSetWorkspace`, which recommends 32 MiB for compute capabilities 9.x and
-    /// 10.x, 12 MiB for 12.x and 4 MiB for all others, which have twice that here.
+    /// 10.x, 12 MiB for 12.x and 4 MiB for all others; this uses 8 MiB for those.
     pub fn product_workspace(&self) -> Bytes {
         match *self {
             Self::Cuda { compute_capability: (major, _), products: Products::CublasLt } => match major {
@@ -103,7 +103,7 @@ impl Target {
         }
     }
 
-    /// Parts that sums over rows are cut into. Independent of the number of workers, so that results are, too.
+    /// Number of parts of sums over rows. It does not depend on the number of workers, so results do not either.
     pub fn row_parts(&self, rows: usize) -> usize {
         match self {
             Self::Cpu { .. } => Self::CPU_ROW_PARTS,
@@ -111,7 +111,7 @@ impl Target {
         }
     }
 
-    /// The same on a card: more, so that each multiprocessor gets some.
+    /// The same on a card, where every multiprocessor needs a part.
     pub fn cuda_row_parts(rows: usize) -> usize {
         rows.min(128)
     }
@@ -120,24 +120,24 @@ impl Target {
 /// The target of each kind of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Targets {
-    /// Runs the nodes of the device's memory.
+    /// The target of the device's memory.
     pub device: Target,
-    /// Runs the nodes of the host's memory: always a processor.
+    /// The target of the host's memory: always a processor.
     pub host: Target,
 }
 
 impl Targets {
-    /// The processor is the device.
+    /// The processor is also the device.
     pub fn cpu(threads: usize) -> Self {
         Self { device: Target::Cpu { threads }, host: Target::Cpu { threads } }
     }
 
-    /// A card that multiplies with our own kernels, in a machine whose processor has `workers` workers.
+    /// A card with Plimsoll's own kernels for products, in a machine whose processor has `threads` workers.
     pub fn cuda(compute_capability: (u8, u8), threads: usize) -> Self {
         Self { device: Target::Cuda { compute_capability, products: Products::Kernels }, host: Target::Cpu { threads } }
     }
 
-    /// The same with another multiplier on a card.
+    /// The same targets with `by` for products on a card.
     #[must_use]
     pub fn multiplying_by(mut self, by: Products) -> Self {
         if let Target::Cuda { products, .. } = &mut self.device {
@@ -146,7 +146,7 @@ impl Targets {
         self
     }
 
-    /// Whether nodes of the device and of the host, and transfers between them, run at the same time.
+    /// Whether nodes of the device, nodes of the host and transfers between them run at the same time.
     pub fn overlaps(&self) -> bool {
         self.device.kind() != DeviceKind::Cpu
     }
@@ -154,7 +154,7 @@ impl Targets {
 
 impl std::ops::Index<MemoryKind> for Targets {
     type Output = Target;
-    /// Runs the nodes whose tensors rest in a memory of this kind.
+    /// The target of a kind of memory.
     fn index(&self, kind: MemoryKind) -> &Target {
         match kind {
             MemoryKind::Device => &self.device,

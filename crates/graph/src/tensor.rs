@@ -1,4 +1,4 @@
-//! Tensors: a type (shape and dtype), a role, and how long the bytes must stay.
+//! Tensors: a type (shape and dtype), a role, and how long their bytes are kept.
 
 use crate::MemoryId;
 use plimsoll_units::Bytes;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Index of a tensor in its graph, and later in the Plan made from it.
+/// Index of a tensor in its graph and in a plan of that graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TensorId(pub u32);
@@ -52,10 +52,10 @@ impl DType {
     }
 }
 
-/// Extents of a tensor, outermost first. Few are stored inline, since a search copies hundreds of graphs.
+/// Extents of a tensor, outermost first. Up to four are stored inline, since a search copies hundreds of graphs.
 pub type Shape = SmallVec<[usize; 4]>;
 
-/// Shape and dtype: all that an op needs to know of an operand.
+/// Shape and dtype, which are all that an op needs to know of an operand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorType {
     /// Extents, outermost first; row-major and contiguous.
@@ -121,7 +121,7 @@ impl TensorType {
     }
 }
 
-/// What a tensor is for. The plan's table has one line for each.
+/// The purpose of a tensor. The plan's table has one line per role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -131,7 +131,7 @@ pub enum Role {
     Gradient,
     /// State of the optimizer: moments, weights in full precision, averages of the weights.
     Optimizer,
-    /// Results that ops of the forward and backward pass hand on, and key/value caches.
+    /// Results that ops of the forward and backward pass pass on, and key/value caches.
     Activation,
     /// Working memory of a single op.
     Scratch,
@@ -139,7 +139,7 @@ pub enum Role {
     Staging,
 }
 
-/// How long a tensor's bytes must stay where they are.
+/// How long a tensor's bytes are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Storage {
@@ -147,26 +147,26 @@ pub enum Storage {
     Persistent,
     /// Across repeated executions of one program, as long as no other program runs in between (key/value caches).
     Carried,
-    /// Within one execution of one program, from the op that writes it to the last that reads it.
+    /// Within one execution of one program, from the op that writes the tensor to the last op that reads it.
     Transient,
 }
 
 /// A value in the graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
-    /// A path such as `h3/attn/qkv`; parameters carry the name of their family's checkpoints.
+    /// A path such as `h3/attn/qkv`; a parameter has its name in the family's checkpoints.
     pub name: Arc<str>,
     /// Shape and dtype.
     pub ty: TensorType,
-    /// What it is for.
+    /// Its purpose.
     pub role: Role,
-    /// How long it stays.
+    /// How long it is kept.
     pub storage: Storage,
-    /// The memory that it rests in.
+    /// The memory that stores it.
     pub memory: MemoryId,
 }
 
-/// Starting values of a parameter.
+/// Initial values of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Init {
     /// All zeros.

@@ -1,5 +1,5 @@
 //! Builds the programs of a run from a model, an optimizer and a shape: `micro_step`, `update`, `evaluate`, `prefill`,
-//! `sample` and `encode`, all on the same parameters.
+//! `sample` and `encode`, all with the same parameters.
 
 use crate::models::{Caches, Inputs, Mode, ModelConfig, Weights};
 use crate::ops::{
@@ -19,23 +19,23 @@ use std::collections::{BTreeSet, HashMap};
 pub struct Objective {
     /// The part of each target that is spread over the whole vocabulary. Source: Szegedy et al. 2016, section 7.
     pub label_smoothing: f32,
-    /// Weight of the divergence between two dropout draws; each sample then passes the model twice. Source: Liang et al.
-    /// 2021.
+    /// Weight of the divergence between two dropout draws; each sample then passes through the model twice. Source:
+    /// Liang et al. 2021.
     pub r_drop: Option<f32>,
 }
 
 /// The shape of a training run's programs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainShape {
-    /// Samples that pass through the model at a time.
+    /// Number of samples that pass through the model at a time.
     pub micro_batch: usize,
-    /// Tokens of a sample; of its source, if there is an encoder.
+    /// Tokens per sample; tokens per source if the model has an encoder.
     pub seq_len: usize,
-    /// The most tokens of the decoder; required if there is an encoder.
+    /// Largest number of tokens of the decoder; required if the model has an encoder.
     pub target_len: Option<usize>,
-    /// Shorter lengths with their own programs.
+    /// Shorter sequence lengths with their own programs.
     pub buckets: Vec<Lengths>,
-    /// Whether a row holds several documents, which don't attend to each other.
+    /// Whether a row contains several documents, which do not attend to each other.
     pub packed: bool,
     /// Whether a step has more than one micro-batch.
     pub accumulates: bool,
@@ -43,11 +43,11 @@ pub struct TrainShape {
     pub head_chunk: usize,
     /// Terms of the loss.
     pub objective: Objective,
-    /// Whether held-out loss is computed.
+    /// Whether the held-out loss is computed.
     pub evaluates: bool,
-    /// Tokens of a prompt that are read at a time, if text is sampled.
+    /// Tokens of a prompt per run of `prefill`; `None` if no text is sampled.
     pub sample_prefill: Option<usize>,
-    /// Names of the parameters that are not trained.
+    /// Names of the frozen parameters.
     pub frozen: BTreeSet<String>,
 }
 
@@ -73,17 +73,17 @@ impl Default for TrainShape {
 /// The shape of the programs that generate text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleShape {
-    /// Prompts that are completed at a time.
+    /// Number of prompts completed at a time.
     pub rows: usize,
-    /// Tokens of a prompt that are read at a time.
+    /// Tokens of a prompt per run of `prefill`.
     pub prefill: usize,
-    /// The most tokens of prompt and answer together; of the answer alone, if there is an encoder.
+    /// Largest number of tokens of prompt and answer together; of the answer alone if the model has an encoder.
     pub capacity: usize,
-    /// The most tokens of a source, if there is an encoder.
+    /// Largest number of tokens of a source if the model has an encoder.
     pub source: usize,
 }
 
-/// A graph that trains. Errors: `TooLong`, `BadConfig`, `UnknownParameter`, `NothingTrained`.
+/// Builds a graph for training. Errors: `TooLong`, `BadConfig`, `UnknownParameter`, `NothingTrained`.
 pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainShape) -> Result<Graph, GraphError> {
     model.validate()?;
     model.check_length(shape.seq_len.max(shape.target_len.unwrap_or(1)))?;
@@ -122,7 +122,7 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
     Ok(graph)
 }
 
-/// A graph that only generates text: weights, caches, and the programs `sample` and `prefill` or `encode`.
+/// Builds a graph for text generation only: weights, caches, and the programs `sample` and `prefill` or `encode`.
 /// Errors: `BadConfig`.
 pub fn build_sampling(model: &ModelConfig, shape: &SampleShape) -> Result<Graph, GraphError> {
     model.validate()?;
@@ -187,7 +187,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The ports that the host fills for a micro-batch.
+    /// Declares the ports that the host fills for a micro-batch.
     fn inputs(&self, builder: &mut ProgramBuilder, lengths: Lengths) -> Inputs {
         let rows = self.shape.micro_batch;
         let mut input = |name: &str, tokens: usize| builder.input(name, &[rows, tokens], DType::I32);
@@ -240,8 +240,8 @@ fn add_update(graph: &mut Graph, optimizer: &Optimizer) -> Result<(), GraphError
     Ok(())
 }
 
-/// Number of blocks between each parameter's first use and the head: 0 for parameters after the last block, 1 for the last
-/// block, and one more than the number of blocks for parameters before the first.
+/// Number of blocks between each parameter's first use and the head: 0 for parameters after the last block, 1 for the
+/// last block, and one more than the number of blocks for parameters before the first.
 fn depths(graph: &Graph) -> HashMap<TensorId, i32> {
     let step = graph.program(ProgramKind::MicroStep).expect("a training graph has this program");
     let blocks = step.nodes.iter().filter_map(|n| n.block).max().map_or(0, |last| last as i32 + 1);
@@ -303,7 +303,7 @@ fn add_encode(graph: &mut Graph, weights: &Weights, caches: &Caches, extents: [u
     Ok(())
 }
 
-/// Appends a program that reads tokens (B, T) after the cached ones, and returns the logits of the next token.
+/// Appends a program that reads tokens (B, T) after the cached ones and computes the logits of the next token.
 fn add_next(
     graph: &mut Graph,
     weights: &Weights,

@@ -1,10 +1,10 @@
-//! Any config.json is read or refused: it comes with a model from anywhere.
+//! Any config.json is accepted or rejected without a panic: config files come with models from anywhere.
 
 use plimsoll_graph::models::ModelConfig;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Blocks of a model, each of which declares parameters. The largest that is known has 126.
+/// Limit of blocks of a model, each of which declares parameters. The largest known model has 126.
 const BLOCKS_MAX: usize = 10_000;
 
 fn value() -> impl Strategy<Value = Value> {
@@ -28,7 +28,7 @@ fn value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn any_values_are_read_or_refused_by_key(
+    fn any_values_are_accepted_or_rejected_by_key(
         preset in any::<prop::sample::Index>(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), value()), 0..4),
     ) {
@@ -48,13 +48,13 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in "\\PC{0,40}|\\{\"model_type\": ?\"(gpt2|llama|t5)\"[{}\\[\\]\":,a-z0-9]{0,60}") {
+    fn any_text_is_accepted_or_rejected(text in "\\PC{0,40}|\\{\"model_type\": ?\"(gpt2|llama|t5)\"[{}\\[\\]\":,a-z0-9]{0,60}") {
         prop_assert!(ModelConfig::from_json(&text).is_err());
     }
 }
 
 #[test]
-fn deep_json_is_refused() {
+fn deep_json_is_rejected() {
     let deep = format!(r#"{{"model_type":"gpt2","x":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
     assert!(ModelConfig::from_json(&deep).is_err());
 }

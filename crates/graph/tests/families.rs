@@ -1,4 +1,5 @@
-//! The families' sizes and configurations: published parameter counts, and every key that asks for what is not built.
+//! The families' sizes and configurations: published parameter counts, and every key that requests an unsupported
+//! variant.
 
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::ops::RopeScaling;
@@ -14,7 +15,7 @@ fn parameters(model: &ModelConfig) -> u64 {
 
 /// Source: the sum of the tensors' sizes in each model's safetensors on the Hugging Face hub.
 #[test]
-fn parameter_counts_are_the_published_ones() {
+fn parameter_counts_equal_the_published_ones() {
     for (name, published) in [
         ("gpt2", 124_439_808),
         ("gpt2-medium", 354_823_168),
@@ -78,10 +79,11 @@ fn parameter_counts_are_the_published_ones() {
     }
 }
 
-/// What parameter counts do not show. Source: litgpt 0.5.13, `config.py`; Llama 1: EasyLM, `LLAMA_STANDARD_CONFIGS`; the base
-/// models of Qwen2.5: torchtune, `qwen2_5/_model_builders.py`; Qwen2: NeMo, `qwen2.py`, and the models' config.json.
+/// Values that parameter counts do not cover. Source: litgpt 0.5.13, `config.py`; Llama 1: EasyLM,
+/// `LLAMA_STANDARD_CONFIGS`; the base models of Qwen2.5: torchtune, `qwen2_5/_model_builders.py`; Qwen2: NeMo,
+/// `qwen2.py`, and the models' config.json.
 #[test]
-fn positions_and_constants_are_the_published_ones() {
+fn positions_and_constants_equal_the_published_ones() {
     let llama3 = |factor| RopeScaling::Llama3 {
         factor,
         low_freq_factor: 1.0,
@@ -133,15 +135,15 @@ fn positions_and_constants_are_the_published_ones() {
 #[test]
 fn every_preset_survives_its_config_json() {
     for name in ModelConfig::preset_names() {
-        let model = ModelConfig::preset(name).expect("a name of the list");
+        let model = ModelConfig::preset(name).expect("a listed name");
         model.validate().unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(ModelConfig::from_json(&model.to_json()).expect("our own file"), model, "{name}");
+        assert_eq!(ModelConfig::from_json(&model.to_json()).expect("a generated file"), model, "{name}");
     }
 }
 
 fn changed(preset: &str, change: &Value) -> Result<ModelConfig, plimsoll_graph::GraphError> {
     let model = ModelConfig::preset(preset).expect("a preset");
-    let mut config: Value = serde_json::from_str(&model.to_json()).expect("our own file");
+    let mut config: Value = serde_json::from_str(&model.to_json()).expect("a generated file");
     let map = config.as_object_mut().expect("an object");
     for (key, value) in change.as_object().expect("an object literal") {
         if value.is_null() {
@@ -154,7 +156,7 @@ fn changed(preset: &str, change: &Value) -> Result<ModelConfig, plimsoll_graph::
 }
 
 #[test]
-fn what_is_not_built_is_refused_by_its_key() {
+fn unsupported_variants_are_rejected_by_key() {
     for (preset, change, key) in [
         ("gpt2", json!({"activation_function": "relu"}), "activation_function"),
         ("gpt2", json!({"n_embd": null}), "n_embd"),
@@ -185,27 +187,27 @@ fn what_is_not_built_is_refused_by_its_key() {
         ("flan-t5-small", json!({"relative_attention_max_distance": 16}), "relative_attention_max_distance"),
         ("flan-t5-small", json!({"eos_token_id": 40_000}), "eos_token_id"),
     ] {
-        let error = changed(preset, &change).expect_err("a variant that is not built");
+        let error = changed(preset, &change).expect_err("an unsupported variant");
         assert!(error.to_string().contains(&format!("`{key}`")), "{preset} with {change}: {error}");
     }
 }
 
 #[test]
-fn keys_of_older_and_newer_files_mean_the_same() {
+fn keys_of_older_and_newer_files_are_equivalent() {
     let older = json!({"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}});
     let newer = json!({
         "rope_theta": null, "rope_scaling": null,
         "rope_parameters": {"rope_type": "linear", "rope_theta": 5e5, "factor": 2.0},
     });
-    let read = |change: &Value| changed("tinyllama-1.1b", change).expect("both are read");
+    let read = |change: &Value| changed("tinyllama-1.1b", change).expect("both are accepted");
     assert_eq!(read(&older), read(&newer));
     assert_ne!(read(&older), read(&json!({})));
 
-    // Older files say of a head of its own that it is not scaled either; newer ones leave it to the weights.
+    // Older files with an untied head also disable its scaling; newer ones leave the head to the weights.
     let untied = changed("t5-small", &json!({"tie_word_embeddings": false, "scale_decoder_outputs": null}));
-    let untied = untied.expect("both keys are read");
+    let untied = untied.expect("both keys are accepted");
     assert_eq!(parameters(&untied), 60_506_624 + 32_128 * 512);
-    let mut newer = changed("t5-small", &json!({"scale_decoder_outputs": false})).expect("both keys are read");
+    let mut newer = changed("t5-small", &json!({"scale_decoder_outputs": false})).expect("both keys are accepted");
     assert_eq!(parameters(&newer), 60_506_624);
     assert!(newer.leaves_head_to_weights() && !untied.leaves_head_to_weights());
     let [older, newer_scales] = [&changed("t5-small", &json!({})).expect("a preset"), &newer].map(scales_of_head);
@@ -214,12 +216,12 @@ fn keys_of_older_and_newer_files_mean_the_same() {
     assert_eq!(newer, untied);
 }
 
-/// The windows that `transformers` gives the layers of such files.
+/// The windows that `transformers` gives the layers for such files.
 #[test]
-fn windows_are_those_of_transformers() {
+fn windows_equal_those_of_transformers() {
     let windows = |preset: &str, change: &Value| {
-        let model = changed(preset, change).expect("windows are read");
-        let again = ModelConfig::from_json(&model.to_json()).expect("what is written is read");
+        let model = changed(preset, change).expect("windows are accepted");
+        let again = ModelConfig::from_json(&model.to_json()).expect("a generated file is accepted");
         assert_eq!(again, model, "{preset} with {change}");
         let ModelConfig::Llama(config) = model else { unreachable!("a Llama") };
         (0..3).map(|layer| config.window(layer)).collect::<Vec<_>>()
@@ -247,25 +249,25 @@ fn windows_are_those_of_transformers() {
         (json!({"num_hidden_layers": 1, "layer_types": ["sliding_attention"]}), "layer_types"),
         (json!({"use_sliding_window": true, "max_window_layers": -1}), "max_window_layers"),
     ] {
-        let error = changed("qwen2.5-0.5b", &change).expect_err("a window that means nothing").to_string();
+        let error = changed("qwen2.5-0.5b", &change).expect_err("a window without effect").to_string();
         assert!(error.contains(&format!("`{key}`")), "{change}: {error}");
     }
-    // `changed` leaves out what is null.
+    // `changed` removes keys that are null.
     assert_eq!(windows("mistral-7b-v0.2", &json!({"sliding_window": null})), all(4096));
 }
 
-/// How often a model's evaluation multiplies by a constant.
+/// Number of multiplications by a constant in a model's evaluation.
 fn scales_of_head(model: &ModelConfig) -> usize {
     let shape = TrainShape { seq_len: 8, target_len: Some(8), evaluates: true, ..TrainShape::default() };
-    let graph = build_training(model, &Optimizer::default(), &shape).expect("a sensible model");
+    let graph = build_training(model, &Optimizer::default(), &shape).expect("a valid model");
     let nodes = &graph.program(ProgramKind::Evaluate).expect("it evaluates").nodes;
     nodes.iter().filter(|node| matches!(node.op, Op::Scale(_))).count()
 }
 
-/// Other names of keys and activations mean the same.
+/// Aliases of keys and activations are equivalent.
 /// Source: `attribute_map` of the families' configurations, and `ACT2CLS` of `transformers`.
 #[test]
-fn a_gelu_alias() {
+fn aliases_of_keys_and_activations_are_equivalent() {
     for (preset, aliases) in [
         ("gpt2", &[("n_embd", "hidden_size"), ("n_layer", "num_hidden_layers")][..]),
         ("gpt2", &[("n_head", "num_attention_heads"), ("n_positions", "max_position_embeddings")]),
@@ -273,13 +275,13 @@ fn a_gelu_alias() {
         ("flan-t5-small", &[("num_heads", "num_attention_heads"), ("d_kv", "head_dim")]),
     ] {
         let model = ModelConfig::preset(preset).expect("a preset");
-        let config = serde_json::from_str::<Value>(&model.to_json()).expect("our own file");
+        let config = serde_json::from_str::<Value>(&model.to_json()).expect("a generated file");
         for (key, alias) in aliases {
             let renamed = json!({*key: null, *alias: config[*key]});
             assert_eq!(changed(preset, &renamed).expect("an alias"), model, "{preset}, {alias}");
             let both = json!({*alias: config[*key]});
             assert_eq!(changed(preset, &both).expect("they agree"), model, "{preset}, {alias}");
-            let error = changed(preset, &json!({*alias: 7})).expect_err("they contradict each other").to_string();
+            let error = changed(preset, &json!({*alias: 7})).expect_err("contradictory keys").to_string();
             assert!(error.contains(&format!("`{alias}` is 7, which contradicts {key} = ")), "{error}");
         }
     }
@@ -294,9 +296,9 @@ fn a_gelu_alias() {
     }
 }
 
-/// A key of which no value is built is not supported; no list of accepted values follows.
+/// A key without any supported value is rejected without a list of accepted values.
 #[test]
-fn a_empty_list_of_values() {
+fn a_key_without_supported_values_is_not_supported() {
     for (preset, change, words) in [
         (
             "llama-3.2-1b",
@@ -306,31 +308,31 @@ fn a_empty_list_of_values() {
         ("gpt2", json!({"quantization_config": {}}), "`quantization_config` is {}, which is not supported"),
         ("gpt2", json!({"activation_function": "gelu"}), "`activation_function` is \"gelu\"; only \"gelu_new\" or"),
     ] {
-        let error = changed(preset, &change).expect_err("a variant that is not built").to_string();
+        let error = changed(preset, &change).expect_err("an unsupported variant").to_string();
         assert!(error.contains(words), "{error}");
     }
 }
 
-/// Numbers that overflow products are refused before anything is built of them.
+/// Numbers whose products would overflow are rejected before a graph is built.
 #[test]
-fn sizes_beyond_counting_are_refused() {
+fn sizes_that_would_overflow_are_rejected() {
     for (preset, key) in [("gpt2", "n_embd"), ("llama-3.2-1b", "intermediate_size"), ("t5-small", "d_ff")] {
         for huge in [json!(u64::MAX), json!(1u64 << 25), json!(0), json!(-3), json!(1.5)] {
-            let error = changed(preset, &json!({key: huge})).expect_err("an absurd size");
+            let error = changed(preset, &json!({key: huge})).expect_err("an implausible size");
             assert!(error.to_string().contains(key), "{preset}, {key} = {huge}: {error}");
         }
     }
 }
 
-/// Rates fall from the head to the embedding, by block.
+/// Rates decrease from the head to the embedding, by block.
 #[test]
 fn layer_wise_rates_fall_towards_the_embedding() {
     let optimizer = Optimizer { layer_decay: 0.5, ..Optimizer::default() };
     let rates = |name: &str, target_len: Option<usize>| {
         let shape = TrainShape { seq_len: 8, target_len, ..TrainShape::default() };
         let model = ModelConfig::preset(name).expect("a preset");
-        let graph = build_training(&model, &optimizer, &shape).expect("a sensible model");
-        let update = graph.program(ProgramKind::Update).expect("a training graph updates").nodes.clone();
+        let graph = build_training(&model, &optimizer, &shape).expect("a valid model");
+        let update = graph.program(ProgramKind::Update).expect("a training graph has an update").nodes.clone();
         let of_node = update.into_iter().filter_map(|node| match node.op {
             Op::ParameterUpdate(op) => Some((graph[node.outputs[0]].name.to_string(), op.rate)),
             _ => None,
@@ -356,7 +358,7 @@ fn layer_wise_rates_fall_towards_the_embedding() {
     }
 }
 
-/// The widest of a block's rows, for each block: what bounds a run's activations.
+/// The widest row of each block, which bounds a run's activations.
 #[test]
 fn elements_per_token_are_those_of_the_widest_rows() {
     for (name, elements) in [("t5-small", 2048 * 12), ("gpt2", 3072 * 12), ("smollm2-135m", 1536 * 30)] {

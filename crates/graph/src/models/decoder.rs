@@ -6,7 +6,7 @@ use super::{CacheShapes, Caches, Inputs, Mode};
 use crate::ops::{Add, Embedding, Positions};
 use crate::{Graph, GraphError, ProgramBuilder, TensorId};
 
-/// The parameters in a graph, with the description that they are of.
+/// The parameters in a graph, and the description that declares them.
 #[derive(Debug, Clone)]
 pub struct DecoderWeights {
     model: Decoder,
@@ -57,7 +57,7 @@ impl DecoderWeights {
         Self { model, tokens, positions, blocks, last_norm, head }
     }
 
-    /// Appends the forward pass, up to what the head multiplies: (B, T, C).
+    /// Appends the forward pass up to the input of the output head: (B, T, C).
     pub(super) fn forward(
         &self,
         builder: &mut ProgramBuilder,

@@ -1,11 +1,11 @@
-//! What a model computes and what its parameters are called, as plain data that each family derives from its
-//! config.json. The graph, the estimates of PyTorch and the names in checkpoints all read it.
+//! What a model computes and the names of its parameters, as plain data that each family derives from its config.json.
+//! The graph, the estimates of PyTorch runs and the names in checkpoints all read it.
 //!
 //! Sizes count elements. B: batch, T: tokens, C: the model's width, F: inner width of the feed-forward layer.
 
 use crate::ops::{Activation, RelativeBias, RopeScaling, WeightLayout};
 
-/// What a model computes.
+/// The description of a model.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "few exist at a time")]
 pub enum Description {
@@ -15,7 +15,7 @@ pub enum Description {
     EncoderDecoder(EncoderDecoder),
 }
 
-/// Relative positions have no end; more are refused as absurd.
+/// Limit of positions. Relative positions have none, and a model with more is rejected as implausible.
 const MOST_POSITIONS: usize = 1 << 24;
 
 impl Description {
@@ -65,7 +65,7 @@ pub struct Decoder {
     pub tokens: Table,
     /// The embedding of positions (positions, C), if they are learned.
     pub positions: Option<Table>,
-    /// Dropout of the embeddings' sum; `None` if the family has none at any rate.
+    /// Dropout of the embeddings' sum; `None` if the family has no such dropout.
     pub embedding_dropout: Option<f32>,
     /// Path of the list of blocks, such as `model.layers`.
     pub block_list: &'static str,
@@ -77,8 +77,8 @@ pub struct Decoder {
     pub head: Option<Table>,
 }
 
-/// A block: attention and a feed-forward layer, each of which adds to the residual stream what it makes of the stream's
-/// norm.
+/// A block: attention and a feed-forward layer. Each takes a norm of the residual stream and adds its result to the
+/// stream.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Block {
     /// The norm before attention.
@@ -89,10 +89,10 @@ pub struct Block {
     pub feed_forward_norm: Norm,
     /// The feed-forward layer.
     pub feed_forward: FeedForward,
-    /// Dropout of what is added to the residual stream; `None` if the family has none at any rate.
+    /// Dropout of the results before they are added to the residual stream; `None` if the family has no such dropout.
     pub residual_dropout: Option<f32>,
-    /// Whether the second norm is declared after the feed-forward layer. The numbers of parameters, on which their starting
-    /// values depend, follow the order of declaration.
+    /// Whether the second norm is declared after the feed-forward layer. The initial values of parameters depend on
+    /// their indices, which follow the order of declaration.
     pub second_norm_is_last: bool,
 }
 
@@ -111,26 +111,27 @@ pub struct EncoderDecoder {
     pub decoder: Stack,
     /// The output head (V, C); `None` if the token embedding is used.
     pub head: Option<Table>,
-    /// What the head's input is multiplied by.
+    /// Factor of the head's input.
     pub head_scale: Option<f32>,
-    /// Dropout of embeddings, of what is added to the residual stream, of the stacks' results and inside feed-forward layers.
+    /// Dropout of embeddings, of results added to the residual stream, of the stacks' results and inside feed-forward
+    /// layers.
     pub dropout: f32,
 }
 
-/// Blocks of an encoder or of a decoder, all alike.
+/// The identical blocks of an encoder or of a decoder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stack {
     /// First part of the parameters' names.
     pub name: &'static str,
     /// Number of blocks.
     pub layers: usize,
-    /// The tables of relative positions (buckets, H) that the first block has for all.
+    /// The table of relative positions (buckets, H), which the first block holds for all blocks.
     pub bias_table: Table,
     /// The norm before each part of a block.
     pub norm: Norm,
-    /// Attention to the stack's own tokens.
+    /// Self-attention.
     pub own: Attention,
-    /// Attention to the encoder's result; `None` in the encoder.
+    /// Cross-attention to the encoder's result; `None` in the encoder.
     pub source: Option<Attention>,
     /// The feed-forward layer.
     pub feed_forward: FeedForward,
@@ -139,25 +140,25 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// The path of a part of a block: attention to itself, to the source if there is one, the feed-forward layer.
+    /// The path of a part of a block: self-attention, cross-attention if present, the feed-forward layer.
     pub fn part(&self, layer: usize, part: usize) -> String {
         format!("{}.block.{layer}.layer.{part}", self.name)
     }
 
-    /// The number of the feed-forward layer among a block's parts.
+    /// The index of the feed-forward layer among a block's parts.
     pub fn last_part(&self) -> usize {
         1 + usize::from(self.source.is_some())
     }
 }
 
-/// A table with a row for each id or position: `NAME.weight`, initially normal.
+/// A table with a row for each id or position: `NAME.weight`, initialized from a normal distribution.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Table {
     /// Its module's path, without `.weight`.
     pub name: &'static str,
     /// Number of rows.
     pub rows: usize,
-    /// Standard deviation of its starting values.
+    /// Standard deviation of its initial values.
     pub deviation: f32,
 }
 
@@ -184,20 +185,20 @@ pub enum NormFormula {
     },
 }
 
-/// A linear layer: `NAME.weight`, initially normal, and `NAME.bias`, initially zero.
+/// A linear layer: `NAME.weight`, initialized from a normal distribution, and `NAME.bias`, initialized to zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Linear {
     /// Its module's name, below the block's.
     pub name: &'static str,
-    /// Channels in.
+    /// Input channels.
     pub inputs: usize,
-    /// Channels out.
+    /// Output channels.
     pub outputs: usize,
-    /// Which extent of the weight is which.
+    /// Order of the weight's extents.
     pub layout: WeightLayout,
     /// Whether there is a bias.
     pub bias: bool,
-    /// Standard deviation of the weight's starting values.
+    /// Standard deviation of the weight's initial values.
     pub deviation: f32,
 }
 
@@ -210,30 +211,30 @@ pub struct Attention {
     pub kv_heads: usize,
     /// Channels of a head.
     pub head_size: usize,
-    /// What makes queries, keys and values.
+    /// The layers that compute queries, keys and values.
     pub inputs: AttentionInputs,
-    /// What the heads' results are multiplied by.
+    /// The layer after the heads' results.
     pub output: Linear,
-    /// Whether a token attends to itself and earlier tokens only.
+    /// Whether a token attends only to itself and earlier tokens.
     pub causal: bool,
-    /// The most tokens that a token attends to, itself included.
+    /// Largest number of tokens that a token attends to, including itself.
     pub window: Option<usize>,
-    /// What scores are multiplied by.
+    /// Factor of the scores.
     pub scale: f32,
-    /// A bias of scores by distance.
+    /// Bias of the scores by distance.
     pub bias: Option<RelativeBias>,
-    /// Dropout of the weights.
+    /// Dropout of the attention probabilities.
     pub dropout: f32,
 }
 
-/// What makes queries, keys and values.
+/// The layers that compute queries, keys and values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum AttentionInputs {
-    /// One layer, whose result is split in three.
+    /// One layer whose result is split in three.
     Packed(Linear),
-    /// A layer for each.
+    /// One layer each.
     Separate {
-        /// Those of queries, keys and values.
+        /// The layers of queries, keys and values.
         layers: [Linear; 3],
         /// Rotation of queries and keys by their positions.
         rotary: Option<RotaryPositions>,
@@ -263,18 +264,18 @@ impl AttentionInputs {
 pub struct RotaryPositions {
     /// Base of the wavelengths.
     pub base: f32,
-    /// How longer sequences than those of pretraining are reached.
+    /// Scaling for sequences longer than in pretraining.
     pub scaling: RopeScaling,
 }
 
 /// A feed-forward layer: (B, T, C) -> (B, T, F) -> (B, T, C).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FeedForward {
-    /// The layers up to F, and what is between them and the way down.
+    /// The layers up to F, and the activation.
     pub inner: Inner,
     /// The layer down to C.
     pub down: Linear,
-    /// Dropout before the way down; `None` if the family has none at any rate.
+    /// Dropout before `down`; `None` if the family has no such dropout.
     pub dropout: Option<f32>,
 }
 
@@ -285,11 +286,11 @@ pub enum Inner {
     Gelu(Linear),
     /// ReLU.
     Relu(Linear),
-    /// A gate, and the layer whose result passes it.
+    /// A gate, and the layer whose result it multiplies.
     Gated {
         /// The gate's activation.
         activation: Activation,
-        /// The gate and what passes it.
+        /// The gate, and the layer that it multiplies.
         layers: [Linear; 2],
     },
 }
@@ -320,7 +321,7 @@ impl Norm {
 }
 
 impl Attention {
-    /// Channels of all heads' keys, and as many of their values.
+    /// Channels of all heads' keys, which equals that of their values.
     pub fn kv_width(&self) -> usize {
         self.kv_heads * self.head_size
     }
@@ -342,12 +343,12 @@ impl Table {
     }
 }
 
-/// The widest row of any layer's input or result.
+/// The widest input or result row of any layer.
 fn widest<'a>(layers: impl Iterator<Item = &'a Linear>) -> u128 {
     layers.map(|layer| layer.inputs.max(layer.outputs)).max().unwrap_or(0) as u128
 }
 
-/// Sizes that are counted without building a graph, so that absurd ones are refused.
+/// Sizes computed without building a graph, so that implausible ones can be rejected first.
 impl Decoder {
     /// Number of parameters.
     pub(super) fn parameters(&self) -> u128 {
@@ -361,7 +362,7 @@ impl Decoder {
         tables + self.blocks.iter().map(of_block).sum::<u128>() + self.last_norm.parameters(self.width)
     }
 
-    /// More elements than any activation of the forward or backward pass holds for one token.
+    /// An upper bound of the elements per token of any activation of the forward or backward pass.
     pub(super) fn elements_per_token(&self) -> u128 {
         self.blocks.iter().map(|block| widest(block.attention.layers().chain(block.feed_forward.layers()))).sum()
     }
@@ -386,7 +387,7 @@ impl EncoderDecoder {
             + self.stacks().map(of_stack).iter().sum::<u128>()
     }
 
-    /// More elements than any activation of the forward or backward pass holds for one token.
+    /// An upper bound of the elements per token of any activation of the forward or backward pass.
     pub(super) fn elements_per_token(&self) -> u128 {
         self.stacks().map(|stack| widest(stack.linear_layers()) * stack.layers as u128).iter().sum()
     }

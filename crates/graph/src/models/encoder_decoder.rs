@@ -6,7 +6,7 @@ use super::{CacheShapes, Caches, Inputs, Mode};
 use crate::ops::{Add, Embedding, Scale};
 use crate::{Graph, GraphError, ProgramBuilder, TensorId};
 
-/// The parameters in a graph, with the description that they are of.
+/// The parameters in a graph, and the description that declares them.
 #[derive(Debug, Clone)]
 pub struct EncoderDecoderWeights {
     model: EncoderDecoder,
@@ -18,7 +18,7 @@ pub struct EncoderDecoderWeights {
 
 #[derive(Debug, Clone)]
 struct StackWeights {
-    /// The table of relative positions (buckets, H), which the first block has for all.
+    /// The table of relative positions (buckets, H), which the first block holds for all blocks.
     bias_table: TensorId,
     blocks: Vec<BlockWeights>,
     last_norm: NormWeights,
@@ -28,7 +28,7 @@ struct StackWeights {
 struct BlockWeights {
     own: AttentionWeights,
     own_norm: NormWeights,
-    /// Attention to the source and its norm, in a decoder.
+    /// Cross-attention and its norm, in a decoder.
     source: Option<(AttentionWeights, NormWeights)>,
     feed_forward: FeedForwardWeights,
     feed_forward_norm: NormWeights,
@@ -54,7 +54,7 @@ impl StackWeights {
             blocks.push(BlockWeights { own, own_norm, source, feed_forward, feed_forward_norm });
         }
         let last_norm = NormWeights::declare(graph, "", stack.last_norm, width);
-        Self { bias_table: bias_table.expect("a stack has a layer"), blocks, last_norm }
+        Self { bias_table: bias_table.expect("a stack has at least one layer"), blocks, last_norm }
     }
 }
 
@@ -68,7 +68,7 @@ impl EncoderDecoderWeights {
         Self { model, tokens, encoder, decoder, head }
     }
 
-    /// Appends the forward pass, up to what the head multiplies: (B, T, C).
+    /// Appends the forward pass up to the input of the output head: (B, T, C).
     pub(super) fn forward(
         &self,
         builder: &mut ProgramBuilder,
@@ -84,7 +84,7 @@ impl EncoderDecoderWeights {
         self.decode(builder, inputs, encoded, caches, &mut dropouts)
     }
 
-    /// Appends the encoder, and what fills the caches of the source.
+    /// Appends the encoder, and the nodes that fill the caches of the source.
     pub(super) fn cache_source(
         &self,
         builder: &mut ProgramBuilder,
@@ -102,7 +102,7 @@ impl EncoderDecoderWeights {
         Ok(())
     }
 
-    /// The number of a decoder's block among all.
+    /// The index of a decoder's block among all blocks.
     fn decoder_block(&self, layer: usize) -> Option<u32> {
         u32::try_from(self.model.encoder.layers + layer).ok()
     }
@@ -136,8 +136,8 @@ impl EncoderDecoderWeights {
         dropouts.apply(builder, x, rate)
     }
 
-    /// decoder tokens: (B, T) -> the decoder's last states (B, T, C), scaled for the head. `encoded` are the encoder's last
-    /// states; without them, their keys and values are in the caches.
+    /// decoder tokens: (B, T) -> the decoder's last states (B, T, C), scaled for the head. `encoded` are the encoder's
+    /// last states; without them the caches have their keys and values.
     fn decode(
         &self,
         builder: &mut ProgramBuilder,
@@ -147,7 +147,7 @@ impl EncoderDecoderWeights {
         dropouts: &mut Dropouts,
     ) -> Result<TensorId, GraphError> {
         let (stack, rate) = (&self.decoder, Some(self.model.dropout));
-        let [tokens, segments] = inputs.decoder.expect("a decoder is fed tokens and their segments");
+        let [tokens, segments] = inputs.decoder.expect("a decoder's inputs are tokens and segments");
         builder.scope("decoder/embedding", None);
         let x = builder.apply(Embedding, &[tokens, self.tokens])?;
         let mut x = dropouts.apply(builder, x, rate)?;
@@ -168,7 +168,7 @@ impl EncoderDecoderWeights {
             let streams = match (encoded, caches.source.get(layer)) {
                 (Some(encoded), _) => weights.streams(builder, normed, encoded, false)?,
                 (None, Some(&[keys, values])) => vec![weights.inputs[0].apply(builder, normed)?, keys, values],
-                (None, None) => panic!("a decoder needs the encoder's states, or their keys and values"),
+                (None, None) => panic!("a decoder needs the encoder's states or their keys and values"),
             };
             let segments = inputs.segments.map(|of_source| [segments, of_source]);
             let attended = Attended { segments, ..Attended::default() };

@@ -1,5 +1,5 @@
 //! GPT-2: learned positions, norms before each part, tanh-GELU, a head tied to the token embedding.
-//! Source: Radford et al. 2019; names and layouts of parameters are those of Hugging Face's `GPT2LMHeadModel`.
+//! Source: Radford et al. 2019; names and layouts of parameters follow Hugging Face's `GPT2LMHeadModel`.
 
 mod config;
 
@@ -23,7 +23,8 @@ impl Gpt2Config {
 
     fn block(&self) -> Block {
         let (width, inner, deviation) = (self.n_embd, self.inner(), self.initializer_range);
-        // Layers that add to the residual stream start smaller, so that its variance does not grow with depth.
+        // Layers that add to the residual stream start with smaller weights, so that its variance does not grow with
+        // depth.
         let residual = deviation / (2.0 * self.n_layer as f32).sqrt();
         let linear = |name, [inputs, outputs]: [usize; 2], deviation| Linear {
             name,
@@ -58,7 +59,7 @@ impl Gpt2Config {
         }
     }
 
-    /// What the model computes.
+    /// The model's description.
     pub(super) fn describe(&self) -> Description {
         let table = |name, rows| Table { name, rows, deviation: self.initializer_range };
         Description::Decoder(Decoder {

@@ -1,6 +1,6 @@
-//! The names that presets have on the Hugging Face hub.
+//! The names of presets on the Hugging Face hub.
 
-/// Presets with the names of the weights that have their sizes, the one that is meant first, in the order of the presets.
+/// For each preset the names of the weights with its sizes, the preferred one first, in the order of the presets.
 const NAMES: &[(&str, &[&str])] = &[
     ("gpt2", &["openai-community/gpt2"]),
     ("gpt2-medium", &["openai-community/gpt2-medium"]),
@@ -90,28 +90,28 @@ const NAMES: &[(&str, &[&str])] = &[
     ("flan-t5-xxl", &["google/flan-t5-xxl"]),
 ];
 
-/// The names of a preset on the hub, the one that is meant first; none for our own.
+/// The names of a preset on the hub, the preferred one first; empty for Plimsoll's own presets.
 pub(super) fn names(preset: &str) -> &'static [&'static str] {
     NAMES.iter().find(|(name, _)| *name == preset).map_or(&[], |(_, names)| names)
 }
 
-/// Parts of names that change no size: what the weights were tuned for, and the format in which they are stored. `base` is
-/// not one of them, since it is a size of T5.
+/// Parts of names that do not affect the sizes: the purpose of fine-tuning, and the storage format. `base` is not one
+/// of them, because it is a size of T5.
 const PARTS_WITHOUT_SIZE: &[&str] = &[
     "hf", "meta", "instruct", "chat", "it", "unsloth", "bnb", "4bit", "8bit", "nf4", "bf16", "fp16", "fp32", "1m",
     "gguf", "mlx", "dynamic", "sft", "dpo",
 ];
 
-/// Parts of names that say how the weights are quantized, in ways that trainers keep; no size depends on them.
+/// Parts of names for quantization formats that trainers keep in memory. They do not affect the sizes.
 const QUANTIZED_PARTS: &[&str] = &["gptq", "awq", "aqlm", "hqq", "exl2", "int4", "int8", "fp8", "2bit", "1x16"];
 
-/// Whether weights of this name are quantized in a way that trainers keep.
+/// Whether the name has a part for a quantization format that trainers keep in memory.
 pub(super) fn is_quantized(name: &str) -> bool {
     name.to_ascii_lowercase().split(['-', '_', '/']).any(|part| QUANTIZED_PARTS.contains(&part))
 }
 
-/// The preset with the sizes of the weights of this name on the hub: a published name, or the name of a copy that another
-/// owner keeps (`NousResearch/Llama-2-7b-hf`) or of a variant with the same sizes (`Qwen/Qwen2-1.5B-Instruct`).
+/// The preset with the sizes of the weights of this name on the hub: a published name, a copy by another owner
+/// (`NousResearch/Llama-2-7b-hf`) or a variant with the same sizes (`Qwen/Qwen2-1.5B-Instruct`).
 pub(super) fn preset(name: &str) -> Option<&'static str> {
     let published = NAMES.iter().find(|(_, names)| names.iter().any(|known| known.eq_ignore_ascii_case(name)));
     let same_sizes = || {
@@ -122,20 +122,21 @@ pub(super) fn preset(name: &str) -> Option<&'static str> {
     published.or_else(same_sizes).map(|(preset, _)| *preset)
 }
 
-/// Whether a name is a preset's or that of published weights with its sizes; else its parts show what it is built like.
+/// Whether a name is that of a preset or of published weights with its sizes. If not, only parts of the name identify
+/// it.
 pub(super) fn is_published(name: &str) -> bool {
     let is_preset = |preset: &str| preset.eq_ignore_ascii_case(&name.replace('_', "-"));
     NAMES.iter().any(|(preset, names)| is_preset(preset) || names.iter().any(|known| known.eq_ignore_ascii_case(name)))
 }
 
-/// The model in `owner/model` or in a name without an owner; `None` if it is a path.
+/// The model part of `owner/model` or of a name without an owner; `None` for a path.
 fn model_part(name: &str) -> Option<&str> {
     let (owner, model) = name.split_once('/').unwrap_or(("hub", name));
     let is_path = owner.is_empty() || owner.starts_with(['.', '~']) || model.contains('/');
     (!is_path).then_some(model)
 }
 
-/// A model's name in lower case, with hyphens, without the parts that change no size.
+/// A model's name in lower case, with hyphens, without the parts that do not affect the sizes.
 fn sized_name(model: &str) -> String {
     let lower = model.to_ascii_lowercase().replace('_', "-");
     let is_size = |part: &&str| !PARTS_WITHOUT_SIZE.contains(part) && !QUANTIZED_PARTS.contains(part);
@@ -150,7 +151,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn all_presets_but_our_own_have_names_that_mean_them_alone() {
+    fn published_presets_have_unique_hub_names() {
         let ours = ["nano", "t5-nano"];
         let presets = ModelConfig::preset_names().into_iter().filter(|name| !ours.contains(name));
         assert!(presets.eq(NAMES.iter().map(|(preset, _)| *preset)));
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn published_names_are_told_from_those_that_are_built_like_them() {
+    fn published_names_differ_from_names_of_similar_models() {
         for name in ["gpt2", "T5_base", "meta-llama/llama-3.2-1b-instruct", "TinyLlama/TinyLlama_v1.1", "qwen2.5-7b"] {
             assert!(is_published(name), "{name}");
         }
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_and_variants_have_the_sizes_of_what_they_are_made_from() {
+    fn copies_and_variants_have_the_sizes_of_their_originals() {
         for (name, expected) in [
             ("NousResearch/Llama-2-7b-hf", "llama-2-7b"),
             ("NousResearch/Llama-2-13b-chat-hf", "llama-2-13b"),
@@ -219,7 +220,7 @@ mod tests {
             ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b-v0.2"),
             ("mistral-community/Mistral-7B-v0.2", "mistral-7b-v0.2"),
             ("Llama-2-7b-hf", "llama-2-7b"),
-            // Sizes that are not published under these names.
+            // Sizes that were not published under these names.
             ("meta-llama/Llama-3.2-11B-Vision-Instruct", ""),
             ("mistralai/Mixtral-8x7B-v0.1", ""),
             ("Qwen/Qwen1.5-7B", ""),

@@ -1,24 +1,24 @@
-//! The keys of a config.json: those that must be there, those that ask for a variant which is not built, and what
-//! values make sense. Every error names its key.
+//! Checks of the keys of a config.json: required keys, unsupported variants, and ranges of values. Every error names
+//! its key.
 
 use crate::GraphError;
 use serde_json::Value;
 
-/// The names under which `transformers` has the tangent's approximation of GELU.
+/// The names in `transformers` of GELU's tanh approximation.
 pub(super) const GELU_TANH: [&str; 5] =
     ["gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python_tanh", "gelu_accurate"];
 
-/// Extents above this are refused: with them, products of a few stay far inside 64 bits.
+/// Larger extents are rejected, so that a product of two stays far within 64 bits.
 pub(super) const LARGEST_EXTENT: usize = 1 << 24;
 
-/// More layers than this are refused, and not described.
+/// Models with more layers are rejected.
 pub(super) const MOST_LAYERS: usize = 1_000;
 
 pub(super) fn bad(key: &str, problem: impl Into<String>) -> GraphError {
     GraphError::BadConfig { key: key.to_owned(), problem: problem.into() }
 }
 
-/// Errors: a key is missing or is not a whole number.
+/// Errors: `BadConfig` if a key is missing or is not a whole number above 0.
 pub(super) fn require_whole(value: &Value, keys: &[&str]) -> Result<(), GraphError> {
     for key in keys {
         match value.get(key) {
@@ -32,7 +32,7 @@ pub(super) fn require_whole(value: &Value, keys: &[&str]) -> Result<(), GraphErr
     Ok(())
 }
 
-/// A key that is true or false; absent or null is false. Errors: it is neither.
+/// A boolean key; `false` if absent or null. Errors: `BadConfig` for another value.
 pub(super) fn flag(value: &Value, key: &str) -> Result<bool, GraphError> {
     match value.get(key) {
         None | Some(Value::Null) => Ok(false),
@@ -40,15 +40,15 @@ pub(super) fn flag(value: &Value, key: &str) -> Result<bool, GraphError> {
     }
 }
 
-/// A whole number, or a default if the key is absent or null. Errors: it is another value.
+/// A whole number; `default` if the key is absent or null. Errors: `BadConfig` for another value.
 pub(super) fn whole_or(value: &Value, key: &str, default: usize) -> Result<usize, GraphError> {
     let Some(found) = value.get(key).filter(|found| !found.is_null()) else { return Ok(default) };
     let number = found.as_u64().and_then(|number| usize::try_from(number).ok());
     number.ok_or_else(|| bad(key, format!("is {found}; it must be a whole number")))
 }
 
-/// Moves values from the names that `transformers` accepts for a family's keys (`attribute_map` of its configuration) to
-/// the keys. Null stands for a key's absence. Errors: both are there and differ.
+/// Renames the aliases that `transformers` accepts for a family's keys (`attribute_map` of its configuration). Null
+/// counts as absent. Errors: `BadConfig` if both names are present with different values.
 pub(super) fn resolve_aliases(value: &mut Value, aliases: &[(&str, &str)]) -> Result<(), GraphError> {
     let Some(map) = value.as_object_mut() else { return Ok(()) };
     for &(alias, key) in aliases {
@@ -63,7 +63,7 @@ pub(super) fn resolve_aliases(value: &mut Value, aliases: &[(&str, &str)]) -> Re
     Ok(())
 }
 
-/// Errors: a key is there with a value that is none of those built. Null stands for the key's absence.
+/// Errors: `BadConfig` if a key has a value other than the supported ones. Null counts as absent.
 pub(super) fn refuse_others(value: &Value, built: &[(&str, &[Value])]) -> Result<(), GraphError> {
     for (key, accepted) in built {
         if let Some(found) = value.get(key).filter(|found| !found.is_null() && !accepted.contains(found)) {
@@ -80,7 +80,7 @@ pub(super) fn refuse_others(value: &Value, built: &[(&str, &[Value])]) -> Result
     Ok(())
 }
 
-/// Errors: an extent is zero or beyond counting.
+/// Errors: `BadConfig` if an extent is zero or exceeds `LARGEST_EXTENT`.
 pub(super) fn check_extents(extents: &[(&str, usize)]) -> Result<(), GraphError> {
     for &(key, extent) in extents {
         if extent == 0 || extent > LARGEST_EXTENT {
@@ -90,7 +90,7 @@ pub(super) fn check_extents(extents: &[(&str, usize)]) -> Result<(), GraphError>
     Ok(())
 }
 
-/// Errors: there are no layers, or too many.
+/// Errors: `BadConfig` if there are no layers, or too many.
 pub(super) fn check_layers(key: &str, layers: usize) -> Result<(), GraphError> {
     check_extents(&[(key, layers)])?;
     if layers > MOST_LAYERS {
@@ -99,7 +99,7 @@ pub(super) fn check_layers(key: &str, layers: usize) -> Result<(), GraphError> {
     Ok(())
 }
 
-/// Errors: a rate is not from 0 to below 1.
+/// Errors: `BadConfig` if a rate is not in [0, 1).
 pub(super) fn check_rates(rates: &[(&str, f32)]) -> Result<(), GraphError> {
     match rates.iter().find(|(_, rate)| !(0.0..1.0).contains(rate)) {
         Some((key, rate)) => Err(bad(key, format!("is {rate}; it must be at least 0 and below 1"))),
@@ -107,7 +107,7 @@ pub(super) fn check_rates(rates: &[(&str, f32)]) -> Result<(), GraphError> {
     }
 }
 
-/// Errors: a number is not above zero.
+/// Errors: `BadConfig` if a number is not above zero.
 pub(super) fn check_positive(numbers: &[(&str, f32)]) -> Result<(), GraphError> {
     match numbers.iter().find(|(_, x)| !(x.is_finite() && *x > 0.0)) {
         Some((key, x)) => Err(bad(key, format!("is {x}; it must be above 0"))),
@@ -115,15 +115,15 @@ pub(super) fn check_positive(numbers: &[(&str, f32)]) -> Result<(), GraphError> 
     }
 }
 
-/// A configuration from its keys. Errors: `BadConfig`.
+/// Deserializes a configuration. Errors: `BadConfig`.
 pub(super) fn parse<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, GraphError> {
     serde_json::from_value(value).map_err(|e| bad("(file)", e.to_string()))
 }
 
-/// The text of a config.json: a configuration's own keys and some more.
+/// The text of a config.json: the keys of `config` and of `more`.
 pub(super) fn to_json(config: &impl serde::Serialize, more: &Value) -> String {
     let mut value = serde_json::to_value(config).expect("a configuration is plain data");
-    let map = value.as_object_mut().expect("a struct serialises to an object");
+    let map = value.as_object_mut().expect("a struct serializes to an object");
     map.extend(more.as_object().expect("an object literal").clone());
-    serde_json::to_string_pretty(&value).expect("JSON values serialise")
+    serde_json::to_string_pretty(&value).expect("JSON values serialize")
 }

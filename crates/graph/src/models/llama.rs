@@ -1,5 +1,5 @@
-//! Llama and what is built like it: RMSNorm, rotary positions, gated feed-forward layers, grouped heads.
-//! Source: Touvron et al. 2023; names and layouts of parameters are those of Hugging Face's `LlamaForCausalLM`.
+//! Llama and models with its architecture: RMSNorm, rotary positions, gated feed-forward layers, grouped heads.
+//! Source: Touvron et al. 2023; names and layouts of parameters follow Hugging Face's `LlamaForCausalLM`.
 
 mod config;
 mod file;
@@ -18,7 +18,7 @@ use super::keys::{MOST_LAYERS, flag};
 use crate::ops::{Activation, WeightLayout};
 use config::Dialect;
 
-/// Llama's own keys: biases.
+/// Keys that only Llama has: biases.
 const DIALECT: Dialect = Dialect {
     model_type: "llama",
     class: "LlamaForCausalLM",
@@ -31,7 +31,7 @@ const DIALECT: Dialect = Dialect {
 };
 
 impl LlamaConfig {
-    /// The most tokens that each token of a layer attends to, itself included.
+    /// Largest number of tokens that a token of this layer attends to, including itself; `None` for no window.
     pub fn window(&self, layer: usize) -> Option<usize> {
         self.sliding_window.filter(|_| self.sliding_layers.get(layer).is_none_or(|&slides| slides))
     }
@@ -81,7 +81,7 @@ impl LlamaConfig {
         }
     }
 
-    /// What the model computes.
+    /// The model's description.
     pub(super) fn describe(&self) -> Description {
         let table = |name| Table { name, rows: self.vocab_size, deviation: self.initializer_range };
         Description::Decoder(Decoder {

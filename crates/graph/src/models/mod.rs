@@ -1,10 +1,10 @@
-//! The model families. A family reads its config.json and describes what the model computes; a [`Description`] becomes
-//! parameters and forward passes of a graph, the same for training, evaluation and sampling. Presets are data.
+//! The model families. A family reads its config.json and describes what the model computes. A [`Description`] becomes
+//! parameters and forward passes in a graph; training, evaluation and sampling share it. Presets are data.
 //!
 //! ```text
 //!   gpt2, llama, t5            each family's keys (config.rs) and its description
-//!   description                what a model computes and what its parameters are called
-//!   decoder, encoder_decoder   a description in a graph, of the parts in parts.rs
+//!   description                what a model computes and the names of its parameters
+//!   decoder, encoder_decoder   a description as nodes of a graph, from the parts in parts.rs
 //! ```
 //!
 //! To add a family: its config with a [`Family`] and `describe`, and its line in `families!` below.
@@ -29,107 +29,108 @@ use decoder::DecoderWeights;
 use encoder_decoder::EncoderDecoderWeights;
 use plimsoll_units::spelling;
 
-/// What the forward pass is run for.
+/// The purpose of a forward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// With dropout; each draw drops others.
+    /// With dropout; each draw drops other elements.
     Train {
-        /// Number of the draw.
+        /// Index of the draw.
         draw: u32,
     },
     /// Without dropout.
     Evaluate,
-    /// A few tokens after earlier ones, whose keys and values are kept.
+    /// Processes a few tokens after earlier ones, whose keys and values are cached.
     Cached,
 }
 
-/// What a forward pass reads in addition to the parameters; all integers.
+/// The inputs of a forward pass in addition to the parameters; all are integers.
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs {
-    /// Token ids: (B, T); the source's, (B, S), if there is an encoder.
+    /// Token ids (B, T); those of the source, (B, S), if the model has an encoder.
     pub tokens: TensorId,
-    /// Positions of the tokens (B, T), if they don't count from the row's first: rows of several documents.
+    /// Positions of the tokens (B, T), for rows of several documents; `None` if positions count from the row's first
+    /// token.
     pub positions: Option<TensorId>,
-    /// Segments of the tokens: a token attends to its own segment only. Sources have 1 for tokens and 0 for padding.
+    /// Segments of the tokens: a token attends only to its own segment. In sources, tokens have 1 and padding has 0.
     pub segments: Option<TensorId>,
     /// Token ids (B, T) of the decoder, and the segments of the source that they attend to.
     pub decoder: Option<[TensorId; 2]>,
 }
 
-/// Keys and values that sampling keeps, a pair for each block that attends.
+/// Cached keys and values for sampling, one pair per attending block.
 #[derive(Debug, Clone, Default)]
 pub struct Caches {
-    /// Of the tokens written so far: (B, P, K·D) each.
+    /// For the tokens so far: (B, P, K·D) each.
     pub own: Vec<[TensorId; 2]>,
-    /// Of the source: (B, S, K·D) each.
+    /// For the source: (B, S, K·D) each.
     pub source: Vec<[TensorId; 2]>,
 }
 
 /// The shapes of [`Caches`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheShapes {
-    /// Of the tokens written so far.
+    /// For the tokens so far.
     pub own: Vec<[Vec<usize>; 2]>,
-    /// Of the source.
+    /// For the source.
     pub source: Vec<[Vec<usize>; 2]>,
 }
 
-/// What a family's configuration does. What the model computes is in its [`Description`].
+/// The interface of a family's configuration. What the model computes is in its [`Description`].
 trait Family: Sized {
-    /// Names of the presets, the smaller first.
+    /// Names of the presets, the smallest first.
     fn preset_names() -> impl Iterator<Item = &'static str>;
 
     /// The preset of this name.
     fn preset(name: &str) -> Option<Self>;
 
-    /// Reads a config.json; refuses values that ask for a variant that is not implemented. Errors: `BadConfig`.
+    /// Reads a config.json; rejects values for variants that are not implemented. Errors: `BadConfig`.
     fn from_value(value: serde_json::Value) -> Result<Self, GraphError>;
 
-    /// The config.json that `transformers` reads.
+    /// A config.json for `transformers`.
     fn to_json(&self) -> String;
 
-    /// Errors: `BadConfig` naming the key whose value is impossible.
+    /// Errors: `BadConfig` with the key whose value is impossible.
     fn validate(&self) -> Result<(), GraphError>;
 
     /// The `model_type` of the config.json.
     fn model_type(&self) -> &'static str;
 
-    /// Changes the number of positions; for models that start from scratch.
+    /// Changes the number of positions, for models trained from scratch.
     fn set_max_positions(&mut self, positions: usize);
 
-    /// Changes the vocabulary; for models that start from scratch.
+    /// Changes the vocabulary, for models trained from scratch.
     fn set_vocab_size(&mut self, vocab_size: usize);
 
     /// Sets every dropout rate of the model, which must be in [0, 1).
     fn set_dropout(&mut self, rate: f32);
 
-    /// The id that a decoder begins with; `None` if there is no encoder.
+    /// The id that a decoder starts with; `None` if the model has no encoder.
     fn decoder_start(&self) -> Option<u32> {
         None
     }
 
-    /// Sets the ids that the tokenizer pads and ends with; for models that start from scratch.
+    /// Sets the tokenizer's padding and end ids, for models trained from scratch.
     fn set_special_tokens(&mut self, _pad: u32, _end: u32) {}
 
-    /// Whether the head is the embedding only if the weights have no other: what `transformers` 5 writes for T5 models with
-    /// a head of their own.
+    /// Whether the head is tied only if the weights contain no other head: `transformers` 5 writes such files for T5
+    /// models with an untied head.
     fn leaves_head_to_weights(&self) -> bool {
         false
     }
 
-    /// Gives such a model a head of its own.
+    /// Gives such a model an untied head.
     fn untie_head(&mut self) {}
 }
 
 macro_rules! families {
     ($($name:ident($config:ty): $doc:literal, [$($model_type:literal),+]);+ $(;)?) => {
-        /// A model of any family.
+        /// The configuration of a model of any family.
         #[derive(Debug, Clone, PartialEq)]
         pub enum ModelConfig {
             $(#[doc = $doc] $name($config)),+
         }
 
-        /// Does the same with the configuration of any family.
+        /// Evaluates the same expression for the configuration of any family.
         macro_rules! with_config {
             ($model:expr, $it:ident => $value:expr) => {
                 match $model {
@@ -139,7 +140,7 @@ macro_rules! families {
         }
 
         impl ModelConfig {
-            /// Names of all presets, family by family, the smaller first.
+            /// Names of all presets, by family, the smallest first.
             pub fn preset_names() -> Vec<&'static str> {
                 let mut names = Vec::new();
                 $(names.extend(<$config as Family>::preset_names());)+
@@ -153,7 +154,7 @@ macro_rules! families {
                 None
             }
 
-            /// The `model_type`s that are read.
+            /// The supported values of `model_type`.
             const MODEL_TYPES: &[&str] = &[$($($model_type),+),+];
 
             fn of_type(model_type: &str, value: serde_json::Value) -> Option<Result<Self, GraphError>> {
@@ -167,14 +168,14 @@ macro_rules! families {
 }
 
 families! {
-    Gpt2(Gpt2Config): "GPT-2 and what is built like it.", ["gpt2"];
+    Gpt2(Gpt2Config): "GPT-2 and models with its architecture.", ["gpt2"];
     Llama(LlamaConfig): "Llama, Mistral, Qwen2.", ["llama", "mistral", "qwen2"];
-    T5(T5Config): "T5, v1.1 and FLAN too.", ["t5"];
+    T5(T5Config): "T5, including v1.1 and FLAN.", ["t5"];
 }
 
 impl ModelConfig {
-    /// The preset of this name, or of the weights of this name on the Hugging Face hub; hyphens and underscores are the
-    /// same. Errors: `UnknownModel` with suggestions.
+    /// The preset of this name, or of the weights of this name on the Hugging Face hub; hyphens and underscores are
+    /// equivalent. Errors: `UnknownModel` with suggestions.
     pub fn preset(name: &str) -> Result<Self, GraphError> {
         Self::preset_name(name).and_then(|name| Self::find_preset(&name)).ok_or_else(|| {
             let suggestions = Self::presets_near(name);
@@ -182,30 +183,32 @@ impl ModelConfig {
         })
     }
 
-    /// The name of the preset that [`Self::preset`] finds.
+    /// The name of the preset that [`Self::preset`] returns.
     pub fn preset_name(name: &str) -> Option<String> {
         let wanted = name.to_ascii_lowercase().replace('_', "-");
         let on_hub = hub::preset(name).map(str::to_owned);
         on_hub.or_else(|| Self::find_preset(&wanted).map(|_| wanted))
     }
 
-    /// The names on the Hugging Face hub of the weights with a preset's sizes, the preferred one first; empty for our own presets.
+    /// The names on the Hugging Face hub of the weights with a preset's sizes, the preferred one first; empty for
+    /// Plimsoll's own presets.
     pub fn hub_names(preset: &str) -> &'static [&'static str] {
         hub::names(preset)
     }
 
-    /// Whether a name is a preset's or that of published weights; else [`Self::preset_name`] goes by the parts of the name.
+    /// Whether a name is that of a preset or of published weights. If not, [`Self::preset_name`] uses parts of the
+    /// name.
     pub fn is_published_name(name: &str) -> bool {
         hub::is_published(name)
     }
 
-    /// Whether the weights of this name on the hub are quantized in a way that trainers keep, such as GPTQ.
+    /// Whether the hub's weights of this name are in a quantization format that trainers keep in memory, such as GPTQ.
     pub fn is_quantized_name(name: &str) -> bool {
         hub::is_quantized(name)
     }
 
-    /// Presets whose names are nearest to one that none has: of another version of a family (`qwen2-7b` for
-    /// `qwen3-8b`) only if one letter differs.
+    /// Presets with names close to an unknown one. A preset of another version of a family (`qwen2-7b` for `qwen3-8b`)
+    /// counts only if one letter differs.
     fn presets_near(name: &str) -> Vec<String> {
         let wanted = name.rsplit('/').next().unwrap_or_default().replace('_', "-");
         let version = |name: &str| name.split('-').next().unwrap_or_default().replace(char::is_alphabetic, "");
@@ -216,8 +219,8 @@ impl ModelConfig {
         spelling::nearest_of(&wanted, known.map(|known| (known, known.to_owned())))
     }
 
-    /// Reads a Hugging Face config.json. Keys that change nothing here are ignored; a key that asks for what we
-    /// lack is refused by name. Errors: `BadConfig`.
+    /// Reads a Hugging Face config.json. Ignores keys that have no effect here; rejects keys that require an
+    /// unsupported variant. Errors: `BadConfig` with the key.
     pub fn from_json(text: &str) -> Result<Self, GraphError> {
         let value: serde_json::Value =
             serde_json::from_str(text).map_err(|e| keys::bad("(file)", format!("is not valid JSON: {e}")))?;
@@ -229,7 +232,7 @@ impl ModelConfig {
             .unwrap_or_else(|| Err(keys::bad("model_type", format!("is `{model_type}`; supported: {known}"))))
     }
 
-    /// Whether a model is of the same family, so that one may stand for the other.
+    /// Whether a model is of the same family, so that one can represent the other.
     pub fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
@@ -242,7 +245,7 @@ impl ModelConfig {
         like
     }
 
-    /// The config.json that `transformers` reads.
+    /// A config.json for `transformers`.
     pub fn to_json(&self) -> String {
         with_config!(self, config => config.to_json())
     }
@@ -254,12 +257,12 @@ impl ModelConfig {
         graph.parameters.iter().map(|p| graph[p.tensor].name.to_string()).collect()
     }
 
-    /// Errors: `BadConfig` naming the key whose value is impossible.
+    /// Errors: `BadConfig` with the key whose value is impossible.
     pub fn validate(&self) -> Result<(), GraphError> {
         with_config!(self, config => config.validate())
     }
 
-    /// What the model computes. If [`Self::validate`] refuses the configuration, sizes may be zero and blocks are left out.
+    /// The model's description. If [`Self::validate`] fails, sizes may be zero and blocks may be missing.
     pub fn describe(&self) -> Description {
         with_config!(self, config => config.describe())
     }
@@ -284,7 +287,7 @@ impl ModelConfig {
         self.describe().max_positions()
     }
 
-    /// Errors: `TooLong` if the model has fewer positions than tokens.
+    /// Errors: `TooLong` if `tokens` exceeds the model's positions.
     pub fn check_length(&self, tokens: usize) -> Result<(), GraphError> {
         let positions = self.max_positions();
         if tokens > positions {
@@ -293,12 +296,12 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// Changes the number of positions; for models that start from scratch.
+    /// Changes the number of positions, for models trained from scratch.
     pub fn set_max_positions(&mut self, positions: usize) {
         with_config!(self, config => config.set_max_positions(positions));
     }
 
-    /// Whether positions have parameters, so that rows of several documents need each token's position.
+    /// Whether positions have parameters. If so, rows of several documents need each token's position.
     pub fn has_position_table(&self) -> bool {
         matches!(self.describe(), Description::Decoder(decoder) if decoder.positions.is_some())
     }
@@ -308,7 +311,7 @@ impl ModelConfig {
         self.describe().vocab_size()
     }
 
-    /// Changes the vocabulary; for models that start from scratch.
+    /// Changes the vocabulary, for models trained from scratch.
     pub fn set_vocab_size(&mut self, vocab_size: usize) {
         with_config!(self, config => config.set_vocab_size(vocab_size));
     }
@@ -318,29 +321,29 @@ impl ModelConfig {
         with_config!(self, config => config.set_dropout(rate));
     }
 
-    /// The id that a decoder begins with; `None` if there is no encoder.
+    /// The id that a decoder starts with; `None` if the model has no encoder.
     pub fn decoder_start(&self) -> Option<u32> {
         with_config!(self, config => config.decoder_start())
     }
 
-    /// Says which ids the tokenizer pads and ends with; for models that start from scratch.
+    /// Sets the tokenizer's padding and end ids, for models trained from scratch.
     pub fn set_special_tokens(&mut self, pad: u32, end: u32) {
         with_config!(self, config => config.set_special_tokens(pad, end));
     }
 
-    /// Whether the head is the embedding only if the weights have no other: what `transformers` 5 writes for T5 models with
-    /// a head of their own.
+    /// Whether the head is tied only if the weights contain no other head: `transformers` 5 writes such files for T5
+    /// models with an untied head.
     pub fn leaves_head_to_weights(&self) -> bool {
         with_config!(self, config => config.leaves_head_to_weights())
     }
 
-    /// Gives such a model a head of its own.
+    /// Gives such a model an untied head.
     pub fn untie_head(&mut self) {
         with_config!(self, config => config.untie_head());
     }
 
-    /// More elements than any activation of the forward or backward pass holds for one token. Only for refusing sizes that
-    /// can't be counted.
+    /// An upper bound of the elements per token of any activation of the forward or backward pass, to reject sizes that
+    /// would overflow.
     pub fn elements_per_token(&self) -> u128 {
         match self.describe() {
             Description::Decoder(decoder) => decoder.elements_per_token(),
@@ -348,7 +351,7 @@ impl ModelConfig {
         }
     }
 
-    /// Number of parameters, counted without a graph: for refusing sizes and for ordering models.
+    /// Number of parameters, computed without a graph, to reject sizes and to order models.
     pub fn parameters(&self) -> u128 {
         match self.describe() {
             Description::Decoder(decoder) => decoder.parameters(),
@@ -364,7 +367,7 @@ impl ModelConfig {
         }
     }
 
-    /// Shapes of the caches of `rows` samples, for `positions` tokens and `source` tokens of a source.
+    /// Shapes of the caches for `rows` samples of `positions` tokens and `source` tokens of a source.
     pub fn cache_shapes(&self, rows: usize, positions: usize, source: usize) -> CacheShapes {
         match self.describe() {
             Description::Decoder(model) => decoder::cache_shapes(&model, rows, positions),
@@ -377,9 +380,9 @@ impl ModelConfig {
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "there is one for each graph")]
 pub enum Weights {
-    /// Of a decoder.
+    /// Parameters of a decoder.
     Decoder(DecoderWeights),
-    /// Of an encoder and a decoder.
+    /// Parameters of an encoder and a decoder.
     EncoderDecoder(EncoderDecoderWeights),
 }
 
@@ -392,7 +395,7 @@ impl Weights {
         }
     }
 
-    /// Appends the forward pass, up to what the head multiplies: (B, T, C). The caches are empty except in
+    /// Appends the forward pass up to the input of the output head: (B, T, C). The caches are empty except in
     /// [`Mode::Cached`].
     pub fn forward(
         &self,
@@ -407,7 +410,7 @@ impl Weights {
         }
     }
 
-    /// Appends the encoder, if there is one, which fills the caches of the source.
+    /// Appends the encoder, if there is one; it fills the caches of the source.
     pub fn cache_source(
         &self,
         builder: &mut ProgramBuilder,

@@ -1,4 +1,4 @@
-//! The parts of a [`description`](super::description) in a graph: their parameters and their forward passes.
+//! The parts of a [`description`](super::description) as nodes of a graph: parameters and forward passes.
 
 use super::Mode;
 use super::description::{Attention, AttentionInputs, FeedForward, Inner, Linear, Norm, NormFormula, Table};
@@ -7,14 +7,14 @@ use crate::ops::{Rotary, WeightLayout};
 use crate::{Graph, GraphError, Init, ProgramBuilder, TensorId};
 use std::ops::RangeFrom;
 
-/// The places of a forward pass with dropout, each with a number of its own.
+/// The dropout sites of a forward pass, numbered.
 #[derive(Debug)]
 pub(super) struct Dropouts {
     sites: RangeFrom<u32>,
     draws: bool,
 }
 
-/// Sites of one forward pass at most, so that a second pass draws other bits.
+/// Largest number of sites of a forward pass; a second pass uses the numbers after it and so draws other bits.
 const SITES: u32 = 1 << 20;
 
 impl Dropouts {
@@ -25,13 +25,13 @@ impl Dropouts {
         }
     }
 
-    /// The next site's key; `None` if nothing is dropped. Every site counts, so that none depends on others' rates.
+    /// The next site's key; `None` if the rate is zero. Each call takes a site, so that no site depends on other rates.
     fn key(&mut self, rate: f32) -> Option<DropoutKey> {
-        let site = self.sites.next().expect("an endless range");
+        let site = self.sites.next().expect("the range is infinite");
         (self.draws && rate > 0.0).then_some(DropoutKey { rate, site })
     }
 
-    /// x with elements dropped, or as it is. Without a rate there is no site.
+    /// x with dropout, or x itself. Without a rate the call takes no site.
     pub(super) fn apply(
         &mut self,
         builder: &mut ProgramBuilder,
@@ -58,7 +58,7 @@ pub(super) struct NormWeights {
 }
 
 impl NormWeights {
-    /// `path`: of the module that the norm is part of; empty for a norm of the whole model.
+    /// `path` is that of the norm's parent module; empty for a norm of the whole model.
     pub(super) fn declare(graph: &mut Graph, path: &str, norm: Norm, width: usize) -> Self {
         let name = join(path, norm.name);
         let mut ids = vec![graph.parameter(format!("{name}.weight"), &[width], Init::Ones, false)];
@@ -85,7 +85,7 @@ pub(super) struct LinearWeights {
 }
 
 impl LinearWeights {
-    /// `path`: of the module that the layer is part of.
+    /// `path` is that of the layer's parent module.
     pub(super) fn declare(graph: &mut Graph, path: &str, layer: &Linear) -> Self {
         let name = join(path, layer.name);
         let shape = match layer.layout {
@@ -103,7 +103,7 @@ impl LinearWeights {
         builder.apply(self.op, &[&[x], self.ids.as_slice()].concat())
     }
 
-    /// Writes the result to an existing tensor.
+    /// Writes the result to existing tensors.
     pub(super) fn apply_into(
         &self,
         builder: &mut ProgramBuilder,
@@ -118,32 +118,32 @@ impl LinearWeights {
 #[derive(Debug, Clone)]
 pub(super) struct AttentionWeights {
     attention: Attention,
-    /// One layer, or those of queries, keys and values.
+    /// One layer, or the layers of queries, keys and values.
     pub(super) inputs: Vec<LinearWeights>,
     output: LinearWeights,
 }
 
-/// What attention reads in addition to queries, keys and values.
+/// Inputs of attention in addition to queries, keys and values.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Attended {
     /// The table of relative positions.
     pub(super) bias_table: Option<TensorId>,
     /// Segments of the queries and of the keys.
     pub(super) segments: Option<[TensorId; 2]>,
-    /// Where keys and values of earlier tokens are kept, and those of new tokens are added.
+    /// The caches: they have the keys and values of earlier tokens, and receive those of the new ones.
     pub(super) cache: Option<[TensorId; 2]>,
 }
 
 impl AttentionWeights {
-    /// `path`: of the module that attention is part of.
+    /// `path` is that of attention's parent module.
     pub(super) fn declare(graph: &mut Graph, path: &str, attention: &Attention) -> Self {
         let inputs = attention.inputs.layers().iter().map(|layer| LinearWeights::declare(graph, path, layer));
         let inputs = inputs.collect();
         Self { attention: *attention, inputs, output: LinearWeights::declare(graph, path, &attention.output) }
     }
 
-    /// Queries of `x`, keys and values of `source`, or all in one tensor: what [`Self::attend`] takes.
-    /// `continues`: whether the tokens follow others whose keys are kept.
+    /// Queries of `x` with keys and values of `source`, or all in one tensor: the operands of [`Self::attend`].
+    /// `continues`: whether the tokens follow others whose keys are cached.
     pub(super) fn streams(
         &self,
         builder: &mut ProgramBuilder,
@@ -170,7 +170,7 @@ impl AttentionWeights {
         Ok(streams)
     }
 
-    /// What is added to the residual stream: (B, T, C).
+    /// The result of attention, to be added to the residual stream: (B, T, C).
     pub(super) fn attend(
         &self,
         builder: &mut ProgramBuilder,
@@ -215,7 +215,7 @@ pub(super) struct FeedForwardWeights {
 }
 
 impl FeedForwardWeights {
-    /// `path`: of the module that the layer is part of.
+    /// `path` is that of the layer's parent module.
     pub(super) fn declare(graph: &mut Graph, path: &str, feed_forward: &FeedForward) -> Self {
         let inner = feed_forward.inner.layers().iter().map(|layer| LinearWeights::declare(graph, path, layer));
         let inner = inner.collect();

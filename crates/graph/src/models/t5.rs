@@ -1,6 +1,6 @@
-//! T5, v1.1 and FLAN too: an encoder and a decoder that attends to it, relative positions, RMSNorm, no biases.
-//! Source: Raffel et al. 2020; names and layouts of parameters are those of Hugging Face's
-//! `T5ForConditionalGeneration`, starting values those of its `_init_weights`.
+//! T5, including v1.1 and FLAN: an encoder and a decoder that attends to it, relative positions, RMSNorm, no biases.
+//! Source: Raffel et al. 2020; names and layouts of parameters follow Hugging Face's `T5ForConditionalGeneration`,
+//! initial values its `_init_weights`.
 
 mod config;
 
@@ -17,12 +17,12 @@ impl T5Config {
         Norm { name, formula: NormFormula::Rms, epsilon: self.layer_norm_epsilon }
     }
 
-    /// A deviation of the initializer's factor over the square root of a number of channels.
+    /// The initializer's factor divided by the square root of a number of channels.
     fn deviation(&self, channels: usize) -> f32 {
         self.initializer_factor * (channels as f32).powf(-0.5)
     }
 
-    /// Attention, its layers in this order: queries, keys, values, output.
+    /// Attention with layers named in this order: queries, keys, values, output.
     fn attention(&self, names: [&'static str; 4], causal: bool, bias: Option<RelativeBias>) -> Attention {
         let (width, inner) = (self.d_model, self.num_heads.saturating_mul(self.d_kv));
         let linear = |name, inputs, outputs, deviation| Linear {
@@ -94,14 +94,14 @@ impl T5Config {
         }
     }
 
-    /// What the model computes.
+    /// The model's description.
     pub(super) fn describe(&self) -> Description {
         let encoder =
             ["encoder", "encoder.final_layer_norm", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias"];
         let decoder =
             ["decoder", "decoder.final_layer_norm", "decoder.block.0.layer.0.SelfAttention.relative_attention_bias"];
-        // `transformers` starts an untied head with a deviation of one, where a fresh model's loss is far above the entropy
-        // of its vocabulary.
+        // `transformers` initializes an untied head with a deviation of one, which makes a new model's loss far higher
+        // than the entropy of its vocabulary.
         let head = Table { name: "lm_head", rows: self.vocab_size, deviation: self.deviation(self.d_model) };
         Description::EncoderDecoder(EncoderDecoder {
             vocab_size: self.vocab_size,

@@ -1,10 +1,10 @@
-//! The sum of two tensors: residual connections, and gradients that meet.
+//! The sum of two tensors: residual connections, and gradients with two contributions.
 
 use super::{Example, Io, Operation, expect_type, operands};
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// y = a + b. a, b: any equal shape -> y the same. The result may take the place of either operand. Scratch: none.
+/// y = a + b. a, b: any equal shape -> y the same; it may overwrite either operand. Scratch: none.
 /// Errors: `ShapeMismatch` if the types differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Add;

@@ -1,5 +1,5 @@
-//! Attention that saves only its output and the log-sum-exp of each row of scores: a sequence to itself or to another
-//! one, causal or not, with grouped heads, relative positions, segments and a sliding window.
+//! Attention that saves only its output and the log-sum-exp of each row of scores: self-attention or cross-attention,
+//! causal or not, with grouped heads, relative positions, segments and a sliding window.
 
 use super::{
     Access, DropoutKey, Example, Fill, Io, Nature, Op, Operation, TILE_MULTIPLE, Target, accumulating, expect_rank,
@@ -9,22 +9,23 @@ use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Rows of scores that a worker computes at a time, unless the plan sets another number.
+/// Default number of rows of scores that a worker computes at a time.
 pub const ATTENTION_ROWS: usize = 64;
 
 /// y = softmax(scale · q kᵀ + bias + mask) v for each head; the masked half of a causal attention is skipped.
-/// q: (B, T, H·D), k and v: (B, S, K·D), or side by side in one operand if `packed`, with S = T and K = H: (B, T, 3·H·D);
-/// table: (buckets, H) if there is a `bias`; segments of queries (B, T) and of keys (B, S), integers, if `segmented`
-/// -> y: (B, T, H·D), lse: (B, H, T), the log of the sum of each row's exponentials.
-/// Each key head serves H/K neighbouring query heads. Token t of a causal attention sees tokens up to t, and with a
-/// `window` only those after t - window; a segmented one sees tokens of its own segment; a query that sees nothing gives
-/// zeros, with an lse of `EMPTY_LSE`.
-/// Probabilities are dropped out after the softmax, if at all. That of query i and key j is element
-/// (`DROPOUT_TOKENS` · i + j) at its head's site, whatever T and S are, so that padding does not change what is dropped.
+/// q: (B, T, H·D), k and v: (B, S, K·D), or concatenated in one operand if `packed`, with S = T and K = H: (B, T,
+/// 3·H·D); table: (buckets, H) if there is a `bias`; segments of queries (B, T) and of keys (B, S), integers, if
+/// `segmented` -> y: (B, T, H·D), lse: (B, H, T), the log of the sum of each row's exponentials.
+/// Each key head serves H/K adjacent query heads. Token t of a causal attention attends to tokens up to t, and with a
+/// `window` only to those after t - window; with segments it attends only to its own segment. A query that attends to
+/// no key gives zeros, with an lse of `EMPTY_LSE`.
+/// Dropout applies to the probabilities after the softmax. The probability of query i and key j is element
+/// (`DROPOUT_TOKENS` · i + j) of its head's site for every T and S, so that padding does not change which ones are
+/// dropped.
 /// Saves its operands, y, lse: linear in T and S.
-/// Scratch: `rows` × S scores a worker, or `rows` × (window + `rows` + a tile) if that is less, and with a bias T + S of its
-/// values; in half precision a head and a block of queries in panels.
-/// Errors: `ShapeMismatch` if operands don't match, or the heads don't divide the channels.
+/// Scratch: `rows` × S scores per worker, or `rows` × (window + `rows` + a tile) if that is less, and with a bias T + S
+/// of its values; in half precision also a head and a block of queries in panels.
+/// Errors: `ShapeMismatch` if operands do not match, or the heads do not divide the channels.
 /// Source: Dao et al. 2022, algorithms 1 and 4, with whole rows in place of online rescaling; Ainslie et al. 2023 for
 /// grouped heads; Jiang et al. 2023 for the window.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -33,17 +34,17 @@ pub struct Attention {
     pub heads: usize,
     /// Number of key and value heads K, a divisor of H.
     pub kv_heads: usize,
-    /// Whether queries, keys and values come in one operand.
+    /// Whether queries, keys and values are in one operand.
     pub packed: bool,
-    /// Whether token t sees only tokens up to t.
+    /// Whether token t attends only to tokens up to t.
     pub causal: bool,
-    /// The most tokens that a token of a causal attention sees, itself included.
+    /// Largest number of tokens that a token of a causal attention attends to, including itself.
     pub window: Option<usize>,
     /// Factor of the products of queries and keys.
     pub scale: f32,
-    /// Bias of scores by the distance of query and key.
+    /// Bias of the scores by the distance of query and key.
     pub bias: Option<RelativeBias>,
-    /// Whether tokens see only tokens of their own segment.
+    /// Whether tokens attend only to their own segment.
     pub segmented: bool,
     /// Dropout of the probabilities.
     pub dropout: Option<DropoutKey>,
@@ -51,8 +52,8 @@ pub struct Attention {
     pub rows: usize,
 }
 
-/// Whether a card of this compute capability computes attention with this type and head size on its tensor cores. Those of
-/// 7.5 don't support `Bf16`, and blocks have no room for tiles of heads with more than 128 elements.
+/// Whether a card of this compute capability computes attention of this type and head size on its tensor cores. Those
+/// of 7.5 do not support `Bf16`, and shared memory has no space for tiles of heads with more than 128 elements.
 pub fn attends_on_tensor_cores(dtype: DType, head_size: usize, compute_capability: (u8, u8)) -> bool {
     match dtype {
         DType::F16 => compute_capability >= (8, 0) || head_size <= 128,
@@ -61,39 +62,39 @@ pub fn attends_on_tensor_cores(dtype: DType, head_size: usize, compute_capabilit
     }
 }
 
-/// Queries of a tile on a card, whose partial gradients of a bias' table are kept by tiles.
+/// Number of queries in a tile on a card. Each tile has its own partial gradient of a bias table.
 pub fn card_queries(dtype: DType, head_size: usize, compute_capability: (u8, u8)) -> usize {
     if attends_on_tensor_cores(dtype, head_size, compute_capability) { 64 } else { 32 }
 }
 
-/// The most buckets of a bias.
+/// Largest number of buckets of a bias.
 pub const MOST_BUCKETS: usize = 128;
 
-/// The most queries and keys of an attention with dropout: 17 bits number them.
+/// Largest number of queries and of keys of an attention with dropout: their indices have 17 bits.
 pub const DROPOUT_TOKENS: usize = 1 << 17;
 
-/// The dropout site of a head's probabilities: 22 bits number the sites.
+/// The dropout site of a head's probabilities: its index has 22 bits.
 pub const fn dropout_site_of_head(site: u32, head: usize) -> u32 {
     site | (head as u32) << 22
 }
 
-/// The lse of a query that sees nothing, large enough that any score's exponential over it is zero.
+/// The lse of a query that attends to no key. It is so large that the exponential of any score minus it is zero.
 pub const EMPTY_LSE: f32 = 1e30;
 
-/// A learned number for each head and bucket of distances: near ones have buckets of their own, far ones share
+/// A learned number for each head and bucket of distances: each small distance has its own bucket, large ones share
 /// logarithmically wider ones. Source: Raffel et al. 2020, section 2.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelativeBias {
-    /// Number of buckets, both directions together.
+    /// Number of buckets of both directions together.
     pub buckets: usize,
-    /// Distances from here on share the last bucket.
+    /// Distances of at least this share the last bucket.
     pub max_distance: usize,
-    /// Whether keys after the query have their own buckets; otherwise they share that of distance zero.
+    /// Whether keys after the query have their own buckets; otherwise they share the bucket of distance zero.
     pub bidirectional: bool,
 }
 
 impl RelativeBias {
-    /// The bucket of a key at `key` as a query at `query` sees it.
+    /// The bucket for a query and a key at these positions.
     pub fn bucket(&self, query: usize, key: usize) -> usize {
         let (buckets, ahead) = if self.bidirectional { (self.buckets / 2, key > query) } else { (self.buckets, false) };
         let distance = if self.bidirectional { query.abs_diff(key) } else { query.saturating_sub(key) };
@@ -102,24 +103,24 @@ impl RelativeBias {
         if distance < exact {
             return first + distance;
         }
-        // In single precision, as the models were trained.
+        // In single precision, as in the models' training.
         let part = (distance as f32 / exact as f32).ln() / (self.max_distance as f32 / exact as f32).ln();
         let wide = exact + (part * (buckets - exact) as f32) as usize;
         first + wide.min(buckets - 1)
     }
 }
 
-/// Gradient of [`Attention`], which recomputes the probabilities from lse.
-/// dy: (B, T, H·D), the forward op's operands, y, lse -> gradients of q, k and v, or of the one that holds them, and
-/// of the bias' table, `F32`, if `table`.
-/// Scratch: twice `rows` × S a worker; with a bias 2 (T + S) of its values a worker, and B × H partial tables; in half
-/// precision a head, a block of queries and the head's gradients. On a card B × H × T floats, and B × H × T / [`card_queries`]
-/// partial tables.
+/// Gradient of [`Attention`]; recomputes the probabilities from lse.
+/// dy: (B, T, H·D), the forward op's operands, y, lse -> gradients of q, k and v, or of their packed operand, and that
+/// of the bias table, `F32`, if `table`.
+/// Scratch: twice `rows` × S per worker; with a bias 2 (T + S) of its values per worker, and B × H partial tables; in
+/// half precision also a head, a block of queries and the head's gradients. On a card B × H × T floats, and B × H × T /
+/// [`card_queries`] partial tables.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AttentionGrad {
     /// The forward op's attributes.
     pub forward: Attention,
-    /// Whether the gradient of the bias' table is made.
+    /// Whether the gradient of the bias table is computed.
     pub table: bool,
     /// Whether the table's gradient is added to the existing values.
     pub accumulate: bool,
@@ -130,26 +131,26 @@ pub struct AttentionGrad {
 pub struct AttentionExtents {
     /// Samples B.
     pub samples: usize,
-    /// Queries of a sample, T.
+    /// Queries per sample, T.
     pub queries: usize,
-    /// Keys of a sample, S.
+    /// Keys per sample, S.
     pub keys: usize,
     /// Elements of a head, D.
     pub head_size: usize,
 }
 
 impl Attention {
-    /// Number of operands that hold queries, keys and values.
+    /// Number of operands with queries, keys and values.
     pub const fn streams(&self) -> usize {
         if self.packed { 1 } else { 3 }
     }
 
-    /// Which operand is the bias' table, if there is one.
+    /// The index of the bias table among the operands, if there is one.
     pub fn table(&self) -> Option<usize> {
         self.bias.map(|_| self.streams())
     }
 
-    /// Which operands are the segments of queries and keys, if there are any.
+    /// The indices of the segments of queries and keys among the operands, if there are any.
     pub fn segments(&self) -> Option<[usize; 2]> {
         let first = self.streams() + usize::from(self.bias.is_some());
         self.segmented.then_some([first, first + 1])
@@ -160,7 +161,7 @@ impl Attention {
         self.streams() + usize::from(self.bias.is_some()) + if self.segmented { 2 } else { 0 }
     }
 
-    /// The extents, given the types of the operands.
+    /// The extents, from the types of the operands.
     pub fn extents(&self, inputs: &[&TensorType]) -> AttentionExtents {
         let (q, keys) = (&inputs[0].shape, &inputs[self.streams().min(2) - 1].shape);
         let width = if self.packed { q[2] / 3 } else { q[2] };
@@ -171,26 +172,27 @@ impl Attention {
     fn product_flops(&self, e: &AttentionExtents) -> u64 {
         let (t, s) = (e.queries as u64, e.keys as u64);
         let triangle = |t: u64| t * (t + 1) / 2;
-        // With a window the pairs form a band: the triangle minus the one outside the last query's window.
+        // With a window the pairs form a band: the triangle minus a smaller one outside the last query's window.
         let hidden = self.window.map_or(0, |window| t.saturating_sub(window as u64));
         let pairs = if self.causal { triangle(t) - triangle(hidden) } else { t * s };
         2 * pairs * (e.samples * self.heads * e.head_size) as u64
     }
 
-    /// Floats of scratch for a worker: `buffers` of scores, and the same number of the bias if there is one.
+    /// Floats of scratch per worker: `buffers` blocks of scores, and the same number of bias values if there is a bias.
     pub fn worker_scratch(&self, e: &AttentionExtents, buffers: usize) -> usize {
         let bias = if self.bias.is_some() { e.queries + e.keys } else { 0 };
         (buffers * (self.rows.min(e.queries) * self.keys_of_block(e) + bias)).next_multiple_of(16)
     }
 
-    /// The most keys that a block of queries sees. The first one is rounded down to the start of a panel.
+    /// Largest number of keys that a block of queries attends to. The first key is rounded down to the start of a
+    /// panel.
     fn keys_of_block(&self, e: &AttentionExtents) -> usize {
         let within = |window: usize| window.saturating_add(self.rows.min(e.queries) + TILE_MULTIPLE);
         self.window.map_or(e.keys, |window| e.keys.min(within(window)))
     }
 
-    /// Floats for a worker of the processor in half precision: operands in panels of a head, of a block of queries and
-    /// of a block of scores, and a block of results.
+    /// Floats per worker of the processor in half precision: panels of a head, of a block of queries and of a block of
+    /// scores, and a block of results.
     fn worker_panels(&self, e: &AttentionExtents, dtype: DType) -> usize {
         let (rows, d) = (self.rows.min(e.queries), e.head_size);
         let of_head = panel_words(e.keys, d) + panel_words(d, e.keys);
@@ -198,7 +200,7 @@ impl Attention {
         if dtype.is_half() { of_head + of_block } else { 0 }
     }
 
-    /// The same of its gradient, with the results of a head.
+    /// The same for the gradient, with the results of a head.
     fn worker_panels_of_gradient(&self, e: &AttentionExtents, dtype: DType) -> usize {
         let (rows, d) = (self.rows.min(e.queries), e.head_size);
         let of_head = 2 * panel_words(e.keys, d) + panel_words(d, e.keys) + 2 * e.keys * d;
@@ -207,14 +209,13 @@ impl Attention {
         if dtype.is_half() { of_head + of_block } else { 0 }
     }
 
-    /// Floats that a card computes before its tiles: for each query of each head, the product of the output and its
+    /// Floats that a card computes before its tiles: for each query of each head, the dot product of the output and its
     /// gradient. Source: Dao et al. 2022, "FlashAttention", appendix B.2.
     pub fn products_with_output(&self, e: &AttentionExtents) -> usize {
         (e.samples * self.heads * e.queries).next_multiple_of(16)
     }
 
-    /// Floats of the partial gradients of the bias' table, one for each head of each sample and each tile of
-    /// queries.
+    /// Floats of the partial gradients of the bias table, one for each head of each sample and each tile of queries.
     pub fn partial_tables(&self, e: &AttentionExtents, tiles: usize) -> usize {
         self.bias.map_or(0, |bias| e.samples * self.heads * tiles * bias.buckets).next_multiple_of(16)
     }
@@ -295,7 +296,7 @@ impl Operation for Attention {
                 let of_worker = self.worker_scratch(&e, 1) + self.worker_panels(&e, io.inputs[0].dtype);
                 Bytes(4 * (threads * of_worker.next_multiple_of(16)) as u64)
             }
-            // Tiles of scores stay on the chip.
+            // Tiles of scores stay on chip.
             Target::Cuda { .. } => Bytes::ZERO,
         }
     }
@@ -363,7 +364,7 @@ impl Operation for Attention {
                 rows,
             };
             examples.push(plain.example([b, t, s, d]));
-            // A window that hides most keys, and one that ends within a block of queries.
+            // A window that excludes most keys, and one that ends within a block of queries.
             let windows = [3, rows + 1].into_iter().filter(|_| causal);
             examples.extend(windows.map(|window| Self { window: Some(window), ..plain }.example([b, t, s, d])));
         }
@@ -386,7 +387,7 @@ impl Operation for Attention {
 }
 
 impl Attention {
-    /// A case with operands of these extents: B, T, S, D. Not for packed ones.
+    /// An example with operands of the extents B, T, S, D. Not for packed operands.
     pub fn example(self, [b, t, s, d]: [usize; 4]) -> Example {
         let keys = vec![b, s, self.kv_heads * d];
         let mut shapes = vec![vec![b, t, self.heads * d], keys.clone(), keys];
@@ -397,7 +398,7 @@ impl Attention {
         let shapes = shapes.iter().map(Vec::as_slice).collect::<Vec<_>>();
         let mut example = Example::uniform(self, &shapes);
         for index in self.segments().into_iter().flatten() {
-            // In any order; or, where there is room for it, one after the other.
+            // In any order; in long rows, in runs.
             example = example.fill(index, if s > 64 { Fill::Runs(48) } else { Fill::Index(3) });
         }
         example
@@ -471,12 +472,12 @@ impl Operation for AttentionGrad {
 }
 
 impl AttentionGrad {
-    /// A case with operands of these extents: B, T, S, D. Not for packed ones.
+    /// An example with operands of the extents B, T, S, D. Not for packed operands.
     pub fn example(self, extents: [usize; 4]) -> Example {
         self.of(&self.forward.example(extents))
     }
 
-    /// The case that belongs to one of the forward op.
+    /// The example for the gradient of a forward example.
     fn of(self, forward: &Example) -> Example {
         let operands = forward.inputs.iter().map(|(ty, _)| ty).collect::<Vec<_>>();
         let results = self.forward.infer(&operands).expect("examples are well-typed");
@@ -496,7 +497,7 @@ mod tests {
 
     /// Values of `T5Attention._relative_position_bucket` of transformers 5.23 with 32 buckets up to 128.
     #[test]
-    fn buckets_are_those_of_t5() {
+    fn buckets_equal_t5s() {
         let both = RelativeBias { buckets: 32, max_distance: 128, bidirectional: true };
         let ahead = [0, 1, 7, 8, 11, 12, 15, 16, 22, 23, 31, 32, 45, 46, 63, 64, 90, 91, 127, 128, 1000];
         let found = ahead.map(|distance| both.bucket(0, distance));
@@ -509,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_bias_needs_an_even_number_of_buckets_and_distances_beyond_the_exact_ones() {
+    fn a_relative_bias_needs_even_buckets_and_a_distance_beyond_the_exact_ones() {
         let inferred = |buckets, max_distance| {
             let bias = Some(RelativeBias { buckets, max_distance, bidirectional: true });
             let op = Attention {

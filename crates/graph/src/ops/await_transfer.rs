@@ -1,11 +1,11 @@
-//! The end of a transfer, for the memory that it is sent from.
+//! The end of a transfer, for the source memory.
 
 use super::{Example, Io, Operation, operands};
 use crate::{GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Waits until x, which is being copied to another memory, has been read; until then its bytes stay. x: any type -> nothing. Scratch: none.
+/// Waits until a running transfer has read x; its bytes must stay until then. x: any type -> nothing. Scratch: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwaitTransfer;
 

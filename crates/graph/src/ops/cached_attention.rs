@@ -1,35 +1,36 @@
-//! Causal attention of a few new tokens to all earlier ones, whose keys and values are cached: for generating text.
+//! Causal attention of a few new tokens to all earlier ones, with cached keys and values: for text generation.
 
 use super::{Access, Example, Io, Nature, Op, Operation, RelativeBias, Target, expect_rank, expect_type};
 use crate::{GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// The T new tokens of each sample stand at positions p = `Scalars::position` and following. Their keys and values are written to
-/// rows p.. of the caches, and each attends to all rows up to its own, or to the last `window` of them, as [`super::Attention`] of these attributes does.
-/// q: (B, T, H·D), k and v: (B, T, K·D), or side by side in one operand if `packed`; table: (buckets, H) if there is a
+/// The T new tokens of each sample are at the positions from p = `Scalars::position` on. Their keys and values are
+/// written to rows p.. of the caches, and each token attends to all rows up to its own, or to the last `window` of
+/// them, with the formula of [`super::Attention`].
+/// q: (B, T, H·D), k and v: (B, T, K·D), or concatenated in one operand if `packed`; table: (buckets, H) if there is a
 /// bias -> y: (B, T, H·D); keys and values: (B, P, K·D) each, updated in place. p + T must not exceed P.
-/// Scratch: P scores a worker. Errors: `ShapeMismatch` if the heads don't divide the channels.
+/// Scratch: P scores per worker. Errors: `ShapeMismatch` if the heads do not divide the channels.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CachedAttention {
     /// Number of query heads H.
     pub heads: usize,
     /// Number of key and value heads K, a divisor of H.
     pub kv_heads: usize,
-    /// Whether queries, keys and values come in one operand.
+    /// Whether queries, keys and values are in one operand.
     pub packed: bool,
-    /// The most tokens that a token sees, itself included.
+    /// Largest number of tokens that a token attends to, including itself.
     pub window: Option<usize>,
     /// Factor of the products of queries and keys.
     pub scale: f32,
-    /// Bias of scores by the distance of query and key.
+    /// Bias of the scores by the distance of query and key.
     pub bias: Option<RelativeBias>,
-    /// Positions P that the caches hold.
+    /// Capacity P of the caches, in positions.
     pub capacity: usize,
 }
 
 impl CachedAttention {
-    /// Elements of a head, given the type of the first operand.
+    /// Elements of a head, from the type of the first operand.
     pub fn head_size(&self, q: &TensorType) -> usize {
         q.columns() / self.heads / if self.packed { 3 } else { 1 }
     }
@@ -80,11 +81,11 @@ impl Operation for CachedAttention {
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         match *target {
             Target::Cpu { threads } => {
-                // In half precision a query, a key or value, and a result are widened at a time.
+                // In half precision, room to widen one query, one key or value, and one result.
                 let tiles = if io.inputs[0].dtype.is_half() { 3 * self.head_size(io.inputs[0]) } else { 0 };
                 Bytes(Bytes(4 * (self.capacity + tiles) as u64).align_up(64).0 * threads as u64)
             }
-            // Scores are added in their order.
+            // A card sums the scores in order and does not store them.
             Target::Cuda { .. } => Bytes::ZERO,
         }
     }
@@ -108,7 +109,7 @@ impl Operation for CachedAttention {
         };
         let bias = RelativeBias { buckets: 8, max_distance: 6, bidirectional: false };
         let windowed = |window, example: Example| {
-            let Op::CachedAttention(op) = example.op else { unreachable!("examples of cached attention hold it") };
+            let Op::CachedAttention(op) = example.op else { unreachable!("examples of cached attention have this op") };
             Example { op: Self { window: Some(window), ..op }.into(), ..example }
         };
         vec![

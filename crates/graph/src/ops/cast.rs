@@ -1,14 +1,13 @@
-//! The same values in another precision.
+//! Conversion to another precision.
 
 use super::{Example, Home, Io, Operation, operands};
 use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// y = x, rounded to the nearest value of `to`. Ties go to the even value of `F16`, and to the `Bf16` value
-/// farther from zero. Weights are rounded like this so that the difference is a signed number of 16 bits (`WeightFormat`):
-/// a weight is the same whether its optimizer keeps this difference or full single precision. x: floats of any shape -> y the same
-/// shape.
-/// Scratch: none. Errors: `ShapeMismatch` if x is not of floats.
+/// y = x, rounded to the nearest value of `to`. Ties are rounded to the even value in `F16`, and away from zero in
+/// `Bf16`. With the latter, the difference to a rounded weight is a signed number of 16 bits (`WeightFormat`), so a
+/// weight is the same whether its optimizer stores this difference or full single precision.
+/// x: floats of any shape -> y the same shape. Scratch: none. Errors: `ShapeMismatch` if x does not have floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cast {
     /// `F32`, `F16` or `Bf16`.
@@ -23,7 +22,7 @@ impl Operation for Cast {
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         let [x] = operands("cast", inputs)?;
         if [x.dtype, self.to].iter().any(|dtype| matches!(dtype, DType::I32 | DType::I16 | DType::U8)) {
-            let problem = format!("{:?} can't be made {:?}", x.dtype, self.to);
+            let problem = format!("{:?} can't be converted to {:?}", x.dtype, self.to);
             return Err(GraphError::ShapeMismatch { op: "cast", problem });
         }
         Ok(vec![x.with_dtype(self.to)])
@@ -58,7 +57,7 @@ mod tests {
     use crate::{Io, Target};
     use plimsoll_units::Bytes;
 
-    /// Or each weight would be held once more while it is rounded.
+    /// Scratch would be another copy of each weight while it is rounded.
     #[test]
     fn a_cast_needs_no_working_memory() {
         let (single, half) = (TensorType::f32(&[4, 300]), TensorType::f32(&[4, 300]).with_dtype(DType::Bf16));

@@ -36,7 +36,7 @@ pub(super) fn expect_rank(op: &'static str, what: &str, found: &TensorType, rank
     Err(GraphError::ShapeMismatch { op, problem })
 }
 
-/// The access of an output that is either added to or overwritten.
+/// The access of an output that is added to or overwritten.
 pub(super) const fn accumulating(accumulate: bool) -> Access {
     if accumulate { Access::ReadWrite } else { Access::Write }
 }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neither_other_ranks_nor_empty_extents_are_taken() {
+    fn other_ranks_and_empty_extents_are_rejected() {
         let checked = |shape: &[usize]| expect_rank("op", "x", &TensorType::f32(shape), 2).is_ok();
         assert!(checked(&[3, 4]));
         assert!([&[3, 4, 5][..], &[3], &[3, 0], &[0, 0, 0], &[]].iter().all(|shape| !checked(shape)));

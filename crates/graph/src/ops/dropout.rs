@@ -1,25 +1,25 @@
-//! Dropout whose mask is never stored: its bits come from a counter-based generator.
+//! Dropout with bits from a counter-based generator, so that no mask is stored.
 
 use super::{Example, Io, Operation, expect_rank, operands};
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// Which elements are dropped is a function of (seed, step, global sample, site, element) alone, so that recomputing,
-/// re-planning with another micro-batch, or resuming draws the same bits.
+/// Identifies a dropout. The dropped elements depend only on (seed, step, global sample, site, element), so that
+/// recomputation, a new plan with another micro-batch and a resumed run draw the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct DropoutKey {
     /// Probability that an element is zeroed, in [0, 1).
     pub rate: f32,
-    /// Number of this dropout site in its model.
+    /// Index of this dropout site in its model.
     pub site: u32,
 }
 
-/// y = x · keep / (1 - rate). x: (B, T, C) -> y the same; it may take the place of x. Saves nothing. Scratch: none.
+/// y = x · keep / (1 - rate). x: (B, T, C) -> y the same; it may overwrite x. Saves nothing. Scratch: none.
 /// The first extent counts samples: row b is sample `first_sample + b` of the run.
 /// Source: Srivastava et al. 2014; bits by Philox4x32-10, Salmon et al. 2011.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Dropout {
-    /// Rate and place.
+    /// Rate and site.
     pub key: DropoutKey,
 }
 

@@ -1,4 +1,4 @@
-//! Rows of a table, by token id.
+//! Rows of a table by token id.
 
 use super::{Access, Example, Fill, Home, Io, Operation, accumulating, operands};
 use crate::{Backward, DType, GraphError, TensorType};
@@ -6,7 +6,7 @@ use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// y[b, t] = table[tokens[b, t]]. tokens: (B, T) integers, table: (V, C) -> y: (B, T, C).
-/// Ids outside [0, V) never reach a device: the loop refuses them. Saves the tokens. Scratch: none.
+/// The training loop rejects ids outside [0, V) before they reach a device. Saves the tokens. Scratch: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Embedding;
 
@@ -71,7 +71,7 @@ impl Operation for EmbeddingGrad {
         accumulating(self.accumulate)
     }
 
-    /// In addition to the table's gradient, which is usually much larger.
+    /// In the memory of the table's gradient, which is usually much larger than dy.
     fn home(&self) -> Home {
         Home::Result
     }
@@ -80,7 +80,7 @@ impl Operation for EmbeddingGrad {
         io.inputs[0].elements() as u64
     }
 
-    /// Rows of dtable, which are `F32` whatever dy is, are read and written for each token.
+    /// Reads and writes rows of dtable (always `F32`) for each token.
     fn bytes_moved(&self, io: &Io) -> Bytes {
         let (dy, tokens, dtable) = (io.inputs[0], io.inputs[1], io.outputs[0]);
         let zeroed = if self.accumulate { Bytes::ZERO } else { dtable.bytes() };

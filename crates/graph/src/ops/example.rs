@@ -1,4 +1,4 @@
-//! Examples: the cases of an op that every oracle runs.
+//! Examples: the cases of an op that every oracle tests.
 
 use super::{Op, Scalars};
 use crate::{DType, TensorType};
@@ -12,9 +12,9 @@ pub enum Fill {
     Positive,
     /// Integers in [0, n).
     Index(i32),
-    /// Integers in [-1, n): some rows have no target.
+    /// Integers in [-1, n), where a negative one means no target.
     Target(i32),
-    /// Runs of up to n equal integers, numbered from 1: consecutive documents.
+    /// Runs of up to n equal integers, numbered from 1, as in consecutive documents.
     Runs(i32),
 }
 
@@ -23,9 +23,9 @@ pub enum Fill {
 pub struct Example {
     /// The op with its attributes.
     pub op: Op,
-    /// Operands: type and contents.
+    /// Type and contents of each operand.
     pub inputs: Vec<(TensorType, Fill)>,
-    /// Values of outputs before the op, if they are updated in place.
+    /// Contents of outputs that are updated in place.
     pub state: Fill,
     /// The run's scalars.
     pub scalars: Scalars,
@@ -47,7 +47,7 @@ impl Example {
         Self { op: op.into(), inputs, state: Fill::Uniform, scalars }
     }
 
-    /// Fills operand `index` in another way.
+    /// Fills operand `index` differently.
     pub(crate) fn fill(mut self, index: usize, fill: Fill) -> Self {
         self.inputs[index].1 = fill;
         if matches!(fill, Fill::Index(_) | Fill::Target(_) | Fill::Runs(_)) {

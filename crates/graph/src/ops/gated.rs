@@ -18,7 +18,7 @@ pub enum Activation {
     Relu,
 }
 
-/// y = activation(gate) · up. gate, up: (.., F) -> y: (.., F); it may take the place of either. Saves gate and up.
+/// y = activation(gate) · up. gate, up: (.., F) -> y: (.., F); it may overwrite either. Saves gate and up.
 /// Scratch: none. Errors: `ShapeMismatch` if the types differ.
 /// Source: Shazeer 2020 (arXiv:2002.05202), section 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,8 +27,8 @@ pub struct Gated {
     pub activation: Activation,
 }
 
-/// dgate = dy · up · activation'(gate), dup = dy · activation(gate). dy, gate, up: (.., F) -> dgate, dup: (.., F);
-/// they may take the places of gate and up. Scratch: none.
+/// dgate = dy · up · activation'(gate), dup = dy · activation(gate). dy, gate, up: (.., F) -> dgate, dup: (.., F); they
+/// may overwrite gate and up. Scratch: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatedGrad {
     /// The gate's activation.

@@ -1,4 +1,4 @@
-//! GELU in its tanh form, as GPT-2 was trained with.
+//! GELU in the tanh form of GPT-2.
 
 use super::{Example, Io, Operation, expect_type, operands};
 use crate::{Backward, GraphError, TensorType};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gelu;
 
-/// dx = dy · gelu'(x). dy, x: any equal shape -> dx the same; it may take the place of dy. Scratch: none.
+/// dx = dy · gelu'(x). dy, x: any equal shape -> dx the same; it may overwrite dy. Scratch: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GeluGrad;
 

@@ -1,16 +1,16 @@
-//! The factor by which gradients are scaled down when their norm is too large.
+//! The factor that scales gradients down if their norm is too large.
 
 use super::{Example, Fill, Home, Io, Operation, expect_type, operands};
 use crate::{GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// factor = min(1, max_norm / (norm/s + 1e-6)) / s, or 1/s without a limit, where s is `Scalars::gradient_scale`;
-/// NaN if the norm is NaN or infinite, which makes [`ParameterUpdate`](super::ParameterUpdate) leave the weights alone.
+/// factor = min(1, max_norm / (norm/s + 1e-6)) / s, or 1/s without a limit, where s is `Scalars::gradient_scale`; NaN
+/// if the norm is NaN or infinite, which makes [`ParameterUpdate`](super::ParameterUpdate) skip the update.
 /// norm: (1,) -> factor: (1,). Scratch: none.
 /// Source: Pascanu, Mikolov & Bengio 2013, algorithm 1; the 1e-6 is PyTorch's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct GradClip {
-    /// The largest norm that passes unscaled.
+    /// The largest norm that is not scaled down; `None` for no limit.
     pub max_norm: Option<f32>,
 }
 

@@ -1,19 +1,19 @@
-//! The Euclidean norm of all gradients taken together.
+//! The Euclidean norm of all gradients together.
 //!
-//! The norm of norms equals the norm to the bit: each operand's norm is rounded to single precision before its square is
-//! added. So gradients can be measured in any memory, as soon as they are complete.
+//! The norm of norms equals the norm to the bit: each operand's norm is rounded to single precision before its square
+//! is added. So the norm of each gradient can be computed in any memory, as soon as the gradient is complete.
 
 use super::{Example, Home, Io, Operation, Target, expect_type};
 use crate::{DType, DeviceKind, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Elements whose squares are summed before the sum joins the others, in a fixed order.
+/// Elements per partial sum of squares. The partial sums are added in a fixed order.
 pub const NORM_BLOCK: usize = 1 << 14;
 
 /// norm = √(Σ g²) over every element of every operand. Any number of operands of any shape -> norm: (1,).
-/// Squares are summed in blocks of `NORM_BLOCK`, blocks in double precision; the norm of each operand is rounded to
-/// single precision before its square joins the others', so that the norm of norms is the norm, to the bit.
+/// Squares are summed in blocks of `NORM_BLOCK`, the blocks' sums in double precision; the norm of each operand is
+/// rounded to single precision before its square is added to the others'.
 /// Scratch: a double for each block of the largest operand, and on a card one for the total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GradNorm;

@@ -1,7 +1,7 @@
-//! The output head fused with cross-entropy, some rows at a time, so that the logits of a whole batch never exist.
+//! The output head fused with cross-entropy, in chunks of rows, so that the logits of a whole batch are never stored.
 //!
-//! The loss, the gradient of the hidden states and that of the head's weight come from one pass over chunks of rows
-//! ([`HeadLossGrad`]), so logits are computed once and never stored as a whole.
+//! [`HeadLossGrad`] computes the loss, the gradient of the hidden states and that of the head's weight in one pass over
+//! the chunks, so the logits are computed once.
 
 use super::{
     Access, Example, Fill, InnerParts, Io, Nature, Op, Operation, Target, accumulating, expect_type, operands,
@@ -13,31 +13,30 @@ use serde::{Deserialize, Serialize};
 
 /// loss = `Scalars::loss_scale` · Σ ((1-ε) · n_target + ε/V · Σ_v n_v), over the rows that have a target, where n_v is
 /// the negative log-likelihood of token v, log Σ_u exp(x·w_u) - x·w_v, and ε the smoothing.
-/// x: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for none -> loss: (1,).
-/// Scratch: `chunk` × V logits and `chunk` losses; what products need on the processor.
+/// x: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for no target -> loss: (1,).
+/// Scratch: `chunk` × V logits and `chunk` losses; on the processor also the scratch of the products.
 /// Source of the smoothing: Szegedy et al. 2016 (arXiv:1512.00567), section 7.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HeadLoss {
-    /// Rows of logits that are computed at a time.
+    /// Rows of logits computed at a time.
     pub chunk: usize,
     /// ε in [0, 1]: the part of each target that is spread over the whole vocabulary.
     pub smoothing: f32,
 }
 
-/// [`HeadLoss`] and its gradient in one pass, which saves computing the logits twice.
+/// [`HeadLoss`] and its gradient in one pass, which avoids computing the logits twice.
 /// x: (B, T, C), weight: (V, C), targets: (B, T) -> loss: (1,), dx: (B, T, C) if `input`, dweight: (V, C) in `F32` if
-/// `weight`.
-/// Gradients are `Scalars::gradient_scale` times the loss's.
+/// `weight`. The gradients are multiplied by `Scalars::gradient_scale`.
 /// Scratch: as the forward op, and on a card the [`InnerParts`] of dx.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HeadLossGrad {
-    /// Rows of logits that are computed at a time.
+    /// Rows of logits computed at a time.
     pub chunk: usize,
     /// ε in [0, 1]: the part of each target that is spread over the whole vocabulary.
     pub smoothing: f32,
-    /// Whether dx is made.
+    /// Whether dx is computed.
     pub input: bool,
-    /// Whether dweight is made.
+    /// Whether dweight is computed.
     pub weight: bool,
     /// Whether the loss is added to the existing value.
     pub accumulate_loss: bool,
@@ -52,7 +51,7 @@ fn check(op: &'static str, inputs: &[&TensorType]) -> Result<(), GraphError> {
     expect_type(op, "weight", weight, &x.with_shape(&[weight.shape[0], x.columns()]))
 }
 
-/// Extents of the product that makes logits. Those of its gradients are the same, in another order.
+/// Extents of the product that computes logits. Those of its gradients are the same in another order.
 fn product(io: &Io) -> [usize; 3] {
     [io.inputs[0].rows(), io.inputs[0].columns(), io.inputs[1].shape[0]]
 }
@@ -61,7 +60,7 @@ fn product_flops(io: &Io) -> u64 {
     2 * (io.inputs[0].elements() * io.inputs[1].shape[0]) as u64
 }
 
-/// Floats from a row of logits to the next: on a card, rows begin where vectors of 16 bytes of half precision may.
+/// Floats from one row of logits to the next. On a card each row is aligned to vectors of 16 bytes of half precision.
 pub fn logits_stride(vocab: usize, kind: DeviceKind) -> usize {
     match kind {
         DeviceKind::Cpu => vocab,
@@ -69,8 +68,7 @@ pub fn logits_stride(vocab: usize, kind: DeviceKind) -> usize {
     }
 }
 
-/// Room for `chunk` rows of logits of so many `draws`, a loss for each row, and what the processor's products
-/// need.
+/// Scratch for `chunk` rows of logits of each of the `draws`, for a loss per row, and for the processor's products.
 pub(super) fn logits_scratch(chunk: usize, draws: usize, [x, weight]: [&TensorType; 2], target: &Target) -> Bytes {
     let (rows, vocab) = (chunk.min(x.rows()), weight.shape[0]);
     let stride = logits_stride(vocab, target.kind());
@@ -96,13 +94,13 @@ pub(super) fn slopes_scratch(chunk: usize, [x, weight]: [&TensorType; 2], target
         DeviceKind::Cpu => Bytes::ZERO,
         DeviceKind::Cuda => match InnerParts::of([rows, channels, vocab]).scratch(rows, channels) {
             Bytes::ZERO => Bytes::ZERO,
-            // They begin where vectors may.
+            // Alignment for vectors of 16 bytes.
             parts => parts + Bytes(16),
         },
     }
 }
 
-/// Traffic of the logits, which pass through memory `passes` times.
+/// Traffic of the logits, which are read or written `passes` times.
 pub(super) fn logits_moved([x, weight]: [&TensorType; 2], passes: u64) -> Bytes {
     Bytes(4 * passes * (x.rows() * weight.shape[0]) as u64)
 }
@@ -218,7 +216,7 @@ impl Operation for HeadLossGrad {
             .zip([(true, true), (true, false), (false, true), (true, true), (true, true)])
             .map(|((example, (accumulate_loss, accumulate)), (input, weight))| {
                 let Op::HeadLoss(HeadLoss { chunk, smoothing }) = example.op else {
-                    unreachable!("examples of the forward op")
+                    unreachable!("the examples have the forward op")
                 };
                 let op = Self { chunk, smoothing, input, weight, accumulate_loss, accumulate };
                 Example { op: op.into(), ..example }

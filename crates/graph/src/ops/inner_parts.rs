@@ -1,37 +1,37 @@
-//! How products of few results and many terms are shared out on a card.
+//! How a card divides products with few results and many terms.
 //!
-//! The sums are cut into parts that are stored in scratch and added in order, so that there are blocks for every
-//! multiprocessor. The number of parts depends on shapes alone, so all cards compute the same bits. The choice follows an
-//! H100's profile (`bench/results/2026-11-22-h100.md`).
+//! The sums are divided into parts, which are stored in scratch and added in order, so that every multiprocessor has a
+//! block. The number of parts depends only on shapes, so all cards compute the same bits. The choice follows a profile
+//! of an H100 (`bench/results/2026-11-22-h100.md`).
 
 use plimsoll_units::Bytes;
 
-/// How the inner extent of a product is cut on a card. A block makes a tile of the result; where there are too few of
-/// them for all multiprocessors, more blocks make a tile, of a part of its terms each, and the parts are added up in
-/// their order. It depends on extents alone, so that all cards compute the same bits.
+/// How a card divides the inner extent of a product. A block computes a tile of the result; if there are fewer tiles
+/// than multiprocessors need, several blocks compute a tile, each from a part of its terms, and the parts are added in
+/// order. The division depends only on extents, so that all cards compute the same bits.
 /// Source: Osama et al. 2023, "Stream-K", section 3, on splitting work along the inner extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InnerParts {
-    /// How many.
+    /// Number of parts.
     pub count: usize,
-    /// Terms of each; the last may have fewer.
+    /// Terms of each part; the last may have fewer.
     pub each: usize,
 }
 
 impl InnerParts {
     /// Extents of a tile.
     const TILE: usize = 128;
-    /// Blocks that keep the largest cards busy: two for each of 132 multiprocessors. No more are made of a product by cutting
-    /// it, so that its parts take 17 MB at most.
+    /// Blocks that occupy the largest cards: two for each of 132 multiprocessors. Dividing a product never makes more,
+    /// so that its parts need at most 17 MB.
     const BLOCKS: usize = 264;
-    /// Fewest terms of a part: fewer would cost more to add up than they save.
+    /// Fewest terms of a part: with fewer, the additions would cost more than the division saves.
     const FEWEST: usize = 2048;
-    /// Most parts.
+    /// Largest number of parts.
     const MOST: usize = 8;
-    /// Parts begin at multiples of this many terms, where vectors of numbers may.
+    /// Parts start at multiples of this many terms, the alignment of vectors.
     const MULTIPLE: usize = 64;
 
-    /// Of a product of so many rows, columns and terms.
+    /// The division of a product with these numbers of rows, columns and terms.
     pub fn of([rows, columns, inner]: [usize; 3]) -> Self {
         let tiles = rows.div_ceil(Self::TILE) * columns.div_ceil(Self::TILE);
         let wanted = (Self::BLOCKS / tiles.max(1)).min(inner / Self::FEWEST).min(Self::MOST);
@@ -39,7 +39,7 @@ impl InnerParts {
         Self { count: inner.div_ceil(each).max(1), each }
     }
 
-    /// Not cut.
+    /// A single part.
     pub fn whole(inner: usize) -> Self {
         Self { count: 1, each: inner }
     }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_tiles_of_many_terms_are_shared_out_to_more_blocks() {
+    fn few_tiles_of_many_terms_are_divided_among_more_blocks() {
         let parts = |rows, columns, inner| {
             let parts = InnerParts::of([rows, columns, inner]);
             (parts.count, parts.each)
@@ -68,7 +68,7 @@ mod tests {
         // Its output head, 2,048 rows at a time.
         assert_eq!(parts(2048, 768, 50257), (2, 25152));
         assert_eq!(parts(50257, 768, 2048), (1, 2048));
-        // Terms that are no multiple, and none.
+        // Numbers of terms that are not multiples, and zero.
         assert_eq!(parts(8, 9, 4100), (2, 2112));
         assert_eq!(parts(8, 9, 0).0, 1);
     }

@@ -1,4 +1,4 @@
-//! Layer normalisation over the last extent.
+//! Layer normalization over the last extent.
 
 use super::working::rows_in_single;
 use super::{Access, Example, Fill, Io, Operation, Target, accumulating, expect_type, operands};
@@ -7,7 +7,7 @@ use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// y = (x - mean) · rstd · weight + bias, with rstd = 1/√(variance + eps).
-/// x: (B, T, C), weight: (C,), bias: (C,) if it has one -> y: (B, T, C), mean: (B, T), rstd: (B, T), both `F32`.
+/// x: (B, T, C), weight: (C,), bias: (C,) if `bias` -> y: (B, T, C), mean: (B, T), rstd: (B, T), both `F32`.
 /// Saves x, mean, rstd. Scratch: none in single precision, else rows widened to it.
 /// Errors: `ShapeMismatch` if the channels differ.
 /// Source: Ba, Kiros & Hinton 2016, eq. 4.
@@ -20,19 +20,19 @@ pub struct LayerNorm {
 }
 
 /// Gradient of [`LayerNorm`].
-/// dy, x: (B, T, C), weight: (C,), mean, rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x by
-/// another road -> dx: (B, T, C), which includes that; dweight: (C,) if `weight`, dbias: (C,) if `bias`, both `F32`.
-/// dx may take the place of dy or the residual. Scratch: `Target::norm_parts` partial sums of dweight and dbias; in half
+/// dy, x: (B, T, C), weight: (C,), mean, rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x on another
+/// path -> dx: (B, T, C), which includes that; dweight: (C,) if `weight`, dbias: (C,) if `bias`, both `F32`.
+/// dx may overwrite dy or the residual. Scratch: `Target::norm_parts` partial sums of dweight and dbias; in half
 /// precision also rows widened to single: of the weight, and for each worker of dx and its operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerNormGrad {
-    /// Whether dweight is made.
+    /// Whether dweight is computed.
     pub weight: bool,
-    /// Whether dbias is made.
+    /// Whether dbias is computed.
     pub bias: bool,
     /// Whether a gradient from another path is added to dx.
     pub residual: bool,
-    /// Whether dweight and dbias add to what is there.
+    /// Whether dweight and dbias are added to the existing values.
     pub accumulate: bool,
 }
 
@@ -54,7 +54,7 @@ impl Operation for LayerNorm {
         Ok(vec![x.clone(), rows.clone(), rows])
     }
 
-    /// In single precision the weight and the bias, and for each worker a row of x and of y.
+    /// In half precision: the weight and the bias in single precision, and for each worker a row of x and of y.
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         rows_in_single(io.inputs[0], if self.bias { 2 } else { 1 }, 2, target)
     }

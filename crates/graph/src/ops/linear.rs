@@ -1,4 +1,4 @@
-//! The linear layer: a matrix product over the last extent, with or without bias.
+//! The linear layer: a matrix product over the last extent, with or without a bias.
 
 use super::{
     Access, Example, InnerParts, Io, Nature, Operation, Target, accumulating, expect_type, operands, product_scratch,
@@ -7,18 +7,18 @@ use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// The layout of a weight matrix in memory, so that checkpoints need no transposing.
+/// The layout of a weight matrix in memory; with both, no checkpoint needs transposing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WeightLayout {
-    /// (in, out): GPT-2's.
+    /// (in, out), as in GPT-2.
     InOut,
-    /// (out, in): everybody else's, and tied heads.
+    /// (out, in), as in all other families and in tied heads.
     OutIn,
 }
 
 impl WeightLayout {
-    /// (in, out) of a weight.
+    /// The extents (in, out) of a weight.
     pub fn extents(self, weight: &TensorType) -> (usize, usize) {
         match self {
             Self::InOut => (weight.shape[0], weight.shape[1]),
@@ -27,8 +27,8 @@ impl WeightLayout {
     }
 }
 
-/// y = x W + b. x: (.., I), weight: (I, O) or (O, I), bias: (O,) if it has one -> y: (.., O).
-/// Saves x. Scratch: on the processor [`product_scratch`].
+/// y = x W + b. x: (.., I), weight: (I, O) or (O, I), bias: (O,) if `bias` -> y: (.., O).
+/// Saves x. Scratch: on the processor [`product_scratch`], on a card none.
 /// Errors: `ShapeMismatch` if the channels differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Linear {
@@ -39,7 +39,7 @@ pub struct Linear {
 }
 
 /// dx = dy Wᵀ. dy: (.., O), weight -> dx: (.., I).
-/// Scratch: on the processor [`product_scratch`].
+/// Scratch: on the processor [`product_scratch`], on a card none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinearInputGrad {
     /// Layout of the weight.
@@ -48,21 +48,21 @@ pub struct LinearInputGrad {
 
 /// dW = xᵀ dy and db = Σ dy. x: (.., I), dy: (.., O) -> dweight in its layout if `weight`, dbias: (O,) if `bias`; both
 /// `F32`.
-/// Scratch: `Target::row_parts` partial sums of dbias; in their place on a card the [`InnerParts`] of dweight, on the
-/// processor [`product_scratch`].
+/// Scratch: `Target::row_parts` partial sums of dbias, which share their bytes with the [`InnerParts`] of dweight on a
+/// card and with [`product_scratch`] on the processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinearWeightGrad {
     /// Layout of the weight.
     pub layout: WeightLayout,
-    /// Whether dweight is made.
+    /// Whether dweight is computed.
     pub weight: bool,
-    /// Whether dbias is made.
+    /// Whether dbias is computed.
     pub bias: bool,
-    /// Whether the results add to what is there.
+    /// Whether the results are added to the existing values.
     pub accumulate: bool,
 }
 
-/// What a product needs on the processor: of operands of one precision, to a result of one.
+/// Scratch of a product on the processor, for operands of one precision and a result of another.
 fn scratch_of(dtypes: [DType; 2], extents: [usize; 3], target: &Target) -> Bytes {
     match target.kind() {
         DeviceKind::Cpu => product_scratch(dtypes, extents, target.threads()),
@@ -218,7 +218,7 @@ impl Operation for LinearWeightGrad {
         if self.weight { product_flops(x.rows(), x.columns(), dy.columns()) } else { dy.elements() as u64 }
     }
 
-    /// Without a product x is not read.
+    /// x is read only for the product.
     fn bytes_moved(&self, io: &Io) -> Bytes {
         let read = io.inputs[1].bytes() + if self.weight { io.inputs[0].bytes() } else { Bytes::ZERO };
         let written = io.outputs.iter().map(|ty| ty.bytes()).sum::<Bytes>();
@@ -231,7 +231,7 @@ impl Operation for LinearWeightGrad {
             if self.bias { Bytes(4 * (target.row_parts(dy.rows()) * dy.columns()) as u64) } else { Bytes::ZERO };
         match target.kind() {
             DeviceKind::Cuda if self.weight => {
-                // One after the other.
+                // The two uses are sequential.
                 let parts = InnerParts::of([x.columns(), dy.columns(), x.rows()]);
                 of_bias.max(parts.scratch(x.columns(), dy.columns()))
             }

@@ -15,7 +15,7 @@ pub use super::rotary::{RopeScaling, inverse_frequencies};
 use super::{Example, Operation};
 use serde::{Deserialize, Serialize};
 
-/// Takes a `$`, for the macro that it defines, and a line for each file: its name and its ops.
+/// Takes a `$`, for the macro that it defines, and a line per file: its name and its ops.
 macro_rules! ops {
     ($dollar:tt $($file:ident: $($name:ident),+;)+) => {
         $(pub use super::$file::{$($name),+};)+
@@ -34,8 +34,8 @@ macro_rules! ops {
             }
         })+)+
 
-        /// `match_op!(op, own => value)` matches on an [`Op`] with the same arm for every op, in which `own` is the op's
-        /// own struct. A backend calls its trait with it, so that the compiler asks for every op's implementation.
+        /// `match_op!(op, own => value)` matches on an [`Op`] with the same arm for every op, where `own` is the op's
+        /// struct. A backend calls its trait with it, so that the compiler requires an implementation for every op.
         #[macro_export]
         macro_rules! match_op {
             ($dollar op:expr, $dollar own:ident => $dollar value:expr) => {
@@ -60,7 +60,7 @@ macro_rules! ops {
                 all
             }
 
-            /// The variants' names, so that an oracle can prove that it covers them all.
+            /// The variants' names, so that an oracle can check that it covers them all.
             pub const VARIANTS: &[&str] = &[$($(stringify!($name)),+),+];
 
             /// This variant's name.

@@ -1,10 +1,10 @@
-//! The contract of an op: what it says about itself, and the types that it says it in. One file each holds all about an
-//! op: results, gradient, arithmetic, memory traffic, scratch, where it runs, what it updates, and the examples that enrol
-//! it in every oracle. What an op computes is defined by its reference kernel in `exec`.
+//! The contract of an op. Each op has one file with everything about it: results, gradient, arithmetic, memory traffic,
+//! scratch, where it runs, which state it updates, and the examples that enroll it in every oracle. The op's reference
+//! kernel in `exec` defines what it computes.
 //!
-//! Not here: the list of ops (`list.rs`), what they check of operands (`check.rs`), examples (`example.rs`), and the
-//! working memory in addition to a kernel's scratch (`working.rs`). To add an op: its file and its line in `list.rs`; the compiler
-//! then asks for what backends implement for it.
+//! Elsewhere: the list of ops (`list.rs`), checks of operands (`check.rs`), examples (`example.rs`), and working memory
+//! in addition to a kernel's scratch (`working.rs`). To add an op, write its file and its line in `list.rs`; the
+//! compiler then lists the missing implementations of the backends.
 //!
 //! Shape letters: B batch, T time, C channels, H heads, D head size, V vocabulary, N rows (B·T), P positions.
 
@@ -52,27 +52,27 @@ use check::{accumulating, expect_rank, expect_type, operands};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Numbers that differ from one execution of a program to the next. They reach kernels by value.
+/// Numbers that change from one execution of a program to the next. Kernels receive them by value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Scalars {
     /// Seed of the run.
     pub seed: u64,
-    /// The optimizer step being made, counted from 1.
+    /// The current optimizer step, counted from 1.
     pub step: u64,
-    /// The update that the step ends with, counted from 1: steps whose update was skipped don't count.
+    /// The update at the end of the step, counted from 1; skipped updates do not count.
     pub update: u64,
     /// Learning rate of this step.
     pub learning_rate: f32,
-    /// Number of the micro-batch's first sample, counted over the whole run: dropout is keyed by it.
+    /// Index of the micro-batch's first sample in the whole run; it is part of the key of dropout.
     pub first_sample: u64,
-    /// What the sum of token losses is multiplied by: one over the number of targets in the global batch.
+    /// Factor of the sum of token losses: one over the number of targets in the global batch.
     pub loss_scale: f32,
-    /// What gradients are multiplied by beyond that, until the optimizer divides by it: a power of two that keeps
-    /// small ones representable in half precision.
+    /// Additional factor of the gradients, by which the optimizer divides: a power of two that keeps small ones
+    /// representable in half precision.
     pub gradient_scale: f32,
-    /// Sampling: the position of the first token that is fed.
+    /// In sampling, the position of the first input token.
     pub position: u32,
-    /// Sampling: which of the fed rows the logits are wanted of.
+    /// In sampling, the index of the input row to compute logits for.
     pub row: u32,
 }
 
@@ -95,9 +95,9 @@ impl Default for Scalars {
 /// How a node uses one of its outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Every element is written; what was there does not matter.
+    /// Writes every element without reading it.
     Write,
-    /// What was there is read, then written.
+    /// Reads elements before it writes them.
     ReadWrite,
 }
 
@@ -111,7 +111,7 @@ pub struct Io<'a> {
 }
 
 impl<'a> Io<'a> {
-    /// Of operands and results of these types, each in the op's order.
+    /// Operands and results of these types, each in the op's order.
     pub fn new(
         inputs: impl IntoIterator<Item = &'a TensorType>,
         outputs: impl IntoIterator<Item = &'a TensorType>,
@@ -120,62 +120,62 @@ impl<'a> Io<'a> {
     }
 }
 
-/// What an op's kernels spend their time on.
+/// What limits the speed of an op's kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Nature {
-    /// Matrix products: as fast as the device computes.
+    /// Matrix products: limited by arithmetic.
     Products,
     /// Products of scores that are never stored, with a softmax between them.
     Attention,
-    /// Passes over tensors: as fast as memory is read and written.
+    /// Passes over tensors: limited by memory bandwidth.
     Streaming,
 }
 
-/// Where an op's node runs, if its tensors are in two memories.
+/// Where a node runs if its tensors are in two memories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Home {
-    /// On the device, wherever its tensors are.
+    /// On the device, wherever the tensors are.
     Device,
-    /// With its first result: a node that updates state follows its state.
+    /// In the memory of its first result: a node that updates state runs where the state is.
     Result,
-    /// With its operands, if they are all in one memory.
+    /// In the memory of its operands, if all are in one memory.
     Operands,
-    /// With its operands too; and if these are in two memories, those of each may be reduced there first: the op of its
-    /// results for some of the operands each is its result for all of them, to the bit.
+    /// As `Operands`; if the operands are in two memories, those of each may be reduced there first, because the op
+    /// applied to its own results for subsets of the operands gives the same bits.
     EachOperand,
 }
 
-/// What an optimizer's node takes and updates, as places among its operands and results. Its results from `state` on are
-/// moments, in a fixed order, and then what else their format needs.
+/// The operands and results of an optimizer's node, as indices. The results from `state` on are moments in a fixed
+/// order, followed by the further tensors of their format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpdateOperands {
     /// Operand: the gradient, `F32`.
     pub gradient: usize,
-    /// Operand: (1,), what the gradient is multiplied by; if it is not a number nothing is written.
+    /// Operand: (1,), the factor of the gradient; if it is NaN, nothing is written.
     pub factor: usize,
     /// Result: the weight.
     pub weight: usize,
-    /// Result, where the weight is rounded and nothing may be lost: what it lacks of single precision.
+    /// Result: the difference of a rounded weight to single precision, if the format keeps it.
     pub remainder: Option<usize>,
     /// The first result that is state.
     pub state: usize,
 }
 
-/// What an op says about itself.
+/// Everything that an op declares about itself.
 pub trait Operation {
-    /// A short name, part of the names of the tensors it makes.
+    /// A short name, part of the names of its results.
     fn name(&self) -> &'static str;
 
-    /// Types of the results. Errors: `ShapeMismatch` with what was expected and found.
+    /// Types of the results. Errors: `ShapeMismatch` with the expected and the found type.
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError>;
 
-    /// How output `index` is used.
+    /// How the node uses output `index`.
     fn access(&self, _index: usize) -> Access {
         Access::Write
     }
 
-    /// Pairs (input, output) such that the output may take the place of an input that is not read afterwards.
+    /// Pairs (input, output): the output may overwrite the input if no later node reads the input.
     fn reuse(&self) -> &'static [(usize, usize)] {
         &[]
     }
@@ -183,7 +183,7 @@ pub trait Operation {
     /// Floating point operations; a multiply-add counts as two.
     fn flops(&self, io: &Io) -> u64;
 
-    /// Bytes read from and written to device memory by a kernel that passes over its operands once.
+    /// Bytes read from and written to memory by a kernel that passes over its operands once.
     fn bytes_moved(&self, io: &Io) -> Bytes {
         let read = io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>();
         let written = io.outputs.iter().map(|t| t.bytes()).sum::<Bytes>();
@@ -194,19 +194,18 @@ pub trait Operation {
         read + written + updated
     }
 
-    /// What its kernels spend their time on.
+    /// What limits the speed of its kernels.
     fn nature(&self) -> Nature {
         Nature::Streaming
     }
 
-    /// Extents of the matrix product that it is, or of each of those that it is: rows, terms of a sum, columns. None for an
-    /// op of another nature.
+    /// Rows, terms and columns of its matrix products, if its nature is `Products`; else `None`.
     fn product(&self, _io: &Io) -> Option<[usize; 3]> {
         None
     }
 
-    /// Whether the op costs memory traffic but hardly any arithmetic, so that its result is better recomputed than
-    /// kept.
+    /// Whether the op needs memory traffic but hardly any arithmetic, so that recomputing its result is better than
+    /// keeping it.
     fn is_cheap(&self) -> bool {
         false
     }
@@ -216,17 +215,17 @@ pub trait Operation {
         Home::Device
     }
 
-    /// What an optimizer's node takes and updates; none for every other op.
+    /// The operands and results of an optimizer's node; `None` for all other ops.
     fn update(&self) -> Option<UpdateOperands> {
         None
     }
 
-    /// This optimizer with its weight kept otherwise; none for an op that is no optimizer.
+    /// This optimizer with another format of the weight; `None` if the op is not an optimizer.
     fn keeping_weight(&self, _weight: WeightFormat) -> Option<Op> {
         None
     }
 
-    /// This optimizer with its state kept otherwise; none for an op that is no optimizer.
+    /// This optimizer with another format of the state; `None` if the op is not an optimizer.
     fn keeping_state(&self, _state: StateFormat) -> Option<Op> {
         None
     }
@@ -241,7 +240,7 @@ pub trait Operation {
         Err(GraphError::NotDifferentiable { op: self.name() })
     }
 
-    /// Cases that every oracle runs: finite differences, fast against reference, bounds, scratch.
+    /// The cases that every oracle tests: finite differences, fast against reference, bounds, scratch.
     fn examples() -> Vec<Example>
     where
         Self: Sized;

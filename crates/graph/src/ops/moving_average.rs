@@ -4,12 +4,14 @@ use super::{Access, Example, Fill, Home, Io, Operation, expect_type, operands};
 use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// average = decay · average + (1 - decay) · weight. weight: floats of any shape, factor: (1,), the update's; where the
-/// weight is `Bf16` and has a remainder, this: the same shape, `I16` -> average: the same shape, `F32`, updated in place. If the factor is not a number nothing is written: there was
-/// no update. Scratch: none. Source: Polyak & Juditsky 1992; with a decay, Tarvainen & Valpola 2017, eq. 1.
+/// average = decay · average + (1 - decay) · weight.
+/// weight: floats of any shape, factor: (1,), that of the update; remainder: the same shape, `I16`, if the weight is
+/// `Bf16` and has one -> average: the same shape, `F32`, updated in place. If the factor is NaN, nothing is written,
+/// because the update was skipped. Scratch: none.
+/// Source: Polyak & Juditsky 1992; with a decay, Tarvainen & Valpola 2017, eq. 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct MovingAverage {
-    /// What is left of the average after an update, in (0, 1).
+    /// Factor of the old average, in (0, 1).
     pub decay: f32,
 }
 

@@ -1,4 +1,4 @@
-//! The output head over two dropout draws of the same tokens, whose predictions are drawn towards each other.
+//! The output head over two dropout draws of the same tokens, with a penalty for the divergence of their predictions.
 
 use super::head_loss::{logits_moved, logits_scratch, slopes_scratch};
 use super::{Access, Example, Fill, Io, Nature, Op, Operation, Target, accumulating, expect_type, operands};
@@ -6,14 +6,15 @@ use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// loss = `Scalars::loss_scale` · Σ (½(CE₁ + CE₂) + α·½(KL(p₁‖p₂) + KL(p₂‖p₁))), over the rows that have a target, where
-/// pᵢ = softmax(xᵢ·w) and CEᵢ is what [`HeadLoss`](super::HeadLoss) makes of xᵢ. With x₁ = x₂ it is that loss.
-/// x₁, x₂: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for none -> loss: (1,).
-/// Scratch: 2 × `chunk` × V logits and `chunk` losses; what products in half precision need on the processor.
+/// loss = `Scalars::loss_scale` · Σ (½(CE₁ + CE₂) + α·½(KL(p₁‖p₂) + KL(p₂‖p₁))), over the rows that have a target,
+/// where pᵢ = softmax(xᵢ·w) and CEᵢ is the loss of [`HeadLoss`](super::HeadLoss) for xᵢ. With x₁ = x₂ it equals that
+/// loss.
+/// x₁, x₂: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for no target -> loss: (1,).
+/// Scratch: 2 × `chunk` × V logits and `chunk` losses; on the processor also that of products in half precision.
 /// Source: Liang et al. 2021 (arXiv:2106.14448), eq. 1 to 3, over two.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PairedHeadLoss {
-    /// Rows of logits that are computed at a time, for each draw.
+    /// Rows of logits computed at a time, for each draw.
     pub chunk: usize,
     /// α: weight of the divergence.
     pub alpha: f32,
@@ -21,21 +22,21 @@ pub struct PairedHeadLoss {
     pub smoothing: f32,
 }
 
-/// [`PairedHeadLoss`] and its gradient in one pass, which saves computing the logits twice.
-/// x₁, x₂: (B, T, C), weight: (V, C), targets: (B, T) -> loss: (1,), dx₁, dx₂: (B, T, C), dweight: (V, C) in `F32`.
-/// Gradients are `Scalars::gradient_scale` times the loss's.
+/// [`PairedHeadLoss`] and its gradient in one pass, which avoids computing the logits twice.
+/// x₁, x₂: (B, T, C), weight: (V, C), targets: (B, T) -> loss: (1,), dx₁, dx₂: (B, T, C), dweight: (V, C) in `F32`. The
+/// gradients are multiplied by `Scalars::gradient_scale`.
 /// Scratch: as the forward op, and on a card the [`InnerParts`](super::InnerParts) of dx.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PairedHeadLossGrad {
-    /// Rows of logits that are computed at a time, for each draw.
+    /// Rows of logits computed at a time, for each draw.
     pub chunk: usize,
     /// α: weight of the divergence.
     pub alpha: f32,
     /// The part of each target that is spread over the whole vocabulary, in [0, 1].
     pub smoothing: f32,
-    /// Whether dx is made.
+    /// Whether dx is computed.
     pub input: bool,
-    /// Whether dweight is made.
+    /// Whether dweight is computed.
     pub weight: bool,
     /// Whether the loss is added to the existing value.
     pub accumulate_loss: bool,
@@ -51,12 +52,12 @@ fn check(op: &'static str, inputs: &[&TensorType]) -> Result<(), GraphError> {
     expect_type(op, "weight", weight, &x.with_shape(&[weight.shape[0], x.columns()]))
 }
 
-/// Extents of the product that makes a draw's logits. Those of its gradients are the same, in another order.
+/// Extents of the product that computes a draw's logits. Those of its gradients are the same in another order.
 fn product(io: &Io) -> [usize; 3] {
     [io.inputs[0].rows(), io.inputs[0].columns(), io.inputs[2].shape[0]]
 }
 
-/// Of both draws.
+/// Floating point operations of both draws.
 fn product_flops(io: &Io) -> u64 {
     4 * (io.inputs[0].elements() * io.inputs[2].shape[0]) as u64
 }
@@ -180,7 +181,7 @@ impl Operation for PairedHeadLossGrad {
             .zip([(true, true), (true, false), (false, true), (true, true)])
             .map(|((example, (accumulate_loss, accumulate)), (input, weight))| {
                 let Op::PairedHeadLoss(PairedHeadLoss { chunk, alpha, smoothing }) = example.op else {
-                    unreachable!("examples of the forward op")
+                    unreachable!("the examples have the forward op")
                 };
                 let op = Self { chunk, alpha, smoothing, input, weight, accumulate_loss, accumulate };
                 Example { op: op.into(), ..example }
@@ -193,9 +194,10 @@ impl Operation for PairedHeadLossGrad {
 mod tests {
     use super::*;
 
-    /// Two chunks of rows, weights read and their gradients read and written for each draw and chunk, logits in passes.
+    /// Two chunks of rows: weights are read, and their gradients read and written, for each draw and chunk; logits in
+    /// passes.
     #[test]
-    fn bytes_that_pass_are_those_of_rows_weights_and_logits() {
+    fn bytes_moved_are_those_of_rows_weights_and_logits() {
         let (x, weight) = (TensorType::f32(&[1, 8, 4]), TensorType::f32(&[10, 4]));
         let inputs = [&x, &x, &weight, &TensorType::i32(&[1, 8])];
         let io = Io::new(inputs, []);

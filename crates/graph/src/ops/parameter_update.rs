@@ -5,7 +5,7 @@ use crate::optimizers::Rule;
 use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// Elements that share a scale if moments are quantized.
+/// Number of elements that share a scale in quantized moments.
 pub const STATE_BLOCK: usize = 256;
 
 /// How a weight is stored between updates. Arithmetic is always in single precision.
@@ -18,11 +18,8 @@ pub enum WeightFormat {
     Bf16,
     /// Rounded to `Bf16` as by [`Cast`](super::Cast), with the difference to single precision in 16 bits:
     ///
-    /// ```text
-    ///   bits of the weight in F32 = bits of the weight in Bf16 · 2^16 + remainder, from -2^15 to 2^15 - 1
-    /// ```
-    /// Products use the rounded weight, and the next update starts from the exact weight of the last one. Only a NaN loses
-    /// its lower bits.
+    /// ```text bits of the weight in F32 = bits of the weight in Bf16 · 2^16 + remainder, from -2^15 to 2^15 - 1 ```
+    /// Products use the rounded weight; the next update starts from the exact weight. Only a NaN loses its lower bits.
     Bf16AndRemainder,
 }
 
@@ -45,18 +42,19 @@ pub enum StateFormat {
     F32,
     /// Rounded to `Bf16` stochastically, without bias.
     Bf16,
-    /// A byte each, and a scale for each `STATE_BLOCK` elements: the nearest of 256 levels between minus and plus (where
-    /// a moment is never below zero: between zero and plus) the block's largest. In the latter case positive values stay
-    /// positive.
+    /// One byte each, and a scale for each `STATE_BLOCK` elements: the nearest of 256 levels between minus and plus
+    /// (for a moment that is never negative: between zero and plus) the block's largest value. Positive values of such
+    /// a moment stay positive.
     Blockwise8,
 }
 
-/// The weight and its moments as the rule makes them, with g = factor · gradient, r = `rate` · `Scalars::learning_rate`
-/// and λ = `weight_decay`. gradient: any shape, `F32`, factor: (1,) -> weight, its remainder if there is one, moments: the
-/// same shape, updated in place; if moments are quantized also the scales of each: one for each `STATE_BLOCK` elements.
-/// If the factor is not a number nothing is written. Scratch: none.
-/// Sources: the rule's; Dettmers et al. 2021 (arXiv:2110.02861), sections 2 and 3; stochastic rounding: Zamirai et al. 2020
-/// (arXiv:2010.06192); remainders: `store_param_remainders` of NVIDIA Apex's distributed Adam.
+/// Applies the rule to a weight and its moments, with g = factor · gradient, r = `rate` · `Scalars::learning_rate` and
+/// λ = `weight_decay`.
+/// gradient: any shape, `F32`, factor: (1,) -> weight, its remainder if there is one, moments: the same shape, updated
+/// in place; if moments are quantized also their scales, one for each `STATE_BLOCK` elements. If the factor is NaN,
+/// nothing is written. Scratch: none.
+/// Sources: the rule's; Dettmers et al. 2021 (arXiv:2110.02861), sections 2 and 3; stochastic rounding: Zamirai et al.
+/// 2020 (arXiv:2010.06192); remainders: `store_param_remainders` of NVIDIA Apex's distributed Adam.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ParameterUpdate {
     /// The optimizer.
@@ -69,7 +67,7 @@ pub struct ParameterUpdate {
     pub weight: WeightFormat,
     /// How moments are stored.
     pub state: StateFormat,
-    /// Number of the parameter, by which stochastic rounding is keyed.
+    /// Index of the parameter, which is part of the key of stochastic rounding.
     pub site: u32,
 }
 
@@ -132,7 +130,7 @@ impl Operation for ParameterUpdate {
     }
 }
 
-/// Every format of weight and moments, decayed or not, at different rates.
+/// Every format of weight and moments, with and without decay, at different rates.
 fn examples_of(rule: Rule) -> Vec<Example> {
     let case = |rate, weight_decay, weight, state, shape: &[usize]| {
         let op = ParameterUpdate { rule, weight_decay, rate, weight, state, site: 3 };

@@ -1,4 +1,4 @@
-//! Learned position embeddings, added to token embeddings.
+//! Learned position embeddings that are added to token embeddings.
 
 use super::{Access, Example, Io, Operation, accumulating, expect_rank, operands};
 use crate::{Backward, GraphError, TensorType};
@@ -6,7 +6,7 @@ use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// y[b, t] = x[b, t] + table[start + t]; start is 0, or `Scalars::position` if `offset`.
-/// x: (B, T, C), table: (P, C) -> y: (B, T, C); it may take the place of x. Saves nothing. Scratch: none.
+/// x: (B, T, C), table: (P, C) -> y: (B, T, C); it may overwrite x. Saves nothing. Scratch: none.
 /// Errors: `ShapeMismatch` if T exceeds P.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Positions {

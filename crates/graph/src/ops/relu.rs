@@ -4,12 +4,12 @@ use super::{Example, Io, Operation, expect_type, operands};
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// y = max(x, 0); NaN stays NaN. x: any shape -> y the same; it may take the place of x.
-/// Saves y, which the layer after it saves anyway, and not x. Scratch: none.
+/// y = max(x, 0); NaN stays NaN. x: any shape -> y the same; it may overwrite x.
+/// Saves y instead of x, because the next layer saves y anyway. Scratch: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relu;
 
-/// dx = dy where y is above zero, else zero. dy, y: any equal shape -> dx the same; it may take the place of either.
+/// dx = dy where y is above zero, else zero. dy, y: any equal shape -> dx the same; it may overwrite either.
 /// Scratch: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReluGrad;

@@ -1,4 +1,4 @@
-//! Root-mean-square normalization over the last extent: layer normalization without centering and shift.
+//! Root-mean-square normalization over the last extent: layer normalization without mean and bias.
 
 use super::working::rows_in_single;
 use super::{Access, Example, Fill, Io, Operation, Target, accumulating, expect_type, operands};
@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// y = x · rstd · weight, with rstd = 1/√(mean of x² + eps).
 /// x: (B, T, C), weight: (C,) -> y: (B, T, C), rstd: (B, T) in `F32`.
-/// Saves x, rstd. Scratch: none in single precision, else rows widened to it. Errors: `ShapeMismatch` if the channels differ.
+/// Saves x, rstd. Scratch: none in single precision, else rows widened to it.
+/// Errors: `ShapeMismatch` if the channels differ.
 /// Source: Zhang & Sennrich 2019, eq. 4.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RmsNorm {
@@ -17,13 +18,13 @@ pub struct RmsNorm {
 }
 
 /// Gradient of [`RmsNorm`].
-/// dy, x: (B, T, C), weight: (C,), rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x on another
-/// path -> dx: (B, T, C), which includes that; dweight: (C,) in `F32` if `weight`.
-/// dx may take the place of dy or the residual. Scratch: `Target::norm_parts` partial sums of dweight; in half precision
-/// also rows widened to single: of the weight, and for each worker of dx and its operands.
+/// dy, x: (B, T, C), weight: (C,), rstd: (B, T), and if `residual` a gradient (B, T, C) that reached x on another path
+/// -> dx: (B, T, C), which includes that; dweight: (C,) in `F32` if `weight`.
+/// dx may overwrite dy or the residual. Scratch: `Target::norm_parts` partial sums of dweight; in half precision also
+/// rows widened to single: of the weight, and for each worker of dx and its operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RmsNormGrad {
-    /// Whether dweight is made.
+    /// Whether dweight is computed.
     pub weight: bool,
     /// Whether a gradient from another path is added to dx.
     pub residual: bool,
@@ -31,7 +32,7 @@ pub struct RmsNormGrad {
     pub accumulate: bool,
 }
 
-/// The type of one number for each row of `x`.
+/// The type of a value per row of `x`.
 fn row_type(x: &TensorType) -> TensorType {
     TensorType::f32(&x.shape[..x.shape.len() - 1])
 }
@@ -47,7 +48,7 @@ impl Operation for RmsNorm {
         Ok(vec![x.clone(), row_type(x)])
     }
 
-    /// In single precision the weight, and for each worker a row of x and of y.
+    /// In half precision: the weight in single precision, and for each worker a row of x and of y.
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         rows_in_single(io.inputs[0], 1, 2, target)
     }

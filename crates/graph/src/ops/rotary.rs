@@ -1,4 +1,4 @@
-//! Rotary position embeddings, and the ways to stretch them over longer contexts.
+//! Rotary position embeddings, and their scalings for longer contexts.
 
 use super::working::rows_in_single;
 use super::{Example, Io, Operation, Target, expect_rank, operands};
@@ -7,49 +7,49 @@ use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
 
-/// How frequencies are changed so that a model can be used beyond the positions that it was trained on.
+/// How frequencies are scaled for positions beyond those of pretraining.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RopeScaling {
     /// Unchanged.
     #[default]
     None,
-    /// All divided by `factor`. Source: Chen et al. 2023 (arXiv:2306.15595).
+    /// All frequencies are divided by `factor`. Source: Chen et al. 2023 (arXiv:2306.15595).
     Linear {
         /// Divisor of frequencies.
         factor: f32,
     },
-    /// Low ones divided by `factor`, high ones kept, those between blended.
-    /// Source: Llama 3.1, as `transformers` computes it (`modeling_rope_utils.py`).
+    /// Low frequencies are divided by `factor`, high ones are kept, those between are interpolated.
+    /// Source: Llama 3.1, as in `transformers` (`modeling_rope_utils.py`).
     Llama3 {
         /// Divisor of low frequencies.
         factor: f32,
-        /// A frequency is low if it turns fewer times than this within the original positions.
+        /// A frequency is low if it makes fewer turns than this within the original positions.
         low_freq_factor: f32,
-        /// A frequency is high if it turns more times than this within the original positions.
+        /// A frequency is high if it makes more turns than this within the original positions.
         high_freq_factor: f32,
-        /// Positions of the model's pretraining.
+        /// Number of positions in pretraining.
         original_max_positions: usize,
     },
-    /// As `Llama3`, with a ramp over the pairs' numbers, and queries and keys made larger.
-    /// Source: Peng et al. 2023 (arXiv:2309.00071), section 3, as `transformers` computes it.
+    /// As `Llama3`, with a linear ramp over the pairs' indices, and with larger queries and keys.
+    /// Source: Peng et al. 2023 (arXiv:2309.00071), section 3, as in `transformers`.
     Yarn {
         /// Divisor of low frequencies.
         factor: f32,
-        /// Turns within the original positions from which on a frequency is kept.
+        /// Frequencies with at least this many turns within the original positions are kept.
         beta_fast: f32,
-        /// Turns within the original positions below which a frequency is divided.
+        /// Frequencies with fewer turns than this within the original positions are divided.
         beta_slow: f32,
-        /// Positions of the model's pretraining.
+        /// Number of positions in pretraining.
         original_max_positions: usize,
-        /// Factor of cos and sin; by default 0.1 ln(factor) + 1.
+        /// Factor of cos and sin; the default is 0.1 ln(factor) + 1.
         attention_factor: Option<f32>,
     },
 }
 
-/// Frequencies of the `head_size / 2` pairs of a head in radians per position, and the factor of cos and sin.
-/// Without scaling pair i has the frequency base^(-2i / `head_size`).
-/// Source: Su et al. 2021 (arXiv:2104.09864), section 3.2; scaled as by `ROPE_INIT_FUNCTIONS` of `transformers`.
+/// Frequencies of the `head_size / 2` pairs of a head in radians per position, and the factor of cos and sin. Without
+/// scaling pair i has the frequency base^(-2i / `head_size`).
+/// Source: Su et al. 2021 (arXiv:2104.09864), section 3.2; scaled as in `ROPE_INIT_FUNCTIONS` of `transformers`.
 pub fn inverse_frequencies(head_size: usize, base: f32, scaling: RopeScaling) -> (Vec<f64>, f64) {
     let exponent = |pair: usize| 2.0 * pair as f64 / head_size as f64;
     let plain = (0..head_size / 2).map(|pair| f64::from(base).powf(-exponent(pair)));
@@ -79,27 +79,27 @@ pub fn inverse_frequencies(head_size: usize, base: f32, scaling: RopeScaling) ->
     }
 }
 
-/// A frequency of which the part `kept`, limited to [0, 1], is kept and the rest divided by `factor`.
+/// Interpolates a frequency: the part `kept`, limited to [0, 1], is unchanged and the rest divided by `factor`.
 fn blend(frequency: f64, factor: f64, kept: f64) -> f64 {
     let kept = kept.clamp(0.0, 1.0);
     kept * frequency + (1.0 - kept) * frequency / factor
 }
 
-/// Turns the pair (i, i + D/2) of each head by position · frequency i, and multiplies by the scaling's factor:
-/// y[i] = a·cos - b·sin, y[i + D/2] = b·cos + a·sin. The position of row t is t, plus `Scalars::position` if `offset`.
-/// x: (B, T, H·D) -> y the same; it may take the place of x. Saves nothing. Scratch: T × D cosines and sines;
-/// in half precision also a row of x and of y for each worker, widened to single.
+/// Rotates the pair (i, i + D/2) of each head by position · frequency i, and multiplies by the scaling's factor: y[i] =
+/// a·cos - b·sin, y[i + D/2] = b·cos + a·sin. The position of row t is t, plus `Scalars::position` if `offset`.
+/// x: (B, T, H·D) -> y the same; it may overwrite x. Saves nothing. Scratch: T × D cosines and sines; in half precision
+/// also a row of x and of y for each worker, widened to single.
 /// Errors: `ShapeMismatch` if D is odd or does not divide the channels.
-/// Source: Su et al. 2021 (arXiv:2104.09864), eq. 34, with pairs as in `transformers`.
+/// Source: Su et al. 2021 (arXiv:2104.09864), eq. 34, with the pairs of `transformers`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rotary {
     /// Head size D.
     pub head_size: usize,
     /// Base of the frequencies.
     pub base: f32,
-    /// How frequencies are changed.
+    /// Scaling of the frequencies.
     pub scaling: RopeScaling,
-    /// Whether pairs are turned the other way, which is the gradient.
+    /// Whether pairs are rotated in the other direction, which is the gradient.
     pub inverse: bool,
     /// Whether the first row is at `Scalars::position`.
     pub offset: bool,
@@ -114,7 +114,8 @@ impl Operation for Rotary {
         let [x] = operands("rotary", inputs)?;
         expect_rank("rotary", "x", x, 3)?;
         if self.head_size == 0 || self.head_size % 2 == 1 || x.columns() % self.head_size != 0 {
-            let problem = format!("{} channels are not made of heads of an even size {}", x.columns(), self.head_size);
+            let problem =
+                format!("{} channels cannot be divided into heads of an even size {}", x.columns(), self.head_size);
             return Err(GraphError::ShapeMismatch { op: "rotary", problem });
         }
         Ok(vec![x.clone()])
@@ -180,15 +181,15 @@ mod tests {
         assert_eq!(found.len(), head_size / 2);
         assert!((found_factor - factor).abs() < 1e-7, "{scaling:?}: factor {found_factor}, not {factor}");
         for &(pair, frequency) in expected {
-            // Theirs are computed in single precision.
+            // `transformers` computes them in single precision.
             let error = (found[pair] / frequency - 1.0).abs();
             assert!(error < 1e-6, "{scaling:?}: frequency {pair} is {}, not {frequency}", found[pair]);
         }
     }
 
-    /// By `ROPE_INIT_FUNCTIONS` of `transformers` 5.23.0.
+    /// Values of `ROPE_INIT_FUNCTIONS` of `transformers` 5.23.0.
     #[test]
-    fn frequencies_are_those_of_transformers() {
+    fn frequencies_equal_those_of_transformers() {
         let linear = RopeScaling::Linear { factor: 4.0 };
         check(64, 1e4, linear, 1.0, &[(0, 0.25), (1, 0.187_473_550), (16, 0.0025), (31, 3.333_803_76e-5)]);
         let llama3 = RopeScaling::Llama3 {
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_of_odd_size_are_refused() {
+    fn heads_of_odd_size_are_rejected() {
         let op = Rotary { head_size: 3, base: 1e4, scaling: RopeScaling::None, inverse: false, offset: false };
         assert!(op.infer(&[&TensorType::f32(&[1, 2, 6])]).is_err());
         assert!(Rotary { head_size: 4, ..op }.infer(&[&TensorType::f32(&[1, 2, 6])]).is_err());

@@ -4,7 +4,7 @@ use super::{Example, Io, Operation, operands};
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// y = factor · x. x: any shape -> y the same; it may take the place of x. Saves nothing. Scratch: none.
+/// y = factor · x. x: any shape -> y the same; it may overwrite x. Saves nothing. Scratch: none.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
     /// The constant.

@@ -1,10 +1,10 @@
-//! A soft cap on the size of logits, as Gemma 2 has it.
+//! A soft limit on logits, as in Gemma 2.
 
 use super::{Example, Io, Operation, expect_type, operands};
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// y = cap · tanh(x / cap), which is between -cap and cap. x: any shape -> y the same; it may take the place of x.
+/// y = cap · tanh(x / cap), which is between -cap and cap. x: any shape -> y the same; it may overwrite x.
 /// Saves y, not x. Scratch: none. Source: Gemma Team 2024, "Gemma 2", section 2.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SoftCap {
@@ -12,7 +12,7 @@ pub struct SoftCap {
     pub cap: f32,
 }
 
-/// dx = dy · (1 - (y / cap)²). dy, y: any equal shape -> dx the same; it may take the place of either. Scratch: none.
+/// dx = dy · (1 - (y / cap)²). dy, y: any equal shape -> dx the same; it may overwrite either. Scratch: none.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SoftCapGrad {
     /// The limit, above zero.

@@ -1,4 +1,4 @@
-//! Picks one token's row of each sample, chosen when the program runs: only the last token needs logits.
+//! Selects one token's row of each sample when the program runs, because only the last token needs logits.
 
 use super::{Example, Io, Operation, expect_rank, operands};
 use crate::{GraphError, TensorType};

@@ -5,8 +5,8 @@ use crate::{GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
 /// y = x, where x and y are in different memories. x: any type -> y the same.
-/// A device may run other nodes during the transfer: nodes that read y wait for it, and x must stay until it ends, which
-/// [`AwaitTransfer`](super::AwaitTransfer) marks. Scratch: none.
+/// A device may run other nodes during the transfer: nodes that read y wait for it, and x must stay until the
+/// [`AwaitTransfer`](super::AwaitTransfer) that marks its end. Scratch: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer;
 

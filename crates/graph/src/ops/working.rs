@@ -1,15 +1,15 @@
-//! Working memory of nodes: parts of scratch that ops share, for rows of half precision that the processor computes on in
-//! single precision, and the workspace of a library of products on a card.
+//! Working memory of nodes: scratch that several ops need to compute on half precision in single precision on the
+//! processor, and the workspace of a library for products on a card.
 
 use super::{Io, Nature, Op};
 use crate::{Target, TensorType};
 use plimsoll_units::Bytes;
 
-/// cuBLASLt requires its workspace at a multiple of 16 bytes, and has its fastest kernels for 256.
+/// cuBLASLt requires a workspace at a multiple of 16 bytes; its fastest kernels require 256.
 const WORKSPACE_ALIGNMENT: u64 = 256;
 
-/// Room for rows of x in single precision, in which the processor's kernels compute on half precision: `shared` by all
-/// workers, and `each` for every worker. Zero if x is in single precision or on a card.
+/// Bytes for rows of x in single precision, in which the processor computes on half precision: `shared` rows for all
+/// workers, and `each` rows per worker. Zero if x is in single precision or on a card.
 pub(super) fn rows_in_single(x: &TensorType, shared: usize, each: usize, target: &Target) -> Bytes {
     match *target {
         Target::Cpu { threads } if x.dtype.is_half() => Bytes(4 * ((shared + threads * each) * x.columns()) as u64),
@@ -18,8 +18,8 @@ pub(super) fn rows_in_single(x: &TensorType, shared: usize, each: usize, target:
 }
 
 impl Op {
-    /// Working memory of a node on a device: the kernel's scratch, and on a card, after it at a multiple of 256 bytes, the
-    /// [workspace](Self::product_workspace) of its products.
+    /// Working memory of a node on a device: the kernel's scratch, and on a card, after it at a multiple of 256 bytes,
+    /// the [workspace](Self::product_workspace) of its products.
     pub fn working_bytes(&self, io: &Io, target: &Target) -> Bytes {
         let scratch = self.scratch(io, target);
         match self.product_workspace(target) {
@@ -28,7 +28,7 @@ impl Op {
         }
     }
 
-    /// The workspace of a library of products, if the op has products and there is a library.
+    /// The workspace of a library for products, if the op has products and the target uses a library.
     pub fn product_workspace(&self, target: &Target) -> Bytes {
         if self.nature() == Nature::Products { target.product_workspace() } else { Bytes::ZERO }
     }

@@ -1,4 +1,4 @@
-//! Lion: the sign of a moving average of gradients. Its state is half of AdamW's.
+//! Lion: the sign of a moving average of gradients. Its state is half the size of AdamW's.
 
 use super::{Constants, Moment, Rule, UpdateRule};
 use crate::ops::StateFormat;

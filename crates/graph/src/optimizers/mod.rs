@@ -1,8 +1,8 @@
-//! Optimizers, one file each: an optimizer's state, its cost and the names that other trainers have for it. Its formula is
-//! defined by its reference kernel in `exec`; the op that applies it, with everything that optimizers have in common, is
+//! Optimizers, one file each: an optimizer's state, its cost and its names in other trainers. Its reference kernel in
+//! `exec` defines its formula; the op that applies it, with everything that optimizers share, is
 //! `ops/parameter_update.rs`.
 //!
-//! To add one that treats each element by itself: its file, its line in `rules!`, a formula in
+//! To add an elementwise optimizer: its file, its line in `rules!`, a formula in
 //! `exec/src/reference/parameter_update.rs`, and a file and an arm in `exec/src/cpu/parameter_update/`.
 
 mod adamw;
@@ -14,16 +14,16 @@ pub use lion::Lion;
 use crate::ops::StateFormat;
 use serde::{Deserialize, Serialize};
 
-/// State of a parameter between updates: a tensor of the parameter's shape.
+/// State that an optimizer keeps per parameter: a tensor of the parameter's shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// PyTorch's name for it, which follows the parameter's name in checkpoints.
+    /// Its name in PyTorch, which follows the parameter's name in checkpoints.
     pub name: &'static str,
-    /// Whether it may be below zero.
+    /// Whether it can be negative.
     pub is_signed: bool,
 }
 
-/// The constants that a user may set; `None` is the optimizer's default, or a constant that it does not have.
+/// The constants that a user may set. `None` means the optimizer's default, or that it has no such constant.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Constants {
     /// β₁.
@@ -34,30 +34,30 @@ pub struct Constants {
     pub eps: Option<f32>,
 }
 
-/// The contract of an optimizer.
+/// The interface of an optimizer.
 pub trait UpdateRule {
-    /// Its name, as flags and files write it.
+    /// Its name in flags and files.
     fn name(&self) -> &'static str;
 
-    /// With these constants. Errors: the name of a constant that it does not have.
+    /// The rule with these constants. Errors: the name of a constant that it does not have.
     fn with(&self, constants: &Constants) -> Result<Rule, &'static str>;
 
     /// Its constants.
     fn constants(&self) -> Constants;
 
-    /// Its state of each parameter, in the order of its node's results.
+    /// Its moments, in the order of its node's results.
     fn moments(&self) -> &'static [Moment];
 
-    /// Floating point operations on each element.
+    /// Floating point operations per element.
     fn flops(&self) -> u64;
 
-    /// Its usual learning rate divided by AdamW's. Its usual weight decay differs by the inverse, since the rate multiplies
-    /// the decay.
+    /// Its usual learning rate divided by AdamW's. Its usual weight decay differs by the inverse factor, because the
+    /// rate multiplies the decay.
     fn rate_beside_adamw(&self) -> f64 {
         1.0
     }
 
-    /// Its names in Hugging Face's `optim`, each with the format of the state.
+    /// Its names in Hugging Face's `optim`, each with the format of its state.
     fn known_as(&self) -> &'static [(&'static str, StateFormat)];
 }
 
@@ -87,7 +87,7 @@ macro_rules! rules {
         }
 
         impl Rule {
-            /// All optimizers, with their own constants.
+            /// All optimizers, with their default constants.
             pub fn all() -> Vec<Self> {
                 vec![$($name::default().into()),*]
             }
@@ -112,16 +112,16 @@ impl Rule {
     }
 }
 
-/// A rule with its settings. The learning rate changes from step to step and is not part of it.
+/// A rule with its settings. The learning rate changes from step to step, so it is not included.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Optimizer {
     /// The rule.
     pub rule: Rule,
-    /// Decoupled weight decay; not of norms and biases.
+    /// Decoupled weight decay; does not apply to norms and biases.
     pub weight_decay: f32,
     /// Largest norm of all gradients together; `None` if gradients are not clipped.
     pub grad_clip: Option<f32>,
-    /// Factor of the learning rate from a block to the one before it, counted from the head.
+    /// Factor of the learning rate from each block to the one before it, starting at the head.
     pub layer_decay: f32,
 }
 
@@ -137,7 +137,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn names_are_unique_and_lead_back_to_their_optimizer() {
+    fn names_are_unique_and_find_their_optimizer() {
         let mut names = HashSet::new();
         for rule in Rule::all() {
             assert_eq!(Rule::named(rule.name()), Some(rule));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_that_an_optimizer_has_not_is_refused_by_name() {
+    fn an_unknown_constant_is_an_error_with_its_name() {
         let given = Constants { beta1: Some(0.5), ..Constants::default() };
         let eps = Constants { eps: Some(1e-3), ..given };
         let lion = Lion::default();

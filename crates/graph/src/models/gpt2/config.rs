@@ -9,7 +9,8 @@ use crate::models::keys::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Sizes and rates, under the keys of Hugging Face's config.json. `bias` is ours: nanoGPT's models have none.
+/// Sizes and rates, under the keys of Hugging Face's config.json. `bias` is an addition: nanoGPT's models have no
+/// biases.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the keys are Hugging Face's and documented there")]
 pub struct Gpt2Config {
@@ -47,7 +48,7 @@ fn default_bias() -> bool {
     true
 }
 
-/// A named size.
+/// A named model size.
 struct Preset {
     name: &'static str,
     layers: usize,

@@ -1,11 +1,12 @@
-//! The keys of Llama's config.json, which Mistral and Qwen2 share. Not here: reading and writing them (`file.rs`).
+//! The keys of Llama's config.json, which Mistral and Qwen2 share. `file.rs` reads and writes them.
 
 use crate::GraphError;
 use crate::ops::RopeScaling;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Sizes and rates, under the keys of Hugging Face's config.json. Fields from `variant` on are derived from several keys.
+/// Sizes and rates, under the keys of Hugging Face's config.json. Fields from `variant` on are derived from several
+/// keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the keys are Hugging Face's and documented there")]
 pub struct LlamaConfig {
@@ -29,7 +30,7 @@ pub struct LlamaConfig {
     pub initializer_range: f32,
     #[serde(default)]
     pub sliding_window: Option<usize>,
-    /// Whether each layer attends within the window. Empty: all layers do.
+    /// For each layer, whether it attends within the window. Empty: all layers do.
     #[serde(skip)]
     pub sliding_layers: Vec<bool>,
     #[serde(skip)]
@@ -57,32 +58,32 @@ pub(super) fn default_range() -> f32 {
 /// The family of a configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Variant {
-    /// Llama: biases if its keys ask for them.
+    /// Llama: biases are set by its keys.
     #[default]
     Llama,
-    /// Mistral: no biases, attention in a window.
+    /// Mistral: no biases, sliding-window attention.
     Mistral,
     /// Qwen2: queries, keys and values have biases.
     Qwen2,
 }
 
-/// What sets a family apart from the others that share these keys.
+/// The differences between a family and the others that share these keys.
 pub(super) struct Dialect {
     pub(super) model_type: &'static str,
-    /// The class of `transformers`.
+    /// The class in `transformers`.
     pub(super) class: &'static str,
-    /// Reads the family's own keys: the biases and the window that layers have.
+    /// Reads the family's own keys: the biases and the layers' windows.
     pub(super) read: fn(&Value, &mut Own) -> Result<(), GraphError>,
     /// Writes them.
     pub(super) write: fn(&LlamaConfig, &mut Map<String, Value>),
 }
 
-/// What a family's own keys say.
+/// Values from a family's own keys.
 #[derive(Debug, Default)]
 pub(super) struct Own {
     pub(super) qkv_bias: bool,
     pub(super) output_bias: bool,
     pub(super) mlp_bias: bool,
-    /// Whether `sliding_window` counts, and for which layers; empty: for all.
+    /// Whether `sliding_window` applies, and to which layers; an empty list means all.
     pub(super) sliding_layers: Option<Vec<bool>>,
 }

@@ -1,4 +1,4 @@
-//! Reads and writes Llama's config.json, with the keys that each family of its kind has alone.
+//! Reads and writes Llama's config.json, including the keys of each family that shares its format.
 
 use super::config::{Dialect, LlamaConfig, Own, Variant};
 use super::{mistral, presets, qwen2, rope};
@@ -9,7 +9,7 @@ use crate::models::keys::{
 };
 use serde_json::{Value, json};
 
-/// The window that `transformers` takes if layers have one and the file has no `sliding_window`.
+/// The window in `transformers` if layers have one and the file has no `sliding_window`.
 const DEFAULT_WINDOW: usize = 4096;
 
 impl Variant {
@@ -53,7 +53,7 @@ impl Family for LlamaConfig {
         let (theta, scaling) = rope::read(&value)?;
         let heads = value["num_attention_heads"].as_u64().unwrap_or(1).max(1);
         let map = value.as_object_mut().ok_or_else(|| bad("(file)", "is not an object"))?;
-        // `null` sets no window.
+        // `null` means no window.
         if own.sliding_layers.is_some() {
             map.entry("sliding_window").or_insert(json!(DEFAULT_WINDOW));
         } else {

@@ -1,8 +1,9 @@
-//! Mistral: Llama without biases, attention in a window. Source: Jiang et al. 2023; transformers' `MistralForCausalLM`.
+//! Mistral: Llama without biases and with sliding-window attention. Source: Jiang et al. 2023; transformers'
+//! `MistralForCausalLM`.
 
 use super::config::Dialect;
 
-/// Mistral's own keys: the window, of all layers.
+/// Mistral's own key: the window of all layers.
 pub(super) const DIALECT: Dialect = Dialect {
     model_type: "mistral",
     class: "MistralForCausalLM",

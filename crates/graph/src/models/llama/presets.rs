@@ -3,7 +3,7 @@
 use super::config::{LlamaConfig, Variant, default_range};
 use crate::ops::RopeScaling;
 
-/// A named size.
+/// A named model size.
 struct Preset {
     name: &'static str,
     variant: Variant,
@@ -17,12 +17,12 @@ struct Preset {
     window: Option<usize>,
     epsilon: f32,
     theta: f32,
-    /// How much Llama 3.1 and later stretch their positions.
+    /// The factor by which Llama 3.1 and later stretch their positions.
     stretch: Option<f32>,
     tied: bool,
 }
 
-/// Llama as its first versions are.
+/// The values that most Llama models share.
 const PLAIN: Preset = Preset {
     name: "",
     variant: Variant::Llama,
@@ -39,7 +39,7 @@ const PLAIN: Preset = Preset {
     stretch: None,
     tied: false,
 };
-/// Llama as it was first published.
+/// The first version of Llama.
 const LLAMA1: Preset = Preset { epsilon: 1e-6, ..PLAIN };
 const LLAMA2: Preset = Preset { positions: 4096, ..PLAIN };
 const CODE_LLAMA: Preset = Preset { positions: 16_384, theta: 1_000_000.0, ..PLAIN };
@@ -65,13 +65,14 @@ const QWEN2: Preset = Preset {
     ..PLAIN
 };
 
-/// Qwen2 and Qwen2.5 from 7B up.
+/// Qwen2 and Qwen2.5 of 7B and larger.
 const LARGE_QWEN2: Preset = Preset { vocab_size: 152_064, positions: 131_072, tied: false, ..QWEN2 };
 
-/// The published sizes: those of the first of each preset's names in `hub.rs`. Of Qwen2 and Qwen2.5 these are the base
-/// models; those tuned for instructions have 32,768 positions and an epsilon of 1e-6 in all sizes.
-/// Source: each model's config.json on the Hugging Face hub, compared with copies of it. SmolLM2, TinyLlama, OpenLLaMA, Code
-/// Llama, Mistral and Llama from 2 on: litgpt 0.5.13, `config.py`. Llama 1: EasyLM, `LLAMA_STANDARD_CONFIGS`. Qwen2.5:
+/// The published sizes, those of the first of each preset's names in `hub.rs`. For Qwen2 and Qwen2.5 these are the base
+/// models; the instruction-tuned ones have 32,768 positions and an epsilon of 1e-6 in all sizes.
+/// Source: each model's config.json on the Hugging Face hub, compared with copies of it. SmolLM2, TinyLlama, OpenLLaMA,
+/// Code Llama, Mistral and Llama from 2 on: litgpt 0.5.13, `config.py`. Llama 1: EasyLM, `LLAMA_STANDARD_CONFIGS`.
+/// Qwen2.5: torchtune, `qwen2_5/_model_builders.py`. Qwen2: NeMo, `collections/llm/gpt/model/qwen2.py`.
 /// torchtune, `qwen2_5/_model_builders.py`. Qwen2: NeMo, `collections/llm/gpt/model/qwen2.py`.
 #[rustfmt::skip]
 const PRESETS: &[Preset] = &[

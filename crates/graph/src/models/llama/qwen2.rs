@@ -1,4 +1,4 @@
-//! Qwen2 and Qwen2.5: Llama with biases of queries, keys and values, attention of some layers in a window.
+//! Qwen2 and Qwen2.5: Llama with biases for queries, keys and values, and with sliding-window attention in some layers.
 //! Source: Yang et al. 2023; transformers' `Qwen2ForCausalLM`.
 
 use super::config::{Dialect, LlamaConfig};
@@ -6,7 +6,7 @@ use crate::GraphError;
 use crate::models::keys::{bad, check_layers, flag, whole_or};
 use serde_json::{Map, Value, json};
 
-/// Qwen2's own keys: the layers that have a window.
+/// Qwen2's own keys: the layers with a window.
 pub(super) const DIALECT: Dialect = Dialect {
     model_type: "qwen2",
     class: "Qwen2ForCausalLM",
@@ -18,14 +18,14 @@ pub(super) const DIALECT: Dialect = Dialect {
     write,
 };
 
-/// The first layer with a window if the file does not say.
+/// The first layer with a window if the file does not set it.
 const DEFAULT_WINDOW_LAYERS: usize = 28;
 
-/// The names of layers in `layer_types`, without a window and with one.
+/// Values of `layer_types`: without a window, and with one.
 const LAYER_TYPES: [&str; 2] = ["full_attention", "sliding_attention"];
 
-/// Whether each layer attends within the window: the layers that `layer_types` names, or all from `max_window_layers` on.
-/// `None` if no layer does. Errors: `BadConfig`.
+/// For each layer, whether it attends within the window: as `layer_types` lists, or all layers from `max_window_layers`
+/// on. `None` if no layer does. Errors: `BadConfig`.
 /// Source: transformers 5.24, `configuration_qwen2.py`.
 fn sliding_layers(value: &Value, windowed: bool) -> Result<Option<Vec<bool>>, GraphError> {
     let layers = whole_or(value, "num_hidden_layers", 0)?;

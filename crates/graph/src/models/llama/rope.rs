@@ -5,7 +5,7 @@ use crate::models::keys::{LARGEST_EXTENT, bad, refuse_others};
 use crate::ops::RopeScaling;
 use serde_json::{Value, json};
 
-/// The base, if the object has it, and the scaling: of `rope_parameters` in newer files, of `rope_scaling` in older ones.
+/// The base, if present, and the scaling: from `rope_parameters` in newer files, from `rope_scaling` in older ones.
 /// Errors: `BadConfig`.
 pub(super) fn read(value: &Value) -> Result<(Option<f64>, RopeScaling), GraphError> {
     let (key, found) = match value.get("rope_parameters").filter(|v| !v.is_null()) {
@@ -32,7 +32,7 @@ pub(super) fn read(value: &Value) -> Result<(Option<f64>, RopeScaling), GraphErr
     };
     let kind = found.get("rope_type").or_else(|| found.get("type")).and_then(Value::as_str).unwrap_or("default");
     let scaling = match kind {
-        // Sequences never exceed the positions, where this kind changes nothing.
+        // Dynamic scaling changes nothing until a sequence exceeds the positions, which never happens here.
         "default" | "dynamic" => RopeScaling::None,
         "linear" => RopeScaling::Linear { factor: number("factor")? },
         "llama3" => RopeScaling::Llama3 {
@@ -52,7 +52,10 @@ pub(super) fn read(value: &Value) -> Result<(Option<f64>, RopeScaling), GraphErr
             },
         },
         other => {
-            return Err(bad(key, format!("asks for `{other}`; default, linear, dynamic, llama3 and yarn work")));
+            return Err(bad(
+                key,
+                format!("asks for `{other}`; default, linear, dynamic, llama3 and yarn are supported"),
+            ));
         }
     };
     if kind == "yarn" {
@@ -61,7 +64,7 @@ pub(super) fn read(value: &Value) -> Result<(Option<f64>, RopeScaling), GraphErr
     Ok((theta, scaling))
 }
 
-/// The value of `rope_scaling`; null if there is none.
+/// The value of `rope_scaling`; null for no scaling.
 pub(super) fn write(scaling: RopeScaling) -> Value {
     match scaling {
         RopeScaling::None => Value::Null,

@@ -34,7 +34,7 @@ pub struct T5Config {
     pub feed_forward_proj: FeedForwardProjection,
     #[serde(default = "default_tied")]
     pub tie_word_embeddings: bool,
-    /// Whether the head multiplies the decoder's states times `d_model` to the power of -1/2.
+    /// Whether the head's input is multiplied by `d_model` to the power of -1/2.
     pub scale_decoder_outputs: bool,
     #[serde(default)]
     pub pad_token_id: u32,
@@ -44,14 +44,14 @@ pub struct T5Config {
     pub decoder_start_token_id: u32,
 }
 
-/// The activation between the two matrices of a feed-forward layer.
+/// The activation in the middle of a feed-forward layer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FeedForwardProjection {
-    /// v1.0's.
+    /// That of v1.0.
     #[default]
     #[serde(rename = "relu")]
     Relu,
-    /// v1.1's, in its tanh form.
+    /// That of v1.1, in its tanh form.
     #[serde(
         rename = "gated-gelu",
         alias = "gated-gelu_new",
@@ -85,7 +85,7 @@ fn default_end() -> u32 {
     1
 }
 
-/// A named size.
+/// A named model size.
 struct Preset {
     name: &'static str,
     width: usize,
@@ -93,11 +93,11 @@ struct Preset {
     inner: usize,
     layers: usize,
     heads: usize,
-    /// Gated GELU and a head of its own.
+    /// Whether it has gated GELU and an untied head, as v1.1 does.
     newer: bool,
 }
 
-/// The published sizes, and `t5-nano` for a first run. Source: Raffel et al. 2020, section 3.7; Chung et al. 2022.
+/// The published sizes, and `t5-nano` for first runs. Source: Raffel et al. 2020, section 3.7; Chung et al. 2022.
 #[rustfmt::skip]
 const PRESETS: &[Preset] = &[
     Preset { name: "t5-nano", width: 192, head_size: 32, inner: 384, layers: 3, heads: 6, newer: true },
@@ -244,7 +244,7 @@ impl Family for T5Config {
         "t5"
     }
 
-    /// Relative positions have no end.
+    /// Relative positions have no limit.
     fn set_max_positions(&mut self, _positions: usize) {}
 
     fn set_vocab_size(&mut self, vocab_size: usize) {
