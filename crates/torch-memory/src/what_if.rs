@@ -13,7 +13,7 @@ use plimsoll_arena::{Buffer, Problem, lower_bound, pack};
 /// More than any card's memory.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// Number of blocks that can be packed in about a second.
+/// Largest number of blocks to pack, which takes about a second.
 const MOST_PACKED: usize = 15_000;
 
 /// The outcome of a program under a setting.

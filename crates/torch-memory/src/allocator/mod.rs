@@ -11,8 +11,7 @@
 //!   segment  | block | block | free      |    Free neighbors are merged, so no two free blocks are adjacent.
 //! ```
 //!
-//! Source: `c10/cuda/CUDACachingAllocator.cpp`; the simulation makes the same choices to the byte, but the code is our
-//! own.
+//! Source: `c10/cuda/CUDACachingAllocator.cpp`; the simulation makes the same choices to the byte, in independent code.
 
 mod block;
 mod card;

@@ -12,7 +12,7 @@ use crate::replay::Replay;
 use crate::snapshot::{StackId, Stacks};
 use std::collections::BTreeMap;
 
-/// Fewer tensors do not count as a model.
+/// Fewest tensors of a model.
 const FEWEST: usize = 4;
 
 /// Smaller models are not reported.

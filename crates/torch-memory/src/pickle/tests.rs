@@ -86,7 +86,7 @@ fn refuse(bytes: &[u8], expected: &str) {
 }
 
 #[test]
-fn nothing_is_imported_called_or_built() {
+fn pickles_that_import_call_or_construct_are_refused() {
     refuse(
         b"cos\nsystem\n(S'ls'\ntR.",
         "it is not plain data: at byte 0 it asks to import os.system, which is refused",
@@ -176,7 +176,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn no_bytes_cause_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = read(&bytes);
         let mut framed = vec![0x80, 4];
         framed.extend(bytes);
@@ -184,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn no_mutation_of_a_pickle_makes_it_panic(
+    fn no_mutation_of_a_pickle_causes_a_panic(
         which in 0..3usize,
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3u8), 1..6),
     ) {

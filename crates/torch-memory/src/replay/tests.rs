@@ -101,7 +101,7 @@ const CONFS_FROM_THE_BEGINNING: &[&str] =
 
 /// Writes and reads the snapshot, as for a user's file.
 fn read_back(snapshot: &Snapshot) -> Snapshot {
-    let read = Snapshot::read(&write(snapshot)).expect("what was written is read");
+    let read = Snapshot::read(&write(snapshot)).expect("a written snapshot is valid");
     assert_eq!(read.unknown, [] as [String; 0]);
     let segments = |snapshot: &Snapshot| snapshot.cards.iter().map(|card| card.segments.len()).sum::<usize>();
     assert_eq!(segments(&read), segments(snapshot));
@@ -123,7 +123,7 @@ proptest! {
         for card in &snapshot.cards {
             let replay = replay(card, &settings);
             prop_assert!(replay.agreement.is_whole(), "{:?}", replay.agreement);
-            prop_assert!(replay.start.ranges.is_empty(), "nothing was there before");
+            prop_assert!(replay.start.ranges.is_empty(), "the recording starts empty");
             prop_assert_eq!(replay.memory.len(), card.events.len() + 1);
         }
     }
@@ -279,7 +279,7 @@ proptest! {
 
     /// Any file is replayed or refused.
     #[test]
-    fn no_recording_makes_it_panic(
+    fn no_recording_causes_a_panic(
         conf in prop::sample::select(CONFS),
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
         moves in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0..4u8), 0..8),
