@@ -1,20 +1,20 @@
-//! A process's memory on a card in addition to its tensors: CUDA's context and the workspaces of cuBLAS.
-//! Not here: tensors (`runtime/`), nor which cards there are.
+//! A process's memory on a card in addition to its tensors: the CUDA context and the workspaces of cuBLAS.
+//! Not here: tensors (`runtime/`), and detecting cards.
 
 use plimsoll_units::Bytes;
 
-/// A card, as far as memory depends on it.
+/// The properties of a card that memory depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gpu {
-    /// All of its memory.
+    /// Its total memory.
     pub memory: Bytes,
-    /// Its architecture: (9, 0) is Hopper.
+    /// Its architecture; (9, 0) is Hopper.
     pub compute_capability: (u8, u8),
 }
 
-/// The least, the likely and the most.
+/// A lower bound, the likely value and an upper bound, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Likely {
+pub(crate) struct Spread {
     pub low: u64,
     pub likely: u64,
     pub high: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Likely {
 
 const MIB: u64 = 1 << 20;
 
-impl std::ops::Add for Likely {
+impl std::ops::Add for Spread {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -30,36 +30,38 @@ impl std::ops::Add for Likely {
     }
 }
 
-/// cuBLAS's workspace for a handle and a stream before Hopper: two of 4096 KiB and eight of 16 KiB.
+/// cuBLAS's workspace per handle and stream before Hopper: two buffers of 4096 KiB and eight of 16 KiB.
 /// Source: `aten/src/ATen/cuda/CublasHandlePool.cpp`, `:4096:2:16:8`.
 const WORKSPACE: u64 = (2 * 4096 + 8 * 16) << 10;
-/// The same on Hopper and later. Source: ibid., `:4096:8`.
+/// The same for Hopper and later. Source: ibid., `:4096:8`.
 const WORKSPACE_HOPPER: u64 = (8 * 4096) << 10;
 
 impl Gpu {
-    /// The workspace that PyTorch gives cuBLAS, of the caching allocator, for each handle: the thread of the forward pass and
-    /// that of the backward pass have one each.
+    /// The workspace that PyTorch allocates for each cuBLAS handle with the caching allocator. The threads of the
+    /// forward and the backward pass have one handle each.
     pub(crate) fn cublas_workspace(self) -> u64 {
         if self.compute_capability >= (9, 0) { WORKSPACE_HOPPER } else { WORKSPACE }
     }
 
-    /// What NCCL has on the card for a group of cards, which no allocator counts: for each connection of a channel a buffer a
-    /// protocol. How many channels there are depends on the links: two at the least, 32 at the most; each has a ring, and a
-    /// tree with up to two more connections. Likely are 16 with NVLink, 4 without, a ring and a chain each.
+    /// NCCL's memory on the card for a group of cards, which no allocator counts: a buffer per protocol for each
+    /// connection of a channel. The number of channels depends on the links: at least two, at most 32; each has a ring,
+    /// and a tree with up to two more connections. The likely values are 16 channels with NVLink and 4 without, each
+    /// with a ring and a chain.
     ///
     /// Source: NCCL's `init.cc`, `computeBuffSizes`, and `device.h`; `NCCL_BUFFSIZE` in its manual.
-    pub(crate) fn nccl(self) -> Likely {
+    pub(crate) fn nccl(self) -> Spread {
         const SIMPLE: u64 = 4 << 20;
         const LL: u64 = 8 * 512 * 8 * 16;
         const LL128: u64 = 120 * 640 * 8 * 8;
         const CONNECTION: u64 = SIMPLE + LL + LL128;
         let has_links = matches!(self.compute_capability, (8, 0) | (9, _) | (10, _));
         let channels = if has_links { 16 } else { 4 };
-        Likely { low: 2 * CONNECTION, likely: 2 * channels * CONNECTION, high: 3 * 32 * CONNECTION }
+        Spread { low: 2 * CONNECTION, likely: 2 * channels * CONNECTION, high: 3 * 32 * CONNECTION }
     }
 
-    /// Multiprocessors of the largest card of the architecture: some kernels sum a row for each. Source: NVIDIA's data sheets of
-    /// the B200, RTX 5090, H100, A100, RTX 4090 and RTX 3090.
+    /// Number of multiprocessors of the architecture's largest card: some kernels compute a partial sum per
+    /// multiprocessor.
+    /// Source: NVIDIA's data sheets of the B200, RTX 5090, H100, A100, RTX 4090 and RTX 3090.
     pub(crate) fn multiprocessors(self) -> u64 {
         match self.compute_capability {
             (12.., _) => 170,
@@ -71,12 +73,12 @@ impl Gpu {
         }
     }
 
-    /// What CUDA takes for its context, the kernels of PyTorch that were loaded, and its libraries' own memory.
+    /// Memory of the CUDA context, PyTorch's loaded kernels and the libraries.
     ///
-    /// Source: on an H100 a process of PyTorch 2.x had 0.72 GiB (fp32) to 0.74 GiB (bf16) beyond what its allocator had reserved
-    /// (`bench/results/2026-11-22-h100.md`). For others: what people report of `nvidia-smi` after a first product, with lazy
-    /// loading of modules, which is the default since CUDA 11.7.
-    pub(crate) fn context(self) -> Likely {
+    /// Source: on an H100 a process of PyTorch 2.x had 0.72 GiB (fp32) to 0.74 GiB (bf16) more than its allocator had
+    /// reserved (`bench/results/2026-11-22-h100.md`). Other cards: values of `nvidia-smi` that users report after a
+    /// first product, with lazy loading of modules, the default since CUDA 11.7.
+    pub(crate) fn context(self) -> Spread {
         let [low, likely, high] = match self.compute_capability {
             (10.., _) => [500, 750, 1100],
             (9, _) => [500, 755, 900],
@@ -84,6 +86,6 @@ impl Gpu {
             (8, _) => [250, 450, 700],
             _ => [250, 400, 700],
         };
-        Likely { low: low * MIB, likely: likely * MIB, high: high * MIB }
+        Spread { low: low * MIB, likely: likely * MIB, high: high * MIB }
     }
 }

@@ -1,61 +1,61 @@
-//! An estimate as plain data: the memory that a PyTorch run needs on a card.
-//! Not here: how it is computed (`estimator.rs`).
+//! The result of an estimate: the memory that a PyTorch run needs on a card.
+//! Not here: the step (`step.rs`), the replay of its events (`simulate.rs`).
 
 use crate::card::Gpu;
 use crate::usage::{Kind, Phase};
 use plimsoll_graph::GraphError;
 use plimsoll_units::Bytes;
 
-/// What a run takes of a card.
+/// The memory that a run needs on a card.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
-    /// The likely figures: of the run as described, step after step until nothing changes.
+    /// The likely footprint: the run as described, simulated until a step repeats the one before.
     pub likely: Footprint,
-    /// The least and the most, where something can't be known or is not modeled: the context's size, what a compiler fuses.
+    /// Lower and upper bound, for values that are unknown or not modeled: the context's size, what a compiler fuses.
     pub range: [Footprint; 2],
-    /// Whether the card has the least.
+    /// Whether the lower bound fits on the card.
     pub least_fits: bool,
-    /// When the most was allocated.
+    /// The phase of the peak.
     pub phase: Phase,
-    /// What was allocated then, by kind and op, the largest first. Their bytes add up to `likely.allocated`.
+    /// Bytes allocated at the peak, by kind and op, the largest first. Their sum is `likely.allocated`.
     pub breakdown: Vec<Share>,
-    /// The storages that were live then, the largest first; equal ones are one entry.
+    /// The storages live at the peak, the largest first; equal ones are one entry.
     pub live: Vec<Live>,
-    /// What does not fit on the card, if something does not.
+    /// The first request that does not fit on the card; `None` if all fit.
     pub shortfall: Option<Shortfall>,
-    /// What is not modeled, or assumed; whole sentences.
+    /// Assumptions, and settings that are not modeled; whole sentences.
     pub caveats: Vec<String>,
 }
 
 /// Memory of a process on a card, at its peak.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Tensors, as the allocator rounds them: `torch.cuda.max_memory_allocated()`.
+    /// Bytes of tensors, as the allocator rounds them: `torch.cuda.max_memory_allocated()`.
     pub allocated: Bytes,
-    /// What the allocator has of the driver: `torch.cuda.max_memory_reserved()`.
+    /// Bytes that the allocator reserved from the driver: `torch.cuda.max_memory_reserved()`.
     pub reserved: Bytes,
-    /// CUDA's context and modules, and NCCL's buffers among cards, which no allocator counts.
+    /// CUDA's context and modules, and NCCL's buffers if there are several cards. No allocator counts them.
     pub context: Bytes,
 }
 
 /// Whether a run fits a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// All of the range does.
+    /// The upper bound fits.
     Fits,
-    /// The least does, and the most does not.
+    /// The lower bound fits, the upper bound does not.
     MayFit,
-    /// Not even the least does.
+    /// The lower bound does not fit.
     DoesNotFit,
 }
 
 impl Footprint {
-    /// What `nvidia-smi` shows for the process.
+    /// The memory that `nvidia-smi` shows for the process.
     pub fn process(&self) -> Bytes {
         self.reserved + self.context
     }
 
-    /// Adds bytes that are allocated.
+    /// Adds allocated bytes.
     pub(crate) fn grow(&mut self, bytes: Bytes) {
         self.allocated += bytes;
         self.reserved += bytes;
@@ -65,47 +65,47 @@ impl Footprint {
 /// A part of what was allocated at the peak.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
-    /// What for.
+    /// Its purpose.
     pub kind: Kind,
     /// The op that allocated it, such as `_softmax`.
     pub op: &'static str,
-    /// How much, as the allocator rounds it.
+    /// Its bytes, as the allocator rounds them.
     pub bytes: Bytes,
-    /// How many storages.
+    /// Number of storages.
     pub count: u64,
 }
 
 /// Storages of the same size, op and kind that were live at the peak.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Live {
-    /// Bytes of each, as asked for.
+    /// Requested bytes of each.
     pub bytes: Bytes,
-    /// How many.
+    /// Number of storages.
     pub count: u64,
-    /// The shape of the tensor that was allocated, and its type.
+    /// Shape and type of the allocated tensor.
     pub shape: String,
-    /// What for.
+    /// Its purpose.
     pub kind: Kind,
     /// The op that allocated it.
     pub op: &'static str,
-    /// The module that was running, such as `model.layers.0.mlp.act_fn`: of several the first.
+    /// The innermost running module, such as `model.layers.0.mlp.act_fn`; the first one if there are several.
     pub module: String,
 }
 
 /// A request that the card has no memory for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortfall {
-    /// What was asked for.
+    /// Requested bytes.
     pub request: Bytes,
-    /// By which op, in which module.
+    /// The op that made the request.
     pub op: &'static str,
-    /// The module that was running.
+    /// The running module.
     pub module: String,
-    /// When.
+    /// The phase of the request.
     pub phase: Phase,
-    /// What the process needs at the least: its peak of allocated memory, and the context.
+    /// Bytes that the process needs at least: its peak of allocated memory, and the context.
     pub needed: Bytes,
-    /// What the card has.
+    /// Bytes of the card.
     pub available: Bytes,
 }
 
@@ -118,28 +118,28 @@ pub enum Cannot {
     /// A number of the run is zero.
     #[error("{0} is zero")]
     Zero(&'static str),
-    /// No card has memory for it, by orders of magnitude.
-    #[error("a step of {tokens} tokens of this model can't be counted in bytes")]
+    /// The run exceeds any card's memory by orders of magnitude.
+    #[error("a step of {tokens} tokens of this model exceeds the memory of any card")]
     TooLarge {
-        /// Tokens of a micro-batch.
+        /// Tokens per micro-batch.
         tokens: u128,
     },
-    /// PEFT finds no layer to add to.
+    /// No layer has the name of a LoRA target.
     #[error("no layer's name ends in {names}; the model has {has}")]
     NoSuchLayer {
-        /// What was asked for.
+        /// The requested names.
         names: String,
-        /// Last parts of the names that linear layers have.
+        /// Last parts of the linear layers' names.
         has: String,
     },
-    /// There is no such thing in PyTorch, or it is not modeled.
+    /// The combination does not exist in PyTorch, or is not modeled.
     #[error("{0}")]
     NotModeled(String),
 }
 
 impl Estimate {
-    /// Whether the run fits: as it is likely on the card that it was estimated for, and at the most in all of its memory, of
-    /// which the card's may be a part.
+    /// Whether the run fits: the likely footprint must fit on the card of the estimate, and the upper bound in
+    /// `memory`, the card's total, of which `gpu.memory` may be a part.
     pub fn verdict(&self, gpu: Gpu, memory: Bytes) -> Verdict {
         let is_likely = self.shortfall.is_none() && self.likely.process() <= gpu.memory;
         match (is_likely && self.range[1].process() <= memory, self.least_fits) {

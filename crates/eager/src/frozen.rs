@@ -1,5 +1,5 @@
-//! Low-rank additions to weights that ZeRO-3 or FSDP divide among cards: a range about the same run with whole weights.
-//! What is trained is small; how frozen weights are gathered, in 4 bits or whole, trainers do in ways of their own.
+//! LoRA on weights that ZeRO-3 or FSDP shard: a range derived from the same run with whole weights. The trained part is
+//! small, and trainers differ in how they gather frozen weights, in 4 bits or whole.
 
 use crate::card::Gpu;
 use crate::estimate::Estimate;
@@ -8,10 +8,10 @@ use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Method, Run, Sharding};
 use plimsoll_units::Bytes;
 
-/// Blocks that are likely there at once: the one that computes, and the next.
+/// Likely number of gathered blocks: the running one, and the next.
 const GATHERED: u64 = 2;
 
-/// Whether a run divides weights that it does not train.
+/// Whether a run shards frozen weights.
 pub(crate) fn divides_frozen_weights(run: &Run) -> bool {
     run.method != Method::Full && matches!(run.sharding, Sharding::Zero { stage: 3.. } | Sharding::Fsdp)
 }
@@ -23,8 +23,8 @@ pub(crate) fn with_whole_weights(run: &Run) -> Run {
     whole
 }
 
-/// The range of a run, by that with whole weights, which is the most: at the least a card has its part of the weights, none
-/// if they are on the host; likely two gathered blocks in addition.
+/// The range of a run, derived from that with whole weights, which is the upper bound. At least, a card has its part of
+/// the weights, or none if they are on the host; the likely value adds two gathered blocks.
 pub(crate) fn divided(mut whole: Estimate, model: &ModelConfig, run: &Run, gpu: Gpu) -> Estimate {
     let weights =
         whole.breakdown.iter().filter(|share| share.kind == Kind::Weight).map(|share| share.bytes.0).sum::<u64>();
@@ -44,8 +44,8 @@ pub(crate) fn divided(mut whole: Estimate, model: &ModelConfig, run: &Run, gpu: 
     whole.least_fits |= whole.range[0].process() <= gpu.memory;
     whole.shortfall = whole.shortfall.filter(|_| whole.likely.process() > gpu.memory);
     whole.caveats.push(
-        "How weights that are not trained are divided and gathered is not modeled: the range is from a card's part of them \
-         alone to all of them, and likely two gathered blocks are there in addition to the part."
+        "Sharding and gathering of frozen weights are not modeled: the range is from a card's part of them to all of them, \
+         and the likely value is the part and two gathered blocks."
             .to_owned(),
     );
     whole
@@ -57,9 +57,9 @@ mod tests {
     use crate::estimate;
     use plimsoll_trainers::{Lora, Offload, Precision, Quantized, Targets};
 
-    /// Weights of TinyLlama in bf16, and what each way leaves of them on a card.
+    /// TinyLlama's weights in bf16, and how much of them each way keeps on a card.
     #[test]
-    fn the_range_is_from_a_part_of_the_weights_to_all() {
+    fn the_range_is_from_a_part_of_the_weights_to_all_of_them() {
         let model = ModelConfig::preset("tinyllama-1.1b").expect("a preset");
         let gpu = Gpu { memory: Bytes::gib(80), compute_capability: (9, 0) };
         let lora = Lora { rank: 8, targets: Targets::AllLinear, dropout: false };
@@ -75,13 +75,13 @@ mod tests {
         let whole = estimate(&model, &with_whole_weights(&run), gpu).expect("modeled");
         let here = estimate(&model, &run, gpu).expect("modeled");
         assert_eq!(here.range[1], whole.range[1]);
-        // 1.1 billion parameters, two bytes each: three quarters of them are on other cards.
+        // 1.1 billion parameters of two bytes each; three quarters of them are on other cards.
         let saved = (whole.range[0].allocated - here.range[0].allocated).as_f64();
         assert!((saved / (1.1e9 * 2.0 * 0.75) - 1.0).abs() < 0.03, "{saved}");
         assert!(here.range[0].allocated < here.likely.allocated && here.likely.allocated < here.range[1].allocated);
         let parts = |estimate: &Estimate| estimate.breakdown.iter().map(|share| share.bytes.0).sum::<u64>();
         let less = whole.likely.allocated - here.likely.allocated;
-        assert_eq!(parts(&whole) - parts(&here), less.0, "what is less is less in the parts");
+        assert_eq!(parts(&whole) - parts(&here), less.0, "the parts decrease by the same bytes");
         let offload = Offload { weights: true, optimizer: true };
         let on_host = estimate(&model, &Run { offload, ..run.clone() }, gpu).expect("modeled");
         assert!(on_host.range[0].allocated < here.range[0].allocated);

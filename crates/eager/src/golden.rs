@@ -1,5 +1,5 @@
-//! The lowering held to steps of PyTorch that `scripts/record_eager.py` recorded: every allocation in its order with what was
-//! live then, the peak, the most of each phase, and what was live at the peak, storage by storage.
+//! Compares the simulated steps with steps of PyTorch that `scripts/record_eager.py` recorded: every allocation in
+//! order with the storages live at that time, the peak, the peak of each phase, and the storages live at the peak.
 
 use crate::card::Gpu;
 use crate::runtime::Event;
@@ -13,13 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// A record: words by the first of their line.
+/// A record: its lines by their first word.
 pub(crate) struct Record {
     name: String,
     run: BTreeMap<String, String>,
     shape: BTreeMap<String, String>,
     peak: u64,
-    /// How many allocations, and a hash of their bytes and of what was live then.
+    /// The number of allocations, and a hash of their bytes and of the live bytes.
     events: String,
     most: BTreeMap<String, u64>,
     live: BTreeMap<u64, (u64, String)>,
@@ -60,7 +60,7 @@ fn read(text: &str) -> Record {
                 let count = words.next().unwrap().parse().unwrap();
                 record.live.insert(bytes, (count, words.collect()));
             }
-            other => panic!("`{other}` begins no line of a record"),
+            other => panic!("`{other}` starts no line of a record"),
         }
     }
     record
@@ -94,7 +94,7 @@ impl Record {
         ModelConfig::from_json(&(json + "}")).expect("a model")
     }
 
-    pub(crate) fn told(&self) -> Run {
+    pub(crate) fn run(&self) -> Run {
         let lora = |rank: &str| Lora {
             rank: rank.parse().expect("a rank"),
             targets: match self.get("targets") {
@@ -150,25 +150,25 @@ impl Record {
     }
 
     fn steps(&self) -> Steps {
-        self.steps_of(&self.told(), Bound::Likely)
+        self.steps_of(&self.run(), Bound::Likely)
     }
 
-    /// The record of this name.
+    /// Reads the record of this name.
     pub(crate) fn named(name: &str) -> Self {
         read(&std::fs::read_to_string(folder().join(format!("{name}.txt"))).expect("a record"))
     }
 
-    /// The same model with other settings.
-    pub(crate) fn steps_of(&self, told: &Run, bound: Bound) -> Steps {
+    /// The record's model with other settings.
+    pub(crate) fn steps_of(&self, run: &Run, bound: Bound) -> Steps {
         let gpu = Gpu { memory: Bytes::gib(80), compute_capability: (9, 0) };
-        steps(&self.model(), told, gpu, false, bound).expect("recorded runs are modeled")
+        steps(&self.model(), run, gpu, false, bound).expect("recorded runs are modeled")
     }
 }
 
-/// The largest storages that are not recorded.
+/// Storages up to this size are not recorded.
 const SCALAR: u64 = 8;
 
-/// What is live at the peak, with ops, and the most of each phase.
+/// The storages live at the peak, with their ops, and the peak of each phase.
 struct Peak {
     bytes: u64,
     events: String,
@@ -178,7 +178,7 @@ struct Peak {
 
 fn peak(steps: &Steps) -> Peak {
     let mut result = Peak { bytes: 0, events: String::new(), live: BTreeMap::new(), most: BTreeMap::new() };
-    // FNV-1a, as the script has it.
+    // FNV-1a, as in the script.
     let (mut count, mut hash) = (0, 0xcbf2_9ce4_8422_2325_u64);
     let mut live = BTreeSet::new();
     let mut at_peak = BTreeSet::new();
@@ -223,21 +223,21 @@ fn peak(steps: &Steps) -> Peak {
     result
 }
 
-/// How a record and the lowering differ; empty if they do not.
+/// The differences between a record and the simulation; empty if there are none.
 fn differences(record: &Record) -> String {
     let peak = peak(&record.steps());
-    let mut said = String::new();
+    let mut text = String::new();
     if peak.bytes != record.peak {
-        writeln!(said, "  peak: {} recorded, {} here", record.peak, peak.bytes).unwrap();
+        writeln!(text, "  peak: {} recorded, {} here", record.peak, peak.bytes).unwrap();
     }
     if peak.events != record.events {
-        writeln!(said, "  events: {} recorded, {} here; compare them by `events` below", record.events, peak.events)
+        writeln!(text, "  events: {} recorded, {} here; compare them by `events` below", record.events, peak.events)
             .unwrap();
     }
     for (phase, most) in &record.most {
         let here = peak.most.get(phase).copied().unwrap_or(0);
         if here != *most {
-            writeln!(said, "  most in {phase}: {most} recorded, {here} here").unwrap();
+            writeln!(text, "  most in {phase}: {most} recorded, {here} here").unwrap();
         }
     }
     let sizes = record.live.keys().chain(peak.live.keys()).collect::<BTreeSet<_>>();
@@ -245,10 +245,10 @@ fn differences(record: &Record) -> String {
         let (recorded, names) = record.live.get(bytes).cloned().unwrap_or_default();
         let (here, ops) = peak.live.get(bytes).cloned().unwrap_or_default();
         if recorded != here {
-            writeln!(said, "  {bytes} bytes: {recorded} recorded ({names}), {here} here {ops:?}").unwrap();
+            writeln!(text, "  {bytes} bytes: {recorded} recorded ({names}), {here} here {ops:?}").unwrap();
         }
     }
-    said
+    text
 }
 
 fn records() -> Vec<Record> {
@@ -265,15 +265,15 @@ fn allocations_and_frees_are_as_recorded_event_by_event() {
     let wanted = std::env::var("RECORD").ok();
     let mut failed = String::new();
     for record in records.iter().filter(|record| wanted.as_ref().is_none_or(|name| *name == record.name)) {
-        let said = differences(record);
-        if !said.is_empty() {
-            writeln!(failed, "{}:\n{said}", record.name).unwrap();
+        let text = differences(record);
+        if !text.is_empty() {
+            writeln!(failed, "{}:\n{text}", record.name).unwrap();
         }
     }
     assert!(failed.is_empty(), "{failed}");
 }
 
-/// Prints every allocation and free of the record that `RECORD` names, as `record_eager.py --events` does.
+/// Prints every allocation and free of the record that `RECORD` names, like `record_eager.py --events`.
 #[test]
 #[ignore = "for comparing by hand"]
 fn events() {
@@ -281,13 +281,13 @@ fn events() {
     let record = read(&std::fs::read_to_string(folder().join(name + ".txt")).unwrap());
     let steps = record.steps();
     for event in &steps.events {
-        let said = |id: &u32| {
+        let text = |id: &u32| {
             let record = &steps.records[*id as usize];
             format!("{} {} {}", record.bytes, record.op, record.module)
         };
         match event {
-            Event::Allocate(id) => println!("+{}", said(id)),
-            Event::Free(id) => println!("-{}", said(id)),
+            Event::Allocate(id) => println!("+{}", text(id)),
+            Event::Free(id) => println!("-{}", text(id)),
             Event::Enter(_) => {}
         }
     }

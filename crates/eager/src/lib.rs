@@ -1,10 +1,11 @@
-//! PyTorch's eager training steps, as allocations and frees: transformers' models written in tensors and aten's ops, run by a
-//! small eager autograd whose tensors have sizes and owners but no values, and sent through PyTorch's allocator.
-//! Not here: files and flags of trainers (`trainers`), the allocator itself (`torch-memory`). Read next: `estimator.rs`, then
+//! Simulates PyTorch's eager training steps as allocations and frees: the models of transformers in terms of aten's
+//! ops, run by a small eager autograd whose tensors have sizes and owners but no values, and passed to PyTorch's
+//! allocator.
+//! Not here: files and flags of trainers (`trainers`), the allocator (`torch-memory`). Read next: `estimate.rs`, then
 //! `runtime/mod.rs` and one op (`ops/pointwise.rs`).
 //!
 //! ```text
-//!   model config ─┐                                       ┌─► allocator ─► peak, live tensors at it
+//!   model config ─┐                                       ┌─► allocator ─► peak, tensors live at the peak
 //!   run ──────────┼─► modules ─► ops ─► storages, tape ───┤
 //!   card ─────────┘                                       └─► events
 //! ```

@@ -1,5 +1,5 @@
-//! The settings nearest to a run that fit a card. Tries the usual changes in several orders, and keeps of each order
-//! only the changes that are needed.
+//! Finds the settings nearest to a run that fit a card. Tries the usual changes in several orders, and keeps only the
+//! changes of each order that are needed.
 //! Not here: the estimate (`plimsoll_eager`), and its display (`plimsoll_render`).
 
 use crate::{Estimate, Gpu, Verdict, estimate};
@@ -21,7 +21,7 @@ pub struct Suggestion {
     pub run: Run,
     /// Its memory.
     pub estimate: Estimate,
-    /// Whether it trains something else, and so is only a suggestion.
+    /// Whether it trains fewer parameters, and so is only a suggestion.
     pub trains_less: bool,
 }
 
@@ -30,7 +30,7 @@ type Lever = fn(&Run) -> Option<Run>;
 
 /// Changes that keep the result, in the order of their cost in time.
 const EXACT: &[Lever] = &[allocator, attention, liger, checkpointing];
-/// A smaller micro-batch with more accumulation, repeatedly.
+/// Smaller micro-batches with more accumulation.
 const SMALLER: &[Lever] = &[halve as Lever; 12];
 /// Changes of the optimizer's arithmetic.
 const OPTIMIZER: &[Lever] = &[fused, paged];
@@ -39,13 +39,13 @@ const PRECISION: &[Lever] = &[lower_precision, lower_precision];
 /// Changes that need several cards.
 const CARDS: &[Lever] = &[divide, offload];
 
-/// Whether the whole range of an estimate fits a card with this much memory.
+/// Whether an estimate's upper bound fits a card with this much memory.
 fn fits(estimate: &Estimate, gpu: Gpu, memory: Bytes) -> bool {
     estimate.verdict(gpu, memory) == Verdict::Fits
 }
 
-/// Suggestions that fit, the nearest first, and those that train fewer parameters last. Empty if nothing fits.
-/// `memory`: the card's, of which `gpu` has what the margin leaves.
+/// Suggestions that fit, the nearest first; those that train fewer parameters come last. Empty if nothing fits.
+/// `memory` is the card's total, `gpu` has the part that the margin leaves.
 pub fn nearest(model: &ModelConfig, run: &Run, gpu: Gpu, memory: Bytes) -> Vec<Suggestion> {
     let search = Search { model, gpu, memory };
     let orders: [Vec<Lever>; 4] = [
@@ -94,7 +94,7 @@ struct Search<'m> {
 }
 
 impl Search<'_> {
-    /// The estimate of a run, if it fits. The outer `None`: the run is not modeled.
+    /// The estimate of a run, if it fits. The outer `None` means that the run is not modeled.
     fn fitting(&self, run: &Run) -> Option<Option<Estimate>> {
         let found = estimate(self.model, run, self.gpu).ok()?;
         Some(fits(&found, self.gpu, self.memory).then_some(found))

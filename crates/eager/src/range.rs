@@ -1,5 +1,5 @@
-//! The least and the most that a run may need, where what it does is not modeled exactly.
-//! Not here: which settings these are (`plimsoll_trainers`), what the allocator does (`simulate.rs`).
+//! Lower and upper bounds for runs that are not modeled exactly.
+//! Not here: the settings that cause this (`plimsoll_trainers`), the allocator (`simulate.rs`).
 
 use crate::card::Gpu;
 use crate::estimate::{Cannot, Estimate, Footprint};
@@ -13,8 +13,8 @@ use plimsoll_units::Bytes;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// Widens the range of an estimate to what the run leaves open. `likely`: the steps that were estimated.
-/// Errors: those of steps.
+/// Widens the range of an estimate to all behaviors that the run allows. `likely` are the steps of the estimate.
+/// Errors: those of `steps`.
 pub(crate) fn widen(
     estimate: &mut Estimate,
     likely: &Steps,
@@ -24,7 +24,7 @@ pub(crate) fn widen(
 ) -> Result<(), Cannot> {
     let unsure = &run.unsure;
     let is_unsure = sharding::is_uncertain(run) || sharding::frees_gradients_elsewhere(run);
-    // Where nothing overlaps and no setting differs, the steps are those that are likely.
+    // If nothing overlaps and no setting differs, the bounds are the likely steps.
     let steps = |other: &Run, bound| match other == run && !sharding::is_uncertain(run) {
         true => Ok(Cow::Borrowed(likely)),
         false => step::steps(model, other, gpu, true, bound).map(Cow::Owned),
@@ -49,13 +49,13 @@ pub(crate) fn widen(
     Ok(())
 }
 
-/// Replaces figures by the picked ones of another footprint; the context stays.
+/// Replaces values by picks between them and those of another footprint; the context stays.
 fn replace(footprint: &mut Footprint, other: Footprint, pick: fn(Bytes, Bytes) -> Bytes) {
     footprint.allocated = pick(footprint.allocated, other.allocated);
     footprint.reserved = pick(footprint.reserved, other.reserved);
 }
 
-/// The run of which the least is counted.
+/// The run with the least memory.
 fn least(run: &Run) -> Run {
     let is_half = run.unsure.less.contains(&Part::SinglePrecision);
     let precision = match run.precision {
@@ -66,7 +66,7 @@ fn least(run: &Run) -> Run {
     Run { precision, ..run.clone() }
 }
 
-/// The run of which the most is counted.
+/// The run with the most memory.
 fn most(run: &Run) -> Run {
     let mut most = run.clone();
     for part in &run.unsure.more {
@@ -83,7 +83,7 @@ fn most(run: &Run) -> Run {
     most
 }
 
-/// The storages of parts.
+/// The kinds of storages that belong to the parts.
 fn kinds(parts: &BTreeSet<Part>) -> Vec<Kind> {
     let of = |part: &Part| -> &[Kind] {
         match part {

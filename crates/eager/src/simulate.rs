@@ -1,5 +1,5 @@
-//! The events of a process, through PyTorch's allocator: its peaks, and who had the memory then.
-//! Not here: where events come from (`step.rs`).
+//! Replays the events of a process on PyTorch's allocator: its peaks, and the storages live at the peak.
+//! Not here: the events (`step.rs`).
 
 use crate::card::{Gpu, Likely};
 use crate::estimate::{Estimate, Footprint, Live, Share, Shortfall};
@@ -14,26 +14,26 @@ use plimsoll_units::Bytes;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 
-/// A card whose memory is no limit.
+/// Memory of a card without a practical limit.
 const ENDLESS: u64 = 1 << 52;
 
-/// What the allocator said of a process.
-struct Played {
+/// The result of a replay.
+struct Playback {
     allocated: u64,
     reserved: u64,
     phase: Phase,
-    /// Live storages at the peak, with the bytes of their blocks.
+    /// Storages live at the peak, with the sizes of their blocks.
     live: Vec<(u32, u64)>,
-    /// The request that was refused, which ended it.
+    /// The refused request, which ended the process.
     refused: Option<(u32, Phase)>,
 }
 
 /// The estimate of a run on a card.
-pub(crate) fn judged(steps: &Steps, run: &Run, gpu: Gpu) -> Estimate {
+pub(crate) fn estimate_of(steps: &Steps, run: &Run, gpu: Gpu) -> Estimate {
     let mut caveats = steps.caveats.clone();
     let mut settings = AllocatorSettings::default();
     let unknown = settings.set(&run.alloc_conf);
-    caveats.extend(unknown.iter().map(|setting| format!("The allocator's {setting} is not known, and ignored.")));
+    caveats.extend(unknown.iter().map(|setting| format!("The allocator's {setting} is unknown and ignored.")));
     if settings.fills_cards() {
         let fills = "With expandable_segments and max_split_size_mb, PyTorch does not reuse large free blocks and reserves \
                      more until the card is full (pytorch/pytorch#123548); leave out max_split_size_mb.";
@@ -65,14 +65,14 @@ pub(crate) fn judged(steps: &Steps, run: &Run, gpu: Gpu) -> Estimate {
     }
 }
 
-/// The least that a run needs of a card if storages of these kinds are missing, and whether the card has it.
+/// The lower bound of a run's memory without the storages of some kinds, and whether it fits on the card.
 pub(crate) fn least(steps: &Steps, run: &Run, gpu: Gpu, missing: &[Kind]) -> (Footprint, bool) {
     let context = context(run, gpu).low;
     let played = on_card(steps, run, gpu, context, missing);
     (footprint(&played, context), played.refused.is_none())
 }
 
-/// The most that a run needs of a card if storages of these kinds need as much again, whenever they need the most.
+/// The upper bound of a run's memory if storages of some kinds need twice their peak.
 pub(crate) fn most(steps: &Steps, run: &Run, gpu: Gpu, twice: &[Kind]) -> Footprint {
     let context = context(run, gpu).high;
     let mut most = footprint(&on_card(steps, run, gpu, context, &[]), context);
@@ -80,15 +80,15 @@ pub(crate) fn most(steps: &Steps, run: &Run, gpu: Gpu, twice: &[Kind]) -> Footpr
     most
 }
 
-fn footprint(played: &Played, context: u64) -> Footprint {
+fn footprint(played: &Playback, context: u64) -> Footprint {
     Footprint { allocated: Bytes(played.allocated), reserved: Bytes(played.reserved), context: Bytes(context) }
 }
 
-fn context(run: &Run, gpu: Gpu) -> Likely {
+fn context(run: &Run, gpu: Gpu) -> Spread {
     if is_parallel(run) { gpu.context() + gpu.nccl() } else { gpu.context() }
 }
 
-/// The largest numbers of bytes that storages of these kinds have at a time, added up.
+/// The sum of the peaks of the bytes in storages of each of these kinds.
 pub(crate) fn peak_of(steps: &Steps, kinds: &[Kind]) -> Bytes {
     let of = |kind: &Kind| {
         let (mut live, mut peak) = (0, 0);
@@ -107,16 +107,17 @@ pub(crate) fn peak_of(steps: &Steps, kinds: &[Kind]) -> Bytes {
     Bytes(kinds.iter().map(of).sum())
 }
 
-/// What the allocator says of a process on a card with a context of this size, without storages of the missing kinds.
-/// The peak is that of a card without a limit; so is what is reserved where the card refuses.
-fn on_card(steps: &Steps, run: &Run, gpu: Gpu, context: u64, missing: &[Kind]) -> Played {
+/// Replays a process on a card with a context of this size, without storages of the missing kinds. The peak is that of
+/// a card without a limit, and so are the reserved bytes if the card refuses a request.
+fn on_card(steps: &Steps, run: &Run, gpu: Gpu, context: u64, missing: &[Kind]) -> Playback {
     let mut settings = AllocatorSettings::default();
     settings.set(&run.alloc_conf);
     let available = gpu.memory.0.saturating_sub(context);
     let fraction = run.memory_fraction.or(settings.memory_fraction);
     let allowed = fraction.map(|fraction| (gpu.memory.as_f64() * fraction) as u64);
     let endless = play(steps, settings.clone(), ENDLESS, None, missing);
-    // A cache near the card's end is given back, which changes the peak but not what fits.
+    // When the card is nearly full, the allocator frees cached memory, which changes the peak but not whether the run
+    // fits.
     if endless.reserved <= available.min(allowed.unwrap_or(available)) {
         return endless;
     }
@@ -126,11 +127,11 @@ fn on_card(steps: &Steps, run: &Run, gpu: Gpu, context: u64, missing: &[Kind]) -
         None => limited.reserved,
         Some(_) => endless.reserved,
     };
-    Played { reserved, refused: limited.refused, ..endless }
+    Playback { reserved, refused: limited.refused, ..endless }
 }
 
-/// The memory of the smallest card that a process runs on, to 32 MiB: for settings with which it reserves all that there is.
-fn least_capacity(steps: &Steps, settings: &AllocatorSettings, endless: &Played, missing: &[Kind]) -> u64 {
+/// The memory of the smallest card that the process runs on, to 32 MiB: for settings that reserve all available memory.
+fn least_capacity(steps: &Steps, settings: &AllocatorSettings, endless: &Playback, missing: &[Kind]) -> u64 {
     const STEP: u64 = 32 << 20;
     let (mut refused, mut enough) = (endless.allocated.saturating_sub(1), endless.reserved);
     while enough - refused > STEP {
@@ -143,12 +144,12 @@ fn least_capacity(steps: &Steps, settings: &AllocatorSettings, endless: &Played,
     enough
 }
 
-/// Sends events through an allocator of a card with so much memory.
-fn play(steps: &Steps, settings: AllocatorSettings, capacity: u64, allowed: Option<u64>, missing: &[Kind]) -> Played {
+/// Replays events on an allocator with `capacity` bytes.
+fn play(steps: &Steps, settings: AllocatorSettings, capacity: u64, allowed: Option<u64>, missing: &[Kind]) -> Playback {
     let mut allocator = Allocator::new(settings, allowed);
     let mut card = Card::new(capacity);
     let mut blocks: FxHashMap<u32, BlockId> = FxHashMap::default();
-    let mut played = Played { allocated: 0, reserved: 0, phase: Phase::Load, live: vec![], refused: None };
+    let mut played = Playback { allocated: 0, reserved: 0, phase: Phase::Load, live: vec![], refused: None };
     let mut phase = Phase::Load;
     let mut peak_at = 0;
     for (at, event) in steps.events.iter().enumerate() {
@@ -161,7 +162,7 @@ fn play(steps: &Steps, settings: AllocatorSettings, capacity: u64, allowed: Opti
             }
             Event::Allocate(id) => {
                 let Record { bytes, kind, .. } = steps.records[*id as usize];
-                // PyTorch takes no block for an empty tensor.
+                // PyTorch allocates no block for an empty tensor.
                 if bytes == 0 || missing.contains(&kind) {
                     continue;
                 }
@@ -183,7 +184,7 @@ fn play(steps: &Steps, settings: AllocatorSettings, capacity: u64, allowed: Opti
     played
 }
 
-/// Storages that are live after an event, with their sizes as the allocator rounds them.
+/// The storages live after an event, with their sizes as the allocator rounds them.
 fn live_at(steps: &Steps, at: usize) -> Vec<(u32, u64)> {
     let mut live = rustc_hash::FxHashSet::default();
     for event in &steps.events[..=at.min(steps.events.len().saturating_sub(1))] {

@@ -1,4 +1,4 @@
-//! Training steps of a run, as events: the model is loaded, then steps run until nothing changes.
+//! The training steps of a run as events: loads the model, then runs steps until one repeats the step before.
 //! Not here: the model (`modules/`), the allocator (`simulate.rs`).
 
 use crate::card::Gpu;
@@ -12,7 +12,7 @@ use crate::{modules, optimizers};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Precision, Run, Sharding};
 
-/// Steps after the first, which has no optimizer state yet; the third is as the second.
+/// Number of steps: the first has no optimizer state yet, and the third equals the second.
 const STEPS: usize = 3;
 
 /// A process from its start to the end of its last step.
@@ -23,15 +23,15 @@ pub(crate) struct Steps {
     pub caveats: Vec<String>,
 }
 
-/// Runs steps. `kernels`: whether what kernels allocate for themselves is traced.
-/// Errors: what is not modeled.
+/// Runs the steps. `kernels`: whether to trace internal allocations of kernels.
+/// Errors: settings that are not modeled.
 pub(crate) fn steps(model: &ModelConfig, run: &Run, gpu: Gpu, kernels: bool, bound: Bound) -> Result<Steps, Cannot> {
     let rt = Runtime::new(gpu, kernels);
     let mut caveats = caveats::of(model, run);
     rt.has_flat_weights.set(sharding::has_weights(run));
     let config = model;
-    let (model, said) = modules::load(&rt, config, &sharding::as_computed(run))?;
-    caveats.extend(said);
+    let (model, notes) = modules::load(&rt, config, &sharding::as_computed(run))?;
+    caveats.extend(notes);
     let division = sharding::build(&rt, config, run, model.trained(), bound);
     let mut optimizer = optimizers::build(run);
     for _ in 0..STEPS {
@@ -45,7 +45,7 @@ pub(crate) fn steps(model: &ModelConfig, run: &Run, gpu: Gpu, kernels: bool, bou
         division.update(&rt, &mut *optimizer, run.clips);
     }
     sharding::release(&rt, model.trained());
-    // What is freed when the process ends is no event.
+    // Frees at the end of the process are not events.
     let trace = rt.trace.take();
     rt.end();
     Ok(Steps { records: trace.records, events: trace.events, caveats })
@@ -72,7 +72,7 @@ fn phase(rt: &Rt, phase: Phase) {
     rt.trace.borrow_mut().phase(phase);
 }
 
-/// The type of autocast.
+/// The type of autocast; `None` if it is off.
 fn autocast(run: &Run) -> Option<DType> {
     match run.precision {
         // DeepSpeed casts weights and inputs itself.

@@ -1,12 +1,13 @@
-//! Estimates compared with what PyTorch 2 took on an H100 with 80 GiB: `bench/results/2026-11-22-h100.md`, "What PyTorch takes", each
-//! in a process of its own. `-- --nocapture` prints the table of `bench/results/2026-11-23-estimate.md`.
+//! Estimates compared with measurements of PyTorch 2 on an H100 with 80 GiB, each in its own process:
+//! `bench/results/2026-11-22-h100.md`, "What PyTorch takes". `-- --nocapture` prints the table of
+//! `bench/results/2026-11-23-estimate.md`.
 
 use plimsoll_eager::{Gpu, estimate};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Checkpointing, Optimizer, Precision, Run};
 use plimsoll_units::Bytes;
 
-/// Model, samples of 1,024 tokens, how, and GiB that were allocated and reserved at the most.
+/// Model, samples of 1,024 tokens, precision, checkpointing, and peaks of allocated and reserved GiB.
 type Measured = (&'static str, u64, Precision, Checkpointing, [f64; 2]);
 
 const MEASURED: [Measured; 9] = [
@@ -22,14 +23,14 @@ const MEASURED: [Measured; 9] = [
 ];
 
 #[test]
-fn estimates_are_what_pytorch_took_on_a_card() {
+fn estimates_equal_measurements_on_a_card() {
     let gpu = Gpu { memory: Bytes::gib(80), compute_capability: (9, 0) };
     for (name, micro_batch, precision, checkpointing, measured) in MEASURED {
         let model = ModelConfig::preset(name).expect("a preset");
         let optimizer = Optimizer::AdamWFused;
-        let told =
+        let run =
             Run { precision, micro_batch, seq_len: 1024, optimizer, checkpointing, clips: false, ..Run::default() };
-        let likely = estimate(&model, &told, gpu).expect("a run that is modeled").likely;
+        let likely = estimate(&model, &run, gpu).expect("a run that is modeled").likely;
         let gib = [likely.allocated, likely.reserved].map(|bytes| bytes.as_f64() / f64::from(1 << 30));
         let errors = [0, 1].map(|at| gib[at] / measured[at] - 1.0);
         let percent = errors.map(|error| 100.0 * error);

@@ -1,4 +1,4 @@
-//! What holds for every run: nothing that is modeled panics, parts add up to the whole, and more of something never takes less.
+//! Properties of every run: no modeled run panics, parts add up to the whole, and larger runs never need less memory.
 
 use plimsoll_eager::{Cannot, Estimate, Gpu, Kind, estimate};
 use plimsoll_graph::models::ModelConfig;
@@ -112,9 +112,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_that_is_modeled_panics_and_parts_add_up(run in runs(), family in 0usize..4, layers in 1u64..3) {
+    fn no_modeled_run_panics_and_parts_add_up(run in runs(), family in 0usize..4, layers in 1u64..3) {
         let found = of(&models(32, layers)[family], &run);
-        // Blocks of small storages are as large as what was asked for, rounded.
+        // Blocks of small storages have the requested size, rounded.
         prop_assert!(found.live.iter().all(|live| live.bytes.0 <= 1 << 20 || live.op == "cuBLAS workspace"));
         let parts = found.breakdown.iter().map(|share| share.bytes.0).sum::<u64>();
         prop_assert_eq!(parts, found.likely.allocated.0);
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn more_samples_longer_ones_and_larger_ranks_never_take_less(
+    fn more_samples_longer_samples_and_larger_ranks_never_need_less(
         run in runs(), family in 0usize..4, layers in 1u64..3, rank in 1u64..32
     ) {
         let model = &models(32, layers)[family];
@@ -140,7 +140,7 @@ proptest! {
         prop_assert!(before <= of(model, &wider).likely.allocated, "rank: {:?}", run);
     }
 
-    /// Where activations are what a run takes, and not the optimizer's step.
+    /// With enough layers that activations determine the peak, not the optimizer's step.
     #[test]
     fn checkpointing_never_saves_more(run in runs(), family in 0usize..4, layers in 3u64..5, seq_len in 64u64..96) {
         let model = &models(32, layers)[family];
@@ -153,9 +153,9 @@ proptest! {
         }
     }
 
-    /// Two matrices a layer, of rank times its inputs and its outputs, in single precision; two moments of each.
+    /// Two matrices per layer, rank times its inputs and its outputs, in single precision; two moments of each.
     #[test]
-    fn trained_bytes_are_those_of_the_additions(
+    fn trained_bytes_are_those_of_the_adapters(
         eighths in 1u64..5, layers in 1u64..3, family in 0usize..4, all in any::<bool>(), quantized in any::<bool>(),
         bf16 in any::<bool>()
     ) {
@@ -170,7 +170,7 @@ proptest! {
         let run = Run { method, precision, micro_batch: 1, seq_len: 16, ..Run::default() };
         let found = of(&models(channels, layers)[family], &run);
         let c = channels;
-        // Inputs and outputs of the layers of a block; of T5's decoder's block, too.
+        // Inputs and outputs of the layers of a block; for T5 also those of the decoder's block.
         let (keys, attention) = (c / 2, [(c, c); 4]);
         let sizes: Vec<(u64, u64)> = match (family, all) {
             (0, false) => vec![(c, 3 * c)],
@@ -187,14 +187,14 @@ proptest! {
         };
         let elements = sizes.iter().map(|(inputs, outputs)| rank * (inputs + outputs)).sum::<u64>() * layers;
         let counts = 2 * sizes.len() as u64 * layers;
-        // A count of steps takes a block of 512 bytes.
+        // A step count occupies a block of 512 bytes.
         prop_assert_eq!(share(&found, Kind::OptimizerState), 2 * 4 * elements + 512 * counts);
     }
 }
 
-/// All that bitsandbytes keeps of a weight, in blocks of 512 bytes; what is not in 4 bits is in single precision.
+/// All tensors that bitsandbytes keeps for a weight, in blocks of 512 bytes; other weights are in single precision.
 #[test]
-fn weights_in_4_bits_are_as_bitsandbytes_stores_them() {
+fn weights_in_4_bits_match_bitsandbytes() {
     let block = |bytes: u64| bytes.next_multiple_of(512);
     for double in [false, true] {
         let method = Method::Qlora(
@@ -222,23 +222,23 @@ fn weights_in_4_bits_are_as_bitsandbytes_stores_them() {
 }
 
 #[test]
-fn names_of_layers_that_are_not_there_are_refused_and_some_of_several_are_said() {
+fn unknown_layer_names_are_errors_unless_others_match() {
     let model = &models(32, 1)[1];
     let named = |names: &[&str]| {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         let run = Run { method: Method::Lora(lora(4, Targets::Named(names), false)), seq_len: 8, ..Run::default() };
         estimate(model, &run, GPU)
     };
-    let error = named(&["c_attn", "proj"]).expect_err("there are none");
+    let error = named(&["c_attn", "proj"]).expect_err("no layer has these names");
     assert!(
         matches!(&error, Cannot::NoSuchLayer { names, has }
         if names == "`c_attn` or `proj`" && has.contains("q_proj") && has.contains("lm_head")),
         "{error}"
     );
-    let some = named(&["q_proj", "c_attn"]).expect("one is there");
+    let some = named(&["q_proj", "c_attn"]).expect("one name matches");
     assert!(some.caveats.iter().any(|caveat| caveat.contains("`c_attn`")), "{:?}", some.caveats);
-    let whole = named(&["model.layers.0.self_attn.q_proj"]).expect("it is there");
-    assert_eq!(whole.likely, named(&["self_attn.q_proj"]).expect("it is there").likely);
+    let whole = named(&["model.layers.0.self_attn.q_proj"]).expect("the layer exists");
+    assert_eq!(whole.likely, named(&["self_attn.q_proj"]).expect("the layer exists").likely);
     assert!(matches!(named(&["embed_tokens"]), Err(Cannot::NotModeled(_))));
     let run = Run { method: Method::Lora(lora(0, Targets::Default, false)), ..Run::default() };
     assert!(matches!(estimate(model, &run, GPU), Err(Cannot::Zero("the rank"))));

@@ -1,23 +1,23 @@
-//! PEFT's low-rank additions to linear layers: `peft/tuners/lora/layer.py`, and `bnb.py` for those in 4 bits.
+//! PEFT's LoRA on linear layers: `peft/tuners/lora/layer.py`, and `bnb.py` for layers in 4 bits.
 
 use super::loader::Loader;
 use crate::runtime::{DType, Rt, Tensor};
 use plimsoll_trainers::Lora;
 
-/// Two matrices of single precision, whatever the base has: PEFT's `autocast_adapter_dtype`.
+/// The two matrices, in single precision for every base layer: PEFT's `autocast_adapter_dtype`.
 pub(crate) struct Adapter {
-    /// (rank, inputs).
+    /// Shape (rank, inputs).
     a: Tensor,
-    /// (outputs, rank).
+    /// Shape (outputs, rank).
     b: Tensor,
     rate: f32,
 }
 
-/// The rate of a dropout that is on; how much it is, is no matter of memory.
+/// A dropout rate above zero; its value does not affect memory.
 const ON: f32 = 0.05;
 
 impl Adapter {
-    /// `sizes`: inputs and outputs of the layer.
+    /// `sizes` are the layer's inputs and outputs.
     pub fn load(loader: &Loader, lora: &Lora, name: &str, sizes: [u64; 2]) -> Self {
         let [inputs, outputs] = sizes;
         let matrix = |part: &str, shape: [u64; 2]| {
@@ -27,7 +27,7 @@ impl Adapter {
         Self { a, b: matrix("lora_B", [outputs, lora.rank]), rate: if lora.dropout { ON } else { 0.0 } }
     }
 
-    /// What the layer computed plus the addition, in its type.
+    /// The layer's result plus the adapter's, in the result's type.
     pub fn add(&self, rt: &Rt, result: Tensor, x: &Tensor) -> Tensor {
         let dtype = result.dtype();
         let x = x.to(DType::F32);
@@ -36,7 +36,7 @@ impl Adapter {
         sum.to(dtype)
     }
 
-    /// The same for a layer in 4 bits, whose result is copied first, and whose input is cast here only without autocast.
+    /// The same for a layer in 4 bits: copies its result first, and casts the input only without autocast.
     pub fn add_to_four_bit(&self, rt: &Rt, mut result: Tensor, x: &Tensor) -> Tensor {
         let dtype = result.dtype();
         result = result.copied("clone");

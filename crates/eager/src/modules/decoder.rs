@@ -1,12 +1,12 @@
-//! Decoders as transformers has them, by the description of the model. The order in which tensors come and go is that of
-//! `models/gpt2/modeling_gpt2.py` and `models/llama/modeling_llama.py`; other families' files copy the latter.
+//! The decoders of transformers, from the model's description. Tensors are created and freed in the order of
+//! `models/gpt2/modeling_gpt2.py` and `models/llama/modeling_llama.py`; the files of other families copy the latter.
 
 mod attention;
 mod block;
 
 use super::linear::Linear;
 use super::loader::Loader;
-use super::parts::{Model, Options, causal_mask, headed_loss, positions, seen_keys, tokens};
+use super::parts::{Model, Options, attended_keys, causal_mask, headed_loss, positions, tokens};
 use super::source::{Code, Source};
 use crate::ops;
 use crate::runtime::{DType, Rt, Tensor, checkpoint};
@@ -22,9 +22,9 @@ struct Decoder {
     positions: Option<Tensor>,
     blocks: Vec<Rc<Block>>,
     norm: Norm,
-    /// Of rotary positions: as they are used, and as they were before any stretch.
+    /// Frequencies of rotary positions: with scaling, and the original ones.
     frequencies: Option<[Tensor; 2]>,
-    /// Whether the mask of blocks without a window is made, even if there are no such blocks.
+    /// Whether the mask of blocks without a window is created even if no block uses it.
     has_full_mask: bool,
     loss: Loss,
     options: Options,
@@ -81,7 +81,7 @@ pub(super) fn load(loader: &Loader, description: description::Decoder, source: &
 impl Decoder {
     fn hidden(&self, rt: &Rt, ids: &Tensor) -> Tensor {
         let description = &self.description;
-        // The embeddings exist to the end of the forward pass.
+        // The embeddings live until the end of the forward pass.
         let embedded =
             rt.module(last(description.tokens.name), || self.options.embedded(ops::embedding(&self.tokens, ids)));
         let positions = positions(rt, self.options.length);
@@ -105,7 +105,7 @@ impl Decoder {
             let (block, rt_, angles) = (block.clone(), rt.clone(), angles.clone());
             let positions = positions.clone();
             let run = Rc::new(move |inputs: &[Tensor]| {
-                // Blocks get positions as an argument that they don't use.
+                // Blocks receive positions as an argument that they do not use.
                 let _positions = &positions;
                 vec![rt_.module(&name, || block.forward(&rt_, &inputs[0], angles.as_ref(), mask.as_ref()))]
             });
@@ -114,8 +114,9 @@ impl Decoder {
         rt.module(last(description.last_norm.name), || self.norm.forward(&x, self.loss == Loss::Liger))
     }
 
-    /// The masks of blocks without a window and with one: numbers for eager attention, booleans (B, 1, T, T) for PyTorch's
-    /// kernels if a window hides anything, since they have no windows. Source: `_ignore_causal_mask_sdpa` of transformers.
+    /// The masks of blocks without a window and with one: numbers for eager attention; booleans (B, 1, T, T) for
+    /// PyTorch's kernels if a window excludes any key, since the kernels have no windows. Source:
+    /// `_ignore_causal_mask_sdpa` of transformers.
     fn masks(&self, embedded: &Tensor) -> [Option<Tensor>; 2] {
         let (batch, length) = (self.options.micro_batch, self.options.length);
         let eager = self.options.attention == Attention::Eager;
@@ -124,14 +125,14 @@ impl Decoder {
         let windowed = window.and_then(|window| match self.options.attention {
             Attention::Eager => Some(causal_mask(embedded, true)),
             Attention::Sdpa if length >= window as u64 => {
-                Some(seen_keys(embedded, true).expand(&[batch, 1, length, length]))
+                Some(attended_keys(embedded, true).expand(&[batch, 1, length, length]))
             }
             Attention::Sdpa | Attention::Flash2 => None,
         });
         [full, windowed]
     }
 
-    /// Cosines and sines of the positions, of `half` frequencies: (1, T, D) each, in the hidden states' type.
+    /// Cosines and sines of the positions for `half` frequencies: (1, T, D) each, in the hidden states' type.
     fn angles(&self, rt: &Rt, half: u64, dtype: DType) -> [Tensor; 2] {
         let new = |channels, op| Tensor::new(rt, &[1, self.options.length, channels], DType::F32, op);
         let cast = new(1, "_to_copy");

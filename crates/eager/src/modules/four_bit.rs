@@ -4,13 +4,13 @@ use super::loader::Loader;
 use crate::ops::Packed;
 use crate::runtime::DType;
 
-/// Scales in 8 bits that share one of single precision.
+/// Number of 8-bit scales that share one scale in single precision.
 const SCALES: u64 = 256;
 
-/// A weight (outputs, inputs) on the card. One is quantized at a time while the model is loaded, so that there is never more of
-/// it in half precision than a step needs for a moment.
+/// Loads a weight (outputs, inputs). Weights are quantized one at a time while the model is loaded, so the bytes in
+/// half precision never exceed those that a step needs temporarily.
 pub(super) fn load(loader: &Loader, name: &str, shape: [u64; 2]) -> Packed {
-    let quantized = loader.quantized().expect("only runs with weights in 4 bits ask for them");
+    let quantized = loader.quantized().expect("only runs with 4-bit weights load them");
     let elements = shape[0] * shape[1];
     let blocks = elements.div_ceil(quantized.block);
     let of = |part: &str, shape: &[u64], dtype| loader.weight(&format!("{name}.weight{part}"), shape, dtype);

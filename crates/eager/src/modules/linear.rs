@@ -1,4 +1,4 @@
-//! Linear layers: whole or in 4 bits, with additions or without.
+//! Linear layers: whole or in 4 bits, with or without LoRA.
 //! Source: PyTorch's `nn.Linear`, transformers' `Conv1D`, bitsandbytes' `nn/modules.py` (`Linear4bit`).
 
 use super::adapter::Adapter;
@@ -16,16 +16,16 @@ pub(crate) struct Linear {
 }
 
 enum Base {
-    /// With a weight (outputs, inputs).
+    /// Weight of shape (outputs, inputs).
     Linear { weight: Tensor, bias: Option<Tensor> },
-    /// With a weight (inputs, outputs).
+    /// Weight of shape (inputs, outputs).
     Conv1d { weight: Tensor, bias: Tensor },
-    /// With a weight in 4 bits. The first forward pass casts the bias to what is computed in.
+    /// Weight in 4 bits. The first forward pass casts the bias to the compute type.
     Linear4bit { weight: Rc<Packed>, bias: Option<RefCell<Tensor>>, compute: DType },
 }
 
 impl Linear {
-    /// In 4 bits if the run's are.
+    /// Loads a layer, in 4 bits if the run quantizes weights.
     pub fn load(loader: &Loader, name: &str, inputs: u64, outputs: u64, bias: bool) -> Self {
         match loader.quantized() {
             None => Self::load_whole(loader, name, inputs, outputs, bias),
@@ -33,14 +33,14 @@ impl Linear {
         }
     }
 
-    /// Not in 4 bits, whatever the run's are.
+    /// Loads a layer that is never in 4 bits.
     pub fn load_whole(loader: &Loader, name: &str, inputs: u64, outputs: u64, bias: bool) -> Self {
         let weight = loader.parameter(&format!("{name}.weight"), &[outputs, inputs]);
         let bias = bias.then(|| loader.parameter(&format!("{name}.bias"), &[outputs]));
         Self::with_adapter(loader, name, Base::Linear { weight, bias }, [inputs, outputs], false)
     }
 
-    /// A `Conv1D`, which bitsandbytes replaces by its linear layer.
+    /// Loads a `Conv1D`, which bitsandbytes replaces with its linear layer.
     pub fn load_conv1d(loader: &Loader, name: &str, inputs: u64, outputs: u64) -> Self {
         if loader.quantized().is_some() {
             return Self::load_packed(loader, name, inputs, outputs, true);
@@ -50,7 +50,7 @@ impl Linear {
         Self::with_adapter(loader, name, Base::Conv1d { weight, bias }, [inputs, outputs], false)
     }
 
-    /// The output head, of a weight (vocabulary, channels).
+    /// The output head with a weight of shape (vocabulary, channels).
     pub fn head(loader: &Loader, weight: Tensor) -> Self {
         let [outputs, inputs] = [weight.size(0), weight.size(1)];
         Self::with_adapter(loader, "lm_head", Base::Linear { weight, bias: None }, [inputs, outputs], true)
@@ -68,7 +68,7 @@ impl Linear {
         Self { base, adapter }
     }
 
-    /// The type of the weight's elements, if it is not in 4 bits.
+    /// The weight's element type; `None` for 4 bits.
     pub fn dtype(&self) -> Option<DType> {
         match &self.base {
             Base::Linear { weight, .. } | Base::Conv1d { weight, .. } => Some(weight.dtype()),
@@ -76,7 +76,7 @@ impl Linear {
         }
     }
 
-    /// The weight as stored. Panics for one in 4 bits, which is never used whole.
+    /// The stored weight. Panics for a layer in 4 bits, whose weight is never used whole.
     pub fn weight(&self) -> &Tensor {
         match &self.base {
             Base::Linear { weight, .. } | Base::Conv1d { weight, .. } => weight,

@@ -1,5 +1,5 @@
-//! Parameters on the card: which there are, which are trained, and which layers get additions.
-//! Not here: what layers compute (`linear.rs`, `adapter.rs`).
+//! Loads parameters to the card: which exist, which are trained, and which layers get LoRA.
+//! Not here: the computation of layers (`linear.rs`, `adapter.rs`).
 
 use crate::estimate::Cannot;
 use crate::runtime::{DType, Place, Rt, Tensor};
@@ -9,32 +9,32 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Makes parameters, in the order of the model's modules.
+/// Creates parameters in the order of the model's modules.
 pub(crate) struct Loader {
     rt: Rt,
-    /// Of weights that are not in 4 bits.
+    /// Type of weights that are not in 4 bits.
     dtype: DType,
-    /// What 4-bit weights were loaded in and are computed in.
+    /// Type of 4-bit weights before quantization, which is also their compute type.
     pub compute: DType,
     method: Method,
-    /// PEFT's default target layers: ends of their names.
+    /// PEFT's default targets: ends of layer names.
     defaults: &'static [&'static str],
     trained: RefCell<Vec<Tensor>>,
-    /// The last parts of the names of linear layers.
+    /// Last parts of the names of linear layers.
     layers: RefCell<BTreeSet<String>>,
-    /// Ends of names that were asked for and that some layer has.
+    /// Requested ends of names that match a layer.
     found: RefCell<BTreeSet<String>>,
-    /// One that an embedding has.
+    /// A requested name that matches an embedding.
     embedding: RefCell<Option<String>>,
 }
 
-/// Whether a layer of this name is meant: its whole name, or its last parts. Source: `_check_target_module_exists` of PEFT.
-fn ends_so(name: &str, end: &str) -> bool {
+/// Whether a layer's whole name or its last parts equal `end`. Source: `_check_target_module_exists` of PEFT.
+fn name_matches(name: &str, end: &str) -> bool {
     name == end || name.strip_suffix(end).is_some_and(|rest| rest.ends_with('.'))
 }
 
 impl Loader {
-    /// `defaults`: PEFT's own targets for the family.
+    /// `defaults` are PEFT's targets for the family.
     pub fn new(rt: &Rt, run: &Run, defaults: &'static [&'static str]) -> Self {
         let (half, pure) = match run.precision {
             Precision::Fp32 => (DType::F32, DType::F32),
@@ -43,7 +43,8 @@ impl Loader {
             Precision::AmpBf16 => (DType::BF16, DType::F32),
             Precision::AmpFp16 => (DType::F16, DType::F32),
         };
-        // What is not in 4 bits is cast to single precision: `prepare_model_for_kbit_training` of PEFT's `utils/other.py`.
+        // Weights that are not in 4 bits are cast to single precision: `prepare_model_for_kbit_training` of PEFT's
+        // `utils/other.py`.
         let dtype = if matches!(run.method, Method::Qlora(..)) { DType::F32 } else { pure };
         Self {
             rt: rt.clone(),
@@ -58,19 +59,19 @@ impl Loader {
         }
     }
 
-    /// A tensor that stays.
+    /// Creates a tensor that lives until the end of the run.
     pub fn weight(&self, name: &str, shape: &[u64], dtype: DType) -> Tensor {
         let weight = self.rt.module(name, || Tensor::new(&self.rt, shape, dtype, "parameter"));
         weight.mark(Kind::Weight);
         weight
     }
 
-    /// A parameter of the model, which is trained if all are.
+    /// Creates a parameter of the model; it is trained if all parameters are.
     pub fn parameter(&self, name: &str, shape: &[u64]) -> Tensor {
         if self.method != Method::Full {
             return self.weight(name, shape, self.dtype);
         }
-        // Sharded weights are stored in flat tensors of the sharding.
+        // With sharding, weights are stored in its flat tensors.
         let place = if self.rt.has_flat_weights.get() { Place::Host } else { Place::Card };
         let weight = self.rt.module(name, || Tensor::place(&self.rt, shape, self.dtype, "parameter", place));
         weight.mark(Kind::Weight);
@@ -79,18 +80,18 @@ impl Loader {
         parameter
     }
 
-    /// A parameter that is trained.
+    /// Creates a trained parameter.
     pub fn learned(&self, weight: Tensor) -> Tensor {
         let parameter = weight.into_leaf();
         self.trained.borrow_mut().push(parameter.clone());
         parameter
     }
 
-    /// The weight of an embedding: (V, C).
+    /// Loads the weight of an embedding: (V, C).
     pub fn table(&self, name: &str, shape: &[u64; 2]) -> Tensor {
         let module = name.trim_end_matches(".weight");
         if let Some((_, Targets::Named(ends))) = self.lora().map(|lora| (lora, &lora.targets))
-            && let Some(end) = ends.iter().find(|end| ends_so(module, end))
+            && let Some(end) = ends.iter().find(|end| name_matches(module, end))
         {
             self.embedding.replace(Some(end.clone()));
         }
@@ -106,7 +107,7 @@ impl Loader {
         }
     }
 
-    /// How weights of linear layers are stored in 4 bits, if they are.
+    /// How weights of linear layers are quantized; `None` if they are not.
     pub fn quantized(&self) -> Option<Quantized> {
         match self.method {
             Method::Qlora(_, quantized) => Some(quantized),
@@ -114,16 +115,16 @@ impl Loader {
         }
     }
 
-    /// The additions that a linear layer of this name gets, if it gets some.
+    /// The LoRA settings of a linear layer; `None` if it gets no adapter.
     pub fn added_to(&self, name: &str, is_head: bool) -> Option<&Lora> {
         let last = name.rsplit('.').next().unwrap_or(name);
         self.layers.borrow_mut().insert(last.to_owned());
         let lora = self.lora()?;
         let is_meant = match &lora.targets {
             Targets::AllLinear => !is_head,
-            Targets::Default => self.defaults.iter().any(|end| ends_so(name, end)),
+            Targets::Default => self.defaults.iter().any(|end| name_matches(name, end)),
             Targets::Named(ends) => {
-                let meant = ends.iter().filter(|end| ends_so(name, end)).cloned().collect::<Vec<_>>();
+                let meant = ends.iter().filter(|end| name_matches(name, end)).cloned().collect::<Vec<_>>();
                 let is_meant = !meant.is_empty();
                 self.found.borrow_mut().extend(meant);
                 is_meant
@@ -132,13 +133,13 @@ impl Loader {
         is_meant.then_some(lora)
     }
 
-    /// All parameters that are trained.
+    /// All trained parameters.
     pub fn trained(&self) -> Vec<Tensor> {
         self.trained.borrow().clone()
     }
 
-    /// What is to be said of the names of layers that get additions.
-    /// Errors: no layer has such a name, or an embedding has.
+    /// Notes on requested target names that match no layer.
+    /// Errors: none of the names matches a layer, or one matches an embedding.
     pub fn check(&self) -> Result<Vec<String>, Cannot> {
         let Some(Lora { targets: Targets::Named(ends), .. }) = self.lora() else { return Ok(vec![]) };
         if let Some(name) = self.embedding.take() {
@@ -151,7 +152,7 @@ impl Loader {
             let names = ends.iter().map(|end| format!("`{end}`")).collect::<Vec<_>>().join(" or ");
             return Err(Cannot::NoSuchLayer { names, has: has() });
         }
-        let said = |end: &String| format!("No layer's name ends in `{end}`; the model has {}.", has());
-        Ok(missing.into_iter().map(said).collect())
+        let note = |end: &String| format!("No layer's name ends in `{end}`; the model has {}.", has());
+        Ok(missing.into_iter().map(note).collect())
     }
 }

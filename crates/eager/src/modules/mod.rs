@@ -1,5 +1,5 @@
-//! transformers' modules in aten's ops, by the description of a model.
-//! Not here: what ops allocate (`ops/`), the loop around the model (`step.rs`).
+//! The modules of transformers in terms of aten's ops, from a model's description.
+//! Not here: the memory of ops (`ops/`), the loop around the model (`step.rs`).
 
 mod adapter;
 mod decoder;
@@ -19,8 +19,8 @@ use loader::Loader;
 use plimsoll_graph::models::{Description, ModelConfig};
 use plimsoll_trainers::Run;
 
-/// The model on the card, with its parameters, and notes for the user.
-/// Errors: no layer has the name of an adapter's target.
+/// Loads the model and its parameters to the card; also returns notes for the user.
+/// Errors: no layer has the name of a LoRA target.
 pub(crate) fn load(rt: &Rt, model: &ModelConfig, run: &Run) -> Result<(Box<dyn Model>, Vec<String>), Cannot> {
     let source = Source::of(model);
     let loader = Loader::new(rt, run, source.lora_targets);

@@ -1,4 +1,4 @@
-//! What the families share: what they ask of a run, and functions that several have.
+//! Code that several families share: options from a run, and functions.
 //! Not here: parameters (`loader.rs`), linear layers (`linear.rs`).
 
 use super::linear::Linear;
@@ -12,17 +12,17 @@ use plimsoll_trainers::{Attention, Checkpointing, Loss, Method, Run};
 
 /// A model that can be trained.
 pub(crate) trait Model {
-    /// A micro-batch: tokens, and labels where those are others.
+    /// Creates a micro-batch: tokens, and labels if they differ from the tokens.
     fn inputs(&self, rt: &Rt) -> Vec<Tensor>;
 
-    /// A forward pass of a micro-batch: its loss.
+    /// Runs the forward pass of a micro-batch and returns its loss.
     fn loss(&self, rt: &Rt, inputs: &[Tensor]) -> Tensor;
 
-    /// Parameters that are trained, in the order that the optimizer has them.
+    /// The trained parameters, in the optimizer's order.
     fn trained(&self) -> &[Tensor];
 }
 
-/// What modules ask of a run.
+/// The options of a run that modules use.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub attention: Attention,
@@ -31,14 +31,14 @@ pub(crate) struct Options {
     pub dropout: bool,
     pub micro_batch: u64,
     pub length: u64,
-    /// Whether a gradient of embeddings is asked for though their table has none.
+    /// Whether embeddings need a gradient although their table does not.
     inputs_learn: bool,
 }
 
 impl Options {
     pub fn new(run: &Run) -> Self {
-        // transformers' hook on embeddings, without which a re-entrant block has no gradient: `_activation_checkpointing_enable`
-        // of `modeling_utils.py`. Where the table is trained it changes nothing.
+        // transformers' hook on embeddings, without which a re-entrant block has no gradient:
+        // `_activation_checkpointing_enable` of `modeling_utils.py`. It has no effect if the table is trained.
         let inputs_learn = run.method != Method::Full && run.checkpointing != Checkpointing::Off;
         Self {
             attention: run.attention,
@@ -51,18 +51,18 @@ impl Options {
         }
     }
 
-    /// A rate of the model's settings, where dropout is on.
+    /// A dropout rate of the model's config; 0 if the run disables dropout.
     pub fn rate(&self, rate: f32) -> f32 {
         if self.dropout { rate } else { 0.0 }
     }
 
-    /// Embeddings, as blocks get them.
+    /// Embeddings as the input of the first block.
     pub fn embedded(&self, embeddings: Tensor) -> Tensor {
         if self.inputs_learn { embeddings.into_leaf() } else { embeddings }
     }
 }
 
-/// A linear layer of the module at `path`, by its description.
+/// Loads a linear layer of the module at `path` from its description.
 pub(crate) fn linear(loader: &Loader, path: &str, layer: &description::Linear) -> Linear {
     let name = format!("{path}.{}", layer.name);
     let (inputs, outputs) = (layer.inputs as u64, layer.outputs as u64);
@@ -72,7 +72,7 @@ pub(crate) fn linear(loader: &Loader, path: &str, layer: &description::Linear) -
     }
 }
 
-/// The tangent's approximation of GELU in pointwise ops: `0.5 x (1 + tanh(c (x + 0.044715 x³)))`.
+/// GELU's tanh approximation in pointwise ops: `0.5 x (1 + tanh(c (x + 0.044715 x³)))`.
 pub(crate) fn new_gelu(x: &Tensor) -> Tensor {
     let half = x.scale();
     let mut inner = x.pow();
@@ -84,20 +84,20 @@ pub(crate) fn new_gelu(x: &Tensor) -> Tensor {
     half.mul(&inner)
 }
 
-/// Integers that the loop made before the step: (B, T).
+/// Integers that the loop created before the step: (B, T).
 pub(crate) fn tokens(rt: &Rt, rows: u64, length: u64, op: &'static str) -> Tensor {
     let tokens = Tensor::new(rt, &[rows, length], DType::I64, op);
     tokens.mark(Kind::Input);
     tokens
 }
 
-/// Positions (1, T): counted, and moved by what a cache has.
+/// Positions (1, T): a range plus the length of the cache.
 pub(crate) fn positions(rt: &Rt, length: u64) -> Tensor {
     let counted = Tensor::new(rt, &[length], DType::I64, "arange");
     counted.shift().view(&[1, length])
 }
 
-/// Logits (B, T, V) and labels (B, T) to a mean loss: transformers' causal one, in single precision.
+/// Mean loss of logits (B, T, V) and labels (B, T): transformers' causal loss, in single precision.
 pub(crate) fn causal_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
     let upcast = logits.to(DType::F32);
     let [_padded, shifted] = ops::pad_labels(labels);
@@ -107,8 +107,8 @@ pub(crate) fn causal_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
     ops::cross_entropy(&flat, &shifted)
 }
 
-/// Hidden states (B, T, C), the head and labels (B, T) to a mean loss, as the run asks for. Losses without logits have the head's
-/// weight (V, C) alone.
+/// Mean loss of hidden states (B, T, C), the head and labels (B, T), with the run's loss function. A loss without
+/// logits uses only the head's weight (V, C).
 pub(crate) fn headed_loss(rt: &Rt, how: Loss, hidden: &Tensor, head: &Linear, labels: &Tensor) -> Tensor {
     match how {
         Loss::Plain => {
@@ -121,8 +121,8 @@ pub(crate) fn headed_loss(rt: &Rt, how: Loss, hidden: &Tensor, head: &Linear, la
     }
 }
 
-/// Which keys queries see: booleans (1, 1, T, T). Source: `sdpa_mask` of transformers' `masking_utils.py`.
-pub(crate) fn seen_keys(embedded: &Tensor, windowed: bool) -> Tensor {
+/// The keys that each query attends to: booleans (1, 1, T, T). Source: `sdpa_mask` of transformers' `masking_utils.py`.
+pub(crate) fn attended_keys(embedded: &Tensor, windowed: bool) -> Tensor {
     let (rt, batch, length) = (embedded.rt(), embedded.size(0), embedded.size(1));
     let counted = |count| Tensor::new(rt, &[count], DType::I64, "arange");
     let batches = counted(batch);
@@ -147,7 +147,7 @@ pub(crate) fn seen_keys(embedded: &Tensor, windowed: bool) -> Tensor {
 /// The mask of eager attention: (B, 1, T, T) in the hidden states' type.
 pub(crate) fn causal_mask(embedded: &Tensor, windowed: bool) -> Tensor {
     let (rt, batch, length) = (embedded.rt(), embedded.size(0), embedded.size(1));
-    let _seen = seen_keys(embedded, windowed);
+    let _seen = attended_keys(embedded, windowed);
     let mask = Tensor::new(rt, &[batch, 1, length, length], embedded.dtype(), "where");
     mask.mark(Kind::Input);
     mask

@@ -1,15 +1,15 @@
-//! What programs around a model do by its family, which changes memory but no result.
+//! Differences between families in the code of transformers and other programs, which affect memory but no result.
 
 use plimsoll_graph::models::ModelConfig;
 
-/// Whose code in transformers a family's is a copy of.
+/// The family whose code in transformers was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
     Gpt2,
     Llama,
 }
 
-/// What is known of a family's programs.
+/// How programs treat a family.
 pub(crate) struct Source {
     pub code: Code,
     /// Layers that PEFT adapts by default.
@@ -18,7 +18,7 @@ pub(crate) struct Source {
     /// Whether Liger and cut-cross-entropy patch the family.
     /// Source: `MODEL_TYPE_TO_APPLY_LIGER_FN` of Liger-Kernel 0.8.5; cut-cross-entropy's `transformers/patch.py`.
     pub has_fused_kernels: bool,
-    /// Whether the model makes one mask for all blocks, instead of one for each kind of block.
+    /// Whether the model creates one mask for all blocks instead of one for each kind of block.
     pub has_one_mask: bool,
 }
 

@@ -1,4 +1,4 @@
-//! T5 as transformers has it: `models/t5/modeling_t5.py`.
+//! T5 of transformers: `models/t5/modeling_t5.py`.
 
 use super::linear::Linear;
 use super::loader::Loader;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 struct Attending {
     norm: Tensor,
-    /// Queries, keys, values, and what they are put together by.
+    /// The layers of queries, keys, values and output.
     layers: Vec<Linear>,
     /// The table of relative positions, in the first block of a stack.
     bias: Option<Tensor>,
@@ -20,15 +20,15 @@ struct Attending {
     channels: u64,
     rate: f32,
     kernel: Attention,
-    /// Whether a token attends to those before it only.
+    /// Whether a token attends only to itself and earlier tokens.
     causal: bool,
-    /// Whether a bias that is none has a gradient, which checkpointing asks for.
+    /// Whether a zero bias has a gradient, which checkpointing requires.
     zeros_learn: bool,
 }
 
 struct Feeding {
     norm: Tensor,
-    /// One, or a gate and what it gates.
+    /// One layer, or a gate and the layer that it multiplies.
     inner: Vec<Linear>,
     outer: Linear,
     rate: f32,
@@ -36,7 +36,7 @@ struct Feeding {
 
 struct Block {
     own: Attending,
-    /// Attention to the encoder's result.
+    /// Cross-attention to the encoder's result.
     cross: Option<Attending>,
     feed: Feeding,
 }
@@ -58,7 +58,8 @@ struct T5 {
     trained: Vec<Tensor>,
 }
 
-/// T5's norm: x (B, T, C), weight (C,) -> (B, T, C). What it multiplies is in single precision, and stays so where the weight is.
+/// T5's norm: x (B, T, C), weight (C,) -> (B, T, C). It multiplies in single precision; the result is in single
+/// precision if the weight is.
 fn norm(weight: &Tensor, x: &Tensor) -> Tensor {
     let mut variance = x.to(DType::F32);
     variance = variance.pow();
@@ -75,7 +76,8 @@ fn norm(weight: &Tensor, x: &Tensor) -> Tensor {
 }
 
 impl Attending {
-    /// (B, T, C) -> (B, T, C); the bias of positions, made where none is given; and the weights where they are computed.
+    /// (B, T, C) -> (B, T, C); the position bias, computed if none is given; and the probabilities if they are
+    /// computed.
     fn forward(
         &self,
         rt: &Rt,
@@ -137,7 +139,7 @@ impl Attending {
     }
 }
 
-/// A bias where a token may attend, else the least number.
+/// A bias with the smallest number where a token may not attend.
 fn causal_bias(bias: &Tensor) -> Tensor {
     let rt = bias.rt();
     let counted = [bias.size(2), bias.size(3)].map(|count| Tensor::new(rt, &[count], DType::I64, "arange"));
@@ -146,7 +148,7 @@ fn causal_bias(bias: &Tensor) -> Tensor {
     bias.select(&allowed).contiguous()
 }
 
-/// The bias of relative positions (1, H, T, S), of a table (buckets, H).
+/// The bias of relative positions (1, H, T, S) from a table (buckets, H).
 fn compute_bias(table: &Tensor, length: u64, keys: u64, causal: bool) -> Tensor {
     let rt = table.rt();
     let new = |dtype, op| Tensor::new(rt, &[length, keys], dtype, op);
@@ -160,7 +162,7 @@ fn compute_bias(table: &Tensor, length: u64, keys: u64, causal: bool) -> Tensor 
     values.transpose(0, 2).transpose(1, 2).unsqueeze(0)
 }
 
-/// Buckets of distances (T, S): near ones by number, far ones by logarithm.
+/// Buckets of distances (T, S): linear for small distances, logarithmic for large ones.
 fn buckets(relative: &Tensor, causal: bool) -> Tensor {
     let like = |dtype, op| relative.empty_like(dtype, op);
     let (side, distance) = match causal {
@@ -190,7 +192,7 @@ fn buckets(relative: &Tensor, causal: bool) -> Tensor {
     let far = like(DType::I64, "minimum");
     drop((shifted, most));
     let chosen = like(DType::I64, "where");
-    // Sides are added to in place; to the number zero, a new tensor is.
+    // The second addition is in place; the first, to the number zero, creates a tensor.
     let buckets = side.unwrap_or_else(|| chosen.shift());
     drop((far, near));
     buckets
@@ -224,9 +226,9 @@ impl Feeding {
 }
 
 impl Block {
-    /// `inputs`: hidden states; the biases of both attentions where they were made; the encoder's result.
+    /// `inputs`: hidden states; the biases of both attentions if they exist; the encoder's result.
     fn forward(&self, rt: &Rt, inputs: &Inputs, mask: Option<&Tensor>) -> Vec<Tensor> {
-        // Blocks have the weights of their last attention until they end.
+        // Blocks keep the probabilities of their last attention until they end.
         let (mut x, bias, mut _weights) =
             rt.module("layer.0", || self.own.forward(rt, &inputs.hidden, None, mask, inputs.bias.as_ref()));
         x = clamped(x);
@@ -253,7 +255,7 @@ struct Inputs {
 }
 
 impl Inputs {
-    /// The tensors in a row, for checkpointing, which follows those among a block's arguments.
+    /// The tensors as a list, for checkpointing, which finds them among a block's arguments.
     fn list(&self) -> Vec<Tensor> {
         [Some(&self.hidden), self.bias.as_ref(), self.source.as_ref(), self.cross_bias.as_ref()]
             .into_iter()
@@ -267,17 +269,17 @@ impl Inputs {
         [self.bias.is_some(), self.source.is_some(), self.cross_bias.is_some()]
     }
 
-    /// Inputs of tensors in the order of `list`.
+    /// The inputs from tensors in the order of `list`.
     fn of(tensors: &[Tensor], others: [bool; 3]) -> Self {
         let mut next = tensors.iter().cloned();
         let mut take = |is_there: bool| if is_there { next.next() } else { None };
-        let hidden = take(true).expect("hidden states are the first");
+        let hidden = take(true).expect("the first tensor is the hidden states");
         let [bias, source, cross_bias] = others.map(take);
         Self { hidden, bias, source, cross_bias }
     }
 }
 
-/// Hidden states in fp16 are kept from overflowing.
+/// Clamps hidden states in fp16 to prevent overflow.
 fn clamped(x: Tensor) -> Tensor {
     if x.dtype() != DType::F16 {
         return x;
@@ -301,7 +303,7 @@ impl Stack {
                 rt_.module(&name, || block.forward(&rt_, &Inputs::of(tensors, others), mask.as_ref()))
             });
             let mut results = checkpoint(rt, model.options.checkpointing, &list, run).into_iter();
-            let hidden = results.next().expect("blocks have hidden states");
+            let hidden = results.next().expect("blocks return hidden states");
             inputs = Inputs { hidden, bias: results.next(), source: source.cloned(), cross_bias: results.next() };
         }
         let normed = rt.module("final_layer_norm", || norm(&self.norm, &inputs.hidden));
@@ -335,7 +337,7 @@ pub(super) fn load(loader: &Loader, model: EncoderDecoder, run: &Run) -> Box<dyn
     let feeding = |path: &str, feed_forward: &description::FeedForward, norm: &description::Norm| {
         let inner = feed_forward.inner.layers().iter().map(|layer| linear(loader, path, layer)).collect();
         let down = feed_forward.down;
-        // transformers keeps it out of 4 bits: `_keep_in_fp32_modules`.
+        // transformers never quantizes this layer: `_keep_in_fp32_modules`.
         let name = format!("{path}.{}", down.name);
         let outer = Linear::load_whole(loader, &name, down.inputs as u64, down.outputs as u64, false);
         Feeding { norm: loader.parameter(&format!("{path}.{}.weight", norm.name), &[width]), inner, outer, rate }

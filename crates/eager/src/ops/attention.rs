@@ -1,4 +1,4 @@
-//! Attention by one kernel: `scaled_dot_product_attention` and FlashAttention.
+//! Attention with one kernel: `scaled_dot_product_attention` and FlashAttention.
 //! Source: `native/transformers/attention.cpp`, `native/transformers/cuda/sdp_utils.cpp`, `attention.cu`,
 //! `attention_backward.cu`.
 
@@ -8,14 +8,14 @@ use crate::runtime::{DType, Op, Saved, Tensor};
 /// Options of attention.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sdpa {
-    /// Whether a token attends to those before it only; where that is no mask.
+    /// Whether a token attends only to itself and earlier tokens, if this needs no mask.
     pub causal: bool,
-    /// Dropout of probabilities. Kernels repeat its draws from a seed; without one, a mask is kept.
+    /// Dropout of the probabilities. Kernels regenerate its bits from a seed; attention without a kernel stores a mask.
     pub dropout: f32,
 }
 
-/// Attention. q: (B, H, T, D), k and v: (B, K, S, D), mask broadcast to (B, H, T, S) -> (B, H, T, D), lying as (B, T, H, D).
-/// K divides H. A mask of booleans is first copied to one of numbers (`convert_boolean_attn_mask`).
+/// Attention. q: (B, H, T, D), k and v: (B, K, S, D), mask broadcast to (B, H, T, S) -> (B, H, T, D), stored as (B, T,
+/// H, D). K divides H. A boolean mask is first converted to numbers (`convert_boolean_attn_mask`).
 pub(crate) fn scaled_dot_product_attention(
     q: &Tensor,
     k: &Tensor,
@@ -31,7 +31,8 @@ pub(crate) fn scaled_dot_product_attention(
     let channels = q.size(-1);
     let has_flash = q.rt().gpu.compute_capability >= (8, 0) && q.dtype().is_half();
     let aligned = if q.dtype().is_half() { 8 } else { 4 };
-    // Flash pads channels to a multiple of 8, the other kernel wants them aligned and as many heads of each.
+    // FlashAttention pads channels to a multiple of 8; the other kernel requires alignment and as many key heads as
+    // query heads.
     match mask {
         None if has_flash && channels <= 256 && channels % 8 == 0 => by_flash(&q, &k, &v),
         mask if q.size(1) == k.size(1) && channels % aligned == 0 => by_efficient(&q, &k, &v, mask),
@@ -48,7 +49,7 @@ fn by_flash(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
     const NAME: &str = "_scaled_dot_product_flash_attention";
     let op = Op::new(NAME, &[q, k, v]);
     let saved = [op.save(q), op.save(k), op.save(v)];
-    let read = [q, k, v].map(Tensor::settled);
+    let read = [q, k, v].map(Tensor::materialized);
     let out = by_token(q, q.shape(), NAME);
     let logsumexp = Tensor::new(q.rt(), &q.shape()[..3], DType::F32, NAME);
     let seeds = [
@@ -61,7 +62,7 @@ fn by_flash(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
     op.finish_one(out, move |rt, gradient, _| {
         const NAME: &str = "_scaled_dot_product_flash_attention_backward";
         let [q, k, v] = saved.map(|saved| saved.map(Saved::unpack).expect("attention saves its operands"));
-        let _read = [gradient, &q, &k, &v].map(Tensor::settled);
+        let _read = [gradient, &q, &k, &v].map(Tensor::materialized);
         let _results = results.map(|saved| saved.map(Saved::unpack));
         let [of_q, of_k, of_v] = [&q, &k, &v].map(|operand| by_token(operand, operand.shape(), NAME));
         let rows = q.size(0) * q.size(1) * q.size(2).next_multiple_of(128);
@@ -69,7 +70,7 @@ fn by_flash(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
         let _rows = rt.scratch(NAME, rows * DType::F32.bytes());
         let _sums = rt.scratch(NAME, rows * channels * DType::F32.bytes());
         let heads = q.size(0) * k.size(2) * q.size(1) * q.size(3) * q.dtype().bytes();
-        // With fewer keys than queries, their gradients are first computed for each query's head.
+        // With fewer key heads than query heads, the gradients of keys are first computed for each query head.
         let grouped = k.size(1) != q.size(1);
         let _expanded = grouped.then(|| [rt.scratch(NAME, heads), rt.scratch(NAME, heads)]);
         vec![Some(of_q), Some(of_k), Some(of_v)]
@@ -84,7 +85,7 @@ fn by_efficient(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<Tensor>) -> Ten
     let op = Op::new(NAME, &inputs);
     let saved = inputs.iter().map(|input| op.save(input)).collect::<Vec<_>>();
     let needs_mask = inputs.len() == 4 && op.needs(3);
-    let read = inputs.iter().map(|input| input.settled()).collect::<Vec<_>>();
+    let read = inputs.iter().map(|input| input.materialized()).collect::<Vec<_>>();
     let keeps = q.requires_grad() || k.requires_grad() || v.requires_grad();
     let out = by_token(q, q.shape(), NAME);
     let rows = if keeps && q.rt().records() { q.size(2).next_multiple_of(32) } else { 0 };
@@ -96,12 +97,12 @@ fn by_efficient(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<Tensor>) -> Ten
         const NAME: &str = "_scaled_dot_product_efficient_attention_backward";
         let operands = saved.into_iter().map(|saved| saved.map(Saved::unpack)).collect::<Option<Vec<_>>>();
         let operands = operands.expect("attention saves its operands");
-        let _read = operands.iter().chain([gradient]).map(Tensor::settled).collect::<Vec<_>>();
+        let _read = operands.iter().chain([gradient]).map(Tensor::materialized).collect::<Vec<_>>();
         let _results = results.map(|saved| saved.map(Saved::unpack));
         let like = |operand: &Tensor| Some(by_token(operand, operand.shape(), NAME));
         let mut gradients = operands[..3].iter().map(like).collect::<Vec<_>>();
         if let [_, _, _, mask] = &operands[..] {
-            // Rows of the mask's gradient begin at multiples of 16 elements.
+            // Rows of the mask's gradient start at multiples of 16 elements.
             let [batch, heads, rows, columns] = full;
             let aligned = [batch, heads, rows, columns.next_multiple_of(16)];
             let gradient = || Tensor::new(rt, &aligned, mask.dtype(), NAME);
@@ -114,7 +115,7 @@ fn by_efficient(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<Tensor>) -> Ten
     })
 }
 
-/// A mask whose rows begin at multiples of 8 elements: itself, or a copy.
+/// The mask, or a copy of it, with rows that start at multiples of 8 elements.
 fn padded(mask: &Tensor) -> Tensor {
     let columns = mask.size(-1);
     match columns % 8 {
@@ -123,7 +124,7 @@ fn padded(mask: &Tensor) -> Tensor {
     }
 }
 
-/// Attention in ops that hold all scores, where no kernel can; in single precision.
+/// Attention in ops that store all scores in single precision, for cases without a kernel.
 fn by_math(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, options: Sdpa) -> Tensor {
     let (dtype, rt) = (q.dtype(), q.rt());
     let [q, k, v] = [q, k, v].map(|operand| operand.to(DType::F32));
@@ -146,7 +147,7 @@ fn by_math(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, options: S
     scores.matmul(&v).to(dtype)
 }
 
-/// Heads (B, K, S, D) repeated (B, K·n, S, D) by a copy.
+/// Repeats heads (B, K, S, D) to (B, K·n, S, D) by a copy.
 fn repeat(x: &Tensor, times: u64) -> Tensor {
     if times == 1 {
         return x.clone();

@@ -1,9 +1,9 @@
-//! Casts: those that a tape does not record, and autocast's.
+//! Casts that the tape does not record, and autocast's casts.
 
 use crate::runtime::{DType, Tensor};
 use crate::usage::Kind;
 
-/// The values of a tensor in another type, in a new storage.
+/// Copies a tensor to another type.
 pub(crate) fn cast_values(tensor: &Tensor, dtype: DType) -> Tensor {
     if tensor.dtype() == dtype {
         return tensor.clone();
@@ -13,7 +13,7 @@ pub(crate) fn cast_values(tensor: &Tensor, dtype: DType) -> Tensor {
     cast
 }
 
-/// An operand of a product in autocast's type. Casts of weights are kept until autocast ends.
+/// An operand of a product in autocast's type. Casts of weights are cached until autocast ends.
 pub(crate) fn autocast_to(tensor: &Tensor) -> Tensor {
     let rt = tensor.rt().clone();
     let Some(dtype) = rt.autocast().dtype().filter(|dtype| tensor.dtype().is_float() && tensor.dtype() != *dtype)
@@ -21,7 +21,7 @@ pub(crate) fn autocast_to(tensor: &Tensor) -> Tensor {
         return tensor.clone();
     };
     let Some(leaf) = tensor.leaf().filter(|_| tensor.dtype() == DType::F32) else {
-        // One of a weight that is not trained is not kept, but each node that needs it has one.
+        // A cast of a frozen weight is not cached; each node that needs it has its own.
         let cast = tensor.to(dtype);
         if tensor.kind() == Kind::Weight {
             cast.mark(Kind::Cast);

@@ -1,17 +1,18 @@
-//! Cut cross-entropy: the loss of an output head whose logits are on no memory but the chip's.
-//! Source: apple/ml-cross-entropy, `cut_cross_entropy/cce.py`, `cce_lse_forward.py`, `cce_backward.py`, `indexed_dot.py`.
+//! Cut cross-entropy: the loss of an output head whose logits are only in on-chip memory.
+//! Source: apple/ml-cross-entropy, `cut_cross_entropy/cce.py`, `cce_lse_forward.py`, `cce_backward.py`,
+//! `indexed_dot.py`.
 
 use crate::runtime::{DType, Op, Saved, Tensor};
 use crate::usage::Kind;
 
-/// Rows, and rows of the head, that share a lock.
+/// Number of rows, of the hidden states and of the head, that share a lock.
 const BLOCK: u64 = 128;
-/// Channels that share a lock.
+/// Number of channels that share a lock.
 const BLOCK_CHANNELS: u64 = 64;
 
-/// The causal loss of hidden states (B, T, C), the head's weight (V, C) and labels (B, T): a number. Saves the hidden states,
-/// the weight, labels, the rows that have one, the logarithm of each row's sum, and the mean of each logit, by which the
-/// backward pass orders them.
+/// The causal loss of hidden states (B, T, C), the head's weight (V, C) and labels (B, T): a scalar. Saves the hidden
+/// states, the weight, the labels, the indices of the labeled rows, each row's log-sum-exp, and the mean of each logit,
+/// by which the backward pass orders the logits.
 pub(crate) fn cut_cross_entropy(hidden: &Tensor, weight: &Tensor, labels: &Tensor) -> Tensor {
     const NAME: &str = "LinearCrossEntropyFunction";
     let rt = hidden.rt().clone();
@@ -67,17 +68,17 @@ mod tests {
     const CHANNELS: u64 = 64;
 
     #[test]
-    fn no_storage_is_as_large_as_logits_and_gradients_are_of_the_operands() {
+    fn no_storage_has_the_size_of_logits() {
         let json = format!(
             r#"{{"model_type": "llama", "hidden_size": {CHANNELS}, "intermediate_size": 96, "num_attention_heads": 4,
             "num_hidden_layers": 1, "vocab_size": {VOCABULARY}, "max_position_embeddings": 2048}}"#
         );
         let model = ModelConfig::from_json(&json).expect("a model");
         let gpu = Gpu { memory: Bytes::gib(80), compute_capability: (9, 0) };
-        let told = Run { precision: Precision::PureBf16, micro_batch: 2, seq_len: 1024, ..Run::default() };
+        let run = Run { precision: Precision::PureBf16, micro_batch: 2, seq_len: 1024, ..Run::default() };
         let largest = |loss| {
-            let told = Run { loss, ..told.clone() };
-            let steps = steps(&model, &told, gpu, false, Bound::Likely).expect("it is modeled");
+            let run = Run { loss, ..run.clone() };
+            let steps = steps(&model, &run, gpu, false, Bound::Likely).expect("this run is modeled");
             let backward = steps.records.iter().filter(|record| record.op == "LinearCrossEntropyFunction_backward");
             let backward = backward.map(|record| record.bytes).collect::<Vec<_>>();
             (steps.records.iter().map(|record| record.bytes).max(), backward)
@@ -85,8 +86,9 @@ mod tests {
         let (plain, _) = largest(Loss::Plain);
         assert_eq!(plain, Some(2048 * VOCABULARY * 4), "logits in single precision");
         let (cut, backward) = largest(Loss::CutCrossEntropy);
-        assert_eq!(cut, Some(VOCABULARY * CHANNELS * 2), "the table of tokens");
-        // Gradients of hidden states and of the head; locks of 128 of 2,046 rows and of 128 of the head's, 64 channels each.
+        assert_eq!(cut, Some(VOCABULARY * CHANNELS * 2), "the token embedding");
+        // Gradients of hidden states and of the head; locks for blocks of 128 of the 2,046 rows and of the head's rows,
+        // 64 channels each.
         assert_eq!(backward[..4], [2048 * CHANNELS * 2, VOCABULARY * CHANNELS * 2, 16 * 4, 250 * 4]);
     }
 }

@@ -1,9 +1,9 @@
-//! Dropout as CUDA computes it: one kernel that keeps a byte an element.
+//! Dropout on CUDA: one kernel whose mask has one byte per element.
 
 use crate::runtime::{DType, Op, Saved, Tensor};
 
 impl Tensor {
-    /// Dropout with this rate; itself with none. Saves the mask, a byte an element.
+    /// Dropout with this rate; `self` for a rate of zero. Saves the mask.
     pub fn dropout(&self, rate: f32) -> Self {
         if rate <= 0.0 {
             return self.clone();

@@ -1,4 +1,4 @@
-//! Products with weights in 4 bits.
+//! Products with 4-bit weights.
 //! Source: bitsandbytes' `autograd/_functions.py` (`MatMul4Bit`), `backends/cuda/ops.py` (`_dequant_linear_fallback`),
 //! `functional.py` (`dequantize_4bit`).
 
@@ -6,31 +6,31 @@ use super::cast_values;
 use crate::runtime::{DType, Op, Rt, Tensor};
 use std::rc::Rc;
 
-/// A weight in 4 bits with what it is dequantized by.
+/// A 4-bit weight and the tensors to dequantize it.
 pub(crate) struct Packed {
-    /// Of the weight: (outputs, inputs).
+    /// Shape of the weight: (outputs, inputs).
     pub shape: [u64; 2],
-    /// What it was before it was quantized.
+    /// Type before quantization.
     pub dtype: DType,
-    /// One of each block.
+    /// One scale per block.
     pub scales: Tensor,
-    /// Whether scales are in 8 bits.
+    /// Whether the scales themselves are in 8 bits.
     pub is_nested: bool,
     /// The packed elements and tables.
-    #[expect(dead_code, reason = "they are kept for the memory that they hold")]
+    #[expect(dead_code, reason = "they are stored only to hold their memory")]
     pub held: Vec<Tensor>,
 }
 
 impl Packed {
-    /// Scales in single precision, if they are not.
+    /// The scales in single precision, if they are stored in 8 bits.
     fn scales(&self, rt: &Rt, op: &'static str) -> Option<Tensor> {
         self.is_nested.then(|| Tensor::new(rt, self.scales.shape(), DType::F32, op))
     }
 }
 
-/// A linear layer: (…, K) with a weight (M, K) and a bias (M,) -> (…, M), in the type of x. Saves nothing but the weight, which
-/// is dequantized whole in each pass. Newer versions (0.50.2) have a kernel that does without in the forward pass for some
-/// cards, shapes and few rows; the backward pass always needs it.
+/// A linear layer: (…, K) with a weight (M, K) and a bias (M,) -> (…, M), in the type of x. Saves only the weight, and
+/// dequantizes it whole in each pass. Version 0.50.2 has a kernel that avoids this in the forward pass on some cards,
+/// for some shapes and few rows; the backward pass always dequantizes.
 pub(crate) fn matmul_4bit(x: &Tensor, weight: &Rc<Packed>, bias: Option<&Tensor>) -> Tensor {
     let rt = x.rt().clone();
     let op = Op::new("MatMul4Bit", &[x]);
@@ -47,7 +47,7 @@ pub(crate) fn matmul_4bit(x: &Tensor, weight: &Rc<Packed>, bias: Option<&Tensor>
         drop(scales);
         let _whole = cast_values(&whole, gradient.dtype());
         drop(whole);
-        // `matmul` folds a gradient whose rows have a view as a matrix, and else multiplies its batches: no copy either way
+        // `matmul` either folds a gradient whose rows have a view as a matrix or multiplies its batches; neither copies
         // (`should_fold` of `native/LinearAlgebra.cpp`).
         vec![Some(Tensor::new(rt, &shape, gradient.dtype(), "mm"))]
     })

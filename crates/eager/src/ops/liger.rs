@@ -1,5 +1,5 @@
-//! Liger's kernels for Llama's family: norms, the gated activation and rotary embeddings that write where they read, and the
-//! output head with its loss, which holds some rows of logits at a time and has its gradients in the forward pass.
+//! Liger's kernels for Llama's family: norms, the gated activation and rotary embeddings in place, and the output head
+//! with its loss, which stores only some rows of logits at a time and computes gradients in the forward pass.
 //! Not here: which modules use them (`modules/llama.rs`).
 //!
 //! Source: Liger-Kernel 0.8.5, `ops/rms_norm.py`, `ops/swiglu.py`, `ops/rope.py`, `ops/fused_linear_cross_entropy.py`.
@@ -8,8 +8,8 @@ use super::{autocast_to, cast_values, pad_labels};
 use crate::runtime::{DType, Op, Rt, Saved, Tensor};
 use crate::usage::Kind;
 
-/// RMSNorm. x: (B, T, C), weight: (C,) -> (B, T, C). Saves x, and reciprocal deviations in single precision; the gradient of x
-/// is stored in the memory of the result's.
+/// RMSNorm. x: (B, T, C), weight: (C,) -> (B, T, C). Saves x, and rstd in single precision; the gradient of x is
+/// written to the memory of the result's gradient.
 pub(crate) fn rms_norm(x: &Tensor, weight: &Tensor) -> Tensor {
     const NAME: &str = "LigerRMSNormFunction";
     let x = x.contiguous();
@@ -24,7 +24,7 @@ pub(crate) fn rms_norm(x: &Tensor, weight: &Tensor) -> Tensor {
         let _deviations = deviations.map(Saved::unpack);
         let gradient = gradient.contiguous();
         let of_weight = weight.filter(|_| needs[1]).map(|weight| {
-            // A row for each multiprocessor, summed at the end.
+            // Partial sums, one row per multiprocessor.
             let _parts = Tensor::new(rt, &[rt.gpu.multiprocessors(), weight.size(0)], DType::F32, NAME);
             let sum = Tensor::new(rt, weight.shape(), DType::F32, NAME);
             cast_values(&sum, weight.dtype())
@@ -51,7 +51,7 @@ pub(crate) fn silu_mul(gate: &Tensor, up: &Tensor) -> Tensor {
 }
 
 /// Rotary embeddings of queries and keys, (B, H, T, D) and (B, K, T, D), in place if they are stored as (B, T, H, D).
-/// angles: cosines and sines, which are saved.
+/// `angles`: cosines and sines, which are saved.
 pub(crate) fn rotate(q: &Tensor, k: &Tensor, angles: &[Tensor; 2]) -> [Tensor; 2] {
     let op = Op::new("LigerRopeFunction", &[q, k]);
     let saved = angles.each_ref().map(|angle| op.save(angle));
@@ -61,22 +61,22 @@ pub(crate) fn rotate(q: &Tensor, k: &Tensor, angles: &[Tensor; 2]) -> [Tensor; 2
         let _angles = saved.map(|saved| saved.map(Saved::unpack));
         gradients.iter().map(|gradient| gradient.as_ref().map(by_token)).collect()
     });
-    <[Tensor; 2]>::try_from(outputs).unwrap_or_else(|_| unreachable!("queries and keys are two"))
+    <[Tensor; 2]>::try_from(outputs).unwrap_or_else(|_| unreachable!("the op has two outputs"))
 }
 
-/// A tensor (B, H, T, D) stored as (B, T, H, D): a view of it, or of a copy.
+/// A view of a tensor (B, H, T, D) that is stored as (B, T, H, D); a view of a copy if it is not.
 fn by_token(x: &Tensor) -> Tensor {
     x.transpose(1, 2).contiguous().transpose(1, 2)
 }
 
-/// The rows of a chunk: as many as make its logits as large as the hidden states, rounded up to a power of two.
+/// Rows per chunk: as many as make its logits the size of the hidden states, rounded up to a power of two.
 /// Source: `fused_linear_cross_entropy_forward`.
 fn rows_of_chunk(rows: u64, channels: u64, vocabulary: u64) -> u64 {
     rows.div_ceil(vocabulary.div_ceil(channels)).next_power_of_two().min(rows)
 }
 
-/// The causal loss of hidden states (B, T, C), the head's weight (V, C) and labels (B, T): a number. Saves the gradients of
-/// both.
+/// The causal loss of hidden states (B, T, C), the head's weight (V, C) and labels (B, T): a scalar. Saves the
+/// gradients of the hidden states and the weight.
 pub(crate) fn fused_linear_cross_entropy(hidden: &Tensor, weight: &Tensor, labels: &Tensor) -> Tensor {
     const NAME: &str = "LigerFusedLinearCrossEntropyFunction";
     let rt = hidden.rt().clone();
@@ -96,12 +96,12 @@ pub(crate) fn fused_linear_cross_entropy(hidden: &Tensor, weight: &Tensor, label
     op.finish_one(loss, move |_, _, _| saved.map(|saved| saved.map(Saved::unpack)).into())
 }
 
-/// Chunks of rows: logits, which become their own gradients, and what these give to both gradients.
+/// Runs the chunks: each computes logits, overwrites them with their gradients, and adds its part to both gradients.
 fn chunks(rt: &Rt, hidden: &Tensor, weight: &Tensor, weight_learns: bool) {
     let [rows, channels, vocabulary] = [hidden.size(0), hidden.size(1), weight.size(0)];
     let chunk = rows_of_chunk(rows, channels, vocabulary);
     let dtype = rt.autocast().dtype().unwrap_or(hidden.dtype());
-    // Without casts, one buffer serves all chunks, and products are written where they belong.
+    // Without casts, all chunks share one buffer, and products are written to their destination.
     let is_direct = dtype == hidden.dtype() && dtype == weight.dtype();
     let logits = |rows: u64| {
         let logits = Tensor::new(rt, &[rows, vocabulary], dtype, "mm");
@@ -111,7 +111,7 @@ fn chunks(rt: &Rt, hidden: &Tensor, weight: &Tensor, weight_learns: bool) {
     };
     let buffer = is_direct.then(|| logits(chunk));
     let part = |count: u64| hidden.alias(vec![count, channels], hidden.strides().to_vec());
-    // Weights are cast where they are in another type: transposed, which no cache keeps, and as they are, which one does.
+    // Weights of another type are cast: transposed, which is not cached, and as stored, which is.
     for start in (0..rows).step_by(usize::try_from(chunk).unwrap_or(usize::MAX)) {
         let count = chunk.min(rows - start);
         let own = (!is_direct).then(|| {
@@ -124,7 +124,7 @@ fn chunks(rt: &Rt, hidden: &Tensor, weight: &Tensor, weight_learns: bool) {
             drop(Tensor::new(rt, &[count, channels], dtype, "mm"));
         }
         if weight_learns && weight.dtype() == DType::F32 && !dtype.is_half() {
-            // In single precision the product is added by another kernel.
+            // In single precision another kernel adds the product.
             drop(Tensor::new(rt, weight.shape(), DType::F32, "mm"));
         } else if weight_learns {
             drop(cast_values(&part(count), dtype));
@@ -138,11 +138,11 @@ fn chunks(rt: &Rt, hidden: &Tensor, weight: &Tensor, weight_learns: bool) {
 mod tests {
     use super::*;
 
-    /// Liger's own example: 4 x 4,096 tokens, 4,096 channels and a vocabulary of 32,000 make chunks of 2,048.
+    /// The example in Liger's source: 4 x 4,096 tokens, 4,096 channels and a vocabulary of 32,000 give chunks of 2,048.
     #[test]
-    fn chunks_are_as_ligers_source_says() {
+    fn chunks_equal_ligers_example() {
         assert_eq!(rows_of_chunk(4 * 4096, 4096, 32_000), 2048);
         assert_eq!(rows_of_chunk(3 * 40, 64, 131), 64);
-        assert_eq!(rows_of_chunk(7, 64, 32), 7, "never more rows than there are");
+        assert_eq!(rows_of_chunk(7, 64, 32), 7, "at most all rows");
     }
 }

@@ -3,8 +3,8 @@
 use crate::runtime::{DType, Op, Rt, Saved, Tensor};
 use crate::usage::Kind;
 
-/// Labels (B, T) moved by one, as transformers' causal loss does it: padded by one, and copied without the first.
-/// Returns both.
+/// Shifts labels (B, T) by one, like transformers' causal loss: pads them by one, and copies all but the first. Returns
+/// both tensors.
 pub(crate) fn pad_labels(labels: &Tensor) -> [Tensor; 2] {
     let (rows, length) = (labels.shape()[0], labels.shape()[1]);
     let padded = Tensor::new(labels.rt(), &[rows, length + 1], DType::I64, "constant_pad_nd");
@@ -13,8 +13,8 @@ pub(crate) fn pad_labels(labels: &Tensor) -> [Tensor; 2] {
     [padded, moved]
 }
 
-/// Mean cross-entropy. logits: (N, V), labels: (N,) -> (). In single precision under autocast. Saves the logarithms of the
-/// probabilities.
+/// Mean cross-entropy. logits: (N, V), labels: (N,) -> (). In single precision under autocast. Saves the
+/// log-probabilities.
 pub(crate) fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Tensor {
     let upcast = logits.in_single_precision();
     upcast.mark(Kind::Logits);

@@ -9,7 +9,7 @@ pub(crate) fn addmm(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let (bias, a, b) = (autocast_to(bias), autocast_to(a), autocast_to(b));
     let op = Op::new("addmm", &[&bias, &a, &b]);
     let operands = Operands::save(&op, 1, &a, &b);
-    let read = [bias.settled(), a.settled(), b.settled()];
+    let read = [bias.materialized(), a.materialized(), b.materialized()];
     let out = Tensor::new(a.rt(), &[a.shape()[0], b.shape()[1]], a.dtype(), "addmm");
     drop(read);
     a.rt().multiply();
@@ -21,12 +21,12 @@ pub(crate) fn addmm(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
 }
 
 impl Tensor {
-    /// A product of matrices: (N, K), (K, M) -> (N, M).
+    /// Product of matrices: (N, K), (K, M) -> (N, M).
     pub fn mm(&self, other: &Self) -> Self {
         let (a, b) = (autocast_to(self), autocast_to(other));
         let op = Op::new("mm", &[&a, &b]);
         let operands = Operands::save(&op, 0, &a, &b);
-        let read = [a.settled(), b.settled()];
+        let read = [a.materialized(), b.materialized()];
         let out = Self::new(a.rt(), &[a.shape()[0], b.shape()[1]], a.dtype(), "mm");
         drop(read);
         a.rt().multiply();
@@ -37,12 +37,12 @@ impl Tensor {
         })
     }
 
-    /// A product of batches of matrices: (B, N, K), (B, K, M) -> (B, N, M).
+    /// Batched product of matrices: (B, N, K), (B, K, M) -> (B, N, M).
     pub fn bmm(&self, other: &Self) -> Self {
         let op = Op::new("bmm", &[self, other]);
         let operands = Operands::save(&op, 0, self, other);
         let shape = [self.shape()[0], self.shape()[1], other.shape()[2]];
-        let read = [self.settled(), other.settled()];
+        let read = [self.materialized(), other.materialized()];
         let out = Self::new(self.rt(), &shape, self.dtype(), "bmm");
         drop(read);
         self.rt().multiply();
@@ -53,7 +53,7 @@ impl Tensor {
         })
     }
 
-    /// A product of batches of matrices with any leading dimensions, which are brought to one: copies where there is no view.
+    /// Batched product with any leading dimensions, which are flattened to one, by a copy if there is no view.
     pub fn matmul(&self, other: &Self) -> Self {
         let (a, b) = (autocast_to(self), autocast_to(other));
         let batch = super::broadcast(&a.shape()[..a.dim() - 2], &b.shape()[..b.dim() - 2]);
@@ -86,7 +86,7 @@ impl Tensor {
     }
 }
 
-/// The layout of an operand in memory, which its gradient follows.
+/// The memory layout of an operand, which its gradient has too.
 #[derive(Clone, Copy)]
 struct Layout {
     by_column: bool,
@@ -98,7 +98,7 @@ impl Layout {
         Self { by_column: tensor.dim() == 2 && strides[0] == 1 && strides[1] == shape[0] && shape[0] != 1 }
     }
 
-    /// A product that no tape records.
+    /// A product that the tape does not record.
     fn product(self, a: &Tensor, b: &Tensor) -> Tensor {
         let mut shape = a.shape().to_vec();
         let last = shape.len() - 1;
@@ -106,21 +106,21 @@ impl Layout {
         if self.by_column {
             shape.swap(last - 1, last);
         }
-        let _read = [a.settled(), b.settled()];
+        let _read = [a.materialized(), b.materialized()];
         let out = Tensor::new(a.rt(), &shape, a.dtype(), "mm_backward");
         a.rt().multiply();
         if self.by_column { out.transpose(-2, -1) } else { out }
     }
 }
 
-/// The operands of a product that its gradients need.
+/// The operands that a product's gradients need.
 struct Operands {
     saved: [Option<Saved>; 2],
     layouts: [Layout; 2],
 }
 
 impl Operands {
-    /// `first`: the number of the first among the op's inputs.
+    /// `first` is the index of `a` among the op's inputs.
     fn save(op: &Op, first: usize, a: &Tensor, b: &Tensor) -> Self {
         let saved = [op.save_if(a, op.needs(first + 1)), op.save_if(b, op.needs(first))];
         Self { saved, layouts: [Layout::of(a), Layout::of(b)] }
@@ -131,7 +131,7 @@ impl Operands {
     }
 }
 
-/// The same in the backward pass; they live until the formula is done.
+/// The operands in the backward pass; they live until the formula returns.
 struct Unpacked {
     tensors: [Option<Tensor>; 2],
     layouts: [Layout; 2],

@@ -1,8 +1,8 @@
-//! Aten's ops: what each allocates, saves, and does in the backward pass. One file a group.
-//! Not here: which ops a module is made of (`modules/`).
+//! Aten's ops: what each allocates and saves, and its backward pass. One file per group.
+//! Not here: which ops a module calls (`modules/`).
 //!
-//! Source: PyTorch's `derivatives.yaml`, `FunctionsManual.cpp` and `native/`; held to recorded steps by
-//! `tests/golden.rs`. Where CUDA's kernels allocate something for themselves, it is `Runtime::scratch`.
+//! Source: PyTorch's `derivatives.yaml`, `FunctionsManual.cpp` and `native/`; compared with recorded steps by
+//! `golden.rs`. Internal allocations of CUDA's kernels are `Runtime::scratch`.
 
 mod attention;
 mod cast;

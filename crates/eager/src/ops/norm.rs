@@ -1,9 +1,9 @@
-//! LayerNorm by one kernel. RMSNorm is made of pointwise ops in transformers.
+//! LayerNorm as one kernel. RMSNorm consists of pointwise ops in transformers.
 
 use crate::runtime::{DType, Op, Saved, Tensor};
 
 /// LayerNorm over the last dimension. x: (…, C), weight and bias: (C,) -> (…, C). In single precision under autocast.
-/// Saves x, and mean and reciprocal deviation in single precision.
+/// Saves x, and the mean and rstd in single precision.
 pub(crate) fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
     let (x, weight, bias) = (x.in_single_precision(), weight.in_single_precision(), bias.in_single_precision());
     let op = Op::new("native_layer_norm", &[&x, &weight, &bias]);

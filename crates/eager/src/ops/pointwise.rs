@@ -1,16 +1,16 @@
-//! Ops on elements: results of their operands' broadcast shape.
+//! Pointwise ops: their results have the broadcast shape of the operands.
 
 use super::{cast_values, sum_to};
 use crate::runtime::{DType, Op, Saved, Tensor};
 
-/// The shape that both broadcast to.
+/// The shape that `a` and `b` broadcast to.
 pub(crate) fn broadcast(a: &[u64], b: &[u64]) -> Vec<u64> {
     let dims = a.len().max(b.len());
     let size = |shape: &[u64], dim: usize| (dim + shape.len()).checked_sub(dims).map_or(1, |dim| shape[dim]);
     (0..dims).map(|dim| if size(a, dim) == 1 { size(b, dim) } else { size(a, dim) }).collect()
 }
 
-/// A new tensor for a result of two operands: its layout is that of the first operand with its shape.
+/// A new tensor for the result of two operands. It has the layout of the first operand that has its shape.
 pub(super) fn result_of(a: &Tensor, b: &Tensor, dtype: DType, op: &'static str) -> Tensor {
     let shape = broadcast(a.shape(), b.shape());
     match [a, b].into_iter().find(|operand| operand.shape() == shape) {
@@ -19,12 +19,12 @@ pub(super) fn result_of(a: &Tensor, b: &Tensor, dtype: DType, op: &'static str) 
     }
 }
 
-/// A product that no tape records.
+/// A product that the tape does not record.
 pub(super) fn product(a: &Tensor, b: &Tensor, op: &'static str) -> Tensor {
     result_of(a, b, result_type(a, b), op)
 }
 
-/// Tensors without dimensions do not change the type of those with some.
+/// Tensors without dimensions do not change the type of tensors with dimensions.
 fn result_type(a: &Tensor, b: &Tensor) -> DType {
     match (a.dim(), b.dim()) {
         (0, 1..) if b.dtype().is_float() => b.dtype(),
@@ -54,7 +54,7 @@ impl Tensor {
         })
     }
 
-    /// A multiple of a tensor; a number plus one has no gradient kernels (`shift`).
+    /// A tensor times a number. Unlike `shift`, its gradient needs a kernel.
     pub fn scale(&self) -> Self {
         let op = Op::new("mul", &[self]);
         let out = self.empty_like(self.dtype(), "mul");
@@ -83,7 +83,7 @@ impl Tensor {
         let out = this.empty_like(this.dtype(), "pow");
         op.finish_one(out, |_, gradient, _| {
             let this = saved.map(Saved::unpack);
-            // gradient * (n * self ** (n - 1)), whose parts live until the end of the expression.
+            // gradient * (n * self ** (n - 1)); temporaries live until the end of the expression.
             let this = this.expect("pow saves its operand");
             let power = this.empty_like(this.dtype(), "pow_backward");
             let multiple = power.empty_like(power.dtype(), "pow_backward");
@@ -105,7 +105,7 @@ impl Tensor {
         })
     }
 
-    /// An activation whose gradient needs its operand only: `silu`, `gelu` by one kernel.
+    /// An activation whose gradient needs only its operand: `silu`, and `gelu` as one kernel.
     pub fn activation(&self, name: &'static str) -> Self {
         let op = Op::new(name, &[self]);
         let saved = op.save(self);
@@ -116,7 +116,7 @@ impl Tensor {
         })
     }
 
-    /// One whose gradient needs its result only: `tanh`, `relu`.
+    /// An activation whose gradient needs only its result: `tanh`, `relu`.
     pub fn activation_by_result(&self, name: &'static str) -> Self {
         let op = Op::new(name, &[self]);
         let out = self.empty_like(self.dtype(), name);
@@ -127,7 +127,7 @@ impl Tensor {
         })
     }
 
-    /// The tensor where a mask says so, else a number. mask: on no tape.
+    /// The tensor where `mask` is true, else a number. The mask has no gradient.
     pub fn select(&self, mask: &Self) -> Self {
         let op = Op::new("where", &[self]);
         let saved = op.save(mask);
@@ -138,7 +138,8 @@ impl Tensor {
         })
     }
 
-    /// The tensor within bounds that are tensors themselves. Saves the operand, whose elements at a bound have half a gradient.
+    /// The tensor clamped to bounds that are tensors. Saves the operand, because elements at a bound have half the
+    /// gradient.
     pub fn clamp(&self) -> Self {
         let op = Op::new("clamp", &[self]);
         let saved = op.save(self);
@@ -156,7 +157,7 @@ impl Tensor {
         })
     }
 
-    /// The tensor in another type; itself if it has it.
+    /// The tensor in another type; `self` if it has that type.
     pub fn to(&self, dtype: DType) -> Self {
         if self.dtype() == dtype {
             return self.clone();
@@ -166,7 +167,7 @@ impl Tensor {
         op.finish_one(out, move |_, gradient, _| vec![Some(cast_values(gradient, from))])
     }
 
-    /// The tensor in single precision, where autocast asks for it.
+    /// The tensor in single precision under autocast; else `self`.
     pub fn in_single_precision(&self) -> Self {
         match self.rt().autocast().dtype() {
             Some(_) if self.dtype().is_half() => self.to(DType::F32),
@@ -174,7 +175,7 @@ impl Tensor {
         }
     }
 
-    /// The mean over the last dimension, which stays with size 1.
+    /// The mean over the last dimension, which remains with size 1.
     pub fn mean_last(&self) -> Self {
         let op = Op::new("mean", &[self]);
         let mut shape = self.shape().to_vec();

@@ -1,11 +1,11 @@
-//! Sums that no tape records.
+//! Sums that the tape does not record.
 
 use crate::runtime::Tensor;
 
-/// A tensor summed to a shape that broadcasts to its own. Where only leading dimensions of size 1 are missing it is a view.
+/// A tensor summed to a shape that broadcasts to its own; a view if only leading dimensions of size 1 are missing.
 pub(crate) fn sum_to(tensor: &Tensor, shape: &[u64]) -> Tensor {
     if tensor.elements() == shape.iter().product::<u64>() {
-        return tensor.viewed(shape).expect("dimensions of size 1 can be left out");
+        return tensor.viewed(shape).expect("dimensions of size 1 can be removed");
     }
     Tensor::new(tensor.rt(), shape, tensor.dtype(), "sum")
 }

@@ -3,12 +3,12 @@
 use crate::runtime::{DType, Op, Saved, Tensor};
 
 impl Tensor {
-    /// Softmax over the last dimension, in a given type; in single precision under autocast. Saves its result.
+    /// Softmax over the last dimension, in the given type; in single precision under autocast. Saves its result.
     pub fn softmax(&self, dtype: Option<DType>) -> Self {
         self.normalized(dtype, "_softmax")
     }
 
-    /// Its logarithm.
+    /// Log-softmax over the last dimension.
     pub fn log_softmax(&self) -> Self {
         self.normalized(None, "_log_softmax")
     }
@@ -16,7 +16,7 @@ impl Tensor {
     fn normalized(&self, dtype: Option<DType>, name: &'static str) -> Self {
         let autocast = self.rt().autocast().dtype().filter(|_| self.dtype().is_half());
         let dtype = dtype.or(autocast.map(|_| DType::F32)).unwrap_or(self.dtype());
-        // Of fp16 the kernel itself computes in single precision; other types are cast first.
+        // The kernel itself converts fp16 to single precision; other types are cast first.
         let this = if self.dtype() == DType::F16 && dtype == DType::F32 { self.clone() } else { self.to(dtype) };
         let op = Op::new(name, &[&this]);
         let out = Self::new(this.rt(), this.shape(), dtype, name);

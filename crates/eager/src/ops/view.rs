@@ -1,8 +1,9 @@
-//! Views, and the copies that `reshape` and `contiguous` make where there is no view.
+//! Views, and the copies that `reshape` and `contiguous` create if there is no view.
 
 use crate::runtime::{DType, Op, Tensor};
 
-/// Strides of a view of this shape, if there is one. Source: `computeStride` of PyTorch's `TensorUtils.cpp`.
+/// The strides of a view with this shape; `None` if there is no such view. Source: `computeStride` of PyTorch's
+/// `TensorUtils.cpp`.
 fn view_strides(shape: &[u64], strides: &[u64], new: &[u64]) -> Option<Vec<u64>> {
     if shape.iter().product::<u64>() == 0 || shape.is_empty() {
         let mut all = vec![1; new.len()];
@@ -37,12 +38,12 @@ fn view_strides(shape: &[u64], strides: &[u64], new: &[u64]) -> Option<Vec<u64>>
     (view == 0).then_some(result)
 }
 
-/// A copy of a tensor with contiguous elements.
+/// A contiguous copy of a tensor.
 fn contiguous_copy(tensor: &Tensor, op: &'static str) -> Tensor {
     Tensor::new(tensor.rt(), tensor.shape(), tensor.dtype(), op)
 }
 
-/// Tensors one behind the other along a dimension.
+/// Concatenates tensors along a dimension.
 pub(crate) fn cat(tensors: &[&Tensor], dim: isize) -> Tensor {
     let axis = tensors[0].axis(dim);
     let op = Op::new("cat", tensors);
@@ -62,13 +63,13 @@ pub(crate) fn cat(tensors: &[&Tensor], dim: isize) -> Tensor {
 }
 
 impl Tensor {
-    /// A view of another shape, if there is one; on no tape.
+    /// A view with another shape, if there is one; the tape does not record it.
     pub fn viewed(&self, shape: &[u64]) -> Option<Self> {
         let strides = view_strides(self.shape(), self.strides(), shape)?;
         Some(self.alias(shape.to_vec(), strides))
     }
 
-    /// A view of another shape.
+    /// A view with another shape.
     pub fn view(&self, shape: &[u64]) -> Self {
         let op = Op::new("view", &[self]);
         let out = self.viewed(shape).expect("the model's shapes have this view");
@@ -76,15 +77,15 @@ impl Tensor {
         op.finish_one(out, move |_, gradient, _| vec![Some(gradient.reshape_values(&before))])
     }
 
-    /// The values in another shape: a view, or a copy; on no tape.
+    /// The values in another shape: a view or a copy; the tape does not record it.
     pub fn reshape_values(&self, shape: &[u64]) -> Self {
         self.viewed(shape).unwrap_or_else(|| {
             let copy = contiguous_copy(self, "clone");
-            copy.viewed(shape).expect("elements in order have any view")
+            copy.viewed(shape).expect("a contiguous tensor has every view")
         })
     }
 
-    /// A view of another shape, or one of a copy.
+    /// A view with another shape, of the tensor or of a copy.
     pub fn reshape(&self, shape: &[u64]) -> Self {
         match self.viewed(shape) {
             Some(_) => self.view(shape),
@@ -92,13 +93,13 @@ impl Tensor {
         }
     }
 
-    /// A copy with contiguous elements.
+    /// A contiguous copy.
     pub fn copied(&self, name: &'static str) -> Self {
         let op = Op::new(name, &[self]);
         op.finish_one(contiguous_copy(self, name), |_, gradient, _| vec![Some(gradient.clone())])
     }
 
-    /// The tensor, or a copy with contiguous elements.
+    /// The tensor itself, or a contiguous copy.
     pub fn contiguous(&self) -> Self {
         if self.is_contiguous() { self.clone() } else { self.copied("clone") }
     }
@@ -116,7 +117,7 @@ impl Tensor {
         op.finish_one(swapped(self), move |_, gradient, _| vec![Some(swapped(gradient))])
     }
 
-    /// A view with a dimension of size 1 more.
+    /// A view with an additional dimension of size 1.
     pub fn unsqueeze(&self, dim: usize) -> Self {
         let op = Op::new("unsqueeze", &[self]);
         let (mut shape, mut strides) = (self.shape().to_vec(), self.strides().to_vec());
@@ -132,7 +133,7 @@ impl Tensor {
         })
     }
 
-    /// A view with dimensions of size 1 repeated, and leading ones put in front.
+    /// A view with dimensions of size 1 repeated, and leading dimensions added.
     pub fn expand(&self, shape: &[u64]) -> Self {
         if self.shape() == shape {
             return self.clone();
@@ -148,7 +149,7 @@ impl Tensor {
         op.finish_one(out, move |_, gradient, _| vec![Some(gradient.summed_to(&before))])
     }
 
-    /// A part of a dimension.
+    /// A view of a part of a dimension.
     pub fn narrow(&self, dim: isize, size: u64) -> Self {
         let axis = self.axis(dim);
         let op = Op::new("slice", &[self]);
@@ -159,7 +160,7 @@ impl Tensor {
         op.finish_one(out, move |rt, gradient, _| vec![Some(Self::new(rt, &full, gradient.dtype(), "slice_backward"))])
     }
 
-    /// A copy with the last dimension longer.
+    /// A copy with a longer last dimension.
     pub fn pad_last(&self, size: u64) -> Self {
         let op = Op::new("constant_pad_nd", &[self]);
         let (mut shape, before) = (self.shape().to_vec(), self.shape().to_vec());
@@ -171,7 +172,7 @@ impl Tensor {
         })
     }
 
-    /// Parts of equal size of a dimension, as views.
+    /// Views of equal parts of a dimension.
     pub fn split(&self, parts: u64, dim: isize) -> Vec<Self> {
         let axis = self.axis(dim);
         let op = Op::new("split", &[self]);
@@ -181,7 +182,7 @@ impl Tensor {
         let full = self.shape().to_vec();
         op.finish(outs, move |rt, gradients, _| {
             let dtype = gradients.iter().flatten().next().map(Self::dtype);
-            // Parts that nothing came for are zeros, which are freed once all are put together.
+            // Parts without a gradient are zeros, which are freed once all parts are concatenated.
             let zeros = gradients.iter().filter(|gradient| gradient.is_none());
             let zeros = zeros.map(|_| Self::new(rt, &shape, dtype.unwrap_or(DType::F32), "split_backward"));
             let zeros = zeros.collect::<Vec<_>>();

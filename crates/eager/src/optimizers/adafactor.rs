@@ -3,13 +3,13 @@
 use super::{Stepper, gradient, state};
 use crate::runtime::{DType, Rt, Tensor};
 
-/// Adafactor without a first moment: of a matrix, sums of rows and columns are kept.
+/// Adafactor without a first moment: for a matrix it keeps sums of rows and of columns.
 #[derive(Default)]
 pub(super) struct Adafactor {
     moments: Vec<Vec<Tensor>>,
 }
 
-/// What Python's loop over parameters still holds of the last one.
+/// Tensors of the last parameter that Python's loop variables still hold.
 #[derive(Default)]
 struct Locals {
     gradient: Option<Tensor>,

@@ -3,22 +3,22 @@
 use super::{Stepper, state};
 use crate::runtime::{DType, Rt, Tensor};
 
-/// How a step is computed.
+/// The implementation of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
     /// One parameter after the other.
     ForLoop,
-    /// All parameters an op.
+    /// One op for all parameters.
     Foreach,
     /// One kernel.
     Fused,
 }
 
-/// AdamW with two moments a parameter.
+/// AdamW with two moments per parameter.
 pub(super) struct AdamW {
     how: How,
     moments: Vec<[Tensor; 2]>,
-    /// Counts of steps, on the card where the kernel reads them.
+    /// Step counts, on the card if the kernel reads them.
     counts: Vec<Tensor>,
 }
 

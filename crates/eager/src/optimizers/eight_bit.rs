@@ -1,5 +1,6 @@
-//! bitsandbytes' AdamW: moments in 8 bits by blocks, or in 32, on the card or in pages that the host holds.
-//! Source: `bitsandbytes/optim/optimizer.py`, and `Trainer.create_optimizer` of transformers, which keeps tables in 32 bits.
+//! bitsandbytes' AdamW: moments in 8 bits by blocks or in 32 bits, on the card or in paged memory of the host.
+//! Source: `bitsandbytes/optim/optimizer.py`, and `Trainer.create_optimizer` of transformers, which keeps embeddings in
+//! 32 bits.
 
 use super::{Stepper, state};
 use crate::runtime::{DType, Rt, Tensor};
@@ -8,16 +9,16 @@ use crate::runtime::{DType, Rt, Tensor};
 const SMALLEST: u64 = 4096;
 /// Elements that share a scale.
 const BLOCK: u64 = 256;
-/// Moments with fewer elements are on no pages.
+/// Moments with fewer elements are not paged.
 const SMALLEST_PAGED: u64 = 100_000;
 
-/// AdamW with two moments a parameter.
+/// AdamW with two moments per parameter.
 pub(super) struct AdamW {
     bits: u8,
     paged: bool,
     state: Vec<Tensor>,
     is_made: bool,
-    /// Whether the tables of 8-bit numbers are there, which the first moment that needs them makes.
+    /// Whether the tables of 8-bit numbers exist; the first moment that needs them creates them.
     has_tables: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Optimizers: their state, made in the first step, and what a step needs for a moment.
+//! Optimizers: their state, created in the first step, and the temporary tensors of a step.
 //! Not here: parameters and their gradients (`runtime/`).
 
 mod adafactor;
@@ -10,9 +10,9 @@ use crate::runtime::{DType, Rt, Tensor};
 use crate::usage::Kind;
 use plimsoll_trainers::{Optimizer, Run};
 
-/// What an optimizer keeps and does.
+/// An optimizer with its state.
 pub(crate) trait Stepper {
-    /// A step over parameters with their gradients.
+    /// Runs a step over parameters with their gradients.
     fn step(&mut self, rt: &Rt, parameters: &[Tensor]);
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn build(run: &Run) -> Box<dyn Stepper> {
     }
 }
 
-/// A tensor of the optimizer's state.
+/// Creates a tensor of the optimizer's state.
 fn state(rt: &Rt, shape: &[u64], dtype: DType, name: &'static str) -> Tensor {
     let state = Tensor::new(rt, shape, dtype, name);
     state.mark(Kind::OptimizerState);
@@ -42,7 +42,7 @@ fn gradient(parameter: &Tensor) -> Option<Tensor> {
     parameter.leaf().and_then(|leaf| leaf.grad.borrow().clone())
 }
 
-/// `clip_grad_norm_`: a norm a gradient, put into one tensor.
+/// `clip_grad_norm_`: one norm per gradient, collected in one tensor.
 pub(crate) fn clip(rt: &Rt, parameters: &[Tensor]) {
     let gradients = parameters.iter().filter_map(gradient).collect::<Vec<_>>();
     let Some(first) = gradients.first() else { return };

@@ -1,10 +1,10 @@
-//! PyTorch's gradient descent: `torch/optim/sgd.py`, all parameters an op.
+//! PyTorch's SGD: `torch/optim/sgd.py`, with one op for all parameters.
 
 use super::{Stepper, gradient};
 use crate::runtime::{Rt, Tensor};
 use crate::usage::Kind;
 
-/// Gradient descent, with a buffer a parameter if it has momentum.
+/// SGD, with a buffer per parameter if it has momentum.
 pub(super) struct Sgd {
     momentum: bool,
     buffers: Vec<Tensor>,

@@ -1,5 +1,5 @@
-//! Autocast: the type that some ops compute in, and the casts of weights that are kept until it ends.
-//! Not here: which ops are cast (`ops/`). Source: PyTorch's `aten/src/ATen/autocast_mode.cpp`.
+//! Autocast: the type that some ops compute in, and the cache of cast weights.
+//! Not here: which ops cast (`ops/`). Source: PyTorch's `aten/src/ATen/autocast_mode.cpp`.
 
 use super::tensor::Leaf;
 use super::{DType, Tensor};
@@ -11,17 +11,17 @@ use std::rc::Rc;
 #[derive(Default)]
 pub(crate) struct Autocast {
     dtype: Cell<Option<DType>>,
-    /// Casts of leaves whose gradient is asked for, by the leaf.
+    /// Cached casts of leaves that need a gradient.
     casts: RefCell<FxHashMap<*const Leaf, Tensor>>,
 }
 
 impl Autocast {
-    /// The type that products are computed in, if it is on.
+    /// The type of products; `None` if autocast is off.
     pub fn dtype(&self) -> Option<DType> {
         self.dtype.get()
     }
 
-    /// Runs something under it. Casts are dropped when the outermost ends.
+    /// Runs `run` with autocast. The cache is cleared when the outermost autocast ends.
     pub fn with<T>(&self, dtype: Option<DType>, run: impl FnOnce() -> T) -> T {
         let before = self.dtype.replace(dtype);
         let result = run();
@@ -33,7 +33,7 @@ impl Autocast {
         result
     }
 
-    /// A weight's cast that was made before.
+    /// The cached cast of a weight.
     pub fn cast_of(&self, leaf: &Rc<Leaf>) -> Option<Tensor> {
         self.casts.borrow().get(&Rc::as_ptr(leaf)).cloned()
     }

@@ -1,10 +1,10 @@
-//! Gradient checkpointing: a block keeps its inputs and is run again in the backward pass.
+//! Gradient checkpointing: a block keeps its inputs and runs again in the backward pass.
 //! Not here: which blocks (`modules/`). Source: PyTorch's `torch/utils/checkpoint.py`.
 //!
 //! ```text
-//!   by hooks:     forward ─► nodes save places ─► first place unpacked ─► block runs again, fills all places ─► each
-//!                                                                         is freed by the node that takes it
-//!   re-entrant:   forward without a tape ─► its node runs the block again with a tape, and a backward pass of its own
+//!   by hooks:     forward ─► nodes save slots ─► the first unpacked slot runs the block again, which fills all slots
+//!                  ─► each is freed by the node that takes it
+//!   re-entrant:   forward without a tape ─► its node runs the block again with a tape and a nested backward pass
 //! ```
 
 use super::frame::{Block, Frame};
@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 /// Runs a block, which is run again in the backward pass.
 pub(crate) fn checkpoint(rt: &Rt, how: Checkpointing, inputs: &[Tensor], block: Block) -> Vec<Tensor> {
-    watched(rt, || match how {
+    with_hooks(rt, || match how {
         Checkpointing::Off => block(inputs),
         Checkpointing::NonReentrant => {
             rt.frames.borrow_mut().push(Rc::new(Frame::new(rt, block.clone(), inputs)));
@@ -37,7 +37,7 @@ fn reentrant(rt: &Rt, inputs: &[Tensor], block: Block) -> Vec<Tensor> {
     let saved = inputs.iter().filter_map(|input| op.save(input)).collect::<Vec<_>>();
     let likes = results.iter().map(|result| (result.shape().to_vec(), result.dtype())).collect::<Vec<_>>();
     op.finish(results, move |rt, gradients, _| {
-        // Functions that are written in Python are given zeros for results without a gradient.
+        // Functions written in Python receive zeros for results without a gradient.
         let given = likes.iter().zip(gradients).map(|((shape, dtype), gradient)| {
             gradient.clone().unwrap_or_else(|| Tensor::new(rt, shape, *dtype, "zeros"))
         });

@@ -1,8 +1,8 @@
-//! The backward pass: which node runs when, and where gradients are added up.
+//! The backward pass: the order of the nodes, and the accumulation of gradients.
 //! Not here: what a node computes (`ops/`). Source: PyTorch's `torch/csrc/autograd/engine.cpp`, `input_buffer.cpp`,
 //! `accumulate_grad.h`.
 //!
-//! Of the nodes whose gradients are complete, the one that was recorded last runs first; leaves run before all nodes.
+//! Among the nodes with complete gradients, the one recorded last runs first; leaves run before all nodes.
 
 use super::tensor::{Edge, Gradients, Leaf, Node};
 use super::{Rt, Tensor};
@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BinaryHeap;
 use std::rc::Rc;
 
-/// A node or a leaf whose gradients are complete; greater ones run first.
+/// A node or a leaf with complete gradients; greater ones run first.
 struct Ready {
     sequence: u64,
     target: Edge,
@@ -36,7 +36,7 @@ impl Ord for Ready {
     }
 }
 
-/// Edges are distinguished by their targets.
+/// The address of an edge's target, which identifies it.
 type Key = *const u8;
 
 fn key(edge: &Edge) -> Key {
@@ -70,7 +70,7 @@ pub(crate) fn backward(rt: &Rt, roots: Vec<(Edge, Tensor)>) {
     rt.in_backward.set(outer);
 }
 
-/// How many edges of the graph lead to each node and leaf.
+/// The number of edges that lead to each node and leaf.
 fn dependencies<'a>(roots: impl Iterator<Item = &'a Edge>) -> FxHashMap<Key, usize> {
     let mut counts = FxHashMap::default();
     let mut seen = FxHashSet::default();
@@ -88,7 +88,7 @@ fn dependencies<'a>(roots: impl Iterator<Item = &'a Edge>) -> FxHashMap<Key, usi
     counts
 }
 
-/// Adds a gradient to what its target has, which becomes ready with the last of them.
+/// Adds a gradient to those of its target, which becomes ready with the last one.
 fn deliver(
     rt: &Rt,
     edge: Edge,
@@ -125,7 +125,7 @@ fn deliver(
     }
 }
 
-/// The sum of two gradients, in the memory of one without other references.
+/// Adds two gradients, in the memory of one that has no other references.
 fn sum(rt: &Rt, old: Tensor, new: Tensor) -> Tensor {
     if old.is_unshared() && old.is_dense() && !old.is_fused() {
         return old;
@@ -136,12 +136,12 @@ fn sum(rt: &Rt, old: Tensor, new: Tensor) -> Tensor {
     Tensor::new(rt, old.shape(), old.dtype().promote(new.dtype()), "sum of gradients")
 }
 
-/// Runs a node. Returns gradients with their ways; what it saved is free afterwards.
+/// Runs a node. Returns the gradients of its inputs with their edges, and frees the tensors that it saved.
 fn run(rt: &Rt, node: &Rc<Node>, gradients: Gradients) -> Vec<(Edge, Option<Tensor>)> {
     let next = node.next.take();
     let formula = node.formula.take();
     let held = rt.held.take();
-    // Without any gradient a node has nothing to do, but those behind it wait for it.
+    // A node without any gradient computes nothing, but later nodes wait for it.
     let results = match formula.filter(|_| gradients.iter().any(Option::is_some)) {
         None => next.iter().map(|_| None).collect(),
         Some(formula) => {
@@ -154,10 +154,10 @@ fn run(rt: &Rt, node: &Rc<Node>, gradients: Gradients) -> Vec<(Edge, Option<Tens
             results
         }
     };
-    assert_eq!(results.len(), next.len(), "{} has a gradient for each input", node.name);
+    assert_eq!(results.len(), next.len(), "{} returns a gradient per input", node.name);
     let pairs = next.into_iter().zip(results).zip(&node.inputs);
     let with_way = pairs.filter_map(|((edge, result), (shape, dtype))| {
-        let result = result.map(|result| brought_to(result, shape, *dtype));
+        let result = result.map(|result| reduced_to(result, shape, *dtype));
         edge.map(|edge| (edge, result))
     });
     let results = with_way.collect::<Vec<_>>();
@@ -171,19 +171,19 @@ fn run(rt: &Rt, node: &Rc<Node>, gradients: Gradients) -> Vec<(Edge, Option<Tens
     results
 }
 
-/// A gradient summed over what was broadcast, in the type of what it belongs to.
-fn brought_to(gradient: Tensor, shape: &[u64], dtype: super::DType) -> Tensor {
+/// A gradient reduced to the shape of its target, in the target's type.
+fn reduced_to(gradient: Tensor, shape: &[u64], dtype: super::DType) -> Tensor {
     let gradient = if gradient.shape() == shape { gradient } else { ops::sum_to(&gradient, shape) };
     if gradient.dtype() == dtype { gradient } else { ops::cast_values(&gradient, dtype) }
 }
 
-/// Keeps a leaf's gradient: the first is taken as it is if there is no other reference, others are added in place.
+/// Accumulates a leaf's gradient: takes the first one if it has no other reference, and adds others in place.
 fn accumulate(rt: &Rt, leaf: &Rc<Leaf>, mut gradients: Gradients) {
     let Some(gradient) = gradients.remove(0) else { return };
     let before = leaf.grad.borrow_mut().take();
     let kept = match before {
         Some(before) => before,
-        None if !gradient.is_fused() && gradient.is_only_reference() && leaf.is_laid_out_like(&gradient) => {
+        None if !gradient.is_fused() && gradient.is_only_reference() && leaf.has_layout_of(&gradient) => {
             gradient.detach()
         }
         None => Tensor::new(rt, gradient.shape(), gradient.dtype(), "copy of a gradient"),

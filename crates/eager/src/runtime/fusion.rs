@@ -1,28 +1,26 @@
-//! The least that a compiler needs: only results of products, of attention and of what adds by index are in memory, and all that
-//! is made of them element by element is made again where it is used.
-//! Not here: what `torch.compile` really fuses, which is between this and eager steps.
+//! A lower bound for compiled models: only results of products, of attention and of indexed additions are in memory,
+//! and pointwise results are recomputed where they are used. What `torch.compile` really fuses is between this and
+//! eager steps.
 //!
-//! Source: PyTorch's `torch/_functorch/partitioners.py`: results of `compute_intensive_ops` are never computed again, random
-//! masks neither; what can be fused costs nothing to compute again.
+//! Source: PyTorch's `torch/_functorch/partitioners.py`: it never recomputes results of `compute_intensive_ops` or
+//! random masks; recomputing fusible ops costs nothing.
 //!
-//! ```text
-//!   mm ─► [gelu ─► dropout] ─► mm     what is in brackets has no memory, but holds the result that it is made of
-//! ```
+//! ```text mm ─► [gelu ─► dropout] ─► mm     the ops in brackets need no memory, but keep their operand alive ```
 
 use super::storage::Storage;
 use super::{DType, Place, Tensor};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Whether and of what fused tensors are made.
+/// Whether ops are fused, and the operands of the running op.
 #[derive(Default)]
 pub(crate) struct Fusion {
     on: Cell<bool>,
-    /// Of what the op that runs makes its results.
+    /// The operands of the running op.
     operands: RefCell<Vec<Rc<Storage>>>,
 }
 
-/// Beginnings of the names of ops whose results are in memory.
+/// Prefixes of the names of ops whose results are in memory.
 const KEPT: &[&str] = &[
     "mm",
     "addmm",
@@ -40,12 +38,12 @@ const KEPT: &[&str] = &[
 ];
 
 impl Fusion {
-    /// Turns it on or off.
+    /// Turns fusion on or off.
     pub fn set(&self, on: bool) {
         self.on.set(on);
     }
 
-    /// Runs something whose tensors are in memory.
+    /// Runs `run` without fusion.
     pub fn without<T>(&self, run: impl FnOnce() -> T) -> T {
         let before = self.on.replace(false);
         let result = run();
@@ -53,7 +51,7 @@ impl Fusion {
         result
     }
 
-    /// Where a new tensor is stored, and what it holds.
+    /// The place of a new tensor, and the storages that it keeps alive.
     pub(super) fn place(&self, place: Place, op: &str, dtype: DType) -> (Place, Vec<Rc<Storage>>) {
         let is_mask = op == "native_dropout" && dtype == DType::Bool;
         let kept = is_mask || dtype == DType::U8 || KEPT.iter().any(|begin| op.starts_with(begin));
@@ -63,7 +61,7 @@ impl Fusion {
         }
     }
 
-    /// Operands of the op that begins. Returns those of the one around it.
+    /// Sets the operands of an op that starts, and returns those of the enclosing op.
     pub(super) fn begin(&self, operands: &[&Tensor]) -> Vec<Rc<Storage>> {
         if !self.on.get() {
             return vec![];
@@ -71,14 +69,14 @@ impl Fusion {
         self.operands.replace(operands.iter().map(|operand| operand.storage().clone()).collect())
     }
 
-    /// One more of the op that runs.
+    /// Adds an operand of the running op.
     pub(super) fn add(&self, operand: &Tensor) {
         if self.on.get() {
             self.operands.borrow_mut().push(operand.storage().clone());
         }
     }
 
-    /// The op has ended.
+    /// Ends the op and restores the operands of the enclosing one.
     pub(super) fn end(&self, around: Vec<Rc<Storage>>) {
         self.operands.replace(around);
     }
@@ -89,7 +87,8 @@ impl Tensor {
         self.storage().fused_elements().is_some()
     }
 
-    /// The tensor in memory, as long as the value lives, for a kernel that reads no fused ones. None: it is there.
+    /// The tensor in memory while the value lives, for a kernel that cannot read fused operands; `None` if it is in
+    /// memory already.
     pub fn settled(&self) -> Option<Self> {
         let elements = self.storage().fused_elements()?;
         Some(Self::new(self.rt(), &[elements], self.dtype(), "fused"))

@@ -1,8 +1,8 @@
-//! An eager runtime without values: storages with owners, tensors as views of them, and a tape.
-//! Not here: what ops allocate (`ops/`), what models do (`modules/`).
+//! An eager runtime without values: storages with owners, tensors that view them, and a tape.
+//! Not here: what ops allocate (`ops/`), and the models (`modules/`).
 //!
-//! Tensors are Rust values with PyTorch's ownership: a clone is one more reference, the last one dropped frees the storage.
-//! A function's locals therefore live as long as Python's would, and order of drops is order of frees.
+//! Tensors are Rust values with PyTorch's ownership: a clone is another reference, and dropping the last one frees the
+//! storage. A function's locals therefore live as long as Python's, and the order of drops is the order of frees.
 
 mod autocast;
 mod checkpoint;
@@ -32,39 +32,39 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// One process of PyTorch.
+/// A PyTorch process.
 pub(crate) type Rt = Rc<Runtime>;
 
-/// A process: what it allocated and freed, and the modes that it is in.
+/// A process: its allocations and frees, and its modes.
 pub(crate) struct Runtime {
     pub trace: RefCell<Trace>,
-    /// The card that ops choose their kernels for.
+    /// The card for which ops choose their kernels.
     pub gpu: Gpu,
-    /// Whether what kernels allocate for themselves is traced, which a dispatcher does not see.
+    /// Whether to trace internal allocations of kernels, which a dispatcher does not see.
     pub kernels: bool,
-    /// Whether ops are recorded for the backward pass.
+    /// Whether the tape records ops.
     grad: Cell<bool>,
-    /// Numbers of nodes of the tape.
+    /// Sequence number of the next node.
     sequence: Cell<u64>,
-    /// Blocks that are run with checkpointing, the innermost last: they keep what nodes save.
+    /// The frames of running checkpointed blocks, the innermost last. Their slots replace the tensors that nodes save.
     frames: RefCell<Vec<Rc<Frame>>>,
     autocast: Autocast,
-    /// Whether what can be fused needs no memory.
+    /// Whether fusible ops need no memory.
     pub fusion: Fusion,
-    /// Called for each block that runs.
+    /// Receives a call for each block that runs.
     pub units: RefCell<Option<Rc<dyn Units>>>,
-    /// Whether parameters have no memory of their own, but are stored in flat buffers of the sharding.
+    /// Whether parameters have no memory, because sharding stores them in flat buffers.
     pub has_flat_weights: Cell<bool>,
-    /// What the node that runs has saved, which it keeps until its results are where they belong.
+    /// Tensors that the running node saved; it keeps them until its results are delivered.
     held: RefCell<Vec<Box<dyn Any>>>,
-    /// What graphs that have run hold until their roots are let go of: leaves, with unused gradients, and what
-    /// checkpointing ran again.
+    /// Values that executed graphs hold until their roots are dropped: leaves with unused gradients, and recomputed
+    /// tensors of checkpointing.
     graphs: RefCell<Vec<Box<dyn Any>>>,
-    /// Workspaces of cuBLAS' handles, of which the forward pass' thread has one and the backward pass' another.
+    /// cuBLAS's workspaces: one for the thread of the forward pass, one for that of the backward pass.
     workspaces: RefCell<[Option<Tensor>; 2]>,
-    /// Whether the backward pass' thread runs.
+    /// Whether the thread of the backward pass runs.
     in_backward: Cell<bool>,
-    /// Whether a block's second run has all that it was run for, so that what follows is not executed.
+    /// Whether a block's second run has filled all its slots, so that the remaining ops are skipped.
     stopped: Cell<bool>,
 }
 
@@ -89,7 +89,7 @@ impl Runtime {
         })
     }
 
-    /// Runs something with or without a tape.
+    /// Runs `run` with or without a tape.
     pub fn with_grad<T>(&self, grad: bool, run: impl FnOnce() -> T) -> T {
         let before = self.grad.replace(grad);
         let result = run();
@@ -105,7 +105,7 @@ impl Runtime {
         &self.autocast
     }
 
-    /// Runs something whose tensors belong to a module of this name.
+    /// Runs `run` with its tensors assigned to a module of this name.
     pub fn module<T>(&self, name: &str, run: impl FnOnce() -> T) -> T {
         self.trace.borrow_mut().enter(name);
         let result = run();
@@ -113,12 +113,13 @@ impl Runtime {
         result
     }
 
-    /// A memory request of a kernel for itself, which is returned when the value is dropped. `None` if they are not traced.
+    /// Allocates a kernel's internal memory; dropping the value frees it. `None` if such memory is not traced.
     pub fn scratch(self: &Rc<Self>, op: &'static str, bytes: u64) -> Option<Tensor> {
         (self.kernels && bytes > 0).then(|| Tensor::new(self, &[bytes], DType::U8, op))
     }
 
-    /// What a product asks for once its result is allocated: cuBLAS' workspace, which the first of a thread takes and keeps.
+    /// Allocates cuBLAS's workspace, at the first product of a thread after its result is allocated; the thread keeps
+    /// it.
     /// Source: `getCurrentCUDABlasHandle` in `aten/src/ATen/cuda/CublasHandlePool.cpp`.
     pub fn multiply(self: &Rc<Self>) {
         let thread = usize::from(self.in_backward.get());
@@ -139,7 +140,7 @@ impl Runtime {
         self.graphs.borrow_mut().push(Box::new(kept));
     }
 
-    /// Runs something with a graph of its own, which it lets go of.
+    /// Runs `run` with a separate graph, which is dropped at the end.
     pub fn with_graph<T>(&self, run: impl FnOnce() -> T) -> T {
         let outer = self.graphs.take();
         let result = run();
@@ -147,7 +148,7 @@ impl Runtime {
         result
     }
 
-    /// Lets go of what the process keeps to its end, which would otherwise keep the runtime.
+    /// Drops values that refer to the runtime, which would otherwise never be freed.
     pub fn end(&self) {
         drop(self.workspaces.take());
     }

@@ -1,5 +1,6 @@
-//! The tape: how ops record nodes, and what these save.
-//! Not here: the order in which they run (`engine.rs`). Source: PyTorch's `torch/csrc/autograd/function.h`, `saved_variable.cpp`.
+//! The tape: the nodes that ops record, and the tensors that they save.
+//! Not here: the order in which nodes run (`engine.rs`). Source: PyTorch's `torch/csrc/autograd/function.h`,
+//! `saved_variable.cpp`.
 
 use super::frame::Kept;
 use super::storage::Storage;
@@ -11,14 +12,14 @@ use std::rc::Rc;
 
 /// A tensor that a node saved.
 pub(crate) enum Saved {
-    /// Itself.
+    /// The tensor.
     Tensor(Tensor),
-    /// A place in a block that is run again for it.
+    /// A slot of a checkpointed block, which will run again.
     Kept(Kept),
 }
 
 impl Saved {
-    /// Saves a tensor. In a block with checkpointing only its place is.
+    /// Saves a tensor, or in a checkpointed block a slot for it.
     pub fn of(tensor: &Tensor) -> Self {
         match tensor.rt().frames.borrow().last() {
             Some(frame) => Self::Kept(frame.keep(tensor)),
@@ -29,7 +30,7 @@ impl Saved {
         }
     }
 
-    /// The tensor; a block that keeps it is run again.
+    /// The tensor; if it is in a slot, this runs the block again.
     pub fn unpack(self) -> Tensor {
         match self {
             Self::Tensor(tensor) => {
@@ -49,12 +50,12 @@ pub(crate) struct Op {
     recorded: bool,
     next: Vec<Option<Edge>>,
     inputs: Vec<(Vec<u64>, DType)>,
-    /// What the op around it is made of.
+    /// Operands of the enclosing op.
     around: Vec<Rc<Storage>>,
 }
 
 impl Op {
-    /// An op with these inputs.
+    /// Starts an op with these inputs.
     pub fn new(name: &'static str, inputs: &[&Tensor]) -> Self {
         let rt = inputs[0].rt().clone();
         let recorded = rt.records() && inputs.iter().any(|input| input.requires_grad());
@@ -69,7 +70,7 @@ impl Op {
         Self { name, rt, recorded, next, inputs: shapes, around }
     }
 
-    /// Whether the gradient of an input is asked for.
+    /// Whether an input needs a gradient.
     pub fn needs(&self, input: usize) -> bool {
         self.recorded && self.next[input].is_some()
     }
@@ -79,12 +80,13 @@ impl Op {
         self.save_if(tensor, true)
     }
 
-    /// Saves a tensor, if it is asked for.
+    /// Saves a tensor if `wanted`.
     pub fn save_if(&self, tensor: &Tensor, wanted: bool) -> Option<Saved> {
         (self.recorded && wanted).then(|| Saved::of(tensor))
     }
 
-    /// Records the op with its results and its formula: gradients of all results to those of all inputs.
+    /// Records the op with its results and its formula, which computes the inputs' gradients from the results'
+    /// gradients.
     pub fn finish(
         mut self,
         outputs: Vec<Tensor>,

@@ -19,9 +19,9 @@ struct Impl {
     shape: Vec<u64>,
     strides: Vec<u64>,
     dtype: DType,
-    /// Where its gradient goes; `None` if none is needed.
+    /// The target of its gradient; `None` if it needs none.
     edge: Option<Edge>,
-    /// What it is a view of, which lives as long.
+    /// The tensor that it views, which lives as long.
     base: Option<Rc<Impl>>,
 }
 
@@ -99,7 +99,7 @@ fn contiguous(shape: &[u64]) -> Vec<u64> {
 }
 
 impl Tensor {
-    /// A new storage on the card, with a tensor that fills it, without a gradient.
+    /// A tensor that fills a new storage on the card, without a gradient.
     pub fn new(rt: &Rt, shape: &[u64], dtype: DType, op: &'static str) -> Self {
         Self::place(rt, shape, dtype, op, Place::Card)
     }
@@ -129,24 +129,24 @@ impl Tensor {
         Self(Rc::new(Impl { storage: storage.clone(), shape, strides, dtype: *dtype, edge: None, base }))
     }
 
-    /// The same tensor without a gradient, and no view.
+    /// The same tensor without a gradient or a base.
     pub fn detach(&self) -> Self {
         Self(Rc::new(Impl { edge: None, base: None, ..self.0.copy() }))
     }
 
-    /// The same tensor, whose gradient goes along an edge.
+    /// The same tensor with a gradient that goes to `edge`.
     pub fn with_edge(self, edge: Edge) -> Self {
         let inner = Rc::try_unwrap(self.0).unwrap_or_else(|shared| shared.copy());
         Self(Rc::new(Impl { edge: Some(edge), ..inner }))
     }
 
-    /// The same tensor as a leaf, whose gradient is kept.
+    /// The same tensor as a leaf, which stores its gradient.
     pub fn into_leaf(self) -> Self {
         let leaf = Rc::new(Leaf::new(self.detach()));
         self.with_edge(Edge::Leaf(leaf))
     }
 
-    /// A tensor that a kernel made with two dimensions swapped in memory: no view of another.
+    /// A tensor that a kernel created with two dimensions swapped in memory; it is not a view.
     pub fn turned(self, a: usize, b: usize) -> Self {
         let mut inner = Rc::try_unwrap(self.0).unwrap_or_else(|shared| shared.copy());
         inner.shape.swap(a, b);
@@ -199,7 +199,7 @@ impl Tensor {
         self.0.edge.is_some()
     }
 
-    /// The leaf that it is.
+    /// Its leaf, if it is one.
     pub fn leaf(&self) -> Option<&Rc<Leaf>> {
         match &self.0.edge {
             Some(Edge::Leaf(leaf)) => Some(leaf),
@@ -222,7 +222,7 @@ impl Tensor {
             .all(|((size, stride), expected)| *size == 1 || stride == expected)
     }
 
-    /// Whether its elements fill their range, in any order.
+    /// Whether its elements fill their memory range, in any order.
     pub fn is_dense(&self) -> bool {
         let mut dims = self.0.shape.iter().zip(&self.0.strides).filter(|(size, _)| **size != 1).collect::<Vec<_>>();
         dims.sort_by_key(|(_, stride)| **stride);
@@ -234,17 +234,17 @@ impl Tensor {
         })
     }
 
-    /// Whether this is the only reference to the tensor and its storage, so that it may be written to.
+    /// Whether this is the only reference to the tensor and its storage, so that it may be overwritten.
     pub fn is_unshared(&self) -> bool {
         Rc::strong_count(&self.0) == 1 && Rc::strong_count(&self.0.storage) == 1
     }
 
-    /// Whether this is the only reference to the tensor; views of its storage may exist.
+    /// Whether this is the only reference to the tensor; there may be views of its storage.
     pub fn is_only_reference(&self) -> bool {
         Rc::strong_count(&self.0) == 1
     }
 
-    /// What the storage is used for, as far as it was said.
+    /// The purpose of the storage, if it is known.
     pub fn kind(&self) -> Kind {
         match self.0.storage.place {
             Place::Card => self.rt().trace.borrow().records[self.0.storage.id as usize].kind,
@@ -252,21 +252,21 @@ impl Tensor {
         }
     }
 
-    /// Says what the storage is used for.
+    /// Sets the purpose of the storage.
     pub fn mark(&self, kind: Kind) {
         if self.0.storage.place == Place::Card {
             self.rt().trace.borrow_mut().records[self.0.storage.id as usize].kind = kind;
         }
     }
 
-    /// Says that it is used for logits, if another is: a cast or a gradient of them.
+    /// Sets the purpose to logits if that of `other` is: for casts and gradients of logits.
     pub fn mark_if_logits(&self, other: &Self) {
         if other.kind() == Kind::Logits {
             self.mark(Kind::Logits);
         }
     }
 
-    /// Says what it is used for, unless more was said already.
+    /// Sets the purpose if none is set.
     pub fn mark_if_temporary(&self, kind: Kind) {
         if self.0.storage.place == Place::Card {
             let mut trace = self.rt().trace.borrow_mut();
@@ -277,7 +277,7 @@ impl Tensor {
         }
     }
 
-    /// An uninitialized tensor like this one, of another type: dense ones keep the order of their elements.
+    /// An uninitialized tensor with this shape in another type; a dense tensor keeps the order of its elements.
     pub fn empty_like(&self, dtype: DType, op: &'static str) -> Self {
         let new = Self::new(self.rt(), self.shape(), dtype, op);
         if self.is_contiguous() || !self.is_dense() {

@@ -1,29 +1,29 @@
-//! What a process allocated and freed, in order, and who had it.
-//! Not here: where the allocator puts it (`simulate.rs`).
+//! The allocations and frees of a process, in order, with the module and op of each.
+//! Not here: addresses (`simulate.rs`).
 
 use super::DType;
 use crate::usage::{Kind, Phase};
 use std::rc::Rc;
 
-/// An allocation or a free of the record of this number.
+/// An allocation or a free of the record with this index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     Allocate(u32),
     Free(u32),
-    /// What follows is of this phase.
+    /// The start of a phase.
     Enter(Phase),
 }
 
-/// The memory of a storage.
+/// Where a storage is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Card,
     Host,
-    /// Nowhere: it is made where it is used.
+    /// No memory: the value is recomputed where it is used.
     Fused,
 }
 
-/// A storage's bytes, and where they came from.
+/// A storage: its bytes and its origin.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     pub bytes: u64,
@@ -31,9 +31,9 @@ pub(crate) struct Record {
     pub dtype: DType,
     /// The op that allocated it.
     pub op: &'static str,
-    /// The module that was running.
+    /// The running module.
     pub module: Rc<str>,
-    /// What it was used for at last.
+    /// Its last purpose.
     pub kind: Kind,
 }
 
@@ -42,13 +42,13 @@ pub(crate) struct Record {
 pub(crate) struct Trace {
     pub records: Vec<Record>,
     pub events: Vec<Event>,
-    /// Full names of the modules that are running, the innermost last.
+    /// Full names of the running modules, the innermost last.
     modules: Vec<Rc<str>>,
 }
 
 impl Trace {
     pub fn allocate(&mut self, record: Record) -> u32 {
-        let id = u32::try_from(self.records.len()).expect("fewer storages than a step has");
+        let id = u32::try_from(self.records.len()).expect("a run has fewer than 2^32 storages");
         self.records.push(record);
         self.events.push(Event::Allocate(id));
         id
@@ -62,7 +62,7 @@ impl Trace {
         self.events.push(Event::Enter(phase));
     }
 
-    /// The full name of the module that is running.
+    /// The full name of the running module.
     pub fn module(&self) -> Rc<str> {
         self.modules.last().cloned().unwrap_or_else(|| Rc::from(""))
     }
@@ -75,7 +75,7 @@ impl Trace {
         self.modules.push(full);
     }
 
-    /// Continues as the module of this full name.
+    /// Enters the module with this full name.
     pub fn enter_full(&mut self, name: Rc<str>) {
         self.modules.push(name);
     }

@@ -1,4 +1,4 @@
-//! Distributed data parallel: each card has all, and gradients are summed in buckets.
+//! Distributed data parallel: each card has all weights, and gradients are summed in buckets.
 //! Source: `torch/nn/parallel/distributed.py`, `torch/csrc/distributed/c10d/reducer.cpp`, `comm.cpp`.
 
 use super::{Division, clear, flat, host, update};
@@ -10,20 +10,20 @@ use plimsoll_units::Bytes;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// The first bucket of gradients is this small. Source: `kDefaultFirstBucketBytes`.
+/// Size of the first bucket of gradients. Source: `kDefaultFirstBucketBytes`.
 const FIRST: u64 = 1 << 20;
-/// Weights are sent once from one card to the others, in buffers of this size. Source: `broadcast_bucket_size`.
+/// Size of the buffers in which one card sends its weights to the others, once. Source: `broadcast_bucket_size`.
 const BROADCAST: u64 = 250 << 20;
-/// So many of them are sent at a time. Source: `broadcast_coalesced`.
+/// Number of these buffers in flight. Source: `broadcast_coalesced`.
 const IN_FLIGHT: usize = 2;
 
 struct Ddp {
     trained: Vec<Tensor>,
     bucket: u64,
     views: bool,
-    /// Each parameter's gradients again, and how many of the bucket's have come.
+    /// Buckets with a copy of all gradients.
     buckets: RefCell<Vec<Tensor>>,
-    /// Parameters in the order in which their gradients came, until buckets are made for it.
+    /// Parameters in the order in which their gradients arrived, until the buckets are rebuilt in that order.
     arrived: RefCell<Vec<usize>>,
     is_rebuilt: Cell<bool>,
     /// Whether this micro-batch's gradients are sent.
@@ -32,8 +32,8 @@ struct Ddp {
     is_offloaded: bool,
 }
 
-/// Groups of tensors of which each has at least its limit of bytes: the first its own, all others the last.
-/// Source: `compute_bucket_assignment_by_size`.
+/// Groups tensors until each group reaches its limit of bytes: the first limit is for the first group, the last for all
+/// others. Source: `compute_bucket_assignment_by_size`.
 fn groups(sizes: &[u64], limits: &[u64]) -> Vec<u64> {
     let mut limits = limits.iter().copied();
     let (mut limit, mut groups, mut open) = (limits.next().unwrap_or(u64::MAX), vec![], 0);
@@ -73,7 +73,7 @@ pub(super) fn build(rt: &Rt, run: &Run, trained: &[Tensor], bucket: Bytes, views
     ddp
 }
 
-/// Weights go through buffers, so that all cards begin with the same.
+/// Sends weights through buffers, so that all cards start with the same ones.
 fn broadcast(rt: &Rt, trained: &[Tensor]) {
     let sizes = trained.iter().map(bytes).collect::<Vec<_>>();
     let mut sent = std::collections::VecDeque::new();
@@ -106,7 +106,7 @@ impl Ddp {
         }
         let leaf = self.trained[index].leaf().filter(|_| self.views && self.is_last.get());
         if let Some(leaf) = leaf {
-            // The gradient is copied to its place in the bucket, and is a view of it from then on.
+            // The gradient is copied to its place in the bucket, and becomes a view of it.
             let own = leaf.grad.borrow_mut().take();
             let view = |own: &Tensor| Tensor::place(own.rt(), own.shape(), own.dtype(), "bucket_view", Place::Host);
             let view = own.as_ref().map(view);
@@ -138,9 +138,9 @@ impl Division for Ddp {
 mod tests {
     use super::*;
 
-    /// `_compute_bucket_assignment_by_size` of PyTorch 2.15, asked for the same sizes.
+    /// Results of `_compute_bucket_assignment_by_size` of PyTorch 2.15 for the same sizes.
     #[test]
-    fn buckets_are_closed_by_what_reaches_their_limit() {
+    fn a_bucket_ends_with_the_tensor_that_reaches_its_limit() {
         assert_eq!(groups(&[400, 400, 400, 4000, 10], &[1000, 2000]), [1200, 4000, 10]);
         assert_eq!(groups(&[5, 5, 5], &[1]), [5, 5, 5]);
         assert!(groups(&[], &[1]).is_empty());

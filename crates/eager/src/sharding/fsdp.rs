@@ -1,5 +1,5 @@
-//! Fully sharded data parallel, a transformer block a unit and the rest another: of each unit a card keeps a part of one flat
-//! parameter, and has all of it while the unit runs.
+//! Fully sharded data parallel with one unit per transformer block and one for the rest. A card keeps a part of each
+//! unit's flat parameter, and has all of it while the unit runs.
 //! Source: `torch/distributed/fsdp/_flat_param.py`, `_runtime_utils.py`; accelerate wraps the model's blocks.
 //!
 //! ```text
@@ -19,32 +19,32 @@ use std::rc::Rc;
 struct Unit {
     parameters: Vec<Tensor>,
     elements: u64,
-    /// The card's part, which the optimizer updates; `None` if the host keeps it.
+    /// The card's part, which the optimizer updates; `None` if it is on the host.
     shard: Option<Tensor>,
-    /// All of it, while the unit runs.
+    /// The whole parameter, while the unit runs.
     whole: RefCell<Option<Tensor>>,
-    /// Gradients of micro-batches that are not sent yet, flat.
+    /// Flat gradients of micro-batches that are not sent yet.
     gradient: RefCell<Option<Tensor>>,
-    /// Parameters whose gradients came in this backward pass.
+    /// Number of parameters whose gradients arrived in this backward pass.
     arrived: Cell<usize>,
 }
 
 struct Fsdp {
     rt: std::rc::Weak<crate::runtime::Runtime>,
-    /// The first has what is in no block.
+    /// The first unit has the parameters outside blocks.
     units: Vec<Unit>,
     shards: Vec<Tensor>,
     cards: u64,
-    /// In which the optimizer updates.
+    /// Type in which the optimizer updates.
     dtype: DType,
     bound: Bound,
     next: Cell<usize>,
     is_last: Cell<bool>,
-    /// What other streams still use.
+    /// Tensors that other streams still use.
     lingering: RefCell<Vec<Tensor>>,
 }
 
-/// The name up to the block's number: `model.layers.3`. None: it is in no block.
+/// The name up to the block's number, such as `model.layers.3`; `None` outside blocks.
 pub(super) fn block_of(name: &str) -> Option<&str> {
     let mut end = 0;
     for part in name.split('.') {
@@ -58,7 +58,7 @@ pub(super) fn block_of(name: &str) -> Option<&str> {
     None
 }
 
-/// Parameters of no block, and those of each block in the order of the model.
+/// The parameters outside blocks, and those of each block in the model's order.
 pub(super) fn by_block(trained: &[Tensor]) -> (Vec<Tensor>, Vec<Vec<Tensor>>) {
     let (mut rest, mut blocks): (Vec<Tensor>, Vec<(String, Vec<Tensor>)>) = (vec![], vec![]);
     for parameter in trained {
@@ -77,7 +77,7 @@ pub(super) fn by_block(trained: &[Tensor]) -> (Vec<Tensor>, Vec<Vec<Tensor>>) {
 pub(super) fn build(rt: &Rt, run: &Run, trained: &[Tensor], bound: Bound) -> Rc<dyn Division> {
     let is_mixed = matches!(run.precision, Precision::AmpBf16 | Precision::AmpFp16);
     let dtype = if is_mixed { DType::F32 } else { trained[0].dtype() };
-    // FSDP has one switch: weights, gradients and state are offloaded together.
+    // FSDP has one setting: it offloads weights, gradients and state together.
     let is_offloaded = run.offload.weights || run.offload.optimizer;
     let (rest, blocks) = by_block(trained);
     let unit = |parameters: Vec<Tensor>| {
@@ -124,7 +124,7 @@ impl Fsdp {
         unit.elements.next_multiple_of(self.cards)
     }
 
-    /// Gathers a unit's weights, if they are not there.
+    /// Gathers a unit's weights unless they are present.
     fn gather(&self, rt: &Rt, index: usize) {
         let unit = &self.units[index];
         if unit.whole.borrow().is_some() {
@@ -139,7 +139,8 @@ impl Fsdp {
         *unit.whole.borrow_mut() = Some(whole);
     }
 
-    /// Lets go of a tensor: another stream still reads it while the next unit's is made, unless nothing overlaps.
+    /// Drops a tensor. If transfers overlap with computation, another stream still reads it while the next unit is
+    /// gathered.
     fn linger(&self, tensor: Option<Tensor>) {
         let last = std::mem::replace(&mut *self.lingering.borrow_mut(), tensor.into_iter().collect());
         drop(last);
@@ -148,7 +149,8 @@ impl Fsdp {
         }
     }
 
-    /// A parameter's gradient is there: with the last one, all are flattened, and a part of their sum over cards is kept.
+    /// Handles a parameter's complete gradient: the last one of a unit flattens all of them, and the card keeps a part
+    /// of their sum over the cards.
     fn arrive(&self, index: usize) {
         let (unit, Some(rt)) = (&self.units[index], self.rt.upgrade()) else { return };
         unit.arrived.set(unit.arrived.get() + 1);
@@ -160,7 +162,7 @@ impl Fsdp {
         let new = flat(&rt, unit.elements, dtype, "cat");
         new.mark(Kind::Gradient);
         unit.parameters.iter().for_each(|parameter| drop(taken_gradient(parameter)));
-        // Where some came before, they are added to in place.
+        // Gradients of earlier micro-batches are added to in place.
         let before = unit.gradient.take();
         let all = before.unwrap_or(new);
         let weights = unit.whole.take();
@@ -200,7 +202,7 @@ impl Units for Fsdp {
 
     fn before_backward(&self, rt: &Rt, index: usize) {
         self.gather(rt, index);
-        // With `BACKWARD_PRE` the weights that are needed next are gathered already.
+        // With `BACKWARD_PRE` the next unit's weights are gathered early.
         if self.bound == Bound::Most && index > 1 {
             self.gather(rt, index - 1);
         }
@@ -211,7 +213,7 @@ impl Division for Fsdp {
     fn begin(&self, rt: &Rt, is_last: bool) {
         self.next.set(1);
         self.is_last.set(is_last);
-        // What is in no block stays from the forward pass to the end of the backward pass.
+        // The unit outside blocks stays from the forward pass to the end of the backward pass.
         self.gather(rt, 0);
     }
 

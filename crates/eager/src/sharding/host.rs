@@ -1,4 +1,4 @@
-//! An optimizer in the host's memory: gradients go there, weights come back, and no state is on the card.
+//! An optimizer in the host's memory: gradients are copied to it, weights are copied back, and no state is on the card.
 
 use super::{Division, clear};
 use crate::optimizers::{Stepper, clip};
@@ -22,7 +22,7 @@ impl Division for Updated {
     }
 }
 
-/// What the card has of a step that the host takes.
+/// The card's memory during a step on the host.
 pub(super) fn update(rt: &Rt, trained: &[Tensor], clips: bool) {
     if clips {
         clip(rt, trained);

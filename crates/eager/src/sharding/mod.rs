@@ -1,10 +1,10 @@
-//! Runs on several cards, or with a part of them in the host's memory: what is stored where, and the buffers of transfers.
-//! One file a way. Not here: how the model computes (`modules/`), what an optimizer keeps (`optimizers/`).
+//! Runs on several cards, or with parts in the host's memory: what is stored where, and the buffers for transfers. One
+//! file per method. Not here: the model's computation (`modules/`), the optimizer's state (`optimizers/`).
 //!
 //! ```text
-//!   DDP            weights, gradients, state: whole    + gradients again, in buckets
+//!   DDP            weights, gradients, state: whole    + a copy of the gradients, in buckets
 //!   ZeRO 1 and 2   weights: whole; gradients (2), fp32 weights, state: a part    + a bucket
-//!   ZeRO 3, FSDP   all: a part    + weights and gradients of the block that runs
+//!   ZeRO 3, FSDP   all: a part    + weights and gradients of the running block
 //! ```
 
 mod ddp;
@@ -16,7 +16,7 @@ mod units;
 mod zero;
 mod zero3;
 
-pub(crate) use units::{Units, watched};
+pub(crate) use units::{Units, with_hooks};
 
 use crate::estimate::Cannot;
 use crate::optimizers::{self, Stepper, clip};
@@ -26,7 +26,7 @@ use plimsoll_trainers::{Method, Precision, Run, Sharding};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Which of several truths a step is run for, where what is sent overlaps with what computes, or a setting is not told.
+/// The variant of a step to simulate if transfers overlap with computation or a setting is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound {
     Least,
@@ -34,19 +34,19 @@ pub(crate) enum Bound {
     Most,
 }
 
-/// What is done around passes and updates.
+/// The work around passes and updates.
 pub(crate) trait Division {
-    /// Before the forward pass of a micro-batch. `is_last`: its backward pass sends gradients.
+    /// Runs before the forward pass of a micro-batch. `is_last`: its backward pass sends gradients.
     fn begin(&self, _: &Rt, _is_last: bool) {}
 
-    /// After its backward pass.
+    /// Runs after the backward pass of a micro-batch.
     fn end(&self, _: &Rt, _is_last: bool) {}
 
-    /// The optimizer's step, and what is around it.
+    /// Runs the optimizer's step and the work around it.
     fn update(&self, rt: &Rt, optimizer: &mut dyn Stepper, clips: bool);
 }
 
-/// All on one card.
+/// Everything on one card.
 struct Whole {
     trained: Vec<Tensor>,
 }
@@ -57,14 +57,14 @@ impl Division for Whole {
     }
 }
 
-/// All on one card, updated in the backward pass.
+/// Everything on one card, updated in the backward pass.
 struct Updated;
 
 impl Division for Updated {
     fn update(&self, _: &Rt, _: &mut dyn Stepper, _: bool) {}
 }
 
-/// Clips, steps, and frees gradients.
+/// Clips gradients, runs the optimizer, and frees gradients.
 fn update(rt: &Rt, trained: &[Tensor], optimizer: &mut dyn Stepper, clips: bool) {
     if clips {
         clip(rt, trained);
@@ -83,18 +83,20 @@ fn taken_gradient(parameter: &Tensor) -> Option<Tensor> {
     parameter.leaf().and_then(|leaf| leaf.grad.borrow_mut().take())
 }
 
-/// Whether the run is divided among cards, in a process for each.
+/// Whether the run uses several cards, with a process for each.
 pub(crate) fn is_parallel(run: &Run) -> bool {
     run.cards > 1 && run.sharding != Sharding::None
 }
 
-/// Whether figures depend on what overlaps, or on settings that are not told.
+/// Whether memory depends on overlap or on unknown settings.
 pub(crate) fn is_uncertain(run: &Run) -> bool {
     run.compiles || matches!(run.sharding, Sharding::Zero { .. } | Sharding::Fsdp)
 }
 
-/// The run as the modules see it: DeepSpeed's and FSDP's mixed precision casts weights, the former without autocast.
-/// Source: `DeepSpeedEngine._configure_distributed_model`; accelerate's `FullyShardedDataParallelPlugin.set_mixed_precision`.
+/// The run as the modules see it. With mixed precision, DeepSpeed and FSDP cast weights; DeepSpeed does not use
+/// autocast.
+/// Source: `DeepSpeedEngine._configure_distributed_model`; accelerate's
+/// `FullyShardedDataParallelPlugin.set_mixed_precision`.
 pub(crate) fn as_computed(run: &Run) -> Run {
     let precision = match (run.sharding, run.precision) {
         (Sharding::Zero { .. } | Sharding::Fsdp, Precision::AmpBf16) => Precision::PureBf16,
@@ -104,21 +106,21 @@ pub(crate) fn as_computed(run: &Run) -> Run {
     Run { precision, ..run.clone() }
 }
 
-/// Whether weights are stored in buffers of the sharding, and parameters have no memory of their own.
+/// Whether sharding stores weights in its own buffers, so that parameters have no memory.
 pub(crate) fn has_weights(run: &Run) -> bool {
     matches!(run.sharding, Sharding::Zero { .. } | Sharding::Fsdp) && run.method == Method::Full
 }
 
-/// What can't be done of several cards and the host.
+/// Rejects impossible combinations of sharding and offloading.
 pub(crate) fn check(run: &Run) -> Result<(), Cannot> {
     let divides = matches!(run.sharding, Sharding::Zero { stage: 3.. } | Sharding::Fsdp);
     match run.offload.weights && !divides {
-        true => Err(Cannot::NotModeled("weights are offloaded by ZeRO-3 and FSDP only".to_owned())),
+        true => Err(Cannot::NotModeled("weights can be offloaded by ZeRO-3 and FSDP only".to_owned())),
         false => Ok(()),
     }
 }
 
-/// How a run is divided. `trained`: all parameters that are.
+/// The sharding of a run. `trained`: all trained parameters.
 pub(crate) fn build(rt: &Rt, model: &ModelConfig, run: &Run, trained: &[Tensor], bound: Bound) -> Rc<dyn Division> {
     match run.sharding {
         Sharding::Zero { stage: stage @ ..=2 } => zero::build(rt, model, run, trained, stage, bound),
@@ -134,12 +136,13 @@ pub(crate) fn build(rt: &Rt, model: &ModelConfig, run: &Run, trained: &[Tensor],
     }
 }
 
-/// Whether a run frees gradients in the backward pass in a way that is not modeled: not on one card by the card itself.
+/// Whether a run frees gradients in the backward pass in a way that is not modeled: only one card without offloading
+/// is.
 pub(crate) fn frees_gradients_elsewhere(run: &Run) -> bool {
     run.updates_in_backward && (is_parallel(run) || run.offload.optimizer || has_weights(run))
 }
 
-/// Gives a parameter an optimizer of its own, which updates it when its gradient is complete, and frees the gradient.
+/// Gives a parameter its own optimizer, which updates it when its gradient is complete and then frees the gradient.
 /// Source: torchtune 0.6, `training/memory.py`, `register_optim_in_bwd_hooks`.
 fn update_when_complete(rt: &Rt, run: &Run, parameter: &Tensor) {
     let Some(leaf) = parameter.leaf() else { return };
@@ -152,7 +155,7 @@ fn update_when_complete(rt: &Rt, run: &Run, parameter: &Tensor) {
     *leaf.hook.borrow_mut() = Some(Rc::new(hook));
 }
 
-/// Lets go of what a division holds of the tape, so that nothing holds itself.
+/// Drops the sharding's references to the tape, which would otherwise be a cycle.
 pub(crate) fn release(rt: &Rt, trained: &[Tensor]) {
     drop(rt.units.take());
     for parameter in trained {
@@ -160,12 +163,12 @@ pub(crate) fn release(rt: &Rt, trained: &[Tensor]) {
     }
 }
 
-/// Sizes of tensors in elements.
+/// Number of elements of all tensors.
 fn elements(tensors: &[Tensor]) -> u64 {
     tensors.iter().map(Tensor::elements).sum()
 }
 
-/// A flat tensor of so many elements.
+/// A flat tensor with this many elements.
 fn flat(rt: &Rt, elements: u64, dtype: DType, op: &'static str) -> Tensor {
     rt.fusion.without(|| Tensor::new(rt, &[elements], dtype, op))
 }

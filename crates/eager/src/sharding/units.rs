@@ -1,20 +1,21 @@
-//! Blocks whose weights are on the card only while they run: hooks around a block's forward pass and before its backward pass.
-//! Not here: what is done then (`fsdp.rs`, `zero3.rs`).
+//! Blocks whose weights are on the card only while they run: hooks around a block's forward pass and before its
+//! backward pass.
+//! Not here: what the hooks do (`fsdp.rs`, `zero3.rs`).
 
 use crate::runtime::{Op, Rt, Tensor};
 
-/// Told of blocks as they run, in the order of the model.
+/// Receives calls for blocks as they run, in the model's order.
 pub(crate) trait Units {
-    /// A block's forward pass begins. Returns its number.
+    /// Called before a block's forward pass. Returns the block's index.
     fn enter(&self, rt: &Rt) -> usize;
-    /// It has ended.
+    /// Called after it.
     fn leave(&self, rt: &Rt, unit: usize);
-    /// The first gradient of its results is there.
+    /// Called when the first gradient of a result arrives.
     fn before_backward(&self, rt: &Rt, unit: usize);
 }
 
-/// Runs a block, and tells those who have to know.
-pub(crate) fn watched(rt: &Rt, block: impl FnOnce() -> Vec<Tensor>) -> Vec<Tensor> {
+/// Runs a block with its hooks.
+pub(crate) fn with_hooks(rt: &Rt, block: impl FnOnce() -> Vec<Tensor>) -> Vec<Tensor> {
     let Some(units) = rt.units.borrow().clone() else { return block() };
     let unit = units.enter(rt);
     let results = block();

@@ -1,5 +1,5 @@
-//! DeepSpeed's ZeRO, stages 1 and 2: weights are stored flat in the compute type; each card has a part of them in single
-//! precision with its state, and its part of the gradients (stage 2) or all of them (stage 1).
+//! DeepSpeed's ZeRO, stages 1 and 2: weights are stored flat in the compute type; each card has a part of them in
+//! single precision with its state, and its part of the gradients (stage 2) or all of them (stage 1).
 //! Source: DeepSpeed 0.19, `runtime/zero/stage_1_and_2.py`.
 //!
 //! ```text
@@ -24,50 +24,50 @@ pub(super) struct Sizes {
     pub overlaps: bool,
 }
 
-/// The given sizes; else DeepSpeed's defaults, and at the least what Hugging Face's trainer takes for `auto`, at the
-/// most two buckets.
+/// The given sizes, or DeepSpeed's defaults if they are unknown. The lower bound uses the value of `auto` in Hugging
+/// Face's trainer, the upper bound two buckets.
 /// Source: DeepSpeed's `zero/config.py`; `trainer_config_finalize` of transformers' `integrations/deepspeed.py`.
-pub(super) fn sizes(model: &ModelConfig, told: Buffers, bound: Bound) -> Sizes {
+pub(super) fn sizes(model: &ModelConfig, given: Buffers, bound: Bound) -> Sizes {
     let channels = model.width() as u64;
     let square = channels * channels;
-    let size = |told: Elements, auto: u64, default: u64| match told {
+    let size = |given: Elements, auto: u64, default: u64| match given {
         Elements::Of(elements) => elements,
         Elements::Auto => auto,
         Elements::Unknown if bound == Bound::Least => auto.min(default),
         Elements::Unknown => default,
     };
     Sizes {
-        reduce: size(told.reduce, square, 500_000_000),
-        prefetch: size(told.prefetch, square / 10 * 9, 50_000_000),
-        persistent: size(told.persistent, 10 * channels, 100_000),
-        reuse: size(told.reuse, 1_000_000_000, 1_000_000_000),
-        overlaps: told.overlaps.unwrap_or(bound == Bound::Most),
+        reduce: size(given.reduce, square, 500_000_000),
+        prefetch: size(given.prefetch, square / 10 * 9, 50_000_000),
+        persistent: size(given.persistent, 10 * channels, 100_000),
+        reuse: size(given.reuse, 1_000_000_000, 1_000_000_000),
+        overlaps: given.overlaps.unwrap_or(bound == Bound::Most),
     }
 }
 
 struct Zero {
     rt: std::rc::Weak<crate::runtime::Runtime>,
     trained: Vec<Tensor>,
-    /// All weights, one after the other; `None` if parameters have memory of their own, as adapters do.
-    #[expect(dead_code, reason = "it is kept for the memory that it holds")]
+    /// All weights in one tensor; `None` if parameters have their own memory, as adapters do.
+    #[expect(dead_code, reason = "it is stored only to hold its memory")]
     weights: Option<Tensor>,
     /// The card's part in single precision; `None` if the host has it.
     master: Option<Tensor>,
     stage: u8,
     bucket_elements: u64,
-    /// Whether sums overlap with the backward pass, by two buckets.
+    /// Whether sums overlap with the backward pass, which needs two buckets.
     overlaps: bool,
     /// Elements of each card's part.
     part: u64,
     buckets: RefCell<Vec<Tensor>>,
     filled: Cell<u64>,
-    /// Parameters whose gradients are in the bucket, by number.
+    /// Indices of the parameters whose gradients are in the bucket.
     waiting: RefCell<Vec<usize>>,
-    /// Gradients of this card's part, each whole; and those of earlier micro-batches.
+    /// The whole gradients of this card's part, including those of earlier micro-batches.
     own: RefCell<Option<Tensor>>,
     sum: RefCell<Option<Tensor>>,
-    /// A gradient on its way to the host, as large as the largest.
-    #[expect(dead_code, reason = "it is kept for the memory that it holds")]
+    /// A staging buffer for transfers of gradients to the host, with the size of the largest gradient.
+    #[expect(dead_code, reason = "it is stored only to hold its memory")]
     staging: Option<Tensor>,
     is_last: Cell<bool>,
 }
@@ -80,7 +80,7 @@ pub(super) fn build(
     stage: u8,
     bound: Bound,
 ) -> Rc<dyn Division> {
-    // Both halves of a pair of cards begin at multiples of four bytes.
+    // Each half of a pair of cards starts at a multiple of four bytes.
     let all = elements(trained).next_multiple_of(2 * run.cards);
     let part = all / run.cards;
     let dtype = trained[0].dtype();
@@ -94,7 +94,7 @@ pub(super) fn build(
         let cloned = flat(rt, part, dtype, "clone");
         let master = if dtype == DType::F32 { cloned } else { flat(rt, part, DType::F32, "_to_copy") };
         master.mark(Kind::Weight);
-        // Zeros stand in for gradients once.
+        // Zeros replace the gradients once.
         drop(flat(rt, part, DType::F32, "zeros"));
         master.into_leaf()
     });
@@ -131,7 +131,7 @@ pub(super) fn build(
 }
 
 impl Zero {
-    /// Buckets are made with the first gradient of a backward pass.
+    /// Creates the buckets, at the first gradient of a backward pass.
     fn make_buckets(&self, rt: &Rt) {
         let mut buckets = self.buckets.borrow_mut();
         while buckets.len() < if self.overlaps { 2 } else { 1 } {
@@ -144,13 +144,13 @@ impl Zero {
     fn arrive(&self, index: usize) {
         let Some(rt) = self.rt.upgrade() else { return };
         self.make_buckets(&rt);
-        // Stage 1 sums when the backward pass is done, unless both overlap.
+        // Stage 1 sums after the backward pass, unless sums overlap with it.
         if self.stage == 2 || (self.overlaps && self.is_last.get()) {
             self.put(&rt, index);
         }
     }
 
-    /// Puts a gradient into the bucket, which is summed first if it has no room.
+    /// Puts a gradient into the bucket; if it has no space, sums the bucket first.
     fn put(&self, rt: &Rt, index: usize) {
         let elements = self.trained[index].elements();
         if self.filled.get() + elements > self.bucket_elements {
@@ -158,13 +158,13 @@ impl Zero {
         }
         self.filled.set(self.filled.get() + elements);
         self.waiting.borrow_mut().push(index);
-        // One larger than the bucket stays where it is.
+        // A gradient larger than the bucket stays where it is.
         if elements <= self.bucket_elements {
             drop(taken_gradient(&self.trained[index]));
         }
     }
 
-    /// Sums what the bucket has over all cards, in a flat copy, and keeps this card's part.
+    /// Sums the bucket over all cards, in a flat copy, and keeps this card's part.
     fn reduce(&self, rt: &Rt) {
         let filled = self.filled.replace(0);
         let waiting = self.waiting.take();
@@ -186,7 +186,7 @@ impl Zero {
         waiting.iter().for_each(|index| drop(taken_gradient(&self.trained[*index])));
     }
 
-    /// Whether a part of a parameter is in the first card's part.
+    /// Whether a part of a parameter belongs to the first card.
     fn is_own(&self, index: usize) -> bool {
         elements(&self.trained[..index]) < self.part
     }
@@ -200,7 +200,7 @@ impl Division for Zero {
     fn end(&self, rt: &Rt, is_last: bool) {
         if self.stage == 1 {
             if !is_last {
-                // Gradients stay, whole, until the last micro-batch.
+                // Whole gradients stay until the last micro-batch.
                 return;
             }
             (0..self.trained.len()).filter(|index| self.has_gradient(*index)).for_each(|index| self.put(rt, index));
@@ -216,7 +216,7 @@ impl Division for Zero {
     fn update(&self, rt: &Rt, optimizer: &mut dyn Stepper, _clips: bool) {
         let sum = self.sum.take();
         let Some(master) = &self.master else { return };
-        // Norms are of gradients in double precision, one after the other, whether they are clipped or not.
+        // The norm of each gradient is computed in double precision, even without clipping.
         let own = (0..self.trained.len()).filter(|index| self.is_own(*index));
         for index in own {
             drop(flat(rt, 2 * self.trained[index].elements(), DType::F32, "_to_copy"));

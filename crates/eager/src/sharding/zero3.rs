@@ -1,6 +1,6 @@
-//! DeepSpeed's ZeRO, stage 3: of each parameter a card keeps a part, in the type that computes and in single precision, with
-//! its state and its part of the gradient. Whole parameters are gathered block by block, and kept where they are used again
-//! soon. Not exact: DeepSpeed gathers module by module.
+//! DeepSpeed's ZeRO, stage 3: of each parameter a card keeps a part, in the compute type and in single precision, with
+//! its state and its part of the gradient. Whole parameters are gathered block by block, and kept if they are used
+//! again soon. This is an approximation: DeepSpeed gathers module by module.
 //! Source: DeepSpeed 0.19, `runtime/zero/stage3.py`, `partition_parameters.py`, `partitioned_param_coordinator.py`.
 
 use super::fsdp::by_block;
@@ -15,7 +15,7 @@ use plimsoll_trainers::Run;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Elements that the optimizer updates at once: the default of `sub_group_size`.
+/// Elements per update of the optimizer: the default of `sub_group_size`.
 const SUB_GROUP: u64 = 1_000_000_000;
 
 /// Parameters that are gathered together.
@@ -28,10 +28,11 @@ struct Zero3 {
     rt: std::rc::Weak<crate::runtime::Runtime>,
     trained: Vec<Tensor>,
     units: Vec<Unit>,
-    /// What is before the blocks, and what is behind them.
+    /// Parameters before the blocks and after them.
     front: Unit,
     back: Unit,
-    /// What is always there: parts of parameters, gradients and weights of the optimizer, the bucket, whole small parameters.
+    /// Permanent tensors: parts of parameters, gradients and the optimizer's weights, the bucket, whole small
+    /// parameters.
     _kept: Vec<Tensor>,
     master: Vec<Tensor>,
     dtype: DType,
@@ -40,9 +41,9 @@ struct Zero3 {
     next: Cell<usize>,
     sizes: Sizes,
     filled: Cell<u64>,
-    /// What is gathered ahead of its use.
+    /// Parameters that were prefetched.
     ahead: RefCell<Option<Tensor>>,
-    /// Whether DeepSpeed knows the order of modules, which the first step tells it.
+    /// Whether DeepSpeed knows the order of modules, which it records in the first step.
     is_traced: Cell<bool>,
 }
 
@@ -82,7 +83,7 @@ pub(super) fn build(rt: &Rt, model: &ModelConfig, run: &Run, trained: &[Tensor],
     let (front, mut back): (Vec<_>, Vec<_>) =
         rest.into_iter().partition(|parameter| parameter.leaf().is_some_and(|leaf| leaf.is_table.get()));
     if !trained.iter().any(|parameter| name(parameter).starts_with("lm_head")) {
-        // The head is the table of tokens, the first.
+        // A tied head is the token embedding, the first parameter.
         back.extend(front.first().cloned());
     }
     let zero = Rc::new(Zero3 {
@@ -116,7 +117,7 @@ impl Zero3 {
         kept(rt, elements, self.dtype, op, Kind::Bucket)
     }
 
-    /// Gathers parameters: parts of all cards come into a buffer, out of which each is put together.
+    /// Gathers parameters: the parts of all cards arrive in a buffer, from which each parameter is assembled.
     fn gather(&self, rt: &Rt, unit: &Unit) {
         if unit.whole.borrow().is_some() {
             return;
@@ -128,7 +129,7 @@ impl Zero3 {
         *unit.whole.borrow_mut() = Some(whole);
     }
 
-    /// Gathers some of what is next, if it is not there.
+    /// Prefetches some of the next parameters unless they are present.
     fn prefetch(&self, rt: &Rt, unit: Option<&Unit>) {
         let Some(unit) = unit.filter(|unit| self.bound != Bound::Least && unit.whole.borrow().is_none()) else {
             return;
@@ -136,14 +137,14 @@ impl Zero3 {
         *self.ahead.borrow_mut() = Some(self.bucket(rt, unit.elements.min(self.sizes.prefetch), "all_gather"));
     }
 
-    /// Whether a block's next use, in the backward pass, is so near that it is kept.
+    /// Whether a block's parameters are kept because the backward pass uses them soon.
     fn is_kept(&self, index: usize) -> bool {
         let later = self.units[index + 1..].iter().map(|unit| unit.elements).sum::<u64>();
-        // The way there and back, by the head.
+        // The distance to the head and back.
         self.is_traced.get() && 2 * (later + self.back.elements) < self.sizes.reuse
     }
 
-    /// A gradient goes into the bucket, whose sum over cards is added to this card's part.
+    /// Puts a gradient into the bucket. The bucket's sum over the cards is added to this card's part.
     fn arrive(&self, index: usize) {
         let Some(rt) = self.rt.upgrade() else { return };
         let elements = self.trained[index].elements();
@@ -152,7 +153,7 @@ impl Zero3 {
         }
         self.filled.set(self.filled.get() + elements);
         if elements > self.sizes.reduce {
-            // It is too large for the bucket and sent by itself.
+            // It is larger than the bucket and sent separately.
             self.reduce(&rt);
         }
         drop(taken_gradient(&self.trained[index]));
@@ -223,9 +224,10 @@ impl Division for Zero3 {
             return;
         }
         let largest = self.trained.iter().map(Tensor::elements).max().unwrap_or(0);
-        // Norms are of parts in double precision, one after the other.
+        // The norm of each part is computed in double precision.
         drop(flat(rt, 2 * largest.div_ceil(self.cards), DType::F32, "_to_copy"));
-        // One sub-group after the other has its gradient in single precision: the first is the largest.
+        // The optimizer converts the gradients of one sub-group at a time to single precision; the first sub-group is
+        // the largest.
         let first = self.master[0].elements();
         let copy = self.bucket(rt, first, "_flatten_dense_tensors");
         for (index, master) in self.master.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A decoder's attention: GPT-2's, with one layer for queries, keys and values, and Llama's, with rotary positions.
+//! A decoder's attention: GPT-2's with one layer for queries, keys and values, and Llama's with rotary positions.
 
 use super::last;
 use crate::modules::linear::Linear;
@@ -11,24 +11,24 @@ use plimsoll_trainers::Attention;
 
 pub(super) struct AttentionLayers {
     description: description::Attention,
-    /// One layer, or those of queries, keys and values.
+    /// One layer, or the layers of queries, keys and values.
     inputs: Vec<Linear>,
     output: Linear,
     rate: f32,
     residual_rate: Option<f32>,
     kernel: Attention,
-    /// Whether Liger's kernels rotate.
+    /// Whether Liger's kernels rotate queries and keys.
     liger: bool,
 }
 
-/// The second half of the channels, negated, before the first.
+/// Moves the second half of the channels, negated, before the first half.
 fn rotate_half(x: &Tensor) -> Tensor {
     let half = x.size(-1) / 2;
     let [first, second] = [x.narrow(-1, half), x.narrow(-1, half)];
     ops::cat(&[&second.neg(), &first], -1)
 }
 
-/// Keys or values (B, K, T, D), each repeated for the heads that share it: (B, H, T, D).
+/// Repeats keys or values (B, K, T, D) for the heads that share them: (B, H, T, D).
 fn repeat_kv(x: &Tensor, times: u64) -> Tensor {
     if times == 1 {
         return x.clone();
@@ -58,7 +58,7 @@ impl AttentionLayers {
         self.description.output.name.split('.').next().unwrap_or_default()
     }
 
-    /// (B, T, C) -> (B, T, C), and the weights if the block holds them until its end.
+    /// (B, T, C) -> (B, T, C), and the probabilities if the block keeps them until its end.
     pub fn forward(
         &self,
         rt: &Rt,
@@ -82,7 +82,7 @@ impl AttentionLayers {
         drop(projected);
         let [q, k, v] = [&parts[0], &parts[1], &parts[2]].map(head);
         drop(parts);
-        // Eager attention returns its weights, too.
+        // Eager attention also returns its probabilities.
         let (mut attended, _weights) = match self.kernel {
             Attention::Eager => {
                 let mut weights = q.matmul(&k.transpose(-1, -2)).scale();
@@ -143,7 +143,8 @@ impl AttentionLayers {
             }
             Attention::Sdpa | Attention::Flash2 => {
                 let options = Sdpa { causal: true, dropout: self.rate };
-                // With a mask PyTorch's kernels need as many heads of keys as of queries: `use_gqa_in_sdpa` of transformers.
+                // With a mask, PyTorch's kernels need as many key heads as query heads: `use_gqa_in_sdpa` of
+                // transformers.
                 let times = if mask.is_some() { times } else { 1 };
                 let (k, v) = (repeat_kv(&k, times), repeat_kv(&v, times));
                 let attended = ops::scaled_dot_product_attention(&q, &k, &v, mask, options);

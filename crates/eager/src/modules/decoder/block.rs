@@ -15,13 +15,13 @@ pub(super) enum Norm {
 }
 
 impl Norm {
-    /// `path`: of the block; empty for a norm of the whole model.
+    /// `path` is the block's; empty for a norm of the whole model.
     pub fn load(loader: &Loader, path: &str, norm: &description::Norm, width: u64) -> Self {
         let name = if path.is_empty() { norm.name.to_owned() } else { format!("{path}.{}", norm.name) };
         let weight = loader.parameter(&format!("{name}.weight"), &[width]);
         match norm.formula {
             NormFormula::Rms => Self::Rms { weight },
-            // Those of transformers always have a bias.
+            // LayerNorm of transformers always has a bias.
             NormFormula::Layer { .. } => {
                 Self::Layer { weight, bias: loader.parameter(&format!("{name}.bias"), &[width]) }
             }
@@ -55,7 +55,7 @@ pub(super) struct Block {
     description: description::Block,
     norms: [Norm; 2],
     attention: AttentionLayers,
-    /// The layers up to the inner width, the gate first, and the one down.
+    /// The layers up to the inner width, the gate first, and the layer down.
     mlp: Vec<Linear>,
     residual_rate: Option<f32>,
     code: Code,
@@ -64,7 +64,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// The parameters, in the order of the class's modules.
+    /// Loads the parameters in the order of the class's modules.
     pub fn load(
         loader: &Loader,
         path: &str,
@@ -96,7 +96,7 @@ impl Block {
         Self { description: *block, norms, attention, mlp, residual_rate, code, liger }
     }
 
-    /// Whether attention is to the last tokens only.
+    /// Whether attention has a sliding window.
     pub fn is_windowed(&self) -> bool {
         self.description.attention.window.is_some()
     }

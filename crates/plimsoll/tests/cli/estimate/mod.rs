@@ -240,7 +240,7 @@ fn a_run_fits_only_if_the_upper_end_of_its_range_fits() {
     assert!(fits(most + (64 << 20)), "{most}");
     let text = sandbox.run(&format!("{flags} --vram 80"));
     assert!(
-        text.stdout_text().contains("CUDA's context; ") && text.stdout_text().contains("What `torch.compile` fuses")
+        text.stdout_text().contains("CUDA's context; ") && text.stdout_text().contains("Fusion by `torch.compile`")
     );
 }
 

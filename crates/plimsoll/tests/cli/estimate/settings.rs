@@ -223,7 +223,7 @@ fn a_kernel_that_an_older_version_lacks_is_not_assumed() {
     let said = sandbox.run("estimate --config args.yaml --vram 80");
     assert!(said.stderr.contains("the default since PyTorch 2.8"), "{}", said.stderr);
     assert!(
-        said.stdout_text().contains("note: Counted as transformers 5.23 and PyTorch 2.15"),
+        said.stdout_text().contains("note: Estimated for transformers 5.23 and PyTorch 2.15"),
         "{}",
         said.stdout_text()
     );
