@@ -1,4 +1,4 @@
-// y = a + b, element by element. Launched with a thread for each vector of 16 bytes. y may take the place of a or b.
+// y = a + b, element by element. Launched with a thread for each vector of 16 bytes. y may overwrite a or b.
 // Reference: src/reference/add.rs.
 
 #include "common.cuh"

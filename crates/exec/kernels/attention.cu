@@ -5,7 +5,7 @@
 #include "attention_single.cuh"
 
 // y and lse. table and segments are null if there are none.
-KERNEL_BESIDE(THREADS, __CUDA_ARCH__ >= 800 ? 5 : 4)
+KERNEL_BLOCKS(THREADS, __CUDA_ARCH__ >= 800 ? 5 : 4)
 attention(const void *q, const void *k, const void *v, const void *table, const int *of_queries, const int *of_keys,
           void *y, float *lse, const Scalars *scalars, Shape shape, Starts starts) {
     __shared__ float tile_a[TILE * STRIDE], tile_b[TILE * STRIDE];
@@ -42,7 +42,7 @@ attention(const void *q, const void *k, const void *v, const void *table, const 
                 if (seen[j]) top = fmaxf(top, s[i][j]);
             }
             top = row_largest(top);
-            // No key was visible before, or so far.
+            // No key was visible until now.
             float shrink = largest[i] == top ? 1.0f : __expf(largest[i] - top), more = 0.0f;
 #pragma unroll
             for (int j = 0; j < COLUMNS; ++j) {

@@ -5,7 +5,7 @@
 #include "philox.cuh"
 
 #define THREADS 128
-// The lse of a query that sees no key: any score's exponential over it is zero.
+// The lse of a query that attends to no key: the exponential of any score minus it is zero.
 #define EMPTY_LSE 1e30f
 // Number of keys per query in the numbering of probabilities for dropout.
 #define DROPOUT_TOKENS 131072u
@@ -23,7 +23,7 @@ struct Shape {
     int causal;
     int window; // Number of keys up to its own that a query sees, at most ALL_KEYS. Only causal attention has a window.
     float scale;
-    // Buckets of one direction, 0 if there is no bias, and whether keys after the query have separate buckets.
+    // Number of buckets of one direction (0 without a bias), and whether keys after the query have separate buckets.
     int buckets, bidirectional;
     // A random word below this drops a probability (0: no dropout); kept probabilities are multiplied by `kept`.
     u32 threshold;
@@ -36,7 +36,7 @@ struct Starts {
     int at[MOST_BUCKETS];
 };
 
-// The bucket of a key at this distance before the query.
+// The bucket of a key that is this far before the query.
 __device__ __forceinline__ int bucket_of(const Shape &shape, const Starts &starts, int ahead) {
     int distance = shape.bidirectional ? abs(ahead) : max(-ahead, 0), bucket = 0;
 #pragma unroll 1
@@ -45,7 +45,8 @@ __device__ __forceinline__ int bucket_of(const Shape &shape, const Starts &start
     return bucket + (shape.bidirectional && ahead > 0 ? shape.buckets : 0);
 }
 
-// The first key that a query sees, rounded down to a tile of `tile` keys; and the end of the queries that see key `last`.
+// The first key that a query attends to, rounded down to a tile of `tile` keys; and the end of the queries that attend
+// to key `last`.
 __device__ __forceinline__ int first_seen(const Shape &shape, int query, int tile) {
     return max(query + 1 - shape.window, 0) / tile * tile;
 }
@@ -56,13 +57,13 @@ __device__ __forceinline__ int end_of_seeing(const Shape &shape, int last) {
 // The position of a segment in the order of packed rows: 0, which is padding, comes last.
 __device__ __forceinline__ u32 rank_of(int segment) { return (u32)segment - 1; }
 
-// A number that is the same in all lanes, in a form that tells the compiler so.
+// Returns a number that is the same in all lanes in a form that makes this known to the compiler.
 __device__ __forceinline__ u32 uniform(u32 x) { return __ballot_sync(ALL_LANES, x >> threadIdx.x % WARP & 1); }
 
-// Narrows `first` to `end`, the columns that ROWS rows from `row` on may see or be seen by, to the range from the first
-// to the last column whose segment is between two of the rows' segments. The other columns are hidden from all the
-// rows, so results have the same bits without them. `first` stays a multiple of TILE. `places` has 2 elements for each
-// warp, and no other code may use it before or during the call.
+// Narrows `first` to `end`, the columns that ROWS rows from `row` on may attend to (or, if rows are keys, the queries
+// that may attend to them), to the range from the first to the last column whose segment is between two of the rows'
+// segments. All other columns are hidden from all rows, so results have the same bits without them. `first` stays a
+// multiple of TILE. `places` has 2 elements for each warp, and no other code may use it before or during the call.
 template <int ROWS, int TILE>
 __device__ __forceinline__ void narrow(int &first, int &end, const int *of_rows, const int *of_columns, int row,
                                        int rows, int *places) {

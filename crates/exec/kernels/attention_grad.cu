@@ -96,7 +96,7 @@ KERNEL(THREADS) attention_grad_queries(const void *dy, const void *q, const void
 
 // dk and dv. Blocks: heads of keys of samples along x, tiles of keys along y, spans of channels along z. Tiles of
 // scores are transposed. Three blocks on a multiprocessor are enough: for more of them, assemblers would spill.
-KERNEL_BESIDE(THREADS, 3)
+KERNEL_BLOCKS(THREADS, 3)
 attention_grad_keys(const void *dy, const void *q, const void *k, const void *v, const void *table,
                     const int *of_queries, const int *of_keys, const float *lse, const float *delta, void *dk, void *dv,
                     const Scalars *scalars, Shape shape, Starts starts) {

@@ -4,14 +4,14 @@
 
 #include "attention.cuh"
 
-// Lanes that sum a row of channels together: `lanes_of_row` of src/cuda/ops/attention.rs.
+// Number of lanes that sum a row of channels together: `lanes_of_row` of src/cuda/ops/attention.rs.
 __device__ __forceinline__ int lanes_of_row(int channels) {
     int lanes = 1;
     while (lanes < WARP && lanes * 8 < channels) lanes *= 2;
     return lanes;
 }
 
-// delta[sample, head, query] = y · dy. y, dy: (tokens, heads, channels), `queries` tokens a sample.
+// delta[sample, head, query] = y · dy. y, dy: (tokens, heads, channels), with `queries` tokens per sample.
 KERNEL(THREADS) attention_grad_results(const void *dy, const void *y, float *delta, int samples, Shape shape) {
     int lanes = lanes_of_row(shape.head_size), lane = threadIdx.x % lanes;
     u64 at = ((u64)blockIdx.x * THREADS + threadIdx.x) / lanes;

@@ -10,7 +10,7 @@
 
 #define TILE 32
 #define CHUNK 32
-// One float more, so that the elements of a column are in different banks.
+// One float more than a chunk, so that the elements of a column are in different banks.
 #define STRIDE (CHUNK + 1)
 #define ROWS 4
 #define COLUMNS 2
@@ -36,7 +36,7 @@ __device__ __forceinline__ int number_of(const Shape &shape) {
 __device__ __forceinline__ int first_row() { return threadIdx.x / LANES_OF_ROW * ROWS; }
 __device__ __forceinline__ int first_column() { return threadIdx.x % LANES_OF_ROW; }
 
-// Rows `first` on of a matrix of `rows` rows, channels `channel` on of `channels`; zeros beyond its ends.
+// Loads rows `first` on of a matrix of `rows` rows, channels `channel` on of `channels`; zeros after its ends.
 __device__ __forceinline__ void load_chunk(float *tile, const void *from, u64 stride, int first, int rows, int channel,
                                            int channels, int number) {
     int column = threadIdx.x % CHUNK, row = threadIdx.x / CHUNK;
@@ -124,8 +124,8 @@ __device__ __forceinline__ void write(const Part &sum, float factor, float *tile
         set_number(to, (first + row) * stride + channel + column, tile[row * STRIDE + column] * factor, number);
 }
 
-// The facts of a tile of scores: biases and their buckets by diagonal; for each query, bits for the keys that it sees,
-// and for those that are not dropped.
+// Properties of a tile of scores: biases and their buckets by diagonal; for each query, a bit for each key that it
+// attends to, and for each key that is not dropped.
 struct Facts {
     float bias[DIAGONALS + 1];
     int bucket[DIAGONALS + 1];

@@ -106,7 +106,7 @@ __device__ __forceinline__ void load_tile(u32 tile, const T *from, u64 stride, i
         store_tile<COUNT>(tile, from, stride, rows, channels);
 }
 
-// Two consecutive tiles.
+// Copies two consecutive tiles.
 template <int COUNT, class T>
 __device__ __forceinline__ void load_tiles(u32 tile, const T *first, u64 first_stride, const T *second,
                                            u64 second_stride, int rows, int channels) {
@@ -235,7 +235,7 @@ __device__ __forceinline__ float power(float x) {
     return y;
 }
 
-// The facts of a tile's COUNT columns and their diagonals.
+// The facts of a tile's COUNT columns and of their diagonals.
 template <int COUNT>
 struct Facts {
     float bias[ROWS + COUNT];
@@ -310,7 +310,7 @@ __device__ __forceinline__ void hide(float (&s)[TILES][4], const Shape &shape, c
                                      const int (&own)[2], const int *of_columns) {
     int ahead = tile.key - tile.query, row = own_row(), column = own_column(), of_warp = warp_row();
     bool later = shape.causal && ahead + (ROWS_ARE_KEYS ? of_warp + ROWS_OF_WARP : 8 * TILES - of_warp) > 1;
-    // Whether the warp's last query is after the window of its first key.
+    // Whether the warp's last query is after the window of the warp's first key.
     bool earlier = ahead + shape.window < (ROWS_ARE_KEYS ? 8 * TILES - of_warp : of_warp + ROWS_OF_WARP);
     if (ROWS_ARE_KEYS && (later || earlier)) {
         int from = ahead + row - column, till = from + shape.window;
@@ -341,8 +341,8 @@ __device__ __forceinline__ void hide(float (&s)[TILES][4], const Shape &shape, c
             if (own[e / 2] != of_columns[column + 8 * j + e % 2]) s[j][e] = NOTHING;
 }
 
-// Which of the thread's probabilities are kept: a bit for each, 4 for each 8 columns, in their order. A random draw is
-// for 4 neighboring keys of a query: each lane draws for one such quad, and lanes with keys of it exchange them.
+// Which of the thread's probabilities are kept: a bit for each, 4 for each 8 columns, in order. A random draw is for 4
+// neighboring keys of a query: each lane draws for one such quad, and lanes with keys of it exchange the words.
 template <bool ROWS_ARE_KEYS, int TILES>
 __device__ __forceinline__ u32 kept_bits(const Shape &shape, const Tile &tile, const Scalars *scalars) {
     u32 kept = 0, lane = threadIdx.x % WARP, site = shape.site | (u32)tile.head << 22, query, key;

@@ -163,8 +163,8 @@ struct KeyFacts : Facts<COLUMNS> {
     float lse[COLUMNS], delta[COLUMNS];
 };
 
-// dk and dv. Blocks: heads of keys of samples in groups along x and z, tiles of keys along y, spans of channels along z.
-// Rows of tiles are keys, columns queries of each of the heads that the keys are for.
+// dk and dv. Blocks: heads of keys of samples in groups along x and z, tiles of keys along y, spans of channels along
+// z. Rows of tiles are keys, columns queries of each of the heads that the keys are for.
 template <class T>
 __device__ __forceinline__ void of_keys(const T *dy, const T *q, const T *k, const T *v, const T *table,
                                         const int *of_queries, const int *of_keys, const float *lse,
@@ -264,7 +264,7 @@ __device__ __forceinline__ void of_keys(const T *dy, const T *q, const T *k, con
 #define NAMED(pass, head, suffix) attention_tensor_grad_##pass##_##head##_##suffix
 #define NAME(pass, head, suffix) NAMED(pass, head, suffix)
 #define OF(suffix, T)                                                                                                  \
-    KERNEL_BESIDE(THREADS, 3)                                                                                          \
+    KERNEL_BLOCKS(THREADS, 3)                                                                                          \
     NAME(queries, HEAD, suffix)(const T *dy, const T *q, const T *k, const T *v, const T *table, const int *s,         \
                                 const int *t, const float *lse, const float *delta, T *dq, float *partial,             \
                                 const Scalars *scalars, Shape shape, Starts starts, int stages) {                      \

@@ -1,5 +1,5 @@
 // Attention that never stores more than a tile of scores, on tensor cores. Blocks: heads of samples in groups along x
-// and z, tiles of queries along y, those that see the most keys first, spans of channels along z. Source: Dao 2023,
+// and z, tiles of queries along y, those with the most keys first, spans of channels along z. Source: Dao 2023,
 // "FlashAttention-2", algorithm 1; Milakov & Gimelshein 2018 for the running maximum.
 
 #include "attention_tensor.cuh"
@@ -25,7 +25,7 @@ __device__ __forceinline__ void exponentials(float (&s)[COUNT][4], float (&shrin
     for (int h = 0; h < 2; ++h) {
         top[h] = fmaxf(top[h], __shfl_xor_sync(ALL_LANES, top[h], 1));
         top[h] = fmaxf(top[h], __shfl_xor_sync(ALL_LANES, top[h], 2));
-        // As long as no key was visible, any value will do.
+        // While no key is visible, any value works.
         base[h] = top[h] == NOTHING ? 0.0f : top[h] * scale;
         shrink[h] = power(running.largest[h] * scale - base[h]);
         running.largest[h] = top[h];
@@ -134,7 +134,7 @@ __device__ __forceinline__ void forward(const T *q, const T *k, const T *v, cons
 #define NAMED(head, suffix) attention_tensor_##head##_##suffix
 #define NAME(head, suffix) NAMED(head, suffix)
 #define OF(suffix, T)                                                                                                  \
-    KERNEL_BESIDE(THREADS, __CUDA_ARCH__ >= 800 ? 4 : 1)                                                               \
+    KERNEL_BLOCKS(THREADS, __CUDA_ARCH__ >= 800 ? 4 : 1)                                                               \
     NAME(HEAD, suffix)(const T *q, const T *k, const T *v, const T *table, const int *of_queries, const int *of_keys,  \
                        T *y, float *lse, const Scalars *scalars, Shape shape, Starts starts) {                         \
         forward(q, k, v, table, of_queries, of_keys, y, lse, scalars, shape, starts);                                  \

@@ -11,7 +11,7 @@ typedef unsigned long long u64;
 
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 // A kernel whose registers allow at least this many blocks on a multiprocessor.
-#define KERNEL_BESIDE(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
+#define KERNEL_BLOCKS(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 #define WARP 32
 #define ALL_LANES 0xffffffffu
 
@@ -254,7 +254,7 @@ __device__ __forceinline__ void each_column(const T *row, int columns, F f) {
     }
 }
 
-// y = f(x) for each element. Launched with a thread for each vector of 16 bytes; y may take the place of x.
+// y = f(x) for each element. Launched with a thread for each vector of 16 bytes; y may overwrite x.
 template <class T, class F>
 __device__ __forceinline__ void map(const T *x, T *y, u64 elements, F f) {
     each_vector<Vector<T>::SIZE>(elements, [=](u64 i, int count) {
@@ -270,7 +270,7 @@ __device__ __forceinline__ void map(const T *x, T *y, u64 elements, F f) {
     });
 }
 
-// y = f(a, b) for each element, as `map`, with a thread for each COUNT of them; y may take the place of a or b.
+// y = f(a, b) for each element, as `map`, with a thread for each COUNT of them; y may overwrite a or b.
 template <int COUNT, class T, class F>
 __device__ __forceinline__ void map(const T *a, const T *b, T *y, u64 elements, F f) {
     each_vector<COUNT>(elements, [=](u64 i, int count) {
@@ -301,5 +301,5 @@ __device__ __forceinline__ void copy_bytes(const char *from, char *to, u64 bytes
     }
 }
 
-// Makes the kernels of a template for each type of float: `M(suffix of their names, type)`.
+// Defines the kernels of a template for each type of float: `M(suffix of their names, type)`.
 #define FOR_FLOATS(M) M(f32, float) M(f16, f16) M(bf16, bf16)

@@ -1,5 +1,5 @@
-// y = x · keep / (1 - rate). x: (samples, elements of a sample). y may take the place of x. Launched with a thread for
-// each four elements that share a draw. Reference: src/reference/dropout.rs.
+// y = x · keep / (1 - rate). x: (samples, elements of a sample). y may overwrite x. Launched with a thread for each
+// four elements that share a draw. Reference: src/reference/dropout.rs.
 
 #include "philox.cuh"
 

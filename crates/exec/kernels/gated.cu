@@ -1,5 +1,5 @@
 // y = activation(gate) · up, and its gradient. Launched with a thread for each 4 elements, which have enough work. y
-// may take the place of gate or up, dgate and dup those of gate and up. Reference: src/reference/gated.rs.
+// may overwrite gate or up; dgate and dup may overwrite gate and up. Reference: src/reference/gated.rs.
 
 #include "activation.cuh"
 

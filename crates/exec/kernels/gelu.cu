@@ -1,5 +1,5 @@
-// GELU by its tanh form, and its gradient. Launched with a thread for each vector of 16 bytes.
-// y may take the place of x, dx that of dy. Reference: src/reference/gelu.rs.
+// GELU in its tanh form, and its gradient. Launched with a thread for each vector of 16 bytes. y may overwrite x, dx
+// may overwrite dy. Reference: src/reference/gelu.rs.
 
 #include "activation.cuh"
 

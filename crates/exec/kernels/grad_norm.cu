@@ -17,7 +17,7 @@ __device__ __forceinline__ double block_sum(double x, double *part) {
     return part[0];
 }
 
-// sums[block] = the sum of the squares of the block's `each` elements, in double precision, in which they are exact.
+// sums[block] = the sum of the squares of the block's `each` elements, in double precision, where squares are exact.
 KERNEL(THREADS) grad_norm_squares(const float *gradient, double *sums, u64 elements, int each) {
     __shared__ double part[THREADS];
     u64 first = (u64)blockIdx.x * each, last = first + each < elements ? first + each : elements;
@@ -30,7 +30,8 @@ KERNEL(THREADS) grad_norm_squares(const float *gradient, double *sums, u64 eleme
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// Adds the square of an operand's norm, rounded to single precision, to the total; the last operand makes the norm.
+// Adds the square of an operand's norm, rounded to single precision, to the total; the last operand's call writes the
+// norm.
 KERNEL(THREADS) grad_norm_join(const double *sums, double *total, float *norm, int blocks, int first, int last) {
     __shared__ double part[THREADS];
     double sum = 0.0;
@@ -42,7 +43,7 @@ KERNEL(THREADS) grad_norm_join(const double *sums, double *total, float *norm, i
     if (last) *norm = (float)sqrt(squares);
 }
 
-// One thread. `limit` is below zero if there is none. NaN unless the norm is finite.
+// One thread. `limit` is negative if there is none. The factor is NaN unless the norm is finite.
 KERNEL(1) grad_clip(const float *norm, float *factor, const Scalars *scalars, float limit) {
     float scale = scalars->gradient_scale, size = *norm / scale;
     float clipped = limit < 0.0f ? 1.0f : fminf(limit / (size + 1e-6f), 1.0f);

@@ -1,6 +1,6 @@
-// From rows of logits to losses and slopes, shared by output heads. A block for each row, in which a thread has four
-// neighbors at a time. With large vocabularies blocks have the largest size, so that few rows are processed at once and
-// the second read of a row is still in the cache.
+// From rows of logits to losses and slopes, shared by output heads. One block per row, in which a thread processes four
+// neighboring logits at a time. With large vocabularies blocks have the largest size, so that few rows are processed at
+// once and the second read of a row is still in the cache.
 //
 // Slopes replace the row's logits. In single precision they are at the logits' addresses, not scaled yet. In half
 // precision, which tensor cores multiply, they are contiguous from the row's beginning, and already include the scale
@@ -9,7 +9,7 @@
 #pragma once
 #include "common.cuh"
 
-// Most threads of a block.
+// Largest number of threads of a block.
 #define THREADS 1024
 // Logits that a thread processes at a time. Rows are aligned for loads of this many.
 #define EACH 4

@@ -4,7 +4,7 @@
 
 #include "norm_grad.cuh"
 
-// A block for each row. Two passes, so that the variance does not cancel.
+// One block per row. Two passes, so that the variance does not cancel.
 template <class T>
 __device__ __forceinline__ void forward(const T *x, const T *weight, const T *bias, T *y, float *mean, float *rstd,
                                         int columns, float eps) {

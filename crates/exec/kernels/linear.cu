@@ -1,10 +1,10 @@
 // c = alpha · a b + bias, or added to c: the products of linear layers, of their gradients and of output heads, of any
 // extents and alignment, in single precision. Reference: src/reference/linear.rs.
 //
-//         columns          A block of 256 threads makes a tile of 64 by 64, a thread 4 by 4 of it, or of 128 by 128, a thread
-//        +-------+         four such squares of it. Stretches along the inner extent go through shared memory, whichever
-//   rows | 4 x 4 |         extent is contiguous: while one is multiplied, the next is loaded to registers, and then stored
-//        +-------+         over the previous one, so that a stretch has one barrier.
+//         columns          A block of 256 threads computes a tile of 64 by 64, a thread 4 by 4 of it, or of 128 by 128, a
+//        +-------+         thread four such squares of it. Stretches along the inner extent go through shared memory,
+//   rows | 4 x 4 |         whichever extent is contiguous: while one is multiplied, the next is loaded to registers, and
+//        +-------+         then stored over the previous one, so that a stretch needs one barrier.
 //
 // Shape of the larger tile: CUTLASS' `simt_sgemm_128x128_8x2`, with its lanes in turn along rows and columns.
 
@@ -165,7 +165,7 @@ struct Result {
     }
 };
 
-// Squares of a warp: 4 by 8, and the distance of a thread's squares.
+// Extents of a warp's squares: 4 by 8, and the distance of a thread's squares.
 #define ROWS_APART (4 * EACH)
 #define COLUMNS_APART (8 * EACH)
 
@@ -206,7 +206,7 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result c, 
     int now = 0;
 #pragma unroll 1
     for (int stretches = (inners - first_inner + DEPTH - 1) / DEPTH; stretches > 0; --stretches) {
-        // After the last tiles there are zeros.
+        // After the last tiles this loads zeros.
         left.fetch(next_a), right.fetch(next_b);
         u32 at_a = shared_address(tiles[now][0] + own_row), at_b = shared_address(tiles[now][1] + own_column);
 #pragma unroll UNROLLED
@@ -227,7 +227,7 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result c, 
         __syncthreads(); // the next tiles have arrived, and all reads of these are done
     }
     c.to = element(c.to, blockIdx.z * (c.rows * c.stride), F32);
-    // Computed again, so that it needs no register meanwhile.
+    // Computed again to free its register during the loop.
     u32 thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
     int row = first_row + row_of<SQUARES>(thread), column = first_column + column_of<SQUARES>(thread);

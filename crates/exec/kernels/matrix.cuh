@@ -6,7 +6,7 @@
 #pragma once
 #include "common.cuh"
 
-// An address as instructions on shared memory take it.
+// An address in the form of instructions on shared memory.
 __device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
 // Copies an even number of bytes, up to 16, to shared memory, followed by zeros. Both addresses are multiples of 16
@@ -135,7 +135,8 @@ __device__ __forceinline__ void multiply<f16>(float (&c)[4], const u32 (&a)[4], 
 }
 #endif
 
-// The bits of a number in single precision, rounded to TF32: to nearest, halves away from zero. From compute capability 8.0 on.
+// The bits of a number in single precision, rounded to TF32: to nearest, halves away from zero. From compute capability
+// 8.0 on.
 __device__ __forceinline__ u32 round_to_tf32(u32 bits) {
     u32 rounded;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(bits)));
@@ -162,7 +163,7 @@ __device__ __forceinline__ u32 pack<bf16>(float low, float high) {
 }
 #endif
 
-// Makes the kernels of a template for each type that tensor cores support: `M(suffix of their names, type)`.
+// Defines the kernels of a template for each type that tensor cores support: `M(suffix of their names, type)`.
 #if __CUDA_ARCH__ >= 800
 #define FOR_HALVES(M) M(f16, f16) M(bf16, bf16)
 #else

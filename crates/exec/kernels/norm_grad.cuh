@@ -6,10 +6,10 @@
 // Rows that a block processes at once, so that their loads overlap.
 #define AT_ONCE 2
 
-// What a block is given: dy, x: (rows, columns), weight: (columns,), mean, rstd: (rows,), mean null where nothing is
-// centered; residual null if there is none. dx may take the place of dy or residual. partial: (blocks, 1 or 2,
-// columns), each block's part of dweight and, if there are `biases`, of dbias; null if not requested. Blocks take rows
-// in turn, AT_ONCE of them.
+// A block's arguments. dy, x: (rows, columns), weight: (columns,), mean, rstd: (rows,), mean null for norms without
+// centering; residual null if there is none. dx may overwrite dy or residual. partial: (blocks, 1 or 2, columns), each
+// block's part of dweight and, if there are `biases`, of dbias; null if not requested. Blocks take rows in turn,
+// AT_ONCE of them.
 template <class From, class To>
 struct NormGrad {
     From *dy, *x, *weight;
@@ -22,7 +22,7 @@ struct NormGrad {
 };
 
 // Writes a sum for each column of a row, of which each thread has COUNT neighbors. If those are two fours, a pair of
-// lanes writes first the fours of one lane, then those of the other.
+// lanes first writes the fours of one lane, then those of the other.
 template <int COUNT>
 __device__ __forceinline__ void store_sums(float *to, const float (&sums)[COUNT], int columns) {
     typedef Vector<float, 4> Four;
@@ -41,12 +41,11 @@ __device__ __forceinline__ void store_sums(float *to, const float (&sums)[COUNT]
     if (COUNT > 4 && c + COUNT < columns) of_odd.store(to + c + COUNT);
 }
 
-// With COUNT neighboring columns for each thread, which are all that there are of a row: values and sums stay in
-// registers.
+// With COUNT neighboring columns for each thread, which together are the whole row: values and sums stay in registers.
 template <class T, int COUNT, bool CENTERED>
 __device__ __forceinline__ void rows_in_registers(const NormGrad<const T, T> &of) {
     typedef Vector<T, COUNT> Columns;
-    // Of even turns and of odd ones, so that one barrier a turn is enough.
+    // Separate for even and odd turns, so that one barrier per turn is enough.
     __shared__ float part[2][2 * AT_ONCE][WARP];
     int c = threadIdx.x * COUNT, warps = blockDim.x / WARP, turn = 0;
     bool mine = c < of.columns;
@@ -67,7 +66,7 @@ __device__ __forceinline__ void rows_in_registers(const NormGrad<const T, T> &of
             mean[i] = CENTERED ? of.mean[row] : 0.0f;
             rstd[i] = of.rstd[row];
         }
-        // After all other loads, so that none of them waits for a branch.
+        // After all other loads, so that none of them waits for the branch.
         if (of.residual)
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i)
@@ -129,7 +128,7 @@ __device__ __forceinline__ void rows_by_stretches(const NormGrad<const void, voi
     const int columns = of.columns;
     float *partial = of.partial + (u64)blockIdx.x * (1 + of.biases) * columns, *sums = on_chip ? chip : partial;
     bool wanted = of.partial != nullptr;
-    // Each thread reads and writes the sums of its own columns only.
+    // Each thread reads and writes only the sums of its own columns.
     if (wanted)
 #pragma unroll 1
         for (int set = 0; set <= of.biases; ++set)

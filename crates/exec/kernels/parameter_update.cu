@@ -117,7 +117,7 @@ __device__ __forceinline__ Fours<float> decode_floats(const void *at, const shor
     return values;
 }
 
-// To the nearest if there are remainders, else at random.
+// Rounds to nearest if there are remainders, else stochastically.
 __device__ __forceinline__ void encode_floats(const Fours<float> &values, void *at, short *remainders, int format,
                                               u64 block, int count, const Scalars *scalars, u32 site, u32 which) {
     u64 first = block * BLOCK;
@@ -210,7 +210,7 @@ __device__ __forceinline__ void update(const float *gradient, const float *facto
         for (int set = 0; set < R::MOMENTS; ++set) decoded[set][threadIdx.x] = levels.at[set][threadIdx.x];
     __syncthreads();
     u64 block = (u64)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
-    // Whole warps leave.
+    // Whole warps return.
     if (block * BLOCK >= elements) return;
     u64 first = block * BLOCK;
     int count = elements - first < BLOCK ? (int)(elements - first) : BLOCK;

@@ -1,5 +1,5 @@
 // y = x + a row of the table for each position, and the table's gradient. x: (B, T, C).
-// Blocks: rows along x, stretches of columns along y. y may take the place of x. Reference: src/reference/positions.rs.
+// Blocks: rows along x, stretches of columns along y. y may overwrite x. Reference: src/reference/positions.rs.
 
 #include "common.cuh"
 

@@ -1,8 +1,9 @@
-// c = a b + bias, or c + a b: products on tensor cores, of any extents, strides and alignment, summed in single precision.
-// The kernels are product.cu's, of numbers of 16 bits, and product_tf32.cu's. Reference: src/reference/linear.rs.
+// c = a b + bias, or c + a b: products on tensor cores, of any extents, strides and alignment, summed in single
+// precision. product.cu has the kernels for numbers of 16 bits, product_tf32.cu those for TF32. Reference:
+// src/reference/linear.rs.
 //
-//        columns           A block of 4 warps makes a tile of 64 or 128 squared; each warp a quarter of it. Stretches of
-//      +----+----+         64 bytes along the inner extent are copied to shared memory three deep: while one is
+//        columns           A block of 4 warps computes a tile of 64 or 128 squared; each warp a quarter of it. Stretches
+//      +----+----+         of 64 bytes along the inner extent are copied to shared memory three deep: while one is
 // rows | w0 | w1 |         multiplied, the next two are on their way. In shared memory the pieces of 16 bytes of a row
 //      +----+----+         are permuted by the row's number, so that a warp's reads are from different banks.
 //      | w2 | w3 |         Blocks along y have a part of the inner extent each: their results are consecutive,
@@ -53,7 +54,8 @@ struct Factor {
     u32 own;           // The offset of this lane's row of its warp's first matrices.
     bool aligned;      // Whether all pieces are aligned to 16 bytes.
 
-    // `first`: where the block's tile begins along the outer extent; `outer`: where in it the warp's does.
+    // `first`: the start of the block's tile along the outer extent; `outer`: the start of the warp's part within the
+    // tile.
     __device__ __forceinline__ Factor(const void *factor, u64 stride, int first, int outers, int inners, u32 outer,
                                       bool is_left)
         : row_bytes(stride * sizeof(T)) {
@@ -124,7 +126,7 @@ struct Factor {
     }
 };
 
-// Matrices from shared memory, ready to be multiplied.
+// Matrices loaded from shared memory, ready for the product.
 template <class T>
 __device__ __forceinline__ void prepare(u32 (&r)[4]) {
     if constexpr (sizeof(T) == 4) {
@@ -228,7 +230,7 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result res
     Left left(a, stride_a, first_row, result.rows, inners, warp_row, true);
     Right right(b, stride_b, first_column, result.columns, inners, warp_column, false);
 
-    // Addresses of the stages, of the one being multiplied, and of the one overwritten next.
+    // Addresses of the stages: the one being multiplied, and the one to overwrite next.
     u32 first = shared_address(tiles), last = first + TILES_BYTES - STAGE_BYTES, now = first, next = last;
 #pragma unroll 1
     for (u32 stage = first; stage < last; stage += STAGE_BYTES) {
@@ -261,7 +263,7 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result res
             }
 #pragma unroll
             for (int i = 0; i < SLABS; ++i) {
-                // After the last tiles there are zeros.
+                // After the last tiles this loads zeros.
                 left.template load<true>(of_a[(k + 1) % 2][i], now, i, (k + 1) % STEPS);
                 right.template load<false>(of_b[(k + 1) % 2][i], now + TILE_BYTES, i, (k + 1) % STEPS);
                 if (k == 0) {

@@ -1,4 +1,4 @@
-// y = max(x, 0), and its gradient: dy where y is above zero. y may take the place of x, dx that of dy or y. Reference:
+// y = max(x, 0), and its gradient: dy where y is above zero. y may overwrite x, dx may overwrite dy or y. Reference:
 // src/reference/relu.rs.
 
 #include "common.cuh"

@@ -1,4 +1,4 @@
-// Weights in bf16 and their 16-bit remainders: as src/cpu/remainder.rs, which has a drawing of them.
+// Weights in bf16 and their 16-bit remainders, as in src/cpu/remainder.rs, which has a drawing of them.
 
 #pragma once
 

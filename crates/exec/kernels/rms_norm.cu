@@ -5,7 +5,7 @@
 
 #include "norm_grad.cuh"
 
-// A block for each row.
+// One block per row.
 template <class T>
 __device__ __forceinline__ void forward(const T *x, const T *weight, T *y, float *rstd, int columns, float eps) {
     __shared__ float part[WARP];

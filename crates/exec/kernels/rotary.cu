@@ -26,7 +26,7 @@ KERNEL(PAIRS) rotary_table(Frequencies frequencies, const Scalars *scalars, floa
     row[pairs + first + pair] = sine * factor;
 }
 
-// x: (rows, heads, 2, pairs). A block for each row, a thread for each SIZE pairs; y may take the place of x.
+// x: (rows, heads, 2, pairs). One block per row, one thread for each SIZE pairs; y may overwrite x.
 template <class T, int SIZE>
 __device__ __forceinline__ void turn(const T *x, const float *table, T *y, int tokens, int heads, int pairs,
                                      float direction) {

@@ -1,5 +1,5 @@
-// Sums over rows, in a fixed number of parts, so that bits depend on shapes alone. Reference: the gradient of a bias in
-// src/reference/linear.rs.
+// Sums over rows, in a fixed number of parts, so that the bits depend only on shapes. Reference: the gradient of a bias
+// in src/reference/linear.rs.
 
 #include "common.cuh"
 

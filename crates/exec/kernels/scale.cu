@@ -1,4 +1,4 @@
-// y = factor · x. y may take the place of x. Reference: src/reference/scale.rs.
+// y = factor · x. y may overwrite x. Reference: src/reference/scale.rs.
 
 #include "common.cuh"
 

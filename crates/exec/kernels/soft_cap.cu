@@ -1,4 +1,4 @@
-// y = cap · tanh(x / cap), and its gradient dy · (1 - (y / cap)²). y may take the place of x, dx that of dy or y.
+// y = cap · tanh(x / cap), and its gradient dy · (1 - (y / cap)²). y may overwrite x, dx may overwrite dy or y.
 // Reference: src/reference/soft_cap.rs.
 
 #include "activation.cuh"
