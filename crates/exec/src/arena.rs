@@ -23,7 +23,7 @@ impl Arena {
         self.memory.len() as u64
     }
 
-    /// Where its first byte is.
+    /// The address of its first byte.
     pub(crate) fn address(&mut self) -> *mut u8 {
         self.memory.as_mut_ptr()
     }
@@ -103,13 +103,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "overlaps")]
-    fn overlap_of_a_written_region_is_refused() {
+    fn overlap_of_a_written_region_panics() {
         let _ = arena().split(&[region(0, 9)], &[region(8, 8)]);
     }
 
     #[test]
     #[should_panic(expected = "is outside the arena")]
-    fn regions_outside_are_refused() {
+    fn regions_outside_the_arena_panic() {
         let _ = arena().split(&[region(60, 8)], &[]);
     }
 }

@@ -66,7 +66,7 @@ fn short_of(needed: Bytes, free: Bytes) -> String {
 }
 
 impl DeviceError {
-    /// Whether the device can't be used any more.
+    /// Whether the device is unusable from now on.
     pub fn ends_the_device(&self) -> bool {
         matches!(self, Self::Cuda(CudaError::CardFailed { .. }))
     }
@@ -96,7 +96,7 @@ pub struct Capabilities {
 pub struct MemoryReport {
     /// The arena in each memory; empty before a plan is loaded.
     pub arenas: PerMemory<ArenaUse>,
-    /// How often the device asked the system for memory, counted where it asks.
+    /// Number of requests to the system for memory.
     pub allocations: u64,
 }
 
@@ -107,7 +107,7 @@ impl MemoryReport {
     }
 }
 
-/// What a device knows about its arena in one memory.
+/// A device's measurements of its arena in one memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ArenaUse {
     /// The size of the arena.

@@ -1,5 +1,5 @@
-//! Runs steps by the processor's kernels, on slices of its arenas: all steps if the processor is the device, the host's
-//! steps for any other device.
+//! Runs steps with the processor's kernels, on slices of its arenas: all steps if the processor is the device, the
+//! host's steps for any other device.
 
 use crate::arena::Arena;
 use crate::call::{Call, Input, Output};
@@ -31,12 +31,12 @@ impl HostRunner {
         &self.arenas[memory]
     }
 
-    /// Bytes of all arenas that the system keeps in memory; `None` if it does not say.
+    /// Bytes of all arenas that the system keeps in memory; `None` if it does not report them.
     pub(crate) fn resident_bytes(&self) -> Option<u64> {
         self.arenas.values().map(Arena::resident_bytes).sum()
     }
 
-    /// The arena of a memory, to be written.
+    /// The arena of a memory, mutable.
     pub(crate) fn arena_mut(&mut self, memory: MemoryId) -> &mut Arena {
         &mut self.arenas[memory]
     }

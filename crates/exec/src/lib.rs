@@ -1,7 +1,8 @@
 //! Execution of plans: devices, their kernels, and the loop over a program's steps.
 //!
 //! A device reserves the plan's arenas once and never allocates memory again. Read next: `device.rs`, `executor.rs`,
-//! `reference/mod.rs` (what the ops mean), `cpu/mod.rs` (fast), `null.rs` (no arithmetic, only checks).
+//! `reference/mod.rs` (the definitions of the ops), `cpu/mod.rs` (the fast kernels), `null.rs` (checks without
+//! arithmetic).
 
 mod arena;
 mod call;
@@ -14,7 +15,7 @@ mod executor;
 mod host_runner;
 mod null;
 mod philox;
-mod quantise;
+mod quantize;
 pub mod reference;
 pub mod self_test;
 
@@ -29,4 +30,4 @@ pub use device::{ArenaUse, Capabilities, Device, DeviceError, MemoryReport, Room
 pub use executor::{run_program, run_program_timed};
 pub use null::{NullDevice, Order};
 pub use philox::{dropout_bits, dropout_threshold, fill_normal, normal_pair, philox};
-pub use quantise::Levels;
+pub use quantize::Levels;

@@ -1,7 +1,7 @@
 //! Moments of one byte each: the levels that a byte encodes, and the search for the nearest.
 
 /// The values of the 256 codes, ascending: fine near zero and coarse near one, since moments spread over many orders of
-/// magnitude. Source: dynamic quantisation, Dettmers et al. 2021 (arXiv:2110.02861), section 2: a decimal exponent in
+/// magnitude. Source: dynamic quantization, Dettmers et al. 2021 (arXiv:2110.02861), section 2: a decimal exponent in
 /// unary; the remaining bits divide its decade evenly.
 #[derive(Debug, Clone)]
 pub struct Levels {

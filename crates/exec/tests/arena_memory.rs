@@ -76,7 +76,7 @@ fn plan(threads: usize) -> Plan {
         sample_prefill: Some(16),
         ..TrainShape::default()
     };
-    let graph = build_training(&ModelConfig::Gpt2(model), &Optimizer::default(), &shape).expect("a sensible model");
+    let graph = build_training(&ModelConfig::Gpt2(model), &Optimizer::default(), &shape).expect("a valid model");
     let plan = lay_out(&graph, &Targets::cpu(threads));
     assert_eq!(validate(&plan), Ok(()));
     plan
@@ -85,7 +85,7 @@ fn plan(threads: usize) -> Plan {
 /// Loads a plan and fills its weights.
 fn load(plan: &Plan) -> CpuDevice {
     let mut device = CpuDevice::new();
-    device.load(plan).expect("memory for a small arena");
+    device.load(plan).expect("there is memory for a small arena");
     let mut noise = Noise::new(1);
     for (index, tensor) in plan.tensors.iter().enumerate().filter(|(_, t)| t.role == Role::Weight) {
         let values = (0..tensor.ty.elements()).map(|_| (noise.unit() as f32 - 0.5) / 10.0).collect::<Vec<_>>();
@@ -102,7 +102,7 @@ fn run(device: &mut CpuDevice, plan: &Plan, program: ProgramKind) {
         device.write(plan, port, bytemuck::cast_slice(&ids)).expect("tokens of this shape");
     }
     let scalars = Scalars { loss_scale: 1e-3, learning_rate: 1e-3, ..Scalars::default() };
-    run_program(device, plan, program, &scalars).expect("a sound plan runs");
+    run_program(device, plan, program, &scalars).expect("a valid plan runs");
     for port in ports.fetched() {
         let mut values = vec![0f32; plan[port].ty.elements()];
         device.read(plan, port, bytemuck::cast_slice_mut(&mut values)).expect("results of this shape");
@@ -119,7 +119,7 @@ fn assert_resident(device: &CpuDevice, plan: &Plan) {
             let pages = plan.peak().0.next_multiple_of(PAGE_BYTES) + plan.host().0.next_multiple_of(PAGE_BYTES);
             assert_eq!(resident, pages, "a plan of {} and {} bytes", plan.peak().0, plan.host().0);
         }
-        _ => eprintln!("SKIPPED: this system does not tell which pages are in memory"),
+        _ => eprintln!("SKIPPED: this system does not report which pages are in memory"),
     }
 }
 
@@ -144,7 +144,7 @@ fn invariant_3_exact_after_the_first_step_nothing_is_allocated() {
                 for program in [ProgramKind::MicroStep, ProgramKind::MicroStepAdd, ProgramKind::Update] {
                     run(&mut device, &plan, program);
                 }
-                assert_eq!(device.memory().allocations, asked, "the device asks for memory after its load");
+                assert_eq!(device.memory().allocations, asked, "the device requests memory after loading a plan");
                 assert_eq!(device.memory().arena(MemoryId::DEVICE).touched_bytes, plan.peak().0);
                 assert_resident(&device, &plan);
             };
@@ -155,7 +155,7 @@ fn invariant_3_exact_after_the_first_step_nothing_is_allocated() {
                 PEAK.store(live, Ordering::Relaxed);
                 step();
                 let grown = PEAK.load(Ordering::Relaxed) - live;
-                assert_eq!(LIVE.load(Ordering::Relaxed), live, "a step leaves something on the heap");
+                assert_eq!(LIVE.load(Ordering::Relaxed), live, "a step leaves bytes on the heap");
                 assert!(grown < PACKING_BYTES, "a step takes {grown} bytes of the heap");
             }
         });
@@ -189,7 +189,7 @@ fn invariant_4_whole_every_program_runs_inside_the_one_arena() {
     measured(2, || {
         let plan = plan(2);
         let Some(before) = anonymous_bytes() else {
-            eprintln!("SKIPPED: this system does not tell what the process has mapped");
+            eprintln!("SKIPPED: this system does not report the process's mappings");
             return;
         };
         let mut device = load(&plan);

@@ -60,7 +60,7 @@ fn results(op: &Op, shapes: &[(&[usize], Fill)], threads: usize) -> (Vec<Vec<f64
 }
 
 #[test]
-fn kernels_by_a_library_equal_their_references_and_themselves() {
+fn kernels_with_a_library_equal_their_references_and_are_reproducible() {
     use_blas(Blas::open(plimsoll_fake_blas::right()).expect("a library that works"));
     let library = blas_in_use().expect("it was chosen");
     assert_eq!((library.name.as_str(), library.file.as_path()), ("OpenBLAS 0.0 stand-in", plimsoll_fake_blas::right()));

@@ -1,7 +1,7 @@
 //! Every op's kernels for cards, as compiled PTX on an interpreter that checks each access, against the op's reference:
-//! on the examples, on random shapes and on those with edges, in every precision, in place and not, for both targets, in
-//! several orders of warps and with approximate instructions blurred. Nothing but the op's operands and its scratch may be
-//! touched.
+//! on the examples, on random shapes and on those with edges, in every precision, in place and not, for both targets,
+//! in several orders of warps and with approximate instructions blurred. Nothing but the op's operands and its scratch
+//! may be touched.
 
 #[path = "support/parts.rs"]
 mod parts;
@@ -261,7 +261,7 @@ fn average_of_remainders(shape: &[usize]) -> Example {
 
 /// Rows that whole vectors fit in, and tiles of products with an edge on each side.
 #[test]
-fn vectors_and_edges_of_tiles_are_right() {
+fn vectors_and_edges_of_tiles_are_correct() {
     let x: &[usize] = &[1, 3, 328];
     let rows: &[usize] = &[1, 3];
     let norm = LayerNormGrad { weight: true, bias: true, residual: true, accumulate: true };
@@ -294,7 +294,7 @@ fn vectors_and_edges_of_tiles_are_right() {
 /// Kernels that pass over elements access few sectors. They move hardly more bytes of operands than their ops declare,
 /// and of scratch no more than one write and one read; and they request few bytes repeatedly, cached or not.
 #[test]
-fn kernels_that_stream_take_few_sectors_and_move_what_their_ops_say() {
+fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
     let (x, flat): (&[usize], &[usize]) = (&[1, 64, 512], &[32768]);
     let rows: &[usize] = &[1, 64];
     let mut streaming = vec![
@@ -357,7 +357,8 @@ fn kernels_that_stream_take_few_sectors_and_move_what_their_ops_say() {
     });
 }
 
-/// An example of an op all of whose operands have one shape, with operands of another shape; `None` if they have several.
+/// An example of an op all of whose operands have one shape, with operands of another shape; `None` if they have
+/// several.
 fn elementwise(example: &Example, shape: &[usize]) -> Option<Example> {
     let (first, _) = example.inputs.first()?;
     let are_alike = example.inputs.iter().all(|(ty, _)| ty == first);
@@ -674,7 +675,7 @@ fn attention_on_tensor_cores_is_right() {
 /// Tiles in shared memory have no bank conflicts, and products are computed only for heads' own channels and for
 /// visible tiles.
 #[test]
-fn attention_on_tensor_cores_meets_no_bank_conflict() {
+fn attention_on_tensor_cores_has_no_bank_conflicts() {
     let bias = Some(RelativeBias { buckets: 16, max_distance: 40, bidirectional: true });
     for (capability, dtype, head_size) in
         [((8, 0), DType::Bf16, 64), ((8, 0), DType::F16, 96), ((7, 5), DType::F16, 64)]
@@ -768,7 +769,7 @@ fn attention_skips_tiles_of_other_documents() {
 
 /// Tiles of documents in any order, including repeated ones.
 #[test]
-fn attention_sees_documents_in_any_order() {
+fn attention_handles_documents_in_any_order() {
     let plain = Attention { segmented: true, ..attention(1, 1, true) };
     let orders = [vec![3, 0, 2, 3], vec![0, 0, 7, 7], vec![-1, 5, 5, i32::MIN], vec![4, 4, 4, 1]];
     let cases = orders.iter().flat_map(|order| [true, false].map(|causal| (order, causal, 64)));

@@ -241,7 +241,7 @@ fn fast_kernels_equal_their_references_on_random_shapes() {
 
 /// Kernels that pass over tensors compute in single precision for every format of the tensors, to the bit.
 #[test]
-fn streaming_kernels_round_to_half_precision_what_they_make_of_single() {
+fn streaming_kernels_round_their_single_precision_results_to_half() {
     let mut covered = HashSet::new();
     let random = (0..12).flat_map(|seed| random_examples(&mut Noise::new(2000 + seed), 130));
     let streams = |example: &Example| example.op.nature() == Nature::Streaming;
@@ -266,7 +266,7 @@ fn streaming_kernels_round_to_half_precision_what_they_make_of_single() {
 
 /// A norm as small as the constant that keeps the division finite.
 #[test]
-fn gradients_of_next_to_no_norm_are_clipped_as_by_the_reference() {
+fn gradients_with_a_tiny_norm_are_clipped_as_by_the_reference() {
     let example = Example {
         op: GradClip { max_norm: Some(1e-6) }.into(),
         inputs: vec![(TensorType::f32(&[1]), Fill::Positive)],
@@ -320,7 +320,7 @@ fn a_pair_of_equal_draws_is_one_head() {
 /// Values of `torch.nn.functional.cross_entropy` with `label_smoothing`, and of R-Drop written with its `kl_div`, of
 /// PyTorch 2.15.
 #[test]
-fn smoothed_and_paired_losses_are_pytorchs() {
+fn smoothed_and_paired_losses_equal_pytorchs() {
     let floats = |values: &[f64]| Value::Float(values.to_vec());
     let identity = floats(&(0..16).map(|i| f64::from(u8::from(i % 5 == 0))).collect::<Vec<_>>());
     let x = floats(&[0.5, -1.0, 2.0, 0.25, 1.5, 0.0, -0.5, 1.0]);

@@ -194,8 +194,8 @@ impl Case {
     }
 
     fn plan(&self) -> Plan {
-        let mut graph = build_training(&self.model, &self.optimizer, &self.shape).expect("a sensible model");
-        self.levers.pull(&mut graph).expect("levers that don't exclude each other");
+        let mut graph = build_training(&self.model, &self.optimizer, &self.shape).expect("a valid model");
+        self.levers.pull(&mut graph).expect("compatible levers");
         let global_batch = self.shape.micro_batch * self.accumulation;
         Plan {
             micro_batch: self.shape.micro_batch,
@@ -347,12 +347,12 @@ fn invariant_6_random_budgets_are_met_to_the_byte_or_refused_with_what_is_short(
         let everything = case.request(Bytes::gib(1));
         let of_micro_batch = |micro_batch: usize| {
             let fixed = Request { micro_batch: Some(micro_batch), ..everything.clone() };
-            search(&fixed).expect("a sensible request").expect("a gibibyte is enough")
+            search(&fixed).expect("a valid request").expect("a gibibyte is enough")
         };
         let founds = divisors(everything.global_batch).into_iter().map(of_micro_batch).collect::<Vec<_>>();
         let peaks = founds.iter().map(|f| (f.plan.micro_batch, f.plan.peak())).collect::<Vec<_>>();
         let budget = random_budget(&peaks, &mut noise);
-        let answer = search(&case.request(budget)).expect("a sensible request");
+        let answer = search(&case.request(budget)).expect("a valid request");
         let fitting = founds.iter().filter(|f| f.plan.peak() <= budget);
         match (answer, fitting.min_by(|a, b| a.step.0.total_cmp(&b.step.0))) {
             (Ok(found), Some(fastest)) => {
@@ -368,9 +368,8 @@ fn invariant_6_random_budgets_are_met_to_the_byte_or_refused_with_what_is_short(
                 let least = peaks.iter().map(|(_, peak)| *peak).min().expect("one divides everything");
                 assert_eq!((misfit.plan.peak(), misfit.short[MemoryId::DEVICE]), (least, least - budget), "{about:?}");
                 assert!(misfit.nearest.iter().all(|n| n.peak <= budget), "{:?}: {about:?}", misfit.nearest);
-                let enough =
-                    search(&case.request(budget + misfit.short[MemoryId::DEVICE])).expect("a sensible request");
-                assert_exact(&enough.expect("what was short is there now").plan, &about);
+                let enough = search(&case.request(budget + misfit.short[MemoryId::DEVICE])).expect("a valid request");
+                assert_exact(&enough.expect("the shortfall was added").plan, &about);
             }
             (Ok(found), None) => {
                 // With a smaller budget, an arena may be packed a little tighter.
@@ -417,7 +416,7 @@ fn tensor(plan: &Plan, name: &str) -> usize {
 }
 
 /// Moves a tensor to the address of another.
-fn lay_over(plan: &mut Plan, moved: &str, onto: &str) {
+fn move_onto(plan: &mut Plan, moved: &str, onto: &str) {
     let (moved, onto) = (tensor(plan, moved), tensor(plan, onto));
     plan.tensors[moved].offset = plan.tensors[onto].offset;
 }
@@ -434,22 +433,22 @@ type Damage = fn(&mut Plan);
 #[test]
 fn every_kind_of_damage_stops_the_null_device() {
     let kinds: &[(&str, Damage)] = &[
-        ("two activations that wait for the backward pass", |p| lay_over(p, "h0/mlp/linear", "h1/mlp/linear")),
-        ("an activation on weights", |p| lay_over(p, "h0/mlp/linear", "transformer.wte.weight")),
+        ("two activations that wait for the backward pass", |p| move_onto(p, "h0/mlp/linear", "h1/mlp/linear")),
+        ("an activation on weights", |p| move_onto(p, "h0/mlp/linear", "transformer.wte.weight")),
         ("weights on their gradient", |p| {
-            lay_over(p, "transformer.ln_f.weight", "transformer.ln_f.weight.grad");
+            move_onto(p, "transformer.ln_f.weight", "transformer.ln_f.weight.grad");
         }),
         ("a moment on another", |p| {
-            lay_over(p, "transformer.wpe.weight.exp_avg", "transformer.wpe.weight.exp_avg_sq");
+            move_onto(p, "transformer.wpe.weight.exp_avg", "transformer.wpe.weight.exp_avg_sq");
         }),
-        ("a cache on another", |p| lay_over(p, "h0/key_cache", "h1/value_cache")),
-        ("a cache on weights", |p| lay_over(p, "h0/key_cache", "transformer.wte.weight")),
-        ("the loss on weights", |p| lay_over(p, "loss", "transformer.wte.weight")),
+        ("a cache on another", |p| move_onto(p, "h0/key_cache", "h1/value_cache")),
+        ("a cache on weights", |p| move_onto(p, "h0/key_cache", "transformer.wte.weight")),
+        ("the loss on weights", |p| move_onto(p, "loss", "transformer.wte.weight")),
         ("scratch on an operand", |p| {
             let operand = scratch_of(p).1;
             scratch_of(p).0.offset = p[operand].offset;
         }),
-        ("scratch behind the end", |p| scratch_of(p).0.offset = p.peak().0),
+        ("scratch after the end", |p| scratch_of(p).0.offset = p.peak().0),
         ("an arena that is one byte short", |p| p.memories[MemoryId::DEVICE].peak_bytes -= 1),
         ("a first step that was dropped", |p| drop(p.programs[0].steps.remove(0))),
         ("a step in the middle that was dropped", |p| drop(p.programs[0].steps.remove(4))),
@@ -497,14 +496,14 @@ fn resident_bytes_of_a_device_without_pages_are_unknown() {
 }
 
 #[test]
-fn damage_in_the_host_s_arena_stops_the_null_device_too() {
+fn damage_in_the_hosts_arena_stops_the_null_device() {
     let grad = "transformer.wte.weight.grad";
     let kinds: &[(&str, Damage)] = &[
         ("a moment on another", |p| {
-            lay_over(p, "transformer.wte.weight.exp_avg", "transformer.wte.weight.exp_avg_sq");
+            move_onto(p, "transformer.wte.weight.exp_avg", "transformer.wte.weight.exp_avg_sq");
         }),
         ("a gradient on the next weights", |p| {
-            lay_over(p, "transformer.wte.weight.grad", "transformer.wte.weight.master");
+            move_onto(p, "transformer.wte.weight.grad", "transformer.wte.weight.master");
         }),
         ("an arena that is one byte short", |p| p.memories[MemoryId::HOST].peak_bytes -= 1),
         ("a gradient that is sent to nowhere", |p| {

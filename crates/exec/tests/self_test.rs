@@ -191,7 +191,7 @@ fn sizes(speeds: &Speeds, workload: Workload) -> Vec<&str> {
 }
 
 #[test]
-fn sizes_grow_while_the_device_is_fast_and_has_room() {
+fn sizes_grow_while_the_device_is_fast_and_has_memory() {
     let targets = Targets::cpu(1);
     let mut slow = Idle { run: Duration::from_millis(60), room: u64::MAX };
     let speeds = measure_speeds(&mut slow, &targets, &[DType::F32]);

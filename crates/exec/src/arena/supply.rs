@@ -79,7 +79,7 @@ impl Reservation {
         let mut memory = MmapMut::map_anon(length).map_err(|e| self.no_room(self.available(), e.to_string()))?;
         #[cfg(all(target_os = "linux", not(miri)))]
         // Large pages save most address translation; if they are disabled, nothing is lost. The system uses one only if
-        // all of its bytes are in the mapping, so they add no memory.
+        // the mapping contains all of its bytes, so they add no memory.
         let _ = memory.advise(memmap2::Advice::HugePage);
         for start in (0..length).step_by(STEP) {
             self.check()?;
@@ -106,7 +106,7 @@ impl Reservation {
     }
 
     fn no_room(&self, available: Option<Bytes>, reason: String) -> DeviceError {
-        // A request that is refused although enough is free failed for the reason that the system gave.
+        // If the system refuses although enough memory is free, its own reason is the cause.
         let available = available.filter(|available| available.0 < self.needed);
         DeviceError::NoRoom { needed: Bytes(self.needed), available, reason, card: None }
     }
@@ -173,12 +173,13 @@ mod tests {
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
     fn all_pages_are_in_memory_and_no_more() {
-        // The last page of one, the first large page of another, more than a step, none.
+        // Less than a page, a page, one byte more, more than a large page, just below a page, more than a step, and
+        // zero bytes.
         for bytes in [1, 4096, 4097, (2 << 20) + 1, (5 << 20) - 3, (STEP as u64) + (3 << 20) + 77, 0] {
             let arenas = Supply::default().reserve(&[bytes].into_iter().collect()).expect("little memory");
             let arena = &arenas[MemoryId::DEVICE];
             let Some(resident) = arena.resident_bytes() else {
-                eprintln!("SKIPPED: this system does not tell which pages are in memory");
+                eprintln!("SKIPPED: this system does not report which pages are in memory");
                 return;
             };
             assert_eq!(resident, pages(bytes), "an arena of {bytes} bytes");
@@ -189,11 +190,11 @@ mod tests {
 
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
-    fn pages_are_in_memory_after_writes_where_the_system_cannot_populate_them() {
+    fn pages_are_in_memory_after_writes_if_the_system_cannot_populate_them() {
         let bytes = 2 * PIECE + 5;
         let mut memory = MmapMut::map_anon(bytes).expect("little memory");
         let Some(before) = super::super::resident::bytes(&memory) else {
-            eprintln!("SKIPPED: this system does not tell which pages are in memory");
+            eprintln!("SKIPPED: this system does not report which pages are in memory");
             return;
         };
         assert_eq!(before, 0, "pages that were never touched");
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_others_take_meanwhile_is_noticed() {
+    fn memory_that_other_processes_take_meanwhile_is_detected() {
         let step = STEP as u64;
         // Enough at first; another process takes half a step before the second and every later check.
         let error = reserve(2 * step, step / 2, 0, [2 * step, 0]).expect_err("other processes took the memory");
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_is_counted() {
+    fn requests_are_counted() {
         let mut supply = Supply::default();
         let _first = supply.reserve(&[1, 1].into_iter().collect()).expect("two bytes");
         let _second = supply.reserve(&[1].into_iter().collect()).expect("a byte");
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_are_addresses_is_refused() {
+    fn more_than_the_address_space_is_refused() {
         let error =
             Supply::default().reserve(&[u64::MAX / 2].into_iter().collect()).expect_err("too much for any machine");
         assert!(matches!(error, DeviceError::NoRoom { available: None, .. }), "{error}");

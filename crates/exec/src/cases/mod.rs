@@ -228,7 +228,7 @@ pub const SINGLE: [&str; 4] = ["Cast", "GradClip", "GradNorm", "ParameterUpdate"
 /// The precisions that a run can have.
 pub const PRECISIONS: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 
-/// An example in one of the [`PRECISIONS`]; `None` if the op does not take it.
+/// An example in one of the [`PRECISIONS`]; `None` if the op does not support it.
 pub fn in_precision(example: &Example, dtype: DType) -> Option<Example> {
     match dtype {
         DType::F32 => Some(example.clone()),
@@ -237,7 +237,7 @@ pub fn in_precision(example: &Example, dtype: DType) -> Option<Example> {
     }
 }
 
-/// The example with as many operands in half precision as the op takes; `None` if it takes none.
+/// The example with as many operands in half precision as the op supports; `None` if it supports none.
 pub fn in_half(example: &Example, dtype: DType) -> Option<Example> {
     let floats = (0..example.inputs.len()).filter(|&i| example.inputs[i].0.dtype == DType::F32).collect::<Vec<_>>();
     let mut choices = (1..1u32 << floats.len().min(6)).collect::<Vec<_>>();

@@ -3,17 +3,17 @@
 //!
 //! ```text
 //!            queries →
-//!    keys   ┌─╲─┬───┬───┐       a causal attention's blocks end with the keys that their last query sees;
-//!      ↓    │  ╲│   │   │       of what they compute, only the small triangles under the diagonal, which the
-//!           └───┼─╲─┤   │       first queries of the block don't see, are set to minus infinity
+//!    keys   ┌─╲─┬───┬───┐       a causal attention's blocks end with the last key that their last query attends
+//!      ↓    │  ╲│   │   │       to; of what they compute, only the small triangles under the diagonal, which the
+//!           └───┼─╲─┤   │       first queries of the block may not attend to, are set to minus infinity
 //!               │  ╲│   │
-//!               └───┼─╲─┤       with segments or a window, a block begins with the first key and ends with the
-//!                   │  ╲│       last that any of its queries sees; what a query of it does not see is set likewise
+//!               └───┼─╲─┤       with segments or a window, a block ranges from the first to the last key that any
+//!                   │  ╲│       of its queries attends to; scores of other pairs are set to minus infinity, too
 //!                   └───┘
 //! ```
 //!
 //! Products (`attention_products.rs`) follow the diagonal in strips of queries, and skip the keys that no query of a
-//! strip sees.
+//! strip attends to.
 //!
 //! So the matrix library repacks only a block's queries, never all keys, and the softmax runs down columns, on vectors
 //! of queries without a sum across a vector. `attention_grad.rs` processes the same blocks in the backward pass.
@@ -39,7 +39,7 @@ pub(super) const BLOCK: usize = MOST_COLUMNS;
 /// products become too small for the library.
 const STRIP: usize = 48;
 
-/// The initial maximum of scores if a query may see no key: below any score, but finite.
+/// The initial maximum of scores if a query may attend to no key: below any score, but finite.
 const BELOW_ALL: f32 = -1e30;
 
 impl CpuKernel for ops::Attention {
@@ -156,12 +156,12 @@ pub(super) struct Block {
     causal: bool,
 }
 
-/// Consecutive queries of a block and the keys that they see, all relative to the block's first.
+/// Consecutive queries of a block and the keys that they attend to, all relative to the block's first.
 pub(super) struct Strip {
     pub(super) queries: Range<usize>,
-    /// The keys from the first on that the last of these queries may see.
+    /// The keys from the first on that the last of these queries may attend to.
     pub(super) keys: Range<usize>,
-    /// The ones that no query of an earlier strip may see.
+    /// The keys that no query of an earlier strip may attend to.
     pub(super) new_keys: Range<usize>,
 }
 
@@ -176,7 +176,7 @@ impl Block {
         })
     }
 
-    /// Number of keys that the queries before query `end` see, both relative to the block's first.
+    /// Number of keys that the queries before query `end` attend to, both relative to the block's first.
     pub(super) fn seen(&self, end: usize) -> usize {
         match (self.causal, end) {
             (_, 0) => 0,
@@ -185,7 +185,7 @@ impl Block {
         }
     }
 
-    /// The first query that may see a key, relative to the block's first.
+    /// The first query that may attend to a key, relative to the block's first.
     pub(super) fn first_seeing(&self, key: usize) -> usize {
         match self.causal {
             true => (self.keys.start + key).saturating_sub(self.queries.start).min(self.queries.len()),
@@ -222,8 +222,8 @@ impl<'a, E: Float> Head<'a, E> {
         })
     }
 
-    /// From the first key to the last that any of these queries sees. Begins with a quad, as dropout draws them, and in half
-    /// precision where panels may.
+    /// From the first key to the last that any of these queries attends to. Starts with a quad, the unit of dropout's
+    /// draws, and in half precision at the start of a panel.
     fn seen(&self, queries: &Range<usize>) -> Range<usize> {
         let end = if self.operands.op.causal { queries.end } else { self.operands.extents.keys };
         let grain = if E::DTYPE == DType::F32 { 4 } else { TILE_MULTIPLE };
@@ -269,8 +269,8 @@ impl<'a, E: Float> Head<'a, E> {
         }
     }
 
-    /// The scores of a block (keys, queries) of these queries, (D, queries), and of the head's keys, (keys, D), at the
-    /// beginning of `scratch`. `bias` is what [`Head::biases`] gives.
+    /// The scores (keys, queries) of a block, from its queries (D, queries) and the head's keys (keys, D), at the start
+    /// of `scratch`. `bias` is the result of [`Head::biases`].
     pub(super) fn scores<'s>(
         &self,
         products: &Products,

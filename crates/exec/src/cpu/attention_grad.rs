@@ -59,8 +59,8 @@ fn run<E: Float>(grad: &ops::AttentionGrad, mut call: Call) {
         let room = &mut Room { scores, upstream, panels, panel, dq };
         in_single(&mut into.keys, dk, |dk| {
             in_single(&mut into.values, dv, |dv| {
-                // A block that sees all keys overwrites, and the others add: in a causal attention without segments and
-                // window, the last block sees all.
+                // The block that attends to all keys overwrites, and the others add. In a causal attention without
+                // segments and window this is the last block.
                 let mut present = op.segmented || op.window.is_some();
                 if present {
                     dk.fill(0.0);
@@ -175,8 +175,8 @@ struct Item<'a, E> {
 }
 
 impl<E: Float> Item<'_, E> {
-    /// Sets a block's dq. Sets dk and dv of the keys that it sees, or adds to them if `accumulate`. Adds the scores'
-    /// gradients to the gradients by distance, if there is a bias.
+    /// Sets a block's dq. Sets dk and dv of the keys that it attends to, or adds to them if `accumulate`. Adds the
+    /// scores' gradients to the gradients by distance, if there is a bias.
     fn backward(
         &self,
         block: &Block,
@@ -230,7 +230,7 @@ impl<E: Float> Item<'_, E> {
 /// Channels per widening.
 const WIDENED: usize = 64;
 
-/// Σ a·b, whatever the precision.
+/// Σ a·b in any precision.
 fn inner_product_of<E: Float>(a: &[E], b: &[E]) -> f32 {
     if E::DTYPE == DType::F32 {
         return inner_product(bytemuck::cast_slice(a), bytemuck::cast_slice(b));

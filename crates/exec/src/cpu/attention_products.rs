@@ -1,6 +1,6 @@
 //! Products of attention's blocks: in single precision by the matrix library, strip by strip along the diagonal; in
-//! half precision by our own kernels (`tiled/packed.rs`), tile by tile, from panels into which each operand is packed
-//! once for all its products.
+//! half precision by the built-in kernels (`tiled/packed.rs`), tile by tile, from panels into which each operand is
+//! packed once for all its products.
 
 use super::attention::{Block, Strip};
 use super::half::Float;
@@ -44,8 +44,8 @@ impl Products {
         }
     }
 
-    /// into = scale · a b for each key of a block and each query that may see it, and zero for other tiles and strips.
-    /// into: (keys, queries), a: (keys of the head, D), b: (D, queries).
+    /// into = scale · a b for each key of a block and each query that may attend to it, and zero for other tiles and
+    /// strips. into: (keys, queries), a: (keys of the head, D), b: (D, queries).
     pub(super) fn key_by_query(&self, block: &Block, into: &mut [f32], scale: f32, a: Operand, b: Operand) {
         let columns = block.queries.len();
         let mut into = MatrixMut::new(into, block.keys.len(), columns);
@@ -74,7 +74,7 @@ impl Products {
         }
     }
 
-    /// into = weightsᵀ b, where each query's sum is over the keys that it may see.
+    /// into = weightsᵀ b, where each query's sum is over the keys that it may attend to.
     /// into: (queries, D), weights: (keys, queries), b: (keys of the head, D).
     pub(super) fn sum_over_keys(
         &self,
@@ -104,7 +104,7 @@ impl Products {
     }
 
     /// into = weights b, added to the previous values if `accumulate`, where each key's sum is over the queries that
-    /// may see it. into: (keys, D), weights: (keys, queries), b: (queries, D).
+    /// may attend to it. into: (keys, D), weights: (keys, queries), b: (queries, D).
     pub(super) fn sum_over_queries(
         &self,
         block: &Block,

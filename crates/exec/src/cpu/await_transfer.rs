@@ -1,4 +1,4 @@
-//! Waiting for a transfer. Kernels of the processor return when their work is done, so there is nothing to wait for.
+//! Waiting for a transfer. The processor's kernels return when their work is done, so this does nothing.
 
 use super::CpuKernel;
 use crate::call::Call;

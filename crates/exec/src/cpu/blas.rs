@@ -1,11 +1,11 @@
 //! A BLAS found at run time: OpenBLAS, MKL, BLIS, or another library with `cblas_sgemm`. It is opened and tested, and
 //! then computes large products instead of the `gemm` crate. Which products, and how they are split: `product.rs`.
 //!
-//! The library is limited to one thread. Our workers split a product and call the library in parallel, so that its own
-//! threads do not compete with ours for the same cores. No plan includes the memory that it allocates.
+//! The library is limited to one thread. Workers split a product and call the library in parallel, so that its own
+//! threads do not compete with them for the same cores. No plan includes the memory that it allocates.
 //!
-//! A library is chosen once, before the first product. A child process tries it first, since a broken library may crash its
-//! caller. With a BLAS, results are equal to the bit only for the same number of threads.
+//! A library is chosen once, before the first product. A child process tries it first, since a broken library may crash
+//! its caller. With a BLAS, results are equal to the bit only for the same number of threads.
 
 use super::gemm::product_built_in;
 use super::matrix::{Matrix, MatrixMut};
@@ -35,8 +35,8 @@ type Sgemm = unsafe extern "C" fn(
     c_stride: c_int,
 );
 
-/// Sets a number of threads, passed by value: OpenBLAS and MKL take an `int`, BLIS an integer as wide as a pointer. We
-/// pass the wider one; a callee that expects the narrower reads its lower half.
+/// Sets a number of threads, passed by value: OpenBLAS and MKL take an `int`, BLIS an integer as wide as a pointer.
+/// Calls pass the wider one; a callee that expects the narrower reads its lower half.
 type SetThreads = unsafe extern "C" fn(isize);
 
 const ROW_MAJOR: c_int = 101;
@@ -170,7 +170,7 @@ impl Blas {
         Ok(blas)
     }
 
-    /// Which library it is.
+    /// The library's description.
     pub fn library(&self) -> &BlasLibrary {
         &self.library
     }
@@ -409,7 +409,7 @@ fn mkl_version(library: &Library) -> Option<String> {
     Some(String::from_utf8_lossy(&text[..end]).trim().to_owned())
 }
 
-/// The loader's message, not only that it failed.
+/// The loader's message instead of only the failure.
 fn reason(error: &libloading::Error) -> String {
     let source = std::error::Error::source(error);
     source.map_or_else(|| error.to_string(), ToString::to_string)

@@ -97,7 +97,7 @@ vectorized! {
         dot(simd, a, b)
     }
 
-    /// Replaces scores by their exponentials over that of the largest. Returns their sum.
+    /// Replaces scores by their exponentials relative to the largest. Returns their sum.
     fn exponentials_of<S: Simd>(simd: S, scores: &mut [f32]) -> f32 {
         let [_, sum] = exponentials(simd, scores);
         sum

@@ -1,5 +1,5 @@
 //! Half precision on the processor, where most kernels compute in single precision: conversions of tensors in memory.
-//! `tiles.rs` is how kernels use them.
+//! `tiles.rs` uses them for kernels.
 
 use super::add;
 use super::matrix::Matrix;
@@ -29,7 +29,7 @@ pub(super) trait Float: Pod + Send + Sync {
     /// Values rounded to the nearest. Panics if the lengths differ.
     fn round(from: &[f32], into: &mut [Self]);
 
-    /// A matrix to be multiplied.
+    /// A matrix as a factor of a product.
     fn factor(matrix: Matrix<Self>) -> Factor;
 }
 
@@ -172,7 +172,7 @@ pub fn converted(values: &[u8], from: DType, to: DType) -> Cow<'_, [u8]> {
             DType::F32 => into.extend_from_slice(&single.to_le_bytes()),
             DType::F16 => into.extend_from_slice(&f16::from_f32(single).to_le_bytes()),
             DType::Bf16 => into.extend_from_slice(&rounded_weight(single).to_le_bytes()),
-            other => panic!("{other:?} is not of floats"),
+            other => panic!("{other:?} is not a float type"),
         }
     }
     Cow::Owned(into)

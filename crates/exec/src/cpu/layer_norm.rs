@@ -1,4 +1,4 @@
-//! Layer normalisation and its gradient: a row stays in the first-level cache during all passes over it.
+//! Layer normalization and its gradient: a row stays in the first-level cache during all passes over it.
 
 use super::CpuKernel;
 use super::add::accumulate;
@@ -59,10 +59,7 @@ fn run_grad<E: Float>(op: &ops::LayerNormGrad, mut call: Call) {
     let dy = operand_unless_in_output::<E>(&call, 0);
     let (x, weight, mean, rstd) = (operand::<E>(&call, 1), operand::<E>(&call, 2), call.f32(3), call.f32(4));
     let residual = if op.residual { operand_unless_in_output::<E>(&call, 5) } else { None };
-    assert!(
-        dy.is_some() || !op.residual || residual.is_some(),
-        "dx can take the place of dy or of the residual, not of both"
-    );
+    assert!(dy.is_some() || !op.residual || residual.is_some(), "dx can overwrite dy or the residual, not both");
     let (rows, channels) = (mean.len(), weight.len());
     let (dx, outputs) = split_results::<E>(&mut call);
     let outputs = outputs.map(bytemuck::cast_slice_mut::<u8, f32>);

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn reductions_take_in_every_element_of_any_length() {
+    fn reductions_include_every_element_of_any_length() {
         for length in 0..200 {
             let x = (0..length).map(|i| ((i * 37) % 101) as f32 - 50.0).collect::<Vec<_>>();
             let y = (0..length).map(|i| ((i * 53) % 17) as f32 - 8.0).collect::<Vec<_>>();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn exponentials_sum_to_the_softmax_normaliser() {
+    fn exponentials_sum_to_the_softmax_normalizer() {
         for length in [1, 15, 16, 17, 1023, 1025, 5000] {
             let x = (0..length).map(|i| 90.0 + (i as f32).sin()).collect::<Vec<_>>();
             let mut y = x.clone();

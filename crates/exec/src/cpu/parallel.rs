@@ -41,7 +41,7 @@ pub(super) fn for_each_of<T>(items: impl Iterator<Item = T> + Send, workers: usi
         return items.for_each(work);
     }
     let items = Mutex::new(items);
-    // The guard is dropped at the end of the statement, before the work begins.
+    // The guard is dropped at the end of the statement, before the work starts.
     let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
     (0..workers).into_par_iter().with_max_len(1).for_each(|_| {
         while let Some(item) = next() {
@@ -59,7 +59,7 @@ pub(super) fn for_each_with_scratch<T>(
     work: impl Fn(T, &mut [f32]) + Sync + Send,
 ) {
     let items = Mutex::new(items);
-    // The guard is dropped at the end of the statement, before the work begins.
+    // The guard is dropped at the end of the statement, before the work starts.
     let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
     scratch.par_chunks_exact_mut(scratch.len() / slots).with_max_len(1).for_each(|slot| {
         while let Some(item) = next() {

@@ -1,10 +1,10 @@
 //! Matrix products: by a BLAS if one was chosen (`blas.rs`) and the product is large enough, else by the built-in
 //! library (`gemm.rs`).
 //!
-//! The built-in library computes small products: few rows, as in generation, and attention in single precision. Our own
-//! small products without the library's copies were slower, since loading cold rows dominates. Tiles (`tiled/`) compute
-//! all other products, as fast as the library, in planned scratch. A processor with neither AVX-512 nor AVX2 uses the
-//! library for all of single precision.
+//! The built-in library computes small products: few rows, as in generation, and attention in single precision. Kernels
+//! for small products without the library's copies were slower, since loading cold rows dominates. Tiles (`tiled/`)
+//! compute all other products, as fast as the library, in planned scratch. A processor with neither AVX-512 nor AVX2
+//! uses the library for all of single precision.
 
 use super::blas::{self, Blas, Operand, product_by_library};
 use super::gemm::product_built_in;

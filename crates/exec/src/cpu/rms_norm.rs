@@ -1,4 +1,4 @@
-//! Root-mean-square normalisation and its gradient: a row stays in the first-level cache during all passes over it.
+//! Root-mean-square normalization and its gradient: a row stays in the first-level cache during all passes over it.
 
 use super::CpuKernel;
 use super::add::accumulate;
@@ -51,10 +51,7 @@ fn run_grad<E: Float>(op: &ops::RmsNormGrad, mut call: Call) {
     let dy = operand_unless_in_output::<E>(&call, 0);
     let (x, weight, rstd) = (operand::<E>(&call, 1), operand::<E>(&call, 2), call.f32(3));
     let residual = if op.residual { operand_unless_in_output::<E>(&call, 4) } else { None };
-    assert!(
-        dy.is_some() || !op.residual || residual.is_some(),
-        "dx can take the place of dy or of the residual, not of both"
-    );
+    assert!(dy.is_some() || !op.residual || residual.is_some(), "dx can overwrite dy or the residual, not both");
     let (rows, channels) = (rstd.len(), weight.len());
     let (dx, outputs) = split_results::<E>(&mut call);
     let dweight = outputs.map(bytemuck::cast_slice_mut::<u8, f32>).next();

@@ -1,4 +1,4 @@
-//! Picking one token's row.
+//! Selection of one token's row.
 
 use super::CpuKernel;
 use crate::call::Call;

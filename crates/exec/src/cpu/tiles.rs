@@ -1,6 +1,6 @@
 //! Tensors in half precision for kernels that compute in single precision: a tile of each is widened, the kernel runs
 //! on the tiles, and its results are rounded while they are in the first-level cache, so that one pass over memory is
-//! enough. Kernels get tensors in single precision without a copy.
+//! enough. Kernels receive tensors in single precision without a copy.
 //!
 //! Tiles of kernels that pass over flat tensors are on the stack. Tiles of kernels that need whole rows are in the
 //! working memory that their ops declare, in one slot per worker.

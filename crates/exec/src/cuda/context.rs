@@ -15,7 +15,7 @@ pub(super) struct Context {
     driver: &'static Driver,
     card: Card,
     handle: CUcontext,
-    /// Number of calls of the driver that allocate memory.
+    /// Number of calls that allocated memory.
     asked: AtomicU64,
 }
 
@@ -61,7 +61,7 @@ impl Context {
         self.driver
     }
 
-    /// The memory that the driver reports now.
+    /// The card's memory, as the driver reports it now.
     pub(super) fn room(&self) -> Result<Room, CallError> {
         let (mut free, mut total) = (0, 0);
         self.enter()?;

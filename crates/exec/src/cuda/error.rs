@@ -10,9 +10,9 @@ pub enum Fault {
     Memory,
     /// A kernel made an invalid access: a bug, or a defective card.
     Kernel,
-    /// A kernel ran for longer than the system allows.
+    /// A kernel exceeded the system's time limit.
     Timeout,
-    /// The card does not respond any more: it lost power or its bus, or its driver restarted.
+    /// The card no longer responds: it lost power or its bus, or its driver restarted.
     Lost,
 }
 
@@ -21,8 +21,8 @@ impl fmt::Display for Fault {
         f.write_str(match self {
             Self::Memory => "its memory has errors that cannot be corrected",
             Self::Kernel => "a kernel failed",
-            Self::Timeout => "a kernel was ended for its time",
-            Self::Lost => "it does not answer any more",
+            Self::Timeout => "a kernel exceeded the time limit",
+            Self::Lost => "it no longer responds",
         })
     }
 }
@@ -179,7 +179,7 @@ impl From<CallError> for CudaError {
 fn meaning(code: u32, name: Option<&str>, words: Option<&str>) -> String {
     match (name, words) {
         (Some(name), Some(words)) => format!("{name}: {words}"),
-        _ => format!("error {code}, which it has no words for"),
+        _ => format!("error {code}, which it does not describe"),
     }
 }
 

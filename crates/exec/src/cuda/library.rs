@@ -1,4 +1,4 @@
-//! The driver's library: finds it, and checks that it has all functions that we call.
+//! The driver's library: finds it, and checks that it has all required functions.
 //!
 //! A process has one driver.
 
@@ -101,9 +101,9 @@ impl Driver {
         let addresses =
             FUNCTIONS.iter().map(|name| address_of(&library, name).ok_or_else(|| too_old(format!("it has no {name}"))));
         let addresses = addresses.collect::<Result<_, _>>()?;
-        let version = version_of(&library).ok_or_else(|| too_old("it does not tell its version".to_owned()))?;
+        let version = version_of(&library).ok_or_else(|| too_old("it does not report its version".to_owned()))?;
         if version < OLDEST {
-            return Err(too_old(format!("it is of CUDA {}.{}", version.0, version.1)));
+            return Err(too_old(format!("it supports CUDA {}.{}", version.0, version.1)));
         }
         Ok(Self { path, version, addresses, hooks: Hooks::of(&library), _library: library })
     }

@@ -330,7 +330,7 @@ fn kernels_of(
     Kernels::load(context, &launches)
 }
 
-/// The error for memory that is out, in the plan's terms.
+/// The error for exhausted memory, in the plan's terms.
 fn explained(error: DeviceError, context: &Context, plan: &Plan) -> DeviceError {
     let reason = match &error {
         DeviceError::Cuda(CudaError::Call(call) | CudaError::ModuleRefused { call, .. }) if call.is_out_of_memory() => {

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! addresses  ├────────────── reserved, in one piece ──────────────┤
-//! memory     ├── piece ──┤├── piece ──┤├── piece ──┤├─ last ─┤         where the driver maps memory
-//!            ├────────────── allocated, in one piece ─────────────┤    where it does not
+//! memory     ├── piece ──┤├── piece ──┤├── piece ──┤├─ last ─┤         if the driver maps memory
+//!            ├────────────── allocated, in one piece ─────────────┤    if it does not
 //! ```
 //!
 //! With pieces, the arena is one range even if the card's memory is fragmented.

@@ -58,7 +58,7 @@ impl<'a, F: Real> Case<'a, F> {
         (b * self.e.queries + t) * self.op.heads * self.e.head_size + h * self.e.head_size + d
     }
 
-    /// The keys that a query sees.
+    /// The keys that a query attends to.
     fn seen(&self, b: usize, i: usize) -> Vec<usize> {
         let same = |j: usize| self.segments.is_none_or(|[q, k]| q[b * self.e.queries + i] == k[b * self.e.keys + j]);
         let first = self.op.window.map_or(0, |window| (i + 1).saturating_sub(window));

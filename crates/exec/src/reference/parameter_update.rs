@@ -1,10 +1,10 @@
 //! Reference of `ops/parameter_update.rs` and of all its optimizers. There is no stochastic rounding to `Bf16`, since
-//! its random bits are not part of the definition. Codes of quantised moments are integers, found by comparing all
+//! its random bits are not part of the definition. Codes of quantized moments are integers, found by comparing all
 //! levels, and so are remainders (`reference/remainder.rs`).
 
 use super::remainder::{nearest, whole};
 use super::{Real, RefCall, Reference};
-use crate::quantise::Levels;
+use crate::quantize::Levels;
 use plimsoll_graph::ops::{Operation, ParameterUpdate, STATE_BLOCK, StateFormat};
 use plimsoll_graph::optimizers::Rule;
 

@@ -5,7 +5,7 @@ use super::plans::Sums;
 use plimsoll_exec::cuda::{CudaError, CudaOptions, Fault};
 use plimsoll_exec::{Device, DeviceError};
 
-/// Functions that free or end things: if one fails, the thing is leaked.
+/// Functions that free or end objects: if one fails, the object leaks.
 const GIVE_BACK: &[&str] = &[
     "cuDevicePrimaryCtxRelease_v2",
     "cuEventDestroy_v2",
@@ -22,7 +22,7 @@ const GIVE_BACK: &[&str] = &[
     "cuStreamEndCapture",
 ];
 
-/// All others, whether or not a run calls them.
+/// All other functions, whether or not a run calls them.
 const OTHERS: &[&str] = &[
     "cuCtxSetCurrent",
     "cuDeviceGet",
@@ -89,7 +89,7 @@ fn each_call_can_fail_without_leaks() {
                 let about = format!("{function}, call {call}, code {code}");
                 match run(&machine, options) {
                     // Optional parts are skipped, with a note.
-                    Ok((notes, _)) => assert!(!notes.is_empty(), "{about}: nothing is said"),
+                    Ok((notes, _)) => assert!(!notes.is_empty(), "{about}: there is no note"),
                     Err(error) => assert!(!matches!(error, DeviceError::BadStep { .. }), "{about}: {error}"),
                 }
                 assert_eq!(machine.held(), (0, 0), "{about}");
@@ -98,7 +98,7 @@ fn each_call_can_fail_without_leaks() {
     }
 }
 
-/// A newer driver's.
+/// A code of a newer driver.
 #[test]
 fn an_unknown_code_is_reported_by_number() {
     let Some(machine) = Machine::stand_in("") else { return };
@@ -116,7 +116,7 @@ fn an_unknown_code_is_reported_by_number() {
 }
 
 #[test]
-fn a_card_that_fails_stays_failed_and_says_how() {
+fn a_failed_card_stays_failed_and_reports_the_fault() {
     let Some(machine) = Machine::stand_in("") else { return };
     let options = CudaOptions { graphs: false, ..CudaOptions::default() };
     let faults = [(214, Fault::Memory), (719, Fault::Kernel), (702, Fault::Timeout), (999, Fault::Lost)];
@@ -169,7 +169,7 @@ fn too_little_memory_is_a_value() {
 }
 
 #[test]
-fn cards_that_cannot_be_used_say_why() {
+fn unusable_cards_report_the_reason() {
     let error = |description: &str| load(description).map(|outcome| outcome.expect_err(description));
     let Some(none) = error("cards=0") else { return };
     assert!(matches!(none, DeviceError::Cuda(CudaError::NoCards { .. })), "{none}");
@@ -186,7 +186,7 @@ fn cards_that_cannot_be_used_say_why() {
 #[test]
 fn an_invalid_card_number_is_an_error() {
     let machine = Machine::of("cards=2");
-    let error = machine.driver().card(63).expect_err("no machine has so many");
+    let error = machine.driver().card(63).expect_err("no machine has this many cards");
     assert!(matches!(error, CudaError::NoSuchCard { index: 63, .. }), "{error}");
     let cards = machine.driver().cards().expect("cards");
     if machine.driver().is_stand_in() {

@@ -16,7 +16,7 @@ fn driver() -> &'static Driver {
             // SAFETY: all tests wait for this before they read the environment.
             unsafe { std::env::set_var(LIBRARY, plimsoll_fake_cuda::library()) };
         }
-        let driver = Driver::find().expect("a driver, or what stands in for it");
+        let driver = Driver::find().expect("a driver or its stand-in");
         let kind = if driver.is_stand_in() { "the stand-in" } else { "a driver" };
         eprintln!("on {kind}: {}", driver.path());
         driver

@@ -81,7 +81,7 @@ fn invariant_5_levers_and_ways_to_run_change_no_bit_with_a_library() {
 
 /// All types, transpositions, biases and sums of the ops that multiply.
 #[test]
-fn products_by_a_library_are_right() {
+fn products_by_a_library_are_correct() {
     let machine = Machine::of("");
     let Some(mut device) = device(&machine, CudaOptions::default()) else { return };
     let capability = device.card().compute_capability;
@@ -181,7 +181,7 @@ fn timing_can_fail_without_leaks() {
 
 /// A resumed run uses its stored choices, and computes the same bits, even if a new choice would differ.
 #[test]
-fn invariant_7_a_run_that_goes_on_has_the_algorithms_that_it_kept() {
+fn invariant_7_a_resumed_run_uses_its_stored_algorithms() {
     let machine = Machine::of("");
     let run = Run::of(gpt2());
     let Some(mut first) = device(&machine, CudaOptions::default()) else { return };
@@ -236,7 +236,7 @@ fn unusable_stored_choices_are_chosen_again_with_a_note() {
     let mut spoilt = serde_json::to_value(&kept).expect("plain data");
     spoilt["products"][0]["algorithm"][1] = 77.into();
     spoilt["products"][1]["algorithm"][0] = 0.into();
-    let (result, notes) = train("", &serde_json::from_value(spoilt).expect("numbers all the same"));
+    let (result, notes) = train("", &serde_json::from_value(spoilt).expect("still valid JSON"));
     assert_eq!(result, expected);
     assert_eq!(notes.matches("refuses the algorithm that the run had").count(), 2, "{notes}");
 }

@@ -39,7 +39,7 @@ fn a_captured_program_is_started_by_one_call() {
 }
 
 #[test]
-fn memory_that_cannot_be_pinned_is_copied_nevertheless() {
+fn memory_that_cannot_be_pinned_is_copied_synchronously() {
     let Some(machine) = Machine::stand_in("fail=cuMemHostRegister_v2:1:2") else { return };
     for execution in ["", ";execution=late"] {
         machine.reset(&format!("fail=cuMemHostRegister_v2:1:2{execution}"));
@@ -141,7 +141,7 @@ fn orders(plan: &Plan, program: &PlannedProgram, index: usize) -> bool {
 }
 
 #[test]
-fn no_wait_can_be_left_out() {
+fn every_wait_is_needed() {
     let Some(machine) = Machine::stand_in("") else { return };
     let sums = Sums::on_card();
     let mut waits = 0;

@@ -1,4 +1,4 @@
-//! A training step of every family, on the card and on the processor: the same losses and the same weights, whatever the
+//! A training step of every family on the card and on the processor: the same losses and the same weights for all
 //! levers; and every wait of its plan is needed.
 
 use super::machine::Machine;
@@ -21,7 +21,7 @@ pub struct Run {
     pace: Pace,
 }
 
-/// How many steps, and how long each.
+/// Number of steps, and the duration of each.
 #[derive(Clone, Copy)]
 struct Pace {
     steps: u64,
@@ -53,7 +53,7 @@ pub fn gpt2() -> ModelConfig {
 }
 
 fn of_json(config: &str) -> ModelConfig {
-    ModelConfig::from_json(config).expect("a sensible model")
+    ModelConfig::from_json(config).expect("a valid model")
 }
 
 pub fn llama() -> ModelConfig {
@@ -91,8 +91,8 @@ impl Run {
 
     /// The graph and its plan for a device and a processor with one worker.
     pub fn plan(&self, device: Target) -> (Graph, Plan) {
-        let mut graph = build_training(&self.model, &Optimizer::default(), &self.shape).expect("a sensible model");
-        self.levers.pull(&mut graph).expect("levers that don't exclude each other");
+        let mut graph = build_training(&self.model, &Optimizer::default(), &self.shape).expect("a valid model");
+        self.levers.pull(&mut graph).expect("compatible levers");
         let host = Target::Cpu { threads: 1 };
         let plan = Plan { micro_batch: self.shape.micro_batch, ..lay_out(&graph, &Targets { device, host }) };
         assert_eq!(validate(&plan), Ok(()));
@@ -215,7 +215,7 @@ pub fn distance(a: &[f32], b: &[f32]) -> f32 {
 /// Fifty steps, in which rounding errors grow. Takes minutes on the stand-in.
 #[test]
 #[ignore = "takes minutes"]
-fn fifty_steps_of_every_family_are_those_of_the_processor() {
+fn fifty_steps_of_every_family_equal_those_of_the_processor() {
     let machine = Machine::of("");
     for (name, model) in [("GPT-2", gpt2()), ("Llama", llama()), ("T5", t5())] {
         let run = Run { pace: Pace { steps: 50, learning_rate: 1e-3 }, ..Run::of(model) };
@@ -272,7 +272,7 @@ fn invariant_5_levers_and_ways_to_run_change_no_bit_in_tf32() {
     let machine = Machine::of("");
     let single = plain.train(&mut machine.device(CudaOptions::default()).expect("a card"), CARD).expect("trains");
     let expected = plain.train(&mut machine.device(TF32).expect("a card"), CARD).expect("trains");
-    assert_ne!(expected.0, single.0, "losses in TF32 are rounded otherwise");
+    assert_ne!(expected.0, single.0, "losses in TF32 are rounded differently");
     assert!(distance(&expected.0, &single.0) < 2e-3, "{:?}, not {:?}", expected.0, single.0);
     let recompute = Levers { recompute: Recompute::all(Level::Block), ..Levers::default() };
     for (levers, description, graphs) in
@@ -327,7 +327,7 @@ fn activations_that_wait_on_the_host_change_no_bit() {
 }
 
 #[test]
-fn halves_train_about_as_well() {
+fn half_precision_trains_about_as_well() {
     let machine = Machine::of("");
     let (expected, _) = Run::of(gpt2()).on_processor();
     for precision in [Precision::Bf16, Precision::Fp16] {
@@ -339,12 +339,12 @@ fn halves_train_about_as_well() {
 }
 
 #[test]
-fn no_wait_of_an_offloaded_step_can_be_left_out() {
+fn every_wait_of_an_offloaded_step_is_needed() {
     needs_its_waits(gpt2(), Levers { optimizer_offload: 1.0, ..Levers::default() });
 }
 
 #[test]
-fn no_wait_of_a_step_whose_activations_are_sent_can_be_left_out() {
+fn every_wait_of_a_step_with_offloaded_activations_is_needed() {
     needs_its_waits(three_blocks(), Levers { activation_offload: 3, ..Levers::default() });
 }
 

@@ -87,9 +87,9 @@ fn a_card_that_fails_during_a_run_names_the_checkpoint_and_the_command_to_resume
     for (index, (function, code, words)) in [
         ("cuGraphLaunch", 214, "its memory has errors"),
         ("cuGraphLaunch", 719, "a kernel failed"),
-        ("cuStreamSynchronize", 999, "it does not answer"),
-        ("cuMemcpyHtoDAsync_v2", 702, "a kernel was ended for its time"),
-        ("cuMemcpyDtoHAsync_v2", 46, "it does not answer"),
+        ("cuStreamSynchronize", 999, "it no longer responds"),
+        ("cuMemcpyHtoDAsync_v2", 702, "a kernel exceeded the time limit"),
+        ("cuMemcpyDtoHAsync_v2", 46, "it no longer responds"),
     ]
     .into_iter()
     .enumerate()
@@ -131,7 +131,7 @@ fn an_unusable_card_says_why_and_leaves_the_name_free() {
         ("driver=11000", 5, "CUDA 11.4 is needed"),
         ("fail=cuModuleLoadDataEx:1:222", 5, "the driver refuses the kernels"),
         ("stick=cuDevicePrimaryCtxRetain:1:214", 5, "its memory has errors"),
-        ("stick=cuMemCreate:1:999", 5, "it does not answer"),
+        ("stick=cuMemCreate:1:999", 5, "it no longer responds"),
         ("fail=cuStreamCreate:1:9999", 5, "cuStreamCreate gives error 9999"),
         ("fail=cuMemCreate:1:2;fail=cuMemCreate:2:2;fail=cuMemCreate:3:2", 3, "of memory is needed"),
         ("cards=0", 5, "shows no card"),
@@ -167,7 +167,8 @@ fn an_op_without_a_kernel_is_named_with_a_hint() {
     let sandbox = Sandbox::new();
     sandbox.write("wide/config.json", tiny_config(&json!({"n_embd": 512, "n_head": 1})));
     let said = train(&sandbox, "", &format!("{RUN} --model wide --name wide"));
-    let words = ["cards cannot run `attention`: heads of 512 channels, cards take up to 256", "hint: `--device cpu`"];
+    let words =
+        ["cards cannot run `attention`: heads of 512 channels, cards support up to 256", "hint: `--device cpu`"];
     assert_says(&said, 5, &words);
 }
 

@@ -11,7 +11,7 @@ use super::parallel::{self, CHUNK};
 use super::remainder::{join, split};
 use crate::call::{Call, Output};
 use crate::philox::philox;
-use crate::quantise::Levels;
+use crate::quantize::Levels;
 use ::half::bf16;
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::{ParameterUpdate, STATE_BLOCK, StateFormat, WeightFormat};

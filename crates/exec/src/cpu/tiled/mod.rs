@@ -4,12 +4,12 @@
 //! (`product.rs`).
 //!
 //! ```text
-//!   mod.rs     blocks of the result, shared out to workers; steps of the sum
+//!   mod.rs     blocks of the result, divided among workers; steps of the sum
 //!   pack.rs    parts of operands ─► panels
 //!   kernel.rs  panels ─► a tile of sums in registers, with AMX in amx.rs
 //!   store.rs   tiles ─► the result, with bias and rounding
 //!   packed.rs  small products of operands that stay packed
-//!   path.rs    which instructions there are
+//!   path.rs    the available instructions
 //! ```
 //!
 //! The order in which the terms of a sum are added depends on the shapes and the processor's instructions, not on the
@@ -558,7 +558,7 @@ mod tests {
         check::<f32, f32>(&SHAPES, 0..16, 1);
     }
 
-    /// More than are packed together, plain and transposed. Every tile has several elements that are checked.
+    /// More than are packed together, plain and transposed. The test checks several elements of every tile.
     #[test]
     fn products_of_many_rows_columns_or_terms_are_exact() {
         const MANY: [[usize; 3]; 6] =

@@ -7,7 +7,7 @@ use super::Factor;
 use super::kernel::{Order, Panels};
 use std::ops::Range;
 
-/// Terms of a row that a transposing packer reads together.
+/// Number of terms of a row that a transposing packer reads together.
 const RUN: usize = 16;
 
 /// Rows of a part, rounded up to whole panels.

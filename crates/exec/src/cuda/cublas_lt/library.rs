@@ -1,5 +1,5 @@
-//! The open library with the functions that we call. Types and numbers are from `cublasLt.h`, `cublas_api.h` and
-//! `library_types.h`, which are the same from version 11 to version 13.
+//! The open library with the functions that this crate calls. Types and numbers are from `cublasLt.h`, `cublas_api.h`
+//! and `library_types.h`, which are the same from version 11 to version 13.
 
 use libloading::Library;
 use plimsoll_files::library_problem;
@@ -57,7 +57,7 @@ pub enum CublasLtError {
         /// The missing function.
         function: &'static str,
     },
-    /// It is older than the functions that we call.
+    /// It lacks functions that this crate calls.
     #[error("{} is too old: it is version {}.{}, {}.{} is needed", path.display(), version.0, version.1, needed.0, needed.1)]
     TooOld {
         /// The library.

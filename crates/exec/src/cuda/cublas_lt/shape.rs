@@ -57,8 +57,9 @@ impl ProductShape {
     pub(super) fn of(product: &Product, tf32: bool) -> Option<Self> {
         let Product { factors, left, right, result, bias, scaled_by, extents, accumulate, .. } = *product;
         let has_types = left.dtype == right.dtype && [left.dtype, DType::F32].contains(&result.dtype);
-        // Our bias has the factors' type; the library takes the result's. If rows in half precision are not whole
-        // vectors, it seems to add the bias after rounding: on an H100, 130 x 390 by 390 x 5 in bf16 had such an error.
+        // The plan's bias has the factors' type; the library uses the result's. If rows in half precision are not whole
+        // vectors, the library seems to add the bias after rounding: on an H100, 130 x 390 by 390 x 5 in bf16 had such
+        // an error.
         let in_vectors = |elements: usize| (elements as u64 * result.dtype.size_bytes()).is_multiple_of(16);
         let is_rounded_once = !result.dtype.is_half() || in_vectors(extents[1]) && in_vectors(result.stride);
         let has_bias = bias == 0 || left.dtype == result.dtype && is_rounded_once;

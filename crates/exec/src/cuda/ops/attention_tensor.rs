@@ -142,7 +142,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_pass_has_room_on_every_card_and_usual_heads_have_it_twice() {
+    fn every_pass_fits_on_every_card_and_usual_heads_fit_twice() {
         for (capability, of_block, of_multiprocessor) in CARDS {
             let heads = if capability < (8, 0) { 1..=128 } else { 1..=256 };
             for head_size in heads {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_go_through_two_stages_where_copies_go_on_meanwhile_and_there_is_room() {
+    fn gradients_have_two_stages_if_copies_are_asynchronous_and_there_is_space() {
         let keys = |head_size, capability| Pass::Keys.stages(head_size, capability);
         assert_eq!([64, 128, 160].map(|head_size| keys(head_size, (7, 5))), [1, 1, 1]);
         assert_eq!([64, 128, 160].map(|head_size| keys(head_size, (8, 0))), [2, 2, 1]);
@@ -166,9 +166,9 @@ mod tests {
         assert_eq!(Pass::Forward.stages(64, (8, 0)), 1);
     }
 
-    /// The figures are those of heads of 64 and of 128 channels.
+    /// The statistics are for heads of 64 and of 128 channels.
     #[test]
-    fn figures_of_kernels_know_their_shared_memory() {
+    fn kernel_statistics_use_the_launches_shared_memory() {
         let figures = include_str!("../../../../../bench/results/kernels.csv");
         let rows = figures.lines().map(|line| line.split(',').collect::<Vec<_>>());
         let mut found = 0;

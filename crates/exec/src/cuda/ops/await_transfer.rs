@@ -1,4 +1,4 @@
-//! Waiting for a transfer takes no kernel: a queue ends when its work is done.
+//! Waiting for a transfer needs no kernel: a queue ends when its work is done.
 
 use super::CudaKernel;
 use crate::cuda::launch::{Operands, Part};

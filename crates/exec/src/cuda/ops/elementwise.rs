@@ -1,5 +1,5 @@
-//! Launches of kernels that pass over elements, for all ops whose kernels take nothing but operands, results, their
-//! number of elements and constants.
+//! Launches of kernels that pass over elements, for all ops whose kernels take only operands, results, their number of
+//! elements and constants.
 
 use super::shape::{launch, named, vectors};
 use crate::cuda::launch::{Arguments, Operands, Part};

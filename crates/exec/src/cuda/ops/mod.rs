@@ -1,6 +1,5 @@
-//! The kernels of each op on a card, and what they are launched with: one file an op, named after it. Files that several ops
-//! share: `shape.rs` (grids, and how kernels are named), `elementwise.rs`, `norms.rs`, `products.rs`, `row_sums.rs`,
-//! `attention_tensor.rs`.
+//! The kernels of each op on a card and their launches, in one file per op. Files that several ops share: `shape.rs`
+//! (grids and kernel names), `elementwise.rs`, `norms.rs`, `products.rs`, `row_sums.rs`, `attention_tensor.rs`.
 
 mod add;
 mod attention;
@@ -56,7 +55,8 @@ fn kernel(op: &Op) -> &dyn CudaKernel {
     match_op!(op, op => op)
 }
 
-/// The parts of an op, in order: products, which a library may compute, and kernels. Panics as [`CudaKernel::parts`] does.
+/// The parts of an op, in order: products, which a library may compute, and kernels. Panics as [`CudaKernel::parts`]
+/// does.
 pub(super) fn parts(op: &Op, operands: &Operands) -> Vec<Part> {
     kernel(op).parts(operands)
 }

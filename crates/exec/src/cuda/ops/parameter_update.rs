@@ -3,7 +3,7 @@
 use super::CudaKernel;
 use super::shape::{THREADS, launch, line};
 use crate::cuda::launch::{Arguments, Operands, Part};
-use crate::quantise::Levels;
+use crate::quantize::Levels;
 use plimsoll_graph::ops::{Operation, ParameterUpdate, STATE_BLOCK, StateFormat, WeightFormat};
 use plimsoll_graph::optimizers::Rule;
 

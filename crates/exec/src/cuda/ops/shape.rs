@@ -1,4 +1,4 @@
-//! Shapes of launches that many ops share, and how kernels are named.
+//! Shapes of launches and names of kernels that many ops share.
 
 use crate::cuda::launch::{Arguments, Launch};
 use plimsoll_graph::{DType, TensorType};
