@@ -80,7 +80,7 @@ fn an_unusable_card_says_why_with_a_hint() {
         ("mode=2", 5, "prohibited mode"),
         ("mode=3;fail=cuDevicePrimaryCtxRetain:1:46", 5, "another process uses it"),
         ("others=12200", 3, "no room for the driver's own memory"),
-        ("fail=cuInit:1:999", 5, "does not answer"),
+        ("fail=cuInit:1:999", 5, "no longer responds"),
         ("fail=cuInit:1:9999", 5, "cuInit gives error 9999"),
         ("mig=", 5, "shows no card"),
     ] {
