@@ -5,7 +5,9 @@
 //! Source: PyTorch's `torch/_functorch/partitioners.py`: it never recomputes results of `compute_intensive_ops` or
 //! random masks; recomputing fusible ops costs nothing.
 //!
-//! ```text mm ─► [gelu ─► dropout] ─► mm     the ops in brackets need no memory, but keep their operand alive ```
+//! ```text
+//!   mm ─► [gelu ─► dropout] ─► mm     the ops in brackets need no memory, but keep their operand alive
+//! ```
 
 use super::storage::Storage;
 use super::{DType, Place, Tensor};

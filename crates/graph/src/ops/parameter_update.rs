@@ -18,7 +18,9 @@ pub enum WeightFormat {
     Bf16,
     /// Rounded to `Bf16` as by [`Cast`](super::Cast), with the difference to single precision in 16 bits:
     ///
-    /// ```text bits of the weight in F32 = bits of the weight in Bf16 · 2^16 + remainder, from -2^15 to 2^15 - 1 ```
+    /// ```text
+    ///   bits of the weight in F32 = bits of the weight in Bf16 · 2^16 + remainder, from -2^15 to 2^15 - 1
+    /// ```
     /// Products use the rounded weight; the next update starts from the exact weight. Only a NaN loses its lower bits.
     Bf16AndRemainder,
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Flags for durations, each with a short value; `None` for flags that are removed.
 const LENGTHS: &[(&str, &str)] = &[("--epochs", ""), ("--duration", ""), ("--max-steps", ""), ("--steps", "1")];
 
-/// Commands that are not run: `calibrate` measures for a minute, `notify` has no service, and the others need a card,
+/// Commands that are not run: `calibrate` measures for a minute, `notify` has no service, and the others need a GPU,
 /// or Python and a script of the user's.
 const LONG: &[&str] = &["notify test", "-- python train.py", "calibrate", "--self-test", "--device cuda", "cuda:1"];
 
@@ -88,7 +88,7 @@ fn sandbox() -> Sandbox {
     sandbox.write("problem.csv", "id,lower,upper,size\na,0,3,4\nb,3,9,4\nc,0,9,4\n");
     sandbox.write("snapshot.pickle", snapshot());
     sandbox.write("run.yaml", "max_steps: 2\n");
-    sandbox.write("axolotl.yml", block(&text_of(&repository().join("docs/src/torch.md")), "This is `axolotl.yml`:"));
+    sandbox.write("axolotl.yml", block(&text_of(&repository().join("docs/src/estimate.md")), "This is `axolotl.yml`:"));
     must(&sandbox, "tokenizer train --data text --kind bpe --vocab-size 400 --output bpe.json");
     must(&sandbox, "tokenizer train --data pairs.tsv --kind unigram --vocab-size 300 --output unigram.json");
     let gpt2 = json!({ "vocab_size": 50_257, "n_positions": 1024, "n_embd": 8, "n_head": 1 });
@@ -196,7 +196,7 @@ fn commands_of_the_manual_work() {
 /// The exports in the manual are the command's output.
 #[test]
 fn exports_of_the_manual_are_real() {
-    let page = text_of(&repository().join("docs/src/torch.md"));
+    let page = text_of(&repository().join("docs/src/estimate.md"));
     let sandbox = Sandbox::new();
     sandbox.write("axolotl.yml", block(&page, "This is `axolotl.yml`:"));
     let begun = "estimate --config axolotl.yml --gpu 3070 --export";
@@ -208,6 +208,16 @@ fn exports_of_the_manual_are_real() {
     assert_eq!(sandbox.run(&format!("{begun} hf")).stdout_text(), block(&page, &format!("plimsoll {begun} hf")));
 }
 
+/// The anchors of a page's headings, as mdBook and GitHub make them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let anchor = |heading: &str| {
+        let kept = heading.chars().filter(|&c| c.is_alphanumeric() || [' ', '-', '_'].contains(&c));
+        kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(anchor).collect()
+}
+
 #[test]
 fn the_manual_has_all_its_pages_and_links_to_nothing_else() {
     let pages = pages();
@@ -217,8 +227,22 @@ fn the_manual_has_all_its_pages_and_links_to_nothing_else() {
         let is_listed = ["SUMMARY.md", "README.md"].contains(&name.as_str()) || summary.contains(&format!("]({name})"));
         assert!(is_listed, "{name} is not in SUMMARY.md");
         let folder = if name == "README.md" { root.clone() } else { root.join("docs/src") };
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
-            assert!(link.starts_with("http") || link.is_empty() || folder.join(link).exists(), "{name}: {link}");
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let (file, heading) = link.split_once('#').map_or((link, None), |(file, heading)| (file, Some(heading)));
+            let is_known = link.starts_with("http") || file.is_empty() || folder.join(file).exists();
+            assert!(is_known, "{name}: {link}");
+            let Some(heading) = heading else { continue };
+            let target = if file.is_empty() { text.clone() } else { text_of(&folder.join(file)) };
+            assert!(anchors(&target).contains(heading), "{name}: {link}");
+        }
+    }
+    for name in ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "crates/plimsoll/src/cli/recipe.rs"] {
+        let text = text_of(&root.join(name));
+        for rest in text.split("docs/src/").skip(1) {
+            let page = rest.split(|c: char| !c.is_alphanumeric() && !"-_.".contains(c)).next().unwrap_or_default();
+            // `x.md` stands for a new page.
+            let page = page.trim_end_matches('.');
+            assert!(page == "x.md" || root.join("docs/src").join(page).exists(), "{name}: docs/src/{page}");
         }
     }
 }

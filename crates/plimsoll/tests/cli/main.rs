@@ -15,6 +15,7 @@ mod cuda_run;
 mod cuda_visible;
 mod devices;
 mod docs;
+mod docs_reference;
 mod docs_shown;
 mod download;
 mod estimate;
