@@ -18,7 +18,7 @@ pub fn estimate(model: &ModelConfig, run: &Run, gpu: Gpu) -> Result<Estimate, Ca
         return Ok(frozen::divided(whole, model, run, gpu));
     }
     let steps = step::steps(model, run, gpu, true, Bound::Likely)?;
-    let mut likely = simulate::judged(&steps, run, gpu);
+    let mut likely = simulate::estimate_of(&steps, run, gpu);
     range::widen(&mut likely, &steps, model, run, gpu)?;
     Ok(likely)
 }

@@ -1,7 +1,7 @@
 //! Replays the events of a process on PyTorch's allocator: its peaks, and the storages live at the peak.
 //! Not here: the events (`step.rs`).
 
-use crate::card::{Gpu, Likely};
+use crate::card::{Gpu, Spread};
 use crate::estimate::{Estimate, Footprint, Live, Share, Shortfall};
 use crate::runtime::{Event, Record};
 use crate::sharding::is_parallel;

@@ -11,7 +11,7 @@ use super::frame::{Block, Frame};
 use super::tape::{Op, Saved};
 use super::tensor::Edge;
 use super::{Rt, Tensor, backward};
-use crate::sharding::watched;
+use crate::sharding::with_hooks;
 use plimsoll_trainers::Checkpointing;
 use std::rc::Rc;
 

@@ -91,7 +91,7 @@ impl Tensor {
 
     /// The tensor in memory while the value lives, for a kernel that cannot read fused operands; `None` if it is in
     /// memory already.
-    pub fn settled(&self) -> Option<Self> {
+    pub fn materialized(&self) -> Option<Self> {
         let elements = self.storage().fused_elements()?;
         Some(Self::new(self.rt(), &[elements], self.dtype(), "fused"))
     }

@@ -83,7 +83,7 @@ impl Leaf {
     }
 
     /// Whether a gradient has the leaf's layout in memory, so that it may be taken as it is.
-    pub fn is_laid_out_like(&self, gradient: &Tensor) -> bool {
+    pub fn has_layout_of(&self, gradient: &Tensor) -> bool {
         let sizes = self.value.shape().iter().zip(self.value.strides()).zip(gradient.strides());
         sizes.into_iter().all(|((size, stride), other)| *size == 1 || stride == other)
     }

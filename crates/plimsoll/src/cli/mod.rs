@@ -150,6 +150,7 @@ enum Command {
 /// Runs the program. `arguments`: the program's name, then its arguments.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let _finish = Finish;
+    print_panics_as_messages();
     processor::return_freed_memory();
     let result = with_settings(hyphenate(arguments)).and_then(|cli| match cli.command {
         Command::Train(args) => train::run(*args),
