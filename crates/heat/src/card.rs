@@ -4,10 +4,11 @@
 use crate::limits::{Band, Limits};
 use crate::note::NoteKind;
 use crate::order::{Duty, Order};
+use crate::pace::Pace;
 use crate::reading::{Reading, Sensor};
 use crate::sensors::{Heat, Sensors, Summary};
 use crate::split::{PowerRange, Split};
-use crate::throttle::{Change, Pace, THROTTLING_C, Throttle};
+use crate::throttle::{Change, THROTTLING_C, Throttle};
 use crate::tracker::Context;
 use crate::trend::{Peaks, weight};
 use plimsoll_units::Seconds;

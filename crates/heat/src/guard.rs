@@ -8,9 +8,9 @@ use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::note::{Note, NoteKind};
 use crate::order::{Order, TooHot};
+use crate::pace::Pace;
 use crate::reading::Reading;
 use crate::split::PowerRange;
-use crate::throttle::Pace;
 use plimsoll_units::Seconds;
 
 /// Assumed duration of a micro-batch before the first measurement, and the longest accepted one, s.

@@ -16,6 +16,7 @@ mod guard;
 mod limits;
 mod note;
 mod order;
+mod pace;
 mod reading;
 mod sensors;
 mod split;

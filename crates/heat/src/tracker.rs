@@ -3,8 +3,8 @@
 //! Not here: combining the sensors of a card. Read next: `sensors.rs`.
 
 use crate::note::NoteKind;
+use crate::pace::Pace;
 use crate::reading::Sensor;
-use crate::throttle::Pace;
 use crate::trend::weight;
 use plimsoll_units::Seconds;
 

@@ -1,11 +1,44 @@
 //! NVML, opened while it is in use.
 
-use crate::gpus::{GpuError, start};
 use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+use plimsoll_files::library_problem;
 use std::env;
 use std::ffi::OsStr;
 use std::mem;
 use std::ops::Deref;
+
+/// The name under which the wrapper loads the library.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// Why the machine's cards can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum GpuError {
+    /// The library is missing or invalid, or its driver is not running.
+    #[error("no NVIDIA driver ({reason})")]
+    NoDriver {
+        /// The error of the system or of NVML.
+        reason: String,
+    },
+    /// The library is newer than the loaded driver, as after an update.
+    #[error("the NVIDIA driver was updated, but the old one is still loaded; restart the machine")]
+    Outdated,
+    /// A required NVML call failed.
+    #[error("NVML failed at {what}: {source}")]
+    Failed {
+        /// The failed action.
+        what: &'static str,
+        /// NVML's error.
+        #[source]
+        source: NvmlError,
+    },
+    /// An impossible count.
+    #[error("NVML reports {count} cards, more than a machine can have")]
+    TooMany {
+        /// The count.
+        count: u32,
+    },
+}
 
 /// NVML, shut down on drop.
 #[derive(Debug)]
@@ -40,4 +73,21 @@ impl Drop for Driver {
             mem::forget(nvml);
         }
     }
+}
+
+/// Starts NVML from this library; `None` is the driver's own.
+fn start(library: Option<&OsStr>) -> Result<Nvml, GpuError> {
+    let mut builder = Nvml::builder();
+    if let Some(library) = library {
+        builder.lib_path(library);
+    }
+    if let Some(reason) = library_problem(library.unwrap_or(OsStr::new(LIBRARY))) {
+        return Err(GpuError::NoDriver { reason });
+    }
+    builder.init().map_err(|source| match source {
+        NvmlError::LibloadingError(error) => GpuError::NoDriver { reason: error.to_string() },
+        NvmlError::LibraryNotFound | NvmlError::DriverNotLoaded => GpuError::NoDriver { reason: source.to_string() },
+        NvmlError::LibRmVersionMismatch => GpuError::Outdated,
+        source => GpuError::Failed { what: "starting", source },
+    })
 }

@@ -1,22 +1,17 @@
 //! The machine's NVIDIA cards, as reported by the driver's library (NVML). The library is loaded at run time; building
 //! needs nothing from NVIDIA. Not here: using the cards. Read next: `visible.rs`, on CUDA's numbers for them.
 
-use crate::driver::Driver;
+use crate::driver::{Driver, GpuError};
 use crate::visible::{BadEntry, visible};
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, Nvml};
-use plimsoll_files::library_problem;
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::env;
-use std::ffi::OsStr;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::path::Path;
-
-/// The name under which the wrapper loads the library.
-const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// More than any machine has: a larger count is an error of the library.
 const MOST_CARDS: u32 = 1024;
@@ -145,35 +140,6 @@ impl From<BadEntry> for GpuNote {
     }
 }
 
-/// Why the machine's cards can't be read.
-#[derive(Debug, thiserror::Error)]
-pub enum GpuError {
-    /// The library is missing or invalid, or its driver is not running.
-    #[error("no NVIDIA driver ({reason})")]
-    NoDriver {
-        /// The error of the system or of NVML.
-        reason: String,
-    },
-    /// The library is newer than the loaded driver, as after an update.
-    #[error("the NVIDIA driver was updated, but the old one is still loaded; restart the machine")]
-    Outdated,
-    /// A required NVML call failed.
-    #[error("NVML failed at {what}: {source}")]
-    Failed {
-        /// The failed action.
-        what: &'static str,
-        /// NVML's error.
-        #[source]
-        source: NvmlError,
-    },
-    /// An impossible count.
-    #[error("NVML reports {count} cards, more than a machine can have")]
-    TooMany {
-        /// The count.
-        count: u32,
-    },
-}
-
 /// The machine's NVIDIA cards, read through the driver's library, or the one named by the environment variable
 /// `PLIMSOLL_NVML`. Having no card is not an error; an unreadable card is skipped with a note.
 /// Errors: `NoDriver` without a driver; `Outdated`, `Failed` and `TooMany` if it does not respond.
@@ -184,23 +150,6 @@ pub fn gpus() -> Result<Gpus, GpuError> {
 /// Like [`gpus`], with the library in this file.
 pub fn gpus_from(library: &Path) -> Result<Gpus, GpuError> {
     Driver::open_library(Some(library.as_os_str())).and_then(|driver| read(&driver))
-}
-
-/// Starts NVML from this library; `None` is the driver's own.
-pub(crate) fn start(library: Option<&OsStr>) -> Result<Nvml, GpuError> {
-    let mut builder = Nvml::builder();
-    if let Some(library) = library {
-        builder.lib_path(library);
-    }
-    if let Some(reason) = library_problem(library.unwrap_or(OsStr::new(LIBRARY))) {
-        return Err(GpuError::NoDriver { reason });
-    }
-    builder.init().map_err(|source| match source {
-        NvmlError::LibloadingError(error) => GpuError::NoDriver { reason: error.to_string() },
-        NvmlError::LibraryNotFound | NvmlError::DriverNotLoaded => GpuError::NoDriver { reason: source.to_string() },
-        NvmlError::LibRmVersionMismatch => GpuError::Outdated,
-        source => GpuError::Failed { what: "starting", source },
-    })
 }
 
 fn read(nvml: &Nvml) -> Result<Gpus, GpuError> {

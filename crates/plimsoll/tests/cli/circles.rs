@@ -68,7 +68,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         ],
     ),
     ("graph", &["gradient", "ops", "optimizers", "program"]),
-    ("heat", &["sensors", "throttle", "tracker"]),
     (
         "jinja",
         &[
@@ -97,7 +96,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         ],
     ),
     ("plan", &["candidate", "layout", "levers", "levers/recompute", "plan", "queues", "request"]),
-    ("telemetry", &["driver", "gpus", "history/reader", "history/writer"]),
     ("trainers", &["command", "keys", "kind", "read", "view"]),
 ];
 

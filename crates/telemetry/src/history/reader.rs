@@ -1,7 +1,6 @@
 //! Reads a history. Skips damaged records.
 
-use super::record::{RECORD, Readings, SampleRecord};
-use super::writer::CardName;
+use super::record::{CardName, RECORD, Readings, SampleRecord};
 use super::{CARDS, FOLDER, Grain, HOUR_S, hours};
 use crate::sample::Sample;
 use plimsoll_files::{open_inside, read_text_inside};

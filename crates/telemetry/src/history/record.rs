@@ -9,8 +9,9 @@
 //!   16  readings at fixed offsets; the largest number of a type marks a missing reading
 //! ```
 
-use crate::sample::{CardSample, SystemSample, Throttling};
+use crate::sample::{CardLimits, CardSample, SystemSample, Throttling};
 use plimsoll_units::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// Bytes of a record.
 pub(super) const RECORD: usize = 96;
@@ -23,6 +24,15 @@ pub(super) struct SampleRecord {
     /// Number of samples merged into it.
     pub samples: u16,
     pub readings: Readings,
+}
+
+/// A card's name and limits, which its records do not contain.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct CardName {
+    pub uuid: String,
+    pub name: String,
+    pub limits: CardLimits,
 }
 
 /// The source of a record, with its readings.

@@ -1,12 +1,11 @@
 //! Appends samples to a history, and thins old records.
 
 use super::reader::records;
-use super::record::{RECORD, Readings, SampleRecord, card_record, system_record};
+use super::record::{CardName, RECORD, Readings, SampleRecord, card_record, system_record};
 use super::thin::merged;
 use super::{CARDS, FOLDER, Grain, HOUR_S, hours};
-use crate::sample::{CardLimits, CardSample, Sample};
+use crate::sample::{CardSample, Sample};
 use plimsoll_files::{Disk, Log};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,15 +17,6 @@ pub struct History {
     /// The file of the current hour.
     current: Option<(u64, Log)>,
     cards: BTreeMap<u32, CardName>,
-}
-
-/// A card's name and limits, which its records do not contain.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(super) struct CardName {
-    pub uuid: String,
-    pub name: String,
-    pub limits: CardLimits,
 }
 
 impl History {
