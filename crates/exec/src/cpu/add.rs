@@ -2,6 +2,7 @@
 
 use super::CpuKernel;
 use super::half::Float;
+use super::sums::accumulate;
 use super::tiles::{for_each_chunk, in_precision, operand_unless_in_output, results};
 use super::vectorize::vectorized;
 use crate::call::Call;
@@ -33,13 +34,6 @@ vectorized! {
     fn sum<S: Simd>(simd: S, y: &mut [f32], a: &[f32], b: &[f32]) {
         for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
             *y = a + b;
-        }
-    }
-
-    /// y += x, for kernels that add up gradients or rows.
-    pub(super) fn accumulate<S: Simd>(simd: S, y: &mut [f32], x: &[f32]) {
-        for (y, &x) in y.iter_mut().zip(x) {
-            *y += x;
         }
     }
 }

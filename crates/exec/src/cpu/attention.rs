@@ -19,6 +19,7 @@
 //! of queries without a sum across a vector. `attention_grad.rs` processes the same blocks in the backward pass.
 
 use super::CpuKernel;
+use super::attention_block::Block;
 use super::attention_products::{Operand, Products};
 use super::dropout::{Columns, MOST_COLUMNS, Mask, drop_columns};
 use super::half::Float;
@@ -34,10 +35,6 @@ use std::ops::Range;
 
 /// Most queries of a block, so that the values for each query fit in an array. They are the columns of its mask.
 pub(super) const BLOCK: usize = MOST_COLUMNS;
-
-/// Queries of a strip, into which a causal attention's products are cut at the diagonal. Measured: with more strips the
-/// products become too small for the library.
-const STRIP: usize = 48;
 
 /// The initial maximum of scores if a query may attend to no key: below any score, but finite.
 const BELOW_ALL: f32 = -1e30;
@@ -147,51 +144,6 @@ pub(super) struct Head<'a, E> {
     pub(super) keys: Matrix<'a, E>,
     pub(super) values: Matrix<'a, E>,
     segments: Option<[&'a [i32]; 2]>,
-}
-
-/// Queries whose scores are in memory at the same time, and the keys of these scores.
-pub(super) struct Block {
-    pub(super) queries: Range<usize>,
-    pub(super) keys: Range<usize>,
-    causal: bool,
-}
-
-/// Consecutive queries of a block and the keys that they attend to, all relative to the block's first.
-pub(super) struct Strip {
-    pub(super) queries: Range<usize>,
-    /// The keys from the first on that the last of these queries may attend to.
-    pub(super) keys: Range<usize>,
-    /// The keys that no query of an earlier strip may attend to.
-    pub(super) new_keys: Range<usize>,
-}
-
-impl Block {
-    /// The strips of a causal attention's block along the diagonal; for any other attention, the whole block.
-    pub(super) fn strips(&self) -> impl Iterator<Item = Strip> {
-        let count = self.queries.len();
-        let length = if self.causal { STRIP } else { count };
-        (0..count).step_by(length).map(move |first| {
-            let end = count.min(first + length);
-            Strip { queries: first..end, keys: 0..self.seen(end), new_keys: self.seen(first)..self.seen(end) }
-        })
-    }
-
-    /// Number of keys that the queries before query `end` attend to, both relative to the block's first.
-    pub(super) fn seen(&self, end: usize) -> usize {
-        match (self.causal, end) {
-            (_, 0) => 0,
-            (false, _) => self.keys.len(),
-            (true, end) => (self.queries.start + end).saturating_sub(self.keys.start).min(self.keys.len()),
-        }
-    }
-
-    /// The first query that may attend to a key, relative to the block's first.
-    pub(super) fn first_seeing(&self, key: usize) -> usize {
-        match self.causal {
-            true => (self.keys.start + key).saturating_sub(self.queries.start).min(self.queries.len()),
-            false => 0,
-        }
-    }
 }
 
 impl<'a, E: Float> Head<'a, E> {
@@ -338,39 +290,6 @@ vectorized! {
             let nothing = *sum == 0.0;
             *largest = if nothing { EMPTY_LSE } else { *largest + sum.ln() };
             *sum = if nothing { 0.0 } else { 1.0 / *sum };
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn strips_cover_visible_keys_and_each_key_once() {
-        for (queries, keys, causal) in [
-            (0..64, 0..64, true),
-            (64..128, 0..128, true),
-            (64..128, 32..128, true),
-            (64..130, 100..130, true),
-            (0..1, 0..1, true),
-            (128..192, 4..192, false),
-        ] {
-            let block = Block { queries: queries.clone(), keys: keys.clone(), causal };
-            let (mut next_query, mut next_key) = (0, 0);
-            for Strip { queries: of_strip, keys: seen, new_keys } in block.strips() {
-                assert_eq!(
-                    (of_strip.start, new_keys.start, seen.start),
-                    (next_query, next_key, 0),
-                    "{queries:?} {keys:?}"
-                );
-                (next_query, next_key) = (of_strip.end, new_keys.end);
-                assert_eq!(new_keys.end, seen.end);
-                let last = queries.start + of_strip.end - 1;
-                let visible = keys.clone().filter(|&key| !causal || key <= last).count();
-                assert_eq!(seen.len(), visible, "{queries:?} {keys:?}: keys up to query {last}");
-            }
-            assert_eq!((next_query, next_key), (queries.len(), keys.len()), "{queries:?} {keys:?}");
         }
     }
 }

@@ -5,7 +5,8 @@
 //! Source: Dao et al. 2022, appendix B.2.
 
 use super::CpuKernel;
-use super::attention::{BLOCK, Block, Head, Operands, add};
+use super::attention::{BLOCK, Head, Operands, add};
+use super::attention_block::Block;
 use super::attention_products::{Operand, Products};
 use super::dropout::{Mask, mark_columns};
 use super::half::Float;

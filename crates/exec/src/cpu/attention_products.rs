@@ -2,7 +2,7 @@
 //! half precision by the built-in kernels (`tiled/packed.rs`), tile by tile, from panels into which each operand is
 //! packed once for all its products.
 
-use super::attention::{Block, Strip};
+use super::attention_block::{Block, Strip};
 use super::half::Float;
 use super::matrix::{Matrix, MatrixMut};
 use super::product::product;

@@ -1,10 +1,10 @@
 //! Half precision on the processor, where most kernels compute in single precision: conversions of tensors in memory.
 //! `tiles.rs` uses them for kernels.
 
-use super::add;
 use super::matrix::Matrix;
 use super::parallel::{self, CHUNK};
 use super::remainder::{rounded_weight, single};
+use super::sums::accumulate;
 use super::tiled::Factor;
 use super::vectorize::vectorized;
 use ::half::slice::HalfFloatSliceExt;
@@ -41,7 +41,7 @@ impl Float for f32 {
     }
 
     fn accumulate(from: &[Self], into: &mut [f32]) {
-        add::accumulate(into, from);
+        accumulate(into, from);
     }
 
     fn round(from: &[f32], into: &mut [Self]) {
@@ -67,7 +67,7 @@ impl Float for f16 {
             let mut tile = [0.0; TILE];
             let tile = &mut tile[..from.len()];
             Self::widen(from, tile);
-            add::accumulate(into, tile);
+            accumulate(into, tile);
         }
     }
 

@@ -1,10 +1,10 @@
 //! The linear layer: matrix products, and sums over rows for the bias.
 
 use super::CpuKernel;
-use super::add::accumulate;
 use super::half::Float;
 use super::matrix::MatrixMut;
 use super::parallel;
+use super::sums::accumulate;
 use super::tiled::{Factor, Sums, any_product};
 use super::tiles::{operand, widened};
 use crate::call::Call;

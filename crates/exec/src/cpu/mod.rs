@@ -13,6 +13,7 @@
 
 mod add;
 mod attention;
+mod attention_block;
 mod attention_grad;
 mod attention_products;
 mod await_transfer;
@@ -45,6 +46,7 @@ mod rms_norm;
 mod rotary;
 mod scale;
 mod soft_cap;
+mod sums;
 mod take_row;
 mod tiled;
 mod tiles;

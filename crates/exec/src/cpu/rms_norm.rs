@@ -1,10 +1,10 @@
 //! Root-mean-square normalization and its gradient: a row stays in the first-level cache during all passes over it.
 
 use super::CpuKernel;
-use super::add::accumulate;
 use super::half::Float;
 use super::math::{dot, update};
 use super::parallel;
+use super::sums::accumulate;
 use super::tiles::{
     Slots, in_precision, in_tiles, operand, operand_unless_in_output, rows_of_chunk, split_results, widened_row,
 };

@@ -9,6 +9,7 @@ use super::host::Node;
 use super::launch::device_scalars;
 use super::library::Driver;
 use super::loaded::{Loaded, OwnMemory};
+use super::options::CudaOptions;
 use crate::arena::{FreeMemory, Supply};
 use crate::{ArenaUse, Capabilities, Device, DeviceError, MemoryReport, Room};
 use plimsoll_graph::{DeviceKind, MemoryId, PerMemory, Scalars, TensorId};
@@ -16,25 +17,6 @@ use plimsoll_plan::{Plan, Queue, Region, Step};
 use plimsoll_units::Bytes;
 use std::borrow::Cow;
 use std::sync::Arc;
-
-/// Options of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CudaOptions {
-    /// Whether programs are captured once and then launched by one call each.
-    pub graphs: bool,
-    /// Whether products in single precision, those of linear layers and output heads, round their operands to TF32 and
-    /// use tensor cores. No effect on cards before [`OLDEST_WITH_TF32`](super::OLDEST_WITH_TF32).
-    pub tf32: bool,
-    /// Whether the algorithms of a library's products are timed to choose the fastest; otherwise the library's
-    /// recommendations are used. Takes a few seconds when a plan is loaded.
-    pub autotune: bool,
-}
-
-impl Default for CudaOptions {
-    fn default() -> Self {
-        Self { graphs: true, tf32: false, autotune: false }
-    }
-}
 
 /// An NVIDIA card. Its context is created with it, so that the memory that is free afterwards is available for a plan.
 pub struct CudaDevice {

@@ -4,68 +4,10 @@
 //! declarations for the arguments' types, and call the functions with numeric codes.
 
 use super::error::CallError;
+use super::functions::{Address, place_of};
 use super::library::Driver;
 use cudarc::driver::sys::CUresult;
 use std::ffi::{CStr, c_char};
-
-/// All functions that `call!` calls, for any plan. Every driver since CUDA 11.4 has them.
-pub(super) const FUNCTIONS: &[&str] = &[
-    "cuCtxSetCurrent",
-    "cuDeviceGet",
-    "cuDeviceGetAttribute",
-    "cuDeviceGetCount",
-    "cuDeviceGetName",
-    "cuDeviceGetUuid_v2",
-    "cuDevicePrimaryCtxRelease_v2",
-    "cuDevicePrimaryCtxRetain",
-    "cuDeviceTotalMem_v2",
-    "cuEventCreate",
-    "cuEventDestroy_v2",
-    "cuEventElapsedTime",
-    "cuEventRecord",
-    "cuEventSynchronize",
-    "cuFuncSetAttribute",
-    "cuGetErrorName",
-    "cuGetErrorString",
-    "cuGraphDestroy",
-    "cuGraphExecDestroy",
-    "cuGraphInstantiateWithFlags",
-    "cuGraphLaunch",
-    "cuGraphUpload",
-    "cuInit",
-    "cuLaunchHostFunc",
-    "cuLaunchKernel",
-    "cuMemAddressFree",
-    "cuMemAddressReserve",
-    "cuMemAlloc_v2",
-    "cuMemCreate",
-    "cuMemFreeHost",
-    "cuMemFree_v2",
-    "cuMemGetAllocationGranularity",
-    "cuMemGetInfo_v2",
-    "cuMemHostAlloc",
-    "cuMemHostRegister_v2",
-    "cuMemHostUnregister",
-    "cuMemMap",
-    "cuMemRelease",
-    "cuMemSetAccess",
-    "cuMemUnmap",
-    "cuMemcpyDtoHAsync_v2",
-    "cuMemcpyHtoDAsync_v2",
-    "cuMemsetD8Async",
-    "cuModuleGetFunction",
-    "cuModuleLoadDataEx",
-    "cuModuleUnload",
-    "cuStreamBeginCapture_v2",
-    "cuStreamCreate",
-    "cuStreamDestroy_v2",
-    "cuStreamEndCapture",
-    "cuStreamSynchronize",
-    "cuStreamWaitEvent",
-];
-
-/// A function of the driver, of any type.
-pub(super) type Address = unsafe extern "C" fn();
 
 /// `CUDA_SUCCESS`
 const SUCCESS: u32 = 0;
@@ -77,7 +19,7 @@ macro_rules! call {
         $crate::cuda::driver::call!($function as $function($($argument),*))
     };
     ($function:ident as $declared:ident($($argument:expr),*)) => {{
-        const PLACE: usize = $crate::cuda::driver::place_of(stringify!($function));
+        const PLACE: usize = $crate::cuda::functions::place_of(stringify!($function));
         let declared: unsafe fn($($crate::cuda::driver::inferred!($argument)),*) -> cudarc::driver::sys::CUresult =
             cudarc::driver::sys::$declared;
         let function = $crate::cuda::driver::function(PLACE, declared);
@@ -108,23 +50,6 @@ macro_rules! declarations {
     };
 }
 declarations! { (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) (A B C D E F G H I J K) }
-
-/// The index of a function in [`FUNCTIONS`]. Panics at compile time if it is missing.
-pub(super) const fn place_of(name: &str) -> usize {
-    let mut place = 0;
-    while !are_equal(FUNCTIONS[place].as_bytes(), name.as_bytes()) {
-        place += 1;
-    }
-    place
-}
-
-const fn are_equal(a: &[u8], b: &[u8]) -> bool {
-    let mut same = 0;
-    while same < a.len() && same < b.len() && a[same] == b[same] {
-        same += 1;
-    }
-    same == a.len() && same == b.len()
-}
 
 /// The function at this index, with the type of `_declared`. Panics if no driver was found.
 ///
@@ -169,7 +94,7 @@ fn text_of(place: usize, code: u32) -> Option<Box<str>> {
 
 #[cfg(test)]
 mod tests {
-    use super::FUNCTIONS;
+    use crate::cuda::functions::FUNCTIONS;
     use std::collections::BTreeSet;
     use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Launches of kernels as plain data: the same for a card, for its stand-in, and for plans of other machines' cards.
 //! Independent of the driver.
 
-use super::ops::Product;
+use super::product::Product;
 use plimsoll_graph::{Io, Scalars};
 use std::borrow::Cow;
 

@@ -2,8 +2,8 @@
 //!
 //! A process has one driver.
 
-use super::driver::{Address, FUNCTIONS};
 use super::error::CudaError;
+use super::functions::{Address, FUNCTIONS};
 use super::hooks::Hooks;
 use libloading::Library;
 use plimsoll_files::library_problem;

@@ -3,7 +3,6 @@
 
 use super::context::Context;
 use super::cublas_lt::{Algorithms, Handle, ProductChoices, ReadyProduct, Timer};
-use super::device::CudaOptions;
 use super::error::{CallError, CudaError};
 use super::hooks::{Allowed, Use};
 use super::host::HostSide;
@@ -11,6 +10,7 @@ use super::kernels::Kernels;
 use super::launch::Part;
 use super::memory::CardMemory;
 use super::ops::refusal;
+use super::options::CudaOptions;
 use super::program::{Enqueuer, Job, Preparation, ReadyProgram, Setting, Streams, events_of, io_of};
 use super::staging::Staging;
 use super::streams::{CapturedProgram, Event, Stream};

@@ -30,28 +30,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "exec",
-        &[
-            "cpu/add",
-            "cpu/attention",
-            "cpu/attention_products",
-            "cpu/half",
-            "cpu/tiles",
-            "cuda/context",
-            "cuda/cublas_lt/choices",
-            "cuda/cublas_lt/handle",
-            "cuda/cublas_lt/shape",
-            "cuda/device",
-            "cuda/driver",
-            "cuda/launch",
-            "cuda/library",
-            "cuda/loaded",
-            "cuda/ops/products",
-            "cuda/ops/shape",
-            "device",
-        ],
-    ),
-    (
         "fake-cuda",
         &[
             "lt/algorithm",

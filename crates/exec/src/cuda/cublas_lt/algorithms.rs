@@ -5,11 +5,12 @@
 //! order, are excluded. So a run's bits depend on the shapes of its products, the library's version and the card.
 
 use super::choices::{Choice, ProductChoices};
+use super::description::Description;
 use super::handle::{Handle, Owned, check};
 use super::library::{AlgorithmBits, CublasLtError, HeuristicResult, NOT_SUPPORTED, SUCCESS};
 use super::product::ReadyProduct;
-use super::shape::{Description, ProductShape};
-use crate::cuda::ops::Product;
+use super::shape::ProductShape;
+use crate::cuda::product::Product;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -49,7 +50,7 @@ impl Algorithms {
         workspace_bytes: u64,
         kept: Option<&ProductChoices>,
     ) -> Self {
-        let here = ProductChoices::of(handle, []);
+        let here = choices_on(handle, vec![]);
         let (kept, notes) = match kept.map(|kept| (kept, kept.differs_from(&here))) {
             Some((_, Some(difference))) => (BTreeMap::new(), vec![difference]),
             Some((kept, None)) => (kept.by_shape(), vec![]),
@@ -106,7 +107,8 @@ impl Algorithms {
     pub(in crate::cuda) fn choices(&self) -> ProductChoices {
         let mut all = self.kept.clone();
         all.extend(self.known.iter().map(|(shape, known)| (*shape, known.first().copied())));
-        ProductChoices::of(&self.handle, all.into_iter().map(|(shape, algorithm)| Choice::new(shape, algorithm)))
+        let all = all.into_iter().map(|(shape, algorithm)| Choice::new(shape, algorithm));
+        choices_on(&self.handle, all.collect())
     }
 
     /// Notes for the user: new choices for refused algorithms, and products without an algorithm.
@@ -196,4 +198,9 @@ impl Algorithms {
         }
         Ok(preference)
     }
+}
+
+/// Choices of the handle's library on its card.
+fn choices_on(handle: &Handle, products: Vec<Choice>) -> ProductChoices {
+    ProductChoices::new(handle.library().version(), &handle.context().card().name, products)
 }

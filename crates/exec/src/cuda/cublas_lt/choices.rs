@@ -1,6 +1,5 @@
 //! The algorithms that a run stores, so that it computes the same bits when it is resumed.
 
-use super::handle::Handle;
 use super::library::AlgorithmBits;
 use super::shape::ProductShape;
 use serde::{Deserialize, Serialize};
@@ -31,14 +30,10 @@ impl Choice {
 }
 
 impl ProductChoices {
-    /// The choices of a library on a card.
-    pub(super) fn of(handle: &Handle, products: impl IntoIterator<Item = Choice>) -> Self {
-        let (major, minor, patch) = handle.library().version();
-        Self {
-            cublas_lt: format!("{major}.{minor}.{patch}"),
-            card: handle.context().card().name.clone(),
-            products: products.into_iter().collect(),
-        }
+    /// The choices of this version of the library on a card with this name.
+    pub(super) fn new(version: (u32, u32, u32), card: &str, products: Vec<Choice>) -> Self {
+        let (major, minor, patch) = version;
+        Self { cublas_lt: format!("{major}.{minor}.{patch}"), card: card.to_owned(), products }
     }
 
     /// Why they can't be used here; `None` if they can.

@@ -15,6 +15,7 @@
 
 mod algorithms;
 mod choices;
+mod description;
 mod find;
 mod handle;
 mod library;

@@ -1,11 +1,12 @@
 //! A product of the library, ready for its stream, with its description and algorithm. Capturing a step creates and
 //! chooses nothing.
 
+use super::description::Description;
 use super::handle::{Handle, check};
 use super::library::{AlgorithmBits, CublasLtError};
-use super::shape::{Description, ProductShape};
+use super::shape::ProductShape;
 use crate::cuda::launch::{ALPHA, ZERO_AND_ONE};
-use crate::cuda::ops::Product;
+use crate::cuda::product::Product;
 use cudarc::driver::sys::CUstream;
 use std::ffi::c_void;
 use std::sync::Arc;

@@ -3,9 +3,9 @@
 //! those of products.
 
 use super::CudaKernel;
-use super::products::{Factors, Matrix, Product};
 use super::shape::{WARP, extent, launch, line, number};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
+use crate::cuda::product::{Factors, Matrix, Product};
 use plimsoll_graph::ops::{HeadLoss, HeadLossGrad, InnerParts, logits_stride};
 use plimsoll_graph::{DType, DeviceKind};
 

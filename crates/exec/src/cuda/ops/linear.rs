@@ -1,8 +1,8 @@
 //! Products of linear layers and of their gradients, and the sums over rows that are gradients of biases.
 
-use super::products::{Factors, Matrix, Product};
 use super::{CudaKernel, row_sums};
 use crate::cuda::launch::{Operands, Part};
+use crate::cuda::product::{Factors, Matrix, Product};
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::{InnerParts, Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
 

@@ -34,7 +34,6 @@ mod take_row;
 mod transfer;
 
 pub use products::OLDEST_WITH_TF32;
-pub(super) use products::{Factors, Matrix, Product};
 
 use super::launch::{Launch, Operands, Part};
 use plimsoll_graph::{Io, Op, match_op};

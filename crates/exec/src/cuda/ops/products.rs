@@ -7,9 +7,9 @@
 
 use super::shape::{blocks, extent, launch, number, suffix};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
+use crate::cuda::product::{Factors, Matrix, Product};
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::InnerParts;
-use serde::{Deserialize, Serialize};
 
 /// The first compute capability whose tensor cores support TF32.
 pub const OLDEST_WITH_TF32: (u8, u8) = (8, 0);
@@ -38,46 +38,6 @@ const TF32: &str = "tf32";
 const ROWS: usize = 0;
 const COLUMNS: usize = 1;
 const INNER: usize = 2;
-
-/// A matrix in memory, whose rows begin `stride` elements apart.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::cuda) struct Matrix {
-    pub(in crate::cuda) address: u64,
-    pub(in crate::cuda) dtype: DType,
-    pub(in crate::cuda) stride: usize,
-}
-
-/// Which factors of a product are transposed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(in crate::cuda) enum Factors {
-    /// (rows, inner) and (inner, columns).
-    Plain,
-    /// (rows, inner) and (columns, inner).
-    RightTransposed,
-    /// (inner, rows) and (inner, columns).
-    LeftTransposed,
-}
-
-/// result = alpha · left · right + bias, added to the previous values if `accumulate`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::cuda) struct Product {
-    pub(in crate::cuda) factors: Factors,
-    pub(in crate::cuda) left: Matrix,
-    pub(in crate::cuda) right: Matrix,
-    pub(in crate::cuda) result: Matrix,
-    /// Address of a number per column in the right factor's type, which is then also the result's; 0 without a bias.
-    pub(in crate::cuda) bias: u64,
-    /// Address of the run's scalars if alpha is the scale of the loss times that of gradients; 0 if alpha is one.
-    pub(in crate::cuda) scaled_by: u64,
-    /// Rows, columns, inner.
-    pub(in crate::cuda) extents: [usize; 3],
-    pub(in crate::cuda) accumulate: bool,
-    /// Parts of the inner extent.
-    pub(in crate::cuda) parts: InnerParts,
-    /// Address of scratch for the parts, if there are several.
-    pub(in crate::cuda) partial: u64,
-}
 
 impl Product {
     /// The product as a part of the op of these operands.
