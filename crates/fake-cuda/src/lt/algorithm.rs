@@ -6,8 +6,8 @@
 //! | 2 | two parts | both parts | from the workspace |
 //! | 3 | in order | none | none |
 
-use super::objects::Preference;
-use super::product::Problem;
+use super::description::{Description, Preference};
+use super::problem::Problem;
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -98,7 +98,7 @@ impl Algorithm {
 /// Hash of the properties of a problem that an algorithm depends on.
 fn fingerprint(problem: &Problem) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let description = super::objects::Description { bias: 0, ..problem.description };
+    let description = Description { bias: 0, ..problem.description };
     (description, problem.layouts).hash(&mut hasher);
     hasher.finish()
 }

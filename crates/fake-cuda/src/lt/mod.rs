@@ -2,10 +2,14 @@
 //! matrices, strict about types, extents, strides, alignments, workspace and pointers. They are in the driver's
 //! library, so that products are operations of its streams.
 //!
-//! `objects.rs`: descriptions; `algorithm.rs`: the algorithms; `product.rs`: the arithmetic.
+//! `objects.rs`: objects by handle; `description.rs`: what they describe; `problem.rs`: a product without its addresses;
+//! `algorithm.rs`: the algorithms; `product.rs`: the arithmetic.
 
 mod algorithm;
+mod description;
+mod number;
 mod objects;
+mod problem;
 mod product;
 
 pub use objects::Lt;
@@ -15,7 +19,8 @@ use crate::driver::codes::SUCCESS as DRIVER_SUCCESS;
 use crate::driver::{Driver, current_context, driver, enqueue};
 use crate::streams::Operation;
 use algorithm::{Heuristic, candidates};
-use objects::{Description, Handle, Layout, Preference};
+use description::{Description, Layout, Preference};
+use objects::Handle;
 use std::ffi::{c_int, c_void};
 
 /// `cublasStatus_t`, of `cublas_api.h`.

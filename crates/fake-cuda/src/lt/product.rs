@@ -1,75 +1,18 @@
 //! D = alpha · op(A) · op(B) + beta · C plus a bias per row: column-major, simple loops, in single precision.
 
 use super::algorithm::{Algorithm, Bits};
-use super::objects::{Description, Layout};
-use super::{INVALID_VALUE, NOT_SUPPORTED, Status};
-use crate::ptx::lanes::half::{bf16_bits, bf16_value, f16_bits, f16_value, tf32_bits};
+use super::description::{Description, Layout};
+use super::number::Number;
+use super::problem::{Factors, Problem};
+use super::{INVALID_VALUE, Status};
+use crate::ptx::lanes::half::tf32_bits;
 use crate::shadow::{Memory, Rights};
 use crate::streams::Failure;
-use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// `CUDA_ERROR_ILLEGAL_ADDRESS`, `CUDA_ERROR_LAUNCH_FAILED`
 const ILLEGAL_ADDRESS: u32 = 700;
 const LAUNCH_FAILED: u32 = 719;
-
-/// `cudaDataType_t`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Number {
-    F32,
-    F16,
-    Bf16,
-}
-
-impl Number {
-    pub(super) fn of(kind: c_int) -> Option<Self> {
-        match kind {
-            0 => Some(Self::F32),
-            2 => Some(Self::F16),
-            14 => Some(Self::Bf16),
-            _ => None,
-        }
-    }
-
-    fn bytes(self) -> u64 {
-        if self == Self::F32 { 4 } else { 2 }
-    }
-
-    fn values(self, bytes: &[u8]) -> Vec<f32> {
-        let halves =
-            |value: fn(u16) -> f32| bytes.chunks_exact(2).map(move |two| value(u16::from_le_bytes([two[0], two[1]])));
-        match self {
-            Self::F32 => bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().expect("four"))).collect(),
-            Self::F16 => halves(f16_value).collect(),
-            Self::Bf16 => halves(bf16_value).collect(),
-        }
-    }
-
-    fn encode(self, values: &[f32]) -> Vec<u8> {
-        match self {
-            Self::F32 => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            Self::F16 => values.iter().flat_map(|&x| f16_bits(f64::from(x)).to_le_bytes()).collect(),
-            Self::Bf16 => values.iter().flat_map(|&x| bf16_bits(f64::from(x)).to_le_bytes()).collect(),
-        }
-    }
-}
-
-/// A product without its addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Problem {
-    pub(super) description: Description,
-    /// Layouts of A, B, C and D.
-    pub(super) layouts: [Layout; 4],
-}
-
-/// Alpha and beta.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Factors {
-    /// Values.
-    Given([f32; 2]),
-    /// Addresses on the card, read when the product runs.
-    OnCard([u64; 2]),
-}
 
 /// A product enqueued on a stream.
 #[derive(Debug, Clone)]
@@ -80,33 +23,6 @@ pub struct Product {
     addresses: [u64; 4],
     algorithm: Algorithm,
     workspace: u64,
-}
-
-impl Problem {
-    pub(super) fn new(description: Description, layouts: [Layout; 4]) -> Result<Self, Status> {
-        let [a, b, c, d] = layouts;
-        let of = |layout: Layout, transposed| {
-            if transposed { [layout.columns, layout.rows] } else { [layout.rows, layout.columns] }
-        };
-        let ([rows, inner], [same, columns]) = (of(a, description.transposed[0]), of(b, description.transposed[1]));
-        let fit = inner == same && [d.rows, d.columns] == [rows, columns] && c == d;
-        if !fit {
-            return Err(INVALID_VALUE);
-        }
-        // cuBLASLt's table of types for `CUBLAS_COMPUTE_32F` and its TF32 variant.
-        let types = a.number == b.number && [a.number, Number::F32].contains(&d.number);
-        let is_single = [a, d].iter().all(|layout| layout.number == Number::F32);
-        if !types || (description.tf32 && !is_single) {
-            return Err(NOT_SUPPORTED);
-        }
-        Ok(Self { description, layouts })
-    }
-
-    /// Rows, columns, and inner extent.
-    pub(super) fn extents(&self) -> [u64; 3] {
-        let [a, _, _, d] = self.layouts;
-        [d.rows, d.columns, if self.description.transposed[0] { a.rows } else { a.columns }]
-    }
 }
 
 impl Product {

@@ -1,42 +1,18 @@
 //! The body of an entry: scopes, registers, labels, and statements with their operands. Read next: `decode.rs`.
 
+use super::cursor::{Cursor, immediate};
+use super::declaration::{Symbol, Symbols, declare};
 use super::decode::decode;
 use super::error::{ParseError, ParseErrorKind};
 use super::lexer::Token;
-use super::parse::{Cursor, Symbol, Symbols, declare, immediate};
 use super::program::{Action, Instruction, Kernel, Origin, Reg, Special};
+use super::statement::{Operand, Statement};
 use super::types::Type;
 use std::collections::HashMap;
 
 /// Limits far above what our kernels need.
 const MOST_REGISTERS: usize = 1 << 16;
 const MOST_INSTRUCTIONS: usize = 1 << 20;
-
-/// An operand in the text.
-#[derive(Debug, Clone)]
-pub(super) enum Operand {
-    /// A register, constant or special register.
-    Register(Reg),
-    /// `!%p`
-    Negated(Reg),
-    /// `{%a, %b}`
-    Vector(Vec<Reg>),
-    /// `[%a+8]`
-    Memory { base: Reg, offset: i64 },
-    /// A name of no register: a label.
-    Label(String),
-}
-
-/// A statement before decoding.
-#[derive(Debug)]
-pub(super) struct Statement<'a> {
-    /// Opcode with modifiers.
-    pub word: &'a str,
-    /// Operands, in order.
-    pub operands: Vec<Operand>,
-    /// A register that holds 0.
-    pub zero: Reg,
-}
 
 /// Parses up to the closing brace of an entry, into `kernel`.
 pub(super) fn parse_body(cursor: &mut Cursor, symbols: Symbols, kernel: &mut Kernel) -> Result<(), ParseError> {

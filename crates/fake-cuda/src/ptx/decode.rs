@@ -1,11 +1,11 @@
 //! Decodes a statement into an action, checking every modifier. Read next: `program.rs`, the actions.
 
-use super::body::{Operand, Statement};
 use super::error::ParseErrorKind;
 use super::lanes::{Convert, Rounding, lane};
 use super::modifiers::Modifiers;
 use super::program::{Access, Action, Address, Join, MatrixType, Reg, Shuffle, Space, Update, Vote};
 use super::run::{CONSTANT_WINDOW, LOCAL_WINDOW, SHARED_WINDOW};
+use super::statement::{Operand, Statement};
 use super::types::Type;
 
 type Decoded<T = Action> = Result<T, ParseErrorKind>;

@@ -5,6 +5,8 @@
 //! Source: NVIDIA, "Parallel Thread Execution ISA", versions 6.3 to 8.8.
 
 mod body;
+mod cursor;
+mod declaration;
 mod decode;
 mod error;
 pub mod lanes;
@@ -13,6 +15,7 @@ mod modifiers;
 mod parse;
 pub mod program;
 pub mod run;
+mod statement;
 mod types;
 
 pub use error::{ParseError, ParseErrorKind};

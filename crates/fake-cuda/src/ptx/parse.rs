@@ -1,15 +1,12 @@
 //! Parses a PTX text into a module: directives, constants, entries. Read next: `body.rs`, the statements of an entry.
 
 use super::body::parse_body;
+use super::cursor::Cursor;
+use super::declaration::{Declaration, MOST_BYTES, Symbol, Symbols, declare};
 use super::error::{ParseError, ParseErrorKind};
-use super::lexer::{Placed, Token, tokens};
+use super::lexer::{Token, tokens};
 use super::program::{Kernel, Module, Parameter};
 use super::run::CONSTANT_WINDOW;
-use super::types::Type;
-use std::collections::HashMap;
-
-/// Limit of shared memory, and of a module's constants, above every card's.
-const MOST_BYTES: u32 = 256 << 10;
 
 /// Parses a module. Errors: invalid or unsupported text, with its line.
 pub fn parse(text: &str) -> Result<Module, ParseError> {
@@ -27,30 +24,6 @@ pub fn parse(text: &str) -> Result<Module, ParseError> {
         kernel.constants.clone_from(&module.constants);
     }
     Ok(module)
-}
-
-/// Memory that names refer to.
-#[derive(Debug, Default, Clone)]
-pub(super) struct Symbols {
-    /// Addresses by name.
-    pub addresses: HashMap<String, Symbol>,
-    /// Size of shared memory so far.
-    pub shared_bytes: u32,
-    /// Size of local memory so far.
-    pub local_bytes: u32,
-}
-
-/// Memory that a name refers to.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Symbol {
-    /// Shared memory at this offset.
-    Shared(u32),
-    /// Dynamic shared memory, after all other shared memory.
-    DynamicShared,
-    /// Local memory of a thread.
-    Local(u32),
-    /// The module's constants: an offset, or an address if declared as global memory.
-    Constant(u64),
 }
 
 struct Parser {
@@ -189,178 +162,4 @@ fn parameter(cursor: &mut Cursor, kernel: &mut Kernel) -> Result<(), ParseError>
     kernel.parameters.push(Parameter { name: declared.name.to_owned(), offset, bytes });
     kernel.parameter_bytes = offset + bytes;
     Ok(())
-}
-
-/// Parses a declaration of `.shared`, `.extern .shared` or `.local` memory, up to its semicolon.
-pub(super) fn declare(cursor: &mut Cursor, space: &str, symbols: &mut Symbols) -> Result<(), ParseError> {
-    let external = space == ".extern";
-    let space = if external { cursor.word("`.shared`")? } else { space };
-    let declared = Declaration::parse(cursor)?;
-    cursor.expect(';', "`;` behind a declaration")?;
-    if external {
-        if space != ".shared" {
-            return Err(cursor.unsupported(format!(".extern {space}")));
-        }
-        symbols.addresses.insert(declared.name.to_owned(), Symbol::DynamicShared);
-        return Ok(());
-    }
-    let total = if space == ".shared" { &mut symbols.shared_bytes } else { &mut symbols.local_bytes };
-    let start = total.next_multiple_of(declared.align);
-    let bytes = declared.bytes().filter(|bytes| start + bytes <= MOST_BYTES);
-    *total = start + bytes.ok_or_else(|| cursor.number(declared.name))?;
-    let symbol = if space == ".shared" { Symbol::Shared(start) } else { Symbol::Local(start) };
-    symbols.addresses.insert(declared.name.to_owned(), symbol);
-    Ok(())
-}
-
-/// `.align 16 .b8 name[64]`, in any space.
-struct Declaration<'a> {
-    align: u32,
-    ty: Type,
-    count: u32,
-    name: &'a str,
-}
-
-impl<'a> Declaration<'a> {
-    fn parse(cursor: &mut Cursor<'a, '_>) -> Result<Self, ParseError> {
-        let (mut align, mut ty) = (None, None);
-        let name = loop {
-            let word = cursor.word("a declaration")?;
-            match word.strip_prefix('.') {
-                Some("align") => align = Some(cursor.integer("an alignment")?),
-                Some("ptr") => {}
-                // The space to which a pointer parameter points.
-                Some("global" | "shared" | "const" | "local") => {}
-                Some(name) => {
-                    ty = Some(Type::parse(name).ok_or_else(|| cursor.unsupported(word.to_owned()))?);
-                }
-                None => break word,
-            }
-        };
-        let ty = ty.ok_or_else(|| cursor.error(ParseErrorKind::Expected("a type")))?;
-        let mut count = 1;
-        if cursor.take('[') && !cursor.take(']') {
-            count = cursor.integer("a number of elements")?;
-            cursor.expect(']', "`]` after a number of elements")?;
-        }
-        let align = align.unwrap_or(1).max(ty.bytes());
-        if !align.is_power_of_two() || align > 1024 {
-            return Err(cursor.number(&align.to_string()));
-        }
-        Ok(Self { align, ty, count, name })
-    }
-
-    /// The size, if within the limit.
-    fn bytes(&self) -> Option<u32> {
-        self.count.checked_mul(self.ty.bytes()).filter(|bytes| *bytes <= MOST_BYTES)
-    }
-}
-
-/// A position in the tokens.
-pub(super) struct Cursor<'a, 't> {
-    /// The whole text.
-    pub text: &'a str,
-    /// Its tokens.
-    pub tokens: &'t [Placed<'a>],
-    /// Index of the next token.
-    pub at: usize,
-}
-
-impl<'a> Cursor<'a, '_> {
-    /// Whether no tokens are left.
-    pub fn done(&self) -> bool {
-        self.at >= self.tokens.len()
-    }
-
-    /// Line of the previous token.
-    pub fn line(&self) -> u32 {
-        self.tokens.get(self.at.saturating_sub(1)).map_or(1, |placed| placed.line)
-    }
-
-    /// An error at this position.
-    pub fn error(&self, kind: ParseErrorKind) -> ParseError {
-        ParseError { line: self.line(), kind }
-    }
-
-    /// An error about unsupported text at this position.
-    pub fn unsupported(&self, what: String) -> ParseError {
-        self.error(ParseErrorKind::Unsupported(what))
-    }
-
-    /// An error about an invalid number at this position.
-    pub fn number(&self, text: &str) -> ParseError {
-        self.error(ParseErrorKind::Number(text.to_owned()))
-    }
-
-    /// The next token, which is not taken.
-    pub fn peek(&self) -> Option<Token<'a>> {
-        self.tokens.get(self.at).map(|placed| placed.token)
-    }
-
-    /// Takes a token.
-    pub fn next(&mut self) -> Result<Token<'a>, ParseError> {
-        let token = self.peek().ok_or_else(|| self.error(ParseErrorKind::Unfinished))?;
-        self.at += 1;
-        Ok(token)
-    }
-
-    /// Takes a character if it is next.
-    pub fn take(&mut self, c: char) -> bool {
-        let there = self.peek() == Some(Token::Punct(c));
-        self.at += usize::from(there);
-        there
-    }
-
-    /// Takes a required character.
-    pub fn expect(&mut self, c: char, what: &'static str) -> Result<(), ParseError> {
-        if self.take(c) { Ok(()) } else { Err(self.error(ParseErrorKind::Expected(what))) }
-    }
-
-    /// Takes a word.
-    pub fn word(&mut self, what: &'static str) -> Result<&'a str, ParseError> {
-        match self.next()? {
-            Token::Word(word) => Ok(word),
-            _ => Err(self.error(ParseErrorKind::Expected(what))),
-        }
-    }
-
-    /// Takes a small integer.
-    pub fn integer(&mut self, what: &'static str) -> Result<u32, ParseError> {
-        let word = self.word(what)?;
-        word.parse().map_err(|_| self.number(word))
-    }
-
-    /// Takes up to three extents and returns their product.
-    fn extents(&mut self) -> Result<u32, ParseError> {
-        let mut product = 1u32;
-        loop {
-            let extent = self.integer("an extent")?;
-            product = product.checked_mul(extent).ok_or_else(|| self.number(&extent.to_string()))?;
-            if !self.take(',') {
-                return Ok(product);
-            }
-        }
-    }
-
-    /// Takes an immediate: an integer, hexadecimal, or a float's bits after `0f` or `0d`.
-    pub fn immediate(&mut self) -> Result<u64, ParseError> {
-        let negative = self.take('-');
-        let word = self.word("a number")?;
-        let value = immediate(word).ok_or_else(|| self.number(word))?;
-        Ok(if negative { value.wrapping_neg() } else { value })
-    }
-}
-
-/// The bits of an immediate without its sign.
-pub(super) fn immediate(word: &str) -> Option<u64> {
-    let hexadecimal = |digits: &str| u64::from_str_radix(digits, 16).ok();
-    let prefixed = |prefix: &str| word.strip_prefix(prefix);
-    if let Some(digits) = prefixed("0f").or(prefixed("0F")).or(prefixed("0d")).or(prefixed("0D")) {
-        return hexadecimal(digits);
-    }
-    let word = word.strip_suffix('U').unwrap_or(word);
-    match word.strip_prefix("0x").or(word.strip_prefix("0X")) {
-        Some(digits) => hexadecimal(digits),
-        None => word.parse().ok(),
-    }
 }

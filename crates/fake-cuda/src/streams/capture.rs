@@ -1,7 +1,7 @@
 //! Stream capture: operations become nodes of a graph instead of running.
 
 use super::clock::Lane;
-use super::engine::Work;
+use super::operation::Work;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An operation of a graph.

@@ -6,9 +6,13 @@
 mod capture;
 mod clock;
 mod engine;
+mod failure;
 mod hazards;
+mod operation;
 
 pub use capture::{CaptureError, Graph, Node};
 pub use clock::{Clock, Lane};
-pub use engine::{Announcement, Engine, Execution, Failure, HostSource, LEGACY, Machine, Operation, Work};
+pub use engine::{Engine, Execution, LEGACY, Machine};
+pub use failure::Failure;
 pub use hazards::{Conflict, Hazards};
+pub use operation::{Announcement, HostSource, Operation, Work};

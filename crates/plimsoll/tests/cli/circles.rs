@@ -29,22 +29,6 @@ const KNOWN: &[(&str, &[&str])] = &[
             "tokenizer/spec",
         ],
     ),
-    (
-        "fake-cuda",
-        &[
-            "lt/algorithm",
-            "lt/objects",
-            "lt/product",
-            "ptx/body",
-            "ptx/decode",
-            "ptx/parse",
-            "ptx/run/asynchronous",
-            "ptx/run/block",
-            "ptx/run/warp",
-            "streams/capture",
-            "streams/engine",
-        ],
-    ),
     ("graph", &["gradient", "ops", "optimizers", "program"]),
     (
         "jinja",

@@ -4,50 +4,8 @@
 use super::super::program::{Action, Reg};
 use super::block::Block;
 use super::fault::{FaultKind, Stop};
-use super::warp::{Warp, each};
-
-/// Pending copies of a warp.
-#[derive(Debug, Default)]
-pub(super) struct Copies {
-    pending: Vec<Copy>,
-    /// Number of groups that each lane has committed.
-    committed: [u64; 32],
-}
-
-#[derive(Debug)]
-struct Copy {
-    lane: usize,
-    /// Group of the copy: the number of groups that the lane committed before it.
-    group: u64,
-    to: u64,
-    data: [u8; 16],
-    bytes: usize,
-}
-
-impl Copies {
-    /// Lanes with pending copies.
-    pub fn lanes(&self) -> u32 {
-        self.pending.iter().fold(0, |lanes, copy| lanes | 1 << copy.lane)
-    }
-
-    /// Commits the lanes' groups.
-    pub fn commit(&mut self, lanes: u32) {
-        each(lanes).for_each(|lane| self.committed[lane] += 1);
-    }
-
-    /// Removes the copies that must have arrived when all but the last `groups` groups of each lane have, or all
-    /// copies.
-    fn due(&mut self, lanes: u32, groups: Option<u64>) -> Vec<Copy> {
-        let committed = self.committed;
-        let due = |copy: &Copy| {
-            let reached = groups.is_none_or(|groups| copy.group + groups < committed[copy.lane]);
-            lanes >> copy.lane & 1 == 1 && reached
-        };
-        let (due, pending) = std::mem::take(&mut self.pending).into_iter().partition(due);
-        self.pending = pending;
-        due
-    }
-}
+use super::mask::each;
+use super::warp::Warp;
 
 impl Block<'_, '_> {
     /// Starts copies from device to shared memory.
@@ -79,8 +37,7 @@ impl Block<'_, '_> {
             let (shared, access, launch) = self.shared_by(warp, lane, false);
             let departed = shared.depart(at as usize, bytes as usize, &access, launch);
             departed.map_err(|problem| stop(FaultKind::Memory(problem)))?;
-            let group = warp.copies.committed[lane];
-            warp.copies.pending.push(Copy { lane, group, to: at, data, bytes: bytes as usize });
+            warp.copies.start(lane, at, data, bytes as usize);
         }
         Ok(())
     }

@@ -3,7 +3,8 @@
 use super::super::lanes::Lane;
 use super::super::program::{Action, Join, Kernel, Reg};
 use super::fault::{Fault, FaultKind, Stop};
-use super::warp::{Position, Row, Warp, each};
+use super::mask::each;
+use super::warp::{Position, Row, Warp};
 use super::{Launch, Order, Random, RunSettings, mix};
 use crate::shadow::{Access, Memory, Pages, Stamp};
 use crate::trace::{Counters, Site};

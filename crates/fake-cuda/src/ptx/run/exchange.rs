@@ -4,7 +4,8 @@ use super::super::program::{Action, Shuffle, Vote};
 use super::access::reduced;
 use super::block::{Block, chosen};
 use super::fault::{FaultKind, Stop};
-use super::warp::{Row, Warp, each};
+use super::mask::each;
+use super::warp::{Row, Warp};
 
 const MASK: &str = "lanes have different masks";
 

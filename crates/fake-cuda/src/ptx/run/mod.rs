@@ -3,8 +3,10 @@
 mod access;
 mod asynchronous;
 mod block;
+mod copies;
 mod exchange;
 mod fault;
+mod mask;
 mod matrix;
 mod warp;
 

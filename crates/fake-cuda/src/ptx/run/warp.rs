@@ -1,8 +1,9 @@
 //! A warp: 32 lanes with their registers, grouped by their next instruction.
 
 use super::super::program::{Kernel, Origin, Reg, Special};
-use super::asynchronous::Copies;
+use super::copies::Copies;
 use super::fault::{FaultKind, Stop};
+use super::mask::each;
 
 /// A register of all lanes.
 pub(super) type Row = [u64; 32];
@@ -163,16 +164,6 @@ impl<'k> Warp<'k> {
         }
         Err(Stop::first(here, FaultKind::Divergent { here, expected }))
     }
-}
-
-/// The lanes of a mask.
-pub(super) fn each(lanes: u32) -> impl Iterator<Item = usize> {
-    let mut left = lanes;
-    std::iter::from_fn(move || {
-        let lane = left.trailing_zeros() as usize;
-        left &= left.wrapping_sub(1);
-        (lane < 32).then_some(lane)
-    })
 }
 
 /// Value of a special register.
