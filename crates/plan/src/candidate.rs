@@ -1,37 +1,14 @@
 //! A configuration, and the graph and the plan that it makes.
 
+use crate::base_graph::{Programs, built};
 use crate::budget::Budget;
 use crate::layout::Layout;
-use crate::levers::{Level, Levers, Recompute};
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
+use crate::settings::{Kept, Settings};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Graph, GraphError, MemoryId, SampleShape, Targets, TrainShape, build_sampling, build_training};
+use plimsoll_graph::{Graph, GraphError, MemoryId, SampleShape, Targets, build_sampling};
 use plimsoll_units::{Bytes, Seconds};
-
-/// A configuration: the micro-batch, and the settings of all levers.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Settings {
-    /// Samples that pass through the model at a time.
-    pub micro_batch: usize,
-    /// Rows of logits at a time.
-    pub head_chunk: usize,
-    /// The levers that are rewrites.
-    pub levers: Levers,
-}
-
-/// How the forward pass's results are kept until the backward pass reads them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Kept {
-    pub(crate) recompute: Recompute,
-    /// The first blocks in the order of `in_order`, this many: what they do not recompute waits on the host.
-    pub(crate) sent_blocks: usize,
-}
-
-impl Kept {
-    /// On the device, all of it.
-    pub(crate) const ALL: Self = Self { recompute: Recompute::all(Level::None), sent_blocks: 0 };
-}
 
 /// A configuration whose graph is built and whose arena is not packed yet.
 pub(crate) struct Candidate {
@@ -49,34 +26,6 @@ pub(crate) fn settings(
 ) -> Settings {
     let levers = request.levers.levers(kept, optimizer_offload, attention_rows);
     Settings { micro_batch, head_chunk, levers }
-}
-
-/// The programs of a graph.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Programs {
-    /// Those that a step of the longest sequences runs: its time depends on them, and mostly the peak too.
-    OfStep,
-    /// Shorter lengths, evaluation and sampling too.
-    All,
-}
-
-/// The graph before any lever is pulled.
-pub(crate) fn built(request: &Request, settings: &Settings, programs: Programs) -> Result<Graph, PlanError> {
-    let has_all = programs == Programs::All;
-    let shape = TrainShape {
-        micro_batch: settings.micro_batch,
-        seq_len: request.seq_len,
-        target_len: request.target_len,
-        buckets: if has_all { request.buckets.clone() } else { Vec::new() },
-        packed: request.packed,
-        objective: request.objective,
-        accumulates: settings.micro_batch < request.global_batch,
-        head_chunk: settings.head_chunk,
-        evaluates: request.evaluates && has_all,
-        sample_prefill: request.sample_prefill.filter(|_| has_all),
-        frozen: request.frozen.clone(),
-    };
-    Ok(build_training(&request.model, &request.optimizer, &shape)?)
 }
 
 /// Pulls the levers.

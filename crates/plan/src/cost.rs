@@ -12,7 +12,7 @@
 //! much, and it is subtracted. `plimsoll calibrate --check` compares predictions with measured steps.
 
 use crate::cards::Card;
-use crate::queues::Queue;
+use crate::queue::Queue;
 use plimsoll_graph::ops::Nature;
 use plimsoll_graph::{
     DType, DeviceKind, Graph, Io, MemoryId, MemoryKind, Node, Op, ProgramKind, Storage, Target, Targets, TensorId,

@@ -1,6 +1,7 @@
 //! What each lever saves and costs in a plan: the plan is compared with the same plan with that one lever off.
 
-use crate::candidate::{Programs, built, plan_candidate, predicted_step, pulled};
+use crate::base_graph::{Programs, built};
+use crate::candidate::{plan_candidate, predicted_step, pulled};
 use crate::levers::{LEVERS, Lever};
 use crate::request::{PlanError, Request};
 use crate::search::Found;

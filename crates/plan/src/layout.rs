@@ -4,8 +4,8 @@
 use crate::budget::{Budget, Limit, PlannedMemory};
 use crate::lifetimes::{Lifetimes, lifetimes};
 use crate::plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
-use crate::queues::fill_in_waits;
 use crate::request::Request;
+use crate::waits::fill_in_waits;
 use plimsoll_arena::{Buffer, Lifespan, LowerBound, Problem, lower_bound, pack, pack_quickly};
 use plimsoll_graph::{ALIGNMENT, Graph, MemoryId, Node, PerMemory, Program, Role, Storage, Targets, Tensor};
 use plimsoll_units::Bytes;

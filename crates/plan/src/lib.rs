@@ -4,6 +4,7 @@
 //! is the business of `exec`. Read next: `plan.rs` (the result), `layout.rs` (how it is made), `search/` (how a
 //! configuration is chosen), `validate.rs` (what proves it sound). Buffers are packed by the crate `arena`.
 
+mod base_graph;
 mod budget;
 mod candidate;
 mod cards;
@@ -16,16 +17,18 @@ mod layout;
 mod levers;
 mod lifetimes;
 mod plan;
-mod queues;
+mod queue;
 mod recomputed;
 mod request;
 mod saved;
 mod search;
+mod settings;
 mod stored;
 mod validate;
+mod waits;
 
 pub use budget::{Budget, Limit, PlannedMemory};
-pub use candidate::{Settings, plan_sampling, plan_settings};
+pub use candidate::{plan_sampling, plan_settings};
 pub use cards::{Card, UnknownCard, card, card_of_memory, card_with_memory, cards};
 pub use cost::{Machine, Rates, Sample, Work};
 pub use curve::{CurvePoint, curve, saved_with_more};
@@ -33,15 +36,13 @@ pub use effects::{LeverEffect, lever_effects};
 pub use explain::{Alive, Moment, alike, moment_of_peak};
 pub use find::{MOST_WORKERS, RuleOfThumb, first_that_fits, largest_that_fits, most_workers, rule_of_thumb, shared};
 pub use layout::lay_out;
-pub use levers::{
-    Average, Change, Excluded, Level, LeverRequest, Levers, NodeSet, Precision, Recompute, default_head_chunk,
-    divisors, head_chunk_choices, recompute_ladder,
-};
+pub use levers::{Change, NodeSet, default_head_chunk, divisors, head_chunk_choices, recompute_ladder};
 pub use plan::{Breakdown, Plan, PlannedProgram, PlannedTensor, Region, Step};
 pub use plimsoll_graph::ALIGNMENT;
-pub use queues::Queue;
+pub use queue::Queue;
 pub use recomputed::{Recomputed, recomputed};
 pub use request::{PlanError, Request};
 pub use saved::saved_activations;
 pub use search::{Found, Misfit, Nearest, can_fit, search};
+pub use settings::{Average, Excluded, Level, LeverRequest, Levers, Precision, Recompute, Settings};
 pub use validate::{PlanViolation, validate};

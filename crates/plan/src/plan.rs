@@ -12,7 +12,7 @@
 //! ```
 
 use crate::budget::{Budget, PlannedMemory};
-use crate::queues::Queue;
+use crate::queue::Queue;
 use crate::stored;
 use plimsoll_graph::{
     DType, MemoryId, Op, Pass, PerMemory, Ports, ProgramKind, ProgramName, Role, Storage, Target, Targets, TensorId,

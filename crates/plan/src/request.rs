@@ -2,7 +2,7 @@
 
 use crate::budget::Budget;
 use crate::cost::Machine;
-use crate::levers::{Excluded, LeverRequest};
+use crate::settings::{Excluded, LeverRequest};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{GraphError, Lengths, Objective, Optimizer, Targets};
 use std::collections::BTreeSet;

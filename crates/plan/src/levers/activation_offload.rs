@@ -15,9 +15,9 @@
 
 use super::offload::sent;
 use super::room::{Absent, Room, Stay};
-use super::{Alternative, Lever, LeverRequest, Levers, Places};
-use crate::candidate::Settings;
+use super::{Alternative, Lever, Places};
 use crate::request::Request;
+use crate::settings::{LeverRequest, Levers, Settings};
 use plimsoll_graph::ops::AwaitTransfer;
 use plimsoll_graph::{Graph, MemoryId, Node, Pass, Program, Storage, TensorId, TensorIds};
 use plimsoll_units::Seconds;

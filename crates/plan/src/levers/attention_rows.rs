@@ -1,8 +1,8 @@
 //! How many rows of scores an attention kernel holds at a time, on each worker.
 
-use super::{Lever, LeverRequest, Levers, SCRATCHES};
-use crate::candidate::Settings;
+use super::{Lever, SCRATCHES};
 use crate::request::Request;
+use crate::settings::{LeverRequest, Levers, Settings};
 use plimsoll_graph::ops::ATTENTION_ROWS;
 use plimsoll_graph::{Graph, Op};
 

@@ -1,24 +1,13 @@
 //! The moving average of the weights: kept by the update, and evaluated by a program of its own, into which each average
 //! comes just before it is used.
 
-use super::{Lever, Levers};
-use crate::candidate::Settings;
+use super::Lever;
 use crate::request::Request;
+use crate::settings::{Average, Levers, Settings};
 use plimsoll_graph::ops::{Cast, MovingAverage};
-use plimsoll_graph::{Graph, MemoryId, Node, Program, ProgramKind, ProgramName, Role, Storage, TensorId, TensorType};
-use serde::{Deserialize, Serialize};
+use plimsoll_graph::{Graph, Node, Program, ProgramKind, ProgramName, Role, Storage, TensorId, TensorType};
 use smallvec::smallvec;
 use std::collections::HashMap;
-
-/// A moving average that is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Average {
-    /// What is left of it after an update, in (0, 1).
-    pub decay: f32,
-    /// The memory that it is kept in.
-    #[serde(rename = "place")]
-    pub memory: MemoryId,
-}
 
 /// Adds averages to all parameters that are trained, to the update, and to evaluation. Of the others the average is the
 /// weight.

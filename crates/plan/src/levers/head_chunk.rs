@@ -1,8 +1,8 @@
 //! How many rows of logits the head holds at a time.
 
-use super::{Lever, LeverRequest, SCRATCHES};
-use crate::candidate::Settings;
+use super::{Lever, SCRATCHES};
 use crate::request::Request;
+use crate::settings::{LeverRequest, Settings};
 use plimsoll_graph::{DeviceKind, Graph, Op};
 
 /// Logits beyond this many bytes buy little speed. With 52 MiB, GPT-2's head took 1.07 times as long in single precision and

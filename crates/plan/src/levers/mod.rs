@@ -1,8 +1,8 @@
 //! Levers: the choices by which a run is made to fit or made faster, one file each. A lever is a parameter or a
 //! rewrite of the graph; no kernel, model or loop knows that it was pulled.
 //!
-//! To add one: its file, with the rewrite and its [`Lever`]; here its field in [`Levers`] and [`LeverRequest`] and its
-//! line in [`LEVERS`]; and its flag in `cli/levers.rs`. What the search leaves open is an axis of `search/space.rs` too.
+//! To add one: its file, with the rewrite and its [`Lever`]; its field in [`Levers`] and [`LeverRequest`] (`settings.rs`);
+//! here its line in [`LEVERS`]; and its flag in `cli/levers.rs`. What the search leaves open is an axis of `search/space.rs` too.
 //!
 //! Levers are applied in one order (`Levers::pull`), and know no op by name if the op can say what they need
 //! (`Operation::update`, `keeping_weight`, `keeping_state`, `home`). Bytes and times are read off the rewritten graph.
@@ -25,7 +25,7 @@ mod update_in_backward;
 pub use activation_offload::activation_offload;
 pub(crate) use activation_offload::{blocks_of, in_order, is_worth_sending};
 pub use attention_rows::{ATTENTION_ROW_CHOICES, attention_rows};
-pub use average::{Average, average};
+pub use average::average;
 pub use head_chunk::{default_head_chunk, head_chunk, head_chunk_choices};
 pub use micro_batch::divisors;
 pub use offload::offload;
@@ -33,18 +33,17 @@ pub(crate) use offload::{moved, whole};
 pub use optimizer_state::optimizer_state;
 pub use places::NodeSet;
 pub(crate) use places::{MOST_KINDS, Place as NodePlace, Places};
-pub use precision::{Precision, precision};
-pub use recompute::{Level, Recompute, recompute, recompute_ladder};
+pub use precision::precision;
 pub(crate) use recompute::{Uses, remade};
+pub use recompute::{recompute, recompute_ladder};
 pub use settle::settle;
 pub use update_in_backward::{join_update, update_in_backward, update_in_backward_excluded};
 
-use crate::candidate::{Kept, Settings};
 use crate::request::{PlanError, Request};
-use plimsoll_graph::ops::{ATTENTION_ROWS, StateFormat};
+use crate::settings::{Excluded, LeverRequest, Levers, Settings};
 use plimsoll_graph::{Graph, Op};
 use plimsoll_units::Seconds;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// Sizes that rows of logits and of scores at a time are chosen from, together.
 pub const SCRATCHES: usize = 5;
@@ -58,85 +57,6 @@ pub(crate) fn with_scratch(op: &Op, (chunk, rows): (usize, usize)) -> Option<Op>
         *attention_rows::rows_of(&mut op)? = rows;
     }
     Some(op)
-}
-
-/// The setting of every lever that is a rewrite of the graph. The others are parameters of `plimsoll_graph::TrainShape`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Levers {
-    /// Rows of scores that attention holds at a time.
-    pub attention_rows: usize,
-    /// Precision of weights and activations.
-    pub precision: Precision,
-    /// How moments are kept.
-    pub optimizer_state: StateFormat,
-    /// The moving average of the weights, if one is wanted.
-    pub average: Option<Average>,
-    /// What is recomputed in the backward pass.
-    pub recompute: Recompute,
-    /// Blocks, counted from the first, whose kept activations wait on the host.
-    #[serde(default)]
-    pub activation_offload: usize,
-    /// Whether parameters are updated in the backward pass.
-    pub update_in_backward: bool,
-    /// The part of the parameters, from 0 to 1, whose optimizer is on the host.
-    pub optimizer_offload: f64,
-}
-
-impl Default for Levers {
-    /// All are off.
-    fn default() -> Self {
-        Self {
-            attention_rows: ATTENTION_ROWS,
-            precision: Precision::Fp32,
-            optimizer_state: StateFormat::F32,
-            average: None,
-            recompute: Recompute::all(Level::None),
-            activation_offload: 0,
-            update_in_backward: false,
-            optimizer_offload: 0.0,
-        }
-    }
-}
-
-/// The settings of levers that a request fixes. What it leaves open never changes the result, so the search may choose it.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct LeverRequest {
-    /// Precision of weights and activations.
-    pub precision: Precision,
-    /// How moments are kept; `None`: in single precision.
-    pub optimizer_state: Option<StateFormat>,
-    /// A moving average of the weights.
-    pub average: Option<Average>,
-    /// What is recomputed in the backward pass; `None`: the search chooses.
-    pub recompute: Option<Recompute>,
-    /// The part of the blocks, from 0 to 1 and from the first on, whose kept activations wait on the host; `None`: the
-    /// search chooses, nothing if device and host share one memory.
-    pub activation_offload: Option<f64>,
-    /// The part of the parameters whose optimizer is on the host; `None`: the search chooses, nothing if device and host share
-    /// one memory.
-    pub optimizer_offload: Option<f64>,
-    /// Whether parameters are updated in the backward pass; `None`: if nothing excludes it.
-    pub update_in_backward: Option<bool>,
-    /// Rows of logits at a time; `None`: the search chooses.
-    pub head_chunk: Option<usize>,
-    /// Rows of scores at a time; `None`: the search chooses.
-    pub attention_rows: Option<usize>,
-}
-
-impl LeverRequest {
-    /// All levers; the search has chosen those that are left open.
-    pub(crate) fn levers(&self, kept: Kept, optimizer_offload: f64, attention_rows: usize) -> Levers {
-        Levers {
-            attention_rows,
-            precision: self.precision,
-            optimizer_state: self.optimizer_state.unwrap_or(StateFormat::F32),
-            average: self.average,
-            recompute: kept.recompute,
-            activation_offload: kept.sent_blocks,
-            update_in_backward: self.update_in_backward.unwrap_or(false),
-            optimizer_offload,
-        }
-    }
 }
 
 /// What a lever says about itself.
@@ -228,16 +148,6 @@ impl Alternative {
         change(&mut changed.levers);
         Self::new(lever.name(), value, changed)
     }
-}
-
-/// Why a lever can't be pulled together with the rest.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
-#[error("{lever} can't be used: {reason}")]
-pub struct Excluded {
-    /// The lever.
-    pub lever: &'static str,
-    /// In words.
-    pub reason: &'static str,
 }
 
 impl Levers {

@@ -9,9 +9,9 @@
 //! ```
 
 use super::precision::MASTER;
-use super::{Alternative, Lever, LeverRequest, Levers};
-use crate::candidate::Settings;
+use super::{Alternative, Lever};
 use crate::request::Request;
+use crate::settings::{LeverRequest, Levers, Settings};
 use plimsoll_graph::ops::{Cast, Transfer, WeightFormat};
 use plimsoll_graph::{DType, Graph, MemoryId, Node, Op, Pass, Role, Storage, TensorId};
 use rustc_hash::FxHashMap;

@@ -1,8 +1,8 @@
 //! How the optimizer's moments are kept between updates.
 
-use super::{Alternative, Lever, Levers};
-use crate::candidate::Settings;
+use super::{Alternative, Lever};
 use crate::request::Request;
+use crate::settings::{Levers, Settings};
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::{Graph, Node, Role, Storage};
 

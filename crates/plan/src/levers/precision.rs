@@ -8,54 +8,12 @@
 //! ```
 //! A half of `F16` is no part of a number of single precision, so that its master is whole. Gradients of parameters, statistics of norms, sums and losses are in single precision always.
 
-use super::{Alternative, Lever, Levers};
-use crate::candidate::Settings;
+use super::{Alternative, Lever};
 use crate::request::Request;
+use crate::settings::{Levers, Precision, Settings};
 use plimsoll_graph::ops::{Cast, WeightFormat};
 use plimsoll_graph::{DType, Graph, Node, Pass, Role, Storage, TensorId};
-use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
-
-/// Precision of a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Precision {
-    /// Everything in single precision.
-    #[default]
-    Fp32,
-    /// `Bf16`, with a remainder for what weights lack of single precision.
-    Bf16,
-    /// `F16`, with masters in single precision; the loop scales gradients up.
-    Fp16,
-    /// `Bf16` alone.
-    Bf16Pure,
-}
-
-impl Precision {
-    /// As flags and files name it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fp32 => "fp32",
-            Self::Bf16 => "bf16",
-            Self::Fp16 => "fp16",
-            Self::Bf16Pure => "bf16-pure",
-        }
-    }
-
-    /// Precision of weights and activations.
-    pub const fn dtype(self) -> DType {
-        match self {
-            Self::Fp32 => DType::F32,
-            Self::Bf16 | Self::Bf16Pure => DType::Bf16,
-            Self::Fp16 => DType::F16,
-        }
-    }
-
-    /// Whether gradients need scaling to be representable.
-    pub const fn scales_gradients(self) -> bool {
-        matches!(self, Self::Fp16)
-    }
-}
 
 /// Rewrites a graph that was built in single precision.
 pub fn precision(graph: &mut Graph, precision: Precision) {

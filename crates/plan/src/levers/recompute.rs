@@ -7,69 +7,11 @@
 //!                          ███       gelu'   and is made again for the gradient of `down`
 //! ```
 
-use super::places::{NodeSet, Places};
-use super::{Alternative, Lever, LeverRequest, Levers};
-use crate::candidate::Settings;
+use super::places::Places;
+use super::{Alternative, Lever};
 use crate::request::Request;
+use crate::settings::{Level, LeverRequest, Levers, Recompute, Settings};
 use plimsoll_graph::{Graph, Node, Op, Pass, Storage, TensorId};
-use serde::{Deserialize, Serialize};
-
-/// What is recomputed in a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Level {
-    /// Nothing.
-    None,
-    /// Results of ops that cost memory traffic and no matrix product, where their operands are kept anyway.
-    Cheap,
-    /// These, and attention with its operands.
-    Attention,
-    /// Everything but the block's input.
-    Block,
-    /// Certain nodes' results.
-    Chosen(NodeSet),
-}
-
-impl Level {
-    /// As flags and files name it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Cheap => "cheap",
-            Self::Attention => "attention",
-            Self::Block => "blocks",
-            Self::Chosen(_) => "chosen",
-        }
-    }
-}
-
-/// The level of each block: one for the first `blocks`, another for the rest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Recompute {
-    /// Blocks, counted from the first, that are at the level `first`.
-    pub blocks: usize,
-    /// Their level.
-    pub first: Level,
-    /// The level of all others.
-    pub rest: Level,
-}
-
-impl Recompute {
-    /// The same level everywhere.
-    pub const fn all(level: Level) -> Self {
-        Self { blocks: 0, first: level, rest: level }
-    }
-
-    fn level(self, block: Option<u32>) -> Level {
-        match block {
-            Some(block) if (block as usize) < self.blocks => self.first,
-            Some(_) => self.rest,
-            None if matches!((self.first, self.rest), (Level::Chosen(_), _) | (_, Level::Chosen(_))) => self.rest,
-            // Outside the blocks there is no block's input to go back to.
-            None => self.first.max(self.rest).min(Level::Cheap),
-        }
-    }
-}
 
 /// From nothing to everything in this many blocks, a block at a time. Each recomputes what the one before it does, and
 /// more.

@@ -7,9 +7,10 @@
 //!   in backward   micro_step  forward, gradients of block 11, their update, those of 10, …  update  the norm
 //! ```
 
-use super::{Excluded, Lever, Levers, Precision};
-use crate::candidate::{Programs, Settings, built};
+use super::Lever;
+use crate::base_graph::{Programs, built};
 use crate::request::{PlanError, Request};
+use crate::settings::{Excluded, Levers, Precision, Settings};
 use plimsoll_graph::ops::GradClip;
 use plimsoll_graph::{Graph, Node, Op, Pass, ProgramKind, ProgramName, Role, Storage, TensorId, TensorType};
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -2,9 +2,11 @@
 //! levers pulled.
 
 use super::space::scratches;
-use crate::candidate::{Candidate, Kept, Programs, Settings, built, settings};
+use crate::base_graph::{Programs, built};
+use crate::candidate::{Candidate, settings};
 use crate::levers::{attention_rows, head_chunk, update_in_backward_excluded};
 use crate::request::{PlanError, Request};
+use crate::settings::{Kept, Settings};
 use plimsoll_graph::Graph;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

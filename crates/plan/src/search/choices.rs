@@ -14,8 +14,9 @@
 use super::hull::{Block, Maker, Point, Saved};
 use super::space::LEVELS;
 use crate::cost::KnownTimes;
-use crate::levers::{Level, MOST_KINDS, NodePlace, NodeSet, Places, Recompute, Uses};
+use crate::levers::{MOST_KINDS, NodePlace, NodeSet, Places, Uses};
 use crate::request::Request;
+use crate::settings::{Level, Recompute};
 use plimsoll_graph::{ALIGNMENT, Graph, Node, Pass, Storage, TensorId};
 use rustc_hash::FxHashMap;
 

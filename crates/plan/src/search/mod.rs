@@ -20,11 +20,13 @@ mod space;
 #[cfg(test)]
 mod tests;
 
-use crate::candidate::{Candidate, Programs, Settings, plan_candidate, plan_layout};
+use crate::base_graph::Programs;
+use crate::candidate::{Candidate, plan_candidate, plan_layout};
 use crate::layout::{Attempt, Layout};
 use crate::levers::divisors;
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
+use crate::settings::Settings;
 use build::Builder;
 use heap::{Best, Roomy, Search};
 pub use nearest::Nearest;

@@ -8,10 +8,9 @@
 //! Each axis has few steps: finer ones change a predicted step by at most a percent or two, which is less than the error
 //! of a prediction: 11 to 35 % on cards that were not calibrated (`bench/results/2026-11-26-h200.md`).
 
-use crate::levers::{
-    ATTENTION_ROW_CHOICES, Level, Recompute, SCRATCHES, blocks_of, divisors, head_chunk_choices, moved,
-};
+use crate::levers::{ATTENTION_ROW_CHOICES, SCRATCHES, blocks_of, divisors, head_chunk_choices, moved};
 use crate::request::Request;
+use crate::settings::{Level, Recompute};
 use plimsoll_graph::Graph;
 
 /// How many steps the axes have at most.

@@ -5,7 +5,7 @@ use super::*;
 use crate::budget::Budget;
 use crate::cards::card;
 use crate::cost::{Machine, Rates};
-use crate::levers::{LeverRequest, Precision};
+use crate::settings::{LeverRequest, Precision};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{Optimizer, Targets};
 

@@ -3,7 +3,7 @@
 
 use super::PlanViolation;
 use crate::plan::{Plan, PlannedProgram, Region, Step};
-use crate::queues::Queue;
+use crate::queue::Queue;
 use plimsoll_graph::{MemoryId, Op};
 
 /// A step, the queue that it runs on, and the bytes that it touches.

@@ -57,7 +57,6 @@ const KNOWN: &[(&str, &[&str])] = &[
             "value",
         ],
     ),
-    ("plan", &["candidate", "layout", "levers", "levers/recompute", "plan", "queues", "request"]),
     ("trainers", &["command", "keys", "kind", "read", "view"]),
 ];
 

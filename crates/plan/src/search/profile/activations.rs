@@ -8,8 +8,9 @@
 //! ```
 
 use crate::cost::{KnownTimes, Work};
-use crate::levers::{Recompute, is_worth_sending, remade};
+use crate::levers::{is_worth_sending, remade};
 use crate::request::Request;
+use crate::settings::Recompute;
 use plimsoll_graph::ops::Transfer;
 use plimsoll_graph::{ALIGNMENT, Graph, Io, Node, Op, Pass, Storage, TensorId};
 

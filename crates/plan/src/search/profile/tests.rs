@@ -5,7 +5,7 @@ use crate::candidate::predicted_step;
 use crate::cards::card;
 use crate::cost::{Machine, Rates};
 use crate::layout::at_least;
-use crate::levers::{Average, LeverRequest, Precision};
+use crate::settings::{Average, LeverRequest, Precision};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{ALIGNMENT, Lengths, Optimizer, Storage, Targets};
 use plimsoll_units::Bytes;
