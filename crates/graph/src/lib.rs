@@ -16,9 +16,9 @@ mod tensor;
 mod training;
 
 pub use error::GraphError;
-pub use gradient::{Backward, differentiate};
+pub use gradient::differentiate;
 pub use memory::{ALIGNMENT, Link, Memories, Memory, MemoryId, MemoryKind, MemorySet, PerMemory};
-pub use ops::{Access, Example, Fill, Io, Op, Operation, Scalars};
+pub use ops::{Access, Backward, Emit, Example, Fill, Io, Op, Operation, Scalars};
 pub use optimizers::Optimizer;
 pub use program::{Graph, Node, Parameter, Pass, Ports, Program, ProgramBuilder, TensorIds, Training};
 pub use program_name::{Lengths, NoProgramName, ProgramKind, ProgramName};

@@ -3,7 +3,7 @@
 
 use crate::optimizers::Moment;
 use crate::{
-    Access, DType, GraphError, Init, Io, Memories, MemoryId, Op, ProgramKind, ProgramName, Role, Storage, Tensor,
+    Access, DType, Emit, GraphError, Init, Io, Memories, MemoryId, Op, ProgramKind, ProgramName, Role, Storage, Tensor,
     TensorId, TensorType,
 };
 use serde::{Deserialize, Serialize};
@@ -236,6 +236,24 @@ impl Node {
         let mut memories = self.inputs.iter().chain(&self.outputs).map(|&id| graph[id].memory);
         let first = memories.next().unwrap_or(MemoryId::HOST);
         if memories.all(|memory| memory == first) { first } else { MemoryId::DEVICE }
+    }
+}
+
+impl Emit for ProgramBuilder<'_> {
+    fn emit(
+        &mut self,
+        op: Op,
+        inputs: &[TensorId],
+        outputs: Option<&[Option<TensorId>]>,
+    ) -> Result<Vec<TensorId>, GraphError> {
+        match outputs {
+            Some(outputs) => self.push_into(op, inputs, outputs),
+            None => self.push(op, inputs),
+        }
+    }
+
+    fn type_of(&self, id: TensorId) -> &TensorType {
+        &self.graph[id].ty
     }
 }
 

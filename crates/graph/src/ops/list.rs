@@ -9,7 +9,7 @@ pub use super::gated::Activation;
 pub use super::grad_norm::NORM_BLOCK;
 pub use super::head_loss::logits_stride;
 pub use super::linear::WeightLayout;
-pub use super::parameter_update::{STATE_BLOCK, StateFormat, WeightFormat};
+pub use super::parameter_update::{STATE_BLOCK, WeightFormat};
 pub use super::rotary::{RopeScaling, inverse_frequencies};
 
 use super::{Example, Operation};

@@ -2,15 +2,16 @@
 //! scratch, where it runs, which state it updates, and the examples that enroll it in every oracle. The op's reference
 //! kernel in `exec` defines what it computes.
 //!
-//! Elsewhere: the list of ops (`list.rs`), checks of operands (`check.rs`), examples (`example.rs`), and working memory
-//! in addition to a kernel's scratch (`working.rs`). To add an op, write its file and its line in `list.rs`; the
-//! compiler then lists the missing implementations of the backends.
+//! Not here: the list of ops (`list.rs`), what they check of operands (`check.rs`), examples (`example.rs`), what a gradient
+//! rule gets (`backward.rs`), and the working memory in addition to a kernel's scratch (`working.rs`). To add an op: its file
+//! and its line in `list.rs`; the compiler then asks for what backends implement for it.
 //!
 //! Shape letters: B batch, T time, C channels, H heads, D head size, V vocabulary, N rows (B·T), P positions.
 
 mod add;
 mod attention;
 mod await_transfer;
+mod backward;
 mod cached_attention;
 mod cast;
 mod check;
@@ -40,6 +41,8 @@ mod tiled;
 mod transfer;
 mod working;
 
+pub use crate::optimizers::StateFormat;
+pub use backward::{Backward, Emit};
 pub use example::{Example, Fill};
 pub use inner_parts::InnerParts;
 pub use list::*;
@@ -47,7 +50,7 @@ pub use tiled::{
     BLOCK_WORDS, TILE_MULTIPLE, in_tiles, panel_words, part_words, product_scratch, tiled_parts, tiled_scratch,
 };
 
-use crate::{Backward, GraphError, Target, TensorType};
+use crate::{GraphError, Target, TensorType};
 use check::{accumulating, expect_rank, expect_type, operands};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! A parameter's update by an elementwise optimizer.
 
 use super::{Access, Example, Fill, Home, Io, Op, Operation, UpdateOperands, expect_type, operands};
-use crate::optimizers::Rule;
+use crate::optimizers::{Rule, StateFormat};
 use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
@@ -34,20 +34,6 @@ impl WeightFormat {
             Self::Bf16AndRemainder => [DType::Bf16, DType::I16].map(|dtype| weight.with_dtype(dtype)).to_vec(),
         }
     }
-}
-
-/// How moments are stored between updates. Arithmetic is always in single precision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StateFormat {
-    /// In single precision.
-    F32,
-    /// Rounded to `Bf16` stochastically, without bias.
-    Bf16,
-    /// One byte each, and a scale for each `STATE_BLOCK` elements: the nearest of 256 levels between minus and plus
-    /// (for a moment that is never negative: between zero and plus) the block's largest value. Positive values of such
-    /// a moment stay positive.
-    Blockwise8,
 }
 
 /// Applies the rule to a weight and its moments, with g = factor · gradient, r = `rate` · `Scalars::learning_rate` and

@@ -1,7 +1,6 @@
 //! AdamW: Adam with decoupled weight decay.
 
-use super::{Constants, Moment, Rule, UpdateRule};
-use crate::ops::StateFormat;
+use super::{Constants, Moment, Rule, StateFormat, UpdateRule};
 use serde::{Deserialize, Serialize};
 
 /// With g the gradient, t = `Scalars::update`, r the learning rate and λ the weight decay:

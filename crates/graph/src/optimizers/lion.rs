@@ -1,7 +1,6 @@
 //! Lion: the sign of a moving average of gradients. Its state is half the size of AdamW's.
 
-use super::{Constants, Moment, Rule, UpdateRule};
-use crate::ops::StateFormat;
+use super::{Constants, Moment, Rule, StateFormat, UpdateRule};
 use serde::{Deserialize, Serialize};
 
 /// With g the gradient, r the learning rate and λ the weight decay:

@@ -11,7 +11,6 @@ mod lion;
 pub use adamw::AdamW;
 pub use lion::Lion;
 
-use crate::ops::StateFormat;
 use serde::{Deserialize, Serialize};
 
 /// State that an optimizer keeps per parameter: a tensor of the parameter's shape.
@@ -21,6 +20,20 @@ pub struct Moment {
     pub name: &'static str,
     /// Whether it can be negative.
     pub is_signed: bool,
+}
+
+/// How moments are stored between updates. Arithmetic is always in single precision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StateFormat {
+    /// In single precision.
+    F32,
+    /// Rounded to `Bf16` stochastically, without bias.
+    Bf16,
+    /// One byte each, and a scale for each [`STATE_BLOCK`](crate::ops::STATE_BLOCK) elements: the nearest of 256 levels between minus and plus
+    /// (for a moment that is never negative: between zero and plus) the block's largest value. Positive values of such
+    /// a moment stay positive.
+    Blockwise8,
 }
 
 /// The constants that a user may set. `None` means the optimizer's default, or that it has no such constant.

@@ -29,7 +29,6 @@ const KNOWN: &[(&str, &[&str])] = &[
             "tokenizer/spec",
         ],
     ),
-    ("graph", &["gradient", "ops", "optimizers", "program"]),
     (
         "jinja",
         &[
