@@ -149,7 +149,7 @@ fn a_loader_started_at_any_step_equals_the_dataset() {
     let lengths: Vec<(usize, usize)> = (0..500).map(|i| (1 + i * 7 % 19, 1 + i * 5 % 11)).collect();
     let dataset = Arc::new(pairs(&lengths, SETTINGS));
     for first in [0, 37] {
-        let loader = Loader::start(Arc::clone(&dataset), first, 12, 4, 3).unwrap();
+        let mut loader = Loader::start(Arc::clone(&dataset), first, 12, 4, 3);
         for step in first..first + 60 {
             let batches = loader.next_step().unwrap();
             assert_eq!(batches, dataset.step(step, 12, 4).unwrap(), "step {step}");

@@ -360,6 +360,28 @@ fn invariant_6_a_limit_on_addresses_refuses_and_never_kills() {
     });
 }
 
+/// Stacks of threads and heaps are addresses too: between limits that suffice there is none that does not.
+#[test]
+fn invariant_6_enough_addresses_for_a_run_stay_enough() {
+    let sandbox = Sandbox::new();
+    let mut codes = Vec::new();
+    for mib in (104..=360).step_by(16) {
+        let name = format!("run-{mib}");
+        let arguments = format!(
+            "train --data text.txt --model tiny --seq-len 16 --global-batch 4 --max-steps 2 --sample-tokens 0 --vram 8MiB \
+             --threads 2 --log-to jsonl --sample-every 0.1s --cache-dir cache --runs-dir runs --name {name}"
+        );
+        let ended = run(&sandbox, under(&sandbox, &format!("ulimit -v {}", mib * 1024), &split(&arguments)));
+        let errors = ended.stderr.lines().filter(|line| line.starts_with("error: ")).count();
+        assert_eq!(errors, usize::from(ended.code() != 0), "{mib} MiB: {}", ended.stderr);
+        assert!(ended.code() == 0 || !sandbox.path("runs").join(&name).exists(), "{mib} MiB: it began");
+        codes.push(ended.code());
+    }
+    let least = codes.iter().position(|code| *code == 0).expect("some limit suffices");
+    let expected = (0..codes.len()).map(|index| if index < least { 3 } else { 0 }).collect::<Vec<_>>();
+    assert!(codes == expected && least > 0, "{codes:?}");
+}
+
 #[test]
 fn invariant_6_a_limit_on_data_refuses_and_never_kills() {
     let sandbox = Sandbox::new();

@@ -9,7 +9,7 @@ pub enum SessionError {
     /// The device, the data, a checkpoint or the folder can't be used.
     #[error(transparent)]
     Train(#[from] TrainError),
-    /// The system starts no thread that samples cards and system.
+    /// The system refused the thread that samples a card, so its temperature can't be limited.
     #[error("samples can't be taken: {0}")]
     NoSampler(#[source] io::Error),
 }

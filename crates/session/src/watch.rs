@@ -56,7 +56,7 @@ impl Watch {
         self.power = Some(Arc::new(power));
     }
 
-    /// Watches the run in this folder from now on. Errors: the system starts no thread.
+    /// Watches the run in this folder from now on. Errors: the system refuses the thread that samples the run's card.
     pub(crate) fn begin(&self, run: &Path) -> Result<(), SessionError> {
         let Control { shared, notices, .. } = &self.control;
         match Listener::start(run, shared, notices) {
@@ -90,8 +90,11 @@ impl Watch {
             watched.observe(sample, began.elapsed(), &shared);
         };
         let options = SamplerOptions { every: settings.every, folder: Some(run.to_owned()) };
-        let sampler = Sampler::start(options, each).map_err(SessionError::NoSampler)?;
-        drop(self.sampler.set(sampler));
+        match Sampler::start(options, each) {
+            Ok(sampler) => drop(self.sampler.set(sampler)),
+            Err(error) if self.subject.card.is_some() => return Err(SessionError::NoSampler(error)),
+            Err(error) => (self.control.notices)(Notice::NoSamples(error)),
+        }
         Ok(())
     }
 

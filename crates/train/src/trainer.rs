@@ -69,7 +69,7 @@ impl<'a> Trainer<'a> {
     fn steps(&mut self, session: &mut Session<'_>, last_step: Option<u64>) -> Result<Ending, TrainError> {
         let (micro_batch, global_batch) = (self.engine.plan().micro_batch, self.engine.plan().global_batch);
         let dataset = Arc::clone(self.dataset);
-        let loader = Loader::start(dataset, session.step, global_batch, micro_batch, STEPS_AHEAD)?;
+        let mut loader = Loader::start(dataset, session.step, global_batch, micro_batch, STEPS_AHEAD);
         loop {
             let part = match self.config.length {
                 Length::Duration(limit) => session.seconds() / limit.0,

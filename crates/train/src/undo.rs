@@ -57,7 +57,7 @@ impl Undo {
     ) -> Result<bool, TrainError> {
         self.return_to_origin(engine)?;
         let (micro_batch, global_batch) = (engine.plan().micro_batch, engine.plan().global_batch);
-        let loader = Loader::start(Arc::clone(dataset), self.step, global_batch, micro_batch, 1)?;
+        let mut loader = Loader::start(Arc::clone(dataset), self.step, global_batch, micro_batch, 1);
         for scalars in &self.made {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);

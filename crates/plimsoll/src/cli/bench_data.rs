@@ -119,7 +119,7 @@ impl DataBenchArgs {
     ) -> Result<Epoch, Failure> {
         let dataset = Arc::new(Dataset::Pairs(Pairs::new(store, self.pairs.settings(tokenizer, seed.into()))?));
         let steps = (dataset.training() / global_batch as u64).max(1);
-        let loader = Loader::start(dataset, 0, global_batch, global_batch, AHEAD)?;
+        let mut loader = Loader::start(dataset, 0, global_batch, global_batch, AHEAD);
         let mut epoch = Epoch { samples: steps * global_batch as u64, tokens: 0, padding: 0, seconds: 0.0 };
         for _ in 0..steps {
             let batches = loader.next_step()?;

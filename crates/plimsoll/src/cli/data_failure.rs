@@ -1,16 +1,15 @@
 //! Hints for data that can't be used. They name flags and commands, which `plimsoll_data::DataError` does not know.
 
 use super::Failure;
-use super::failure::{THREAD_LIMITS, line};
+use super::failure::{THREAD_LIMITS, line, no_threads};
 use plimsoll_data::{DataError, Preferences};
 
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
-        let failure = match error {
-            DataError::NoThread { .. } => Self::device(line(&error)),
-            _ => Self::bad_input(line(&error)),
-        };
-        failure.hint(line(&hint(&error)))
+        match error {
+            DataError::NoThread { .. } => no_threads(1, line(&error)),
+            _ => Self::bad_input(line(&error)).hint(line(&hint(&error))),
+        }
     }
 }
 

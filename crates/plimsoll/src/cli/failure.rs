@@ -3,6 +3,7 @@
 use crate::failure::Message;
 pub use crate::failure::{Failure, exit_code};
 
+use super::processor::available;
 use crate::streams::talk;
 use ::plimsoll_plan::{PlanError, UnknownCard};
 use ::plimsoll_train::{CalibrationError, FolderError, TrainError, checkpoint::CheckpointError};
@@ -11,7 +12,7 @@ use plimsoll_files::LockError;
 use plimsoll_graph::GraphError;
 use plimsoll_render::{held_by, printable_line};
 use plimsoll_session::SessionError;
-use plimsoll_telemetry::{GpuError, JournalError, gpu_holders};
+use plimsoll_telemetry::{Available, GpuError, JournalError, gpu_holders};
 use plimsoll_units::Bytes;
 use plimsoll_watch::WatchError;
 use std::fmt::Display;
@@ -72,9 +73,21 @@ pub(super) fn io_failure(what: impl Display) -> impl FnOnce(std::io::Error) -> F
     move |error| Failure::device(format!("{what}: {error}"))
 }
 
-/// Adds the failed attempt to the error of starting a thread.
+/// Names what needed a thread that the system refused.
 pub(super) fn no_thread(what: impl Display) -> impl FnOnce(std::io::Error) -> Failure {
-    move |error| io_failure(what)(error).hint(THREAD_LIMITS)
+    move |error| no_threads(1, format!("{what}: {error}"))
+}
+
+/// The failure for threads that the system refused: "does not fit" if too little memory for their stacks is left.
+pub(super) fn no_threads(count: usize, message: String) -> Failure {
+    /// A stack of the standard library's default size, and the C library's data about the thread.
+    const THREAD: Bytes = Bytes::mib(3);
+    match available() {
+        Some(Available { bytes, bound }) if bytes.0 / THREAD.0 < count as u64 => {
+            no_room(format!("{message}: only {bytes} is available ({bound})"), None)
+        }
+        _ => Failure::device(message).hint(THREAD_LIMITS),
+    }
 }
 
 /// The hint for threads that can't be started.
@@ -84,7 +97,7 @@ impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
         match error {
             SessionError::Train(error) => error.into(),
-            SessionError::NoSampler(_) => Self::device(line(&error)).hint(THREAD_LIMITS),
+            SessionError::NoSampler(_) => no_threads(1, line(&error)),
         }
     }
 }
@@ -142,7 +155,7 @@ impl From<TrainError> for Failure {
                 }
             }
             TrainError::Device(DeviceError::Cuda(error)) => error.into(),
-            TrainError::Device(DeviceError::NoThreads { .. }) => Self::device(message).hint(THREAD_LIMITS),
+            TrainError::Device(DeviceError::NoThreads { threads, .. }) => no_threads(threads, message),
             TrainError::Device(_) => Self::device(message),
             TrainError::Checkpoint(error) => error.into(),
             TrainError::Folder(error) => error.into(),

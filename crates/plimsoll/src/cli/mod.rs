@@ -63,7 +63,7 @@ mod track;
 mod train;
 mod words;
 
-use failure::THREAD_LIMITS;
+use failure::no_threads;
 pub use failure::{Failure, exit_code};
 use processor::planning;
 
@@ -151,7 +151,7 @@ enum Command {
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let _finish = Finish;
     print_panics_as_messages();
-    processor::return_freed_memory();
+    processor::configure_heap();
     let result = with_settings(hyphenate(arguments)).and_then(|cli| match cli.command {
         Command::Train(args) => train::run(*args),
         Command::Plan(args) => start_threads().and_then(|()| planning(|| plan::run(args))),

@@ -2,7 +2,7 @@
 //! Secrets are not flags: every user of a machine can see the flags of all processes.
 
 use super::Failure;
-use super::failure::{THREAD_LIMITS, exit_code, line};
+use super::failure::{exit_code, line, no_threads};
 use super::named::{Named, absolute_path, remember, unknown};
 use crate::streams::{talk, write_data};
 use clap::{Args, Subcommand, ValueEnum};
@@ -311,7 +311,7 @@ impl From<NotifyError> for Failure {
                 Self::bad_flag(message).hint("use `--smtp-encryption starttls` or `tls`")
             }
             NotifyError::BadAddress { .. } | NotifyError::Certificate { .. } => Self::bad_input(message),
-            NotifyError::Thread { .. } => Self::device(message).hint(THREAD_LIMITS),
+            NotifyError::Thread { .. } => no_threads(1, message),
         }
     }
 }

@@ -50,9 +50,20 @@ impl Heap {
     }
 }
 
-/// Returns freed memory to the system at once from now on.
-pub(super) fn return_freed_memory() {
+/// Makes the heap return freed memory to the system at once. With a limit on addresses, all threads share one heap: each
+/// further heap takes 64 MiB of addresses (glibc's `HEAP_MAX_SIZE`), which the plan and the stacks of threads would lack.
+pub(super) fn configure_heap() {
     RETURNED.set();
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        use rustix::process::{Resource, getrlimit};
+        if getrlimit(Resource::As).current.is_some() {
+            // SAFETY: `mallopt` takes two numbers and may be called at any time.
+            unsafe {
+                libc::mallopt(libc::M_ARENA_MAX, 1);
+            }
+        }
+    }
 }
 
 /// Searches for plans. A search copies graphs of megabytes hundreds of times, and a third of its time would be page faults

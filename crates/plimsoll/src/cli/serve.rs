@@ -1,7 +1,7 @@
 //! `plimsoll serve`: the web page of runs. Not here: its contents and access control (`plimsoll-serve`).
 
 use super::Failure;
-use super::failure::{THREAD_LIMITS, io_failure, line, no_thread};
+use super::failure::{io_failure, line, no_thread, no_threads};
 use super::places::{PlacesArgs, run_folder};
 use super::state::state_folder;
 use super::story::read_story;
@@ -184,7 +184,7 @@ impl From<ServeError> for Failure {
                 Self::device(message).hint("`--listen 127.0.0.1:7077` listens for this machine only")
             }
             ServeError::Start(_) => Self::device(message).hint("check the limit on open files (`ulimit -n`)"),
-            ServeError::Poll(PollError::Thread(_)) => Self::device(message).hint(THREAD_LIMITS),
+            ServeError::Poll(PollError::Thread(_)) => no_threads(1, message),
             ServeError::Poll(PollError::Run(_)) => {
                 Self::bad_input(message).hint("`--run` takes the folder of a run; `plimsoll ps --all` lists runs")
             }

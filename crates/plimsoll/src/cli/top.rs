@@ -1,7 +1,7 @@
 //! `plimsoll top`: cards, processes and runs in a full-screen terminal view.
 
 use super::Failure;
-use super::failure::{THREAD_LIMITS, line};
+use super::failure::{line, no_threads};
 use super::places::{PlacesArgs, run_folder};
 use super::train::sample_time;
 use clap::{Args, ValueEnum};
@@ -66,7 +66,7 @@ pub(super) fn run(args: &TopArgs) -> Result<u8, Failure> {
         // As in shells: 128 plus the signal's number.
         Ok(signal) => Ok(signal.and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(0)),
         Err(error @ TopError::Run(_)) => Err(Failure::bad_input(line(&error))),
-        Err(error @ TopError::Thread(_)) => Err(Failure::device(line(&error)).hint(THREAD_LIMITS)),
+        Err(error @ TopError::Thread(_)) => Err(no_threads(1, line(&error))),
         Err(error) => Err(Failure::device(line(&error))),
     }
 }

@@ -3,7 +3,7 @@
 //! (`plimsoll-trackers`).
 
 use super::Failure;
-use super::failure::{THREAD_LIMITS, line};
+use super::failure::{line, no_threads};
 use crate::streams::talk;
 use ::plimsoll_train::RunFolder;
 use clap::Args;
@@ -189,7 +189,7 @@ impl From<TrackError> for Failure {
             TrackError::Mlflow { .. } => {
                 Self::bad_input(message).hint("unset it to write MLflow's files next to the run's")
             }
-            TrackError::Thread { .. } => Self::device(message).hint(THREAD_LIMITS),
+            TrackError::Thread { .. } => no_threads(1, message),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! asks to hurry.
 
 use crate::cli::Failure;
-use crate::cli::failure::{exit_code, io_failure, no_thread};
+use crate::cli::failure::{exit_code, io_failure};
 use crate::streams::{end_soon, finish, talk};
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_units::{Seconds, format_duration};
@@ -67,8 +67,9 @@ pub(super) fn stop_on_signals(stop: Arc<AtomicBool>, clock: StepClock) -> Result
     // A file over the limit (`ulimit -f`) is then an error of the write, which the run survives.
     signal_hook::flag::register(libc::SIGXFSZ, Arc::default()).map_err(io_failure("can't handle signals"))?;
     // `nohup` and shells that start background jobs ignore some signals, and preloaded profilers use some.
-    let heard = ASKING.iter().copied().filter(|&signal| has_default_action(signal));
-    let mut signals = Signals::new(heard).map_err(io_failure("can't handle signals"))?;
+    let heard = ASKING.iter().copied().filter(|&signal| has_default_action(signal)).collect::<Vec<_>>();
+    let mut signals = Signals::new(&heard).map_err(io_failure("can't handle signals"))?;
+    let stop_there = stop.clone();
     let listen = move || {
         let mut is_interrupted = false;
         for signal in signals.forever() {
@@ -79,7 +80,7 @@ pub(super) fn stop_on_signals(stop: Arc<AtomicBool>, clock: StepClock) -> Result
             }
             is_interrupted |= signal == SIGINT;
             end_soon();
-            if !stop.swap(true, Ordering::Relaxed) || signal == SIGINT {
+            if !stop_there.swap(true, Ordering::Relaxed) || signal == SIGINT {
                 let again = if is_interrupted { "Ctrl-C again" } else { "Ctrl-C twice" };
                 let step = clock.words();
                 talk(format_args!(
@@ -89,8 +90,10 @@ pub(super) fn stop_on_signals(stop: Arc<AtomicBool>, clock: StepClock) -> Result
         }
     };
     let listener = std::thread::Builder::new().name("signals".to_owned()).spawn(listen);
-    listener.map_err(no_thread("can't handle signals"))?;
-    Ok(())
+    // Without a thread, signals still end the run after its step; only the message and the second Ctrl-C are missing.
+    let set_flag = |signal| signal_hook::flag::register(signal, stop.clone()).map(drop);
+    let handled = listener.map(drop).or_else(|_| heard.into_iter().try_for_each(set_flag));
+    handled.map_err(io_failure("can't handle signals"))
 }
 
 /// Whether a signal has no handler and is not ignored.

@@ -113,6 +113,7 @@ pub(super) fn notices(clock: StepClock) -> Notices {
         Notice::NoOrders(error) => {
             talk(format_args!("note: the run accepts no orders such as `plimsoll pause`: {error}"))
         }
+        Notice::NoSamples(error) => talk(format_args!("note: the run is not sampled: {error}")),
         Notice::AskedToStop => {
             end_soon();
             let step = clock.words();
