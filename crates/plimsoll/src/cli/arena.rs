@@ -75,7 +75,7 @@ pub(super) fn run(args: ArenaArgs) -> Result<u8, Failure> {
             let (reason, hint) = match outcome.status {
                 Status::Infeasible => ("no packing fits it".to_owned(), "use a larger `--capacity`"),
                 _ => {
-                    let reason = format!("none that fits was found in {} s", args.time_limit.0);
+                    let reason = format!("found no packing that fits in {} s", args.time_limit.0);
                     (reason, "use a longer `--time-limit` or a larger `--capacity`")
                 }
             };

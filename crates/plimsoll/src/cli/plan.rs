@@ -606,7 +606,7 @@ fn compare_rule(
     };
     let said = |speed: Option<f64>| speed.map_or("does not fit".to_owned(), |speed| format!("{speed:.0} tokens/s"));
     let words = format!(
-        "{rule}: {peak}, {}; planned at that length: {}; as asked: {}",
+        "{rule}: {peak}, {}; best plan at that length: {}; with your flags: {}",
         said(speed(&found)),
         said(speed(&same_length)),
         said(speed(ours))
