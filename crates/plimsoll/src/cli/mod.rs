@@ -233,8 +233,8 @@ fn hyphenate(arguments: Vec<OsString>) -> Vec<OsString> {
 /// Runs `work` in a pool of exactly this many threads, including the caller's.
 fn in_pool<T: Send>(threads: usize, work: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    let refused = |error| Failure::device(format!("can't start {threads} threads: {error}"));
-    pool.map_err(|error| refused(error).hint(THREAD_LIMITS))?.install(work)
+    let refused = |error| no_threads(threads, format!("can't start {threads} threads: {error}"));
+    pool.map_err(refused)?.install(work)
 }
 
 /// Starts the threads of commands that have no pool. If the system refuses to, the calling thread computes alone.
@@ -243,7 +243,7 @@ fn start_threads() -> Result<(), Failure> {
     rayon::ThreadPoolBuilder::new()
         .build_global()
         .or_else(|_| alone())
-        .map_err(|error| Failure::device(format!("can't start threads: {error}")).hint(THREAD_LIMITS))
+        .map_err(|error| no_threads(1, format!("can't start threads: {error}")))
 }
 
 #[cfg(test)]
