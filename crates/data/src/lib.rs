@@ -16,6 +16,7 @@ mod documents;
 mod error;
 mod fingerprint;
 mod header;
+mod held_out;
 mod json_file;
 mod jsonl;
 mod lines;
@@ -37,7 +38,7 @@ mod store;
 mod table;
 mod tokenizer;
 
-pub use batch::{Batches, HeldOutSubset};
+pub use batch::Batches;
 pub use chats::{
     AnswerEnds, Chat, ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataFormat, Date, Preferences, TemplateHabits,
     TrainOn, detect_format, prepare_chats,

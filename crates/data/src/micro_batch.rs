@@ -42,15 +42,23 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Resets it to padding only, keeping its memory.
-    pub(crate) fn clear(&mut self, rows: usize, source_len: usize, target_len: Option<usize>, first_sample: u64) {
+    /// Resets it to `rows` rows of padding, keeping its memory.
+    pub(crate) fn clear(&mut self, rows: usize, shape: Shape, has_segments: bool, first_sample: u64) {
+        let Shape { source_len, target_len } = shape;
         (self.rows, self.source_len, self.target_len) = (rows, source_len, target_len);
-        self.tokens.clear();
-        self.tokens.resize(rows * source_len, PADDING_INPUT);
-        self.targets.clear();
-        self.targets.resize(rows * target_len.unwrap_or(source_len), PADDING_TARGET);
-        self.decoder_tokens.clear();
-        (self.first_sample, self.padding, self.truncated) = (first_sample, 0, 0);
+        let reset = |values: &mut Vec<i32>, len: usize, padding: i32| {
+            values.clear();
+            values.resize(rows * len, padding);
+        };
+        reset(&mut self.tokens, source_len, PADDING_INPUT);
+        reset(&mut self.targets, target_len.unwrap_or(source_len), PADDING_TARGET);
+        reset(&mut self.decoder_tokens, target_len.unwrap_or(0), PADDING_INPUT);
+        match has_segments {
+            true => reset(self.segments.get_or_insert_default(), source_len, 0),
+            false => self.segments = None,
+        }
+        self.padding = (rows * (source_len + target_len.unwrap_or(0))) as u64;
+        (self.first_sample, self.truncated) = (first_sample, 0);
     }
 
     /// Its padded size.
@@ -82,4 +90,17 @@ pub struct StepBatches {
     pub padding: u64,
     /// Samples whose text was cut.
     pub truncated: u64,
+}
+
+impl StepBatches {
+    /// The micro-batches of a step, each with the number of its first sample.
+    pub(crate) fn numbered(
+        &mut self,
+        step: u64,
+        global_batch: usize,
+        micro_batch: usize,
+    ) -> impl Iterator<Item = (u64, &mut Batch)> {
+        let first = step * global_batch as u64;
+        (first..).step_by(micro_batch).zip(&mut self.micro)
+    }
 }

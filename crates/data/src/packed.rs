@@ -13,8 +13,8 @@
 //! fewer than twenty, none.
 //! Source: Johnson 1973, "Near-optimal bin packing algorithms".
 
-use crate::batch::HeldOutSubset;
-use crate::micro_batch::{Batch, PADDING_TARGET, StepBatches};
+use crate::held_out::HeldOutSubset;
+use crate::micro_batch::{Batch, PADDING_TARGET, Shape, StepBatches};
 use crate::split::{EveryNth, Split};
 use crate::{ChatStore, DataError, Order, TokenStore, Tokenizer};
 
@@ -195,8 +195,7 @@ impl Packed {
         micro_batch: usize,
         out: &mut StepBatches,
     ) -> Result<(), DataError> {
-        for (index, batch) in out.micro.iter_mut().enumerate() {
-            let first_sample = step * global_batch as u64 + (index * micro_batch) as u64;
+        for (first_sample, batch) in out.numbered(step, global_batch, micro_batch) {
             let rows = (first_sample..first_sample + micro_batch as u64).map(|p| self.training.row(self.order.at(p)));
             self.fill(rows, micro_batch, first_sample, batch)?;
         }
@@ -210,14 +209,13 @@ impl Packed {
         rows: usize,
     ) -> impl Iterator<Item = Result<Batch, DataError>> + '_ {
         let subset = HeldOutSubset::new(self.held_out(), samples_max);
-        (0..subset.len()).step_by(rows).map(move |first| {
-            let mut batch = Batch::default();
-            let last = subset.len().min(first + rows as u64);
-            self.fill((first..last).map(|i| self.held_out.row(subset.window(i))), rows, first, &mut batch)?;
-            Ok(batch)
+        subset.batches(rows, move |samples, batch| {
+            let first_sample = samples.start;
+            self.fill(samples.map(|index| self.held_out.row(subset.sample(index))), rows, first_sample, batch)
         })
     }
 
+    /// Fills a batch of `rows` rows with these parts for each row, at most `rows` of them. Errors: `CacheChanged`.
     fn fill<'a>(
         &self,
         filled: impl Iterator<Item = &'a [Part]>,
@@ -225,11 +223,8 @@ impl Packed {
         first_sample: u64,
         batch: &mut Batch,
     ) -> Result<(), DataError> {
-        batch.clear(rows, self.seq_len, None, first_sample);
-        let mut segments = batch.segments.take().unwrap_or_default();
-        segments.clear();
-        segments.resize(rows * self.seq_len, 0);
-        let mut real = 0;
+        batch.clear(rows, Shape { source_len: self.seq_len, target_len: None }, true, first_sample);
+        let segments = batch.segments.as_mut().expect("they were just reset");
         for (row, parts) in filled.enumerate() {
             let mut at = row * self.seq_len;
             for (part, segment) in parts.iter().zip(1..) {
@@ -238,11 +233,9 @@ impl Packed {
                 self.store.read_targets(*part, &mut batch.targets[at..at + part.targets_max()])?;
                 segments[at..at + len].fill(segment);
                 at += len;
-                real += len;
+                batch.padding -= len as u64;
             }
         }
-        batch.padding = (rows * self.seq_len - real) as u64;
-        batch.segments = Some(segments);
         Ok(())
     }
 }

@@ -13,8 +13,8 @@ use super::buckets::Buckets;
 use super::grouping::Grouping;
 use super::store::PairSpan;
 use crate::DataError;
-use crate::batch::HeldOutSubset;
-use crate::micro_batch::{Batch, PADDING_INPUT, PADDING_TARGET, Shape, StepBatches};
+use crate::held_out::HeldOutSubset;
+use crate::micro_batch::{Batch, PADDING_TARGET, Shape, StepBatches};
 use crate::split::{EveryNth, HeldOut};
 use std::collections::BTreeSet;
 
@@ -119,10 +119,11 @@ impl Pairs {
         let mut pairs = Vec::with_capacity(global_batch);
         let shape = |index| Ok(self.padded(self.store.span(self.split.training_at(index))?));
         self.grouping.batch(step, global_batch as u64, shape, &mut pairs)?;
-        for (index, micro) in pairs.chunks(micro_batch).enumerate() {
+        for (micro, (first_sample, batch)) in
+            pairs.chunks(micro_batch).zip(out.numbered(step, global_batch, micro_batch))
+        {
             let micro: Vec<u64> = micro.iter().map(|&index| self.split.training_at(index)).collect();
-            let first_sample = step * global_batch as u64 + (index * micro_batch) as u64;
-            self.fill(&micro, micro_batch, first_sample, &mut out.micro[index])?;
+            self.fill(&micro, micro_batch, first_sample, batch)?;
         }
         Ok(())
     }
@@ -136,16 +137,14 @@ impl Pairs {
     ) -> Result<impl Iterator<Item = Result<Batch, DataError>> + '_, DataError> {
         let subset = HeldOutSubset::new(self.held_out(), samples_max);
         let keyed = |index| {
-            let pair = self.split.held_out_at(subset.window(index));
+            let pair = self.split.held_out_at(subset.sample(index));
             Ok((self.padded(self.store.span(pair)?), pair))
         };
         let mut keyed = (0..subset.len()).map(keyed).collect::<Result<Vec<([usize; 2], u64)>, DataError>>()?;
         keyed.sort_by_key(|(shape, _)| *shape);
         let pairs: Vec<u64> = keyed.into_iter().map(|(_, pair)| pair).collect();
-        Ok((0..pairs.len()).step_by(rows).map(move |first| {
-            let mut batch = Batch::default();
-            self.fill(&pairs[first..pairs.len().min(first + rows)], rows, first as u64, &mut batch)?;
-            Ok(batch)
+        Ok(subset.batches(rows, move |samples, batch| {
+            self.fill(&pairs[samples.start as usize..samples.end as usize], rows, samples.start, batch)
         }))
     }
 
@@ -153,16 +152,13 @@ impl Pairs {
         self.buckets.round(self.settings.row_lengths(span.lengths()).0)
     }
 
+    /// Fills a batch of `rows` rows with these pairs, at most `rows` of them. Errors: `CacheChanged`.
     fn fill(&self, pairs: &[u64], rows: usize, first_sample: u64, batch: &mut Batch) -> Result<(), DataError> {
         let spans = pairs.iter().map(|&pair| self.store.span(pair)).collect::<Result<Vec<PairSpan>, DataError>>()?;
         let shapes = spans.iter().map(|&span| self.padded(span));
         let [source_len, target_len] = shapes.fold([1, 1], |a, b| [a[0].max(b[0]), a[1].max(b[1])]);
-        batch.clear(rows, source_len, Some(target_len), first_sample);
-        batch.decoder_tokens.resize(rows * target_len, PADDING_INPUT);
-        let mut segments = batch.segments.take().unwrap_or_default();
-        segments.clear();
-        segments.resize(rows * source_len, 0);
-        let mut real = 0;
+        batch.clear(rows, Shape { source_len, target_len: Some(target_len) }, true, first_sample);
+        let segments = batch.segments.as_mut().expect("they were just reset");
         for (row, &span) in spans.iter().enumerate() {
             let ([source, target], cut) = self.settings.row_lengths(span.lengths());
             let at = row * source_len..row * source_len + source;
@@ -171,11 +167,9 @@ impl Pairs {
             let at = row * target_len..row * target_len + target;
             self.read(span, 1, &mut batch.targets[at.clone()])?;
             shift_right(&batch.targets[at.clone()], self.settings.decoder_start, &mut batch.decoder_tokens[at]);
-            real += source + target;
+            batch.padding -= (source + target) as u64;
             batch.truncated += u64::from(cut);
         }
-        batch.padding = (rows * (source_len + target_len) - real) as u64;
-        batch.segments = Some(segments);
         Ok(())
     }
 
