@@ -10,11 +10,13 @@ mod export;
 mod flags;
 mod keys;
 mod kind;
+pub mod notebook;
 mod read;
 mod rewrite;
 mod run;
 mod unsure;
 mod view;
+pub mod words;
 
 pub use change::SettingChange;
 pub use command::{Command, FileArgument, command};

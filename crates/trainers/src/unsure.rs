@@ -45,6 +45,25 @@ pub enum Part {
     SinglePrecision,
 }
 
+pub(crate) const ACTIVATIONS: &[Part] = &[Part::Activations];
+pub(crate) const ATTENTION: &[Part] = &[Part::Attention];
+pub(crate) const DIVISION: &[Part] = &[Part::Division];
+pub(crate) const GRADIENTS: &[Part] = &[Part::Gradients];
+pub(crate) const LOGITS: &[Part] = &[Part::Logits];
+pub(crate) const OPTIMIZER_STATE: &[Part] = &[Part::OptimizerState];
+pub(crate) const RECOMPUTATION: &[Part] = &[Part::Recomputation];
+pub(crate) const TEMPORARIES: &[Part] = &[Part::Temporaries];
+pub(crate) const WEIGHTS: &[Part] = &[Part::Weights];
+/// Everything that grows with the samples.
+pub(crate) const SAMPLES: &[Part] = &[Part::Activations, Part::Temporaries, Part::Logits];
+/// Everything that trained weights need.
+pub(crate) const TRAINED: &[Part] = &[Part::Gradients, Part::OptimizerState, Part::Activations];
+/// A second model, and two samples instead of one.
+pub(crate) const PREFERENCES: &[Part] = &[Part::Weights, Part::Activations, Part::Temporaries, Part::Logits];
+/// Everything.
+pub(crate) const ALL: &[Part] =
+    &[Part::Weights, Part::Gradients, Part::OptimizerState, Part::Activations, Part::Temporaries, Part::Logits];
+
 /// How the memory needed may differ from the estimate because of a setting that is not modeled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {

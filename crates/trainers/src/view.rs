@@ -1,11 +1,12 @@
 //! A trainer's settings while they are being read: the reader requests each key by name, and the rest is reported as
 //! unknown.
-//! Not here: the keys (`keys/`), and the result (`read.rs`).
+//! Not here: the keys (`keys/`), words whose values do not matter (`words/`), and the result (`read.rs`).
 
 use crate::document::{Document, Entry, Value, cut};
 use crate::kind::TrainerKind;
 use crate::read::{BadValue, UnknownKey, UnmodeledKey, UsedKey};
 use crate::unsure::{Effect, Unsure};
+use crate::words::{self, Layout, Memory, fits};
 use plimsoll_units::spelling;
 use std::collections::BTreeSet;
 
@@ -253,6 +254,24 @@ impl<'d> View<'d> {
         }
     }
 
+    /// Marks the words of this layout as known, and notes those that are turned on but not modeled. Called after the keys
+    /// whose values are used.
+    pub(crate) fn apply_words(&mut self, layout: Layout) {
+        let is_unmodeled = |memory: &Memory| matches!(memory, Memory::Unmodeled(..));
+        let unmodeled = words::of_layout(layout).filter(|(_, memory)| is_unmodeled(memory)).map(|(word, _)| word);
+        self.requested.extend(unmodeled.filter(|word| !word.ends_with('*')).map(str::to_owned));
+        for leaf in self.leaves.iter_mut().filter(|leaf| !leaf.is_known) {
+            let Some(memory) = words::memory(layout, &leaf.path) else { continue };
+            leaf.is_known = true;
+            if let Memory::Unmodeled(_, (effect, why)) = memory
+                && is_wanted(leaf.value)
+            {
+                let (key, line, why) = (leaf.path.clone(), leaf.line, why.to_owned());
+                self.unmodeled.push(UnmodeledKey { kind: self.kind, key, line, effect, why });
+            }
+        }
+    }
+
     /// Unknown keys, each with the known key of the most similar spelling. Leaves out keys that are turned off, which
     /// may belong to another version of the trainer.
     pub(crate) fn unknown(&self) -> Vec<UnknownKey> {
@@ -266,14 +285,6 @@ impl<'d> View<'d> {
 
     fn near(&self, key: &str) -> Option<String> {
         spelling::nearest(key, self.requested.iter().map(String::as_str)).map(str::to_owned)
-    }
-}
-
-/// Whether a key equals a pattern, or starts with one that ends in `*`.
-fn fits(pattern: &str, key: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(beginning) => key.starts_with(beginning),
-        None => pattern == key,
     }
 }
 

@@ -1,7 +1,7 @@
 //! DeepSpeed's JSON file. Values of `auto` come from the trainer. Source: DeepSpeed's documentation of its
 //! configuration, and transformers 5.23, `integrations/deepspeed.py`.
 
-use super::{ACTIVATIONS, ALL, DIVISION, GRADIENTS, NoKey, OPTIMIZER_STATE, UnmodeledKeys};
+use super::{ACTIVATIONS, ALL, DIVISION, GRADIENTS, NoKey, OPTIMIZER_STATE};
 use crate::change::SettingChange;
 use crate::document::Document;
 use crate::rewrite::edit::{Edit, Literal};
@@ -93,7 +93,10 @@ pub(super) const IGNORED: &[&str] = &[
     "seed",
 ];
 
-/// Keys that affect memory but are not modeled exactly, and how they are counted.
+/// Keys that are not modeled exactly, their possible effect on memory, and how they are counted.
+type UnmodeledKeys = (&'static [&'static str], Effect, &'static str);
+
+/// Keys that affect memory but are not modeled exactly.
 const UNMODELED: &[UnmodeledKeys] = &[
     (
         &["activation_checkpointing.*"],

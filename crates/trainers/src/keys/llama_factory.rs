@@ -2,16 +2,14 @@
 //! `model/adapter.py`, `model/model_utils/`.
 
 use super::hugging_face::{MICRO_BATCH, checkpoints, layers, method_of, mixed, note_evaluation, shared, shared_run};
-use super::{
-    ALL, ATTENTION, Found, GENERATES, NoKey, ON_PREFERENCES, PREFERENCES, SAMPLES, TRAINED, UnmodeledKeys, WEIGHTS,
-    lora, named, present,
-};
+use super::{Found, GENERATES, NoKey, ON_PREFERENCES, PREFERENCES, TRAINED, WEIGHTS, lora, named, present};
 use crate::change::SettingChange;
 use crate::document::Document;
 use crate::rewrite::edit::{Edit, Literal};
 use crate::run::{Attention, Checkpointing, Lora, Loss, Method, Precision, Quantized, Run, Targets};
-use crate::unsure::{Effect, Part};
+use crate::unsure::Effect;
 use crate::view::View;
+use crate::words::Layout;
 
 pub(super) fn edits(change: &SettingChange, document: &Document) -> Result<Vec<Edit>, NoKey> {
     Ok(match change {
@@ -95,151 +93,6 @@ fn method(method: &Method, document: &Document) -> Vec<Edit> {
     edits
 }
 
-/// Keys that do not affect GPU memory, in addition to those of `TrainingArguments`.
-pub(super) const IGNORED: &[&str] = &[
-    "adapter_name_or_path",
-    "adapter_folder",
-    "cache_dir",
-    "use_fast_tokenizer",
-    "split_special_tokens",
-    "model_revision",
-    "low_cpu_mem_usage",
-    "trust_remote_code",
-    "train_from_scratch",
-    "print_param_status",
-    "hf_hub_token",
-    "ms_hub_token",
-    "om_hub_token",
-    "infer_*",
-    "vllm_*",
-    "sglang_*",
-    "export_*",
-    "use_kv_cache",
-    "offload_folder",
-    "quantization_device_map",
-    "image_*",
-    "video_*",
-    "audio_*",
-    "media_dir",
-    "crop_to_patches",
-    "template",
-    "dataset*",
-    "eval_*",
-    "train_on_prompt",
-    "mask_history",
-    "streaming",
-    "buffer_size",
-    "mix_strategy",
-    "interleave_probs",
-    "overwrite_cache",
-    "preprocessing_*",
-    "max_samples",
-    "ignore_pad_token_for_loss",
-    "val_size",
-    "packing",
-    "tool_format",
-    "default_system",
-    "enable_thinking",
-    "tokenized_path",
-    "data_shared_file_system",
-    "lora_alpha",
-    "loraplus_*",
-    "use_rslora",
-    "create_new_adapter",
-    "compute_accuracy",
-    "disable_shuffling",
-    "early_stopping_steps",
-    "plot_loss",
-    "freeze_vision_tower",
-    "freeze_multi_modal_projector",
-    "swanlab_*",
-    "use_swanlab",
-    "predict_with_generate",
-    "do_sample",
-    "temperature",
-    "top_p",
-    "top_k",
-    "num_beams",
-    "max_new_tokens",
-    "repetition_penalty",
-    "length_penalty",
-    "skip_special_tokens",
-    "moe_aux_loss_coef",
-    "use_audio_in_video",
-    "compute_dtype",
-    "device_map",
-    "model_max_length",
-    "new_special_tokens_config",
-    "init_special_tokens",
-    "preserve_thinking",
-    "ld_alpha",
-    "ray_*",
-    "master_addr",
-    "master_port",
-    "enable_torch_profiler",
-    "profiler_*",
-    "profile_modules",
-    "task",
-    "task_dir",
-    "batch_size",
-    "lang",
-    "n_shot",
-    "download_mode",
-];
-
-/// Keys that affect memory but are not modeled exactly, and how they are counted.
-const UNMODELED: &[UnmodeledKeys] = &[
-    (
-        &["auto_find_batch_size"],
-        Effect::Less(SAMPLES),
-        "it may halve the micro-batch: the estimate is for the one that you set",
-    ),
-    (
-        &["use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon"],
-        Effect::Less(TRAINED),
-        "its optimizer needs less: counted as the one in `optim`",
-    ),
-    (&["galore_*", "apollo_*", "badam_*"], Effect::Less(TRAINED), "not modeled"),
-    (
-        &["neat_packing", "block_diag_attn"],
-        Effect::More(ATTENTION),
-        "its masks, with one row per token, are not counted",
-    ),
-    (&["use_dora", "pissa_*", "module_dropout"], Effect::More(ALL), "not modeled"),
-    (&["additional_target"], Effect::More(&[Part::Additions]), "fully trained modules are not counted"),
-    (&["oft_*", "use_kt", "kt_*"], Effect::Either(ALL), "not modeled"),
-    (
-        &["use_dft_loss", "use_asft_loss", "asft_alpha", "use_eaft_loss", "eaft_alpha"],
-        Effect::More(PREFERENCES),
-        "counted as the plain loss",
-    ),
-    (&["use_hyper_parallel", "hyper_parallel_args*"], Effect::Either(ALL), "not modeled"),
-    (
-        &["shift_attn", "mixture_of_depths", "use_llama_pro", "rope_scaling"],
-        Effect::Either(ALL),
-        "it changes the model: not modeled",
-    ),
-    (&["use_unsloth", "use_unsloth_gc", "use_v1_kernels"], Effect::Less(SAMPLES), "Unsloth's kernels are not modeled"),
-    (
-        &["resize_vocab", "new_special_tokens", "add_tokens", "add_special_tokens"],
-        Effect::Same,
-        "the vocabulary is counted as the model's own",
-    ),
-    (&["fp8*", "use_mca"], Effect::Either(ALL), "not modeled"),
-    (&["upcast_layernorm", "upcast_lmhead_output"], Effect::More(SAMPLES), "its casts are not counted"),
-    (
-        &["freeze_trainable_*", "freeze_extra_modules", "freeze_language_model"],
-        Effect::Less(TRAINED),
-        "all weights are counted as trained",
-    ),
-    (
-        &["ref_model*", "reward_model*", "pref_*", "kto_*", "simpo_gamma", "dpo_label_smoothing"],
-        Effect::More(PREFERENCES),
-        ON_PREFERENCES,
-    ),
-    (&["ppo_*"], Effect::Unbounded, GENERATES),
-];
-
 /// Its defaults. Source: `hparams/`: LoRA of rank 8 on all linear layers, samples of 2,048 tokens, re-entrant checkpointing
 /// unless it is disabled, scales of 4-bit weights in 8 bits; all others are those of `TrainingArguments`.
 pub(super) fn read(view: &mut View) -> Found {
@@ -272,11 +125,8 @@ pub(super) fn read(view: &mut View) -> Found {
     }
     read_method(view, &mut run);
     run.precision = read_precision(view, &run.method);
-    for (keys, effect, why) in UNMODELED {
-        view.note_unmodeled(keys, *effect, why);
-    }
     let model = view.word(&["model_name_or_path"]);
-    view.ignore(IGNORED);
+    view.apply_words(Layout::LlamaFactory);
     (run, model, layers(view))
 }
 

@@ -3,10 +3,7 @@
 //! `config/`, `core/base_trainer.py`, `core/model_engine.py`.
 
 use super::hugging_face::{attention, method_of};
-use super::{
-    ALL, DIVISION, Found, NoKey, ON_PREFERENCES, OPTIMIZER_STATE, PREFERENCES, SAMPLES, TRAINED, UnmodeledKeys,
-    WEIGHTS, present, targets,
-};
+use super::{ALL, Found, NoKey, OPTIMIZER_STATE, TRAINED, WEIGHTS, present, targets};
 use crate::change::SettingChange;
 use crate::document::Document;
 use crate::kind::TrainerKind;
@@ -14,6 +11,7 @@ use crate::rewrite::edit::Edit;
 use crate::run::{Checkpointing, Lora, Loss, Optimizer, Precision, Quantized, Run, Sharding, Targets};
 use crate::unsure::Effect;
 use crate::view::View;
+use crate::words::Layout;
 
 /// Keys that only this layout has.
 pub(crate) const TELLTALES: &[&str] =
@@ -36,51 +34,6 @@ pub(super) fn edits(change: &SettingChange) -> Result<Vec<Edit>, NoKey> {
         _ => return Err(Some("not supported in its newer file layout")),
     })
 }
-
-/// Keys that do not affect GPU memory.
-pub(super) const IGNORED: &[&str] = &[
-    "model_class",
-    "trust_remote_code",
-    "custom_chat_template",
-    "init_config*",
-    "kernel_config*",
-    "train_dataset",
-    "eval_dataset",
-    "output_dir",
-    "learning_rate",
-    "num_train_epochs",
-    "max_steps",
-    "batching_workers",
-    "dist_config*",
-    "dist_timeout",
-    "dp_size",
-    "cp_mode",
-    "lr_scheduler_config*",
-    "optim_config*",
-    "peft_config.lora_alpha",
-    "peft_config.bias",
-    "peft_config.task_type",
-    "quant_config.*",
-    "seed",
-    "full_determinism",
-    "resume_from_checkpoint",
-    "save_*",
-    "logging_steps",
-    "sample_backend",
-    "max_new_tokens",
-];
-
-/// Keys that affect memory but are not modeled exactly, and how they are counted.
-const UNMODELED: &[UnmodeledKeys] = &[
-    (&["batching_strategy"], Effect::Either(SAMPLES), "batches are counted with `micro_batch_size` samples"),
-    (
-        &["mp_replicate_size", "mp_shard_size"],
-        Effect::More(DIVISION),
-        "weights are counted as sharded across all cards",
-    ),
-    (&["pref_*", "simpo_gamma", "dpo_label_smoothing", "ld_alpha"], Effect::More(PREFERENCES), ON_PREFERENCES),
-    (&["peft_config.*"], Effect::Either(TRAINED), "not modeled"),
-];
 
 /// Its defaults: one sample of 2,048 tokens, checkpointing with hooks, PyTorch's AdamW, weights in their stored type.
 pub(super) fn read(view: &mut View) -> Found {
@@ -110,10 +63,7 @@ pub(super) fn read(view: &mut View) -> Found {
     read_method(view, &mut run);
     let layers = read_sharding(view, &mut run);
     let model = view.word(&["model"]);
-    view.ignore(IGNORED);
-    for (keys, effect, why) in UNMODELED {
-        view.note_unmodeled(keys, *effect, why);
-    }
+    view.apply_words(Layout::LlamaFactoryV1);
     (run, model, layers)
 }
 

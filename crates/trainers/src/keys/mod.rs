@@ -15,36 +15,12 @@ use crate::document::{Document, Value};
 use crate::kind::TrainerKind;
 use crate::rewrite::edit::{Edit, Literal};
 use crate::run::{Lora, Method, Optimizer, Precision, Run, Targets};
-use crate::unsure::{Effect, Part};
+use crate::unsure::{
+    ACTIVATIONS, ALL, DIVISION, Effect, GRADIENTS, LOGITS, OPTIMIZER_STATE, PREFERENCES, Part, RECOMPUTATION, SAMPLES,
+    TEMPORARIES, TRAINED, WEIGHTS,
+};
 use crate::view::View;
-
-const ACTIVATIONS: &[Part] = &[Part::Activations];
-const ATTENTION: &[Part] = &[Part::Attention];
-const DIVISION: &[Part] = &[Part::Division];
-const GRADIENTS: &[Part] = &[Part::Gradients];
-const LOGITS: &[Part] = &[Part::Logits];
-const OPTIMIZER_STATE: &[Part] = &[Part::OptimizerState];
-const RECOMPUTATION: &[Part] = &[Part::Recomputation];
-const TEMPORARIES: &[Part] = &[Part::Temporaries];
-const WEIGHTS: &[Part] = &[Part::Weights];
-/// Everything that grows with the samples.
-const SAMPLES: &[Part] = &[Part::Activations, Part::Temporaries, Part::Logits];
-/// Everything that trained weights need.
-const TRAINED: &[Part] = &[Part::Gradients, Part::OptimizerState, Part::Activations];
-/// A second model, and two samples instead of one.
-const PREFERENCES: &[Part] = &[Part::Weights, Part::Activations, Part::Temporaries, Part::Logits];
-/// Everything.
-const ALL: &[Part] =
-    &[Part::Weights, Part::Gradients, Part::OptimizerState, Part::Activations, Part::Temporaries, Part::Logits];
-
-/// How preference training is counted.
-const ON_PREFERENCES: &str = "counted as training on single samples without a reference model";
-
-/// Why runs with generation are not counted.
-const GENERATES: &str = "runs with generation or teacher models are not modeled";
-
-/// Keys that are not modeled exactly, their possible effect on memory, and how they are counted.
-type UnmodeledKeys = (&'static [&'static str], Effect, &'static str);
+use crate::words::notes::{GENERATES, ON_PREFERENCES};
 
 /// An optional reason why a trainer has no key for a change.
 pub(crate) type NoKey = Option<&'static str>;

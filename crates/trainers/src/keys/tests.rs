@@ -3,23 +3,23 @@
 use super::*;
 use crate::read;
 use crate::read::Read;
+use crate::words::{self, Layout, Memory};
 
-/// A file of each trainer without the keys, and the lists of ignored keys.
-fn claims() -> Vec<(TrainerKind, &'static str, Vec<&'static [&'static str]>)> {
-    let shared = hugging_face::others::IGNORED;
+/// A file of each trainer without the keys, and its ignored keys.
+fn claims() -> Vec<(TrainerKind, &'static str, Vec<&'static str>)> {
+    let ignored = |layout| {
+        let is_ignored = |memory: &Memory| matches!(memory, Memory::Ignored(_));
+        words::of_layout(layout).filter(|(_, memory)| is_ignored(memory)).map(|(word, _)| word).collect()
+    };
     vec![
-        (
-            TrainerKind::HuggingFace,
-            "model_name_or_path: gpt2\n",
-            vec![shared, hugging_face::others::IGNORED_IN_SCRIPTS],
-        ),
-        (TrainerKind::Axolotl, "base_model: gpt2\n", vec![shared, axolotl::others::IGNORED]),
-        (TrainerKind::LlamaFactory, "model_name_or_path: gpt2\n", vec![shared, llama_factory::IGNORED]),
-        (TrainerKind::LlamaFactory, "model: gpt2\nmodel_class: llm\n", vec![llama_factory_v1::IGNORED]),
-        (TrainerKind::Torchtune, "batch_size: 1\n", vec![torchtune::IGNORED]),
-        (TrainerKind::Unsloth, "model_name: gpt2\n", vec![shared, unsloth::IGNORED]),
-        (TrainerKind::DeepSpeed, "zero_optimization: {stage: 1}\n", vec![deepspeed::IGNORED]),
-        (TrainerKind::Accelerate, "num_processes: 1\n", vec![accelerate::IGNORED]),
+        (TrainerKind::HuggingFace, "model_name_or_path: gpt2\n", ignored(Layout::HuggingFace)),
+        (TrainerKind::Axolotl, "base_model: gpt2\n", ignored(Layout::Axolotl)),
+        (TrainerKind::LlamaFactory, "model_name_or_path: gpt2\n", ignored(Layout::LlamaFactory)),
+        (TrainerKind::LlamaFactory, "model: gpt2\nmodel_class: llm\n", ignored(Layout::LlamaFactoryV1)),
+        (TrainerKind::Torchtune, "batch_size: 1\n", ignored(Layout::Torchtune)),
+        (TrainerKind::Unsloth, "model_name: gpt2\n", ignored(Layout::Unsloth)),
+        (TrainerKind::DeepSpeed, "zero_optimization: {stage: 1}\n", deepspeed::IGNORED.to_vec()),
+        (TrainerKind::Accelerate, "num_processes: 1\n", accelerate::IGNORED.to_vec()),
     ]
 }
 
@@ -39,9 +39,9 @@ fn with_key(kind: TrainerKind, begun: &str, key: &str, value: &str) -> Option<Re
 #[test]
 fn ignored_keys_change_nothing() {
     let (mut checked, mut wrong) = (0, vec![]);
-    for (kind, begun, lists) in claims() {
+    for (kind, begun, ignored) in claims() {
         let plain = read(kind, begun).expect("a file");
-        for pattern in lists.concat() {
+        for pattern in ignored {
             let key = pattern.replace('*', "of_a_kind");
             for value in ["true", "false", "7", "0.5", "some_words", "[a, b]", "null"] {
                 let Some(found) = with_key(kind, begun, &key, value) else { continue };

@@ -1,15 +1,13 @@
 //! torchtune's YAML, whose values are arguments of classes and functions. Source: torchtune 0.6, `recipes/configs/`, `recipes/`.
 
-use super::{
-    ACTIVATIONS, ALL, DIVISION, Found, GENERATES, LOGITS, NoKey, ON_PREFERENCES, OPTIMIZER_STATE, PREFERENCES,
-    RECOMPUTATION, UnmodeledKeys, present,
-};
+use super::{Found, GENERATES, LOGITS, NoKey, ON_PREFERENCES, OPTIMIZER_STATE, PREFERENCES, present};
 use crate::change::SettingChange;
 use crate::document::Document;
 use crate::rewrite::edit::Edit;
 use crate::run::{Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, Sharding, Targets};
 use crate::unsure::Effect;
 use crate::view::View;
+use crate::words::Layout;
 
 /// Where the method and sharding are set.
 const BY_RECIPE: &str = "it needs another recipe and another model builder";
@@ -92,75 +90,6 @@ fn optimizer(optimizer: Optimizer) -> Result<Vec<Edit>, NoKey> {
     })
 }
 
-/// Keys that do not affect GPU memory.
-pub(super) const IGNORED: &[&str] = &[
-    "output_dir",
-    "tokenizer*",
-    "dataset*",
-    "batch_size_val",
-    "run_val_every_n_steps",
-    "seed",
-    "shuffle",
-    "checkpointer*",
-    "resume_from_checkpoint",
-    "should_load_recipe_state",
-    "save_*",
-    "epochs",
-    "max_steps_per_epoch",
-    "optimizer.*",
-    "lr_scheduler*",
-    "metric_logger*",
-    "log_*",
-    "profiler*",
-    "device",
-    "enable_async_checkpointing",
-    "cudnn_deterministic_mode",
-    "model.lora_alpha",
-    "model_dir",
-    "base_dir",
-    "recipe*",
-    "keep_last_n_checkpoints",
-    "fsdp_sharding_strategy",
-    "memory_efficient_fsdp_wrap",
-    "nproc_per_node",
-    "loss.num_output_chunks",
-    "loss.ignore_index",
-    "dataloader.*",
-    "collate_fn",
-    "enable_kv_cache",
-    "tasks",
-    "max_seq_length",
-    "prompt*",
-    "temperature",
-    "top_k",
-    "max_new_tokens",
-];
-
-/// Keys that affect memory but are not modeled exactly, and how they are counted.
-const UNMODELED: &[UnmodeledKeys] = &[
-    (
-        &["enable_activation_offloading", "enable_activation_offloading_with_mem_usage"],
-        Effect::Less(ACTIVATIONS),
-        "activations are counted on the card",
-    ),
-    (&["ac_mode", "ac_option"], Effect::More(RECOMPUTATION), "all blocks are counted as recomputed"),
-    (&["kd_*", "teacher_*", "grpo_*", "ppo_*"], Effect::Unbounded, GENERATES),
-    (&["rl_*", "ref_*"], Effect::More(PREFERENCES), ON_PREFERENCES),
-    (
-        &["quantizer*", "fake_quant_after_n_steps", "enable_fp8_training", "fp8_recipe_name"],
-        Effect::Either(ALL),
-        "not modeled",
-    ),
-    (
-        &["tensor_parallel_dim", "tensor_parallel_plan*", "context_parallel_dim", "custom_sharded_layers"],
-        Effect::Less(ALL),
-        "tensor and sequence parallelism are not modeled",
-    ),
-    (&["data_parallel_*"], Effect::More(DIVISION), "weights are counted as sharded across all cards"),
-    (&["model.use_dora"], Effect::More(ALL), "DoRA's magnitudes are not counted"),
-    (&["model.*"], Effect::Either(ALL), "the model is counted with its default sizes"),
-];
-
 /// Its defaults are those of its recipes, which have keys for nearly everything. Source: `recipes/`: no clipping, and
 /// samples that the tokenizer does not truncate.
 pub(super) fn read(view: &mut View) -> Found {
@@ -201,10 +130,7 @@ pub(super) fn read(view: &mut View) -> Found {
     }
     let model = view.word(&["model._component_"]);
     read_method(view, &mut run);
-    view.ignore(IGNORED);
-    for (keys, effect, why) in UNMODELED {
-        view.note_unmodeled(keys, *effect, why);
-    }
+    view.apply_words(Layout::Torchtune);
     (run, model, vec![])
 }
 

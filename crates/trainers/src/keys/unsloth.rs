@@ -3,16 +3,14 @@
 //! Source: unsloth 2026.10, `models/loader.py`, `models/llama.py`.
 
 use super::hugging_face::{self, MICRO_BATCH, layers, method_of, mixed, note_evaluation, shared, shared_run};
-use super::{
-    ACTIVATIONS, ALL, Found, Half, LOGITS, NoKey, SAMPLES, TRAINED, UnmodeledKeys, WEIGHTS, half_called, lora, named,
-    optim, present,
-};
+use super::{ACTIVATIONS, Found, Half, LOGITS, NoKey, SAMPLES, half_called, lora, named, optim, present};
 use crate::change::SettingChange;
 use crate::document::Document;
 use crate::rewrite::edit::{Edit, Literal};
 use crate::run::{Checkpointing, Lora, Loss, Method, Precision, Quantized, Targets};
-use crate::unsure::{Effect, Part};
+use crate::unsure::Effect;
 use crate::view::View;
+use crate::words::Layout;
 
 /// Keys for the sample length, an argument of `from_pretrained`.
 pub(super) const SEQ_LEN: &[&str] = &["max_seq_length", "max_length"];
@@ -74,56 +72,6 @@ fn method(method: &Method, document: &Document) -> Vec<Edit> {
     edits
 }
 
-/// Keys that do not affect GPU memory, in addition to those of `TrainingArguments`.
-pub(super) const IGNORED: &[&str] = &[
-    "token",
-    "device_map",
-    "trust_remote_code",
-    "fix_tokenizer",
-    "tokenizer*",
-    "revision",
-    "fast_inference",
-    "gpu_memory_utilization",
-    "max_lora_rank",
-    "disable_log_stats",
-    "lora_alpha",
-    "use_rslora",
-    "dataset*",
-    "packing",
-    "train_dataset",
-    "eval_dataset",
-    "task_type",
-    "chat_template",
-    "rope_scaling",
-    "attn_implementation",
-    "load_in_16bit",
-    "use_exact_model_name",
-    "float8_kv_cache",
-    "text_only",
-    "temporary_location",
-    "assistant_only_loss",
-    "completion_only_loss",
-    "padding_free",
-];
-
-/// Keys that affect memory but are not modeled exactly, and how they are counted.
-const UNMODELED: &[UnmodeledKeys] = &[
-    (&["modules_to_save"], Effect::More(&[Part::Additions]), "fully trained modules are not counted"),
-    (&["layers_to_transform"], Effect::Less(TRAINED), "adapters are counted in all layers"),
-    (&["loftq_config*", "init_lora_weights", "use_dora", "layer_replication"], Effect::More(ALL), "not modeled"),
-    (
-        &["finetune_*", "layers_pattern", "target_parameters", "offload_layers", "checkpoint_skip_layers"],
-        Effect::Either(ALL),
-        "all layers are counted alike, with adapters in the named ones",
-    ),
-    (&["bias"], Effect::Same, "biases are counted as not trained"),
-    (&["load_in_fp8", "float8_training", "qat_scheme", "embedding_learning_rate"], Effect::Either(ALL), "not modeled"),
-    (&["offload_embedding"], Effect::Less(WEIGHTS), "embeddings are counted on the card"),
-    (&["unsloth_tiled_mlp"], Effect::Less(SAMPLES), "counted without its tiles, which need less"),
-    (&["resize_model_vocab"], Effect::Same, "the vocabulary is counted as the model's own"),
-    (&["packing_strategy", "activation_offloading"], Effect::Less(ACTIVATIONS), "not modeled"),
-];
-
 /// Its defaults. Source: `FastLanguageModel.from_pretrained` and `get_peft_model`: weights in 4 bits, samples of 2,048
 /// tokens, rank 16 for the seven projections of a block.
 pub(super) fn read(view: &mut View) -> Found {
@@ -144,11 +92,6 @@ pub(super) fn read(view: &mut View) -> Found {
     view.assume(Effect::Less(SAMPLES), "modules of transformers, which save more for the backward pass than Unsloth's");
     let full = view.flag(&["full_finetuning"]) == Some(true);
     let four = view.flag(&["load_in_4bit"]) != Some(false);
-    view.note_unmodeled(
-        &["load_in_8bit"],
-        Effect::Less(WEIGHTS),
-        "weights in 8 bits are not modeled: counted in their usual type",
-    );
     let rank = view.count(&["r", "lora_r"]).unwrap_or(16);
     let names = view.list(&["target_modules"]).unwrap_or_else(|| PROJECTIONS.map(str::to_owned).to_vec());
     let dropout = view.real(&["lora_dropout"]).is_some_and(|dropout| dropout > 0.0);
@@ -157,11 +100,8 @@ pub(super) fn read(view: &mut View) -> Found {
         run.method = method_of(lora, four.then_some(Quantized { block: 64, double: true }));
     }
     run.precision = read_precision(view, full);
-    for (keys, effect, why) in UNMODELED {
-        view.note_unmodeled(keys, *effect, why);
-    }
     let model = view.word(&["model_name", "model_name_or_path"]).map(|name| plain_name(&name));
-    view.ignore(IGNORED);
+    view.apply_words(Layout::Unsloth);
     (run, model, layers(view))
 }
 

@@ -1,9 +1,9 @@
 //! Notebooks and Python scripts of trainers as settings: the plain arguments of the calls that load a model and train
-//! it. Not here: parsing of code (`settings/notebook.rs`).
+//! it. Not here: parsing of code (`plimsoll_trainers::notebook`).
 
 use crate::cli::Failure;
-use crate::cli::settings::notebook;
 use plimsoll_trainers::document::{Document, Value};
+use plimsoll_trainers::notebook;
 use serde_json::{Map, Value as Json, json};
 use std::path::Path;
 

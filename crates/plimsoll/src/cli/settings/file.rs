@@ -3,13 +3,15 @@
 //! Not here: which of two exclusive settings applies (`settle.rs`), and how problems are written (`problems.rs`).
 
 use super::data::{self, files_of};
+use super::flags;
 use super::problems::{PROBLEMS_MAX, Problem};
 use super::suggest::suggestion;
-use super::{flags, notebook};
 use crate::cli::Failure;
-use crate::cli::words::{self, Meaning, Meant, Refusal, is_unwanted, planned_without};
+use crate::cli::words::{self, Meant, Refusal, is_unwanted, meant, planned_without, sentence};
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_trainers::document::{Document, Entry, Value, cut};
+use plimsoll_trainers::notebook;
+use plimsoll_trainers::words::{Meaning, Setting, has_parts, meaning};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -151,13 +153,11 @@ impl Reader<'_> {
             let shown = format!("{within}{}", entry.key);
             let word = shown.replace('-', "_");
             match &entry.value {
-                Value::Map(inner) if words::has_parts(&word) && !inner.is_empty() => {
+                Value::Map(inner) if has_parts(&word) && !inner.is_empty() => {
                     self.read(&format!("{word}."), inner);
                     continue;
                 }
-                Value::List(items)
-                    if words::has_parts(&word) && items.iter().any(|i| matches!(i.value, Value::Map(_))) =>
-                {
+                Value::List(items) if has_parts(&word) && items.iter().any(|i| matches!(i.value, Value::Map(_))) => {
                     for item in items {
                         match &item.value {
                             Value::Map(inner) => self.read(&format!("{word}."), inner),
@@ -177,7 +177,7 @@ impl Reader<'_> {
             self.file.written.push(word.clone());
             if self.known.contains(&word) {
                 self.own(&word, &shown, entry);
-            } else if let Some(meaning) = words::meaning(&word) {
+            } else if let Some(meaning) = meaning(&word) {
                 self.word(meaning, &shown, entry);
             } else {
                 self.unknown(&word, &shown, entry);
@@ -222,13 +222,13 @@ impl Reader<'_> {
                         Value::Plain(text) => text.clone(),
                         other => other.to_string(),
                     };
-                    match meaning.meant(&text, self.starts) {
+                    match meant(meaning, &text, self.starts) {
                         Ok(meant) => self.meant(meaning, meant, shown, &text, entry),
                         Err(refusal) => self.refuse(shown, &text, refusal, entry.line),
                     }
                 }
             }
-            (Meaning::Instead(..), Value::Map(_)) => match meaning.meant(&value, self.starts) {
+            (Meaning::Instead(..), Value::Map(_)) => match meant(meaning, &value, self.starts) {
                 Ok(meant) => self.meant(meaning, meant, shown, &value, entry),
                 Err(refusal) => self.refuse(shown, &value, refusal, entry.line),
             },
@@ -238,12 +238,14 @@ impl Reader<'_> {
                 }
             }
             (Meaning::Adapter, _) if self.trains_all => self.ignore(shown, &value, NO_ADAPTERS_ASKED),
-            (Meaning::Name("resume"), _) if value == "true" => self.set("resume", vec!["auto".into()], shown, entry),
-            (Meaning::Name("resume"), _) if value == "false" => {}
-            (Meaning::Name(flag), _) => self.name(flag, shown, entry),
-            (Meaning::Nothing(why), _) => self.ignore(shown, &value, why),
+            (Meaning::Name(Setting::Resume), _) if value == "true" => {
+                self.set("resume", vec!["auto".into()], shown, entry)
+            }
+            (Meaning::Name(Setting::Resume), _) if value == "false" => {}
+            (Meaning::Name(setting), _) => self.name(words::name(setting), shown, entry),
+            (Meaning::Nothing(why), _) => self.ignore(shown, &value, sentence(why)),
             (Meaning::Missing(_) | Meaning::Adapter, _) | (_, Value::Plain(_) | Value::Null) => {
-                match meaning.meant(&value, self.starts) {
+                match meant(meaning, &value, self.starts) {
                     Ok(meant) => self.meant(meaning, meant, shown, &value, entry),
                     Err(refusal) => self.refuse(shown, &entry.value.to_string(), refusal, entry.line),
                 }
@@ -263,9 +265,9 @@ impl Reader<'_> {
                     set.gives_way_to.extend(gives_way);
                 }
             }
-            Meant::Nothing(why) => self.ignore(shown, value, why),
+            Meant::Nothing(why) => self.ignore(shown, value, sentence(why)),
             Meant::Instead(what) => {
-                let said = (shown.to_owned(), what);
+                let said = (shown.to_owned(), sentence(what));
                 if !self.file.instead.contains(&said) {
                     self.file.instead.push(said);
                 }
@@ -275,10 +277,13 @@ impl Reader<'_> {
 
     /// A value that is not supported; a plan may ignore it.
     fn refuse(&mut self, shown: &str, value: &str, refusal: Refusal, line: u64) {
-        let left_out = refusal.instead.as_deref().and_then(planned_without).filter(|_| !self.starts);
+        let left_out = refusal.instead.and_then(planned_without).filter(|_| !self.starts);
         match left_out {
             Some(why) => self.unused(shown, why),
-            None => self.problem(line, format!("`{shown}: {value}` {}", refusal.what), refusal.instead, &[]),
+            None => {
+                let hint = refusal.instead.map(|instead| sentence(instead).to_owned());
+                self.problem(line, format!("`{shown}: {value}` {}", refusal.what), hint, &[]);
+            }
         }
     }
 

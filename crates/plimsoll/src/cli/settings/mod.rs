@@ -5,7 +5,6 @@
 
 mod data;
 mod file;
-pub(super) mod notebook;
 mod problems;
 mod settle;
 mod suggest;
@@ -248,7 +247,7 @@ fn train() -> Command {
 }
 
 /// The flags of `train`, with underscores.
-fn flags() -> Vec<String> {
+pub(super) fn flags() -> Vec<String> {
     let train = train();
     let long = train.get_arguments().filter_map(|a| a.get_long());
     long.filter(|flag| !["help", "version", "config", "detach", "json"].contains(flag))

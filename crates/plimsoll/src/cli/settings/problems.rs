@@ -1,7 +1,8 @@
 //! Reports all problems of a file of settings together.
 
 use crate::cli::Failure;
-use crate::cli::words::NO_PREFERENCES;
+use crate::cli::words::sentence;
+use plimsoll_trainers::words::Reason;
 use std::path::Path;
 
 /// A problem of a file.
@@ -25,7 +26,8 @@ const ALL: &str = "`plimsoll train --help` lists all settings";
 pub(super) fn failure(path: &Path, mut problems: Vec<Problem>) -> Failure {
     problems.sort_by_key(|problem| problem.line);
     // Training on preferences is the only problem worth reporting: the others do not matter then.
-    if let Some(other) = problems.iter().position(|problem| problem.hint.as_deref() == Some(NO_PREFERENCES)) {
+    let on_preferences = sentence(Reason::NoPreferences);
+    if let Some(other) = problems.iter().position(|problem| problem.hint.as_deref() == Some(on_preferences)) {
         problems = vec![problems.swap_remove(other)];
     }
     let path = path.display();

@@ -69,7 +69,7 @@ pub(super) fn suggestion(name: &str, own: &[String]) -> Option<String> {
     if name.len() > LONGEST {
         return None;
     }
-    let names = own.iter().map(String::as_str).chain(words::words().map(|word| word as &str));
+    let names = own.iter().map(String::as_str).chain(plimsoll_trainers::words::words().map(|word| word as &str));
     let spelled = spelling::nearest(name, names);
     let about = || ABOUT.iter().find(|(part, _)| name.contains(part)).map(|(_, setting)| *setting);
     spelled.or_else(about).map(str::to_owned)
@@ -86,7 +86,7 @@ pub(in crate::cli) fn unknown_flag(mut error: clap::Error) -> Failure {
     };
     let Some(meant) = suggestion(&flag, &super::flags()) else { return Failure::usage(error) };
     error.remove(ContextKind::SuggestedArg);
-    let here = words::meaning(&meant).and_then(|meaning| meaning.setting());
+    let here = plimsoll_trainers::words::meaning(&meant).and_then(words::setting);
     let here = here.map_or(String::new(), |here| format!(", which is `--{}` here", here.replace('_', "-")));
     Failure::usage(error).hint(format!("did you mean `--{}`{here}?", meant.replace('_', "-")))
 }

@@ -1,10 +1,11 @@
 //! Translates command lines with words of other trainers, and flags of a run for the commands that share its
 //! vocabulary.
 
-use super::{Meaning, Meant, Nothing, ONE_MICRO_BATCH, is_one_micro_batch, meaning};
+use super::{Meant, ONE_MICRO_BATCH, is_one_micro_batch, meant, sentence, setting};
 use crate::cli::Failure;
 use crate::streams::talk;
 use clap::{Arg, Command};
+use plimsoll_trainers::words::{Meaning, meaning};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
@@ -167,7 +168,7 @@ impl Written<'_> {
         rest: &mut Peekable<Iter<OsString>>,
     ) -> Result<(), Failure> {
         self.words.push(word.to_owned());
-        if let Some(setting) = meaning.setting() {
+        if let Some(setting) = setting(meaning) {
             // Plimsoll's flag gets the values that followed the other flag.
             let flag = format!("--{}", setting.replace('_', "-"));
             let argument = inline.map_or(flag.clone(), |value| format!("{flag}={value}"));
@@ -175,12 +176,12 @@ impl Written<'_> {
             return Ok(());
         }
         let next = inline.map(str::to_owned).or_else(|| {
-            let taken = rest.next_if(|next| next.to_str().is_some_and(|next| meaning.takes(next)))?;
+            let taken = rest.next_if(|next| next.to_str().is_some_and(|next| takes(meaning, next)))?;
             Some(taken.to_string_lossy().into_owned())
         });
         let value = next.as_deref().unwrap_or("true");
         let shown = format!("--{}", word.replace('_', "-"));
-        match meaning.meant(value, self.name == "train") {
+        match meant(meaning, value, self.name == "train") {
             Ok(Meant::Settings(settings)) => {
                 for (name, value) in settings {
                     let flag = name.replace('_', "-");
@@ -192,16 +193,16 @@ impl Written<'_> {
                 Ok(())
             }
             Ok(Meant::Nothing(because)) => {
-                talk(format_args!("`{shown}` changes nothing: {because}"));
+                talk(format_args!("`{shown}` changes nothing: {}", sentence(because)));
                 Ok(())
             }
             Ok(Meant::Instead(instead)) => {
-                talk(format_args!("`{shown}: {value}` is not supported; instead: {instead}"));
+                talk(format_args!("`{shown}: {value}` is not supported; instead: {}", sentence(instead)));
                 Ok(())
             }
             Err(refusal) => {
                 let failure = Failure::bad_flag(format!("`{shown}: {value}` {}", refusal.what));
-                Err(refusal.instead.into_iter().fold(failure, Failure::hint))
+                Err(refusal.instead.map(sentence).into_iter().fold(failure, Failure::hint))
             }
         }
     }
@@ -222,23 +223,21 @@ impl Written<'_> {
     }
 }
 
-impl Meaning {
-    /// Whether a flag of this meaning takes `next`, the argument after it, as its value.
-    fn takes(self, next: &str) -> bool {
-        let is_flag = next.starts_with('-') && next.parse::<f64>().is_err();
-        match self {
-            // A switch may have no value; the next argument may be something else.
-            Meaning::Choice(choices) if choices.iter().any(|(choice, _)| *choice == "true") => {
-                choices.iter().any(|(choice, _)| choice.eq_ignore_ascii_case(next))
-            }
-            Meaning::Choice(_)
-            | Meaning::Only(..)
-            | Meaning::Instead(..)
-            | Meaning::Missing(_)
-            | Meaning::Adapter
-            | Nothing(_) => !is_flag,
-            _ => true,
+/// Whether a flag of this meaning takes `next`, the argument after it, as its value.
+fn takes(meaning: Meaning, next: &str) -> bool {
+    let is_flag = next.starts_with('-') && next.parse::<f64>().is_err();
+    match meaning {
+        // A switch may have no value; the next argument may be something else.
+        Meaning::Choice(choices) if choices.iter().any(|(choice, _)| *choice == "true") => {
+            choices.iter().any(|(choice, _)| choice.eq_ignore_ascii_case(next))
         }
+        Meaning::Choice(_)
+        | Meaning::Only(..)
+        | Meaning::Instead(..)
+        | Meaning::Missing(_)
+        | Meaning::Adapter
+        | Meaning::Nothing(_) => !is_flag,
+        _ => true,
     }
 }
 

@@ -1,25 +1,26 @@
 //! Values that are names in other trainers: of optimizers, and of functions that build models.
 
-use super::table::OTHER_OPTIMIZER;
-use super::{NO_ADAPTERS, Refusal, Setting, refused, unknown};
+use super::{Refusal, not_supported, refused, unknown};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::optimizers::Rule;
+use plimsoll_trainers::words::Reason;
 
 /// The optimizer of this name, as Hugging Face writes it (`adamw_bnb_8bit`), as Plimsoll does, or by its class
 /// (`bitsandbytes.optim.PagedAdamW8bit`). Errors: the name is unknown.
-pub(super) fn optimizer(name: &str) -> Result<Vec<Setting>, Refusal> {
+pub(super) fn optimizer(name: &str) -> Result<Vec<(&'static str, String)>, Refusal> {
     let class = squeezed(name.rsplit('.').next().unwrap_or(name));
     let known = || Rule::all().into_iter().flat_map(|rule| rule.known_as()).map(|(known, _)| *known);
     let of_class = || known().find(|known| squeezed(known) == class).and_then(Rule::known_elsewhere_as);
-    let other = || Refusal { instead: Some(OTHER_OPTIMIZER.to_owned()), ..unknown(known()) };
+    let other = || Refusal { instead: Some(Reason::OtherOptimizer), ..unknown(known()) };
     let (rule, state) = Rule::known_elsewhere_as(name).or_else(of_class).ok_or_else(other)?;
     let state = match state {
         StateFormat::F32 => None,
         StateFormat::Bf16 => Some(("optimizer_state", "bf16")),
         StateFormat::Blockwise8 => Some(("optimizer_state", "8bit")),
     };
-    Ok([("optimizer", rule.name())].into_iter().chain(state).collect())
+    let settings = [("optimizer", rule.name())].into_iter().chain(state);
+    Ok(settings.map(|(name, value)| (name, value.to_owned())).collect())
 }
 
 /// The preset that a torchtune function builds: `torchtune.models.llama3_2.llama3_2_1b`. Errors: the function adds
@@ -27,13 +28,12 @@ pub(super) fn optimizer(name: &str) -> Result<Vec<Setting>, Refusal> {
 pub(in crate::cli) fn model(function: &str) -> Result<String, Refusal> {
     let name = function.rsplit('.').next().unwrap_or(function);
     if name.starts_with("lora_") || name.starts_with("qlora_") {
-        return Err(Refusal { instead: Some(NO_ADAPTERS.to_owned()), ..refused("is not supported") });
+        return Err(not_supported(Reason::NoAdapters));
     }
     let name = name.replace("code_llama2", "codellama");
     let plain = ["_base", "_instruct"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(&name);
     let preset = ModelConfig::preset_names().into_iter().find(|preset| squeezed(preset) == squeezed(plain));
-    let unknown =
-        || Refusal { instead: Some("`plimsoll models` lists the models".to_owned()), ..refused("is not known") };
+    let unknown = || Refusal { instead: Some(Reason::ModelList), ..refused("is not known") };
     preset.map(str::to_owned).ok_or_else(unknown)
 }
 
@@ -63,7 +63,9 @@ mod tests {
             ("lion_8bit", &[("optimizer", "lion"), ("optimizer_state", "8bit")]),
             ("adamw_torch_fused", &[("optimizer", "adamw")]),
         ] {
-            assert_eq!(optimizer(name).as_deref(), Ok(expected), "{name}");
+            let found = optimizer(name).expect("a known optimizer");
+            let found = found.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>();
+            assert_eq!(found, expected, "{name}");
         }
         assert!(optimizer("torch.optim.SGD").unwrap_err().what.contains("`adamw_bnb_8bit`"));
         for (function, preset) in [
@@ -80,6 +82,6 @@ mod tests {
         }
         assert_eq!(model("torchtune.models.phi3.phi3_mini").unwrap_err().what, "is not known");
         let adapters = model("torchtune.models.llama3_2.lora_llama3_2_1b").unwrap_err();
-        assert_eq!(adapters.instead.as_deref(), Some(NO_ADAPTERS));
+        assert_eq!(adapters.instead, Some(Reason::NoAdapters));
     }
 }

@@ -1,6 +1,5 @@
 //! axolotl's YAML. Source: axolotl 0.19, `utils/schemas/`, `utils/config/`, `loaders/`, `core/builders/`.
 
-pub(super) mod others;
 mod read;
 mod write;
 

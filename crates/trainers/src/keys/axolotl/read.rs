@@ -1,15 +1,14 @@
-//! Reads axolotl's keys. Not here: keys that are ignored or not modeled (`others.rs`).
+//! Reads axolotl's keys. Not here: keys whose values do not matter (`words/`).
 
 use super::ATTENTIONS;
-use super::others::{IGNORED, UNMODELED};
 use crate::keys::hugging_face::{self, layers, method_of, note_evaluation, quantized, shared_run};
 use crate::keys::{
-    ACTIVATIONS, ALL, Found, GENERATES, LOGITS, ON_PREFERENCES, PREFERENCES, SAMPLES, TEMPORARIES, read_optimizer,
-    targets,
+    ACTIVATIONS, ALL, Found, GENERATES, ON_PREFERENCES, PREFERENCES, SAMPLES, TEMPORARIES, read_optimizer, targets,
 };
 use crate::run::{Attention, Checkpointing, Lora, Loss, Optimizer, Precision, Run, Targets};
 use crate::unsure::Effect;
 use crate::view::View;
+use crate::words::Layout;
 
 /// Its defaults. Source: `AxolotlInputConfig` and its parts: a micro-batch of 1, `sequence_len` 512, `bf16: auto`,
 /// `adamw_torch_fused`, PEFT's rank of 8.
@@ -28,11 +27,8 @@ pub(in crate::keys) fn read(view: &mut View) -> Found {
     run.precision = read_precision(view);
     read_method(view, &mut run);
     read_preferences(view);
-    for (keys, effect, why) in UNMODELED {
-        view.note_unmodeled(keys, *effect, why);
-    }
     let model = view.word(&["base_model"]);
-    view.ignore(IGNORED);
+    view.apply_words(Layout::Axolotl);
     (run, model, layers(view))
 }
 
@@ -50,6 +46,7 @@ fn read_preferences(view: &mut View) {
 fn checkpoints(view: &mut View) -> Checkpointing {
     // Source: `utils/config`: re-entrant by default.
     let reentrant = view.flag(&["gradient_checkpointing_kwargs.use_reentrant"]) != Some(false);
+    hugging_face::note_skipped_layers(view);
     let how = view.word(&["gradient_checkpointing"]).unwrap_or_default();
     match how.to_ascii_lowercase().as_str() {
         "" | "false" | "no" | "off" => Checkpointing::Off,
@@ -72,11 +69,6 @@ fn read_attention(view: &mut View) -> Attention {
             of.unwrap_or(Attention::Sdpa)
         })
     });
-    view.note_unmodeled(
-        &["s2_attention", "flash_optimum"],
-        Effect::Either(TEMPORARIES),
-        "not modeled: counted as SDPA",
-    );
     chosen.unwrap_or(newer)
 }
 
@@ -91,11 +83,6 @@ fn read_loss(view: &mut View, run: &mut Run) {
     } else if liger {
         run.loss = Loss::Liger;
     }
-    view.note_unmodeled(
-        &["chunked_cross_entropy", "liger_cross_entropy", "unsloth_cross_entropy_loss", "flash_attn_cross_entropy"],
-        Effect::Less(LOGITS),
-        "counted as the plain loss",
-    );
     if run.loss == Loss::Plain {
         view.note_unmodeled(
             &["liger_*"],

@@ -1,10 +1,9 @@
 //! Reads and writes LoRA in the keys of TRL's `ModelConfig`, and keys of adapters that all trainers share.
 
 use crate::document::Document;
-use crate::keys::{self, ALL, NoKey, WEIGHTS, named, present};
+use crate::keys::{self, NoKey, named, present};
 use crate::rewrite::edit::Edit;
 use crate::run::{Lora, Method, Quantized, Targets};
-use crate::unsure::{Effect, Part};
 use crate::view::View;
 
 /// The edits for adapters in the keys of TRL's `ModelConfig`, if the script uses it.
@@ -38,12 +37,6 @@ pub(super) fn read_method(view: &mut View) -> Method {
     let rank = view.count(&["lora_r", "lora_rank"]);
     let targets = keys::targets(view.list(&["lora_target_modules"]));
     let dropout = view.real(&["lora_dropout"]).is_none_or(|dropout| dropout > 0.0);
-    view.note_unmodeled(
-        &["lora_modules_to_save"],
-        Effect::More(&[Part::Additions]),
-        "fully trained modules are not counted",
-    );
-    view.note_unmodeled(&["lora_target_parameters", "use_dora"], Effect::More(ALL), "not modeled");
     match adapts == Some(true) || adapts.is_none() && (rank.is_some() || quantized.is_some()) {
         true => method_of(Lora { rank: rank.unwrap_or(16), targets, dropout }, quantized),
         false => Method::Full,
@@ -54,11 +47,6 @@ pub(super) fn read_method(view: &mut View) -> Method {
 pub(in crate::keys) fn quantized(view: &mut View, double: bool) -> Option<Quantized> {
     let four = view.flag(&["load_in_4bit"]) == Some(true);
     let double = view.flag(&["use_bnb_nested_quant", "bnb_4bit_use_double_quant"]).unwrap_or(double);
-    view.note_unmodeled(
-        &["load_in_8bit"],
-        Effect::Less(WEIGHTS),
-        "weights in 8 bits are not modeled: counted in their usual type",
-    );
     // Source: bitsandbytes' default for NF4.
     four.then_some(Quantized { block: 64, double })
 }

@@ -2,13 +2,12 @@
 //! `ModelConfig`, transformers' examples). Source: transformers 5.23, `training_args.py`; TRL 1.16.
 
 mod adapters;
-pub(super) mod others;
 mod read;
 mod sharding;
 mod write;
 
 pub(super) use adapters::{method_of, quantized};
-pub(super) use read::{attention, checkpoints, mixed, note_evaluation, read, shared_run};
+pub(super) use read::{attention, checkpoints, mixed, note_evaluation, note_skipped_layers, read, shared_run};
 pub(super) use sharding::layers;
 pub(super) use write::{attention_name, checkpointing, edits, shared};
 

@@ -1,14 +1,14 @@
-//! Reads Hugging Face's keys. Not here: adapters (`adapters.rs`), sharding (`sharding.rs`).
+//! Reads Hugging Face's keys. Not here: adapters (`adapters.rs`), sharding (`sharding.rs`), keys whose values do
+//! not matter (`words/`).
 
-use super::others::{IGNORED, IGNORED_IN_SCRIPTS, UNMODELED};
 use super::{DTYPE, MICRO_BATCH, OF_TRL, SEQ_LEN, adapters, is_of_trl, layers, sharding};
 use crate::keys::{
-    ACTIVATIONS, ALL, Found, Half, LOGITS, OPTIMIZER_STATE, RECOMPUTATION, SAMPLES, TEMPORARIES, assume_fused,
-    half_called, read_optimizer,
+    Found, Half, LOGITS, RECOMPUTATION, SAMPLES, TEMPORARIES, assume_fused, half_called, read_optimizer,
 };
 use crate::run::{Attention, Checkpointing, Loss, Optimizer, Precision, Run};
 use crate::unsure::{Effect, Part};
 use crate::view::View;
+use crate::words::Layout;
 
 pub(in crate::keys) fn read(view: &mut View) -> Found {
     view.of_trl |= is_of_trl(view.document());
@@ -21,11 +21,6 @@ pub(in crate::keys) fn read(view: &mut View) -> Found {
     run.checkpointing = checkpoints(view);
     run.micro_batch = view.count(MICRO_BATCH).unwrap_or(8);
     note_evaluation(view, &["per_device_eval_batch_size"], 8, run.micro_batch);
-    view.note_unmodeled(
-        &["auto_find_batch_size"],
-        Effect::Less(SAMPLES),
-        "it may halve the micro-batch: the estimate is for the one that you set",
-    );
     // `TrainingArguments` has no key for the sample length, but TRL and scripts do.
     run.seq_len = view.count(SEQ_LEN).unwrap_or(run.seq_len);
     run.target_len = view.count(&["max_target_length"]);
@@ -36,10 +31,7 @@ pub(in crate::keys) fn read(view: &mut View) -> Found {
     run.method = adapters::read_method(view);
     run.attention = attention(view, &["attn_implementation"]);
     let model = view.word(&["model_name_or_path", "model_name", "model_id", "model"]);
-    for (keys, effect, why) in UNMODELED {
-        view.note_unmodeled(keys, *effect, why);
-    }
-    view.ignore(IGNORED_IN_SCRIPTS);
+    view.apply_words(Layout::HuggingFace);
     (run, model, layers(view))
 }
 
@@ -79,33 +71,11 @@ pub(in crate::keys) fn shared_run(view: &mut View) -> Run {
         );
         run.loss = Loss::Plain;
     }
-    view.note_unmodeled(
-        &["torch_empty_cache_steps"],
-        Effect::Less(TEMPORARIES),
-        "the allocator's cache is counted as never emptied",
-    );
     run.clips = view.real(&["max_grad_norm"]).is_none_or(|norm| norm > 0.0);
     let compiles = view.flag(&["torch_compile"]);
     let has_compiler = ["torch_compile_backend", "torch_compile_mode"].map(|key| view.request(key));
     run.compiles = compiles.unwrap_or(has_compiler.contains(&true));
     sharding::sharding(view, &mut run);
-    view.note_unmodeled(
-        &["optim_target_modules"],
-        Effect::Less(OPTIMIZER_STATE),
-        "its optimizer needs less for these modules: counted for all modules in full",
-    );
-    view.note_unmodeled(
-        &["label_smoothing_factor"],
-        Effect::More(LOGITS),
-        "its extra temporaries, which have the size of the logits, are not counted",
-    );
-    view.note_unmodeled(
-        &["neftune_noise_alpha"],
-        Effect::More(ACTIVATIONS),
-        "its noise, which has the size of the embeddings, is not counted",
-    );
-    view.note_unmodeled(&["parallelism_config*"], Effect::Either(ALL), "only FSDP and ZeRO are modeled");
-    view.ignore(IGNORED);
     run
 }
 
@@ -128,17 +98,20 @@ pub(in crate::keys) fn checkpoints(view: &mut View) -> Checkpointing {
     let is_on = view.flag(&["activation_checkpointing", "gradient_checkpointing"]) == Some(true);
     let keys = ["activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"];
     let reentrant = view.flag(&keys.map(|key| format!("{key}.use_reentrant")).each_ref().map(String::as_str));
-    let some = keys.map(|key| format!("{key}.every_n_layers"));
-    view.note_unmodeled(
-        &some.each_ref().map(String::as_str),
-        Effect::More(RECOMPUTATION),
-        "all blocks are counted as recomputed",
-    );
+    note_skipped_layers(view);
     let of_fsdp = view.flag(&["fsdp_config.activation_checkpointing", "fsdp_config.fsdp_activation_checkpointing"]);
     match (is_on || of_fsdp == Some(true), reentrant) {
         (false, _) => Checkpointing::Off,
         (true, Some(true)) => Checkpointing::Reentrant,
         (true, _) => Checkpointing::NonReentrant,
+    }
+}
+
+/// Notes that not every block is recomputed.
+pub(in crate::keys) fn note_skipped_layers(view: &mut View) {
+    let keys = ["activation_checkpointing_kwargs.every_n_layers", "gradient_checkpointing_kwargs.every_n_layers"];
+    if view.count(&keys).is_some_and(|layers| layers > 1) {
+        view.note_last(Effect::More(RECOMPUTATION), "all blocks are counted as recomputed");
     }
 }
 

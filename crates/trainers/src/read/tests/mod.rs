@@ -230,3 +230,27 @@ fn llama_factorys_newer_layout_is_read() {
         rewrite(TrainerKind::LlamaFactory, file, &[crate::SettingChange::MicroBatch(1)]).expect("it has the key");
     assert!(smaller.contains("\nmicro_batch_size: 1\n"), "{smaller}");
 }
+
+/// The pattern for the other arguments of checkpointing must not hide the one that matters.
+#[test]
+fn checkpointing_of_some_layers_is_noted() {
+    for (kind, first) in [
+        (TrainerKind::HuggingFace, "model_name_or_path: gpt2"),
+        (TrainerKind::Axolotl, "base_model: gpt2"),
+        (TrainerKind::LlamaFactory, "model_name_or_path: gpt2"),
+        (TrainerKind::Unsloth, "model_name: gpt2"),
+    ] {
+        for (layers, expected) in [(1, 0), (2, 1)] {
+            let text = format!(
+                "{first}\ngradient_checkpointing: true\ngradient_checkpointing_kwargs: {{every_n_layers: {layers}}}\n"
+            );
+            let read = of(kind, &text);
+            let is_it = |noted: &&UnmodeledKey| noted.key == "gradient_checkpointing_kwargs.every_n_layers";
+            assert_eq!(read.unmodeled.iter().filter(is_it).count(), expected, "{kind}: {layers}");
+            assert!(read.unknown.is_empty(), "{kind}: {:?}", read.unknown);
+        }
+        let read = of(kind, &format!("{first}\nauto_find_batch_size: true\n"));
+        assert_eq!(read.unmodeled.len(), 1, "{kind}: {:?}", read.unmodeled);
+        assert!(read.unknown.is_empty(), "{kind}: {:?}", read.unknown);
+    }
+}

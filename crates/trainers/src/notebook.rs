@@ -1,7 +1,7 @@
 //! Notebooks as files of settings: the keyword arguments of the calls that load a model and train it, as in notebooks
 //! of Unsloth and TRL. No code is executed; only plain values are read.
 
-use plimsoll_trainers::document::{Document, Entry, EntryPlace, Node, Value};
+use crate::document::{Document, Entry, EntryPlace, Node, Value};
 use plimsoll_units::Bytes;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ impl Default for Source {
 
 /// The settings of a notebook; line numbers count through its code cells. Errors: it is not a notebook, with the
 /// reason.
-pub(in crate::cli) fn parse(text: &str) -> Result<Document, String> {
+pub fn parse(text: &str) -> Result<Document, String> {
     let notebook: Notebook = serde_json::from_str(text).map_err(|error| format!("it is not a notebook: {error}"))?;
     let code = notebook.cells.into_iter().filter(|cell| cell.cell_type == "code").map(|cell| match cell.source {
         Source::Text(text) => text + "\n",
@@ -77,7 +77,7 @@ pub(in crate::cli) fn parse(text: &str) -> Result<Document, String> {
 }
 
 /// The settings of a Python script, as exported from a notebook. Errors: it is too long, with the limit.
-pub(in crate::cli) fn parse_code(code: &str) -> Result<Document, String> {
+pub fn parse_code(code: &str) -> Result<Document, String> {
     if code.len() > CODE_BYTES_MAX {
         return Err(format!(
             "it is not a notebook of settings: its code is longer than {}",

@@ -1,0 +1,53 @@
+//! The names of the settings that words of other trainers mean.
+
+use plimsoll_trainers::words::Setting;
+
+/// A setting's name, with underscores.
+pub(in crate::cli) fn name(setting: Setting) -> &'static str {
+    match setting {
+        Setting::AdamEps => "adam_eps",
+        Setting::Beta1 => "beta1",
+        Setting::Beta2 => "beta2",
+        Setting::ChatTemplate => "chat_template",
+        Setting::CheckpointEvery => "checkpoint_every",
+        Setting::CudaGraph => "cuda_graph",
+        Setting::Device => "device",
+        Setting::Ema => "ema",
+        Setting::Epochs => "epochs",
+        Setting::EvalEvery => "eval_every",
+        Setting::FinalLrPart => "final_lr_part",
+        Setting::GlobalBatch => "global_batch",
+        Setting::GradClip => "grad_clip",
+        Setting::HeldOut => "held_out",
+        Setting::Init => "init",
+        Setting::KeepCheckpoints => "keep_checkpoints",
+        Setting::LabelSmoothing => "label_smoothing",
+        Setting::LearningRate => "learning_rate",
+        Setting::LogEvery => "log_every",
+        Setting::LogTo => "log_to",
+        Setting::MaxSteps => "max_steps",
+        Setting::MicroBatch => "micro_batch",
+        Setting::Name => "name",
+        Setting::OptimizerOffload => "optimizer_offload",
+        Setting::Packing => "packing",
+        Setting::Precision => "precision",
+        Setting::Prefix => "prefix",
+        Setting::RDrop => "r_drop",
+        Setting::Recompute => "recompute",
+        Setting::Resume => "resume",
+        Setting::RunsDir => "runs_dir",
+        Setting::Scheduler => "scheduler",
+        Setting::SeqLen => "seq_len",
+        Setting::SourceColumn => "source_column",
+        Setting::SourceLen => "source_len",
+        Setting::TargetColumn => "target_column",
+        Setting::TargetLen => "target_len",
+        Setting::TextField => "text_field",
+        Setting::TrainOn => "train_on",
+        Setting::UpdateInBackward => "update_in_backward",
+        Setting::Vram => "vram",
+        Setting::VramMargin => "vram_margin",
+        Setting::WarmupSteps => "warmup_steps",
+        Setting::WeightDecay => "weight_decay",
+    }
+}
