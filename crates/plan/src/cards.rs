@@ -96,6 +96,17 @@ pub fn card_with_memory(text: &str, reported: Bytes) -> Result<&'static Card, Un
     meant(text, |card| card.memory.0.abs_diff(reported.0))
 }
 
+/// The card whose architecture and speed are assumed where only the memory of a card is known. One card for all sizes:
+/// otherwise more memory could mean a slower card.
+pub fn assumed_card() -> &'static Card {
+    card("RTX 3060 12GB").expect("it is in the table")
+}
+
+/// Whether a card with this memory may be meant: the smallest that computes in bfloat16 has no more.
+pub fn is_memory_of_card(memory: Bytes) -> bool {
+    cards().iter().any(|card| card.bf16_tflops.is_some() && card.memory <= memory)
+}
+
 /// The card that represents all cards with this much memory: the slowest that computes in bfloat16 among those with as much or
 /// the next larger memory; a desktop GeForce if there is one. `None` for less memory than the smallest card has or more than
 /// the largest.

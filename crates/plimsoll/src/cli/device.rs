@@ -5,7 +5,7 @@ use super::budget::{Budget, BudgetArgs, CardMemory, OwnUse, Presence, is_more_th
 use super::machine::known;
 use super::processor::guessed_rates;
 use super::speed::{Speed, check_tf32, speed_by_name};
-use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_of_memory, card_with_memory};
+use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_with_memory};
 use ::plimsoll_train::CalibrationSubject;
 use plimsoll_graph::{Products, Targets};
 use plimsoll_telemetry::{Gpu, GpuNote, Gpus, gpus};
@@ -63,16 +63,19 @@ impl Device {
         visible.into_iter().map(|gpu| Self::present(gpu, budget, speed)).collect()
     }
 
-    /// A GPU of which only the memory is known, from `--vram`; `None` if no GPU has that much. Errors: no memory is left for a
-    /// plan.
-    pub(super) fn of_vram(vram: Bytes, budget: &BudgetArgs, speed: Speed) -> Result<Option<Self>, Failure> {
-        let Some(card) = card_of_memory(vram) else { return Ok(None) };
+    /// A GPU with the memory of `--vram`, otherwise like `card`. Errors: no memory is left for a plan.
+    pub(super) fn of_vram(
+        vram: Bytes,
+        card: &'static Card,
+        budget: &BudgetArgs,
+        speed: Speed,
+    ) -> Result<Self, Failure> {
         let name = format!("NVIDIA GPU with {vram}");
         let presence = Presence::Elsewhere { is_any: true };
         let memory = CardMemory { name: name.clone(), total: vram, presence };
-        let times = format!("times are estimates from the data sheet of {}, the slowest of that size", card.name);
+        let times = format!("times are estimates from the data sheet of {}, assumed for any memory", card.name);
         let device = Self::of_card(card, budget.of_card(memory)?, budget.threads()?, speed);
-        Ok(Some(Self { name, times, ..device }))
+        Ok(Self { name, times, ..device })
     }
 
     /// A GPU of this machine. The driver reports its memory; its speed is measured, or from the data sheet of its name.

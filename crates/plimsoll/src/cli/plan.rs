@@ -15,12 +15,12 @@ use super::misfit::{Enough, misfit_failure};
 use super::model::{self, Chosen};
 use super::options::{AutoOr, Workers, positive_count, positive_number, positive_size, workers};
 use super::request::{RequestArgs, RunArgs, Sequences};
-use super::speed::Speed;
+use super::speed::{Speed, on_paper};
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::{
     Budget, Card, CurvePoint, Found, Level, LeverEffect, MOST_WORKERS, Misfit, Moment, Plan, Recompute, Request,
-    RuleOfThumb, card_of_memory, curve, first_that_fits, lever_effects, moment_of_peak, most_workers, rule_of_thumb,
-    search, shared, validate,
+    RuleOfThumb, assumed_card, card_of_memory, curve, first_that_fits, is_memory_of_card, lever_effects,
+    moment_of_peak, most_workers, rule_of_thumb, search, shared, validate,
 };
 use ::plimsoll_train::TrainError;
 use clap::Args;
@@ -288,13 +288,17 @@ impl PlanArgs {
         let found = self.on.look()?;
         // The measurements of `--machine` are those of this machine.
         if let (Some(vram), None) = (self.budget.vram, &self.machine)
+            && is_memory_of_card(vram)
             && let Some(why) = why_elsewhere(&found, vram)
         {
             let speed = self.speed_of_absent_card(None)?;
-            if let Some(device) = Device::of_vram(vram, &self.budget, speed)? {
-                talk(format_args!("planning for an NVIDIA GPU with {vram}: {why}"));
-                return Ok(device);
-            }
+            let card = match &found {
+                FoundDevice::AnyCard(card) => on_paper(card.card()).0,
+                _ => assumed_card(),
+            };
+            let device = Device::of_vram(vram, card, &self.budget, speed)?;
+            talk(format_args!("planning for an NVIDIA GPU with {vram}: {why}"));
+            return Ok(device);
         }
         Ok(self.on.open_found(found, &self.budget, self.machine.as_deref())?.device)
     }

@@ -3,7 +3,7 @@
 use super::args::EstimateArgs;
 use crate::cli::Failure;
 use crate::cli::budget::{VRAM_MAX, refuse_size};
-use ::plimsoll_plan::{card, card_of_memory, card_with_memory};
+use ::plimsoll_plan::{assumed_card, card, card_with_memory};
 use plimsoll_eager::Gpu;
 use plimsoll_telemetry::gpus;
 use plimsoll_units::Bytes;
@@ -13,9 +13,6 @@ pub(super) const MARGIN: Bytes = Bytes::mib(512);
 
 /// The share of a card's memory that a driver reports.
 const REPORTED_PART: (u64, u64) = (98, 100);
-
-/// The compute capability to assume if only the memory is known and no such card is: the RTX 3090's.
-const USUAL: (u8, u8) = (8, 6);
 
 /// A card, and how much of it the run may use.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,12 +46,11 @@ pub(super) fn target_card(args: &EstimateArgs) -> Result<Option<TargetCard>, Fai
         }
         (None, Some(vram)) => {
             refuse_size("--vram", vram, VRAM_MAX)?;
-            let of_table = card_of_memory(vram).map_or(USUAL, |card| card.compute_capability);
-            Some(of(format!("a card of {vram}"), vram, of_table))
+            Some(of(format!("a card of {vram}"), vram, assumed_card().compute_capability))
         }
         (None, None) => gpus().ok().and_then(|found| found.cards.into_iter().next()).map(|found| {
-            let of_table = card_with_memory(&found.name, found.total).map_or(USUAL, |card| card.compute_capability);
-            of(found.name, found.total, of_table)
+            let card = card_with_memory(&found.name, found.total).unwrap_or(assumed_card());
+            of(found.name, found.total, card.compute_capability)
         }),
     };
     match card {
