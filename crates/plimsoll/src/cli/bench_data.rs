@@ -4,6 +4,7 @@
 //! the clock starts; the time of raw text includes reading, parsing and tokenizing on all threads.
 
 use super::Failure;
+use super::cache::with_cache;
 use super::failure::exit_code;
 use super::pairs::PairArgs;
 use crate::progress::DataProgress;
@@ -89,14 +90,11 @@ impl DataBenchArgs {
         global_batch: usize,
         seed: u64,
     ) -> Result<Epoch, Failure> {
-        let cache = match &self.cache_dir {
-            Some(path) => path.clone(),
-            None => super::cache::default_cache_dir()?,
-        };
         let bar = DataProgress::new();
         let columns = self.pairs.columns();
-        let store =
-            plimsoll_data::prepare_pairs(sources, &columns, tokenizer, &cache, &|progress| bar.show(&progress))?;
+        let store = with_cache(self.cache_dir.as_deref(), |cache| {
+            plimsoll_data::prepare_pairs(sources, &columns, tokenizer, cache, &|progress| bar.show(&progress))
+        })?;
         drop(bar);
         let start = Instant::now();
         self.epoch(store, tokenizer, global_batch, seed, start)

@@ -557,3 +557,27 @@ fn messages_that_cannot_be_written_do_not_end_the_run() {
         assert!(Said::of(output).stderr.contains("error: stdout: "), "{arguments}");
     }
 }
+
+/// An empty HOME, and one in which no folder can be created. A run needs no cache, and leaves no temporary files.
+#[test]
+fn a_run_without_a_home_folder_caches_nothing() {
+    let sandbox = Sandbox::new();
+    sandbox.must_train("--name whole");
+    fs::create_dir(sandbox.path("temporary")).expect("a folder");
+    let arguments = |name: &str| {
+        let mut arguments = Sandbox::train_arguments(&format!("--name {name}"));
+        let flag = arguments.iter().position(|argument| argument == "--cache-dir").expect("a default");
+        arguments.drain(flag..flag + 2);
+        arguments
+    };
+    for (name, home) in [("empty", ""), ("file", "/dev/null")] {
+        let mut command = sandbox.command(arguments(name));
+        let said =
+            Said::of(command.env("HOME", home).env("TMPDIR", sandbox.path("temporary")).output().expect("it runs"));
+        assert_eq!(said.code, Some(0), "{home}: {}", said.stderr);
+        assert!(said.stderr.contains("note: tokens are not cached"), "{home}: {}", said.stderr);
+        sandbox.assert_same_run(&format!("runs/{name}"), "runs/whole", 20);
+        assert_eq!(sandbox.tree("temporary").len(), 0, "{home}");
+        assert_eq!(fs::read_dir(sandbox.path("temporary")).expect("a folder").count(), 0, "{home}");
+    }
+}

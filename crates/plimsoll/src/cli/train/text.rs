@@ -2,7 +2,7 @@
 
 use super::args::TrainArgs;
 use super::binary::warn_of_binary;
-use crate::cli::cache::default_cache_dir;
+use crate::cli::cache::with_cache;
 use crate::cli::model::Chosen;
 use crate::cli::processor::threads_within_memory;
 use crate::cli::{Failure, in_pool};
@@ -66,10 +66,7 @@ impl TrainArgs {
         if sources.other_splits > 0 {
             talk(format_args!("note: {} files of validation and test splits are not trained on", sources.other_splits));
         }
-        let cache = match &self.cache_dir {
-            Some(path) => path.clone(),
-            None => default_cache_dir()?,
-        };
+        let asked = self.cache_dir.as_deref();
         let split = Split { seed: self.seed, held_out: self.held_out.map_or(HeldOut::Usual, |part| part.0) };
         let bar = crate::progress::DataProgress::new();
         let dataset = if let Some(decoder_start) = chosen.config.decoder_start() {
@@ -78,8 +75,9 @@ impl TrainArgs {
                 refuse_preferences(&sources)?;
             }
             sources.files.iter().for_each(|file| tell_first_row(file, &columns));
-            let store =
-                plimsoll_data::prepare_pairs(&sources, &columns, tokenizer, &cache, &|progress| bar.show(&progress))?;
+            let store = with_cache(asked, |cache| {
+                plimsoll_data::prepare_pairs(&sources, &columns, tokenizer, cache, &|progress| bar.show(&progress))
+            })?;
             let settings =
                 PairSettings { source_len_max: tokens, decoder_start, ..self.pairs.settings(tokenizer, split) };
             Dataset::Pairs(Pairs::new(store, settings)?)
@@ -92,7 +90,9 @@ impl TrainArgs {
                         tell_habits(&template.habits(), settings.train_on);
                     }
                     let show = |progress: Progress<'_>| bar.show(&progress);
-                    let store = plimsoll_data::prepare_chats(&sources, &settings, tokenizer, &cache, &show)?;
+                    let store = with_cache(asked, |cache| {
+                        plimsoll_data::prepare_chats(&sources, &settings, tokenizer, cache, &show)
+                    })?;
                     let packing = if self.run.packing { Packing::Packed } else { Packing::OneEach };
                     let tokens = match (packing, self.request.seq_len()) {
                         (Packing::OneEach, None) => row_of_longest(store.longest()?, tokens),
@@ -104,7 +104,9 @@ impl TrainArgs {
                     if self.chats.is_detected() {
                         sources.files.iter().try_for_each(refuse_pairs)?;
                     }
-                    let store = plimsoll_data::prepare(&sources, tokenizer, &cache, &|progress| bar.show(&progress))?;
+                    let store = with_cache(asked, |cache| {
+                        plimsoll_data::prepare(&sources, tokenizer, cache, &|progress| bar.show(&progress))
+                    })?;
                     match self.run.packing {
                         true => Dataset::Packed(Packed::new(store, tokenizer, tokens, split)?),
                         false => Dataset::Windows(Batches::new(store, tokens, split)?),
