@@ -57,7 +57,7 @@ impl Store {
     pub(crate) fn cards(&self) -> Result<Vec<String>, RecordError> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(vec![]),
             Err(source) => return Err(RecordError::Io { path: self.folder.clone(), source }),
         };
         let names = entries.take(MAX_CARDS).flatten().map(|entry| entry.path());

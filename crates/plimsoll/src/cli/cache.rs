@@ -8,13 +8,14 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Plimsoll's folder in the user's cache. Errors: the environment names no home folder.
-pub(super) fn default_cache_dir() -> Result<PathBuf, Failure> {
+/// What is missing if [`default_cache_dir`] is `None`.
+pub(super) const NO_HOME: &str = "neither HOME nor XDG_CACHE_HOME is set";
+
+/// Plimsoll's folder in the user's cache; `None` if the environment names no home folder.
+pub(super) fn default_cache_dir() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
-    let none =
-        || Failure::bad_flag("neither HOME nor XDG_CACHE_HOME is set").hint("choose a folder with `--cache-dir PATH`");
-    Ok(base.ok_or_else(none)?.join("plimsoll"))
+    base.map(|base| base.join("plimsoll"))
 }
 
 /// Prepares data with the cache in the folder of `--cache-dir`, or in the user's. If the user's can't be used, prepares it
@@ -27,9 +28,9 @@ pub(super) fn with_cache<T>(
         return Ok(prepare(folder)?);
     }
     let why = match default_cache_dir().map(|folder| prepare(&folder)) {
-        Ok(Err(error @ (DataError::CacheUnwritable { .. } | DataError::CacheUnreadable { .. }))) => error.to_string(),
-        Ok(prepared) => return Ok(prepared?),
-        Err(failure) => failure.message(),
+        Some(Err(error @ (DataError::CacheUnwritable { .. } | DataError::CacheUnreadable { .. }))) => error.to_string(),
+        Some(prepared) => return Ok(prepared?),
+        None => NO_HOME.to_owned(),
     };
     talk(format_args!(
         "note: tokens are not cached, so the next run tokenizes the data again: {why}\n\

@@ -118,6 +118,7 @@ impl Measured {
             Some(path) => path.clone(),
             None => machine::path(self.subject())?,
         };
+        machine::create_folder(&path)?;
         let (before, skipped) = MachineFile::unfinished(&path, self.subject());
         talk(match skipped {
             0 => "measuring; results are saved after each run, and `plimsoll calibrate` continues an interrupted calibration"

@@ -54,7 +54,7 @@ fn diagnose() -> Diagnosis {
         Err(found) => (found.0, Vec::new(), Some(found.1)),
     };
     let free = available_memory();
-    let kept = default_cache_dir().ok();
+    let kept = default_cache_dir();
     let (problem, advice) = problem.map(|error| (error.to_string(), Failure::from(error).hints().to_vec())).unzip();
     Diagnosis {
         driver,

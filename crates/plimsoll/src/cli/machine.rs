@@ -2,23 +2,31 @@
 //! (`plimsoll_train::MachineFile`).
 
 use super::Failure;
-use super::cache::default_cache_dir;
+use super::cache::{NO_HOME, default_cache_dir};
 use super::failure::io_failure;
 use ::plimsoll_plan::{Machine, Rates};
 use ::plimsoll_train::{CalibrationSubject, MachineFile, MachineFileError};
 use plimsoll_render::products_named;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The path of a device's file of times. Errors: the user has no cache folder.
 pub(super) fn path(subject: CalibrationSubject) -> Result<PathBuf, Failure> {
-    Ok(default_cache_dir()?.join(MachineFile::name(subject)))
+    let none = || Failure::bad_flag(NO_HOME).hint("choose a file with `--out FILE`");
+    Ok(default_cache_dir().ok_or_else(none)?.join(MachineFile::name(subject)))
 }
 
-/// Writes a file of times, and creates its folder. Errors: the system refuses to.
+/// Creates the folder for a file of times. Errors: the system refuses it.
+pub(super) fn create_folder(path: &Path) -> Result<(), Failure> {
+    let refused = |folder: &Path| io_failure(folder.display().to_string());
+    path.parent().map_or(Ok(()), |folder| {
+        let created = std::fs::create_dir_all(folder).map_err(refused(folder));
+        created.map_err(|failure| failure.hint("choose a file in another folder with `--out FILE`"))
+    })
+}
+
+/// Writes a file of times. Errors: the system refuses it.
 pub(super) fn write(file: &MachineFile, path: &Path) -> Result<(), Failure> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(io_failure(folder.display()))?;
-    }
     file.write(path).map_err(io_failure(path.display()))
 }
 
@@ -49,7 +57,7 @@ pub(super) fn known(
     let path = match asked {
         Some(path) => path.to_owned(),
         None => match path(subject) {
-            Ok(path) if path.try_exists().unwrap_or(true) => path,
+            Ok(path) if path.try_exists().unwrap_or_else(|error| error.kind() != ErrorKind::NotADirectory) => path,
             _ => return guess("nothing is measured yet".to_owned()),
         },
     };
