@@ -1,9 +1,10 @@
 //! Command lines that start a trainer: which trainer, which settings file, and where the trainer's own arguments start.
 //! Not here: parsing the arguments (`flags.rs`), and arguments of other programs, which stay unchanged.
 
+use crate::detect::{is_certain, telltales};
 use crate::document::Document;
 use crate::flags::{self, Style};
-use crate::kind::{TrainerKind, is_certain, telltales};
+use crate::kind::TrainerKind;
 
 /// A command line that starts a trainer.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 
 mod change;
 mod command;
+mod detect;
 pub mod document;
 mod export;
 mod flags;
@@ -12,6 +13,7 @@ mod keys;
 mod kind;
 pub mod notebook;
 mod read;
+mod report;
 mod rewrite;
 mod run;
 mod unsure;
@@ -20,9 +22,11 @@ pub mod words;
 
 pub use change::SettingChange;
 pub use command::{Command, FileArgument, command};
+pub use detect::detect;
 pub use export::{ALLOC_VARIABLE, Export, alloc_line, export, export_env};
-pub use kind::{TrainerKind, detect};
-pub use read::{BadValue, Read, ReadError, UnknownKey, UnmodeledKey, UsedKey, read, read_command};
+pub use kind::TrainerKind;
+pub use read::{Read, ReadError, read, read_command};
+pub use report::{BadValue, UnknownKey, UnmodeledKey, UsedKey};
 pub use rewrite::{
     RewriteError, Rewritten, rewrite, rewrite_command, rewrite_command_keys, rewrite_flags, rewrite_keys,
 };

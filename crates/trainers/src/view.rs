@@ -4,7 +4,7 @@
 
 use crate::document::{Document, Entry, Value, cut};
 use crate::kind::TrainerKind;
-use crate::read::{BadValue, UnknownKey, UnmodeledKey, UsedKey};
+use crate::report::{BadValue, UnknownKey, UnmodeledKey, UsedKey};
 use crate::unsure::{Effect, Unsure};
 use crate::words::{self, Layout, Memory, fits};
 use plimsoll_units::spelling;

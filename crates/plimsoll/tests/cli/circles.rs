@@ -24,9 +24,7 @@ const KNOWN: &[(&str, &[&str])] = &[
             "rows",
             "sources",
             "table",
-            "tokenizer/file",
             "tokenizer/files",
-            "tokenizer/spec",
         ],
     ),
     (
@@ -73,8 +71,11 @@ fn modules(room: &str) -> BTreeMap<Path, String> {
             continue;
         }
         path.pop_if(|name| ["mod", "lib", "main"].contains(&name.as_str()));
-        let tests = ["#[cfg(test)]\nmod", "#[cfg(all(test"].map(|begin| text.find(begin));
-        let code = &text[..tests.into_iter().flatten().min().unwrap_or(text.len())];
+        let modules_of_tests =
+            ["mod", "pub(crate) mod", "pub(super) mod"].map(|begin| format!("#[cfg(test)]\n{begin}"));
+        let begins = modules_of_tests.iter().map(String::as_str).chain(["#[cfg(all(test"]);
+        let tests = begins.filter_map(|begin| text.find(begin)).min();
+        let code = &text[..tests.unwrap_or(text.len())];
         let code = code.lines().map(|line| line.split("//").next().unwrap_or_default());
         modules.insert(path, code.collect::<Vec<_>>().join("\n"));
     }
