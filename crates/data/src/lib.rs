@@ -29,8 +29,10 @@ mod pieces;
 mod progress;
 mod quiet;
 mod registry;
+mod row_number;
 mod rows;
 mod shards;
+mod source;
 mod sources;
 mod split;
 mod splits;
@@ -55,11 +57,10 @@ pub use pairs::{
 };
 pub use progress::Progress;
 pub use registry::cargo_registry_sources;
-pub use rows::RowNumber;
+pub use row_number::RowNumber;
 pub use shards::{count_tokens, prepare};
-pub use sources::{
-    Compression, DEFAULT_TEXT_FIELD, FILES_MAX, Format, LINE_BYTES_MAX, Source, Sources, Within, resolve,
-};
+pub use source::{Compression, DEFAULT_TEXT_FIELD, Format, LINE_BYTES_MAX, Source, Sources, Within};
+pub use sources::{FILES_MAX, resolve};
 pub use split::{HeldOut, Split, Windows};
 pub use store::TokenStore;
 pub use tokenizer::{

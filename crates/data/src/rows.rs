@@ -5,28 +5,9 @@ use crate::array::Array;
 use crate::error::{NAMES_MAX, cut_name};
 use crate::lines::Lines;
 use crate::table::Table;
-use crate::{DataError, Format, Source, decompress};
-use std::fmt;
+use crate::{DataError, Format, RowNumber, Source, decompress};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-
-/// The position of a row in its file: its line number, or its row number if the file has no lines. Counted from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowNumber {
-    /// In a text file.
-    Line(u64),
-    /// In any other file.
-    Row(u64),
-}
-
-impl fmt::Display for RowNumber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Line(line) => write!(f, "line {line}"),
-            Self::Row(row) => write!(f, "row {row}"),
-        }
-    }
-}
 
 /// The fields that the caller needs; readers may skip the others.
 #[derive(Debug, Clone, Copy)]

@@ -11,7 +11,6 @@ mod spec;
 mod special;
 mod train;
 
-pub(crate) use files::TEMPLATE_NAME;
 pub use files::{MODEL_FILES, ModelFile, model_files};
 pub use spec::TokenizerSpec;
 pub use special::generation_ends;

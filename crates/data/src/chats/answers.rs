@@ -19,7 +19,7 @@
 
 use super::format::{Conversation, field, with_field};
 use super::marks::{PROBE, Probe, Unmarked};
-use super::spans::RenderError;
+use super::render_error::RenderError;
 use super::template::ChatTemplate;
 use plimsoll_jinja::Value;
 use plimsoll_units::Bytes;

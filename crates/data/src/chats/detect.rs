@@ -25,24 +25,6 @@ impl fmt::Display for DataFormat {
     }
 }
 
-/// Preference data, by its training method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Preferences {
-    /// `chosen` and `rejected`.
-    Dpo,
-    /// `prompt`, `completion` and a boolean `label`.
-    Kto,
-}
-
-impl fmt::Display for Preferences {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Dpo => "DPO: its rows have `chosen` and `rejected`",
-            Self::Kto => "KTO: its rows have `completion` and `label`",
-        })
-    }
-}
-
 /// The format of the first row of all files; `Text` if no file has rows, or if that row is not a chat. In that case,
 /// reading the row reports the error.
 /// Errors: errors of reading a row; `Preferences`.

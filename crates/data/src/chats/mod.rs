@@ -9,19 +9,23 @@ mod detect;
 mod format;
 mod habits;
 mod marks;
+mod preferences;
 mod prepare;
 mod prompt;
+mod render_error;
 mod spans;
 mod store;
 mod template;
 mod template_file;
 
 pub(crate) use detect::is_record;
+pub(crate) use template_file::TEMPLATE_NAME;
 
 pub use date::Date;
-pub use detect::{DataFormat, Preferences, detect_format};
+pub use detect::{DataFormat, detect_format};
 pub use format::ChatFormat;
 pub use habits::TemplateHabits;
+pub use preferences::Preferences;
 pub use prepare::{ChatSettings, prepare_chats};
 pub use prompt::{AnswerEnds, Chat};
 pub use spans::TrainOn;

@@ -4,7 +4,8 @@
 use super::answers::is_answer;
 use super::completion;
 use super::format::{ChatError, FIELDS, Fields};
-use super::spans::{RenderError, render};
+use super::render_error::RenderError;
+use super::spans::render;
 use super::{ChatFormat, ChatStore, ChatTemplate, TrainOn};
 use crate::cache::{Cache, CacheWriter};
 use crate::fingerprint::{Fingerprint, fingerprint};

@@ -9,7 +9,8 @@
 use super::answers::{answers, is_answer};
 use super::format::Conversation;
 use super::marks::Unmarked;
-use super::template::{ChatTemplate, TemplateError};
+use super::render_error::RenderError;
+use super::template::ChatTemplate;
 use plimsoll_jinja::Value;
 use plimsoll_units::Bytes;
 use std::ops::Range;
@@ -24,23 +25,6 @@ pub enum TrainOn {
     Answers,
     /// All tokens.
     All,
-}
-
-/// Why a chat has no text to train on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum RenderError {
-    /// The template fails on these messages.
-    Template(TemplateError),
-    /// The text does not show the bounds of the answer in this message, counted from 1.
-    UnclearAnswer(usize),
-    /// The text is longer than this.
-    TooLong(Bytes),
-}
-
-impl From<TemplateError> for RenderError {
-    fn from(error: TemplateError) -> Self {
-        Self::Template(error)
-    }
 }
 
 /// A chat as text.
@@ -96,6 +80,7 @@ fn after_prompt(chat: &Conversation, generated: Vec<Range<usize>>) -> Result<Vec
 mod tests {
     use super::super::Date;
     use super::super::format::{ChatFormat, Fields};
+    use super::super::template::TemplateError;
     use super::*;
 
     fn chat(turns: &[(&str, &str)]) -> Conversation {

@@ -1,7 +1,6 @@
 //! Locates chat templates: in a named file, or next to a tokenizer.json as `transformers` saves them.
 //! Not here: what they contain (`template.rs`).
 
-use crate::tokenizer::TEMPLATE_NAME;
 use crate::{DataError, TokenizerSpec};
 use plimsoll_units::Bytes;
 use serde::Deserialize;
@@ -10,6 +9,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// The file with the template alone, next to the tokenizer.
+pub(crate) const TEMPLATE_NAME: &str = "chat_template.jinja";
 const CONFIG_NAME: &str = "tokenizer_config.json";
 const CONFIG_BYTES_MAX: Bytes = Bytes::mib(16);
 const TEMPLATE_BYTES_MAX: Bytes = Bytes::mib(1);

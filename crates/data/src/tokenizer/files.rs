@@ -3,6 +3,7 @@
 use super::byte_level::{MERGES_NAME, VOCAB_NAME, built_in, bytes_json, gpt2_json};
 use super::file::{FILE_NAME, TokenizerFile};
 use super::{Codec, Tokenizer, TokenizerSpec};
+use crate::chats::TEMPLATE_NAME;
 use crate::{ChatTemplate, DataError};
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
@@ -13,7 +14,6 @@ use std::io::{self, Write};
 use std::path::Path;
 
 const CONFIG_NAME: &str = "tokenizer_config.json";
-pub(crate) const TEMPLATE_NAME: &str = "chat_template.jinja";
 /// The default generation settings of a model, which come with its weights.
 const GENERATION_NAME: &str = "generation_config.json";
 

@@ -2,7 +2,8 @@
 
 use super::super::Date;
 use super::super::format::{ChatFormat, Fields};
-use super::super::spans::{RenderError, TrainOn, render};
+use super::super::render_error::RenderError;
+use super::super::spans::{TrainOn, render};
 use super::super::template::ChatTemplate;
 use serde_json::{Value, json};
 
