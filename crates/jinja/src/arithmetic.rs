@@ -3,7 +3,8 @@
 use crate::Value;
 use crate::ast::BinaryOperator;
 use crate::error::{Error, Result};
-use crate::render::Render;
+use crate::numbers::too_large;
+use crate::state::Render;
 
 impl Render<'_> {
     pub(crate) fn binary(&mut self, operator: BinaryOperator, left: &Value, right: &Value) -> Result<Value> {
@@ -88,10 +89,6 @@ fn wrong_operand(sign: &str, value: &Value) -> Error {
         Value::Undefined(undefined) => undefined.error(),
         _ => Error::raised(format!("`{sign}` does not support a {}", value.type_name())),
     }
-}
-
-pub(crate) fn too_large() -> Error {
-    Error::unsupported("an integer beyond 127 bits")
 }
 
 fn division_by_zero() -> Error {

@@ -1,8 +1,6 @@
 //! A parsed template.
 
 use crate::Value;
-use crate::calls::FilterFunction;
-use crate::predicates::TestFunction;
 use std::sync::Arc;
 
 /// The location of a variable: the number of function levels outward, and its index in that function.
@@ -80,8 +78,6 @@ pub(crate) struct Filter {
     /// `None` for the text of a block.
     pub(crate) of: Option<Expr>,
     pub(crate) name: Arc<str>,
-    /// `None` if no filter has that name.
-    pub(crate) function: Option<FilterFunction>,
     pub(crate) arguments: ArgumentExprs,
     pub(crate) line: usize,
 }
@@ -90,8 +86,6 @@ pub(crate) struct Filter {
 pub(crate) struct Test {
     pub(crate) of: Expr,
     pub(crate) name: Arc<str>,
-    /// `None` if no test has that name.
-    pub(crate) function: Option<TestFunction>,
     pub(crate) arguments: ArgumentExprs,
     pub(crate) line: usize,
 }

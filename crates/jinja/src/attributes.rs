@@ -2,8 +2,7 @@
 
 use crate::arguments::integer;
 use crate::error::{Error, Result};
-use crate::objects::Object;
-use crate::render::Render;
+use crate::state::{Object, Render};
 use crate::value::{Method, Range, Undefined};
 use crate::{Items, Value, View};
 use std::sync::Arc;

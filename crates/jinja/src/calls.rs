@@ -2,37 +2,16 @@
 
 use crate::arguments::{Arguments, integer, text};
 use crate::ast::{ArgumentExprs, Call, Expr, Macro};
-use crate::dict::Dict;
 use crate::error::{Error, Result};
-use crate::objects::Object;
-use crate::render::Render;
+use crate::state::{Object, Render};
+use crate::value::Dict;
 use crate::value::Range;
 use crate::{Function, Value};
 use std::sync::Arc;
 
-/// The function of a filter: its operand and other arguments.
-pub(crate) type FilterFunction = for<'r, 't> fn(&'r mut Render<'t>, Value, Arguments) -> Result<Value>;
-
-pub(crate) use crate::filters::filter_function;
-
 const EXCEPTION_CHARACTERS_MAX: usize = 2000;
 /// Jinja2's sandbox refuses longer ranges.
 const RANGE_LEN_MAX: usize = 100_000;
-
-/// A global function by name.
-pub(crate) fn function(name: &str) -> Option<Function> {
-    Some(match name {
-        "range" => Function::Range,
-        "dict" => Function::Dict,
-        "namespace" => Function::Namespace,
-        "cycler" => Function::Cycler,
-        "joiner" => Function::Joiner,
-        "lipsum" => Function::Lipsum,
-        "raise_exception" => Function::RaiseException,
-        "strftime_now" => Function::StrftimeNow,
-        _ => return None,
-    })
-}
 
 impl<'t> Render<'t> {
     /// Evaluates a call expression; `caller` is the body of a call block.

@@ -95,9 +95,4 @@ impl Meter {
             None => Err(Error::over_budget("it needs more steps or memory than allowed for a chat of this size")),
         }
     }
-
-    /// Charges for values that are added to a list.
-    pub(crate) fn charge_items(&mut self, items: usize) -> Result<()> {
-        self.charge(items.saturating_mul(size_of::<crate::Value>()))
-    }
 }

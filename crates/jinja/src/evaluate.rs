@@ -1,11 +1,13 @@
 //! Evaluates expressions.
 
 use crate::ast::{CompareOperator, Expr, Filter};
-use crate::compare::{equal, order};
-use crate::dict::Dict;
 use crate::error::{Error, Result};
-use crate::render::Render;
+use crate::filters::filter_function;
+use crate::predicates::test_function;
+use crate::state::Render;
+use crate::value::Dict;
 use crate::value::Undefined;
+use crate::value::compare::{equal, order};
 use crate::{Value, View};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -103,7 +105,7 @@ impl<'t> Render<'t> {
             Expr::Test(node) => {
                 let value = self.evaluate(&node.of, frame)?;
                 let arguments = self.arguments(&node.arguments, frame, None)?;
-                let Some(function) = node.function else {
+                let Some(function) = test_function(&node.name) else {
                     return Err(Error::raised(format!("unknown test `{}`", node.name)).at(node.line));
                 };
                 function(self, value, arguments).map(Value::Bool).map_err(|error| error.at(node.line))
@@ -118,7 +120,7 @@ impl<'t> Render<'t> {
 
     fn apply_filter(&mut self, node: &'t Filter, value: Value, frame: usize) -> Result<Value> {
         let arguments = self.arguments(&node.arguments, frame, None)?;
-        let Some(function) = node.function else {
+        let Some(function) = filter_function(&node.name) else {
             return Err(Error::raised(format!("unknown filter `{}`", node.name)).at(node.line));
         };
         function(self, value, arguments).map_err(|error| error.at(node.line))

@@ -2,11 +2,9 @@
 
 use crate::Value;
 use crate::ast::{ArgumentExprs, BinaryOperator, Call, CompareOperator, Conditional, Expr, Filter, Name, Test};
-use crate::calls::filter_function;
 use crate::error::{Error, Result};
 use crate::lexer::Token;
 use crate::parser::Parser;
-use crate::predicates::test_function;
 
 impl Parser {
     /// An expression, or several separated by commas.
@@ -345,8 +343,7 @@ impl Parser {
         let line = self.line();
         let name = self.dotted_name()?;
         let arguments = if self.is_operator("(") { self.arguments()? } else { ArgumentExprs::default() };
-        let function = filter_function(&name);
-        Ok(Expr::Filter(Box::new(Filter { of, name, function, arguments, line })))
+        Ok(Expr::Filter(Box::new(Filter { of, name, arguments, line })))
     }
 
     /// Filters of a block's text; in `{% filter … %}` the first has no `|`.
@@ -375,8 +372,7 @@ impl Parser {
             }
             _ => {}
         }
-        let function = test_function(&name);
-        let test = Expr::Test(Box::new(Test { of, name, function, arguments, line }));
+        let test = Expr::Test(Box::new(Test { of, name, arguments, line }));
         Ok(if is_negated { Expr::Not(Box::new(test)) } else { test })
     }
 }

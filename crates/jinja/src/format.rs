@@ -7,7 +7,7 @@ mod percent;
 
 use crate::Value;
 use crate::error::{Error, Result};
-use crate::render::Render;
+use crate::state::Render;
 
 /// A limit below Rust's own, and higher than templates need.
 const PRECISION_MAX: usize = 1000;

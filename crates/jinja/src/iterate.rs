@@ -1,48 +1,10 @@
 //! Iteration, lazy wherever Python's is.
 
 use crate::Value;
-use crate::arguments::Arguments;
-use crate::ast::LoopTest;
-use crate::dict::Dict;
 use crate::error::{Error, Result};
-use crate::filters::each::{Each, Kept};
-use crate::objects::Object;
-use crate::render::Render;
-use crate::value::{Items, ObjectId, Range, View};
+use crate::state::{Each, Generator, Iter, Object, Render};
+use crate::value::{ObjectId, View};
 use std::sync::Arc;
-
-/// A position in an iteration.
-#[derive(Default)]
-pub(crate) enum Iter<'t> {
-    #[default]
-    Empty,
-    Items(Arc<Items>, usize),
-    /// A text, and the byte offset of the next character.
-    Characters(Arc<str>, usize),
-    Entries(View, Arc<Dict>, usize),
-    Range(Range, usize),
-    Values(std::vec::IntoIter<Value>),
-    Generator(ObjectId),
-    /// Filters the items by the `if` of a loop.
-    Tested {
-        source: Box<Iter<'t>>,
-        test: &'t LoopTest,
-        frame: usize,
-    },
-}
-
-/// An iterator as a value, such as the result of `map`.
-pub(crate) enum Generator<'t> {
-    Iter(Iter<'t>),
-    /// A filter that computes all items on the first access.
-    Whole(fn(&mut Render<'t>, Value, Arguments) -> Result<Vec<Value>>, Value, Arguments),
-    /// `map` before its first item.
-    Map(Value, Arguments),
-    Mapped(Iter<'t>, Each),
-    /// `select` or a similar filter before its first item.
-    Select(Kept, Value, Arguments),
-    Selected(Iter<'t>, Kept, Each),
-}
 
 impl<'t> Render<'t> {
     /// Python's `iter`. Errors: the value is not iterable.

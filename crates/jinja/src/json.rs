@@ -4,7 +4,7 @@ use crate::Value;
 use crate::arguments::{Arguments, given, integer, text};
 use crate::error::{Error, Result};
 use crate::numbers::float_repr;
-use crate::render::Render;
+use crate::state::Render;
 use crate::unicode::is_mark;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Render<'_> {
                     dict.iter().map(|(key, item)| (key.clone(), item.clone())).collect();
                 self.meter.charge_items(2 * entries.len())?;
                 if style.sorts_keys {
-                    crate::compare::sort(&mut self.meter, &mut entries, false)?;
+                    crate::value::compare::sort(&mut self.meter, &mut entries, false)?;
                 }
                 out.push('{');
                 for (at, (key, item)) in entries.iter().enumerate() {

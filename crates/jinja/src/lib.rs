@@ -10,20 +10,19 @@
 //! unsupported feature ([`ErrorKind::Unsupported`]), or too much work ([`ErrorKind::OverBudget`]). Templates are
 //! untrusted: they have no access to the outside, and their steps, memory and recursion are bounded.
 //!
-//! Read next: `value.rs`, then `render.rs`.
+//! Read next: `value.rs`, `state.rs`, then `render.rs`.
 
 mod arguments;
 mod arithmetic;
 mod ast;
 mod attributes;
 mod calls;
-mod compare;
-mod dict;
 mod error;
 mod evaluate;
 mod expressions;
 mod filters;
 mod format;
+mod host;
 mod iterate;
 mod json;
 mod lexer;
@@ -35,11 +34,12 @@ mod predicates;
 mod render;
 mod repr;
 mod scopes;
+mod state;
 mod template;
 mod unicode;
 mod value;
 
-pub use dict::Dict;
 pub use error::{Error, ErrorKind};
-pub use template::{Host, Limits, Marks, Template};
-pub use value::{Function, Items, Method, ObjectId, Range, Text, Undefined, Value, View, Weight};
+pub use host::{Host, Limits, Marks};
+pub use template::Template;
+pub use value::{Dict, Function, Items, Method, ObjectId, Range, Text, Undefined, Value, View, Weight};

@@ -8,11 +8,10 @@ pub(crate) use parts::lines;
 pub(crate) use texts::capitalized;
 
 use crate::arguments::{Arguments, given, integer};
-use crate::compare::equal;
 use crate::error::{Error, Result};
-use crate::objects::Object;
-use crate::render::Render;
+use crate::state::{Object, Render};
 use crate::value::ObjectId;
+use crate::value::compare::equal;
 use crate::{Dict, Value, View};
 use std::sync::Arc;
 

@@ -4,6 +4,11 @@ use crate::Value;
 use crate::error::{Error, Result};
 use crate::unicode::is_space;
 
+/// The error for an integer that Python has and [`Value`] has not.
+pub(crate) fn too_large() -> Error {
+    Error::unsupported("an integer beyond 127 bits")
+}
+
 /// `repr` of a floating-point number.
 pub(crate) fn float_repr(number: f64) -> String {
     if number.is_nan() {
@@ -113,7 +118,7 @@ pub(crate) fn int_of(text: &str, base: i128) -> Result<Option<i128>> {
     if !parts_are_digits || begins_with_zero {
         return Ok(None);
     }
-    let number = i128::from_str_radix(&digits.replace('_', ""), radix).map_err(|_| crate::arithmetic::too_large())?;
+    let number = i128::from_str_radix(&digits.replace('_', ""), radix).map_err(|_| too_large())?;
     Ok(Some(if is_negative { -number } else { number }))
 }
 
@@ -124,7 +129,7 @@ pub(crate) fn int_of_float(number: f64) -> Result<Option<i128>> {
     } else if number.is_infinite() {
         return Err(Error::raised("infinity is not an integer"));
     } else if number.abs() >= 1e38 {
-        return Err(crate::arithmetic::too_large());
+        return Err(too_large());
     }
     Ok(Some(number.trunc() as i128))
 }
@@ -163,5 +168,5 @@ fn rounded_to_tens(number: i128, has_more: bool, digits: u32) -> Result<i128> {
         std::cmp::Ordering::Less => false,
     };
     let quotient = quotient + if is_up { number.signum() } else { 0 };
-    quotient.checked_mul(unit).ok_or_else(crate::arithmetic::too_large)
+    quotient.checked_mul(unit).ok_or_else(too_large)
 }

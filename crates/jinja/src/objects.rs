@@ -1,58 +1,11 @@
-//! Mutable objects of a render: namespaces, iterators, loops, macros, cyclers and joiners.
+//! Loops and iterators of a render. Not here: what they consist of (`state.rs`).
 
 use crate::Value;
-use crate::ast::{For, Macro};
 use crate::error::{Error, Result};
-use crate::iterate::{Generator, Iter};
-use crate::render::Render;
+use crate::state::{Generator, Iter, LoopState, Object, Render};
 use crate::value::ObjectId;
 
-pub(crate) enum Object<'t> {
-    /// Its attributes.
-    Namespace(Vec<(Value, Value)>),
-    /// An iterator, which yields each item once.
-    Generator(Generator<'t>),
-    Loop(Box<LoopState<'t>>),
-    /// A macro, and the frame of the function that defines it.
-    Macro(&'t Macro, usize),
-    /// Its items, and the position of the current one.
-    Cycler(Vec<Value>, usize),
-    /// Its separator, and whether it has been called.
-    Joiner(Value, bool),
-}
-
-/// The state of a loop.
-pub(crate) struct LoopState<'t> {
-    iter: Iter<'t>,
-    /// Number of items; `None` if it is known only at the end.
-    len: Option<usize>,
-    /// Number of the current iteration, counted from 1; 0 before the first.
-    index: usize,
-    /// The next item, if it was read ahead.
-    next: Option<Value>,
-    current: Option<Value>,
-    previous: Option<Value>,
-    last_changed: Option<Vec<Value>>,
-    /// The loop to run when called, and the frame of the function that contains it.
-    recursion: Option<(&'t For, usize)>,
-    depth: usize,
-}
-
-impl<'t> LoopState<'t> {
-    pub(crate) fn new(iter: Iter<'t>, len: Option<usize>, recursion: Option<(&'t For, usize)>, depth: usize) -> Self {
-        let (next, current, previous, last_changed) = (None, None, None, None);
-        Self { iter, len, index: 0, next, current, previous, last_changed, recursion, depth }
-    }
-}
-
 impl<'t> Render<'t> {
-    /// Adds an object.
-    pub(crate) fn object(&mut self, object: Object<'t>) -> Result<ObjectId> {
-        self.meter.charge(if matches!(object, Object::Loop(_)) { 512 } else { 256 })?;
-        self.objects.push(object);
-        Ok(ObjectId(self.objects.len() - 1))
-    }
-
     pub(crate) fn generator(&mut self, generator: Generator<'t>) -> Result<Value> {
         Ok(Value::Object(self.object(Object::Generator(generator))?))
     }
@@ -138,7 +91,8 @@ impl<'t> Render<'t> {
     pub(crate) fn loop_changed(&mut self, id: ObjectId, values: Vec<Value>) -> Result<bool> {
         let mut is_same = false;
         if let Some(last) = self.loop_state(id).last_changed.take() {
-            is_same = crate::compare::equal(&mut self.meter, &Value::tuple(last), &Value::tuple(values.clone()))?;
+            is_same =
+                crate::value::compare::equal(&mut self.meter, &Value::tuple(last), &Value::tuple(values.clone()))?;
         }
         self.loop_state(id).last_changed = Some(values);
         Ok(!is_same)

@@ -5,11 +5,7 @@ use crate::arguments::Arguments;
 use crate::ast::{BinaryOperator, CompareOperator};
 use crate::error::{Error, Result};
 use crate::filters::filter_function;
-use crate::objects::Object;
-use crate::render::Render;
-
-/// The function of a test: its operand and other arguments.
-pub(crate) type TestFunction = for<'r, 't> fn(&'r mut Render<'t>, Value, Arguments) -> Result<bool>;
+use crate::state::{Object, Render, TestFunction};
 
 /// The test with this name.
 pub(crate) fn test_function(name: &str) -> Option<TestFunction> {

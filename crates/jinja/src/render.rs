@@ -1,41 +1,14 @@
 //! Executes the statements of a template.
-//! Not here: expressions (`evaluate.rs`), calls (`calls.rs`), iterators (`iterate.rs`).
+//! Not here: its state (`state.rs`), expressions (`evaluate.rs`), calls (`calls.rs`), iterators (`iterate.rs`).
 
 use crate::Value;
 use crate::arguments::Arguments;
 use crate::ast::{For, Load, Macro, Scope, Slot, Statement, StatementKind, Target};
-use crate::error::{Error, Meter, Result};
-use crate::iterate::Iter;
-use crate::objects::{LoopState, Object};
-use crate::template::{Host, Marks};
-use crate::value::ObjectId;
+use crate::error::{Error, Result};
+use crate::host::Marks;
+use crate::state::{Iter, LoopState, Object, Render};
+use crate::value::{Function, ObjectId};
 use std::sync::Arc;
-
-/// Maximum nesting of expressions and blocks, including those of called macros: 250 calls of a small macro, where
-/// Python allows 200. It bounds the stack to about 1 MiB.
-const DEPTH_MAX: usize = 600;
-
-/// The variables of a function call.
-struct Frame {
-    slots: Vec<Option<Value>>,
-    /// The frame of the enclosing function.
-    parent: usize,
-    /// Whether a macro refers to its variables.
-    is_captured: bool,
-}
-
-/// A render of a template.
-pub(crate) struct Render<'t> {
-    pub(crate) host: &'t Host<'t>,
-    variables: &'t [(&'t str, Value)],
-    pub(crate) meter: Meter,
-    frames: Vec<Frame>,
-    pub(crate) objects: Vec<Object<'t>>,
-    pub(crate) out: String,
-    /// Number of open blocks whose text becomes a value.
-    captures: usize,
-    depth: usize,
-}
 
 /// How statements ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,60 +19,12 @@ pub(crate) enum Flow {
 }
 
 impl<'t> Render<'t> {
-    pub(crate) fn new(variables: &'t [(&'t str, Value)], host: &'t Host<'t>) -> Self {
-        Self {
-            host,
-            variables,
-            meter: Meter::new(host.limits.steps),
-            frames: Vec::new(),
-            objects: Vec::new(),
-            out: String::new(),
-            captures: 0,
-            depth: 0,
-        }
-    }
-
     /// Renders a whole template.
     pub(crate) fn template(mut self, body: &'t [Statement], scope: &'t Scope, slots: usize) -> Result<String> {
         let frame = self.open_frame(slots, 0)?;
         self.enter(scope, frame)?;
         self.run(body, frame)?;
         Ok(self.out)
-    }
-
-    pub(crate) fn open_frame(&mut self, slots: usize, parent: usize) -> Result<usize> {
-        self.meter.charge_items(slots + 2)?;
-        self.frames.push(Frame { slots: vec![None; slots], parent, is_captured: false });
-        Ok(self.frames.len() - 1)
-    }
-
-    pub(crate) fn close_frame(&mut self, frame: usize) {
-        let is_last = frame + 1 == self.frames.len();
-        match self.frames[frame].is_captured {
-            true => {}
-            false if is_last => _ = self.frames.pop(),
-            false => self.frames[frame].slots.clear(),
-        }
-    }
-
-    pub(crate) fn capture_frame(&mut self, frame: usize) {
-        let mut at = frame;
-        while !std::mem::replace(&mut self.frames[at].is_captured, true) {
-            at = self.frames[at].parent;
-        }
-    }
-
-    fn frame_of(&self, slot: Slot, frame: usize) -> usize {
-        (0..slot.up).fold(frame, |at, _| self.frames[at].parent)
-    }
-
-    pub(crate) fn variable(&self, slot: Slot, frame: usize) -> Option<&Value> {
-        self.frames[self.frame_of(slot, frame)].slots[slot.index].as_ref()
-    }
-
-    pub(crate) fn set_variable(&mut self, slot: Slot, frame: usize, value: Option<Value>) {
-        let frame = self.frame_of(slot, frame);
-        self.frames[frame].slots[slot.index] = value;
     }
 
     /// Sets the variables of a scope to their initial values.
@@ -111,48 +36,17 @@ impl<'t> Render<'t> {
                 Load::Copy(slot) => self.variable(*slot, frame).cloned(),
                 Load::Global(name) => self.global(name)?,
             };
-            self.frames[frame].slots[*index] = value;
+            self.set_variable(Slot { up: 0, index: *index }, frame, value);
         }
         Ok(())
     }
 
     fn global(&self, name: &str) -> Result<Option<Value>> {
         let given = self.variables.iter().find(|(other, _)| *other == name).map(|(_, value)| value.clone());
-        match given.or_else(|| crate::calls::function(name).map(Value::Function)) {
+        match given.or_else(|| Function::named(name).map(Value::Function)) {
             None if name == "self" => Err(Error::unsupported("`self`")),
             value => Ok(value),
         }
-    }
-
-    /// Runs `inside` one level deeper. Errors: the nesting is too deep.
-    pub(crate) fn deeper<T>(&mut self, inside: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        self.deeper_by(1, inside)
-    }
-
-    /// Runs `inside`, which uses the stack of several levels.
-    pub(crate) fn deeper_by<T>(&mut self, levels: usize, inside: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        self.depth += levels;
-        if self.depth > DEPTH_MAX {
-            return Err(Error::over_budget("its macros, blocks and expressions are nested too deep"));
-        }
-        let result = inside(self);
-        self.depth -= levels;
-        result
-    }
-
-    pub(crate) fn write(&mut self, text: &str) -> Result<()> {
-        self.meter.charge(text.len())?;
-        self.out.push_str(text);
-        Ok(())
-    }
-
-    /// Captures the text that `write` produces, and returns it with the result.
-    pub(crate) fn captured<T>(&mut self, write: impl FnOnce(&mut Self) -> Result<T>) -> Result<(String, T)> {
-        let outer = std::mem::take(&mut self.out);
-        self.captures += 1;
-        let result = write(self)?;
-        self.captures -= 1;
-        Ok((std::mem::replace(&mut self.out, outer), result))
     }
 
     pub(crate) fn run(&mut self, body: &'t [Statement], frame: usize) -> Result<Flow> {

@@ -2,8 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::numbers::float_repr;
-use crate::objects::Object;
-use crate::render::Render;
+use crate::state::{Object, Render};
 use crate::unicode::is_printable;
 use crate::{Value, View};
 use std::fmt::Write;

@@ -14,6 +14,8 @@ use crate::ast::{
     ArgumentExprs, Body, Call, Expr, Filter, For, Load, Macro, Name, Scope, Slot, Statement, StatementKind, Target,
 };
 use crate::error::{Error, Result};
+use crate::filters::filter_function;
+use crate::predicates::test_function;
 use names::{assigns, for_each_name, for_each_name_of_call, for_each_target, reads};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -233,7 +235,7 @@ impl Resolver {
             }
             Expr::Filter(node) => self.filter(node, is_soft),
             Expr::Test(node) => {
-                if node.function.is_none() && !is_soft {
+                if test_function(&node.name).is_none() && !is_soft {
                     return Err(Error::raised(format!("unknown test `{}`", node.name)).at(node.line));
                 }
                 self.expr(&mut node.of, is_soft)?;
@@ -248,7 +250,7 @@ impl Resolver {
     }
 
     fn filter(&self, node: &mut Filter, is_soft: bool) -> Result<()> {
-        if node.function.is_none() && !is_soft {
+        if filter_function(&node.name).is_none() && !is_soft {
             return Err(Error::raised(format!("unknown filter `{}`", node.name)).at(node.line));
         }
         node.of.as_mut().map_or(Ok(()), |of| self.expr(of, is_soft))?;

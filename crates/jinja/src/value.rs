@@ -1,8 +1,14 @@
 //! Values with Python's semantics. Cheap to clone, and usable from any thread.
-//! Not here: comparing (`compare.rs`), printing (`repr.rs`) and arithmetic (`arithmetic.rs`).
+//! Lists and dicts have values, and a dict compares its keys: these are parts of one recursive type, and so `dict.rs` and
+//! `compare.rs` are parts of this module.
+//! Not here: printing (`repr.rs`) and arithmetic (`arithmetic.rs`).
 
-use crate::dict::Dict;
-use crate::error::{Error, Result};
+pub(crate) mod compare;
+mod dict;
+
+pub use dict::Dict;
+
+use crate::error::{Error, Meter, Result};
 use std::sync::Arc;
 
 /// Maximum nesting of lists, tuples and dicts: JSON of a row nests up to 128 levels, and templates put it in further
@@ -169,6 +175,30 @@ impl std::ops::Add for Weight {
 
     fn add(self, other: Self) -> Self {
         Self { nodes: self.nodes + other.nodes, bytes: self.bytes + other.bytes }
+    }
+}
+
+impl Function {
+    /// The function with this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "range" => Self::Range,
+            "dict" => Self::Dict,
+            "namespace" => Self::Namespace,
+            "cycler" => Self::Cycler,
+            "joiner" => Self::Joiner,
+            "lipsum" => Self::Lipsum,
+            "raise_exception" => Self::RaiseException,
+            "strftime_now" => Self::StrftimeNow,
+            _ => return None,
+        })
+    }
+}
+
+impl Meter {
+    /// Charges for values that are added to a list.
+    pub(crate) fn charge_items(&mut self, items: usize) -> Result<()> {
+        self.charge(items.saturating_mul(size_of::<Value>()))
     }
 }
 

@@ -3,33 +3,9 @@
 use super::filter_function;
 use crate::Value;
 use crate::arguments::{Arguments, given};
-use crate::calls::FilterFunction;
 use crate::error::{Error, Meter, Result};
-use crate::predicates::{TestFunction, test_function};
-use crate::render::Render;
-
-/// The items that `select` and similar filters keep.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Kept {
-    /// Whether to keep items for which the test holds, or the others.
-    pub(crate) if_true: bool,
-    /// Whether to test an attribute of each item.
-    pub(super) by_attribute: bool,
-}
-
-/// An operation on each item.
-pub(crate) struct Each {
-    attribute: Option<Path>,
-    apply: Apply,
-}
-
-enum Apply {
-    Nothing,
-    Filter(FilterFunction, Arguments),
-    Test(TestFunction, Arguments),
-    /// The value if the attribute is absent.
-    Default(Value),
-}
+use crate::predicates::test_function;
+use crate::state::{Apply, Each, Kept, Path, Render};
 
 impl Each {
     pub(crate) fn of_map(meter: &mut Meter, mut arguments: Arguments) -> Result<Self> {
@@ -92,9 +68,6 @@ fn unknown(what: &str, name: &Value) -> Error {
         _ => Error::raised(format!("unknown {what} `{}`", name.as_str().unwrap_or(name.type_name()))),
     }
 }
-
-/// An attribute with dots, such as `function.name` or `0.name`.
-pub(super) struct Path(Vec<Value>);
 
 impl Path {
     pub(super) fn of(meter: &mut Meter, attribute: &Value) -> Result<Self> {

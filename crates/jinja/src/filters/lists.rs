@@ -1,12 +1,10 @@
 //! Filters of lists and dicts.
 
-use super::each::{Kept, Path};
 use crate::arguments::{Arguments, given, integer, text};
 use crate::ast::BinaryOperator;
-use crate::compare::{equal, hash, order};
 use crate::error::{Error, Meter, Result};
-use crate::iterate::{Generator, Iter};
-use crate::render::Render;
+use crate::state::{Generator, Iter, Kept, Path, Render};
+use crate::value::compare::{equal, hash, order};
 use crate::{Items, Value};
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -149,7 +147,7 @@ pub(super) fn sort(render: &mut Render<'_>, value: Value, arguments: Arguments) 
         }
         keyed.push((Value::list(keys), item));
     }
-    crate::compare::sort(&mut render.meter, &mut keyed, is_true(&reverse))?;
+    crate::value::compare::sort(&mut render.meter, &mut keyed, is_true(&reverse))?;
     Ok(Value::list(keyed.into_iter().map(|(_, item)| item).collect()))
 }
 
@@ -173,7 +171,7 @@ pub(super) fn dictsort(render: &mut Render<'_>, value: Value, arguments: Argumen
         let sorted_by = folded(render, sorted_by, is_true(&case))?;
         keyed.push((sorted_by, Value::tuple(vec![key.clone(), item.clone()])));
     }
-    crate::compare::sort(&mut render.meter, &mut keyed, is_true(&reverse))?;
+    crate::value::compare::sort(&mut render.meter, &mut keyed, is_true(&reverse))?;
     Ok(Value::list(keyed.into_iter().map(|(_, pair)| pair).collect()))
 }
 
@@ -306,7 +304,7 @@ pub(super) fn groupby(render: &mut Render<'_>, value: Value, arguments: Argument
         let key = path.of_item(render, item.clone(), default.as_ref())?;
         keyed.push((folded(render, key, is_true(&case))?, item));
     }
-    crate::compare::sort(&mut render.meter, &mut keyed, false)?;
+    crate::value::compare::sort(&mut render.meter, &mut keyed, false)?;
     let mut groups: Vec<(Value, Vec<Value>)> = Vec::new();
     for (key, item) in keyed {
         match groups.last_mut() {

@@ -1,15 +1,14 @@
 //! The filters after `|`.
 
-pub(crate) mod each;
+mod each;
 mod lists;
 mod numbers;
 mod texts;
 
 use crate::Value;
 use crate::arguments::Arguments;
-use crate::calls::FilterFunction;
 use crate::error::{Error, Result};
-use crate::render::Render;
+use crate::state::{FilterFunction, Render};
 use std::sync::Arc;
 
 /// The filter with this name.

@@ -5,14 +5,14 @@ use crate::arguments::{Arguments, integer, text};
 use crate::ast::BinaryOperator;
 use crate::error::{Error, Result};
 use crate::numbers::{float_in_form, float_of, int_of, int_of_float, rounded};
-use crate::render::Render;
+use crate::state::Render;
 
 pub(super) fn abs(_: &mut Render<'_>, value: Value, arguments: Arguments) -> Result<Value> {
     arguments.none("abs")?;
     match value {
         Value::Float(number) => Ok(Value::Float(number.abs())),
         _ => match value.as_int() {
-            Some(number) => number.checked_abs().map(Value::Int).ok_or_else(crate::arithmetic::too_large),
+            Some(number) => number.checked_abs().map(Value::Int).ok_or_else(crate::numbers::too_large),
             None => Err(Error::raised(format!("a {} has no absolute value", value.type_name()))),
         },
     }

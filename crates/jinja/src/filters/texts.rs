@@ -3,7 +3,7 @@
 use crate::arguments::{Arguments, given, integer, text};
 use crate::error::{Error, Result};
 use crate::methods::{capitalized, lines};
-use crate::render::Render;
+use crate::state::Render;
 use crate::unicode::{is_alphanumeric, is_space};
 use crate::{Text, Value};
 use std::fmt::Write;

@@ -4,7 +4,7 @@
 use super::wrong;
 use crate::arguments::Arguments;
 use crate::error::{Error, Result};
-use crate::render::Render;
+use crate::state::Render;
 use crate::{Text, Value};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use super::{Layout, checked_precision, digits_of, first_characters, sign_of, wro
 use crate::Value;
 use crate::error::{Error, Result};
 use crate::numbers::{float_in_form, float_repr};
-use crate::render::Render;
+use crate::state::Render;
 
 impl Render<'_> {
     /// Appends a value in Python's `format`.

@@ -4,7 +4,7 @@ use super::{Layout, checked_precision, digits_of, first_characters, sign_of, wro
 use crate::arguments::integer;
 use crate::error::{Error, Result};
 use crate::numbers::{float_in_form, int_of_float};
-use crate::render::Render;
+use crate::state::Render;
 use crate::{Text, Value};
 
 impl Render<'_> {

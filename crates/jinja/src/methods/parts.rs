@@ -3,7 +3,7 @@
 use super::bounds;
 use crate::arguments::text;
 use crate::error::{Error, Result};
-use crate::render::Render;
+use crate::state::Render;
 use crate::unicode::{is_line_break, is_space};
 use crate::{Text, Value};
 use std::collections::HashSet;

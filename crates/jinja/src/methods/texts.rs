@@ -5,7 +5,7 @@ use super::parts::{find, lines, part};
 use crate::arguments::{Arguments, given, integer, text};
 use crate::error::{Error, Result};
 use crate::predicates::{has_lower_or_title, has_upper_or_title};
-use crate::render::Render;
+use crate::state::Render;
 use crate::unicode::{is_alpha, is_alphanumeric, is_decimal, is_printable, is_space, title_of};
 use crate::{Text, Value};
 

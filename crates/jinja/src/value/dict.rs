@@ -1,8 +1,8 @@
 //! Dicts: in insertion order, with any hashable key, and immutable.
 
 use crate::Value;
-use crate::compare::{equal, hash};
 use crate::error::{Meter, Result};
+use crate::value::compare::{equal, hash};
 
 /// Dicts up to this size are searched linearly.
 const SEARCHED_MAX: usize = 8;
@@ -63,7 +63,7 @@ impl Dict {
         if self.hashes.is_empty() {
             return self.entries.iter().find(|(name, _)| name.as_str() == Some(key)).map(|(_, value)| value);
         }
-        let at = self.candidates(crate::compare::hash_of_text(key));
+        let at = self.candidates(crate::value::compare::hash_of_text(key));
         at.map(|at| &self.entries[at]).find(|(name, _)| name.as_str() == Some(key)).map(|(_, value)| value)
     }
 
