@@ -13,21 +13,14 @@ pub(super) const PROCESS: Bytes = Bytes::mib(64);
 /// The least memory to leave free for the process's growth, however much it already uses.
 const STILL: Bytes = Bytes::mib(24);
 
-/// How the C library's heap treats freed memory.
-#[derive(Clone, Copy)]
-struct Heap {
-    /// Blocks of at least this many bytes are mapped by themselves, and unmapped when they are freed.
-    mapped_from: i32,
-    /// The unused end of the heap is returned to the system once it is this large.
-    trimmed_from: i32,
-}
+/// Blocks of at least this many bytes are mapped by themselves, and returned to the system when they are freed. By default
+/// the C library keeps freed blocks once a program has freed a few, so that tokenizing, which frees many, would leave less
+/// for the plan.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const LARGE_BLOCK: i32 = 256 << 10;
 
-/// Freed blocks are returned at once. By default the C library keeps them once a program has freed a few, so that
-/// tokenizing, which frees many, would leave less for the plan.
-const RETURNED: Heap = Heap { mapped_from: 256 << 10, trimmed_from: 128 << 10 };
-
-/// Freed blocks are kept for the next ones. Both limits are the largest that the C library accepts.
-const KEPT: Heap = Heap { mapped_from: 32 << 20, trimmed_from: i32::MAX };
+/// The unused end of the heap is returned to the system from this size on: the C library's default.
+const TRIMMED_FROM: i32 = 128 << 10;
 
 /// The memory to leave free for the process itself from now on.
 pub(super) fn process_margin() -> Bytes {
@@ -39,39 +32,38 @@ pub(super) fn page_tables(bytes: Bytes) -> Bytes {
     Bytes(bytes.0.div_ceil(512))
 }
 
-impl Heap {
-    fn set(self) {
-        #[cfg(all(target_os = "linux", target_env = "gnu"))]
-        // SAFETY: `mallopt` takes two numbers and may be called at any time.
-        unsafe {
-            libc::mallopt(libc::M_MMAP_THRESHOLD, self.mapped_from);
-            libc::mallopt(libc::M_TRIM_THRESHOLD, self.trimmed_from);
-        }
-    }
-}
-
 /// Makes the heap return freed memory to the system at once. With a limit on addresses, all threads share one heap: each
 /// further heap takes 64 MiB of addresses (glibc's `HEAP_MAX_SIZE`), which the plan and the stacks of threads would lack.
 pub(super) fn configure_heap() {
-    RETURNED.set();
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         use rustix::process::{Resource, getrlimit};
-        if getrlimit(Resource::As).current.is_some() {
-            // SAFETY: `mallopt` takes two numbers and may be called at any time.
-            unsafe {
+        let has_limit = getrlimit(Resource::As).current.is_some();
+        // SAFETY: `mallopt` takes two numbers and may be called at any time.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BLOCK);
+            if has_limit {
                 libc::mallopt(libc::M_ARENA_MAX, 1);
             }
         }
     }
 }
 
+/// Returns the unused end of the heap to the system once it has this many bytes.
+fn trim_from(_bytes: i32) {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: `mallopt` takes two numbers and may be called at any time.
+    unsafe {
+        libc::mallopt(libc::M_TRIM_THRESHOLD, _bytes);
+    }
+}
+
 /// Searches for plans. A search copies graphs of megabytes hundreds of times, and a third of its time would be page faults
 /// if each copy was returned to the system.
 pub(super) fn planning<T>(search: impl FnOnce() -> T) -> T {
-    KEPT.set();
+    trim_from(i32::MAX);
     let found = search();
-    RETURNED.set();
+    trim_from(TRIMMED_FROM);
     trim_heap();
     found
 }
