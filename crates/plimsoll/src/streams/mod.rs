@@ -231,10 +231,12 @@ mod tests {
 
     impl Write for Stopping {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            while self.0 == 0 {
-                std::thread::park();
-            }
-            self.0 -= 1;
+            let Some(left) = self.0.checked_sub(1) else {
+                loop {
+                    std::thread::park()
+                }
+            };
+            self.0 = left;
             Ok(bytes.len())
         }
 
