@@ -19,9 +19,6 @@ const STILL: Bytes = Bytes::mib(24);
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LARGE_BLOCK: i32 = 256 << 10;
 
-/// The unused end of the heap is returned to the system from this size on: the C library's default.
-const TRIMMED_FROM: i32 = 128 << 10;
-
 /// The memory to leave free for the process itself from now on.
 pub(super) fn process_margin() -> Bytes {
     PROCESS.saturating_sub(anonymous_rss().unwrap_or(Bytes::ZERO)).max(STILL)
@@ -49,23 +46,16 @@ pub(super) fn configure_heap() {
     }
 }
 
-/// Returns the unused end of the heap to the system once it has this many bytes.
-fn trim_from(_bytes: i32) {
+/// Runs a command that plans and does not train. A search copies graphs of megabytes hundreds of times, and a third of its
+/// time would be page faults if the heap returned each copy to the system. Before training, memory that the heap keeps
+/// would be missing for the plan.
+pub(super) fn planning<T>(command: impl FnOnce() -> T) -> T {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: `mallopt` takes two numbers and may be called at any time.
     unsafe {
-        libc::mallopt(libc::M_TRIM_THRESHOLD, _bytes);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX);
     }
-}
-
-/// Searches for plans. A search copies graphs of megabytes hundreds of times, and a third of its time would be page faults
-/// if each copy was returned to the system.
-pub(super) fn planning<T>(search: impl FnOnce() -> T) -> T {
-    trim_from(i32::MAX);
-    let found = search();
-    trim_from(TRIMMED_FROM);
-    trim_heap();
-    found
+    command()
 }
 
 /// Returns the heap's unused pages to the system, so that they count as free.

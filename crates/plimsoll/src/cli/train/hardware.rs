@@ -8,7 +8,6 @@ use crate::cli::cards::{DeviceArgs, FoundDevice, Opened, Reopening};
 use crate::cli::device::Device;
 use crate::cli::loading::Flags;
 use crate::cli::misfit::misfit_of;
-use crate::cli::processor::planning;
 use crate::streams::talk;
 use ::plimsoll_plan::{Found, Request, search};
 use ::plimsoll_train::{Engine, RunFolder};
@@ -96,7 +95,7 @@ impl Hardware {
         let device = self.request.targets.device.kind();
         let with_host = budget.with_host(device, self.host_ram)?;
         let request = Request { budget: with_host, ..same_sums(&self.request, current) };
-        let found = planning(|| search(&request))?.map_err(|misfit| misfit_of(&self.model, &misfit, &budget))?;
+        let found = search(&request)?.map_err(|misfit| misfit_of(&self.model, &misfit, &budget))?;
         // A card's memory is allocated when the plan is loaded.
         let more = arenas(&found.plan).saturating_sub(arenas(&current.plan));
         if device == DeviceKind::Cpu && more > Bytes::ZERO {
@@ -118,7 +117,7 @@ impl Hardware {
         let engine = flags.load(opened, found, |on: &Device| {
             request.budget = on.budget.with_host(on.targets.device.kind(), *host_ram)?;
             *budget = on.budget.clone();
-            planning(|| search(request))?.map_err(|misfit| misfit_of(model, &misfit, budget))
+            search(request)?.map_err(|misfit| misfit_of(model, &misfit, budget))
         })?;
         if self.budget.bytes != before {
             let plan = &found.plan;

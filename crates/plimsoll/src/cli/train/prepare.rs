@@ -12,7 +12,6 @@ use crate::cli::hub;
 use crate::cli::misfit::{Others, misfit_of};
 use crate::cli::model;
 use crate::cli::power::Wished;
-use crate::cli::processor::planning;
 use crate::cli::request::Sequences;
 use crate::streams::talk;
 use ::plimsoll_plan::{Found, Request, can_fit, search};
@@ -87,7 +86,7 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
     }
     let model_name = chosen.name.clone();
     let plan = |request: &Request| -> Result<Found, Failure> {
-        planning(|| search(request))?.map_err(|misfit| {
+        search(request)?.map_err(|misfit| {
             let failure = misfit_of(&model_name, &misfit, &device.budget);
             let others = Others { uuid: opened.uuid(), kind: device.targets.device.kind() };
             others.name(failure, &device.budget, request, args.request.levers.host_ram)
