@@ -184,6 +184,7 @@ impl Narrator {
                 let kind = if *level == Level::Error { Kind::Failure } else { Kind::Health };
                 (kind, format!("{of}{what}."), advice.clone())
             }
+            Event::MemoryPressure { what, .. } => (Kind::Progress, format!("Memory pressure: {what}."), None),
             Event::OutOfMemoryAverted { what } => {
                 (Kind::OutOfMemoryAverted, format!("Out of memory averted: {what}."), None)
             }

@@ -1,7 +1,8 @@
 //! The state that a session, its watcher and its controls share, and the handle that other threads control it by.
 
+use crate::memory::SharedMemory;
 use crate::notice::{Notice, Notices};
-use crate::orders::Asked;
+use crate::orders::{Asked, Change};
 use plimsoll_health::Facts;
 use plimsoll_orders::Order;
 use plimsoll_telemetry::{EnergyUse, Event, Sample};
@@ -38,6 +39,18 @@ impl Control {
         let number = self.next_order.fetch_add(1, Ordering::Relaxed);
         self.shared.obey(number, order, &self.notices);
         number
+    }
+
+    /// Gives the session an order of its memory watcher.
+    pub(crate) fn change_memory(&self, change: Change) {
+        let number = self.next_order.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut state = self.shared.lock();
+            let refused = state.asked.take_change(number, change);
+            state.refuse_all(refused);
+            state.memory.gave(number);
+        }
+        self.shared.changed.notify_all();
     }
 
     /// The flag that stops the session after the current step once it is set, for signal handlers.
@@ -86,6 +99,7 @@ pub(crate) struct State {
     pub(crate) step: u64,
     /// Orders that are not done yet.
     pub(crate) asked: Asked,
+    pub(crate) memory: SharedMemory,
     /// Whether the event that sensors no longer answer was given.
     is_stale: bool,
 }
@@ -100,7 +114,7 @@ impl Shared {
         {
             let mut state = self.lock();
             let refused = state.asked.take(number, order);
-            refused.into_iter().for_each(|(order, reason)| state.refuse(order, reason));
+            state.refuse_all(refused);
         }
         self.changed.notify_all();
         if order == Order::Stop && !self.stop.swap(true, Ordering::Relaxed) {
@@ -117,9 +131,15 @@ impl State {
         }
     }
 
-    /// Records that an order is not followed.
-    fn refuse(&mut self, order: u64, reason: &str) {
-        self.tell(Event::OrderRefused { step: self.step, order: Some(order), reason: reason.to_owned() });
+    /// Records that an order was not followed after this step.
+    pub(crate) fn refuse(&mut self, step: u64, order: u64, reason: String) {
+        self.memory.settle(order, true);
+        self.tell(Event::OrderRefused { step, order: Some(order), reason });
+    }
+
+    fn refuse_all(&mut self, orders: Vec<(u64, &'static str)>) {
+        let step = self.step;
+        orders.into_iter().for_each(|(order, reason)| self.refuse(step, order, reason.to_owned()));
     }
 
     pub(crate) fn is_too_hot(&self) -> bool {

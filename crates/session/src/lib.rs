@@ -8,8 +8,10 @@
 //!       Observer: events ◄──┤                            observer.rs  what a caller sees
 //!       Control: orders ────┘                            control.rs   what other threads ask
 //!
-//!   samples ─► watched.rs ─► speed limit ─┐
+//!   samples ─► watched.rs ─► speed limit ──────────────┐
+//!              memory.rs ─► budget, wait, save, stop ──┤
 //!   listener.rs, orders.rs ─► pause, budget, stop ─────┴─► pace.rs, between micro-batches and steps
+//!                                                          waiting.rs, without memory
 //! ```
 //!
 //! Not here: the loop (`plimsoll-train`), the decisions about heat (`plimsoll-heat`), and everything that is printed.
@@ -82,6 +84,7 @@ mod control;
 mod error;
 mod heat;
 mod listener;
+mod memory;
 mod notice;
 mod observer;
 mod orders;
@@ -90,6 +93,7 @@ mod power;
 mod room;
 mod samples;
 mod session;
+mod waiting;
 mod watch;
 mod watched;
 
@@ -97,6 +101,7 @@ pub use backend::{Backend, OnDevice, arenas, same_sums};
 pub use control::{Control, SampleTap};
 pub use error::SessionError;
 pub use heat::{Guarded, HeatMessage};
+pub use memory::{MemoryReader, MemorySettings, UsableMemory};
 pub use notice::{Notice, Notices};
 pub use observer::{Observer, Setup, Unobserved};
 pub use power::CardPower;

@@ -14,6 +14,8 @@ pub enum Notice {
     AskedToStop,
     /// The run is still paused, after this time. Given once a minute.
     StillPaused(Seconds),
+    /// The run still waits for memory, after this time. Given once a minute.
+    StillWaiting(Seconds),
     /// Cards and system are not sampled: the system refused a thread.
     NoSamples(io::Error),
     /// Samples of cards and system are not kept in the run's folder.

@@ -16,8 +16,8 @@ pub(crate) struct Asked {
     waits: bool,
     /// The order that ended the pause.
     resumed: Option<u64>,
-    /// The newest order of a budget, and the budget.
-    pub(crate) budget: Option<(u64, Bytes)>,
+    /// The newest order that changes the run's memory.
+    pub(crate) change: Option<(u64, Change)>,
     /// The plan by which the run continues.
     pub(crate) next: Option<Next>,
 }
@@ -42,13 +42,16 @@ impl Asked {
                     None => vec![(number, "it is not paused")],
                 };
             }
-            Order::Budget { bytes } => {
-                let before = self.budget.replace((number, Bytes(bytes)));
-                return before.map(|(before, _)| (before, "another budget was asked for")).into_iter().collect();
-            }
+            Order::Budget { bytes } => return self.take_change(number, Change::Budget(Bytes(bytes))),
             Order::Stop => {}
         }
         vec![]
+    }
+
+    /// Takes an order that changes the run's memory. Returns the order that it replaces, with the reason.
+    pub(crate) fn take_change(&mut self, number: u64, change: Change) -> Vec<(u64, &'static str)> {
+        let before = self.change.replace((number, change));
+        before.map(|(before, _)| (before, "another budget was asked for")).into_iter().collect()
     }
 
     /// The order for which the run waits from now on; `None` if it was taken back.
@@ -64,29 +67,59 @@ impl Asked {
     }
 }
 
-/// A plan for another budget.
+/// A change of the run's memory.
+pub(crate) enum Change {
+    /// Another budget.
+    Budget(Bytes),
+    /// The run saves, returns its memory and waits for another budget.
+    Release {
+        /// Why, for the journal.
+        why: String,
+    },
+}
+
+/// What the run continues with after its plan.
+pub(crate) enum Target {
+    /// A plan for this budget, as the order gave it.
+    Plan(Bytes, Box<Found>),
+    /// Nothing, until there is memory.
+    Wait {
+        /// Why.
+        why: String,
+    },
+}
+
+/// The end of a plan by an order.
 pub(crate) struct Next {
     /// The order's number.
     pub(crate) order: u64,
     /// The last step that was made by the plan before.
     pub(crate) step: u64,
-    /// The budget, as the order gave it.
-    pub(crate) budget: Bytes,
-    pub(crate) found: Found,
+    pub(crate) target: Target,
     is_told: bool,
 }
 
 impl Next {
-    pub(crate) fn new(order: u64, step: u64, budget: Bytes, found: Found) -> Self {
-        Self { order, step, budget, found, is_told: false }
+    pub(crate) fn new(order: u64, step: u64, target: Target) -> Self {
+        Self { order, step, target, is_told: false }
     }
 
     /// The event of it, once.
     pub(crate) fn tell(&mut self) -> Option<Event> {
         let Self { order, step, .. } = *self;
-        let plan = &self.found.plan;
-        let (planned_bytes, budget_bytes) = (plan.needed()[MemoryId::DEVICE].0, plan.budget().device().0);
-        let is_told = std::mem::replace(&mut self.is_told, true);
-        (!is_told).then_some(Event::Replanned { step, order, planned_bytes, budget_bytes })
+        if std::mem::replace(&mut self.is_told, true) {
+            return None;
+        }
+        Some(match &self.target {
+            Target::Plan(_, found) => replanned(order, step, found),
+            Target::Wait { why } => Event::MemoryPressure { step, what: why.clone(), waits: true },
+        })
     }
+}
+
+/// The event of another plan.
+pub(crate) fn replanned(order: u64, step: u64, found: &Found) -> Event {
+    let plan = &found.plan;
+    let (planned_bytes, budget_bytes) = (plan.needed()[MemoryId::DEVICE].0, plan.budget().device().0);
+    Event::Replanned { step, order, planned_bytes, budget_bytes }
 }

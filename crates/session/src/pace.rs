@@ -2,7 +2,7 @@
 
 use crate::backend::Backend;
 use crate::notice::Notice;
-use crate::orders::Next;
+use crate::orders::{Change, Next, Target};
 use crate::watch::Watch;
 use plimsoll_plan::Found;
 use plimsoll_telemetry::{EnergyUse, Event};
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A run that waits looks this often whether it is to stop.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Time between two notices of a paused run, so that it is not taken for one that hangs.
-const SAY_EVERY: Duration = Duration::from_secs(60);
+/// Time between two notices of a paused or waiting run, so that it is not taken for one that hangs.
+pub(crate) const SAY_EVERY: Duration = Duration::from_secs(60);
 
 /// The pace of a run that trains by one plan.
 pub(crate) struct SessionPace<'a, B> {
@@ -109,11 +109,17 @@ impl<B: Backend> Pace for SessionPace<'_, B> {
             return Some(Ending::TooHot);
         }
         // Before the first step there is no state from which another plan could continue.
-        let (order, budget) = state.asked.budget.take_if(|_| step > 0)?;
+        let (order, change) = state.asked.change.take_if(|_| step > 0)?;
         drop(state);
-        match self.backend.plan(self.found, budget) {
-            Ok(found) => {
-                shared.lock().asked.next = Some(Next::new(order, step, budget, found));
+        let target = match change {
+            Change::Release { why } => Ok(Target::Wait { why }),
+            Change::Budget(budget) => {
+                self.backend.plan(self.found, budget).map(|found| Target::Plan(budget, Box::new(found)))
+            }
+        };
+        match target {
+            Ok(target) => {
+                shared.lock().asked.next = Some(Next::new(order, step, target));
                 Some(Ending::Replanned)
             }
             Err(reason) => {
@@ -121,6 +127,10 @@ impl<B: Backend> Pace for SessionPace<'_, B> {
                 None
             }
         }
+    }
+
+    fn wants_checkpoint(&self) -> bool {
+        std::mem::take(&mut self.watch.control.shared.lock().memory.wants_checkpoint)
     }
 
     fn keeps_plan(&self, step: u64, reason: &str) {

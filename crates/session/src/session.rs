@@ -6,7 +6,7 @@ use crate::control::Control;
 use crate::error::SessionError;
 use crate::notice::Notices;
 use crate::observer::{Observer, Setup};
-use crate::orders::Next;
+use crate::orders::{Next, Target};
 use crate::pace::SessionPace;
 use crate::power::CardPower;
 use crate::room::DiskRoom;
@@ -19,6 +19,7 @@ use plimsoll_train::checkpoint::room;
 use plimsoll_train::{Ending, Engine, Outcome, RunFolder, Start, TrainError, Trainer, TrainerConfig};
 use plimsoll_units::Bytes;
 use std::cell::RefCell;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -45,14 +46,14 @@ pub struct SessionSettings {
 /// A run with its plan on a device.
 pub struct Session<B> {
     // Dropped before the engine and the folder: it samples the run.
-    watch: Watch,
+    pub(crate) watch: Watch,
     engine: Option<Engine>,
-    folder: RunFolder,
+    pub(crate) folder: RunFolder,
     start: Start,
     trainer: TrainerConfig,
     dataset: Arc<Dataset>,
-    found: Found,
-    backend: B,
+    pub(crate) found: Found,
+    pub(crate) backend: B,
 }
 
 impl<B: Backend> Session<B> {
@@ -63,6 +64,7 @@ impl<B: Backend> Session<B> {
         let subject =
             Subject { card, offloads: found.plan.host().0 > 0, checkpoint: room(&engine, &trainer.model_folder) };
         let watch = Watch::new(watch, subject, Control::new(notices));
+        watch.reside(Some(&found.plan), None);
         Ok(Self { watch, engine: Some(engine), folder, start, trainer, dataset, found, backend })
     }
 
@@ -77,10 +79,16 @@ impl<B: Backend> Session<B> {
         Setup { folder, start, trainer, dataset, found, backend }
     }
 
-    /// The same, with the device and the weights on it. Panics if [`run`](Self::run) returned an error.
+    /// The same, with the device and the weights on it. Panics if [`run`](Self::run) returned an error, or ended while it waited
+    /// for memory ([`has_engine`](Self::has_engine)).
     pub fn with_engine(&mut self) -> (Setup<'_, B>, &mut Engine) {
         let Self { folder, start, trainer, dataset, found, backend, engine, .. } = self;
         (Setup { folder, start, trainer, dataset, found, backend }, loaded(engine))
+    }
+
+    /// Whether the weights are on the device: not after an error, and not if the run ended while it waited for memory.
+    pub fn has_engine(&self) -> bool {
+        self.engine.is_some()
     }
 
     /// Holds settings of the card until the session ends.
@@ -109,8 +117,16 @@ impl<B: Backend> Session<B> {
     fn through_all_plans(&mut self, observer: &mut dyn Observer<B>) -> Result<Outcome, B::Error> {
         let mut outcome = self.by_one_plan(observer, true)?;
         while let Some(next) = self.watch.take_next().filter(|_| outcome.ending == Ending::Replanned) {
-            self.start = Start::Resume(outcome.saved.take().expect("a plan changes after a checkpoint").1);
-            self.change_plan(next).map_err(|error| observer.explain(error, &self.setup()))?;
+            let (step, checkpoint) = outcome.saved.clone().expect("a plan changes after a checkpoint");
+            self.start = Start::Resume(checkpoint);
+            let changed = self.change_plan(next).map_err(|error| observer.explain(error, &self.setup()))?;
+            if let Err(why) = changed {
+                let waits = why.map(|what| Event::MemoryPressure { step, what, waits: true });
+                if let Some(ending) = self.wait_for_memory(waits, step, &outcome, observer) {
+                    let events = self.watch.take_events();
+                    return Ok(outcome.end_saved(ending, &events, &self.folder, &mut |event| observer.take(event)));
+                }
+            }
             outcome = self.by_one_plan(observer, false)?;
         }
         Ok(outcome)
@@ -159,27 +175,51 @@ impl<B: Backend> Session<B> {
     }
 
     /// Frees the old plan's memory and loads the next plan; if there is no room for that, the old plan again, and the order is
-    /// refused. Errors: there is no room for either any more.
-    fn change_plan(&mut self, next: Next) -> Result<(), B::Error> {
-        let Next { order, step, budget, mut found, .. } = next;
+    /// refused. The inner error: the run has to wait for memory, and why if its order does not say it.
+    /// Errors: there is no room for either any more, and the run may not wait.
+    fn change_plan(&mut self, next: Next) -> Result<Result<(), Option<String>>, B::Error> {
+        let Next { order, step, target, .. } = next;
+        self.watch.begin_change();
         self.engine = None;
-        let loaded = match self.backend.load(&self.folder, &mut found, Some(budget)) {
-            Ok(engine) => {
-                self.found = found;
-                engine
-            }
-            Err(error) => {
-                self.watch.refuse(step, order, format!("there is no room for its plan: {error}"));
-                self.backend.load(&self.folder, &mut self.found, None)?
+        let (budget, found) = match target {
+            Target::Plan(budget, found) => (budget, *found),
+            Target::Wait { .. } => {
+                self.watch.reside(None, Some(order));
+                return Ok(Err(None));
             }
         };
-        self.engine = Some(loaded);
+        let Err(error) = self.load(order, budget, found) else { return Ok(Ok(())) };
+        self.watch.refuse(step, order, no_room(&error));
+        match self.backend.load(&self.folder, &mut self.found, None) {
+            Ok(engine) => {
+                self.engine = Some(engine);
+                self.watch.reside(Some(&self.found.plan), None);
+                Ok(Ok(()))
+            }
+            Err(error) if self.watch.may_wait() => {
+                self.watch.reside(None, None);
+                Ok(Err(Some(format!("{}; the run waits", no_room(&error)))))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Loads the plan of an order. The device must be empty.
+    pub(crate) fn load(&mut self, order: u64, budget: Bytes, mut found: Found) -> Result<(), B::Error> {
+        self.engine = Some(self.backend.load(&self.folder, &mut found, Some(budget))?);
+        self.found = found;
+        self.watch.reside(Some(&self.found.plan), Some(order));
         Ok(())
     }
 }
 
+/// Why an order is refused whose plan can't be loaded.
+pub(crate) fn no_room(error: &impl Display) -> String {
+    format!("there is no room for its plan: {error}")
+}
+
 fn loaded(engine: &mut Option<Engine>) -> &mut Engine {
-    engine.as_mut().expect("only a session that ended by an error has no engine")
+    engine.as_mut().expect("the session has a plan on the device")
 }
 
 /// The files of a plan in its run's folder.

@@ -5,12 +5,14 @@
 use crate::control::Control;
 use crate::error::SessionError;
 use crate::listener::Listener;
+use crate::memory::Residence;
 use crate::notice::Notice;
 use crate::orders::Next;
 use crate::power::CardPower;
 use crate::samples::KeptSamples;
 use crate::watched::{WatchSettings, Watched};
 use plimsoll_health::Settings as HealthSettings;
+use plimsoll_plan::{OnPressure, Plan};
 use plimsoll_power::Meter;
 use plimsoll_telemetry::{EnergyUse, Event, Sample, Sampler, SamplerOptions, for_each_record};
 use plimsoll_units::{Bytes, Seconds};
@@ -77,17 +79,17 @@ impl Watch {
         };
         let meter = Meter::new(&cards, energy_before(run));
         let mut watched = Watched::new(card.clone(), settings.clone(), health, meter, self.power.clone());
-        let (shared, notices, began) = (shared.clone(), notices.clone(), Instant::now());
+        let (control, notices, began) = (self.control.clone(), notices.clone(), Instant::now());
         shared.lock().energy = watched.energy();
         let each = move |sample: &Arc<Sample>| {
             kept.append(sample).into_iter().for_each(|error| notices(Notice::SamplesLost(error)));
             let tap = {
-                let mut state = shared.lock();
+                let mut state = control.shared.lock();
                 state.latest = Some(sample.clone());
                 state.tap.clone()
             };
             tap.iter().for_each(|tap| tap(sample));
-            watched.observe(sample, began.elapsed(), &shared);
+            watched.observe(sample, began.elapsed(), &control);
         };
         let options = SamplerOptions { every: settings.every, folder: Some(run.to_owned()) };
         match Sampler::start(options, each) {
@@ -98,6 +100,11 @@ impl Watch {
         Ok(())
     }
 
+    /// Events that wait for the run's next step.
+    pub(crate) fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut self.control.shared.lock().events)
+    }
+
     /// The plan by which the run is to continue.
     pub(crate) fn take_next(&self) -> Option<Next> {
         self.control.shared.lock().asked.next.take()
@@ -105,7 +112,26 @@ impl Watch {
 
     /// Records that an order was not followed after this step.
     pub(crate) fn refuse(&self, step: u64, order: u64, reason: String) {
-        self.control.tell(Event::OrderRefused { step, order: Some(order), reason });
+        self.control.shared.lock().refuse(step, order, reason);
+    }
+
+    /// Records where the run's plan is, after an order if there was one.
+    pub(crate) fn reside(&self, plan: Option<&Plan>, order: Option<u64>) {
+        let Some(settings) = self.settings.as_ref().and_then(|settings| settings.memory.as_ref()) else { return };
+        let memory = &mut self.control.shared.lock().memory;
+        memory.residence = plan.map_or(Residence::Waiting, |plan| Residence::Loaded(settings.held_by(plan)));
+        order.into_iter().for_each(|order| memory.settle(order, false));
+    }
+
+    /// Records that the run's plan leaves the device.
+    pub(crate) fn begin_change(&self) {
+        self.control.shared.lock().memory.residence = Residence::Changing;
+    }
+
+    /// Whether the run may wait for memory.
+    pub(crate) fn may_wait(&self) -> bool {
+        let memory = self.settings.as_ref().and_then(|settings| settings.memory.as_ref());
+        memory.is_some_and(|memory| matches!(memory.on_pressure, OnPressure::Shrink | OnPressure::Wait))
     }
 
     /// Puts back what is set of the card.

@@ -1,8 +1,9 @@
 //! What each sample of the run's card and system is used for: the speed limit, a power limit, health findings, energy. It runs
 //! on the thread that samples. Not here: the decisions themselves (`plimsoll-heat`, `plimsoll-health`, `plimsoll-power`).
 
-use crate::control::Shared;
+use crate::control::{Control, Shared};
 use crate::heat::{Guarded, HeatMessage};
+use crate::memory::{MemorySettings, MemoryWatch};
 use crate::power::{CardPower, milliwatts};
 use plimsoll_health::{Episode, Settings as HealthSettings, Watcher};
 use plimsoll_power::{Meter, Price};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 const ENERGY_EVERY: Duration = Duration::from_secs(60);
 
 /// How a session watches cards and system.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct WatchSettings {
     /// Time between two samples.
     pub every: Duration,
@@ -25,6 +26,8 @@ pub struct WatchSettings {
     pub price: Option<Price>,
     /// Words a health finding as an event.
     pub health_event: fn(&Episode) -> Event,
+    /// How the budget follows the free memory; `None` if it does not.
+    pub memory: Option<MemorySettings>,
 }
 
 /// The run's card and system over time.
@@ -39,6 +42,7 @@ pub(crate) struct Watched {
     power: Option<Arc<CardPower>>,
     /// The power limit that was set last for heat, mW.
     limit_mw: Option<i64>,
+    memory: Option<MemoryWatch>,
 }
 
 impl Watched {
@@ -50,6 +54,7 @@ impl Watched {
         meter: Meter,
         power: Option<Arc<CardPower>>,
     ) -> Self {
+        let memory = settings.memory.clone().map(MemoryWatch::new);
         Self {
             guarded: uuid.map(|uuid| Guarded::new([uuid], settings.heat, "the run saves and ends")),
             health: Watcher::new(health),
@@ -58,6 +63,7 @@ impl Watched {
             energy_told: Duration::ZERO,
             power,
             limit_mw: None,
+            memory,
         }
     }
 
@@ -73,8 +79,11 @@ impl Watched {
     }
 
     /// Processes a sample, taken at this time after the run began.
-    pub(crate) fn observe(&mut self, sample: &Sample, time: Duration, shared: &Shared) {
-        let now = Seconds(time.as_secs_f64());
+    pub(crate) fn observe(&mut self, sample: &Sample, time: Duration, control: &Control) {
+        let (now, shared) = (Seconds(time.as_secs_f64()), &control.shared);
+        if let Some(memory) = &mut self.memory {
+            memory.observe(now, sample, control);
+        }
         self.meter.observe(now, sample);
         let facts = shared.lock().facts;
         let episodes = self.health.observe(now, sample, Some(&facts));

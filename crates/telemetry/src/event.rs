@@ -190,6 +190,15 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// The run acts on the memory that other programs use or freed: it changes its budget, waits, saves or ends.
+    MemoryPressure {
+        /// The last completed step.
+        step: u64,
+        /// The memory that there is, and the run's action.
+        what: String,
+        /// Whether the run returns its memory and waits; its next start ends that.
+        waits: bool,
+    },
     /// A health finding about a card or the machine, and its end; once per episode.
     Health {
         /// The card's name and number; `None` for the machine.

@@ -1,8 +1,8 @@
 //! The end of a session: its last checkpoint, its last event and report.json, and which of these are on disk.
 
 use crate::session::Session;
-use crate::{Ending, History, Measured, Outcome, PlanSummary, Report, TrainError, Trainer};
-use plimsoll_telemetry::{Branches, Event};
+use crate::{Ending, History, Measured, Outcome, PlanSummary, Report, RunFolder, TrainError, Trainer};
+use plimsoll_telemetry::{Branches, Event, Journal, Sink as _};
 
 impl Trainer<'_> {
     /// Performs the work after the last step. A refusal by the disk is part of the outcome, not an error.
@@ -77,6 +77,42 @@ impl Trainer<'_> {
         let mut history = known.unwrap_or_default();
         history.losses.resize(session.step as usize, None);
         history
+    }
+}
+
+impl Outcome {
+    /// Ends a run that saved its state and waited without a device, as an interrupt or heat does. `events`: what happened
+    /// meanwhile.
+    pub fn end_saved(
+        mut self,
+        ending: Ending,
+        events: &[Event],
+        folder: &RunFolder,
+        sink: &mut dyn FnMut(&Event),
+    ) -> Self {
+        let step = self.saved.as_ref().map_or(0, |(step, _)| *step);
+        self.emit(events, folder, sink);
+        let last = match ending {
+            Ending::TooHot => Event::StoppedForHeat { step },
+            _ => Event::Interrupted { step },
+        };
+        self.emit(&[last], folder, sink);
+        status(ending).clone_into(&mut self.report.status);
+        let text = serde_json::to_string_pretty(&self.report).expect("a report is plain data");
+        self.unreported = folder.write(&folder.report(), text.as_bytes()).err();
+        Self { ending, ..self }
+    }
+
+    /// Emits events of a run that waits without a device.
+    pub fn emit(&self, events: &[Event], folder: &RunFolder, sink: &mut dyn FnMut(&Event)) {
+        // Without a journal, the checkpoint and the report are still there.
+        let mut journal = Journal::open(folder.disk(), &folder.journal()).ok();
+        journal.iter_mut().for_each(|journal| journal.set_branch(self.report.branch));
+        for event in events {
+            journal.iter_mut().for_each(|journal| journal.take(event));
+            sink(event);
+        }
+        journal.iter_mut().for_each(Journal::sync);
     }
 }
 

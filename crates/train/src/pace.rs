@@ -39,6 +39,11 @@ pub trait Pace {
     /// Events since the last call.
     fn take_events(&self) -> Vec<Event>;
 
+    /// Whether a checkpoint is due after this step, in addition to the regular ones.
+    fn wants_checkpoint(&self) -> bool {
+        false
+    }
+
     /// Why the run should save and end after this step; `None` to continue. May be slow: it may check whether another
     /// plan fits.
     fn ends(&self, step: u64) -> Option<Ending>;

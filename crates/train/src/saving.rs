@@ -11,6 +11,7 @@ impl Trainer<'_> {
     pub(crate) fn checkpoint_if_due(&self, session: &mut Session<'_>) -> Result<(), TrainError> {
         match self.config.checkpoint_every {
             Some(every) if session.step.is_multiple_of(every) => self.checkpoint(session),
+            _ if self.pace.wants_checkpoint() && !session.is_saved() => self.checkpoint(session),
             _ => Ok(()),
         }
     }

@@ -79,6 +79,7 @@ pub fn words(event: &Event) -> Option<(Level, String)> {
             let advice = advice.as_ref().map_or(String::new(), |advice| format!("; {advice}"));
             (*level, format!("{of}{what}{advice}"))
         }
+        Event::MemoryPressure { what, .. } => (Warn, format!("memory pressure: {what}")),
         Event::OutOfMemoryAverted { what } => (Warn, format!("out of memory averted: {what}")),
         Event::Paused { step, .. } => (Info, format!("paused in step {step}")),
         Event::Unpaused { step, seconds, .. } => {

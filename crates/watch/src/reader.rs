@@ -165,6 +165,11 @@ impl Reader {
                 let what = format!("out of memory averted: {what}");
                 note(view, Noted { time_s, level: Level::Warn, what, advice: None });
             }
+            Event::MemoryPressure { what, waits, .. } => {
+                view.is_paused |= waits;
+                let what = format!("memory pressure: {what}");
+                note(view, Noted { time_s, level: Level::Warn, what, advice: None });
+            }
             Event::Energy(energy) => {
                 let currency = energy.currency.filter(|name| name.chars().count() <= CURRENCY);
                 let currency = currency.map(|name| clean(&name, CURRENCY));

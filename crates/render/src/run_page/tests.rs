@@ -199,7 +199,8 @@ fn what_was_noted_of_heat_and_health_is_on_the_page_and_a_flood_of_it_is_cut() {
         }))
     };
     let averted = line(Event::OutOfMemoryAverted { what: "a micro-batch of 4".into() });
-    let journal = [started(1, 50), heat.clone(), health, averted, step(1, 5.0), energy("EUR")].concat();
+    let short = line(Event::MemoryPressure { step: 1, what: "1 GiB is left".into(), waits: false });
+    let journal = [started(1, 50), heat.clone(), health, averted, short, step(1, 5.0), energy("EUR")].concat();
     let page = page_of(folder_with(journal.as_bytes()).path());
     assert_says(
         &page,
@@ -210,7 +211,10 @@ fn what_was_noted_of_heat_and_health_is_on_the_page_and_a_flood_of_it_is_cut() {
             "(restart the machine)",
         ],
     );
-    assert_says(&page, &["out of memory averted: a micro-batch of 4", "2.000 kWh (0.60 EUR)"]);
+    assert_says(
+        &page,
+        &["out of memory averted: a micro-batch of 4", "memory pressure: 1 GiB is left", "2.000 kWh (0.60 EUR)"],
+    );
     let flood = started(1, 50) + &heat.repeat(5000) + &energy(&"x".repeat(100_000));
     let page = page_of(folder_with(flood.as_bytes()).path());
     assert_says(&page, &["and 4970 earlier ones", "2.000 kWh (costs 0.60)"]);

@@ -161,6 +161,7 @@ fn in_words(event: &Event) -> Option<String> {
         Event::Health { card, what, advice, level, .. } => {
             health_line(card.as_deref(), what, advice.as_deref(), *level)
         }
+        Event::MemoryPressure { step, what, .. } => format!("step {step}: memory pressure: {what}"),
         Event::OutOfMemoryAverted { what } => format!("out of memory averted: {what}"),
         Event::StoppedForHeat { step } => format!("step {step}: stopped for heat"),
         Event::Finished { step, .. } => format!("step {step}: finished"),

@@ -86,7 +86,7 @@ impl WatchArgs {
             SampleEvery::Off => None,
             SampleEvery::Time(time) => {
                 let every = Duration::from_secs_f64(time.0);
-                Some(WatchSettings { every, heat, price, health_event })
+                Some(WatchSettings { every, heat, price, health_event, memory: None })
             }
         }
     }
@@ -119,6 +119,7 @@ pub(super) fn notices(clock: StepClock) -> Notices {
             let step = clock.words();
             talk(format_args!("\nasked to stop: stopping after this step{step} and saving a checkpoint"));
         }
+        Notice::StillWaiting(time) => talk(format_args!("waited for memory for {}", format_duration(time))),
         Notice::StillPaused(time) => talk(format_args!("paused for {}", format_duration(time))),
         Notice::SamplesNotKept(error) => say_not_kept(&error),
         Notice::SamplesLost(error) => say_lost(&error),

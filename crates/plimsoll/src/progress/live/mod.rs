@@ -202,6 +202,7 @@ impl Sink for Live {
             Event::Health { card, what, advice, level, .. } => {
                 talk(health_line(card.as_deref(), what, advice.as_deref(), *level));
             }
+            Event::MemoryPressure { what, .. } => talk(format_args!("memory pressure: {what}")),
             Event::OutOfMemoryAverted { what } => talk(format_args!("out of memory averted: {what}")),
             Event::Energy(energy) => self.energy = Some(energy.clone()),
             Event::CheckpointSaved { .. }

@@ -1,12 +1,14 @@
 //! A session that a library user pauses, gives other budgets, stops and resumes, without the command line.
 
+mod pressure;
+
 use plimsoll_data::{Batches, Dataset, HeldOut, Split, TokenStore, Tokenizer, TokenizerSpec, model_files};
 use plimsoll_exec::{CpuDevice, Device, DeviceError};
 use plimsoll_graph::Targets;
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_orders::Order;
 use plimsoll_plan::{Budget, Machine, Rates, Request, search};
-use plimsoll_session::{Backend, Control, Observer, OnDevice, Session, SessionSettings, same_sums};
+use plimsoll_session::{Backend, Control, Observer, OnDevice, Session, SessionSettings, WatchSettings, same_sums};
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_train::checkpoint::ModelFolder;
 use plimsoll_train::{Ending, Length, Outcome, RunFolder, Schedule, Shape, Start, TrainerConfig};
@@ -58,6 +60,7 @@ fn session(
     folder: &Path,
     start: Start,
     budget: Bytes,
+    watch: Option<WatchSettings>,
 ) -> Session<impl Backend<Error = plimsoll_session::SessionError>> {
     let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes).expect("a built-in tokenizer");
     let files = model_files(&tokenizer, None, None, None).expect("nothing is read");
@@ -87,7 +90,7 @@ fn session(
         dataset: Arc::new(dataset()),
         found,
         card: None,
-        watch: None,
+        watch,
         notices: Arc::new(|_| {}),
     };
     Session::new(settings, OnDevice::new(request, open)).expect("memory for a tiny plan")
@@ -110,7 +113,7 @@ impl<A: FnMut(&Event, &Control)> Sink for Asking<A> {
 impl<B: Backend, A: FnMut(&Event, &Control)> Observer<B> for Asking<A> {}
 
 fn run(folder: &Path, start: Start, asks: impl FnMut(&Event, &Control)) -> (Outcome, Vec<Event>) {
-    let mut session = session(folder, start, ROOMY);
+    let mut session = session(folder, start, ROOMY, None);
     let mut asking = Asking { control: session.control(), asks, events: vec![] };
     let outcome = session.run(&mut asking).expect("no error of the device");
     (outcome, asking.events)

@@ -1,0 +1,89 @@
+//! How a session waits for memory: its state is on disk and its device is empty, until an order gives it a budget that fits.
+
+use crate::backend::Backend;
+use crate::notice::Notice;
+use crate::observer::Observer;
+use crate::orders::{Change, replanned};
+use crate::pace::{LOOK_EVERY, SAY_EVERY};
+use crate::session::{Session, no_room};
+use plimsoll_telemetry::Event;
+use plimsoll_train::{Ending, Outcome};
+use plimsoll_units::{Bytes, Seconds};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+impl<B: Backend> Session<B> {
+    /// Waits until a plan is loaded; `Some` if the run ends instead. `begun`: the event of the wait, if it was not emitted yet.
+    /// `step`: the last step, after which `outcome` saved the state.
+    pub(crate) fn wait_for_memory(
+        &mut self,
+        begun: Option<Event>,
+        step: u64,
+        outcome: &Outcome,
+        observer: &mut dyn Observer<B>,
+    ) -> Option<Ending> {
+        let since = Instant::now();
+        let ending = self.wait(begun, step, outcome, observer);
+        self.watch.control.shared.lock().facts.held_back_s += since.elapsed().as_secs_f64();
+        ending
+    }
+
+    fn wait(
+        &mut self,
+        begun: Option<Event>,
+        step: u64,
+        outcome: &Outcome,
+        observer: &mut dyn Observer<B>,
+    ) -> Option<Ending> {
+        let stop = self.watch.control.stop_flag();
+        let since = Instant::now();
+        let (mut said, mut events) = (since, Vec::from_iter(begun));
+        loop {
+            events.extend(self.watch.take_events());
+            if !events.is_empty() {
+                outcome.emit(&events, &self.folder, &mut |event| observer.take(event));
+                events.clear();
+            }
+            let shared = &self.watch.control.shared;
+            let mut state = shared.lock();
+            if stop.load(Ordering::Relaxed) {
+                return Some(Ending::Interrupted);
+            }
+            if state.is_too_hot() {
+                return Some(Ending::TooHot);
+            }
+            match state.asked.change.take() {
+                Some((order, Change::Release { .. })) => state.refuse(step, order, "it waits already".to_owned()),
+                Some((order, Change::Budget(budget))) => {
+                    drop(state);
+                    match self.load_budget(order, budget) {
+                        Ok(()) => {
+                            self.watch.control.tell(replanned(order, step, &self.found));
+                            return None;
+                        }
+                        Err(reason) => self.watch.refuse(step, order, reason),
+                    }
+                }
+                None => {
+                    let waited = shared.changed.wait_timeout(state, LOOK_EVERY);
+                    drop(waited.unwrap_or_else(PoisonError::into_inner));
+                }
+            }
+            if said.elapsed() > SAY_EVERY {
+                said = Instant::now();
+                (self.watch.control.notices)(Notice::StillWaiting(Seconds(since.elapsed().as_secs_f64())));
+            }
+        }
+    }
+
+    /// Plans for the budget of an order and loads the plan. Errors: why that is not possible.
+    fn load_budget(&mut self, order: u64, budget: Bytes) -> Result<(), String> {
+        let found = self.backend.plan(&self.found, budget)?;
+        self.watch.begin_change();
+        self.load(order, budget, found).map_err(|error| {
+            self.watch.reside(None, None);
+            no_room(&error)
+        })
+    }
+}
