@@ -1,5 +1,5 @@
-//! From a model, a run and a card to an estimate.
-//! Not here: how the step runs (`step.rs`), how its events are counted (`simulate.rs`).
+//! Estimates the GPU memory of a run of a model.
+//! Not here: running the step (`step.rs`) and counting its events (`simulate.rs`).
 
 use crate::card::Gpu;
 use crate::estimate::{Cannot, Estimate};
@@ -9,8 +9,9 @@ use crate::{range, simulate, step};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Method, Run};
 
-/// What a run of a model takes of a card: its first step, which makes the optimizer's state, and more until nothing changes.
-/// Errors: [`Cannot`] for sizes that are zero or beyond counting, and for what is not modeled.
+/// The memory that each GPU needs for a run of a model. Simulates the first step, which creates the optimizer's state,
+/// and further steps until memory use no longer changes.
+/// Errors: [`Cannot`] for sizes that are zero or too large, and for settings that are not modeled.
 pub fn estimate(model: &ModelConfig, run: &Run, gpu: Gpu) -> Result<Estimate, Cannot> {
     check(model, run)?;
     if frozen::divides_frozen_weights(run) {
@@ -23,9 +24,9 @@ pub fn estimate(model: &ModelConfig, run: &Run, gpu: Gpu) -> Result<Estimate, Ca
     Ok(likely)
 }
 
-/// Refuses what can't be counted.
+/// Checks that all sizes are above zero and small enough to count without overflow, and that the sharding is modeled.
 fn check(model: &ModelConfig, run: &Run) -> Result<(), Cannot> {
-    /// Above any card's memory, and far below what overflows.
+    /// More than any GPU's memory, and far below the limit of a `u128`.
     const MOST: u128 = 1 << 50;
     model.validate()?;
     let target = run.target_len.unwrap_or(run.seq_len);

@@ -1,36 +1,36 @@
-//! What a storage is used for, and when in a run.
+//! The purpose of a storage, and the phases of a run.
 
 use std::fmt;
 
-/// What a storage is used for.
+/// The purpose of a storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Parameters, and buffers of modules.
+    /// Parameters and buffers of modules.
     Weight,
     /// Gradients of parameters.
     Gradient,
     /// The optimizer's state.
     OptimizerState,
-    /// What the forward pass saved for the backward pass.
+    /// Tensors that the forward pass saves for the backward pass.
     Activation,
-    /// What was run again in the backward pass, for it.
+    /// Tensors that the backward pass recomputes.
     Recomputed,
     /// Logits, their casts, and their gradients.
     Logits,
-    /// Casts of weights by autocast.
+    /// Weights cast by autocast.
     Cast,
     /// Tokens, labels and masks.
     Input,
-    /// Buckets in which gradients or weights are sent between cards.
+    /// Buckets for sending gradients or weights between GPUs.
     Bucket,
     /// Workspaces of libraries.
     Workspace,
-    /// Everything else, for a moment.
+    /// All other short-lived tensors.
     Temporary,
 }
 
 impl Kind {
-    /// All of them.
+    /// All purposes.
     pub const ALL: [Self; 11] = [
         Self::Weight,
         Self::Gradient,
@@ -64,16 +64,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Parts of a run.
+/// A phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// The model is put on the card.
+    /// Loads the model to the GPU.
     Load,
     /// A forward pass.
     Forward,
     /// A backward pass.
     Backward,
-    /// Clipping, and the optimizer's step.
+    /// Gradient clipping and the optimizer step.
     Update,
 }
 

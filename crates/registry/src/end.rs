@@ -32,7 +32,7 @@ pub struct ProgramEnd {
     pub attempt: u32,
     /// The exit status.
     pub status: ExitStatus,
-    /// When, in seconds since 1970, UTC.
+    /// When the program ended, in seconds since 1970, UTC.
     pub time_s: f64,
     /// Bytes of its output in the log; `None` until all of it is there.
     #[serde(default)]

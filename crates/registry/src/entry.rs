@@ -21,7 +21,7 @@ pub const FILE: &str = "process.json";
 /// Size limit of the file; real ones are far smaller.
 pub(crate) const LONGEST: Bytes = Bytes::mib(1);
 
-/// Which process trains.
+/// The process that trains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunKind {
@@ -34,11 +34,11 @@ pub enum RunKind {
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
-    /// Its status.
+    /// The run's status.
     pub status: Status,
     /// The exit code; `None` if it is unknown.
     pub code: Option<i32>,
-    /// When, in seconds since 1970, UTC.
+    /// When the run ended, in seconds since 1970, UTC.
     pub time_s: f64,
 }
 
@@ -47,7 +47,7 @@ pub struct Ended {
 pub struct Entry {
     /// A unique ID.
     pub token: String,
-    /// Which process trains.
+    /// The process that trains.
     pub kind: RunKind,
     /// The absolute path of its folder: where the file was found.
     #[serde(skip)]
@@ -70,10 +70,10 @@ pub struct Entry {
     pub arguments: Vec<OsString>,
     /// Restarts so far.
     pub restarts: u32,
-    /// Peak memory of each visible card, as of the last attempt.
+    /// Peak memory of each visible GPU, as of the last attempt.
     #[serde(default)]
     pub cards: Vec<CardPeak>,
-    /// How it ended, once it has.
+    /// How it ended; `None` while it runs.
     pub ended: Option<Ended>,
 }
 
@@ -90,7 +90,7 @@ pub struct Surroundings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
-    /// It runs.
+    /// Its processes run.
     Running,
     /// Its programs run without a supervisor.
     Orphaned,
@@ -125,8 +125,7 @@ impl Entry {
     }
 
     /// Reads the entry in a folder, for display. Any user may have written it, so do not signal or run anything based
-    /// on it;
-    /// use [`Entry::trusted`] for that. Errors: there is none, or the file can't be read.
+    /// on it; use [`Entry::trusted`] for that. Errors: the folder has no entry, or the file can't be read.
     pub fn read(folder: &Path) -> io::Result<Self> {
         Self::parse(folder, &read_inside(&folder.join(FILE), 1, LONGEST)?)
     }

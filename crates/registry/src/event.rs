@@ -123,9 +123,9 @@ pub enum SupervisorEvent {
         /// Why.
         why: String,
     },
-    /// A change of a card's temperature, or a reaction to it.
+    /// A change of a GPU's temperature, or a reaction to it.
     Heat {
-        /// The card's index and name.
+        /// The GPU's index and name.
         card: String,
         /// What happened, with figures.
         what: String,

@@ -1,6 +1,6 @@
-//! The registry of runs: which runs there are, the processes of each, and the files in a run's folder by which other
-//! programs learn about it. Pauses and stops runs from outside.
-//! Not here: starting programs and deciding about restarts (`plimsoll-supervise`), and views of runs (`plimsoll-watch`).
+//! The registry of runs: lists the runs, identifies the processes of each, and reads and writes the files in a run's
+//! folder that describe it to other programs. Also pauses and stops runs of other processes.
+//! Not here: starting programs and deciding about restarts (`plimsoll-supervise`), views of runs (`plimsoll-watch`).
 //! Read next: `entry.rs`, then `registry.rs`.
 
 // Process groups and their signals exist on Unix only. On other systems the crate is empty.

@@ -208,13 +208,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_output_is_parsed(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[0-9/%|. a-z\\[k]{0,60}") {
+        fn any_output_is_parsed(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            text in "[0-9/%|. a-z\\[k]{0,60}",
+        ) {
             let _ = (last_progress(&bytes), last_progress(text.as_bytes()));
         }
 
         #[test]
         fn an_output_in_two_pieces_gives_the_same_progress(cut in 0usize..80) {
-            let output = "step 1/9\n 20%|██ | 2/9 [00:01<00:04]\rstep 3/9\nloss 2\nEpoch 1\n 44%|██ | 4/9 [00:01<00:04]\r";
+            let output = "step 1/9\n 20%|██ | 2/9 [00:01<00:04]\rstep 3/9\nloss 2\nEpoch 1\n \
+                44%|██ | 4/9 [00:01<00:04]\r";
             let cut = cut.min(output.len());
             let mut meter = Meter::default();
             meter.read(&output.as_bytes()[..cut]);

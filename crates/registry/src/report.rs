@@ -11,13 +11,13 @@ pub const SUCCESS: &str = "success";
 /// Kind of end: a user or a signal stopped the run.
 pub const STOPPED: &str = "stopped";
 
-/// Kind of end: the supervisor stopped the run because a card was too hot.
+/// Kind of end: the supervisor stopped the run because a GPU was too hot.
 pub const TOO_HOT: &str = "too_hot";
 
 /// Kind of end: the exit code was lost.
 pub const UNKNOWN: &str = "unknown";
 
-/// Peak memory of a card.
+/// Peak memory of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CardPeak {
     /// `GPU-8932f937-d72c-4106-c12f-20bd9faed9f6`.
@@ -42,7 +42,7 @@ pub enum Status {
     Failed,
     /// The user or a signal stopped it.
     Stopped,
-    /// A card was too hot.
+    /// A GPU was too hot.
     TooHot,
     /// It reached its time limit.
     TimeOver,
@@ -94,7 +94,7 @@ pub struct Report {
     pub restarts: u32,
     /// Number of failed attempts by kind.
     pub failures: BTreeMap<String, u64>,
-    /// Peak memory of each visible card.
+    /// Peak memory of each visible GPU.
     #[serde(default)]
     pub cards: Vec<CardPeak>,
     /// All attempts in the order of their ends.

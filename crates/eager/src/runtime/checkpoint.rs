@@ -1,10 +1,10 @@
 //! Gradient checkpointing: a block keeps its inputs and runs again in the backward pass.
-//! Not here: which blocks (`modules/`). Source: PyTorch's `torch/utils/checkpoint.py`.
+//! Not here: which blocks are checkpointed (`modules/`). Source: PyTorch's `torch/utils/checkpoint.py`.
 //!
 //! ```text
-//!   by hooks:     forward ─► nodes save slots ─► the first unpacked slot runs the block again, which fills all slots
-//!                  ─► each is freed by the node that takes it
-//!   re-entrant:   forward without a tape ─► its node runs the block again with a tape and a nested backward pass
+//!   non-reentrant:  forward ─► nodes save slots ─► the first unpacked slot runs the block again and fills all slots
+//!                   ─► each node frees the slot that it unpacks
+//!   reentrant:      forward without a tape ─► its node runs the block again with a tape and a nested backward pass
 //! ```
 
 use super::frame::{Block, Frame};
@@ -15,7 +15,7 @@ use crate::sharding::with_hooks;
 use plimsoll_trainers::Checkpointing;
 use std::rc::Rc;
 
-/// Runs a block, which is run again in the backward pass.
+/// Runs a block, and runs it again in the backward pass unless checkpointing is off.
 pub(crate) fn checkpoint(rt: &Rt, how: Checkpointing, inputs: &[Tensor], block: Block) -> Vec<Tensor> {
     with_hooks(rt, || match how {
         Checkpointing::Off => block(inputs),

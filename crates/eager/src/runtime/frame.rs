@@ -1,23 +1,26 @@
-//! A block with checkpointing: its nodes save places, and the first place that is asked for runs it again.
-//! Not here: which blocks have one (`checkpoint.rs`).
+//! Frames of checkpointed blocks: a block's nodes save slots instead of tensors, and unpacking the first slot runs the
+//! block again.
+//! Not here: which blocks have a frame (`checkpoint.rs`).
 
 use super::{DType, Rt, Tensor};
 use crate::usage::Kind;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// A block: of its inputs, its results.
+/// A block: computes its results from its inputs.
 pub(crate) type Block = Rc<dyn Fn(&[Tensor]) -> Vec<Tensor>>;
 
-/// A run of a block whose nodes save places.
+/// A checkpointed block, for its first run and its second run in the backward pass.
 pub(crate) struct Frame {
-    /// What the nodes of the second run saved, until it is taken.
+    /// Tensors that the nodes of the second run saved, by slot; `None` after a slot is unpacked.
     again: RefCell<Vec<Option<Tensor>>>,
+    /// The number of slots.
     saved: Cell<usize>,
-    /// Which run this is.
+    /// The current run.
     state: Cell<State>,
     block: Block,
     inputs: Vec<Tensor>,
+    /// The type of autocast in the first run; the second run uses it too.
     autocast: Option<DType>,
 }
 
@@ -28,7 +31,7 @@ enum State {
     Done,
 }
 
-/// A place of a frame.
+/// A slot of a frame.
 pub(crate) struct Kept {
     frame: Rc<Frame>,
     index: usize,
@@ -36,7 +39,7 @@ pub(crate) struct Kept {
 }
 
 impl Frame {
-    /// The first run of a block, which has not begun.
+    /// The frame of a block before its first run.
     pub fn new(rt: &Rt, block: Block, inputs: &[Tensor]) -> Self {
         Self {
             again: RefCell::default(),
@@ -48,7 +51,7 @@ impl Frame {
         }
     }
 
-    /// A place for a tensor, which is kept in the second run only.
+    /// Adds a slot for a tensor in the first run; stores the tensor in the next slot in the second run.
     pub fn keep(self: &Rc<Self>, tensor: &Tensor) -> Kept {
         let index = match self.state.get() {
             State::First => {
@@ -62,7 +65,7 @@ impl Frame {
                     tensor.mark_if_temporary(Kind::Recomputed);
                     again.push(Some(tensor.detach()));
                 }
-                // PyTorch stops the second run by an exception where the last place is filled.
+                // PyTorch ends the second run with an exception as soon as the last slot is filled.
                 tensor.rt().stopped.set(again.len() == self.saved.get());
                 usize::MAX
             }
@@ -72,7 +75,7 @@ impl Frame {
 }
 
 impl Kept {
-    /// The tensor: the first place that is asked for runs the block again.
+    /// The tensor of the slot. The first unpacked slot runs the block again.
     pub fn unpack(self) -> Tensor {
         let Self { frame, index, rt } = self;
         if frame.state.get() == State::First {
@@ -86,6 +89,6 @@ impl Kept {
         }
         let tensor = frame.again.borrow_mut()[index].take();
         rt.hold(frame);
-        tensor.expect("a place is asked for once")
+        tensor.expect("a slot is unpacked once")
     }
 }

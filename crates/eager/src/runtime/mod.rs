@@ -38,18 +38,18 @@ pub(crate) type Rt = Rc<Runtime>;
 /// A process: its allocations and frees, and its modes.
 pub(crate) struct Runtime {
     pub trace: RefCell<Trace>,
-    /// The card for which ops choose their kernels.
+    /// The GPU that ops choose their kernels for.
     pub gpu: Gpu,
     /// Whether to trace internal allocations of kernels, which a dispatcher does not see.
     pub kernels: bool,
-    /// Whether the tape records ops.
+    /// Whether ops are recorded on the tape.
     grad: Cell<bool>,
     /// Sequence number of the next node.
     sequence: Cell<u64>,
     /// The frames of running checkpointed blocks, the innermost last. Their slots replace the tensors that nodes save.
     frames: RefCell<Vec<Rc<Frame>>>,
     autocast: Autocast,
-    /// Whether fusible ops need no memory.
+    /// Decides which results of fusible ops need no memory.
     pub fusion: Fusion,
     /// Receives a call for each block that runs.
     pub units: RefCell<Option<Rc<dyn Units>>>,
@@ -60,9 +60,9 @@ pub(crate) struct Runtime {
     /// Values that executed graphs hold until their roots are dropped: leaves with unused gradients, and recomputed
     /// tensors of checkpointing.
     graphs: RefCell<Vec<Box<dyn Any>>>,
-    /// cuBLAS's workspaces: one for the thread of the forward pass, one for that of the backward pass.
+    /// cuBLAS workspaces of the forward pass's thread and the backward pass's thread.
     workspaces: RefCell<[Option<Tensor>; 2]>,
-    /// Whether the thread of the backward pass runs.
+    /// Whether the backward pass runs, which has its own thread.
     in_backward: Cell<bool>,
     /// Whether a block's second run has filled all its slots, so that the remaining ops are skipped.
     stopped: Cell<bool>,
@@ -118,9 +118,8 @@ impl Runtime {
         (self.kernels && bytes > 0).then(|| Tensor::new(self, &[bytes], DType::U8, op))
     }
 
-    /// Allocates cuBLAS's workspace, at the first product of a thread after its result is allocated; the thread keeps
-    /// it.
-    /// Source: `getCurrentCUDABlasHandle` in `aten/src/ATen/cuda/CublasHandlePool.cpp`.
+    /// Allocates the cuBLAS workspace at a thread's first matrix product, after the product's result. The thread keeps
+    /// the workspace. Source: `getCurrentCUDABlasHandle` in `aten/src/ATen/cuda/CublasHandlePool.cpp`.
     pub fn multiply(self: &Rc<Self>) {
         let thread = usize::from(self.in_backward.get());
         if self.kernels && !self.stopped.get() && self.workspaces.borrow()[thread].is_none() {
@@ -130,12 +129,12 @@ impl Runtime {
         }
     }
 
-    /// Keeps something until the results of the node that runs are where they belong.
+    /// Keeps a value until the results of the running node are delivered.
     fn hold(&self, held: impl Any) {
         self.held.borrow_mut().push(Box::new(held));
     }
 
-    /// Keeps something as long as the graph that has run.
+    /// Keeps a value until the executed graph is dropped.
     fn keep_with_graph(&self, kept: impl Any) {
         self.graphs.borrow_mut().push(Box::new(kept));
     }

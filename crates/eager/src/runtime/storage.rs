@@ -1,22 +1,22 @@
-//! Storages: bytes with owners, but without values.
+//! Storages: memory ranges with owners but without values.
 
 use super::Rt;
 use super::trace::Place;
 use std::rc::Rc;
 
-/// Bytes, owned by the tensors that view them.
+/// A memory range, owned by the tensors that view it.
 pub(crate) struct Storage {
     pub rt: Rt,
-    /// The number of its record.
+    /// The index of its record in the trace; 0 if it is not on the GPU.
     pub id: u32,
     pub place: Place,
     pub elements: u64,
-    /// What a fused one is made of.
+    /// Storages that a fused storage is computed from.
     pub operands: Vec<Rc<Self>>,
 }
 
 impl Storage {
-    /// How many elements a fused one has.
+    /// The number of elements of a fused storage; `None` for other storages.
     pub fn fused_elements(&self) -> Option<u64> {
         (self.place == Place::Fused).then_some(self.elements)
     }
@@ -27,7 +27,7 @@ impl Drop for Storage {
         if self.place == Place::Card {
             self.rt.trace.borrow_mut().free(self.id);
         }
-        // One behind the other, since chains are as long as models are deep.
+        // Not recursive: chains of fused storages can be as long as the model is deep and would overflow the stack.
         let mut open = std::mem::take(&mut self.operands);
         while let Some(operand) = open.pop() {
             if let Ok(mut operand) = Rc::try_unwrap(operand) {

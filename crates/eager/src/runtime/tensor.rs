@@ -1,6 +1,6 @@
-//! Tensors: views of storages, with shapes and strides but no values; and where their gradients go, which are the nodes and
-//! leaves of the graph that tensors hold.
-//! Not here: ops, which record nodes (`tape.rs`). Source of the rules: PyTorch's `TensorImpl`, `TensorUtils.cpp` and
+//! Tensors: views of storages, with shapes and strides but without values. Also the nodes and leaves of the graph,
+//! which receive the gradients of tensors.
+//! Not here: ops, which record nodes (`tape.rs`). Source: PyTorch's `TensorImpl`, `TensorUtils.cpp` and
 //! `torch/csrc/autograd/function.h`.
 
 use super::storage::Storage;
@@ -10,7 +10,7 @@ use crate::usage::Kind;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// A tensor: one reference to it.
+/// A reference to a tensor. A clone is another reference to the same tensor.
 #[derive(Clone)]
 pub(crate) struct Tensor(Rc<Impl>);
 
@@ -19,56 +19,57 @@ struct Impl {
     shape: Vec<u64>,
     strides: Vec<u64>,
     dtype: DType,
-    /// The target of its gradient; `None` if it needs none.
+    /// Where its gradient goes; `None` if it needs no gradient.
     edge: Option<Edge>,
-    /// The tensor that it views, which lives as long.
+    /// The tensor that it views and keeps alive; `None` if it is not a view.
     base: Option<Rc<Impl>>,
 }
 
-/// Where a gradient goes.
+/// The destination of a gradient.
 #[derive(Clone)]
 pub(crate) enum Edge {
-    /// Into an output of a node.
+    /// An output of a node.
     Node(Rc<Node>, usize),
-    /// To a leaf, which keeps it.
+    /// A leaf, which stores the gradient.
     Leaf(Rc<Leaf>),
 }
 
-/// Gradients of a node's outputs, `None` if nothing arrived.
+/// Gradients of a node's outputs or inputs; `None` if there is no gradient.
 pub(crate) type Gradients = Vec<Option<Tensor>>;
 
-/// What a node does in the backward pass, once: gradients of its outputs to those of its inputs that are asked for.
+/// Computes the gradients of a node's inputs from those of its outputs, for the inputs that need them. Called once.
 type Formula = Box<dyn FnOnce(&Rt, &Gradients, &[bool]) -> Gradients>;
 
-/// What an op recorded.
+/// A node of the graph, recorded by an op.
 pub(crate) struct Node {
-    /// When: nodes recorded later run earlier.
+    /// Position in the order of recording. Nodes recorded later run earlier in the backward pass.
     pub sequence: u64,
     pub name: &'static str,
     /// The module that recorded it.
     pub module: Rc<str>,
-    /// Where gradients of inputs go, by input.
+    /// The destination of each input's gradient.
     pub next: RefCell<Vec<Option<Edge>>>,
-    /// Shapes and types of the inputs, which their gradients are brought to.
+    /// Shapes and types of the inputs. Their gradients are reduced and cast to them.
     pub inputs: Vec<(Vec<u64>, DType)>,
+    /// The number of outputs.
     pub outputs: usize,
     pub formula: RefCell<Option<Formula>>,
 }
 
-/// A tensor that is no op's result: a parameter, or an input of a block that is run again.
+/// A tensor that is not the result of an op: a parameter, or an input of a recomputed block.
 pub(crate) struct Leaf {
-    /// Itself, which lives as long as the tape.
+    /// The tensor.
     value: Tensor,
     pub grad: RefCell<Option<Tensor>>,
-    /// The parameter's full name; empty for inputs.
+    /// The parameter's full name; empty for an input.
     pub name: RefCell<Rc<str>>,
-    /// Whether it is the weight of an embedding.
+    /// Whether it is an embedding's weight.
     pub is_table: Cell<bool>,
-    /// Called when a gradient was added.
+    /// Called after a gradient is added.
     pub hook: RefCell<Option<Hook>>,
 }
 
-/// What is done when a leaf's gradient was added to.
+/// A function that is called after a leaf's gradient is added to.
 pub(crate) type Hook = Rc<dyn Fn(&Leaf)>;
 
 impl Leaf {
@@ -82,14 +83,14 @@ impl Leaf {
         }
     }
 
-    /// Whether a gradient has the leaf's layout in memory, so that it may be taken as it is.
+    /// Whether a gradient has the same strides as the leaf, so that it can be stored without a copy.
     pub fn has_layout_of(&self, gradient: &Tensor) -> bool {
         let sizes = self.value.shape().iter().zip(self.value.strides()).zip(gradient.strides());
         sizes.into_iter().all(|((size, stride), other)| *size == 1 || stride == other)
     }
 }
 
-/// Strides of a tensor with contiguous elements.
+/// The strides of a contiguous tensor.
 fn contiguous(shape: &[u64]) -> Vec<u64> {
     let mut strides = vec![1; shape.len()];
     for i in (0..shape.len().saturating_sub(1)).rev() {
@@ -99,12 +100,12 @@ fn contiguous(shape: &[u64]) -> Vec<u64> {
 }
 
 impl Tensor {
-    /// A tensor that fills a new storage on the card, without a gradient.
+    /// A contiguous tensor in a new storage on the GPU, without a gradient.
     pub fn new(rt: &Rt, shape: &[u64], dtype: DType, op: &'static str) -> Self {
         Self::place(rt, shape, dtype, op, Place::Card)
     }
 
-    /// The same in any place.
+    /// A contiguous tensor in a new storage in this place, without a gradient.
     pub fn place(rt: &Rt, shape: &[u64], dtype: DType, op: &'static str, place: Place) -> Self {
         let bytes = shape.iter().product::<u64>() * dtype.bytes();
         let place = if rt.stopped.get() { Place::Host } else { place };
@@ -182,7 +183,7 @@ impl Tensor {
         self.0.shape.len()
     }
 
-    /// The size of a dimension; negative ones count from the last.
+    /// The size of a dimension. Negative indices count from the end.
     pub fn size(&self, dim: isize) -> u64 {
         self.0.shape[self.axis(dim)]
     }
@@ -199,7 +200,7 @@ impl Tensor {
         self.0.edge.is_some()
     }
 
-    /// Its leaf, if it is one.
+    /// Its leaf; `None` if it is not a leaf.
     pub fn leaf(&self) -> Option<&Rc<Leaf>> {
         match &self.0.edge {
             Some(Edge::Leaf(leaf)) => Some(leaf),
@@ -207,7 +208,7 @@ impl Tensor {
         }
     }
 
-    /// Whether it is the weight of an embedding.
+    /// Whether it is an embedding's weight.
     pub fn is_table(&self) -> bool {
         self.leaf().is_some_and(|leaf| leaf.is_table.get())
     }
@@ -239,12 +240,12 @@ impl Tensor {
         Rc::strong_count(&self.0) == 1 && Rc::strong_count(&self.0.storage) == 1
     }
 
-    /// Whether this is the only reference to the tensor; there may be views of its storage.
+    /// Whether this is the only reference to the tensor. Other tensors may view its storage.
     pub fn is_only_reference(&self) -> bool {
         Rc::strong_count(&self.0) == 1
     }
 
-    /// The purpose of the storage, if it is known.
+    /// The purpose of the storage; `Temporary` if it is unknown.
     pub fn kind(&self) -> Kind {
         match self.0.storage.place {
             Place::Card => self.rt().trace.borrow().records[self.0.storage.id as usize].kind,
@@ -259,7 +260,7 @@ impl Tensor {
         }
     }
 
-    /// Sets the purpose to logits if that of `other` is: for casts and gradients of logits.
+    /// Sets the purpose to logits if `other` has that purpose: for casts and gradients of logits.
     pub fn mark_if_logits(&self, other: &Self) {
         if other.kind() == Kind::Logits {
             self.mark(Kind::Logits);

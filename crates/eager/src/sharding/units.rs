@@ -1,16 +1,16 @@
-//! Blocks whose weights are on the card only while they run: hooks around a block's forward pass and before its
-//! backward pass.
-//! Not here: what the hooks do (`fsdp.rs`, `zero3.rs`).
+//! Hooks of blocks whose weights are on the GPU only while the block runs. Called around a block's forward pass and
+//! before its backward pass.
+//! Not here: the hooks' actions (`fsdp.rs`, `zero3.rs`).
 
 use crate::runtime::{Op, Rt, Tensor};
 
-/// Receives calls for blocks as they run, in the model's order.
+/// Receives calls as blocks run, in the order of the model.
 pub(crate) trait Units {
     /// Called before a block's forward pass. Returns the block's index.
     fn enter(&self, rt: &Rt) -> usize;
-    /// Called after it.
+    /// Called after a block's forward pass.
     fn leave(&self, rt: &Rt, unit: usize);
-    /// Called when the first gradient of a result arrives.
+    /// Called when a gradient of one of the block's results arrives.
     fn before_backward(&self, rt: &Rt, unit: usize);
 }
 

@@ -1,29 +1,29 @@
-//! Blocks of attention's queries, cut into strips along the diagonal; the picture is in `attention.rs`.
+//! Blocks of queries in attention, cut into strips along the diagonal. `attention.rs` has a picture.
 
 use std::ops::Range;
 
-/// Queries of a strip, into which a causal attention's products are cut at the diagonal. Measured: with more strips the
-/// products become too small for the library.
+/// Number of queries in a strip of causal attention. Measured: with smaller strips the matrix products become too small
+/// for the library.
 const STRIP: usize = 48;
 
-/// Queries whose scores are in memory at the same time, and the keys of these scores.
+/// Queries whose scores are in memory at the same time, and the keys that they are scored against.
 pub(super) struct Block {
     pub(super) queries: Range<usize>,
     pub(super) keys: Range<usize>,
     pub(super) causal: bool,
 }
 
-/// Consecutive queries of a block and the keys that they attend to, all relative to the block's first.
+/// Consecutive queries of a block and the keys that they attend to, relative to the block's first query and key.
 pub(super) struct Strip {
     pub(super) queries: Range<usize>,
-    /// The keys from the first on that the last of these queries may attend to.
+    /// Keys that the last of these queries attends to, which include those of the others.
     pub(super) keys: Range<usize>,
-    /// The ones that no query of an earlier strip may see.
+    /// Keys that no query of an earlier strip attends to.
     pub(super) new_keys: Range<usize>,
 }
 
 impl Block {
-    /// The strips of a causal attention's block along the diagonal; for any other attention, the whole block.
+    /// The strips along the diagonal if attention is causal; otherwise one strip with the whole block.
     pub(super) fn strips(&self) -> impl Iterator<Item = Strip> {
         let count = self.queries.len();
         let length = if self.causal { STRIP } else { count };
@@ -33,7 +33,7 @@ impl Block {
         })
     }
 
-    /// Number of keys that the queries before query `end` attend to, both relative to the block's first.
+    /// Number of the block's keys that the queries before query `end` attend to.
     pub(super) fn seen(&self, end: usize) -> usize {
         match (self.causal, end) {
             (_, 0) => 0,
@@ -42,7 +42,7 @@ impl Block {
         }
     }
 
-    /// The first query that may see a key, relative to the block's first.
+    /// The first query that attends to a key. Both are relative to the block's first.
     pub(super) fn first_seeing(&self, key: usize) -> usize {
         match self.causal {
             true => (self.keys.start + key).saturating_sub(self.queries.start).min(self.queries.len()),

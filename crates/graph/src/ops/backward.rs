@@ -1,14 +1,14 @@
-//! What a gradient rule of an op gets: the node whose gradient it makes, and the program that it emits nodes to.
+//! The interface of an op's gradient rule: the node that it differentiates, and the program that it emits nodes to.
 //! Not here: the order of the pass (`gradient.rs`).
 
 use super::{Add, Op};
 use crate::{GraphError, TensorId, TensorType};
 use std::collections::{HashMap, HashSet};
 
-/// Appends nodes to the program whose gradient is made.
+/// Appends nodes to a program that is being differentiated.
 pub trait Emit {
-    /// Appends a node and returns its outputs. Of `outputs`, `Some` are existing tensors and `None` are created; without
-    /// `outputs` all are created. Errors: the op does not accept these operands or outputs.
+    /// Appends a node and returns its outputs. In `outputs`, `Some` is an existing tensor and `None` creates one; if
+    /// `outputs` itself is `None`, all are created. Errors: the op does not accept these operands or outputs.
     fn emit(
         &mut self,
         op: Op,
@@ -20,7 +20,7 @@ pub trait Emit {
     fn type_of(&self, id: TensorId) -> &TensorType;
 }
 
-/// The backward pass as an op's gradient rule sees it: the node, the gradients that reached it, and a way to emit nodes.
+/// The backward pass as an op's gradient rule uses it: the node, the gradients of its results, and a way to emit nodes.
 pub struct Backward<'a> {
     pub(crate) program: &'a mut dyn Emit,
     /// The name of the node's op.
@@ -30,16 +30,18 @@ pub struct Backward<'a> {
     pub(crate) gradients: &'a mut HashMap<TensorId, TensorId>,
     /// Tensors that depend on a trained parameter.
     pub(crate) requires_grad: &'a HashSet<TensorId>,
+    /// The gradient of each trained parameter.
     pub(crate) parameter_gradients: &'a HashMap<TensorId, TensorId>,
     /// Gradients of parameters that a node of this pass has written.
     pub(crate) written: &'a mut HashSet<TensorId>,
+    /// Whether gradients are added to those of earlier micro-batches.
     pub(crate) accumulate: bool,
     /// Whether the rule retired the forward node.
     pub(crate) is_retired: bool,
 }
 
 impl Backward<'_> {
-    /// The node's operand.
+    /// Operand `index` of the node.
     pub fn input(&self, index: usize) -> TensorId {
         self.inputs[index]
     }
@@ -49,23 +51,23 @@ impl Backward<'_> {
         self.inputs
     }
 
-    /// The node's result.
+    /// Result `index` of the node.
     pub fn output(&self, index: usize) -> TensorId {
         self.outputs[index]
     }
 
-    /// The gradient of the node's result. Errors: `NotDifferentiable` if no downstream node contributed one.
+    /// The gradient of the node's result. Errors: `NotDifferentiable` if no later node contributed to it.
     pub fn upstream(&self, index: usize) -> Result<TensorId, GraphError> {
         let id = self.outputs[index];
         self.gradients.get(&id).copied().ok_or(GraphError::NotDifferentiable { op: self.op })
     }
 
-    /// The first extent of operand `index`, for example the number of rows of a table.
+    /// The first dimension of operand `index`, for example the number of rows of a table.
     pub fn rows_of_input(&self, index: usize) -> usize {
         self.program.type_of(self.inputs[index]).shape[0]
     }
 
-    /// Whether this operand needs a gradient: it depends on a trained parameter.
+    /// Whether operand `index` needs a gradient because it depends on a trained parameter.
     pub fn wants(&self, index: usize) -> bool {
         self.requires_grad.contains(&self.inputs[index])
     }
@@ -99,8 +101,8 @@ impl Backward<'_> {
     }
 
     /// Emits the node that contributes to the gradients of the trained parameters `targets` (indices of operands).
-    /// `make(accumulate)` returns the op: it must add to all of these gradients if `accumulate`, and set them
-    /// otherwise. The outputs `leading` come first (`None`: a new one), then the gradients. Returns all outputs.
+    /// `make(accumulate)` returns the op, which adds to all of these gradients if `accumulate` and else sets them. The
+    /// node's outputs are `leading` (`None` creates a tensor), then the gradients. Returns all outputs.
     /// Panics if a target is not trained, or if some targets have a gradient already and others do not.
     pub fn push_to_parameters(
         &mut self,
@@ -114,7 +116,7 @@ impl Backward<'_> {
         for &index in targets {
             let gradient = self.parameter_gradients[&self.inputs[index]];
             let adds = !self.written.insert(gradient) || self.accumulate;
-            assert!(*accumulate.get_or_insert(adds) == adds, "parameters of one node are used as often as each other");
+            assert!(*accumulate.get_or_insert(adds) == adds, "a node sets all its target gradients or adds to all");
             outputs.push(Some(gradient));
         }
         self.program.emit(make(accumulate.unwrap_or(false)), inputs, Some(&outputs))

@@ -2,9 +2,9 @@
 //! scratch, where it runs, which state it updates, and the examples that enroll it in every oracle. The op's reference
 //! kernel in `exec` defines what it computes.
 //!
-//! Not here: the list of ops (`list.rs`), what they check of operands (`check.rs`), examples (`example.rs`), what a gradient
-//! rule gets (`backward.rs`), and the working memory in addition to a kernel's scratch (`working.rs`). To add an op: its file
-//! and its line in `list.rs`; the compiler then asks for what backends implement for it.
+//! Not here: the list of ops (`list.rs`), checks of operands (`check.rs`), examples (`example.rs`), the interface of
+//! gradient rules (`backward.rs`), and working memory in addition to a kernel's scratch (`working.rs`). To add an op,
+//! write its file and its line in `list.rs`; the compiler then reports what each backend must implement.
 //!
 //! Shape letters: B batch, T time, C channels, H heads, D head size, V vocabulary, N rows (B·T), P positions.
 
