@@ -195,9 +195,10 @@ fn a_run_that_is_stopped_by_its_policy_or_while_it_waits_can_be_resumed() {
 fn a_shortage_saves_one_checkpoint_and_the_run_continues() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (outcome, events) =
-        run_in(&folder.path().join("saved"), range(), OnPressure::Checkpoint, |event, _, memory| match event {
-            Event::Step { step: 2 | 3, .. } => memory.set_and_wait(Bytes(1)),
-            _ => {}
+        run_in(&folder.path().join("saved"), range(), OnPressure::Checkpoint, |event, _, memory| {
+            if let Event::Step { step: 2 | 3, .. } = event {
+                memory.set_and_wait(Bytes(1));
+            }
         });
     let saved = events.iter().filter_map(|event| match event {
         Event::CheckpointSaved { step, .. } => Some(*step),
