@@ -124,7 +124,7 @@ def main():
     parser.add_argument("--at", type=float, default=0.6)
     given = parser.parse_args()
     program, nvml = str(given.plimsoll.resolve()), str(given.nvml.resolve())
-    title = "plimsoll top in a terminal: cards, their memory and processes, and a training run"
+    title = "plimsoll top in a terminal: GPUs, their memory and processes, and a training run"
     given.out.write_text(svg(screen_of_a_run(program, nvml, given.at), look, title))
 
 

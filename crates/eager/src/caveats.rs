@@ -33,20 +33,19 @@ pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
     notes.extend(divided(run).map(str::to_owned));
     if run.offload != Offload::default() && matches!(run.sharding, Sharding::None | Sharding::Ddp { .. }) {
         notes.push(
-            "The optimizer and its state are assumed to be in the host's memory; gradients stay on the card."
-                .to_owned(),
+            "The optimizer and its state are assumed to be in the host's memory; gradients stay on the GPU.".to_owned(),
         );
     }
     if sharding::frees_gradients_elsewhere(run) {
         notes.push(
-            "Updates in the backward pass are modeled on a single card only: the range starts at no gradients, and the \
+            "Updates in the backward pass are modeled on a single GPU only: the range starts at no gradients, and the \
              likely values include all of them."
                 .to_owned(),
         );
     }
     if is_parallel(run) {
         notes.push(
-            "NCCL's buffers are estimated for 2 to 32 channels; the number depends on how the cards are linked."
+            "NCCL's buffers are estimated for 2 to 32 channels; the number depends on how the GPUs are linked."
                 .to_owned(),
         );
     }
@@ -65,14 +64,14 @@ fn divided(run: &Run) -> Option<&'static str> {
     let is_known = run.buffers.reduce != Elements::Unknown;
     match run.sharding {
         Sharding::Zero { stage: ..=2 } if is_known => {
-            Some("DeepSpeed's stages 1 and 2 are estimated for the first card.")
+            Some("DeepSpeed's stages 1 and 2 are estimated for the first GPU.")
         }
         Sharding::Zero { .. } if is_known => {
             Some("DeepSpeed's stage 3 is modeled per block, although it gathers per module.")
         }
         Sharding::Zero { stage: ..=2 } => Some(
             "DeepSpeed's buckets are assumed to have 500,000,000 elements, its default; the range is from the square of the \
-             model's channels (`auto`) to two buckets (`overlap_comm`). The estimate is for the first card.",
+             model's channels (`auto`) to two buckets (`overlap_comm`). The estimate is for the first GPU.",
         ),
         Sharding::Zero { .. } => Some(
             "DeepSpeed's stage 3 is modeled per block with its default sizes, although it gathers per module. The range \

@@ -119,7 +119,7 @@ pub enum Cannot {
     #[error("{0} is zero")]
     Zero(&'static str),
     /// The run exceeds any card's memory by orders of magnitude.
-    #[error("a step of {tokens} tokens of this model exceeds the memory of any card")]
+    #[error("a step of {tokens} tokens of this model exceeds the memory of any GPU")]
     TooLarge {
         /// Tokens per micro-batch.
         tokens: u128,

@@ -40,7 +40,7 @@ fn check(model: &ModelConfig, run: &Run) -> Result<(), Cannot> {
         (run.accumulation, "the number of micro-batches"),
         (run.seq_len, "the sequence length"),
         (target, "the target's length"),
-        (run.cards, "the number of cards"),
+        (run.cards, "the number of GPUs"),
         (rank, "the rank"),
         (block, "the block of 4-bit weights"),
     ] {

@@ -44,7 +44,7 @@ pub(crate) fn divided(mut whole: Estimate, model: &ModelConfig, run: &Run, gpu: 
     whole.least_fits |= whole.range[0].process() <= gpu.memory;
     whole.shortfall = whole.shortfall.filter(|_| whole.likely.process() > gpu.memory);
     whole.caveats.push(
-        "Sharding and gathering of frozen weights are not modeled: the range is from a card's part of them to all of them, \
+        "Sharding and gathering of frozen weights are not modeled: the range is from a GPU's part of them to all of them, \
          and the likely value is the part and two gathered blocks."
             .to_owned(),
     );

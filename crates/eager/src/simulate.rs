@@ -36,7 +36,7 @@ pub(crate) fn estimate_of(steps: &Steps, run: &Run, gpu: Gpu) -> Estimate {
     caveats.extend(unknown.iter().map(|setting| format!("The allocator's {setting} is unknown and ignored.")));
     if settings.fills_cards() {
         let fills = "With expandable_segments and max_split_size_mb, PyTorch does not reuse large free blocks and reserves \
-                     more until the card is full (pytorch/pytorch#123548); leave out max_split_size_mb.";
+                     more until the GPU is full (pytorch/pytorch#123548); leave out max_split_size_mb.";
         caveats.push(fills.to_owned());
     }
     let context = context(run, gpu);

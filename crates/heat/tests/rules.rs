@@ -205,11 +205,11 @@ fn a_card_that_lowers_its_own_clocks_is_slowed_whatever_its_sensors_say() {
     assert_eq!(
         count(&notes, |w| matches!(w, NoteKind::Slows { by_card: true, .. })),
         1,
-        "the reason is the card's clocks, not its temperature"
+        "the reason is the GPU's clocks, not its temperature"
     );
     let blind = std::iter::repeat_n(Reading { throttling: Some(true), ..Reading::default() }, 300);
     let (_, order, _) = run_readings(blind);
-    assert_eq!(order, Order::Pause, "no sensor, and the card lowers its own clocks");
+    assert_eq!(order, Order::Pause, "no sensor, and the GPU lowers its own clocks");
 }
 
 /// An idle card keeps its temperature, exactly or within noise: the pause ends, and the sensor stays trusted.

@@ -309,17 +309,17 @@ mod tests {
         assert_eq!((heat.step, heat.advice.as_deref()), (Some(2), Some("fans")));
         assert!(narrator.take(&Event::Undoing { from: 1, to: 2 }, 5.0, |_| false).is_none());
         let what = "slowed to 80 % of the time".to_owned();
-        let hot = narrator.take(&Event::Heat { card: "card 0".to_owned(), what }, 5.5, |_| false).unwrap();
-        assert_eq!((hot.kind, hot.text.as_str()), (Kind::Heat, "card 0: slowed to 80 % of the time."));
+        let hot = narrator.take(&Event::Heat { card: "GPU 0".to_owned(), what }, 5.5, |_| false).unwrap();
+        assert_eq!((hot.kind, hot.text.as_str()), (Kind::Heat, "GPU 0: slowed to 80 % of the time."));
         let health = |level| Event::Health {
-            card: Some("card 0".to_owned()),
+            card: Some("GPU 0".to_owned()),
             kind: "xid".to_owned(),
-            what: "Xid 79: the card fell off the bus".to_owned(),
+            what: "Xid 79: the GPU fell off the bus".to_owned(),
             advice: Some("reboot".to_owned()),
             level,
         };
         let bad = narrator.take(&health(Level::Error), 5.6, |_| false).unwrap();
-        assert_eq!((bad.kind, bad.text.as_str()), (Kind::Failure, "card 0: Xid 79: the card fell off the bus."));
+        assert_eq!((bad.kind, bad.text.as_str()), (Kind::Failure, "GPU 0: Xid 79: the GPU fell off the bus."));
         assert_eq!(bad.advice.as_deref(), Some("reboot"));
         assert_eq!(narrator.take(&health(Level::Info), 5.6, |_| false).unwrap().kind, Kind::Health);
         let by = plimsoll_telemetry::EnergySource::Power;

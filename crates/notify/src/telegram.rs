@@ -48,7 +48,7 @@ mod tests {
         let mut message = full();
         let value = rendered(&chat, &message);
         assert_eq!((&value["chat_id"], &value["disable_notification"]), (&json!("-100123"), &json!(false)));
-        assert!(value["text"].as_str().is_some_and(|text| text.starts_with("nano-1: hot\nThe card is at 84 °C")));
+        assert!(value["text"].as_str().is_some_and(|text| text.starts_with("nano-1: hot\nThe GPU is at 84 °C")));
         assert!(value.get("parse_mode").is_none());
         message.kind = Kind::Progress;
         message.text = "\u{1f525}".repeat(5000);

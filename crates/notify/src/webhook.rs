@@ -41,7 +41,7 @@ mod tests {
         assert!(body.as_str().is_some_and(|body| body.contains("loss: 2.3012")));
         let expected = json!({
             "v": 1, "title": "nano-1: hot", "body": null, "kind": "heat", "run": "nano-1",
-            "text": "The card is at 84 °C; slowed to 70 %.", "advice": "Check the fans.", "time_s": 1_700_000_000.0,
+            "text": "The GPU is at 84 °C; slowed to 70 %.", "advice": "Check the fans.", "time_s": 1_700_000_000.0,
             "step": 1200, "last_step": 5000, "loss": 2.301_23, "tokens_per_s": 45_678.9, "time_left_s": 3700.0,
             "memory_bytes": 536_870_912, "dropped_messages": 3, "energy": { "energy_j": 9.0e6, "by": "counter", "missed_s": 0.0 }, "curve": [{ "step": 1, "loss": 5.5 }],
             "cards": [{

@@ -123,7 +123,7 @@ pub(crate) mod tests {
 
     /// A message with all values.
     pub(crate) fn full() -> Message {
-        let mut message = Message::new(Kind::Heat, "nano-1", "The card is at 84 °C; slowed to 70 %.", 1_700_000_000.0);
+        let mut message = Message::new(Kind::Heat, "nano-1", "The GPU is at 84 °C; slowed to 70 %.", 1_700_000_000.0);
         message.advice = Some("Check the fans.".to_owned());
         (message.step, message.last_step, message.loss) = (Some(1200), Some(5000), Some(2.301_23));
         (message.tokens_per_s, message.time_left) = (Some(45_678.9), Some(Seconds(3700.0)));
@@ -150,13 +150,13 @@ pub(crate) mod tests {
         assert_eq!(title(&full()), "nano-1: hot");
         assert_eq!(
             body(&full()),
-            "The card is at 84 °C; slowed to 70 %.\nCheck the fans.\n3 earlier messages were dropped.\n\n\
+            "The GPU is at 84 °C; slowed to 70 %.\nCheck the fans.\n3 earlier messages were dropped.\n\n\
              step: 1200 of 5000\nloss: 2.3012\nspeed: 45679 tokens/s\ntime left: 1 h 1 min\nmemory of the run: 512 MiB\n\
              energy: 2.500 kWh\nRTX 3090: 84 °C, memory 96 °C, 341 of 350 W, 99 % busy, 20.0 GiB of 24.0 GiB"
         );
         let mut unknown = Message::new(Kind::Progress, "a\r\nBcc: b", "", 0.0);
-        unknown.cards = vec![Card { name: "card".to_owned(), ..Card::default() }];
-        assert_eq!((title(&unknown), body(&unknown)), ("a  Bcc: b: in progress".to_owned(), "card: -".to_owned()));
+        unknown.cards = vec![Card { name: "GPU".to_owned(), ..Card::default() }];
+        assert_eq!((title(&unknown), body(&unknown)), ("a  Bcc: b: in progress".to_owned(), "GPU: -".to_owned()));
     }
 
     proptest! {

@@ -62,7 +62,7 @@ impl Card {
 
 /// A text that names no card in the table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown card `{asked}`; {}", hint(.suggestions))]
+#[error("unknown GPU `{asked}`; {}", hint(.suggestions))]
 pub struct UnknownCard {
     /// What was asked for.
     pub asked: String,
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(TABLE.lines().next(), Some(HEADER));
         let names: BTreeSet<_> = cards().iter().map(|card| card.name).collect();
         assert_eq!(names.len(), TABLE.lines().count() - 1);
-        assert!(names.len() >= 60, "{} cards", names.len());
+        assert!(names.len() >= 60, "{} GPUs", names.len());
     }
 
     #[test]
@@ -360,11 +360,8 @@ mod tests {
     #[test]
     fn a_miss_says_what_to_do() {
         let message = |text| card(text).unwrap_err().to_string();
-        assert_eq!(
-            message("3080 super"),
-            "unknown card `3080 super`; did you mean `RTX 2080 Super`, `RTX 4080 Super`?"
-        );
-        assert_eq!(message("arc"), "unknown card `arc`; give its name as `nvidia-smi --list-gpus` prints it");
+        assert_eq!(message("3080 super"), "unknown GPU `3080 super`; did you mean `RTX 2080 Super`, `RTX 4080 Super`?");
+        assert_eq!(message("arc"), "unknown GPU `arc`; give its name as `nvidia-smi --list-gpus` prints it");
     }
 
     proptest! {

@@ -21,13 +21,13 @@ pub struct Wish {
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
     /// Another run has changed the card, so its current values are not the original ones.
-    #[error("{} (process {}) has set the card's power or clocks", owner.what, owner.pid)]
+    #[error("{} (process {}) has set the GPU's power or clocks", owner.what, owner.pid)]
     InUse {
         /// The owner.
         owner: Box<Owner>,
     },
     /// A run that ended left the card changed, and the old values can't be restored.
-    #[error("{} left the card's power or clocks changed, and they can't be restored: {error}", owner.what)]
+    #[error("{} left the GPU's power or clocks changed, and they can't be restored: {error}", owner.what)]
     LeftBehind {
         /// The owner.
         owner: Box<Owner>,

@@ -44,7 +44,7 @@ pub enum KnobError {
     #[error("no permission")]
     NoPermission,
     /// The card or its driver has no such setting.
-    #[error("the card or its driver has no such setting")]
+    #[error("the GPU or its driver has no such setting")]
     NotSupported,
     /// There is no driver, or the card does not answer.
     #[error("{reason}")]

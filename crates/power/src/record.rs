@@ -64,7 +64,7 @@ pub enum RecordError {
         path: PathBuf,
     },
     /// A card's UUID is invalid.
-    #[error("a card's UUID can't be {card:?}")]
+    #[error("a GPU's UUID can't be {card:?}")]
     BadName {
         /// The UUID.
         card: String,
@@ -147,7 +147,7 @@ impl Record {
         knobs.sort_unstable();
         match self {
             _ if self.v != VERSION => Some("it has another version"),
-            _ if self.card != card => Some("it is for another card"),
+            _ if self.card != card => Some("it is for another GPU"),
             _ if knobs.windows(2).any(|pair| pair[0] == pair[1]) => Some("it contains a setting twice"),
             _ => None,
         }

@@ -21,7 +21,7 @@ pub fn compare_table(plans: &[ComparedPlan], tokens: Option<f64>) -> String {
     table.load_style(presets::UTF8_BORDERS_ONLY);
     let time = tokens.map(|tokens| format!("{:.0}M tokens", tokens / 1e6));
     let heads =
-        ["card", "budget", "peak", "used", "micro-batch", "offloaded", "precision", "tokens/s"].map(str::to_owned);
+        ["GPU", "budget", "peak", "used", "micro-batch", "offloaded", "precision", "tokens/s"].map(str::to_owned);
     table.set_header(heads.into_iter().chain(time));
     let mut bounds = Vec::new();
     for ComparedPlan { device, budget, result } in plans {
@@ -51,7 +51,7 @@ pub fn compare_table(plans: &[ComparedPlan], tokens: Option<f64>) -> String {
         }
     }
     let bounds = bounds.into_iter().map(|bound| bound + "\n").collect::<String>();
-    format!("{table}\n{bounds}times are estimates from the cards' data sheets")
+    format!("{table}\n{bounds}times are estimates from the GPUs' data sheets")
 }
 
 /// The parts of a plan that are offloaded to the host.

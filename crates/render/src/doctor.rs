@@ -126,7 +126,7 @@ pub fn diagnosis_text(found: &Diagnosis) -> String {
     // Of equal cards, the first.
     let best = found.cards.iter().rev().filter(|card| card.free.is_some()).max_by_key(|card| card.free);
     lines.push(match best {
-        Some(card) => format!("`--device auto` uses card {}, {}", card.index, printable_line(&card.name)),
+        Some(card) => format!("`--device auto` uses GPU {}, {}", card.index, printable_line(&card.name)),
         None => "`--device auto` uses the CPU".to_owned(),
     });
     lines.join("\n")
@@ -190,7 +190,7 @@ fn card_lines(card: &CardFindings) -> Vec<String> {
         (None, None) => format!("{memory}; free memory is unknown"),
     };
     let mut lines =
-        vec![format!("card {index}    {}, compute capability {compute_capability}, {state}", printable_line(name))];
+        vec![format!("GPU {index}     {}, compute capability {compute_capability}, {state}", printable_line(name))];
     lines.extend(holders.iter().map(|holder| format!("          {}", held_by(holder))));
     lines
 }

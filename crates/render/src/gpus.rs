@@ -8,7 +8,7 @@ use plimsoll_units::Bytes;
 /// A line for each card, and their sum.
 pub fn gpus_table(gpus: &Gpus) -> String {
     if gpus.cards.is_empty() {
-        return "no NVIDIA card".to_owned();
+        return "no NVIDIA GPU".to_owned();
     }
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
@@ -33,7 +33,7 @@ pub fn gpus_table(gpus: &Gpus) -> String {
         }
     }
     let (total, free) = gpus.cards.iter().fold((Bytes::ZERO, Bytes::ZERO), |(t, f), c| (t + c.total, f + c.free));
-    let sum = format!("{} cards, {total} together, {free} of it free", gpus.cards.len());
+    let sum = format!("{} GPUs, {total} together, {free} of it free", gpus.cards.len());
     format!("{table}\n{sum}")
 }
 
@@ -41,7 +41,7 @@ pub fn gpus_table(gpus: &Gpus) -> String {
 pub fn known_cards_table(cards: &[Card]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(vec!["card", "memory", "GB/s", "half TFLOP/s", "fp32 TFLOP/s", "W"]);
+    table.set_header(vec!["GPU", "memory", "GB/s", "half TFLOP/s", "fp32 TFLOP/s", "W"]);
     for card in cards {
         table.add_row(vec![
             card.name.to_owned(),
@@ -57,5 +57,5 @@ pub fn known_cards_table(cards: &[Card]) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    format!("{table}\n{} cards; half: bf16 where a card has it, else fp16", cards.len())
+    format!("{table}\n{} GPUs; half: bf16 where a GPU has it, else fp16", cards.len())
 }

@@ -14,11 +14,11 @@ fn shown(value: Option<String>) -> String {
 /// A row for each card, and another with throttle reasons or processes if it has any.
 pub fn gpus_now(sample: &Sample) -> String {
     if sample.cards.is_empty() {
-        return "no NVIDIA card".to_owned();
+        return "no NVIDIA GPU".to_owned();
     }
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(vec!["card", "name", "C", "mem C", "W", "fan", "busy", "used", "of", "MHz", "slowed by"]);
+    table.set_header(vec!["GPU", "name", "C", "mem C", "W", "fan", "busy", "used", "of", "MHz", "slowed by"]);
     for card in &sample.cards {
         table.add_row(row(card));
     }
@@ -31,7 +31,7 @@ pub fn gpus_now(sample: &Sample) -> String {
         card.processes.iter().map(|process| {
             let name = process.name.as_deref().unwrap_or("a process");
             let used = process.used.map_or(String::new(), |used| format!(" has {used}"));
-            format!("card {}: {name} ({}){used}", card.index, process.pid)
+            format!("GPU {}: {name} ({}){used}", card.index, process.pid)
         })
     });
     let mut lines = vec![table.to_string()];

@@ -12,7 +12,7 @@ pub fn health_event(episode: &Episode) -> Event {
         Phase::Begins => (what, advice, episode.finding.level()),
         Phase::Ends(after) => (format!("over after {}: {what}", format_duration(after)), None, Level::Info),
     };
-    let card = episode.card.as_ref().map(|(index, name)| format!("card {index} ({})", printable_line(name)));
+    let card = episode.card.as_ref().map(|(index, name)| format!("GPU {index} ({})", printable_line(name)));
     Event::Health { card, kind: episode.finding.kind().to_owned(), what, advice, level }
 }
 
@@ -33,7 +33,7 @@ fn words(finding: &Finding) -> (String, Option<String>) {
     let (what, advice) = match finding {
         Finding::Lost { reason } => (
             format!("does not answer: {}", printable_line(reason)),
-            "usual causes: power cables, seating, overheating; if the card does not come back, reboot"
+            "usual causes: power cables, seating, overheating; if the GPU does not come back, reboot"
                 .to_owned(),
         ),
         Finding::Throttled { reasons } => {
@@ -50,16 +50,16 @@ fn words(finding: &Finding) -> (String, Option<String>) {
         ),
         Finding::EccCorrected { more, over } => (
             format!("its memory had {more} corrected errors in {}", format_duration(*over)),
-            "results are correct; if the count keeps rising, undo clock offsets, cool the memory, have the card checked".to_owned(),
+            "results are correct; if the count keeps rising, undo clock offsets, cool the memory, have the GPU checked".to_owned(),
         ),
         Finding::PcieReplays { more, over } => (
             format!("{more} packets to or from it were resent in {}", format_duration(*over)),
-            "the link is bad: reseat the card, check risers and cables, or set a lower PCIe generation in the firmware"
+            "the link is bad: reseat the GPU, check risers and cables, or set a lower PCIe generation in the firmware"
                 .to_owned(),
         ),
         Finding::RowsReplaced { count, more } => (
             format!("{more} pages or rows of its memory were retired, {count} in total"),
-            "takes effect when the card is reset; if the count keeps rising, the memory is failing".to_owned(),
+            "takes effect when the GPU is reset; if the count keeps rising, the memory is failing".to_owned(),
         ),
         Finding::Xid { number, times } => xid_words(*number, *times),
         Finding::FansFull { percent } => (
@@ -124,7 +124,7 @@ fn underused(busy_percent: f64, cause: &Cause) -> (String, String) {
             let names = names.iter().map(|name| printable_line(name).into_owned()).collect::<Vec<_>>().join(", ");
             (
                 format!("other programs compute on it too: {names}"),
-                "end them, or choose another card with `--device cuda:N`".to_owned(),
+                "end them, or choose another GPU with `--device cuda:N`".to_owned(),
             )
         }
         Cause::Throttled => {
@@ -132,7 +132,7 @@ fn underused(busy_percent: f64, cause: &Cause) -> (String, String) {
         }
         Cause::Pcie => (
             "it waits for the host over a link below its full speed".to_owned(),
-            "seat the card in a full-width slot".to_owned(),
+            "seat the GPU in a full-width slot".to_owned(),
         ),
         Cause::Host => (
             "it waits for the host's work".to_owned(),
@@ -144,7 +144,7 @@ fn underused(busy_percent: f64, cause: &Cause) -> (String, String) {
                 .to_owned(),
         ),
     };
-    (format!("the card computes {busy_percent:.0} % of the time: {because}"), advice)
+    (format!("the GPU computes {busy_percent:.0} % of the time: {because}"), advice)
 }
 
 #[cfg(test)]
@@ -165,7 +165,7 @@ mod tests {
         };
         let fell = text(Finding::Xid { number: 79, times: 1 }, Phase::Begins);
         assert!(
-            fell.starts_with("error: card 0 (RTX") && fell.contains("Xid 79: the card fell off the bus\nhint: "),
+            fell.starts_with("error: GPU 0 (RTX") && fell.contains("Xid 79: the GPU fell off the bus\nhint: "),
             "{fell}"
         );
         assert!(!fell.contains('\u{1b}'), "{fell}");

@@ -91,7 +91,7 @@ pub fn kept_run_markdown(run: &KeptRun) -> String {
     text += ".\n";
     let peaks = run.peaks();
     if !peaks.is_empty() {
-        text += "\n## Memory of cards\n\nOf all programs on a card together.\n\n| card | most | of |\n| --- | ---: | ---: |\n";
+        text += "\n## GPU memory\n\nOf all programs on a GPU together.\n\n| GPU | most | of |\n| --- | ---: | ---: |\n";
         for CardPeak { name, peak, total, .. } in &peaks {
             let total = total.map_or("-".to_owned(), |total| total.to_string());
             let _ = writeln!(text, "| {name} | {peak} | {total} |");

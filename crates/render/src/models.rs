@@ -41,9 +41,9 @@ pub fn models_table(listed: &[ListedModel], columns: Option<usize>) -> String {
 }
 
 const NOTE: &str = "\
-card and host: the least memory that training all parameters takes, in bf16 with
+GPU and host: the least memory that training all parameters takes, in bf16 with
 a single-precision copy, one sample of up to 1,024 tokens at a time; with more
-it is faster: `plimsoll plan --model NAME --gpu CARD`";
+it is faster: `plimsoll plan --model NAME --gpu GPU`";
 
 fn table(listed: &[ListedModel], with_hub: bool) -> Table {
     let mut table = Table::new();
@@ -54,7 +54,7 @@ fn table(listed: &[ListedModel], with_hub: bool) -> Table {
         }
         cells
     };
-    let heads = ["model", "on the hub", "parameters", "card", "host", "smallest card"];
+    let heads = ["model", "on the hub", "parameters", "GPU", "host", "smallest GPU"];
     table.set_header(row(heads.map(str::to_owned).to_vec()));
     for model in listed {
         table.add_row(row(vec![

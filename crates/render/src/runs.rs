@@ -46,7 +46,7 @@ impl ListedRun {
 pub fn runs_table(runs: &[ListedRun]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(vec!["run", "state", "time", "step", "restarts", "card memory", "pid", "command"]);
+    table.set_header(vec!["run", "state", "time", "step", "restarts", "GPU memory", "pid", "command"]);
     for run in runs {
         let step = run.progress.map_or("-".to_owned(), |progress| match progress.of {
             Some(of) => format!("{}/{of}", progress.step),

@@ -66,9 +66,9 @@ pub fn summary(outcome: &Outcome, folder: &Path, page: &str, device: DeviceKind)
 fn energy(report: &Report) -> Option<String> {
     let energy = report.energy.as_ref()?;
     let by = match energy.by {
-        EnergySource::Counter => "by the card's counter",
+        EnergySource::Counter => "by the GPU's counter",
         EnergySource::Power => "from its power at each sample",
-        EnergySource::Both => "by the card's counter, and from its power when the counter was missing",
+        EnergySource::Both => "by the GPU's counter, and from its power when the counter was missing",
     };
     let token = report.energy_j_per_token.map_or(String::new(), |joules| format!(", {joules:.3} J a token"));
     let missed = match energy.missed_s {
@@ -121,7 +121,7 @@ pub fn memory(footprint: &Footprint, device: DeviceKind) -> String {
     let Footprint { arena_resident_bytes, outside_plan_bytes, peak_rss_bytes, .. } = footprint;
     let mixed = match (arena_resident_bytes, device) {
         (None, DeviceKind::Cuda) => {
-            " (another process's use of the card changed as the plan's memory was reserved, and the driver does not count each)"
+            " (another process's use of the GPU changed as the plan's memory was reserved, and the driver does not count each)"
         }
         _ => "",
     };

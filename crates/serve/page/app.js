@@ -122,7 +122,7 @@ function machineWords() {
   if (!state.machine) return "…";
   if (!cards.length) return `CPU ${Format.percent(state.machine.system?.cpu_percent)}`;
   const heat = cards.map(({ card }) => (card.temperature_c == null ? null : `${Math.round(card.temperature_c)} °C`));
-  return `${cards.length} card${cards.length > 1 ? "s" : ""} · ${heat.filter(Boolean).join(", ") || "–"}`;
+  return `${cards.length} GPU${cards.length > 1 ? "s" : ""} · ${heat.filter(Boolean).join(", ") || "–"}`;
 }
 
 // Parts of views ----------------------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ const unit = (value, words, digits = 0) => (value == null ? null : `${value.toFi
 
 function machineRows(machine) {
   const rows = machine.cards.map(({ card, memory, is_there }) => el("div", { class: "card-row" },
-    el("h3", {}, card.name || `card ${card.index}`, el("small", { text: `card ${card.index}${is_there ? "" : " · gone"}${card.lost ? ` · ${card.lost}` : ""}` })),
+    el("h3", {}, card.name || `GPU ${card.index}`, el("small", { text: `GPU ${card.index}${is_there ? "" : " · gone"}${card.lost ? ` · ${card.lost}` : ""}` })),
     readings([
       ["core", unit(card.temperature_c, "°C")], ["memory", unit(card.memory_temperature_c, "°C")],
       ["power", card.power_w == null ? null : `${Math.round(card.power_w)}${card.power_limit_w ? ` of ${Math.round(card.power_limit_w)}` : ""} W`],
@@ -206,9 +206,9 @@ class MachinePage {
     this.heat = el("div", { class: "chart tall" });
     this.table = el("div", { class: "table" });
     main.replaceChildren(
-      el("div", { class: "head" }, el("div", {}, el("h1", { text: "Machine" }), el("p", { class: "sub", text: "Current readings of cards and system, and all runs found." }))),
+      el("div", { class: "head" }, el("div", {}, el("h1", { text: "Machine" }), el("p", { class: "sub", text: "Current readings of GPUs and system, and all runs found." }))),
       el("div", { class: "grid" },
-        panel("Cards and memory", "half", null, this.rows),
+        panel("GPUs and memory", "half", null, this.rows),
         panel("Last minutes", "half", null, this.heat),
         panel("Runs", "", null, this.table)));
     this.showMachine();
@@ -371,7 +371,7 @@ class RunPage {
       if (!this.places.heat.isConnected) return;
       const has = samples.cards.some((card) => card.temperature_c.some((v) => v != null) || card.power_w.some((v) => v != null));
       const cards = has ? samples.cards : [];
-      this.heatNote.textContent = has ? "" : "no readings of a card; CPU instead";
+      this.heatNote.textContent = has ? "" : "no readings of a GPU; CPU instead";
       const key = cards.map((card) => card.index).join();
       if (!this.charts.heat || this.heatKey !== key) {
         this.charts.heat?.destroy();

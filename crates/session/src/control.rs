@@ -1,8 +1,8 @@
 //! The state that a session, its watcher and its controls share, and the handle that other threads control it by.
 
-use crate::memory::SharedMemory;
 use crate::notice::{Notice, Notices};
 use crate::orders::{Asked, Change};
+use crate::shared_memory::SharedMemory;
 use plimsoll_health::Facts;
 use plimsoll_orders::Order;
 use plimsoll_telemetry::{EnergyUse, Event, Sample};
@@ -153,7 +153,7 @@ impl State {
         let is_stale = given.elapsed() > stale;
         if is_stale && !self.is_stale {
             let what = "sensors no longer answer: half of the time is waited".to_owned();
-            self.tell(Event::Heat { card: "the card".to_owned(), what });
+            self.tell(Event::Heat { card: "the GPU".to_owned(), what });
         }
         self.is_stale = is_stale;
         let share = match limit {

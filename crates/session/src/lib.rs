@@ -93,6 +93,7 @@ mod power;
 mod room;
 mod samples;
 mod session;
+mod shared_memory;
 mod waiting;
 mod watch;
 mod watched;

@@ -5,11 +5,11 @@
 use crate::control::Control;
 use crate::error::SessionError;
 use crate::listener::Listener;
-use crate::memory::Residence;
 use crate::notice::Notice;
 use crate::orders::Next;
 use crate::power::CardPower;
 use crate::samples::KeptSamples;
+use crate::shared_memory::Residence;
 use crate::watched::{WatchSettings, Watched};
 use plimsoll_health::Settings as HealthSettings;
 use plimsoll_plan::{OnPressure, Plan};

@@ -84,6 +84,6 @@ mod tests {
         assert!(uses_card(&[card(40, &[])], Some("GPU-a"), &[]));
         assert!(!uses_card(&[card(40, &[own])], None, &[]), "another program's");
         assert!(!uses_card(&[card(0, &[])], None, &[]));
-        assert!(!uses_card(&[card(40, &[])], Some("GPU-b"), &[]), "another worker's card");
+        assert!(!uses_card(&[card(40, &[])], Some("GPU-b"), &[]), "another worker's GPU");
     }
 }

@@ -47,7 +47,7 @@ impl Workplace {
         let runs = self.path("runs");
         let folder = Folder::open(&Folder::create(&runs, None, "train").expect("a folder")).expect("locked");
         let mender = Mender::new(argv, ladder, folder.path().join("repair"));
-        let mender = mender.remembering(Failures::at(self.path("failures.json")), "a card of 8 MiB");
+        let mender = mender.remembering(Failures::at(self.path("failures.json")), "a GPU of 8 MiB");
         let output = output_of(folder.path(), 0, 1);
         let settings = SuperviseSettings {
             limits: Limits { restarts: 12, same: 3, pause: Duration::ZERO },

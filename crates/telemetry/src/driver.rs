@@ -33,7 +33,7 @@ pub enum GpuError {
         source: NvmlError,
     },
     /// An impossible count.
-    #[error("NVML reports {count} cards, more than a machine can have")]
+    #[error("NVML reports {count} GPUs, more than a machine can have")]
     TooMany {
         /// The count.
         count: u32,

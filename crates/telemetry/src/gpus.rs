@@ -107,24 +107,24 @@ impl fmt::Display for GpuNote {
             Self::Unreadable { index, what, reason } => {
                 write!(
                     f,
-                    "card {index} is skipped, its {what} can't be read: {reason}; CUDA may number the others differently"
+                    "GPU {index} is skipped, its {what} can't be read: {reason}; CUDA may number the others differently"
                 )
             }
             Self::OrderUnknown => f.write_str(
-                "CUDA numbers different cards by speed, so its numbers may differ from these; \
+                "CUDA numbers different GPUs by speed, so its numbers may differ from these; \
                  `CUDA_DEVICE_ORDER=PCI_BUS_ID` makes them match",
             ),
             Self::InvalidEntry { entry } => {
-                write!(f, "CUDA_VISIBLE_DEVICES: `{entry}` matches no card, or several, and hides the cards after it")
+                write!(f, "CUDA_VISIBLE_DEVICES: `{entry}` matches no GPU, or several, and hides the GPUs after it")
             }
             Self::MigMode { index } => {
-                write!(f, "card {index} is in MIG mode; CUDA shows an instance of it, which is not listed here")
+                write!(f, "GPU {index} is in MIG mode; CUDA shows an instance of it, which is not listed here")
             }
             Self::MigEntry { entry } => {
                 write!(f, "CUDA_VISIBLE_DEVICES: `{entry}` is a MIG instance, which is not listed here")
             }
             Self::RepeatedEntry { entry } => {
-                write!(f, "CUDA_VISIBLE_DEVICES: `{entry}` repeats a card, which hides all cards")
+                write!(f, "CUDA_VISIBLE_DEVICES: `{entry}` repeats a GPU, which hides all GPUs")
             }
         }
     }
@@ -153,7 +153,7 @@ pub fn gpus_from(library: &Path) -> Result<Gpus, GpuError> {
 }
 
 fn read(nvml: &Nvml) -> Result<Gpus, GpuError> {
-    let count = nvml.device_count().map_err(|source| GpuError::Failed { what: "counting cards", source })?;
+    let count = nvml.device_count().map_err(|source| GpuError::Failed { what: "counting GPUs", source })?;
     if count > MOST_CARDS {
         return Err(GpuError::TooMany { count });
     }

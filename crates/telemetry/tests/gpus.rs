@@ -83,9 +83,9 @@ fn cuda_visible_devices_numbers_and_hides_cards() {
     assert_eq!(cuda_indices(&seen("GPU-bbbb")), [None, Some(0)]);
     assert_eq!((cuda_indices(&seen("")), notes(&seen(""))), (vec![None, None], vec![]));
     for (value, expected) in [
-        ("0,2", "`2` matches no card"),
+        ("0,2", "`2` matches no GPU"),
         ("MIG-aaaa/1/0", "is a MIG instance, which is not listed"),
-        ("0,0", "hides all cards"),
+        ("0,0", "hides all GPUs"),
     ] {
         let notes = notes(&seen(value));
         assert!(notes.len() == 1 && notes[0].contains(expected), "{value}: {notes:?}");
@@ -97,7 +97,7 @@ fn cuda_visible_devices_numbers_and_hides_cards() {
 fn a_card_in_mig_mode_has_no_number_in_cuda() {
     let gpus = read(format!("{RTX_3060},mig=1;{RTX_3060_TWIN}"), &[]).expect("cards");
     assert_eq!(cuda_indices(&gpus), [None, Some(1)]);
-    assert_eq!(notes(&gpus), ["card 0 is in MIG mode; CUDA shows an instance of it, which is not listed here"]);
+    assert_eq!(notes(&gpus), ["GPU 0 is in MIG mode; CUDA shows an instance of it, which is not listed here"]);
 }
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -141,7 +141,7 @@ fn absent_sensors_are_none() {
 #[test]
 fn an_unreadable_card_is_skipped_with_a_note() {
     for (broken, what) in [
-        ("A,GPU-d,1,0,0,error=15", "card 0 is skipped, its handle can't be read: device fell off the bus"),
+        ("A,GPU-d,1,0,0,error=15", "GPU 0 is skipped, its handle can't be read: device fell off the bus"),
         ("A,GPU-d,1,0,0,error=4242", "unexpected enum variant value: 4242"),
         ("A,GPU-d,0,0,0", "a total of 0 B"),
         ("A,GPU-d,1,0,2", "a total of 1.00 MiB with 2.00 MiB used"),
@@ -182,7 +182,7 @@ fn a_driver_that_does_not_respond_is_an_error() {
         ("init=9", "no NVIDIA driver (NVIDIA driver is not loaded)"),
         ("init=18", "restart the machine"),
         ("init=4", "failed at starting: the current user does not have permission"),
-        ("count=4294967295", "reports 4294967295 cards"),
+        ("count=4294967295", "reports 4294967295 GPUs"),
     ] {
         let error = read(machine, &[]).expect_err("no answer");
         assert!(error.contains(expected), "{machine}: {error}");
@@ -205,7 +205,7 @@ fn a_file_that_is_not_a_library_is_not_a_driver() {
 #[test]
 fn a_library_that_lacks_functions_is_an_error_and_not_a_panic() {
     let error = gpus_from(plimsoll_fake_nvml::bare_library()).expect_err("no count");
-    assert!(matches!(error, GpuError::Failed { what: "counting cards", .. }), "{error}");
+    assert!(matches!(error, GpuError::Failed { what: "counting GPUs", .. }), "{error}");
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn a_week_of_four_cards_is_small_and_keeps_its_peaks() {
     assert!(largest.max(size(run.path())) < 50_000_000, "{largest} bytes");
     let all = history(run.path(), 0.0..f64::MAX).unwrap();
     let times = all.iter().map(|sample| sample.time_s).collect::<Vec<_>>();
-    assert!(times.is_sorted() && all.iter().all(|sample| sample.cards.len() == 4), "each moment has its four cards");
+    assert!(times.is_sorted() && all.iter().all(|sample| sample.cards.len() == 4), "each moment has its four GPUs");
     let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
     assert!(gaps.clone().all(|gap| gap <= 61.0), "{:?}", gaps.fold(0.0, f64::max));
     let peak = all.iter().map(|sample| sample.cards[2].temperature_c.unwrap()).fold(0.0, f64::max);

@@ -32,7 +32,7 @@ fn real_recordings_replay_without_a_difference() {
                 let agreement = replay(&later, &snapshot.settings).agreement;
                 assert!(agreement.is_whole(), "{} from event {cut}: {agreement:?}", path.display());
             }
-            println!("{}, card {}: {agreement:?}", path.display(), card.card);
+            println!("{}, GPU {}: {agreement:?}", path.display(), card.card);
             replayed += 1;
         }
     }

@@ -70,7 +70,7 @@ fn a_run_is_followed_as_its_journal_grows() {
         run.append(&record(100.0 + made as f64 * 2.0, 0, step(made, 5.0 - made as f64)));
         assert!(follower.refresh().expect("readable"));
     }
-    run.append(&record(109.0, 0, Event::Heat { card: "card 1".to_owned(), what: "slowed to 60 %".to_owned() }));
+    run.append(&record(109.0, 0, Event::Heat { card: "GPU 1".to_owned(), what: "slowed to 60 %".to_owned() }));
     run.append(&record(
         110.0,
         0,
@@ -86,11 +86,11 @@ fn a_run_is_followed_as_its_journal_grows() {
     assert_eq!((view.first_s, view.last_s, view.seconds), (Some(100.0), Some(110.0), 10.0));
     assert_eq!(view.last.map(|last| (last.step, last.memory_bytes)), Some((4, 900)));
     assert_eq!((view.checkpoints[0].step, view.checkpoints[0].is_there), (4, true));
-    assert_eq!((view.heat[0].card.as_str(), view.heat[0].what.as_str()), ("card 1", "slowed to 60 %"));
+    assert_eq!((view.heat[0].card.as_str(), view.heat[0].what.as_str()), ("GPU 1", "slowed to 60 %"));
     let lines = view.events.iter().map(|line| (line.level, line.text.as_str())).collect::<Vec<_>>();
     assert_eq!(
         lines[1..],
-        [(Level::Warn, "card 1: slowed to 60 %"), (Level::Info, "step 4: checkpoint saved, 7 B in 0.0 s")]
+        [(Level::Warn, "GPU 1: slowed to 60 %"), (Level::Info, "step 4: checkpoint saved, 7 B in 0.0 s")]
     );
     // The journal has no new record, and a checkpoint was deleted.
     fs::remove_dir(run.folder.join("checkpoints/step-000004")).expect("exists");
@@ -110,7 +110,7 @@ fn a_run_is_followed_as_its_journal_grows() {
 fn notes_and_energy_are_bounded_and_safe_to_show() {
     let run = Run::new();
     run.append(&record(1.0, 0, started(1, Some(10))));
-    let flood = (0..40).map(|n| Event::Heat { card: "card 0".to_owned(), what: format!("slowed {n}") });
+    let flood = (0..40).map(|n| Event::Heat { card: "GPU 0".to_owned(), what: format!("slowed {n}") });
     let health = Event::Health {
         card: Some("card\u{1b} 1".to_owned()),
         kind: "xid".to_owned(),
@@ -133,7 +133,7 @@ fn notes_and_energy_are_bounded_and_safe_to_show() {
     let expected = [
         (Level::Warn, "out of memory averted: a micro-batch of 4", None),
         (Level::Error, "card\u{fffd} 1: Xid 79", Some("restart it")),
-        (Level::Warn, "card 0: slowed 39", None),
+        (Level::Warn, "GPU 0: slowed 39", None),
     ];
     assert_eq!(newest, expected);
     let currency = |view: &RunView| view.energy.as_ref().and_then(|energy| energy.currency.clone());

@@ -138,7 +138,7 @@ fn name(handle: CUdevice) -> Result<String, CallError> {
     // SAFETY: the handle is a card's; the driver writes at most the buffer's length, zero-terminated.
     unsafe { call!(cuDeviceGetName(text.as_mut_ptr().cast::<c_char>(), text.len() as c_int, handle)) }?;
     let name = CStr::from_bytes_until_nul(&text).map(CStr::to_string_lossy);
-    Ok(name.map_or_else(|_| "NVIDIA card".to_owned(), |name| name.into_owned()))
+    Ok(name.map_or_else(|_| "NVIDIA GPU".to_owned(), |name| name.into_owned()))
 }
 
 fn uuid(handle: CUdevice, kind: &str) -> Result<String, CallError> {

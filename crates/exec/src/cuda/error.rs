@@ -88,13 +88,13 @@ pub enum CudaError {
         needed: (u32, u32),
     },
     /// The driver shows no card.
-    #[error("the NVIDIA driver shows no card{}", hidden(.visible.as_deref()))]
+    #[error("the NVIDIA driver shows no GPU{}", hidden(.visible.as_deref()))]
     NoCards {
         /// `CUDA_VISIBLE_DEVICES`, if it is set.
         visible: Option<String>,
     },
     /// No card has this number.
-    #[error("there is no card {index}: the driver shows {count}, counted from 0{}", hidden(.visible.as_deref()))]
+    #[error("there is no GPU {index}: the driver shows {count}, counted from 0{}", hidden(.visible.as_deref()))]
     NoSuchCard {
         /// The requested number.
         index: usize,
@@ -134,7 +134,7 @@ pub enum CudaError {
         uuid: String,
     },
     /// There is no kernel for a step of the plan.
-    #[error("cards cannot run `{op}`: {reason}")]
+    #[error("GPUs cannot run `{op}`: {reason}")]
     NoKernel {
         /// The op.
         op: &'static str,
@@ -152,7 +152,7 @@ pub enum CudaError {
         log: Box<str>,
     },
     /// The card had a fault, and this process can't use it any more.
-    #[error("the card failed, {fault}: {call}")]
+    #[error("the GPU failed, {fault}: {call}")]
     CardFailed {
         /// The fault.
         fault: Fault,

@@ -67,7 +67,7 @@ impl Loaded {
         own_memory: Option<OwnMemory>,
     ) -> Result<Self, DeviceError> {
         if let Some(further) = plan.memories.ids().find(|&id| id > MemoryId::HOST) {
-            let problem = format!("a card and its host have no memory `{further}`");
+            let problem = format!("a GPU and its host have no memory `{further}`");
             return Err(DeviceError::BadStep { step: "load".to_owned(), problem });
         }
         context.enter().map_err(CudaError::from)?;

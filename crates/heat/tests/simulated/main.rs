@@ -138,7 +138,7 @@ fn check_limited(days: &[DayResult], check: &mut impl FnMut(&DayResult, bool, &s
             "above the maximum with a short micro-batch and power limits",
         );
         check(day, limited.stopped_s.is_none() || in_flight, "stopped, with power limits");
-        check(day, !limited.beyond_range, "a power limit outside of the card's range");
+        check(day, !limited.beyond_range, "a power limit outside of the GPU's range");
         // How soon a distrusted sensor is trusted again depends on where its card settles, so such days are checked
         // only in the mean.
         let is_compared = scenario.kind != Kind::Sensors;
@@ -160,7 +160,7 @@ fn check_limited(days: &[DayResult], check: &mut impl FnMut(&DayResult, bool, &s
 fn describe(day: &DayResult) -> String {
     let DayResult { scenario: s, outcome: o, best, limited: l, with_power } = day;
     format!(
-        "{:?}, {} cards of {:.0} W, batches of {:.2} s, samples of {} s, air {:.0} °C, fault {:?}: with limits \
+        "{:?}, {} GPUs of {:.0} W, batches of {:.2} s, samples of {} s, air {:.0} °C, fault {:?}: with limits \
          {:.3}, best {with_power:.3}, {} set, {:.2} turns/h, swing {:.3}; above {} ({}), stopped {:?}; share {:.3}, best {best:.3}, above {} ({} after the batch), stopped {:?}, {:.2} turns/h, swing {:.3}, {} pauses",
         s.kind,
         s.cards.len(),

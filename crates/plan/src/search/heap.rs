@@ -31,7 +31,7 @@ use std::collections::BinaryHeap;
 use std::sync::{Mutex, PoisonError};
 
 /// Points that come out of the heap at a time.
-const TOGETHER: usize = 8;
+const TOGETHER: usize = 4;
 
 /// A point that fits.
 pub(super) struct Best {

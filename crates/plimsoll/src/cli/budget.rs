@@ -415,7 +415,7 @@ mod tests {
 
     fn here(total: u64, used: u64, own: OwnUse) -> CardMemory {
         let presence = Presence::Here { uuid: "GPU-a".to_owned(), used: Bytes::mib(used), own };
-        CardMemory { name: "card".to_owned(), total: Bytes::mib(total), presence }
+        CardMemory { name: "GPU".to_owned(), total: Bytes::mib(total), presence }
     }
 
     #[test]
@@ -479,14 +479,14 @@ mod tests {
             assert_eq!(budget, Bytes::mib(expected), "{vram:?} {used} {margin:?}");
         }
         let half = args(None, 0.5, None).of_card(here(12288, 4096, OwnUse::Known(Bytes::ZERO))).expect("something");
-        assert_eq!(half.bytes, Bytes::mib(6144 - M), "half of the card is free");
+        assert_eq!(half.bytes, Bytes::mib(6144 - M), "half of the GPU is free");
     }
 
     #[test]
     fn less_free_memory_than_requested_is_reported() {
-        let said = |vram, free| less_than_asked(Bytes::mib(vram), "card", Bytes::mib(12000), Bytes::mib(free));
+        let said = |vram, free| less_than_asked(Bytes::mib(vram), "GPU", Bytes::mib(12000), Bytes::mib(free));
         assert_eq!(said(8000, 9000), None);
-        assert!(said(12288, 9000).is_some_and(|words| words.contains("that is free on card")));
-        assert!(said(16384, 9000).is_some_and(|words| words.contains("but card has 11.7 GiB")));
+        assert!(said(12288, 9000).is_some_and(|words| words.contains("that is free on GPU")));
+        assert!(said(16384, 9000).is_some_and(|words| words.contains("but GPU has 11.7 GiB")));
     }
 }

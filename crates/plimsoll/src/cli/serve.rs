@@ -38,7 +38,7 @@ pub(super) struct ServeArgs {
     run: Vec<String>,
     #[command(flatten)]
     places: PlacesArgs,
-    /// Time between two polls of runs and cards
+    /// Time between two polls of runs and GPUs
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = sample_time)]
     sample_every: Seconds,
 }

@@ -178,7 +178,7 @@ fn budgets() {
             ("plan --gpu 3060 --vram 200", USAGE, &["`--vram` is 200 GiB", "did you mean `--vram 200MiB`?"]),
             ("plan --gpu 3060 --host-ram 65536", USAGE, &["`--host-ram 65536MiB` or `--host-ram 64GiB`?"]),
             ("estimate --model gpt2 --vram 24576", USAGE, &["did you mean `--vram 24576MiB` or `--vram 24GiB`?"]),
-            ("plan --gpu 3006", USAGE, &["unknown card `3006`", "did you mean `RTX 3060"]),
+            ("plan --gpu 3006", USAGE, &["unknown GPU `3006`", "did you mean `RTX 3060"]),
             ("bench --model gpt2 --vram 0.4", DOES_NOT_FIT, &["gpt2 needs", "(short "]),
             ("generate --checkpoint runs/kept --vram 9KiB", DOES_NOT_FIT, &["the budget is 9.00 KiB (short "]),
         ],

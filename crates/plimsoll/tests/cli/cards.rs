@@ -168,7 +168,7 @@ fn cards_of_this_machine_are_planned_separately() {
     assert_eq!(gpus["cards"][1]["name"], "NVIDIA GeForce RTX 4090");
     assert_eq!(gpus["cards"][0]["used_bytes"], 1200u64 << 20);
     let said = sandbox.run_with_cards(TWO_CARDS, "gpus");
-    assert!(said.stdout_text().contains("2 cards, 36.0 GiB together"), "{}", said.stdout_text());
+    assert!(said.stdout_text().contains("2 GPUs, 36.0 GiB together"), "{}", said.stdout_text());
 }
 
 /// The driver reports the same name; they differ in memory and speed.
@@ -429,7 +429,7 @@ fn a_step_on_a_card_has_the_usual_number_of_tokens() {
     let plans = json(&sandbox.run("plan --model gpt2-large --compare 3060,4090 --host-ram 64 --json"));
     let of = |card: usize, key: &str| plans["plans"][card]["plan"][key].as_u64().expect("a number");
     let offloads = |card: usize| setting(&plans["plans"][card], "optimizer-offload") != "0 %";
-    assert!(offloads(0) && !offloads(1), "the smaller card keeps its optimizer on the host");
+    assert!(offloads(0) && !offloads(1), "the smaller GPU keeps its optimizer on the host");
     assert!((0..2).all(|card| 10 * of(card, "peak_bytes") > 8 * of(card, "budget_bytes")), "both are filled");
 }
 
@@ -474,7 +474,7 @@ fn two_memories_are_shown_separately_and_blocks_are_counted() {
 fn missing_cards_and_models_are_refused_with_a_hint() {
     let sandbox = Sandbox::new();
     for (arguments, code, expected) in [
-        ("plan --gpu 3006", 2, &["unknown card `3006`", "did you mean `RTX 3060", "`--vram 12`"][..]),
+        ("plan --gpu 3006", 2, &["unknown GPU `3006`", "did you mean `RTX 3060", "`--vram 12`"][..]),
         ("plan --gpu auto", 2, &["no NVIDIA driver", "`--gpu NAME`", "`--vram`"]),
         ("gpus", 0, &["no NVIDIA driver", "hint: `plimsoll doctor`"]),
         (
@@ -492,7 +492,7 @@ fn missing_cards_and_models_are_refused_with_a_hint() {
             3,
             &["Plimsoll does not train adapters; `plimsoll estimate --model llama-3.1-8b --method qlora` estimates"],
         ),
-        ("plan --compare 3060,nothing", 2, &["unknown card `nothing`"]),
+        ("plan --compare 3060,nothing", 2, &["unknown GPU `nothing`"]),
         ("plan --gpu 3060 --vram-margin 13gb", 2, &["nothing is left of 12.0 GiB after a margin of 13.0 GiB"]),
         ("plan --memory-fraction 0", 2, &["must be above 0 and at most 1"]),
         ("plan --compare 3060 --tokens 2", 2, &["--epochs"]),

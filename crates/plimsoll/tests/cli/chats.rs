@@ -168,7 +168,7 @@ fn invariant_5_a_card_leaves_out_the_same_targets() {
     let card = losses(&report(&Said::of(command.output().expect("the binary runs"))));
     let processor = losses(&report(&sandbox.train(&format!("{flags} --device cpu --name processor"))));
     for (a, b) in card.iter().zip(&processor) {
-        assert!((a - b).abs() < 1e-4, "{a} on the card, {b} on the processor");
+        assert!((a - b).abs() < 1e-4, "{a} on the GPU, {b} on the processor");
     }
 }
 

@@ -98,7 +98,7 @@ fn a_card_that_fails_during_a_run_names_the_checkpoint_and_the_command_to_resume
         let card = format!("stick={function}:{}:{code}", calls * 3 / 4);
         let run = format!("runs/failed-{index}");
         let said = train(&sandbox, &card, &format!("{RUN} --max-steps 4 --name failed-{index}"));
-        assert_says(&said, 5, &["error: the card failed, ", words, "the newest checkpoint on disk is "]);
+        assert_says(&said, 5, &["error: the GPU failed, ", words, "the newest checkpoint on disk is "]);
         assert_eq!(said.stdout_text(), "", "{card}");
         let path =
             said.stderr.split("the newest checkpoint on disk is ").nth(1).and_then(|rest| rest.split(',').next());
@@ -115,7 +115,7 @@ fn a_card_that_fails_during_a_run_names_the_checkpoint_and_the_command_to_resume
         &said,
         5,
         &[
-            "error: the card failed, a kernel failed",
+            "error: the GPU failed, a kernel failed",
             "hint: no checkpoint is on disk",
             "plimsoll train --resume auto --runs-dir runs --name early",
         ],
@@ -134,8 +134,8 @@ fn an_unusable_card_says_why_and_leaves_the_name_free() {
         ("stick=cuMemCreate:1:999", 5, "it no longer responds"),
         ("fail=cuStreamCreate:1:9999", 5, "cuStreamCreate gives error 9999"),
         ("fail=cuMemCreate:1:2;fail=cuMemCreate:2:2;fail=cuMemCreate:3:2", 3, "of memory is needed"),
-        ("cards=0", 5, "shows no card"),
-        ("mig=", 5, "shows no card"),
+        ("cards=0", 5, "shows no GPU"),
+        ("mig=", 5, "shows no GPU"),
     ] {
         let said = train(&sandbox, card, &format!("{RUN} --max-steps 1 --name again"));
         assert_says(&said, code, &[words, "hint: "]);
@@ -167,8 +167,7 @@ fn an_op_without_a_kernel_is_named_with_a_hint() {
     let sandbox = Sandbox::new();
     sandbox.write("wide/config.json", tiny_config(&json!({"n_embd": 512, "n_head": 1})));
     let said = train(&sandbox, "", &format!("{RUN} --model wide --name wide"));
-    let words =
-        ["cards cannot run `attention`: heads of 512 channels, cards support up to 256", "hint: `--device cpu`"];
+    let words = ["GPUs cannot run `attention`: heads of 512 channels, GPUs support up to 256", "hint: `--device cpu`"];
     assert_says(&said, 5, &words);
 }
 
@@ -236,7 +235,7 @@ fn memory_taken_after_planning_causes_a_smaller_plan() {
 fn memory_of_other_processes_is_not_counted_as_the_runs() {
     let sandbox = Sandbox::new();
     let said = train(&sandbox, "grab=cuMemCreate:1:500", &format!("{RUN} --max-steps 1 --name mixed"));
-    assert_says(&said, 0, &["measured of this process: - resident for the plan (another process's use of the card"]);
+    assert_says(&said, 0, &["measured of this process: - resident for the plan (another process's use of the GPU"]);
     assert_eq!(sandbox.json("runs/mixed/report.json")["measured"]["arena_resident_bytes"], Value::Null);
     let alone = train(&sandbox, "", &format!("{RUN} --max-steps 1 --name alone"));
     assert_says(&alone, 0, &["2.00 MiB resident for the plan, "]);

@@ -34,7 +34,7 @@ fn invariant_7_a_run_on_a_card_trains_as_on_the_cpu_and_resumes_to_the_bit() {
     let processor = report(&sandbox.must_train(&format!("{RUN} --name processor --device cpu")));
     assert_eq!(losses(&whole).len(), 4);
     for (a, b) in losses(&whole).iter().zip(losses(&processor)) {
-        assert!((a - b).abs() < 1e-4, "{a} on the card, {b} on the processor");
+        assert!((a - b).abs() < 1e-4, "{a} on the GPU, {b} on the processor");
     }
     // Kernels and copies touched exactly the planned bytes, and the driver has that much less, in multiples of 2 MiB.
     let (plan, measured) = (&whole["plan"], &whole["measured"]);

@@ -62,7 +62,7 @@ fn hidden_and_numbered_cards_are_the_same_for_every_command() {
             assert_eq!((planned.code, opened.code), (Some(2), Some(5)), "{about}: {}", opened.stderr);
             assert!(planned.stderr.contains("check CUDA_VISIBLE_DEVICES"), "{about}: {}", planned.stderr);
             let value = variable.expect("no card is visible");
-            for words in [&*format!("shows no card; CUDA_VISIBLE_DEVICES is `{value}`"), "hint: unset CUDA_VISIBLE_"] {
+            for words in [&*format!("shows no GPU; CUDA_VISIBLE_DEVICES is `{value}`"), "hint: unset CUDA_VISIBLE_"] {
                 assert!(opened.stderr.contains(words), "{about}: {}", opened.stderr);
             }
             assert!(guessed.stderr.contains("on the CPU: "), "{about}: {}", guessed.stderr);
@@ -100,7 +100,7 @@ fn a_slice_of_a_card_is_a_device_with_its_own_memory() {
         let [slice] = list(&doctor["cards"]) else { panic!("{doctor}") };
         assert_eq!((text(&slice["name"]), slice["free_bytes"].as_u64()), (name, Some((mib - 350 - 250) << 20)));
         assert!(text(&slice["uuid"]).starts_with("MIG-66616b65-") && slice["problem"].is_null(), "{slice}");
-        assert!(see(variable, "doctor").stdout_text().contains(&format!("`--device auto` uses card 0, {name}")));
+        assert!(see(variable, "doctor").stdout_text().contains(&format!("`--device auto` uses GPU 0, {name}")));
         let plan = see(variable, "plan --model nano --device cuda --json --host-ram 4").json();
         assert_eq!(plan["plan"]["budget_bytes"].as_u64(), Some((mib - 1024) << 20));
         assert_eq!(plan["device"]["name"], name);

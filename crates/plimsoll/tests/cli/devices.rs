@@ -74,7 +74,7 @@ fn a_card_is_used_with_its_free_memory() {
 fn an_unusable_card_says_why_with_a_hint() {
     let sandbox = Sandbox::new();
     for (card, code, words) in [
-        ("cards=0", 5, "shows no card"),
+        ("cards=0", 5, "shows no GPU"),
         ("driver=11000", 5, "CUDA 11.4 is needed"),
         ("capability=6.1", 5, "compute capability 6.1"),
         ("mode=2", 5, "prohibited mode"),
@@ -82,7 +82,7 @@ fn an_unusable_card_says_why_with_a_hint() {
         ("others=12200", 3, "no room for the driver's own memory"),
         ("fail=cuInit:1:999", 5, "no longer responds"),
         ("fail=cuInit:1:9999", 5, "cuInit gives error 9999"),
-        ("mig=", 5, "shows no card"),
+        ("mig=", 5, "shows no GPU"),
     ] {
         let said = sandbox.run_on_card(card, "plan --model nano --device cuda");
         assert_eq!(said.code, Some(code), "{card}: {}", said.stderr);
@@ -93,7 +93,7 @@ fn an_unusable_card_says_why_with_a_hint() {
     }
     let said = sandbox.run_on_card("cards=2", "plan --model nano --device cuda:2");
     assert_eq!(said.code, Some(2), "{}", said.stderr);
-    assert!(said.stderr.contains("there is no card 2") && said.stderr.contains("cuda:1"), "{}", said.stderr);
+    assert!(said.stderr.contains("there is no GPU 2") && said.stderr.contains("cuda:1"), "{}", said.stderr);
     for wrong in ["gpu", "cuda:", "cuda:x", "cuda1"] {
         let said = sandbox.run(&format!("plan --model nano --device {wrong}"));
         assert_eq!(said.code, Some(2), "{wrong}");
@@ -122,7 +122,7 @@ fn doctor_lists_memory_its_holders_and_what_is_missing() {
     {
         assert!(text.stdout_text().contains(words), "{}", text.stdout_text());
     }
-    assert!(text.stdout_text().ends_with("`--device auto` uses card 0, NVIDIA GeForce RTX 3060\n"));
+    assert!(text.stdout_text().ends_with("`--device auto` uses GPU 0, NVIDIA GeForce RTX 3060\n"));
     let value = json(&doctor("cards=2", "doctor --json"));
     assert_eq!(value["cards"][0]["free_bytes"], (12_288u64 - 350 - 250) << 20);
     assert_eq!((&value["cards"][0]["uuid"], &value["cards"][0]["problem"]), (&UUID.into(), &Value::Null));

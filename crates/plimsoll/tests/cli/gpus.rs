@@ -71,7 +71,7 @@ fn invalid_queries_are_refused() {
         assert!(said.stderr.contains(words), "{arguments}: {}", said.stderr);
     }
     let said = sandbox.run("gpus --once");
-    assert_eq!((said.code, said.stdout_text()), (Some(0), "no NVIDIA card\n"));
+    assert_eq!((said.code, said.stdout_text()), (Some(0), "no NVIDIA GPU\n"));
     assert!(said.stderr.contains("hint: `plimsoll doctor`"), "{}", said.stderr);
 }
 
@@ -99,7 +99,7 @@ fn the_table_lists_processes_and_reasons_for_throttling() {
     let sandbox = Sandbox::new();
     let said = run(&sandbox, "gpus --once");
     let shown = said.stdout_text();
-    for words in ["312/450", "64 %", "98 %", "power limit", "card 0: a process (4194304) has 1.17 GiB"] {
+    for words in ["312/450", "64 %", "98 %", "power limit", "GPU 0: a process (4194304) has 1.17 GiB"] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
 }

@@ -51,10 +51,10 @@ fn a_throttled_run_has_the_same_losses_and_keeps_its_samples() {
     let told = heat(&sandbox, "warm");
     let by_card = "of the time: it lowers its own clocks (SW thermal slowdown); its core is at 60 °C";
     assert!(told.iter().any(|what| what.contains(by_card)), "{told:?}");
-    assert!(hot.stderr.contains("card 0 (NVIDIA GeForce RTX 3060): slowed to "), "{}", hot.stderr);
+    assert!(hot.stderr.contains("GPU 0 (NVIDIA GeForce RTX 3060): slowed to "), "{}", hot.stderr);
     assert_eq!(cool.json()["losses"], hot.json()["losses"]);
     let samples = fs::read_dir(sandbox.path("runs/hot/samples")).expect("a folder").count();
-    assert!(samples >= 2, "names of cards, and the samples of an hour");
+    assert!(samples >= 2, "names of GPUs, and the samples of an hour");
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn above_the_maximum_a_run_saves_and_ends_and_resumes_to_the_bit() {
     let whole = train(&sandbox, "0 0 temperature 55\n", "--name whole");
     let said = train(&sandbox, "0 0 temperature 55\n6 0 temperature 90\n", "--name hot");
     assert_eq!(said.code, Some(6), "{}", said.stderr);
-    assert!(said.stderr.contains("stopped for heat; when the card has cooled, resume with:"), "{}", said.stderr);
+    assert!(said.stderr.contains("stopped for heat; when the GPU has cooled, resume with:"), "{}", said.stderr);
     assert!(said.stderr.contains("its core is at 90 °C, above 83: the run saves and ends"), "{}", said.stderr);
     let report = sandbox.json("runs/hot/report.json");
     assert_eq!(report["status"], "too_hot");

@@ -285,7 +285,7 @@ fn energy_is_reported_with_its_price_and_summed_over_sessions() {
     assert!((cost - 0.3 * energy / 3.6e6).abs() < 1e-12);
     let tokens = report["tokens_seen"].as_f64().expect("tokens");
     assert!((report["energy_j_per_token"].as_f64().expect("energy") - energy / tokens).abs() < 1e-9);
-    assert_says(&said, &["energy     ", "J a token, by the card's counter"]);
+    assert_says(&said, &["energy     ", "J a token, by the GPU's counter"]);
     assert!(!events(&sandbox, "used", "energy").is_empty());
     let arguments = ["train", "--resume", "runs/used", "--max-steps", "6"].map(str::to_owned);
     let resumed = Said::of(on_card(&sandbox, &counting, &arguments).output().expect("the binary runs"));
@@ -304,7 +304,7 @@ fn energy_is_reported_with_its_price_and_summed_over_sessions() {
 fn a_fault_of_a_card_is_an_event_with_advice() {
     let sandbox = Sandbox::new();
     let said = must_train(&sandbox, &format!("{WILLING}0 0 xid 79\n0 0 xid 79\n"), "--name ill");
-    assert_says(&said, &["error: card 0 (NVIDIA GeForce RTX 3060): Xid 79: the card fell off the bus", "hint: reboot"]);
+    assert_says(&said, &["error: GPU 0 (NVIDIA GeForce RTX 3060): Xid 79: the GPU fell off the bus", "hint: reboot"]);
     let found = events(&sandbox, "ill", "health");
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!((&found[0]["kind"], &found[0]["level"]), (&"xid".into(), &"error".into()));

@@ -55,7 +55,7 @@ fn a_failing_card_is_reported_with_the_tests_that_ran() {
     let card = "stick=cuGraphLaunch:8:719";
     let said = sandbox.run_on_card(card, "doctor --self-test");
     assert_eq!(said.code, Some(5), "{}", said.stderr);
-    for words in ["error: the self-test found 2 problems", "Attention in fp32: the card failed", "report it as a bug"] {
+    for words in ["error: the self-test found 2 problems", "Attention in fp32: the GPU failed", "report it as a bug"] {
         assert!(said.stderr.contains(words), "{}", said.stderr);
     }
     let text = said.stdout_text();
@@ -106,7 +106,7 @@ fn without_a_card_it_has_the_error_of_training() {
     let [tested, planned] = ["doctor --self-test", "plan --device cuda"].map(|arguments| sandbox.run(arguments));
     assert_eq!((tested.code, &tested.stderr), (Some(5), &planned.stderr));
     let missing = sandbox.run_on_card("", "doctor --self-test --device cuda:3");
-    assert!(missing.code == Some(2) && missing.stderr.contains("there is no card 3"), "{}", missing.stderr);
+    assert!(missing.code == Some(2) && missing.stderr.contains("there is no GPU 3"), "{}", missing.stderr);
     for wrong in ["doctor --self-test --device cpu", "doctor --device cuda"] {
         assert_eq!(sandbox.run_on_card("", wrong).code, Some(2), "{wrong}");
     }

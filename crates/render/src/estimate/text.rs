@@ -84,10 +84,10 @@ fn largest(report: &EstimateReport) -> String {
 fn verdict(report: &EstimateReport) -> Vec<String> {
     let [least, most] = report.estimate.range.map(|footprint| footprint.process());
     let Some(EstimateCard { name, memory, margin, verdict }) = report.card else {
-        let smallest = report.smallest.map_or("no known card has enough memory".to_owned(), |(name, memory)| {
-            format!("the smallest card for it: {name} ({memory})")
+        let smallest = report.smallest.map_or("no known GPU has enough memory".to_owned(), |(name, memory)| {
+            format!("the smallest GPU for it: {name} ({memory})")
         });
-        return vec![format!("{smallest}; check a card with `--gpu NAME` or `--vram SIZE`")];
+        return vec![format!("{smallest}; check a GPU with `--gpu NAME` or `--vram SIZE`")];
     };
     let whose = if name.contains(&memory.to_string()) { name.to_owned() } else { format!("{name} ({memory})") };
     let process = report.estimate.likely.process();
@@ -129,7 +129,7 @@ fn ways(report: &EstimateReport, columns: Option<usize>) -> Vec<String> {
     match whole.is_empty() {
         true => {
             let smallest = report.smallest.map_or(String::new(), |(name, memory)| {
-                format!("; unchanged, it needs a card such as {name} ({memory})")
+                format!("; unchanged, it needs a GPU such as {name} ({memory})")
             });
             lines.push(format!("no known settings make it fit{smallest}"));
         }

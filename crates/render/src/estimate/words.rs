@@ -150,7 +150,7 @@ pub(super) fn part_name(part: Part) -> &'static str {
         Part::Attention => "attention kernels",
         Part::FusedUpdate => "AdamW in one kernel",
         Part::Loss => "a cut loss",
-        Part::Division => "division among cards",
+        Part::Division => "division among GPUs",
         Part::Additions => "training additions alone",
         Part::SinglePrecision => "single precision",
     }
@@ -206,7 +206,7 @@ pub(super) fn run_lines(run: &Run) -> Vec<String> {
     let target = run.target_len.map_or(String::new(), |target| format!(" -> {target}"));
     let mut what = format!("{} x {} samples of {}{target} tokens", run.micro_batch, run.accumulation, run.seq_len);
     if run.cards > 1 {
-        what += &format!(", on each of {} cards ({})", run.cards, sharding_name(run.sharding));
+        what += &format!(", on each of {} GPUs ({})", run.cards, sharding_name(run.sharding));
     }
     if run.offload != Offload::default() {
         what += &format!(

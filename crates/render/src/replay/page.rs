@@ -41,7 +41,7 @@ pub fn replay_html(report: &ReplayReport) -> String {
 }
 
 fn card_html(report: &ReplayReport, card: &Examined, is_drawn: bool) -> String {
-    let mut html = format!("<h2>Card {}</h2>\n<p>{}</p>\n", card.record.card, escape(&headline(card)));
+    let mut html = format!("<h2>GPU {}</h2>\n<p>{}</p>\n", card.record.card, escape(&headline(card)));
     let more = reasons(report, card).into_iter().map(|reason| format!("<p class=\"over\">{}</p>\n", escape(&reason)));
     html.extend(more);
     html.extend(out_of_memory_lines(card).iter().map(|line| format!("<p class=\"over\">{}</p>\n", escape(line))));

@@ -59,7 +59,7 @@ pub(super) const NO_HISTORY: &str = "settings can't be compared without a histor
 /// The agreement of simulation and recording.
 pub(super) fn headline(card: &Examined) -> String {
     if !card.has_history() {
-        return format!("card {}: no history of allocations, only the memory at the end", card.record.card);
+        return format!("GPU {}: no history of allocations, only the memory at the end", card.record.card);
     }
     let agreement = &card.replay.agreement;
     let SegmentCount { recorded, simulated, equal } = agreement.segment_events;
@@ -67,7 +67,7 @@ pub(super) fn headline(card: &Examined) -> String {
     let agrees = if agreement.is_whole() { "agrees" } else { "agrees only in part" };
     let more = if simulated > recorded { format!(" ({} simulated)", grouped(simulated as u64)) } else { String::new() };
     format!(
-        "card {}: {} events; the simulated allocator {agrees}: {} of {} segment events{more}, {} of {} addresses",
+        "GPU {}: {} events; the simulated allocator {agrees}: {} of {} segment events{more}, {} of {} addresses",
         card.record.card,
         grouped(card.record.events.len() as u64),
         grouped(equal as u64),
@@ -82,7 +82,7 @@ pub(super) fn out_of_memory_lines(card: &Examined) -> Vec<String> {
     let lines = card.replay.out_of_memory.iter().take(ROWS).map(|(event, free)| {
         let memory = card.replay.memory[event + 1];
         format!(
-            "out of memory at event {}: {} asked for, {} of the card free, {} cached",
+            "out of memory at event {}: {} asked for, {} of the GPU free, {} cached",
             grouped(*event as u64),
             Bytes(card.record.events[*event].bytes),
             Bytes(*free),

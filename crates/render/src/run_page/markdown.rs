@@ -21,7 +21,7 @@ pub fn run_markdown(story: &RunStory) -> String {
     table(&mut text, "Held-out loss", &["after step", "nats per token"], &held_out_rows(run));
     table(&mut text, "Training loss", &["steps", "mean", "lowest", "highest"], &training_rows(run));
     table(&mut text, "Memory, planned and measured", &["", "size", "bytes"], &memory_rows(story));
-    table(&mut text, "Cards", &["card", "°C, highest", "watts, mean", "kWh"], &heat_rows(story));
+    table(&mut text, "GPUs", &["GPU", "°C, highest", "watts, mean", "kWh"], &heat_rows(story));
     table(&mut text, "Checkpoints", &["after step", "size", "saved in", "there still"], &checkpoint_rows(run));
     table(&mut text, "Events", &["UTC", "", "what"], &events(story));
     if let Some(settings) = &run.settings {

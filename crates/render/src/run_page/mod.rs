@@ -143,7 +143,7 @@ fn figures_of(story: &RunStory) -> Vec<(&'static str, String, String)> {
     // Without a summary at the end, the samples have the energy, if it was measured.
     } else if let Some(joules) = story.energy_j() {
         let per_token = report.filter(|report| report.tokens_seen > 0).map(|report| joules / report.tokens_seen as f64);
-        let note = per_token.map_or("all cards".to_owned(), |joules| format!("all cards; {joules:.3} J per token"));
+        let note = per_token.map_or("all GPUs".to_owned(), |joules| format!("all GPUs; {joules:.3} J per token"));
         figures.push(("energy", format!("{} kWh", kwh(joules)), note));
     }
     figures
@@ -236,14 +236,14 @@ fn heat(story: &RunStory) -> String {
     let mut html =
         format!("<h2>Heat and power over the time</h2>\n<ul class=\"legend\">\n{}</ul>\n", legend.collect::<String>());
     for (chart, summary) in [
-        (temperature_chart(story), "temperatures of the cards, in degrees Celsius"),
-        (power_chart(story), "power of the cards, in watts"),
+        (temperature_chart(story), "temperatures of the GPUs, in degrees Celsius"),
+        (power_chart(story), "power of the GPUs, in watts"),
     ] {
         if let Some(chart) = chart {
             let _ = write!(html, "<figure>\n{}</figure>\n", chart.html(summary));
         }
     }
-    html + &table("", "", &["card", "°C, highest", "watts, mean", "kWh"], &rows)
+    html + &table("", "", &["GPU", "°C, highest", "watts, mean", "kWh"], &rows)
 }
 
 fn heat_rows(story: &RunStory) -> Vec<Vec<String>> {

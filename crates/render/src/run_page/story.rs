@@ -151,7 +151,7 @@ impl CardStory {
 
     /// `card 0, NAME`
     pub fn title(&self) -> String {
-        format!("card {}, {}", self.index, if self.name.is_empty() { "-" } else { &self.name })
+        format!("GPU {}, {}", self.index, if self.name.is_empty() { "-" } else { &self.name })
     }
 }
 

@@ -179,11 +179,11 @@ fn a_run_without_a_step_has_no_figures_that_were_not_measured() {
 
 #[test]
 fn what_was_noted_of_heat_and_health_is_on_the_page_and_a_flood_of_it_is_cut() {
-    let heat = line(Event::Heat { card: "card 0".into(), what: "slowed to 80 % of the time".into() });
+    let heat = line(Event::Heat { card: "GPU 0".into(), what: "slowed to 80 % of the time".into() });
     let health = line(Event::Health {
-        card: Some("<b>card</b>".into()),
+        card: Some("<b>GPU</b>".into()),
         kind: "xid".into(),
-        what: "Xid 79: the card fell off the bus".into(),
+        what: "Xid 79: the GPU fell off the bus".into(),
         advice: Some("restart the machine".into()),
         level: plimsoll_telemetry::Level::Error,
     });
@@ -207,7 +207,7 @@ fn what_was_noted_of_heat_and_health_is_on_the_page_and_a_flood_of_it_is_cut() {
         &[
             "Warnings and findings",
             "slowed to 80 % of the time",
-            "&lt;b&gt;card&lt;/b&gt;: Xid 79",
+            "&lt;b&gt;GPU&lt;/b&gt;: Xid 79",
             "(restart the machine)",
         ],
     );
@@ -238,7 +238,7 @@ fn sample_at(time_s: f64, celsius: f64, watts: f64) -> plimsoll_telemetry::Sampl
 #[test]
 fn the_page_has_what_the_cards_did_the_plan_as_a_picture_and_what_happened() {
     let steps = (1..=30).map(|n| step(n, 5.0 - n as f64 / 10.0)).collect::<String>();
-    let heat = line(Event::Heat { card: "card 0".into(), what: "slowed to 50 % <of> the time".into() });
+    let heat = line(Event::Heat { card: "GPU 0".into(), what: "slowed to 50 % <of> the time".into() });
     let folder = folder_with((started(1, 50) + &steps + &heat).as_bytes());
     let bare = page_of(folder.path());
     for heading in ["Heat and power", "The plan"] {
@@ -256,15 +256,15 @@ fn the_page_has_what_the_cards_did_the_plan_as_a_picture_and_what_happened() {
         assert_says(
             &page,
             &[
-                &format!("<dt>energy</dt><dd>{hours:.4} kWh<small>all cards</small>"),
-                &format!("<th scope=\"row\">card 0, &lt;b&gt;RTX</th><td>81 of 93</td><td>360</td><td>{hours:.4}</td>"),
-                "<th scope=\"row\">card 1, &lt;b&gt;RTX</th><td>80 of 93</td><td>-</td><td>-</td>",
+                &format!("<dt>energy</dt><dd>{hours:.4} kWh<small>all GPUs</small>"),
+                &format!("<th scope=\"row\">GPU 0, &lt;b&gt;RTX</th><td>81 of 93</td><td>360</td><td>{hours:.4}</td>"),
+                "<th scope=\"row\">GPU 1, &lt;b&gt;RTX</th><td>80 of 93</td><td>-</td><td>-</td>",
                 "°C, over minutes",
                 "<h2>The plan</h2>",
                 "aria-label=\"program ",
                 "learning rate: 0.0010 after step 1",
                 "norm of the gradient",
-                "<td>warning</td><td>card 0: slowed to 50 % &lt;of&gt; the time</td>",
+                "<td>warning</td><td>GPU 0: slowed to 50 % &lt;of&gt; the time</td>",
             ],
         );
     }

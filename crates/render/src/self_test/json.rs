@@ -40,7 +40,7 @@ impl SelfTest {
             "kernels": self.kernels.iter().map(kernel).collect::<Vec<_>>(),
             "training": self.training.as_ref().and_then(|training| training.as_ref().ok()).map(losses),
             "speed": self.speeds.rates.iter().map(|rate| self.rate(rate)).collect::<Vec<_>>(),
-            "speed_is": "medians by the host's clock, around runs between two waits for the card, launches included",
+            "speed_is": "medians by the host's clock, around runs between two waits for the GPU, launches included",
             "notes": self.speeds.notes,
             "memory": {
                 "free_before_bytes": self.memory.before,

@@ -112,7 +112,7 @@ impl SelfTest {
         let mut problems = self.kernels.iter().filter_map(kernel_problem).collect::<Vec<_>>();
         match &self.training {
             Some(Ok(check)) if !check.passes() => problems.push(format!(
-                "losses of {} are up to {:.1e} apart, {LOSS_TOLERANCE:.0e} is allowed: {:?} on the card, {:?} on the CPU",
+                "losses of {} are up to {:.1e} apart, {LOSS_TOLERANCE:.0e} is allowed: {:?} on the GPU, {:?} on the CPU",
                 check.model,
                 check.largest_difference(),
                 check.losses,

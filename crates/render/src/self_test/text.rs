@@ -21,7 +21,7 @@ pub fn self_test_text(found: &SelfTest) -> String {
         parts.push(compute_table(found));
         parts.push(copies_table(found));
     }
-    parts.push(format!("To report this card, paste this into an issue:\n\n{}", block(found)));
+    parts.push(format!("To report this GPU, paste this into an issue:\n\n{}", block(found)));
     parts.join("\n\n")
 }
 
@@ -53,7 +53,7 @@ fn outcome(check: &KernelCheck) -> String {
 fn losses_text(check: &LossCheck) -> String {
     let shown = |losses: &[f64]| losses.iter().map(|loss| format!("{loss:.6}")).collect::<Vec<_>>().join("  ");
     format!(
-        "losses of {}, {} parameters, {} tokens a step\n on the card  {}\n on the CPU   {}",
+        "losses of {}, {} parameters, {} tokens a step\n on the GPU  {}\n on the CPU  {}",
         check.model,
         check.parameters,
         check.tokens_per_step,
@@ -68,9 +68,9 @@ fn name(rate: &Rate) -> String {
         Workload::Product => "product",
         Workload::Attention => "attention",
         Workload::AttentionGrad => "its gradient",
-        Workload::ToDevice => "to the card",
-        Workload::ToHost => "from the card",
-        Workload::WithinDevice => "within the card",
+        Workload::ToDevice => "to the GPU",
+        Workload::ToHost => "from the GPU",
+        Workload::WithinDevice => "within the GPU",
     };
     format!("{workload}, {}", rate.size)
 }
@@ -139,7 +139,7 @@ fn copies_table(found: &SelfTest) -> String {
         table.add_row([name(rate), digits(rate.gb_per_s()), or_dash(on_paper)]);
     }
     align_right(&mut table, 1..=2);
-    let mut text = format!("{table}\nwithin the card: what is read and what is written, together");
+    let mut text = format!("{table}\nwithin the GPU: what is read and what is written, together");
     for note in &found.speeds.notes {
         text += &format!("\nnote: {}", printable_line(note));
     }
@@ -183,7 +183,7 @@ fn block(found: &SelfTest) -> String {
     let mut lines = vec![
         format!("plimsoll {version} self-test: {outcome} in {:.0} s", found.seconds),
         format!(
-            "card      {}, compute capability {major}.{minor}, {}",
+            "GPU       {}, compute capability {major}.{minor}, {}",
             printable_line(&found.card.name),
             found.card.memory
         ),

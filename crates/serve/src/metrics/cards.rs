@@ -61,7 +61,7 @@ const FIELDS: &[Field] =
         ("DCGM_FI_DEV_PSTATE", MetricKind::Gauge, "Performance state; 0 is the fastest.", |card| {
             card.performance_state.map(f64::from)
         }),
-        ("DCGM_FI_DEV_FB_TOTAL", MetricKind::Gauge, "Memory of the card (in MiB).", |card| mib(card.total)),
+        ("DCGM_FI_DEV_FB_TOTAL", MetricKind::Gauge, "Memory of the GPU (in MiB).", |card| mib(card.total)),
         ("DCGM_FI_DEV_FB_USED", MetricKind::Gauge, "Memory used (in MiB).", |card| mib(card.used)),
         ("DCGM_FI_DEV_FB_FREE", MetricKind::Gauge, "Memory free (in MiB).", |card| mib(card.free)),
         ("DCGM_FI_DEV_FB_RESERVED", MetricKind::Gauge, "Memory reserved by the driver (in MiB).", |card| {
@@ -78,12 +78,12 @@ const FIELDS: &[Field] =
 pub(super) fn families(machine: &MachineView, host: &str) -> Vec<Family> {
     let cards = machine.cards.iter().map(|card| (labels(&card.sample, host), card)).collect::<Vec<_>>();
     let is_there = |card: &CardView| card.is_there && card.sample.lost.is_none();
-    let mut there = Family::new("plimsoll_gpu_up", MetricKind::Gauge, None, "Whether the card answers.");
+    let mut there = Family::new("plimsoll_gpu_up", MetricKind::Gauge, None, "Whether the GPU answers.");
     for (labels, card) in &cards {
         there.push(&identity(labels), Some(f64::from(u8::from(is_there(card)))));
     }
     let mut throttled =
-        Family::new("plimsoll_gpu_thermal_slowdown", MetricKind::Gauge, None, "Whether heat lowers the card's clocks.");
+        Family::new("plimsoll_gpu_thermal_slowdown", MetricKind::Gauge, None, "Whether heat lowers the GPU's clocks.");
     let mut xids = Family::new(XID, MetricKind::Gauge, None, "The last Xid error.");
     let fields = FIELDS.iter().map(|(name, kind, help, value)| {
         let mut family = Family::new(name, *kind, None, help);

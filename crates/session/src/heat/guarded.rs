@@ -6,7 +6,7 @@ use plimsoll_telemetry::{CardSample, Sample, Throttling};
 use plimsoll_units::Seconds;
 
 /// Name of a card that no sample has shown yet.
-const THE_CARD: &str = "the card";
+const THE_CARD: &str = "the GPU";
 
 /// Cards that a run computes on. The hottest one decides.
 pub struct Guarded {
@@ -108,7 +108,7 @@ impl Guarded {
     ) {
         let card = &mut self.cards[index];
         if let Some(found) = found {
-            card.name.get_or_insert_with(|| format!("card {} ({})", found.index, found.name));
+            card.name.get_or_insert_with(|| format!("GPU {} ({})", found.index, found.name));
         }
         if card.place.is_some() {
             return;

@@ -53,7 +53,7 @@ def _set_fraction(torch):
     rank = os.environ.get("LOCAL_RANK", "")
     device = int(rank) if rank.isdigit() and int(rank) < torch.cuda.device_count() else torch.cuda.current_device()
     torch.cuda.set_per_process_memory_fraction(float(fraction), device)
-    return "%s of card %d" % (fraction, device)
+    return "%s of GPU %d" % (fraction, device)
 
 
 def _record_history(torch):
@@ -96,7 +96,7 @@ def _watch_for_oom(torch):
     if attach is not None:
 
         def observe(device, allocated, device_allocated, device_free):
-            _attempt("left a snapshot", lambda: _leave_snapshot(torch, "an allocation of %d B on card %d failed" % (allocated, device)))
+            _attempt("left a snapshot", lambda: _leave_snapshot(torch, "an allocation of %d B on GPU %d failed" % (allocated, device)))
 
         attach(observe)
         return "with an allocator observer"

@@ -106,7 +106,7 @@ impl Mender {
         if !self.taken.is_empty() {
             let did = if failed { "failed last time, so one more step is taken" } else { "worked last time" };
             self.notes.push(format!(
-                "starting with the steps remembered for this card, model and settings: they {did} ({path})"
+                "starting with the steps remembered for this GPU, model and settings: they {did} ({path})"
             ));
         }
     }

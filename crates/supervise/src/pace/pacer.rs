@@ -152,7 +152,7 @@ mod tests {
             let pace = pacing.look(now);
             silences += usize::from(pace.has_become_silent);
             stopped += usize::from(pace.is_stopped[0]);
-            assert_eq!(pace.is_stopped[0], pace.is_stopped[1], "they share a card");
+            assert_eq!(pace.is_stopped[0], pace.is_stopped[1], "they share a GPU");
         }
         assert_eq!((silences, stopped), (1, 40), "half of the 40 seconds after 30");
         pacer.give(&[1], Order::Run);

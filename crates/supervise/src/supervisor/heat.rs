@@ -49,7 +49,7 @@ impl Supervisor<'_> {
         self.early_end = Some(Status::TooHot);
         self.early_end_code = code;
         let signals = [
-            (Duration::ZERO, Signal::TERM, "its card is too hot"),
+            (Duration::ZERO, Signal::TERM, "its GPU is too hot"),
             (self.settings.grace, Signal::KILL, "it ignored SIGTERM"),
         ];
         self.lives().for_each(|live| live.schedule(&signals));

@@ -49,7 +49,7 @@ impl<'nvml> CardReader<'nvml> {
     /// The card with this NVML number. Errors: it can't be identified.
     pub fn new(nvml: &'nvml Nvml, index: u32) -> Result<Self, NvmlError> {
         let device = nvml.device_by_index(index)?;
-        let (uuid, name) = (device.uuid()?, device.name().unwrap_or_else(|_| "NVIDIA card".to_owned()));
+        let (uuid, name) = (device.uuid()?, device.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned()));
         let pci_bus_id = reading(device.pci_info()).map(|info| info.bus_id);
         let errors = nvml.create_event_set();
         let errors = errors.ok().and_then(|set| device.register_events(EventTypes::CRITICAL_XID_ERROR, set).ok());
@@ -68,7 +68,7 @@ impl<'nvml> CardReader<'nvml> {
         match self.device().and_then(|device| device.uuid().map(|uuid| (uuid, device))) {
             Err(error) => CardSample { lost: Some(error.to_string()), limits: self.limits.clone(), ..known },
             Ok((uuid, _)) if uuid != self.uuid => {
-                CardSample { lost: Some("another card now has its number".to_owned()), ..known }
+                CardSample { lost: Some("another GPU now has its number".to_owned()), ..known }
             }
             Ok((_, device)) => {
                 if self.samples.is_multiple_of(LIMITS_EVERY) {

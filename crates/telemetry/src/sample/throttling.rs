@@ -15,7 +15,7 @@ const WORDS: [(u64, &str); 9] = [
     (0x80, "power brake"),
     (0x08, "slowed by hardware"),
     (0x04, "power limit"),
-    (0x10, "waits for a synchronized card"),
+    (0x10, "waits for a synchronized GPU"),
     (0x100, "display clocks"),
     (0x02, "application clocks"),
     (0x01, "idle"),

@@ -40,9 +40,9 @@ pub(super) fn draw(pen: &mut Pen, area: Rect) {
     let machine = &state.snapshot().machine;
     let has_keys = state.focus == Pane::Cards;
     let title = match (machine.latest.is_some(), machine.cards.len()) {
-        (false, _) => "cards: no sample yet".to_owned(),
-        (true, 0) => "no NVIDIA card".to_owned(),
-        (true, _) => "cards".to_owned(),
+        (false, _) => "GPUs: no sample yet".to_owned(),
+        (true, 0) => "no NVIDIA GPU".to_owned(),
+        (true, _) => "GPUs".to_owned(),
     };
     pen.title(area, &title, has_keys);
     let body = Rect { y: area.y + 1, height: area.height - 1, ..area };

@@ -21,7 +21,7 @@ pub(super) fn draw(pen: &mut Pen, area: Rect, pane: Pane, line: usize) {
             let keys = cards.iter().map(|card| card.sample.uuid.clone()).collect::<Vec<_>>();
             match state.cards.index(keys.iter()).map(|index| &cards[index]) {
                 Some(card) => draw_card(pen, area, card, line),
-                None => nothing(pen, area, "no card is selected"),
+                None => nothing(pen, area, "no GPU is selected"),
             }
         }
         Pane::Processes => {
@@ -55,7 +55,7 @@ fn table(pen: &mut Pen, area: Rect, rows: &[(&str, String)], line: usize) {
 
 fn draw_card(pen: &mut Pen, area: Rect, card: &CardView, line: usize) {
     let CardView { sample, .. } = card;
-    pen.title(Rect { height: 1, ..area }, &format!("card {}: {}", sample.index, product(&sample.name)), true);
+    pen.title(Rect { height: 1, ..area }, &format!("GPU {}: {}", sample.index, product(&sample.name)), true);
     let runs = pen.state.snapshot().runs.iter().map(|run| &**run).collect::<Vec<_>>();
     let word = cards::band(sample, &runs).map_or(String::new(), |(_, word)| format!(", {word}"));
     let count = |value: Option<u64>| value.map_or(NONE.to_owned(), grouped);
@@ -152,7 +152,7 @@ fn draw_process(pen: &mut Pen, area: Rect, row: &ProcessRow) {
     let rows = [
         ("program", text(&row.name)),
         ("owner", text(&row.owner)),
-        ("card", row.card.map_or("none; runs on the CPU".to_owned(), |card| card.to_string())),
+        ("GPU", row.card.map_or("none; runs on the CPU".to_owned(), |card| card.to_string())),
         ("memory", size(row.memory)),
         ("run", text(&row.run)),
     ];

@@ -94,7 +94,7 @@ fn header(pen: &mut Pen, area: Rect) {
     let left = format!(
         " plimsoll top   {}   {}, {} active",
         clock(snapshot.now_s),
-        count(there, "card"),
+        count(there, "GPU"),
         count(running, "run")
     );
     let right = match (&pen.state.replay, pen.state.is_paused()) {

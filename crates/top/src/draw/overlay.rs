@@ -18,7 +18,7 @@ const KEYS: [(&str, &str); 19] = [
     ("PgUp PgDn", "up or down ten rows"),
     ("Home End g G", "first row, last row"),
     ("Enter", "details of the selection; Esc closes them"),
-    ("F6 s", "sort processes by memory, card, pid, owner, name"),
+    ("F6 s", "sort processes by memory, GPU, pid, owner, name"),
     ("F4 /", "filter processes and runs; Esc clears"),
     ("F9 k", "end a process: SIGTERM first, then SIGKILL"),
     ("space", "freeze or unfreeze the view"),

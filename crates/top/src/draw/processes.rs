@@ -20,7 +20,7 @@ pub(super) fn draw(pen: &mut Pen, area: Rect) {
     let line = |row: u16| Rect { y: area.y + row, height: 1, ..area };
     if area.height > 1 {
         let head = pen.style(Role::Quiet);
-        cells(pen, line(1), ["PID", "OWNER", "CARD", "MEMORY", "PROGRAM"].map(str::to_owned), head);
+        cells(pen, line(1), ["PID", "OWNER", "GPU", "MEMORY", "PROGRAM"].map(str::to_owned), head);
     }
     let shown = usize::from(area.height.saturating_sub(2));
     let keys = rows.iter().map(ProcessRow::key).collect::<Vec<_>>();
@@ -40,7 +40,7 @@ pub(super) fn draw(pen: &mut Pen, area: Rect) {
     }
     if rows.is_empty() && area.height > 2 {
         let quiet = pen.style(Role::Quiet);
-        put(pen.buffer, area.x + 1, area.y + 2, area.right(), "no processes on cards or in runs", quiet);
+        put(pen.buffer, area.x + 1, area.y + 2, area.right(), "no processes on GPUs or in runs", quiet);
     }
     if rows.len() > shown {
         let quiet = pen.style(Role::Quiet);

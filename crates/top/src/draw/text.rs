@@ -128,7 +128,7 @@ pub(crate) fn clock(time_s: f64) -> String {
 pub(crate) fn product(name: &str) -> &str {
     let name = name.strip_prefix("NVIDIA ").unwrap_or(name);
     let name = name.strip_prefix("GeForce ").unwrap_or(name);
-    if name.is_empty() { "card" } else { name }
+    if name.is_empty() { "GPU" } else { name }
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl ProcessSort {
     pub fn words(self) -> &'static str {
         match self {
             Self::Memory => "memory",
-            Self::Card => "card",
+            Self::Card => "GPU",
             Self::Pid => "pid",
             Self::Owner => "owner",
             Self::Name => "name",

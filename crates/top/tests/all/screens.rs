@@ -49,7 +49,7 @@ fn a_replay_has_a_slider_and_shows_its_time() {
 fn a_machine_without_cards_and_without_runs() {
     let state = State::new(Palette::Mono, 1.0, 1, false);
     let shown = text(&state, 80, 24);
-    assert!(shown.contains("cards: no sample yet") && shown.contains("no runs found"), "{shown}");
+    assert!(shown.contains("GPUs: no sample yet") && shown.contains("no runs found"), "{shown}");
     let state = give(state, Input::Sample(Box::new(sample(NOW_S, vec![]))));
     let mut run = nano();
     run.device = Some("cpu".to_owned());
@@ -59,7 +59,7 @@ fn a_machine_without_cards_and_without_runs() {
     let shown = text(&state, 80, 24);
     assert!(shown.lines().any(|line| line.contains("4711") && line.contains("ada") && line.contains("CPU")), "{shown}");
     assert!(shown.lines().any(|line| line.contains("nano-1") && line.contains("paused")), "{shown}");
-    for words in ["no NVIDIA card", "CPU  ", "runs 12.2 GiB", "planned 14.0 GiB", "4711", "loss 2.0342"] {
+    for words in ["no NVIDIA GPU", "CPU  ", "runs 12.2 GiB", "planned 14.0 GiB", "4711", "loss 2.0342"] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
 }

@@ -133,11 +133,11 @@ pub fn nano() -> RunView {
         event(206.0, Level::Info, "started: nano from step 1, 14.0 GiB planned of 16.0 GiB"),
         event(106.0, Level::Info, "step 200: held-out loss 2.8345"),
         event(105.0, Level::Info, "step 200: checkpoint saved, 37.5 MiB in 0.1 s"),
-        event(65.0, Level::Warn, "card 0 (RTX 4090): slowed to 84 %: its core is at 79 °C"),
+        event(65.0, Level::Warn, "GPU 0 (RTX 4090): slowed to 84 %: its core is at 79 °C"),
         event(6.0, Level::Error, "step 400: checkpoint not saved: No space left on device"),
     ]);
     let what = "slowed to 84 %: its core is at 79 °C".to_owned();
-    run.heat.push_back(HeatAction { time_s: NOW_S - 65.0, card: "card 0 (RTX 4090)".to_owned(), what });
+    run.heat.push_back(HeatAction { time_s: NOW_S - 65.0, card: "GPU 0 (RTX 4090)".to_owned(), what });
     run.checkpoints = vec![SavedCheckpoint { step: 200, bytes: 37 << 20, milliseconds: 100.0, is_there: true }];
     run
 }

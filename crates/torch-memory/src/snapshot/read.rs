@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
         let segments = list("segments").ok_or_else(|| foreign("it has no `segments`"))?;
         let traces = list("device_traces").ok_or_else(|| foreign("it has no `device_traces`"))?;
         if traces.len() > MAX_CARDS {
-            return Err(root.damaged("lists more cards than any machine has"));
+            return Err(root.damaged("lists more GPUs than any machine has"));
         }
         self.note_unknown(
             &root,
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
             let card = record.number("device").unwrap_or(0);
             let segment = self.segment(&record)?;
             let card = usize::try_from(card).ok().filter(|card| *card < MAX_CARDS);
-            let card = card.ok_or_else(|| record.damaged("has an invalid card number"))?;
+            let card = card.ok_or_else(|| record.damaged("has an invalid GPU number"))?;
             while cards.len() <= card {
                 cards.push(CardRecord { card: cards.len() as u32, ..CardRecord::default() });
             }
@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
     }
 
     fn events(&mut self, card: u32, trace: Value) -> Result<Vec<TraceEvent>, SnapshotError> {
-        let record = self.record(trace, || format!("trace of card {card}"));
+        let record = self.record(trace, || format!("trace of GPU {card}"));
         let items = self.document.items(trace).ok_or_else(|| record.damaged("is not a list"))?;
         self.count(items.len(), &record)?;
         items.iter().enumerate().map(|(index, value)| self.event(card, index, *value)).collect()
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
         let mut event =
             TraceEvent { action: Action::Other, address: 0, bytes: 0, stream: 0, time_us: 0, stack: StackId(0) };
         let (mut name, mut address, mut bytes) = (None, None, None);
-        let damaged = |what| SnapshotError::Damaged { place: format!("event {index} of card {card}"), what };
+        let damaged = |what| SnapshotError::Damaged { place: format!("event {index} of GPU {card}"), what };
         // A single pass over the entries, since there are some 100,000 events.
         for (key, value) in self.document.entries(value).ok_or(damaged("is not a dictionary"))? {
             let number = match value {

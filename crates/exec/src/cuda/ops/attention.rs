@@ -23,7 +23,7 @@ pub(super) const MOST_CHANNELS: usize = 256;
 
 /// Why no card has kernels for heads of this size; `None` if they have.
 pub(super) fn refusal_of_heads(head_size: usize) -> Option<String> {
-    (head_size > MOST_CHANNELS).then(|| format!("heads of {head_size} channels, cards support up to {MOST_CHANNELS}"))
+    (head_size > MOST_CHANNELS).then(|| format!("heads of {head_size} channels, GPUs support up to {MOST_CHANNELS}"))
 }
 
 /// `struct Shape` of `attention.cuh`.

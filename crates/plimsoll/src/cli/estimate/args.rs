@@ -85,10 +85,10 @@ pub(in crate::cli) struct EstimateArgs {
     /// The value of PYTORCH_CUDA_ALLOC_CONF
     #[arg(long, value_name = "CONF", value_parser = alloc_conf)]
     pub(super) alloc_conf: Option<String>,
-    /// The card: `3060`, `a100 80gb`; `list` lists them [default: the first of this machine]
+    /// The GPU: `3060`, `a100 80gb`; `list` lists them [default: the first of this machine]
     #[arg(long, value_name = "NAME", conflicts_with = "vram")]
     pub(super) gpu: Option<String>,
-    /// The card's memory in place of its name: `24` (GiB), `16gb`
+    /// The GPU's memory in place of its name: `24` (GiB), `16gb`
     #[arg(long, value_name = "SIZE")]
     pub(super) vram: Option<Bytes>,
     /// Memory to leave free for the display, other processes and the uncertainty of the estimate [default: 512 MiB]

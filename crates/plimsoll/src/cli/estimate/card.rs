@@ -46,7 +46,7 @@ pub(super) fn target_card(args: &EstimateArgs) -> Result<Option<TargetCard>, Fai
         }
         (None, Some(vram)) => {
             refuse_size("--vram", vram, VRAM_MAX)?;
-            Some(of(format!("a card of {vram}"), vram, assumed_card().compute_capability))
+            Some(of(format!("a GPU with {vram}"), vram, assumed_card().compute_capability))
         }
         (None, None) => gpus().ok().and_then(|found| found.cards.into_iter().next()).map(|found| {
             let card = card_with_memory(&found.name, found.total).unwrap_or(assumed_card());

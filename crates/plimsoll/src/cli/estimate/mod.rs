@@ -63,7 +63,7 @@ pub(super) fn run(args: &EstimateArgs) -> Result<u8, Failure> {
     };
     estimate_warnings(&report).iter().for_each(|warning| talk(format_args!("warning: {warning}")));
     if verdict == Some(Verdict::MayFit) {
-        talk("warning: it may not fit: the card has enough memory for the low end of the range only");
+        talk("warning: it may not fit: the GPU has enough memory for the low end of the range only");
     }
     if let Some(name) = args.export {
         let repaired = ways.iter().find(|way| !way.trains_less).map(|way| &way.run);
@@ -88,7 +88,7 @@ pub(super) fn run(args: &EstimateArgs) -> Result<u8, Failure> {
 fn refused(cannot: Cannot) -> Failure {
     let hint = match cannot {
         Cannot::Zero(_) => "every size is at least 1",
-        Cannot::TooLarge { .. } => "give the samples of one forward pass on one card with `--micro-batch`",
+        Cannot::TooLarge { .. } => "give the samples of one forward pass on one GPU with `--micro-batch`",
         Cannot::Model(_) => "`plimsoll models` lists models whose sizes are known",
         Cannot::NoSuchLayer { .. } => {
             "name them by the ends of their names with `--lora-targets`, or all with `all-linear`"

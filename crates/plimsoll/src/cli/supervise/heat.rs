@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct HeatArgs {
-    /// Highest card temperature in degrees Celsius: above it, Plimsoll asks the command to end, with exit code 6. The
-    /// card's own limit applies if it is lower [default: 83; heat is watched only if one of these four flags is given]
+    /// Highest GPU temperature in degrees Celsius: above it, Plimsoll asks the command to end, with exit code 6. The
+    /// GPU's own limit applies if it is lower [default: 83; heat is watched only if one of these four flags is given]
     #[arg(long, value_name = "C")]
     max_temp: Option<f64>,
     /// Temperature to hold by slowing the command: it is stopped for some seconds at a time [default: 78]
@@ -27,10 +27,10 @@ pub(super) struct HeatArgs {
     /// Temperature below which a slowed command runs at full speed again [default: 70]
     #[arg(long, value_name = "C")]
     resume_temp: Option<f64>,
-    /// As `--max-temp`, for the card's memory if the card reports its temperature [default: 100]
+    /// As `--max-temp`, for the GPU's memory if the GPU reports its temperature [default: 100]
     #[arg(long, value_name = "C")]
     memory_temp: Option<f64>,
-    /// Time between two samples of the cards: `1s`, `0.5s`, `1m`
+    /// Time between two samples of the GPUs: `1s`, `0.5s`, `1m`
     #[arg(long, value_name = "TIME", value_parser = sample_time, default_value = "1s")]
     sample_every: Seconds,
 }
@@ -71,7 +71,7 @@ impl HeatArgs {
         job.pacer = Some(pacer.clone());
         let watched = watched(job);
         if watched.iter().all(|watched| watched.cards.is_empty()) {
-            pacer.note("cards".to_owned(), "found none that the command may use: heat is not watched".to_owned());
+            pacer.note("GPUs".to_owned(), "found none that the command may use: heat is not watched".to_owned());
             return Ok(None);
         }
         let guard = |Watched { cards, workers }| (Guarded::new(cards, settings, "ending the run"), workers);

@@ -33,7 +33,7 @@ pub(super) struct RepairArgs {
     #[arg(long)]
     no_repair: bool,
 
-    /// Install the Python hook, which saves a memory snapshot when a card runs out of memory, even if the command does
+    /// Install the Python hook, which saves a memory snapshot when a GPU runs out of memory, even if the command does
     /// not seem to start Python
     #[arg(long, conflicts_with = "no_python_hook")]
     python_hook: bool,

@@ -61,7 +61,7 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "TIME", default_value = "1s")]
     backoff: Seconds,
 
-    /// Time without output or computation, on processors or a card, after which the command counts as hung; `0` turns
+    /// Time without output or computation, on processors or a GPU, after which the command counts as hung; `0` turns
     /// this off. A hung command is ended, with a stack dump by py-spy or Python's fault handler, and restarted
     #[arg(long, value_name = "TIME", default_value = "30m")]
     hang_timeout: Seconds,
@@ -74,12 +74,12 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     duration: Option<Seconds>,
 
-    /// Commands that run in parallel on each card; `7@3.33GiB`: seven, each with that much of its card's memory
+    /// Commands that run in parallel on each GPU; `7@3.33GiB`: seven, each with that much of its GPU's memory
     #[arg(long, value_name = "N[@SIZE]", default_value = "1")]
     workers: Workers,
 
-    /// Share of its card's memory that each worker may use, above 0 and up to 1 [default: 0.9 divided by the workers of
-    /// a card if there are several, else all]
+    /// Share of its GPU's memory that each worker may use, above 0 and up to 1 [default: 0.9 divided by the workers of
+    /// a GPU if there are several, else all]
     #[arg(long, value_name = "X", value_parser = part)]
     memory_fraction: Option<f32>,
 

@@ -43,7 +43,7 @@ pub(in crate::cli) fn run(args: &StopArgs) -> Result<u8, Failure> {
             Stopped::Killed => talk(format_args!("{name}: killed after {after}")),
             Stopped::Survives => {
                 let message = format!("{name}: a process of it still runs {after} after SIGKILL");
-                return Err(Failure::device(message).hint("the kernel ends the process when its disk or card responds"));
+                return Err(Failure::device(message).hint("the kernel ends the process when its disk or GPU responds"));
             }
             Stopped::Elsewhere => return Err(elsewhere(&entry)),
             Stopped::Unproved => return Err(unproved(&entry)),

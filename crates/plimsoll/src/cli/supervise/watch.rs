@@ -39,7 +39,7 @@ pub(super) fn watch(job: &mut Job, heat: &HeatArgs, notifier: Option<Arc<Notifie
         status.iter().for_each(|status| status.tell(sample));
     };
     let options = SamplerOptions { every: heat.every(), folder: Some(folder) };
-    Sampler::start(options, each).map_err(no_thread("can't sample the cards and the machine"))
+    Sampler::start(options, each).map_err(no_thread("can't sample the GPUs and the machine"))
 }
 
 /// Sends the progress of a run when that is due.

@@ -52,7 +52,7 @@ impl Workers {
             let all = fraction * per_card as f64;
             if all > 1.0 + f64::from(f32::EPSILON) * per_card as f64 {
                 let message = format!(
-                    "{per_card} workers with `--memory-fraction {fraction}` use {:.0} % of a card's memory",
+                    "{per_card} workers with `--memory-fraction {fraction}` use {:.0} % of a GPU's memory",
                     all * 100.0
                 );
                 let fits = (1.0 / fraction) as usize;
@@ -70,7 +70,7 @@ impl Workers {
             }
             let Gpu { index, name, free, total, .. } = card;
             let message =
-                format!("{per_card} workers of {each} use {all}, but card {index} ({name}) has {free} free of {total}");
+                format!("{per_card} workers of {each} use {all}, but GPU {index} ({name}) has {free} free of {total}");
             let fits = free.0 / each.0;
             let part = (free.0 / per_card as u64) >> 20;
             let ways = match fits {

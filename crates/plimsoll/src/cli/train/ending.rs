@@ -40,7 +40,7 @@ impl Given {
                 Ok(exit_code::INTERRUPTED)
             }
             Ending::TooHot => {
-                talk(format_args!("stopped for heat; when the card has cooled, resume with:\n  {resume}"));
+                talk(format_args!("stopped for heat; when the GPU has cooled, resume with:\n  {resume}"));
                 Ok(exit_code::TOO_HOT)
             }
             Ending::Finished | Ending::Replanned | Ending::Diverged => Ok(exit_code::DONE),

@@ -61,11 +61,11 @@ impl Circumstances {
         let mut reasons = Vec::new();
         let [is_hot, is_limited] = self.throttled;
         reasons.extend((self.others_on_card > 0).then(|| match self.others_on_card {
-            1 => "another process computes on the card".to_owned(),
-            others => format!("{others} other processes compute on the card"),
+            1 => "another process computes on the GPU".to_owned(),
+            others => format!("{others} other processes compute on the GPU"),
         }));
-        reasons.extend(is_hot.then(|| "the card is throttled for heat".to_owned()));
-        reasons.extend((is_limited && !is_hot).then(|| "the card is throttled by its power limit".to_owned()));
+        reasons.extend(is_hot.then(|| "the GPU is throttled for heat".to_owned()));
+        reasons.extend((is_limited && !is_hot).then(|| "the GPU is throttled by its power limit".to_owned()));
         let pressure = self.cpu_pressure_percent.filter(|percent| *percent >= PRESSURE_PERCENT);
         let busy = self.busy_by_others_percent.filter(|percent| *percent >= BUSY_PERCENT);
         reasons.extend(match (pressure, busy) {
@@ -79,7 +79,7 @@ impl Circumstances {
         reasons
             .extend(pressure.map(|percent| format!("memory is short: tasks waited for it {percent:.0} % of the time")));
         if !self.is_calibrated {
-            let device = if self.is_on_card { "this card" } else { "this processor" };
+            let device = if self.is_on_card { "this GPU" } else { "this processor" };
             reasons.push(format!("the prediction is an estimate until `plimsoll calibrate` has measured {device}"));
         }
         reasons
@@ -165,15 +165,15 @@ mod tests {
             (Circumstances { cpu_pressure_percent: Some(61.0), ..calm.clone() }, "waited for a core 61 % of the time"),
             (Circumstances { busy_by_others_percent: Some(48.0), ..calm.clone() }, "other processes use 48 % of it"),
             (Circumstances { memory_pressure_percent: Some(30.0), ..calm.clone() }, "memory is short"),
-            (Circumstances { throttled: [true, true], ..calm.clone() }, ": the card is throttled for heat"),
+            (Circumstances { throttled: [true, true], ..calm.clone() }, ": the GPU is throttled for heat"),
             (Circumstances { throttled: [false, true], ..calm.clone() }, "throttled by its power limit"),
-            (Circumstances { others_on_card: 1, ..calm.clone() }, "another process computes on the card"),
-            (Circumstances { others_on_card: 2, ..calm.clone() }, "2 other processes compute on the card"),
+            (Circumstances { others_on_card: 1, ..calm.clone() }, "another process computes on the GPU"),
+            (Circumstances { others_on_card: 2, ..calm.clone() }, "2 other processes compute on the GPU"),
             (
                 Circumstances { is_calibrated: false, ..calm.clone() },
                 "`plimsoll calibrate` has measured this processor",
             ),
-            (Circumstances { is_calibrated: false, is_on_card: true, ..calm.clone() }, "has measured this card"),
+            (Circumstances { is_calibrated: false, is_on_card: true, ..calm.clone() }, "has measured this GPU"),
         ] {
             let sentence = said(1.5, &around).expect("slow");
             assert!(sentence.contains(words) && !sentence.contains("no cause"), "{words}: {sentence}");

@@ -19,11 +19,11 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WatchArgs {
-    /// Time between two samples of the card and the system, stored in the run's folder: `1s`, `0.5s`, `1m`; `off` takes
+    /// Time between two samples of the GPU and the system, stored in the run's folder: `1s`, `0.5s`, `1m`; `off` takes
     /// no samples, and heat, health and energy are not watched
     #[arg(long, value_name = "TIME|off", default_value = "1s")]
     sample_every: SampleEvery,
-    /// Card temperature in degrees Celsius above which the run saves and ends, with exit code 6; the card's own limit
+    /// GPU temperature in degrees Celsius above which the run saves and ends, with exit code 6; the GPU's own limit
     /// applies if it is lower
     #[arg(long, value_name = "C", default_value = "83")]
     max_temp: f64,
@@ -33,7 +33,7 @@ pub(crate) struct WatchArgs {
     /// Temperature below which a slowed run runs at full speed again
     #[arg(long, value_name = "C", default_value = "70")]
     resume_temp: f64,
-    /// As `--max-temp`, for the card's memory if the card reports its temperature
+    /// As `--max-temp`, for the GPU's memory if the GPU reports its temperature
     #[arg(long, value_name = "C", default_value = "100")]
     memory_temp: f64,
 }

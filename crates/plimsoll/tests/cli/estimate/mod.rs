@@ -253,7 +253,7 @@ fn settings_that_fill_the_card_do_not_decide_whether_a_run_fits() {
         let run = "estimate --model t5-small --micro-batch 16 --seq-len 512 --json --vram";
         let said = sandbox.run(&format!("{run} {card} --alloc-conf {conf}"));
         assert_eq!(said.code, Some(0), "{}", said.stderr);
-        (bytes(&json(&said), "peak_reserved_bytes"), said.stdout_text().contains("until the card is full"))
+        (bytes(&json(&said), "peak_reserved_bytes"), said.stdout_text().contains("until the GPU is full"))
     };
     let all = "expandable_segments:True,max_split_size_mb:64,roundup_power2_divisions:16";
     let two = "expandable_segments:True,roundup_power2_divisions:16";

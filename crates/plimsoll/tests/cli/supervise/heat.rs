@@ -105,7 +105,7 @@ fn a_program_is_throttled_to_its_duty_and_does_not_count_as_hanging() {
     let said = ended_by("TERM", child);
     assert_eq!(said.code, Some(3), "who is stopped hears what it is sent: {}", said.stderr);
     assert!(!said.stderr.contains("nothing computed") && said.stdout_text().contains("saved"), "{}", said.stderr);
-    assert!(said.stderr.contains("card 0 (NVIDIA GeForce RTX 3060): slowed to "), "{}", said.stderr);
+    assert!(said.stderr.contains("GPU 0 (NVIDIA GeForce RTX 3060): slowed to "), "{}", said.stderr);
     assert!(!is_alive(&outside) && !sandbox.path("runs/it/held-0").exists());
 }
 
@@ -140,7 +140,7 @@ fn above_the_maximum_a_program_is_ended_and_not_restarted() {
     let said = ended(child);
     assert_eq!(said.code, Some(6), "{}", said.stderr);
     assert!(said.stdout_text().contains("saved"), "{}", said.stderr);
-    for words in ["its core is at 90 °C, above 83: ending the run", "SIGTERM: its card is too hot"] {
+    for words in ["its core is at 90 °C, above 83: ending the run", "SIGTERM: its GPU is too hot"] {
         assert!(said.stderr.contains(words), "{}", said.stderr);
     }
     assert!(said.stderr.contains("stopped for heat (exit code 6)"), "{}", said.stderr);
@@ -182,7 +182,7 @@ fn heat_control_needs_the_flags_and_a_card() {
     assert_eq!(told, ["\"tells no temperature: heat is not watched\""]);
     let said = run(&sandbox, "--max-temp 83", "exit 0");
     assert!(
-        said.code == Some(0) && said.stderr.contains("cards: found none that the command may use"),
+        said.code == Some(0) && said.stderr.contains("GPUs: found none that the command may use"),
         "{}",
         said.stderr
     );

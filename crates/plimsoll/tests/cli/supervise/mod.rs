@@ -501,9 +501,9 @@ fn workers_do_not_exceed_a_cards_memory() {
         Said::of(command.output().expect("the binary runs"))
     };
     for (flags, words) in [
-        ("--workers 3 --memory-fraction 0.5", "150 % of a card's memory"),
+        ("--workers 3 --memory-fraction 0.5", "150 % of a GPU's memory"),
         ("--workers 3 --memory-fraction 0.5", "`--workers 2` fits, or `--memory-fraction 0.333` for 3"),
-        ("--workers 7@3.33GiB", "7 workers of 3.33 GiB use 23.3 GiB, but card 0 (A) has 11.7 GiB free of 12.0 GiB"),
+        ("--workers 7@3.33GiB", "7 workers of 3.33 GiB use 23.3 GiB, but GPU 0 (A) has 11.7 GiB free of 12.0 GiB"),
         ("--workers 7@3.33GiB", "`--workers 3@3409MiB` fits, or `--workers 7@1705MiB`"),
         ("--workers 2@20GiB", "hint: `--workers 2@5969MiB` fits"),
         ("--workers 2@1GiB --memory-fraction 0.2", "both set the memory of a worker"),

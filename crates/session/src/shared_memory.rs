@@ -1,0 +1,41 @@
+//! What a session and its memory watcher share. Not here: the watcher (`memory.rs`).
+
+use plimsoll_plan::HeldMemory;
+
+/// Where a run's plan is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Residence {
+    /// On its way to or from the device.
+    #[default]
+    Changing,
+    /// On the device.
+    Loaded(HeldMemory),
+    /// Nowhere: the run waits for memory.
+    Waiting,
+}
+
+/// What a session and its memory watcher share.
+#[derive(Default)]
+pub(crate) struct SharedMemory {
+    pub(crate) residence: Residence,
+    /// The watcher's order that is neither followed nor refused yet.
+    pub(crate) order: Option<u64>,
+    /// Whether its last order was refused.
+    pub(crate) is_refused: bool,
+    /// Whether the run is to save a checkpoint after its step.
+    pub(crate) wants_checkpoint: bool,
+}
+
+impl SharedMemory {
+    /// Records that the watcher gave an order.
+    pub(crate) fn gave(&mut self, order: u64) {
+        self.order = Some(order);
+    }
+
+    /// Records that an order is settled. Orders of others change nothing.
+    pub(crate) fn settle(&mut self, order: u64, is_refused: bool) {
+        if self.order.take_if(|own| *own == order).is_some() {
+            self.is_refused = is_refused;
+        }
+    }
+}
