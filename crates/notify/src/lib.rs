@@ -1,8 +1,10 @@
 //! Sends notifications about a run by mail, Discord, Slack, Telegram, ntfy or any webhook.
 //! Not here: observing runs (`telemetry`), and the flags that select services (`plimsoll`).
 //!
-//!     events, samples ─► Narrator ─► Message ─► a bounded queue ─► a thread ─► a sender
-//!                                              └──────── one for each service ───────┘
+//! ```text
+//!   events, samples ─► Narrator ─► Message ─► a bounded queue ─► a thread ─► a sender
+//!                                            └──────── one for each service ───────┘
+//! ```
 //!
 //! Sending never blocks the caller: a full queue merges or drops messages, and a later message reports how many. A
 //! sender that hangs, fails or is rejected blocks only its own thread. No text that leaves this crate contains a secret

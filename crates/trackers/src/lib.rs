@@ -3,8 +3,10 @@
 //! Not here: the measurements (`telemetry`), the flags that select trackers (`plimsoll`), messages to people
 //! (`notify`).
 //!
-//!     events, samples ─► rows ─► a bounded queue ─► a thread ─► a writer
-//!                                └───────── one for each tracker ─────┘
+//! ```text
+//!   events, samples ─► rows ─► a bounded queue ─► a thread ─► a writer
+//!                              └───────── one for each tracker ─────┘
+//! ```
 //!
 //! Logging never blocks: rows that do not fit in a queue are dropped and counted, and a writer that hangs or fails
 //! blocks only its own thread. A resumed run replaces the steps that it repeats, in any state that a crash left.

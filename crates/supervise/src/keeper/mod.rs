@@ -3,9 +3,11 @@
 //! program never blocks on a full pipe and its exit code is not lost. Another supervisor reaches the keeper by a socket
 //! in the run's folder.
 //!
-//!     supervisor ──socket── keeper ──pipes── program
-//!         ✗                   │ output.log, end-0.json
-//!     next one ───────────────┘
+//! ```text
+//!   supervisor ──socket── keeper ──pipes── program
+//!       ✗                   │ output.log, end-0.json
+//!   next one ───────────────┘
+//! ```
 //!
 //! `process.rs` is the keeper's side, `link.rs` the supervisor's.
 

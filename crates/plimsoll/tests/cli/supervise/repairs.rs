@@ -128,7 +128,7 @@ fn a_repair_is_sent_as_out_of_memory_averted() {
     let text = messages.iter().map(ToString::to_string).collect::<String>();
     for (kind, words) in [
         ("start", "Started: trainer.sh."),
-        ("out_of_memory_averted", "GPU memory"),
+        ("out_of_memory_averted", "card memory"),
         ("out_of_memory_averted", "Out of memory averted: "),
         ("end", "Finished; exit code 0."),
     ] {
