@@ -180,6 +180,12 @@ impl ElasticBudget {
         }
     }
 
+    /// Makes this size the most, as a user orders; the least falls to it if it is larger.
+    pub fn limit(&mut self, most: Bytes) {
+        self.range = BudgetRange { least: self.range.least.min(most), most };
+        self.roomy = None;
+    }
+
     /// What the run is to do after a reading.
     pub fn observe(&mut self, reading: &MemoryReading) -> MemoryAction {
         let now = reading.time;

@@ -6,6 +6,7 @@ use crate::shared_memory::SharedMemory;
 use plimsoll_health::Facts;
 use plimsoll_orders::Order;
 use plimsoll_telemetry::{EnergyUse, Event, Sample};
+use plimsoll_units::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -113,6 +114,9 @@ impl Shared {
     pub(crate) fn obey(&self, number: u64, order: Order, notices: &Notices) {
         {
             let mut state = self.lock();
+            if let Order::Budget { bytes } = order {
+                state.memory.most = Some(Bytes(bytes));
+            }
             let refused = state.asked.take(number, order);
             state.refuse_all(refused);
         }

@@ -73,6 +73,7 @@ impl MemoryWatch {
         };
         let refused = {
             let memory = &mut control.shared.lock().memory;
+            memory.most.take().into_iter().for_each(|most| self.budget.limit(most));
             // A reading from before a change says nothing about the memory after it.
             if memory.order.is_some() || memory.residence != residence || residence == Residence::Changing {
                 return;
@@ -110,9 +111,8 @@ fn follow(action: MemoryAction, there: &str, control: &Control) {
         state.memory.wants_checkpoint |= action == MemoryAction::Checkpoint;
     }
     match action {
-        MemoryAction::Shrink(bytes) | MemoryAction::Grow(bytes) | MemoryAction::GoOn(bytes) => {
-            control.change_memory(Change::Budget(bytes));
-        }
+        MemoryAction::Shrink(bytes) => control.change_memory(Change::Shrink(bytes)),
+        MemoryAction::Grow(bytes) | MemoryAction::GoOn(bytes) => control.change_memory(Change::Budget(bytes)),
         MemoryAction::Stop => drop(control.order(Order::Stop)),
         MemoryAction::Keep | MemoryAction::Wait | MemoryAction::Checkpoint => {}
     }

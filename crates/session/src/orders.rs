@@ -71,6 +71,8 @@ impl Asked {
 pub(crate) enum Change {
     /// Another budget.
     Budget(Bytes),
+    /// A smaller budget, since memory is short: the run saves and returns its memory before it plans again, which takes memory, too.
+    Shrink(Bytes),
     /// The run saves, returns its memory and waits for another budget.
     Release {
         /// Why, for the journal.
@@ -82,6 +84,8 @@ pub(crate) enum Change {
 pub(crate) enum Target {
     /// A plan for this budget, as the order gave it.
     Plan(Bytes, Box<Found>),
+    /// A plan for this budget, as the order gave it, which is made once the plan before has left the device.
+    Smaller(Bytes),
     /// Nothing, until there is memory.
     Wait {
         /// Why.
@@ -104,16 +108,17 @@ impl Next {
         Self { order, step, target, is_told: false }
     }
 
-    /// The event of it, once.
+    /// The event of it, once; `None` if it is not known yet.
     pub(crate) fn tell(&mut self) -> Option<Event> {
         let Self { order, step, .. } = *self;
         if std::mem::replace(&mut self.is_told, true) {
             return None;
         }
-        Some(match &self.target {
-            Target::Plan(_, found) => replanned(order, step, found),
-            Target::Wait { why } => Event::MemoryPressure { step, what: why.clone(), waits: true },
-        })
+        match &self.target {
+            Target::Plan(_, found) => Some(replanned(order, step, found)),
+            Target::Smaller(_) => None,
+            Target::Wait { why } => Some(Event::MemoryPressure { step, what: why.clone(), waits: true }),
+        }
     }
 }
 

@@ -113,11 +113,13 @@ impl<B: Backend> Pace for SessionPace<'_, B> {
         drop(state);
         let target = match change {
             Change::Release { why } => Ok(Target::Wait { why }),
+            Change::Shrink(budget) => Ok(Target::Smaller(budget)),
             Change::Budget(budget) => {
                 self.backend.plan(self.found, budget).map(|found| Target::Plan(budget, Box::new(found)))
             }
         };
         match target {
+            Ok(Target::Plan(budget, found)) if self.watch.adopts(order, budget, &found.plan, &self.found.plan) => None,
             Ok(target) => {
                 shared.lock().asked.next = Some(Next::new(order, step, target));
                 Some(Ending::Replanned)

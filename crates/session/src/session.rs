@@ -183,6 +183,10 @@ impl<B: Backend> Session<B> {
         self.engine = None;
         let (budget, found) = match target {
             Target::Plan(budget, found) => (budget, *found),
+            Target::Smaller(budget) => {
+                let loaded = self.load_budget(order, step, budget);
+                return Ok(loaded.map_err(|reason| Some(format!("{reason}; the run waits"))));
+            }
             Target::Wait { .. } => {
                 self.watch.reside(None, Some(order));
                 return Ok(Err(None));

@@ -1,6 +1,7 @@
 //! What a session and its memory watcher share. Not here: the watcher (`memory.rs`).
 
 use plimsoll_plan::HeldMemory;
+use plimsoll_units::Bytes;
 
 /// Where a run's plan is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub(crate) struct SharedMemory {
     pub(crate) order: Option<u64>,
     /// Whether its last order was refused.
     pub(crate) is_refused: bool,
+    /// The budget that a user ordered, above which the watcher does not grow.
+    pub(crate) most: Option<Bytes>,
     /// Whether the run is to save a checkpoint after its step.
     pub(crate) wants_checkpoint: bool,
 }

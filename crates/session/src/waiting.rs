@@ -55,14 +55,10 @@ impl<B: Backend> Session<B> {
             }
             match state.asked.change.take() {
                 Some((order, Change::Release { .. })) => state.refuse(step, order, "it waits already".to_owned()),
-                Some((order, Change::Budget(budget))) => {
+                Some((order, Change::Budget(budget) | Change::Shrink(budget))) => {
                     drop(state);
-                    match self.load_budget(order, budget) {
-                        Ok(()) => {
-                            self.watch.control.tell(replanned(order, step, &self.found));
-                            return None;
-                        }
-                        Err(reason) => self.watch.refuse(step, order, reason),
+                    if self.load_budget(order, step, budget).is_ok() {
+                        return None;
                     }
                 }
                 None => {
@@ -77,13 +73,19 @@ impl<B: Backend> Session<B> {
         }
     }
 
-    /// Plans for the budget of an order and loads the plan. Errors: why that is not possible.
-    fn load_budget(&mut self, order: u64, budget: Bytes) -> Result<(), String> {
-        let found = self.backend.plan(&self.found, budget)?;
+    /// Plans for the budget of an order with an empty device, and loads the plan. Errors: why that is not possible; the order is
+    /// refused, and the run waits.
+    pub(crate) fn load_budget(&mut self, order: u64, step: u64, budget: Bytes) -> Result<(), String> {
         self.watch.begin_change();
-        self.load(order, budget, found).map_err(|error| {
-            self.watch.reside(None, None);
-            no_room(&error)
-        })
+        let found = self.backend.plan(&self.found, budget);
+        let loaded = found.and_then(|found| self.load(order, budget, found).map_err(|error| no_room(&error)));
+        match &loaded {
+            Ok(()) => self.watch.control.tell(replanned(order, step, &self.found)),
+            Err(reason) => {
+                self.watch.reside(None, None);
+                self.watch.refuse(step, order, reason.clone());
+            }
+        }
+        loaded
     }
 }

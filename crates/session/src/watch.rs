@@ -123,6 +123,17 @@ impl Watch {
         order.into_iter().for_each(|order| memory.settle(order, false));
     }
 
+    /// Whether an order of the memory watcher leaves the plan as it is, and only the budget changes: then that is recorded.
+    pub(crate) fn adopts(&self, order: u64, budget: Bytes, found: &Plan, loaded: &Plan) -> bool {
+        let memory = &mut self.control.shared.lock().memory;
+        let is_same = memory.order == Some(order) && found.clone().within(&loaded.budget()) == *loaded;
+        if let (true, Residence::Loaded(plan)) = (is_same, &mut memory.residence) {
+            plan.budget = budget;
+            memory.settle(order, false);
+        }
+        is_same
+    }
+
     /// Records that the run's plan leaves the device.
     pub(crate) fn begin_change(&self) {
         self.control.shared.lock().memory.residence = Residence::Changing;

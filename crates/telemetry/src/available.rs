@@ -48,54 +48,70 @@ impl fmt::Display for Bound {
 
 /// The minimum over all limits; `None` if the system reports none.
 pub fn available_memory() -> Option<Available> {
-    available_below(Path::new("/"))
+    available_after(Bytes::ZERO)
+}
+
+/// The same, once this process has returned `held` bytes. A limit that was lowered below its use leaves less than `held`.
+pub fn available_after(held: Bytes) -> Option<Available> {
+    available_below(Path::new("/"), held)
 }
 
 /// The pages that the process can still receive: like [`available_memory`], without the limits on address space and
 /// commitments, which count memory when it is mapped and not when it is used.
 pub fn available_pages() -> Option<Available> {
-    least(pages(Path::new("/")))
+    least(pages(Path::new("/")), Bytes::ZERO)
 }
 
-fn available_below(root: &Path) -> Option<Available> {
-    least(pages(root).into_iter().chain(commitments(root)).chain(process_limits(root)))
+fn available_below(root: &Path, held: Bytes) -> Option<Available> {
+    least(pages(root).into_iter().chain(commitments(root)).chain(process_limits(root)), held)
 }
 
-fn least(all: impl IntoIterator<Item = Available>) -> Option<Available> {
-    all.into_iter().min_by_key(|available| available.bytes)
+/// A limit, and the use that counts toward it.
+struct Limit {
+    bytes: Bytes,
+    used: Bytes,
+    bound: Bound,
 }
 
-fn pages(root: &Path) -> Vec<Available> {
+fn least(all: impl IntoIterator<Item = Limit>, held: Bytes) -> Option<Available> {
+    let left = |Limit { bytes, used, bound }| Available {
+        bytes: Bytes(bytes.0.saturating_add(held.0)).saturating_sub(used),
+        bound,
+    };
+    all.into_iter().map(left).min_by_key(|available| available.bytes)
+}
+
+fn pages(root: &Path) -> Vec<Limit> {
     let machine = fs::read_to_string(root.join("proc/meminfo")).ok();
     let machine = machine.and_then(|text| kib_field(&text, "MemAvailable:"));
-    let groups = control_groups::rooms(root);
-    let groups = groups.into_iter().map(|(path, bytes)| Available { bytes, bound: Bound::ControlGroup(path) });
-    machine.map(|bytes| Available { bytes, bound: Bound::Machine }).into_iter().chain(groups).collect()
+    let machine = machine.map(|bytes| Limit { bytes, used: Bytes::ZERO, bound: Bound::Machine });
+    let groups = control_groups::limits(root).into_iter();
+    let groups = groups.map(|(path, [bytes, used])| Limit { bytes, used, bound: Bound::ControlGroup(path) });
+    machine.into_iter().chain(groups).collect()
 }
 
 /// The commit limit, if the machine does not overcommit memory.
 /// Source: Documentation/mm/overcommit-accounting.rst of the kernel.
-fn commitments(root: &Path) -> Option<Available> {
+fn commitments(root: &Path) -> Option<Limit> {
     const NEVER_OVERCOMMIT: &str = "2";
     let mode = fs::read_to_string(root.join("proc/sys/vm/overcommit_memory")).ok()?;
     let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
-    let (limit, promised) = (kib_field(&text, "CommitLimit:")?, kib_field(&text, "Committed_AS:")?);
-    let bytes = limit.saturating_sub(promised);
-    (mode.trim() == NEVER_OVERCOMMIT).then_some(Available { bytes, bound: Bound::Commitments })
+    let (bytes, used) = (kib_field(&text, "CommitLimit:")?, kib_field(&text, "Committed_AS:")?);
+    (mode.trim() == NEVER_OVERCOMMIT).then_some(Limit { bytes, used, bound: Bound::Commitments })
 }
 
-/// RLIMIT_AS and RLIMIT_DATA, each minus the current use. Source: proc(5), prlimit(2).
-fn process_limits(root: &Path) -> Vec<Available> {
+/// RLIMIT_AS and RLIMIT_DATA. Source: proc(5), prlimit(2).
+fn process_limits(root: &Path) -> Vec<Limit> {
     let read = |file: &str| fs::read_to_string(root.join("proc/self").join(file)).unwrap_or_default();
     let (limits, status) = (read("limits"), read("status"));
-    let left = |limit: &str, used: &str, bound: Bound| {
+    let limit = |limit: &str, used: &str, bound: Bound| {
         let line = limits.lines().find_map(|line| line.strip_prefix(limit))?;
         // The soft limit comes first; `unlimited` is not a number.
-        let limit = line.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
-        Some(Available { bytes: Bytes(limit).saturating_sub(kib_field(&status, used)?), bound })
+        let bytes = Bytes(line.split_ascii_whitespace().next()?.parse().ok()?);
+        Some(Limit { bytes, used: kib_field(&status, used)?, bound })
     };
-    let addresses = left("Max address space", "VmSize:", Bound::AddressSpace);
-    addresses.into_iter().chain(left("Max data size", "VmData:", Bound::Data)).collect()
+    let addresses = limit("Max address space", "VmSize:", Bound::AddressSpace);
+    addresses.into_iter().chain(limit("Max data size", "VmData:", Bound::Data)).collect()
 }
 
 #[cfg(test)]
@@ -112,7 +128,11 @@ mod tests {
 
     fn check(files: &[(&str, &str)], kib: u64, bound: Bound) {
         let machine = machine_with(&[ROOMY, files].concat());
-        assert_eq!(available_below(machine.path()), Some(Available { bytes: Bytes(kib * 1024), bound }), "{files:?}");
+        assert_eq!(
+            available_below(machine.path(), Bytes::ZERO),
+            Some(Available { bytes: Bytes(kib * 1024), bound }),
+            "{files:?}"
+        );
     }
 
     #[test]
@@ -129,6 +149,19 @@ mod tests {
             ("sys/fs/cgroup/run/memory.current", "512000\n"),
         ];
         check(group, 524, Bound::ControlGroup("/run".into()));
+    }
+
+    #[test]
+    fn what_the_process_holds_counts_and_a_lowered_limit_leaves_less_than_that() {
+        let group: &[(&str, &str)] = &[
+            ("proc/self/cgroup", "0::/run\n"),
+            ("sys/fs/cgroup/run/memory.max", "max\n"),
+            ("sys/fs/cgroup/run/memory.high", "400\n"),
+            ("sys/fs/cgroup/run/memory.current", "1000\n"),
+        ];
+        let machine = machine_with(&[ROOMY, group].concat());
+        let after = |held| available_below(machine.path(), Bytes(held)).map(|available| available.bytes.0);
+        assert_eq!([after(0), after(500), after(700), after(u64::MAX)], [0, 0, 100, u64::MAX - 1000].map(Some));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A group is charged for the page cache of files that its processes read. The kernel reclaims these pages before it
 //! refuses an allocation, so they count as free.
 
+use crate::sample::waiting_percent;
 use plimsoll_units::Bytes;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,18 +50,18 @@ const V2: Version = Version {
     inherited_limit: None,
 };
 
-/// The groups of this process that have limits, from its own upward, and the memory that each leaves. Groups are
-/// identified by their path below the mount.
-pub(crate) fn rooms(root: &Path) -> Vec<(PathBuf, Bytes)> {
-    let room = |(version, folder, group): &(&Version, PathBuf, PathBuf)| {
-        Some((Path::new("/").join(group), version.room(&folder.join(group))?))
+/// The groups of this process that have limits, from its own upward, with limit and use of each. Groups are identified by
+/// their path below the mount.
+pub(crate) fn limits(root: &Path) -> Vec<(PathBuf, [Bytes; 2])> {
+    let limit = |(version, folder, group): &(&Version, PathBuf, PathBuf)| {
+        Some((Path::new("/").join(group), version.limit(&folder.join(group))?))
     };
-    groups(root).iter().filter_map(room).collect()
+    groups(root).iter().filter_map(limit).collect()
 }
 
 /// Limit and use of the group that leaves the least memory to this process. `None` if no group limits it.
 pub(crate) fn tightest(root: &Path) -> Option<[Bytes; 2]> {
-    let limits = groups(root).into_iter().filter_map(|(version, folder, group)| version.limit(&folder.join(group)));
+    let limits = limits(root).into_iter().map(|(_, limit)| limit);
     limits.min_by_key(|[limit, used]| limit.saturating_sub(*used))
 }
 
@@ -76,6 +77,19 @@ fn oom_kills_below(root: &Path) -> Option<u64> {
         let text = fs::read_to_string(folder.join(group).join(version.kills)).ok()?;
         text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
     })
+}
+
+/// Percent of the last ten seconds in which a task of this process's control group waited for memory. `None` if the system does not
+/// report it for the group. Source: the kernel's pressure stall information, Documentation/accounting/psi.rst.
+pub fn memory_pressure() -> Option<f64> {
+    memory_pressure_below(Path::new("/"))
+}
+
+fn memory_pressure_below(root: &Path) -> Option<f64> {
+    let (_, folder, group) = groups(root).into_iter().find(|(version, ..)| version.option.is_none())?;
+    // The root group is the machine, of which other groups are part.
+    let own = Some(group).filter(|group| !group.as_os_str().is_empty())?;
+    waiting_percent(&fs::read_to_string(folder.join(own).join("memory.pressure")).ok()?)
 }
 
 /// The memory control groups of this process, from its own upward: the version, the mount folder, and the group's path
@@ -124,11 +138,6 @@ impl Version {
         known.or_else(outside).unwrap_or_else(usual)
     }
 
-    /// The memory that a group leaves; `None` without a limit.
-    fn room(&self, group: &Path) -> Option<Bytes> {
-        self.limit(group).map(|[limit, used]| limit.saturating_sub(used))
-    }
-
     /// A group's limit, and its use without reclaimable pages; `None` without a limit.
     fn limit(&self, group: &Path) -> Option<[Bytes; 2]> {
         let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
@@ -164,7 +173,8 @@ pub(crate) mod tests {
     fn check(files: &[(&str, &str)], expected: &[(&str, u64)]) {
         let machine = machine_with(files);
         let expected = expected.iter().map(|(group, bytes)| (PathBuf::from(group), Bytes(*bytes))).collect::<Vec<_>>();
-        assert_eq!(rooms(machine.path()), expected, "{files:?}");
+        let left = |(group, [limit, used]): (PathBuf, [Bytes; 2])| (group, limit.saturating_sub(used));
+        assert_eq!(limits(machine.path()).into_iter().map(left).collect::<Vec<_>>(), expected, "{files:?}");
     }
 
     #[test]
@@ -270,6 +280,18 @@ pub(crate) mod tests {
         let own = ("sys/fs/cgroup/memory/lxc/own/memory.oom_control", control);
         check(&[("proc/self/cgroup", "5:cpu,memory:/lxc/own\n0::/\n"), own], Some(3));
         check(&[("proc/self/cgroup", "0::/\n")], None);
+    }
+
+    #[test]
+    fn pressure_is_that_of_the_own_group_and_never_of_the_machine() {
+        let check = |files: &[(&str, &str)], expected| {
+            assert_eq!(memory_pressure_below(machine_with(files).path()), expected, "{files:?}");
+        };
+        let machine = ("sys/fs/cgroup/memory.pressure", "some avg10=70.00 avg60=0.00 avg300=0.00 total=9\n");
+        let own = ("sys/fs/cgroup/run/own/memory.pressure", "some avg10=1.50 avg60=0.00 avg300=0.00 total=9\n");
+        check(&[("proc/self/cgroup", "0::/run/own\n"), machine, own], Some(1.5));
+        check(&[("proc/self/cgroup", "4:memory:/run/own\n0::/\n"), machine, own], None);
+        check(&[("proc/self/cgroup", "0::/run/own\n"), machine], None);
     }
 
     #[test]

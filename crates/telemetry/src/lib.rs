@@ -22,10 +22,10 @@ mod sample;
 mod tail;
 mod visible;
 
-pub use available::{Available, Bound, available_memory, available_pages};
+pub use available::{Available, Bound, available_after, available_memory, available_pages};
 pub use background::lower_thread_priority;
 pub use branches::{BRANCHES_FILE, Branches, BranchesError, Lineage, Origin};
-pub use control_groups::oom_kills;
+pub use control_groups::{memory_pressure, oom_kills};
 pub use curve::{Curve, Point, Stretch};
 pub use driver::{Driver, GpuError};
 pub use energy::{EnergySource, EnergyUse};

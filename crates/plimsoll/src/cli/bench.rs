@@ -87,6 +87,7 @@ pub(super) struct BenchArgs {
 }
 
 pub(super) fn run(args: BenchArgs) -> Result<u8, Failure> {
+    args.budget.refuse_range("bench")?;
     let threads = args.budget.threads()?;
     if args.data.is_asked_for() {
         let global_batch = args.request.global_batch.unwrap_or(DATA_GLOBAL_BATCH);

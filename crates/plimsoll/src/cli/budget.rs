@@ -5,19 +5,22 @@ use super::failure::{exit_code, no_room};
 use super::options::{margin, part};
 use super::processor::{available, page_tables, process_margin};
 use crate::streams::talk;
-use ::plimsoll_plan::Plan;
+use ::plimsoll_plan::{BudgetRange, Plan};
 use clap::Args;
 use plimsoll_graph::DeviceKind;
 use plimsoll_telemetry::Available;
 use plimsoll_units::Bytes;
+use std::fmt;
+use std::str::FromStr;
 
 /// Limits on the memory and the threads of a run.
 #[derive(Debug, Clone, Args)]
 pub(super) struct BudgetArgs {
     /// Hard memory budget: `12` (GiB), `600MiB`, `16gb`. On a GPU it includes the driver's memory and the margin, and is at
-    /// most the free memory. On the CPU it is the size of the plan alone, exact to the byte [default: all free memory]
+    /// most the free memory. On the CPU it is the size of the plan alone, exact to the byte. `train` also accepts a range,
+    /// `6GiB..10GiB`, in which the budget follows the free memory [default: all free memory]
     #[arg(long, value_name = "SIZE")]
-    pub(super) vram: Option<Bytes>,
+    pub(super) vram: Option<Vram>,
 
     /// Use all free memory as the budget; this is the default. `plan` uses the memory of the machine's NVIDIA GPUs,
     /// if it has any
@@ -33,9 +36,50 @@ pub(super) struct BudgetArgs {
     #[arg(long, visible_alias = "vram-safety-margin", value_name = "SIZE", value_parser = margin)]
     pub(super) vram_margin: Option<Bytes>,
 
+    /// Memory to leave free for other programs, at the start and, in `train`, while the run lasts: `2GiB`
+    #[arg(long, value_name = "SIZE")]
+    pub(super) emergency_reserve: Option<Bytes>,
+
     /// Number of compute threads [default: OMP_NUM_THREADS, or all cores]
     #[arg(long, value_name = "N", value_parser = super::options::positive_size)]
     pub(super) threads: Option<usize>,
+}
+
+/// `--vram`: a size, or a range of sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Vram {
+    /// The smallest size of a range; `None` of a single size.
+    pub(super) least: Option<Bytes>,
+    /// The size, or the largest of a range.
+    pub(super) most: Bytes,
+}
+
+impl From<Bytes> for Vram {
+    fn from(most: Bytes) -> Self {
+        Self { least: None, most }
+    }
+}
+
+impl FromStr for Vram {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let size = |text: &str| text.parse::<Bytes>().map_err(|error| error.to_string());
+        let Some((least, most)) = text.split_once("..") else { return size(text).map(Self::from) };
+        let (least, most) = (size(least)?, size(most)?);
+        match least < most && least > Bytes::ZERO {
+            true => Ok(Self { least: Some(least), most }),
+            false => Err(format!("`{text}` is not a range: its first size must be above 0 and below its second")),
+        }
+    }
+}
+
+/// As [`FromStr`] reads it, exact to the byte.
+impl fmt::Display for Vram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.least.map_or(Ok(()), |least| write!(f, "{}b..", least.0))?;
+        write!(f, "{}b", self.most.0)
+    }
 }
 
 /// A budget and its derivation.
@@ -138,10 +182,15 @@ impl BudgetArgs {
     /// Of the processor: what is asked for, or what is free less what the process itself takes.
     /// Errors: the margin takes it all, or the system does not say how much is free.
     pub(super) fn budget(&self) -> Result<Budget, Failure> {
-        if let Some(total) = self.vram {
+        if let Some(vram) = self.vram {
             let free = available().map_or(Bytes::ZERO, |free| free.bytes);
-            refuse_size("--vram", total, VRAM_MAX.max(free))?;
-            return self.budget_of(Memory::requested(total, self.vram_margin.unwrap_or(Bytes::ZERO)));
+            refuse_size("--vram", vram.most, VRAM_MAX.max(free))?;
+            let margin = self.vram_margin.unwrap_or(Bytes::ZERO);
+            let process = self.vram_margin.unwrap_or_else(|| process_margin() + page_tables(free.min(vram.most)));
+            let free = (vram.least.is_some() || self.emergency_reserve.is_some())
+                .then(|| self.within_free((free + margin).saturating_sub(process)))
+                .transpose()?;
+            return self.budget_of(Memory { free, ..Memory::requested(vram.most, margin) });
         }
         let failure = Failure::bad_flag("this system does not say how much memory is free");
         let free = available().ok_or_else(|| failure.hint("set a budget: `--vram 4`"))?;
@@ -153,7 +202,8 @@ impl BudgetArgs {
                 .hint("`--vram-margin 32` reserves less for it, at the risk that the system kills it"));
         }
         let (source, margin) = (free.bound.to_string(), self.vram_margin.unwrap_or(margin));
-        let budget = self.budget_of(Memory { source, total: free.bytes, free: None, margin, is_momentary: true });
+        let left = self.emergency_reserve.map(|reserve| free.bytes.saturating_sub(reserve));
+        let budget = self.budget_of(Memory { source, total: free.bytes, free: left, margin, is_momentary: true });
         let margin_of_vram = self.vram_margin.unwrap_or(Bytes::ZERO);
         budget.map(|budget| Budget { margin_of_vram, ..budget })
     }
@@ -166,25 +216,57 @@ impl BudgetArgs {
         let (uuid, used, own) = match presence {
             Presence::Here { uuid, used, own } => (uuid, used, own),
             Presence::Elsewhere { is_any } => {
-                self.vram.map_or(Ok(()), |vram| refuse_size("--vram", vram, VRAM_MAX))?;
-                let (total, most) = (self.vram.unwrap_or(total), total);
-                let free = (!is_any).then_some(most.max(total));
+                self.most().map_or(Ok(()), |vram| refuse_size("--vram", vram, VRAM_MAX))?;
+                let (total, most) = (self.most().unwrap_or(total), total);
+                let reserve = self.emergency_reserve.unwrap_or(Bytes::ZERO);
+                let is_limited = !is_any || reserve > Bytes::ZERO;
+                let free = is_limited.then_some(most.max(total).saturating_sub(reserve));
                 let memory = Memory { source: name, free, ..Memory::requested(total, margin) };
                 return Ok(Budget { assumed_host: Some(Bytes(HOST_OF_CARD * most.0)), ..self.budget_of(memory)? });
             }
         };
-        self.vram.map_or(Ok(()), |vram| refuse_size("--vram", vram, vram_max_of(total)))?;
+        self.most().map_or(Ok(()), |vram| refuse_size("--vram", vram, vram_max_of(total)))?;
         let own = own.of(used, margin);
-        let free = total.saturating_sub(used.saturating_sub(own));
-        if let Some(words) = self.vram.and_then(|vram| less_than_asked(vram, &name, total, free)) {
+        let free = self
+            .within_free(total.saturating_sub(used.saturating_sub(own)))
+            .map_err(|failure| failure.naming_holders(&uuid))?;
+        if let Some(words) = self.most().and_then(|vram| less_than_asked(vram, &name, total, free)) {
             talk(words);
         }
         // What the driver of an open card uses is a part of the margin.
-        let (margin, total) = (margin.max(own), self.vram.unwrap_or(total).min(total));
+        let (margin, total) = (margin.max(own), self.most().unwrap_or(total).min(total));
         let memory = Memory { source: name, total, free: Some(free), margin, is_momentary: false };
         self.budget_of(memory).map_err(|failure| match failure.code() {
             exit_code::DOES_NOT_FIT => failure.naming_holders(&uuid),
             _ => failure,
+        })
+    }
+
+    /// The size of `--vram`, or the largest of its range.
+    pub(super) fn most(&self) -> Option<Bytes> {
+        self.vram.map(|vram| vram.most)
+    }
+
+    /// Errors: `--vram` is a range. `command`: a command whose budget does not change.
+    pub(super) fn refuse_range(&self, command: &str) -> Result<(), Failure> {
+        let Some(Vram { least: Some(_), most }) = self.vram else { return Ok(()) };
+        Err(Failure::bad_flag(format!("the budget of `{command}` does not change, so `--vram` is a single size"))
+            .hint(format!("`--vram {}MiB` is the largest of this range", most.0 / Bytes::mib(1).0)))
+    }
+
+    /// The part of the free memory that a budget can use, including its margin: what the reserve leaves, and of a range the
+    /// size that fits. Errors: less is free than the least of the range.
+    fn within_free(&self, free: Bytes) -> Result<Bytes, Failure> {
+        let usable = free.saturating_sub(self.emergency_reserve.unwrap_or(Bytes::ZERO));
+        let Some(Vram { least: Some(least), most }) = self.vram else { return Ok(usable) };
+        BudgetRange { least, most }.fitting(usable).ok_or_else(|| {
+            let kept = match self.emergency_reserve {
+                Some(reserve) => format!(" besides the {reserve} of `--emergency-reserve`"),
+                None => String::new(),
+            };
+            let message = format!("`--vram` asks for at least {least}, but only {usable} is free{kept}");
+            Failure::new(exit_code::DOES_NOT_FIT, message)
+                .hint("end other programs, or give `--vram` a smaller first size")
         })
     }
 
@@ -322,10 +404,14 @@ fn openmp_threads(text: &str) -> Option<usize> {
 }
 
 impl Budget {
-    /// The budget of the same memory for another `--vram`. Errors: nothing is left of it.
+    /// The budget of the same memory for another `--vram`, whose bytes need not be free. Errors: nothing is left of it.
     pub(super) fn of_vram(&self, args: &BudgetArgs, vram: Bytes) -> Result<Self, Failure> {
-        let memory = Memory { free: self.memory.free, ..Memory::requested(vram, self.margin_of_vram) };
-        args.budget_of(memory)
+        args.budget_of(Memory::requested(vram, self.margin_of_vram))
+    }
+
+    /// The part of a `--vram` that is not the plan's.
+    pub(super) fn outside(&self) -> Bytes {
+        self.margin_of_vram
     }
 
     /// The memory that the budget is part of.
@@ -409,8 +495,9 @@ mod tests {
     use super::*;
 
     fn args(vram: Option<u64>, fraction: f32, margin: Option<u64>) -> BudgetArgs {
-        let (vram, vram_margin) = (vram.map(Bytes::mib), margin.map(Bytes::mib));
-        BudgetArgs { vram, vram_auto: None, memory_fraction: fraction, vram_margin, threads: None }
+        let (vram, vram_margin) = (vram.map(|vram| Bytes::mib(vram).into()), margin.map(Bytes::mib));
+        let (vram_auto, emergency_reserve, threads) = (None, None, None);
+        BudgetArgs { vram, vram_auto, memory_fraction: fraction, vram_margin, emergency_reserve, threads }
     }
 
     fn here(total: u64, used: u64, own: OwnUse) -> CardMemory {

@@ -120,8 +120,8 @@ impl Device {
 /// Checks `--vram` against the GPU's memory. Errors: it is more than the GPU has. It may be slightly more, since drivers
 /// report less than the nominal size.
 fn check_vram(card: &Card, budget: &BudgetArgs) -> Result<(), Failure> {
-    budget.vram.map_or(Ok(()), |vram| refuse_size("--vram", vram, vram_max_of(card.memory)))?;
-    match budget.vram {
+    budget.most().map_or(Ok(()), |vram| refuse_size("--vram", vram, vram_max_of(card.memory)))?;
+    match budget.most() {
         Some(vram) if is_more_than(vram, card.memory) => {
             let message = format!("`--vram` asks for {vram}, but the {} has {}", card.name, card.memory);
             Err(Failure::bad_flag(message).hint("omit `--vram` to use all of the GPU; `--gpu list` lists others"))

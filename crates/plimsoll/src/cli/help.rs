@@ -71,6 +71,8 @@ const GROUPS: &[Group] = &[
             ("vram-auto", ""),
             ("memory-fraction", ""),
             ("vram-margin", ""),
+            ("emergency-reserve", ""),
+            ("on-pressure", "If others need the memory: `shrink`, `wait`, ..."),
             ("host-ram", ""),
             ("update-in-backward", ""),
             ("ema-space", ""),

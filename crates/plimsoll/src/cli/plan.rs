@@ -121,6 +121,7 @@ pub(super) fn run(mut args: PlanArgs) -> Result<u8, Failure> {
     if args.gpu.as_deref().is_some_and(|name| name.eq_ignore_ascii_case("list")) {
         return list_known(args.json);
     }
+    args.budget.refuse_range("plan")?;
     args.run.init = hub::init_of(args.run.init, args.run.download)?;
     let model = model::choose(args.model.as_deref(), args.run.init.as_deref())?;
     let mut devices = args.devices()?;
@@ -287,7 +288,7 @@ impl PlanArgs {
     fn device_here_or_of_vram(&self) -> Result<Device, Failure> {
         let found = self.on.look()?;
         // The measurements of `--machine` are those of this machine.
-        if let (Some(vram), None) = (self.budget.vram, &self.machine)
+        if let (Some(vram), None) = (self.budget.most(), &self.machine)
             && is_memory_of_card(vram)
             && let Some(why) = why_elsewhere(&found, vram)
         {

@@ -32,6 +32,8 @@ mod orders;
 mod outputs;
 mod pairs;
 mod power;
+#[cfg(unix)]
+mod pressure;
 mod properties;
 mod public_settings;
 mod received;

@@ -149,15 +149,13 @@ fn a_run_waits_without_memory_and_continues_by_itself() {
     for (on_pressure, least_of_range, left, expected) in [
         (OnPressure::Wait, least(), least(), vec![("waits", 3), ("replanned", 3)]),
         (OnPressure::Shrink, least(), Bytes(1), vec![("waits", 3), ("replanned", 3)]),
-        (OnPressure::Shrink, Bytes(1), Bytes(1), vec![("refused", 3), ("waits", 4), ("replanned", 4)]),
+        (OnPressure::Shrink, Bytes(1), Bytes(1), vec![("waits", 3), ("refused", 3), ("replanned", 3)]),
     ] {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let range = BudgetRange { least: least_of_range, most: ROOMY };
         let (outcome, events) =
             run_in(&folder.path().join("waits"), range, on_pressure, |event, _, memory| match event {
                 Event::Step { step: 3, .. } => memory.set_and_wait(left),
-                // The order to wait follows the refusal.
-                Event::Step { step: 4, .. } if range.least == Bytes(1) => memory.set_and_wait(left),
                 Event::MemoryPressure { waits: true, .. } => memory.set(ROOMY),
                 _ => {}
             });
@@ -167,6 +165,39 @@ fn a_run_waits_without_memory_and_continues_by_itself() {
         assert_eq!((plans.len(), plans[0]), (2, plans[1]));
         assert_eq!(loss_bits(&outcome), undisturbed(folder.path()));
     }
+}
+
+/// Without the adoption, a run would save and load its state each time that more memory is free than it can use.
+#[test]
+fn a_growth_that_changes_only_the_budget_does_not_interrupt_the_run() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let twice = Bytes(2 * ROOMY.0);
+    let range = BudgetRange { least: least(), most: twice };
+    let (outcome, events) =
+        run_in(&folder.path().join("grown"), range, OnPressure::Shrink, |event, _, memory| match event {
+            Event::Step { step: 2 | 3, .. } => memory.set_and_wait(twice),
+            Event::Step { step: 4, .. } => memory.set_and_wait(least()),
+            _ => {}
+        });
+    assert_eq!(outcome.ending, Ending::Finished);
+    assert_eq!(changes(&events), [("replanned", 4)], "{events:?}");
+    let said = events.iter().filter(|event| matches!(event, Event::MemoryPressure { .. })).count();
+    assert_eq!(said, 2, "one growth and one shortage: {events:?}");
+    assert_eq!(loss_bits(&outcome), undisturbed(folder.path()));
+}
+
+#[test]
+fn a_budget_does_not_grow_above_the_one_that_a_user_ordered() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (outcome, events) =
+        run_in(&folder.path().join("ordered"), range(), OnPressure::Shrink, |event, control, memory| match event {
+            Event::Step { step: 1, .. } => drop(control.order(Order::Budget { bytes: least().0 })),
+            Event::Step { step: 2 | 3 | 4, .. } => memory.set_and_wait(ROOMY),
+            _ => {}
+        });
+    assert_eq!(outcome.ending, Ending::Finished);
+    assert_eq!(changes(&events), [("replanned", 1)], "{events:?}");
+    assert_eq!(plans(&events)[1], least().0);
 }
 
 #[test]

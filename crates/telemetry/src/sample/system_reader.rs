@@ -26,7 +26,7 @@ impl SystemReader {
     pub fn read(&mut self) -> SystemSample {
         let text = |file: &str| fs::read_to_string(self.root.join(file)).unwrap_or_default();
         let (stat, memory, own) = (text("proc/stat"), text("proc/meminfo"), text("proc/self/status"));
-        let pressure = |of: &str| waiting(&text(&format!("proc/pressure/{of}")));
+        let pressure = |of: &str| waiting_percent(&text(&format!("proc/pressure/{of}")));
         let [cpu_pressure_percent, memory_pressure_percent, io_pressure_percent] =
             ["cpu", "memory", "io"].map(pressure);
         let group = control_groups::tightest(&self.root);
@@ -75,7 +75,7 @@ fn ticks(stat: &str) -> Option<[u64; 2]> {
 }
 
 /// Parses `some avg10=1.23 …`: percent of the last ten seconds in which at least one task waited.
-fn waiting(pressure: &str) -> Option<f64> {
+pub(crate) fn waiting_percent(pressure: &str) -> Option<f64> {
     let line = pressure.lines().find_map(|line| line.strip_prefix("some "))?;
     line.split_ascii_whitespace()
         .find_map(|word| word.strip_prefix("avg10=")?.parse().ok())

@@ -84,6 +84,7 @@ pub(super) struct GenerateArgs {
 }
 
 pub(super) fn run(mut args: GenerateArgs) -> Result<u8, Failure> {
+    args.budget.refuse_range("generate")?;
     args.checkpoint = hub::weights_of(args.checkpoint, args.download)?;
     let threads = args.budget.threads()?;
     args.blas.choose()?;

@@ -1,5 +1,6 @@
 //! The flags of `plimsoll train`, and the model, request and schedule that they describe.
 
+use super::pressure::PressureArgs;
 use super::watch::WatchArgs;
 use crate::cli::Failure;
 use crate::cli::blas::BlasArgs;
@@ -58,6 +59,8 @@ pub(crate) struct TrainArgs {
     pub(super) tune: TuneArgs,
     #[command(flatten)]
     pub(super) budget: BudgetArgs,
+    #[command(flatten)]
+    pub(super) pressure: PressureArgs,
     #[command(flatten)]
     pub(super) blas: BlasArgs,
     #[command(flatten)]

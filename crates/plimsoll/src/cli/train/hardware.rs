@@ -31,6 +31,10 @@ pub(super) struct Hardware {
     times: String,
     /// The request to the planner.
     request: Request,
+    /// The same with what decides the rounding of sums as the first plan has it; `None` before that is loaded.
+    first_sums: Option<Request>,
+    /// Whether a plan may round sums in another way if none that rounds like the first one fits.
+    may_round: bool,
     /// The device before the first plan is loaded.
     opened: Option<Opened>,
     /// How to open the card again; `None` for the processor.
@@ -52,6 +56,8 @@ impl Hardware {
             name: device.name.clone(),
             times: device.times.clone(),
             request,
+            first_sums: None,
+            may_round: args.pressure.may_shrink(&args.budget),
             card: opened.reopening(),
             opened: Some(opened),
             averted: None,
@@ -94,8 +100,12 @@ impl Hardware {
         let budget = self.budget.of_vram(&self.budget_args, vram)?;
         let device = self.request.targets.device.kind();
         let with_host = budget.with_host(device, self.host_ram)?;
-        let request = Request { budget: with_host, ..same_sums(&self.request, current) };
-        let found = search(&request)?.map_err(|misfit| misfit_of(&self.model, &misfit, &budget))?;
+        let pinned = self.first_sums.clone().unwrap_or_else(|| same_sums(&self.request, current));
+        let mut found = search(&Request { budget: with_host.clone(), ..pinned })?;
+        if self.may_round && found.is_err() {
+            found = search(&Request { budget: with_host, ..self.request.clone() })?;
+        }
+        let found = found.map_err(|misfit| misfit_of(&self.model, &misfit, &budget))?;
         // A card's memory is allocated when the plan is loaded.
         let more = arenas(&found.plan).saturating_sub(arenas(&current.plan));
         if device == DeviceKind::Cpu && more > Bytes::ZERO {
@@ -162,11 +172,18 @@ impl Backend for Hardware {
         let before = (self.budget.clone(), self.budget_args.clone());
         if let Some(vram) = budget {
             self.budget = self.budget.of_vram(&self.budget_args, vram)?;
-            (self.budget_args.vram, self.budget_args.vram_auto) = (Some(vram), None);
+            (self.budget_args.vram, self.budget_args.vram_auto) = (Some(vram.into()), None);
         }
         let loaded = self.try_load(folder, found);
-        if loaded.is_err() {
-            (self.budget, self.budget_args) = before;
+        match (&loaded, &self.first_sums) {
+            (Err(_), _) => (self.budget, self.budget_args) = before,
+            (Ok(_), None) => self.first_sums = Some(same_sums(&self.request, found)),
+            (Ok(_), Some(first)) => {
+                if let Some(first) = first.micro_batch.filter(|first| *first != found.plan.micro_batch) {
+                    let now = found.plan.micro_batch;
+                    talk(format_args!("the micro-batch is {now} instead of {first}, so sums may round differently"));
+                }
+            }
         }
         loaded
     }

@@ -10,6 +10,7 @@ mod hardware;
 mod observer;
 mod outlook;
 mod prepare;
+mod pressure;
 mod prompt;
 mod resolved;
 mod room;
@@ -69,6 +70,7 @@ pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
             "`--power-limit auto` needs temperature samples, and `--sample-every off` takes none",
         ));
     }
+    args.pressure.check(&args.budget, !args.watch.is_off())?;
     settle_leftovers(false);
     // Report missing notifier settings before creating anything.
     let notifier = args.tell.start()?;
@@ -159,15 +161,23 @@ fn train(
         teller.fail(&failure.message());
     }
     let outcome = ended?;
+    if !session.has_engine() {
+        return given.say_ended(outcome, &session.setup(), None);
+    }
     let (setup, engine) = session.with_engine();
-    given.say_ended(outcome, &setup, engine)
+    given.say_ended(outcome, &setup, Some(engine))
 }
 
 impl Given {
-    /// Writes the run's sample and page, and reports its end. Returns the exit code.
-    fn say_ended(&self, mut outcome: Outcome, setup: &Setup<'_>, engine: &mut Engine) -> Result<u8, Failure> {
+    /// Writes the run's sample and page, and reports its end. `engine`: `None` if the run ended while it waited for memory.
+    /// Returns the exit code.
+    fn say_ended(&self, mut outcome: Outcome, setup: &Setup<'_>, engine: Option<&mut Engine>) -> Result<u8, Failure> {
         let mut sample = None;
-        if outcome.ending == Ending::Finished && outcome.unsaved.is_none() && self.args.run.sample_tokens > 0 {
+        if let Some(engine) = engine
+            && outcome.ending == Ending::Finished
+            && outcome.unsaved.is_none()
+            && self.args.run.sample_tokens > 0
+        {
             match self.write_sample(setup, engine) {
                 Ok(text) => sample = Some(text),
                 // The run is finished, and its last checkpoint written.

@@ -120,6 +120,7 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
     let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found)?;
     let products = kept_products(&folder);
     opened.choose_products(products.clone(), args.tune.autotune);
+    let memory = args.pressure.settings(&args.budget, &opened.device.budget, opened.uuid());
     let settings = SessionSettings {
         folder,
         start,
@@ -127,7 +128,7 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
         dataset: Arc::new(dataset),
         found,
         card: opened.uuid(),
-        watch: args.watch.settings(limits, args.power.price()),
+        watch: args.watch.settings(limits, args.power.price(), memory),
         notices: notices(clock),
     };
     let hardware = Hardware::new(&args, &chosen.name, request, opened);

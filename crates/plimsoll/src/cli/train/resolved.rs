@@ -85,9 +85,12 @@ impl Given {
         }
         map.append(&mut args.schedule.settings(&trainer.schedule));
         map.append(&mut args.device.settings(plan));
-        if let Some(vram) = budget.vram {
-            map.insert("vram".into(), json!(format!("{}b", vram.0)));
-        }
+        // An order replaces a size, but a budget that moves in a range keeps the range.
+        let vram = args.budget.vram.filter(|vram| vram.least.is_some()).or(budget.vram);
+        map.extend(vram.map(|vram| ("vram".to_owned(), json!(vram.to_string()))));
+        let reserve = budget.emergency_reserve;
+        map.extend(reserve.map(|reserve| ("emergency_reserve".to_owned(), json!(format!("{}b", reserve.0)))));
+        map.extend(args.pressure.setting().map(|policy| ("on_pressure".to_owned(), json!(policy))));
         if let Some(margin) = budget.vram_margin {
             map.insert("vram_margin".into(), json!(format!("{}b", margin.0)));
         }

@@ -10,7 +10,7 @@ use clap::Args;
 use plimsoll_heat::Settings;
 use plimsoll_power::Price;
 use plimsoll_render::health_event;
-use plimsoll_session::{Notice, Notices, WatchSettings};
+use plimsoll_session::{MemorySettings, Notice, Notices, WatchSettings};
 use plimsoll_units::{Seconds, format_duration};
 use serde_json::{Map, Value, json};
 use std::str::FromStr;
@@ -80,13 +80,18 @@ impl WatchArgs {
         self.sample_every == SampleEvery::Off
     }
 
-    /// What a session watches under accepted limits; `None` if sampling is off.
-    pub(super) fn settings(&self, heat: Settings, price: Option<Price>) -> Option<WatchSettings> {
+    /// What a session watches under accepted limits; `None` if sampling is off. `memory`: how its budget changes, if it does.
+    pub(super) fn settings(
+        &self,
+        heat: Settings,
+        price: Option<Price>,
+        memory: Option<MemorySettings>,
+    ) -> Option<WatchSettings> {
         match self.sample_every {
             SampleEvery::Off => None,
             SampleEvery::Time(time) => {
                 let every = Duration::from_secs_f64(time.0);
-                Some(WatchSettings { every, heat, price, health_event, memory: None })
+                Some(WatchSettings { every, heat, price, health_event, memory })
             }
         }
     }
