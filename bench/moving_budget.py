@@ -106,6 +106,9 @@ def main():
         high = most + PROCESS
         group = Group(high)
         moved = train("moved", ["--vram", arguments.vram, "--max-steps", "1000000", "--sample-every", "0.5s"], group)
+        journal = folder / "runs/moved/journal.jsonl"
+        while moved.poll() is None and not (journal.exists() and '"step"' in journal.read_text()):
+            time.sleep(0.2)
         end, limits = time.monotonic() + arguments.seconds, []
         while time.monotonic() < end and moved.poll() is None:
             # Now and then less than the least.
@@ -119,6 +122,9 @@ def main():
         moved.send_signal(signal.SIGINT)
         said = moved.communicate(timeout=120)[1]
         group.remove()
+        if not journal.exists():
+            print(said, f"exit code {moved.returncode}")
+            return 1
         all_events = events(folder / "runs/moved")
         disturbed = losses(all_events)
         whole = train("whole", ["--vram", arguments.vram.split("..")[1], "--max-steps", str(len(disturbed))])

@@ -171,9 +171,9 @@ mod tests {
 
     #[test]
     fn a_system_without_readings_has_no_number() {
-        assert_eq!(available_below(machine_with(&[]).path()), None);
+        assert_eq!(available_below(machine_with(&[]).path(), Bytes::ZERO), None);
         let garbled = [("proc/meminfo", "MemAvailable: lots\n"), ("proc/self/limits", "Max address space\n")];
-        assert_eq!(available_below(machine_with(&garbled).path()), None);
+        assert_eq!(available_below(machine_with(&garbled).path(), Bytes::ZERO), None);
     }
 
     /// This machine's own files.

@@ -72,7 +72,7 @@ const GROUPS: &[Group] = &[
             ("memory-fraction", ""),
             ("vram-margin", ""),
             ("emergency-reserve", ""),
-            ("on-pressure", "If others need the memory: `shrink`, `wait`, ..."),
+            ("on-pressure", ""),
             ("host-ram", ""),
             ("update-in-backward", ""),
             ("ema-space", ""),

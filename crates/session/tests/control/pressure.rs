@@ -192,7 +192,7 @@ fn a_budget_does_not_grow_above_the_one_that_a_user_ordered() {
     let (outcome, events) =
         run_in(&folder.path().join("ordered"), range(), OnPressure::Shrink, |event, control, memory| match event {
             Event::Step { step: 1, .. } => drop(control.order(Order::Budget { bytes: least().0 })),
-            Event::Step { step: 2 | 3 | 4, .. } => memory.set_and_wait(ROOMY),
+            Event::Step { step: 2..=4, .. } => memory.set_and_wait(ROOMY),
             _ => {}
         });
     assert_eq!(outcome.ending, Ending::Finished);
