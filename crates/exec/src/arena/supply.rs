@@ -31,8 +31,9 @@ pub(crate) struct Supply {
     asked: u64,
 }
 
-/// Bytes taken between two checks of the free memory.
-const STEP: usize = 64 << 20;
+/// Bytes taken between two checks of the free memory: some milliseconds, in which a limit may fall unnoticed. A check takes a
+/// hundredth of that.
+const STEP: usize = 16 << 20;
 
 /// Bytes that one worker touches at a time.
 const PIECE: usize = 8 << 20;
