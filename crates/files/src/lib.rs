@@ -22,6 +22,7 @@ mod own;
 mod read_at;
 mod space;
 mod trust;
+mod update;
 mod write;
 
 pub use disk::{Disk, Log, Operation, Watch};
@@ -34,4 +35,5 @@ pub use own::{is_file, is_folder, is_there, open_own, open_private};
 pub use read_at::read_exact_at;
 pub use space::{DiskSpace, disk_space, free_space};
 pub use trust::{Distrust, TRUSTED_FOLDERS, check_entry, check_file, check_folder, read_trusted};
+pub use update::{read_if_there, update};
 pub use write::{UNFINISHED, create_unique, remove_leftovers, sync_folder, write_whole};

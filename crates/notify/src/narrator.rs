@@ -185,6 +185,7 @@ impl Narrator {
                 (kind, format!("{of}{what}."), advice.clone())
             }
             Event::MemoryPressure { what, .. } => (Kind::Progress, format!("Memory pressure: {what}."), None),
+            Event::SafeSettings { what } => (Kind::Progress, format!("Safe settings: {what}."), None),
             Event::OutOfMemoryAverted { what } => {
                 (Kind::OutOfMemoryAverted, format!("Out of memory averted: {what}."), None)
             }

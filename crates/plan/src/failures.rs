@@ -261,8 +261,7 @@ mod tests {
             levels.push(safe.level);
             memory.succeed("card", Bytes::gib(1), at(0.2));
         }
-        let down =
-            [SafeLevel::SinglePrecision, SafeLevel::LessMemory, SafeLevel::NoLibrary, SafeLevel::NoCapture];
+        let down = [SafeLevel::SinglePrecision, SafeLevel::LessMemory, SafeLevel::NoLibrary, SafeLevel::NoCapture];
         assert_eq!(levels, down);
         memory.record("card", FailureKind::Device, Bytes::gib(9), "Xid 48", at(0.3));
         assert_eq!(memory.safe("card"), None, "the first failure after that");

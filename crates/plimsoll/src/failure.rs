@@ -1,6 +1,7 @@
 //! Why a command fails: a message, hints, and the documented exit code. Not here: the conversion of libraries' errors,
 //! and how a failure is printed (`cli/failure.rs`).
 
+use plimsoll_plan::FailureKind;
 use std::fmt::{self, Display, Formatter};
 
 /// The documented exit codes.
@@ -29,6 +30,7 @@ pub struct Failure {
     code: u8,
     pub(crate) message: Message,
     hints: Vec<String>,
+    kind: Option<FailureKind>,
 }
 
 #[derive(Debug)]
@@ -40,11 +42,11 @@ pub(crate) enum Message {
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: Message::Text(message.into()), hints: vec![] }
+        Self { code, message: Message::Text(message.into()), hints: vec![], kind: None }
     }
 
     pub(crate) fn usage(error: clap::Error) -> Self {
-        Self { code: exit_code::USAGE, message: Message::Clap(Box::new(error)), hints: vec![] }
+        Self { code: exit_code::USAGE, message: Message::Clap(Box::new(error)), hints: vec![], kind: None }
     }
 
     pub(crate) fn bad_flag(message: impl Into<String>) -> Self {
@@ -70,6 +72,17 @@ impl Failure {
             Message::Clap(error) => error.to_string(),
             Message::Text(text) => text.clone(),
         }
+    }
+
+    /// Marks it as one that later runs on the device must know of.
+    pub(crate) fn of_kind(mut self, kind: FailureKind) -> Self {
+        self.kind = Some(kind);
+        self
+    }
+
+    /// What later runs on the device must know of.
+    pub(crate) fn kind(&self) -> Option<FailureKind> {
+        self.kind
     }
 
     /// The exit code.

@@ -66,6 +66,7 @@
 //!         tokenizer: tokenizer.spec().to_string(),
 //!         precision: "fp32".to_owned(),
 //!         loss_scale: None,
+//!         safe_settings: None,
 //!     },
 //!     dataset: Arc::new(dataset),
 //!     found,

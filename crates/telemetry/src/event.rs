@@ -217,6 +217,11 @@ pub enum Event {
         /// The changes, with figures.
         what: String,
     },
+    /// The run has safe settings instead of its usual ones.
+    SafeSettings {
+        /// The settings, and why.
+        what: String,
+    },
     /// Energy used by the run's cards so far; once a minute and at the end.
     Energy(EnergyUse),
     /// A card exceeded its limit, and the run ended after saving its state.

@@ -54,6 +54,7 @@ impl Trainer<'_> {
             branch: session.branch,
             saved_step: session.saved.as_ref().map(|(step, _)| *step),
             journal_events_lost: session.sinks.reported_lost(),
+            safe_settings: self.config.safe_settings.clone(),
             plan: PlanSummary::from(self.engine.plan()),
             measured: Measured::new(self.engine.memory(), &history.step_ms, &history.tokens_per_s),
             losses: history.losses,

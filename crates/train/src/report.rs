@@ -121,6 +121,9 @@ pub struct Report {
     pub saved_step: Option<u64>,
     /// Events of this session that the journal may lack.
     pub journal_events_lost: u64,
+    /// Settings that were made safe after failures or on request, and why; `null` with the usual ones.
+    #[serde(default)]
+    pub safe_settings: Option<String>,
     /// The plan's numbers.
     pub plan: PlanSummary,
     /// What was measured in this session.

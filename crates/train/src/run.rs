@@ -40,6 +40,8 @@ pub struct TrainerConfig {
     pub precision: String,
     /// Initial loss scale, if gradients are in half precision.
     pub loss_scale: Option<LossScale>,
+    /// Settings that were made safe and why, for the report.
+    pub safe_settings: Option<String>,
 }
 
 /// The source of the initial weights.

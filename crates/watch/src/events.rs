@@ -80,6 +80,7 @@ pub fn words(event: &Event) -> Option<(Level, String)> {
             (*level, format!("{of}{what}{advice}"))
         }
         Event::MemoryPressure { what, .. } => (Warn, format!("memory pressure: {what}")),
+        Event::SafeSettings { what } => (Warn, format!("safe settings: {what}")),
         Event::OutOfMemoryAverted { what } => (Warn, format!("out of memory averted: {what}")),
         Event::Paused { step, .. } => (Info, format!("paused in step {step}")),
         Event::Unpaused { step, seconds, .. } => {

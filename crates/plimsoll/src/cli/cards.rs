@@ -9,7 +9,7 @@ use super::failure::{exit_code, line};
 use super::processor::{free_memory, processor};
 use super::speed::{Speed, check_tf32, on_paper, speed_of};
 use crate::streams::talk;
-use ::plimsoll_plan::{Card as PaperCard, Plan};
+use ::plimsoll_plan::{Card as PaperCard, FailureKind, Plan};
 use clap::{Args, ValueEnum};
 use plimsoll_exec::cuda::{Card, CublasLt, CudaDevice, CudaError, CudaOptions, Driver, Fault, ProductChoices};
 use plimsoll_exec::{Device as _, DeviceError};
@@ -106,6 +106,14 @@ pub(super) enum FoundDevice {
 }
 
 impl FoundDevice {
+    /// The card, if one was found.
+    pub(super) fn card(&self) -> Option<&Card> {
+        match self {
+            Self::Card(card) | Self::AnyCard(card) => Some(card.card()),
+            Self::Processor | Self::NoCard(_) => None,
+        }
+    }
+
     /// The card, or `None` for the processor; prints the choice of `auto` and its reason.
     fn said(self) -> Option<CudaDevice> {
         match self {
@@ -212,6 +220,16 @@ impl DeviceArgs {
             }
             Some(card) => Opened::of(card, budget, self.tf32(), speed),
         }
+    }
+
+    /// Turns launches of whole steps off.
+    pub(super) fn launch_each_kernel(&mut self) {
+        self.cuda_graph = OnOff::Off;
+    }
+
+    /// Turns libraries of matrix products off.
+    pub(super) fn use_no_library(&mut self) {
+        self.cublas = Cublas::Off;
     }
 
     /// Whether products in single precision round their operands to TF32.
@@ -362,7 +380,7 @@ impl From<CudaError> for Failure {
             CudaError::ModuleRefused { .. } => {
                 Self::device(message).hint("a newer driver may accept them; `plimsoll doctor` shows the installed one")
             }
-            CudaError::CardFailed { fault, .. } => Self::device(message).hint(match fault {
+            CudaError::CardFailed { fault, .. } => Self::device(message).of_kind(FailureKind::Device).hint(match fault {
                 Fault::Memory => "the system's log names the error (`dmesg | grep Xid`); restart the machine",
                 Fault::Kernel => "please report it as a bug of plimsoll, with this message",
                 Fault::Timeout => {

@@ -5,7 +5,7 @@ pub use crate::failure::{Failure, exit_code};
 
 use super::processor::available;
 use crate::streams::talk;
-use ::plimsoll_plan::{PlanError, UnknownCard};
+use ::plimsoll_plan::{FailureKind, PlanError, UnknownCard};
 use ::plimsoll_train::{CalibrationError, FolderError, TrainError, checkpoint::CheckpointError};
 use plimsoll_exec::DeviceError;
 use plimsoll_files::LockError;
@@ -147,8 +147,11 @@ impl From<TrainError> for Failure {
         match error {
             TrainError::Data(error) => error.into(),
             TrainError::Unsound(_) => Self::device(message).hint("this is a bug in plimsoll; please report it"),
-            TrainError::Device(DeviceError::NoRoom { available, card, .. }) => {
+            TrainError::Device(DeviceError::NoRoom { needed, available, card, .. }) => {
                 let failure = no_room(message, available);
+                // The system refused although enough was free.
+                let is_refused = available.is_none_or(|available| available >= needed);
+                let failure = if is_refused { failure.of_kind(FailureKind::Refused) } else { failure };
                 match card {
                     Some(card) => failure.naming_holders(&card),
                     None => failure,

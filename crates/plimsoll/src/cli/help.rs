@@ -73,6 +73,8 @@ const GROUPS: &[Group] = &[
             ("vram-margin", ""),
             ("emergency-reserve", ""),
             ("on-pressure", ""),
+            ("safe", ""),
+            ("forget", "Forget the failures of a device, or all"),
             ("host-ram", ""),
             ("update-in-backward", ""),
             ("ema-space", ""),
@@ -428,6 +430,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("plimsoll notify test", "send a test message by every configured service"),
             ("plimsoll notify test --notify ntfy,discord --secrets ~/.plimsoll-secrets", "by two services"),
             ("plimsoll notify test --mail-to me@example.com --smtp smtp.example.com:465", "by mail"),
+        ],
+    ),
+    (
+        "limits",
+        &[
+            ("plimsoll limits", "what failed, and what runs do differently because of it"),
+            ("plimsoll limits --forget", "begin with the usual budgets and settings again"),
+            ("plimsoll limits --json", "the same for scripts"),
         ],
     ),
     (

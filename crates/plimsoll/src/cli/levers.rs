@@ -210,6 +210,13 @@ impl LeverArgs {
         }
     }
 
+    /// Makes `--precision auto` single precision.
+    pub(super) fn prefer_single_precision(&mut self) {
+        if self.precision == PrecisionChoice::Auto {
+            self.precision = PrecisionChoice::Fp32;
+        }
+    }
+
     /// `--precision`. `auto`: what it means on the device.
     pub(super) fn precision(&self, auto: Precision) -> Precision {
         match self.precision {

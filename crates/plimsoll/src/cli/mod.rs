@@ -25,6 +25,7 @@ mod heat;
 mod help;
 mod hub;
 mod levers;
+mod limits;
 mod loading;
 mod machine;
 mod misfit;
@@ -134,6 +135,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Test the notifications of runs
     Notify(notify::NotifyArgs),
+    /// Show what failed on this machine's devices and what runs do differently because of it, or forget it
+    Limits(limits::LimitsArgs),
     /// Measure this machine, so that plans can predict step times
     Calibrate(calibrate::CalibrateArgs),
     /// Print a shell completion script
@@ -183,6 +186,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Notify(args) => notify::run(&args),
+        Command::Limits(args) => limits::run(&args),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Completions(args) => shell::complete(&args),
         Command::Man(args) => shell::write_pages(&args),

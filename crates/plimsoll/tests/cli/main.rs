@@ -24,6 +24,7 @@ mod generate;
 mod gpus;
 mod heat;
 mod interrupt;
+mod limits;
 mod live;
 mod model_folders;
 mod notify;

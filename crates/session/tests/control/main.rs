@@ -86,6 +86,7 @@ fn session(
             tokenizer: "bytes".to_owned(),
             precision: "fp32".to_owned(),
             loss_scale: None,
+            safe_settings: None,
         },
         dataset: Arc::new(dataset()),
         found,

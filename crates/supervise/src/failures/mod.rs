@@ -2,11 +2,10 @@
 //! folder that all runs share. Not here: the steps (`../ladder`).
 //! The file is re-read under a lock before each write, so that concurrent runs do not lose each other's entries.
 
-use plimsoll_files::{open_own, read_text, sync_folder, write_whole};
+use plimsoll_files::{read_if_there, update};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Version of the file format.
@@ -90,31 +89,29 @@ impl Failures {
     /// Records an outcome and replaces an earlier one of the same configuration. Replaces a damaged file.
     /// Errors: those of the system.
     pub fn remember(&self, subject: &Subject, steps: &[String], outcome: Outcome) -> io::Result<()> {
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::create_dir_all(folder)?;
-        let lock = open_own(&self.path.with_extension("lock"))?;
-        lock.lock()?;
-        let mut entries = self.read().unwrap_or_default();
-        entries.retain(|entry| entry.subject != *subject || entry.steps != steps);
-        entries.push(Entry { subject: subject.clone(), steps: steps.to_vec(), outcome });
-        let surplus = entries.len().saturating_sub(MOST_ENTRIES);
-        entries.drain(..surplus);
-        let text = serde_json::to_string_pretty(&Contents { v: VERSION, entries }).map_err(io::Error::other)?;
-        write_whole(&self.path, text.as_bytes())?;
-        sync_folder(folder)
+        update(&self.path, LONGEST_FILE, |text| {
+            let mut entries = text.ok().and_then(|text| parse(&text).ok()).unwrap_or_default();
+            entries.retain(|entry| entry.subject != *subject || entry.steps != steps);
+            entries.push(Entry { subject: subject.clone(), steps: steps.to_vec(), outcome });
+            let surplus = entries.len().saturating_sub(MOST_ENTRIES);
+            entries.drain(..surplus);
+            serde_json::to_string_pretty(&Contents { v: VERSION, entries }).map_err(io::Error::other)
+        })
     }
 
     fn read(&self) -> Result<Vec<Entry>, String> {
-        let text = match read_text(&self.path, LONGEST_FILE) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error.to_string()),
-        };
-        let contents: Contents = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-        match contents.v {
-            VERSION => Ok(contents.entries),
-            other => Err(format!("it has version {other}, not {VERSION}")),
-        }
+        parse(&read_if_there(&self.path, LONGEST_FILE).map_err(|error| error.to_string())?)
+    }
+}
+
+fn parse(text: &str) -> Result<Vec<Entry>, String> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let contents: Contents = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    match contents.v {
+        VERSION => Ok(contents.entries),
+        other => Err(format!("it has version {other}, not {VERSION}")),
     }
 }
 

@@ -322,6 +322,7 @@ impl Setup {
     /// The settings of the run's loop.
     pub fn config(&self) -> TrainerConfig {
         TrainerConfig {
+            safe_settings: None,
             name: "test".into(),
             model_name: "tiny".into(),
             model: self.model.clone(),

@@ -162,6 +162,7 @@ fn in_words(event: &Event) -> Option<String> {
             health_line(card.as_deref(), what, advice.as_deref(), *level)
         }
         Event::MemoryPressure { step, what, .. } => format!("step {step}: memory pressure: {what}"),
+        Event::SafeSettings { what } => format!("safe settings: {what}"),
         Event::OutOfMemoryAverted { what } => format!("out of memory averted: {what}"),
         Event::StoppedForHeat { step } => format!("step {step}: stopped for heat"),
         Event::Finished { step, .. } => format!("step {step}: finished"),

@@ -1,6 +1,7 @@
 //! The flags of `plimsoll train`, and the model, request and schedule that they describe.
 
 use super::pressure::PressureArgs;
+use super::safe::SafeArgs;
 use super::watch::WatchArgs;
 use crate::cli::Failure;
 use crate::cli::blas::BlasArgs;
@@ -61,6 +62,8 @@ pub(crate) struct TrainArgs {
     pub(super) budget: BudgetArgs,
     #[command(flatten)]
     pub(super) pressure: PressureArgs,
+    #[command(flatten)]
+    pub(super) safe: SafeArgs,
     #[command(flatten)]
     pub(super) blas: BlasArgs,
     #[command(flatten)]
@@ -220,6 +223,7 @@ impl TrainArgs {
             precision: found.settings.levers.precision.name().to_owned(),
             loss_scale: (found.settings.levers.precision == Precision::Fp16)
                 .then_some(LossScale { scale: self.loss_scale, good_steps: 0 }),
+            safe_settings: None,
         })
     }
 

@@ -2,16 +2,18 @@
 
 use super::args::TrainArgs;
 use super::folder::kept_products;
+use super::safe::SafeStart;
 use crate::cli::Failure;
 use crate::cli::budget::{Budget, BudgetArgs};
 use crate::cli::cards::{DeviceArgs, FoundDevice, Opened, Reopening};
 use crate::cli::device::Device;
+use crate::cli::limits::Limits;
 use crate::cli::loading::Flags;
 use crate::cli::misfit::misfit_of;
 use crate::streams::talk;
-use ::plimsoll_plan::{Found, Request, search};
+use ::plimsoll_plan::{Found, Plan, Request, search};
 use ::plimsoll_train::{Engine, RunFolder};
-use plimsoll_graph::DeviceKind;
+use plimsoll_graph::{DeviceKind, MemoryId};
 use plimsoll_render::plan_table;
 use plimsoll_session::{Backend, arenas, same_sums};
 use plimsoll_units::Bytes;
@@ -35,6 +37,10 @@ pub(super) struct Hardware {
     first_sums: Option<Request>,
     /// Whether a plan may round sums in another way if none that rounds like the first one fits.
     may_round: bool,
+    /// What failed before.
+    limits: Limits,
+    /// The device's name among them.
+    limited_device: String,
     /// The device before the first plan is loaded.
     opened: Option<Opened>,
     /// How to open the card again; `None` for the processor.
@@ -44,7 +50,7 @@ pub(super) struct Hardware {
 }
 
 impl Hardware {
-    pub(super) fn new(args: &TrainArgs, model: &str, request: Request, opened: Opened) -> Self {
+    pub(super) fn new(args: &TrainArgs, model: &str, request: Request, opened: Opened, safe: &SafeStart) -> Self {
         let device = &opened.device;
         Self {
             device_args: args.device.clone(),
@@ -58,6 +64,8 @@ impl Hardware {
             request,
             first_sums: None,
             may_round: args.pressure.may_shrink(&args.budget),
+            limits: safe.limits.clone(),
+            limited_device: safe.device.clone(),
             card: opened.reopening(),
             opened: Some(opened),
             averted: None,
@@ -72,6 +80,11 @@ impl Hardware {
     /// The memory that the budget is part of.
     pub(super) fn memory(&self) -> Bytes {
         self.budget.total()
+    }
+
+    /// The memory that a plan holds, as `--vram` counts it.
+    pub(super) fn held(&self, plan: &Plan) -> Bytes {
+        plan.needed()[MemoryId::DEVICE] + self.budget.outside()
     }
 
     pub(super) fn budget_args(&self) -> &BudgetArgs {
@@ -176,7 +189,10 @@ impl Backend for Hardware {
         }
         let loaded = self.try_load(folder, found);
         match (&loaded, &self.first_sums) {
-            (Err(_), _) => (self.budget, self.budget_args) = before,
+            (Err(failure), _) => {
+                SafeStart::not_loaded(&self.limits, &self.limited_device, self.held(&found.plan), failure);
+                (self.budget, self.budget_args) = before;
+            }
             (Ok(_), None) => self.first_sums = Some(same_sums(&self.request, found)),
             (Ok(_), Some(first)) => {
                 if let Some(first) = first.micro_batch.filter(|first| *first != found.plan.micro_batch) {

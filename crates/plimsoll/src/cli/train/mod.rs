@@ -14,6 +14,7 @@ mod pressure;
 mod prompt;
 mod resolved;
 mod room;
+mod safe;
 mod sample;
 mod signals;
 mod slow;
@@ -45,6 +46,7 @@ use plimsoll_session::Session;
 use plimsoll_telemetry::Event;
 use plimsoll_units::Bytes;
 use prepare::{Prepared, prepare};
+use safe::SafeStart;
 use signals::{StepClock, stop_on_signals};
 use std::path::Path;
 
@@ -123,6 +125,8 @@ struct Given {
     tokenizer: Tokenizer,
     /// The algorithms that a library used for the products of a resumed run.
     products: Option<ProductChoices>,
+    /// How earlier failures changed the run.
+    safe: SafeStart,
 }
 
 /// Trains until the session ends. Returns the exit code.
@@ -147,11 +151,14 @@ fn train(
     engine.notes().iter().for_each(|note| talk(format_args!("note: {note}")));
     let (folder, name) = (setup.folder.path().to_owned(), setup.trainer.name.clone());
     let averted = setup.backend.averted().map(str::to_owned);
+    let held = setup.backend.held(&setup.found.plan);
+    given.safe.begin(&name, held);
     let control = session.control();
     stop_on_signals(control.stop_flag(), clock.clone())?;
     // From here on, dropping the session restores the power limit.
     wished.and_then(|wished| wished.set(&name)).into_iter().for_each(|power| session.hold(power));
     averted.into_iter().for_each(|what| control.tell(Event::OutOfMemoryAverted { what }));
+    given.safe.what.iter().for_each(|what| control.tell(Event::SafeSettings { what: what.clone() }));
     let teller = notifier.map(|notifier| NotifySink::new(notifier, name));
     let given = &given;
     let (of_plan, has_begun) = (None, false);
@@ -160,6 +167,8 @@ fn train(
     if let (Err(failure), Some(teller)) = (&ended, &mut views.teller) {
         teller.fail(&failure.message());
     }
+    let held = session.setup().backend.held(&session.setup().found.plan);
+    given.safe.end(&ended, held);
     let outcome = ended?;
     if !session.has_engine() {
         return given.say_ended(outcome, &session.setup(), None);

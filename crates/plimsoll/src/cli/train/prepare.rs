@@ -5,7 +5,7 @@ use super::folder::{kept_products, resumed_config};
 use super::hardware::Hardware;
 use super::signals::StepClock;
 use super::watch::notices;
-use super::{Given, SHORT_ROW};
+use super::{Given, SHORT_ROW, safe};
 use crate::cli::Failure;
 use crate::cli::find::longest_power_of_two;
 use crate::cli::hub;
@@ -73,7 +73,7 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
     }
     args.request.set_dropout(&mut chosen);
     // Memory that the tokenizer uses is no longer free.
-    let mut opened = args.device.open(&args.budget, None)?;
+    let (mut opened, safe) = safe::open(&mut args)?;
     let wished = args.power.wished(opened.uuid().as_deref(), &opened.device.name)?;
     let device = &opened.device;
     if args.request.finds_seq_len() {
@@ -117,7 +117,8 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
     let found = plan(&request)?;
     opened.check_free(&args.budget, &found.plan)?;
     let (folder, start) = args.open_folder(&chosen.name)?;
-    let trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found)?;
+    let mut trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found)?;
+    trainer.safe_settings.clone_from(&safe.what);
     let products = kept_products(&folder);
     opened.choose_products(products.clone(), args.tune.autotune);
     let memory = args.pressure.settings(&args.budget, &opened.device.budget, opened.uuid());
@@ -131,6 +132,6 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
         watch: args.watch.settings(limits, args.power.price(), memory),
         notices: notices(clock),
     };
-    let hardware = Hardware::new(&args, &chosen.name, request, opened);
-    Ok(Prepared { given: Given { args, chosen, tokenizer, products }, settings, hardware, wished })
+    let hardware = Hardware::new(&args, &chosen.name, request, opened, &safe);
+    Ok(Prepared { given: Given { args, chosen, tokenizer, products, safe }, settings, hardware, wished })
 }

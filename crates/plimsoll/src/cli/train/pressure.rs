@@ -51,6 +51,11 @@ impl PressureArgs {
         self.on_pressure.map(Policy::of).or(follows.then_some(OnPressure::Shrink))
     }
 
+    /// Whether the budget follows the free memory.
+    pub(super) fn moves(&self, budget: &BudgetArgs) -> bool {
+        self.policy(budget).is_some()
+    }
+
     /// Whether the run may shrink.
     pub(super) fn may_shrink(&self, budget: &BudgetArgs) -> bool {
         self.policy(budget) == Some(OnPressure::Shrink)

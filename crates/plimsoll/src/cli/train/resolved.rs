@@ -84,17 +84,19 @@ impl Given {
             map.insert("dropout".into(), json!(rate.to_string()));
         }
         map.append(&mut args.schedule.settings(&trainer.schedule));
-        map.append(&mut args.device.settings(plan));
+        let (device, memory_fraction) = &self.safe.usual;
+        map.append(&mut device.settings(plan));
         // An order replaces a size, but a budget that moves in a range keeps the range.
         let vram = args.budget.vram.filter(|vram| vram.least.is_some()).or(budget.vram);
         map.extend(vram.map(|vram| ("vram".to_owned(), json!(vram.to_string()))));
         let reserve = budget.emergency_reserve;
         map.extend(reserve.map(|reserve| ("emergency_reserve".to_owned(), json!(format!("{}b", reserve.0)))));
+        map.extend(args.safe.safe.then(|| ("safe".to_owned(), json!(true))));
         map.extend(args.pressure.setting().map(|policy| ("on_pressure".to_owned(), json!(policy))));
         if let Some(margin) = budget.vram_margin {
             map.insert("vram_margin".into(), json!(format!("{}b", margin.0)));
         }
-        map.insert("memory_fraction".into(), json!(budget.memory_fraction.to_string()));
+        map.insert("memory_fraction".into(), json!(memory_fraction.to_string()));
         if let Some(threads) = budget.threads {
             map.insert("threads".into(), json!(threads));
         }

@@ -205,7 +205,9 @@ impl Sink for Live {
             Event::MemoryPressure { what, .. } => talk(format_args!("memory pressure: {what}")),
             Event::OutOfMemoryAverted { what } => talk(format_args!("out of memory averted: {what}")),
             Event::Energy(energy) => self.energy = Some(energy.clone()),
-            Event::CheckpointSaved { .. }
+            // They are printed before the plan.
+            Event::SafeSettings { .. }
+            | Event::CheckpointSaved { .. }
             | Event::Unsaved { .. }
             | Event::Diverged { .. }
             | Event::Interrupted { .. }
