@@ -3,13 +3,15 @@
 use crate::notice::{Notice, Notices};
 use crate::orders::{Asked, Change};
 use crate::shared_memory::SharedMemory;
+use crate::surroundings::Surroundings;
 use plimsoll_health::Facts;
 use plimsoll_orders::Order;
 use plimsoll_telemetry::{EnergyUse, Event, Sample};
 use plimsoll_units::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::Duration;
 
 /// Number of the first order that a [`Control`] gives. Orders in a run's folder have numbers far below.
 const FIRST_ORDER: u64 = 1 << 32;
@@ -29,8 +31,9 @@ pub struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(notices: Notices) -> Self {
-        Self { shared: Arc::default(), notices, next_order: Arc::new(AtomicU64::new(FIRST_ORDER)) }
+    pub(crate) fn new(notices: Notices, surroundings: Arc<dyn Surroundings>) -> Self {
+        let shared = Arc::new(Shared { state: Mutex::default(), surroundings, stop: Arc::default() });
+        Self { shared, notices, next_order: Arc::new(AtomicU64::new(FIRST_ORDER)) }
     }
 
     /// Gives the session an order, as `plimsoll_orders::give` does for a run in another process. A pause takes effect after the
@@ -45,13 +48,11 @@ impl Control {
     /// Gives the session an order of its memory watcher.
     pub(crate) fn change_memory(&self, change: Change) {
         let number = self.next_order.fetch_add(1, Ordering::Relaxed);
-        {
-            let mut state = self.shared.lock();
-            let refused = state.asked.take_change(number, change);
-            state.refuse_all(refused);
-            state.memory.gave(number);
-        }
-        self.shared.changed.notify_all();
+        let mut state = self.shared.lock();
+        let refused = state.asked.take_change(number, change);
+        state.refuse_all(refused);
+        state.memory.gave(number);
+        state.wake();
     }
 
     /// The flag that stops the session after the current step once it is set, for signal handlers.
@@ -75,18 +76,16 @@ impl Control {
     }
 }
 
-#[derive(Default)]
 pub(crate) struct Shared {
     state: Mutex<State>,
-    /// Notified when an order or the speed limit changes.
-    pub(crate) changed: Condvar,
+    pub(crate) surroundings: Arc<dyn Surroundings>,
     pub(crate) stop: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
 pub(crate) struct State {
     /// The newest speed limit for heat, and when it was set.
-    pub(crate) limit: Option<(plimsoll_heat::Order, Instant)>,
+    pub(crate) limit: Option<(plimsoll_heat::Order, Duration)>,
     /// Time of the longest micro-batch since the last sample.
     pub(crate) batch: Option<Duration>,
     /// Counters of the run, for health findings.
@@ -101,6 +100,8 @@ pub(crate) struct State {
     /// Orders that are not done yet.
     pub(crate) asked: Asked,
     pub(crate) memory: SharedMemory,
+    /// The thread that trains, while it waits.
+    waiting: Option<Thread>,
     /// Whether the event that sensors no longer answer was given.
     is_stale: bool,
 }
@@ -108,6 +109,14 @@ pub(crate) struct State {
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the state may have changed, at most for this time.
+    pub(crate) fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>, most: Duration) -> MutexGuard<'a, State> {
+        state.waiting = Some(thread::current());
+        drop(state);
+        self.surroundings.wait(most);
+        self.lock()
     }
 
     /// Takes an order, and wakes the run if it waits.
@@ -119,8 +128,8 @@ impl Shared {
             }
             let refused = state.asked.take(number, order);
             state.refuse_all(refused);
+            state.wake();
         }
-        self.changed.notify_all();
         if order == Order::Stop && !self.stop.swap(true, Ordering::Relaxed) {
             notices(Notice::AskedToStop);
         }
@@ -133,6 +142,11 @@ impl State {
         if self.events.len() < EVENTS_MAX {
             self.events.push(event);
         }
+    }
+
+    /// Wakes the thread that trains if it waits: an order or the speed limit changed.
+    pub(crate) fn wake(&mut self) {
+        self.waiting.take().iter().for_each(Thread::unpark);
     }
 
     /// Records that an order was not followed after this step.
@@ -151,10 +165,10 @@ impl State {
     }
 
     /// How much longer the run waits for heat before its next micro-batch; `None` if it may start. `took`: time of the last
-    /// micro-batch; `waited`: time since then; `stale`: age at which a limit is no longer valid.
-    pub(crate) fn left(&mut self, took: Duration, waited: Duration, stale: Duration) -> Option<Duration> {
+    /// micro-batch; `made`: the time at its end; `stale`: age at which a limit is no longer valid.
+    pub(crate) fn left(&mut self, took: Duration, made: Duration, now: Duration, stale: Duration) -> Option<Duration> {
         let (limit, given) = self.limit?;
-        let is_stale = given.elapsed() > stale;
+        let is_stale = now.saturating_sub(given) > stale;
         if is_stale && !self.is_stale {
             let what = "sensors no longer answer: half of the time is waited".to_owned();
             self.tell(Event::Heat { card: "the GPU".to_owned(), what });
@@ -168,6 +182,6 @@ impl State {
         };
         // With a share of 0 the wait ends only with another limit.
         let pause = if share > 0.0 { took.mul_f64((1.0 - share) / share) } else { Duration::MAX };
-        Some(pause.saturating_sub(waited)).filter(|left| !left.is_zero())
+        Some(pause.saturating_sub(now.saturating_sub(made))).filter(|left| !left.is_zero())
     }
 }

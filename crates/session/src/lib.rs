@@ -25,7 +25,7 @@
 //! use plimsoll_exec::CpuDevice;
 //! use plimsoll_graph::{Targets, models::ModelConfig};
 //! use plimsoll_plan::{Budget, Machine, Rates, Request, search};
-//! use plimsoll_session::{OnDevice, Session, SessionSettings, Unobserved};
+//! use plimsoll_session::{OnDevice, Session, SessionSettings, System, Unobserved};
 //! use plimsoll_train::{checkpoint::ModelFolder, Length, RunFolder, Schedule, Shape, Start, TrainerConfig};
 //! use plimsoll_units::Bytes;
 //! use std::sync::Arc;
@@ -73,6 +73,7 @@
 //!     card: None,
 //!     watch: None,
 //!     notices: Arc::new(|_| {}),
+//!     surroundings: Arc::new(System),
 //! };
 //! let mut session = Session::new(settings, OnDevice::new(request, || Ok(Box::new(CpuDevice::new()))))?;
 //! let outcome = session.run(&mut Unobserved)?;
@@ -95,6 +96,7 @@ mod room;
 mod samples;
 mod session;
 mod shared_memory;
+mod surroundings;
 mod waiting;
 mod watch;
 mod watched;
@@ -110,4 +112,5 @@ pub use power::CardPower;
 pub use room::DiskRoom;
 pub use samples::KeptSamples;
 pub use session::{Session, SessionSettings};
+pub use surroundings::{Repeated, Surroundings, System};
 pub use watched::WatchSettings;

@@ -8,9 +8,8 @@ use plimsoll_plan::Found;
 use plimsoll_telemetry::{EnergyUse, Event};
 use plimsoll_train::{Ending, MicroBatch, Pace};
 use plimsoll_units::Seconds;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A run that waits looks this often whether it is to stop.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -30,7 +29,8 @@ impl<B> SessionPace<'_, B> {
     /// Waits while an order pauses the run. Events are passed on meanwhile.
     fn wait_paused(&self, step: u64, stop: &AtomicBool, tell: &mut dyn FnMut(Event)) {
         let shared = &self.watch.control.shared;
-        let since = Instant::now();
+        let clock = &shared.surroundings;
+        let since = clock.now();
         let mut said = since;
         let Some(order) = shared.lock().asked.begin_pause() else { return };
         tell(Event::Paused { step, order });
@@ -43,27 +43,39 @@ impl<B> SessionPace<'_, B> {
                 state = shared.lock();
                 continue;
             }
-            if said.elapsed() > SAY_EVERY {
-                said = Instant::now();
-                (self.watch.control.notices)(Notice::StillPaused(Seconds(since.elapsed().as_secs_f64())));
+            let now = clock.now();
+            if now.saturating_sub(said) > SAY_EVERY {
+                said = now;
+                (self.watch.control.notices)(Notice::StillPaused(seconds_since(since, now)));
             }
-            state = shared.changed.wait_timeout(state, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+            state = shared.wait(state, LOOK_EVERY);
         }
         let order = state.asked.end_pause();
-        state.facts.held_back_s += since.elapsed().as_secs_f64();
+        let Seconds(seconds) = seconds_since(since, clock.now());
+        state.facts.held_back_s += seconds;
         drop(state);
-        tell(Event::Unpaused { step, order, seconds: since.elapsed().as_secs_f64() });
+        tell(Event::Unpaused { step, order, seconds });
     }
 }
 
+/// The time between two moments of the session's clock.
+pub(crate) fn seconds_since(since: Duration, now: Duration) -> Seconds {
+    Seconds(now.saturating_sub(since).as_secs_f64())
+}
+
 impl<B: Backend> Pace for SessionPace<'_, B> {
+    fn now(&self) -> Duration {
+        self.watch.control.shared.surroundings.now()
+    }
+
     fn watches(&self) -> bool {
         true
     }
 
     fn micro_batch(&self, made: MicroBatch, stop: &AtomicBool, tell: &mut dyn FnMut(Event)) {
         let shared = &self.watch.control.shared;
-        let begun = Instant::now();
+        let clock = &shared.surroundings;
+        let ended = clock.now();
         let mut state = shared.lock();
         state.step = made.step;
         state.batch = Some(state.batch.map_or(made.took, |longest| longest.max(made.took)));
@@ -74,11 +86,11 @@ impl<B: Backend> Pace for SessionPace<'_, B> {
                 state = shared.lock();
                 continue;
             }
-            let Some(left) = state.left(made.took, begun.elapsed(), self.watch.stale) else { return };
-            let asked = Instant::now();
-            let waited = shared.changed.wait_timeout(state, left.min(LOOK_EVERY));
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            state.facts.held_back_s += asked.elapsed().as_secs_f64();
+            let Some(left) = state.left(made.took, ended, clock.now(), self.watch.stale) else { return };
+            let asked = clock.now();
+            state = shared.wait(state, left.min(LOOK_EVERY));
+            let Seconds(waited) = seconds_since(asked, clock.now());
+            state.facts.held_back_s += waited;
         }
     }
 

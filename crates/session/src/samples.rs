@@ -9,9 +9,9 @@ use std::path::Path;
 pub struct KeptSamples(Option<History>);
 
 impl KeptSamples {
-    /// Opens the history of samples in a run's folder. If that fails nothing is kept, and the error says why.
-    pub fn open(run: &Path) -> (Self, Option<io::Error>) {
-        match History::open(run, Disk::default()) {
+    /// Opens the history of samples in a run's folder, on this disk. If that fails nothing is kept, and the error says why.
+    pub fn open(run: &Path, disk: &Disk) -> (Self, Option<io::Error>) {
+        match History::open(run, disk.clone()) {
             Ok(history) => (Self(Some(history)), None),
             Err(error) => (Self(None), Some(error)),
         }

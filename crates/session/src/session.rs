@@ -10,6 +10,7 @@ use crate::orders::{Next, Target};
 use crate::pace::SessionPace;
 use crate::power::CardPower;
 use crate::room::DiskRoom;
+use crate::surroundings::Surroundings;
 use crate::watch::{Subject, Watch};
 use crate::watched::WatchSettings;
 use plimsoll_data::Dataset;
@@ -41,6 +42,8 @@ pub struct SessionSettings {
     pub watch: Option<WatchSettings>,
     /// Receives notices.
     pub notices: Notices,
+    /// The session's clock and its work at intervals; [`System`](crate::System) but in tests.
+    pub surroundings: Arc<dyn Surroundings>,
 }
 
 /// A run with its plan on a device.
@@ -59,11 +62,12 @@ pub struct Session<B> {
 impl<B: Backend> Session<B> {
     /// Puts the plan on its device. Nothing is written yet. Errors: there is no room for the plan, or the device refuses it.
     pub fn new(settings: SessionSettings, mut backend: B) -> Result<Self, B::Error> {
-        let SessionSettings { folder, start, trainer, dataset, mut found, card, watch, notices } = settings;
+        let SessionSettings { folder, start, trainer, dataset, mut found, card, watch, notices, surroundings } =
+            settings;
         let engine = backend.load(&folder, &mut found, None)?;
         let subject =
             Subject { card, offloads: found.plan.host().0 > 0, checkpoint: room(&engine, &trainer.model_folder) };
-        let watch = Watch::new(watch, subject, Control::new(notices));
+        let watch = Watch::new(watch, subject, Control::new(notices, surroundings));
         watch.reside(Some(&found.plan), None);
         Ok(Self { watch, engine: Some(engine), folder, start, trainer, dataset, found, backend })
     }
@@ -169,7 +173,7 @@ impl<B: Backend> Session<B> {
         }
         if is_first {
             observer.borrow_mut().accepted();
-            watch.begin(folder.path())?;
+            watch.begin(folder)?;
         }
         Ok(started.run().map_err(SessionError::from))
     }

@@ -4,14 +4,12 @@ use crate::backend::Backend;
 use crate::notice::Notice;
 use crate::observer::Observer;
 use crate::orders::{Change, replanned};
-use crate::pace::{LOOK_EVERY, SAY_EVERY};
+use crate::pace::{LOOK_EVERY, SAY_EVERY, seconds_since};
 use crate::session::{Session, no_room};
 use plimsoll_telemetry::Event;
 use plimsoll_train::{Ending, Outcome};
 use plimsoll_units::{Bytes, Seconds};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 impl<B: Backend> Session<B> {
     /// Waits until a plan is loaded; `Some` if the run ends instead. `begun`: the event of the wait, if it was not emitted yet.
@@ -23,9 +21,10 @@ impl<B: Backend> Session<B> {
         outcome: &Outcome,
         observer: &mut dyn Observer<B>,
     ) -> Option<Ending> {
-        let since = Instant::now();
+        let since = self.watch.now();
         let ending = self.wait(begun, step, outcome, observer);
-        self.watch.control.shared.lock().facts.held_back_s += since.elapsed().as_secs_f64();
+        let Seconds(waited) = seconds_since(since, self.watch.now());
+        self.watch.control.shared.lock().facts.held_back_s += waited;
         ending
     }
 
@@ -37,7 +36,7 @@ impl<B: Backend> Session<B> {
         observer: &mut dyn Observer<B>,
     ) -> Option<Ending> {
         let stop = self.watch.control.stop_flag();
-        let since = Instant::now();
+        let since = self.watch.now();
         let (mut said, mut events) = (since, Vec::from_iter(begun));
         loop {
             events.extend(self.watch.take_events());
@@ -62,13 +61,13 @@ impl<B: Backend> Session<B> {
                     }
                 }
                 None => {
-                    let waited = shared.changed.wait_timeout(state, LOOK_EVERY);
-                    drop(waited.unwrap_or_else(PoisonError::into_inner));
+                    drop(shared.wait(state, LOOK_EVERY));
                 }
             }
-            if said.elapsed() > SAY_EVERY {
-                said = Instant::now();
-                (self.watch.control.notices)(Notice::StillWaiting(Seconds(since.elapsed().as_secs_f64())));
+            let now = self.watch.now();
+            if now.saturating_sub(said) > SAY_EVERY {
+                said = now;
+                (self.watch.control.notices)(Notice::StillWaiting(seconds_since(since, now)));
             }
         }
     }

@@ -4,21 +4,23 @@
 
 use crate::control::Control;
 use crate::error::SessionError;
-use crate::listener::Listener;
+use crate::listener::listen;
 use crate::notice::Notice;
 use crate::orders::Next;
 use crate::power::CardPower;
 use crate::samples::KeptSamples;
 use crate::shared_memory::Residence;
+use crate::surroundings::Repeated;
 use crate::watched::{WatchSettings, Watched};
 use plimsoll_health::Settings as HealthSettings;
 use plimsoll_plan::{OnPressure, Plan};
 use plimsoll_power::Meter;
-use plimsoll_telemetry::{EnergyUse, Event, Sample, Sampler, SamplerOptions, for_each_record};
+use plimsoll_telemetry::{EnergyUse, Event, Sample, SamplerOptions, for_each_record};
+use plimsoll_train::RunFolder;
 use plimsoll_units::{Bytes, Seconds};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a watcher must know of a run.
 pub(crate) struct Subject {
@@ -33,8 +35,8 @@ pub(crate) struct Subject {
 /// Watches a run until it is dropped.
 pub(crate) struct Watch {
     // Dropped before what is set of the card is put back.
-    sampler: OnceLock<Sampler>,
-    listener: OnceLock<Listener>,
+    sampler: OnceLock<Repeated>,
+    listener: OnceLock<Repeated>,
     pub(crate) control: Control,
     subject: Subject,
     settings: Option<WatchSettings>,
@@ -59,14 +61,15 @@ impl Watch {
     }
 
     /// Watches the run in this folder from now on. Errors: the system refuses the thread that samples the run's card.
-    pub(crate) fn begin(&self, run: &Path) -> Result<(), SessionError> {
+    pub(crate) fn begin(&self, folder: &RunFolder) -> Result<(), SessionError> {
+        let run = folder.path();
         let Control { shared, notices, .. } = &self.control;
-        match Listener::start(run, shared, notices) {
+        match listen(run, shared, notices) {
             Ok(listener) => drop(self.listener.set(listener)),
             Err(error) => notices(Notice::NoOrders(error)),
         }
         let Some(settings) = &self.settings else { return Ok(()) };
-        let (mut kept, refused) = KeptSamples::open(run);
+        let (mut kept, refused) = KeptSamples::open(run, folder.disk());
         refused.into_iter().for_each(|error| notices(Notice::SamplesNotKept(error)));
         let Subject { card, offloads, .. } = &self.subject;
         let cards = card.iter().cloned().collect::<Vec<_>>();
@@ -79,7 +82,7 @@ impl Watch {
         };
         let meter = Meter::new(&cards, energy_before(run));
         let mut watched = Watched::new(card.clone(), settings.clone(), health, meter, self.power.clone());
-        let (control, notices, began) = (self.control.clone(), notices.clone(), Instant::now());
+        let (control, notices, began) = (self.control.clone(), notices.clone(), self.now());
         shared.lock().energy = watched.energy();
         let each = move |sample: &Arc<Sample>| {
             kept.append(sample).into_iter().for_each(|error| notices(Notice::SamplesLost(error)));
@@ -89,15 +92,21 @@ impl Watch {
                 state.tap.clone()
             };
             tap.iter().for_each(|tap| tap(sample));
-            watched.observe(sample, began.elapsed(), &control);
+            let time = control.shared.surroundings.now().saturating_sub(began);
+            watched.observe(sample, time, &control);
         };
         let options = SamplerOptions { every: settings.every, folder: Some(run.to_owned()) };
-        match Sampler::start(options, each) {
+        match shared.surroundings.sample(options, Box::new(each)) {
             Ok(sampler) => drop(self.sampler.set(sampler)),
             Err(error) if self.subject.card.is_some() => return Err(SessionError::NoSampler(error)),
             Err(error) => (self.control.notices)(Notice::NoSamples(error)),
         }
         Ok(())
+    }
+
+    /// The time of the session's clock.
+    pub(crate) fn now(&self) -> Duration {
+        self.control.shared.surroundings.now()
     }
 
     /// Events that wait for the run's next step.

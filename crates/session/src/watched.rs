@@ -10,7 +10,7 @@ use plimsoll_power::{Meter, Price};
 use plimsoll_telemetry::{EnergyUse, Event, Sample};
 use plimsoll_units::Seconds;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time between two energy events.
 const ENERGY_EVERY: Duration = Duration::from_secs(60);
@@ -109,8 +109,11 @@ impl Watched {
         let (limit, messages) = guarded.observe(sample, now, |card| power?.range_of(card));
         events.extend(messages.into_iter().map(heat_event));
         let Some(limit) = limit else { return };
-        shared.lock().limit = Some((limit, Instant::now()));
-        shared.changed.notify_all();
+        {
+            let mut state = shared.lock();
+            state.limit = Some((limit, shared.surroundings.now()));
+            state.wake();
+        }
         let limit_mw = guarded.guard().power_limit_w(0).map(milliwatts);
         if let (Some(power), Some(limit_mw)) = (power, limit_mw.filter(|limit| Some(*limit) != self.limit_mw)) {
             self.limit_mw = Some(limit_mw);

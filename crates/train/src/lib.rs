@@ -44,7 +44,7 @@ pub use loss_check::{LOSS_TOLERANCE, LossCheck, check_losses};
 pub use loss_scale::LossScale;
 pub use machine_file::{CalibrationSubject, MachineFile, MachineFileError};
 pub use outcome::{Ending, Outcome};
-pub use pace::{MicroBatch, Pace, UnlimitedPace};
+pub use pace::{MicroBatch, Pace, UnlimitedPace, monotonic};
 pub use profile::{Profile, TimedStep};
 pub use report::{Evaluation, Measured, PlanSummary, Report, percentile};
 pub use run::{Start, Trainer, TrainerConfig};

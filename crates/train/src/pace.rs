@@ -4,8 +4,16 @@
 
 use crate::Ending;
 use plimsoll_telemetry::{EnergyUse, Event};
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Time of the system's clock that never goes back, since any start.
+pub fn monotonic() -> Duration {
+    START.elapsed()
+}
 
 /// A completed micro-batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +26,11 @@ pub struct MicroBatch {
 
 /// Decides how fast a run goes.
 pub trait Pace {
+    /// The time since any start, which never decreases. Steps, pauses and the run are timed by it.
+    fn now(&self) -> Duration {
+        monotonic()
+    }
+
     /// Whether it may ask to wait: only then does the run wait for a micro-batch before it starts the next.
     fn watches(&self) -> bool;
 

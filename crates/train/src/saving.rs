@@ -4,7 +4,6 @@ use crate::checkpoint::{self, Keep, RunState};
 use crate::session::Session;
 use crate::{Start, TrainError, Trainer};
 use plimsoll_telemetry::Event;
-use std::time::Instant;
 
 impl Trainer<'_> {
     /// Saves a checkpoint if one is due after the session's step. Errors: the device fails.
@@ -31,7 +30,7 @@ impl Trainer<'_> {
     /// Saves a checkpoint. If the disk refuses, training continues and the older checkpoints are kept.
     /// Errors: the device fails.
     pub(crate) fn checkpoint(&self, session: &mut Session<'_>) -> Result<(), TrainError> {
-        let start = Instant::now();
+        let start = self.pace.now();
         // A checkpoint relies on the losses before it, which only the journal stores.
         session.sinks.sync();
         let state = self.state(session);
@@ -45,7 +44,7 @@ impl Trainer<'_> {
                 if let Some(undo) = &mut session.undo {
                     undo.saved(Start::Resume(saved.path.clone()), session.step);
                 }
-                let milliseconds = start.elapsed().as_secs_f64() * 1e3;
+                let milliseconds = self.pace.now().saturating_sub(start).as_secs_f64() * 1e3;
                 Event::CheckpointSaved { step: session.step, checkpoint: saved.path, bytes: saved.bytes, milliseconds }
             }
             Err(error @ TrainError::Device(_)) => return Err(error),

@@ -3,16 +3,18 @@
 use crate::checkpoint::{self, CheckpointError, RunState, TrainingCounts, check_same_run};
 use crate::sinks::Sinks;
 use crate::undo::Undo;
-use crate::{History, LossScale, Start, TrainError, Trainer};
+use crate::{History, LossScale, Pace, Start, TrainError, Trainer};
 use plimsoll_telemetry::{Branches, Event, Journal, Origin};
 use std::mem;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The state of a session.
 pub(crate) struct Session<'a> {
     pub sinks: Sinks<'a>,
-    started: Instant,
+    pace: &'a dyn Pace,
+    /// The time at which it began, by the pace's clock.
+    started: Duration,
     seconds_before: f64,
     /// Total duration of pauses.
     pub paused: Duration,
@@ -37,7 +39,8 @@ pub(crate) struct Session<'a> {
 impl Session<'_> {
     /// Training time, including earlier sessions, without pauses.
     pub fn seconds(&self) -> f64 {
-        self.seconds_before + self.started.elapsed().saturating_sub(self.paused).as_secs_f64()
+        let time = self.pace.now().saturating_sub(self.started).saturating_sub(self.paused);
+        self.seconds_before + time.as_secs_f64()
     }
 
     pub fn emit(&mut self, event: Event) {
@@ -91,7 +94,8 @@ impl<'a> Trainer<'a> {
         journal.set_branch(branches.current());
         let mut session = Session {
             sinks: Sinks::new(journal, mem::take(&mut self.sinks)),
-            started: Instant::now(),
+            pace: self.pace,
+            started: self.pace.now(),
             paused: Duration::ZERO,
             seconds_before: state.as_ref().map_or(0.0, |state| state.seconds),
             branch: branches.current(),

@@ -5,7 +5,6 @@ use plimsoll_data::Batch;
 use plimsoll_graph::{ProgramKind, Scalars};
 use plimsoll_telemetry::Event;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
 /// Runs a step without pauses. Its loss is then in the port of `ProgramKind::MicroStep`. Errors: the device fails.
 pub(crate) fn run_step(engine: &mut Engine, micro_batches: &[Batch], scalars: Scalars) -> Result<(), TrainError> {
@@ -23,12 +22,12 @@ pub(crate) fn run_paced_step(
 ) -> Result<(), TrainError> {
     for (micro, batch) in micro_batches.iter().enumerate() {
         scalars.first_sample = batch.first_sample;
-        let start = Instant::now();
+        let start = pace.now();
         let program = if micro == 0 { ProgramKind::MicroStep } else { ProgramKind::MicroStepAdd };
         engine.run_batch(program, batch, &scalars)?;
         if pace.watches() {
             engine.synchronize()?;
-            pace.micro_batch(MicroBatch { step: scalars.step, took: start.elapsed() }, stop, emit);
+            pace.micro_batch(MicroBatch { step: scalars.step, took: pace.now().saturating_sub(start) }, stop, emit);
         }
     }
     engine.run(ProgramKind::Update, &scalars)

@@ -9,7 +9,6 @@ use plimsoll_graph::{MemoryId, ProgramKind, Scalars};
 use plimsoll_telemetry::Event;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 /// Batches prepared ahead of the step that uses them.
 const STEPS_AHEAD: usize = 4;
@@ -89,9 +88,9 @@ impl<'a> Trainer<'a> {
             for event in self.pace.take_events() {
                 session.emit(event);
             }
-            let asked = Instant::now();
+            let asked = self.pace.now();
             let batches = loader.next_step()?;
-            self.pace.waited_for_data(asked.elapsed());
+            self.pace.waited_for_data(self.pace.now().saturating_sub(asked));
             if !self.step(session, &batches, part, last_step)? {
                 return Ok(Ending::Diverged);
             }
@@ -125,7 +124,7 @@ impl<'a> Trainer<'a> {
         part: f64,
         last_step: Option<u64>,
     ) -> Result<bool, TrainError> {
-        let (start, paused_before) = (Instant::now(), session.paused);
+        let (start, paused_before) = (self.pace.now(), session.paused);
         let step = session.step + 1;
         let learning_rate = self.config.schedule.at(Progress { step, part }, last_step);
         let scalars = Scalars {
@@ -161,7 +160,7 @@ impl<'a> Trainer<'a> {
         self.engine.first_step_is_done();
         // Exclude pauses from the step time.
         let paused = session.paused - paused_before;
-        let step_ms = start.elapsed().saturating_sub(paused).as_secs_f64() * 1e3;
+        let step_ms = self.pace.now().saturating_sub(start).saturating_sub(paused).as_secs_f64() * 1e3;
         session.step = step;
         session.updates += 1;
         session.seen.add(batches);

@@ -8,7 +8,9 @@ use plimsoll_graph::Targets;
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_orders::Order;
 use plimsoll_plan::{Budget, Machine, Rates, Request, search};
-use plimsoll_session::{Backend, Control, Observer, OnDevice, Session, SessionSettings, WatchSettings, same_sums};
+use plimsoll_session::{
+    Backend, Control, Observer, OnDevice, Session, SessionSettings, System, WatchSettings, same_sums,
+};
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_train::checkpoint::ModelFolder;
 use plimsoll_train::{Ending, Length, Outcome, RunFolder, Schedule, Shape, Start, TrainerConfig};
@@ -93,6 +95,7 @@ fn session(
         card: None,
         watch,
         notices: Arc::new(|_| {}),
+        surroundings: Arc::new(System),
     };
     Session::new(settings, OnDevice::new(request, open)).expect("memory for a tiny plan")
 }

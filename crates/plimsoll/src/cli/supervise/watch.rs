@@ -7,6 +7,7 @@ use super::visible::cards;
 use crate::cli::Failure;
 use crate::cli::failure::no_thread;
 use crate::cli::samples::{say_lost, say_not_kept};
+use plimsoll_files::Disk;
 use plimsoll_notify::{Card, Kind, Message, Notifier};
 use plimsoll_registry::progress_of;
 use plimsoll_session::KeptSamples;
@@ -29,7 +30,7 @@ pub(super) fn watch(job: &mut Job, heat: &HeatArgs, notifier: Option<Arc<Notifie
         workers: job.workers.len(),
         began: Instant::now(),
     });
-    let (mut kept, refused) = KeptSamples::open(&folder);
+    let (mut kept, refused) = KeptSamples::open(&folder, &Disk::default());
     refused.iter().for_each(say_not_kept);
     let (uuids, peaks) = (cards(), job.peaks.clone());
     let each = move |sample: &Arc<Sample>| {

@@ -17,7 +17,7 @@ use crate::streams::talk;
 use ::plimsoll_plan::{Found, Request, can_fit, search};
 use plimsoll_data::{Tokenizer, TokenizerSpec};
 use plimsoll_heat::Settings;
-use plimsoll_session::SessionSettings;
+use plimsoll_session::{SessionSettings, System};
 use std::sync::Arc;
 
 /// A session that has not begun, and facts that only the command line knows.
@@ -131,6 +131,7 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
         card: opened.uuid(),
         watch: args.watch.settings(limits, args.power.price(), memory),
         notices: notices(clock),
+        surroundings: Arc::new(System),
     };
     let hardware = Hardware::new(&args, &chosen.name, request, opened, &safe);
     Ok(Prepared { given: Given { args, chosen, tokenizer, products, safe }, settings, hardware, wished })
