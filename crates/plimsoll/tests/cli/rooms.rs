@@ -10,6 +10,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("files", &["units"]),
     ("fake-blas", &[]),
     ("fake-cuda", &[]),
+    ("fake-disk", &["files"]),
     ("fake-nvml", &[]),
     ("graph", &["units"]),
     ("heat", &["units"]),
