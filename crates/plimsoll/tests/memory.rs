@@ -200,6 +200,7 @@ fn every_command_uses_little_outside_its_plan() {
         (32, "logs kept"),
         (32, "stop kept"),
         (32, "attach kept"),
+        (32, "install-service kept --print -- serve"),
         (32, "run --detach --name going --runs-dir runs -- sleep 600"),
         (32, "pause going"),
         (32, "resume going"),

@@ -125,6 +125,7 @@ const GROUPS: &[Group] = &[
         &[
             ("name", "Name of the run"),
             ("detach", "Run in the background"),
+            ("detached", ""),
             ("runs-dir", ""),
             ("resume", "`auto`, or a run or checkpoint to continue"),
             ("checkpoint-every", "Steps between checkpoints"),
@@ -374,6 +375,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("plimsoll attach train-1", "its output and its exit code; Ctrl-C leaves it running"),
             ("plimsoll attach runs/train-1", "by its folder"),
             ("plimsoll attach train-1 -n 100", "with its last 100 lines"),
+        ],
+    ),
+    (
+        "install-service",
+        &[
+            ("plimsoll install-service night -- train --data notes/", "train, and resume after each reboot"),
+            ("plimsoll install-service page --print -- serve", "print the unit of a web page"),
+            ("plimsoll install-service night --uninstall", "stop it and remove its unit"),
         ],
     ),
     (

@@ -12,6 +12,8 @@ mod cards;
 mod chats;
 mod cublas;
 mod data_failure;
+#[cfg(unix)]
+mod detach;
 mod device;
 mod doctor;
 mod estimate;
@@ -50,6 +52,8 @@ mod samples;
 mod schedule;
 mod self_test;
 mod serve;
+#[cfg(unix)]
+mod service;
 mod settings;
 mod shell;
 mod sought;
@@ -119,6 +123,9 @@ enum Command {
     /// Follow the output of a run until it ends
     #[cfg(unix)]
     Attach(supervise::AttachArgs),
+    /// Start a command at each boot, by a systemd unit of this user
+    #[cfg(unix)]
+    InstallService(service::ServiceArgs),
     /// Generate text from a checkpoint
     Generate(generate::GenerateArgs),
     /// Train tokenizers
@@ -178,6 +185,8 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Budget(args) => supervise::budget(&args),
         #[cfg(unix)]
         Command::Attach(args) => supervise::attach(&args),
+        #[cfg(unix)]
+        Command::InstallService(args) => service::run(&args),
         Command::Generate(args) => generate::run(args),
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Bench(args) => bench::run(args),

@@ -1,6 +1,8 @@
 //! `plimsoll serve`: the web page of runs. Not here: its contents and access control (`plimsoll-serve`).
 
 use super::Failure;
+#[cfg(unix)]
+use super::detach::{self, DetachArgs, same_command};
 use super::failure::{io_failure, line, no_thread, no_threads};
 use super::places::{PlacesArgs, run_folder};
 use super::state::state_folder;
@@ -20,6 +22,13 @@ use std::time::Duration;
 
 /// The file in the user's state folder that stores a generated token.
 const TOKEN_FILE: &str = "serve-token";
+
+/// The file in the user's state folder for the messages of servers in the background.
+#[cfg(unix)]
+const LOG: &str = "serve.log";
+
+/// The start of a link to the page.
+const LINK: &str = "http://";
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
@@ -41,6 +50,9 @@ pub(super) struct ServeArgs {
     /// Time between two polls of runs and GPUs
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = sample_time)]
     sample_every: Seconds,
+    #[cfg(unix)]
+    #[command(flatten)]
+    detach: DetachArgs,
 }
 
 /// Parses an address with a port, or a port of 127.0.0.1.
@@ -58,6 +70,10 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 pub(super) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     handle_signals();
+    #[cfg(unix)]
+    if args.detach.is_requested() {
+        return start_in_background();
+    }
     let state = state_folder();
     let given = args.token.clone().or_else(|| std::env::var("PLIMSOLL_TOKEN").ok());
     let token = match (&given, &state) {
@@ -93,10 +109,46 @@ pub(super) fn run(args: &ServeArgs) -> Result<u8, Failure> {
             port = address.port()
         ));
     }
-    talk("open this link; Ctrl-C stops the server, runs continue");
-    write_data(format!("http://{}/?token={}", reachable(address), token.as_str()))?;
+    talk(format_args!("open this link; {} stops the server, runs continue", args.how_to_stop()));
+    write_data(format!("{LINK}{}/?token={}", reachable(address), token.as_str()))?;
     server.run();
     Ok(super::failure::exit_code::DONE)
+}
+
+impl ServeArgs {
+    /// How a user stops this server.
+    fn how_to_stop(&self) -> String {
+        #[cfg(unix)]
+        if self.detach.detached {
+            return format!("`kill {}`", std::process::id());
+        }
+        "Ctrl-C".to_owned()
+    }
+}
+
+/// Starts this process's command in the background and prints its link. Returns the exit code.
+#[cfg(unix)]
+fn start_in_background() -> Result<u8, Failure> {
+    let state = state_folder().ok_or_else(|| {
+        Failure::bad_flag("there is no folder for the server's log").hint("set `XDG_STATE_HOME` to a folder")
+    })?;
+    std::fs::create_dir_all(&state).map_err(io_failure(state.display()))?;
+    let log = state.join(LOG);
+    // The log has the link, and with it the token.
+    plimsoll_files::open_private(&log).map_err(io_failure(log.display()))?;
+    let started = detach::start(same_command(), &log, None, |_, lines| {
+        let (links, others) = lines.lines().partition::<Vec<_>, _>(|line| line.starts_with(LINK));
+        detach::show(&others.join("\n"));
+        links.first().map(|link| (*link).to_owned())
+    })?;
+    match (started.found, started.code) {
+        (Some(link), None) => {
+            talk(format_args!("its messages are in {}", log.display()));
+            write_data(link)?;
+            Ok(super::failure::exit_code::DONE)
+        }
+        (_, code) => Ok(code.unwrap_or(super::failure::exit_code::DEVICE_FAILED)),
+    }
 }
 
 /// The address for a browser on this machine: loopback in place of an unspecified address.

@@ -38,8 +38,7 @@ const DOWNLOAD: &str = "`plimsoll train --init OWNER/NAME --download` downloads 
 const ATTENTION: &str = "attention is always computed in tiles, as in FlashAttention; no flag is needed";
 const TRAIN: &str = "`plimsoll train --init OWNER/NAME --data FILE` fine-tunes; without `--init` it pretrains";
 const PAGE: &str = "`plimsoll serve` shows runs and GPUs on a web page, and `plimsoll top` in a terminal";
-const BACKGROUND: &str =
-    "`plimsoll train --detach` trains in the background, and `plimsoll run --detach -- COMMAND` runs other trainers";
+const BACKGROUND: &str = "`plimsoll train --detach` trains in the background, `plimsoll run --detach -- COMMAND` runs other trainers, and `plimsoll install-service` resumes a run after each reboot";
 const TOKENIZE: &str =
     "`plimsoll train` tokenizes its data and caches the tokens; `plimsoll tokenizer train` makes a tokenizer";
 const RUNS: &str = "`plimsoll ps --all` lists runs, and `plimsoll models` lists models";
@@ -111,7 +110,7 @@ const SOUGHT: &[(&[&str], &str)] = &[
     (&["flash-attention", "flash-attn", "flash", "sdpa", "xformers", "flex-attention"], ATTENTION),
     (&["finetune", "fine-tune", "finetuning", "sft", "pretrain", "pretraining", "fit"], TRAIN),
     (&["ui", "webui", "web", "gui", "dashboard", "monitor", "watch"], PAGE),
-    (&["detach", "background", "daemon", "nohup"], BACKGROUND),
+    (&["detach", "background", "daemon", "nohup", "service", "systemd"], BACKGROUND),
     (&["tokenize", "preprocess", "prepare", "prepare-data"], TOKENIZE),
     (&["list", "ls", "runs", "status"], RUNS),
     (&["sweep", "optuna", "hpo", "tune", "grid-search"], SWEEP),

@@ -44,6 +44,8 @@ mod run_page;
 mod self_test;
 mod sent;
 mod serve;
+#[cfg(unix)]
+mod service;
 mod supervise;
 mod threads;
 #[cfg(unix)]

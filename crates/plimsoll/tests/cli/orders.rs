@@ -208,6 +208,11 @@ fn a_detached_run_has_one_entry() {
     );
     let runs = sandbox.run("ps --json").json();
     assert_eq!((&runs["runs"][0]["name"], runs["runs"].as_array().map(Vec::len)), (&"night".into(), Some(1)), "{runs}");
+    // Closing the terminal ends only processes of the terminal's session.
+    let pid = sandbox.json("runs/night/process.json")["process"]["pid"].as_u64().expect("its process");
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let session = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(3)).expect("a session");
+    assert_eq!(session, pid.to_string(), "it has its own session");
     assert_eq!(sandbox.run("stop night").code, Some(0));
     assert_eq!(sandbox.run("logs -f night").code, Some(0));
     assert!(sandbox.text("runs/night/train.log").contains("--resume"), "{}", sandbox.text("runs/night/train.log"));

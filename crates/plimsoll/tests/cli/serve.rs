@@ -51,6 +51,26 @@ impl Serving {
     }
 }
 
+/// The parent prints the server's link and ends, or shows its error with its exit code.
+#[test]
+fn a_server_in_the_background_outlives_its_parent() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.run("serve --detach --listen 127.0.0.1:0 --token my-own-token");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let link = said.stdout_text().trim().to_owned();
+    assert!(link.starts_with("http://127.0.0.1:") && said.stdout_text().lines().count() == 1, "{link}");
+    assert!(!said.stderr.contains("my-own-token"), "only stdout has the token: {}", said.stderr);
+    let address = link.trim_start_matches("http://").split('/').next().expect("an address").to_owned();
+    TcpStream::connect(&address).expect("it listens");
+    let other = sandbox.run(&format!("serve --detach --listen {address} --token my-own-token"));
+    assert!(other.code == Some(5) && other.stderr.contains("in use"), "{}", other.stderr);
+    let (_, rest) = said.stderr.split_once("`kill ").expect("how to stop it");
+    let pid = rest.split('`').next().expect("a process");
+    assert!(std::process::Command::new("kill").arg(pid).status().expect("kill").success());
+    let mode = std::fs::metadata(sandbox.path(".local/state/plimsoll/serve.log")).expect("a log").permissions().mode();
+    assert_eq!(mode & 0o077, 0, "the log has the token");
+}
+
 #[test]
 fn it_serves_the_runs_of_a_folder_until_a_signal() {
     let sandbox = Sandbox::new();

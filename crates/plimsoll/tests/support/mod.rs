@@ -118,6 +118,7 @@ impl Sandbox {
         command.current_dir(self.root()).stdin(Stdio::null()).env("HOME", self.root());
         for variable in [
             "XDG_CACHE_HOME",
+            "XDG_CONFIG_HOME",
             "XDG_STATE_HOME",
             "CARGO_HOME",
             "HF_HOME",

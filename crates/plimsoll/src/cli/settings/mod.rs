@@ -250,7 +250,7 @@ fn train() -> Command {
 pub(super) fn flags() -> Vec<String> {
     let train = train();
     let long = train.get_arguments().filter_map(|a| a.get_long());
-    long.filter(|flag| !["help", "version", "config", "detach", "json"].contains(flag))
+    long.filter(|flag| !["help", "version", "config", "detach", "detached", "json"].contains(flag))
         .map(|flag| flag.replace('-', "_"))
         .collect()
 }

@@ -1,7 +1,7 @@
 //! `plimsoll attach`: follows a run to its end, and exits with its exit code. Starts a supervisor for a run without
 //! one.
 
-use super::{RunsArgs, detach, logs};
+use super::{RunsArgs, background, logs};
 use crate::cli::Failure;
 use crate::cli::failure::exit_code;
 use crate::streams::talk;
@@ -25,7 +25,7 @@ pub(in crate::cli) struct AttachArgs {
 pub(in crate::cli) fn run(args: &AttachArgs) -> Result<u8, Failure> {
     let entry = args.runs.find(&args.run)?;
     let was = entry.state();
-    let entry = detach::adopted(entry)?;
+    let entry = background::adopted(entry)?;
     let name = entry.name();
     match was {
         RunState::Orphaned => talk(format_args!("{name} had lost its supervisor; started a new one")),

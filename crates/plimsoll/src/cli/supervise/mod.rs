@@ -2,7 +2,7 @@
 //! `resume`, `budget`.
 
 mod attach;
-mod detach;
+mod background;
 mod heat;
 mod logs;
 mod order;
@@ -17,7 +17,6 @@ mod watch;
 mod workers;
 
 pub(super) use attach::{AttachArgs, run as attach};
-pub(super) use detach::own_program;
 pub(super) use logs::{LogsArgs, run as logs};
 pub(super) use order::{BudgetArgs, PauseArgs, run_budget as budget, run_pause as pause, run_resume as resume};
 pub(super) use ps::{PsArgs, run as ps};

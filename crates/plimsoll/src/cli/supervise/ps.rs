@@ -1,6 +1,6 @@
 //! `plimsoll ps`: lists this user's runs and their progress. It changes nothing without `--adopt`.
 
-use super::{RunsArgs, detach};
+use super::{RunsArgs, background};
 use crate::cli::Failure;
 use crate::cli::failure::exit_code;
 use crate::streams::{talk, write_data};
@@ -65,7 +65,7 @@ pub(in crate::cli) fn run(args: &PsArgs) -> Result<u8, Failure> {
 
 /// Starts a supervisor for a run. `None`, and a warning, if that fails.
 fn adopted(entry: &Entry) -> Option<Entry> {
-    match detach::adopted(entry.clone()) {
+    match background::adopted(entry.clone()) {
         Ok(entry) => (entry.state() == RunState::Running).then_some(entry),
         Err(failure) => {
             talk(format_args!("warning: {} still has no supervisor: {}", entry.name(), failure.message()));

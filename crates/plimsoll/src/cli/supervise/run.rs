@@ -6,8 +6,9 @@ use super::reporter::EventReporter;
 use super::visible::{uuids, visible_cards};
 use super::watch::watch;
 use super::workers::Workers;
-use super::{RunsArgs, detach, open, say, untrusted};
+use super::{RunsArgs, background, open, say, untrusted};
 use crate::cli::Failure;
+use crate::cli::detach::{DetachArgs, leave_terminal, own_program};
 use crate::cli::failure::{exit_code, io_failure};
 use crate::cli::notify::TellArgs;
 use crate::cli::options::{alloc_conf, part, part_from_zero, positive_duration, positive_size};
@@ -41,9 +42,8 @@ pub(in crate::cli) struct RunArgs {
     #[command(flatten)]
     runs: RunsArgs,
 
-    /// Run in the background; stdout is the run's name
-    #[arg(long)]
-    detach: bool,
+    #[command(flatten)]
+    detach: DetachArgs,
 
     /// Take over a run whose supervisor was killed, instead of starting a command
     #[arg(long, value_name = "RUN", conflicts_with_all = ["command", "name"])]
@@ -141,7 +141,7 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
     handle_signals();
     match (&args.inside, &args.adopt) {
         (Some(folder), adopted) => {
-            detach::leave_terminal();
+            leave_terminal();
             let folder = open(folder)?;
             match adopted {
                 Some(_) => adopt_in(folder, true),
@@ -153,8 +153,8 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
         }
         (None, Some(name)) => {
             let entry = orphan(args.runs.find(name)?)?;
-            if args.detach {
-                return detach::adopt(&entry).map(|()| 0);
+            if args.detach.detach {
+                return background::adopt(&entry).map(|()| 0);
             }
             adopt_in(open(&entry.folder)?, false)
         }
@@ -165,8 +165,8 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
             args.workers.check(args.memory_fraction, &visible_cards())?;
             let reporter = EventReporter::start(&args.tell)?;
             let folder = args.new_folder()?;
-            if args.detach {
-                return detach::start(&folder);
+            if args.detach.detach {
+                return background::start(&folder);
             }
             args.start_in(open(&folder)?, reporter)
         }
@@ -191,6 +191,15 @@ pub(super) fn elsewhere(entry: &Entry) -> Failure {
 }
 
 impl RunArgs {
+    /// How long a command may take to end after SIGTERM. Errors: the same arguments can't start a run a second time.
+    pub(in crate::cli) fn repeatable(&self) -> Result<Duration, Failure> {
+        if self.name.is_some() || self.adopt.is_some() {
+            return Err(Failure::bad_flag("each start is a new run, and `--name` and `--adopt` name one run")
+                .hint("omit them: each run is named after its command"));
+        }
+        Ok(Duration::from_secs_f64(self.grace.0))
+    }
+
     fn new_folder(&self) -> Result<PathBuf, Failure> {
         if let Some(name) = &self.name {
             let is_plain = !name.is_empty() && Path::new(name).file_name() == Some(name.as_ref());
@@ -262,7 +271,7 @@ impl RunArgs {
             settings,
             command: words(&self.command),
             workers,
-            keeper: vec![detach::own_program().into(), "run".into(), "--keep".into()],
+            keeper: vec![own_program().into(), "run".into(), "--keep".into()],
             arguments: std::env::args_os().skip(2).collect(),
             input,
             streams,

@@ -1,7 +1,7 @@
 //! `plimsoll stop`: asks runs to end, and kills those that do not.
 
 use super::run::elsewhere;
-use super::{RunsArgs, detach, unproved, untrusted};
+use super::{RunsArgs, background, unproved, untrusted};
 use crate::cli::Failure;
 use crate::cli::failure::exit_code;
 use crate::streams::talk;
@@ -30,7 +30,7 @@ pub(in crate::cli) fn run(args: &StopArgs) -> Result<u8, Failure> {
     let grace = (!args.now).then(|| Duration::from_secs_f64(args.grace.0));
     for entry in entries {
         let name = entry.name();
-        if detach::is_own(&entry) {
+        if background::is_own(&entry) {
             continue;
         }
         let start = Instant::now();

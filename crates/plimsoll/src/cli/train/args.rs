@@ -10,6 +10,8 @@ use crate::cli::cards::DeviceArgs;
 use crate::cli::chats::ChatArgs;
 use crate::cli::chats::has_template;
 use crate::cli::cublas::TuneArgs;
+#[cfg(unix)]
+use crate::cli::detach::DetachArgs;
 use crate::cli::failure::io_failure;
 use crate::cli::model::{CONFIG_BYTES_MAX, Chosen};
 use crate::cli::notify::TellArgs;
@@ -128,11 +130,12 @@ pub(crate) struct TrainArgs {
     /// only the bar; a log every step]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) log_every: Option<u64>,
-    /// Run in the background; prints the run's name to stdout and writes the output to `train.log` in its folder
-    #[arg(long, conflicts_with = "json")]
-    pub(super) detach: bool,
+    #[cfg(unix)]
+    #[command(flatten)]
+    pub(super) detach: DetachArgs,
     /// Print report.json to stdout at the end
     #[arg(long)]
+    #[cfg_attr(unix, arg(conflicts_with = "detach"))]
     pub(super) json: bool,
 }
 
@@ -165,6 +168,23 @@ fn has(folder: &Path, file: &str) -> Result<bool, Failure> {
 }
 
 impl TrainArgs {
+    /// Arguments to add so that each start of the same command resumes one run, called `name` unless it has a name.
+    /// Errors: each start would resume from the same checkpoint.
+    #[cfg(unix)]
+    pub(in crate::cli) fn resuming(&self, name: &str) -> Result<Vec<String>, Failure> {
+        let mut words = Vec::new();
+        match self.resume.as_deref() {
+            None => words.extend(["--resume", "auto"]),
+            Some("auto") => {}
+            Some(path) => {
+                return Err(Failure::bad_flag(format!("each start would resume from {path} again"))
+                    .hint("`--resume auto --name NAME` resumes the run NAME from its newest checkpoint"));
+            }
+        }
+        words.extend(self.name.is_none().then_some(["--name", name]).into_iter().flatten());
+        Ok(words.into_iter().map(str::to_owned).collect())
+    }
+
     /// The weights to start from, or random ones. Errors: the folder has no weights.
     pub(super) fn fresh(&self) -> Result<Start, Failure> {
         let Some(folder) = &self.run.init else { return Ok(Start::Fresh) };

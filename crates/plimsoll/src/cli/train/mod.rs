@@ -58,11 +58,9 @@ const SHORT_ROW: usize = 64;
 
 pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
     handle_signals();
-    if args.detach {
-        #[cfg(unix)]
+    #[cfg(unix)]
+    if args.detach.is_requested() {
         return detach::start(&args.runs_dir);
-        #[cfg(not(unix))]
-        return Err(Failure::bad_flag("`--detach` needs a Unix system"));
     }
     let threads = args.budget.threads()?;
     args.blas.choose()?;
