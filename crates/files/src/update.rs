@@ -6,11 +6,11 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// The text of a file; empty if there is none. Errors: those of the system; it is longer than `longest`.
-pub fn read_if_there(path: &Path, longest: Bytes) -> io::Result<String> {
+/// The text of a file; `None` if there is no file. Errors: those of the system; it is longer than `longest`.
+pub fn read_if_there(path: &Path, longest: Bytes) -> io::Result<Option<String>> {
     match read_text(path, longest) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
-        text => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        text => text.map(Some),
     }
 }
 
@@ -19,7 +19,7 @@ pub fn read_if_there(path: &Path, longest: Bytes) -> io::Result<String> {
 pub fn update(
     path: &Path,
     longest: Bytes,
-    change: impl FnOnce(io::Result<String>) -> io::Result<String>,
+    change: impl FnOnce(io::Result<Option<String>>) -> io::Result<String>,
 ) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;

@@ -169,6 +169,7 @@ fn every_command_uses_little_outside_its_plan() {
         (32, "gpus"),
         (32, "gpus --restore"),
         (32, "doctor"),
+        (32, "limits"),
         (32, "completions bash"),
         (32, "man manual"),
         (32, "arena lifetimes.csv"),

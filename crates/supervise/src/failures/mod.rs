@@ -90,7 +90,7 @@ impl Failures {
     /// Errors: those of the system.
     pub fn remember(&self, subject: &Subject, steps: &[String], outcome: Outcome) -> io::Result<()> {
         update(&self.path, LONGEST_FILE, |text| {
-            let mut entries = text.ok().and_then(|text| parse(&text).ok()).unwrap_or_default();
+            let mut entries = text.ok().and_then(|text| parse(text).ok()).unwrap_or_default();
             entries.retain(|entry| entry.subject != *subject || entry.steps != steps);
             entries.push(Entry { subject: subject.clone(), steps: steps.to_vec(), outcome });
             let surplus = entries.len().saturating_sub(MOST_ENTRIES);
@@ -100,15 +100,14 @@ impl Failures {
     }
 
     fn read(&self) -> Result<Vec<Entry>, String> {
-        parse(&read_if_there(&self.path, LONGEST_FILE).map_err(|error| error.to_string())?)
+        parse(read_if_there(&self.path, LONGEST_FILE).map_err(|error| error.to_string())?)
     }
 }
 
-fn parse(text: &str) -> Result<Vec<Entry>, String> {
-    if text.is_empty() {
-        return Ok(Vec::new());
-    }
-    let contents: Contents = serde_json::from_str(text).map_err(|error| error.to_string())?;
+/// The entries of a file; `None`: there is no file.
+fn parse(text: Option<String>) -> Result<Vec<Entry>, String> {
+    let Some(text) = text else { return Ok(Vec::new()) };
+    let contents: Contents = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     match contents.v {
         VERSION => Ok(contents.entries),
         other => Err(format!("it has version {other}, not {VERSION}")),
@@ -128,6 +127,7 @@ fn start(entries: &[Entry], subject: &Subject) -> Start {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::fs;
 
     fn subject(model: &str) -> Subject {
         Subject { card: "RTX 3060, 12 GiB".into(), model: model.into(), settings: "micro-batch 8".into() }

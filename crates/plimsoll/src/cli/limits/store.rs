@@ -51,10 +51,11 @@ struct Running {
 }
 
 impl Contents {
+    fn empty() -> Self {
+        Self { v: VERSION, failures: DeviceFailures::default(), running: vec![] }
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
-        if text.is_empty() {
-            return Ok(Self { v: VERSION, failures: DeviceFailures::default(), running: vec![] });
-        }
         let contents = serde_json::from_str::<Self>(text).map_err(|error| error.to_string())?;
         match contents.v {
             VERSION => Ok(contents),
@@ -91,7 +92,7 @@ impl Limits {
         let Some(path) = &self.path else { return DeviceFailures::default() };
         let read = || {
             let text = read_if_there(path, LONGEST_FILE).map_err(|error| error.to_string());
-            text.and_then(|text| Contents::parse(&text))
+            text.and_then(|text| text.map_or(Ok(Contents::empty()), |text| Contents::parse(&text)))
         };
         let mut contents = read();
         if contents.as_ref().is_ok_and(|contents| contents.running.iter().any(|run| !run.process.is_alive())) {
@@ -140,8 +141,8 @@ impl Limits {
     fn change(&self, change: impl FnOnce(&mut Contents)) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         update(path, LONGEST_FILE, |text| {
-            let empty = || Contents::parse("").expect("an empty file");
-            let mut contents = text.ok().and_then(|text| Contents::parse(&text).ok()).unwrap_or_else(empty);
+            let before = text.ok().flatten().and_then(|text| Contents::parse(&text).ok());
+            let mut contents = before.unwrap_or_else(Contents::empty);
             contents.settle(oom_kills(), Process::is_alive, Seconds(now_s()));
             change(&mut contents);
             serde_json::to_string_pretty(&contents).map_err(io::Error::other)
@@ -165,7 +166,7 @@ mod tests {
         for (before, now, found) in
             [(Some(3), Some(4), true), (Some(3), Some(3), false), (None, Some(4), false), (Some(3), None, false)]
         {
-            let mut contents = Contents::parse("").expect("an empty file");
+            let mut contents = Contents::empty();
             contents.running = vec![running(1, before), running(2, before)];
             contents.settle(now, |process| process.pid == 1, Seconds(5.0));
             assert_eq!(contents.running, [running(1, before)]);
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn other_files_are_refused() {
-        for text in ["[]", "{", "null", r#"{"v":2,"failures":[],"safe":[]}"#, r#"{"v":1}"#] {
+        for text in ["", "[]", "{", "null", r#"{"v":2,"failures":[],"safe":[]}"#, r#"{"v":1}"#] {
             assert!(Contents::parse(text).is_err(), "{text}");
         }
     }
