@@ -18,6 +18,12 @@ const PATIENCE: [Seconds; 2] = [Seconds(30.0), Seconds(3600.0)];
 /// A growth that held for this long, or for the current patience if that is longer, halves the patience.
 const HOLDS: Seconds = Seconds(1800.0);
 
+/// A rising budget grows by this part of the most, after this many steps by the plan before.
+const RISE: (u64, u64) = (5, 3);
+
+/// A refused rise is tried again with this part less.
+const LESS: u64 = 10;
+
 /// Share of time in which tasks wait for memory: no growth from the first on, a shortage from the second on. Percent.
 const PRESSURE: [f64; 2] = [5.0, 20.0];
 
@@ -76,6 +82,8 @@ pub struct MemoryReading {
     pub plan: Option<HeldMemory>,
     /// Whether the last action could not be followed.
     pub refused: bool,
+    /// Optimizer steps that were made by the plan.
+    pub steps: u64,
 }
 
 /// What the run is to do.
@@ -108,6 +116,8 @@ pub enum MemoryAction {
 ///                             │  └──── shrink ─────┘  │  └── stop ─► ended
 ///                             └────── checkpoint ─────┘
 ///
+///   rising     the budget begins small and grows by a fifth of the most after every third step, without patience; a size
+///              that is refused is tried again with a tenth less
 ///   shortage   the plan holds more than the run can have: three readings in a row, or one if it is more than an eighth
 ///   roomy      an eighth more than the budget fits, or the most of the range
 ///   patience   30 s; doubled, up to 1 h, by each growth that a shortage ended or that was refused;
@@ -132,6 +142,8 @@ pub struct ElasticBudget {
     too_large: Option<RefusedSize>,
     /// The size to which shrinking was refused.
     too_small: Option<RefusedSize>,
+    /// The next size of a budget that rises.
+    rise: Option<Bytes>,
     /// The last action that was not `Keep`.
     asked: MemoryAction,
     /// Until then nothing is asked, since returning the memory was refused.
@@ -174,10 +186,25 @@ impl ElasticBudget {
             grown: None,
             too_large: None,
             too_small: None,
+            rise: None,
             asked: MemoryAction::Keep,
             quiet_until: Seconds(0.0),
             calm_until: Seconds(0.0),
         }
+    }
+
+    /// The first size of a budget that rises to its most: a fifth of that.
+    pub fn first_rise(most: Bytes) -> Bytes {
+        Bytes(most.0 / RISE.0)
+    }
+
+    /// Makes the budget rise from `first` on.
+    pub fn rise_from(&mut self, first: Bytes) {
+        self.rise = Some(self.risen(first));
+    }
+
+    fn risen(&self, from: Bytes) -> Bytes {
+        Bytes(from.0.saturating_add((self.range.most.0 / RISE.0).max(1))).min(self.range.most)
     }
 
     /// Makes this size the most, as a user orders; the least falls to it if it is larger.
@@ -204,6 +231,8 @@ impl ElasticBudget {
             MemoryAction::Keep => return action,
             MemoryAction::Grow(_) | MemoryAction::GoOn(_) => self.grown = Some(now),
             MemoryAction::Shrink(_) | MemoryAction::Wait => {
+                // Memory is short: what is left is taken with patience.
+                self.rise = None;
                 if self.grown.take().is_some() {
                     self.patience = doubled(self.patience);
                 }
@@ -218,6 +247,9 @@ impl ElasticBudget {
 
     fn learn_refusal(&mut self, now: Seconds) {
         match std::mem::replace(&mut self.asked, MemoryAction::Keep) {
+            MemoryAction::Grow(bytes) if self.rise.is_some() => {
+                self.rise = Some(Bytes(bytes.0 - bytes.0 / LESS));
+            }
             MemoryAction::Grow(bytes) | MemoryAction::GoOn(bytes) => {
                 self.too_large = Some(RefusedSize::after(self.too_large, bytes, now));
                 (self.grown, self.patience) = (None, doubled(self.patience));
@@ -275,6 +307,9 @@ impl ElasticBudget {
     }
 
     fn growth(&mut self, reading: &MemoryReading, plan: &HeldMemory) -> MemoryAction {
+        if let Some(next) = self.rise {
+            return self.rise(next, reading, plan);
+        }
         if self.too_large.is_some_and(|refused| plan.budget >= refused.bytes) {
             self.too_large = None;
         }
@@ -284,6 +319,15 @@ impl ElasticBudget {
             .grown_size(reading)
             .filter(|bytes| moves && (*bytes >= least || (*bytes == self.range.most && *bytes > plan.budget)));
         self.lasting(reading.time, fitting).map_or(MemoryAction::Keep, MemoryAction::Grow)
+    }
+
+    fn rise(&mut self, next: Bytes, reading: &MemoryReading, plan: &HeldMemory) -> MemoryAction {
+        let next = if next == plan.budget { self.risen(next) } else { next.min(self.range.most) };
+        // The most is reached, or no larger size holds.
+        self.rise = (next > plan.budget).then_some(next);
+        let fits = self.range.fitting(reading.usable).is_some_and(|fitting| fitting >= next);
+        let is_due = self.rise.is_some() && fits && reading.steps >= RISE.1;
+        if is_due { MemoryAction::Grow(next) } else { MemoryAction::Keep }
     }
 
     fn while_waiting(&mut self, reading: &MemoryReading) -> MemoryAction {
@@ -349,6 +393,7 @@ mod tests {
                 pressure_percent: Some(pressure),
                 plan: self.plan,
                 refused: std::mem::take(&mut self.refused),
+                steps: 3,
             };
             let action = self.machine.observe(&reading);
             let next = match action {
@@ -482,7 +527,7 @@ mod tests {
         for second in 0..100 {
             let plan = Some(HeldMemory { budget: RANGE.most, held: gib(3.0) });
             let (time, usable) = (Seconds(f64::from(second)), gib(3.5));
-            let reading = MemoryReading { time, usable, pressure_percent: None, plan, refused: false };
+            let reading = MemoryReading { time, usable, pressure_percent: None, plan, refused: false, steps: 0 };
             assert_eq!(machine.observe(&reading), MemoryAction::Keep);
         }
     }
@@ -521,6 +566,48 @@ mod tests {
             }
             run.seconds(4 * 3600, RANGE.most);
             prop_assert_eq!(run.plan.map(|plan| plan.budget), Some(RANGE.most));
+        }
+    }
+
+    /// A budget of 1 GiB rises to 10 in a quiet machine, in which sizes above 7 GiB are refused in the second case.
+    #[test]
+    fn a_rising_budget_grows_as_steps_succeed_and_goes_down_by_a_tenth_if_refused() {
+        for (refused_above, expected) in [
+            (Bytes::gib(100), vec![2, 4, 6, 8, 10].into_iter().map(Bytes::gib).collect::<Vec<_>>()),
+            // 8 GiB, 7.2 and 6.48 are tried; then 8.48, 7.63, 6.87.
+            (
+                Bytes::gib(7),
+                vec![Bytes::gib(2), Bytes::gib(4), Bytes::gib(6), Bytes(6_957_847_020), Bytes(7_375_317_842)],
+            ),
+        ] {
+            let range = BudgetRange { least: Bytes(1), most: Bytes::gib(10) };
+            let first = ElasticBudget::first_rise(range.most);
+            let mut machine = ElasticBudget::new(range, OnPressure::Shrink);
+            machine.rise_from(first);
+            let (mut budget, mut sizes, mut refused) = (first, vec![first], false);
+            let mut steps = 0;
+            for second in 0..60 {
+                let reading = MemoryReading {
+                    time: Seconds(f64::from(second)),
+                    usable: Bytes::gib(12),
+                    pressure_percent: None,
+                    plan: plan(budget),
+                    refused: std::mem::take(&mut refused),
+                    steps,
+                };
+                steps += 1;
+                match machine.observe(&reading) {
+                    MemoryAction::Keep => {}
+                    MemoryAction::Grow(bytes) if bytes > refused_above => refused = true,
+                    MemoryAction::Grow(bytes) => {
+                        assert!(steps > RISE.1, "after {steps} steps");
+                        (budget, steps) = (bytes, 0);
+                        sizes.push(bytes);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!(sizes, expected);
         }
     }
 }

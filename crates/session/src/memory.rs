@@ -33,6 +33,8 @@ pub struct MemorySettings {
     pub range: BudgetRange,
     /// What the run does when other programs need its memory.
     pub on_pressure: OnPressure,
+    /// Whether the budget begins at that of the first plan and rises as steps succeed, without patience.
+    pub rises: bool,
     /// The part of a budget that is not the plan's, such as the memory of a card's driver.
     pub outside: Bytes,
     /// Reads the memory.
@@ -51,17 +53,29 @@ impl MemorySettings {
 pub(crate) struct MemoryWatch {
     settings: MemorySettings,
     budget: ElasticBudget,
+    /// The plan of the last reading, and the steps that were made before it.
+    since: (Residence, u64),
 }
 
 impl MemoryWatch {
     pub(crate) fn new(settings: MemorySettings) -> Self {
         let budget = ElasticBudget::new(settings.range, settings.on_pressure);
-        Self { settings, budget }
+        Self { settings, budget, since: (Residence::default(), 0) }
     }
 
     /// Reads the memory and gives the run an order if it is due.
     pub(crate) fn observe(&mut self, now: Seconds, sample: &Sample, control: &Control) {
-        let residence = control.shared.lock().memory.residence;
+        let (residence, made) = {
+            let state = control.shared.lock();
+            (state.memory.residence, state.facts.steps)
+        };
+        if let (true, Residence::Loaded(plan)) = (self.settings.rises, residence) {
+            self.settings.rises = false;
+            self.budget.rise_from(plan.budget);
+        }
+        if self.since.0 != residence {
+            self.since = (residence, made);
+        }
         let plan = match residence {
             Residence::Loaded(plan) => Some(plan),
             Residence::Changing | Residence::Waiting => None,
@@ -80,7 +94,9 @@ impl MemoryWatch {
             }
             std::mem::take(&mut memory.is_refused)
         };
-        let action = self.budget.observe(&MemoryReading { time, usable, pressure_percent, plan, refused });
+        let steps = made.saturating_sub(self.since.1);
+        let reading = MemoryReading { time, usable, pressure_percent, plan, refused, steps };
+        let action = self.budget.observe(&reading);
         let there = match plan {
             Some(plan) => format!("the run can have {usable} and holds {}", plan.held),
             None => format!("the run can have {usable}"),

@@ -73,6 +73,7 @@ const GROUPS: &[Group] = &[
             ("vram-margin", ""),
             ("emergency-reserve", ""),
             ("on-pressure", ""),
+            ("progressive", ""),
             ("safe", ""),
             ("forget", "Forget the failures of a device, or all"),
             ("host-ram", ""),

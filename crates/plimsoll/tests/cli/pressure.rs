@@ -88,6 +88,34 @@ fn a_run_that_waits_for_memory_can_be_stopped_and_resumed() {
     assert_eq!(resumed.json()["losses"], whole.json()["losses"]);
 }
 
+/// A model whose fastest plan is larger than the smallest first one.
+#[test]
+fn a_progressive_run_begins_small_and_grows_and_has_the_same_losses() {
+    let sandbox = Sandbox::new();
+    let sizes = serde_json::json!({ "vocab_size": 50_304, "n_embd": 160, "n_head": 2 });
+    sandbox.write("wide/config.json", crate::support::tiny_config(&sizes));
+    let flags = "--model wide --tokenizer bytes --max-steps 12 --vram 1 --micro-batch 4 --grad-clip 0 --eval-samples 1 --sample-every 0.01s \
+                 --checkpoint-every 0 --eval-every 0 --sample-tokens 0";
+    sandbox.must_train(&format!("{flags} --name whole"));
+    let said = sandbox.must_train(&format!("{flags} --name grown --progressive"));
+    assert!(said.stderr.contains("progressive: the run begins with "), "{}", said.stderr);
+    let losses = |run: &str| sandbox.json(&format!("runs/{run}/report.json"))["losses"].clone();
+    assert_eq!(losses("grown"), losses("whole"));
+    let planned = |run: &str| {
+        let journal = sandbox.text(&format!("runs/{run}/journal.jsonl"));
+        let events = journal.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let starts = events.filter(|event| event["event"] == "run_started");
+        starts.map(|event| event["planned_bytes"].as_u64().expect("bytes")).collect::<Vec<_>>()
+    };
+    let (grown, whole) = (planned("grown"), planned("whole"));
+    assert!(grown[0] < whole[0] && grown.is_sorted(), "{grown:?} {whole:?}");
+    assert_eq!(grown.last(), whole.last(), "{grown:?}");
+    let settings = sandbox.text("runs/grown/config.yaml");
+    for line in ["progressive: true", "vram: 1073741824b"] {
+        assert!(settings.lines().any(|setting| setting == line), "{line}: {settings}");
+    }
+}
+
 #[test]
 fn flags_of_a_moving_budget_that_make_no_sense_are_refused() {
     let sandbox = Sandbox::new();

@@ -61,6 +61,7 @@ impl Memory {
             memory: Some(MemorySettings {
                 range,
                 on_pressure,
+                rises: false,
                 outside: Bytes::ZERO,
                 read: Arc::new(move |_, _, _| Some(memory.read())),
             }),

@@ -21,10 +21,10 @@ use plimsoll_units::Bytes;
 /// The device that a run was started on.
 pub(super) struct Hardware {
     device_args: DeviceArgs,
-    budget_args: BudgetArgs,
-    host_ram: Option<Bytes>,
+    pub(super) budget_args: BudgetArgs,
+    pub(super) host_ram: Option<Bytes>,
     autotune: bool,
-    budget: Budget,
+    pub(super) budget: Budget,
     /// The model's name.
     model: String,
     /// The device's name.
@@ -32,11 +32,13 @@ pub(super) struct Hardware {
     /// The source of predicted times.
     times: String,
     /// The request to the planner.
-    request: Request,
+    pub(super) request: Request,
     /// The same with what decides the rounding of sums as the first plan has it; `None` before that is loaded.
-    first_sums: Option<Request>,
+    pub(super) first_sums: Option<Request>,
     /// Whether a plan may round sums in another way if none that rounds like the first one fits.
     may_round: bool,
+    /// Whether the first plan is small and can be smaller.
+    pub(super) rises: bool,
     /// What failed before.
     limits: Limits,
     /// The device's name among them.
@@ -63,6 +65,7 @@ impl Hardware {
             times: device.times.clone(),
             request,
             first_sums: None,
+            rises: false,
             may_round: args.pressure.may_shrink(&args.budget),
             limits: safe.limits.clone(),
             limited_device: safe.device.clone(),
@@ -109,6 +112,13 @@ impl Hardware {
         plan_table(&self.model, &self.name, found, &self.budget.describe(), &self.times)
     }
 
+    /// Replaces `--vram`. Errors: nothing is left of it.
+    pub(super) fn set_vram(&mut self, vram: Bytes) -> Result<(), Failure> {
+        self.budget = self.budget.of_vram(&self.budget_args, vram)?;
+        (self.budget_args.vram, self.budget_args.vram_auto) = (Some(vram.into()), None);
+        Ok(())
+    }
+
     fn try_plan(&self, current: &Found, vram: Bytes) -> Result<Found, Failure> {
         let budget = self.budget.of_vram(&self.budget_args, vram)?;
         let device = self.request.targets.device.kind();
@@ -129,7 +139,7 @@ impl Hardware {
 
     /// Loads the plan on its device. If less memory is free now, plans the run again from the original request, so that
     /// a resumed run keeps what determines its rounding.
-    fn try_load(&mut self, folder: &RunFolder, found: &mut Found) -> Result<Engine, Failure> {
+    pub(super) fn try_load(&mut self, folder: &RunFolder, found: &mut Found) -> Result<Engine, Failure> {
         let opened = match self.opened.take() {
             Some(opened) => opened,
             None => self.open_again(folder)?,
@@ -183,11 +193,13 @@ impl Backend for Hardware {
 
     fn load(&mut self, folder: &RunFolder, found: &mut Found, budget: Option<Bytes>) -> Result<Engine, Failure> {
         let before = (self.budget.clone(), self.budget_args.clone());
-        if let Some(vram) = budget {
-            self.budget = self.budget.of_vram(&self.budget_args, vram)?;
-            (self.budget_args.vram, self.budget_args.vram_auto) = (Some(vram.into()), None);
-        }
-        let loaded = self.try_load(folder, found);
+        let loaded = match budget {
+            None => self.load_first(folder, found),
+            Some(vram) => {
+                self.set_vram(vram)?;
+                self.try_load(folder, found)
+            }
+        };
         match (&loaded, &self.first_sums) {
             (Err(failure), _) => {
                 SafeStart::not_loaded(&self.limits, &self.limited_device, self.held(&found.plan), failure);

@@ -11,6 +11,7 @@ mod observer;
 mod outlook;
 mod prepare;
 mod pressure;
+mod progressive;
 mod prompt;
 mod resolved;
 mod room;

@@ -121,18 +121,20 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
     trainer.safe_settings.clone_from(&safe.what);
     let products = kept_products(&folder);
     opened.choose_products(products.clone(), args.tune.autotune);
-    let memory = args.pressure.settings(&args.budget, &opened.device.budget, opened.uuid());
+    let (uuid, budget) = (opened.uuid(), opened.device.budget.clone());
+    let mut hardware = Hardware::new(&args, &chosen.name, request, opened, &safe);
+    let memory = args.pressure.settings(&args.budget, &budget, uuid.clone(), hardware.held(&found.plan));
+    let found = if args.pressure.progressive { hardware.begin_small(found)? } else { found };
     let settings = SessionSettings {
         folder,
         start,
         trainer,
         dataset: Arc::new(dataset),
         found,
-        card: opened.uuid(),
+        card: uuid,
         watch: args.watch.settings(limits, args.power.price(), memory),
         notices: notices(clock),
         surroundings: Arc::new(System),
     };
-    let hardware = Hardware::new(&args, &chosen.name, request, opened, &safe);
     Ok(Prepared { given: Given { args, chosen, tokenizer, products, safe }, settings, hardware, wished })
 }

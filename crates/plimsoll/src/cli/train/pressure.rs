@@ -18,9 +18,14 @@ const LEAST: Bytes = Bytes::mib(1);
 pub(crate) struct PressureArgs {
     /// What the run does when other programs need its memory: `shrink` continues with a smaller plan, or waits if none fits;
     /// `wait` saves, returns the memory and waits; `checkpoint` saves and continues; `stop` saves and ends. `shrink` and `wait`
-    /// grow again when memory is free [default: shrink with a range as `--vram` or with `--emergency-reserve`, else nothing]
+    /// grow again when memory is free [default: shrink with a range as `--vram`, `--emergency-reserve` or `--progressive`, else nothing]
     #[arg(long, value_enum, value_name = "WHAT")]
     on_pressure: Option<Policy>,
+    /// Begin with a fifth of the memory that the fastest plan wants, at least 100 MiB, and grow as steps succeed. A size that is
+    /// refused is tried again with a tenth less
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value = "false", action = clap::ArgAction::Set)]
+    pub(super) progressive: bool,
 }
 
 /// `--on-pressure`.
@@ -47,7 +52,7 @@ impl PressureArgs {
     /// What the run does under pressure; `None` if its budget stays as it is.
     fn policy(&self, budget: &BudgetArgs) -> Option<OnPressure> {
         let is_range = budget.vram.is_some_and(|vram| vram.least.is_some());
-        let follows = is_range || budget.emergency_reserve.is_some();
+        let follows = is_range || self.progressive || budget.emergency_reserve.is_some();
         self.on_pressure.map(Policy::of).or(follows.then_some(OnPressure::Shrink))
     }
 
@@ -83,11 +88,22 @@ impl PressureArgs {
         Ok(())
     }
 
-    /// How the budget follows the free memory; `None` if it stays as it is. `card`: the UUID of the run's GPU.
-    pub(super) fn settings(&self, args: &BudgetArgs, budget: &Budget, card: Option<String>) -> Option<MemorySettings> {
+    /// How the budget follows the free memory; `None` if it stays as it is. `card`: the UUID of the run's GPU. `wanted`: the memory
+    /// of the fastest plan.
+    pub(super) fn settings(
+        &self,
+        args: &BudgetArgs,
+        budget: &Budget,
+        card: Option<String>,
+        wanted: Bytes,
+    ) -> Option<MemorySettings> {
         let on_pressure = self.policy(args)?;
         let outside = budget.outside();
         let range = match args.vram {
+            Some(Vram { least: Some(least), .. }) if self.progressive => {
+                BudgetRange { least: least.min(wanted), most: wanted }
+            }
+            _ if self.progressive => BudgetRange { least: (outside + LEAST).min(wanted), most: wanted },
             Some(Vram { least: Some(least), most }) => BudgetRange { least, most },
             Some(Vram { least: None, most }) => BudgetRange { least: (outside + LEAST).min(most), most },
             None => BudgetRange { least: outside + LEAST, most: budget.total().max(outside + LEAST) },
@@ -103,7 +119,7 @@ impl PressureArgs {
                 Arc::new(move |time, sample, held| usable_of_host(time, sample, held, [reserve, outside], kept))
             }
         };
-        Some(MemorySettings { range, on_pressure, outside, read })
+        Some(MemorySettings { range, on_pressure, rises: self.progressive, outside, read })
     }
 }
 

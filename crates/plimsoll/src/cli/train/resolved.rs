@@ -86,12 +86,13 @@ impl Given {
         map.append(&mut args.schedule.settings(&trainer.schedule));
         let (device, memory_fraction) = &self.safe.usual;
         map.append(&mut device.settings(plan));
-        // An order replaces a size, but a budget that moves in a range keeps the range.
-        let vram = args.budget.vram.filter(|vram| vram.least.is_some()).or(budget.vram);
+        // An order replaces a size, but not that of a budget that moves by itself.
+        let vram = if args.pressure.moves(&args.budget) { args.budget.vram } else { budget.vram };
         map.extend(vram.map(|vram| ("vram".to_owned(), json!(vram.to_string()))));
         let reserve = budget.emergency_reserve;
         map.extend(reserve.map(|reserve| ("emergency_reserve".to_owned(), json!(format!("{}b", reserve.0)))));
         map.extend(args.safe.safe.then(|| ("safe".to_owned(), json!(true))));
+        map.extend(args.pressure.progressive.then(|| ("progressive".to_owned(), json!(true))));
         map.extend(args.pressure.setting().map(|policy| ("on_pressure".to_owned(), json!(policy))));
         if let Some(margin) = budget.vram_margin {
             map.insert("vram_margin".into(), json!(format!("{}b", margin.0)));
