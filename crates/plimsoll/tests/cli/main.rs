@@ -31,6 +31,8 @@ mod notify;
 mod numbers;
 mod orders;
 mod outputs;
+#[cfg(unix)]
+mod packaging;
 mod pairs;
 mod power;
 #[cfg(unix)]

@@ -213,8 +213,10 @@ fn a_detached_run_has_one_entry() {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
     let session = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(3)).expect("a session");
     assert_eq!(session, pid.to_string(), "it has its own session");
+    assert_eq!(sandbox.run("ps --check").code, Some(0));
     assert_eq!(sandbox.run("stop night").code, Some(0));
     assert_eq!(sandbox.run("logs -f night").code, Some(0));
+    assert_eq!(sandbox.run("ps --check").code, Some(5), "it has ended");
     assert!(sandbox.text("runs/night/train.log").contains("--resume"), "{}", sandbox.text("runs/night/train.log"));
     let said = sandbox.train("--data none.txt --detach");
     assert_eq!(said.code, Some(BAD_INPUT));

@@ -26,11 +26,18 @@ pub(in crate::cli) struct PsArgs {
     /// Start a supervisor for each run that lost its own
     #[arg(long)]
     adopt: bool,
+    /// Print nothing, and end with exit code 0 if a run is running, else 5: for health checks
+    #[arg(long, conflicts_with_all = ["all", "json", "adopt"])]
+    check: bool,
     #[command(flatten)]
     runs: RunsArgs,
 }
 
 pub(in crate::cli) fn run(args: &PsArgs) -> Result<u8, Failure> {
+    if args.check {
+        let is_running = args.runs.registry().entries().iter().any(|entry| entry.state() == RunState::Running);
+        return Ok(if is_running { exit_code::DONE } else { exit_code::DEVICE_FAILED });
+    }
     let listed = args.runs.registry().entries().into_iter().filter_map(|entry| {
         let state = entry.state();
         let is_shown = args.all || matches!(state, RunState::Running | RunState::Orphaned | RunState::Elsewhere);
