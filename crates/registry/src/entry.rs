@@ -3,7 +3,7 @@
 use crate::end::ProgramEnd;
 use crate::processes::{Group, MARK, Machine, Process, has_open, marked};
 use crate::report::{CardPeak, Status};
-use crate::worker::{WorkerEntry, WorkerOutcome};
+use crate::worker::{GpuShare, WorkerEntry, WorkerOutcome};
 use plimsoll_files::{Disk, LOCK, check_folder, read_inside, read_trusted};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -73,6 +73,9 @@ pub struct Entry {
     /// Peak memory of each visible GPU, as of the last attempt.
     #[serde(default)]
     pub cards: Vec<CardPeak>,
+    /// What its workers may use of their GPUs, if that is limited.
+    #[serde(default)]
+    pub shares: Vec<GpuShare>,
     /// How it ended; `None` while it runs.
     pub ended: Option<Ended>,
 }
@@ -120,6 +123,7 @@ impl Entry {
             arguments: vec![],
             restarts: 0,
             cards: vec![],
+            shares: vec![],
             ended: None,
         }
     }

@@ -32,4 +32,4 @@ pub use progress::{Meter, Progress, last_progress};
 pub use registry::Registry;
 pub use report::{AttemptReport, CardPeak, Report, STOPPED, SUCCESS, Status, TOO_HOT, UNKNOWN};
 pub use stop::{Stopped, stop};
-pub use worker::{Attempt, RepairState, RestartHistory, WorkerEntry, WorkerOutcome};
+pub use worker::{Attempt, GpuShare, RepairState, RestartHistory, WorkerEntry, WorkerOutcome};

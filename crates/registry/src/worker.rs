@@ -2,6 +2,7 @@
 
 use crate::processes::Process;
 use crate::progress::Progress;
+use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 
@@ -27,6 +28,20 @@ pub struct WorkerEntry {
     pub seen: RestartHistory,
     /// Its result, once it will not restart.
     pub outcome: Option<WorkerOutcome>,
+}
+
+/// What a worker may use of each of its GPUs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GpuShare {
+    /// The worker's index.
+    pub worker: usize,
+    /// The UUIDs of the GPUs that it may use.
+    pub cards: Vec<String>,
+    /// Its memory limit; `None` if it has none.
+    #[serde(rename = "memory_bytes")]
+    pub memory: Option<Bytes>,
+    /// Its fraction of the multiprocessors, 0 to 1; `None` for all.
+    pub compute: Option<f64>,
 }
 
 /// A command to start.

@@ -1,7 +1,7 @@
 //! Runs as a table and as JSON.
 
 use comfy_table::{CellAlignment, Table, presets};
-use plimsoll_registry::{Entry, Progress, RunKind, RunState};
+use plimsoll_registry::{Entry, GpuShare, Progress, RunKind, RunState};
 use plimsoll_units::{Seconds, format_duration};
 use serde_json::{Value, json};
 
@@ -46,13 +46,18 @@ impl ListedRun {
 pub fn runs_table(runs: &[ListedRun]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(vec!["run", "state", "time", "step", "restarts", "GPU memory", "pid", "command"]);
+    let mut header = vec!["run", "state", "time", "step", "restarts", "GPU memory", "pid", "command"];
+    let has_shares = runs.iter().any(|run| !run.entry.shares.is_empty());
+    if has_shares {
+        header.insert(6, "GPU share");
+    }
+    table.set_header(header);
     for run in runs {
         let step = run.progress.map_or("-".to_owned(), |progress| match progress.of {
             Some(of) => format!("{}/{of}", progress.step),
             None => progress.step.to_string(),
         });
-        table.add_row(vec![
+        let mut row = vec![
             run.entry.name(),
             run.state_in_words(),
             format_duration(Seconds(run.age_s())),
@@ -61,14 +66,26 @@ pub fn runs_table(runs: &[ListedRun]) -> String {
             run.entry.cards.iter().map(|card| card.peak).max().map_or("-".to_owned(), |peak| peak.to_string()),
             run.entry.process.pid.to_string(),
             shortened(&run.entry.command.join(" ")),
-        ]);
+        ];
+        if has_shares {
+            row.insert(6, share_in_words(&run.entry.shares));
+        }
+        table.add_row(row);
     }
-    for column in [3, 4, 5, 6] {
+    for column in 3..if has_shares { 8 } else { 7 } {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
     table.to_string()
+}
+
+/// What each worker may use of its GPU: `2 × 3.33 GiB, 50%`.
+fn share_in_words(shares: &[GpuShare]) -> String {
+    let Some(first) = shares.first() else { return "-".to_owned() };
+    let compute = first.compute.map(|part| format!("{:.0}%", part * 100.0));
+    let limits = first.memory.map(|bytes| bytes.to_string()).into_iter().chain(compute).collect::<Vec<_>>().join(", ");
+    if shares.len() > 1 { format!("{} × {limits}", shares.len()) } else { limits }
 }
 
 fn shortened(command: &str) -> String {
@@ -103,6 +120,7 @@ pub fn runs_json(runs: &[ListedRun]) -> Value {
             "progress": progress,
             "restarts": entry.restarts,
             "cards": entry.cards,
+            "shares": entry.shares,
             "workers": workers.collect::<Vec<_>>(),
             "status": entry.ended.as_ref().map(|ended| ended.status),
             "exit_code": entry.ended.as_ref().and_then(|ended| ended.code),

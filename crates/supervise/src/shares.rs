@@ -1,6 +1,8 @@
 //! Divides a machine among several workers: cards and fractions of their memory, CPUs, threads. Pure, except for
 //! reading the CPU affinity.
 
+use plimsoll_registry::GpuShare;
+use plimsoll_units::Bytes;
 use std::ffi::OsString;
 
 /// Environment variable for the fraction of its card's memory that a program may use, 0 to 1.
@@ -10,6 +12,11 @@ pub const MEMORY_FRACTION: &str = "PLIMSOLL_MEMORY_FRACTION";
 pub const WORKER: &str = "PLIMSOLL_WORKER";
 /// Environment variable for the number of workers.
 pub const WORKERS: &str = "PLIMSOLL_WORKERS";
+
+/// Environment variables by which CUDA's Multi-Process Service (MPS) limits a program: the percentage of the
+/// multiprocessors, and the memory of each visible GPU. Source: "Multi-Process Service", NVIDIA, chapter 5.
+const MPS_COMPUTE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+const MPS_MEMORY: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
 
 /// Environment variables for the thread count of numeric libraries.
 const THREADS: [&str; 4] = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"];
@@ -23,6 +30,14 @@ pub struct Share {
     pub card: Option<String>,
     /// The fraction of the card's memory that it may use; `None` for all of it.
     pub memory_fraction: Option<f64>,
+    /// The UUIDs of the cards that it may use, as far as they are known.
+    pub usable: Vec<String>,
+    /// The bytes of `memory_fraction`, if the size of the card is known.
+    pub memory: Option<Bytes>,
+    /// The fraction of the card's multiprocessors that it may use; `None` for all.
+    pub compute: Option<f64>,
+    /// Whether CUDA's Multi-Process Service runs, so that the driver enforces the limits.
+    pub has_mps: bool,
     /// CPUs that it may use; empty for all.
     pub cpus: Vec<usize>,
     /// Thread count of numeric libraries; `None` for their default.
@@ -54,12 +69,24 @@ pub fn shares(
             memory_fraction: fraction.or((!cards.is_empty() && per_card > 1).then_some(0.9 / per_card as f64)),
             threads: threads.or(Some(own.len().max(1))),
             cpus: own,
+            ..Share::default()
         }
     };
     (0..workers).map(share).collect()
 }
 
 impl Share {
+    /// What it limits of its cards; `None` if it limits nothing.
+    pub fn of_gpu(&self) -> Option<GpuShare> {
+        let Self { worker, memory, compute, .. } = *self;
+        (memory.is_some() || compute.is_some()).then(|| GpuShare {
+            worker,
+            cards: self.usable.clone(),
+            memory,
+            compute,
+        })
+    }
+
     /// The environment variables of the share. `is_set`: whether the user has set a variable; those are not overridden.
     pub(crate) fn variables(&self, workers: usize, is_set: impl Fn(&str) -> bool) -> Vec<(OsString, OsString)> {
         let mut variables = Vec::new();
@@ -73,6 +100,17 @@ impl Share {
         }
         if let Some(fraction) = self.memory_fraction {
             set(MEMORY_FRACTION, fraction.to_string());
+        }
+        if self.has_mps {
+            if let Some(compute) = self.compute {
+                set(MPS_COMPUTE, (compute * 100.0).to_string());
+            }
+            let limit = self.memory.filter(|_| !self.usable.is_empty());
+            // A program numbers the cards that it sees from 0.
+            let each = |limit: Bytes| (0..self.usable.len()).map(move |card| format!("{card}={}M", limit.0 >> 20));
+            if let Some(limit) = limit {
+                set(MPS_MEMORY, each(limit).collect::<Vec<_>>().join(","));
+            }
         }
         if let Some(threads) = self.threads {
             THREADS.iter().filter(|name| !is_set(name)).for_each(|name| set(name, threads.to_string()));
@@ -128,6 +166,21 @@ mod tests {
         assert!(variables.contains(&("MKL_NUM_THREADS".into(), "2".into())));
         assert!(!variables.iter().any(|(name, _)| name == "OMP_NUM_THREADS"), "the user's own stays");
         assert!(variables.contains(&(WORKER.into(), "2".into())));
+    }
+
+    #[test]
+    fn limits_reach_cuda_only_if_mps_runs() {
+        let share = Share {
+            usable: vec!["GPU-a".to_owned(), "GPU-b".to_owned()],
+            memory: Some(Bytes::mib(6144)),
+            compute: Some(0.25),
+            has_mps: true,
+            ..Share::default()
+        };
+        let variables = share.variables(1, |_| false);
+        assert!(variables.contains(&(MPS_COMPUTE.into(), "25".into())), "{variables:?}");
+        assert!(variables.contains(&(MPS_MEMORY.into(), "0=6144M,1=6144M".into())), "{variables:?}");
+        assert_eq!(Share { has_mps: false, ..share }.variables(1, |_| false), []);
     }
 
     proptest! {

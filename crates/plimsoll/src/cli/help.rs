@@ -80,6 +80,7 @@ const GROUPS: &[Group] = &[
             ("update-in-backward", ""),
             ("ema-space", ""),
             ("workers", "Parallel processes"),
+            ("gpu-share", "Share of the GPU's compute: `50%`"),
             ("alloc-conf", "PYTORCH_CUDA_ALLOC_CONF for the program"),
             ("ladder", "Custom out-of-memory recovery steps"),
             ("allow-shorter", "Allow recovery to shorten samples"),

@@ -126,6 +126,7 @@ impl<'t> Supervisor<'t> {
         let workers = workers.into_iter().map(worker).collect::<Vec<_>>();
         let mut entry = Entry::new(RunKind::Supervised, folder.path(), command.clone());
         entry.worker_count = count;
+        entry.shares = workers.iter().filter_map(|worker| worker.share.of_gpu()).collect();
         entry.arguments = arguments;
         entry.grace_s = settings.grace.as_secs_f64();
         let report = Report {

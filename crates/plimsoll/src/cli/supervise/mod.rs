@@ -3,6 +3,7 @@
 
 mod attach;
 mod background;
+mod gpu_share;
 mod heat;
 mod logs;
 mod order;

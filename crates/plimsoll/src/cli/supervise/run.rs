@@ -1,5 +1,6 @@
 //! `plimsoll run`: runs a command of another training program, and restarts it when it fails.
 
+use super::gpu_share::{GpuLimits, percent};
 use super::heat::HeatArgs;
 use super::repair::RepairArgs;
 use super::reporter::EventReporter;
@@ -20,6 +21,7 @@ use plimsoll_supervise::{
     CardPeaks, Folder, Input, Job, Limits, Refusal, Repair, Share, SuperviseSettings, Supervised, adopt, keep, shares,
     supervise, usable_cpus,
 };
+use plimsoll_telemetry::Gpu;
 use plimsoll_units::{Bytes, Seconds};
 use std::ffi::OsString;
 use std::io::{self, sink, stderr, stdout};
@@ -82,6 +84,10 @@ pub(in crate::cli) struct RunArgs {
     /// a GPU if there are several, else all]
     #[arg(long, value_name = "X", value_parser = part)]
     memory_fraction: Option<f32>,
+
+    /// Share of its GPU's multiprocessors that each worker may use: `50%`, or 0.5. Needs CUDA's Multi-Process Service (MPS)
+    #[arg(long, value_name = "X", value_parser = percent)]
+    gpu_share: Option<f64>,
 
     /// Progress of a worker, 0 to 1, at which the next one starts
     #[arg(long, value_name = "X", value_parser = part_from_zero, default_value = "0.2")]
@@ -162,7 +168,9 @@ pub(in crate::cli) fn run(args: RunArgs) -> Result<u8, Failure> {
             // Report missing notifier settings before creating anything. A supervisor in the background reports its
             // own.
             args.heat.settings()?;
-            args.workers.check(args.memory_fraction, &visible_cards())?;
+            let visible = visible_cards();
+            args.workers.check(args.memory_fraction, &visible)?;
+            args.limits().check(&args.shares(&visible), &visible, &args.runs.registry())?;
             let reporter = EventReporter::start(&args.tell)?;
             let folder = args.new_folder()?;
             if args.detach.detach {
@@ -238,12 +246,25 @@ impl RunArgs {
         self.repair.repair(self.command.iter().map(own).collect(), folder, share.worker, self.alloc_conf.as_deref())
     }
 
-    fn job(&self, folder: Folder) -> Result<Job, Failure> {
-        let (visible, per_card) = (visible_cards(), self.workers.per_card);
-        let cards = if per_card > 1 { uuids(&visible) } else { vec![] };
+    /// The limits of each worker on its GPU that the flags set.
+    fn limits(&self) -> GpuLimits {
+        let has_memory = self.workers.each.is_some() || self.memory_fraction.is_some();
+        GpuLimits { per_card: self.workers.per_card, has_memory, compute: self.gpu_share }
+    }
+
+    /// The share of each worker. `visible`: the cards that commands see.
+    fn shares(&self, visible: &[Gpu]) -> Vec<Share> {
+        let per_card = self.workers.per_card;
+        let cards = if per_card > 1 { uuids(visible) } else { vec![] };
         let fraction = self.memory_fraction.map(f64::from);
         let mut shares = shares(per_card, &cards, &usable_cpus(), self.threads, fraction);
-        self.workers.divide(&mut shares, &visible);
+        self.workers.divide(&mut shares, visible);
+        self.limits().apply(&mut shares, visible);
+        shares
+    }
+
+    fn job(&self, folder: Folder) -> Result<Job, Failure> {
+        let shares = self.shares(&visible_cards());
         let count = shares.len();
         let workers = shares.into_iter().map(|share| Ok((share.clone(), self.repair(folder.path(), &share, count)?)));
         let workers = workers.collect::<Result<Vec<_>, Failure>>()?;

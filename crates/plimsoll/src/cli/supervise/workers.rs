@@ -17,7 +17,7 @@ pub(super) struct Workers {
     /// Commands on each card, or in total if there is no card.
     pub(super) per_card: usize,
     /// The memory of its card that each may use, if given in bytes.
-    each: Option<Bytes>,
+    pub(super) each: Option<Bytes>,
 }
 
 impl FromStr for Workers {

@@ -519,6 +519,45 @@ fn workers_do_not_exceed_a_cards_memory() {
     assert_eq!(on_cards("--workers 3 --memory-fraction 0.3333 --stagger-time 0").code, Some(0));
 }
 
+/// The card has 12 GiB. MPS counts as running if its pipe is there.
+#[test]
+fn running_workers_have_no_more_than_their_cards() {
+    let sandbox = Sandbox::new();
+    let on_card = |name: &str, flags: &str, script: &str| {
+        let all = ["run", "--name", name].into_iter().chain(flags.split_whitespace()).chain(["--", "sh", "-c", script]);
+        let mut command = sandbox.command(all);
+        command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library());
+        command.env(plimsoll_fake_nvml::MACHINE, "A,GPU-a,12288,350,0");
+        command.env("CUDA_MPS_PIPE_DIRECTORY", sandbox.path("mps"));
+        Said::of(command.output().expect("the binary runs"))
+    };
+    const SHOW: &str = "echo $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE $CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
+    let said = on_card("a", "--gpu-share 60%", SHOW);
+    assert!(said.code == Some(2) && said.stderr.contains("nvidia-cuda-mps-control -d"), "{}", said.stderr);
+    sandbox.write("mps/control", "");
+    let said = on_card("a", "--gpu-share 60% --workers 1@6GiB", SHOW);
+    assert_eq!((said.code, said.stdout_text()), (Some(0), "60 0=6144M\n"), "{}", said.stderr);
+    let said = on_card("b", "--gpu-share 60% --workers 1@6GiB --detach", "sleep 600");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert_eq!(listed(&sandbox, "")[0]["shares"][0]["memory_bytes"], 6_u64 << 30);
+    assert!(sandbox.run("ps").stdout_text().contains("6.00 GiB, 60%"), "{}", sandbox.run("ps").stdout_text());
+    for (flags, words) in [
+        ("--workers 2@4GiB", "8.00 GiB of GPU 0 (A), and b 6.00 GiB: more than 12.0 GiB"),
+        ("--workers 2@4GiB", "`--workers 2@3072MiB` fits"),
+        ("--memory-fraction 0.6", "and b 6.00 GiB"),
+        ("--gpu-share 50%", "50% of GPU 0 (A), and b 60%: more than 100%"),
+        ("--gpu-share 50%", "`--gpu-share 40%` fits"),
+        ("--workers 3 --gpu-share 50%", "use more than a GPU"),
+    ] {
+        let said = on_card("c", flags, "true");
+        assert!(said.code == Some(2) && said.stderr.contains(words), "{flags}: {}", said.stderr);
+        assert!(!sandbox.path("runs/c").exists(), "{flags}");
+    }
+    assert_eq!(on_card("c", "--workers 1@6GiB --gpu-share 0.4", "true").code, Some(0));
+    assert_eq!(sandbox.run("stop b --now").code, Some(0));
+    assert_eq!(on_card("d", "--workers 2@4GiB --stagger-time 0", "true").code, Some(0), "the run has ended");
+}
+
 #[test]
 fn a_run_in_the_background_is_listed_followed_and_stopped() {
     let sandbox = Sandbox::new();
