@@ -1,12 +1,19 @@
-//! For tests: a disk that loses power. A [`Recorder`] records the operations of a run on its files; a [`Model`] then
-//! constructs the states that a power cut can leave. Data that was not synced may be there or not, in any combination.
+//! For tests: a disk that loses power. A [`Recorder`] records the operations of a run on its files, and can refuse some, as a
+//! full or a failing disk does; a [`Model`] then constructs the states that a power cut can leave. Data that was not synced
+//! may be there or not, in any combination.
 //!
 //! The model of a disk: a name is durable once its folder is synced, contents are durable once their file is; nothing
-//! else is guaranteed. Source: Pillai et al. 2014, "All File Systems Are Not Created Equal", section 2.
+//! else is guaranteed. What a failed sync was to make durable never is, even if a later sync succeeds, since systems
+//! drop the data that they could not write.
+//! Sources: Pillai et al. 2014, "All File Systems Are Not Created Equal", section 2; Rebello et al. 2020, "Can
+//! Applications Recover from fsync Failures?", section 3.
 
 use plimsoll_files::{Operation, Watch};
 use std::collections::{BTreeMap, HashSet};
+use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
 
@@ -27,6 +34,10 @@ pub enum Recorded {
     SyncFile(PathBuf, Vec<u8>),
     /// The names in a folder became durable.
     SyncFolder(PathBuf),
+    /// A refused sync, with the file's contents at that time.
+    FailedSyncFile(PathBuf, Vec<u8>),
+    /// A refused sync of a folder.
+    FailedSyncFolder(PathBuf),
     /// Another name in the same folder.
     Rename(PathBuf, PathBuf),
     /// A file, or a folder with everything in it, was deleted.
@@ -35,11 +46,31 @@ pub enum Recorded {
     Promised(u64),
 }
 
-/// A watcher that records all operations.
+/// Operations that the disk refuses.
+#[derive(Debug, Clone, Copy)]
+pub struct Refusal {
+    /// The number of the first refused operation, counted from 0.
+    pub from: usize,
+    /// The number of refused operations.
+    pub count: usize,
+    /// The system's error code.
+    pub code: i32,
+}
+
+/// Records operations, and refuses some of them.
 #[derive(Debug, Default)]
-pub struct Recorder(Mutex<Vec<Recorded>>);
+pub struct Recorder {
+    recorded: Mutex<Vec<Recorded>>,
+    refusal: Option<Refusal>,
+    seen: AtomicUsize,
+}
 
 impl Recorder {
+    /// A disk that refuses operations.
+    pub fn refusing(refusal: Refusal) -> Self {
+        Self { refusal: Some(refusal), ..Self::default() }
+    }
+
     /// Adds to the recorded operations.
     pub fn push(&self, recorded: Recorded) {
         self.lock().push(recorded);
@@ -51,12 +82,39 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Recorded>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of operations so far.
+    pub fn seen(&self) -> usize {
+        self.seen.load(Ordering::Relaxed)
+    }
+
+    /// Records what a refused operation leaves on the disk.
+    fn refuse(&self, operation: Operation<'_>) -> io::Result<()> {
+        match operation {
+            Operation::Append(path, bytes) => {
+                let half = &bytes[..bytes.len() / 2];
+                self.push(Recorded::Append(path.to_owned(), half.to_vec()));
+                fs::File::options().append(true).open(path)?.write_all(half)?;
+            }
+            Operation::SyncFile(path) => self.push(Recorded::FailedSyncFile(path.to_owned(), fs::read(path)?)),
+            Operation::SyncFolder(path) => self.push(Recorded::FailedSyncFolder(path.to_owned())),
+            _ => {}
+        }
+        Ok(())
     }
 }
 
 impl Watch for Recorder {
     fn before(&self, operation: Operation<'_>) -> io::Result<()> {
+        let number = self.seen.fetch_add(1, Ordering::Relaxed);
+        if let Some(Refusal { from, count, code }) = self.refusal
+            && (from..from.saturating_add(count)).contains(&number)
+        {
+            self.refuse(operation)?;
+            return Err(io::Error::from_raw_os_error(code));
+        }
         let own = Path::to_owned;
         self.push(match operation {
             Operation::CreateFolder(path) => Recorded::CreateFolder(own(path)),
@@ -76,8 +134,22 @@ impl Watch for Recorder {
 /// A file or a folder, in its current state and in its durable state.
 #[derive(Debug, Clone)]
 enum Node {
-    File { durable: Vec<u8>, current: Vec<u8> },
-    Folder { durable: BTreeMap<String, usize>, current: BTreeMap<String, usize> },
+    /// `lost`: what a failed sync was to make durable.
+    File {
+        durable: Vec<u8>,
+        current: Vec<u8>,
+        lost: Range<usize>,
+    },
+    Folder {
+        durable: BTreeMap<String, usize>,
+        current: BTreeMap<String, usize>,
+    },
+}
+
+impl Node {
+    fn file(durable: Vec<u8>, current: Vec<u8>) -> Self {
+        Self::File { durable, current, lost: 0..0 }
+    }
 }
 
 /// A pending change of names in a folder. A rename is one change.
@@ -85,6 +157,8 @@ enum Node {
 struct Change {
     folder: usize,
     names: Vec<(String, Option<usize>)>,
+    /// Whether a failed sync was to make it durable.
+    is_lost: bool,
 }
 
 /// A disk below one folder.
@@ -121,13 +195,13 @@ impl Model {
         let mut model = Self::new(root);
         for (path, file) in tree.iter().filter(|(path, _)| !path.as_os_str().is_empty()) {
             let node = match file {
-                Some(bytes) => Node::File { durable: bytes.clone(), current: bytes.clone() },
+                Some(bytes) => Node::file(bytes.clone(), bytes.clone()),
                 None => Node::Folder { durable: BTreeMap::new(), current: BTreeMap::new() },
             };
             model.create(&root.join(path), node);
         }
         let pending = std::mem::take(&mut model.pending);
-        for Change { folder, names } in pending {
+        for Change { folder, names, .. } in pending {
             let Node::Folder { durable, .. } = &mut model.nodes[folder] else { panic!("a file") };
             apply(durable, &names);
         }
@@ -153,7 +227,7 @@ impl Model {
     fn change(&mut self, folder: usize, names: Vec<(String, Option<usize>)>) {
         let Node::Folder { current, .. } = &mut self.nodes[folder] else { panic!("{folder} is a file") };
         apply(current, &names);
-        self.pending.push(Change { folder, names });
+        self.pending.push(Change { folder, names, is_lost: false });
     }
 
     fn create(&mut self, path: &Path, node: Node) {
@@ -162,10 +236,12 @@ impl Model {
         self.change(folder, vec![(name, Some(self.nodes.len() - 1))]);
     }
 
-    fn contents(&mut self, path: &Path) -> (&mut Vec<u8>, &mut Vec<u8>) {
+    fn contents(&mut self, path: &Path) -> (&mut Vec<u8>, &mut Vec<u8>, &mut Range<usize>) {
         let file = self.find(path);
-        let Node::File { durable, current } = &mut self.nodes[file] else { panic!("{} is a folder", path.display()) };
-        (durable, current)
+        match &mut self.nodes[file] {
+            Node::File { durable, current, lost } => (durable, current, lost),
+            Node::Folder { .. } => panic!("{} is a folder", path.display()),
+        }
     }
 
     fn remove(&mut self, path: &Path) {
@@ -188,23 +264,32 @@ impl Model {
             Recorded::CreateFile(path) => {
                 // Its later contents may exist as soon as its name does.
                 let written = later.iter().find_map(|r| match r {
-                    Recorded::SyncFile(synced, bytes) if synced == path => Some(bytes.clone()),
+                    Recorded::SyncFile(synced, bytes) | Recorded::FailedSyncFile(synced, bytes) if synced == path => {
+                        Some(bytes.clone())
+                    }
                     Recorded::Append(added, _) if added == path => Some(vec![]),
                     _ => None,
                 });
-                self.create(path, Node::File { durable: vec![], current: written.unwrap_or_default() });
+                self.create(path, Node::file(vec![], written.unwrap_or_default()));
             }
             Recorded::CreateLink(path, target) => {
                 // A link's target is part of the link. It is modeled as a file that contains a path.
                 let target = target.to_string_lossy().into_owned().into_bytes();
-                self.create(path, Node::File { durable: target.clone(), current: target });
+                self.create(path, Node::file(target.clone(), target));
             }
             Recorded::Append(path, bytes) => self.contents(path).1.extend(bytes),
             Recorded::Truncate(path, bytes) => self.contents(path).1.truncate(*bytes as usize),
             Recorded::SyncFile(path, bytes) => {
-                let (durable, current) = self.contents(path);
+                let (durable, current, lost) = self.contents(path);
                 assert!(current == bytes, "something wrote to {} unseen", path.display());
                 durable.clone_from(bytes);
+                lost.end = lost.end.min(bytes.len());
+                durable.get_mut(lost.clone()).into_iter().for_each(|hole| hole.fill(0));
+            }
+            Recorded::FailedSyncFile(path, bytes) => {
+                let (durable, _, lost) = self.contents(path);
+                let start = if lost.start >= lost.end { durable.len() } else { lost.start };
+                *lost = start.min(bytes.len())..bytes.len();
             }
             Recorded::SyncFolder(path) => {
                 let folder = self.find(path);
@@ -212,7 +297,13 @@ impl Model {
                 self.pending = pending;
                 let Node::Folder { durable, .. } = &mut self.nodes[folder] else { panic!("a file") };
                 let synced: Vec<Change> = synced;
-                synced.iter().for_each(|change| apply(durable, &change.names));
+                let written = synced.iter().filter(|change| !change.is_lost);
+                written.for_each(|change| apply(durable, &change.names));
+            }
+            Recorded::FailedSyncFolder(path) => {
+                let folder = self.find(path);
+                let unwritten = self.pending.iter_mut().filter(|change| change.folder == folder);
+                unwritten.for_each(|change| change.is_lost = true);
             }
             Recorded::Rename(from, to) => {
                 let (node, (folder, old), (other, new)) = (self.find(from), self.place(from), self.place(to));
@@ -239,6 +330,11 @@ impl Model {
         seen
     }
 
+    /// The number of pending changes.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
     /// Combinations of the pending changes that may survive: all of them for up to `few` changes; for more, those that
     /// differ from all or from none by one, and the prefixes.
     pub fn combinations(&self, few: usize) -> Vec<Vec<bool>> {
@@ -249,11 +345,6 @@ impl Model {
         let first = (0..=n).map(|m| (0..n).map(|i| i < m).collect());
         let one = (0..n).flat_map(|m| [true, false].map(|odd| (0..n).map(|i| (i == m) == odd).collect()));
         first.chain(one).collect()
-    }
-
-    /// Number of changes of names that are not durable yet.
-    pub fn pending(&self) -> usize {
-        self.pending.len()
     }
 
     /// The disk after a cut: with these pending changes of names, and this much of the unsynced contents of the file at a
@@ -275,7 +366,7 @@ impl Model {
                     open.extend(folders[&number].iter().map(|(name, &node)| (path.join(name), node)));
                     tree.insert(path, None);
                 }
-                Node::File { durable, current } => {
+                Node::File { durable, current, .. } => {
                     let contents = match unsynced(&path) {
                         UnsyncedData::Nothing => durable.clone(),
                         UnsyncedData::Half => {

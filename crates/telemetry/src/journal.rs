@@ -57,9 +57,12 @@ impl Journal {
         self.branch = branch;
     }
 
-    /// Makes all written records durable. If the system refuses, records written since the last sync count as lost.
+    /// Makes all written records durable. If the system refuses, records written since the last sync count as lost: a later
+    /// sync does not make them durable.
     pub fn sync(&mut self) {
         if let Err(error) = self.log.sync() {
+            // The end of the last line may be lost, too.
+            self.is_torn = true;
             self.lose(self.unsynced, &error);
         }
         self.unsynced = 0;
@@ -224,6 +227,27 @@ mod tests {
         full.0.store(true, Ordering::Relaxed);
         journal.sync();
         assert_eq!(journal.lost(), 6, "events that are not durable may be lost");
+    }
+
+    /// After a failed sync, systems drop the data that they could not write, even if a later sync succeeds.
+    #[test]
+    fn records_after_a_failed_sync_do_not_share_a_line_with_lost_data() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("journal.jsonl");
+        let full = Arc::new(Full(AtomicBool::new(false)));
+        let mut journal = Journal::open(&Disk::watched(full.clone()), &path).expect("a new journal");
+        journal.take(&event(1));
+        full.0.store(true, Ordering::Relaxed);
+        journal.sync();
+        full.0.store(false, Ordering::Relaxed);
+        let hole = std::fs::read(&path).expect("a journal").len();
+        journal.take(&event(2));
+        journal.sync();
+        assert_eq!(journal.lost(), 1);
+        let mut contents = std::fs::read(&path).expect("a journal");
+        contents[..hole].fill(0);
+        std::fs::write(&path, contents).expect("written");
+        assert_eq!(steps(&path), [event(2)]);
     }
 
     #[test]

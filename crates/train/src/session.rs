@@ -120,6 +120,8 @@ impl<'a> Trainer<'a> {
     fn restore(&mut self, path: &Path) -> Result<RunState, TrainError> {
         let state = checkpoint::verify(path)?;
         check_same_run(path, &state, self.dataset.fingerprint(), self.engine.plan(), self.config)?;
+        // A killed session may have left it before it was synced, and older checkpoints are deleted in favor of this one.
+        checkpoint::settle(self.folder.disk(), path, &state)?;
         checkpoint::restore(self.engine, path)?;
         Ok(state)
     }

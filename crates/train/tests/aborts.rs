@@ -44,9 +44,6 @@ static HEAP: Refusing = Refusing;
 const REFUSED: &str = "PLIMSOLL_TEST_REFUSED";
 const FOLDER: &str = "PLIMSOLL_TEST_FOLDER";
 
-/// Number of aborted runs.
-const ABORTS: u64 = 12;
-
 const SIGABRT: i32 = 6;
 
 fn setup() -> Setup {
@@ -78,22 +75,36 @@ fn a_run_aborted_at_any_allocation_continues_with_identical_bits() {
         start_or_resume(Path::new(&folder));
         return;
     }
+    abort_runs(12);
+}
+
+/// Produces the figure of `bench/results/reliability.md`.
+#[test]
+#[ignore = "evidence at scale, minutes: `python3 bench/reliability.py --only memory`"]
+fn evidence_of_aborts() {
+    abort_runs(1_200);
+}
+
+/// Aborts runs at this many allocations, spread evenly over all of a run.
+fn abort_runs(aborts: u64) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let whole = folder.path().join("whole");
     let before = MADE.load(Ordering::Relaxed);
     let losses = start_or_resume(&whole);
     let made = MADE.load(Ordering::Relaxed) - before;
+    println!("evidence: {aborts} of {made} allocations");
     let mut resumed = 0;
-    for abort in 0..ABORTS {
+    for abort in 0..aborts {
         let run = folder.path().join(abort.to_string());
         let mut child = Command::new(std::env::current_exe().expect("this test"));
-        child.env(REFUSED, (made * (2 * abort + 1) / (2 * ABORTS)).to_string()).env(FOLDER, &run);
+        child.env(REFUSED, (made * (2 * abort + 1) / (2 * aborts)).to_string()).env(FOLDER, &run);
         let status = child.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("it runs");
         assert_eq!(status.signal(), Some(SIGABRT), "abort {abort}: {status}");
         let has_saved = newest_whole(&run.join("checkpoints")).is_ok_and(|newest| newest.found.is_some());
         resumed += u64::from(has_saved);
         assert_eq!(start_or_resume(&run), losses, "abort {abort}");
         assert!(weights(&run) == weights(&whole), "abort {abort}: other weights");
+        std::fs::remove_dir_all(&run).expect("it is there");
     }
-    assert!(resumed > ABORTS / 4, "only {resumed} were aborted after a checkpoint");
+    assert!(resumed > aborts / 4, "only {resumed} were aborted after a checkpoint");
 }

@@ -36,6 +36,7 @@ fn rendered(folder: &Path, sources: &Sources, template: &str) -> Result<u64, Dat
 fn any_template_is_rendered_or_refused_in_bounds() {
     let all = templates();
     assert!(all.len() >= 150, "{} templates", all.len());
+    println!("evidence: {} templates", all.len());
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("chats.jsonl");
     fs::write(&data, format!("{CHAT}\n")).unwrap();

@@ -1,9 +1,13 @@
 //! A session that a library user pauses, gives other budgets, stops and resumes, without the command line.
 
+#[path = "../../../train/tests/support/power.rs"]
+mod power;
+mod power_cuts;
 mod pressure;
 
 use plimsoll_data::{Batches, Dataset, HeldOut, Split, TokenStore, Tokenizer, TokenizerSpec, model_files};
 use plimsoll_exec::{CpuDevice, Device, DeviceError};
+use plimsoll_files::Disk;
 use plimsoll_graph::Targets;
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_orders::Order;
@@ -64,6 +68,17 @@ fn session(
     budget: Bytes,
     watch: Option<WatchSettings>,
 ) -> Session<impl Backend<Error = plimsoll_session::SessionError>> {
+    session_on(Disk::default(), folder, start, budget, watch, None)
+}
+
+fn session_on(
+    disk: Disk,
+    folder: &Path,
+    start: Start,
+    budget: Bytes,
+    watch: Option<WatchSettings>,
+    checkpoint_every: Option<u64>,
+) -> Session<impl Backend<Error = plimsoll_session::SessionError>> {
     let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes).expect("a built-in tokenizer");
     let files = model_files(&tokenizer, None, None, None).expect("nothing is read");
     let request = request(budget);
@@ -71,7 +86,7 @@ fn session(
     let schedule =
         Schedule { learning_rate: 1e-2, warmup_steps: 2, final_part: 0.1, shape: Shape::Cosine, decay_part: 0.2 };
     let settings = SessionSettings {
-        folder: RunFolder::open(folder, start != Start::Fresh).expect("a folder"),
+        folder: RunFolder::open_on(disk, folder, start != Start::Fresh).expect("a folder"),
         start,
         trainer: TrainerConfig {
             name: "run".to_owned(),
@@ -83,8 +98,8 @@ fn session(
             seed: 7,
             eval_every: None,
             eval_samples: 1,
-            checkpoint_every: None,
-            keep_checkpoints: 10,
+            checkpoint_every,
+            keep_checkpoints: 2,
             tokenizer: "bytes".to_owned(),
             precision: "fp32".to_owned(),
             loss_scale: None,

@@ -30,6 +30,7 @@ pub use read::{has_own_head, load_averages, load_weights, restore};
 pub(crate) use same_run::check_same_run;
 pub use size::{room, sizes};
 pub use state::{FileSum, RunState, TrainingCounts};
+pub(crate) use write::settle;
 pub use write::{Keep, Saved, save, sweep};
 
 /// Weights, under their family's names.

@@ -62,9 +62,8 @@ pub fn save(
         Ok((saved, replaced)) => {
             // If it can't be deleted now, the sweep at the next start deletes it.
             let _ = disk.remove_if_there(&replaced);
-            // Replaces the link before its old checkpoint is deleted. On systems without links, the checkpoint exists
-            // without one.
-            let _ = disk.replace_link(&folder.newest(), &path_inside(&name));
+            // Replaces the link before its old checkpoint is deleted.
+            link(disk, &folder.newest(), &path_inside(&name));
             delete_old(disk, &checkpoints, step, keep.most);
             Ok(saved)
         }
@@ -74,6 +73,25 @@ pub fn save(
             Err(unread.into_inner().unwrap_or_else(|| CheckpointError::Io { path, source }.into()))
         }
     }
+}
+
+/// Points the link of a run's folder to a checkpoint. If that fails, as on systems without links, deletes the link: it must
+/// not lead to older weights.
+fn link(disk: &Disk, link: &Path, target: &Path) {
+    if disk.replace_link(link, target).is_err() && fs::read_link(link).is_ok_and(|found| found != target) {
+        let _ = disk.remove_if_there(link);
+    }
+}
+
+/// Makes a complete checkpoint durable that another process wrote, perhaps without syncing it. Errors: `Io`.
+pub fn settle(disk: &Disk, checkpoint: &Path, state: &RunState) -> Result<(), CheckpointError> {
+    let sync = || {
+        let files = state.files.iter().map(|file| file.name.as_str()).chain([STATE_FILE]);
+        files.map(|name| checkpoint.join(name)).try_for_each(|file| disk.sync_file(&file))?;
+        disk.sync_folder(checkpoint)?;
+        checkpoint.parent().map_or(Ok(()), |folder| disk.sync_folder(folder))
+    };
+    sync().map_err(|source| CheckpointError::Io { path: checkpoint.to_owned(), source })
 }
 
 /// A checkpoint's path relative to the run's folder.

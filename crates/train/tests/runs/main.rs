@@ -1,5 +1,7 @@
 //! Runs: trained, stopped, resumed, damaged, compared.
 
+#[path = "../support/power.rs"]
+mod power;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -7,6 +9,7 @@ mod allocations;
 mod branches;
 mod checkpoints;
 mod crash;
+mod disk_faults;
 mod divergence;
 mod foreign;
 mod golden;
