@@ -60,6 +60,20 @@ impl Control {
         Arc::clone(&self.shared.stop)
     }
 
+    /// Stops the session as [`stop_flag`](Self::stop_flag) does. With a grace period, the session is to end within it from
+    /// now on: it drops the step in progress if it can't finish the step and save in time. Returns whether this is the first
+    /// request.
+    pub fn stop_within(&self, grace: Option<Duration>) -> bool {
+        let deadline = grace.map(|grace| self.shared.surroundings.now() + grace);
+        {
+            let mut state = self.shared.lock();
+            state.deadline = state.deadline.or(deadline);
+        }
+        let is_first = !self.shared.stop.swap(true, Ordering::Relaxed);
+        self.shared.lock().wake();
+        is_first
+    }
+
     /// The newest sample of cards and system; `None` before the first one, and if nothing is sampled.
     pub fn latest_sample(&self) -> Option<Arc<Sample>> {
         self.shared.lock().latest.clone()
@@ -102,6 +116,8 @@ pub(crate) struct State {
     pub(crate) memory: SharedMemory,
     /// The thread that trains, while it waits.
     waiting: Option<Thread>,
+    /// When a stopped session must have ended.
+    pub(crate) deadline: Option<Duration>,
     /// Whether the event that sensors no longer answer was given.
     is_stale: bool,
 }

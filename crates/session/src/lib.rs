@@ -112,5 +112,5 @@ pub use power::CardPower;
 pub use room::DiskRoom;
 pub use samples::KeptSamples;
 pub use session::{Session, SessionSettings};
-pub use surroundings::{Repeated, Surroundings, System};
+pub use surroundings::{EachSample, Repeated, Surroundings, System};
 pub use watched::WatchSettings;

@@ -12,6 +12,8 @@ pub enum Notice {
     NoOrders(io::Error),
     /// An order asked the run to stop: it finishes its step and saves a checkpoint.
     AskedToStop,
+    /// The run drops the step in progress, to save within the grace period of its stop.
+    StepDropped,
     /// The run is still paused, after this time. Given once a minute.
     StillPaused(Seconds),
     /// The run still waits for memory, after this time. Given once a minute.

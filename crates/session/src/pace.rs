@@ -94,6 +94,16 @@ impl<B: Backend> Pace for SessionPace<'_, B> {
         }
     }
 
+    fn drops_step(&self, needed: Duration) -> bool {
+        let deadline = self.watch.control.shared.lock().deadline;
+        let is_late = deadline
+            .is_some_and(|deadline| deadline.saturating_sub(self.watch.control.shared.surroundings.now()) < needed);
+        if is_late {
+            (self.watch.control.notices)(Notice::StepDropped);
+        }
+        is_late
+    }
+
     fn waited_for_data(&self, waited: Duration) {
         self.watch.control.shared.lock().facts.waited_for_data_s += waited.as_secs_f64();
     }

@@ -12,6 +12,9 @@ use std::time::Duration;
 /// Work at intervals. It ends when this is dropped.
 pub type Repeated = Box<dyn Send + Sync>;
 
+/// Receives each sample.
+pub type EachSample = Box<dyn FnMut(&Arc<Sample>) + Send>;
+
 /// The time of a session, and its work at intervals next to the training.
 pub trait Surroundings: Send + Sync {
     /// The time since any start; never decreases.
@@ -24,7 +27,7 @@ pub trait Surroundings: Send + Sync {
     fn repeat(&self, name: &str, every: Duration, task: Box<dyn FnMut() + Send>) -> io::Result<Repeated>;
 
     /// Calls `each` with every sample of cards and system. Errors: the system refuses a thread.
-    fn sample(&self, options: SamplerOptions, each: Box<dyn FnMut(&Arc<Sample>) + Send>) -> io::Result<Repeated>;
+    fn sample(&self, options: SamplerOptions, each: EachSample) -> io::Result<Repeated>;
 }
 
 /// The system's clock, sensors and threads.
@@ -53,7 +56,7 @@ impl Surroundings for System {
         Ok(Box::new(Repeating { is_over, thread: Some(thread) }))
     }
 
-    fn sample(&self, options: SamplerOptions, each: Box<dyn FnMut(&Arc<Sample>) + Send>) -> io::Result<Repeated> {
+    fn sample(&self, options: SamplerOptions, each: EachSample) -> io::Result<Repeated> {
         Ok(Box::new(Sampler::start(options, each)?))
     }
 }

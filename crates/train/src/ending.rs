@@ -7,9 +7,9 @@ use plimsoll_telemetry::{Branches, Event, Journal, Sink as _};
 impl Trainer<'_> {
     /// Performs the work after the last step. A refusal by the disk is part of the outcome, not an error.
     /// Errors: the device fails.
-    pub(crate) fn end(&mut self, session: &mut Session<'_>, ending: Ending) -> Result<Outcome, TrainError> {
-        if ending == Ending::Finished && session.evaluated != Some(session.step) {
-            self.evaluate(session)?;
+    pub(crate) fn end(&mut self, session: &mut Session<'_>, mut ending: Ending) -> Result<Outcome, TrainError> {
+        if ending == Ending::Finished && session.evaluated != Some(session.step) && !self.evaluate(session)? {
+            ending = Ending::Interrupted;
         }
         if ending != Ending::Diverged && !session.is_saved() {
             self.checkpoint(session)?;

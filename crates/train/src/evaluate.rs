@@ -3,23 +3,43 @@
 use crate::{Engine, TrainError};
 use plimsoll_data::Dataset;
 use plimsoll_graph::{ProgramKind, Scalars};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Mean held-out loss per target (nats) over at most `most_samples` held-out samples, always the same ones, and the
-/// number of predicted targets, using the programs of this kind. `None` if nothing is held out, or the plan has no such
-/// program.
+/// The result of an evaluation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum HeldOutLoss {
+    /// The mean loss.
+    Mean {
+        /// Mean loss per target; nats.
+        loss: f64,
+        /// Number of predicted targets.
+        targets: u64,
+    },
+    /// Nothing is held out, or the plan has no program for it.
+    Nothing,
+    /// The evaluation was stopped.
+    Stopped,
+}
+
+/// Mean held-out loss over at most `most_samples` held-out samples, always the same ones, using the programs of this kind.
+/// Ends early if `stop` is set.
 pub fn evaluate(
     engine: &mut Engine,
     kind: ProgramKind,
     dataset: &Dataset,
     most_samples: u64,
-) -> Result<Option<(f64, u64)>, TrainError> {
+    stop: &AtomicBool,
+) -> Result<HeldOutLoss, TrainError> {
     if engine.plan().program(kind).is_none() {
-        return Ok(None);
+        return Ok(HeldOutLoss::Nothing);
     }
     let rows = engine.plan().micro_batch;
     let (mut total, mut predicted) = (0.0, 0u64);
     for batch in dataset.held_out_batches(most_samples, rows)? {
         let batch = batch?;
+        if stop.load(Ordering::Relaxed) {
+            return Ok(HeldOutLoss::Stopped);
+        }
         let count = batch.real_targets();
         let scalars = Scalars { loss_scale: 1.0 / count.max(1) as f32, ..Scalars::default() };
         let program = engine.run_batch(kind, &batch, &scalars)?;
@@ -27,5 +47,8 @@ pub fn evaluate(
         total += f64::from(engine.read_one(loss)?) * count as f64;
         predicted += count;
     }
-    Ok((predicted > 0).then(|| (total / predicted as f64, predicted)))
+    Ok(match predicted {
+        0 => HeldOutLoss::Nothing,
+        targets => HeldOutLoss::Mean { loss: total / targets as f64, targets },
+    })
 }

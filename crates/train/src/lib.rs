@@ -35,7 +35,7 @@ pub use calibrate::{
 };
 pub use engine::{Engine, Feed};
 pub use error::TrainError;
-pub use evaluate::evaluate;
+pub use evaluate::{HeldOutLoss, evaluate};
 pub use folder::{FolderError, RunFolder};
 pub use footprint::Footprint;
 pub use generate::{Sampling, Writer, choose};

@@ -38,6 +38,12 @@ pub trait Pace {
     /// events meanwhile.
     fn micro_batch(&self, made: MicroBatch, stop: &AtomicBool, emit: &mut dyn FnMut(Event));
 
+    /// Whether the run drops the step in progress, because it was asked to stop and has less than `needed` left to finish the
+    /// step and to save.
+    fn drops_step(&self, _needed: Duration) -> bool {
+        false
+    }
+
     /// Called after the run waited for a batch: reading the data was slower than the steps.
     fn waited_for_data(&self, _waited: Duration) {}
 

@@ -41,6 +41,7 @@ impl Trainer<'_> {
             Ok(saved) => {
                 session.saved = Some((session.step, saved.path.clone()));
                 session.save_failure = None;
+                session.expected.save = self.pace.now().saturating_sub(start);
                 if let Some(undo) = &mut session.undo {
                     undo.saved(Start::Resume(saved.path.clone()), session.step);
                 }

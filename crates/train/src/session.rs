@@ -2,12 +2,16 @@
 
 use crate::checkpoint::{self, CheckpointError, RunState, TrainingCounts, check_same_run};
 use crate::sinks::Sinks;
+use crate::step::Expected;
 use crate::undo::Undo;
 use crate::{History, LossScale, Pace, Start, TrainError, Trainer};
 use plimsoll_telemetry::{Branches, Event, Journal, Origin};
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Bytes per second to save a checkpoint, until one was saved: those of a slow disk.
+const SAVE_BYTES_PER_S: f64 = 1e8;
 
 /// The state of a session.
 pub(crate) struct Session<'a> {
@@ -28,6 +32,8 @@ pub(crate) struct Session<'a> {
     pub saved: Option<(u64, PathBuf)>,
     /// Why the last attempt to save failed; `None` if it succeeded.
     pub save_failure: Option<String>,
+    /// Times measured in this session.
+    pub expected: Expected,
     /// The step of the last evaluation.
     pub evaluated: Option<u64>,
     /// Counts of what the model has been trained on.
@@ -92,6 +98,7 @@ impl<'a> Trainer<'a> {
         }
         checkpoint::sweep(self.folder);
         journal.set_branch(branches.current());
+        let bytes = checkpoint::room(self.engine, &self.config.model_folder);
         let mut session = Session {
             sinks: Sinks::new(journal, mem::take(&mut self.sinks)),
             pace: self.pace,
@@ -104,6 +111,10 @@ impl<'a> Trainer<'a> {
             loss_scale: state.as_ref().map_or(self.config.loss_scale, |state| state.loss_scale),
             saved: None,
             save_failure: None,
+            expected: Expected {
+                step: Duration::ZERO,
+                save: Duration::from_secs_f64(bytes.0 as f64 / SAVE_BYTES_PER_S),
+            },
             evaluated,
             seen: state.as_ref().map_or(TrainingCounts::default(), |state| state.seen),
             undo: None,

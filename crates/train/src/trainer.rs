@@ -3,7 +3,7 @@
 
 use crate::session::Session;
 use crate::step::run_paced_step;
-use crate::{Ending, Length, LossScale, Outcome, Progress, Start, TrainError, Trainer};
+use crate::{Ending, HeldOutLoss, Length, LossScale, Outcome, Progress, Start, TrainError, Trainer};
 use plimsoll_data::{Loader, StepBatches};
 use plimsoll_graph::{MemoryId, ProgramKind, Scalars};
 use plimsoll_telemetry::Event;
@@ -12,6 +12,16 @@ use std::sync::atomic::Ordering;
 
 /// Batches prepared ahead of the step that uses them.
 const STEPS_AHEAD: usize = 4;
+
+/// How a step ended.
+enum StepEnd {
+    /// It is complete.
+    Made,
+    /// It was dropped, since the run must stop before it would be complete.
+    Dropped,
+    /// Its loss or gradient is not finite.
+    Diverged,
+}
 
 /// A run that has loaded its weights and has not made a step yet.
 pub struct Started<'a> {
@@ -69,6 +79,7 @@ impl<'a> Trainer<'a> {
         let (micro_batch, global_batch) = (self.engine.plan().micro_batch, self.engine.plan().global_batch);
         let dataset = Arc::clone(self.dataset);
         let mut loader = Loader::start(dataset, session.step, global_batch, micro_batch, STEPS_AHEAD);
+        self.evaluate_late(session)?;
         loop {
             let part = match self.config.length {
                 Length::Duration(limit) => session.seconds() / limit.0,
@@ -91,12 +102,14 @@ impl<'a> Trainer<'a> {
             let asked = self.pace.now();
             let batches = loader.next_step()?;
             self.pace.waited_for_data(self.pace.now().saturating_sub(asked));
-            if !self.step(session, &batches, part, last_step)? {
-                return Ok(Ending::Diverged);
+            match self.step(session, &batches, part, last_step)? {
+                StepEnd::Made => {}
+                StepEnd::Dropped => return Ok(Ending::Interrupted),
+                StepEnd::Diverged => return Ok(Ending::Diverged),
             }
             self.pace.step_made();
             loader.give_back(batches);
-            if self.config.eval_every.is_some_and(|every| session.step.is_multiple_of(every)) {
+            if self.evaluation_is_due(session) {
                 self.evaluate(session)?;
             }
             self.checkpoint_if_due(session)?;
@@ -115,15 +128,15 @@ impl<'a> Trainer<'a> {
         Ok(Ending::Diverged)
     }
 
-    /// Makes a step; false if its loss or gradient is not finite, in which case the weights stay those before it. With
-    /// scaled gradients, an overflow only skips the update, unless the scale can't be lowered further.
+    /// Makes a step. It diverged if its loss or gradient is not finite; the weights then stay those before it. With scaled
+    /// gradients, an overflow only skips the update, unless the scale can't be lowered further.
     fn step(
         &mut self,
         session: &mut Session<'_>,
         batches: &StepBatches,
         part: f64,
         last_step: Option<u64>,
-    ) -> Result<bool, TrainError> {
+    ) -> Result<StepEnd, TrainError> {
         let (start, paused_before) = (self.pace.now(), session.paused);
         let step = session.step + 1;
         let learning_rate = self.config.schedule.at(Progress { step, part }, last_step);
@@ -136,8 +149,11 @@ impl<'a> Trainer<'a> {
             gradient_scale: session.loss_scale.map_or(1.0, |s| s.scale),
             ..Scalars::default()
         };
+        let expected = session.expected;
         let emit = &mut |event| session.emit(event);
-        run_paced_step(self.engine, &batches.micro, scalars, self.pace, self.stop, emit)?;
+        if !run_paced_step(self.engine, &batches.micro, scalars, expected, self.pace, self.stop, emit)? {
+            return Ok(StepEnd::Dropped);
+        }
         let loss = self.engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step yields a loss");
         let norm = self.engine.ports(ProgramKind::Update).grad_norm.expect("an update yields a norm");
         let (loss, scaled_norm) = (f64::from(self.engine.read_one(loss)?), f64::from(self.engine.read_one(norm)?));
@@ -148,19 +164,20 @@ impl<'a> Trainer<'a> {
             session.seen.add(batches);
             let loss_scale = session.loss_scale.map_or(1.0, |s| s.scale);
             session.emit(Event::UpdateSkipped { step, loss, loss_scale });
-            return Ok(true);
+            return Ok(StepEnd::Made);
         }
         if !(loss.is_finite() && grad_norm.is_finite()) {
             let finite = |x: f64| x.is_finite().then_some(x);
             let weights_whole = self.undo(session, loss);
             let (loss, grad_norm) = (finite(loss), finite(grad_norm));
             session.emit(Event::Diverged { step, loss, grad_norm, weights_whole });
-            return Ok(false);
+            return Ok(StepEnd::Diverged);
         }
         self.engine.first_step_is_done();
         // Exclude pauses from the step time.
         let paused = session.paused - paused_before;
-        let step_ms = self.pace.now().saturating_sub(start).saturating_sub(paused).as_secs_f64() * 1e3;
+        session.expected.step = self.pace.now().saturating_sub(start).saturating_sub(paused);
+        let step_ms = session.expected.step.as_secs_f64() * 1e3;
         session.step = step;
         session.updates += 1;
         session.seen.add(batches);
@@ -180,7 +197,7 @@ impl<'a> Trainer<'a> {
             memory_bytes: self.engine.held_bytes(),
         };
         session.emit(event);
-        Ok(true)
+        Ok(StepEnd::Made)
     }
 
     /// Restores the weights before a step that diverged with this loss. Returns whether the weights are those. They are
@@ -192,14 +209,32 @@ impl<'a> Trainer<'a> {
         undo.undo(self.engine, self.dataset, self.stop).unwrap_or(false)
     }
 
-    pub(crate) fn evaluate(&mut self, session: &mut Session<'_>) -> Result<(), TrainError> {
-        let samples = self.config.eval_samples;
-        if let Some((loss, tokens)) = crate::evaluate(self.engine, ProgramKind::Evaluate, self.dataset, samples)? {
-            let average = crate::evaluate(self.engine, ProgramKind::EvaluateAverage, self.dataset, samples)?;
-            let (step, average_loss) = (session.step, average.map(|(loss, _)| loss));
-            session.evaluated = Some(step);
-            session.emit(Event::Evaluated { step, loss, average_loss, tokens });
+    fn evaluation_is_due(&self, session: &Session<'_>) -> bool {
+        self.config.eval_every.is_some_and(|every| session.step.is_multiple_of(every))
+    }
+
+    /// Evaluates the restored state if the session before was stopped before it did.
+    fn evaluate_late(&mut self, session: &mut Session<'_>) -> Result<(), TrainError> {
+        if session.step > 0 && self.evaluation_is_due(session) && session.evaluated != Some(session.step) {
+            self.evaluate(session)?;
         }
         Ok(())
+    }
+
+    /// Evaluates the state after the session's step. Returns false if the run is asked to stop before it ends.
+    pub(crate) fn evaluate(&mut self, session: &mut Session<'_>) -> Result<bool, TrainError> {
+        let samples = self.config.eval_samples;
+        let mut loss_of = |kind| crate::evaluate(self.engine, kind, self.dataset, samples, self.stop);
+        let (plain, average) = (loss_of(ProgramKind::Evaluate)?, loss_of(ProgramKind::EvaluateAverage)?);
+        let (loss, tokens) = match (plain, &average) {
+            (HeldOutLoss::Stopped, _) | (_, HeldOutLoss::Stopped) => return Ok(false),
+            (HeldOutLoss::Nothing, _) => return Ok(true),
+            (HeldOutLoss::Mean { loss, targets }, _) => (loss, targets),
+        };
+        let average_loss = if let HeldOutLoss::Mean { loss, .. } = average { Some(loss) } else { None };
+        let step = session.step;
+        session.evaluated = Some(step);
+        session.emit(Event::Evaluated { step, loss, average_loss, tokens });
+        Ok(true)
     }
 }

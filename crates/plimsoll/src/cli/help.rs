@@ -180,7 +180,7 @@ const GROUPS: &[Group] = &[
             ("max-restarts", "Most restarts"),
             ("same-error", "Identical failures before giving up"),
             ("hang-timeout", "Time without activity that counts as a hang"),
-            ("grace", "Time between SIGTERM and SIGKILL"),
+            ("grace", "Time to end after SIGTERM"),
             ("backoff", ""),
         ],
     ),

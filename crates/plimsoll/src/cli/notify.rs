@@ -89,6 +89,9 @@ pub(super) struct TellArgs {
 /// Time limit for the last messages of a run.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
+/// The same for a run that was asked to stop, whose sender may kill it soon.
+const LAST_WORDS_OF_STOPPED: Duration = Duration::from_millis(1500);
+
 impl TellArgs {
     /// Starts the notifier; `None` if no service is configured. Errors: a secret is missing or invalid.
     pub(super) fn start(&self) -> Result<Option<Notifier>, Failure> {
@@ -127,8 +130,9 @@ impl TellArgs {
 }
 
 /// Sends pending messages at the end of a run, and reports messages that did not arrive.
-pub(super) fn finish_messages(notifier: Notifier) {
-    for sender in notifier.finish(LAST_WORDS).senders {
+pub(super) fn finish_messages(notifier: Notifier, is_stopped: bool) {
+    let limit = if is_stopped { LAST_WORDS_OF_STOPPED } else { LAST_WORDS };
+    for sender in notifier.finish(limit).senders {
         if sender.failed > 0 || sender.unsent > 0 {
             let error =
                 sender.last_error.as_deref().map_or(String::new(), |error| format!(": {}", printable_line(error)));

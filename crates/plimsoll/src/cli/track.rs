@@ -19,6 +19,9 @@ use std::time::Duration;
 /// How long the last logs of a run may take.
 const LAST_LOGS: Duration = Duration::from_secs(10);
 
+/// The same for a run that was asked to stop, whose sender may kill it soon.
+const LAST_LOGS_OF_STOPPED: Duration = Duration::from_millis(1500);
+
 /// The default project of runs.
 const PROJECT: &str = "plimsoll";
 
@@ -138,8 +141,9 @@ pub(super) struct Tracking {
 impl Tracking {
     /// Writes pending logs at the end of a session, and prints what was lost. After a finished run, starts W&B's program to
     /// upload it.
-    pub(super) fn finish(self, is_over: bool) {
-        for report in self.trackers.finish(LAST_LOGS) {
+    pub(super) fn finish(self, is_over: bool, is_stopped: bool) {
+        let limit = if is_stopped { LAST_LOGS_OF_STOPPED } else { LAST_LOGS };
+        for report in self.trackers.finish(limit) {
             say_lost(&report);
             if is_over
                 && report.tracker == Tracker::Wandb

@@ -103,6 +103,7 @@ fn invariant_7_a_run_killed_at_twenty_random_moments_ends_with_the_same_weights(
     train_whole(&sandbox);
     let reached = killed(&sandbox, "killed", 20);
     eprintln!("steps made before each kill: {reached:?}");
+    println!("evidence: {} kills of one run", reached.len());
 }
 
 /// The evidence for `bench/results/reliability.md`.
@@ -112,7 +113,7 @@ fn evidence_of_kills() {
     let sandbox = Sandbox::new();
     train_whole(&sandbox);
     let kills = (0..60).map(|run| killed(&sandbox, &format!("killed-{run}"), 20 + run).len()).sum::<usize>();
-    println!("SIGKILL: {kills} kills of 60 runs, each ends with the weights of a run that was never stopped");
+    println!("evidence: {kills} kills of 60 runs");
     assert_eq!(kills, 1200);
 }
 
@@ -231,6 +232,34 @@ fn a_second_interrupt_quits_immediately() {
         (0, 0),
         "the step was not finished"
     );
+}
+
+/// A job scheduler sends SIGTERM or SIGUSR1, and later SIGKILL.
+#[test]
+fn invariant_7_a_run_ends_within_its_grace_period_although_its_step_is_longer() {
+    let flags =
+        "--model nano --seq-len 64 --micro-batch 4 --max-steps 2 --checkpoint-every 0 --eval-samples 1 --name slow";
+    let sandbox = Sandbox::new();
+    let mut arguments = Sandbox::train_arguments(&format!("{flags} --grace 3s --resume auto --global-batch 4096"));
+    for name in ["TERM", "USR1"] {
+        let mut child = spawn(&sandbox, &arguments);
+        let journal = sandbox.path("runs/slow/journal.jsonl");
+        let sessions = || fs::read_to_string(&journal).unwrap_or_default().matches("run_started").count();
+        let before = sessions();
+        assert!(wait_until(&mut child, || sessions() > before), "{}", end_of(child).stderr);
+        let start = Instant::now();
+        signal(&child, name);
+        let said = end_of(child);
+        assert!(start.elapsed() < Duration::from_secs(5), "{name}: {:?}", start.elapsed());
+        assert_eq!(said.code, Some(INTERRUPTED), "{name}: {}", said.stderr);
+        for words in ["within 3 s", "saving the state before it", "longer than `--grace 3 s`"] {
+            assert!(said.stderr.contains(words), "{name} lacks `{words}`: {}", said.stderr);
+        }
+        assert_eq!(steps_logged(&journal), 0, "{name}");
+        sandbox.tensors("runs/slow", 0);
+        // The settings of the first session apply to the next one.
+        arguments = ["train", "--resume", "runs/slow"].map(str::to_owned).to_vec();
+    }
 }
 
 /// A closed terminal sends SIGHUP, and a job scheduler SIGUSR1 and SIGTERM, possibly repeatedly: these still wait for

@@ -1,5 +1,6 @@
 //! Runs that are paused by their pace, or that continue with another plan.
 
+use crate::resume::{assert_same_run, run_with_stops};
 use crate::support::Setup;
 use plimsoll_files::{Disk, Operation, Watch};
 use plimsoll_telemetry::{Event, Sink};
@@ -8,7 +9,8 @@ use std::cell::RefCell;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Requests another plan after each step; paused for long in the second one.
 #[derive(Default)]
@@ -112,4 +114,62 @@ fn a_pause_is_reported_in_its_step_and_counts_in_no_duration() {
     assert_eq!(events.iter().filter_map(of).take(3).collect::<Vec<_>>()[0..2], ["paused", "unpaused"]);
     assert_eq!(events.iter().filter_map(of).next_back(), Some("step 2"));
     assert_eq!(outcome.report.seconds, 0.0);
+}
+
+/// Asks the run to stop during a step, and drops that step or not.
+struct Stopping {
+    during: u64,
+    drops: bool,
+}
+
+impl Pace for Stopping {
+    fn watches(&self) -> bool {
+        true
+    }
+
+    fn micro_batch(&self, made: MicroBatch, stop: &AtomicBool, _: &mut dyn FnMut(Event)) {
+        stop.fetch_or(made.step == self.during, Ordering::Relaxed);
+    }
+
+    fn drops_step(&self, needed: Duration) -> bool {
+        assert!(needed > Duration::ZERO);
+        self.drops
+    }
+
+    fn take_events(&self) -> Vec<Event> {
+        vec![]
+    }
+
+    fn ends(&self, _: u64) -> Option<Ending> {
+        None
+    }
+
+    fn keeps_plan(&self, _: u64, _: &str) {}
+}
+
+#[test]
+fn invariant_7_a_run_that_drops_its_step_saves_the_state_before_it() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    let setup = Setup { steps: 5, eval_every: None, ..Setup::default() };
+    let whole = run_with_stops(&setup, &parent.path().join("whole"), &[]);
+    for (during, drops) in [(1, true), (3, true), (3, false), (5, true)] {
+        let run = parent.path().join(format!("{during}-{drops}"));
+        let folder = RunFolder::open(&run, false).expect("a folder");
+        let trainer = Trainer {
+            engine: &mut setup.engine(),
+            dataset: &Arc::new(setup.dataset()),
+            folder: &folder,
+            config: &setup.config(),
+            sinks: vec![],
+            stop: &AtomicBool::new(false),
+            pace: &Stopping { during, drops },
+        };
+        let outcome = trainer.run(&Start::Fresh).expect("no error of the device");
+        drop(folder);
+        assert_eq!(outcome.ending, Ending::Interrupted);
+        let (step, checkpoint) = outcome.saved.expect("a checkpoint");
+        assert_eq!(step, if drops { during - 1 } else { during });
+        let resumed = setup.run(&run, &Start::Resume(checkpoint), |_: &_, _: &_| {});
+        assert_same_run(&format!("dropped {during}: {drops}"), &setup, &resumed, &whole);
+    }
 }

@@ -8,7 +8,7 @@ use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::{MemoryId, Optimizer, ProgramKind, Scalars, TensorId, TrainShape};
 use plimsoll_plan::{Average, Level, Levers, Precision, Recompute};
 use plimsoll_telemetry::Event;
-use plimsoll_train::{Ending, Engine, Feed, LossScale, RunFolder, Start, Trainer};
+use plimsoll_train::{Ending, Engine, Feed, HeldOutLoss, LossScale, RunFolder, Start, Trainer};
 use plimsoll_units::Bytes;
 use std::path::Path;
 use std::sync::Arc;
@@ -245,8 +245,9 @@ fn evaluated(setup: &Setup, checkpoint: &Path) -> f64 {
     let mut engine = setup.engine();
     plimsoll_train::checkpoint::load_averages(&mut engine, checkpoint).expect("averages were saved");
     let dataset = setup.dataset();
-    let (loss, _) =
-        plimsoll_train::evaluate(&mut engine, ProgramKind::Evaluate, &dataset, 5).expect("a sound plan").expect("text");
+    let never = AtomicBool::new(false);
+    let evaluated = plimsoll_train::evaluate(&mut engine, ProgramKind::Evaluate, &dataset, 5, &never);
+    let HeldOutLoss::Mean { loss, .. } = evaluated.expect("a sound plan") else { panic!("nothing is held out") };
     loss
 }
 

@@ -66,10 +66,26 @@ fn invariant_7_a_resumed_run_is_the_run() {
     assert!(tiny_gpt2().attn_pdrop > 0.0 && setup.eval_every == Some(4));
     let whole = run_with_stops(&setup, &parent.path().join("whole"), &[]);
     assert_eq!(whole.1.eval.iter().map(|e| e.step).collect::<Vec<_>>(), [4, 8, 12]);
-    for stops in [&[5][..], &[0], &[1], &[4], &[11], &[2, 3, 9], &[0, 3]] {
+    let cases = [&[5][..], &[0], &[1], &[4], &[11], &[2, 3, 9], &[0, 3]];
+    println!("evidence: {} runs", cases.len());
+    for stops in cases {
         let what = format!("stopped after {stops:?}");
         let outcome = run_with_stops(&setup, &parent.path().join(&what), stops);
         assert_same_run(&what, &setup, &outcome, &whole);
+    }
+}
+
+/// An evaluation may take long, and a stop does not wait for it.
+#[test]
+fn an_evaluation_that_a_stop_prevents_is_made_by_the_next_session() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    for (setup, stop) in [(Setup::default(), 4), (Setup { eval_every: None, ..Setup::default() }, 12)] {
+        let folder = parent.path().join(stop.to_string());
+        let (ending, report, checkpoint) = setup.run(&folder, &Start::Fresh, stop_after(stop));
+        assert_eq!((ending, report.eval.len()), (Ending::Interrupted, 0));
+        let start = Start::Resume(checkpoint.expect("a checkpoint"));
+        let (ending, report, _) = setup.run(&folder, &start, stop_after(u64::MAX));
+        assert_eq!((ending, report.eval[0].step), (Ending::Finished, stop));
     }
 }
 
@@ -262,6 +278,6 @@ fn evidence_of_resumes() {
             }
         }
     }
-    println!("resume: {points} points, under other threads and levers, the same bits");
+    println!("evidence: {points} points");
     assert!(points >= 500, "{points}");
 }

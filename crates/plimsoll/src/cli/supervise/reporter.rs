@@ -70,7 +70,9 @@ impl EventReporter {
 
     /// Sends queued messages and reports failures. Call once no other thread uses the notifier.
     pub(super) fn finish(self) {
-        self.notifier.and_then(Arc::into_inner).into_iter().for_each(finish_messages);
+        if let Some(notifier) = self.notifier.and_then(Arc::into_inner) {
+            finish_messages(notifier, false);
+        }
     }
 }
 

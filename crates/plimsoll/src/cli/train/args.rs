@@ -123,6 +123,10 @@ pub(crate) struct TrainArgs {
     pub(super) tell: TellArgs,
     #[command(flatten)]
     pub(super) track: TrackArgs,
+    /// Time within which the run saves and ends after a signal such as SIGTERM or SIGUSR1: `60s`. A step that would not end in time
+    /// is dropped, and made again after the resume [default: the run finishes its step, however long it takes]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
+    pub(super) grace: Option<Seconds>,
     /// YAML file of settings; flags override it
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,

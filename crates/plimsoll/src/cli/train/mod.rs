@@ -50,6 +50,7 @@ use prepare::{Prepared, prepare};
 use safe::SafeStart;
 use signals::{StepClock, stop_on_signals};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 /// Disk space for the run's entry for `plimsoll ps`, which is replaced as a whole.
 const ENTRY: Bytes = Bytes(8 << 10);
@@ -81,7 +82,8 @@ pub(super) fn run(args: TrainArgs) -> Result<u8, Failure> {
         let prepared = prepare(args, limits, clock.clone())?;
         let mut entered = Entered::default();
         let ended = train(prepared, clock, notifier.as_ref(), &mut entered);
-        notifier.into_iter().for_each(finish_messages);
+        let is_stopped = matches!(ended, Ok(exit_code::INTERRUPTED));
+        notifier.into_iter().for_each(|notifier| finish_messages(notifier, is_stopped));
         entered.leave(ended.as_ref().map_or_else(Failure::code, |code| *code));
         ended
     })
@@ -153,7 +155,7 @@ fn train(
     let held = setup.backend.held(&setup.found.plan);
     given.safe.begin(&name, held);
     let control = session.control();
-    stop_on_signals(control.stop_flag(), clock.clone())?;
+    stop_on_signals(&control, given.args.grace, clock.clone())?;
     // From here on, dropping the session restores the power limit.
     wished.and_then(|wished| wished.set(&name)).into_iter().for_each(|power| session.hold(power));
     averted.into_iter().for_each(|what| control.tell(Event::OutOfMemoryAverted { what }));
@@ -169,24 +171,31 @@ fn train(
     let held = session.setup().backend.held(&session.setup().found.plan);
     given.safe.end(&ended, held);
     let outcome = ended?;
+    let stop = session.control().stop_flag();
     if !session.has_engine() {
-        return given.say_ended(outcome, &session.setup(), None);
+        return given.say_ended(outcome, &session.setup(), None, &stop);
     }
     let (setup, engine) = session.with_engine();
-    given.say_ended(outcome, &setup, Some(engine))
+    given.say_ended(outcome, &setup, Some(engine), &stop)
 }
 
 impl Given {
     /// Writes the run's sample and page, and reports its end. `engine`: `None` if the run ended while it waited for memory.
     /// Returns the exit code.
-    fn say_ended(&self, mut outcome: Outcome, setup: &Setup<'_>, engine: Option<&mut Engine>) -> Result<u8, Failure> {
+    fn say_ended(
+        &self,
+        mut outcome: Outcome,
+        setup: &Setup<'_>,
+        engine: Option<&mut Engine>,
+        stop: &AtomicBool,
+    ) -> Result<u8, Failure> {
         let mut sample = None;
         if let Some(engine) = engine
             && outcome.ending == Ending::Finished
             && outcome.unsaved.is_none()
             && self.args.run.sample_tokens > 0
         {
-            match self.write_sample(setup, engine) {
+            match self.write_sample(setup, engine, stop) {
                 Ok(text) => sample = Some(text),
                 // The run is finished, and its last checkpoint written.
                 Err(failure) => talk(format_args!("warning: the sample was not written: {}", failure.message())),

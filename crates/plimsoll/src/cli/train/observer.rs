@@ -14,6 +14,7 @@ use plimsoll_session::{Control, Observer, SampleTap};
 use plimsoll_telemetry::{Event, Sink};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The views of a session.
 pub(super) struct Views<'a> {
@@ -93,7 +94,8 @@ impl Observer<Hardware> for Views<'_> {
         let Some(PlanViews { mut live, tracking, .. }) = self.of_plan.take() else { return };
         live.finish();
         let is_over = outcome.is_none_or(|outcome| outcome.ending != Ending::Replanned);
-        tracking.into_iter().for_each(|tracking| tracking.finish(is_over));
+        let is_stopped = self.control.stop_flag().load(Ordering::Relaxed);
+        tracking.into_iter().for_each(|tracking| tracking.finish(is_over, is_stopped));
     }
 
     fn explain(&self, error: Failure, setup: &Setup<'_>) -> Failure {

@@ -16,6 +16,7 @@ impl Given {
         self.warn_if_long(setup);
         self.warn_of_few_updates(setup);
         self.note_ends_of_epochs(setup);
+        self.args.grace.and_then(|grace| words_of_grace(grace, setup)).into_iter().for_each(talk);
     }
 
     /// The settings that no flag gave, in one line.
@@ -92,5 +93,25 @@ impl Given {
                  smaller batch at the end of each epoch, {smaller} steps in all)"
             ));
         }
+    }
+}
+
+/// What a signal means for a step that is predicted to take longer than the grace period; `None` if it takes no longer.
+fn words_of_grace(grace: Seconds, setup: &Setup<'_>) -> Option<String> {
+    let (plan, step) = (&setup.found.plan, setup.found.step);
+    let part = Seconds(step.0 / plan.accumulation as f64);
+    let [whole, of_part, given] = [step, part, grace].map(format_duration);
+    if step.0 <= grace.0 {
+        None
+    } else if part.0 <= grace.0 && plan.accumulation > 1 {
+        Some(format!(
+            "note: a step is predicted to take {whole}, longer than `--grace {given}`: after a signal, the run drops the step in \
+             progress and saves the state before it"
+        ))
+    } else {
+        Some(format!(
+            "warning: a micro-batch is predicted to take {of_part} and can't be dropped, so the run may not end within \
+             `--grace {given}`\nhint: a smaller `--micro-batch` ends sooner; `--checkpoint-every 1` loses at most one step"
+        ))
     }
 }

@@ -101,6 +101,9 @@ impl Given {
         if let Some(threads) = budget.threads {
             map.insert("threads".into(), json!(threads));
         }
+        if let Some(grace) = args.grace {
+            map.insert("grace".into(), json!(format!("{}s", grace.0)));
+        }
         if let Some(path) = &args.cache_dir {
             map.insert("cache_dir".into(), json!(path));
         }

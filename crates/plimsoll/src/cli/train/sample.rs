@@ -4,8 +4,10 @@ use super::prompt::{self, Text};
 use super::{Given, Setup};
 use crate::cli::Failure;
 use crate::cli::chats::has_template;
+use crate::cli::failure::exit_code;
 use ::plimsoll_train::{Engine, Sampling, Writer};
 use plimsoll_data::{AnswerEnds, Dataset, PADDING_TARGET};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 impl Given {
     /// The token IDs and strings that end a sample.
@@ -52,8 +54,13 @@ impl Given {
         })
     }
 
-    /// Continues the start of held-out text.
-    pub(super) fn write_sample(&self, setup: &Setup<'_>, engine: &mut Engine) -> Result<[String; 2], Failure> {
+    /// Continues the start of held-out text. Errors: `stop` is set before it ends.
+    pub(super) fn write_sample(
+        &self,
+        setup: &Setup<'_>,
+        engine: &mut Engine,
+        stop: &AtomicBool,
+    ) -> Result<[String; 2], Failure> {
         let prompt = self.prompt(setup)?;
         let sampling = Sampling { temperature: 0.8, top_k: None, top_p: 0.95, seed: setup.trainer.seed };
         let mut written = Vec::new();
@@ -63,9 +70,15 @@ impl Given {
         let ends = self.ends(setup)?;
         let mut on_token = |_, token| {
             written.push(token);
+            if stop.load(Ordering::Relaxed) {
+                return false;
+            }
             ends.texts.is_empty() || !ends.texts.iter().any(|end| text(&written).contains(end))
         };
         Writer::new(engine, decoder_start).write(&[&prompt], most, vocab, &ends.ids, &sampling, &mut on_token)?;
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failure::new(exit_code::INTERRUPTED, "interrupted"));
+        }
         Ok([text(&prompt), text(&written)])
     }
 }

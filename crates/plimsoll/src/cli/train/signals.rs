@@ -5,10 +5,11 @@
 use crate::cli::Failure;
 use crate::cli::failure::{exit_code, io_failure};
 use crate::streams::{end_soon, finish, talk};
+use plimsoll_session::Control;
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_units::{Seconds, format_duration};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Time to write pending output when the run quits immediately.
@@ -59,9 +60,9 @@ impl Sink for StepClock {
     }
 }
 
-/// Sets the flag when a signal asks the run to stop.
+/// Stops the run when a signal asks for it, within the grace period if there is one.
 #[cfg(unix)]
-pub(super) fn stop_on_signals(stop: Arc<AtomicBool>, clock: StepClock) -> Result<(), Failure> {
+pub(super) fn stop_on_signals(control: &Control, grace: Option<Seconds>, clock: StepClock) -> Result<(), Failure> {
     use signal_hook::consts::SIGINT;
     use signal_hook::iterator::Signals;
     // A file over the limit (`ulimit -f`) is then an error of the write, which the run survives.
@@ -69,7 +70,8 @@ pub(super) fn stop_on_signals(stop: Arc<AtomicBool>, clock: StepClock) -> Result
     // `nohup` and shells that start background jobs ignore some signals, and preloaded profilers use some.
     let heard = ASKING.iter().copied().filter(|&signal| has_default_action(signal)).collect::<Vec<_>>();
     let mut signals = Signals::new(&heard).map_err(io_failure("can't handle signals"))?;
-    let stop_there = stop.clone();
+    let (stop, control) = (control.stop_flag(), control.clone());
+    let period = grace.map(|grace| Duration::from_secs_f64(grace.0));
     let listen = move || {
         let mut is_interrupted = false;
         for signal in signals.forever() {
@@ -80,11 +82,12 @@ pub(super) fn stop_on_signals(stop: Arc<AtomicBool>, clock: StepClock) -> Result
             }
             is_interrupted |= signal == SIGINT;
             end_soon();
-            if !stop_there.swap(true, Ordering::Relaxed) || signal == SIGINT {
+            if control.stop_within(period) || signal == SIGINT {
                 let again = if is_interrupted { "Ctrl-C again" } else { "Ctrl-C twice" };
                 let step = clock.words();
+                let within = grace.map_or(String::new(), |grace| format!(" within {}", format_duration(grace)));
                 talk(format_args!(
-                    "\nstopping after this step{step} and saving a checkpoint; {again} quits immediately"
+                    "\nstopping after this step{step} and saving a checkpoint{within}; {again} quits immediately"
                 ));
             }
         }
@@ -111,10 +114,11 @@ fn has_default_action(signal: libc::c_int) -> bool {
 
 /// Sets the flag when a signal asks the run to stop. A second Ctrl-C quits immediately.
 #[cfg(not(unix))]
-pub(super) fn stop_on_signals(stop: Arc<AtomicBool>, _: StepClock) -> Result<(), Failure> {
+pub(super) fn stop_on_signals(control: &Control, _: Option<Seconds>, _: StepClock) -> Result<(), Failure> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     use signal_hook::flag::{register, register_conditional_shutdown};
-    let interrupted = Arc::new(AtomicBool::new(false));
+    use std::sync::atomic::AtomicBool;
+    let (stop, interrupted) = (control.stop_flag(), Arc::new(AtomicBool::new(false)));
     register_conditional_shutdown(SIGINT, i32::from(exit_code::INTERRUPTED), Arc::clone(&interrupted))
         .and_then(|_| register(SIGINT, interrupted))
         .and_then(|_| register(SIGINT, Arc::clone(&stop)))

@@ -124,6 +124,7 @@ pub(super) fn notices(clock: StepClock) -> Notices {
             let step = clock.words();
             talk(format_args!("\nasked to stop: stopping after this step{step} and saving a checkpoint"));
         }
+        Notice::StepDropped => talk("the step does not end within the grace period: saving the state before it"),
         Notice::StillWaiting(time) => talk(format_args!("waited for memory for {}", format_duration(time))),
         Notice::StillPaused(time) => talk(format_args!("paused for {}", format_duration(time))),
         Notice::SamplesNotKept(error) => say_not_kept(&error),
