@@ -59,6 +59,7 @@ impl Trainer<'_> {
             measured: Measured::new(self.engine.memory(), &history.step_ms, &history.tokens_per_s),
             losses: history.losses,
             eval: history.eval,
+            memory: history.memory,
             tokens_seen: session.seen.tokens,
             target_tokens: session.seen.targets,
             padding_tokens: session.seen.padding,

@@ -2,7 +2,7 @@
 //! step times of its last session. A session stores neither, so that its memory does not grow with its steps.
 
 use crate::checkpoint::CheckpointError;
-use crate::{Evaluation, TrainError};
+use crate::{Evaluation, MemoryAtStep, TrainError};
 use plimsoll_telemetry::{Event, JournalError, Lineage, Record, for_each_record};
 use std::path::Path;
 
@@ -21,8 +21,14 @@ pub struct History {
     pub step_ms: Vec<f64>,
     /// Tokens per second of the same steps.
     pub tokens_per_s: Vec<f64>,
+    /// The memory at steps whose numbers are powers of ten, and at the last one.
+    pub memory: Vec<MemoryAtStep>,
     /// Number of steps without a loss.
     missing: u64,
+}
+
+fn is_power_of_ten(step: u64) -> bool {
+    10_u64.checked_pow(step.max(1).ilog10()) == Some(step)
 }
 
 impl History {
@@ -51,7 +57,9 @@ impl History {
         let is_ours = |step: u64| step <= last && lineage.has(record.branch, step);
         match record.event {
             Event::RunStarted { .. } => (self.step_ms, self.tokens_per_s) = (vec![], vec![]),
-            Event::Step { step, step_ms, tokens_per_s, .. } if is_ours(step) => {
+            Event::Step { step, step_ms, tokens_per_s, memory_bytes, .. } if is_ours(step) => {
+                self.memory.retain(|known| known.step < step && is_power_of_ten(known.step));
+                self.memory.push(MemoryAtStep { step, memory_bytes });
                 self.step_ms.push(step_ms);
                 self.tokens_per_s.push(tokens_per_s);
             }
@@ -75,6 +83,7 @@ impl History {
         self.losses.truncate(step.saturating_sub(1) as usize);
         self.missing = self.losses.iter().filter(|loss| loss.is_none()).count() as u64;
         self.eval.retain(|e| e.step < step);
+        self.memory.retain(|known| known.step < step);
     }
 
     fn set(&mut self, step: u64, loss: f64) {

@@ -46,7 +46,7 @@ pub use machine_file::{CalibrationSubject, MachineFile, MachineFileError};
 pub use outcome::{Ending, Outcome};
 pub use pace::{MicroBatch, Pace, UnlimitedPace, monotonic};
 pub use profile::{Profile, TimedStep};
-pub use report::{Evaluation, Measured, PlanSummary, Report, percentile};
+pub use report::{Evaluation, Measured, MemoryAtStep, PlanSummary, Report, percentile};
 pub use run::{Start, Trainer, TrainerConfig};
 pub use schedule::{Length, Progress, Schedule, Shape};
 pub use trainer::Started;

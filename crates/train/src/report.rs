@@ -97,6 +97,15 @@ impl Measured {
     }
 }
 
+/// The memory that a step used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryAtStep {
+    /// The step.
+    pub step: u64,
+    /// Bytes of the run within its budget, as the step's event has them.
+    pub memory_bytes: u64,
+}
+
 /// A held-out loss.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
@@ -132,6 +141,9 @@ pub struct Report {
     pub losses: Vec<Option<f64>>,
     /// Held-out losses.
     pub eval: Vec<Evaluation>,
+    /// The memory at the first step, at every step whose number is a power of ten, and at the last one that the journal has.
+    #[serde(default)]
+    pub memory: Vec<MemoryAtStep>,
     /// Training tokens, including resumed sessions.
     pub tokens_seen: u64,
     /// Predicted tokens, over which losses are means: in chats the tokens of answers, unless all are trained on.

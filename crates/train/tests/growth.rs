@@ -46,6 +46,10 @@ fn heap_use_does_not_grow_from_step_200_to_2_000() {
         assert!(late <= early + SLACK, "{early} bytes after 200 steps, {late} after {STEPS}");
         let losses = all_losses(&report, first + STEPS);
         assert!(losses.last() < losses.first() && report.eval.last().is_some_and(|e| e.step == first + STEPS));
+        let steps = report.memory.iter().map(|at| at.step).collect::<Vec<_>>();
+        assert_eq!(steps, [1, 10, 100, 1_000, first + STEPS]);
+        let is_flat = report.memory.iter().all(|at| at.memory_bytes == report.memory[0].memory_bytes);
+        assert!(is_flat, "{:?}", report.memory);
         assert!(report.measured.step_ms_p50.is_some() && report.measured.tokens_per_s.is_some());
     }
 }

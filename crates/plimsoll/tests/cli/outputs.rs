@@ -217,6 +217,8 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
             measured.step_ms_p50: number
             measured.tokens_per_s: number
             measured.touched_bytes: count
+            memory[].memory_bytes: count
+            memory[].step: count
             name: text
             padding_tokens: count
             plan.accumulation: count
@@ -228,6 +230,7 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
             plan.peak_bytes: count
             plan.seq_len: count
             plan.target_len: null
+            safe_settings: null
             saved_step: count
             seconds: number
             status: text
@@ -238,6 +241,12 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
         "#]],
     );
     assert_exact(&report);
+    let memory = report["memory"].as_array().expect("a list");
+    assert_eq!(memory.iter().map(|at| at["step"].as_u64()).collect::<Vec<_>>(), [1, 10, 20].map(Some));
+    if cfg!(target_os = "linux") {
+        let held = &report["measured"]["arena_resident_bytes"];
+        assert!(memory.iter().all(|at| at["memory_bytes"] == *held), "a flat line: {memory:?}");
+    }
     assert_eq!(report, sandbox.json("runs/run/report.json"));
     assert_eq!((&report["name"], &report["status"]), (&"run".into(), &"finished".into()));
     assert_eq!(report["losses"].as_array().map(Vec::len), Some(20));

@@ -312,11 +312,15 @@ fn memory_rows(story: &RunStory) -> Vec<Vec<String>> {
         ("outside the plan (the system)", footprint.and_then(|f| f.outside_plan_bytes)),
         ("the process at its peak (the system)", footprint.and_then(|f| f.peak_rss_bytes)),
     ];
-    let rows = rows.map(|(what, bytes)| {
+    // A line that stays flat shows that nothing leaks.
+    let at_steps = report.iter().flat_map(|report| &report.memory);
+    let at_steps = at_steps.map(|at| (format!("held in step {}", grouped(at.step)), Some(at.memory_bytes)));
+    let rows = rows.into_iter().map(|(what, bytes)| (what.to_owned(), bytes)).chain(at_steps);
+    let row = |(what, bytes): (String, Option<u64>)| {
         let (size, exact) = bytes.map_or(("-".to_owned(), "-".to_owned()), |b| (Bytes(b).to_string(), grouped(b)));
-        vec![what.to_owned(), size, exact]
-    });
-    rows.to_vec()
+        vec![what, size, exact]
+    };
+    rows.map(row).collect()
 }
 
 fn held_out(run: &RunView) -> String {

@@ -229,7 +229,8 @@ fn enumerate(stride: usize) -> usize {
         for from in (0..case.operations).step_by(stride) {
             for (number, (code, _)) in CODES.into_iter().enumerate() {
                 for (kind, count) in [1, 2, usize::MAX].into_iter().enumerate() {
-                    let is_sampled = (from / stride + number) % 5 == 0 && (from / stride + kind) % 3 == 0;
+                    let is_sampled =
+                        (from / stride + number).is_multiple_of(5) && (from / stride + kind).is_multiple_of(3);
                     if stride == 1 || is_sampled {
                         case.check(&folders, Refusal { from, count, code }, &mut tally);
                         tried += 1;

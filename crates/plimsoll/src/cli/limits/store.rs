@@ -95,10 +95,9 @@ impl Limits {
             text.and_then(|text| text.map_or(Ok(Contents::empty()), |text| Contents::parse(&text)))
         };
         let mut contents = read();
-        if contents.as_ref().is_ok_and(|contents| contents.running.iter().any(|run| !run.process.is_alive())) {
-            if self.change(|_| ()).is_ok() {
-                contents = read();
-            }
+        let has_ended = |contents: &Contents| contents.running.iter().any(|run| !run.process.is_alive());
+        if contents.as_ref().is_ok_and(has_ended) && self.change(|_| ()).is_ok() {
+            contents = read();
         }
         contents.map(|contents| contents.failures).unwrap_or_else(|error| {
             talk(format_args!("warning: {} is ignored: {error}", path.display()));

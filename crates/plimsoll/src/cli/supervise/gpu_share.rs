@@ -107,7 +107,7 @@ impl GpuLimits {
         };
         let count = self.per_card as u64;
         if self.has_memory && taken_memory.0 > 0 && memory.0.saturating_add(taken_memory.0) > total.0 {
-            let part = total.0.saturating_sub(taken_memory.0) / count >> 20;
+            let part = (total.0.saturating_sub(taken_memory.0) / count) >> 20;
             let hint = (part > 0).then(|| format!("`--workers {count}@{part}MiB` fits"));
             return Err(refused(memory.to_string(), taken_memory.to_string(), total.to_string(), hint));
         }
