@@ -291,6 +291,8 @@ impl Model {
                 let start = if lost.start >= lost.end { durable.len() } else { lost.start };
                 *lost = start.min(bytes.len())..bytes.len();
             }
+            // The root is durable.
+            Recorded::SyncFolder(path) if !path.starts_with(&self.root) => {}
             Recorded::SyncFolder(path) => {
                 let folder = self.find(path);
                 let (synced, pending) = self.pending.drain(..).partition(|c| c.folder == folder);

@@ -97,11 +97,12 @@ impl Disk {
         self.watch.as_ref().map_or(Ok(()), |watch| watch.before(operation))
     }
 
-    /// Creates a folder and its missing parents durably.
+    /// Creates a folder and its missing parents durably. The process that created an existing one may have ended before its name
+    /// was durable, so that is made sure, too.
     pub fn create_folders(&self, path: &Path) -> io::Result<()> {
         self.check(path)?;
         match fs::metadata(path) {
-            Ok(found) if found.is_dir() => return Ok(()),
+            Ok(found) if found.is_dir() => return self.keep_folder(path),
             Ok(_) => return Err(ErrorKind::NotADirectory.into()),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -110,6 +111,14 @@ impl Disk {
         self.create_folders(parent)?;
         self.create_folder(path)?;
         self.sync_folder(parent)
+    }
+
+    /// Makes the name of an existing folder durable. A folder in one that this user may not read is another user's.
+    fn keep_folder(&self, path: &Path) -> io::Result<()> {
+        match self.sync_folder(parent_of(path)) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+            synced => synced,
+        }
     }
 
     /// Creates a folder. Another process may create it at the same time.
@@ -198,9 +207,8 @@ impl Disk {
             self.before(Operation::CreateFile(path))?;
         }
         let log = Log { disk: self.clone(), path: path.to_owned(), file: open_own(path)? };
-        if is_new {
-            self.sync_folder(parent_of(path))?;
-        }
+        // Also the name of an old file: its creator may have ended before it was durable.
+        self.sync_folder(parent_of(path))?;
         Ok(log)
     }
 
@@ -294,6 +302,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
 
     #[test]
     fn temporary_files_of_killed_writers_are_removed() {
@@ -315,6 +324,47 @@ mod tests {
         fs::write(&other, "").expect("written");
         disk.remove_abandoned(&other, later);
         assert!(other.exists());
+    }
+
+    /// Refuses syncs of folders while it is true, and keeps the folders whose names were synced.
+    #[derive(Debug, Default)]
+    struct Syncs(Mutex<(bool, Vec<PathBuf>)>);
+
+    impl Watch for Syncs {
+        fn before(&self, operation: Operation<'_>) -> io::Result<()> {
+            let mut state = self.0.lock().expect("no panic");
+            if let Operation::SyncFolder(path) = operation {
+                if state.0 {
+                    return Err(ErrorKind::StorageFull.into());
+                }
+                state.1.push(path.to_owned());
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_name_that_was_not_synced_when_it_was_created_is_synced_by_the_next_attempt() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let (folder, log) = (parent.path().join("a/b"), parent.path().join("a/b/log"));
+        let syncs = Arc::new(Syncs::default());
+        let disk = Disk::watched(syncs.clone());
+        let attempt = |refuses: bool| {
+            *syncs.0.lock().expect("no panic") = (refuses, vec![]);
+            let made = disk.create_folders(&folder).and_then(|()| disk.open_log(&log).map(drop));
+            let synced = std::mem::take(&mut syncs.0.lock().expect("no panic").1);
+            (made.is_ok(), synced)
+        };
+        assert_eq!(attempt(true), (false, vec![]));
+        // As after a kill between the creation and the sync.
+        fs::create_dir_all(&folder).expect("new folders");
+        fs::write(&log, "").expect("a new file");
+        let made = disk.create_folders(folder.parent().expect("a folder"));
+        assert!(made.is_err(), "nothing is reported as durable that is not");
+        let (is_made, synced) = attempt(false);
+        assert!(is_made && synced == [folder.parent().expect("a folder"), &folder], "{synced:?}");
+        disk.create_folders(folder.parent().expect("a folder")).expect("it is there");
+        assert_eq!(syncs.0.lock().expect("no panic").1, [parent.path()]);
     }
 
     #[test]
