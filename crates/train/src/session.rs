@@ -121,7 +121,9 @@ impl<'a> Trainer<'a> {
         };
         session.undo = Undo::of(self.engine.plan(), start.clone(), session.step, self.config.seed);
         if let (Start::Resume(path), Some(state)) = (start, &state) {
-            session.saved = Some((state.step, path.clone()));
+            // The process that saved it may have ended before its name was durable. Unless it is now, the state is saved again.
+            let synced = path.parent().map(|folder| self.folder.disk().sync_folder(folder));
+            session.saved = synced.and_then(Result::ok).map(|()| (state.step, path.clone()));
         }
         pending.into_iter().for_each(|event| session.emit(event));
         Ok(session)

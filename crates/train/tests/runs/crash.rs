@@ -3,14 +3,14 @@
 use crate::power::{Cuts, Folders, SETTINGS};
 use crate::support::Setup;
 use plimsoll_fake_disk::{Model, Recorded, Recorder};
-use plimsoll_files::Disk;
+use plimsoll_files::{Disk, Operation, Watch};
 use plimsoll_telemetry::Event;
 use plimsoll_train::checkpoint::newest_whole;
 use plimsoll_train::{Ending, Start};
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::{fs, io};
 
 /// Records a session like the program runs it: settings are written when the start was accepted.
 fn record(setup: &Setup, recorder: &Arc<Recorder>, folder: &Path, start: &Start) {
@@ -87,6 +87,45 @@ fn recoveries(setup: &Setup, few: usize, stride: usize) -> usize {
         count += cuts.looked_at.len();
     }
     count
+}
+
+/// Counts syncs of the folder of checkpoints, and may refuse the first one.
+#[derive(Debug)]
+struct Names {
+    is_refused: bool,
+    synced: AtomicUsize,
+}
+
+impl Watch for Names {
+    fn before(&self, operation: Operation<'_>) -> io::Result<()> {
+        let is_it = matches!(operation, Operation::SyncFolder(path) if path.ends_with("checkpoints"));
+        if is_it && self.synced.fetch_add(1, Ordering::Relaxed) == 0 && self.is_refused {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+}
+
+/// A process that is killed between the rename and the sync leaves a checkpoint that a power cut may still remove.
+#[test]
+fn invariant_7_a_resumed_checkpoint_is_made_durable_or_saved_again() {
+    let (setup, folder) = (saves_every_step(), tempfile::tempdir().expect("a temporary folder"));
+    let run = folder.path().join("run");
+    let (_, _, checkpoint) = setup.run(&run, &Start::Fresh, |_: &_, _: &_| {});
+    let start = Start::Resume(checkpoint.expect("a checkpoint"));
+    for (is_refused, expected) in [(false, 0), (true, 1)] {
+        let names = Arc::new(Names { is_refused, synced: AtomicUsize::new(0) });
+        let saved = AtomicUsize::new(0);
+        let view = |event: &Event, _: &AtomicBool| {
+            let is_it = matches!(event, Event::CheckpointSaved { step: 3, .. });
+            saved.fetch_add(usize::from(is_it), Ordering::Relaxed);
+        };
+        let outcome =
+            setup.run_on(Disk::watched(names.clone()), &run, &start, view).expect("a session without an error");
+        assert_eq!((outcome.ending, outcome.saved.map(|(step, _)| step)), (Ending::Finished, Some(3)));
+        assert!(names.synced.load(Ordering::Relaxed) > 0, "its name was not synced");
+        assert_eq!(saved.into_inner(), expected);
+    }
 }
 
 /// Produces the figures of `bench/results/reliability.md`.
