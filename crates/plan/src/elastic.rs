@@ -69,6 +69,17 @@ pub struct HeldMemory {
     pub held: Bytes,
 }
 
+/// Why an action was not followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// No plan needs so little memory.
+    NoPlan,
+    /// The device had no room for the plan.
+    NoRoom,
+    /// The action itself was not the reason, as when the state could not be saved or a user's order replaced it.
+    Other,
+}
+
 /// The state of the memory at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MemoryReading {
@@ -80,8 +91,8 @@ pub struct MemoryReading {
     pub pressure_percent: Option<f64>,
     /// The plan's memory; `None` while the run waits without memory.
     pub plan: Option<HeldMemory>,
-    /// Whether the last action could not be followed.
-    pub refused: bool,
+    /// Why the last action could not be followed, if so.
+    pub refused: Option<Refusal>,
     /// Optimizer steps that were made by the plan.
     pub steps: u64,
 }
@@ -216,8 +227,8 @@ impl ElasticBudget {
     /// What the run is to do after a reading.
     pub fn observe(&mut self, reading: &MemoryReading) -> MemoryAction {
         let now = reading.time;
-        if reading.refused {
-            self.learn_refusal(now);
+        if let Some(refusal) = reading.refused {
+            self.learn_refusal(refusal, now);
         }
         if self.asked == MemoryAction::Stop || now.0 < self.quiet_until.0 {
             return MemoryAction::Keep;
@@ -245,10 +256,15 @@ impl ElasticBudget {
         action
     }
 
-    fn learn_refusal(&mut self, now: Seconds) {
+    fn learn_refusal(&mut self, refusal: Refusal, now: Seconds) {
         match std::mem::replace(&mut self.asked, MemoryAction::Keep) {
             MemoryAction::Grow(bytes) if self.rise.is_some() => {
                 self.rise = Some(Bytes(bytes.0 - bytes.0 / LESS));
+            }
+            // A smaller size would be refused as well.
+            MemoryAction::GoOn(bytes) if refusal == Refusal::NoPlan => {
+                self.too_small = Some(RefusedSize::after(self.too_small, bytes, now));
+                self.grown = None;
             }
             MemoryAction::Grow(bytes) | MemoryAction::GoOn(bytes) => {
                 self.too_large = Some(RefusedSize::after(self.too_large, bytes, now));
@@ -370,7 +386,7 @@ mod tests {
         machine: ElasticBudget,
         plan: Option<HeldMemory>,
         time: f64,
-        refused: bool,
+        refused: Option<Refusal>,
         /// Times of changes of the plan.
         switches: Vec<f64>,
     }
@@ -382,7 +398,7 @@ mod tests {
     impl Run {
         fn new(policy: OnPressure, budget: Bytes) -> Self {
             let machine = ElasticBudget::new(RANGE, policy);
-            Self { machine, plan: plan(budget), time: 0.0, refused: false, switches: vec![] }
+            Self { machine, plan: plan(budget), time: 0.0, refused: None, switches: vec![] }
         }
 
         fn second(&mut self, usable: Bytes, pressure: f64, refuses: bool) -> MemoryAction {
@@ -417,7 +433,7 @@ mod tests {
                 assert!(next.budget >= RANGE.least && next.budget <= RANGE.most, "{action:?}");
             }
             if refuses {
-                self.refused = true;
+                self.refused = Some(Refusal::NoRoom);
             } else {
                 self.plan = next;
                 self.switches.push(self.time);
@@ -509,6 +525,25 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_ends_after_sizes_below_the_smallest_plan_were_refused() {
+        let range = BudgetRange { least: Bytes(1), most: RANGE.most };
+        let mut machine = ElasticBudget::new(range, OnPressure::Shrink);
+        let mut refused = None;
+        for second in 0..3 * 3600 {
+            let usable = if second < 1000 { gib(1.0) } else { RANGE.most };
+            let time = Seconds(f64::from(second));
+            let reading =
+                MemoryReading { time, usable, pressure_percent: None, plan: None, refused: refused.take(), steps: 0 };
+            match machine.observe(&reading) {
+                MemoryAction::GoOn(bytes) if bytes < RANGE.least => refused = Some(Refusal::NoPlan),
+                MemoryAction::GoOn(bytes) => return assert_eq!(bytes, RANGE.most),
+                action => assert_eq!(action, MemoryAction::Keep),
+            }
+        }
+        panic!("it waits for ever");
+    }
+
+    #[test]
     fn pressure_shrinks_by_an_eighth_and_prevents_growth() {
         let mut run = Run::new(OnPressure::Shrink, gib(8.0));
         let actions = (0..60).map(|_| run.second(gib(8.0), 30.0, false)).filter(|action| *action != MemoryAction::Keep);
@@ -527,7 +562,7 @@ mod tests {
         for second in 0..100 {
             let plan = Some(HeldMemory { budget: RANGE.most, held: gib(3.0) });
             let (time, usable) = (Seconds(f64::from(second)), gib(3.5));
-            let reading = MemoryReading { time, usable, pressure_percent: None, plan, refused: false, steps: 0 };
+            let reading = MemoryReading { time, usable, pressure_percent: None, plan, refused: None, steps: 0 };
             assert_eq!(machine.observe(&reading), MemoryAction::Keep);
         }
     }
@@ -584,7 +619,7 @@ mod tests {
             let first = ElasticBudget::first_rise(range.most);
             let mut machine = ElasticBudget::new(range, OnPressure::Shrink);
             machine.rise_from(first);
-            let (mut budget, mut sizes, mut refused) = (first, vec![first], false);
+            let (mut budget, mut sizes, mut refused) = (first, vec![first], None);
             let mut steps = 0;
             for second in 0..60 {
                 let reading = MemoryReading {
@@ -592,13 +627,13 @@ mod tests {
                     usable: Bytes::gib(12),
                     pressure_percent: None,
                     plan: plan(budget),
-                    refused: std::mem::take(&mut refused),
+                    refused: refused.take(),
                     steps,
                 };
                 steps += 1;
                 match machine.observe(&reading) {
                     MemoryAction::Keep => {}
-                    MemoryAction::Grow(bytes) if bytes > refused_above => refused = true,
+                    MemoryAction::Grow(bytes) if bytes > refused_above => refused = Some(Refusal::NoRoom),
                     MemoryAction::Grow(bytes) => {
                         assert!(steps > RISE.1, "after {steps} steps");
                         (budget, steps) = (bytes, 0);

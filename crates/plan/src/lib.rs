@@ -35,7 +35,7 @@ pub use cards::{Card, UnknownCard, assumed_card, card, card_of_memory, card_with
 pub use cost::{Machine, Rates, Sample, Work};
 pub use curve::{CurvePoint, curve, saved_with_more};
 pub use effects::{LeverEffect, lever_effects};
-pub use elastic::{BudgetRange, ElasticBudget, HeldMemory, MemoryAction, MemoryReading, OnPressure};
+pub use elastic::{BudgetRange, ElasticBudget, HeldMemory, MemoryAction, MemoryReading, OnPressure, Refusal};
 pub use explain::{Alive, Moment, alike, moment_of_peak};
 pub use failures::{DeviceFailure, DeviceFailures, FailureKind, SafeDevice, SafeLevel};
 pub use find::{MOST_WORKERS, RuleOfThumb, first_that_fits, largest_that_fits, most_workers, rule_of_thumb, shared};

@@ -6,6 +6,7 @@ use crate::shared_memory::SharedMemory;
 use crate::surroundings::Surroundings;
 use plimsoll_health::Facts;
 use plimsoll_orders::Order;
+use plimsoll_plan::Refusal;
 use plimsoll_telemetry::{EnergyUse, Event, Sample};
 use plimsoll_units::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -166,14 +167,14 @@ impl State {
     }
 
     /// Records that an order was not followed after this step.
-    pub(crate) fn refuse(&mut self, step: u64, order: u64, reason: String) {
-        self.memory.settle(order, true);
+    pub(crate) fn refuse(&mut self, step: u64, order: u64, refusal: Refusal, reason: String) {
+        self.memory.settle(order, Some(refusal));
         self.tell(Event::OrderRefused { step, order: Some(order), reason });
     }
 
     fn refuse_all(&mut self, orders: Vec<(u64, &'static str)>) {
         let step = self.step;
-        orders.into_iter().for_each(|(order, reason)| self.refuse(step, order, reason.to_owned()));
+        orders.into_iter().for_each(|(order, reason)| self.refuse(step, order, Refusal::Other, reason.to_owned()));
     }
 
     pub(crate) fn is_too_hot(&self) -> bool {

@@ -92,7 +92,7 @@ impl MemoryWatch {
             if memory.order.is_some() || memory.residence != residence || residence == Residence::Changing {
                 return;
             }
-            std::mem::take(&mut memory.is_refused)
+            memory.refused.take()
         };
         let steps = made.saturating_sub(self.since.1);
         let reading = MemoryReading { time, usable, pressure_percent, plan, refused, steps };

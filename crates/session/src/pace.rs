@@ -4,7 +4,7 @@ use crate::backend::Backend;
 use crate::notice::Notice;
 use crate::orders::{Change, Next, Target};
 use crate::watch::Watch;
-use plimsoll_plan::Found;
+use plimsoll_plan::{Found, Refusal};
 use plimsoll_telemetry::{EnergyUse, Event};
 use plimsoll_train::{Ending, MicroBatch, Pace};
 use plimsoll_units::Seconds;
@@ -147,7 +147,7 @@ impl<B: Backend> Pace for SessionPace<'_, B> {
                 Some(Ending::Replanned)
             }
             Err(reason) => {
-                self.watch.refuse(step, order, reason);
+                self.watch.refuse(step, order, Refusal::NoPlan, reason);
                 None
             }
         }
@@ -160,6 +160,6 @@ impl<B: Backend> Pace for SessionPace<'_, B> {
     fn keeps_plan(&self, step: u64, reason: &str) {
         let next = self.watch.take_next();
         let reason = format!("the state can't be saved, so the plan stays: {reason}");
-        next.into_iter().for_each(|next| self.watch.refuse(step, next.order, reason.clone()));
+        next.into_iter().for_each(|next| self.watch.refuse(step, next.order, Refusal::Other, reason.clone()));
     }
 }

@@ -14,7 +14,7 @@ use crate::surroundings::Surroundings;
 use crate::watch::{Subject, Watch};
 use crate::watched::WatchSettings;
 use plimsoll_data::Dataset;
-use plimsoll_plan::Found;
+use plimsoll_plan::{Found, Refusal};
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_train::checkpoint::room;
 use plimsoll_train::{Ending, Engine, Outcome, RunFolder, Start, TrainError, Trainer, TrainerConfig};
@@ -197,7 +197,7 @@ impl<B: Backend> Session<B> {
             }
         };
         let Err(error) = self.load(order, budget, found) else { return Ok(Ok(())) };
-        self.watch.refuse(step, order, no_room(&error));
+        self.watch.refuse(step, order, Refusal::NoRoom, no_room(&error));
         match self.backend.load(&self.folder, &mut self.found, None) {
             Ok(engine) => {
                 self.engine = Some(engine);

@@ -1,6 +1,6 @@
 //! What a session and its memory watcher share. Not here: the watcher (`memory.rs`).
 
-use plimsoll_plan::HeldMemory;
+use plimsoll_plan::{HeldMemory, Refusal};
 use plimsoll_units::Bytes;
 
 /// Where a run's plan is.
@@ -21,8 +21,8 @@ pub(crate) struct SharedMemory {
     pub(crate) residence: Residence,
     /// The watcher's order that is neither followed nor refused yet.
     pub(crate) order: Option<u64>,
-    /// Whether its last order was refused.
-    pub(crate) is_refused: bool,
+    /// Why its last order was refused, if it was.
+    pub(crate) refused: Option<Refusal>,
     /// The budget that a user ordered, above which the watcher does not grow.
     pub(crate) most: Option<Bytes>,
     /// Whether the run is to save a checkpoint after its step.
@@ -36,9 +36,9 @@ impl SharedMemory {
     }
 
     /// Records that an order is settled. Orders of others change nothing.
-    pub(crate) fn settle(&mut self, order: u64, is_refused: bool) {
+    pub(crate) fn settle(&mut self, order: u64, refused: Option<Refusal>) {
         if self.order.take_if(|own| *own == order).is_some() {
-            self.is_refused = is_refused;
+            self.refused = refused;
         }
     }
 }

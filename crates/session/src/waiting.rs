@@ -6,6 +6,7 @@ use crate::observer::Observer;
 use crate::orders::{Change, replanned};
 use crate::pace::{LOOK_EVERY, SAY_EVERY, seconds_since};
 use crate::session::{Session, no_room};
+use plimsoll_plan::Refusal;
 use plimsoll_telemetry::Event;
 use plimsoll_train::{Ending, Outcome};
 use plimsoll_units::{Bytes, Seconds};
@@ -53,7 +54,9 @@ impl<B: Backend> Session<B> {
                 return Some(Ending::TooHot);
             }
             match state.asked.change.take() {
-                Some((order, Change::Release { .. })) => state.refuse(step, order, "it waits already".to_owned()),
+                Some((order, Change::Release { .. })) => {
+                    state.refuse(step, order, Refusal::Other, "it waits already".to_owned());
+                }
                 Some((order, Change::Budget(budget) | Change::Shrink(budget))) => {
                     drop(state);
                     if self.load_budget(order, step, budget).is_ok() {
@@ -76,15 +79,17 @@ impl<B: Backend> Session<B> {
     /// refused, and the run waits.
     pub(crate) fn load_budget(&mut self, order: u64, step: u64, budget: Bytes) -> Result<(), String> {
         self.watch.begin_change();
-        let found = self.backend.plan(&self.found, budget);
-        let loaded = found.and_then(|found| self.load(order, budget, found).map_err(|error| no_room(&error)));
-        match &loaded {
+        let found = self.backend.plan(&self.found, budget).map_err(|reason| (Refusal::NoPlan, reason));
+        let loaded =
+            found.and_then(|found| self.load(order, budget, found).map_err(|error| (Refusal::NoRoom, no_room(&error))));
+        match loaded {
             Ok(()) => self.watch.control.tell(replanned(order, step, &self.found)),
-            Err(reason) => {
+            Err((refusal, reason)) => {
                 self.watch.reside(None, None);
-                self.watch.refuse(step, order, reason.clone());
+                self.watch.refuse(step, order, refusal, reason.clone());
+                return Err(reason);
             }
         }
-        loaded
+        Ok(())
     }
 }

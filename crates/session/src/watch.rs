@@ -13,7 +13,7 @@ use crate::shared_memory::Residence;
 use crate::surroundings::Repeated;
 use crate::watched::{WatchSettings, Watched};
 use plimsoll_health::Settings as HealthSettings;
-use plimsoll_plan::{OnPressure, Plan};
+use plimsoll_plan::{OnPressure, Plan, Refusal};
 use plimsoll_power::Meter;
 use plimsoll_telemetry::{EnergyUse, Event, Sample, SamplerOptions, for_each_record};
 use plimsoll_train::RunFolder;
@@ -120,8 +120,8 @@ impl Watch {
     }
 
     /// Records that an order was not followed after this step.
-    pub(crate) fn refuse(&self, step: u64, order: u64, reason: String) {
-        self.control.shared.lock().refuse(step, order, reason);
+    pub(crate) fn refuse(&self, step: u64, order: u64, refusal: Refusal, reason: String) {
+        self.control.shared.lock().refuse(step, order, refusal, reason);
     }
 
     /// Records where the run's plan is, after an order if there was one.
@@ -129,7 +129,7 @@ impl Watch {
         let Some(settings) = self.settings.as_ref().and_then(|settings| settings.memory.as_ref()) else { return };
         let memory = &mut self.control.shared.lock().memory;
         memory.residence = plan.map_or(Residence::Waiting, |plan| Residence::Loaded(settings.held_by(plan)));
-        order.into_iter().for_each(|order| memory.settle(order, false));
+        order.into_iter().for_each(|order| memory.settle(order, None));
     }
 
     /// Whether an order of the memory watcher leaves the plan as it is, and only the budget changes: then that is recorded.
