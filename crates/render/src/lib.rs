@@ -13,6 +13,7 @@ mod gpus_now;
 mod health;
 #[cfg(unix)]
 mod kept_run;
+mod listed_run;
 mod models;
 mod page;
 mod picture;
@@ -42,6 +43,8 @@ pub use gpus_now::gpus_now;
 pub use health::{health_event, health_line};
 #[cfg(unix)]
 pub use kept_run::{KeptRun, kept_run_json, kept_run_markdown};
+#[cfg(unix)]
+pub use listed_run::{ListedRun, Speed};
 pub use models::{ListedModel, models_table};
 pub use picture::{PlanPage, plan_html, plan_svg};
 pub use plan_json::{PlanReport, plan_json};
@@ -50,7 +53,6 @@ pub use printable::{printable, printable_line};
 pub use profile::{Best, StepProfile};
 pub use replay::{ReplayReport, replay_html, replay_json, replay_svg, replay_text};
 pub use run_page::{CardStory, RunStory, run_html, run_markdown};
-#[cfg(unix)]
-pub use runs::{ListedRun, runs_json, runs_table};
+pub use runs::{runs_json, runs_table};
 pub use self_test::{LibraryFindings, MemoryFindings, SelfTest, TestedCard, self_test_text};
 pub use summary::{closing, memory, memory_name, sample_text, summary};

@@ -1,78 +1,48 @@
 //! Runs as a table and as JSON.
 
+use crate::listed_run::{Compared, ListedRun, compared, peak};
 use comfy_table::{CellAlignment, Table, presets};
-use plimsoll_registry::{Entry, GpuShare, Progress, RunKind, RunState};
+use plimsoll_registry::{GpuShare, RunKind};
 use plimsoll_units::{Seconds, format_duration};
 use serde_json::{Value, json};
 
-/// A run in a list.
-#[derive(Debug, Clone)]
-pub struct ListedRun {
-    /// The contents of its folder.
-    pub entry: Entry,
-    /// Its state.
-    pub state: RunState,
-    /// Its progress.
-    pub progress: Option<Progress>,
-    /// The supervisor that was just started for it.
-    pub adopted_by: Option<u32>,
-    /// The ID of the user that owns its folder, if that is not this user.
-    pub owner: Option<u32>,
-}
-
-impl ListedRun {
-    /// The time that it has run, or ran.
-    fn age_s(&self) -> f64 {
-        self.entry.ran_s(self.state)
-    }
-
-    fn state_in_words(&self) -> String {
-        let code = self.entry.ended.as_ref().map(|ended| ended.code);
-        let of_owner = self.owner.map_or(String::new(), |uid| format!(", of user {uid}"));
-        let words = match (self.state, code) {
-            (RunState::Running, _) => "running".to_owned(),
-            (RunState::Orphaned, _) if self.adopted_by.is_some() => "orphaned, adopted now".to_owned(),
-            (RunState::Orphaned, _) => "orphaned".to_owned(),
-            (RunState::Ended, Some(Some(code))) => format!("ended ({code})"),
-            (RunState::Ended, _) => "ended".to_owned(),
-            (RunState::Gone, _) => "cut short".to_owned(),
-            (RunState::Elsewhere, _) => format!("on {}", self.entry.machine.host),
-        };
-        words + &of_owner
-    }
-}
-
-/// A row for each run.
+/// A row for each run. Columns that no run has a value for are left out.
 pub fn runs_table(runs: &[ListedRun]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
-    let mut header = vec!["run", "state", "time", "step", "restarts", "GPU memory", "pid", "command"];
-    let has_shares = runs.iter().any(|run| !run.entry.shares.is_empty());
-    if has_shares {
-        header.insert(6, "GPU share");
-    }
+    let (has_shares, has_speeds) =
+        (runs.iter().any(|run| !run.entry.shares.is_empty()), runs.iter().any(|run| run.speed.is_some()));
+    let shown = |cells: [String; 10]| {
+        let is_shown = [true, true, true, true, has_speeds, true, true, has_shares, true, true];
+        cells.into_iter().zip(is_shown).filter_map(|(cell, is_shown)| is_shown.then_some(cell)).collect::<Vec<_>>()
+    };
+    let header = ["run", "state", "time", "step", "speed", "restarts", "GPU memory", "GPU share", "pid", "command"];
+    let header = shown(header.map(str::to_owned));
+    let right = 3..header.len() - 1;
     table.set_header(header);
     for run in runs {
+        let compared = compared(run, runs);
+        let than_newest = |quotient: fn(&Compared) -> Option<f64>| {
+            compared.as_ref().and_then(quotient).map_or(String::new(), |quotient| format!(" ({quotient:.2} ×)"))
+        };
         let step = run.progress.map_or("-".to_owned(), |progress| match progress.of {
             Some(of) => format!("{}/{of}", progress.step),
             None => progress.step.to_string(),
         });
-        let mut row = vec![
+        table.add_row(shown([
             run.entry.name(),
             run.state_in_words(),
-            format_duration(Seconds(run.age_s())),
+            format_duration(Seconds(run.ran_s())) + &than_newest(|compared| compared.ran),
             step,
+            run.speed.map_or("-".to_owned(), |speed| speed.to_string() + &than_newest(|compared| compared.speed)),
             run.entry.restarts.to_string(),
-            run.entry.cards.iter().map(|card| card.peak).max().map_or("-".to_owned(), |peak| peak.to_string()),
+            peak(run).map_or("-".to_owned(), |peak| peak.to_string() + &than_newest(|compared| compared.peak_memory)),
+            share_in_words(&run.entry.shares),
             run.entry.process.pid.to_string(),
             shortened(&run.entry.command.join(" ")),
-        ];
-        if has_shares {
-            row.insert(6, share_in_words(&run.entry.shares));
-        }
-        table.add_row(row);
+        ]));
     }
-    for column in 3..if has_shares { 8 } else { 7 } {
+    for column in right {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -99,8 +69,8 @@ fn shortened(command: &str) -> String {
 
 /// The same for scripts.
 pub fn runs_json(runs: &[ListedRun]) -> Value {
-    let runs = runs.iter().map(|run| {
-        let ListedRun { entry, state, progress, adopted_by, owner } = run;
+    let listed = runs.iter().map(|run| {
+        let ListedRun { entry, state, progress, speed, adopted_by, owner } = run;
         let workers = entry
             .workers
             .iter()
@@ -116,8 +86,10 @@ pub fn runs_json(runs: &[ListedRun]) -> Value {
             "host": entry.machine.host,
             "command": entry.command,
             "started_s": entry.started_s,
-            "ran_s": run.age_s(),
+            "ran_s": run.ran_s(),
             "progress": progress,
+            "speed": speed,
+            "compared": compared(run, runs),
             "restarts": entry.restarts,
             "cards": entry.cards,
             "shares": entry.shares,
@@ -126,5 +98,52 @@ pub fn runs_json(runs: &[ListedRun]) -> Value {
             "exit_code": entry.ended.as_ref().and_then(|ended| ended.code),
         })
     });
-    json!({ "runs": runs.collect::<Vec<_>>() })
+    json!({ "runs": listed.collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listed_run::Speed;
+    use plimsoll_registry::{CardPeak, Ended, Entry, RunState, Status};
+    use plimsoll_units::Bytes;
+    use std::path::Path;
+
+    fn run(name: &str, kind: RunKind, command: &str, started_s: f64, per_s: f64) -> ListedRun {
+        let command = command.split(' ').map(str::to_owned).collect();
+        let mut entry = Entry::new(kind, &Path::new("/runs").join(name), command);
+        entry.started_s = started_s;
+        entry.ended = Some(Ended { status: Status::Finished, code: Some(0), time_s: started_s + 1000.0 / per_s });
+        let (uuid, peak) = ("GPU-a".to_owned(), Bytes::mib(per_s as u64));
+        entry.cards = vec![CardPeak { uuid, name: "A".to_owned(), peak, total: None }];
+        ListedRun {
+            entry,
+            state: RunState::Ended,
+            progress: None,
+            speed: Some(Speed { per_s, unit: "tokens" }),
+            adopted_by: None,
+            owner: None,
+        }
+    }
+
+    #[test]
+    fn runs_of_one_command_are_compared_with_the_newest() {
+        let runs = [
+            run("a", RunKind::Own, "plimsoll train --name a --model gpt2", 1.0, 300.0),
+            run("b", RunKind::Own, "/bin/plimsoll train --model gpt2 --detached --resume auto --name=b", 2.0, 200.0),
+            run("c", RunKind::Own, "plimsoll train --model t5", 3.0, 100.0),
+            run("d", RunKind::Supervised, "python train.py --name a", 4.0, 100.0),
+            run("e", RunKind::Supervised, "python train.py --name b", 5.0, 100.0),
+        ];
+        let found = runs.iter().map(|run| compared(run, &runs)).collect::<Vec<_>>();
+        let first = found[0].as_ref().expect("an older run");
+        let (speed, ran) = (first.speed.expect("known"), first.ran.expect("known"));
+        assert_eq!((first.with.as_str(), speed, first.peak_memory, first.more_restarts), ("b", 1.5, Some(1.5), 0));
+        assert!((ran - 2.0 / 3.0).abs() < 1e-9, "{ran}");
+        assert_eq!(found[1..], [None, None, None, None], "the newest, and the only ones of their commands");
+        let table = runs_table(&runs);
+        assert!(table.contains("300 tokens/s (1.50 ×)") && table.contains("300 MiB (1.50 ×)"), "{table}");
+        assert!(table.contains("3 s (0.67 ×)") && table.contains(" 200 tokens/s "), "{table}");
+        assert_eq!(runs_json(&runs)["runs"][0]["compared"]["with"], "b");
+    }
 }

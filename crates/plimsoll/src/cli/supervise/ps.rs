@@ -7,13 +7,16 @@ use crate::streams::{talk, write_data};
 use clap::Args;
 use plimsoll_files::read_end_inside;
 use plimsoll_registry::{Entry, Progress, RunKind, RunState, progress_of};
-use plimsoll_render::{ListedRun, runs_json, runs_table};
+use plimsoll_render::{ListedRun, Speed, runs_json, runs_table};
 use plimsoll_telemetry::{Event, Record};
 use plimsoll_units::Bytes;
 use std::fs;
 
 /// The last bytes of a journal that are searched for the last step.
 const END: Bytes = Bytes(16 << 10);
+
+/// The last bytes of a journal whose steps count for the speed: some hundred steps.
+const LAST_STEPS: Bytes = Bytes(256 << 10);
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PsArgs {
@@ -47,7 +50,10 @@ pub(in crate::cli) fn run(args: &PsArgs) -> Result<u8, Failure> {
         let adopted = (args.adopt && state == RunState::Orphaned).then(|| adopted(&entry)).flatten();
         let adopted_by = adopted.as_ref().map(|entry| entry.process.pid);
         let entry = adopted.unwrap_or(entry);
-        Some(ListedRun { state, progress: progress(&entry), adopted_by, owner: other_owner(&entry), entry })
+        let (progress, owner) = (progress(&entry), other_owner(&entry));
+        // Running runs alone are not compared, so that the list stays narrow.
+        let speed = args.all.then(|| speed(&entry, state, progress)).flatten();
+        Some(ListedRun { state, progress, speed, adopted_by, owner, entry })
     });
     let listed = listed.collect::<Vec<_>>();
     if args.json {
@@ -101,4 +107,35 @@ fn last_step(journal: &[u8]) -> Option<Progress> {
         Event::Step { step, .. } | Event::Finished { step, .. } => Some(Progress { epoch: None, step, of: None }),
         _ => None,
     })
+}
+
+/// The median speed of a run of `plimsoll train` over its last steps; the mean speed of another program since its start,
+/// restarts included.
+fn speed(entry: &Entry, state: RunState, progress: Option<Progress>) -> Option<Speed> {
+    match entry.kind {
+        RunKind::Own => {
+            let journal = read_end_inside(&entry.folder.join("journal.jsonl"), 1, LAST_STEPS).ok()?;
+            let per_s = median_speed(&journal)?;
+            Some(Speed { per_s, unit: "tokens" })
+        }
+        RunKind::Supervised => {
+            // The steps of earlier epochs are not known.
+            let steps = progress.filter(|progress| progress.epoch.is_none_or(|epoch| epoch <= 1))?.step;
+            let ran_s = entry.ran_s(state);
+            (steps > 0 && ran_s > 0.0).then(|| Speed { per_s: steps as f64 / ran_s, unit: "steps" })
+        }
+    }
+}
+
+/// The median of the tokens per second of the steps in a journal.
+fn median_speed(journal: &[u8]) -> Option<f64> {
+    let records = journal.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Record>(line).ok());
+    let mut speeds = records
+        .filter_map(|record| match record.event {
+            Event::Step { tokens_per_s, .. } if tokens_per_s.is_finite() => Some(tokens_per_s),
+            _ => None,
+        })
+        .collect::<Vec<_>>();
+    speeds.sort_by(f64::total_cmp);
+    speeds.get(speeds.len() / 2).copied()
 }

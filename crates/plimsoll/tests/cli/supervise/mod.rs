@@ -619,6 +619,12 @@ fn runs_of_plimsoll_train_are_listed_too() {
     assert_eq!((&run["kind"], &run["state"], &run["exit_code"]), (&"train".into(), &"ended".into(), &0.into()));
     assert_eq!(run["progress"]["step"], 4);
     assert!(sandbox.run("logs own -n 3").stdout_text().contains("step 4: "));
+    sandbox.must_train("--name newer --max-steps 4");
+    let runs = listed(&sandbox, "--all");
+    assert!(runs[0]["speed"]["per_s"].as_f64().is_some_and(|speed| speed > 0.0), "{}", runs[0]);
+    assert_eq!((&runs[0]["compared"]["with"], &runs[0]["speed"]["unit"]), (&"newer".into(), &"tokens".into()));
+    assert!(runs[0]["compared"]["speed"].is_f64() && runs[1]["compared"].is_null(), "{}", runs[1]);
+    assert!(sandbox.run("ps -a").stdout_text().contains(" ×) "), "{}", sandbox.run("ps -a").stdout_text());
     let arguments = Sandbox::train_arguments("--name long --max-steps 100000");
     let mut child = sandbox.command(arguments).stderr(Stdio::piped()).spawn().expect("it runs");
     assert!(wait_until(&mut child, || listed(&sandbox, "").iter().any(|run| run["progress"]["step"].is_u64())));
