@@ -7,7 +7,7 @@ use plimsoll_exec::philox;
 use plimsoll_graph::{ProgramKind, Scalars};
 use plimsoll_plan::Plan;
 use serde::Serialize;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The result of a benchmark.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -29,31 +29,49 @@ pub fn bench(
     seed: u64,
 ) -> Result<BenchResult, TrainError> {
     engine.initialize(seed)?;
-    let loss = engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step yields a loss");
-    let mut step_ms = Vec::new();
+    let (mut step_ms, mut loss) = (Vec::new(), f32::NAN);
     let tokens_per_step = engine.plan().tokens_per_step() as f64;
     for step in 1..=warmup + steps {
-        let batches = random_batches(engine.plan(), vocab_size, seed, step);
-        let start = Instant::now();
-        run_step(engine, &batches, scalars_of(&batches, seed, step))?;
+        let ran = random_step(engine, vocab_size, seed, step)?;
         if step > warmup {
-            step_ms.push(start.elapsed().as_secs_f64() * 1e3);
+            step_ms.push(ran.took.as_secs_f64() * 1e3);
         }
+        loss = ran.loss;
         engine.first_step_is_done();
     }
     let tokens_per_s = step_ms.iter().map(|ms| tokens_per_step * 1e3 / ms).collect::<Vec<_>>();
     let measured = Measured::new(engine.memory(), &step_ms, &tokens_per_s);
-    Ok(BenchResult { measured, step_ms, loss: f64::from(engine.read_one(loss)?) })
+    Ok(BenchResult { measured, step_ms, loss: f64::from(loss) })
+}
+
+/// A step on random tokens.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RandomStep {
+    /// Its loss.
+    pub loss: f32,
+    /// Its duration, without the generation of the tokens.
+    pub took: Duration,
+}
+
+/// Runs the step of this number (from 1) on a global batch of random tokens, which are a function of seed and step.
+/// Errors: the device fails.
+pub fn random_step(engine: &mut Engine, vocab_size: usize, seed: u64, step: u64) -> Result<RandomStep, TrainError> {
+    let batches = random_batches(engine.plan(), vocab_size, seed, step);
+    let loss = engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step yields a loss");
+    let start = Instant::now();
+    run_step(engine, &batches, scalars_of(&batches, seed, step))?;
+    let took = start.elapsed();
+    Ok(RandomStep { loss: engine.read_one(loss)?, took })
 }
 
 /// The scalars of a step (from 1) with these micro-batches.
-pub(crate) fn scalars_of(batches: &[Batch], seed: u64, step: u64) -> Scalars {
+fn scalars_of(batches: &[Batch], seed: u64, step: u64) -> Scalars {
     let targets = batches.iter().map(|batch| batch.targets.len()).sum::<usize>();
     Scalars { seed, step, update: step, learning_rate: 3e-4, loss_scale: 1.0 / targets as f32, ..Scalars::default() }
 }
 
 /// The micro-batches of a step (from 1), of the plan's maximum length.
-pub(crate) fn random_batches(plan: &Plan, vocab_size: usize, seed: u64, step: u64) -> Vec<Batch> {
+fn random_batches(plan: &Plan, vocab_size: usize, seed: u64, step: u64) -> Vec<Batch> {
     let random = |stream: u32, from: usize, count: usize| {
         let at = |i: usize| philox([i as u32, stream, step as u32, 0], [seed as u32, 1])[0] as usize % vocab_size;
         (from..from + count).map(|i| at(i) as i32).collect::<Vec<_>>()

@@ -4,7 +4,7 @@ use crate::{Footprint, Profile, TrainError};
 use plimsoll_data::Batch;
 use plimsoll_exec::cuda::ProductChoices;
 use plimsoll_exec::{
-    Capabilities, Device, DeviceError, converted, fill_normal, remainders, run_program, run_program_timed,
+    Capabilities, Device, DeviceError, Room, converted, fill_normal, remainders, run_program, run_program_timed,
 };
 use plimsoll_graph::{DType, Graph, Init, Lengths, MemoryId, Parameter, ProgramKind, ProgramName, Scalars, TensorId};
 use plimsoll_plan::{Plan, validate};
@@ -115,6 +115,21 @@ impl Engine {
         Ok(())
     }
 
+    /// Initializes all weights and the optimizer's moments, so that the next step is the first of a run.
+    pub fn restart(&mut self, seed: u64) -> Result<(), TrainError> {
+        self.initialize(seed)?;
+        let states = self.parameters.iter().filter_map(|parameter| parameter.training.as_ref());
+        let zeros = vec![0; PART];
+        for tensor in states.flat_map(|training| training.state.clone()).collect::<Vec<_>>() {
+            let bytes = self.plan[tensor].region().bytes;
+            for offset in (0..bytes).step_by(PART) {
+                let part = &zeros[..PART.min((bytes - offset) as usize)];
+                self.device.write_part(&self.plan, tensor, offset, part)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Sets a parameter's weights, their master or remainder, and their average, each in its own precision, part by part.
     /// Errors: `WrongSize`.
     pub fn fill_parameter(&mut self, parameter: &Parameter, dtype: DType, values: &[u8]) -> Result<(), TrainError> {
@@ -156,6 +171,16 @@ impl Engine {
     /// Copies bytes to a tensor.
     pub fn write(&mut self, tensor: TensorId, bytes: &[u8]) -> Result<(), TrainError> {
         Ok(self.device.write(&self.plan, tensor, bytes)?)
+    }
+
+    /// Copies bytes to a part of a tensor that begins at this offset in bytes.
+    pub fn write_part(&mut self, tensor: TensorId, offset: u64, bytes: &[u8]) -> Result<(), TrainError> {
+        Ok(self.device.write_part(&self.plan, tensor, offset, bytes)?)
+    }
+
+    /// The device's own memory, over all processes; `None` if it uses the host's memory.
+    pub fn room(&self) -> Result<Option<Room>, TrainError> {
+        Ok(self.device.room()?)
     }
 
     /// A tensor's bytes.

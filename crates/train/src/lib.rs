@@ -29,7 +29,7 @@ mod step;
 mod trainer;
 mod undo;
 
-pub use bench::{BenchResult, bench};
+pub use bench::{BenchResult, RandomStep, bench, random_step};
 pub use calibrate::{
     Agreement, Calibration, CalibrationError, Comparison, Stage, agreement, calibrate, compare_predictions,
 };

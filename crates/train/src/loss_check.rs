@@ -1,15 +1,14 @@
 //! Runs the first steps of a model on a device and on the processor: the same seed and random tokens must give the same
 //! losses. A small model comes first; if the device is fast enough, `nano` follows.
 
-use crate::bench::{random_batches, scalars_of};
+use crate::bench::random_step;
 use crate::calibrate::MakeDevice;
-use crate::step::run_step;
 use crate::{CalibrationError, Engine};
 use plimsoll_exec::{CpuDevice, Device};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
-use plimsoll_graph::{Graph, ProgramKind, Targets};
+use plimsoll_graph::{Graph, Targets};
 use plimsoll_plan::{Levers, Machine, Plan, PlanError, Rates, Request, Settings, default_head_chunk, plan_settings};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maximum relative difference of losses, in single precision.
 pub const LOSS_TOLERANCE: f64 = 1e-4;
@@ -109,14 +108,11 @@ impl Trial {
         let (graph, plan) = self.plan(targets)?;
         let mut engine = Engine::new(device, &graph, plan)?;
         engine.initialize(SEED)?;
-        let loss = engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step yields a loss");
         let mut steps = Steps { losses: Vec::new(), shortest_s: f64::INFINITY };
         for step in 1..=STEPS {
-            let batches = random_batches(engine.plan(), self.model.vocab_size(), SEED, step);
-            let start = Instant::now();
-            run_step(&mut engine, &batches, scalars_of(&batches, SEED, step))?;
-            steps.shortest_s = start.elapsed().as_secs_f64().min(steps.shortest_s);
-            steps.losses.push(f64::from(engine.read_one(loss)?));
+            let ran = random_step(&mut engine, self.model.vocab_size(), SEED, step)?;
+            steps.shortest_s = ran.took.as_secs_f64().min(steps.shortest_s);
+            steps.losses.push(f64::from(ran.loss));
         }
         Ok(steps)
     }
