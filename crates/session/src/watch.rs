@@ -138,7 +138,7 @@ impl Watch {
         let is_same = memory.order == Some(order) && found.clone().within(&loaded.budget()) == *loaded;
         if let (true, Residence::Loaded(plan)) = (is_same, &mut memory.residence) {
             plan.budget = budget;
-            memory.settle(order, false);
+            memory.settle(order, None);
         }
         is_same
     }

@@ -56,6 +56,7 @@ mod serve;
 mod service;
 mod settings;
 mod shell;
+mod signals;
 mod sought;
 mod speed;
 mod state;

@@ -3,12 +3,13 @@
 use super::Failure;
 #[cfg(unix)]
 use super::detach::{self, DetachArgs, same_command};
-use super::failure::{io_failure, line, no_thread, no_threads};
+use super::failure::{io_failure, line, no_threads};
 use super::places::{PlacesArgs, run_folder};
+use super::signals::end_on_signals;
 use super::state::state_folder;
 use super::story::read_story;
 use super::train::sample_time;
-use crate::streams::{end_soon, handle_signals, talk, write_data};
+use crate::streams::{handle_signals, talk, write_data};
 use clap::Args;
 use plimsoll_render::run_html;
 use plimsoll_serve::{Limits, Options, PollError, ServeError, Server, Token, TokenError};
@@ -16,8 +17,6 @@ use plimsoll_telemetry::lower_thread_priority;
 use plimsoll_units::Seconds;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The file in the user's state folder that stores a generated token.
@@ -159,46 +158,6 @@ fn reachable(address: SocketAddr) -> SocketAddr {
         IpAddr::V6(_) => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1_u16]),
     };
     SocketAddr::new(ip, address.port())
-}
-
-/// Calls `end` at the first SIGINT or SIGTERM; a second one ends the process immediately.
-fn end_on_signals(end: impl Fn() + Send + 'static) -> Result<(), Failure> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    use signal_hook::flag::{register, register_conditional_shutdown};
-    let is_requested = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        register_conditional_shutdown(signal, 128 + signal, is_requested.clone())
-            .and_then(|_| register(signal, is_requested.clone()))
-            .map_err(io_failure("can't handle signals"))?;
-    }
-    let first = first_signal(is_requested)?;
-    let wait = move || {
-        first();
-        end_soon();
-        end();
-    };
-    let waiter = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
-    waiter.map(drop).map_err(no_thread("can't handle signals"))
-}
-
-/// Returns a function that waits for the first signal without waking up in between, so that an idle server uses no CPU.
-#[cfg(unix)]
-fn first_signal(_: Arc<AtomicBool>) -> Result<impl FnOnce() + Send + 'static, Failure> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    use signal_hook::iterator::Signals;
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(io_failure("can't handle signals"))?;
-    Ok(move || {
-        signals.forever().next();
-    })
-}
-
-#[cfg(not(unix))]
-fn first_signal(is_requested: Arc<AtomicBool>) -> Result<impl FnOnce() + Send + 'static, Failure> {
-    Ok(move || {
-        while !is_requested.load(std::sync::atomic::Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    })
 }
 
 impl From<TokenError> for Failure {
