@@ -6,10 +6,10 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// The text of a file; `None` if there is no file. Errors: those of the system; it is longer than `longest`.
+/// The text of a file; `None` if there is no file, or its folder is none. Errors: those of the system; it is longer than `longest`.
 pub fn read_if_there(path: &Path, longest: Bytes) -> io::Result<Option<String>> {
     match read_text(path, longest) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         text => text.map(Some),
     }
 }

@@ -3,7 +3,7 @@
 //! A group is charged for the page cache of files that its processes read. The kernel reclaims these pages before it
 //! refuses an allocation, so they count as free.
 
-use crate::sample::waiting_percent;
+use crate::machine::waiting_percent;
 use plimsoll_units::Bytes;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -41,6 +41,14 @@ pub(crate) fn kib_field(text: &str, name: &str) -> Option<Bytes> {
     kib.checked_mul(1024).map(Bytes)
 }
 
+/// Parses `some avg10=1.23 …`: percent of the last ten seconds in which at least one task waited.
+pub(crate) fn waiting_percent(pressure: &str) -> Option<f64> {
+    let line = pressure.lines().find_map(|line| line.strip_prefix("some "))?;
+    line.split_ascii_whitespace()
+        .find_map(|word| word.strip_prefix("avg10=")?.parse().ok())
+        .filter(|part: &f64| part.is_finite())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,7 +18,7 @@ use std::str::FromStr;
 pub(super) struct BudgetArgs {
     /// Hard memory budget: `12` (GiB), `600MiB`, `16gb`. On a GPU it includes the driver's memory and the margin, and is at
     /// most the free memory. On the CPU it is the size of the plan alone, exact to the byte. `train` also accepts a range,
-    /// `6GiB..10GiB`, in which the budget follows the free memory [default: all free memory]
+    /// `6GiB..10GiB`, in which the budget follows the free memory, and `plan` plans for both ends [default: all free memory]
     #[arg(long, value_name = "SIZE")]
     pub(super) vram: Option<Vram>,
 

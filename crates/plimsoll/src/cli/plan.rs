@@ -32,6 +32,7 @@ use plimsoll_render::{
     ComparedPlan, PlanPage, PlanReport, compare_table, curve_svg, grouped, levers_table, moment_text, plan_html,
     plan_json, plan_svg, plan_table,
 };
+use plimsoll_session::same_sums;
 use plimsoll_telemetry::gpus;
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use serde_json::{Value, json};
@@ -121,7 +122,6 @@ pub(super) fn run(mut args: PlanArgs) -> Result<u8, Failure> {
     if args.gpu.as_deref().is_some_and(|name| name.eq_ignore_ascii_case("list")) {
         return list_known(args.json);
     }
-    args.budget.refuse_range("plan")?;
     args.run.init = hub::init_of(args.run.init, args.run.download)?;
     let model = model::choose(args.model.as_deref(), args.run.init.as_deref())?;
     let mut devices = args.devices()?;
@@ -397,6 +397,9 @@ impl PlanArgs {
             answers.push(compare_rule(&request, &device, &result, chosen.most_positions())?);
         }
         answers.extend(result.as_ref().ok().and_then(|found| self.whole_training(found)));
+        if let Ok(found) = &result {
+            answers.extend(self.in_the_least(&request, &device, found)?);
+        }
         let mut points = Vec::new();
         if let Ok(found) = &result {
             if self.explain {
@@ -426,6 +429,39 @@ impl PlanArgs {
             answers,
             curve: points,
         })
+    }
+
+    /// The plan in the least of a range as `--vram`, with the same sums if they fit there; `None` if it is a single size.
+    fn in_the_least(&self, request: &Request, device: &Device, found: &Found) -> Result<Option<Answer>, Failure> {
+        let Some(least) = self.budget.vram.and_then(|vram| vram.least) else { return Ok(None) };
+        let budget = device.budget.of_vram(&self.budget, least)?;
+        let budget = budget.with_host(request.targets.device.kind(), self.request.levers.host_ram)?;
+        let mut result = search(&Request { budget: budget.clone(), ..same_sums(request, found) })?;
+        if result.is_err() {
+            result = search(&Request { budget, ..request.clone() })?;
+        }
+        let (value, words) = match result {
+            Ok(small) => {
+                let slower = (small.step.0 / found.step.0 - 1.0).max(0.0);
+                let rounds = match small.plan.micro_batch == found.plan.micro_batch {
+                    true => "the losses are the same, to the bit".to_owned(),
+                    false => {
+                        format!("a micro-batch of {}, so losses are the same up to rounding", small.plan.micro_batch)
+                    }
+                };
+                let words = format!("in {least}, the least of the range: {:.0} % slower; {rounds}", 100.0 * slower);
+                (
+                    json!({ "vram_bytes": least.0, "step_ms": small.step.0 * 1e3, "micro_batch": small.plan.micro_batch }),
+                    words,
+                )
+            }
+            Err(misfit) => {
+                let needed = misfit.plan.needed()[MemoryId::DEVICE] + device.budget.outside();
+                let words = format!("in {least}, the least of the range, no plan fits: below {needed}, a run waits");
+                (json!({ "vram_bytes": least.0, "needed_bytes": needed.0 }), words)
+            }
+        };
+        Ok(Some(Answer { key: "least", value, words }))
     }
 
     /// The steps and the time of all epochs; `None` without the size of the data.

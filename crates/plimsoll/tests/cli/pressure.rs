@@ -135,7 +135,15 @@ fn flags_of_a_moving_budget_that_make_no_sense_are_refused() {
         assert_eq!(said.code, Some(code), "{flags}: {}", said.stderr);
         assert!(said.stderr.contains(words), "{flags}: {}", said.stderr);
     }
-    for command in ["plan --model nano", "bench --model nano", "generate --checkpoint runs/none"] {
+    for (range, words) in [
+        ("50MiB..100MiB", "in 50.0 MiB, the least of the range: "),
+        ("1MiB..100MiB", "in 1.00 MiB, the least of the range, no plan fits: below "),
+    ] {
+        let said = sandbox.run(&format!("plan --model nano --device cpu --global-batch 64 --vram {range}"));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        assert!(said.stdout_text().contains(words), "{}", said.stdout_text());
+    }
+    for command in ["bench --model nano", "generate --checkpoint runs/none"] {
         let said = sandbox.run(&format!("{command} --vram 1..2"));
         assert_eq!(said.code, Some(2), "{command}: {}", said.stderr);
         assert!(said.stderr.contains("`--vram 2048MiB` is the largest of this range"), "{command}: {}", said.stderr);

@@ -7,7 +7,6 @@ mod system_reader;
 mod throttling;
 
 pub use sampler::{Sampler, SamplerOptions, sample_once};
-pub(crate) use system_reader::waiting_percent;
 pub use throttling::Throttling;
 
 use plimsoll_units::Bytes;

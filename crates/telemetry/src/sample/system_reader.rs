@@ -4,7 +4,7 @@
 
 use super::SystemSample;
 use crate::control_groups;
-use crate::machine::kib_field;
+use crate::machine::{kib_field, waiting_percent};
 use plimsoll_files::disk_space;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,14 +72,6 @@ fn ticks(stat: &str) -> Option<[u64; 2]> {
     let all = counts.iter().try_fold(0_u64, |sum, count| sum.checked_add(*count))?;
     let idle = counts.iter().skip(3).take(2).sum::<u64>();
     (counts.len() >= 4).then_some([all, all.saturating_sub(idle)])
-}
-
-/// Parses `some avg10=1.23 …`: percent of the last ten seconds in which at least one task waited.
-pub(crate) fn waiting_percent(pressure: &str) -> Option<f64> {
-    let line = pressure.lines().find_map(|line| line.strip_prefix("some "))?;
-    line.split_ascii_whitespace()
-        .find_map(|word| word.strip_prefix("avg10=")?.parse().ok())
-        .filter(|part: &f64| part.is_finite())
 }
 
 #[cfg(test)]

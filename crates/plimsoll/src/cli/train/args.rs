@@ -1,7 +1,6 @@
 //! The flags of `plimsoll train`, and the model, request and schedule that they describe.
 
 use super::pressure::PressureArgs;
-use super::safe::SafeArgs;
 use super::watch::WatchArgs;
 use crate::cli::Failure;
 use crate::cli::blas::BlasArgs;
@@ -64,8 +63,11 @@ pub(crate) struct TrainArgs {
     pub(super) budget: BudgetArgs,
     #[command(flatten)]
     pub(super) pressure: PressureArgs,
-    #[command(flatten)]
-    pub(super) safe: SafeArgs,
+    /// Train with safe settings: at most 70 % of the memory, in single precision unless `--precision` is set, without libraries of
+    /// matrix products and without launches of whole steps; power limits and clock offsets that crashed runs left are restored
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value = "false", action = clap::ArgAction::Set)]
+    pub(super) safe: bool,
     #[command(flatten)]
     pub(super) blas: BlasArgs,
     #[command(flatten)]

@@ -91,7 +91,7 @@ impl Given {
         map.extend(vram.map(|vram| ("vram".to_owned(), json!(vram.to_string()))));
         let reserve = budget.emergency_reserve;
         map.extend(reserve.map(|reserve| ("emergency_reserve".to_owned(), json!(format!("{}b", reserve.0)))));
-        map.extend(args.safe.safe.then(|| ("safe".to_owned(), json!(true))));
+        map.extend(args.safe.then(|| ("safe".to_owned(), json!(true))));
         map.extend(args.pressure.progressive.then(|| ("progressive".to_owned(), json!(true))));
         map.extend(args.pressure.setting().map(|policy| ("on_pressure".to_owned(), json!(policy))));
         if let Some(margin) = budget.vram_margin {

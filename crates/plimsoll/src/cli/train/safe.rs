@@ -10,21 +10,11 @@ use crate::cli::power::settle_leftovers;
 use crate::streams::talk;
 use ::plimsoll_plan::{DeviceFailure, DeviceFailures, SafeDevice, SafeLevel};
 use ::plimsoll_train::{Ending, Outcome};
-use clap::Args;
 use plimsoll_telemetry::now_s;
 use plimsoll_units::{Bytes, Seconds};
 
 /// The part of the memory that safe settings use.
 const SAFE_PART: f32 = 0.7;
-
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct SafeArgs {
-    /// Train with safe settings: at most 70 % of the memory, in single precision unless `--precision` is set, without libraries of
-    /// matrix products and without launches of whole steps; power limits and clock offsets that crashed runs left are restored
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-        default_value = "false", action = clap::ArgAction::Set)]
-    pub(super) safe: bool,
-}
 
 /// How a run was opened.
 pub(super) struct SafeStart {
@@ -46,7 +36,7 @@ pub(super) fn open(args: &mut TrainArgs) -> Result<(Opened, SafeStart), Failure>
     let mut found = args.device.look()?;
     let device = name_of(&found);
     let remembered = known.safe(&device).map(|SafeDevice { level, why, .. }| (*level, why.clone()));
-    let (level, why) = match args.safe.safe {
+    let (level, why) = match args.safe {
         true => (SafeLevel::SAFEST, "`--safe` asks for it".to_owned()),
         false => remembered.unwrap_or_default(),
     };
