@@ -95,6 +95,16 @@ ROWS = [
         "evidence_of_aborts",
     ),
     Row(
+        "nan",
+        "NaN, infinity and minus infinity planted in each float tensor that a step reads: weights, optimizer state, "
+        "activations, gradients",
+        "NaN ends the run in its step, or the step skips its update in fp16; infinity too, unless a function makes it "
+        "finite; no checkpoint contains either",
+        "--test runs",
+        ("nan_and_infinity",),
+        "evidence_of_values_that_are_not_finite",
+    ),
+    Row(
         "templates",
         "hostile chat templates",
         "each ends within 2 s, 64 MiB and a stack of 2 MiB",

@@ -129,7 +129,7 @@ pub enum Event {
         /// The last step that is repeated.
         to: u64,
     },
-    /// The loss or the gradient became NaN or infinite.
+    /// The loss, the gradient or a value to save became NaN or infinite.
     Diverged {
         /// The step.
         step: u64,
@@ -140,6 +140,9 @@ pub enum Event {
         /// Whether the weights are still those before the step. If the backward pass updates parameters and the step
         /// could not be undone, they are not; then no checkpoint contains them.
         weights_whole: bool,
+        /// The tensor of a refused checkpoint that has such values; `None` if the loss or the gradient has.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tensor: Option<String>,
     },
     /// The user interrupted the run before its end.
     Interrupted {

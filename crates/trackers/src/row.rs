@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_diverged_step_logs_nan() {
-        let diverged = Event::Diverged { step: 4, loss: None, grad_norm: Some(3.0), weights_whole: true };
+        let diverged = Event::Diverged { step: 4, loss: None, grad_norm: Some(3.0), weights_whole: true, tensor: None };
         let row = row_of(&diverged, 1.0, None).expect("a row");
         assert!(row.values[0].1.is_nan() && row.values[1].1 == 3.0);
     }

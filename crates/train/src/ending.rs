@@ -14,6 +14,9 @@ impl Trainer<'_> {
         if ending != Ending::Diverged && !session.is_saved() {
             self.checkpoint(session)?;
         }
+        if session.is_corrupt {
+            ending = Ending::Diverged;
+        }
         for event in self.pace.take_events() {
             session.emit(event);
         }

@@ -1,6 +1,6 @@
 //! Decides when a run is saved, and collects its state.
 
-use crate::checkpoint::{self, Keep, RunState};
+use crate::checkpoint::{self, CheckpointError, Keep, RunState};
 use crate::session::Session;
 use crate::{Start, TrainError, Trainer};
 use plimsoll_telemetry::Event;
@@ -21,13 +21,14 @@ impl Trainer<'_> {
         if !session.is_saved() {
             self.checkpoint(session)?;
         }
-        if !session.is_saved() {
+        if !session.is_saved() && !session.is_corrupt {
             self.pace.keeps_plan(session.step, session.save_failure.as_deref().unwrap_or("it could not be saved"));
         }
         Ok(session.is_saved())
     }
 
-    /// Saves a checkpoint. If the disk refuses, training continues and the older checkpoints are kept.
+    /// Saves a checkpoint. If the disk refuses, training continues and the older checkpoints are kept. If the state has values
+    /// that are not finite, the session is marked as corrupt, and nothing is saved.
     /// Errors: the device fails.
     pub(crate) fn checkpoint(&self, session: &mut Session<'_>) -> Result<(), TrainError> {
         let start = self.pace.now();
@@ -49,6 +50,11 @@ impl Trainer<'_> {
                 Event::CheckpointSaved { step: session.step, checkpoint: saved.path, bytes: saved.bytes, milliseconds }
             }
             Err(error @ TrainError::Device(_)) => return Err(error),
+            Err(TrainError::Checkpoint(CheckpointError::NotFinite { tensor })) => {
+                session.is_corrupt = true;
+                let (step, tensor) = (session.step, Some(tensor));
+                Event::Diverged { step, loss: None, grad_norm: None, weights_whole: false, tensor }
+            }
             Err(error) => {
                 session.save_failure = Some(error.to_string());
                 Event::CheckpointFailed { step: session.step, reason: error.to_string() }

@@ -32,6 +32,8 @@ pub(crate) struct Session<'a> {
     pub saved: Option<(u64, PathBuf)>,
     /// Why the last attempt to save failed; `None` if it succeeded.
     pub save_failure: Option<String>,
+    /// Whether values that are not finite kept the state from being saved.
+    pub is_corrupt: bool,
     /// Times measured in this session.
     pub expected: Expected,
     /// The step of the last evaluation.
@@ -111,6 +113,7 @@ impl<'a> Trainer<'a> {
             loss_scale: state.as_ref().map_or(self.config.loss_scale, |state| state.loss_scale),
             saved: None,
             save_failure: None,
+            is_corrupt: false,
             expected: Expected {
                 step: Duration::ZERO,
                 save: Duration::from_secs_f64(bytes.0 as f64 / SAVE_BYTES_PER_S),

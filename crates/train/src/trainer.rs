@@ -92,7 +92,7 @@ impl<'a> Trainer<'a> {
                 return Ok(Ending::Interrupted);
             }
             if let Some(ending) = self.pace.ends(session.step)
-                && (ending != Ending::Replanned || self.is_saved_for_another_plan(session)?)
+                && (ending != Ending::Replanned || self.is_saved_for_another_plan(session)? || session.is_corrupt)
             {
                 return Ok(ending);
             }
@@ -113,6 +113,9 @@ impl<'a> Trainer<'a> {
                 self.evaluate(session)?;
             }
             self.checkpoint_if_due(session)?;
+            if session.is_corrupt {
+                return Ok(Ending::Diverged);
+            }
         }
     }
 
@@ -124,7 +127,7 @@ impl<'a> Trainer<'a> {
         }
         let loss = self.engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step yields a loss");
         let loss = Some(f64::from(self.engine.read_one(loss)?)).filter(|loss| loss.is_finite());
-        session.emit(Event::Diverged { step: session.step, loss, grad_norm: None, weights_whole: true });
+        session.emit(Event::Diverged { step: session.step, loss, grad_norm: None, weights_whole: true, tensor: None });
         Ok(Ending::Diverged)
     }
 
@@ -170,7 +173,7 @@ impl<'a> Trainer<'a> {
             let finite = |x: f64| x.is_finite().then_some(x);
             let weights_whole = self.undo(session, loss);
             let (loss, grad_norm) = (finite(loss), finite(grad_norm));
-            session.emit(Event::Diverged { step, loss, grad_norm, weights_whole });
+            session.emit(Event::Diverged { step, loss, grad_norm, weights_whole, tensor: None });
             return Ok(StepEnd::Diverged);
         }
         self.engine.first_step_is_done();

@@ -274,6 +274,10 @@ impl From<CheckpointError> for Failure {
             CheckpointError::NoHistory { .. } => {
                 failure.hint("restore the run's journal.jsonl, or start a new run with `--init` and `--name`")
             }
+            CheckpointError::NotFinite { tensor } => {
+                Self::new(exit_code::DIVERGED, format!("`{tensor}` has values that are not finite"))
+                    .hint("use a lower `--learning-rate` or a longer `--warmup-steps`")
+            }
             CheckpointError::None { .. } => failure.hint("another `--name` starts a new run"),
         }
     }

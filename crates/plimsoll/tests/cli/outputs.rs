@@ -883,7 +883,7 @@ fn a_run_that_diverges_says_so() {
     let sandbox = Sandbox::new();
     let said = sandbox.train("--learning-rate 1e30 --warmup-steps 0 --grad-clip 0 --name wild --json");
     assert_eq!(said.code, Some(7), "{}", said.stderr);
-    assert!(said.stderr.contains("error: the loss or a gradient is not finite"), "{}", said.stderr);
+    assert!(said.stderr.contains("error: the loss, a gradient or a weight is not finite"), "{}", said.stderr);
     // No checkpoint was saved, so the error names none.
     assert!(
         said.stderr.contains("hint: use a lower `--learning-rate`") && !said.stderr.contains("--resume"),

@@ -72,7 +72,7 @@ fn values_that_are_not_finite_are_logged_as_such() {
     let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300, -0.0];
     let mut events = vec![started(1)];
     events.extend(odd.iter().zip(1..).map(|(loss, n)| step(n, *loss)));
-    events.push(Event::Diverged { step: 6, loss: None, grad_norm: None, weights_whole: true });
+    events.push(Event::Diverged { step: 6, loss: None, grad_norm: None, weights_whole: true, tensor: None });
     session(&settings, &events);
     for (name, read) in readers::ALL {
         let found = of(&read(&settings.folder), "train/loss").into_iter().map(|(_, value)| value).collect::<Vec<_>>();

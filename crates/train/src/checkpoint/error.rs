@@ -143,6 +143,12 @@ pub enum CheckpointError {
         /// How many may be missing.
         most: u64,
     },
+    /// The state has values that are not finite, so it is not saved.
+    #[error("`{tensor}` has values that are not finite")]
+    NotFinite {
+        /// The first tensor with such values.
+        tensor: String,
+    },
     /// There is no checkpoint to resume from.
     #[error("{path} holds no complete checkpoint")]
     None {

@@ -1,11 +1,13 @@
 //! Writes a file of a device's tensors in the safetensors format. A weight with a separate remainder is combined with
 //! it in parts, so that no tensor is copied whole.
 
+use super::CheckpointError;
 use super::contents::Content;
 use crate::{Engine, TrainError};
 use plimsoll_exec::joined;
 use plimsoll_graph::DType;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,7 +17,7 @@ use std::path::Path;
 /// The metadata of a file of tensors: `transformers` requires the format.
 const METADATA: [(&str, &str); 1] = [("format", "pt")];
 
-/// Bytes of weights combined at a time.
+/// Bytes of a tensor checked and written at a time.
 const PART_BYTES: usize = 1 << 17;
 
 /// Size of the write buffer.
@@ -59,7 +61,7 @@ pub(super) fn file_bytes(engine: &Engine, contents: &[Content]) -> u64 {
 }
 
 /// Writes a file of these tensors, which must not exist yet. Does not sync it. The inner error is the disk's; the outer
-/// one the device's, for a tensor that can't be read.
+/// one the device's, for a tensor that can't be read, or `NotFinite`.
 pub(super) fn write(engine: &Engine, contents: &[Content], path: &Path) -> Result<io::Result<()>, TrainError> {
     let layout = Layout::of(engine, contents);
     let mut file = match File::create_new(path) {
@@ -78,11 +80,37 @@ pub(super) fn write(engine: &Engine, contents: &[Content], path: &Path) -> Resul
 }
 
 fn write_tensor(engine: &Engine, content: &Content, file: &mut impl Write) -> Result<io::Result<()>, TrainError> {
+    let dtype = content.dtype(engine);
     let bytes = engine.view(content.tensor)?;
-    let Some(remainder) = content.remainder else { return Ok(file.write_all(&bytes)) };
-    let remainder = engine.view(remainder)?;
-    let mut parts = bytes.chunks(PART_BYTES).zip(remainder.chunks(PART_BYTES));
-    Ok(parts.try_for_each(|(weights, remainders)| file.write_all(&joined(weights, remainders))))
+    let remainder = content.remainder.map(|remainder| engine.view(remainder)).transpose()?;
+    for (number, part) in bytes.chunks(PART_BYTES).enumerate() {
+        let rest = remainder.as_deref().map(|all| &all[number * PART_BYTES..][..part.len()]);
+        let part = rest.map_or(Cow::Borrowed(part), |rest| Cow::Owned(joined(part, rest)));
+        if !is_finite(dtype, &part) {
+            return Err(CheckpointError::NotFinite { tensor: content.name.clone() }.into());
+        }
+        if let Err(error) = file.write_all(&part) {
+            return Ok(Err(error));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Whether no value is NaN or infinite: no exponent consists of ones alone. Integers are finite.
+fn is_finite(dtype: DType, bytes: &[u8]) -> bool {
+    let narrow = |exponent: u16| {
+        let values = bytes.as_chunks().0.iter().map(|&value| u16::from_le_bytes(value));
+        values.fold(true, |finite, value| finite & (value & exponent != exponent))
+    };
+    match dtype {
+        DType::F32 => {
+            let values = bytes.as_chunks().0.iter().map(|&value| u32::from_le_bytes(value));
+            values.fold(true, |finite, value| finite & (value & 0x7f80_0000 != 0x7f80_0000))
+        }
+        DType::F16 => narrow(0x7c00),
+        DType::Bf16 => narrow(0x7f80),
+        DType::I32 | DType::I16 | DType::U8 => true,
+    }
 }
 
 /// The safetensors name of a dtype.

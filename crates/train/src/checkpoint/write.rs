@@ -38,7 +38,8 @@ pub struct Keep<'p> {
 /// Saves the engine's weights and moments, the files of the model folder and `state`, with its files and checksum
 /// filled in, to a run's folder; then points the folder's `model` link to it and deletes the run's older checkpoints
 /// beyond those to keep.
-/// Errors: `Checkpoint` if the disk refuses; `Device` if a tensor can't be read. Older checkpoints are then untouched.
+/// Errors: `Checkpoint` if the disk refuses, or a tensor is not finite; `Device` if a tensor can't be read. Older
+/// checkpoints are then untouched.
 pub fn save(
     engine: &Engine,
     folder: &RunFolder,
@@ -117,7 +118,7 @@ fn is_unfinished(name: &str) -> bool {
     step.and_then(step_of).is_some()
 }
 
-/// An engine, and the slot for the error of a tensor that can't be read.
+/// An engine, and the slot for the error of a tensor that can't be saved.
 type Source<'e> = (&'e Engine, &'e OnceCell<TrainError>);
 
 fn write_files(
@@ -153,7 +154,7 @@ fn write_files(
 fn write_tensors((engine, unread): Source<'_>, contents: &[Content], path: &Path) -> io::Result<()> {
     tensors::write(engine, contents, path).unwrap_or_else(|error| {
         let _ = unread.set(error);
-        Err(io::Error::other("a tensor can't be read"))
+        Err(io::Error::other("a tensor can't be saved"))
     })
 }
 

@@ -14,6 +14,7 @@ mod divergence;
 mod foreign;
 mod golden;
 mod levers;
+mod not_finite;
 mod optimizers;
 mod paced;
 mod packing;

@@ -103,7 +103,7 @@ fn divergence(outcome: &Outcome, resume: &str, setup: &Setup<'_>) -> Failure {
         );
     }
     let rate = setup.trainer.schedule.learning_rate / 2.0;
-    let message = "the loss or a gradient is not finite; no checkpoint contains that step";
+    let message = "the loss, a gradient or a weight is not finite; no checkpoint contains that step";
     let failure = Failure::new(exit_code::DIVERGED, message);
     if outcome.saved.is_some() {
         failure.hint(format!("resume from the last checkpoint at a lower rate: {resume} --learning-rate {rate:?}"))

@@ -181,6 +181,9 @@ impl Sink for Live {
                 0 => format!("a parameter's gradient overflowed; going back to step {to}"),
                 _ => format!("a parameter's gradient overflowed; rerunning steps {} to {to}", from + 1),
             }),
+            Event::Diverged { step, tensor: Some(tensor), .. } => {
+                talk(format_args!("warning: `{tensor}` has values that are not finite after step {step}"));
+            }
             Event::Diverged { step, weights_whole: false, .. } => {
                 talk(format_args!("warning: step {step} could not be undone; no checkpoint contains it"));
             }
