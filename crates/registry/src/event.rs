@@ -116,6 +116,15 @@ pub enum SupervisorEvent {
         /// Differences from the user's command.
         notes: Vec<String>,
     },
+    /// It restarts when other processes have released memory.
+    WaitingForMemory {
+        /// The worker.
+        worker: usize,
+        /// The time until the memory is checked.
+        pause_s: f64,
+        /// Why.
+        why: String,
+    },
     /// The supervisor will not restart it.
     GaveUp {
         /// The worker.

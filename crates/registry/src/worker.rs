@@ -26,6 +26,9 @@ pub struct WorkerEntry {
     pub past: RepairState,
     /// Its restart history.
     pub seen: RestartHistory,
+    /// Whether it waits until other processes release memory.
+    #[serde(default)]
+    pub waits_for_memory: bool,
     /// Its result, once it will not restart.
     pub outcome: Option<WorkerOutcome>,
 }
@@ -66,6 +69,9 @@ pub struct RepairState {
     pub has_failed: bool,
     /// Whether the last step has not proved to work yet.
     pub is_unproven: bool,
+    /// The number of steps before the smallest settings, while it runs with these.
+    #[serde(default)]
+    pub reduced_after: Option<usize>,
 }
 
 /// The restarts of a worker and the ends before them.
@@ -81,6 +87,9 @@ pub struct RestartHistory {
     pub idle: u32,
     /// The furthest progress.
     pub furthest: Option<Progress>,
+    /// Consecutive waits for memory without progress.
+    #[serde(default)]
+    pub waits: u32,
 }
 
 /// The result of a worker.

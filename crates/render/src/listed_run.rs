@@ -36,6 +36,9 @@ impl ListedRun {
         let code = self.entry.ended.as_ref().map(|ended| ended.code);
         let of_owner = self.owner.map_or(String::new(), |uid| format!(", of user {uid}"));
         let words = match (self.state, code) {
+            (RunState::Running, _) if self.entry.workers.iter().any(|worker| worker.waits_for_memory) => {
+                "waits for memory".to_owned()
+            }
             (RunState::Running, _) => "running".to_owned(),
             (RunState::Orphaned, _) if self.adopted_by.is_some() => "orphaned, adopted now".to_owned(),
             (RunState::Orphaned, _) => "orphaned".to_owned(),

@@ -2,6 +2,7 @@
 //! supervisor starts, and the supervisor reports how it ended. Not here: processes (`supervisor/`), the meaning of ends
 //! (`ends/`) and the changes that help (`ladder/`).
 
+use crate::memory::MemoryKind;
 use plimsoll_registry::{Attempt, Progress, RepairState};
 use std::time::Duration;
 
@@ -57,6 +58,25 @@ pub enum Decision {
         /// Why, for display.
         why: String,
     },
+    /// Restart when other processes have released memory.
+    WhenFree {
+        /// The command to start.
+        attempt: Attempt,
+        /// The memory that it ran out of.
+        memory: MemoryKind,
+        /// Why, for display.
+        why: String,
+    },
+    /// Restart with the smallest settings. When other processes have released memory, [`Repair::restored`] is the next
+    /// attempt.
+    Reduced {
+        /// The command to start.
+        attempt: Attempt,
+        /// The memory that it ran out of.
+        memory: MemoryKind,
+        /// Why, for display.
+        why: String,
+    },
     /// Do not restart.
     Stop {
         /// Why, for display.
@@ -71,6 +91,11 @@ pub trait Repair {
     /// Decides what to do after an end, including a success. The supervisor itself enforces restart limits, pauses and
     /// crash-loop detection, and may stop although this says to restart.
     fn next(&mut self, ending: &Ending) -> Verdict;
+    /// The attempt with the settings before the smallest ones; `None` if it does not run with these.
+    fn restored(&mut self) -> Option<Attempt> {
+        None
+    }
+
     /// Its state.
     fn past(&self) -> RepairState {
         RepairState::default()

@@ -18,6 +18,13 @@ pub struct Limits {
     pub pause: Duration,
 }
 
+/// Limit on the number of consecutive waits for memory without progress, each twice as long as the one before, up to
+/// [`LONGEST_WAIT`] first waits: 96 minutes in total with the default pause.
+const WAITS: u32 = 10;
+
+/// The longest wait for memory, in first waits.
+const LONGEST_WAIT: u32 = 32;
+
 /// Counts the restarts of a worker and decides about the next one.
 #[derive(Debug)]
 pub(crate) struct Restarts {
@@ -78,6 +85,28 @@ impl Restarts {
         Next::After(pause.saturating_mul(1 << (seen.idle - 1).min(16)).min(LONGEST_PAUSE.max(pause)))
     }
 
+    /// Records an end for lack of memory. The wait before the restart: `first`, or twice the last one if there was no
+    /// progress. Errors: the limit that was reached.
+    pub(crate) fn wait_after(&mut self, progress: Option<Progress>, first: Duration) -> Result<Duration, String> {
+        if progress > self.seen.furthest {
+            self.seen.furthest = progress;
+            self.seen.waits = 0;
+        }
+        if self.seen.made >= self.limits.restarts {
+            return Err("the limit on restarts is reached".to_owned());
+        }
+        let wait = self.wait_again(first).ok_or("it waited for memory again and again without progress")?;
+        self.seen.made += 1;
+        Ok(wait)
+    }
+
+    /// The next wait for memory; `None` if the limit is reached.
+    pub(crate) fn wait_again(&mut self, first: Duration) -> Option<Duration> {
+        let wait = first.saturating_mul((1 << self.seen.waits.min(16)).min(LONGEST_WAIT));
+        self.seen.waits += 1;
+        (self.seen.waits <= WAITS).then_some(wait)
+    }
+
     /// Restarts so far.
     pub(crate) fn made(&self) -> u32 {
         self.seen.made
@@ -123,6 +152,21 @@ mod tests {
     fn a_changed_command_starts_its_own_count() {
         let ends = [("a", None, false), ("a", None, false), ("a", None, true), ("a", None, false), ("a", None, false)];
         check(LIMITS, &ends, &[Some(1), Some(2), Some(1), Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn waits_for_memory_double_until_there_is_progress_or_the_limit() {
+        let mut restarts = Restarts::new(LIMITS);
+        let first = Duration::from_secs(30);
+        let waits = (0..12).map(|_| restarts.wait_again(first).map(|wait| wait.as_secs())).collect::<Vec<_>>();
+        let expected = [30, 60, 120, 240, 480, 960, 960, 960, 960, 960].map(Some);
+        assert_eq!((&waits[..10], &waits[10..]), (&expected[..], &[None, None][..]));
+        assert!(restarts.wait_after(None, first).is_err());
+        assert_eq!(restarts.wait_after(at(5), first), Ok(first), "progress starts the count again");
+        assert_eq!(restarts.wait_after(at(5), first), Ok(first * 2));
+        assert_eq!(restarts.made(), 2);
+        let mut restarts = Restarts::new(Limits { restarts: 0, ..LIMITS });
+        assert!(restarts.wait_after(None, first).is_err_and(|why| why.contains("limit on restarts")));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use crate::child::Running;
 use crate::hang::Watch;
+use crate::memory::FreeMemory;
 use crate::output::Output;
 use crate::pace::{Held, continue_all, stop_all};
 use crate::repair::{Ending, Repair};
@@ -33,6 +34,19 @@ pub(crate) struct Worker {
     pub(crate) first_started: Option<Instant>,
     /// Whether the loss of output was reported.
     pub(crate) has_reported_loss: bool,
+    /// Set while its program has its smallest settings and may return from them.
+    pub(crate) reduced: Option<Reduced>,
+    /// Whether its program was asked to end so that it returns from its smallest settings.
+    pub(crate) is_returning: bool,
+}
+
+/// A program with its smallest settings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reduced {
+    /// The free memory when larger settings did not fit.
+    pub(crate) free: FreeMemory,
+    /// When to check the free memory next.
+    pub(crate) check: Instant,
 }
 
 /// The state of a worker.
@@ -43,6 +57,8 @@ pub(crate) enum Phase {
     Live(Box<Live>),
     /// It restarts at this time.
     Pausing(Instant),
+    /// It restarts at this time if more memory is free than when it ran out of it.
+    WaitingForMemory { until: Instant, free: FreeMemory },
     /// It does not restart.
     Done(WorkerOutcome),
 }

@@ -108,6 +108,9 @@ fn words(event: &SupervisorEvent) -> Option<(Level, String)> {
             let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
             (Warn, format!("{}restarting: {why}{notes}", of(worker)))
         }
+        SupervisorEvent::WaitingForMemory { worker, why, .. } => {
+            (Warn, format!("{}waits for free memory: {why}", of(worker)))
+        }
         SupervisorEvent::GaveUp { worker, why } => (Error, format!("{}not restarted: {why}", of(worker))),
         SupervisorEvent::Heat { card, what } => (Warn, format!("{card}: {what}")),
         SupervisorEvent::SensorsSilent {} => (Warn, "sensors no longer respond: running at half speed".to_owned()),

@@ -84,6 +84,7 @@ const GROUPS: &[Group] = &[
             ("alloc-conf", "PYTORCH_CUDA_ALLOC_CONF for the program"),
             ("ladder", "Custom out-of-memory recovery steps"),
             ("allow-shorter", "Allow recovery to shorten samples"),
+            ("on-no-memory", "`wait`, `minimal` or `stop` if nothing helps"),
             ("no-repair", "Restart without changing settings"),
             ("python-hook", "Always install the Python hook"),
             ("no-python-hook", "Never install the Python hook"),

@@ -90,6 +90,12 @@ impl Ladder {
         Err(format!("no steps are left{why}"))
     }
 
+    /// The smallest settings, if any setting can be smaller.
+    pub(crate) fn smallest(&self, from: &Configuration) -> Option<Taken> {
+        let situation = Situation { cause: None, alloc_conf: &self.alloc_conf, allow_shorter: true };
+        Some(named(Rung::Smallest, rungs::take(Rung::Smallest, from, &situation).ok()??))
+    }
+
     /// Retakes a step by its name; `None` if the step is unknown or changes nothing here.
     pub(crate) fn again(&self, name: &str, from: &Configuration) -> Option<Taken> {
         if let Some(user) = &self.user {

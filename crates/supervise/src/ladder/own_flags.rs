@@ -38,7 +38,9 @@ pub(super) fn take(rung: Rung, from: &Configuration, situation: &Situation<'_>) 
         Rung::Workers => fewer_workers(from, &flags, situation),
         Rung::Shorter if situation.allow_shorter => shorter(from, &flags),
         Rung::Shorter => Ok(None),
-        Rung::Allocator | Rung::Unpinned | Rung::Checkpointing | Rung::Minimum => Err(ChangeError::NoTrainer),
+        Rung::Allocator | Rung::Unpinned | Rung::Checkpointing | Rung::Minimum | Rung::Smallest => {
+            Err(ChangeError::NoTrainer)
+        }
     }
 }
 

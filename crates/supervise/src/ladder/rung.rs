@@ -23,6 +23,8 @@ pub(crate) enum Rung {
     Shorter,
     /// Everything else that saves memory without changing results.
     Minimum,
+    /// One sample per forward pass, of the shortest length: results differ. Only until memory is free.
+    Smallest,
 }
 
 /// The situation in which a step is taken.
@@ -48,7 +50,7 @@ const CARD: [Rung; 6] =
 const DEEPSPEED: [Rung; 6] =
     [Rung::Allocator, Rung::Optimizer, Rung::Halve, Rung::Checkpointing, Rung::Shorter, Rung::Minimum];
 const HOST: [Rung; 6] = [Rung::Unpinned, Rung::Workers, Rung::Halve, Rung::Checkpointing, Rung::Shorter, Rung::Minimum];
-const ALL: [Rung; 8] = [
+const ALL: [Rung; 9] = [
     Rung::Workers,
     Rung::Unpinned,
     Rung::Allocator,
@@ -57,6 +59,7 @@ const ALL: [Rung; 8] = [
     Rung::Optimizer,
     Rung::Shorter,
     Rung::Minimum,
+    Rung::Smallest,
 ];
 
 impl Rung {
@@ -86,6 +89,7 @@ impl Rung {
             Self::Optimizer => "optimizer",
             Self::Shorter => "shorter",
             Self::Minimum => "minimum",
+            Self::Smallest => "smallest",
         }
     }
 }

@@ -16,12 +16,15 @@ pub(super) fn take(rung: Rung, from: &Configuration, situation: &Situation<'_>) 
     if rung == Rung::Allocator {
         return Ok(allocator_setting(from, situation));
     }
+    if rung == Rung::Smallest {
+        return Ok(smallest(from, situation));
+    }
     if from.command().is_none() {
         return own_flags::take(rung, from, situation);
     }
     let read = from.read().ok_or(ChangeError::NoTrainer)?;
     match rung {
-        Rung::Allocator => Ok(None),
+        Rung::Allocator | Rung::Smallest => Ok(None),
         Rung::Workers => workers(from, &read, situation),
         Rung::Unpinned => unpinned(from, &read, situation),
         Rung::Halve => halved(from, &read),
@@ -135,6 +138,23 @@ fn shorter(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeErro
     let to = from.change(&[SettingChange::SeqLen(tokens)])?;
     let note = format!("samples are truncated to {tokens} tokens instead of {}: results differ", read.run.seq_len);
     Ok(Some((to, vec![note])))
+}
+
+/// Halves the micro-batch and the samples for as long as a setting for them is left.
+fn smallest(from: &Configuration, situation: &Situation<'_>) -> Option<Step> {
+    let situation = Situation { allow_shorter: true, ..*situation };
+    let (mut to, mut notes) = (from.clone(), Vec::new());
+    for rung in [Rung::Halve, Rung::Shorter] {
+        let mut last = None;
+        while let Ok(Some((next, note))) = take(rung, &to, &situation) {
+            (to, last) = (next, Some(note));
+        }
+        notes.extend(last.into_iter().flatten());
+    }
+    (to != *from).then(|| {
+        notes.push("the smallest settings, until memory is free".to_owned());
+        (to, notes)
+    })
 }
 
 fn minimum(from: &Configuration, read: &Read) -> Result<Option<Step>, ChangeError> {

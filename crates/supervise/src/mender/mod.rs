@@ -12,6 +12,7 @@ use crate::ends::{Cause, Fault, Reason, classify};
 use crate::failures::{Failures, Outcome, Start, Subject};
 use crate::hopeless::never_begins;
 use crate::ladder::{Configuration, Ladder, Taken, resumed};
+use crate::memory::MemoryKind;
 use crate::repair::{Decision, Ending, Repair, Verdict};
 use plimsoll_files::Disk;
 use plimsoll_registry::{Attempt, RepairState, UNKNOWN};
@@ -23,6 +24,18 @@ use words::{cause, kind, may_refuse, unknown_shortage, words};
 
 /// The trainers' key for resuming.
 const RESUMING: &str = "resume_from_checkpoint";
+
+/// What a run does when no step is left against running out of memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnNoMemory {
+    /// It waits until other processes release memory.
+    Wait,
+    /// It runs with its smallest settings until then, or waits if it has no smaller ones.
+    Minimal,
+    /// It ends.
+    #[default]
+    Stop,
+}
 
 /// Repairs one worker's run.
 #[derive(Debug)]
@@ -45,6 +58,9 @@ pub struct Mender {
     folder: PathBuf,
     /// Notes to show with the next attempt.
     notes: Vec<String>,
+    on_no_memory: OnNoMemory,
+    /// The number of steps before the smallest settings, while the run has these.
+    reduced_after: Option<usize>,
 }
 
 impl Mender {
@@ -62,7 +78,16 @@ impl Mender {
             disk: Disk::default(),
             folder,
             notes: Vec::new(),
+            on_no_memory: OnNoMemory::default(),
+            reduced_after: None,
         }
+    }
+
+    /// Does this when no step is left.
+    #[must_use]
+    pub fn when_no_step_is_left(mut self, on_no_memory: OnNoMemory) -> Self {
+        self.on_no_memory = on_no_memory;
+        self
     }
 
     /// Remembers outcomes in this file, for this card (name and memory).
@@ -200,7 +225,33 @@ impl Mender {
                 self.is_unproven = true;
                 self.again(&why)
             }
-            Err(none) => Decision::Stop { why: format!("{}: {none}", words(&reason.cause)) },
+            Err(none) => self.without_steps(&reason.cause, format!("{}: {none}", words(&reason.cause))),
+        }
+    }
+
+    /// Decides after all steps were taken.
+    fn without_steps(&mut self, cause: &Cause, why: String) -> Decision {
+        let memory = if matches!(cause, Cause::HostMemory(_)) { MemoryKind::Host } else { MemoryKind::Card };
+        // More free memory does not help a program within its own limit.
+        let is_limited = matches!(cause, Cause::CardMemory { sizes, .. } if sizes.allowed.is_some());
+        if self.on_no_memory == OnNoMemory::Stop || is_limited {
+            return Decision::Stop { why };
+        }
+        if self.on_no_memory == OnNoMemory::Minimal
+            && self.reduced_after.is_none()
+            && let Some(smallest) = self.ladder.smallest(self.configuration())
+        {
+            self.reduced_after = Some(self.taken.len());
+            let why = format!("{why}; {}", smallest.notes.join(", "));
+            self.taken.push(smallest);
+            return match self.again(&why) {
+                Decision::Again { attempt, why } => Decision::Reduced { attempt, memory, why },
+                other => other,
+            };
+        }
+        match self.again(&why) {
+            Decision::Again { attempt, why } => Decision::WhenFree { attempt, memory, why },
+            other => other,
         }
     }
 
@@ -267,12 +318,22 @@ impl Repair for Mender {
         Verdict { kind: kind(&reason.cause), cause: cause(&reason), decision }
     }
 
+    fn restored(&mut self) -> Option<Attempt> {
+        self.taken.truncate(self.reduced_after.take()?);
+        self.is_unproven = false;
+        match self.again("") {
+            Decision::Again { attempt, .. } => Some(attempt),
+            _ => None,
+        }
+    }
+
     fn past(&self) -> RepairState {
         RepairState {
             steps: self.names(),
             refused: self.refused.iter().cloned().collect(),
             has_failed: self.has_failed,
             is_unproven: self.is_unproven,
+            reduced_after: self.reduced_after,
         }
     }
 
@@ -280,5 +341,6 @@ impl Repair for Mender {
         self.take_again(&past.steps);
         self.refused = past.refused.iter().cloned().collect();
         (self.has_failed, self.is_unproven) = (past.has_failed, past.is_unproven);
+        self.reduced_after = past.reduced_after.filter(|before| *before < self.taken.len());
     }
 }

@@ -29,7 +29,11 @@ fn done() -> Ending {
 }
 
 fn mender(folder: &Path) -> Mender {
-    let command = COMMAND.replace("OUT", &folder.join("out").to_string_lossy());
+    mender_of(COMMAND, folder)
+}
+
+fn mender_of(command: &str, folder: &Path) -> Mender {
+    let command = command.replace("OUT", &folder.join("out").to_string_lossy());
     let argv: Vec<OsString> = command.split(' ').map(OsString::from).collect();
     Mender::new(&argv, Ladder::new(false, ""), folder.join("run"))
 }
@@ -46,14 +50,14 @@ fn flags(attempt: &Attempt) -> String {
 fn again(verdict: Verdict) -> (Attempt, String) {
     match verdict.decision {
         Decision::Again { attempt, why } => (attempt, why),
-        Decision::Stop { why } => panic!("it stopped: {why}"),
+        other => panic!("it does not restart: {other:?}"),
     }
 }
 
 fn stopped(verdict: Verdict) -> String {
     match verdict.decision {
         Decision::Stop { why } => why,
-        Decision::Again { why, .. } => panic!("it restarts: {why}"),
+        other => panic!("it does not stop: {other:?}"),
     }
 }
 
@@ -130,6 +134,37 @@ fn a_step_that_the_program_rejects_is_undone_and_not_retried() {
 }
 
 #[test]
+fn without_steps_a_run_waits_or_has_its_smallest_settings_until_memory_is_free() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let started = |mode| {
+        let command = format!("{COMMAND} --block_size 512");
+        let mut mender = mender_of(&command, folder.path()).when_no_step_is_left(mode);
+        mender.start();
+        for _ in 0..5 {
+            again(mender.next(&oom()));
+        }
+        mender
+    };
+    let verdict = started(OnNoMemory::Wait).next(&oom()).decision;
+    assert!(matches!(verdict, Decision::WhenFree { memory: MemoryKind::Card, .. }), "{verdict:?}");
+    let mut mender = started(OnNoMemory::Minimal);
+    let before = mender.configuration().clone();
+    let Decision::Reduced { attempt, .. } = mender.next(&oom()).decision else { panic!("smaller settings are left") };
+    assert!(flags(&attempt).contains("--block_size 128"), "{}", flags(&attempt));
+    let command = format!("{COMMAND} --block_size 512");
+    let mut other = mender_of(&command, folder.path()).when_no_step_is_left(OnNoMemory::Minimal);
+    other.resume(&mender.past());
+    for mut mender in [mender, other] {
+        let verdict = mender.next(&oom()).decision;
+        assert!(matches!(verdict, Decision::WhenFree { .. }), "nothing is smaller: {verdict:?}");
+        assert!(mender.restored().is_some() && *mender.configuration() == before);
+        assert!(mender.restored().is_none(), "it has its settings");
+    }
+    let limited = ended(&OOM.replace("2.00 GiB.", "2.00 GiB. GPU 0 has a total capacity of 24.00 GiB of which 15.00 GiB is free. 8.00 GiB allowed; Of the allocated memory 7.00 GiB is allocated by PyTorch, and 0.25 GiB is reserved by PyTorch but unallocated."), 0);
+    stopped(started(OnNoMemory::Wait).next(&limited));
+}
+
+#[test]
 fn an_error_after_training_steps_is_not_blamed_on_the_last_repair() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut mender = mender(folder.path());
@@ -158,6 +193,7 @@ fn only_faults_with_an_outside_cause_are_restarted_unchanged() {
         match mender.next(&error(exception)).decision {
             Decision::Again { attempt, .. } => assert!(restarts && attempt == given, "{exception}"),
             Decision::Stop { why } => assert!(!restarts && why.contains(exception), "{exception}: {why}"),
+            other => panic!("{exception}: {other:?}"),
         }
     }
     let mut mender = mender(folder.path());

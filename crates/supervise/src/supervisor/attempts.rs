@@ -4,7 +4,7 @@ use super::requests::name_of;
 use super::{Message, Refusal, SuperviseSettings, Supervisor};
 use crate::child::{AttemptSetup, Running, code_of, is_transient};
 use crate::hang::Watch;
-use crate::repair::{Decision, Ending};
+use crate::repair::{Decision, Ending, Verdict};
 use crate::restarts::Next;
 use crate::shares::keep_on;
 use crate::stacks;
@@ -26,12 +26,18 @@ impl Supervisor<'_> {
         let worker = &mut self.workers[index];
         match &mut worker.phase {
             Phase::Done(_) => {}
-            Phase::Waiting | Phase::Pausing(_) if is_ending => {
+            Phase::Waiting | Phase::Pausing(_) | Phase::WaitingForMemory { .. } if is_ending => {
                 worker.phase = Phase::Done(WorkerOutcome { code: Some(self.early_end_code), is_success: false });
             }
             Phase::Waiting if makes_room => self.start(index),
             Phase::Pausing(until) if *until <= Instant::now() => self.start(index),
-            Phase::Waiting | Phase::Pausing(_) => {}
+            Phase::WaitingForMemory { until, free } if *until <= Instant::now() => {
+                let free = *free;
+                let last = self.report.attempts.iter().rev().find(|attempt| attempt.worker == index);
+                let outcome = last.map_or((None, None), |attempt| (attempt.code, attempt.signal));
+                self.end_wait(index, free, WorkerOutcome::of(outcome.0, outcome.1));
+            }
+            Phase::Waiting | Phase::Pausing(_) | Phase::WaitingForMemory { .. } => {}
             Phase::Live(live) => match live.look(&worker.output, grace) {
                 Observation::Nothing => {}
                 Observation::Signaled(signal, why) => {
@@ -133,6 +139,7 @@ impl Supervisor<'_> {
             pipes,
             keeper,
             command: worker.attempt.clone(),
+            waits_for_memory: matches!(worker.phase, Phase::WaitingForMemory { .. }),
             past: worker.repair.past(),
             seen: worker.restarts.seen().clone(),
             outcome,
@@ -184,7 +191,17 @@ impl Supervisor<'_> {
     /// Decides what to do after a program ended.
     pub(super) fn judge(&mut self, index: usize, ending: &Ending) {
         let worker = &mut self.workers[index];
-        let verdict = worker.repair.next(ending);
+        let was_asked_to_return = std::mem::take(&mut worker.is_returning) && !ending.is_success();
+        let restored = if was_asked_to_return { worker.repair.restored() } else { None };
+        let verdict = match restored {
+            Some(attempt) => {
+                worker.reduced = None;
+                let why = "memory is free again".to_owned();
+                let decision = Decision::Again { attempt, why };
+                Verdict { kind: STOPPED.to_owned(), cause: "returned from the smallest settings".to_owned(), decision }
+            }
+            None => worker.repair.next(ending),
+        };
         let (is_success, is_early_end) = (ending.is_success(), self.early_end.is_some());
         let kind = match () {
             () if is_success => SUCCESS.to_owned(),
@@ -217,34 +234,38 @@ impl Supervisor<'_> {
         });
         worker.phase = Phase::Done(outcome);
         if !is_success && !is_early_end {
-            let next = match &verdict.decision {
-                Decision::Stop { why } => Next::Stop(why.clone()),
-                Decision::Again { attempt, .. } => {
-                    worker.restarts.after(&verdict.cause, ending.progress, *attempt != worker.attempt)
-                }
-            };
-            match (next, verdict.decision) {
-                (Next::After(pause), Decision::Again { attempt, why }) => {
-                    let notes = attempt.notes.clone();
-                    events.push(SupervisorEvent::Restarting {
-                        worker: index,
-                        pause_s: pause.as_secs_f64(),
-                        why,
-                        notes,
-                    });
-                    worker.attempt = attempt;
-                    worker.phase = Phase::Pausing(Instant::now() + pause);
-                }
-                (Next::Stop(why), _) | (_, Decision::Stop { why }) => {
-                    events.push(SupervisorEvent::GaveUp { worker: index, why });
-                }
-            }
+            events.push(self.decide(index, ending, &verdict.cause, verdict.decision));
         }
         self.enter_worker(index, None);
         // The decision is recorded, so no other supervisor needs the end file.
         ProgramEnd::forget(self.folder.path(), index);
         events.into_iter().for_each(|event| self.emit(event));
         self.journal.sync();
+    }
+
+    /// Carries out a decision, within the limits on restarts. Returns the event for it.
+    fn decide(&mut self, worker: usize, ending: &Ending, cause: &str, decision: Decision) -> SupervisorEvent {
+        let (attempt, reduced, why) = match decision {
+            Decision::Stop { why } => return SupervisorEvent::GaveUp { worker, why },
+            Decision::WhenFree { attempt, memory, why } => {
+                return match self.wait_for_memory(worker, attempt, memory, ending.progress) {
+                    Ok(wait) => SupervisorEvent::WaitingForMemory { worker, pause_s: wait.as_secs_f64(), why },
+                    Err(reason) => SupervisorEvent::GaveUp { worker, why: format!("{why}; {reason}") },
+                };
+            }
+            Decision::Again { attempt, why } => (attempt, None, why),
+            Decision::Reduced { attempt, memory, why } => (attempt, Some(memory), why),
+        };
+        let own = &mut self.workers[worker];
+        let pause = match own.restarts.after(cause, ending.progress, attempt != own.attempt) {
+            Next::Stop(why) => return SupervisorEvent::GaveUp { worker, why },
+            Next::After(pause) => pause,
+        };
+        let notes = attempt.notes.clone();
+        own.attempt = attempt;
+        own.phase = Phase::Pausing(Instant::now() + pause);
+        reduced.into_iter().for_each(|memory| self.reduce(worker, memory));
+        SupervisorEvent::Restarting { worker, pause_s: pause.as_secs_f64(), why, notes }
     }
 }
 

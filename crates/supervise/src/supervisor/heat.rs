@@ -40,7 +40,7 @@ impl Supervisor<'_> {
     fn has_more_to_do(&self) -> bool {
         self.workers.iter().any(|worker| match &worker.phase {
             Phase::Live(live) => !live.has_ended(),
-            Phase::Waiting | Phase::Pausing(_) => true,
+            Phase::Waiting | Phase::Pausing(_) | Phase::WaitingForMemory { .. } => true,
             Phase::Done(_) => false,
         })
     }

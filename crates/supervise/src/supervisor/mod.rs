@@ -6,6 +6,7 @@ mod attempts;
 mod ending;
 mod heat;
 mod job;
+mod memory;
 mod requests;
 
 pub use adoption::adopt;
@@ -122,6 +123,8 @@ impl<'t> Supervisor<'t> {
             phase: Phase::Waiting,
             first_started: None,
             has_reported_loss: false,
+            reduced: None,
+            is_returning: false,
         };
         let workers = workers.into_iter().map(worker).collect::<Vec<_>>();
         let mut entry = Entry::new(RunKind::Supervised, folder.path(), command.clone());
@@ -205,6 +208,7 @@ impl<'t> Supervisor<'t> {
             }
             self.check_time();
             self.check_heat();
+            self.check_reduced();
             for worker in 0..self.workers.len() {
                 self.advance(worker);
             }

@@ -4,12 +4,12 @@
 use crate::cli::Failure;
 use crate::cli::failure::io_failure;
 use crate::cli::state::state_folder;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use plimsoll_files::{Disk, read_text};
 use plimsoll_supervise::failures::Failures;
 use plimsoll_supervise::hook::{Hook, starts_python};
 use plimsoll_supervise::ladder::{Ladder, UserLadder};
-use plimsoll_supervise::{Mender, Repair, Unchanged};
+use plimsoll_supervise::{Mender, OnNoMemory, Repair, Unchanged};
 use plimsoll_telemetry::gpus;
 use plimsoll_units::Bytes;
 use std::env;
@@ -18,6 +18,24 @@ use std::path::{Path, PathBuf};
 
 /// Far longer than any ladder.
 const LONGEST_LADDER: Bytes = Bytes::mib(1);
+
+/// `--on-no-memory`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum WhenNoStepIsLeft {
+    Wait,
+    Minimal,
+    Stop,
+}
+
+impl From<WhenNoStepIsLeft> for OnNoMemory {
+    fn from(when: WhenNoStepIsLeft) -> Self {
+        match when {
+            WhenNoStepIsLeft::Wait => Self::Wait,
+            WhenNoStepIsLeft::Minimal => Self::Minimal,
+            WhenNoStepIsLeft::Stop => Self::Stop,
+        }
+    }
+}
 
 #[derive(Debug, Args)]
 pub(super) struct RepairArgs {
@@ -28,6 +46,11 @@ pub(super) struct RepairArgs {
     /// Allow shortening samples if nothing else helps against running out of memory: results differ
     #[arg(long, conflicts_with = "no_repair")]
     allow_shorter: bool,
+
+    /// What to do when memory runs out and no recovery step is left: `wait` until other processes release memory, run with
+    /// the `minimal` settings until then, or `stop`
+    #[arg(long, value_name = "WHAT", default_value = "wait", conflicts_with = "no_repair")]
+    on_no_memory: WhenNoStepIsLeft,
 
     /// Restart a failed command without changes, even after it ran out of memory
     #[arg(long)]
@@ -60,6 +83,7 @@ impl RepairArgs {
         let alloc_conf = alloc_conf.map(str::to_owned).or_else(set).unwrap_or_default();
         let ladder = self.ladder(Ladder::new(self.allow_shorter, &alloc_conf), &argv)?;
         let mender = Mender::new(&argv, ladder, folder.join(format!("repair-{worker}")));
+        let mender = mender.when_no_step_is_left(self.on_no_memory.into());
         Ok(match state_file() {
             Some(file) => Box::new(mender.remembering(Failures::at(file), &card())),
             None => Box::new(mender),

@@ -106,6 +106,12 @@ impl Narrator {
                 failed.sentences.extend(is_averted.then(|| format!("Out of memory averted: {}.", notes.join("; "))));
                 (if is_averted { Kind::OutOfMemoryAverted } else { Kind::Failure }, failed.sentences.join(" "))
             }
+            SupervisorEvent::WaitingForMemory { worker, .. } => {
+                // One message per failure: further waits follow the same one.
+                self.failed.get(worker)?;
+                self.keep(*worker, event);
+                (Kind::Failure, self.failed.remove(worker).unwrap_or_default().sentences.join(" "))
+            }
             SupervisorEvent::GaveUp { worker, .. } => {
                 self.keep(*worker, event);
                 // A run with one worker ends now, and the message about its end includes the failure.

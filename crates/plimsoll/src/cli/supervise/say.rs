@@ -48,6 +48,9 @@ pub(super) fn line(event: &SupervisorEvent) -> Option<String> {
         SupervisorEvent::Restarting { worker, pause_s, why, .. } => {
             format!("{}restarting in {pause_s} s: {why}", of(*worker))
         }
+        SupervisorEvent::WaitingForMemory { worker, pause_s, why } => {
+            format!("{}waiting {} for free memory: {why}", of(*worker), duration(*pause_s))
+        }
         SupervisorEvent::GaveUp { worker, why } => format!("{}not restarting: {why}", of(*worker)),
         SupervisorEvent::Heat { card, what } => format!("{card}: {what}"),
         SupervisorEvent::SensorsSilent {} => "sensors no longer respond: running half of the time".to_owned(),

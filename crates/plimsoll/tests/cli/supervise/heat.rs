@@ -14,13 +14,18 @@ const TOLD: &str = "told";
 
 /// A run on a card of a script whose readings can be changed.
 pub(super) fn on_card(sandbox: &Sandbox, script: &str, flags: &str, shell: &str) -> Command {
-    sandbox.write("script", script);
     let mut command = command(sandbox, flags, shell);
+    add_card(&mut command, sandbox, script);
+    command
+}
+
+/// Sets a command up to find the card of a script whose readings can be changed.
+pub(super) fn add_card(command: &mut Command, sandbox: &Sandbox, script: &str) {
+    sandbox.write("script", script);
     command.env("PLIMSOLL_NVML", plimsoll_fake_nvml::library());
     command.env(plimsoll_fake_nvml::MACHINE, "NVIDIA GeForce RTX 3060,GPU-a,12288,350,1200");
     command.env(plimsoll_fake_nvml::SCRIPT, sandbox.path("script"));
     command.env(plimsoll_fake_nvml::STATE, sandbox.path(TOLD));
-    command
 }
 
 fn start(sandbox: &Sandbox, script: &str, flags: &str, shell: &str) -> Child {

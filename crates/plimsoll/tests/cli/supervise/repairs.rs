@@ -71,6 +71,70 @@ fn an_invalid_ladder_is_refused_before_the_start() {
     assert!(!sandbox.path("seen").exists());
 }
 
+/// Runs out of memory until the file `ok` exists, but with the shortest samples only waits for a signal.
+const SHORT_OF_MEMORY: &str = "echo \"$*\" >> seen\n\
+    case \"$*\" in *'_length 128'*) trap 'exit 143' TERM; while :; do sleep 0.02; done;; esac\n\
+    [ ! -e ok ] || { echo trained; exit 0; }\n\
+    echo 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.' >&2; exit 1\n";
+
+/// Starts it on a card of which other processes use this many MiB of 12 GiB.
+fn short_of_memory(sandbox: &Sandbox, used: u32, flags: &str) -> Child {
+    sandbox.write("short.sh", SHORT_OF_MEMORY);
+    super::heat::set_reading(sandbox, "used", used);
+    let flags = ["run", "--name", "it", "--backoff", "0.01s"].into_iter().chain(flags.split_whitespace());
+    let command = ["--", "sh", "short.sh", "--batch_size", "1", "--max_seq_length", "512"];
+    let mut command = sandbox.command(flags.chain(command));
+    super::heat::add_card(&mut command, sandbox, "0 0 used 300\n");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
+}
+
+fn seen(sandbox: &Sandbox) -> Vec<String> {
+    fs::read_to_string(sandbox.path("seen")).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_run_waits_until_other_processes_release_memory() {
+    let sandbox = Sandbox::new();
+    let child = short_of_memory(&sandbox, 8000, "");
+    until("it waits", || sandbox.run("ps").stdout_text().contains("waits for memory"));
+    let waits = || sandbox.text("runs/it/supervisor.jsonl").matches("waiting_for_memory").count();
+    until("it waits again", || waits() > 1);
+    assert_eq!(seen(&sandbox).len(), 2, "it is not restarted while nothing is free");
+    sandbox.write("ok", "");
+    super::heat::set_reading(&sandbox, "used", 300);
+    let said = end_of(child);
+    assert_eq!((said.code, said.stdout_text()), (Some(0), "trained\n"), "{}", said.stderr);
+    assert!(said.stderr.contains("for free memory: out of GPU memory"), "{}", said.stderr);
+    assert_eq!(seen(&sandbox).len(), 3, "the command, the allocator's option, and one restart after all waits");
+}
+
+#[test]
+fn a_run_does_not_wait_for_memory_that_it_has_for_itself() {
+    for (used, flags, words) in
+        [(100, "", "hardly any other process uses"), (8000, "--on-no-memory stop", "no steps are left")]
+    {
+        let sandbox = Sandbox::new();
+        let said = end_of(short_of_memory(&sandbox, used, flags));
+        assert!(said.code == Some(1) && said.stderr.contains(words), "{flags}: {}", said.stderr);
+        assert!(!said.stderr.contains("waiting"), "{}", said.stderr);
+    }
+}
+
+#[test]
+fn a_run_returns_from_its_smallest_settings_when_memory_is_free() {
+    let sandbox = Sandbox::new();
+    let child = short_of_memory(&sandbox, 8000, "--on-no-memory minimal");
+    until("it has its smallest settings", || seen(&sandbox).iter().any(|line| line.ends_with("_length 128")));
+    sandbox.write("ok", "");
+    super::heat::set_reading(&sandbox, "used", 300);
+    let said = end_of(child);
+    assert_eq!((said.code, said.stdout_text()), (Some(0), "trained\n"), "{}", said.stderr);
+    assert!(said.stderr.contains("memory is free again"), "{}", said.stderr);
+    assert_eq!(seen(&sandbox).last().map(String::as_str), Some("--batch_size 1 --max_seq_length 512"));
+    let report = report(&sandbox);
+    assert_eq!(report["failures"], serde_json::json!({ "card_memory": 2 }), "{report}");
+}
+
 /// Copies of settings may contain API keys.
 #[test]
 fn copies_of_settings_are_private() {
