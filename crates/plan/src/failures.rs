@@ -235,12 +235,12 @@ mod tests {
         // Again, a little smaller: one failure, which counts for two days.
         refused(&mut memory, Bytes::gib(15), 0.5);
         assert_eq!((memory.failures.len(), memory.failures[0].count), (1, 2));
-        assert_eq!((limit(&memory, 2.4), limit(&memory, 2.5)), (Some(Bytes(15 * 15 << 26)), None));
+        assert_eq!((limit(&memory, 2.4), limit(&memory, 2.5)), (Some(Bytes((15 * 15) << 26)), None));
         // A smaller one is another failure, and the smallest decides.
         refused(&mut memory, Bytes::gib(8), 1.0);
         assert_eq!((memory.failures.len(), limit(&memory, 1.0)), (2, Some(Bytes(15 << 29))));
         memory.succeed("card", Bytes::gib(8), at(1.0));
-        assert_eq!(limit(&memory, 1.0), Some(Bytes(15 * 15 << 26)), "only what is refuted is forgotten");
+        assert_eq!(limit(&memory, 1.0), Some(Bytes((15 * 15) << 26)), "only what is refuted is forgotten");
         memory.succeed("other card", Bytes::gib(80), at(1.0));
         assert_eq!(memory.failures.len(), 1);
     }

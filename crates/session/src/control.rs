@@ -141,7 +141,7 @@ impl Shared {
         {
             let mut state = self.lock();
             if let Order::Budget { bytes } = order {
-                state.memory.most = Some(Bytes(bytes));
+                state.memory.ordered = Some((number, Bytes(bytes)));
             }
             let refused = state.asked.take(number, order);
             state.refuse_all(refused);

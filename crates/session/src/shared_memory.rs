@@ -23,7 +23,9 @@ pub(crate) struct SharedMemory {
     pub(crate) order: Option<u64>,
     /// Why its last order was refused, if it was.
     pub(crate) refused: Option<Refusal>,
-    /// The budget that a user ordered, above which the watcher does not grow.
+    /// A user's order of a budget that is neither followed nor refused yet.
+    pub(crate) ordered: Option<(u64, Bytes)>,
+    /// The budget that a user ordered and got, above which the watcher does not grow.
     pub(crate) most: Option<Bytes>,
     /// Whether the run is to save a checkpoint after its step.
     pub(crate) wants_checkpoint: bool,
@@ -35,8 +37,10 @@ impl SharedMemory {
         self.order = Some(order);
     }
 
-    /// Records that an order is settled. Orders of others change nothing.
+    /// Records that an order is settled.
     pub(crate) fn settle(&mut self, order: u64, refused: Option<Refusal>) {
+        let ordered = self.ordered.take_if(|(number, _)| *number == order);
+        self.most = ordered.filter(|_| refused.is_none()).map(|(_, bytes)| bytes).or(self.most);
         if self.order.take_if(|own| *own == order).is_some() {
             self.refused = refused;
         }

@@ -193,11 +193,13 @@ fn a_budget_does_not_grow_above_the_one_that_a_user_ordered() {
     let (outcome, events) =
         run_in(&folder.path().join("ordered"), range(), OnPressure::Shrink, |event, control, memory| match event {
             Event::Step { step: 1, .. } => drop(control.order(Order::Budget { bytes: least().0 })),
-            Event::Step { step: 2..=4, .. } => memory.set_and_wait(ROOMY),
+            Event::Step { step: 2 | 4, .. } => memory.set_and_wait(ROOMY),
+            // An order that is refused changes nothing.
+            Event::Step { step: 3, .. } => drop(control.order(Order::Budget { bytes: 1 })),
             _ => {}
         });
     assert_eq!(outcome.ending, Ending::Finished);
-    assert_eq!(changes(&events), [("replanned", 1)], "{events:?}");
+    assert_eq!(changes(&events), [("replanned", 1), ("refused", 3)], "{events:?}");
     assert_eq!(plans(&events)[1], least().0);
 }
 

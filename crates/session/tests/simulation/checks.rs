@@ -105,10 +105,10 @@ pub fn event(state: &mut State, event: &Event) -> Option<String> {
         Event::OrderRefused { .. } => facts.is_refused = true,
         Event::Paused { .. } => facts.is_paused = true,
         Event::Unpaused { .. } => facts.is_paused = false,
-        Event::Heat { what, .. } => {
-            if ["not believed", "no temperature", "no sensor"].iter().any(|words| what.contains(words)) {
-                facts.is_distrusted = true;
-            }
+        Event::Heat { what, .. }
+            if ["not believed", "no temperature", "no sensor"].iter().any(|words| what.contains(words)) =>
+        {
+            facts.is_distrusted = true;
         }
         _ => {}
     }

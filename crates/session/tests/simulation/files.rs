@@ -47,7 +47,7 @@ impl Files {
         let tree = self.model.after_a_cut(&vec![false; self.model.pending()], |_| UnsyncedData::Nothing);
         let lost = world.lock().trace.iter().any(|line| line.contains("journal.jsonl"));
         let problem = checks::promise(&tree, step, checkpoint, lost);
-        problem.into_iter().for_each(|problem| world.fail(problem));
+        world.check(problem);
     }
 
     /// Replaces the disk by what a power cut leaves of it.

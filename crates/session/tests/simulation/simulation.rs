@@ -84,7 +84,9 @@ fn run(
     let files = Arc::new(Mutex::new(Files::new(folder.path())));
     let mut user = User { world: world.clone(), files, has_lost: false, sessions: 0 };
     let ended = catch_unwind(AssertUnwindSafe(|| user.train(expected)));
-    let trace = std::mem::take(&mut world.lock().trace);
+    // The folder has another name at each run of a seed.
+    let place = folder.path().to_string_lossy().into_owned();
+    let trace = std::mem::take(&mut world.lock().trace).into_iter().map(|line| line.replace(&place, "")).collect();
     let what = match ended {
         Ok((is_finished, computed)) => {
             let simulated_s = world.lock().now.as_secs_f64();
@@ -144,7 +146,7 @@ impl User {
                         outcome.ending, facts.step, outcome.unsaved
                     ));
                     let problem = checks::outcome(&self.world.lock().schedule, &facts, &outcome);
-                    problem.into_iter().for_each(|problem| self.world.fail(problem));
+                    self.world.check(problem);
                     if let Some((step, checkpoint)) = &outcome.saved {
                         self.files().keep_promise(&self.world, *step, checkpoint);
                     }
@@ -156,7 +158,7 @@ impl User {
                 Ok(Err(error)) => {
                     self.world.note(format!("error: {error}"));
                     let problem = checks::error(&facts, &error);
-                    problem.into_iter().for_each(|problem| self.world.fail(problem));
+                    self.world.check(problem);
                     patience_s = f64::min(2.0 * patience_s, 900.0);
                 }
                 Err(panic) => match panic.downcast::<Crashed>() {
@@ -194,7 +196,7 @@ impl User {
             Err(error) => Some(format!("the checkpoints can't be read: {error}")),
         };
         drop(files);
-        problem.into_iter().for_each(|problem| self.world.fail(problem));
+        self.world.check(problem);
     }
 
     /// Checks a finished run.
@@ -204,7 +206,7 @@ impl User {
         let found = expected.and_then(|expected| checks::finished(&computed, expected, self.has_lost));
         let journal = self.files().run().join("journal.jsonl");
         let problem = found.or_else(|| if self.has_lost { None } else { checks::journal(&journal) });
-        problem.into_iter().for_each(|problem| self.world.fail(problem));
+        self.world.check(problem);
         computed
     }
 
@@ -266,6 +268,7 @@ impl User {
         let world = self.world.clone();
         let levels = world.lock().levels.clone();
         let memory = schedule.on_pressure.map(|on_pressure| MemorySettings {
+            rises: false,
             range: BudgetRange { least: levels[&schedule.least], most: levels[&Level::Most] },
             on_pressure,
             outside: Bytes::ZERO,
@@ -322,9 +325,9 @@ struct Observed {
 impl Sink for Observed {
     fn take(&mut self, event: &Event) {
         let text = format!("{event:?}");
-        self.world.note(text.replace(&*self.files.lock().expect("no panic").root.to_string_lossy(), ""));
+        self.world.note(text);
         let problem = checks::event(&mut self.world.lock(), event);
-        problem.into_iter().for_each(|problem| self.world.fail(problem));
+        self.world.check(problem);
         if let Event::CheckpointSaved { step, checkpoint, .. } = event {
             self.files.lock().expect("no panic").keep_promise(&self.world, *step, checkpoint);
         }

@@ -61,6 +61,7 @@ pub fn config(subject: Subject) -> TrainerConfig {
         ModelFolder::new(&model(), &tokenizer, &serde_json::Map::new(), files)
     });
     TrainerConfig {
+        safe_settings: None,
         name: "run".to_owned(),
         model_name: "tiny".to_owned(),
         model_folder: FOLDER.clone(),

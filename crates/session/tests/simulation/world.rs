@@ -117,7 +117,14 @@ impl World {
         state.trace.push(line);
     }
 
-    /// Ends the simulation.
+    /// Ends the simulated process if there is a problem.
+    pub fn check(&self, problem: Option<String>) {
+        if let Some(problem) = problem {
+            self.fail(problem);
+        }
+    }
+
+    /// Ends the simulated process with a violation.
     pub fn fail(&self, what: impl Into<String>) -> ! {
         self.lock().is_crashed = true;
         resume_unwind(Box::new(Violation(what.into())))
