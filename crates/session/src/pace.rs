@@ -104,6 +104,10 @@ impl<B: Backend> Pace for SessionPace<'_, B> {
         is_late
     }
 
+    fn before_step(&self, step: u64, stop: &AtomicBool, tell: &mut dyn FnMut(Event)) {
+        self.micro_batch(MicroBatch { step, took: Duration::ZERO }, stop, tell);
+    }
+
     fn waited_for_data(&self, waited: Duration) {
         self.watch.control.shared.lock().facts.waited_for_data_s += waited.as_secs_f64();
     }

@@ -22,13 +22,14 @@ pub enum HeldOutLoss {
 }
 
 /// Mean held-out loss over at most `most_samples` held-out samples, always the same ones, using the programs of this kind.
-/// Ends early if `stop` is set.
+/// Calls `made` after each batch, and ends early if `stop` is set.
 pub fn evaluate(
     engine: &mut Engine,
     kind: ProgramKind,
     dataset: &Dataset,
     most_samples: u64,
     stop: &AtomicBool,
+    made: &mut dyn FnMut(),
 ) -> Result<HeldOutLoss, TrainError> {
     if engine.plan().program(kind).is_none() {
         return Ok(HeldOutLoss::Nothing);
@@ -46,6 +47,7 @@ pub fn evaluate(
         let loss = engine.ports(program).loss.expect("an evaluation yields a loss");
         total += f64::from(engine.read_one(loss)?) * count as f64;
         predicted += count;
+        made();
     }
     Ok(match predicted {
         0 => HeldOutLoss::Nothing,

@@ -15,10 +15,10 @@ pub fn monotonic() -> Duration {
     START.elapsed()
 }
 
-/// A completed micro-batch.
+/// A completed micro-batch of a step or of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MicroBatch {
-    /// Its step.
+    /// Its step; of an evaluation, the step before it.
     pub step: u64,
     /// Its duration.
     pub took: Duration,
@@ -43,6 +43,9 @@ pub trait Pace {
     fn drops_step(&self, _needed: Duration) -> bool {
         false
     }
+
+    /// Called before a step, which may begin when this returns: time has passed since the last micro-batch.
+    fn before_step(&self, _step: u64, _stop: &AtomicBool, _emit: &mut dyn FnMut(Event)) {}
 
     /// Called after the run waited for a batch: reading the data was slower than the steps.
     fn waited_for_data(&self, _waited: Duration) {}

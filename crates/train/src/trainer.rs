@@ -3,7 +3,9 @@
 
 use crate::session::Session;
 use crate::step::run_paced_step;
-use crate::{Ending, HeldOutLoss, Length, LossScale, Outcome, Progress, Start, TrainError, Trainer};
+use crate::{
+    Ending, HeldOutLoss, Length, LossScale, MicroBatch, Outcome, Progress, Start, TrainError, Trainer, evaluate,
+};
 use plimsoll_data::{Loader, StepBatches};
 use plimsoll_graph::{MemoryId, ProgramKind, Scalars};
 use plimsoll_telemetry::Event;
@@ -88,6 +90,7 @@ impl<'a> Trainer<'a> {
             if last_step.is_some_and(|last| session.step >= last) || part >= 1.0 {
                 return self.all_made(session);
             }
+            self.pace.before_step(session.step + 1, self.stop, &mut |event| session.emit(event));
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(Ending::Interrupted);
             }
@@ -226,8 +229,16 @@ impl<'a> Trainer<'a> {
 
     /// Evaluates the state after the session's step. Returns false if the run is asked to stop before it ends.
     pub(crate) fn evaluate(&mut self, session: &mut Session<'_>) -> Result<bool, TrainError> {
-        let samples = self.config.eval_samples;
-        let mut loss_of = |kind| crate::evaluate(self.engine, kind, self.dataset, samples, self.stop);
+        let (step, samples, pace, stop) = (session.step, self.config.eval_samples, self.pace, self.stop);
+        let mut since = pace.now();
+        let mut made = || {
+            if pace.watches() {
+                let took = pace.now().saturating_sub(since);
+                pace.micro_batch(MicroBatch { step, took }, stop, &mut |event| session.emit(event));
+                since = pace.now();
+            }
+        };
+        let mut loss_of = |kind| evaluate(self.engine, kind, self.dataset, samples, stop, &mut made);
         let (plain, average) = (loss_of(ProgramKind::Evaluate)?, loss_of(ProgramKind::EvaluateAverage)?);
         let (loss, tokens) = match (plain, &average) {
             (HeldOutLoss::Stopped, _) | (_, HeldOutLoss::Stopped) => return Ok(false),
@@ -235,7 +246,6 @@ impl<'a> Trainer<'a> {
             (HeldOutLoss::Mean { loss, targets }, _) => (loss, targets),
         };
         let average_loss = if let HeldOutLoss::Mean { loss, .. } = average { Some(loss) } else { None };
-        let step = session.step;
         session.evaluated = Some(step);
         session.emit(Event::Evaluated { step, loss, average_loss, tokens });
         Ok(true)

@@ -40,7 +40,7 @@ impl FaultyCard {
             _ => 0.5,
         };
         let seconds = share * state.schedule.micro_batch_s * state.rng.between(0.8, 1.2);
-        if matches!(kind, ProgramKind::MicroStep | ProgramKind::MicroStepAdd) {
+        if kind != ProgramKind::Update {
             state.facts.begun += 1;
             if let Some(problem) = crate::checks::may_not_begin(&state, kind == ProgramKind::MicroStep) {
                 drop(state);

@@ -32,7 +32,7 @@ pub struct Facts {
     pub changes: Vec<Duration>,
     /// Whether its sensor is not believed, by its events.
     pub is_distrusted: bool,
-    /// Micro-batches begun by the plan that is loaded.
+    /// Batches begun by the plan that is loaded.
     pub begun: u64,
     /// The last step of its events.
     pub step: Option<u64>,

@@ -18,6 +18,11 @@ use std::sync::{Arc, LazyLock, Mutex};
 const VOCAB_SIZE: usize = 16;
 const SEQ_LEN: usize = 8;
 
+/// Samples of a step.
+const GLOBAL_BATCH: usize = 4;
+
+pub const TOKENS_PER_STEP: u64 = (GLOBAL_BATCH * SEQ_LEN) as u64;
+
 /// Far more than the model needs.
 const ROOMY: Bytes = Bytes::mib(64);
 
@@ -51,7 +56,7 @@ pub fn dataset() -> Arc<Dataset> {
 pub fn request(subject: Subject) -> Request {
     let request = Request::new(model(), Targets::cpu(1), Machine::of_rates(Rates::guess(1)));
     let budget = Budget::shared(ROOMY);
-    Request { global_batch: 4, micro_batch: Some(subject.micro_batch), seq_len: SEQ_LEN, budget, ..request }
+    Request { global_batch: GLOBAL_BATCH, micro_batch: Some(subject.micro_batch), seq_len: SEQ_LEN, budget, ..request }
 }
 
 pub fn config(subject: Subject) -> TrainerConfig {
@@ -76,7 +81,7 @@ pub fn config(subject: Subject) -> TrainerConfig {
         },
         seed: 7,
         eval_every: subject.eval_every,
-        eval_samples: 3,
+        eval_samples: 12,
         checkpoint_every: subject.checkpoint_every,
         keep_checkpoints: subject.keep_checkpoints,
         tokenizer: "bytes".to_owned(),

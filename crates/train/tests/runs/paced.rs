@@ -69,7 +69,7 @@ impl Sink for Recorded {
     }
 }
 
-fn run(disk: Disk, pace: &Asking) -> (Outcome, Vec<Event>) {
+fn run(disk: Disk, pace: &dyn Pace) -> (Outcome, Vec<Event>) {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let setup = Setup { steps: 4, eval_every: None, checkpoint_every: None, ..Setup::default() };
     let (mut events, stop) = (Recorded::default(), AtomicBool::new(false));
@@ -97,6 +97,48 @@ fn a_plan_changes_after_a_checkpoint_and_stays_without_one() {
     assert_eq!((outcome.ending, outcome.report.losses.len()), (Ending::Finished, 4), "it continues to its end");
     assert_eq!(*pace.kept.borrow(), [2, 3]);
     assert!(events.iter().any(|event| matches!(event, Event::CheckpointFailed { step: 2, .. })));
+}
+
+/// Counts the calls that may make a run wait.
+#[derive(Default)]
+struct Counting {
+    steps: RefCell<Vec<u64>>,
+    batches: RefCell<Vec<u64>>,
+}
+
+impl Pace for Counting {
+    fn watches(&self) -> bool {
+        true
+    }
+
+    fn before_step(&self, step: u64, _: &AtomicBool, _: &mut dyn FnMut(Event)) {
+        self.steps.borrow_mut().push(step);
+    }
+
+    fn micro_batch(&self, made: MicroBatch, _: &AtomicBool, _: &mut dyn FnMut(Event)) {
+        self.batches.borrow_mut().push(made.step);
+    }
+
+    fn take_events(&self) -> Vec<Event> {
+        vec![]
+    }
+
+    fn ends(&self, _: u64) -> Option<Ending> {
+        None
+    }
+
+    fn keeps_plan(&self, _: u64, _: &str) {}
+}
+
+/// Otherwise a card that became too hot during an update or an evaluation would compute further.
+#[test]
+fn a_run_may_wait_before_each_step_and_after_each_evaluated_batch() {
+    let pace = Counting::default();
+    let (outcome, _) = run(Disk::default(), &pace);
+    assert_eq!(outcome.ending, Ending::Finished);
+    assert_eq!(*pace.steps.borrow(), [1, 2, 3, 4]);
+    // Two micro-batches in each step; the five samples that are evaluated after the last one are two more.
+    assert_eq!(*pace.batches.borrow(), [1, 1, 2, 2, 3, 3, 4, 4, 4, 4]);
 }
 
 #[test]

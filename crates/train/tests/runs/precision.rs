@@ -246,7 +246,7 @@ fn evaluated(setup: &Setup, checkpoint: &Path) -> f64 {
     plimsoll_train::checkpoint::load_averages(&mut engine, checkpoint).expect("averages were saved");
     let dataset = setup.dataset();
     let never = AtomicBool::new(false);
-    let evaluated = plimsoll_train::evaluate(&mut engine, ProgramKind::Evaluate, &dataset, 5, &never);
+    let evaluated = plimsoll_train::evaluate(&mut engine, ProgramKind::Evaluate, &dataset, 5, &never, &mut || {});
     let HeldOutLoss::Mean { loss, .. } = evaluated.expect("a sound plan") else { panic!("nothing is held out") };
     loss
 }
