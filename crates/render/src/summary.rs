@@ -42,6 +42,7 @@ pub fn summary(outcome: &Outcome, folder: &Path, page: &str, device: DeviceKind)
     if report.journal_events_lost > 0 {
         lines.push(format!("journal    {} events of this session may be missing", report.journal_events_lost));
     }
+    lines.extend(report.attempts.in_words().map(|words| format!("attempts   {words}")));
     lines.push(match &outcome.saved {
         Some((_, path)) => format!("checkpoint {}", path.display()),
         None => "no checkpoint was saved".to_owned(),

@@ -2,6 +2,7 @@
 //!
 //! Not here: presentation. Read next: `event.rs`.
 
+mod attempts;
 mod available;
 mod background;
 mod branches;
@@ -22,6 +23,7 @@ mod sample;
 mod tail;
 mod visible;
 
+pub use attempts::Attempts;
 pub use available::{Available, Bound, available_after, available_memory, available_pages};
 pub use background::lower_thread_priority;
 pub use branches::{BRANCHES_FILE, Branches, BranchesError, Lineage, Origin};

@@ -2,7 +2,7 @@
 
 use crate::session::Session;
 use crate::{Ending, History, Measured, Outcome, PlanSummary, Report, RunFolder, TrainError, Trainer};
-use plimsoll_telemetry::{Branches, Event, Journal, Sink as _};
+use plimsoll_telemetry::{Attempts, Branches, Event, Journal, Sink as _};
 
 impl Trainer<'_> {
     /// Performs the work after the last step. A refusal by the disk is part of the outcome, not an error.
@@ -57,6 +57,7 @@ impl Trainer<'_> {
             branch: session.branch,
             saved_step: session.saved.as_ref().map(|(step, _)| *step),
             journal_events_lost: session.sinks.reported_lost(),
+            attempts: Attempts::read(&self.folder.journal(), status == "replanned"),
             safe_settings: self.config.safe_settings.clone(),
             plan: PlanSummary::from(self.engine.plan()),
             measured: Measured::new(self.engine.memory(), &history.step_ms, &history.tokens_per_s),
@@ -103,6 +104,7 @@ impl Outcome {
         };
         self.emit(&[last], folder, sink);
         status(ending).clone_into(&mut self.report.status);
+        self.report.attempts = Attempts::read(&folder.journal(), false);
         let text = serde_json::to_string_pretty(&self.report).expect("a report is plain data");
         self.unreported = folder.write(&folder.report(), text.as_bytes()).err();
         Self { ending, ..self }

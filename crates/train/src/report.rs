@@ -3,7 +3,7 @@
 use crate::Footprint;
 use crate::engine::EngineMemory;
 use plimsoll_plan::Plan;
-use plimsoll_telemetry::EnergyUse;
+use plimsoll_telemetry::{Attempts, EnergyUse};
 use serde::{Deserialize, Serialize};
 
 /// The plan's numbers.
@@ -133,6 +133,9 @@ pub struct Report {
     /// Settings that were made safe after failures or on request, and why; `null` with the usual ones.
     #[serde(default)]
     pub safe_settings: Option<String>,
+    /// The run's attempts, including this one, how they ended, and the health findings.
+    #[serde(default)]
+    pub attempts: Attempts,
     /// The plan's numbers.
     pub plan: PlanSummary,
     /// What was measured in this session.

@@ -105,6 +105,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
         let json = json!({
             "run": story.run,
             "energy_j": story.energy_j(),
+            "attempts": story.attempts,
             "cards": story.cards.iter().map(card_json).collect::<Vec<_>>(),
         });
         write_data(serde_json::to_string_pretty(&json).expect("plain data"))?;

@@ -3,9 +3,9 @@
 
 use plimsoll_files::{read_inside, read_text_inside};
 use plimsoll_render::RunStory;
-use plimsoll_telemetry::{history, history_span};
+use plimsoll_telemetry::{Attempts, history, history_span};
 use plimsoll_units::Bytes;
-use plimsoll_watch::{Kind, RunFollower, RunView, WatchError};
+use plimsoll_watch::{Kind, RunFollower, RunView, Standing, WatchError};
 use std::path::Path;
 
 /// Far more than the plan of any model that fits on a GPU.
@@ -32,5 +32,6 @@ pub(super) fn read_story(folder: &Path) -> Result<RunStory, WatchError> {
     let first = span.start.max(span.end - HOUR_S * HOURS_MAX);
     let hours = std::iter::successors(Some(first), |hour| Some(hour + HOUR_S)).take_while(|hour| *hour < span.end);
     let samples = hours.flat_map(|hour| history(folder, hour..hour + HOUR_S).unwrap_or_default());
-    Ok(RunStory::new(run, report, &plan, samples))
+    let attempts = Attempts::read(&folder.join("journal.jsonl"), run.standing == Standing::Running);
+    Ok(RunStory::new(run, report, &plan, samples, attempts))
 }

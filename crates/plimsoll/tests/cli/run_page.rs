@@ -72,6 +72,8 @@ fn a_page_follows_its_run_through_resumes() {
     sandbox.must_train("--resume runs/run --max-steps 20");
     let page = sandbox.text("runs/run/report.html");
     assert_eq!((figure(&page, "steps"), page.contains("in 2 sessions")), ("20", true));
+    let attempts = &sandbox.json("runs/run/report.json")["attempts"];
+    assert_eq!((&attempts["count"], &attempts["success_rate"]), (&2.into(), &1.0.into()), "{attempts}");
     // Killed in its next session: the last report's memory figures belong to an earlier one.
     let journal = sandbox.text("runs/run/journal.jsonl");
     let started = journal.lines().rfind(|line| line.contains("\"run_started\"")).expect("it started");
@@ -80,6 +82,10 @@ fn a_page_follows_its_run_through_resumes() {
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     let page = sandbox.text("runs/run/report.html");
     assert!(page.contains("<h1>run: cut short") && page.contains("in 3 sessions"), "{page}");
+    assert!(page.contains("<th scope=\"row\">success rate</th><td>67 %</td>"), "{page}");
+    let resumed = sandbox.train("--resume runs/run --max-steps 30");
+    assert!(resumed.stderr.contains("attempts   4; 75 %"), "{}", resumed.stderr);
+    assert!(resumed.stderr.contains("failures: 1 × cut short"), "{}", resumed.stderr);
     assert!(page.contains("<th scope=\"row\">touched (the device, by its highest region)</th><td>-</td><td>-</td>"));
 }
 

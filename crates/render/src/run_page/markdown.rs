@@ -2,8 +2,8 @@
 
 use super::story::RunStory;
 use super::{
-    NAME, SETTINGS, checkpoint_rows, cut, events, figures_of, heat_rows, held_out_rows, memory_rows, standing_words,
-    training_rows, what,
+    NAME, SETTINGS, attempt_rows, checkpoint_rows, cut, events, figures_of, heat_rows, held_out_rows, memory_rows,
+    standing_words, training_rows, what,
 };
 use crate::printable::printable;
 use std::fmt::Write;
@@ -21,6 +21,7 @@ pub fn run_markdown(story: &RunStory) -> String {
     table(&mut text, "Held-out loss", &["after step", "nats per token"], &held_out_rows(run));
     table(&mut text, "Training loss", &["steps", "mean", "lowest", "highest"], &training_rows(run));
     table(&mut text, "Memory, planned and measured", &["", "size", "bytes"], &memory_rows(story));
+    table(&mut text, "Attempts and system health", &["", ""], &attempt_rows(story));
     table(&mut text, "GPUs", &["GPU", "°C, highest", "watts, mean", "kWh"], &heat_rows(story));
     table(&mut text, "Checkpoints", &["after step", "size", "saved in", "there still"], &checkpoint_rows(run));
     table(&mut text, "Events", &["UTC", "", "what"], &events(story));

@@ -18,7 +18,7 @@ use super::plan_table::grouped;
 use crate::picture::run_picture;
 use curves::{grad_norm_chart, learning_rate_chart, loss_chart, memory_chart, speed_chart};
 use heat::{CLASSES, power_chart, temperature_chart};
-use plimsoll_telemetry::{Curve, Level};
+use plimsoll_telemetry::{Attempts, Curve, Level};
 use plimsoll_train::Report;
 use plimsoll_units::{Bytes, Seconds, format_duration};
 use plimsoll_watch::{EventLine, RunView, Sample, Standing};
@@ -48,7 +48,7 @@ pub fn run_html(story: &RunStory) -> String {
     let picture = story.plan.as_ref().map(run_picture);
     let title = format!("{}: {}", cut(&run.name, NAME), standing_words(run.standing));
     let body = format!(
-        "<header>\n<h1>{}</h1>\n<p>{}</p>\n{}</header>\n{}<main>\n<section>\n{}{}{}{}{}{}</section>\n<aside>\n{}{}{}{}{}</aside>\n</main>\n",
+        "<header>\n<h1>{}</h1>\n<p>{}</p>\n{}</header>\n{}<main>\n<section>\n{}{}{}{}{}{}</section>\n<aside>\n{}{}{}{}{}{}</aside>\n</main>\n",
         escape(&title),
         escape(&what(run)),
         problems(run),
@@ -60,6 +60,7 @@ pub fn run_html(story: &RunStory) -> String {
         sample(run),
         settings(story),
         memory(story),
+        attempts(story),
         held_out(run),
         training(run),
         checkpoints(run),
@@ -321,6 +322,25 @@ fn memory_rows(story: &RunStory) -> Vec<Vec<String>> {
         vec![what, size, exact]
     };
     rows.map(row).collect()
+}
+
+/// The attempts of the run, how they ended, and the health of the system during them.
+fn attempts(story: &RunStory) -> String {
+    let caption = "An attempt that was stopped, by the user or for heat, neither succeeded nor failed.";
+    format!("<h2>Attempts and system health</h2>\n{}", table("", caption, &["", ""], &attempt_rows(story)))
+}
+
+fn attempt_rows(story: &RunStory) -> Vec<Vec<String>> {
+    let Attempts { count, success_rate, failures, health } = &story.attempts;
+    let rate = success_rate.map_or("-".to_owned(), |rate| format!("{:.0} %", rate * 100.0));
+    let by_kind = |what: &str, kind: &str, count: u64| {
+        vec![format!("{what}: {}", cut(&kind.replace('_', " "), NAME)), grouped(count)]
+    };
+    let mut rows = vec![vec!["attempts".to_owned(), grouped(*count)], vec!["success rate".to_owned(), rate]];
+    rows.extend(failures.iter().map(|(kind, count)| by_kind("failed", kind, *count)));
+    rows.push(vec!["health findings".to_owned(), grouped(health.values().sum())]);
+    rows.extend(health.iter().take(ROWS).map(|(kind, count)| by_kind("health", kind, *count)));
+    rows
 }
 
 fn held_out(run: &RunView) -> String {

@@ -2,7 +2,7 @@
 //! missing or damaged is left out. Not here: the files themselves, which the caller reads.
 
 use plimsoll_plan::{Plan, validate};
-use plimsoll_telemetry::{CardSample, Curve, Sample};
+use plimsoll_telemetry::{Attempts, CardSample, Curve, Sample};
 use plimsoll_train::Report;
 use plimsoll_watch::{RunView, Standing};
 use std::io::{self, ErrorKind};
@@ -25,6 +25,8 @@ pub struct RunStory {
     pub sampled_s: u64,
     /// Its plan, if that is valid.
     pub plan: Option<Plan>,
+    /// Its attempts and how they ended.
+    pub attempts: Attempts,
 }
 
 /// A card during a run. Curves are over seconds since the first sample.
@@ -48,17 +50,18 @@ pub struct CardStory {
 }
 
 impl RunStory {
-    /// A run with the text of its report.json, the bytes of its plan.json (empty if there is none), and its samples in
+    /// A run with its attempts, the text of its report.json, the bytes of its plan.json (empty if there is none), and its samples in
     /// their order, which are read once. A report that can't be read becomes a problem of the run.
     pub fn new(
         mut run: RunView,
         report: io::Result<String>,
         plan: &[u8],
         samples: impl Iterator<Item = Sample>,
+        attempts: Attempts,
     ) -> Self {
         let report = last_report(report, &mut run);
         let (cards, sampled_s) = cards(samples);
-        Self { run, report, cards, sampled_s, plan: sound_plan(plan) }
+        Self { run, report, cards, sampled_s, plan: sound_plan(plan), attempts }
     }
 
     /// The energy of all cards together, in joules.

@@ -43,7 +43,8 @@ fn read(folder: &Path) -> Result<RunStory, WatchError> {
     let run = RunView::clone(RunFollower::open(folder)?.view());
     let samples = history_span(folder).and_then(|span| history(folder, span).ok()).unwrap_or_default();
     let plan = fs::read(folder.join("plan.json")).unwrap_or_default();
-    Ok(RunStory::new(run, fs::read_to_string(folder.join("report.json")), &plan, samples.into_iter()))
+    let attempts = Attempts::read(&folder.join("journal.jsonl"), run.standing == Standing::Running);
+    Ok(RunStory::new(run, fs::read_to_string(folder.join("report.json")), &plan, samples.into_iter(), attempts))
 }
 
 /// The page, which must be valid and small, with labels that don't overlap.
@@ -86,6 +87,8 @@ fn a_run_that_was_killed_has_a_page_of_its_journal_alone() {
             "<tr><th scope=\"row\">20</th><td>3.00 MiB</td><td>2 s</td><td>no</td></tr>",
             "aria-label=\"training loss: 4.9000 after step 1, 2.0000 after step 30, lowest 2.0000, highest 4.9000; held-out",
             "<h2>Settings</h2>\n<pre class=\"settings\">-</pre>",
+            "<tr><th scope=\"row\">failed: cut short</th><td>1</td></tr>",
+            "<tr><th scope=\"row\">health findings</th><td>0</td></tr>",
         ],
     );
     fs::write(folder.path().join("lock"), "").expect("written");
