@@ -62,6 +62,7 @@
 //!         eval_every: None,
 //!         eval_samples: 1,
 //!         checkpoint_every: None,
+//!         checkpoint_time_part: None,
 //!         keep_checkpoints: 1,
 //!         tokenizer: tokenizer.spec().to_string(),
 //!         precision: "fp32".to_owned(),

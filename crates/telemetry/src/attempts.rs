@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn each_start_is_an_attempt_with_an_end() {
-        let diverged = Event::Diverged { step: 3, loss: None, grad_norm: None, weights_whole: true };
+        let diverged = Event::Diverged { step: 3, loss: None, grad_norm: None, weights_whole: true, tensor: None };
         let replanned = Event::Replanned { step: 2, order: 1, planned_bytes: 1, budget_bytes: 1 };
         let events = [
             started(),

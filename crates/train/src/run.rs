@@ -32,6 +32,9 @@ pub struct TrainerConfig {
     pub eval_samples: u64,
     /// Steps between checkpoints; `None` means only at the end.
     pub checkpoint_every: Option<u64>,
+    /// Largest part of the time that regular checkpoints may take, such as 0.02: one that is due too soon after the last is
+    /// skipped. `None` skips none.
+    pub checkpoint_time_part: Option<f64>,
     /// Number of checkpoints to keep.
     pub keep_checkpoints: usize,
     /// The tokenizer, for writing text later.

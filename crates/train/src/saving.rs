@@ -9,10 +9,18 @@ impl Trainer<'_> {
     /// Saves a checkpoint if one is due after the session's step. Errors: the device fails.
     pub(crate) fn checkpoint_if_due(&self, session: &mut Session<'_>) -> Result<(), TrainError> {
         match self.config.checkpoint_every {
-            Some(every) if session.step.is_multiple_of(every) => self.checkpoint(session),
+            Some(every) if session.step.is_multiple_of(every) && self.is_worth_its_time(session) => {
+                self.checkpoint(session)
+            }
             _ if self.pace.wants_checkpoint() && !session.is_saved() => self.checkpoint(session),
             _ => Ok(()),
         }
+    }
+
+    /// Whether enough time has passed since the last checkpoint for another one that takes as long.
+    fn is_worth_its_time(&self, session: &Session<'_>) -> bool {
+        let (Some(part), Some(saved_at)) = (self.config.checkpoint_time_part, session.saved_at) else { return true };
+        session.expected.save.as_secs_f64() <= part * self.pace.now().saturating_sub(saved_at).as_secs_f64()
     }
 
     /// Whether the state after the session's step is on disk, so that another plan can resume from it; saves it if
@@ -43,6 +51,7 @@ impl Trainer<'_> {
                 session.saved = Some((session.step, saved.path.clone()));
                 session.save_failure = None;
                 session.expected.save = self.pace.now().saturating_sub(start);
+                session.saved_at = Some(self.pace.now());
                 if let Some(undo) = &mut session.undo {
                     undo.saved(Start::Resume(saved.path.clone()), session.step);
                 }

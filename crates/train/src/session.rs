@@ -32,6 +32,8 @@ pub(crate) struct Session<'a> {
     pub saved: Option<(u64, PathBuf)>,
     /// Why the last attempt to save failed; `None` if it succeeded.
     pub save_failure: Option<String>,
+    /// When the last checkpoint of this session was complete.
+    pub saved_at: Option<Duration>,
     /// Whether values that are not finite kept the state from being saved.
     pub is_corrupt: bool,
     /// Times measured in this session.
@@ -113,6 +115,7 @@ impl<'a> Trainer<'a> {
             loss_scale: state.as_ref().map_or(self.config.loss_scale, |state| state.loss_scale),
             saved: None,
             save_failure: None,
+            saved_at: None,
             is_corrupt: false,
             expected: Expected {
                 step: Duration::ZERO,

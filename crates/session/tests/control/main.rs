@@ -99,6 +99,7 @@ fn session_on(
             eval_every: None,
             eval_samples: 1,
             checkpoint_every,
+            checkpoint_time_part: None,
             keep_checkpoints: 2,
             tokenizer: "bytes".to_owned(),
             precision: "fp32".to_owned(),

@@ -66,6 +66,7 @@ pub fn config(subject: Subject) -> TrainerConfig {
         ModelFolder::new(&model(), &tokenizer, &serde_json::Map::new(), files)
     });
     TrainerConfig {
+        checkpoint_time_part: None,
         safe_settings: None,
         name: "run".to_owned(),
         model_name: "tiny".to_owned(),

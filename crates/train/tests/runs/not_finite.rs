@@ -225,9 +225,9 @@ fn plant(what: &str, setup: &Setup, stride: usize, elements: usize, effects: &mu
 #[test]
 fn nan_and_infinity_in_any_tensor_end_the_run_in_their_step() {
     let mut effects = Effects::default();
-    plant("GPT-2", &Setup::default(), 3, 1, &mut effects);
+    plant("GPT-2", &Setup::default(), 9, 1, &mut effects);
     println!("evidence: {effects:?}");
-    assert!(effects.ended > 50, "{effects:?}");
+    assert!(effects.ended > 20, "{effects:?}");
 }
 
 /// Produces the figure of `bench/results/reliability.md`.

@@ -75,6 +75,18 @@ fn invariant_7_a_resumed_run_is_the_run() {
     }
 }
 
+#[test]
+fn regular_checkpoints_that_would_take_too_much_time_are_skipped() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    for (part, expected) in [(None, &[12, 9, 6, 3][..]), (Some(1e9), &[12, 9, 6, 3]), (Some(1e-9), &[12, 3])] {
+        let folder = parent.path().join(format!("{part:?}"));
+        let setup = Setup { checkpoint_every: Some(3), checkpoint_time_part: part, ..Setup::default() };
+        setup.run(&folder, &Start::Fresh, stop_after(u64::MAX));
+        let saved = list(&folder.join("checkpoints")).expect("a folder").into_iter().map(|(step, _)| step);
+        assert_eq!(saved.collect::<Vec<_>>(), expected, "{part:?}");
+    }
+}
+
 /// An evaluation may take long, and a stop does not wait for it.
 #[test]
 fn an_evaluation_that_a_stop_prevents_is_made_by_the_next_session() {

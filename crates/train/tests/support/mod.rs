@@ -180,6 +180,7 @@ pub struct Setup {
     pub text_seed: u64,
     pub eval_every: Option<u64>,
     pub checkpoint_every: Option<u64>,
+    pub checkpoint_time_part: Option<f64>,
     pub keep_checkpoints: usize,
 }
 
@@ -207,6 +208,7 @@ impl Default for Setup {
             text_seed: 1,
             eval_every: Some(4),
             checkpoint_every: None,
+            checkpoint_time_part: None,
             keep_checkpoints: 100,
         }
     }
@@ -339,6 +341,7 @@ impl Setup {
             eval_every: self.eval_every,
             eval_samples: 5,
             checkpoint_every: self.checkpoint_every,
+            checkpoint_time_part: self.checkpoint_time_part,
             keep_checkpoints: self.keep_checkpoints,
             tokenizer: "bytes".into(),
             loss_scale: self.loss_scale,

@@ -33,6 +33,12 @@ use std::path::{Path, PathBuf};
 /// Default number of held-out tokens per evaluation.
 const EVAL_TOKENS: u64 = 16_384;
 
+/// Default number of steps between checkpoints.
+const CHECKPOINT_EVERY: u64 = 200;
+
+/// Largest part of the time that checkpoints take by default.
+const CHECKPOINT_TIME_PART: f64 = 0.02;
+
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct TrainArgs {
@@ -99,9 +105,10 @@ pub(crate) struct TrainArgs {
     /// Held-out samples per evaluation [default: as many as have 16,384 tokens]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(super) eval_samples: Option<u64>,
-    /// Steps between checkpoints; 0 writes one only at the end
-    #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count, default_value = "200")]
-    pub(super) checkpoint_every: u64,
+    /// Steps between checkpoints; 0 writes one only at the end [default: 200, or a multiple so that writing them takes at most 2 % of
+    /// the time]
+    #[arg(long, value_name = "N", value_parser = plimsoll_units::parse_count)]
+    pub(super) checkpoint_every: Option<u64>,
     /// Number of checkpoints to keep
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "3")]
     pub(super) keep_checkpoints: usize,
@@ -243,7 +250,8 @@ impl TrainArgs {
             seed: self.seed,
             eval_every: every(self.eval_every),
             eval_samples: self.eval_samples.unwrap_or((EVAL_TOKENS / found.plan.seq_len as u64).max(1)),
-            checkpoint_every: every(self.checkpoint_every),
+            checkpoint_every: every(self.checkpoint_every.unwrap_or(CHECKPOINT_EVERY)),
+            checkpoint_time_part: self.checkpoint_every.is_none().then_some(CHECKPOINT_TIME_PART),
             keep_checkpoints: self.keep_checkpoints,
             tokenizer: tokenizer.spec().to_string(),
             precision: found.settings.levers.precision.name().to_owned(),

@@ -40,7 +40,6 @@ impl Given {
             "loss_scale": args.loss_scale,
             "eval_every": args.eval_every,
             "eval_samples": trainer.eval_samples,
-            "checkpoint_every": args.checkpoint_every,
             "keep_checkpoints": args.keep_checkpoints,
             "sample_tokens": args.run.sample_tokens,
         });
@@ -100,6 +99,9 @@ impl Given {
         map.insert("memory_fraction".into(), json!(memory_fraction.to_string()));
         if let Some(threads) = budget.threads {
             map.insert("threads".into(), json!(threads));
+        }
+        if let Some(every) = args.checkpoint_every {
+            map.insert("checkpoint_every".into(), json!(every));
         }
         if let Some(grace) = args.grace {
             map.insert("grace".into(), json!(format!("{}s", grace.0)));
