@@ -12,7 +12,6 @@ nothing is written.
 import argparse
 import datetime
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -35,8 +34,14 @@ class Row:
     target: str
     quick: tuple[str, ...]
     full: str | None = None
+    # Whether the passed tests are what is counted, instead of the lines that they print.
+    counts_tests: bool = False
+    # For rows that are no Rust tests.
+    script: str | None = None
 
     def command(self, is_quick: bool) -> str:
+        if self.script is not None:
+            return self.script
         names = self.quick if is_quick or self.full is None else (self.full,)
         ignored = "" if names == self.quick else "--ignored "
         return f"cargo test --workspace {self.target} -- {ignored}--nocapture {' '.join(names)}"
@@ -109,7 +114,54 @@ ROWS = [
         "hostile chat templates",
         "each ends within 2 s, 64 MiB and a stack of 2 MiB",
         "--test hostile_templates",
-        ("hostile",),
+        ("any_template",),
+    ),
+    Row(
+        "fuzz",
+        "mutated and random input of the parsers of untrusted bytes",
+        "each input is read or refused, without a panic, in 2 GiB of address space",
+        "",
+        (),
+        script="python3 bench/fuzz.py --seconds 3600",
+    ),
+    Row(
+        "sinks",
+        "a sink that hangs: pipes and terminals that are not read, web servers and mail servers that do not answer, disks of "
+        "trackers, clients of `plimsoll serve`",
+        "no step waits, and a run that is asked to stop ends",
+        "--test cli --test servers --test trackers --test server",
+        (
+            "unread::",
+            "sending_never_blocks",
+            "a_server_that_hangs",
+            "a_hanging_disk",
+            "a_client_that_does_not_read",
+        ),
+        counts_tests=True,
+    ),
+    Row(
+        "grace",
+        "SIGTERM and SIGUSR1 during a step that is longer than `--grace`; SIGTERM while servers hang",
+        "the run ends within five seconds, and resumes to equal losses and weights",
+        "--test cli --test runs",
+        ("within_its_grace_period", "servers_that_hang", "drops_its_step", "an_evaluation_that_a_stop_prevents"),
+        counts_tests=True,
+    ),
+    Row(
+        "soak",
+        "hours of training in one process, with evaluations, checkpoints, samples of the machine and logs",
+        "resident memory, descriptors and threads do not grow",
+        "",
+        (),
+        script="python3 bench/soak.py --seconds 7200",
+    ),
+    Row(
+        "cost",
+        "checkpoints at the default interval",
+        "at most 2 % of the time of a run",
+        "",
+        (),
+        script="python3 bench/checkpoint_cost.py",
     ),
 ]
 
@@ -122,13 +174,16 @@ def measure(row: Row, is_quick: bool) -> str:
     run = subprocess.run(command.split(), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     seconds = time.monotonic() - start
     tried = re.findall(r"evidence: (.*)", run.stdout)
+    if row.counts_tests:
+        passed = sum(int(number) for number in re.findall(r"(\d+) passed", run.stdout))
+        tried = [f"{passed} tests"]
     if run.returncode != 0 or not tried:
         print(run.stdout)
         reason = "failed" if run.returncode != 0 else "printed no line `evidence: ...`"
         sys.exit(f"{row.name}: `{command}` {reason}")
     tried = "; ".join(grouped(text) for text in tried)
     print(f"{row.name}: {tried} ({seconds:.0f} s)", file=sys.stderr, flush=True)
-    date = datetime.date.today().isoformat()
+    date = f"{datetime.date.today().isoformat()}, {machine()}"
     return f"| {row.name} | {row.fault} | {tried} | {row.result} | {date} | {seconds:.0f} | `{command}` |"
 
 
@@ -141,8 +196,8 @@ def machine() -> str:
     model = ""
     if Path("/proc/cpuinfo").exists():
         found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-        model = f" of an {found[1]}" if found else ""
-    return f"{os.cpu_count()} cores{model}, {platform.system()} {platform.release()}"
+        model = f" of {found[1].strip()}" if found else ""
+    return f"{os.cpu_count()} cores{model}"
 
 
 def table(lines: dict[str, str]) -> str:
@@ -151,8 +206,8 @@ def table(lines: dict[str, str]) -> str:
         [
             "# What a run survives",
             "",
-            f"Written by `python3 bench/reliability.py` on {machine()}, in a build of the test profile. Seconds include",
-            "the time to build the test. `cargo test` runs a part of each row.",
+            "Written by `python3 bench/reliability.py`, with tests of the test profile. Seconds include the time to build a test.",
+            "`cargo test` runs a part of each row that is a Rust test.",
             "",
             HEAD,
             "| --- | --- | --- | --- | --- | --- | --- |",
@@ -173,7 +228,8 @@ def main() -> None:
         cells = [(line, line.split("|")[1].strip()) for line in TABLE.read_text().splitlines() if line.count("|") == 8]
         lines = {name: line for line, name in cells if name in known}
     for row in ROWS:
-        if args.only is None or row.name in args.only:
+        is_chosen = row.name in args.only if args.only else not (args.quick and row.script)
+        if is_chosen:
             lines[row.name] = measure(row, args.quick)
     if not args.quick:
         TABLE.write_text(table(lines))

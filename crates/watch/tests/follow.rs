@@ -360,7 +360,7 @@ fn sessions() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
     /// However a journal was split while it grew, the view equals that of the complete journal.
     #[test]

@@ -8,6 +8,7 @@ use crate::support::pty::Terminal;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::fs;
 use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
+use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -116,6 +117,26 @@ fn commands_end_with_their_code_although_their_messages_are_not_read() {
     for (arguments, code, mut child) in commands.map(start) {
         assert_eq!(end_of(&mut child).code(), Some(code), "{arguments}");
     }
+}
+
+/// The server takes messages and logs, and never answers.
+#[test]
+fn servers_that_hang_delay_neither_steps_nor_a_stop() {
+    let sandbox = Sandbox::new();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let flags = format!("{ENDLESS} --notify webhook,ntfy --log-to mlflow");
+    let mut command = sandbox.command(Sandbox::train_arguments(&flags));
+    command.env("PLIMSOLL_WEBHOOK_URL", &url).env("PLIMSOLL_NTFY_SERVER", &url).env("PLIMSOLL_NTFY_TOPIC", "it");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary runs");
+    wait_for_steps(&sandbox, &mut child, 200);
+    let begun = Instant::now();
+    assert_eq!(end_by(&mut child, "TERM"), INTERRUPTED);
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    listener.set_nonblocking(true).expect("set");
+    assert!(listener.accept().is_ok(), "no message was sent");
+    sandbox.tensors("runs/it", steps_logged(&sandbox.path("runs/it/journal.jsonl")) as u64);
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn read_back(snapshot: &Snapshot) -> Snapshot {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 2))]
 
     #[test]
     fn a_recording_from_the_beginning_is_replayed(
@@ -275,7 +275,7 @@ fn events_without_memory_are_counted() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 2))]
 
     /// Any file is replayed or refused.
     #[test]
