@@ -54,6 +54,7 @@ echo "# A card, $(date -u +%F)"
 section "Self-test" 60 "$plimsoll" doctor --self-test
 section "Killed and resumed" 90 bash -c killed_and_resumed
 if [ -n "$tests" ]; then section "The tests of the CUDA device" 60 "$tests" --test-threads 1; fi
+section "Stress" 90 "$plimsoll" stress --device cuda --duration 1m
 section "Calibration" 60 "$plimsoll" calibrate --device cuda
 section "Sliding window" 60 "$plimsoll" bench --model window.json --device cuda --seq-len 4096 --micro-batch 4 --precision bf16 --steps 10
 section "GPT-2 124M" 60 "$plimsoll" bench --model gpt2 --device cuda --seq-len 1024 --micro-batch 16 --precision bf16 --steps 20

@@ -170,6 +170,7 @@ fn every_command_uses_little_outside_its_plan() {
         (32, "gpus --restore"),
         (32, "doctor"),
         (32, "limits"),
+        (kept, "stress --device cpu --vram 8MiB --phase 1 --duration 1s"),
         (32, "completions bash"),
         (32, "man manual"),
         (32, "arena lifetimes.csv"),

@@ -26,6 +26,7 @@ mod run_page;
 #[cfg(unix)]
 mod runs;
 mod self_test;
+mod stress;
 mod summary;
 
 pub use compare_table::{ComparedPlan, compare_table};
@@ -55,4 +56,5 @@ pub use replay::{ReplayReport, replay_html, replay_json, replay_svg, replay_text
 pub use run_page::{CardStory, RunStory, run_html, run_markdown};
 pub use runs::{runs_json, runs_table};
 pub use self_test::{LibraryFindings, MemoryFindings, SelfTest, TestedCard, self_test_text};
+pub use stress::{StressReport, metric_name, stress_html, stress_json, stress_text};
 pub use summary::{closing, memory, memory_name, sample_text, summary};

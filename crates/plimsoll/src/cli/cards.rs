@@ -93,6 +93,17 @@ impl FromStr for Choice {
     }
 }
 
+impl Choice {
+    /// Finds the device without printing. Errors: a requested card can't be used.
+    pub(super) fn look(self, options: CudaOptions) -> Result<FoundDevice, CudaError> {
+        match self {
+            Self::Cpu => Ok(FoundDevice::Processor),
+            Self::Cuda(index) => open_card(index, options).map(FoundDevice::Card),
+            Self::Auto => Ok(open_card(None, options).map_or_else(FoundDevice::NoCard, FoundDevice::AnyCard)),
+        }
+    }
+}
+
 /// The result of the search for a device.
 pub(super) enum FoundDevice {
     /// The processor, as requested.
@@ -115,7 +126,7 @@ impl FoundDevice {
     }
 
     /// The card, or `None` for the processor; prints the choice of `auto` and its reason.
-    fn said(self) -> Option<CudaDevice> {
+    pub(super) fn said(self) -> Option<CudaDevice> {
         match self {
             Self::Processor => None,
             Self::Card(card) => Some(card),
@@ -284,11 +295,7 @@ impl DeviceArgs {
 
     /// Finds the requested device without printing. Errors: a requested card can't be used.
     pub(super) fn look(&self) -> Result<FoundDevice, CudaError> {
-        match self.device {
-            Choice::Cpu => Ok(FoundDevice::Processor),
-            Choice::Cuda(index) => self.open_card(index).map(FoundDevice::Card),
-            Choice::Auto => Ok(self.open_card(None).map_or_else(FoundDevice::NoCard, FoundDevice::AnyCard)),
-        }
+        self.device.look(self.options())
     }
 
     /// The same card, opened again with its library. Errors: it can no longer be used.
@@ -298,10 +305,6 @@ impl DeviceArgs {
             card.use_library(library)?;
         }
         Ok(card)
-    }
-
-    fn open_card(&self, index: Option<usize>) -> Result<CudaDevice, CudaError> {
-        open_card(index, self.options())
     }
 
     fn options(&self) -> CudaOptions {

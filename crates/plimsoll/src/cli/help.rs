@@ -96,6 +96,7 @@ const GROUPS: &[Group] = &[
             ("max-steps", "Stop after this many steps"),
             ("epochs", "Stop after this many passes over the text"),
             ("duration", "Stop after this long: `90s`, `1h30m`"),
+            ("phase", "`1`, `2`, `3`, or a range: `1..2`"),
             ("steps", "Steps to time"),
             ("global-batch", "Samples per optimizer step"),
             ("learning-rate", "Peak learning rate"),
@@ -217,7 +218,7 @@ const GROUPS: &[Group] = &[
 ];
 
 /// The commands that show these groups.
-const GROUPED: &[&str] = &["train", "plan", "bench", "run", "generate"];
+const GROUPED: &[&str] = &["train", "plan", "bench", "run", "generate", "stress"];
 
 /// The flags of `estimate`, whose values are PyTorch's, and its trailing command, each with its line of the short help.
 const OF_ESTIMATE: &[(&str, &str)] = &[
@@ -434,6 +435,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("plimsoll doctor", "show what this machine has and what is missing"),
             ("plimsoll doctor --self-test", "test a GPU, and print a block to paste into an issue"),
             ("plimsoll doctor --json", "for a script"),
+        ],
+    ),
+    (
+        "stress",
+        &[
+            ("plimsoll stress --device cuda --duration 60m", "all phases, an hour together"),
+            ("plimsoll stress --device cpu --vram 8 --phase 1", "the CPU and 8 GiB of its memory, each workload alone"),
+            ("plimsoll stress --duration 10m --html stress.html --json", "a page, and JSON for a script"),
         ],
     ),
     (

@@ -61,6 +61,7 @@ mod sought;
 mod speed;
 mod state;
 mod story;
+mod stress;
 #[cfg(unix)]
 mod supervise;
 mod tokenizer;
@@ -141,6 +142,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Show this machine's hardware and libraries for training, and what is missing
     Doctor(doctor::DoctorArgs),
+    /// Stress a GPU or the CPU with checked work in filled memory, and pass or fail it
+    Stress(stress::StressArgs),
     /// Test the notifications of runs
     Notify(notify::NotifyArgs),
     /// Show what failed on this machine's devices and what runs do differently because of it, or forget it
@@ -195,6 +198,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Stress(args) => stress::run(&args),
         Command::Notify(args) => notify::run(&args),
         Command::Limits(args) => limits::run(&args),
         Command::Calibrate(args) => calibrate::run(args),

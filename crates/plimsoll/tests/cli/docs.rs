@@ -166,6 +166,14 @@ fn shortened(mut words: Vec<String>) -> Vec<String> {
             }
         }
         "train" => "plan".clone_into(&mut words[0]),
+        "stress" => {
+            for (flag, value) in [("--vram", "8MiB"), ("--duration", "1s")] {
+                if let Some(at) = words.iter().position(|word| word == flag) {
+                    words.drain(at..at + 2);
+                }
+                words.extend([flag, value].map(str::to_owned));
+            }
+        }
         _ => {}
     }
     words

@@ -48,6 +48,7 @@ mod sent;
 mod serve;
 #[cfg(unix)]
 mod service;
+mod stress;
 mod supervise;
 mod threads;
 #[cfg(unix)]
