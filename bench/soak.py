@@ -5,7 +5,7 @@
 
 The run evaluates, saves checkpoints and samples the machine. After a warm-up of a tenth of the time, its resident memory,
 file descriptors and threads are read from /proc every few seconds. A growth of the memory by more than 2 MiB from the first
-to the last quarter of the readings, or any more descriptors or threads, ends the script with code 1.
+to the last quarter of the readings, or of the usual number of descriptors or threads, ends the script with code 1.
 """
 
 import argparse
@@ -59,13 +59,14 @@ def main() -> None:
     readings = readings[:-2]
     part = len(readings) // 4
     first, last = readings[:part], readings[-part:]
+    # Medians, since a checkpoint opens files for a moment.
     memory = [statistics.median(kib for kib, _, _ in some) for some in (first, last)]
-    most = [[max(values) for values in list(zip(*some))[1:]] for some in (first, last)]
+    usual = [[int(statistics.median(values)) for values in list(zip(*some))[1:]] for some in (first, last)]
     print(
         f"evidence: {seconds:.0f} s, {steps} steps: {memory[0] / 1024:.1f} MiB resident at first and {memory[1] / 1024:.1f} MiB "
-        f"at last, {most[0][0]} and {most[1][0]} descriptors, {most[0][1]} and {most[1][1]} threads"
+        f"at last, {usual[0][0]} and {usual[1][0]} descriptors, {usual[0][1]} and {usual[1][1]} threads"
     )
-    if memory[1] - memory[0] > GROWTH_MAX_KIB or any(b > a for a, b in zip(*most)):
+    if memory[1] - memory[0] > GROWTH_MAX_KIB or any(b > a for a, b in zip(*usual)):
         sys.exit("the process grew")
 
 

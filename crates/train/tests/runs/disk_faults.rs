@@ -2,9 +2,8 @@
 //! either finishes with the same weights, and reports what it could not write, or ends with an error that names the
 //! file. What it reported as saved survives a power cut, and the folder resumes to the bits of an undisturbed run.
 
-use crate::power::{Folders, SETTINGS};
+use crate::power::{Folders, Model, Recorded, Recorder, Refusal, SETTINGS, UnsyncedData};
 use crate::support::{Setup, bits};
-use plimsoll_fake_disk::{Model, Recorded, Recorder, Refusal, UnsyncedData};
 use plimsoll_files::Disk;
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_train::checkpoint::{MODEL_FILE, OPTIMIZER_FILE, newest_whole};
@@ -172,7 +171,7 @@ impl Case {
                 || done + 1 == all.len()
             {
                 let none = vec![false; model.pending()];
-                let tree = model.after_a_cut(&none, |_| UnsyncedData::Nothing);
+                let tree = model.after_a_cut(&none, UnsyncedData::Nothing, UnsyncedData::Nothing);
                 folders.look(&tree, promised, lost, what);
             }
         }
@@ -229,8 +228,8 @@ fn enumerate(stride: usize) -> usize {
         for from in (0..case.operations).step_by(stride) {
             for (number, (code, _)) in CODES.into_iter().enumerate() {
                 for (kind, count) in [1, 2, usize::MAX].into_iter().enumerate() {
-                    let is_sampled =
-                        (from / stride + number).is_multiple_of(5) && (from / stride + kind).is_multiple_of(3);
+                    let turn = from / stride;
+                    let is_sampled = (turn + number).is_multiple_of(5) && (turn + kind).is_multiple_of(3);
                     if stride == 1 || is_sampled {
                         case.check(&folders, Refusal { from, count, code }, &mut tally);
                         tried += 1;
