@@ -56,6 +56,27 @@ impl<B> SessionPace<'_, B> {
         drop(state);
         tell(Event::Unpaused { step, order, seconds });
     }
+
+    /// Waits for heat after a micro-batch, and for an order if it `pauses`.
+    fn wait(&self, made: MicroBatch, pauses: bool, stop: &AtomicBool, tell: &mut dyn FnMut(Event)) {
+        let shared = &self.watch.control.shared;
+        let clock = &shared.surroundings;
+        let ended = clock.now();
+        let mut state = shared.lock();
+        while !stop.load(Ordering::Relaxed) {
+            if pauses && state.asked.is_paused() && !state.is_too_hot() {
+                drop(state);
+                self.wait_paused(made.step, stop, tell);
+                state = shared.lock();
+                continue;
+            }
+            let Some(left) = state.left(made.took, ended, clock.now(), self.watch.stale) else { return };
+            let asked = clock.now();
+            state = shared.wait(state, left.min(LOOK_EVERY));
+            let Seconds(waited) = seconds_since(asked, clock.now());
+            state.facts.held_back_s += waited;
+        }
+    }
 }
 
 /// The time between two moments of the session's clock.
@@ -73,25 +94,11 @@ impl<B: Backend> Pace for SessionPace<'_, B> {
     }
 
     fn micro_batch(&self, made: MicroBatch, stop: &AtomicBool, tell: &mut dyn FnMut(Event)) {
-        let shared = &self.watch.control.shared;
-        let clock = &shared.surroundings;
-        let ended = clock.now();
-        let mut state = shared.lock();
+        let mut state = self.watch.control.shared.lock();
         state.step = made.step;
         state.batch = Some(state.batch.map_or(made.took, |longest| longest.max(made.took)));
-        while !stop.load(Ordering::Relaxed) {
-            if state.asked.is_paused() && !state.is_too_hot() {
-                drop(state);
-                self.wait_paused(made.step, stop, tell);
-                state = shared.lock();
-                continue;
-            }
-            let Some(left) = state.left(made.took, ended, clock.now(), self.watch.stale) else { return };
-            let asked = clock.now();
-            state = shared.wait(state, left.min(LOOK_EVERY));
-            let Seconds(waited) = seconds_since(asked, clock.now());
-            state.facts.held_back_s += waited;
-        }
+        drop(state);
+        self.wait(made, true, stop, tell);
     }
 
     fn drops_step(&self, needed: Duration) -> bool {
@@ -105,7 +112,7 @@ impl<B: Backend> Pace for SessionPace<'_, B> {
     }
 
     fn before_step(&self, step: u64, stop: &AtomicBool, tell: &mut dyn FnMut(Event)) {
-        self.micro_batch(MicroBatch { step, took: Duration::ZERO }, stop, tell);
+        self.wait(MicroBatch { step, took: Duration::ZERO }, false, stop, tell);
     }
 
     fn waited_for_data(&self, waited: Duration) {

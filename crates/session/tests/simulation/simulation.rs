@@ -154,7 +154,7 @@ impl User {
                     if outcome.ending == Ending::Finished && outcome.unsaved.is_none() {
                         return (true, Some(self.finish(&outcome, expected)));
                     }
-                    patience_s = 5.0;
+                    patience_s = if outcome.unsaved.is_some() { f64::min(2.0 * patience_s, 900.0) } else { 5.0 };
                 }
                 Ok(Err(error)) => {
                     self.world.note(format!("error: {error}"));
