@@ -2,8 +2,9 @@
 //! either finishes with the same weights, and reports what it could not write, or ends with an error that names the
 //! file. What it reported as saved survives a power cut, and the folder resumes to the bits of an undisturbed run.
 
-use crate::power::{Folders, Model, Recorded, Recorder, Refusal, SETTINGS, UnsyncedData};
+use crate::power::{Folders, SETTINGS};
 use crate::support::{Setup, bits};
+use plimsoll_fake_disk::{Model, Recorded, Recorder, Refusal, UnsyncedData};
 use plimsoll_files::Disk;
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_train::checkpoint::{MODEL_FILE, OPTIMIZER_FILE, newest_whole};
@@ -171,7 +172,7 @@ impl Case {
                 || done + 1 == all.len()
             {
                 let none = vec![false; model.pending()];
-                let tree = model.after_a_cut(&none, UnsyncedData::Nothing, UnsyncedData::Nothing);
+                let tree = model.after_a_cut(&none, |_| UnsyncedData::Nothing);
                 folders.look(&tree, promised, lost, what);
             }
         }
