@@ -145,6 +145,10 @@ def main():
         print(f"limits set: {len(limits)}, from {min(limits) // MIB} to {max(limits) // MIB} MiB for the plan")
         print(f"plans: {len(plans)}, of {min(plans) // MIB} to {max(plans) // MIB} MiB; waits: {waits}; refused: {kinds.count('order_refused')}")
         print(f"steps: {len(disturbed)}; with other bytes than planned: {wrong_bytes}; with another loss than undisturbed: {len(unequal)}")
+        print(
+            f"evidence: {len(limits)} limits in {arguments.seconds:.0f} s, {len(plans)} plans of {min(plans) // MIB} to "
+            f"{max(plans) // MIB} MiB, {waits} waits, {len(disturbed)} steps with equal losses"
+        )
         ended = moved.returncode == 130 and whole.returncode == 0 and sorted(disturbed) == sorted(undisturbed)
         if not ended:
             print(said[-2000:], undisturbed_said[-2000:], f"exit codes {moved.returncode} and {whole.returncode}")

@@ -148,6 +148,25 @@ ROWS = [
         counts_tests=True,
     ),
     Row(
+        "simulation",
+        "failing disks, power cuts, signals, orders, clocks that jump, heat, lost sensors, memory that other programs take, and "
+        "failing GPUs together, drawn from a seed",
+        "each run ends or continues by itself, with the losses and weights of an undisturbed run; plans hold the bytes that "
+        "they say; no reported checkpoint is lost",
+        "--test simulation",
+        ("a_run_survives",),
+        "evidence_of_simulation",
+    ),
+    Row(
+        "budget",
+        "a control group whose memory limit shrinks and grows at random, also below the smallest plan",
+        "the run shrinks, waits, grows and ends with the losses of an undisturbed run, to the bit; each step holds the bytes "
+        "of its plan",
+        "",
+        (),
+        script="python3 bench/moving_budget.py target/release/plimsoll",
+    ),
+    Row(
         "soak",
         "hours of training in one process, with evaluations, checkpoints, samples of the machine and logs",
         "resident memory, descriptors and threads do not grow",

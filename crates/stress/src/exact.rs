@@ -8,7 +8,7 @@
 
 use crate::findings::{Mismatch, Unit, WrongResults};
 use crate::known::{AttentionAnswer, Elements, HEAD_SIZE, KnownAnswer, ProductAnswer};
-use crate::rig::{Burst, Parts};
+use crate::parts::{Burst, Parts};
 use plimsoll_exec::converted;
 use plimsoll_graph::ops::{ATTENTION_ROWS, Add, Attention, Cast, GradNorm, Linear, Scale, WeightLayout};
 use plimsoll_graph::{DType, GraphError, Op, ProgramBuilder, ProgramName, Scalars, TensorId, TensorType};

@@ -9,11 +9,13 @@
 //! ```
 //! Not here: opening the device, and the output (`plimsoll-render`). Read next: `protocol.rs`, `rig.rs`, `run.rs`, `verdict.rs`.
 
+mod device;
 mod exact;
 mod findings;
 mod known;
 mod memory;
 mod numbers;
+mod parts;
 mod protocol;
 mod rig;
 mod run;
@@ -23,8 +25,9 @@ mod transfers;
 mod verdict;
 mod watch;
 
+pub use device::{OpenDevice, StressError};
 pub use findings::{Ending, Findings, MemoryFilled, Mismatch, PhaseRun, Readings, Series, Unit, WrongResults};
 pub use protocol::{PHASES, Phase, PhaseRange, WorkloadKind};
-pub use run::{DeviceUnderTest, OpenDevice, Protocol, StressError, StressOutcome, run};
+pub use run::{DeviceUnderTest, Protocol, StressOutcome, run};
 pub use verdict::{Criteria, MatrixUnits, Metric, Outcome, Verdict, judge};
 pub use watch::WatchSettings;

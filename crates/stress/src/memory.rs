@@ -3,7 +3,7 @@
 
 use crate::findings::{Mismatch, Unit, WrongResults};
 use crate::numbers::{SIGN, pattern};
-use crate::rig::{Burst, Parts};
+use crate::parts::{Burst, Parts};
 use plimsoll_graph::ops::Scale;
 use plimsoll_graph::{GraphError, ProgramBuilder, ProgramName, Scalars, TensorId, TensorType};
 use plimsoll_train::{Engine, TrainError};

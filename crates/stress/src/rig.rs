@@ -1,19 +1,17 @@
 //! All workloads in one plan: the programs of products, attention, transfers and training, and blocks with patterns in all
 //! memory that they leave, so that memory is full whatever runs.
 
+use crate::device::{OpenDevice, StressError};
 use crate::exact::{self, Exact};
-use crate::findings::{MemoryFilled, Unit, WrongResults};
+use crate::findings::{MemoryFilled, WrongResults};
 use crate::known::ProductAnswer;
 use crate::memory::FilledMemory;
+use crate::parts::{Burst, Parts};
 use crate::protocol::WorkloadKind;
 use crate::sizes::Sizes;
 use crate::training::Training;
 use crate::transfers::Transfers;
-use crate::{OpenDevice, StressError};
-use plimsoll_graph::{
-    ALIGNMENT, DType, DeviceKind, Graph, GraphError, ProgramKind, ProgramName, Role, Storage, Targets, TensorId,
-    TensorType,
-};
+use plimsoll_graph::{ALIGNMENT, DType, DeviceKind, Graph, GraphError, Targets};
 use plimsoll_plan::{Plan, Precision, lay_out};
 use plimsoll_train::{Engine, TrainError};
 use plimsoll_units::Bytes;
@@ -32,40 +30,6 @@ const FEWEST_MOVED: usize = 256;
 
 /// The precisions of products and attention.
 const PRECISIONS: [(DType, &str); 3] = [(DType::F32, "fp32"), (DType::F16, "fp16"), (DType::Bf16, "bf16")];
-
-/// A graph under construction.
-pub(crate) struct Parts {
-    pub graph: Graph,
-    programs: u32,
-}
-
-impl Parts {
-    fn of(graph: Graph) -> Self {
-        Self { graph, programs: 0 }
-    }
-
-    /// A tensor on the device that keeps its contents between programs.
-    pub(crate) fn kept(&mut self, name: &str, ty: &TensorType) -> TensorId {
-        self.graph.tensor(name, ty.clone(), Role::Activation, Storage::Persistent)
-    }
-
-    /// A new program's name.
-    pub(crate) fn next_program(&mut self) -> ProgramName {
-        self.programs += 1;
-        ProgramKind::Numbered(self.programs).into()
-    }
-}
-
-/// A workload's turn.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Burst {
-    /// The time in which the device worked.
-    pub busy: Duration,
-    /// Work that was done.
-    pub work: f64,
-    /// What the work counts.
-    pub unit: Unit,
-}
 
 /// A workload.
 #[derive(Debug, Clone, Copy)]

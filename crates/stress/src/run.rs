@@ -1,17 +1,18 @@
 //! Runs the protocol: prepares the workloads, then phase after phase, each turn followed by the pause that its load and the
 //! card's heat require.
 
+use crate::device::{OpenDevice, StressError};
 use crate::findings::{Ending, Findings, MemoryFilled, PhaseRun, Readings, Series, WrongResults};
+use crate::parts::Burst;
 use crate::protocol::{Phase, PhaseRange};
-use crate::rig::{Burst, Rig, Turn, run_tf32_product};
+use crate::rig::{Rig, Turn, run_tf32_product};
 use crate::sizes::{Sizes, measured_rate};
 use crate::watch::{Watch, WatchSettings, larger_use};
-use plimsoll_exec::{Device, DeviceError};
+use plimsoll_exec::DeviceError;
 use plimsoll_graph::{GraphError, Targets};
-use plimsoll_plan::{PlanError, Precision};
+use plimsoll_plan::Precision;
 use plimsoll_train::TrainError;
 use plimsoll_units::{Bytes, Seconds};
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,9 +23,6 @@ const RUN_OF_DURATION: u32 = 200;
 /// The part of the duration that a lap of training takes, and the longest lap.
 const LAP_OF_DURATION: u32 = 20;
 const LAP: Duration = Duration::from_secs(5);
-
-/// Opens the device, with products in single precision rounded to TF32 or not.
-pub type OpenDevice<'a> = &'a dyn Fn(bool) -> Result<Box<dyn Device>, DeviceError>;
 
 /// A device to test.
 #[derive(Clone, Copy)]
@@ -52,28 +50,6 @@ pub struct Protocol {
     pub budget: Option<Bytes>,
     /// How the card is watched; `None` on the processor.
     pub watch: Option<WatchSettings>,
-}
-
-/// Why the protocol could not begin.
-#[derive(Debug, thiserror::Error)]
-pub enum StressError {
-    /// The smallest workloads need more memory.
-    #[error("the smallest workloads need {needed}, but there are {available}")]
-    DoesNotFit {
-        /// Bytes that they need.
-        needed: Bytes,
-        /// Bytes that may be filled.
-        available: Bytes,
-    },
-    /// The device failed.
-    #[error(transparent)]
-    Train(#[from] TrainError),
-    /// The training steps can't be planned.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// The system refuses the thread that samples the card.
-    #[error("can't watch the GPU: {0}")]
-    NoSampler(io::Error),
 }
 
 impl From<GraphError> for StressError {

@@ -1,8 +1,8 @@
 //! The sizes of the workloads: as large as the device is fast, so that a run of each takes a small part of the time. On a
 //! fast card a product has 8,192 rows and columns.
 
+use crate::device::{OpenDevice, StressError};
 use crate::training::TrainedModel;
-use crate::{OpenDevice, StressError};
 use plimsoll_graph::ops::{Linear, WeightLayout};
 use plimsoll_graph::{DType, Graph, ProgramBuilder, ProgramKind, Role, Scalars, Storage, Targets, TensorType};
 use plimsoll_plan::{Precision, lay_out};

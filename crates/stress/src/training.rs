@@ -2,7 +2,7 @@
 //! the final state of the first one, to the bit.
 
 use crate::findings::{Mismatch, Unit, WrongResults};
-use crate::rig::Burst;
+use crate::parts::Burst;
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::{DType, Graph, Parameter, ProgramKind, Targets};
 use plimsoll_plan::{

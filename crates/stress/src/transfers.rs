@@ -4,7 +4,7 @@
 use crate::findings::{Unit, WrongResults};
 use crate::memory::{compare, fill};
 use crate::numbers::pattern;
-use crate::rig::{Burst, Parts};
+use crate::parts::{Burst, Parts};
 use plimsoll_graph::ops::Transfer;
 use plimsoll_graph::{GraphError, MemoryId, ProgramBuilder, ProgramName, Scalars, TensorId, TensorType};
 use plimsoll_train::{Engine, TrainError};

@@ -86,6 +86,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn run(args: &StressArgs) -> Result<u8, Failure> {
+    args.budget.refuse_range("stress")?;
     let heat = args.heat()?;
     let subject = Subject::open(args)?;
     let stop = Arc::new(AtomicBool::new(false));
