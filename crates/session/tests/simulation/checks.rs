@@ -13,6 +13,7 @@ use plimsoll_train::checkpoint::CheckpointError;
 use plimsoll_train::{Ending, FolderError, Outcome, TrainError};
 use plimsoll_units::Bytes;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The promise of `ElasticBudget`.
@@ -53,10 +54,11 @@ fn too_hot(state: &State, is_step: bool) -> Option<String> {
         return None;
     }
     let newest = temperatures[TRUSTED_SAMPLES - 1];
-    // A step that has begun is finished after an order to end, which follows two samples above the most.
+    // A step that has begun is finished once the run is to stop, or is ordered to end after two samples above the most.
+    let stops = state.control.as_ref().is_some_and(|control| control.stop_flag().load(Ordering::Relaxed));
     let is_above = |seen: &Seen| seen.core_c > Some(MAX_C);
     let has_ended = facts.samples.windows(2).any(|pair| pair.iter().all(is_above));
-    let is_forbidden = newest > MAX_C && (is_step || !has_ended);
+    let is_forbidden = newest > MAX_C && (is_step || !(has_ended || stops));
     is_forbidden.then(|| format!("a batch begins at {newest} °C; the most is {MAX_C} °C"))
 }
 

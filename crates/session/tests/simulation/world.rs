@@ -65,6 +65,8 @@ pub struct State {
     /// Set when the process ends without warning.
     pub is_crashed: bool,
     wall_offset_s: f64,
+    /// How long the machine slept.
+    slept_s: f64,
     core_c: f64,
     tasks: Vec<Task>,
     next_task: u64,
@@ -100,6 +102,7 @@ impl World {
             loads: 0,
             is_crashed: false,
             wall_offset_s: 0.0,
+            slept_s: 0.0,
             core_c: AIR_C,
             tasks: vec![],
             next_task: 0,
@@ -135,7 +138,7 @@ impl World {
         let end = self.lock().now + time;
         loop {
             let mut state = self.lock();
-            if state.now.as_secs_f64() > state.schedule.calm_s + PATIENCE_S + 30.0 * state.nominal_s() {
+            if state.now.as_secs_f64() > state.schedule.calm_s + state.slept_s + PATIENCE_S + 30.0 * state.nominal_s() {
                 drop(state);
                 self.fail("no end although nothing is wrong any more");
             }
@@ -179,7 +182,11 @@ impl World {
     fn act(&self, action: Action) {
         self.note(format!("{action:?}"));
         let order = match action {
-            Action::Sleep(seconds) => return self.lock().now += Duration::from_secs_f64(seconds),
+            Action::Sleep(seconds) => {
+                let mut state = self.lock();
+                state.now += Duration::from_secs_f64(seconds);
+                return state.slept_s += seconds;
+            }
             Action::SetClock(seconds) => return self.lock().wall_offset_s += seconds,
             Action::Garbage => return self.append_garbage(),
             Action::Signal => {
