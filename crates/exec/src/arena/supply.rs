@@ -35,6 +35,10 @@ pub(crate) struct Supply {
 /// hundredth of that.
 const STEP: usize = 16 << 20;
 
+/// The part of the kept memory that may be missing once a reservation has begun: page tables, stacks of workers, and what the
+/// system counts in batches.
+const NOISE: u64 = 16;
+
 /// Bytes that one worker touches at a time.
 const PIECE: usize = 8 << 20;
 
@@ -94,7 +98,8 @@ impl Reservation {
     /// Bytes available to all arenas together.
     fn available(&self) -> Option<Bytes> {
         let FreeMemory { read, kept } = self.free?;
-        Some((read()? + Bytes(self.taken)).saturating_sub(kept))
+        let noise = if self.taken > 0 { kept.0 / NOISE } else { 0 };
+        Some((read()? + Bytes(self.taken)).saturating_sub(Bytes(kept.0 - noise)))
     }
 
     fn check(&self) -> Result<(), DeviceError> {

@@ -196,6 +196,8 @@ fn invariant_3_exact_a_run_leaves_a_folder_and_a_report() {
     check_shape(
         &report,
         expect![[r#"
+            attempts.count: count
+            attempts.success_rate: number
             branch: count
             energy: null
             energy_j_per_token: null
