@@ -292,7 +292,7 @@ impl Model {
                 *lost = start.min(bytes.len())..bytes.len();
             }
             // The root is durable.
-            Recorded::SyncFolder(path) if !path.starts_with(&self.root) => {}
+            Recorded::SyncFolder(path) | Recorded::FailedSyncFolder(path) if !path.starts_with(&self.root) => {}
             Recorded::SyncFolder(path) => {
                 let folder = self.find(path);
                 let (synced, pending) = self.pending.drain(..).partition(|c| c.folder == folder);

@@ -128,8 +128,8 @@ impl<'a> Trainer<'a> {
         session.undo = Undo::of(self.engine.plan(), start.clone(), session.step, self.config.seed);
         if let (Start::Resume(path), Some(state)) = (start, &state) {
             // The process that saved it may have ended before its name was durable. Unless it is now, the state is saved again.
-            let synced = path.parent().map(|folder| self.folder.disk().sync_folder(folder));
-            session.saved = synced.and_then(Result::ok).map(|()| (state.step, path.clone()));
+            let settled = checkpoint::settle(self.folder.disk(), path, state);
+            session.saved = settled.ok().map(|()| (state.step, path.clone()));
         }
         pending.into_iter().for_each(|event| session.emit(event));
         Ok(session)
@@ -139,8 +139,6 @@ impl<'a> Trainer<'a> {
     fn restore(&mut self, path: &Path) -> Result<RunState, TrainError> {
         let state = checkpoint::verify(path)?;
         check_same_run(path, &state, self.dataset.fingerprint(), self.engine.plan(), self.config)?;
-        // A killed session may have left it before it was synced, and older checkpoints are deleted in favor of this one.
-        checkpoint::settle(self.folder.disk(), path, &state)?;
         checkpoint::restore(self.engine, path)?;
         Ok(state)
     }
