@@ -170,10 +170,14 @@ impl DeviceFailures {
         }
     }
 
-    /// The failure below which the next run on this device begins: that of the smallest size.
-    pub fn smallest(&self, device: &str, now: Seconds) -> Option<&DeviceFailure> {
+    /// The failure below which a run that wants this much memory begins: the smallest from half of that on. What failed with
+    /// much less says nothing about it.
+    pub fn near(&self, device: &str, wanted: Bytes, now: Seconds) -> Option<&DeviceFailure> {
         let counts = |failure: &&DeviceFailure| {
-            failure.device == device && failure.kind != FailureKind::Device && now.0 < failure.until_s
+            failure.device == device
+                && failure.kind != FailureKind::Device
+                && now.0 < failure.until_s
+                && (wanted.0 / 2..=wanted.0.saturating_add(wanted.0 / BELOW)).contains(&failure.size.0)
         };
         self.failures.iter().filter(counts).min_by_key(|failure| failure.size)
     }
@@ -222,7 +226,7 @@ mod tests {
     }
 
     fn limit(memory: &DeviceFailures, days: f64) -> Option<Bytes> {
-        memory.smallest("card", at(days)).map(DeviceFailure::limit)
+        memory.near("card", Bytes::gib(16), at(days)).map(DeviceFailure::limit)
     }
 
     #[test]
@@ -231,7 +235,9 @@ mod tests {
         assert_eq!(limit(&memory, 0.0), None);
         refused(&mut memory, Bytes::gib(16), 0.0);
         assert_eq!((limit(&memory, 0.9), limit(&memory, 1.0)), (Some(Bytes::gib(15)), None));
-        assert_eq!(memory.smallest("other card", at(0.0)), None);
+        assert_eq!(memory.near("other card", Bytes::gib(16), at(0.0)), None);
+        assert_eq!(memory.near("card", Bytes::gib(40), at(0.0)), None, "much more");
+        assert_eq!(memory.near("card", Bytes::gib(12), at(0.0)), None, "it is below already");
         // Again, a little smaller: one failure, which counts for two days.
         refused(&mut memory, Bytes::gib(15), 0.5);
         assert_eq!((memory.failures.len(), memory.failures[0].count), (1, 2));

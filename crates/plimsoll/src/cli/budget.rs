@@ -40,10 +40,6 @@ pub(super) struct BudgetArgs {
     #[arg(long, value_name = "SIZE")]
     pub(super) emergency_reserve: Option<Bytes>,
 
-    /// The most memory to begin with, since more failed before.
-    #[arg(skip)]
-    pub(super) at_most: Option<Bytes>,
-
     /// Number of compute threads [default: OMP_NUM_THREADS, or all cores]
     #[arg(long, value_name = "N", value_parser = super::options::positive_size)]
     pub(super) threads: Option<usize>,
@@ -206,11 +202,7 @@ impl BudgetArgs {
                 .hint("`--vram-margin 32` reserves less for it, at the risk that the system kills it"));
         }
         let (source, margin) = (free.bound.to_string(), self.vram_margin.unwrap_or(margin));
-        let reserve = self.emergency_reserve.unwrap_or(Bytes::ZERO);
-        let is_limited = self.at_most.is_some() || self.emergency_reserve.is_some();
-        // `at_most` is the plan's, of which the margin is no part here.
-        let most = self.at_most.map_or(free.bytes, |most| most + margin);
-        let left = is_limited.then(|| free.bytes.saturating_sub(reserve).min(most));
+        let left = self.emergency_reserve.map(|reserve| free.bytes.saturating_sub(reserve));
         let budget = self.budget_of(Memory { source, total: free.bytes, free: left, margin, is_momentary: true });
         let margin_of_vram = self.vram_margin.unwrap_or(Bytes::ZERO);
         budget.map(|budget| Budget { margin_of_vram, ..budget })
@@ -266,7 +258,6 @@ impl BudgetArgs {
     /// size that fits. Errors: less is free than the least of the range.
     fn within_free(&self, free: Bytes) -> Result<Bytes, Failure> {
         let usable = free.saturating_sub(self.emergency_reserve.unwrap_or(Bytes::ZERO));
-        let usable = self.at_most.map_or(usable, |most| usable.min(most));
         let Some(Vram { least: Some(least), most }) = self.vram else { return Ok(usable) };
         BudgetRange { least, most }.fitting(usable).ok_or_else(|| {
             let kept = match self.emergency_reserve {
@@ -505,8 +496,8 @@ mod tests {
 
     fn args(vram: Option<u64>, fraction: f32, margin: Option<u64>) -> BudgetArgs {
         let (vram, vram_margin) = (vram.map(|vram| Bytes::mib(vram).into()), margin.map(Bytes::mib));
-        let (vram_auto, emergency_reserve, at_most, threads) = (None, None, None, None);
-        BudgetArgs { vram, vram_auto, memory_fraction: fraction, vram_margin, emergency_reserve, at_most, threads }
+        let (vram_auto, emergency_reserve, threads) = (None, None, None);
+        BudgetArgs { vram, vram_auto, memory_fraction: fraction, vram_margin, emergency_reserve, threads }
     }
 
     fn here(total: u64, used: u64, own: OwnUse) -> CardMemory {

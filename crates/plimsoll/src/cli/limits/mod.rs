@@ -68,7 +68,9 @@ fn failure_words(failure: &DeviceFailure, now: Seconds) -> String {
     let [ago, left] = [now.0 - last_s, until_s - now.0].map(|time| format_duration(Seconds(time.max(0.0))));
     let next = match kind {
         FailureKind::Device => "after another one, runs have safe settings".to_owned(),
-        FailureKind::Refused | FailureKind::Killed => format!("runs begin with at most {}", failure.limit()),
+        FailureKind::Refused | FailureKind::Killed => {
+            format!("runs that want up to twice that begin with at most {}", failure.limit())
+        }
     };
     format!("{device}: {} with {size}, {times}, last {ago} ago ({what}); for {left}, {next}", kind.words())
 }

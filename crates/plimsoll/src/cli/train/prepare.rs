@@ -16,6 +16,7 @@ use crate::cli::request::Sequences;
 use crate::streams::talk;
 use ::plimsoll_plan::{Found, Request, can_fit, search};
 use plimsoll_data::{Tokenizer, TokenizerSpec};
+use plimsoll_graph::MemoryId;
 use plimsoll_heat::Settings;
 use plimsoll_session::{SessionSettings, System};
 use std::sync::Arc;
@@ -113,8 +114,17 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
         chosen.fit(None, sequences.longest.tokens);
     }
     let records = Some(dataset.training());
-    let request = args.run.request(&args.request, &chosen, device, sequences, records)?;
-    let found = plan(&request)?;
+    let mut request = args.run.request(&args.request, &chosen, device, sequences, records)?;
+    let mut found = plan(&request)?;
+    let outside = device.budget.outside();
+    if let Some(most) = safe.at_most(&args.budget, found.plan.needed()[MemoryId::DEVICE] + outside) {
+        let budget = request.budget.with(MemoryId::DEVICE, most.saturating_sub(outside));
+        let below = Request { budget, ..request.clone() };
+        // If nothing fits below, what failed before is tried again.
+        if let Ok(smaller) = search(&below)? {
+            (request, found) = (below, smaller);
+        }
+    }
     opened.check_free(&args.budget, &found.plan)?;
     let (folder, start) = args.open_folder(&chosen.name)?;
     let mut trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found)?;

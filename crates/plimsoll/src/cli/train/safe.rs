@@ -8,7 +8,7 @@ use crate::cli::cards::{DeviceArgs, FoundDevice, Opened};
 use crate::cli::limits::{Limits, changes};
 use crate::cli::power::settle_leftovers;
 use crate::streams::talk;
-use ::plimsoll_plan::{DeviceFailure, DeviceFailures, SafeDevice, SafeLevel};
+use ::plimsoll_plan::{DeviceFailures, SafeDevice, SafeLevel};
 use ::plimsoll_train::{Ending, Outcome};
 use plimsoll_telemetry::now_s;
 use plimsoll_units::{Bytes, Seconds};
@@ -19,6 +19,7 @@ const SAFE_PART: f32 = 0.7;
 /// How a run was opened.
 pub(super) struct SafeStart {
     pub(super) limits: Limits,
+    known: DeviceFailures,
     /// The device's name among the limits.
     pub(super) device: String,
     /// What is changed and why; `None` with the usual settings.
@@ -49,14 +50,25 @@ pub(super) fn open(args: &mut TrainArgs) -> Result<(Opened, SafeStart), Failure>
         args.make_safe(level);
         found = args.device.look()?;
     }
-    if let Some(failure) = known.smallest(&device, Seconds(now_s())) {
-        begin_below(&mut args.budget, failure);
-    }
     let opened = args.device.open_found(found, &args.budget, None)?;
-    Ok((opened, SafeStart { limits, device, what, usual }))
+    Ok((opened, SafeStart { limits, known, device, what, usual }))
 }
 
 impl SafeStart {
+    /// The most memory of the first plan, since more failed before; `None` if nothing near it did, or if the user set a size,
+    /// which is obeyed with a note. `wanted`: the memory of the fastest plan.
+    pub(super) fn at_most(&self, budget: &BudgetArgs, wanted: Bytes) -> Option<Bytes> {
+        let failure = self.known.near(&self.device, wanted, Seconds(now_s()))?;
+        let limit = failure.limit();
+        let before = format!("{} with {}, before ({})", failure.kind.words(), failure.size, failure.what);
+        if budget.vram.is_some_and(|vram| vram.least.is_none()) {
+            talk(format_args!("note: {before}; `--vram {}MiB` is below that", limit.0 >> 20));
+            return None;
+        }
+        talk(format_args!("note: {before}: the budget begins below, with at most {limit}; see `plimsoll limits`"));
+        Some(limit)
+    }
+
     /// Records that the run trains, with this much memory.
     pub(super) fn begin(&self, run: &str, held: Bytes) {
         self.limits.begin(run, &self.device, held);
@@ -101,23 +113,6 @@ impl TrainArgs {
 
 fn remember(failures: &mut DeviceFailures, device: &str, size: Bytes, failure: &Failure, now: Seconds) {
     failure.kind().into_iter().for_each(|kind| failures.record(device, kind, size, &failure.message(), now));
-}
-
-/// Limits a budget that is not a single size; of one that is, only says it.
-fn begin_below(budget: &mut BudgetArgs, failure: &DeviceFailure) {
-    let limit = failure.limit();
-    let before = format!("{} with {}, before ({})", failure.kind.words(), failure.size, failure.what);
-    match budget.vram {
-        Some(vram) if vram.least.is_none() => {
-            if vram.most > limit {
-                talk(format_args!("note: {before}; `--vram {}MiB` is below that", limit.0 >> 20));
-            }
-        }
-        _ => {
-            talk(format_args!("note: {before}: the budget begins below, with at most {limit}; see `plimsoll limits`"));
-            budget.at_most = Some(limit);
-        }
-    }
 }
 
 fn name_of(found: &FoundDevice) -> String {
