@@ -25,6 +25,7 @@ needs:  pip install torch transformers safetensors
 """
 
 import argparse
+import functools
 import json
 import shutil
 import subprocess
@@ -39,7 +40,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 import golden
 from golden_gpt2 import tiny_gpt2
-from golden_llama import tiny_llama, tiny_mistral, tiny_qwen2
+from golden_decoders import MODELS, tiny
 from golden_t5 import tiny_t5
 
 TOLERANCE = 1e-4
@@ -59,10 +60,7 @@ FAMILIES: dict[str, dict[str, Callable]] = {
         "t5_v1_0": lambda *sizes: tiny_t5(False, *sizes),
         "t5_v1_1": lambda *sizes: tiny_t5(True, *sizes),
     },
-    "llama": {"llama": tiny_llama},
-    "mistral": {"mistral": tiny_mistral},
-    "qwen2": {"qwen2": tiny_qwen2, "qwen2_window": lambda *sizes: tiny_qwen2(*sizes, window=5)},
-}
+} | {name: {name: functools.partial(tiny, name)} for name in MODELS}
 
 
 def open_checkpoint(folder: Path):

@@ -3,8 +3,8 @@
 
 use plimsoll_exec::cases::Noise;
 use plimsoll_exec::{ArenaUse, Device, DeviceError, MemoryReport, NullDevice, Order, run_program};
-use plimsoll_graph::models::{FeedForwardProjection, Gpt2Config, LlamaConfig, ModelConfig, T5Config, Variant};
-use plimsoll_graph::ops::{RopeScaling, StateFormat};
+use plimsoll_graph::models::{FeedForwardProjection, Gpt2Config, ModelConfig, T5Config};
+use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{
     Lengths, MemoryId, Objective, Optimizer, Products, ProgramKind, ProgramName, Scalars, Storage, Targets, TensorId,
@@ -16,6 +16,7 @@ use plimsoll_plan::{
 };
 use plimsoll_units::Bytes;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use serde_json::json;
 use std::collections::{BTreeSet, HashSet};
 
 /// A random request for a run.
@@ -92,30 +93,30 @@ fn random_gpt2(noise: &mut Noise, positions: usize) -> ModelConfig {
     })
 }
 
-fn random_llama(noise: &mut Noise, positions: usize) -> ModelConfig {
-    let num_key_value_heads = between(noise, 1, 2);
-    ModelConfig::Llama(LlamaConfig {
-        vocab_size: between(noise, 2, 300),
-        hidden_size: between(noise, 4, 64),
-        intermediate_size: between(noise, 1, 150),
-        num_hidden_layers: between(noise, 1, 4),
-        num_attention_heads: num_key_value_heads * between(noise, 1, 3),
-        num_key_value_heads,
-        head_dim: 2 * between(noise, 1, 12),
-        max_position_embeddings: positions,
-        rms_norm_eps: 1e-6,
-        rope_theta: 1e4,
-        tie_word_embeddings: noise.unit() < 0.5,
-        attention_dropout: perhaps(noise, 0.1).unwrap_or(0.0),
-        initializer_range: 0.02,
-        sliding_window: (num_key_value_heads == 2).then_some(positions / 2 + 1),
-        sliding_layers: vec![true, false],
-        variant: Variant::Llama,
-        qkv_bias: noise.unit() < 0.5,
-        output_bias: noise.unit() < 0.5,
-        mlp_bias: noise.unit() < 0.5,
-        scaling: RopeScaling::None,
-    })
+/// A decoder of any family: of each, what it adds to Llama.
+fn random_decoder(noise: &mut Noise, positions: usize) -> ModelConfig {
+    let kv_heads = between(noise, 1, 2);
+    let families =
+        ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "smollm3", "olmo2", "granite"];
+    let family = families[noise.below(families.len())];
+    let has_biases = ["llama", "smollm3", "granite"].contains(&family) && noise.unit() < 0.5;
+    let file = json!({
+        "model_type": family,
+        "attention_bias": has_biases,
+        "mlp_bias": has_biases,
+        "vocab_size": between(noise, 2, 300),
+        "hidden_size": between(noise, 4, 64),
+        "intermediate_size": between(noise, 1, 150),
+        "num_hidden_layers": between(noise, 1, 4),
+        "num_attention_heads": kv_heads * between(noise, 1, 3),
+        "num_key_value_heads": kv_heads,
+        "head_dim": 2 * between(noise, 1, 12),
+        "max_position_embeddings": positions,
+        "tie_word_embeddings": noise.unit() < 0.5,
+        "attention_dropout": perhaps(noise, 0.1).unwrap_or(0.0),
+        "sliding_window": (kv_heads == 2).then_some(positions / 2 + 1),
+    });
+    ModelConfig::from_json(&file.to_string()).expect("a decoder")
 }
 
 fn random_t5(noise: &mut Noise) -> ModelConfig {
@@ -156,7 +157,7 @@ impl Case {
     fn random(noise: &mut Noise) -> Self {
         let n_positions = between(noise, 1, 48);
         let model = match noise.below(4) {
-            0 => random_llama(noise, n_positions),
+            0 => random_decoder(noise, n_positions),
             1 => random_t5(noise),
             _ => random_gpt2(noise, n_positions),
         };
@@ -407,6 +408,7 @@ fn whole_plan(offload: f64) -> Plan {
         ..TrainShape::default()
     };
     (case.shape.accumulates, case.accumulation) = (true, 2);
+    case.optimizer = Optimizer::default();
     case.levers = Levers { optimizer_offload: offload, ..Levers::default() };
     case.plan()
 }

@@ -114,6 +114,19 @@ pub struct Parameter {
     pub decay: bool,
     /// Its training state; `None` if it is frozen or if the graph is for inference only.
     pub training: Option<Training>,
+    /// The tensor in a model's files that it is a part of; `None` if it is a tensor of its own.
+    pub stored: Option<PartOfStored>,
+}
+
+/// A parameter's place in a tensor of a model's files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartOfStored {
+    /// The name of that tensor.
+    pub tensor: Arc<str>,
+    /// Its row that is the parameter's first.
+    pub first: usize,
+    /// Number of its rows.
+    pub rows: usize,
 }
 
 /// The tensors that training needs in addition to a parameter's weights.
@@ -164,7 +177,21 @@ impl Graph {
     /// Declares a parameter.
     pub fn parameter(&mut self, name: impl Into<Arc<str>>, shape: &[usize], init: Init, decay: bool) -> TensorId {
         let tensor = self.tensor(name, TensorType::f32(shape), Role::Weight, Storage::Persistent);
-        self.parameters.push(Parameter { tensor, init, decay, training: None });
+        self.parameters.push(Parameter { tensor, init, decay, training: None, stored: None });
+        tensor
+    }
+
+    /// Declares a parameter that is a part of a tensor in a model's files.
+    pub(crate) fn part(
+        &mut self,
+        name: impl Into<Arc<str>>,
+        shape: &[usize],
+        init: Init,
+        decay: bool,
+        stored: PartOfStored,
+    ) -> TensorId {
+        let tensor = self.parameter(name, shape, init, decay);
+        self.parameters.last_mut().expect("it was just declared").stored = Some(stored);
         tensor
     }
 

@@ -2,6 +2,7 @@
 //! variant.
 
 use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::models::description::{Decoder, Description};
 use plimsoll_graph::ops::RopeScaling;
 use plimsoll_graph::{Graph, Op, Optimizer, ProgramKind, TrainShape, build_training};
 use serde_json::{Value, json};
@@ -11,6 +12,11 @@ fn parameters(model: &ModelConfig) -> u64 {
     let mut graph = Graph::default();
     model.declare(&mut graph);
     graph.parameter_count()
+}
+
+fn decoder(model: &ModelConfig) -> Decoder {
+    let Description::Decoder(decoder) = model.describe() else { unreachable!("a decoder") };
+    decoder
 }
 
 /// Source: the sum of the tensors' sizes in each model's safetensors on the Hugging Face hub.
@@ -63,6 +69,29 @@ fn parameter_counts_equal_the_published_ones() {
         ("qwen2.5-14b", 14_770_033_664),
         ("qwen2.5-32b", 32_763_876_352),
         ("qwen2.5-72b", 72_706_203_648),
+        ("mistral-nemo-12b", 12_247_782_400),
+        ("ministral-8b", 8_019_808_256),
+        ("mistral-small-24b", 23_572_403_200),
+        ("qwen3-0.6b", 596_049_920),
+        ("qwen3-1.7b", 1_720_574_976),
+        ("qwen3-4b", 4_022_468_096),
+        ("qwen3-8b", 8_190_735_360),
+        ("qwen3-14b", 14_768_307_200),
+        ("qwen3-32b", 32_762_123_264),
+        ("gemma-2-2b", 2_614_341_888),
+        ("gemma-2-9b", 9_241_705_984),
+        ("gemma-2-27b", 27_227_128_320),
+        ("gemma-3-270m", 268_098_176),
+        ("gemma-3-1b", 999_885_952),
+        ("phi-3-mini-4k", 3_821_079_552),
+        ("phi-4", 14_659_507_200),
+        ("smollm3-3b", 3_075_098_624),
+        ("olmo-2-1b", 1_484_916_736),
+        ("olmo-2-7b", 7_298_617_344),
+        ("olmo-2-13b", 13_716_198_400),
+        ("olmo-2-32b", 32_234_279_936),
+        ("granite-3.3-2b", 2_533_539_840),
+        ("granite-3.3-8b", 8_170_864_640),
         ("t5-small", 60_506_624),
         ("t5-base", 222_903_552),
         ("t5-large", 737_668_096),
@@ -106,6 +135,8 @@ fn positions_and_constants_equal_the_published_ones() {
         ("llama-3.2-1b llama-3.2-3b", 131_072, 1e-5, 5e5, llama3(32.0)),
         ("mistral-7b", 32_768, 1e-5, 1e4, RopeScaling::None),
         ("mistral-7b-v0.2 mistral-7b-v0.3", 32_768, 1e-5, 1e6, RopeScaling::None),
+        ("mistral-nemo-12b", 131_072, 1e-5, 1e6, RopeScaling::None),
+        ("ministral-8b mistral-small-24b", 32_768, 1e-5, 1e8, RopeScaling::None),
         ("qwen2-0.5b qwen2-1.5b qwen2-7b", 131_072, 1e-6, 1e6, RopeScaling::None),
         ("qwen2-72b", 131_072, 1e-5, 1e6, RopeScaling::None),
         ("qwen2.5-0.5b qwen2.5-3b", 32_768, 1e-6, 1e6, RopeScaling::None),
@@ -114,21 +145,27 @@ fn positions_and_constants_equal_the_published_ones() {
         ("r1-distill-qwen-1.5b", 131_072, 1e-6, 1e4, RopeScaling::None),
     ] {
         for name in names.split(' ') {
-            let ModelConfig::Llama(config) = ModelConfig::preset(name).expect("a preset") else {
-                unreachable!("{name}")
-            };
-            let found = (config.max_position_embeddings, config.rms_norm_eps, config.rope_theta, config.scaling);
-            assert_eq!(found, (positions, epsilon, theta, scaling), "{name}");
-            assert_eq!(config.sliding_window, (name == "mistral-7b").then_some(4096), "{name}");
+            let config = decoder(&ModelConfig::preset(name).expect("a preset"));
+            let attention = &config.blocks[0].attention;
+            let rotary = attention.rotary.clone().expect("rotary positions");
+            let found = (config.max_positions, config.last_norm.epsilon, rotary.base, rotary.scaling);
+            assert_eq!(found, (positions, epsilon, theta, scaling.clone()), "{name}");
+            let window =
+                [("mistral-7b", 4096), ("ministral-8b", 32_768)].iter().find(|(windowed, _)| *windowed == name);
+            assert_eq!(attention.window, window.map(|(_, window)| *window), "{name}");
             let small =
                 ["smollm2", "llama-3.2", "qwen2-0.5b", "qwen2-1.5b", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b"];
-            assert_eq!(config.tie_word_embeddings, small.iter().any(|small| name.starts_with(small)), "{name}");
-            assert_eq!(config.qkv_bias, name.contains("qwen"), "{name}");
-            assert!(!config.output_bias && !config.mlp_bias, "{name}");
+            assert_eq!(config.head.is_none(), small.iter().any(|small| name.starts_with(small)), "{name}");
+            let biases = attention.inputs.layers().iter().map(|layer| layer.bias);
+            assert!(biases.eq([name.contains("qwen"); 3]), "{name}");
+            assert!(!attention.output.bias && !config.blocks[0].feed_forward.down.bias, "{name}");
             left.retain(|other| *other != name);
         }
     }
-    left.retain(|name| matches!(ModelConfig::preset(name), Ok(ModelConfig::Llama(_))));
+    left.retain(|name| {
+        let model = ModelConfig::preset(name).expect("a preset");
+        ["llama", "mistral", "qwen2"].contains(&model.model_type())
+    });
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -163,7 +200,7 @@ fn unsupported_variants_are_rejected_by_key() {
         ("gpt2", json!({"n_head": 7}), "n_head"),
         ("gpt2", json!({"n_ctx": 512}), "n_ctx"),
         ("flan-t5-small", json!({"is_gated_act": false}), "is_gated_act"),
-        ("llama-3.2-1b", json!({"hidden_act": "gelu"}), "hidden_act"),
+        ("llama-3.2-1b", json!({"hidden_act": "gelu_10"}), "hidden_act"),
         ("llama-3.2-1b", json!({"hidden_size": null}), "hidden_size"),
         ("llama-3.2-1b", json!({"num_key_value_heads": 5}), "num_key_value_heads"),
         ("llama-3.2-1b", json!({"head_dim": 63}), "head_dim"),
@@ -174,7 +211,7 @@ fn unsupported_variants_are_rejected_by_key() {
         ("llama-3.2-1b", json!({"quantization_config": {"bits": 4}}), "quantization_config"),
         ("llama-3.2-1b", json!({"pretraining_tp": 2}), "pretraining_tp"),
         ("llama-3.2-1b", json!({"attention_bias": "yes"}), "attention_bias"),
-        ("llama-3.2-1b", json!({"model_type": "gemma3"}), "model_type"),
+        ("llama-3.2-1b", json!({"model_type": "deepseek_v3"}), "model_type"),
         ("flan-t5-small", json!({"feed_forward_proj": "gated-silu"}), "feed_forward_proj"),
         ("flan-t5-small", json!({"dense_act_fn": "gelu"}), "dense_act_fn"),
         ("t5-small", json!({"dense_act_fn": "gelu_new"}), "dense_act_fn"),
@@ -223,8 +260,7 @@ fn windows_equal_those_of_transformers() {
         let model = changed(preset, change).expect("windows are accepted");
         let again = ModelConfig::from_json(&model.to_json()).expect("a generated file is accepted");
         assert_eq!(again, model, "{preset} with {change}");
-        let ModelConfig::Llama(config) = model else { unreachable!("a Llama") };
-        (0..3).map(|layer| config.window(layer)).collect::<Vec<_>>()
+        decoder(&model).blocks[..3.min(model.blocks())].iter().map(|block| block.attention.window).collect::<Vec<_>>()
     };
     let all = |window: usize| vec![Some(window); 3];
     assert_eq!(windows("mistral-7b", &json!({})), all(4096));

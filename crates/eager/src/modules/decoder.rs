@@ -10,6 +10,7 @@ use super::parts::{Model, Options, attended_keys, causal_mask, headed_loss, posi
 use super::source::{Code, Source};
 use crate::ops;
 use crate::runtime::{DType, Rt, Tensor, checkpoint};
+use attention::capped;
 use block::{Block, Norm};
 use plimsoll_graph::models::description;
 use plimsoll_trainers::{Attention, Loss, Run};
@@ -56,7 +57,7 @@ pub(super) fn load(loader: &Loader, description: description::Decoder, source: &
         Some(head) => loader.parameter(&format!("{}.weight", head.name), &[head.rows as u64, width]),
     };
     let head = Linear::head(loader, head);
-    let rotated = description.blocks.iter().find(|block| block.attention.inputs.rotary().is_some());
+    let rotated = description.blocks.iter().find(|block| block.attention.rotary.is_some());
     let frequencies = rotated.map(|block| {
         let half = block.attention.head_size as u64 / 2;
         [(); 2].map(|()| loader.weight("model.rotary_emb", &[half], DType::F32))
@@ -82,8 +83,10 @@ impl Decoder {
     fn hidden(&self, rt: &Rt, ids: &Tensor) -> Tensor {
         let description = &self.description;
         // The embeddings live until the end of the forward pass.
-        let embedded =
-            rt.module(last(description.tokens.name), || self.options.embedded(ops::embedding(&self.tokens, ids)));
+        let embedded = rt.module(last(description.tokens.name), || {
+            let embedded = ops::embedding(&self.tokens, ids);
+            self.options.embedded(if description.embedding_scale.is_some() { embedded.scale() } else { embedded })
+        });
         let positions = positions(rt, self.options.length);
         let placed = self
             .positions
@@ -157,7 +160,11 @@ impl Model for Decoder {
         let ids = &inputs[0];
         let name = self.description.block_list.split('.').next().unwrap_or_default();
         let hidden = rt.module(name, || self.hidden(rt, ids));
-        headed_loss(rt, self.loss, &hidden, &self.head, ids)
+        let changed = |logits: Tensor| {
+            let logits = if self.description.head_scale.is_some() { logits.scale() } else { logits };
+            if self.description.logit_cap.is_some() { capped(&logits) } else { logits }
+        };
+        headed_loss(rt, self.loss, &hidden, &self.head, ids, &changed)
     }
 
     fn trained(&self) -> &[Tensor] {

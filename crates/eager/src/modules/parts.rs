@@ -108,11 +108,18 @@ pub(crate) fn causal_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
 }
 
 /// Mean loss of hidden states (B, T, C), the head and labels (B, T), with the run's loss function. A loss without
-/// logits uses only the head's weight (V, C).
-pub(crate) fn headed_loss(rt: &Rt, how: Loss, hidden: &Tensor, head: &Linear, labels: &Tensor) -> Tensor {
+/// logits uses only the head's weight (V, C). `changed`: the model's own functions of logits.
+pub(crate) fn headed_loss(
+    rt: &Rt,
+    how: Loss,
+    hidden: &Tensor,
+    head: &Linear,
+    labels: &Tensor,
+    changed: &dyn Fn(Tensor) -> Tensor,
+) -> Tensor {
     match how {
         Loss::Plain => {
-            let logits = head.forward(rt, "lm_head", hidden);
+            let logits = changed(head.forward(rt, "lm_head", hidden));
             logits.mark(Kind::Logits);
             rt.module("loss", || causal_loss(&logits, labels))
         }

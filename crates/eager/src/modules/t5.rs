@@ -346,7 +346,8 @@ pub(super) fn load(loader: &Loader, model: EncoderDecoder, run: &Run) -> Box<dyn
         let block = |layer: usize| {
             let table = (layer == 0).then_some(&stack.bias_table);
             let own = attending(&stack.part(layer, 0), &stack.own, &stack.norm, table);
-            let cross = stack.source.map(|attention| attending(&stack.part(layer, 1), &attention, &stack.norm, None));
+            let cross =
+                stack.source.as_ref().map(|attention| attending(&stack.part(layer, 1), attention, &stack.norm, None));
             let feed = feeding(&stack.part(layer, stack.last_part()), &stack.feed_forward, &stack.norm);
             Rc::new(Block { own, cross, feed })
         };

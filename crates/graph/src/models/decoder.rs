@@ -1,7 +1,7 @@
 //! A [`Decoder`] in a graph: its parameters, and its forward pass for training, evaluation and sampling.
 
-use super::description::{Block, Decoder};
-use super::parts::{Attended, AttentionWeights, Dropouts, FeedForwardWeights, NormWeights, declare_table};
+use super::description::{Block, Decoder, Norms};
+use super::parts::{Attended, AttentionWeights, Dropouts, FeedForwardWeights, NormWeights, declare_table, scaled};
 use super::{CacheShapes, Caches, Inputs, Mode};
 use crate::ops::{Add, Embedding, Positions};
 use crate::{Graph, GraphError, ProgramBuilder, TensorId};
@@ -19,25 +19,44 @@ pub struct DecoderWeights {
 
 #[derive(Debug, Clone)]
 struct BlockWeights {
-    attention_norm: NormWeights,
+    attention_norms: PartNorms,
     attention: AttentionWeights,
-    feed_forward_norm: NormWeights,
+    feed_forward_norms: PartNorms,
     feed_forward: FeedForwardWeights,
+}
+
+/// The norms of a block's part: before it, and after it.
+#[derive(Debug, Clone)]
+struct PartNorms {
+    before: Option<NormWeights>,
+    after: Option<NormWeights>,
+}
+
+impl PartNorms {
+    fn declare(graph: &mut Graph, path: &str, norms: &Norms, width: usize) -> Self {
+        let mut declare = |norm: Option<_>| norm.map(|norm| NormWeights::declare(graph, path, norm, width));
+        Self { before: declare(norms.before), after: declare(norms.after) }
+    }
+}
+
+/// x after a norm, or x itself if there is none.
+fn normed(builder: &mut ProgramBuilder, norm: Option<&NormWeights>, x: TensorId) -> Result<TensorId, GraphError> {
+    norm.map_or(Ok(x), |norm| norm.apply(builder, x))
 }
 
 impl BlockWeights {
     fn declare(graph: &mut Graph, path: &str, block: &Block, width: usize) -> Self {
-        let attention_norm = NormWeights::declare(graph, path, block.attention_norm, width);
+        let attention_norms = PartNorms::declare(graph, path, &block.attention_norms, width);
         let attention = AttentionWeights::declare(graph, path, &block.attention);
-        let norm = |graph: &mut Graph| NormWeights::declare(graph, path, block.feed_forward_norm, width);
+        let norms = |graph: &mut Graph| PartNorms::declare(graph, path, &block.feed_forward_norms, width);
         let feed_forward = |graph: &mut Graph| FeedForwardWeights::declare(graph, path, &block.feed_forward);
-        let (feed_forward_norm, feed_forward) = if block.second_norm_is_last {
+        let (feed_forward_norms, feed_forward) = if block.second_norm_is_last {
             let feed_forward = feed_forward(graph);
-            (norm(graph), feed_forward)
+            (norms(graph), feed_forward)
         } else {
-            (norm(graph), feed_forward(graph))
+            (norms(graph), feed_forward(graph))
         };
-        Self { attention_norm, attention, feed_forward_norm, feed_forward }
+        Self { attention_norms, attention, feed_forward_norms, feed_forward }
     }
 }
 
@@ -68,6 +87,7 @@ impl DecoderWeights {
         let mut dropouts = Dropouts::new(mode);
         builder.scope("embedding", None);
         let mut x = builder.apply(Embedding, &[inputs.tokens, self.tokens])?;
+        x = scaled(builder, x, self.model.embedding_scale)?;
         if let Some(table) = self.positions {
             x = match inputs.positions {
                 None => builder.apply(Positions { offset: mode == Mode::Cached }, &[x, table])?,
@@ -81,21 +101,26 @@ impl DecoderWeights {
         for (layer, (block, weights)) in self.model.blocks.iter().zip(&self.blocks).enumerate() {
             let number = u32::try_from(layer).ok();
             builder.scope(format!("h{layer}/attention"), number);
-            let normed = weights.attention_norm.apply(builder, x)?;
-            let streams = weights.attention.streams(builder, normed, normed, mode == Mode::Cached)?;
+            let y = normed(builder, weights.attention_norms.before.as_ref(), x)?;
+            let streams = weights.attention.streams(builder, y, y, mode == Mode::Cached)?;
             let segments = inputs.segments.map(|segments| [segments, segments]);
             let attended = Attended { bias_table: None, segments, cache: caches.own.get(layer).copied() };
             let y = weights.attention.attend(builder, &streams, attended, &mut dropouts)?;
+            let y = normed(builder, weights.attention_norms.after.as_ref(), y)?;
+            let y = scaled(builder, y, block.residual_scale)?;
             let y = dropouts.apply(builder, y, block.residual_dropout)?;
             x = builder.apply(Add, &[x, y])?;
             builder.scope(format!("h{layer}/mlp"), number);
-            let normed = weights.feed_forward_norm.apply(builder, x)?;
-            let y = weights.feed_forward.apply(builder, normed, &mut dropouts)?;
+            let y = normed(builder, weights.feed_forward_norms.before.as_ref(), x)?;
+            let y = weights.feed_forward.apply(builder, y, &mut dropouts)?;
+            let y = normed(builder, weights.feed_forward_norms.after.as_ref(), y)?;
+            let y = scaled(builder, y, block.residual_scale)?;
             let y = dropouts.apply(builder, y, block.residual_dropout)?;
             x = builder.apply(Add, &[x, y])?;
         }
         builder.scope("head", None);
-        self.last_norm.apply(builder, x)
+        x = self.last_norm.apply(builder, x)?;
+        scaled(builder, x, self.model.head_scale)
     }
 }
 

@@ -63,6 +63,8 @@ pub struct Decoder {
     pub max_positions: usize,
     /// The token embedding (V, C).
     pub tokens: Table,
+    /// Factor of the token embedding.
+    pub embedding_scale: Option<f32>,
     /// The embedding of positions (positions, C), if they are learned.
     pub positions: Option<Table>,
     /// Dropout of the embeddings' sum; `None` if the family has no such dropout.
@@ -75,25 +77,60 @@ pub struct Decoder {
     pub last_norm: Norm,
     /// The output head (V, C); `None` if the token embedding is used.
     pub head: Option<Table>,
+    /// Factor of the head's input.
+    pub head_scale: Option<f32>,
+    /// Soft limit of the logits: cap · tanh(logit / cap).
+    pub logit_cap: Option<f32>,
 }
 
-/// A block: attention and a feed-forward layer. Each takes a norm of the residual stream and adds its result to the
-/// stream.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// A block: attention and a feed-forward layer. Each adds its result to the residual stream.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Block {
-    /// The norm before attention.
-    pub attention_norm: Norm,
+    /// The norms of attention.
+    pub attention_norms: Norms,
     /// Attention.
     pub attention: Attention,
-    /// The norm before the feed-forward layer.
-    pub feed_forward_norm: Norm,
+    /// The norms of the feed-forward layer.
+    pub feed_forward_norms: Norms,
     /// The feed-forward layer.
     pub feed_forward: FeedForward,
     /// Dropout of the results before they are added to the residual stream; `None` if the family has no such dropout.
     pub residual_dropout: Option<f32>,
+    /// Factor of the results before they are added to the residual stream.
+    pub residual_scale: Option<f32>,
     /// Whether the second norm is declared after the feed-forward layer. The initial values of parameters depend on
     /// their indices, which follow the order of declaration.
     pub second_norm_is_last: bool,
+}
+
+impl Block {
+    /// The block with this window of attention.
+    pub(super) fn within(mut self, window: Option<usize>) -> Self {
+        self.attention.window = window;
+        self
+    }
+
+    /// The norms, in the order of a pass.
+    pub fn norms(&self) -> impl Iterator<Item = Norm> {
+        let of_parts = [&self.attention_norms, &self.feed_forward_norms];
+        of_parts.into_iter().flat_map(|norms| [norms.before, norms.after]).flatten()
+    }
+}
+
+/// The norms of a block's part.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Norms {
+    /// The norm of the residual stream that the part takes.
+    pub before: Option<Norm>,
+    /// The norm of the part's result.
+    pub after: Option<Norm>,
+}
+
+impl Norms {
+    /// Only the norm before a part.
+    pub(super) const fn before(norm: Norm) -> Self {
+        Self { before: Some(norm), after: None }
+    }
 }
 
 /// An encoder, and a decoder that attends to it.
@@ -178,6 +215,8 @@ pub struct Norm {
 pub enum NormFormula {
     /// Root mean square, with a weight.
     Rms,
+    /// Root mean square, times one plus a weight.
+    OffsetRms,
     /// Mean and variance, with a weight and perhaps a bias.
     Layer {
         /// Whether there is a bias.
@@ -203,7 +242,7 @@ pub struct Linear {
 }
 
 /// Multi-head attention: (B, T, C) -> (B, T, C).
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Attention {
     /// Heads of queries.
     pub heads: usize,
@@ -213,6 +252,10 @@ pub struct Attention {
     pub head_size: usize,
     /// The layers that compute queries, keys and values.
     pub inputs: AttentionInputs,
+    /// Norms of queries and keys before their rotation.
+    pub norms: Option<HeadNorms>,
+    /// Rotation of queries and keys by their positions.
+    pub rotary: Option<RotaryPositions>,
     /// The layer after the heads' results.
     pub output: Linear,
     /// Whether a token attends only to itself and earlier tokens.
@@ -221,6 +264,8 @@ pub struct Attention {
     pub window: Option<usize>,
     /// Factor of the scores.
     pub scale: f32,
+    /// Soft limit of the scores: cap · tanh(score / cap).
+    pub cap: Option<f32>,
     /// Bias of the scores by distance.
     pub bias: Option<RelativeBias>,
     /// Dropout of the attention probabilities.
@@ -230,15 +275,10 @@ pub struct Attention {
 /// The layers that compute queries, keys and values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum AttentionInputs {
-    /// One layer whose result is split in three.
+    /// One layer whose result is split in queries, keys and values.
     Packed(Linear),
-    /// One layer each.
-    Separate {
-        /// The layers of queries, keys and values.
-        layers: [Linear; 3],
-        /// Rotation of queries and keys by their positions.
-        rotary: Option<RotaryPositions>,
-    },
+    /// The layers of queries, keys and values.
+    Separate([Linear; 3]),
 }
 
 impl AttentionInputs {
@@ -246,21 +286,42 @@ impl AttentionInputs {
     pub fn layers(&self) -> &[Linear] {
         match self {
             Self::Packed(layer) => std::slice::from_ref(layer),
-            Self::Separate { layers, .. } => layers,
+            Self::Separate(layers) => layers,
         }
     }
 
-    /// Rotary positions, if there are any.
-    pub fn rotary(&self) -> Option<RotaryPositions> {
+    pub(super) fn layers_mut(&mut self) -> &mut [Linear] {
         match self {
-            Self::Packed(_) => None,
-            Self::Separate { rotary, .. } => *rotary,
+            Self::Packed(layer) => std::slice::from_mut(layer),
+            Self::Separate(layers) => layers,
+        }
+    }
+}
+
+/// Norms of queries and keys.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HeadNorms {
+    /// The norm of queries.
+    pub queries: Norm,
+    /// The norm of keys.
+    pub keys: Norm,
+    /// Whether the channels of each head are normalized separately, with the same weight; otherwise those of all heads
+    /// together.
+    pub each_head: bool,
+}
+
+impl HeadNorms {
+    /// The weights' lengths for queries and for keys.
+    pub fn channels(&self, attention: &Attention) -> [usize; 2] {
+        match self.each_head {
+            true => [attention.head_size; 2],
+            false => [attention.heads, attention.kv_heads].map(|heads| heads * attention.head_size),
         }
     }
 }
 
 /// Rotary positions.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RotaryPositions {
     /// Base of the wavelengths.
     pub base: f32,
@@ -291,16 +352,36 @@ pub enum Inner {
         /// The gate's activation.
         activation: Activation,
         /// The gate, and the layer that it multiplies.
-        layers: [Linear; 2],
+        layers: Gate,
     },
+}
+
+/// The layers of a gated feed-forward layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Gate {
+    /// The gate, and the layer that it multiplies.
+    Separate([Linear; 2]),
+    /// One layer whose result is split in both.
+    Packed(Linear),
 }
 
 impl Inner {
     /// The layers, the gate first.
     pub fn layers(&self) -> &[Linear] {
         match self {
-            Self::Gelu(layer) | Self::Relu(layer) => std::slice::from_ref(layer),
-            Self::Gated { layers, .. } => layers,
+            Self::Gelu(layer) | Self::Relu(layer) | Self::Gated { layers: Gate::Packed(layer), .. } => {
+                std::slice::from_ref(layer)
+            }
+            Self::Gated { layers: Gate::Separate(layers), .. } => layers,
+        }
+    }
+
+    fn layers_mut(&mut self) -> &mut [Linear] {
+        match self {
+            Self::Gelu(layer) | Self::Relu(layer) | Self::Gated { layers: Gate::Packed(layer), .. } => {
+                std::slice::from_mut(layer)
+            }
+            Self::Gated { layers: Gate::Separate(layers), .. } => layers,
         }
     }
 }
@@ -329,11 +410,36 @@ impl Attention {
     fn layers(&self) -> impl Iterator<Item = &Linear> {
         self.inputs.layers().iter().chain([&self.output])
     }
+
+    /// Whether the op takes queries, keys and values in one tensor.
+    pub(super) fn attends_packed(&self) -> bool {
+        let is_packed = matches!(self.inputs, AttentionInputs::Packed(_));
+        is_packed && self.rotary.is_none() && self.norms.is_none() && self.heads == self.kv_heads
+    }
+
+    /// Gives every layer a bias.
+    pub(super) fn add_biases(&mut self) {
+        for layer in self.inputs.layers_mut().iter_mut().chain([&mut self.output]) {
+            layer.bias = true;
+        }
+    }
+
+    /// Number of parameters of the norms of queries and keys.
+    fn norm_parameters(&self) -> u128 {
+        self.norms.map_or(0, |norms| norms.channels(self).iter().sum::<usize>() as u128)
+    }
 }
 
 impl FeedForward {
     fn layers(&self) -> impl Iterator<Item = &Linear> {
         self.inner.layers().iter().chain([&self.down])
+    }
+
+    /// Gives every layer a bias.
+    pub(super) fn add_biases(&mut self) {
+        for layer in self.inner.layers_mut().iter_mut().chain([&mut self.down]) {
+            layer.bias = true;
+        }
     }
 }
 
@@ -354,8 +460,8 @@ impl Decoder {
     pub(super) fn parameters(&self) -> u128 {
         let of_block = |block: &Block| {
             let layers = block.attention.layers().chain(block.feed_forward.layers()).map(Linear::parameters);
-            let norms = [block.attention_norm, block.feed_forward_norm].map(|norm| norm.parameters(self.width));
-            layers.sum::<u128>() + norms.iter().sum::<u128>()
+            let norms = block.norms().map(|norm| norm.parameters(self.width)).sum::<u128>();
+            layers.sum::<u128>() + norms + block.attention.norm_parameters()
         };
         let tables = [Some(self.tokens), self.positions, self.head].into_iter().flatten();
         let tables = tables.map(|table| table.parameters(self.width)).sum::<u128>();

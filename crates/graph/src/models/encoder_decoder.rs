@@ -1,9 +1,9 @@
 //! An [`EncoderDecoder`] in a graph: its parameters, and its forward pass for training, evaluation and sampling.
 
 use super::description::{EncoderDecoder, Stack};
-use super::parts::{Attended, AttentionWeights, Dropouts, FeedForwardWeights, NormWeights, declare_table};
+use super::parts::{Attended, AttentionWeights, Dropouts, FeedForwardWeights, NormWeights, declare_table, scaled};
 use super::{CacheShapes, Caches, Inputs, Mode};
-use crate::ops::{Add, Embedding, Scale};
+use crate::ops::{Add, Embedding};
 use crate::{Graph, GraphError, ProgramBuilder, TensorId};
 
 /// The parameters in a graph, and the description that declares them.
@@ -44,7 +44,7 @@ impl StackWeights {
             let own = AttentionWeights::declare(graph, &stack.part(layer, 0), &stack.own);
             bias_table.get_or_insert_with(|| declare_table(graph, &stack.bias_table, stack.own.heads));
             let own_norm = norm(graph, 0);
-            let source = stack.source.map(|source| {
+            let source = stack.source.as_ref().map(|source| {
                 let weights = AttentionWeights::declare(graph, &stack.part(layer, 1), &source);
                 (weights, norm(graph, 1))
             });
@@ -182,10 +182,7 @@ impl EncoderDecoderWeights {
         builder.scope("head", None);
         let x = stack.last_norm.apply(builder, x)?;
         let x = dropouts.apply(builder, x, rate)?;
-        match self.model.head_scale {
-            Some(factor) => builder.apply(Scale { factor }, &[x]),
-            None => Ok(x),
-        }
+        scaled(builder, x, self.model.head_scale)
     }
 
     /// The residual stream after a block's feed-forward layer.
@@ -210,6 +207,6 @@ pub(super) fn cache_shapes(model: &EncoderDecoder, rows: usize, positions: usize
         let shape = vec![rows, tokens, width];
         vec![[shape.clone(), shape]; stack.layers]
     };
-    let of_source = stack.source.map_or(0, |attention| attention.kv_width());
+    let of_source = stack.source.as_ref().map_or(0, |attention| attention.kv_width());
     CacheShapes { own: each(positions, stack.own.kv_width()), source: each(source, of_source) }
 }

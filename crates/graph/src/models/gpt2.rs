@@ -7,7 +7,7 @@ pub use config::Gpt2Config;
 
 use super::Description;
 use super::description::{
-    Attention, AttentionInputs, Block, Decoder, FeedForward, Inner, Linear, Norm, NormFormula, Table,
+    Attention, AttentionInputs, Block, Decoder, FeedForward, Inner, Linear, Norm, NormFormula, Norms, Table,
 };
 use super::keys::MOST_LAYERS;
 use crate::ops::WeightLayout;
@@ -41,20 +41,24 @@ impl Gpt2Config {
             head_size,
             inputs: AttentionInputs::Packed(linear("attn.c_attn", [width, width.saturating_mul(3)], deviation)),
             output: linear("attn.c_proj", [width, width], residual),
+            norms: None,
+            rotary: None,
             causal: true,
             window: None,
             scale: 1.0 / (head_size as f32).sqrt(),
+            cap: None,
             bias: None,
             dropout: self.attn_pdrop,
         };
         let down = linear("mlp.c_proj", [inner, width], residual);
         let inner = Inner::Gelu(linear("mlp.c_fc", [width, inner], deviation));
         Block {
-            attention_norm: self.norm("ln_1"),
+            attention_norms: Norms::before(self.norm("ln_1")),
             attention,
-            feed_forward_norm: self.norm("ln_2"),
+            feed_forward_norms: Norms::before(self.norm("ln_2")),
             feed_forward: FeedForward { inner, down, dropout: None },
             residual_dropout: Some(self.resid_pdrop),
+            residual_scale: None,
             second_norm_is_last: false,
         }
     }
@@ -67,12 +71,15 @@ impl Gpt2Config {
             width: self.n_embd,
             max_positions: self.n_positions,
             tokens: table("transformer.wte", self.vocab_size),
+            embedding_scale: None,
             positions: Some(table("transformer.wpe", self.n_positions)),
             embedding_dropout: Some(self.embd_pdrop),
             block_list: "transformer.h",
             blocks: vec![self.block(); self.n_layer.min(MOST_LAYERS)],
             last_norm: self.norm("transformer.ln_f"),
             head: None,
+            head_scale: None,
+            logit_cap: None,
         })
     }
 }

@@ -32,14 +32,6 @@ pub(super) fn require_whole(value: &Value, keys: &[&str]) -> Result<(), GraphErr
     Ok(())
 }
 
-/// A boolean key; `false` if absent or null. Errors: `BadConfig` for another value.
-pub(super) fn flag(value: &Value, key: &str) -> Result<bool, GraphError> {
-    match value.get(key) {
-        None | Some(Value::Null) => Ok(false),
-        Some(found) => found.as_bool().ok_or_else(|| bad(key, format!("is {found}; it must be true or false"))),
-    }
-}
-
 /// A whole number; `default` if the key is absent or null. Errors: `BadConfig` for another value.
 pub(super) fn whole_or(value: &Value, key: &str, default: usize) -> Result<usize, GraphError> {
     let Some(found) = value.get(key).filter(|found| !found.is_null()) else { return Ok(default) };

@@ -2,7 +2,7 @@
 //! parameters and forward passes in a graph; training, evaluation and sampling share it. Presets are data.
 //!
 //! ```text
-//!   gpt2, llama, t5            each family's keys (config.rs) and its description
+//!   gpt2, families, t5         each family's keys and its description
 //!   description                what a model computes and the names of its parameters
 //!   decoder, encoder_decoder   a description as nodes of a graph, from the parts in parts.rs
 //! ```
@@ -12,16 +12,16 @@
 mod decoder;
 pub mod description;
 mod encoder_decoder;
+mod families;
 mod gpt2;
 mod hub;
 mod keys;
-mod llama;
 mod parts;
 mod t5;
 
 pub use description::Description;
+pub use families::DecoderConfig;
 pub use gpt2::Gpt2Config;
-pub use llama::{LlamaConfig, Variant};
 pub use t5::{FeedForwardProjection, T5Config};
 
 use crate::{Graph, GraphError, ProgramBuilder, TensorId};
@@ -123,7 +123,7 @@ trait Family: Sized {
 }
 
 macro_rules! families {
-    ($($name:ident($config:ty): $doc:literal, [$($model_type:literal),+]);+ $(;)?) => {
+    ($($name:ident($config:ty): $doc:literal);+ $(;)?) => {
         /// The configuration of a model of any family.
         #[derive(Debug, Clone, PartialEq)]
         pub enum ModelConfig {
@@ -153,24 +153,14 @@ macro_rules! families {
                 })+
                 None
             }
-
-            /// The supported values of `model_type`.
-            const MODEL_TYPES: &[&str] = &[$($($model_type),+),+];
-
-            fn of_type(model_type: &str, value: serde_json::Value) -> Option<Result<Self, GraphError>> {
-                match model_type {
-                    $($($model_type)|+ => Some(<$config as Family>::from_value(value).map(Self::$name)),)+
-                    _ => None,
-                }
-            }
         }
     };
 }
 
 families! {
-    Gpt2(Gpt2Config): "GPT-2 and models with its architecture.", ["gpt2"];
-    Llama(LlamaConfig): "Llama, Mistral, Qwen2.", ["llama", "mistral", "qwen2"];
-    T5(T5Config): "T5, including v1.1 and FLAN.", ["t5"];
+    Gpt2(Gpt2Config): "GPT-2 and models with its architecture.";
+    Decoder(DecoderConfig): "Llama and the decoders that share its keys.";
+    T5(T5Config): "T5, including v1.1 and FLAN.";
 }
 
 impl ModelConfig {
@@ -224,12 +214,25 @@ impl ModelConfig {
     pub fn from_json(text: &str) -> Result<Self, GraphError> {
         let value: serde_json::Value =
             serde_json::from_str(text).map_err(|e| keys::bad("(file)", format!("is not valid JSON: {e}")))?;
-        let known = Self::MODEL_TYPES.join(", ");
+        let known = || ["gpt2", "t5"].into_iter().chain(DecoderConfig::model_types()).collect::<Vec<_>>().join(", ");
         let Some(model_type) = value.get("model_type").and_then(|v| v.as_str()).map(str::to_owned) else {
-            return Err(keys::bad("model_type", format!("is missing; supported: {known}")));
+            return Err(keys::bad("model_type", format!("is missing; supported: {}", known())));
         };
-        Self::of_type(&model_type, value)
-            .unwrap_or_else(|| Err(keys::bad("model_type", format!("is `{model_type}`; supported: {known}"))))
+        match model_type.as_str() {
+            "gpt2" => Gpt2Config::from_value(value).map(Self::Gpt2),
+            "t5" => T5Config::from_value(value).map(Self::T5),
+            other if DecoderConfig::model_types().any(|known| known == other) => {
+                DecoderConfig::from_value(value).map(Self::Decoder)
+            }
+            other => {
+                let closest = value.as_object().and_then(DecoderConfig::closest);
+                let closest = closest.map_or_else(String::new, |(family, differing)| match differing.as_slice() {
+                    [] => format!("; its keys are those of `{family}`"),
+                    keys => format!("; closest to `{family}`, which does not have {}", keys.join(", ")),
+                });
+                Err(keys::bad("model_type", format!("is `{other}`; supported: {}{closest}", known())))
+            }
+        }
     }
 
     /// Whether a model is of the same family, so that one can represent the other.

@@ -1,10 +1,10 @@
 //! The parts of a [`description`](super::description) as nodes of a graph: parameters and forward passes.
 
 use super::Mode;
-use super::description::{Attention, AttentionInputs, FeedForward, Inner, Linear, Norm, NormFormula, Table};
+use super::description::{Attention, AttentionInputs, FeedForward, Gate, Inner, Linear, Norm, NormFormula, Table};
 use crate::ops::{self, ATTENTION_ROWS, CachedAttention, Dropout, DropoutKey, Gated, Gelu, LayerNorm, Relu, RmsNorm};
-use crate::ops::{Rotary, WeightLayout};
-use crate::{Graph, GraphError, Init, ProgramBuilder, TensorId};
+use crate::ops::{Rotary, Scale, WeightLayout};
+use crate::{Graph, GraphError, Init, PartOfStored, ProgramBuilder, TensorId};
 use std::ops::RangeFrom;
 
 /// The dropout sites of a forward pass, numbered.
@@ -50,6 +50,11 @@ pub(super) fn declare_table(graph: &mut Graph, table: &Table, width: usize) -> T
     graph.parameter(format!("{}.weight", table.name), &[table.rows, width], Init::Normal(table.deviation), true)
 }
 
+/// x times a factor, or x itself without one.
+pub(super) fn scaled(builder: &mut ProgramBuilder, x: TensorId, factor: Option<f32>) -> Result<TensorId, GraphError> {
+    factor.map_or(Ok(x), |factor| builder.apply(Scale { factor }, &[x]))
+}
+
 /// A norm's parameters: its weight, and its bias if it has one.
 #[derive(Debug, Clone)]
 pub(super) struct NormWeights {
@@ -61,7 +66,8 @@ impl NormWeights {
     /// `path` is that of the norm's parent module; empty for a norm of the whole model.
     pub(super) fn declare(graph: &mut Graph, path: &str, norm: Norm, width: usize) -> Self {
         let name = join(path, norm.name);
-        let mut ids = vec![graph.parameter(format!("{name}.weight"), &[width], Init::Ones, false)];
+        let init = if norm.formula == NormFormula::OffsetRms { Init::Zeros } else { Init::Ones };
+        let mut ids = vec![graph.parameter(format!("{name}.weight"), &[width], init, false)];
         if norm.formula == (NormFormula::Layer { bias: true }) {
             ids.push(graph.parameter(format!("{name}.bias"), &[width], Init::Zeros, false));
         }
@@ -72,6 +78,7 @@ impl NormWeights {
         let (eps, inputs) = (self.norm.epsilon, [&[x], self.ids.as_slice()].concat());
         Ok(match self.norm.formula {
             NormFormula::Rms => builder.push(RmsNorm { eps }, &inputs)?[0],
+            NormFormula::OffsetRms => builder.push(RmsNorm { eps }, &inputs)?[0],
             NormFormula::Layer { bias } => builder.push(LayerNorm { eps, bias }, &inputs)?[0],
         })
     }
@@ -99,6 +106,26 @@ impl LinearWeights {
         Self { op: ops::Linear { layout: layer.layout, bias: layer.bias }, ids }
     }
 
+    /// The parameters of consecutive parts of a layer's outputs, each as a layer of its own: (the part's name, its
+    /// outputs). `path` is that of the layer's parent module; the weight has the layout `OutIn`.
+    fn declare_parts(graph: &mut Graph, path: &str, layer: &Linear, parts: &[(&str, usize)]) -> Vec<Self> {
+        let name = join(path, layer.name);
+        let mut first = 0;
+        let declared = parts.iter().map(|&(part, outputs)| {
+            let mut declare = |kind: &str, shape: &[usize], init, decay| {
+                let stored = PartOfStored { tensor: format!("{name}.{kind}").into(), first, rows: layer.outputs };
+                graph.part(format!("{name}.{kind}:{part}"), shape, init, decay, stored)
+            };
+            let mut ids = vec![declare("weight", &[outputs, layer.inputs], Init::Normal(layer.deviation), true)];
+            if layer.bias {
+                ids.push(declare("bias", &[outputs], Init::Zeros, false));
+            }
+            first += outputs;
+            Self { op: ops::Linear { layout: WeightLayout::OutIn, bias: layer.bias }, ids }
+        });
+        declared.collect()
+    }
+
     pub(super) fn apply(&self, builder: &mut ProgramBuilder, x: TensorId) -> Result<TensorId, GraphError> {
         builder.apply(self.op, &[&[x], self.ids.as_slice()].concat())
     }
@@ -121,6 +148,8 @@ pub(super) struct AttentionWeights {
     /// One layer, or the layers of queries, keys and values.
     pub(super) inputs: Vec<LinearWeights>,
     output: LinearWeights,
+    /// The norms of queries and keys.
+    norms: Option<[NormWeights; 2]>,
 }
 
 /// Inputs of attention in addition to queries, keys and values.
@@ -137,9 +166,22 @@ pub(super) struct Attended {
 impl AttentionWeights {
     /// `path` is that of attention's parent module.
     pub(super) fn declare(graph: &mut Graph, path: &str, attention: &Attention) -> Self {
-        let inputs = attention.inputs.layers().iter().map(|layer| LinearWeights::declare(graph, path, layer));
-        let inputs = inputs.collect();
-        Self { attention: *attention, inputs, output: LinearWeights::declare(graph, path, &attention.output) }
+        let Attention { heads, kv_heads, head_size, .. } = *attention;
+        let inputs = match &attention.inputs {
+            AttentionInputs::Packed(layer) if !attention.attends_packed() => {
+                let parts = [("queries", heads), ("keys", kv_heads), ("values", kv_heads)];
+                let parts = parts.map(|(name, heads)| (name, heads * head_size));
+                LinearWeights::declare_parts(graph, path, layer, &parts)
+            }
+            inputs => inputs.layers().iter().map(|layer| LinearWeights::declare(graph, path, layer)).collect(),
+        };
+        let output = LinearWeights::declare(graph, path, &attention.output);
+        let norms = attention.norms.map(|norms| {
+            let [of_queries, of_keys] = norms.channels(attention);
+            [(norms.queries, of_queries), (norms.keys, of_keys)]
+                .map(|(norm, channels)| NormWeights::declare(graph, path, norm, channels))
+        });
+        Self { attention: attention.clone(), inputs, output, norms }
     }
 
     /// Queries of `x` with keys and values of `source`, or all in one tensor: the operands of [`Self::attend`].
@@ -155,7 +197,10 @@ impl AttentionWeights {
         let mut streams = layers
             .map(|(index, layer)| layer.apply(builder, if index == 0 { x } else { source }))
             .collect::<Result<Vec<_>, _>>()?;
-        if let Some(rotary) = self.attention.inputs.rotary() {
+        for (norm, stream) in self.norms.iter().flatten().zip(&mut streams) {
+            *stream = norm.apply(builder, *stream)?;
+        }
+        if let Some(rotary) = &self.attention.rotary {
             let rotary = Rotary {
                 head_size: self.attention.head_size,
                 base: rotary.base,
@@ -179,7 +224,7 @@ impl AttentionWeights {
         dropouts: &mut Dropouts,
     ) -> Result<TensorId, GraphError> {
         let Attention { heads, kv_heads, causal, window, scale, bias, .. } = self.attention;
-        let packed = matches!(self.attention.inputs, AttentionInputs::Packed(_));
+        let packed = self.attention.attends_packed();
         let dropout = dropouts.key(self.attention.dropout);
         let inputs = streams.iter().copied().chain(attended.bias_table).collect::<Vec<_>>();
         let y = if let Some([keys, values]) = attended.cache {
@@ -217,8 +262,13 @@ pub(super) struct FeedForwardWeights {
 impl FeedForwardWeights {
     /// `path` is that of the layer's parent module.
     pub(super) fn declare(graph: &mut Graph, path: &str, feed_forward: &FeedForward) -> Self {
-        let inner = feed_forward.inner.layers().iter().map(|layer| LinearWeights::declare(graph, path, layer));
-        let inner = inner.collect();
+        let inner = match &feed_forward.inner {
+            Inner::Gated { layers: Gate::Packed(layer), .. } => {
+                let outputs = layer.outputs / 2;
+                LinearWeights::declare_parts(graph, path, layer, &[("gate", outputs), ("up", outputs)])
+            }
+            inner => inner.layers().iter().map(|layer| LinearWeights::declare(graph, path, layer)).collect(),
+        };
         Self { feed_forward: *feed_forward, inner, down: LinearWeights::declare(graph, path, &feed_forward.down) }
     }
 

@@ -8,7 +8,7 @@ pub use config::{FeedForwardProjection, T5Config};
 
 use super::Description;
 use super::description::{
-    Attention, AttentionInputs, EncoderDecoder, FeedForward, Inner, Linear, Norm, NormFormula, Stack, Table,
+    Attention, AttentionInputs, EncoderDecoder, FeedForward, Gate, Inner, Linear, Norm, NormFormula, Stack, Table,
 };
 use crate::ops::{Activation, RelativeBias, WeightLayout};
 
@@ -38,18 +38,18 @@ impl T5Config {
             heads: self.num_heads,
             kv_heads: self.num_heads,
             head_size: self.d_kv,
-            inputs: AttentionInputs::Separate {
-                layers: [
-                    linear(q, width, inner, self.deviation(width.saturating_mul(self.d_kv))),
-                    linear(k, width, inner, self.deviation(width)),
-                    linear(v, width, inner, self.deviation(width)),
-                ],
-                rotary: None,
-            },
+            inputs: AttentionInputs::Separate([
+                linear(q, width, inner, self.deviation(width.saturating_mul(self.d_kv))),
+                linear(k, width, inner, self.deviation(width)),
+                linear(v, width, inner, self.deviation(width)),
+            ]),
+            norms: None,
+            rotary: None,
             output: linear(o, inner, width, self.deviation(inner)),
             causal,
             window: None,
             scale: 1.0,
+            cap: None,
             bias,
             dropout: self.dropout_rate,
         }
@@ -69,7 +69,7 @@ impl T5Config {
             FeedForwardProjection::Relu => Inner::Relu(linear("DenseReluDense.wi", up)),
             FeedForwardProjection::GatedGelu => Inner::Gated {
                 activation: Activation::GeluTanh,
-                layers: ["DenseReluDense.wi_0", "DenseReluDense.wi_1"].map(|name| linear(name, up)),
+                layers: Gate::Separate(["DenseReluDense.wi_0", "DenseReluDense.wi_1"].map(|name| linear(name, up))),
             },
         };
         let down = linear("DenseReluDense.wo", [self.d_ff, self.d_model]);

@@ -2,7 +2,7 @@
 //! Not here: listing checkpoints (`find.rs`).
 
 use super::archive::Archive;
-use super::contents::{Content, contents};
+use super::contents::{contents, stored_name};
 use super::find::{read_state, verify_file};
 use super::names::{HEAD, candidates, is_ignored, originals, packed};
 use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE};
@@ -31,12 +31,18 @@ pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
             _ => {
                 let names = tensors.iter().map(|content| content.name.clone()).collect::<Vec<_>>();
                 hand_out(&archive, &names, false, |index, _, view| {
-                    let Content { name, tensor, .. } = &tensors[index];
-                    let (dtype, shape) = (engine.plan()[*tensor].dtype(), engine.plan()[*tensor].ty.shape.clone());
+                    let content = &tensors[index];
+                    let (dtype, shape) = (content.dtype(engine), content.shape(engine));
                     if dtype_of(view) != Some(dtype) || *view.shape() != *shape {
-                        return Err(wrong(&path, name, format!("{dtype:?} {shape:?}"), view).into());
+                        return Err(wrong(&path, &content.name, format!("{dtype:?} {shape:?}"), view).into());
                     }
-                    engine.write(*tensor, view.data())
+                    let mut rest = view.data();
+                    for part in &content.parts {
+                        let (own, rest_of) = rest.split_at(engine.plan()[part.tensor].ty.bytes().0 as usize);
+                        engine.write(part.tensor, own)?;
+                        rest = rest_of;
+                    }
+                    Ok(())
                 })?;
             }
         }
@@ -74,10 +80,13 @@ pub fn load_averages(engine: &mut Engine, folder: &Path) -> Result<(), TrainErro
 /// Fills parameters, their master copies or remainders, and their averages, which start from the same weights.
 fn fill_weights(engine: &mut Engine, archive: &Archive, foreign: bool) -> Result<(), TrainError> {
     let parameters = engine.parameters().to_vec();
-    let names = parameters.iter().map(|p| engine.name(p.tensor).to_owned()).collect::<Vec<_>>();
+    let names = parameters.iter().map(|p| stored_name(engine, p).to_owned()).collect::<Vec<_>>();
     hand_out(archive, &names, foreign, |index, stored, view| {
-        let path = archive.file_of(stored);
-        let shape = engine.plan()[parameters[index].tensor].ty.shape.clone();
+        let (path, parameter) = (archive.file_of(stored), &parameters[index]);
+        let mut shape = engine.plan()[parameter.tensor].ty.shape.to_vec();
+        let rows = parameter.stored.as_ref().map_or(0..shape[0], |part| part.first..part.first + shape[0]);
+        let of_row = shape[1..].iter().product::<usize>();
+        shape[0] = parameter.stored.as_ref().map_or(shape[0], |part| part.rows);
         let Some(dtype) = dtype_of(view).filter(|dtype| is_float(*dtype)) else {
             let (path, tensor) = (path.to_owned(), stored.to_owned());
             return Err(CheckpointError::UnsupportedDtype { path, tensor, found: describe(view) }.into());
@@ -85,7 +94,8 @@ fn fill_weights(engine: &mut Engine, archive: &Archive, foreign: bool) -> Result
         if *view.shape() != *shape {
             return Err(wrong(path, stored, format!("F32 {shape:?}"), view).into());
         }
-        engine.fill_parameter(&parameters[index], dtype, view.data())
+        let row_bytes = of_row * dtype.size_bytes() as usize;
+        engine.fill_parameter(parameter, dtype, &view.data()[rows.start * row_bytes..rows.end * row_bytes])
     })
 }
 

@@ -2,9 +2,9 @@
 //! it in parts, so that no tensor is copied whole.
 
 use super::CheckpointError;
-use super::contents::Content;
+use super::contents::{Content, Part};
 use crate::{Engine, TrainError};
-use plimsoll_exec::joined;
+use plimsoll_exec::{converted, joined};
 use plimsoll_graph::DType;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use std::borrow::Cow;
@@ -41,8 +41,8 @@ impl<'c> Layout<'c> {
         let infos = tensors.iter().map(|content| {
             let start = end;
             end += content.bytes(engine) as usize;
-            let shape = engine.plan()[content.tensor].ty.shape.to_vec();
-            (content.name.clone(), TensorInfo { dtype: dtype(content), shape, data_offsets: (start, end) })
+            let info = TensorInfo { dtype: dtype(content), shape: content.shape(engine), data_offsets: (start, end) };
+            (content.name.clone(), info)
         });
         let infos = infos.collect();
         let metadata = HashMap::from(METADATA.map(|(key, value)| (key.to_owned(), value.to_owned())));
@@ -80,16 +80,30 @@ pub(super) fn write(engine: &Engine, contents: &[Content], path: &Path) -> Resul
 }
 
 fn write_tensor(engine: &Engine, content: &Content, file: &mut impl Write) -> Result<io::Result<()>, TrainError> {
-    let dtype = content.dtype(engine);
-    let bytes = engine.view(content.tensor)?;
-    let remainder = content.remainder.map(|remainder| engine.view(remainder)).transpose()?;
-    for (number, part) in bytes.chunks(PART_BYTES).enumerate() {
-        let rest = remainder.as_deref().map(|all| &all[number * PART_BYTES..][..part.len()]);
-        let part = rest.map_or(Cow::Borrowed(part), |rest| Cow::Owned(joined(part, rest)));
-        if !is_finite(dtype, &part) {
+    for part in &content.parts {
+        if let Err(error) = write_part(engine, content, *part, file)? {
+            return Ok(Err(error));
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn write_part(
+    engine: &Engine,
+    content: &Content,
+    part: Part,
+    file: &mut impl Write,
+) -> Result<io::Result<()>, TrainError> {
+    let (own, dtype) = (part.dtype(engine), content.dtype(engine));
+    let bytes = engine.view(part.tensor)?;
+    let remainder = part.remainder.map(|remainder| engine.view(remainder)).transpose()?;
+    for (number, piece) in bytes.chunks(PART_BYTES).enumerate() {
+        let rest = remainder.as_deref().map(|all| &all[number * PART_BYTES..][..piece.len()]);
+        let piece = rest.map_or(Cow::Borrowed(piece), |rest| Cow::Owned(joined(piece, rest)));
+        if !is_finite(own, &piece) {
             return Err(CheckpointError::NotFinite { tensor: content.name.clone() }.into());
         }
-        if let Err(error) = file.write_all(&part) {
+        if let Err(error) = file.write_all(&converted(&piece, own, dtype)) {
             return Ok(Err(error));
         }
     }

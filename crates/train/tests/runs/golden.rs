@@ -6,7 +6,7 @@ use crate::support::{assert_close, plan_training};
 use plimsoll_exec::reference::{Value, interpret};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::{
-    DType, Graph, Optimizer, ProgramKind, Role, SampleShape, Scalars, Storage, Targets, TensorId, TrainShape,
+    DType, Graph, Optimizer, Parameter, ProgramKind, SampleShape, Scalars, Storage, Targets, TensorId, TrainShape,
 };
 use plimsoll_plan::{Level, Levers, Precision, Recompute, plan_sampling};
 use plimsoll_train::{Engine, Sampling, Writer};
@@ -56,12 +56,22 @@ struct Golden {
 impl Golden {
     /// The stored results of every family.
     fn all() -> Vec<Self> {
-        let files: [(_, &'static [u8]); 7] = [
+        let files: [(_, &'static [u8]); 17] = [
             ("gpt2", include_bytes!("../golden/gpt2.safetensors")),
             ("llama", include_bytes!("../golden/llama.safetensors")),
             ("mistral", include_bytes!("../golden/mistral.safetensors")),
+            ("ministral", include_bytes!("../golden/ministral.safetensors")),
             ("qwen2", include_bytes!("../golden/qwen2.safetensors")),
-            ("qwen2 with a window", include_bytes!("../golden/qwen2_window.safetensors")),
+            ("qwen2 window", include_bytes!("../golden/qwen2_window.safetensors")),
+            ("qwen3", include_bytes!("../golden/qwen3.safetensors")),
+            ("gemma", include_bytes!("../golden/gemma.safetensors")),
+            ("gemma2", include_bytes!("../golden/gemma2.safetensors")),
+            ("gemma3", include_bytes!("../golden/gemma3.safetensors")),
+            ("phi3", include_bytes!("../golden/phi3.safetensors")),
+            ("smollm3", include_bytes!("../golden/smollm3.safetensors")),
+            ("olmo2", include_bytes!("../golden/olmo2.safetensors")),
+            ("olmo3", include_bytes!("../golden/olmo3.safetensors")),
+            ("granite", include_bytes!("../golden/granite.safetensors")),
             ("t5 v1.0", include_bytes!("../golden/t5_v1_0.safetensors")),
             ("t5 v1.1", include_bytes!("../golden/t5_v1_1.safetensors")),
         ];
@@ -235,15 +245,32 @@ fn machines(golden: &Golden) -> Vec<(String, Box<dyn Machine>)> {
     machines.into_iter().map(|(name, machine)| (format!("{}, {name}", golden.family), machine)).collect()
 }
 
+/// A parameter's part of the values that PyTorch stores under `PREFIX.NAME`.
+fn of_parameter(golden: &Golden, prefix: &str, graph: &Graph, parameter: &Parameter) -> Vec<f32> {
+    let tensor = &graph[parameter.tensor];
+    let name = parameter.stored.as_ref().map_or(&tensor.name, |part| &part.tensor);
+    let values = golden.floats(&format!("{prefix}.{name}"));
+    match &parameter.stored {
+        None => values,
+        Some(part) => {
+            let of_row = values.len() / part.rows;
+            values[part.first * of_row..][..tensor.ty.elements()].to_vec()
+        }
+    }
+}
+
 fn fill(machine: &mut dyn Machine, golden: &Golden) {
-    let tensors = machine.graph().tensors.clone();
+    let graph = machine.graph().clone();
+    let parameter = |id: TensorId| graph.parameters.iter().find(|p| p.tensor == id);
+    let tensors = graph.tensors.clone();
     let stays = tensors.iter().enumerate().filter(|(_, t)| t.storage != Storage::Transient);
     for (index, tensor) in stays.filter(|(_, t)| t.ty.dtype == DType::F32) {
-        let values = match tensor.role {
-            Role::Weight => golden.floats(&format!("weight.{}", tensor.name)),
-            _ => vec![0.0; tensor.ty.elements()],
+        let id = TensorId(index as u32);
+        let values = match parameter(id) {
+            Some(parameter) => of_parameter(golden, "weight", &graph, parameter),
+            None => vec![0.0; tensor.ty.elements()],
         };
-        machine.write_floats(TensorId(index as u32), &values);
+        machine.write_floats(id, &values);
     }
 }
 
@@ -373,10 +400,12 @@ fn every_gradient_is_pytorchs() {
             let loss = loss_of_batch(machine.as_mut(), &golden, ProgramKind::MicroStep);
             assert_close(&format!("{name}, loss"), &[loss], &golden.doubles("losses")[..1], LATER_STEPS);
             let graph = machine.graph().clone();
-            assert_eq!(graph.parameters.len(), golden.weight_count(), "{name}");
+            let stored = graph.parameters.iter().filter(|p| p.stored.as_ref().is_none_or(|part| part.first == 0));
+            assert_eq!(stored.count(), golden.weight_count(), "{name}");
             for parameter in &graph.parameters {
                 let weight = &graph[parameter.tensor].name;
-                let expected = golden.doubles(&format!("grad.{weight}"));
+                let expected = of_parameter(&golden, "grad", &graph, parameter);
+                let expected = expected.into_iter().map(f64::from).collect::<Vec<_>>();
                 let largest = expected.iter().fold(0.0, |largest: f64, x| largest.max(x.abs()));
                 let gradient = parameter.training.as_ref().expect("every parameter is trained").gradient;
                 let found = machine.read(gradient);
@@ -421,7 +450,7 @@ fn in_bf16(golden: &Golden) -> Fast {
     let mut fast = fast_with(golden, &Levers { precision: Precision::Bf16, ..Levers::default() });
     fill(&mut fast, golden);
     for parameter in fast.graph.parameters.clone() {
-        let weight = golden.floats(&format!("weight.{}", fast.graph[parameter.tensor].name));
+        let weight = of_parameter(golden, "weight", &fast.graph, &parameter);
         let weight = bytemuck::cast_slice(&weight);
         fast.engine.fill_parameter(&parameter, DType::F32, weight).expect("a tensor of this size");
     }
@@ -458,7 +487,8 @@ fn golden_values_hold_in_bf16_within_its_rounding() {
             if step == 0 {
                 for parameter in fast.graph.parameters.clone() {
                     let weight = &fast.graph[parameter.tensor].name.clone();
-                    let expected = golden.doubles(&format!("grad.{weight}"));
+                    let expected = of_parameter(&golden, "grad", &fast.graph, &parameter);
+                    let expected = expected.into_iter().map(f64::from).collect::<Vec<_>>();
                     let found = fast.read(parameter.training.as_ref().expect("every parameter is trained").gradient);
                     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
                     let error = norm(&mut found.iter().zip(&expected).map(|(f, e)| f - e))

@@ -1,5 +1,6 @@
 //! A decoder's attention: GPT-2's with one layer for queries, keys and values, and Llama's with rotary positions.
 
+use super::block::Norm;
 use super::last;
 use crate::modules::linear::Linear;
 use crate::modules::loader::Loader;
@@ -14,6 +15,8 @@ pub(super) struct AttentionLayers {
     /// One layer, or the layers of queries, keys and values.
     inputs: Vec<Linear>,
     output: Linear,
+    /// Norms of queries and keys.
+    norms: Option<[Norm; 2]>,
     rate: f32,
     residual_rate: Option<f32>,
     kernel: Attention,
@@ -38,18 +41,32 @@ fn repeat_kv(x: &Tensor, times: u64) -> Tensor {
     expanded.reshape(&[batch, heads * times, length, channels])
 }
 
+/// A soft limit in pointwise ops: `tanh(x / cap) * cap`.
+pub(super) fn capped(x: &Tensor) -> Tensor {
+    let mut x = x.scale();
+    x = x.activation_by_result("tanh");
+    x.scale()
+}
+
 impl AttentionLayers {
     pub fn load(loader: &Loader, path: &str, block: &description::Block, liger: bool, options: &Options) -> Self {
-        let description = block.attention;
+        let description = block.attention.clone();
         let inputs = description.inputs.layers().iter().map(|layer| linear(loader, path, layer)).collect();
+        let output = linear(loader, path, &description.output);
+        let norms = description.norms.map(|norms| {
+            let [of_queries, of_keys] = norms.channels(&description).map(|channels| channels as u64);
+            [(norms.queries, of_queries), (norms.keys, of_keys)]
+                .map(|(norm, channels)| Norm::load(loader, path, &norm, channels))
+        });
         Self {
-            description,
             inputs,
-            output: linear(loader, path, &description.output),
+            output,
+            norms,
             rate: options.rate(description.dropout),
             residual_rate: block.residual_dropout.map(|rate| options.rate(rate)),
             kernel: options.attention,
             liger,
+            description,
         }
     }
 
@@ -67,8 +84,8 @@ impl AttentionLayers {
         mask: Option<&Tensor>,
     ) -> (Tensor, Option<Tensor>) {
         match self.description.inputs {
-            AttentionInputs::Packed(_) => (self.attend_packed(rt, x, mask), None),
-            AttentionInputs::Separate { .. } => self.attend(rt, x, angles, mask),
+            AttentionInputs::Packed(_) if self.description.rotary.is_none() => (self.attend_packed(rt, x, mask), None),
+            _ => self.attend(rt, x, angles, mask),
         }
     }
 
@@ -117,15 +134,34 @@ impl AttentionLayers {
         let [batch, length] = [x.size(0), x.size(1)];
         let description::Attention { heads, kv_heads, head_size, .. } = self.description;
         let [queries, keys, channels] = [heads, kv_heads, head_size].map(|size| size as u64);
-        let project = |index: usize, heads| {
-            let name = last(self.description.inputs.layers()[index].name);
-            let projected = self.inputs[index].forward(rt, name, x);
-            projected.view(&[batch, length, heads, channels]).transpose(1, 2)
+        let split = |stream: &Tensor, heads| stream.view(&[batch, length, heads, channels]);
+        let normed = |index: usize, stream: Tensor| match (&self.norms, self.description.norms) {
+            (Some(norms), Some(named)) => {
+                let name = last([named.queries, named.keys][index].name);
+                rt.module(name, || norms[index].forward(&stream, self.liger))
+            }
+            _ => stream,
         };
-        let mut q = project(0, queries);
-        let mut k = project(1, keys);
-        let v = project(2, keys);
-        if let Some(angles) = angles {
+        let each_head = self.description.norms.is_some_and(|norms| norms.each_head);
+        let name = |index: usize| last(self.description.inputs.layers()[index].name);
+        let project = |index: usize, heads| {
+            let projected = self.inputs[index].forward(rt, name(index), x);
+            let projected = match (index, each_head) {
+                (2, _) => split(&projected, heads),
+                (_, true) => normed(index, split(&projected, heads)),
+                (_, false) => split(&normed(index, projected), heads),
+            };
+            projected.transpose(1, 2)
+        };
+        let (mut q, mut k, v) = match self.description.inputs {
+            AttentionInputs::Separate(_) => (project(0, queries), project(1, keys), project(2, keys)),
+            AttentionInputs::Packed(_) => {
+                let packed = self.inputs[0].forward(rt, name(0), x);
+                let part = |heads| split(&packed.narrow(-1, heads * channels), heads).transpose(1, 2);
+                (part(queries), part(keys), part(keys))
+            }
+        };
+        if let Some(angles) = angles.filter(|_| self.description.rotary.is_some()) {
             (q, k) = self.rotate(&q, &k, angles);
         }
         let times = queries / keys;
@@ -134,6 +170,9 @@ impl AttentionLayers {
                 let (k, v) = (repeat_kv(&k, times), repeat_kv(&v, times));
                 let mut weights = q.matmul(&k.transpose(2, 3));
                 weights = weights.scale();
+                if self.description.cap.is_some() {
+                    weights = capped(&weights);
+                }
                 if let Some(mask) = mask {
                     weights = weights.add(mask);
                 }

@@ -7,11 +7,21 @@ use crate::modules::loader::Loader;
 use crate::modules::parts::{Options, linear, new_gelu};
 use crate::ops;
 use crate::runtime::{DType, Rt, Tensor};
-use plimsoll_graph::models::description::{self, Inner, NormFormula};
+use plimsoll_graph::models::description::{self, Gate, Inner, NormFormula};
+use plimsoll_graph::ops::Activation;
 
 pub(super) enum Norm {
-    Layer { weight: Tensor, bias: Tensor },
-    Rms { weight: Tensor },
+    Layer {
+        weight: Tensor,
+        bias: Tensor,
+    },
+    Rms {
+        weight: Tensor,
+    },
+    /// As in Gemma, times one plus the weight.
+    OffsetRms {
+        weight: Tensor,
+    },
 }
 
 impl Norm {
@@ -21,6 +31,7 @@ impl Norm {
         let weight = loader.parameter(&format!("{name}.weight"), &[width]);
         match norm.formula {
             NormFormula::Rms => Self::Rms { weight },
+            NormFormula::OffsetRms => Self::OffsetRms { weight },
             // LayerNorm of transformers always has a bias.
             NormFormula::Layer { .. } => {
                 Self::Layer { weight, bias: loader.parameter(&format!("{name}.bias"), &[width]) }
@@ -33,8 +44,28 @@ impl Norm {
             Self::Layer { weight, bias } => ops::layer_norm(x, weight, bias),
             Self::Rms { weight } if liger => ops::liger::rms_norm(x, weight),
             Self::Rms { weight } => rms_norm(weight, x),
+            Self::OffsetRms { weight } => offset_rms_norm(weight, x),
         }
     }
+}
+
+/// x in single precision, divided by the root of the mean square.
+fn normalized(x: &Tensor) -> Tensor {
+    let x = x.to(DType::F32);
+    let mut variance = x.pow();
+    variance = variance.mean_last();
+    let shifted = variance.shift();
+    let scale = shifted.rsqrt();
+    drop(shifted);
+    x.mul(&scale)
+}
+
+/// Gemma's RMSNorm: all in single precision. Source: `Gemma3RMSNorm`.
+fn offset_rms_norm(weight: &Tensor, x: &Tensor) -> Tensor {
+    let mut normed = normalized(x);
+    let factor = weight.to(DType::F32).shift();
+    normed = normed.mul(&factor);
+    normed.to(x.dtype())
 }
 
 /// RMSNorm in single precision: x (B, T, C), weight (C,) -> (B, T, C).
@@ -53,7 +84,8 @@ fn rms_norm(weight: &Tensor, x: &Tensor) -> Tensor {
 
 pub(super) struct Block {
     description: description::Block,
-    norms: [Norm; 2],
+    /// Before and after attention, before and after the feed-forward layer.
+    norms: [Option<Norm>; 4],
     attention: AttentionLayers,
     /// The layers up to the inner width, the gate first, and the layer down.
     mlp: Vec<Linear>,
@@ -74,26 +106,30 @@ impl Block {
         liger: bool,
         options: &Options,
     ) -> Self {
-        let norm = |norm| Norm::load(loader, path, norm, width);
+        let all = [&block.attention_norms, &block.feed_forward_norms].map(|norms| [norms.before, norms.after]);
+        let load = |norms: [Option<description::Norm>; 2]| {
+            norms.map(|norm| norm.map(|norm| Norm::load(loader, path, &norm, width)))
+        };
         let attention = || AttentionLayers::load(loader, path, block, liger, options);
         let mlp = || {
             let feed_forward = &block.feed_forward;
             let layers = feed_forward.inner.layers().iter().chain([&feed_forward.down]);
             layers.map(|layer| linear(loader, path, layer)).collect()
         };
-        let (norms, attention, mlp) = match code {
+        let ([[before, after], [before_mlp, after_mlp]], attention, mlp) = match code {
             Code::Gpt2 => {
-                let first = norm(&block.attention_norm);
+                let first = load(all[0]);
                 let attention = attention();
-                ([first, norm(&block.feed_forward_norm)], attention, mlp())
+                ([first, load(all[1])], attention, mlp())
             }
             Code::Llama => {
                 let (attention, mlp) = (attention(), mlp());
-                ([norm(&block.attention_norm), norm(&block.feed_forward_norm)], attention, mlp)
+                (all.map(load), attention, mlp)
             }
         };
+        let norms = [before, after, before_mlp, after_mlp];
         let residual_rate = block.residual_dropout.map(|rate| options.rate(rate));
-        Self { description: *block, norms, attention, mlp, residual_rate, code, liger }
+        Self { description: block.clone(), norms, attention, mlp, residual_rate, code, liger }
     }
 
     /// Whether attention has a sliding window.
@@ -103,33 +139,47 @@ impl Block {
 
     /// (B, T, C) -> (B, T, C). `angles`: cosines and sines (1, T, D) of rotary positions.
     pub fn forward(&self, rt: &Rt, x: &Tensor, angles: Option<&[Tensor; 2]>, mask: Option<&Tensor>) -> Tensor {
-        let norms = [self.description.attention_norm.name, self.description.feed_forward_norm.name];
-        let first = |x: &Tensor| rt.module(norms[0], || self.norms[0].forward(x, self.liger));
-        let second = |x: &Tensor| rt.module(norms[1], || self.norms[1].forward(x, self.liger));
+        let of_parts = [&self.description.attention_norms, &self.description.feed_forward_norms];
+        let names = of_parts.map(|norms| [norms.before, norms.after]);
+        let norm = |index: usize, x: &Tensor| match (&self.norms[index], names.as_flattened()[index]) {
+            (Some(norm), Some(named)) => rt.module(named.name, || norm.forward(x, self.liger)),
+            _ => x.clone(),
+        };
+        let after = |index: usize, x: Tensor| {
+            let x = norm(index, &x);
+            if self.description.residual_scale.is_some() { x.scale() } else { x }
+        };
         let attend =
             |normed: &Tensor| rt.module(self.attention.module(), || self.attention.forward(rt, normed, angles, mask));
         let feed = |normed: &Tensor| rt.module("mlp", || self.feed(rt, normed));
-        let normed = first(x);
+        let normed = norm(0, x);
         match self.code {
             Code::Gpt2 => {
                 let attended = attend(&normed).0;
                 let x = attended.add(x);
                 drop(normed);
-                let normed = second(&x);
+                let normed = norm(2, &x);
                 let fed = feed(&normed);
                 x.add(&fed)
             }
             Code::Llama => {
                 let (attended, _weights) = attend(&normed);
                 drop(normed);
+                let attended = after(1, self.dropped(attended));
                 let x = x.add(&attended);
                 drop(attended);
-                let normed = second(&x);
+                let normed = norm(2, &x);
                 let fed = feed(&normed);
                 drop(normed);
+                let fed = after(3, self.dropped(fed));
                 x.add(&fed)
             }
         }
+    }
+
+    /// A part's result with the block's dropout, if there is one.
+    fn dropped(&self, x: Tensor) -> Tensor {
+        self.residual_rate.map_or_else(|| x.clone(), |rate| x.dropout(rate))
     }
 
     fn feed(&self, rt: &Rt, x: &Tensor) -> Tensor {
@@ -149,19 +199,37 @@ impl Block {
                 x = rt.module("act", || x.activation_by_result("relu"));
                 apply(1, &x)
             }
-            Inner::Gated { .. } if self.liger => {
+            Inner::Gated { activation, layers: Gate::Packed(_) } => {
+                let both = apply(0, x);
+                let [gate, up] = [(); 2].map(|()| both.narrow(-1, both.size(-1) / 2));
+                drop(both);
+                let gated = rt.module("activation_fn", || activated(&gate, *activation));
+                let product = up.mul(&gated);
+                drop((gate, up, gated));
+                apply(1, &product)
+            }
+            Inner::Gated { activation: Activation::Silu, .. } if self.liger => {
                 let product = ops::liger::silu_mul(&apply(0, x), &apply(1, x));
                 apply(2, &product)
             }
-            Inner::Gated { .. } => {
+            Inner::Gated { activation, .. } => {
                 let gated = {
                     let gate = apply(0, x);
-                    rt.module("act_fn", || gate.activation("silu"))
+                    rt.module("act_fn", || activated(&gate, *activation))
                 };
                 let product = gated.mul(&apply(1, x));
                 drop(gated);
                 apply(2, &product)
             }
         }
+    }
+}
+
+/// An activation as one of PyTorch's functions.
+fn activated(x: &Tensor, activation: Activation) -> Tensor {
+    match activation {
+        Activation::Silu => x.activation("silu"),
+        Activation::Gelu | Activation::GeluTanh => x.activation("gelu"),
+        Activation::Relu => x.activation_by_result("relu"),
     }
 }

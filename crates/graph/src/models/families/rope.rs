@@ -1,21 +1,32 @@
 //! The keys of rotary positions in a config.json.
 
+use super::reader::Reader;
 use crate::GraphError;
 use crate::models::keys::{LARGEST_EXTENT, bad, refuse_others};
 use crate::ops::RopeScaling;
 use serde_json::{Value, json};
 
-/// The base, if present, and the scaling: from `rope_parameters` in newer files, from `rope_scaling` in older ones.
-/// Errors: `BadConfig`.
-pub(super) fn read(value: &Value) -> Result<(Option<f64>, RopeScaling), GraphError> {
-    let (key, found) = match value.get("rope_parameters").filter(|v| !v.is_null()) {
-        Some(found) => ("rope_parameters", found),
-        None => ("rope_scaling", value.get("rope_scaling").unwrap_or(&Value::Null)),
-    };
-    if found.is_null() {
-        return Ok((None, RopeScaling::None));
+/// The base and the scaling of all layers: from `rope_parameters` in newer files, from `rope_theta` and `rope_scaling` in
+/// older ones. Errors: `BadConfig`.
+pub(super) fn read(keys: &mut Reader<'_>) -> Result<(f64, RopeScaling), GraphError> {
+    let positions = keys.in_file("max_position_embeddings").and_then(Value::as_u64);
+    let theta = f64::from(keys.number("rope_theta")?);
+    match keys.in_file("rope_parameters") {
+        Some(found) => parse("rope_parameters", found, theta, positions),
+        None => parse("rope_scaling", keys.in_file("rope_scaling").unwrap_or(&Value::Null), theta, positions),
     }
-    let theta = found.get("rope_theta").and_then(Value::as_f64);
+}
+
+/// The same from the part of `rope_parameters` for one kind of layers. Errors: `BadConfig`.
+pub(super) fn of_layers(found: &Value, theta: f64) -> Result<(f64, RopeScaling), GraphError> {
+    parse("rope_parameters", found, theta, None)
+}
+
+/// `theta`: the base if `found` has none. `positions`: the number of positions in pretraining, if `found` has none.
+fn parse(key: &str, found: &Value, theta: f64, positions: Option<u64>) -> Result<(f64, RopeScaling), GraphError> {
+    if found.is_null() {
+        return Ok((theta, RopeScaling::None));
+    }
     let number = |name: &str| {
         let number = found.get(name).and_then(Value::as_f64).filter(|x| x.is_finite() && *x > 0.0);
         number.map(|x| x as f32).ok_or_else(|| bad(key, format!("needs a number above zero under `{name}`")))
@@ -45,7 +56,7 @@ pub(super) fn read(value: &Value) -> Result<(Option<f64>, RopeScaling), GraphErr
             factor: number("factor")?,
             beta_fast: optional("beta_fast", 32.0)?,
             beta_slow: optional("beta_slow", 1.0)?,
-            original_max_positions: original(value.get("max_position_embeddings").and_then(Value::as_u64))?,
+            original_max_positions: original(positions)?,
             attention_factor: match found.get("attention_factor").filter(|v| !v.is_null()) {
                 Some(_) => Some(number("attention_factor")?),
                 None => None,
@@ -61,12 +72,16 @@ pub(super) fn read(value: &Value) -> Result<(Option<f64>, RopeScaling), GraphErr
     if kind == "yarn" {
         refuse_others(found, &[("mscale", &[]), ("mscale_all_dim", &[]), ("truncate", &[json!(true)])])?;
     }
+    let theta = match found.get("rope_theta").filter(|v| !v.is_null()) {
+        Some(_) => f64::from(number("rope_theta")?),
+        None => theta,
+    };
     Ok((theta, scaling))
 }
 
 /// The value of `rope_scaling`; null for no scaling.
-pub(super) fn write(scaling: RopeScaling) -> Value {
-    match scaling {
+pub(super) fn write(scaling: &RopeScaling) -> Value {
+    match *scaling {
         RopeScaling::None => Value::Null,
         RopeScaling::Linear { factor } => json!({"rope_type": "linear", "factor": factor}),
         RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_positions } => json!({

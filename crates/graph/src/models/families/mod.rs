@@ -1,0 +1,170 @@
+//! The decoders that share Llama's keys. A file per family reads the keys of a config.json and returns a description; the
+//! file that a model is written with has the same keys, with their defaults filled in.
+//!
+//! To add a family: its file with an [`Architecture`], its line in [`ARCHITECTURES`], its golden values.
+
+mod gemma;
+mod granite;
+mod llama;
+mod mistral;
+mod olmo;
+mod phi;
+mod presets;
+mod qwen;
+mod reader;
+mod rope;
+mod sizes;
+mod smollm;
+
+use super::Family;
+use super::description::{Decoder, Description};
+use super::keys::{bad, to_json};
+use crate::GraphError;
+use reader::Reader;
+use serde_json::{Map, Value, json};
+
+/// A class of `transformers`, and how its config.json is read.
+struct Architecture {
+    /// The `model_type` of its config.json.
+    model_type: &'static str,
+    /// The name of the class.
+    class: &'static str,
+    /// The values of `transformers` for keys that a file may omit: an object.
+    defaults: fn() -> Value,
+    /// Reads the keys. Errors: `BadConfig` with the key.
+    read: fn(&mut Reader<'_>) -> Result<Decoder, GraphError>,
+}
+
+const ARCHITECTURES: &[&Architecture] = &[
+    &llama::LLAMA,
+    &mistral::MISTRAL,
+    &mistral::MINISTRAL,
+    &qwen::QWEN2,
+    &qwen::QWEN3,
+    &gemma::GEMMA,
+    &gemma::GEMMA2,
+    &gemma::GEMMA3,
+    &phi::PHI3,
+    &smollm::SMOLLM3,
+    &olmo::OLMO2,
+    &olmo::OLMO3,
+    &granite::GRANITE,
+];
+
+/// The configuration of a decoder of one of these families.
+#[derive(Clone)]
+pub struct DecoderConfig {
+    architecture: &'static Architecture,
+    /// The keys that the family reads, with their defaults filled in.
+    keys: Map<String, Value>,
+    description: Decoder,
+    assumed: Vec<String>,
+}
+
+impl std::fmt::Debug for DecoderConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct(self.architecture.class).field("keys", &self.keys).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for DecoderConfig {
+    fn eq(&self, other: &Self) -> bool {
+        (self.model_type(), &self.keys) == (other.model_type(), &other.keys)
+    }
+}
+
+impl DecoderConfig {
+    fn read(architecture: &'static Architecture, file: &Map<String, Value>) -> Result<Self, GraphError> {
+        let mut keys = Reader::new(file, (architecture.defaults)());
+        let description = (architecture.read)(&mut keys)?;
+        if let Some((key, value)) = keys.not_understood().first() {
+            let model_type = architecture.model_type;
+            return Err(bad(key, format!("is {value}, which `{model_type}` models do not support here")));
+        }
+        let (keys, assumed) = (keys.read, keys.assumed);
+        Ok(Self { architecture, keys, description, assumed })
+    }
+
+    /// The `model_type`s of all families.
+    pub(super) fn model_types() -> impl Iterator<Item = &'static str> {
+        ARCHITECTURES.iter().map(|architecture| architecture.model_type)
+    }
+
+    /// What the model computes.
+    pub(super) fn describe(&self) -> Description {
+        Description::Decoder(self.description.clone())
+    }
+
+    /// The keys that the file lacks, for which the values of `transformers` apply.
+    pub fn assumed(&self) -> &[String] {
+        &self.assumed
+    }
+
+    /// The family whose keys are most like those of a file of another architecture, and the keys that it does not
+    /// understand.
+    pub(super) fn closest(file: &Map<String, Value>) -> Option<(&'static str, Vec<String>)> {
+        let tried = ARCHITECTURES.iter().filter_map(|architecture| {
+            let mut keys = Reader::new(file, (architecture.defaults)());
+            (architecture.read)(&mut keys).ok()?;
+            let differing = keys.not_understood().into_iter().map(|(key, value)| format!("{key} = {value}"));
+            Some((architecture.model_type, differing.collect::<Vec<_>>()))
+        });
+        tried.min_by_key(|(_, differing)| differing.len())
+    }
+}
+
+impl Family for DecoderConfig {
+    fn preset_names() -> impl Iterator<Item = &'static str> {
+        presets::names()
+    }
+
+    fn preset(name: &str) -> Option<Self> {
+        presets::find(name)
+    }
+
+    fn from_value(value: Value) -> Result<Self, GraphError> {
+        let file = value.as_object().ok_or_else(|| bad("(file)", "is not an object"))?;
+        let model_type = value["model_type"].as_str().unwrap_or_default();
+        let architecture = ARCHITECTURES.iter().find(|architecture| architecture.model_type == model_type);
+        Self::read(architecture.ok_or_else(|| bad("model_type", format!("is `{model_type}`")))?, file)
+    }
+
+    fn to_json(&self) -> String {
+        let Architecture { model_type, class, .. } = self.architecture;
+        to_json(&self.keys, &json!({"model_type": model_type, "architectures": [class], "torch_dtype": "float32"}))
+    }
+
+    fn validate(&self) -> Result<(), GraphError> {
+        Self::read(self.architecture, &self.keys).map(drop)
+    }
+
+    fn model_type(&self) -> &'static str {
+        self.architecture.model_type
+    }
+
+    fn set_max_positions(&mut self, positions: usize) {
+        self.keys.insert("max_position_embeddings".into(), json!(positions));
+        self.description.max_positions = positions;
+    }
+
+    fn set_vocab_size(&mut self, vocab_size: usize) {
+        self.keys.insert("vocab_size".into(), json!(vocab_size));
+        self.description.vocab_size = vocab_size;
+        for table in [Some(&mut self.description.tokens), self.description.head.as_mut()].into_iter().flatten() {
+            table.rows = vocab_size;
+        }
+    }
+
+    fn set_dropout(&mut self, rate: f32) {
+        for key in ["attention_dropout", "resid_pdrop", "embd_pdrop"] {
+            if let Some(value) = self.keys.get_mut(key) {
+                *value = json!(rate);
+            }
+        }
+        for block in &mut self.description.blocks {
+            block.attention.dropout = rate;
+            block.residual_dropout = block.residual_dropout.map(|_| rate);
+        }
+        self.description.embedding_dropout = self.description.embedding_dropout.map(|_| rate);
+    }
+}

@@ -1,0 +1,81 @@
+//! OLMo 2 and 3: norms of the results of a block's parts, and of all queries and all keys together; in OLMo 3 sliding
+//! windows. Source: OLMo Team 2024 (arXiv:2501.00656); transformers' `Olmo2ForCausalLM` and `Olmo3ForCausalLM`.
+
+use super::Architecture;
+use super::reader::Reader;
+use super::rope;
+use super::sizes::{Sizes, sliding_layers};
+use crate::GraphError;
+use crate::models::description::{Block, HeadNorms, Norms, RotaryPositions};
+use crate::ops::RopeScaling;
+use serde_json::{Value, json};
+
+fn defaults(theta: f64) -> Value {
+    json!({"hidden_act": "silu", "rms_norm_eps": 1e-5, "initializer_range": 0.02, "rope_theta": theta})
+}
+
+pub(super) const OLMO2: Architecture = Architecture {
+    model_type: "olmo2",
+    class: "Olmo2ForCausalLM",
+    defaults: || defaults(10_000.0),
+    read: |keys| {
+        let sizes = Sizes::read(keys)?;
+        let rotary = sizes.rotary(keys)?;
+        let block = block(keys, &sizes, rotary)?;
+        Ok(sizes.decoder(vec![block; sizes.layers]))
+    },
+};
+
+/// The scaling of positions applies to the layers without a window.
+pub(super) const OLMO3: Architecture = Architecture {
+    model_type: "olmo3",
+    class: "Olmo3ForCausalLM",
+    defaults: || defaults(500_000.0),
+    read: |keys| {
+        let sizes = Sizes::read(keys)?;
+        let nested = keys.in_file("rope_parameters").and_then(|both| both.get("full_attention"));
+        let (theta, scaling) = match nested {
+            Some(full) => rope::of_layers(full, 500_000.0)?,
+            None => rope::read(keys)?,
+        };
+        let of_windows = keys.in_file("rope_parameters").and_then(|both| both.get("sliding_attention"));
+        let window_theta = match of_windows {
+            Some(local) => rope::of_layers(local, theta)?.0,
+            None => theta,
+        };
+        let whole = RotaryPositions { base: theta as f32, scaling };
+        let local = RotaryPositions { base: window_theta as f32, scaling: RopeScaling::None };
+        let of = |rotary: &RotaryPositions| {
+            let mut map = rope::write(&rotary.scaling);
+            if map.is_null() {
+                map = json!({"rope_type": "default"});
+            }
+            map["rope_theta"] = json!(f64::from(rotary.base));
+            map
+        };
+        keys.record("rope_parameters", json!({"full_attention": of(&whole), "sliding_attention": of(&local)}));
+        let block = block(keys, &sizes, whole)?;
+        let window = keys.size_or_off("sliding_window", 4096)?;
+        let slides = sliding_layers(keys, sizes.layers, |layer| !(layer + 1).is_multiple_of(4))?;
+        let blocks = slides.into_iter().map(|slides| {
+            let mut block = block.clone().within(window.filter(|_| slides));
+            if slides {
+                block.attention.rotary = Some(local.clone());
+            }
+            block
+        });
+        Ok(sizes.decoder(blocks.collect()))
+    },
+};
+
+fn block(keys: &mut Reader<'_>, sizes: &Sizes, rotary: RotaryPositions) -> Result<Block, GraphError> {
+    let mut block = sizes.block(rotary);
+    if keys.flag("attention_bias")? {
+        block.attention.add_biases();
+    }
+    let [queries, of_keys] = ["self_attn.q_norm", "self_attn.k_norm"].map(|name| sizes.norm(name));
+    block.attention.norms = Some(HeadNorms { queries, keys: of_keys, each_head: false });
+    block.attention_norms = Norms { before: None, after: Some(sizes.norm("post_attention_layernorm")) };
+    block.feed_forward_norms = Norms { before: None, after: Some(sizes.norm("post_feedforward_layernorm")) };
+    Ok(block)
+}
