@@ -58,10 +58,15 @@ pub fn weights(named: &Path) -> Weights {
         Some(preset) => [ModelConfig::hub_names(preset), &[name]].concat(),
         None => return Weights::Folder,
     };
-    let found = cache().and_then(|cache| names.iter().find_map(|name| snapshot(&cache, name)));
+    let found = cache().and_then(|cache| names.iter().find_map(|name| snapshot(&cache, name, is_whole)));
     // On the hub, the name of one of Plimsoll's own presets is another model's.
     let is_on_hub = is_hub_name(names[0]);
     found.map_or_else(|| Weights::Missing { name: names[0].to_owned(), is_on_hub }, Weights::Cached)
+}
+
+/// The folder in the cache with the config.json of a model, whose weights may be missing.
+pub fn cached_config(name: &str) -> Option<PathBuf> {
+    cache().filter(|_| is_hub_name(name)).and_then(|cache| snapshot(&cache, name, has_config))
 }
 
 /// Where the hub's tools keep what they fetched; `None` if the environment names no home folder. Source: huggingface_hub, "Environment variables".
@@ -82,18 +87,18 @@ fn given(name: &str) -> Option<PathBuf> {
     var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// The folder of a model's files in the cache: of the commit that its main branch was at, else of any that is whole.
-fn snapshot(cache: &Path, name: &str) -> Option<PathBuf> {
+/// The folder of a model's files in the cache: of the commit that its main branch was at, else of any that is complete.
+fn snapshot(cache: &Path, name: &str, is_complete: fn(&Path) -> bool) -> Option<PathBuf> {
     let model = cache.join(format!("models--{}", name.replace('/', "--")));
     let snapshots = model.join("snapshots");
     let main = plimsoll_files::read_text(&model.join("refs/main"), REF_BYTES_MAX).ok();
     let is_commit = |text: &&str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric());
     let main = main.as_deref().map(str::trim).filter(is_commit);
-    let main = main.map(|commit| snapshots.join(commit)).filter(|folder| is_whole(folder));
+    let main = main.map(|commit| snapshots.join(commit)).filter(|folder| is_complete(folder));
     let others = || {
         let mut folders = std::fs::read_dir(&snapshots).ok()?.flatten().map(|entry| entry.path()).collect::<Vec<_>>();
         folders.sort();
-        folders.into_iter().find(|folder| is_whole(folder))
+        folders.into_iter().find(|folder| is_complete(folder))
     };
     main.or_else(others)
 }
@@ -101,7 +106,11 @@ fn snapshot(cache: &Path, name: &str) -> Option<PathBuf> {
 /// Whether a model can be started from a folder's files.
 fn is_whole(folder: &Path) -> bool {
     let has_weights = || folder.join(MODEL_FILE).is_file() || (folder.join(INDEX_FILE).is_file() && has_shards(folder));
-    folder.join(CONFIG_FILE).is_file() && has_weights()
+    has_config(folder) && has_weights()
+}
+
+fn has_config(folder: &Path) -> bool {
+    folder.join(CONFIG_FILE).is_file()
 }
 
 /// Whether all shards are there that an index names; what is wrong with an index is said when it is read.
@@ -135,24 +144,27 @@ mod tests {
         let cache = cache.path();
         let both = [CONFIG_FILE, MODEL_FILE];
         let (a, b) = (put(cache, "models--o--m", "aaa", &both), put(cache, "models--o--m", "bbb", &both));
-        assert_eq!(snapshot(cache, "o/m"), Some(a.clone()), "without a branch the first");
+        assert_eq!(snapshot(cache, "o/m", is_whole), Some(a.clone()), "without a branch the first");
         create_dir_all(cache.join("models--o--m/refs")).expect("a new folder");
         write(cache.join("models--o--m/refs/main"), "bbb\n").expect("a new file");
-        assert_eq!(snapshot(cache, "o/m"), Some(b.clone()));
+        assert_eq!(snapshot(cache, "o/m", is_whole), Some(b.clone()));
         write(cache.join("models--o--m/refs/main"), "../../models--o--other/snapshots/ccc").expect("a new file");
         put(cache, "models--o--other", "ccc", &both);
-        assert_eq!(snapshot(cache, "o/m"), Some(a.clone()), "a commit is no path");
+        assert_eq!(snapshot(cache, "o/m", is_whole), Some(a.clone()), "a commit is no path");
         write(cache.join("models--o--m/refs/main"), "bbb\n").expect("a new file");
         std::fs::remove_file(b.join(MODEL_FILE)).expect("it is there");
-        assert_eq!(snapshot(cache, "o/m"), Some(a), "the main branch was not fetched to its end");
+        assert_eq!(snapshot(cache, "o/m", is_whole), Some(a), "the main branch was not fetched to its end");
         put(cache, "models--o--half", "ccc", &[MODEL_FILE]);
-        assert_eq!(snapshot(cache, "o/half"), None);
+        assert_eq!(snapshot(cache, "o/half", is_whole), None);
         let sharded = put(cache, "models--o--big", "ddd", &[CONFIG_FILE, INDEX_FILE]);
-        assert_eq!(snapshot(cache, "o/big"), Some(sharded.clone()));
+        assert_eq!(snapshot(cache, "o/big", is_whole), Some(sharded.clone()));
         write(sharded.join(INDEX_FILE), r#"{"weight_map": {"a": "a.safetensors"}}"#).expect("a new file");
-        assert_eq!(snapshot(cache, "o/big"), None, "a shard was not fetched");
+        assert_eq!(snapshot(cache, "o/big", is_whole), None, "a shard was not fetched");
         put(cache, "models--o--big", "ddd", &["a.safetensors"]);
-        assert_eq!(snapshot(cache, "o/big"), Some(sharded));
-        assert_eq!(snapshot(cache, "o/none"), None);
+        assert_eq!(snapshot(cache, "o/big", is_whole), Some(sharded));
+        assert_eq!(snapshot(cache, "o/none", is_whole), None);
+        let planned = put(cache, "models--o--planned", "eee", &[CONFIG_FILE]);
+        assert_eq!(snapshot(cache, "o/planned", is_whole), None);
+        assert_eq!(snapshot(cache, "o/planned", has_config), Some(planned));
     }
 }

@@ -70,6 +70,15 @@ pub enum Progress<'a> {
     },
 }
 
+/// What to fetch of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parts {
+    /// Everything that a run from its weights needs.
+    All,
+    /// Its configuration and tokenizer.
+    WithoutWeights,
+}
+
 /// Receives progress.
 type Tell<'t> = &'t dyn Fn(Progress<'_>);
 
@@ -84,11 +93,11 @@ struct Model<'m> {
 /// Fetches a model into the cache and returns its folder there. `tell` receives the progress. Errors: the hub has no such model,
 /// refuses it or can't be reached; it has no weights that can be read; the disk has no room; a file is not what the hub
 /// describes.
-pub fn download(name: &str, tell: &dyn Fn(Progress<'_>)) -> Result<PathBuf, DownloadError> {
+pub fn download(name: &str, parts: Parts, tell: &dyn Fn(Progress<'_>)) -> Result<PathBuf, DownloadError> {
     refuse_offline()?;
     let cache = cache().ok_or(DownloadError::NoCache)?;
     let client = Client::from_environment(home())?;
-    fetch(&client, &cache, name, tell).map_err(|failed| match failed {
+    fetch(&client, &cache, name, parts, tell).map_err(|failed| match failed {
         Failed::Hub(source) => DownloadError::Hub {
             endpoint: client.endpoint().to_owned(),
             has_token: client.has_token(),
@@ -111,12 +120,22 @@ impl From<HubError> for Failed {
     }
 }
 
-fn fetch(client: &Client, cache: &Path, name: &str, tell: Tell<'_>) -> Result<PathBuf, Failed> {
+fn fetch(client: &Client, cache: &Path, name: &str, parts: Parts, tell: Tell<'_>) -> Result<PathBuf, Failed> {
     let listing = patiently(tell, |_| client.listing(name))?;
     let model = Model { client, name, listing, tell };
     let store = Store::new(cache, name);
-    let index = if model.is_sharded()? { Some(model.index()?) } else { None };
-    let mut files = model.files(index.as_deref())?;
+    let mut names = model.small_files()?;
+    let is_sharded = parts == Parts::All && model.is_sharded()?;
+    let index = if is_sharded { Some(model.index()?) } else { None };
+    match &index {
+        Some(index) => {
+            names.push(INDEX_FILE.to_owned());
+            names.extend(model.shards(index)?);
+        }
+        None if parts == Parts::All => names.push(MODEL_FILE.to_owned()),
+        None => {}
+    }
+    let mut files = model.described(&names)?;
     check_hashes(&files, tell)?;
     let missing = files.iter().map(|file| file.size.0 - store.held(file)).fold(0, u64::saturating_add);
     check_room(cache, Bytes(missing)).map_err(Failed::Other)?;
@@ -169,34 +188,35 @@ impl Model<'_> {
         strange(&self.client.url(self.name, &self.listing.commit, file), problem)
     }
 
-    /// Whether its weights are sharded. Errors: it has no readable weights, or no configuration.
+    /// The files other than weights. Errors: it has no configuration.
+    fn small_files(&self) -> Result<Vec<String>, Failed> {
+        if !self.listing.has(CONFIG_FILE) {
+            return Err(self.lacks(CONFIG_FILE));
+        }
+        let others = WITH_WEIGHTS.iter().filter(|file| self.listing.has(file));
+        Ok([CONFIG_FILE].iter().chain(others).map(|&file| file.to_owned()).collect())
+    }
+
+    /// Whether its weights are sharded. Errors: it has no readable weights.
     fn is_sharded(&self) -> Result<bool, Failed> {
-        let [has_file, has_index, has_config] =
-            [MODEL_FILE, INDEX_FILE, CONFIG_FILE].map(|file| self.listing.has(file));
-        let page = format!("{}/{}", self.client.endpoint(), self.name);
-        if !has_config || (!has_file && !has_index) {
-            let lacks = if has_config { "weights in safetensors" } else { CONFIG_FILE };
-            return Err(Failed::Other(DownloadError::NoWeights { name: self.name.to_owned(), lacks, page }));
+        let [has_file, has_index] = [MODEL_FILE, INDEX_FILE].map(|file| self.listing.has(file));
+        if !has_file && !has_index {
+            return Err(self.lacks("weights in safetensors"));
         }
         Ok(!has_file)
+    }
+
+    fn lacks(&self, lacks: &'static str) -> Failed {
+        let page = format!("{}/{}", self.client.endpoint(), self.name);
+        Failed::Other(DownloadError::NoWeights { name: self.name.to_owned(), lacks, page })
     }
 
     fn index(&self) -> Result<Vec<u8>, HubError> {
         patiently(self.tell, |_| self.client.contents(self.name, &self.listing.commit, INDEX_FILE, INDEX_BYTES_MAX))
     }
 
-    /// All files to fetch: small files first, so that an unusable model fails early.
-    /// Errors: an index that can't be read or names a file that is not a shard; a file that the hub does not describe.
-    fn files(&self, index: Option<&[u8]>) -> Result<Vec<RemoteFile>, HubError> {
-        let others = WITH_WEIGHTS.iter().filter(|file| self.listing.has(file)).map(|&file| file.to_owned());
-        let mut names = [CONFIG_FILE.to_owned()].into_iter().chain(others).collect::<Vec<_>>();
-        match index {
-            Some(index) => {
-                names.push(INDEX_FILE.to_owned());
-                names.extend(self.shards(index)?);
-            }
-            None => names.push(MODEL_FILE.to_owned()),
-        }
+    /// The files of these names. Errors: the hub does not describe one, or a file other than weights is too large.
+    fn described(&self, names: &[String]) -> Result<Vec<RemoteFile>, HubError> {
         let commit = &self.listing.commit;
         let described =
             names.iter().map(|file| patiently(self.tell, |_| self.client.describe(self.name, commit, file)));

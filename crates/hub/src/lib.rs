@@ -17,8 +17,8 @@ mod index;
 mod steady;
 mod store;
 
-pub use cached::{Weights, cache, has_weights, is_hub_name, weights};
-pub use download::{Progress, download};
+pub use cached::{Weights, cache, cached_config, has_weights, is_hub_name, weights};
+pub use download::{Parts, Progress, download};
 pub use error::{DownloadError, HubError, SettingError};
 
 /// The hub's own address.

@@ -210,10 +210,12 @@ impl ModelConfig {
     }
 
     /// Reads a Hugging Face config.json. Ignores keys that have no effect here; rejects keys that require an
-    /// unsupported variant. Errors: `BadConfig` with the key.
+    /// unsupported variant. Of a model that also reads images or sound, reads the text model. Errors: `BadConfig` with
+    /// the key.
     pub fn from_json(text: &str) -> Result<Self, GraphError> {
         let value: serde_json::Value =
             serde_json::from_str(text).map_err(|e| keys::bad("(file)", format!("is not valid JSON: {e}")))?;
+        let value = text_part(value);
         let known = || ["gpt2", "t5"].into_iter().chain(DecoderConfig::model_types()).collect::<Vec<_>>().join(", ");
         let Some(model_type) = value.get("model_type").and_then(|v| v.as_str()).map(str::to_owned) else {
             return Err(keys::bad("model_type", format!("is missing; supported: {}", known())));
@@ -232,6 +234,21 @@ impl ModelConfig {
                 });
                 Err(keys::bad("model_type", format!("is `{other}`; supported: {}{closest}", known())))
             }
+        }
+    }
+
+    /// The `model_type` in the text of a config.json that also describes parts for images or sound.
+    pub fn multimodal_type(text: &str) -> Option<String> {
+        let value: serde_json::Value = serde_json::from_str(text).ok()?;
+        value.get("text_config")?.get("model_type")?;
+        Some(value["model_type"].as_str().unwrap_or("multimodal model").to_owned())
+    }
+
+    /// The sizes that the config.json lacked, with the defaults that apply.
+    pub fn assumed_sizes(&self) -> Vec<(&str, &serde_json::Value)> {
+        match self {
+            Self::Decoder(config) => config.assumed_sizes(),
+            Self::Gpt2(_) | Self::T5(_) => vec![],
         }
     }
 
@@ -377,6 +394,18 @@ impl ModelConfig {
             Description::EncoderDecoder(model) => encoder_decoder::cache_shapes(&model, rows, positions, source),
         }
     }
+}
+
+/// The keys of the text model of a config.json that also describes parts for images or sound; otherwise all keys.
+fn text_part(mut value: serde_json::Value) -> serde_json::Value {
+    let of_text = value.get_mut("text_config").filter(|part| part.get("model_type").is_some()).map(|part| part.take());
+    let Some(mut text) = of_text else { return value };
+    for key in ["tie_word_embeddings", "quantization_config", "auto_map"] {
+        if text.get(key).is_none_or(serde_json::Value::is_null) && !value[key].is_null() {
+            text[key] = value[key].take();
+        }
+    }
+    text
 }
 
 /// A model's parameters in a graph.

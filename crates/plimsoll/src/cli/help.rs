@@ -223,6 +223,7 @@ const GROUPED: &[&str] = &["train", "plan", "bench", "run", "generate", "stress"
 const OF_ESTIMATE: &[(&str, &str)] = &[
     ("command", "The trainer's command"),
     ("model", "`t5-base`, or a config.json"),
+    ("download", "Fetch the model's config.json"),
     ("config", "The trainer's own file"),
     ("method", "`full`, `lora` or `qlora`"),
     ("lora-rank", "Rank of LoRA"),

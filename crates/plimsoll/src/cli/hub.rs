@@ -8,7 +8,9 @@ use crate::streams::talk;
 use ::plimsoll_train::checkpoint::MODEL_FILE;
 use plimsoll_graph::GraphError;
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_hub::{DownloadError, HUB, HubError, Progress, Weights, cache, weights};
+use plimsoll_hub::{
+    DownloadError, HUB, HubError, Parts, Progress, Weights, cache, cached_config, is_hub_name, weights,
+};
 use plimsoll_units::Bytes;
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -19,20 +21,34 @@ pub(super) fn weights_of(named: PathBuf, downloads: bool) -> Result<PathBuf, Fai
     let found = match weights(&named) {
         Weights::Folder => return Ok(named),
         Weights::Cached(folder) => folder,
-        Weights::Missing { name, is_on_hub } if downloads && is_on_hub => download(&name)?,
+        Weights::Missing { name, is_on_hub } if downloads && is_on_hub => download(&name, Parts::All)?,
         Weights::Missing { name, is_on_hub } => return Err(missing(&name, is_on_hub)),
     };
     talk(format_args!("weights: {}", found.display()));
     Ok(found)
 }
 
-/// The folder of the weights of `--init`, if given. Errors: those of [`weights_of`]; `--download` without `--init`.
-pub(super) fn init_of(named: Option<PathBuf>, downloads: bool) -> Result<Option<PathBuf>, Failure> {
-    if named.is_none() && downloads {
-        let failure = Failure::bad_flag("`--download` needs `--init`, which names the weights to download");
+/// The folder of the weights of `--init`, if given. Errors: those of [`weights_of`]; `--download` without `--init` and
+/// without the name of a model on the hub.
+pub(super) fn init_of(
+    named: Option<PathBuf>,
+    model: Option<&str>,
+    downloads: bool,
+) -> Result<Option<PathBuf>, Failure> {
+    if named.is_none() && downloads && !model.is_some_and(is_hub_name) {
+        let failure = Failure::bad_flag("`--download` needs `--init` or `--model` with a name on the hub to download");
         return Err(failure.hint("`--init google/flan-t5-base --download` starts from weights on the hub"));
     }
     named.map(|named| weights_of(named, downloads)).transpose()
+}
+
+/// The folder in the cache with the config.json of a model on the hub; `None` if it is not there, or if the text is no name on
+/// the hub. `downloads`: download a missing config.json and the tokenizer. Errors: they can't be downloaded.
+pub(super) fn config_of(name: &str, downloads: bool) -> Result<Option<PathBuf>, Failure> {
+    match cached_config(name) {
+        None if downloads && is_hub_name(name) => download(name, Parts::WithoutWeights).map(Some),
+        found => Ok(found),
+    }
 }
 
 fn missing(name: &str, is_on_hub: bool) -> Failure {
@@ -45,10 +61,10 @@ fn missing(name: &str, is_on_hub: bool) -> Failure {
     }
 }
 
-fn download(name: &str) -> Result<PathBuf, Failure> {
+fn download(name: &str, parts: Parts) -> Result<PathBuf, Failure> {
     let bar = RefCell::new(None::<DownloadProgress>);
     let on_bar = |change: &dyn Fn(&DownloadProgress)| bar.borrow().iter().for_each(change);
-    let fetched = plimsoll_hub::download(name, &|progress| match progress {
+    let fetched = plimsoll_hub::download(name, parts, &|progress| match progress {
         Progress::Begins { files, total, missing, cache } => {
             talk(format_args!("fetching {name}: {files} files, {total}, of which {missing} are missing"));
             talk(format_args!("into {}; after an interruption, the same command continues", cache.display()));

@@ -1,7 +1,7 @@
 //! The model: a preset, a config.json, or a folder of weights.
 
-use super::Failure;
 use super::failure::io_failure;
+use super::{Failure, hub};
 use crate::streams::talk;
 use ::plimsoll_train::checkpoint::{CONFIG_FILE, has_own_head, read_state};
 use plimsoll_data::{Tokenizer, TokenizerSpec};
@@ -20,16 +20,18 @@ pub(super) struct Chosen {
     pub(super) config: ModelConfig,
     /// Whether a tokenizer or a sequence length may still set sizes.
     pub(super) is_preset: bool,
+    /// The folder of its config.json; `None` for a preset, or a configuration under another name than config.json.
+    pub(super) folder: Option<PathBuf>,
 }
 
 /// Files of settings and of sizes are a few kilobytes.
 pub(super) const CONFIG_BYTES_MAX: Bytes = Bytes::mib(1);
 
-/// The model by its name or by its weights' folder; `nano` if neither is given.
-/// Errors: those of [`open`]; the model is not of the weights' family.
-pub(super) fn choose(name: Option<&str>, weights: Option<&Path>) -> Result<Chosen, Failure> {
+/// The model by its name or by its weights' folder; `nano` if neither is given. `downloads`: download the config.json of
+/// a name on the hub. Errors: those of [`open`]; the model is not of the weights' family.
+pub(super) fn choose(name: Option<&str>, weights: Option<&Path>, downloads: bool) -> Result<Chosen, Failure> {
     match (name, weights) {
-        (Some(name), None) => open(name),
+        (Some(name), None) => open_or_download(name, downloads),
         (None, None) => open("nano"),
         (Some(name), Some(folder)) => match open(name)? {
             chosen if chosen.is_preset && has_sizes(folder)? => sized_by(folder, &chosen),
@@ -63,31 +65,63 @@ fn sized_by(folder: &Path, asked: &Chosen) -> Result<Chosen, Failure> {
 }
 
 /// Opens a preset, by its name or by that of its weights on the Hugging Face hub, a config.json or a folder with one.
+/// The cache's config.json of a name on the hub comes before a preset.
 pub(super) fn open(name: &str) -> Result<Chosen, Failure> {
+    open_or_download(name, false)
+}
+
+/// The same; `downloads`: download the config.json and the tokenizer of a name on the hub.
+pub(super) fn open_or_download(name: &str, downloads: bool) -> Result<Chosen, Failure> {
     let path = Path::new(name);
-    let is_there = name.ends_with(".json") || path.is_dir();
-    let preset = if is_there { None } else { ModelConfig::preset_name(name) };
-    if let Some(preset) = preset {
+    if name.ends_with(".json") || path.is_dir() {
+        let file = if path.is_dir() { path.join(CONFIG_FILE) } else { path.to_owned() };
+        return open_file(name, &file);
+    }
+    if let Some(folder) = hub::config_of(name, downloads)? {
+        talk(format_args!("model: {}", folder.display()));
+        return open_file(name, &folder.join(CONFIG_FILE));
+    }
+    if let Some(preset) = ModelConfig::preset_name(name) {
         if !ModelConfig::is_published_name(name) && !preset.eq_ignore_ascii_case(name) {
             talk(format_args!("note: {name} has the shape of {preset}, by its name"));
         }
-        return Ok(Chosen { config: ModelConfig::preset(&preset)?, name: preset, is_preset: true });
+        let config = ModelConfig::preset(&preset)?;
+        return Ok(Chosen { config, name: preset, is_preset: true, folder: None });
     }
-    if !is_there && (!name.contains(std::path::is_separator) || is_hub_name(name)) {
-        return Err(ModelConfig::preset(name).expect_err("not a preset").into());
+    if !name.contains(std::path::is_separator) || is_hub_name(name) {
+        let failure = Failure::from(ModelConfig::preset(name).expect_err("not a preset"));
+        return Err(match is_hub_name(name) {
+            true => failure.hint("`--download` fetches its config.json and tokenizer from the Hugging Face hub"),
+            false => failure,
+        });
     }
-    let file: PathBuf = if path.is_dir() { path.join(CONFIG_FILE) } else { path.to_owned() };
-    let text = plimsoll_files::read_text(&file, CONFIG_BYTES_MAX)
+    open_file(name, path)
+}
+
+/// Opens a config.json. `name`: for messages.
+fn open_file(name: &str, file: &Path) -> Result<Chosen, Failure> {
+    let text = plimsoll_files::read_text(file, CONFIG_BYTES_MAX)
         .map_err(|e| Failure::bad_input(format!("{} can't be read: {e}", file.display())))
         .map_err(|failure| {
             failure.hint("`--model` takes a name that `plimsoll models` lists, a config.json, or a folder with one")
         })?;
     let mut config = ModelConfig::from_json(&text)
         .map_err(|e| Failure::from(e).hint(format!("the configuration is {}", file.display())))?;
-    if config.leaves_head_to_weights() && has_own_head(file.parent().unwrap_or(Path::new("."))) {
+    if let Some(whole) = ModelConfig::multimodal_type(&text) {
+        talk(format_args!("note: {} describes a `{whole}`; only its text model is used", file.display()));
+    }
+    let assumed = config.assumed_sizes();
+    if !assumed.is_empty() {
+        let sizes = assumed.iter().map(|(key, value)| format!("{key} = {value}")).collect::<Vec<_>>().join(", ");
+        talk(format_args!("note: {} lacks sizes; the defaults of transformers apply: {sizes}", file.display()));
+    }
+    let folder = file.parent().unwrap_or(Path::new("."));
+    if config.leaves_head_to_weights() && has_own_head(folder) {
         config.untie_head();
     }
-    Ok(Chosen { name: name.to_owned(), config, is_preset: false })
+    let is_named_config = file.file_name().is_some_and(|file| file == CONFIG_FILE);
+    let folder = is_named_config.then(|| folder.to_owned());
+    Ok(Chosen { name: name.to_owned(), config, is_preset: false, folder })
 }
 
 impl Chosen {
@@ -130,22 +164,12 @@ impl Chosen {
         self.config.max_positions().min(if self.has_decoder() { USUAL_PAIR } else { 1024 })
     }
 
-    /// The model's folder; `None` for a preset, or a configuration under another name than config.json.
-    pub(super) fn folder(&self) -> Option<PathBuf> {
-        let path = Path::new(&self.name);
-        match self.is_preset {
-            false if path.is_dir() => Some(path.to_owned()),
-            false if path.file_name().is_some_and(|name| name == CONFIG_FILE) => path.parent().map(Path::to_owned),
-            _ => None,
-        }
-    }
-
     /// The tokenizer of a model: in the folder of its weights or of its config.json, or else named by the checkpoint
     /// there, or else the built-in one of a preset. Weights without a tokenizer get a built-in one only if their
     /// vocabulary has exactly its size; a note reports that.
     /// Errors: no tokenizer is known; the checkpoint's state can't be read.
     pub(super) fn default_tokenizer(&self, weights: Option<&Path>) -> Result<TokenizerSpec, Failure> {
-        for folder in weights.map(Path::to_owned).into_iter().chain(self.folder()) {
+        for folder in weights.map(Path::to_owned).into_iter().chain(self.folder.clone()) {
             if let Some(spec) = TokenizerSpec::in_folder(&folder) {
                 return Ok(spec);
             }
@@ -164,7 +188,7 @@ impl Chosen {
                 "`--tokenizer PATH` takes its tokenizer.json; `plimsoll tokenizer train` makes one for a new model",
             ));
         };
-        if let Some(folder) = weights.map(Path::to_owned).or_else(|| self.folder()) {
+        if let Some(folder) = weights.map(Path::to_owned).or_else(|| self.folder.clone()) {
             talk(format_args!("note: {} has no tokenizer, so the built-in `{spec}` is used", folder.display()));
         }
         Ok(spec)

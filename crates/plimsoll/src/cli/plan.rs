@@ -122,8 +122,8 @@ pub(super) fn run(mut args: PlanArgs) -> Result<u8, Failure> {
     if args.gpu.as_deref().is_some_and(|name| name.eq_ignore_ascii_case("list")) {
         return list_known(args.json);
     }
-    args.run.init = hub::init_of(args.run.init, args.run.download)?;
-    let model = model::choose(args.model.as_deref(), args.run.init.as_deref())?;
+    args.run.init = hub::init_of(args.run.init, args.model.as_deref(), args.run.download)?;
+    let model = model::choose(args.model.as_deref(), args.run.init.as_deref(), args.run.download)?;
     let mut devices = args.devices()?;
     if args.request.levers.host_ram.is_some() {
         devices.iter_mut().for_each(|device| device.budget.assumed_host = None);

@@ -57,7 +57,8 @@ pub(super) struct RunArgs {
     /// cache, such as google/flan-t5-base
     #[arg(long, value_name = "PATH|NAME")]
     pub(super) init: Option<PathBuf>,
-    /// Fetch the weights that `--init` names from the Hugging Face hub if they are not in the cache
+    /// Fetch what `--init` names from the Hugging Face hub if it is not in the cache: weights, configuration and tokenizer. Without
+    /// `--init`, the configuration and tokenizer that `--model` names
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         default_value = "false", action = clap::ArgAction::Set)]
     pub(super) download: bool,

@@ -51,6 +51,18 @@ const ARCHITECTURES: &[&Architecture] = &[
     &granite::GRANITE,
 ];
 
+/// The keys that determine the number of parameters.
+const SIZES: [&str; 8] = [
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+];
+
 /// The configuration of a decoder of one of these families.
 #[derive(Clone)]
 pub struct DecoderConfig {
@@ -95,9 +107,10 @@ impl DecoderConfig {
         Description::Decoder(self.description.clone())
     }
 
-    /// The keys that the file lacks, for which the values of `transformers` apply.
-    pub fn assumed(&self) -> &[String] {
-        &self.assumed
+    /// The sizes that the file lacks, with the defaults of `transformers` that apply.
+    pub(super) fn assumed_sizes(&self) -> Vec<(&str, &Value)> {
+        let sizes = self.assumed.iter().filter(|key| SIZES.contains(&key.as_str()));
+        sizes.map(|key| (key.as_str(), &self.keys[key])).collect()
     }
 
     /// The family whose keys are most like those of a file of another architecture, and the keys that it does not

@@ -16,6 +16,9 @@ pub(in crate::cli) struct EstimateArgs {
     /// [default: the one that the trainer's file names]
     #[arg(long, value_name = "MODEL")]
     pub(super) model: Option<String>,
+    /// Fetch the model's config.json from the Hugging Face hub if it is not in the cache
+    #[arg(long)]
+    pub(super) download: bool,
     /// The trainer's own file: of Hugging Face's `TrainingArguments`, axolotl, LLaMA-Factory, torchtune, or Unsloth's
     /// keywords as JSON; repeat it to add a file of DeepSpeed or accelerate. Flags override its settings
     #[arg(long, value_name = "FILE")]

@@ -5,7 +5,7 @@
 use super::args::EstimateArgs;
 use super::python::settings_of;
 use crate::cli::Failure;
-use crate::cli::model::{CONFIG_BYTES_MAX, Chosen, open};
+use crate::cli::model::{CONFIG_BYTES_MAX, Chosen, open_or_download};
 use crate::cli::words::{torchtune_model, without_adapters};
 use crate::streams::talk;
 use plimsoll_graph::models::ModelConfig;
@@ -257,7 +257,7 @@ fn by_name(run: &mut Run, kind: TrainerKind, named: &str) -> String {
 /// The model of `--model`, or of the trainer's settings. Errors: there is none, or it is unknown.
 fn model(args: &EstimateArgs, read: Option<&Read>) -> Result<Chosen, Failure> {
     if let Some(name) = &args.model {
-        return open(name);
+        return open_or_download(name, args.download);
     }
     let Some(named) = read.and_then(|read| read.model.as_deref()) else {
         let message = "no model is named".to_owned();
@@ -267,10 +267,9 @@ fn model(args: &EstimateArgs, read: Option<&Read>) -> Result<Chosen, Failure> {
     let of_torchtune = named.starts_with("torchtune.");
     let name = if of_torchtune { torchtune_model(&without_adapters(named)) } else { Ok(named.to_owned()) };
     let found = name.map_err(|refusal| Failure::bad_input(format!("`{named}` {}", refusal.what)));
-    found.and_then(|name| open(&name)).map_err(|failure| {
-        failure
-            .hint("for a model that is not listed, download its config.json from the hub and use `--model config.json`")
-    })
+    found
+        .and_then(|name| open_or_download(&name, args.download))
+        .map_err(|failure| failure.hint("`--download` fetches the config.json of a model that is not listed"))
 }
 
 /// The model's name on the hub: the requested one if it is one, otherwise its preset's; for a config.json its folder.

@@ -39,9 +39,9 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
     if !continues {
         args.refuse_weights_without_data()?;
     }
-    args.run.init = hub::init_of(args.run.init, args.run.download)?;
+    args.run.init = hub::init_of(args.run.init, args.model.as_deref(), args.run.download)?;
     let weights = args.run.init.as_deref();
-    let mut chosen = model::choose(args.model.as_deref(), weights)?;
+    let mut chosen = model::choose(args.model.as_deref(), weights, args.run.download)?;
     args.check_kind_of_data(&chosen)?;
     let spec = match &args.tokenizer {
         Some(spec) => spec.parse::<TokenizerSpec>()?,
