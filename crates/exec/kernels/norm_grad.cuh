@@ -21,6 +21,12 @@ struct NormGrad {
     int biases;
 };
 
+// The factor of a normalized column with this weight.
+template <bool UNIT_OFFSET>
+__device__ __forceinline__ float factor(float weight) {
+    return UNIT_OFFSET ? weight + 1.0f : weight;
+}
+
 // Writes a sum for each column of a row, of which each thread has COUNT neighbors. If those are two fours, a pair of
 // lanes first writes the fours of one lane, then those of the other.
 template <int COUNT>
@@ -42,7 +48,7 @@ __device__ __forceinline__ void store_sums(float *to, const float (&sums)[COUNT]
 }
 
 // With COUNT neighboring columns for each thread, which together are the whole row: values and sums stay in registers.
-template <class T, int COUNT, bool CENTERED>
+template <class T, int COUNT, bool CENTERED, bool UNIT_OFFSET = false>
 __device__ __forceinline__ void rows_in_registers(const NormGrad<const T, T> &of) {
     typedef Vector<T, COUNT> Columns;
     // Separate for even and odd turns, so that one barrier per turn is enough.
@@ -78,7 +84,7 @@ __device__ __forceinline__ void rows_in_registers(const NormGrad<const T, T> &of
 #pragma unroll
             for (int k = 0; k < COUNT; ++k) {
                 float d = counts ? widen(dy[i].at[k]) : 0.0f, normed = (widen(x[i].at[k]) - mean[i]) * rstd[i];
-                float slope = d * widen(w.at[k]);
+                float slope = d * factor<UNIT_OFFSET>(widen(w.at[k]));
                 slopes += slope;
                 products += slope * normed;
                 dweight[k] += d * normed;
@@ -107,7 +113,8 @@ __device__ __forceinline__ void rows_in_registers(const NormGrad<const T, T> &of
 #pragma unroll
             for (int k = 0; k < COUNT; ++k) {
                 float normed = (widen(x[i].at[k]) - mean[i]) * rstd[i];
-                float d = (widen(dy[i].at[k]) * widen(w.at[k]) - slopes - normed * products) * rstd[i];
+                float d = (widen(dy[i].at[k]) * factor<UNIT_OFFSET>(widen(w.at[k])) - slopes - normed * products) *
+                          rstd[i];
                 dx.at[k] = round_to<T>(d + widen(residual[i].at[k]));
             }
             dx.store(of.dx + (u64)(first + i) * of.columns + c);
@@ -121,7 +128,7 @@ __device__ __forceinline__ void rows_in_registers(const NormGrad<const T, T> &of
 
 // For rows of any length and this type of number. The sums are in dynamic shared memory, with the size of a block's
 // part, if they are `on_chip`, else in the final memory.
-template <bool CENTERED>
+template <bool CENTERED, bool UNIT_OFFSET = false>
 __device__ __forceinline__ void rows_by_stretches(const NormGrad<const void, void> &of, int on_chip, int number) {
     __shared__ float part[WARP];
     extern __shared__ float chip[];
@@ -140,7 +147,7 @@ __device__ __forceinline__ void rows_by_stretches(const NormGrad<const void, voi
 #pragma unroll 1
         for (int c = threadIdx.x; c < columns; c += blockDim.x) {
             float d = number_at(of.dy, start + c, number), normed = (number_at(of.x, start + c, number) - m) * r;
-            float slope = d * number_at(of.weight, c, number);
+            float slope = d * factor<UNIT_OFFSET>(number_at(of.weight, c, number));
             slopes += slope;
             products += slope * normed;
             if (wanted) {
@@ -153,7 +160,7 @@ __device__ __forceinline__ void rows_by_stretches(const NormGrad<const void, voi
 #pragma unroll 1
         for (int c = threadIdx.x; c < columns; c += blockDim.x) {
             float normed = (number_at(of.x, start + c, number) - m) * r;
-            float slope = number_at(of.dy, start + c, number) * number_at(of.weight, c, number);
+            float slope = number_at(of.dy, start + c, number) * factor<UNIT_OFFSET>(number_at(of.weight, c, number));
             float d = (slope - slopes - normed * products) * r;
             if (of.residual) d += number_at(of.residual, start + c, number);
             set_number(of.dx, start + c, d, number);

@@ -265,13 +265,12 @@ fn vectors_and_edges_of_tiles_are_correct() {
     let x: &[usize] = &[1, 3, 328];
     let rows: &[usize] = &[1, 3];
     let norm = LayerNormGrad { weight: true, bias: true, residual: true, accumulate: true };
-    let rms = RmsNormGrad { weight: true, residual: true, accumulate: false };
     let mut examples = vec![
         case(Add, &[x, x]),
         case(LayerNorm { eps: 1e-5, bias: true }, &[x, &[328], &[328]]),
         case(norm, &[x, x, &[328], rows, rows, x]),
-        case(RmsNorm { eps: 1e-5 }, &[x, &[328]]),
-        case(rms, &[x, x, &[328], rows, x]),
+        case(RmsNorm { eps: 1e-5, unit_offset: false }, &[x, &[328]]),
+        rms_norm_grad(x, 328, true),
         integers(case(Embedding, &[&[1, 5], &[9, 24]]), 0, Fill::Index(9)),
         integers(
             case(EmbeddingGrad { vocab_size: 9, accumulate: false }, &[&[2, 150, 24], &[2, 150]]),
@@ -306,11 +305,14 @@ fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
         case(PositionsGrad { positions: 64, accumulate: false }, &[x]),
         case(rotary(), &[x]),
         case(LayerNorm { eps: 1e-5, bias: true }, &[x, &[512], &[512]]),
-        case(RmsNorm { eps: 1e-5 }, &[x, &[512]]),
+        case(RmsNorm { eps: 1e-5, unit_offset: false }, &[x, &[512]]),
+        case(RmsNorm { eps: 1e-5, unit_offset: true }, &[x, &[128]]),
         layer_norm_grad(x, true),
         layer_norm_grad(x, false),
-        rms_norm_grad(x, true),
-        rms_norm_grad(x, false),
+        rms_norm_grad(x, 512, true),
+        rms_norm_grad(x, 512, false),
+        rms_norm_grad(x, 128, true),
+        rms_norm_grad(x, 64, false),
         bias_grad(x),
         integers(case(Embedding, &[rows, &[64, 512]]), 0, Fill::Index(64)),
         case(GradNorm, &[flat]),
@@ -381,6 +383,8 @@ fn most_requested(example: &Example) -> f64 {
         Op::RmsNorm(_) => 2.0,
         // The weight for every part, statistics for every warp.
         Op::LayerNormGrad(_) => 1.22,
+        // The weight for each of these few short rows.
+        Op::RmsNormGrad(_) if example.inputs[2].0.columns() < 512 => 1.4,
         Op::RmsNormGrad(_) => 1.17,
         // Rows that were zeroed again to add to them, and all tokens for every eight rows of the table.
         Op::EmbeddingGrad(_) => 1.42,
@@ -405,7 +409,7 @@ fn parts_of_sums_and_tables_are_small_with_many_rows() {
         for residual in [true, false] {
             cases.extend([
                 (layer_norm_grad(&rows(8192), residual), dtype),
-                (rms_norm_grad(&rows(4096), residual), dtype),
+                (rms_norm_grad(&rows(4096), 64, residual), dtype),
             ]);
         }
         cases.extend([(bias_grad(&rows(4096)), dtype), (case(rotary(), &[&[1, 128, 2048]]), dtype)]);
@@ -484,10 +488,10 @@ fn layer_norm_grad(x: &[usize], residual: bool) -> Example {
     case(op, &[x, x, columns, rows, rows, x][..if residual { 6 } else { 5 }])
 }
 
-fn rms_norm_grad(x: &[usize], residual: bool) -> Example {
-    let (rows, columns) = (&x[..2], &x[2..]);
-    let op = RmsNormGrad { weight: true, residual, accumulate: false };
-    case(op, &[x, x, columns, rows, x][..if residual { 5 } else { 4 }])
+fn rms_norm_grad(x: &[usize], of_group: usize, residual: bool) -> Example {
+    let op = RmsNormGrad { unit_offset: false, weight: true, residual, accumulate: false };
+    let statistics = [x[0], x[1], x[2] / of_group];
+    case(op, &[x, x, &[of_group], &statistics, x][..if residual { 5 } else { 4 }])
 }
 
 /// The gradient of a linear layer whose weight is not trained.

@@ -1,4 +1,5 @@
-//! Root-mean-square normalization and its gradient: a row stays in the first-level cache during all passes over it.
+//! Root-mean-square normalization and its gradient. A row, which is a group of channels, stays in the first-level cache
+//! during all passes over it.
 
 use super::CpuKernel;
 use super::half::Float;
@@ -26,7 +27,7 @@ fn run<E: Float>(op: &ops::RmsNorm, mut call: Call) {
     let channels = weight.len();
     let (y, mut outputs) = split_results::<E>(&mut call);
     let rstd = bytemuck::cast_slice_mut::<u8, f32>(outputs.next().expect("a deviation"));
-    let (weight, tiles) = widened_row(weight, call.take_scratch());
+    let (factors, tiles) = factors(op.unit_offset, weight, call.take_scratch());
     let slots = Slots::new::<E>(tiles, 2 * channels, call.threads);
     let rows = rows_of_chunk(channels);
     let parts = y.par_chunks_mut(rows * channels).zip(x.par_chunks(rows * channels)).zip(rstd.par_chunks_mut(rows));
@@ -34,7 +35,7 @@ fn run<E: Float>(op: &ops::RmsNorm, mut call: Call) {
         slots.with_slot(|tiles| {
             for ((y, x), rstd) in y.chunks_exact_mut(channels).zip(x.chunks_exact(channels)).zip(rstd) {
                 in_tiles(tiles, [y], [Some(x)], |[y], [x]| {
-                    *rstd = normalize(y, x.expect("x shares no memory with an output"), weight, op.eps);
+                    *rstd = normalize(y, x.expect("x shares no memory with an output"), factors, op.eps);
                 });
             }
         });
@@ -57,7 +58,7 @@ fn run_grad<E: Float>(op: &ops::RmsNormGrad, mut call: Call) {
     let dweight = outputs.map(bytemuck::cast_slice_mut::<u8, f32>).next();
     let part_rows = rows.div_ceil(Target::CPU_ROW_PARTS);
     let (sums, scratch) = call.take_scratch().split_at_mut(Target::CPU_ROW_PARTS * channels);
-    let (weight, tiles) = widened_row(weight, scratch);
+    let (weight, tiles) = factors(op.unit_offset, weight, scratch);
     let slots = Slots::new::<E>(tiles, (if op.residual { 4 } else { 3 }) * channels, call.threads);
     let parts = dx.par_chunks_mut(part_rows * channels).zip(sums.par_chunks_exact_mut(channels)).enumerate();
     parallel::for_each(4 * x.len(), parts, |(part, (dx, sums))| {
@@ -89,9 +90,22 @@ fn run_grad<E: Float>(op: &ops::RmsNormGrad, mut call: Call) {
     }
 }
 
+/// The factors of normalized channels in single precision, which is the weight, or 1 + weight in scratch memory; and
+/// the rest of the memory.
+fn factors<'a, E: Float>(unit_offset: bool, weight: &'a [E], scratch: &'a mut [f32]) -> (&'a [f32], &'a mut [f32]) {
+    if !unit_offset {
+        return widened_row(weight, scratch);
+    }
+    let (factors, rest) = scratch.split_at_mut(weight.len());
+    E::widen(weight, factors);
+    factors.iter_mut().for_each(|factor| *factor += 1.0);
+    (factors, rest)
+}
+
 /// The inputs of a row's gradient other than dy.
 struct Row<'a> {
     x: &'a [f32],
+    /// The factors of normalized channels.
     weight: &'a [f32],
     rstd: f32,
     /// Added to dx.

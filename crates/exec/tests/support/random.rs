@@ -92,7 +92,11 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
     let rules = Rule::all();
     let rule = rules[noise.below(rules.len())];
     let update = ParameterUpdate { rule, weight_decay: 0.1, rate: 0.5, weight: kept, state, site: 1 };
-    let rms_norm_inputs = [&norm_inputs[..3], &norm_inputs[4..]].concat();
+    // Of all channels, or of each head.
+    let (of_group, unit_offset) = (if bias { d } else { c }, causal);
+    let rms_norm_inputs: [&[usize]; 5] = [x, x, &[of_group], &[b, t, c / of_group], x];
+    let rms_norm_inputs = &rms_norm_inputs[..if residual { 5 } else { 4 }];
+    let rms_norm_grad = RmsNormGrad { unit_offset, weight: trained, residual, accumulate };
     vec![
         case(Add.into(), &[x, x]),
         case(Gelu.into(), &[x]),
@@ -140,8 +144,8 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         case(GatedGrad { activation }.into(), &[x, x, x]),
         case(Relu.into(), &[x]),
         case(ReluGrad.into(), &[x, x]),
-        case(RmsNorm { eps: 1e-6 }.into(), &[x, &x[2..]]),
+        case(RmsNorm { eps: 1e-6, unit_offset }.into(), &[x, &[of_group]]),
         case(rotary.into(), &[&[b, t, heads * 2 * d]]),
-        fill(case(RmsNormGrad { weight: trained, residual, accumulate }.into(), &rms_norm_inputs), 3, Fill::Positive),
+        fill(case(rms_norm_grad.into(), rms_norm_inputs), 3, Fill::Positive),
     ]
 }

@@ -77,8 +77,8 @@ impl NormWeights {
     pub(super) fn apply(&self, builder: &mut ProgramBuilder, x: TensorId) -> Result<TensorId, GraphError> {
         let (eps, inputs) = (self.norm.epsilon, [&[x], self.ids.as_slice()].concat());
         Ok(match self.norm.formula {
-            NormFormula::Rms => builder.push(RmsNorm { eps }, &inputs)?[0],
-            NormFormula::OffsetRms => builder.push(RmsNorm { eps }, &inputs)?[0],
+            NormFormula::Rms => builder.push(RmsNorm { eps, unit_offset: false }, &inputs)?[0],
+            NormFormula::OffsetRms => builder.push(RmsNorm { eps, unit_offset: true }, &inputs)?[0],
             NormFormula::Layer { bias } => builder.push(LayerNorm { eps, bias }, &inputs)?[0],
         })
     }

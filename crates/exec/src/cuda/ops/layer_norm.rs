@@ -1,8 +1,9 @@
 //! Launches of `kernels/layer_norm.cu`.
 
 use super::CudaKernel;
-use super::norms::{grad, rows};
+use super::norms::{grad, rows, with_joins};
 use crate::cuda::launch::{Arguments, Operands, Part};
+use plimsoll_graph::Target;
 use plimsoll_graph::ops::{LayerNorm, LayerNormGrad};
 
 impl CudaKernel for LayerNorm {
@@ -14,7 +15,7 @@ impl CudaKernel for LayerNorm {
             .addresses(&operands.outputs)
             .int(x.columns())
             .float(self.eps);
-        rows("layer_norm", x, arguments)
+        vec![rows("layer_norm", "layer_norm", operands.io.inputs[1], x.rows(), arguments).into()]
     }
 }
 
@@ -31,6 +32,9 @@ impl CudaKernel for LayerNormGrad {
             .int(x.rows())
             .int(x.columns())
             .flag(self.bias);
-        grad("layer_norm", operands, 1 + usize::from(self.bias), &wanted, self.accumulate, arguments)
+        let (parts, sets) = (Target::cuda_norm_parts(x.rows()), 1 + usize::from(self.bias));
+        let made = if wanted.is_empty() { 0 } else { sets };
+        let gradient = grad("layer_norm", "layer_norm", operands.io.inputs[2], [parts, made], arguments);
+        with_joins(gradient, partial, [parts, sets, x.columns()], &wanted, self.accumulate)
     }
 }
