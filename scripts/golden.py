@@ -48,14 +48,16 @@ def one_thread() -> None:
 
 
 def randomise(model, seed: int, std: float = INIT_STD) -> None:
-    """Sets every parameter to random values, including biases and norms; weights of norms are around 1. With a larger
+    """Sets every parameter to random values, including biases and norms; factors of norms are around 1. With a larger
     deviation ten steps would differ between float32 and float64 by more than rounding, and prove nothing."""
+    # Gemma adds 1 to the weights of norms.
+    mean = 0.0 if type(model).__name__.startswith("Gemma") else 1.0
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.normal_(0.0, std, generator=generator)
             if parameter.dim() == 1 and name.endswith(".weight"):
-                parameter.add_(1.0)
+                parameter.add_(mean)
 
 
 def random_batch(vocab_size: int, shape: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
