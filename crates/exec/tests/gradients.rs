@@ -8,7 +8,7 @@ use plimsoll_graph::{
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Differentiable ops whose gradient consists of other ops, not of one that is named after them.
-const BY_OTHER_OPS: [&str; 4] = ["Add", "Dropout", "Rotary", "Scale"];
+const BY_OTHER_OPS: [&str; 5] = ["Add", "Dispatch", "Dropout", "Rotary", "Scale"];
 
 /// Whether an op must have a gradient: there is an op of its name and `Grad`, or it is in the list above.
 /// Differentiating any other op must be an error, so that no gradient is lost unnoticed.

@@ -5,6 +5,8 @@
 mod parts;
 #[path = "support/random.rs"]
 mod random;
+#[path = "support/routes.rs"]
+mod routes;
 #[path = "support/tables.rs"]
 mod tables;
 
@@ -17,6 +19,7 @@ use plimsoll_graph::ops::{GradClip, HeadLoss, HeadLossGrad, Nature, PairedHeadLo
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use random::random_examples;
 use rayon::prelude::*;
+use routes::check_routes;
 use std::collections::HashSet;
 use std::process::Command;
 use tables::check_tables;
@@ -48,7 +51,7 @@ impl Aligned {
                 DType::Bf16 => into.copy_from_slice(&bf16::from_f32(value).to_ne_bytes()),
                 DType::I16 => into.copy_from_slice(&(value as i16).to_ne_bytes()),
                 DType::U8 => into.copy_from_slice(&[value as u8]),
-                DType::I32 => panic!("results are not integers"),
+                DType::I32 => into.copy_from_slice(&(value as i32).to_ne_bytes()),
             }
         }
         aligned
@@ -63,6 +66,7 @@ impl Aligned {
         let chunks = self.usable().chunks_exact(dtype.size_bytes() as usize);
         let value = |bytes: &[u8]| match (dtype, bytes) {
             (DType::F32, &[a, b, c, d]) => f32::from_ne_bytes([a, b, c, d]),
+            (DType::I32, &[a, b, c, d]) => i32::from_ne_bytes([a, b, c, d]) as f32,
             (DType::F16, &[a, b]) => f16::from_ne_bytes([a, b]).to_f32(),
             (DType::Bf16, &[a, b]) => bf16::from_ne_bytes([a, b]).to_f32(),
             (DType::I16, &[a, b]) => f32::from(i16::from_ne_bytes([a, b])),
@@ -184,6 +188,11 @@ fn weights_with_their_remainders_are_kept_to_the_bit() {
 #[test]
 fn gradients_of_embeddings_are_added_up_in_the_order_of_their_rows() {
     check_tables(fast_bytes);
+}
+
+#[test]
+fn routers_choose_lower_indices_among_equal_logits_and_nan_first() {
+    check_routes(fast_bytes);
 }
 
 fn fast_bytes(case: &Case) -> Vec<Vec<u8>> {

@@ -58,7 +58,7 @@ impl Case {
         let types = example.inputs.iter().map(|(ty, _)| ty).collect::<Vec<_>>();
         let outputs = example.op.infer(&types).expect("examples are well-typed");
         let inputs = example.inputs.iter().map(|(ty, fill)| fill_value(ty, *fill, noise)).collect();
-        let state = outputs.iter().map(|ty| fill_value::<f32>(ty, example.state, noise).floats().to_vec()).collect();
+        let state = outputs.iter().map(|ty| as_floats(fill_value(ty, example.state, noise))).collect();
         Self { example: example.clone(), outputs, inputs, state, tf32: false }
     }
 
@@ -196,7 +196,15 @@ pub fn rounded_to_tf32(value: f32) -> f32 {
     }
 }
 
-/// Floats and codes as bytes in memory. Panics on integers, which no kernel writes.
+/// The contents of a result, whose integers are compared as floats.
+fn as_floats(value: Value<f32>) -> Vec<f32> {
+    match value {
+        Value::Float(values) => values,
+        Value::Int(values) => values.into_iter().map(|value| value as f32).collect(),
+    }
+}
+
+/// Floats, codes and integers as bytes in memory.
 pub fn encode(dtype: DType, values: &[f32]) -> Vec<u8> {
     let bytes = |&value: &f32| match dtype {
         DType::F32 => value.to_le_bytes().to_vec(),
@@ -204,15 +212,16 @@ pub fn encode(dtype: DType, values: &[f32]) -> Vec<u8> {
         DType::Bf16 => bf16::from_f32(value).to_le_bytes().to_vec(),
         DType::I16 => (value as i16).to_le_bytes().to_vec(),
         DType::U8 => vec![value as u8],
-        DType::I32 => panic!("integers are not floats"),
+        DType::I32 => (value as i32).to_le_bytes().to_vec(),
     };
     values.iter().flat_map(bytes).collect()
 }
 
-/// Bytes in memory as floats. Panics as [`encode`] does.
+/// Bytes in memory as floats.
 fn decode(dtype: DType, bytes: &[u8]) -> Vec<f32> {
     let value = |bytes: &[u8]| match (dtype, bytes) {
         (DType::F32, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
+        (DType::I32, &[a, b, c, d]) => i32::from_le_bytes([a, b, c, d]) as f32,
         (DType::F16, &[a, b]) => f16::from_le_bytes([a, b]).to_f32(),
         (DType::Bf16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f32(),
         (DType::I16, &[a, b]) => f32::from(i16::from_le_bytes([a, b])),

@@ -47,7 +47,8 @@ fn rounded(dtype: DType, value: f32) -> f64 {
 /// get the same values; codes are random bytes, remainders random 16-bit integers.
 pub fn fill_value<F: Real>(ty: &TensorType, fill: Fill, noise: &mut Noise) -> Value<F> {
     let (mut run, mut left) = (0, 0);
-    filled(ty, |_| match fill {
+    let integers = arranged(ty, fill, noise);
+    filled(ty, |index| match fill {
         _ if ty.dtype == DType::U8 => noise.below(256) as f64,
         _ if ty.dtype == DType::I16 => noise.below(1 << 16) as f64 + f64::from(i16::MIN),
         Fill::Uniform => rounded(ty.dtype, (2.0 * noise.unit() - 1.0) as f32),
@@ -61,7 +62,28 @@ pub fn fill_value<F: Real>(ty: &TensorType, fill: Fill, noise: &mut Noise) -> Va
             left -= 1;
             f64::from(run)
         }
+        Fill::Distinct(_) | Fill::Permutation | Fill::Bounds(_) => integers[index] as f64,
     })
+}
+
+/// The integers of fills that depend on each other; empty for all other fills.
+fn arranged(ty: &TensorType, fill: Fill, noise: &mut Noise) -> Vec<usize> {
+    let mut shuffled = |count: usize| {
+        let mut all = (0..count).collect::<Vec<_>>();
+        (1..count).for_each(|last| all.swap(last, noise.below(last + 1)));
+        all
+    };
+    match fill {
+        Fill::Distinct(n) => (0..ty.rows()).flat_map(|_| shuffled(n as usize).into_iter().take(ty.columns())).collect(),
+        Fill::Permutation => shuffled(ty.elements()),
+        Fill::Bounds(n) => {
+            let inner = (2..ty.elements()).map(|_| noise.below(n as usize + 1));
+            let mut bounds = inner.chain([0, n as usize]).collect::<Vec<_>>();
+            bounds.sort_unstable();
+            bounds
+        }
+        _ => Vec::new(),
+    }
 }
 
 #[cfg(test)]
@@ -81,5 +103,26 @@ mod tests {
                 "{fill:?}: {least} to {most}"
             );
         }
+    }
+
+    #[test]
+    fn arranged_integers_are_distinct_complete_or_ascending() {
+        let ints = |shape: &[usize], fill| {
+            fill_value::<f64>(&TensorType::i32(shape), fill, &mut Noise::new(2)).ints().to_vec()
+        };
+        let sorted = |mut values: Vec<i32>| {
+            values.sort_unstable();
+            values
+        };
+        for row in ints(&[50, 4], Fill::Distinct(6)).chunks(4) {
+            let row = sorted(row.to_vec());
+            assert!(row.windows(2).all(|two| two[0] < two[1]) && row[0] >= 0 && row[3] < 6, "{row:?}");
+        }
+        let permutation = ints(&[3, 5, 2], Fill::Permutation);
+        assert!(permutation != sorted(permutation.clone()));
+        assert_eq!(sorted(permutation), (0..30).collect::<Vec<_>>());
+        let bounds = ints(&[9], Fill::Bounds(20));
+        assert_eq!((bounds[0], bounds[8]), (0, 20));
+        assert!(bounds.is_sorted() && bounds[4] > 0 && bounds[4] < 20, "{bounds:?}");
     }
 }

@@ -8,6 +8,7 @@ mod attention;
 mod await_transfer;
 mod cached_attention;
 mod cast;
+mod dispatch;
 mod dropout;
 mod embedding;
 mod gated;
@@ -26,6 +27,7 @@ mod relu;
 mod remainder;
 mod rms_norm;
 mod rotary;
+mod route;
 mod scale;
 mod soft_cap;
 mod take_row;
@@ -87,7 +89,8 @@ impl<'a, F> RefCall<'a, F> {
 
 /// The definition of an op's results. Implemented for the op's struct in the file that is named after it.
 trait Reference {
-    /// Computes the results in `outputs`, which contain the previous values: overwritten, or updated in place.
+    /// Computes the results in `outputs`, which contain the previous values: overwritten, or updated in place. Integers
+    /// are written as floats.
     fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]);
 }
 
@@ -118,7 +121,15 @@ pub fn interpret<F: Real>(
             scalars,
         };
         run(&node.op, &call, &mut outputs);
-        values.extend(node.outputs.iter().copied().zip(outputs.into_iter().map(Value::Float)));
+        values.extend(node.outputs.iter().zip(outputs).map(|(&id, found)| (id, value_of(graph[id].ty.dtype, found))));
+    }
+}
+
+/// A result as a later op takes it.
+fn value_of<F: Real>(dtype: DType, found: Vec<F>) -> Value<F> {
+    match dtype {
+        DType::I32 => Value::Int(found.into_iter().map(|x| x.to_f64() as i32).collect()),
+        _ => Value::Float(found),
     }
 }
 

@@ -2,10 +2,11 @@
 
 use plimsoll_exec::cases::Noise;
 use plimsoll_graph::ops::{
-    Activation, Add, Attention, AttentionGrad, Dropout, DropoutKey, EmbeddingGrad, Gated, GatedGrad, Gelu, GeluGrad,
-    GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad,
-    MovingAverage, PairedHeadLoss, PairedHeadLossGrad, ParameterUpdate, RelativeBias, Relu, ReluGrad, RmsNorm,
-    RmsNormGrad, RopeScaling, Rotary, StateFormat, WeightFormat, WeightLayout,
+    Activation, Add, Attention, AttentionGrad, Combine, CombineWeightGrad, Dispatch, Dropout, DropoutKey,
+    EmbeddingGrad, Gated, GatedGrad, Gelu, GeluGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad,
+    Linear, LinearInputGrad, LinearWeightGrad, MovingAverage, PairedHeadLoss, PairedHeadLossGrad, ParameterUpdate,
+    RelativeBias, Relu, ReluGrad, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, StateFormat,
+    WeightFormat, WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{DType, Example, Fill, Op, Scalars, TensorType};
@@ -65,7 +66,7 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         scalars,
     };
     let fill = |mut example: Example, index: usize, fill: Fill| {
-        if matches!(fill, Fill::Index(_) | Fill::Target(_)) {
+        if !matches!(fill, Fill::Uniform | Fill::Positive) {
             example.inputs[index].0.dtype = DType::I32;
         }
         example.inputs[index].1 = fill;
@@ -97,6 +98,12 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
     let rms_norm_inputs: [&[usize]; 5] = [x, x, &[of_group], &[b, t, c / of_group], x];
     let rms_norm_inputs = &rms_norm_inputs[..if residual { 5 } else { 4 }];
     let rms_norm_grad = RmsNormGrad { unit_offset, weight: trained, residual, accumulate };
+    let experts_per_token = 1 + noise.below(o.min(8));
+    let (choices, rows_of_experts): (&[usize], &[usize]) =
+        (&[b, t, experts_per_token], &[1, b * t * experts_per_token, c]);
+    let route = Route { experts_per_token, normalized: bias, sums: residual };
+    let route_inputs = [&[b, t, o][..], choices, choices, &[o]];
+    let route_grad = RouteGrad { normalized: bias, sums: residual };
     vec![
         case(Add.into(), &[x, x]),
         case(Gelu.into(), &[x]),
@@ -145,6 +152,11 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         case(Relu.into(), &[x]),
         case(ReluGrad.into(), &[x, x]),
         case(RmsNorm { eps: 1e-6, unit_offset }.into(), &[x, &[of_group]]),
+        case(route.into(), &[&[b, t, o]]),
+        fill(case(route_grad.into(), &route_inputs[..if residual { 4 } else { 3 }]), 1, Fill::Distinct(o as i32)),
+        fill(case(Dispatch { weighted: true }.into(), &[x, choices, choices]), 1, Fill::Permutation),
+        fill(case(Combine { weighted: true }.into(), &[rows_of_experts, choices, choices]), 1, Fill::Permutation),
+        fill(case(CombineWeightGrad.into(), &[x, rows_of_experts, choices]), 2, Fill::Permutation),
         case(rotary.into(), &[&[b, t, heads * 2 * d]]),
         fill(case(rms_norm_grad.into(), rms_norm_inputs), 3, Fill::Positive),
     ]

@@ -16,6 +16,12 @@ pub enum Fill {
     Target(i32),
     /// Runs of up to n equal integers, numbered from 1, as in consecutive documents.
     Runs(i32),
+    /// Integers in [0, n), all different in each row of the last extent.
+    Distinct(i32),
+    /// A permutation of the elements' indices.
+    Permutation,
+    /// Ascending integers from 0 to n: bounds of groups, some of which may be empty.
+    Bounds(i32),
 }
 
 /// A case of an op.
@@ -50,7 +56,7 @@ impl Example {
     /// Fills operand `index` differently.
     pub(crate) fn fill(mut self, index: usize, fill: Fill) -> Self {
         self.inputs[index].1 = fill;
-        if matches!(fill, Fill::Index(_) | Fill::Target(_) | Fill::Runs(_)) {
+        if !matches!(fill, Fill::Uniform | Fill::Positive) {
             self.inputs[index].0.dtype = DType::I32;
         }
         self

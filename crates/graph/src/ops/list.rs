@@ -11,6 +11,7 @@ pub use super::head_loss::logits_stride;
 pub use super::linear::WeightLayout;
 pub use super::parameter_update::{STATE_BLOCK, WeightFormat};
 pub use super::rotary::{RopeScaling, inverse_frequencies};
+pub use super::route::tokens_of_part;
 
 use super::{Example, Operation};
 use serde::{Deserialize, Serialize};
@@ -79,6 +80,7 @@ ops! { $
     await_transfer: AwaitTransfer;
     cached_attention: CachedAttention;
     cast: Cast;
+    dispatch: Dispatch, Combine, CombineWeightGrad;
     dropout: Dropout;
     embedding: Embedding, EmbeddingGrad;
     gated: Gated, GatedGrad;
@@ -95,6 +97,7 @@ ops! { $
     relu: Relu, ReluGrad;
     rms_norm: RmsNorm, RmsNormGrad;
     rotary: Rotary;
+    route: Route, RouteGrad;
     scale: Scale;
     soft_cap: SoftCap, SoftCapGrad;
     take_row: TakeRow;

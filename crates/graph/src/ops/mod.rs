@@ -6,7 +6,8 @@
 //! gradient rules (`backward.rs`), and working memory in addition to a kernel's scratch (`working.rs`). To add an op,
 //! write its file and its line in `list.rs`; the compiler then reports what each backend must implement.
 //!
-//! Shape letters: B batch, T time, C channels, H heads, D head size, V vocabulary, N rows (B·T), P positions.
+//! Shape letters: B batch, T time, C channels, H heads, D head size, V vocabulary, N rows (B·T), P positions, E experts,
+//! K experts per token, R rows of experts (N·K).
 
 mod add;
 mod attention;
@@ -15,6 +16,7 @@ mod backward;
 mod cached_attention;
 mod cast;
 mod check;
+mod dispatch;
 mod dropout;
 mod embedding;
 mod example;
@@ -34,6 +36,7 @@ mod positions;
 mod relu;
 mod rms_norm;
 mod rotary;
+mod route;
 mod scale;
 mod soft_cap;
 mod take_row;

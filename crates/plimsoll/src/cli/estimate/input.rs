@@ -303,7 +303,7 @@ mod tests {
             ("NousResearch/Llama-2-7b-hf", Some("NousResearch/Llama-2-7b-hf")),
             ("nano", None),
         ] {
-            let found = name_elsewhere(&open(asked).expect("a preset"), asked);
+            let found = name_elsewhere(&open_or_download(asked, false).expect("a preset"), asked);
             assert_eq!(found.as_deref(), expected, "{asked}");
         }
     }
