@@ -71,6 +71,29 @@ pub fn t5() -> ModelConfig {
     )
 }
 
+/// A decoder of a family with one layer.
+pub fn decoder(family: &str, more: &str) -> ModelConfig {
+    of_json(&format!(
+        r#"{{"model_type": "{family}", "vocab_size": 29, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 8,
+        "initializer_range": 0.2 {more}}}"#
+    ))
+}
+
+/// The smallest models whose parts are those of all families.
+fn families() -> Vec<(&'static str, ModelConfig)> {
+    let scaled = r#", "residual_multiplier": 0.5, "embedding_multiplier": 3.0, "logits_scaling": 2.0"#;
+    vec![
+        ("GPT-2", gpt2()),
+        ("Llama", llama()),
+        ("T5", t5()),
+        ("Gemma 3", decoder("gemma3_text", r#", "sliding_window": 3"#)),
+        ("OLMo 2", decoder("olmo2", "")),
+        ("Phi-3", decoder("phi3", r#", "resid_pdrop": 0.1"#)),
+        ("Granite", decoder("granite", scaled)),
+    ]
+}
+
 impl Run {
     pub fn of(model: ModelConfig) -> Self {
         let target_len = matches!(model, ModelConfig::T5(_)).then_some(6);
@@ -217,7 +240,7 @@ pub fn distance(a: &[f32], b: &[f32]) -> f32 {
 #[ignore = "takes minutes"]
 fn fifty_steps_of_every_family_equal_those_of_the_processor() {
     let machine = Machine::of("");
-    for (name, model) in [("GPT-2", gpt2()), ("Llama", llama()), ("T5", t5())] {
+    for (name, model) in families() {
         let run = Run { pace: Pace { steps: 50, learning_rate: 1e-3 }, ..Run::of(model) };
         let mut device = machine.device(CudaOptions::default()).expect("a card");
         let (losses, _) = run.train(&mut device, CARD).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -229,7 +252,7 @@ fn fifty_steps_of_every_family_equal_those_of_the_processor() {
 #[test]
 fn every_family_trains_as_on_the_processor() {
     let machine = Machine::of("");
-    for (name, model) in [("GPT-2", gpt2()), ("Llama", llama()), ("T5", t5())] {
+    for (name, model) in families() {
         let run = Run::of(model);
         let mut device = machine.device(CudaOptions::default()).expect("a card");
         let (losses, weights) = run.train(&mut device, CARD).unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -130,7 +130,8 @@ impl<'f> Reader<'f> {
         let Some(value) = self.value(key) else { return Ok(None) };
         let number = value.as_f64().filter(|number| (*number as f32).is_finite() && *number as f32 > 0.0);
         let number = number.ok_or_else(|| bad(key, format!("is {value}; it must be a number above 0")))?;
-        self.record(key, number);
+        // As the file has it: `transformers` refuses 12.0 for a whole number.
+        self.record(key, value);
         Ok(Some(number as f32))
     }
 
