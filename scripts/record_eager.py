@@ -335,8 +335,7 @@ def map_liger_to_card():
 
 
 def build(case):
-    from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, T5Config
-    from transformers import T5ForConditionalGeneration
+    from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, T5Config, T5ForConditionalGeneration
 
     rate = case.get("dropout", 0.0)
     shape, family = case["shape"], case["family"]
@@ -345,7 +344,7 @@ def build(case):
     elif family == "t5":
         config = T5Config(**shape, dropout_rate=rate, decoder_start_token_id=0)
     else:
-        config = {"llama": LlamaConfig, "mistral": MistralConfig, "qwen2": Qwen2Config}[family](**shape, attention_dropout=rate)
+        config = AutoConfig.for_model(family, **shape, attention_dropout=rate)
     config.use_cache = False
     config._attn_implementation = case.get("attention", "sdpa")
     with torch.device("meta"):
@@ -437,6 +436,20 @@ LLAMA = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "nu
 T5 = {"num_layers": 2, "num_decoder_layers": 2, "d_model": 48, "d_ff": 80, "num_heads": 3, "d_kv": 16, "vocab_size": 101,
       "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
+# What decoders add to Llama's sizes: windows shorter than the samples, and every factor.
+WINDOWED = LLAMA | {"head_dim": 24, "sliding_window": 16}
+DECODERS = {
+    "qwen3": LLAMA | {"head_dim": 24},
+    "gemma": LLAMA | {"head_dim": 24},
+    "gemma2": WINDOWED | {"tie_word_embeddings": True},
+    "gemma3_text": WINDOWED | {"sliding_window_pattern": 2, "pad_token_id": 0},
+    "ministral": WINDOWED,
+    "phi3": LLAMA | {"pad_token_id": 0},
+    "smollm3": LLAMA | {"no_rope_layer_interval": 2, "pad_token_id": 0},
+    "olmo2": LLAMA,
+    "granite": LLAMA | {"embedding_multiplier": 2.0, "logits_scaling": 2.0, "residual_multiplier": 0.5, "attention_multiplier": 0.3},
+}
+
 # Weights on both sides of bitsandbytes' limits for paged and for 8-bit state.
 WIDE = {"gpt2": {"n_embd": 192, "vocab_size": 701}, "llama": {"hidden_size": 256, "intermediate_size": 500},
         "t5": {"d_model": 256, "d_ff": 500}}
@@ -504,6 +517,18 @@ def cases():
                 "family": "qwen2", "shape": windowed | {"use_sliding_window": True, "max_window_layers": 1}}
     all_cases["mistral-wide-window-bf16"] = families["llama"] | {
         "family": "mistral", "precision": "bf16", "shape": LLAMA | {"sliding_window": 41}}
+    for family, shape in DECODERS.items():
+        # PyTorch's kernels have no soft cap.
+        attentions = ("eager",) if family == "gemma2" else ("sdpa", "eager")
+        of_family = families["llama"] | {"family": family, "shape": shape}
+        for attention in attentions:
+            for precision in ("fp32", "bf16", "amp-bf16"):
+                options = {"attention": attention, "precision": precision}
+                all_cases[f"{family}-{attention}-{precision}"] = of_family | options
+        for name, options in {"lora": {}, "qlora": {"quantized": "double"}}.items():
+            options = options | {"precision": "bf16", "lora": 4, "checkpointing": "hooks", "targets": "all-linear"}
+            options = options | {"attention": attentions[0]}
+            all_cases[f"{family}-{name}-hooks-bf16"] = of_family | options
     for precision in ("fp32", "bf16", "amp-bf16"):
         add("llama", f"liger-{precision}", precision=precision, loss="liger")
     add("llama", "liger-hooks-amp-bf16", precision="amp-bf16", loss="liger", checkpointing="hooks")
