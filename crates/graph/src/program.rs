@@ -114,19 +114,23 @@ pub struct Parameter {
     pub decay: bool,
     /// Its training state; `None` if it is frozen or if the graph is for inference only.
     pub training: Option<Training>,
-    /// The tensor in a model's files that it is a part of; `None` if it is a tensor of its own.
-    pub stored: Option<PartOfStored>,
+    /// Its pieces in a model's files; empty if it is stored whole under its own name.
+    pub stored: Vec<StoredPiece>,
 }
 
-/// A parameter's place in a tensor of a model's files.
+/// Elements of a parameter that a model's files store one after another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PartOfStored {
-    /// The name of that tensor.
+pub struct StoredPiece {
+    /// The name of the tensor in the files.
     pub tensor: Arc<str>,
-    /// Its row that is the parameter's first.
-    pub first: usize,
-    /// Number of its rows.
-    pub rows: usize,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// The piece's first element in that tensor.
+    pub from: usize,
+    /// The piece's first element in the parameter.
+    pub at: usize,
+    /// Number of its elements.
+    pub elements: usize,
 }
 
 /// The tensors that training needs in addition to a parameter's weights.
@@ -177,21 +181,21 @@ impl Graph {
     /// Declares a parameter.
     pub fn parameter(&mut self, name: impl Into<Arc<str>>, shape: &[usize], init: Init, decay: bool) -> TensorId {
         let tensor = self.tensor(name, TensorType::f32(shape), Role::Weight, Storage::Persistent);
-        self.parameters.push(Parameter { tensor, init, decay, training: None, stored: None });
+        self.parameters.push(Parameter { tensor, init, decay, training: None, stored: vec![] });
         tensor
     }
 
-    /// Declares a parameter that is a part of a tensor in a model's files.
-    pub(crate) fn part(
+    /// Declares a parameter that a model's files store in these pieces.
+    pub(crate) fn pieces(
         &mut self,
         name: impl Into<Arc<str>>,
         shape: &[usize],
         init: Init,
         decay: bool,
-        stored: PartOfStored,
+        stored: Vec<StoredPiece>,
     ) -> TensorId {
         let tensor = self.parameter(name, shape, init, decay);
-        self.parameters.last_mut().expect("it was just declared").stored = Some(stored);
+        self.parameters.last_mut().expect("it was just declared").stored = stored;
         tensor
     }
 

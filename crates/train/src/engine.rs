@@ -130,17 +130,23 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets a parameter's weights, their master or remainder, and their average, each in its own precision, part by part.
-    /// Errors: `WrongSize`.
-    pub fn fill_parameter(&mut self, parameter: &Parameter, dtype: DType, values: &[u8]) -> Result<(), TrainError> {
+    /// Sets a parameter's weights from element `first` on, their master or remainder, and their average, each in its own
+    /// precision, part by part. Errors: `WrongSize` if the parameter ends before the values.
+    pub fn fill_parameter(
+        &mut self,
+        parameter: &Parameter,
+        first: usize,
+        dtype: DType,
+        values: &[u8],
+    ) -> Result<(), TrainError> {
         let (elements, size) = (self.plan[parameter.tensor].ty.elements(), dtype.size_bytes() as usize);
-        if values.len() != elements * size {
+        if !values.len().is_multiple_of(size) || first + values.len() / size > elements {
             let tensor = self.name(parameter.tensor).to_owned();
-            let (expected, found) = ((elements * size) as u64, values.len() as u64);
+            let (expected, found) = (((elements - first.min(elements)) * size) as u64, values.len() as u64);
             return Err(DeviceError::WrongSize { tensor, expected, found }.into());
         }
         for (number, part) in values.chunks(PART * size).enumerate() {
-            self.fill_part(parameter, number * PART, dtype, part)?;
+            self.fill_part(parameter, first + number * PART, dtype, part)?;
         }
         Ok(())
     }

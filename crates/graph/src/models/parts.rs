@@ -4,7 +4,7 @@ use super::Mode;
 use super::description::{Attention, AttentionInputs, FeedForward, Gate, Inner, Linear, Norm, NormFormula, Table};
 use crate::ops::{self, ATTENTION_ROWS, CachedAttention, Dropout, DropoutKey, Gated, Gelu, LayerNorm, Relu, RmsNorm};
 use crate::ops::{Rotary, Scale, WeightLayout};
-use crate::{Graph, GraphError, Init, PartOfStored, ProgramBuilder, TensorId};
+use crate::{Graph, GraphError, Init, ProgramBuilder, StoredPiece, TensorId};
 use std::ops::RangeFrom;
 
 /// The dropout sites of a forward pass, numbered.
@@ -113,8 +113,15 @@ impl LinearWeights {
         let mut first = 0;
         let declared = parts.iter().map(|&(part, outputs)| {
             let mut declare = |kind: &str, shape: &[usize], init, decay| {
-                let stored = PartOfStored { tensor: format!("{name}.{kind}").into(), first, rows: layer.outputs };
-                graph.part(format!("{name}.{kind}:{part}"), shape, init, decay, stored)
+                let of_row = shape[1..].iter().product::<usize>();
+                let piece = StoredPiece {
+                    tensor: format!("{name}.{kind}").into(),
+                    shape: [&[layer.outputs], &shape[1..]].concat(),
+                    from: first * of_row,
+                    at: 0,
+                    elements: outputs * of_row,
+                };
+                graph.pieces(format!("{name}.{kind}:{part}"), shape, init, decay, vec![piece])
             };
             let mut ids = vec![declare("weight", &[outputs, layer.inputs], Init::Normal(layer.deviation), true)];
             if layer.bias {

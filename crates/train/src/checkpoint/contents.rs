@@ -2,23 +2,31 @@
 
 use super::{AVERAGE_FILE, MODEL_FILE, OPTIMIZER_FILE};
 use crate::Engine;
-use plimsoll_graph::{DType, Parameter, TensorId};
+use plimsoll_graph::{DType, Parameter, StoredPiece, TensorId};
+use std::collections::HashMap;
+use std::ops::Range;
 
 /// A tensor of a checkpoint.
 pub(super) struct Content {
     /// Its name in the file.
     pub name: String,
-    /// The tensors of the engine whose rows it has, one after another.
+    /// Its shape in the file.
+    pub shape: Vec<usize>,
+    /// The elements of the engine's tensors that it has, one after another.
     pub parts: Vec<Part>,
 }
 
-/// A tensor of the engine.
+/// Elements of a tensor of the engine.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     pub tensor: TensorId,
     /// The low-order bits of a weight, if they are stored in a separate tensor. A checkpoint stores the combined
     /// number, so it does not depend on the plan.
     pub remainder: Option<TensorId>,
+    /// The first element, and the number of elements.
+    pub elements: [usize; 2],
+    /// The first element in the tensor of the checkpoint.
+    from: usize,
 }
 
 impl Part {
@@ -26,43 +34,63 @@ impl Part {
     pub fn dtype(&self, engine: &Engine) -> DType {
         if self.remainder.is_some() { DType::F32 } else { engine.plan()[self.tensor].dtype() }
     }
+
+    /// Its bytes in the engine's tensor, or in the remainder, which has numbers of the same size.
+    pub fn bytes(&self, engine: &Engine) -> Range<usize> {
+        let size = engine.plan()[self.tensor].dtype().size_bytes() as usize;
+        let [first, count] = self.elements;
+        first * size..(first + count) * size
+    }
 }
 
 impl Content {
+    fn whole(engine: &Engine, tensor: TensorId) -> Self {
+        let shape = engine.plan()[tensor].ty.shape.to_vec();
+        let elements = [0, shape.iter().product()];
+        let part = Part { tensor, remainder: None, elements, from: 0 };
+        Self { name: engine.name(tensor).to_owned(), shape, parts: vec![part] }
+    }
+
     /// The dtype in the file: single precision if any part has it.
     pub fn dtype(&self, engine: &Engine) -> DType {
         let dtypes = self.parts.iter().map(|part| part.dtype(engine));
         dtypes.max_by_key(|dtype| dtype.size_bytes()).expect("there is a part")
     }
 
-    /// The shape in the file.
-    pub fn shape(&self, engine: &Engine) -> Vec<usize> {
-        let mut shape = engine.plan()[self.parts[0].tensor].ty.shape.to_vec();
-        shape[0] = self.parts.iter().map(|part| engine.plan()[part.tensor].ty.shape[0]).sum();
-        shape
-    }
-
     /// Its size in the file.
     pub fn bytes(&self, engine: &Engine) -> u64 {
-        self.shape(engine).iter().product::<usize>() as u64 * self.dtype(engine).size_bytes()
+        self.shape.iter().product::<usize>() as u64 * self.dtype(engine).size_bytes()
     }
 }
 
-/// The name of a parameter in a model's files, where several parameters may be parts of one tensor.
-pub(super) fn stored_name<'e>(engine: &'e Engine, parameter: &'e Parameter) -> &'e str {
-    parameter.stored.as_ref().map_or_else(|| engine.name(parameter.tensor), |stored| &*stored.tensor)
+/// The pieces of a parameter in a model's files.
+pub(super) fn pieces(engine: &Engine, parameter: &Parameter) -> Vec<StoredPiece> {
+    if !parameter.stored.is_empty() {
+        return parameter.stored.clone();
+    }
+    let shape = engine.plan()[parameter.tensor].ty.shape.to_vec();
+    let elements = shape.iter().product();
+    vec![StoredPiece { tensor: engine.name(parameter.tensor).into(), shape, from: 0, at: 0, elements }]
 }
 
-/// The tensors of these names; parts of the same name are one tensor.
-fn joined<'e>(parts: impl Iterator<Item = (&'e str, Part)>) -> Vec<Content> {
+/// The tensors in which a model's files store these tensors of parameters, each with its remainder.
+fn stored<'p>(
+    engine: &Engine,
+    tensors: impl Iterator<Item = (&'p Parameter, TensorId, Option<TensorId>)>,
+) -> Vec<Content> {
     let mut all: Vec<Content> = Vec::new();
-    let mut places = std::collections::HashMap::new();
-    for (name, part) in parts {
-        let place = *places.entry(name).or_insert_with(|| {
-            all.push(Content { name: name.to_owned(), parts: vec![] });
-            all.len() - 1
-        });
-        all[place].parts.push(part);
+    let mut places = HashMap::new();
+    for (parameter, tensor, remainder) in tensors {
+        for StoredPiece { tensor: name, shape, from, at, elements } in pieces(engine, parameter) {
+            let place = *places.entry(name.clone()).or_insert_with(|| {
+                all.push(Content { name: name.to_string(), shape, parts: vec![] });
+                all.len() - 1
+            });
+            all[place].parts.push(Part { tensor, remainder, elements: [at, elements], from });
+        }
+    }
+    for content in &mut all {
+        content.parts.sort_by_key(|part| part.from);
     }
     all
 }
@@ -72,15 +100,11 @@ fn joined<'e>(parts: impl Iterator<Item = (&'e str, Part)>) -> Vec<Content> {
 pub(super) fn contents(engine: &Engine) -> Vec<(&'static str, Vec<Content>)> {
     let parameters = engine.parameters();
     let training = || parameters.iter().filter_map(|p| Some((p, p.training.as_ref()?)));
-    let weights = parameters.iter().map(|p| {
-        let remainder = p.training.as_ref().and_then(|t| t.remainder);
-        (stored_name(engine, p), Part { tensor: p.master(), remainder })
-    });
-    let alone = |tensor| Part { tensor, remainder: None };
-    let state = training().flat_map(|(_, t)| t.state.iter().map(|&id| (engine.name(id), alone(id))));
-    let averages = training().filter_map(|(p, t)| Some((stored_name(engine, p), alone(t.average?))));
-    let mut files = vec![(MODEL_FILE, joined(weights)), (OPTIMIZER_FILE, joined(state))];
-    let averages = joined(averages);
+    let weights = parameters.iter().map(|p| (p, p.master(), p.training.as_ref().and_then(|t| t.remainder)));
+    let state = training().flat_map(|(_, t)| t.state.iter().map(|&id| Content::whole(engine, id)));
+    let averages = training().filter_map(|(p, t)| Some((p, t.average?, None)));
+    let mut files = vec![(MODEL_FILE, stored(engine, weights)), (OPTIMIZER_FILE, state.collect())];
+    let averages = stored(engine, averages);
     if !averages.is_empty() {
         files.push((AVERAGE_FILE, averages));
     }

@@ -2,13 +2,13 @@
 //! Not here: listing checkpoints (`find.rs`).
 
 use super::archive::Archive;
-use super::contents::{contents, stored_name};
+use super::contents::{contents, pieces};
 use super::find::{read_state, verify_file};
 use super::names::{HEAD, candidates, is_ignored, originals, packed};
 use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE};
 use crate::Engine;
 use crate::TrainError;
-use plimsoll_graph::DType;
+use plimsoll_graph::{DType, StoredPiece};
 use safetensors::tensor::{Dtype, TensorView};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -32,15 +32,16 @@ pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
                 let names = tensors.iter().map(|content| content.name.clone()).collect::<Vec<_>>();
                 hand_out(&archive, &names, false, |index, _, view| {
                     let content = &tensors[index];
-                    let (dtype, shape) = (content.dtype(engine), content.shape(engine));
-                    if dtype_of(view) != Some(dtype) || *view.shape() != *shape {
+                    let (dtype, shape) = (content.dtype(engine), &content.shape);
+                    if dtype_of(view) != Some(dtype) || view.shape() != shape {
                         return Err(wrong(&path, &content.name, format!("{dtype:?} {shape:?}"), view).into());
                     }
                     let mut rest = view.data();
                     for part in &content.parts {
-                        let (own, rest_of) = rest.split_at(engine.plan()[part.tensor].ty.bytes().0 as usize);
-                        engine.write(part.tensor, own)?;
-                        rest = rest_of;
+                        let range = part.bytes(engine);
+                        let (own, others) = rest.split_at(range.len());
+                        engine.write_part(part.tensor, range.start as u64, own)?;
+                        rest = others;
                     }
                     Ok(())
                 })?;
@@ -80,22 +81,21 @@ pub fn load_averages(engine: &mut Engine, folder: &Path) -> Result<(), TrainErro
 /// Fills parameters, their master copies or remainders, and their averages, which start from the same weights.
 fn fill_weights(engine: &mut Engine, archive: &Archive, foreign: bool) -> Result<(), TrainError> {
     let parameters = engine.parameters().to_vec();
-    let names = parameters.iter().map(|p| stored_name(engine, p).to_owned()).collect::<Vec<_>>();
+    let all = parameters.iter().flat_map(|p| pieces(engine, p).into_iter().map(move |piece| (p, piece)));
+    let all = all.collect::<Vec<_>>();
+    let names = all.iter().map(|(_, piece)| piece.tensor.to_string()).collect::<Vec<_>>();
     hand_out(archive, &names, foreign, |index, stored, view| {
-        let (path, parameter) = (archive.file_of(stored), &parameters[index]);
-        let mut shape = engine.plan()[parameter.tensor].ty.shape.to_vec();
-        let rows = parameter.stored.as_ref().map_or(0..shape[0], |part| part.first..part.first + shape[0]);
-        let of_row = shape[1..].iter().product::<usize>();
-        shape[0] = parameter.stored.as_ref().map_or(shape[0], |part| part.rows);
+        let path = archive.file_of(stored);
+        let (parameter, StoredPiece { shape, from, at, elements, .. }) = &all[index];
         let Some(dtype) = dtype_of(view).filter(|dtype| is_float(*dtype)) else {
             let (path, tensor) = (path.to_owned(), stored.to_owned());
             return Err(CheckpointError::UnsupportedDtype { path, tensor, found: describe(view) }.into());
         };
-        if *view.shape() != *shape {
+        if view.shape() != shape {
             return Err(wrong(path, stored, format!("F32 {shape:?}"), view).into());
         }
-        let row_bytes = of_row * dtype.size_bytes() as usize;
-        engine.fill_parameter(parameter, dtype, &view.data()[rows.start * row_bytes..rows.end * row_bytes])
+        let size = dtype.size_bytes() as usize;
+        engine.fill_parameter(parameter, *at, dtype, &view.data()[from * size..(from + elements) * size])
     })
 }
 

@@ -41,7 +41,7 @@ impl<'c> Layout<'c> {
         let infos = tensors.iter().map(|content| {
             let start = end;
             end += content.bytes(engine) as usize;
-            let info = TensorInfo { dtype: dtype(content), shape: content.shape(engine), data_offsets: (start, end) };
+            let info = TensorInfo { dtype: dtype(content), shape: content.shape.clone(), data_offsets: (start, end) };
             (content.name.clone(), info)
         });
         let infos = infos.collect();
@@ -95,10 +95,12 @@ fn write_part(
     file: &mut impl Write,
 ) -> Result<io::Result<()>, TrainError> {
     let (own, dtype) = (part.dtype(engine), content.dtype(engine));
+    let range = part.bytes(engine);
     let bytes = engine.view(part.tensor)?;
     let remainder = part.remainder.map(|remainder| engine.view(remainder)).transpose()?;
-    for (number, piece) in bytes.chunks(PART_BYTES).enumerate() {
-        let rest = remainder.as_deref().map(|all| &all[number * PART_BYTES..][..piece.len()]);
+    let remainder = remainder.as_deref().map(|all| &all[range.clone()]);
+    for (number, piece) in bytes[range].chunks(PART_BYTES).enumerate() {
+        let rest = remainder.map(|all| &all[number * PART_BYTES..][..piece.len()]);
         let piece = rest.map_or(Cow::Borrowed(piece), |rest| Cow::Owned(joined(piece, rest)));
         if !is_finite(own, &piece) {
             return Err(CheckpointError::NotFinite { tensor: content.name.clone() }.into());
