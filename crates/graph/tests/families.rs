@@ -341,7 +341,15 @@ fn a_key_without_supported_values_is_not_supported() {
             json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "mscale": 0.707}}),
             "`mscale` is 0.707, which is not supported",
         ),
-        ("gpt2", json!({"quantization_config": {}}), "`quantization_config` is {}, which is not supported"),
+        ("gpt2", json!({"quantization_config": {}}), "`quantization_config` asks for `quantized` weights, but"),
+        ("qwen3-8b", json!({"quantization_config": {"quant_method": "gptq"}}), "asks for `gptq` weights, but"),
+        (
+            "qwen3-8b",
+            json!({"model_type": "qwen4", "num_experts": 8}),
+            "closest to `llama`, which does not have num_exp",
+        ),
+        ("qwen3-8b", json!({"model_type": "x", "auto_map": {}}), "the code that its auto_map names is never run"),
+        ("qwen3-8b", json!({"num_experts": 8}), "`num_experts` is 8, which `qwen3` models do not support here"),
         ("gpt2", json!({"activation_function": "gelu"}), "`activation_function` is \"gelu\"; only \"gelu_new\" or"),
     ] {
         let error = changed(preset, &change).expect_err("an unsupported variant").to_string();

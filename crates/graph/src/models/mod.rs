@@ -216,6 +216,11 @@ impl ModelConfig {
         let value: serde_json::Value =
             serde_json::from_str(text).map_err(|e| keys::bad("(file)", format!("is not valid JSON: {e}")))?;
         let value = text_part(value);
+        if let Some(found) = value.get("quantization_config").filter(|found| !found.is_null()) {
+            let method = found.get("quant_method").and_then(|method| method.as_str()).unwrap_or("quantized");
+            let problem = "weights are read in fp32, fp16 and bf16 only; use the model that these were made from";
+            return Err(keys::bad("quantization_config", format!("asks for `{method}` weights, but {problem}")));
+        }
         let known = || ["gpt2", "t5"].into_iter().chain(DecoderConfig::model_types()).collect::<Vec<_>>().join(", ");
         let Some(model_type) = value.get("model_type").and_then(|v| v.as_str()).map(str::to_owned) else {
             return Err(keys::bad("model_type", format!("is missing; supported: {}", known())));
@@ -227,12 +232,13 @@ impl ModelConfig {
                 DecoderConfig::from_value(value).map(Self::Decoder)
             }
             other => {
-                let closest = value.as_object().and_then(DecoderConfig::closest);
+                let (closest, code) = (value.as_object().and_then(DecoderConfig::closest), value.get("auto_map"));
+                let code = if code.is_some() { "; the code that its auto_map names is never run" } else { "" };
                 let closest = closest.map_or_else(String::new, |(family, differing)| match differing.as_slice() {
                     [] => format!("; its keys are those of `{family}`"),
                     keys => format!("; closest to `{family}`, which does not have {}", keys.join(", ")),
                 });
-                Err(keys::bad("model_type", format!("is `{other}`; supported: {}{closest}", known())))
+                Err(keys::bad("model_type", format!("is `{other}`{closest}{code}; supported: {}", known())))
             }
         }
     }

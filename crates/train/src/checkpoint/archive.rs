@@ -82,6 +82,11 @@ impl Archive {
         self.places.contains_key(name)
     }
 
+    /// A name, if there is a tensor of this name.
+    pub(super) fn name(&self, name: &str) -> Option<&str> {
+        self.places.get_key_value(name).map(|(name, _)| name.as_str())
+    }
+
     /// All names, sorted.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.places.keys().map(String::as_str)

@@ -1,11 +1,30 @@
 //! The names that other programs use for the tensors of a model, and extra tensors in their files. Data, the same for
 //! every family: a model's own names are those of `save_pretrained`.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::iter;
 
 /// Prefixes that a model with a head adds to the names of the model without one; files of the latter lack them.
 const PREFIXES: &[&str] = &["transformer.", "model."];
+
+/// Prefixes of the text model's names in the files of models that also read images or sound: its own, and theirs.
+const OF_TEXT: &[(&str, &str)] = &[
+    ("model.", "model.language_model."),
+    ("model.", "language_model.model."),
+    ("lm_head.", "language_model.lm_head."),
+];
+
+/// The parts of such a model that the text model does not use, perhaps behind `model.`.
+const OTHER_PARTS: &[&str] = &[
+    "audio_tower.",
+    "embed_audio.",
+    "embed_vision.",
+    "multi_modal_projector.",
+    "vision_model.",
+    "vision_tower.",
+    "visual.",
+];
 
 /// The output head's weight, if it is not tied to the embedding.
 pub(super) const HEAD: &str = "lm_head.weight";
@@ -32,19 +51,30 @@ const PACKED: &[&str] = &["qweight", "weight_packed"];
 
 /// The names under which a file may store the model's tensor `name`, most likely first. A name that belongs to another
 /// tensor of the model, such as an untied head, only stands for that tensor.
-pub(super) fn candidates<'a>(name: &'a str, of_model: &'a HashSet<&str>) -> impl Iterator<Item = &'a str> {
+pub(super) fn candidates<'a>(name: &'a str, of_model: &'a HashSet<&str>) -> impl Iterator<Item = Cow<'a, str>> {
     let same = SAME.iter().filter(move |names| names[0] == name).flat_map(|names| &names[1..]);
     let same = same.copied().filter(|other| !of_model.contains(other));
-    iter::once(name).chain(same).flat_map(with_and_without_prefix)
+    iter::once(name).chain(same).flat_map(|name| {
+        let in_larger = OF_TEXT
+            .iter()
+            .filter_map(move |(own, larger)| name.strip_prefix(own).map(|rest| Cow::Owned(format!("{larger}{rest}"))));
+        with_and_without_prefix(name).map(Cow::Borrowed).chain(in_larger)
+    })
 }
 
 /// The model's names for a tensor that a file stores as a duplicate.
 pub(super) fn originals(duplicate: &str) -> impl Iterator<Item = &'static str> {
+    let duplicate = duplicate.strip_prefix("language_model.").unwrap_or(duplicate);
     SAME.iter().filter(move |names| names[1..].contains(&duplicate)).map(|names| names[0])
 }
 
-/// Whether `transformers` ignores a tensor of this name.
+/// Whether `transformers` ignores a tensor of this name, or it belongs to a part for images or sound.
 pub(super) fn is_ignored(name: &str) -> bool {
+    let inner = name.strip_prefix("model.").unwrap_or(name);
+    OTHER_PARTS.iter().any(|part| inner.starts_with(part)) || is_ignored_by_suffix(name)
+}
+
+fn is_ignored_by_suffix(name: &str) -> bool {
     IGNORED.iter().any(|ending| name.strip_suffix(ending).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
 }
 
@@ -66,7 +96,8 @@ mod tests {
     fn every_family_has_its_candidate_names() {
         let check = |name: &str, of_model: &[&str], expected: &[&str]| {
             let of_model = of_model.iter().copied().collect();
-            assert_eq!(candidates(name, &of_model).collect::<Vec<_>>(), expected, "{name}");
+            let found = candidates(name, &of_model).filter(|name| !name.contains("language_model."));
+            assert_eq!(found.collect::<Vec<_>>(), expected, "{name}");
         };
         check("transformer.h.0.ln_1.weight", &[], &["transformer.h.0.ln_1.weight", "h.0.ln_1.weight"]);
         check("transformer.wte.weight", &[], &["transformer.wte.weight", "wte.weight", "lm_head.weight"]);
@@ -79,6 +110,21 @@ mod tests {
         let shared = ["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"];
         check("shared.weight", &["lm_head.weight"], &shared);
         check("shared.weight", &[], &[&shared[..], &["lm_head.weight"]].concat());
+    }
+
+    #[test]
+    fn a_text_model_is_found_within_a_larger_one() {
+        let none = HashSet::new();
+        let found = |name| candidates(name, &none).map(Cow::into_owned).collect::<Vec<_>>();
+        for larger in ["model.language_model.norm.weight", "language_model.model.norm.weight"] {
+            assert!(found("model.norm.weight").contains(&larger.to_owned()), "{larger}");
+        }
+        assert!(found("lm_head.weight").contains(&"language_model.lm_head.weight".to_owned()));
+        assert!(originals("language_model.lm_head.weight").any(|name| name == "model.embed_tokens.weight"));
+        for name in ["vision_tower.x.weight", "model.vision_tower.x.weight", "model.multi_modal_projector.weight"] {
+            assert!(is_ignored(name), "{name}");
+        }
+        assert!(!is_ignored("model.language_model.layers.0.x.weight"));
     }
 
     #[test]

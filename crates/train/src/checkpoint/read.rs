@@ -133,8 +133,8 @@ fn hand_out(
 ) -> Result<(), TrainError> {
     let of_model = names.iter().map(String::as_str).collect::<HashSet<_>>();
     let stored = |name| match foreign {
-        true => candidates(name, &of_model).find(|candidate| archive.has(candidate)),
-        false => Some(name).filter(|name| archive.has(name)),
+        true => candidates(name, &of_model).find_map(|candidate| archive.name(&candidate)),
+        false => archive.name(name),
     };
     let stored_as = of_model.iter().filter_map(|&name| Some((name, stored(name)?))).collect::<HashMap<_, _>>();
     if foreign && is_other_family(names, &stored_as) {

@@ -44,7 +44,6 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("q_lora_rank", &[]),
     ("qk_layernorm", &["false"]),
     ("qk_norm", &["false"]),
-    ("quantization_config", &[]),
     ("query_pre_attn_scalar", &[]),
     ("residual_multiplier", &["1.0", "1"]),
     ("use_bidirectional_attention", &["false"]),

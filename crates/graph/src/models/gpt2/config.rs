@@ -113,7 +113,6 @@ impl Family for Gpt2Config {
                 ("scale_attn_by_inverse_layer_idx", &[json!(false)]),
                 ("add_cross_attention", &[json!(false)]),
                 ("tie_word_embeddings", &[json!(true)]),
-                ("quantization_config", &[]),
             ],
         )?;
         require_whole(&value, &["vocab_size", "n_positions", "n_embd", "n_layer", "n_head"])?;

@@ -171,7 +171,6 @@ impl Family for T5Config {
                 ("dense_act_fn", &activations),
                 ("is_encoder_decoder", &[json!(true)]),
                 ("is_decoder", &[json!(false)]),
-                ("quantization_config", &[]),
             ],
         )?;
         require_whole(&value, &["vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads"])?;
