@@ -226,7 +226,7 @@ fn models() {
     let cases: &[(&str, Value, &[&str])] = &[
         ("a missing size", json!({"n_layer": null}), &["`n_layer` is missing"]),
         ("no family", json!({"model_type": null}), &["`model_type` is missing", "gpt2"]),
-        ("another family", json!({"model_type": "gemma"}), &["`model_type` is `gemma`", "llama"]),
+        ("another family", json!({"model_type": "mamba"}), &["`model_type` is `mamba`", "llama"]),
         ("a zero", json!({"n_layer": 0}), &["`n_layer` is 0"]),
         ("a negative size", json!({"n_head": -2}), &["`n_head` is -2", "whole number above 0"]),
         ("half a channel", json!({"n_embd": 16.5}), &["`n_embd` is 16.5"]),
@@ -1010,7 +1010,7 @@ fn hub_names_have_the_shape_of_their_family() {
         assert_eq!(said.stderr.matches(note).count(), 1, "{}", said.stderr);
         let known = sandbox.run(&format!("{command} --model Qwen/Qwen2.5-0.5B"));
         assert!(known.code == Some(0) && !known.stderr.contains("has the shape of"), "{}", known.stderr);
-        let said = sandbox.run(&format!("{command} --model Qwen/Qwen3-8B-Instruct"));
+        let said = sandbox.run(&format!("{command} --model Qwen/Qwen4-8B-Instruct"));
         assert!(said.code == Some(USAGE) && !said.stderr.contains("did you mean"), "{}", said.stderr);
     }
 }

@@ -98,6 +98,27 @@ fn a_downloaded_model_runs_and_is_not_downloaded_twice() {
     assert_eq!(own.stdout, fetched.stdout);
 }
 
+/// `--model` needs the configuration and the tokenizer only.
+#[test]
+fn a_model_that_is_planned_is_downloaded_without_weights() {
+    let sandbox = Sandbox::new();
+    let hub = Hub::new(model());
+    for command in ["plan --model org/tiny --vram 1 --seq-len 16 --json", "estimate --model org/tiny --seq-len 16"] {
+        let said = run(&sandbox, &hub, command);
+        assert_said(&said, 2, &["`--download` fetches its config.json and tokenizer"]);
+    }
+    assert!(hub.state().asked.is_empty(), "nothing was asked for");
+    let said = run(&sandbox, &hub, "plan --model org/tiny --download --vram 1 --seq-len 16 --json");
+    assert_said(&said, 0, &["fetching org/tiny: 2 files"]);
+    assert_cached(&sandbox, &hub, &["config.json", "tokenizer_config.json"]);
+    let asked = hub.state().asked.len();
+    assert_said(&run(&sandbox, &hub, "estimate --model org/tiny --download --seq-len 16"), 0, &["model: "]);
+    assert_eq!(hub.state().asked.len(), asked, "the cached file needs no hub");
+    // Weights are fetched when they are needed.
+    assert_said(&run(&sandbox, &hub, PLAN), 0, &["fetching org/tiny: 3 files"]);
+    assert_cached(&sandbox, &hub, &["config.json", WEIGHTS, "tokenizer_config.json"]);
+}
+
 #[test]
 fn exactly_the_shards_are_downloaded() {
     let sandbox = Sandbox::new();

@@ -19,6 +19,7 @@ mod docs_reference;
 mod docs_shown;
 mod download;
 mod estimate;
+mod families;
 mod foreign;
 mod generate;
 mod gpus;

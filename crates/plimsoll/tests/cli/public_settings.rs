@@ -143,6 +143,8 @@ fn hub_names_of_known_families_are_estimated() {
         "unsloth/Meta-Llama-3.1-8B-Instruct-bnb-4bit",
         "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B",
         "Qwen/Qwen2.5-Coder-7B-Instruct",
+        "unsloth/Qwen3-1.7B",
+        "google/gemma-3-1b-it",
         "TheBloke/Llama-2-7B-GPTQ",
     ] {
         let said = sandbox
@@ -156,7 +158,7 @@ fn hub_names_of_known_families_are_estimated() {
             said.stderr
         );
     }
-    let said = sandbox.run("estimate --model Qwen/Qwen3-8B --gpu h200");
+    let said = sandbox.run("estimate --model Qwen/Qwen4-8B --gpu h200");
     assert_eq!(said.code, Some(2), "{}", said.stderr);
-    assert!(said.stderr.starts_with("error: unknown model `Qwen/Qwen3-8B`"), "{}", said.stderr);
+    assert!(said.stderr.starts_with("error: unknown model `Qwen/Qwen4-8B`"), "{}", said.stderr);
 }
