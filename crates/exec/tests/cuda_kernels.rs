@@ -314,6 +314,7 @@ fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
         case(Positions { offset: false }, &[x, &[64, 512]]),
         case(PositionsGrad { positions: 64, accumulate: false }, &[x]),
         case(rotary(), &[x]),
+        case(Rotary { rotated: 32, ..rotary() }, &[x]),
         case(LayerNorm { eps: 1e-5, bias: true }, &[x, &[512], &[512]]),
         case(RmsNorm { eps: 1e-5, unit_offset: false }, &[x, &[512]]),
         case(RmsNorm { eps: 1e-5, unit_offset: true }, &[x, &[128]]),
@@ -505,7 +506,7 @@ impl Traffic {
 }
 
 fn rotary() -> Rotary {
-    Rotary { head_size: 64, base: 1e4, scaling: RopeScaling::None, inverse: false, offset: false }
+    Rotary { head_size: 64, rotated: 64, base: 1e4, scaling: RopeScaling::None, inverse: false, offset: false }
 }
 
 fn layer_norm_grad(x: &[usize], residual: bool) -> Example {

@@ -3,8 +3,8 @@
 
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::models::description::{Decoder, Description};
-use plimsoll_graph::ops::RopeScaling;
-use plimsoll_graph::{Graph, Op, Optimizer, ProgramKind, TrainShape, build_training};
+use plimsoll_graph::ops::{RopeScaling, Rotary, inverse_frequencies};
+use plimsoll_graph::{Graph, Op, Optimizer, ProgramKind, SampleShape, TrainShape, build_sampling, build_training};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -149,7 +149,7 @@ fn positions_and_constants_equal_the_published_ones() {
             let attention = &config.blocks[0].attention;
             let rotary = attention.rotary.clone().expect("rotary positions");
             let found = (config.max_positions, config.last_norm.epsilon, rotary.base, rotary.scaling);
-            assert_eq!(found, (positions, epsilon, theta, scaling.clone()), "{name}");
+            assert_eq!(found, (positions, epsilon, theta, scaling.clone().into()), "{name}");
             let window =
                 [("mistral-7b", 4096), ("ministral-8b", 32_768)].iter().find(|(windowed, _)| *windowed == name);
             assert_eq!(attention.window, window.map(|(_, window)| *window), "{name}");
@@ -207,6 +207,12 @@ fn unsupported_variants_are_rejected_by_key() {
         ("llama-3.2-1b", json!({"num_attention_heads": 31, "head_dim": null}), "num_attention_heads"),
         ("llama-3.2-1b", json!({"rope_scaling": {"rope_type": "longrope"}}), "rope_scaling"),
         ("llama-3.2-1b", json!({"rope_scaling": {"rope_type": "linear"}}), "rope_scaling"),
+        ("llama-3.2-1b", json!({"rope_scaling": longrope(31)}), "rope_scaling"),
+        ("llama-3.2-1b", json!({"rope_scaling": {"rope_type": "ntk"}}), "rope_scaling"),
+        ("llama-3.2-1b", json!({"rope_scaling": {"rope_type": "yarn", "truncate": 0}}), "rope_scaling"),
+        ("llama-3.2-1b", json!({"partial_rotary_factor": 0.5}), "partial_rotary_factor"),
+        ("llama-3.2-1b", json!({"rope_parameters": {"partial_rotary_factor": 0.75}}), "partial_rotary_factor"),
+        ("llama-3.2-1b", json!({"rope_parameters": {"partial_rotary_factor": 1.5}}), "partial_rotary_factor"),
         ("llama-3.2-1b", json!({"rope_parameters": {"rope_type": "yarn", "factor": -1}}), "rope_parameters"),
         ("llama-3.2-1b", json!({"quantization_config": {"bits": 4}}), "quantization_config"),
         ("llama-3.2-1b", json!({"pretraining_tp": 2}), "pretraining_tp"),
@@ -226,6 +232,86 @@ fn unsupported_variants_are_rejected_by_key() {
     ] {
         let error = changed(preset, &change).expect_err("an unsupported variant");
         assert!(error.to_string().contains(&format!("`{key}`")), "{preset} with {change}: {error}");
+    }
+}
+
+/// Keys of a scaling with this number of factors.
+fn longrope(pairs: usize) -> Value {
+    json!({
+        "rope_type": "longrope", "short_factor": vec![1.5; pairs], "long_factor": vec![3.0; pairs],
+        "original_max_position_embeddings": 4096,
+    })
+}
+
+/// Attention factors of `ROPE_INIT_FUNCTIONS` of `transformers` 5.24.0.
+#[test]
+fn scalings_of_rotary_positions_are_read_as_by_transformers() {
+    let read = |change: Value| {
+        let model = changed("llama-3.2-1b", &change).expect("a supported scaling");
+        let written = ModelConfig::from_json(&model.to_json()).expect("its own file");
+        assert_eq!(decoder(&written), decoder(&model), "{change}");
+        decoder(&model).blocks[0].attention.rotary.clone().expect("rotary positions").scaling
+    };
+    let near = |scaling: &RopeScaling, expected: f64| {
+        let found = inverse_frequencies(64, 1e4, scaling).1;
+        assert!((found - expected).abs() < 1e-6, "{scaling:?}: {found}, not {expected}");
+    };
+    for (change, factor, short) in [
+        (json!({}), 1.190_238_07, 4096),
+        (json!({"factor": 4.0}), 1.080_123_45, 4096),
+        (json!({"factor": 4.0, "attention_factor": 1.25}), 1.25, 4096),
+    ] {
+        let mut keys = longrope(32);
+        keys.as_object_mut().expect("an object").extend(change.as_object().expect("an object").clone());
+        let scaling = read(json!({"rope_scaling": keys}));
+        for (tokens, divisor) in [(1, 1.5), (short, 1.5), (short + 1, 3.0)] {
+            let RopeScaling::LongRope { factors, .. } = scaling.at(tokens) else { unreachable!("{scaling:?}") };
+            assert_eq!(factors, &[divisor; 32]);
+            near(scaling.at(tokens), factor);
+        }
+    }
+    // Phi-3 has the original positions outside of the other keys.
+    let mut keys = longrope(32);
+    keys["type"] = json!("su");
+    keys["rope_type"] = json!(null);
+    let outside = read(json!({"rope_scaling": keys, "original_max_position_embeddings": 1024}));
+    assert_eq!(outside.longer.as_ref().expect("two lists").0, 1024);
+
+    let yarn = |change: Value| {
+        let mut keys = json!({"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096});
+        keys.as_object_mut().expect("an object").extend(change.as_object().expect("an object").clone());
+        read(json!({"rope_parameters": keys, "max_position_embeddings": 163_840})).scaling
+    };
+    near(&yarn(json!({"mscale": 0.707, "mscale_all_dim": 1.0})), 0.921_042_355);
+    near(&yarn(json!({"mscale": 0.707})), 1.368_887_95);
+    near(&yarn(json!({"factor": null})), 1.368_887_95);
+    near(&yarn(json!({"mscale": 0.707, "mscale_all_dim": 1.0, "attention_factor": 2.0})), 2.0);
+    let truncates = |scaling| matches!(scaling, RopeScaling::Yarn { truncate: true, .. });
+    assert!(truncates(yarn(json!({}))) && !truncates(yarn(json!({"truncate": false}))));
+
+    let proportional = json!({"rope_type": "proportional", "partial_rotary_factor": 0.25, "factor": 8.0});
+    let expected = RopeScaling::Proportional { factor: 8.0, share: 0.25 };
+    assert_eq!(read(json!({"rope_parameters": proportional})).scaling, expected);
+}
+
+/// A graph has the scaling for its sequences, and one that samples that for the longest sequence of its cache.
+#[test]
+fn longer_sequences_have_the_other_factors() {
+    let config = changed("llama-3.2-1b", &json!({"rope_scaling": longrope(32), "num_hidden_layers": 1}));
+    let config = config.expect("a supported scaling");
+    let divisors = |graph: &Graph| {
+        let ops = graph.programs.iter().flat_map(|program| &program.nodes).map(|node| &node.op);
+        let scalings = ops.filter_map(|op| match op {
+            Op::Rotary(Rotary { scaling: RopeScaling::LongRope { factors, .. }, .. }) => Some(factors[0]),
+            _ => None,
+        });
+        scalings.collect::<Vec<_>>()
+    };
+    for (tokens, divisor) in [(4096, 1.5), (4097, 3.0)] {
+        let shape = SampleShape { rows: 1, prefill: 16, capacity: tokens, source: 0 };
+        let graph = build_sampling(&config, &shape).expect("a graph");
+        let found = divisors(&graph);
+        assert!(found.len() == 4 && found.iter().all(|found| *found == divisor), "{tokens}: {found:?}");
     }
 }
 
@@ -336,11 +422,6 @@ fn aliases_of_keys_and_activations_are_equivalent() {
 #[test]
 fn a_key_without_supported_values_is_not_supported() {
     for (preset, change, words) in [
-        (
-            "llama-3.2-1b",
-            json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "mscale": 0.707}}),
-            "`mscale` is 0.707, which is not supported",
-        ),
         ("gpt2", json!({"quantization_config": {}}), "`quantization_config` asks for `quantized` weights, but"),
         ("qwen3-8b", json!({"quantization_config": {"quant_method": "gptq"}}), "asks for `gptq` weights, but"),
         (

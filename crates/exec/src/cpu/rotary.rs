@@ -26,7 +26,7 @@ fn run<E: Float>(op: &ops::Rotary, mut call: Call) {
     let (time, channels) = (call.io.outputs[0].shape[1], call.io.outputs[0].shape[2]);
     let first = if op.offset { call.scalars.position as usize } else { 0 };
     let [y] = results(&mut call);
-    let (angles, tiles) = call.take_scratch().split_at_mut(time * op.head_size);
+    let (angles, tiles) = call.take_scratch().split_at_mut(time * op.rotated);
     fill_angles(op, first, angles);
     let slots = Slots::new::<E>(tiles, 2 * channels, call.threads);
     let (elements, rows) = (2 * y.len(), rows_of_chunk(channels));
@@ -38,7 +38,7 @@ fn run<E: Float>(op: &ops::Rotary, mut call: Call) {
                     if let Some(x) = x {
                         y.copy_from_slice(x);
                     }
-                    turn(y, &angles[row % time * op.head_size..][..op.head_size]);
+                    turn(y, &angles[row % time * op.rotated..][..op.rotated], op.head_size);
                 });
             }
         });
@@ -48,16 +48,16 @@ fn run<E: Float>(op: &ops::Rotary, mut call: Call) {
 /// For each position from `first` on, the cosines of its pairs' angles, then the sines, each times the scaling's
 /// factor.
 fn fill_angles(op: &ops::Rotary, first: usize, angles: &mut [f32]) {
-    let (frequencies, factor) = inverse_frequencies(op.head_size, op.base, op.scaling);
+    let (frequencies, factor) = inverse_frequencies(op.rotated, op.base, &op.scaling);
     let direction = if op.inverse { -1.0 } else { 1.0 };
     let elements = 8 * angles.len();
-    let parts = angles.par_chunks_mut(TURNS * op.head_size).enumerate();
+    let parts = angles.par_chunks_mut(TURNS * op.rotated).enumerate();
     parallel::for_each(elements, parts, |(part, angles)| {
         let start = (first + part * TURNS) as f64;
         for (pair, frequency) in frequencies.iter().enumerate() {
             let (step_sin, step_cos) = (direction * frequency).sin_cos();
             let (mut sin, mut cos) = (direction * start * frequency).sin_cos();
-            for position in angles.chunks_exact_mut(op.head_size) {
+            for position in angles.chunks_exact_mut(op.rotated) {
                 position[pair] = (factor * cos) as f32;
                 position[frequencies.len() + pair] = (factor * sin) as f32;
                 (sin, cos) = (sin * step_cos + cos * step_sin, cos * step_cos - sin * step_sin);
@@ -67,11 +67,11 @@ fn fill_angles(op: &ops::Rotary, first: usize, angles: &mut [f32]) {
 }
 
 vectorized! {
-    /// Rotates the pairs of each head of a row.
-    fn turn<S: Simd>(simd: S, row: &mut [f32], angles: &[f32]) {
+    /// Rotates the pairs of each head of a row, which are in its first channels.
+    fn turn<S: Simd>(simd: S, row: &mut [f32], angles: &[f32], head_size: usize) {
         let (cos, sin) = angles.split_at(angles.len() / 2);
-        for head in row.chunks_exact_mut(angles.len()) {
-            let (a, b) = head.split_at_mut(cos.len());
+        for head in row.chunks_exact_mut(head_size) {
+            let (a, b) = head[..angles.len()].split_at_mut(cos.len());
             for ((a, b), (&cos, &sin)) in a.iter_mut().zip(b).zip(cos.iter().zip(sin)) {
                 [*a, *b] = [mul_add::<S>(*a, cos, -(*b * sin)), mul_add::<S>(*b, cos, *a * sin)];
             }

@@ -88,8 +88,9 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
     let (input, trained) = [(true, true), (true, false), (false, true)][noise.below(3)];
     let accumulate_loss = residual;
     let pair = PairedHeadLossGrad { chunk, alpha: 2.0, smoothing, input, weight: trained, accumulate_loss, accumulate };
-    let scaling = [RopeScaling::None, RopeScaling::Linear { factor: 4.0 }][noise.below(2)];
-    let rotary = Rotary { head_size: 2 * d, base: 1e4, scaling, inverse: residual, offset: accumulate };
+    let scaling = [RopeScaling::None, RopeScaling::Linear { factor: 4.0 }][noise.below(2)].clone();
+    let rotated = if bias { 2 * d } else { 2 * d.div_ceil(2) };
+    let rotary = Rotary { head_size: 2 * d, rotated, base: 1e4, scaling, inverse: residual, offset: accumulate };
     let rules = Rule::all();
     let rule = rules[noise.below(rules.len())];
     let update = ParameterUpdate { rule, weight_decay: 0.1, rate: 0.5, weight: kept, state, site: 1 };

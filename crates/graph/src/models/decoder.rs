@@ -102,9 +102,10 @@ impl DecoderWeights {
             let number = u32::try_from(layer).ok();
             builder.scope(format!("h{layer}/attention"), number);
             let y = normed(builder, weights.attention_norms.before.as_ref(), x)?;
-            let streams = weights.attention.streams(builder, y, y, mode == Mode::Cached)?;
+            let cache = caches.own.get(layer).copied();
+            let streams = weights.attention.streams(builder, y, y, cache)?;
             let segments = inputs.segments.map(|segments| [segments, segments]);
-            let attended = Attended { bias_table: None, segments, cache: caches.own.get(layer).copied() };
+            let attended = Attended { bias_table: None, segments, cache };
             let y = weights.attention.attend(builder, &streams, attended, &mut dropouts)?;
             let y = normed(builder, weights.attention_norms.after.as_ref(), y)?;
             let y = scaled(builder, y, block.residual_scale)?;

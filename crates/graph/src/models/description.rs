@@ -3,7 +3,8 @@
 //!
 //! Sizes count elements. B: batch, T: tokens, C: the model's width, F: inner width of the feed-forward layer.
 
-use crate::ops::{Activation, RelativeBias, RopeScaling, WeightLayout};
+use super::ContextScaling;
+use crate::ops::{Activation, RelativeBias, WeightLayout};
 
 /// The description of a model.
 #[derive(Debug, Clone, PartialEq)]
@@ -325,8 +326,10 @@ impl HeadNorms {
 pub struct RotaryPositions {
     /// Base of the wavelengths.
     pub base: f32,
+    /// Number of channels of a head that are rotated.
+    pub rotated: usize,
     /// Scaling for sequences longer than in pretraining.
-    pub scaling: RopeScaling,
+    pub scaling: ContextScaling,
 }
 
 /// A feed-forward layer: (B, T, C) -> (B, T, F) -> (B, T, C).

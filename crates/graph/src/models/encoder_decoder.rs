@@ -122,7 +122,7 @@ impl EncoderDecoderWeights {
             let number = u32::try_from(layer).ok();
             builder.scope(format!("encoder/h{layer}/attention"), number);
             let normed = block.own_norm.apply(builder, x)?;
-            let streams = block.own.streams(builder, normed, normed, false)?;
+            let streams = block.own.streams(builder, normed, normed, None)?;
             let segments = inputs.segments.map(|segments| [segments, segments]);
             let attended = Attended { bias_table: Some(stack.bias_table), segments, cache: None };
             let y = block.own.attend(builder, &streams, attended, dropouts)?;
@@ -155,8 +155,8 @@ impl EncoderDecoderWeights {
             let number = self.decoder_block(layer);
             builder.scope(format!("decoder/h{layer}/attention"), number);
             let normed = block.own_norm.apply(builder, x)?;
-            let streams = block.own.streams(builder, normed, normed, encoded.is_none())?;
             let cache = caches.own.get(layer).copied();
+            let streams = block.own.streams(builder, normed, normed, cache)?;
             let attended = Attended { bias_table: Some(stack.bias_table), segments: None, cache };
             let y = block.own.attend(builder, &streams, attended, dropouts)?;
             let y = dropouts.apply(builder, y, rate)?;
@@ -166,7 +166,7 @@ impl EncoderDecoderWeights {
             let (weights, norm) = block.source.as_ref().expect("a decoder's blocks attend to the source");
             let normed = norm.apply(builder, x)?;
             let streams = match (encoded, caches.source.get(layer)) {
-                (Some(encoded), _) => weights.streams(builder, normed, encoded, false)?,
+                (Some(encoded), _) => weights.streams(builder, normed, encoded, None)?,
                 (None, Some(&[keys, values])) => vec![weights.inputs[0].apply(builder, normed)?, keys, values],
                 (None, None) => panic!("a decoder needs the encoder's states or their keys and values"),
             };

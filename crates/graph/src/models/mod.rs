@@ -9,6 +9,7 @@
 //!
 //! To add a family: its config with a [`Family`] and `describe`, and its line in `families!` below.
 
+mod context_scaling;
 mod decoder;
 pub mod description;
 mod encoder_decoder;
@@ -19,6 +20,7 @@ mod keys;
 mod parts;
 mod t5;
 
+pub use context_scaling::ContextScaling;
 pub use description::Description;
 pub use families::DecoderConfig;
 pub use gpt2::Gpt2Config;

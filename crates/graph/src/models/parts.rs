@@ -192,13 +192,13 @@ impl AttentionWeights {
     }
 
     /// Queries of `x` with keys and values of `source`, or all in one tensor: the operands of [`Self::attend`].
-    /// `continues`: whether the tokens follow others whose keys are cached.
+    /// `cache`: the caches of keys and values; the tokens follow those in them.
     pub(super) fn streams(
         &self,
         builder: &mut ProgramBuilder,
         x: TensorId,
         source: TensorId,
-        continues: bool,
+        cache: Option<[TensorId; 2]>,
     ) -> Result<Vec<TensorId>, GraphError> {
         let layers = self.inputs.iter().enumerate();
         let mut streams = layers
@@ -208,15 +208,17 @@ impl AttentionWeights {
             *stream = norm.apply(builder, *stream)?;
         }
         if let Some(rotary) = &self.attention.rotary {
+            let longest = builder.graph[cache.map_or(x, |[keys, _]| keys)].ty.shape[1];
             let rotary = Rotary {
                 head_size: self.attention.head_size,
+                rotated: rotary.rotated,
                 base: rotary.base,
-                scaling: rotary.scaling,
+                scaling: rotary.scaling.at(longest).clone(),
                 inverse: false,
-                offset: continues,
+                offset: cache.is_some(),
             };
             for stream in &mut streams[..2] {
-                *stream = builder.apply(rotary, &[*stream])?;
+                *stream = builder.apply(rotary.clone(), &[*stream])?;
             }
         }
         Ok(streams)

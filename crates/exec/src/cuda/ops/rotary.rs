@@ -11,8 +11,8 @@ const PAIRS: usize = 128;
 impl CudaKernel for Rotary {
     fn parts(&self, operands: &Operands) -> Vec<Part> {
         let x = operands.io.inputs[0];
-        let (tokens, pairs) = (x.shape[1], self.head_size / 2);
-        let (frequencies, factor) = inverse_frequencies(self.head_size, self.base, self.scaling);
+        let (tokens, pairs) = (x.shape[1], self.rotated / 2);
+        let (frequencies, factor) = inverse_frequencies(self.rotated, self.base, &self.scaling);
         let (table, scalars) = (operands.scratch.address, if self.offset { operands.scalars } else { 0 });
         let mut parts = Vec::new();
         for (part, frequencies) in frequencies.chunks(PAIRS).enumerate() {
@@ -32,10 +32,13 @@ impl CudaKernel for Rotary {
         let arguments = Arguments::default()
             .addresses(&[operands.inputs[0], table, operands.outputs[0]])
             .int(tokens)
-            .int(x.columns() / self.head_size)
-            .int(pairs)
-            .float(if self.inverse { -1.0 } else { 1.0 });
-        parts.push(launch("rotary", named("rotary", x), line(x.rows()), arguments).into());
+            .int(x.columns() / self.head_size);
+        let (kernel, arguments) = match self.rotated == self.head_size {
+            true => ("rotary", arguments),
+            false => ("rotary_partial", arguments.int(self.head_size)),
+        };
+        let arguments = arguments.int(pairs).float(if self.inverse { -1.0 } else { 1.0 });
+        parts.push(launch("rotary", named(kernel, x), line(x.rows()), arguments).into());
         parts
     }
 }

@@ -4,12 +4,13 @@
 
 use super::Architecture;
 use super::reader::Reader;
-use super::rope;
+use super::rope::{self, Rope};
 use super::sizes::{Sizes, sliding_layers};
 use crate::GraphError;
+use crate::models::ContextScaling;
 use crate::models::description::{Block, Decoder, HeadNorms, Norm, NormFormula, Norms, RotaryPositions};
 use crate::models::keys::bad;
-use crate::ops::{Activation, RopeScaling};
+use crate::ops::Activation;
 use serde_json::{Value, json};
 
 fn defaults() -> Value {
@@ -37,7 +38,7 @@ pub(super) const GEMMA: Architecture = Architecture {
             sizes.activation = Activation::GeluTanh;
             keys.record("hidden_act", "gelu_pytorch_tanh");
         }
-        let mut block = sizes.block(sizes.rotary(keys)?);
+        let mut block = sizes.block(Some(sizes.rotary(keys)?));
         if keys.flag("attention_bias")? {
             block.attention.add_biases();
         }
@@ -109,27 +110,27 @@ pub(super) const GEMMA3: Architecture = Architecture {
 fn rotaries(keys: &mut Reader<'_>, sizes: &Sizes) -> Result<[RotaryPositions; 2], GraphError> {
     let [global, local] = match keys.in_file("rope_parameters").and_then(Value::as_object) {
         Some(both) if both.contains_key("full_attention") || both.contains_key("sliding_attention") => {
-            let of = |kind: &str, theta: f64| rope::of_layers(&both.get(kind).cloned().unwrap_or_default(), theta);
+            let of = |kind, theta| rope::of_layers(keys, both.get(kind).unwrap_or(&Value::Null), theta);
             [of("full_attention", 1_000_000.0)?, of("sliding_attention", 10_000.0)?]
         }
         _ => {
-            let local = keys.in_file("rope_local_base_freq").and_then(Value::as_f64).unwrap_or(10_000.0);
-            [rope::read(keys)?, (local, RopeScaling::None)]
+            let theta = keys.in_file("rope_local_base_freq").and_then(Value::as_f64).unwrap_or(10_000.0);
+            let local = Rope { theta, scaling: ContextScaling::default(), rotated: 1.0 };
+            [rope::read(keys)?, local]
         }
     };
-    if local.1 != RopeScaling::None {
+    if local.scaling != ContextScaling::default() {
         return Err(bad("rope_parameters", "scales the positions of layers with a window, which is not supported"));
     }
-    keys.record("rope_theta", global.0);
-    keys.record("rope_scaling", rope::write(&global.1));
-    keys.record("rope_local_base_freq", local.0);
-    sizes.check_rotated(sizes.head_size)?;
-    Ok([global, local].map(|(theta, scaling)| RotaryPositions { base: theta as f32, scaling }))
+    keys.record("rope_theta", global.theta);
+    keys.record("rope_scaling", rope::write(&global.scaling));
+    keys.record("rope_local_base_freq", local.theta);
+    Ok([sizes.positions(global)?, sizes.positions(local)?])
 }
 
 /// A block of Gemma 2 and 3, without what differs between them. Errors: `BadConfig`.
 fn block(keys: &mut Reader<'_>, sizes: &Sizes) -> Result<Block, GraphError> {
-    let mut block = sizes.block(RotaryPositions { base: 1.0, scaling: RopeScaling::None });
+    let mut block = sizes.block(None);
     if keys.flag("attention_bias")? {
         block.attention.add_biases();
     }

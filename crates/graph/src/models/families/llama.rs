@@ -16,7 +16,7 @@ pub(super) const LLAMA: Architecture = Architecture {
 
 fn read(keys: &mut Reader<'_>) -> Result<Decoder, GraphError> {
     let sizes = Sizes::read(keys)?;
-    let mut block = sizes.block(sizes.rotary(keys)?);
+    let mut block = sizes.block(Some(sizes.rotary(keys)?));
     if keys.flag("attention_bias")? {
         block.attention.add_biases();
     }

@@ -25,7 +25,7 @@ pub(super) const MISTRAL: Architecture = Architecture {
     defaults,
     read: |keys| {
         let sizes = Sizes::read(keys)?;
-        let mut block = sizes.block(sizes.rotary(keys)?);
+        let mut block = sizes.block(Some(sizes.rotary(keys)?));
         block.attention.window = keys.size_or_off("sliding_window", DEFAULT_WINDOW)?;
         Ok(sizes.decoder(vec![block; sizes.layers]))
     },
@@ -37,7 +37,7 @@ pub(super) const MINISTRAL: Architecture =
 
 fn read_ministral(keys: &mut Reader<'_>) -> Result<Decoder, GraphError> {
     let sizes = Sizes::read(keys)?;
-    let block = sizes.block(sizes.rotary(keys)?);
+    let block = sizes.block(Some(sizes.rotary(keys)?));
     let window = keys.size_or_off("sliding_window", DEFAULT_WINDOW)?;
     let slides = sliding_layers(keys, sizes.layers, |_| window.is_some())?;
     let blocks = slides.into_iter().map(|slides| block.clone().within(window.filter(|_| slides)));

@@ -3,11 +3,11 @@
 
 use super::Architecture;
 use super::reader::Reader;
-use super::rope;
+use super::rope::{self, Rope};
 use super::sizes::{Sizes, sliding_layers};
 use crate::GraphError;
+use crate::models::ContextScaling;
 use crate::models::description::{Block, HeadNorms, Norms, RotaryPositions};
-use crate::ops::RopeScaling;
 use serde_json::{Value, json};
 
 fn defaults(theta: f64) -> Value {
@@ -33,27 +33,27 @@ pub(super) const OLMO3: Architecture = Architecture {
     defaults: || defaults(500_000.0),
     read: |keys| {
         let sizes = Sizes::read(keys)?;
-        let nested = keys.in_file("rope_parameters").and_then(|both| both.get("full_attention"));
-        let (theta, scaling) = match nested {
-            Some(full) => rope::of_layers(full, 500_000.0)?,
+        let both = keys.in_file("rope_parameters");
+        let of = |kind: &str| both.and_then(|both| both.get(kind)).filter(|of_kind| !of_kind.is_null());
+        let whole = match of("full_attention") {
+            Some(full) => rope::of_layers(keys, full, 500_000.0)?,
             None => rope::read(keys)?,
         };
-        let of_windows = keys.in_file("rope_parameters").and_then(|both| both.get("sliding_attention"));
-        let window_theta = match of_windows {
-            Some(local) => rope::of_layers(local, theta)?.0,
-            None => theta,
+        let local = match of("sliding_attention") {
+            Some(local) => rope::of_layers(keys, local, whole.theta)?,
+            None => Rope { theta: whole.theta, scaling: ContextScaling::default(), rotated: 1.0 },
         };
-        let whole = RotaryPositions { base: theta as f32, scaling };
-        let local = RotaryPositions { base: window_theta as f32, scaling: RopeScaling::None };
-        let of = |rotary: &RotaryPositions| {
-            let mut map = rope::write(&rotary.scaling);
-            if map.is_null() {
-                map = json!({"rope_type": "default"});
-            }
-            map["rope_theta"] = json!(f64::from(rotary.base));
+        let written = |rope: &Rope| {
+            let mut map = match rope::write(&rope.scaling) {
+                Value::Null => json!({"rope_type": "default"}),
+                scaling => scaling,
+            };
+            map["rope_theta"] = json!(rope.theta);
             map
         };
-        keys.record("rope_parameters", json!({"full_attention": of(&whole), "sliding_attention": of(&local)}));
+        let both = json!({"full_attention": written(&whole), "sliding_attention": written(&local)});
+        keys.record("rope_parameters", both);
+        let (whole, local) = (sizes.positions(whole)?, sizes.positions(local)?);
         let block = block(keys, &sizes, whole)?;
         let window = keys.size_or_off("sliding_window", 4096)?;
         let slides = sliding_layers(keys, sizes.layers, |layer| !(layer + 1).is_multiple_of(4))?;
@@ -69,7 +69,7 @@ pub(super) const OLMO3: Architecture = Architecture {
 };
 
 fn block(keys: &mut Reader<'_>, sizes: &Sizes, rotary: RotaryPositions) -> Result<Block, GraphError> {
-    let mut block = sizes.block(rotary);
+    let mut block = sizes.block(Some(rotary));
     if keys.flag("attention_bias")? {
         block.attention.add_biases();
     }

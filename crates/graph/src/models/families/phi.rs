@@ -17,7 +17,7 @@ pub(super) const PHI3: Architecture = Architecture {
     },
     read: |keys| {
         let sizes = Sizes::read(keys)?;
-        let mut block = sizes.block(sizes.rotary(keys)?);
+        let mut block = sizes.block(Some(sizes.partial_rotary(keys)?));
         let width = sizes.width;
         let packed = sizes.linear("self_attn.qkv_proj", [width, sizes.channels().iter().sum()], false);
         block.attention.inputs = AttentionInputs::Packed(packed);

@@ -19,7 +19,7 @@ pub(super) const QWEN2: Architecture = Architecture {
     defaults: || json!({"hidden_act": "silu", "rms_norm_eps": 1e-6, "initializer_range": 0.02, "rope_theta": 10_000.0}),
     read: |keys| {
         let sizes = Sizes::read(keys)?;
-        let mut block = sizes.block(sizes.rotary(keys)?);
+        let mut block = sizes.block(Some(sizes.rotary(keys)?));
         for layer in block.attention.inputs.layers_mut() {
             layer.bias = true;
         }
@@ -38,7 +38,7 @@ pub(super) const QWEN3: Architecture = Architecture {
     },
     read: |keys| {
         let sizes = Sizes::read(keys)?;
-        let mut block = sizes.block(sizes.rotary(keys)?);
+        let mut block = sizes.block(Some(sizes.rotary(keys)?));
         if keys.flag("attention_bias")? {
             block.attention.add_biases();
         }

@@ -58,6 +58,11 @@ impl<'f> Reader<'f> {
         Self { file, defaults, read: Map::new(), assumed: Vec::new() }
     }
 
+    /// The whole file.
+    pub(super) fn file(&self) -> &'f Map<String, Value> {
+        self.file
+    }
+
     /// The value in the file, `None` if it is absent or null.
     pub(super) fn in_file(&self, key: &str) -> Option<&'f Value> {
         self.file.get(key).filter(|value| !value.is_null())

@@ -1,7 +1,7 @@
 //! The sizes that decoders share, and their blocks as Llama has them. A family changes what differs.
 
 use super::reader::Reader;
-use super::rope;
+use super::rope::{self, Rope};
 use crate::GraphError;
 use crate::models::description::{
     Attention, AttentionInputs, Block, Decoder, FeedForward, Gate, Inner, Linear, Norm, NormFormula, Norms,
@@ -87,21 +87,39 @@ impl Sizes {
         })
     }
 
-    /// The rotary positions of all layers. Errors: `BadConfig`.
+    /// The rotary positions of all layers, which rotate whole heads. Errors: `BadConfig`.
     pub(super) fn rotary(&self, keys: &mut Reader<'_>) -> Result<RotaryPositions, GraphError> {
-        let (theta, scaling) = rope::read(keys)?;
-        keys.record("rope_theta", theta);
-        keys.record("rope_scaling", rope::write(&scaling));
-        self.check_rotated(self.head_size)?;
-        Ok(RotaryPositions { base: theta as f32, scaling })
+        let rope = rope::read(keys)?;
+        if rope.rotated != 1.0 {
+            return Err(bad("partial_rotary_factor", format!("is {}; only 1 is supported", rope.rotated)));
+        }
+        self.rotated(keys, rope)
     }
 
-    /// Errors: `BadConfig` if the rotated channels of a head are not pairs.
-    pub(super) fn check_rotated(&self, channels: usize) -> Result<(), GraphError> {
-        if channels == 0 || !channels.is_multiple_of(2) {
-            return Err(bad("head_dim", format!("is {channels}; rotary positions need an even number")));
+    /// The same, which may rotate a part of each head. Errors: `BadConfig`.
+    pub(super) fn partial_rotary(&self, keys: &mut Reader<'_>) -> Result<RotaryPositions, GraphError> {
+        let rope = rope::read(keys)?;
+        keys.record("partial_rotary_factor", rope.rotated);
+        self.rotated(keys, rope)
+    }
+
+    fn rotated(&self, keys: &mut Reader<'_>, rope: Rope) -> Result<RotaryPositions, GraphError> {
+        keys.record("rope_theta", rope.theta);
+        keys.record("rope_scaling", rope::write(&rope.scaling));
+        self.positions(rope)
+    }
+
+    /// Rotary positions of this model's heads. Errors: `BadConfig` if the rotated channels of a head are not pairs, or if
+    /// there are factors for another number of pairs.
+    pub(super) fn positions(&self, rope: Rope) -> Result<RotaryPositions, GraphError> {
+        let rotated = (self.head_size as f64 * rope.rotated) as usize;
+        if rotated == 0 || !rotated.is_multiple_of(2) {
+            return Err(bad("head_dim", format!("is {rotated}; rotary positions need an even number")));
         }
-        Ok(())
+        if !rope.scaling.fits(rotated / 2) {
+            return Err(bad("rope_scaling", format!("needs {} factors in each list, half of head_dim", rotated / 2)));
+        }
+        Ok(RotaryPositions { base: rope.theta as f32, rotated, scaling: rope.scaling })
     }
 
     /// A root-mean-square norm.
@@ -120,7 +138,7 @@ impl Sizes {
     }
 
     /// Llama's block.
-    pub(super) fn block(&self, rotary: RotaryPositions) -> Block {
+    pub(super) fn block(&self, rotary: Option<RotaryPositions>) -> Block {
         let width = self.width;
         let [queries, keys, values] = self.channels();
         let attention = Attention {
@@ -133,7 +151,7 @@ impl Sizes {
                 self.linear("self_attn.v_proj", [width, values], false),
             ]),
             norms: None,
-            rotary: Some(rotary),
+            rotary,
             output: self.linear("self_attn.o_proj", [queries, width], false),
             causal: true,
             window: None,

@@ -17,7 +17,7 @@ pub(super) const SMOLLM3: Architecture = Architecture {
     },
     read: |keys| {
         let sizes = Sizes::read(keys)?;
-        let mut block = sizes.block(sizes.rotary(keys)?);
+        let mut block = sizes.block(Some(sizes.rotary(keys)?));
         if keys.flag("attention_bias")? {
             block.attention.add_biases();
         }
