@@ -22,7 +22,7 @@ windows shorter than the samples:
     gemma          offset weights of norms, a scaled embedding
     gemma2         soft caps that change scores and logits, norms after each part, a window in every other layer
     gemma3         norms of queries and keys, two rotary bases, scaled positions of the layers without a window
-    phi3           packed layers, grouped keys and values
+    phi3           packed layers, grouped keys and values, a part of each head rotated, factors for long sequences
     smollm3        a layer without positions
     olmo2, olmo3   norms after each part, norms of all queries and all keys; in olmo3 windows and YaRN
     granite        four factors, biases
@@ -123,7 +123,21 @@ MODELS = {
             },
         },
     ),
-    "phi3": ("Phi3", {"sliding_window": 6}),
+    "phi3": (
+        "Phi3",
+        {
+            "sliding_window": 6,
+            "original_max_position_embeddings": 8,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                # Four of a head's six channels.
+                "partial_rotary_factor": 0.67,
+                "short_factor": [1.0, 1.5],
+                "long_factor": [1.25, 4.0],
+            },
+        },
+    ),
     "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0], "tie_word_embeddings": True}),
     "olmo2": ("Olmo2", {}),
     "olmo3": (
